@@ -1,0 +1,89 @@
+# Finds libtorch (a pip wheel or the zip, CPU or CUDA build) and defines Libtorch::Libtorch.
+#
+# torch's own CMake package stops with an error when a CUDA build of it meets a machine without a CUDA toolkit; this
+# module links the CPU half of any build, and the CUDA half too when TRESTLE_CUDA asks for it.
+#
+# Looked at, in this order: Torch_DIR, CMAKE_PREFIX_PATH, the environment variable LIBTORCH, the project's own virtual
+# environment (.venv, made by tools/setup.sh). Sets Libtorch_ROOT_DIR, Libtorch_VERSION and Libtorch_FROM (which of
+# these it took).
+include(FindPackageHandleStandardArgs)
+
+set(_candidates "")
+if(Torch_DIR)
+  cmake_path(SET _root NORMALIZE "${Torch_DIR}/../../..")
+  list(APPEND _candidates "Torch_DIR|${_root}")
+endif()
+foreach(_prefix ${CMAKE_PREFIX_PATH})
+  cmake_path(SET _up NORMALIZE "${_prefix}/../..")
+  list(APPEND _candidates "CMAKE_PREFIX_PATH|${_prefix}" "CMAKE_PREFIX_PATH|${_up}")
+endforeach()
+if(DEFINED ENV{LIBTORCH})
+  list(APPEND _candidates "LIBTORCH|$ENV{LIBTORCH}")
+endif()
+file(GLOB _venv LIST_DIRECTORIES true ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch)
+foreach(_dir ${_venv})
+  list(APPEND _candidates "the project's virtual environment|${_dir}")
+endforeach()
+
+unset(Libtorch_ROOT_DIR)
+foreach(_candidate ${_candidates})
+  string(REGEX MATCH "^([^|]*)\\|(.*)$" _ "${_candidate}")
+  string(REGEX REPLACE "/$" "" _dir "${CMAKE_MATCH_2}")
+  if(NOT Libtorch_ROOT_DIR AND EXISTS "${_dir}/include/torch/csrc/api/include/torch/torch.h")
+    set(Libtorch_FROM "${CMAKE_MATCH_1}")
+    set(Libtorch_ROOT_DIR "${_dir}")
+  endif()
+endforeach()
+
+if(Libtorch_ROOT_DIR)
+  find_library(_libtorch_cpu torch_cpu PATHS ${Libtorch_ROOT_DIR}/lib NO_DEFAULT_PATH NO_CACHE)
+  find_library(_libtorch_c10 c10 PATHS ${Libtorch_ROOT_DIR}/lib NO_DEFAULT_PATH NO_CACHE)
+  file(STRINGS ${Libtorch_ROOT_DIR}/include/torch/headeronly/version.h _version
+       REGEX "#define TORCH_VERSION_(MAJOR|MINOR|PATCH)")
+  string(REGEX REPLACE "[^;0-9]" "" _version "${_version}")
+  list(JOIN _version "." Libtorch_VERSION)
+  set(_definitions "")
+  if(EXISTS ${Libtorch_ROOT_DIR}/share/cmake/Caffe2/Caffe2Targets.cmake)
+    file(READ ${Libtorch_ROOT_DIR}/share/cmake/Caffe2/Caffe2Targets.cmake _targets)
+    if(_targets MATCHES
+       "set_target_properties\\(torch_cpu PROPERTIES[\r\n ]+INTERFACE_COMPILE_DEFINITIONS \"([^\"]*)\"")
+      set(_definitions "${CMAKE_MATCH_1}")
+    endif()
+  endif()
+endif()
+
+find_package_handle_standard_args(
+  Libtorch
+  REQUIRED_VARS Libtorch_ROOT_DIR _libtorch_cpu _libtorch_c10
+  VERSION_VAR Libtorch_VERSION
+  REASON_FAILURE_MESSAGE
+    "No libtorch found. Run tools/setup.sh, or give -DTorch_DIR=..., CMAKE_PREFIX_PATH, or the environment variable LIBTORCH.")
+
+if(Libtorch_FOUND AND NOT TARGET Libtorch::Libtorch)
+  message(STATUS "libtorch ${Libtorch_VERSION} from ${Libtorch_FROM}: ${Libtorch_ROOT_DIR}")
+  find_package(Threads REQUIRED)
+  add_library(Libtorch::c10 SHARED IMPORTED)
+  set_target_properties(Libtorch::c10 PROPERTIES IMPORTED_LOCATION ${_libtorch_c10} IMPORTED_SONAME libc10.so)
+  add_library(Libtorch::Libtorch SHARED IMPORTED)
+  set_target_properties(
+    Libtorch::Libtorch
+    PROPERTIES IMPORTED_LOCATION ${_libtorch_cpu}
+               IMPORTED_SONAME libtorch_cpu.so
+               INTERFACE_INCLUDE_DIRECTORIES
+               "${Libtorch_ROOT_DIR}/include;${Libtorch_ROOT_DIR}/include/torch/csrc/api/include"
+               INTERFACE_COMPILE_DEFINITIONS "${_definitions}"
+               INTERFACE_LINK_LIBRARIES "Libtorch::c10;Threads::Threads")
+  # A CUDA build's CPU half still needs the CUDA run-time libraries, which its wheel's own dependencies bring.
+  file(GLOB _cuda_runtime ${Libtorch_ROOT_DIR}/../nvidia/*/lib ${Libtorch_ROOT_DIR}/../nvidia/*/*/lib)
+  foreach(_dir ${_cuda_runtime})
+    target_link_options(Libtorch::Libtorch INTERFACE "LINKER:-rpath-link,${_dir}" "LINKER:-rpath,${_dir}")
+  endforeach()
+  if(TRESTLE_CUDA)
+    find_package(CUDAToolkit REQUIRED)
+    find_library(_libtorch_cuda torch_cuda PATHS ${Libtorch_ROOT_DIR}/lib NO_DEFAULT_PATH NO_CACHE REQUIRED)
+    find_library(_libtorch_c10_cuda c10_cuda PATHS ${Libtorch_ROOT_DIR}/lib NO_DEFAULT_PATH NO_CACHE REQUIRED)
+    target_link_libraries(Libtorch::Libtorch INTERFACE CUDA::cudart ${_libtorch_c10_cuda}
+                          "-Wl,--no-as-needed,${_libtorch_cuda},--as-needed")
+    target_compile_definitions(Libtorch::Libtorch INTERFACE TRESTLE_CUDA=1)
+  endif()
+endif()

@@ -1,0 +1,19 @@
+# Install rules: find_package(trestle) gives trestle::core (no torch) and trestle::trestle.
+include(CMakePackageConfigHelpers)
+get_property(_libraries GLOBAL PROPERTY TRESTLE_LIBRARIES)
+install(
+  TARGETS ${_libraries}
+  EXPORT trestleTargets
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS trestle_core_all EXPORT trestleTargets)
+if(TRESTLE_TORCH)
+  install(TARGETS trestle_all EXPORT trestleTargets)
+  install(TARGETS trestle_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+set(_config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/trestle)
+install(EXPORT trestleTargets NAMESPACE trestle:: DESTINATION ${_config_dir})
+configure_package_config_file(cmake/trestleConfig.cmake.in trestleConfig.cmake INSTALL_DESTINATION ${_config_dir})
+write_basic_package_version_file(trestleConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/trestleConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/trestleConfigVersion.cmake
+              cmake/FindLibtorch.cmake DESTINATION ${_config_dir})

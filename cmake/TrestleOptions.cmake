@@ -1,0 +1,40 @@
+# Compiler, cache, sanitizer and build-type settings shared by every target.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_VERIFY_INTERFACE_HEADER_SETS ON)
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+
+find_program(TRESTLE_CCACHE ccache)
+if(TRESTLE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # A precompiled header defeats ccache unless it may ignore its time stamp and its macros.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      ${TRESTLE_CCACHE})
+endif()
+
+# About 1.3 GB for each torch source being compiled: never more at once than memory holds.
+cmake_host_system_information(RESULT _memory_mb QUERY TOTAL_PHYSICAL_MEMORY)
+cmake_host_system_information(RESULT _cores QUERY NUMBER_OF_LOGICAL_CORES)
+math(EXPR _jobs "${_memory_mb} / 1300")
+if(_jobs LESS 1)
+  set(_jobs 1)
+elseif(_jobs GREATER _cores)
+  set(_jobs ${_cores})
+endif()
+set_property(GLOBAL APPEND PROPERTY JOB_POOLS torch_compile=${_jobs})
+
+add_library(trestle_settings INTERFACE)
+target_compile_options(trestle_settings INTERFACE -Wall -Wextra -Wno-unused-parameter)
+if(TRESTLE_WERROR)
+  target_compile_options(trestle_settings INTERFACE -Werror)
+endif()
+if(TRESTLE_SANITIZE)
+  target_compile_options(trestle_settings INTERFACE -fsanitize=${TRESTLE_SANITIZE} -fno-omit-frame-pointer -g)
+  target_link_options(trestle_settings INTERFACE -fsanitize=${TRESTLE_SANITIZE})
+endif()

@@ -1,0 +1,57 @@
+# trestle_add_library(<folder> SOURCES a.cpp ... HEADERS a.h ... DEPENDS base schedule ... [PACKAGES targets] [TORCH])
+#
+# One static library for each folder of the house, named trestle_<folder>, exported as trestle::<folder>. DEPENDS
+# names other folders; a folder that is not named here can be included but will not link.
+function(trestle_add_library folder)
+  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;HEADERS;DEPENDS;PACKAGES;PRIVATE_PACKAGES" ${ARGN})
+  set(target trestle_${folder})
+  add_library(${target} STATIC ${ARG_SOURCES})
+  add_library(trestle::${folder} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${folder})
+  target_sources(
+    ${target} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${ARG_HEADERS})
+  target_include_directories(
+    ${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:trestle_settings>)
+  foreach(dependency ${ARG_DEPENDS})
+    target_link_libraries(${target} PUBLIC trestle_${dependency})
+  endforeach()
+  target_link_libraries(${target} PUBLIC ${ARG_PACKAGES} PRIVATE ${ARG_PRIVATE_PACKAGES})
+  if(ARG_TORCH)
+    trestle_use_torch(${target})
+  endif()
+  set_property(GLOBAL APPEND PROPERTY TRESTLE_LIBRARIES ${target})
+endfunction()
+
+# Links libtorch, shares the one precompiled header, and limits how many such sources compile at once.
+function(trestle_use_torch target)
+  target_link_libraries(${target} PUBLIC Libtorch::Libtorch)
+  set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE torch_compile)
+  if(TRESTLE_PCH AND NOT target STREQUAL "trestle_torch_pch")
+    target_precompile_headers(${target} REUSE_FROM trestle_torch_pch)
+  endif()
+endfunction()
+
+# trestle_add_test(<name> LABEL core|torch|ranks|slow SOURCES ... FOLDERS nn device ... [TORCH] [PACKAGES ...])
+# One GoogleTest binary; every test in it becomes one ctest entry with a time-out.
+function(trestle_add_test name)
+  cmake_parse_arguments(ARG "TORCH" "LABEL;TIMEOUT" "SOURCES;FOLDERS;PACKAGES" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_definitions(${name} PRIVATE TRESTLE_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TRESTLE_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  foreach(folder ${ARG_FOLDERS})
+    target_link_libraries(${name} PRIVATE trestle_${folder})
+  endforeach()
+  target_link_libraries(${name} PRIVATE $<BUILD_INTERFACE:trestle_settings> ${ARG_PACKAGES} GTest::gmock GTest::gtest_main)
+  if(ARG_TORCH)
+    trestle_use_torch(${name})
+  endif()
+  gtest_discover_tests(
+    ${name}
+    DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+endfunction()

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// Small string helpers. Sources that include torch use these and not fmt (the torch wheel ships another fmt).
+namespace trestle {
+
+// text("stage ", 3, " of ", 4) -> "stage 3 of 4": whatever has operator<<, one after the other.
+template <class... Parts>
+std::string text(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+
+// join({1, 2, 3}, ", ") -> "1, 2, 3".
+template <class Range>
+std::string join(const Range& items, std::string_view separator) {
+  std::ostringstream out;
+  bool first = true;
+  for (const auto& item : items) {
+    if (!first) out << separator;
+    out << item;
+    first = false;
+  }
+  return out.str();
+}
+
+// The candidate that is closest to `word` by edit distance, or "" when none is close enough to be what was meant.
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+
+// "a,b,,c" -> {"a", "b", "", "c"}.
+std::vector<std::string> split(std::string_view text, char separator);
+
+// Without leading and trailing white space.
+std::string trim(std::string_view text);
+
+}  // namespace trestle

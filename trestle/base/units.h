@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+// Bytes and durations as people write and read them.
+namespace trestle {
+
+using Bytes = std::int64_t;  // a number of bytes; 0 where it means "no limit" is said so
+
+namespace literals {
+constexpr Bytes operator""_KiB(unsigned long long n) { return static_cast<Bytes>(n) << 10; }
+constexpr Bytes operator""_MiB(unsigned long long n) { return static_cast<Bytes>(n) << 20; }
+constexpr Bytes operator""_GiB(unsigned long long n) { return static_cast<Bytes>(n) << 30; }
+}  // namespace literals
+
+// "512MiB", "4GiB", "1.5 GiB", "100 MB" (decimal), "4096" (bytes). Throws UsageError on anything else.
+Bytes parse_bytes(std::string_view text);
+
+// 222298112 -> "212.0 MiB". Always one decimal from KiB on, so that columns line up.
+std::string format_bytes(Bytes bytes);
+
+// Seconds -> "310 ms", "3 min 12 s", "12.4 s", "85 us".
+std::string format_duration(double seconds);
+
+// 1944322 -> "1,944,322".
+std::string format_count(std::int64_t count);
+
+}  // namespace trestle
