@@ -1,0 +1,132 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trestle/device/device.h"
+#include "trestle/nn/layers.h"
+#include "trestle/nn/loss.h"
+#include "trestle/schedule/generate.h"
+#include "trestle/schedule/lower.h"
+#include "trestle/schedule/schedule.h"
+#include "trestle/schedule/timeline.h"
+#include "trestle/simulate/costs.h"
+
+// Trains a model that is cut over several devices.
+//
+//   trestle::Pipeline pipeline(net, {.devices = trestle::virtual_devices(2, 512_MiB),
+//                                    .micro_batches = 4, .schedule = "1f1b",
+//                                    .recompute = trestle::Recompute::ExceptLast});
+//   torch::optim::Adam optimizer(pipeline.parameters(), 1e-3);
+//   for (auto& [image, mask] : loader) {
+//     optimizer.zero_grad();
+//     auto result = pipeline.step(image, mask, trestle::nn::cross_entropy());
+//     optimizer.step();
+//   }
+//
+// The loss and every gradient equal those of the unsplit model (to rounding), whatever the split, the schedule, the number
+// of micro-batches and the recomputation. Where a model has batch statistics or dropout, "unsplit" means: run over the same
+// micro-batches one after the other, with the same random keys.
+namespace trestle {
+
+using schedule::BackwardOrder;
+using schedule::Recompute;
+
+struct PipelineOptions {
+  std::vector<Device> devices = {};            // stage i lives on devices[i % size]; empty = cpu
+  std::vector<int> balance = {};               // layers of each stage; empty = measured with `sample`, one stage a device
+  int micro_batches = 1;                       // pieces of a mini-batch; a smaller batch makes fewer pieces, never empty ones
+  std::string schedule = "gpipe";              // a name that schedule::generate() knows
+  std::optional<schedule::Schedule> table = {};  // or your own compute-only table; used as it is when its micro-batches match
+  BackwardOrder backward_order = BackwardOrder::Reverse;  // of "gpipe"
+  Recompute recompute = Recompute::Never;
+  std::vector<Recompute> recompute_per_stage = {};        // instead of `recompute`; one for each stage
+  std::uint64_t seed = 0;                      // keys dropout and every other random number (keyed_seed)
+  std::chrono::milliseconds deadline = std::chrono::minutes(10);  // the longest a stage waits for another
+  nn::Values sample = {};                      // an example mini-batch, for a measured balance
+};
+
+// What one training step did.
+struct StepResult {
+  double loss = 0;                  // of the whole mini-batch: the weighted mean of the micro-batches' for an additive loss
+  int micro_batches = 0;            // how many pieces there were
+  double weight = 0;                // what the loss was a mean over: samples, pixels, tokens
+  at::Tensor output = {};           // the model's output for the mini-batch, detached, on the last device; see StepOptions
+};
+
+struct StepOptions {
+  enum class Output { Discard, Keep };
+  Output output = Output::Discard;  // keeping it costs memory on the last device
+};
+
+class Pipeline {
+ public:
+  // Cuts `model` and moves every stage to its device, in place: the model's modules, parameters and names stay the same
+  // objects. Throws UsageError, listing every problem, for a balance that does not cover the layers, a stage without layers,
+  // more stages than layers, an unknown schedule, wiring errors.
+  Pipeline(const nn::Layers& model, PipelineOptions options);
+  ~Pipeline();
+  Pipeline(Pipeline&&) noexcept;
+  Pipeline& operator=(Pipeline&&) noexcept;
+
+  // One training step: forward, loss, backward of all micro-batches in the schedule's order. Gradients are accumulated into the
+  // parameters' grad(), as backward() does. Tensors are split along dimension 0. Throws UsageError for a whole-batch loss under
+  // a schedule that starts a backward before the last forward.
+  StepResult step(const at::Tensor& input, const at::Tensor& target, const nn::Loss& loss, StepOptions options = {});
+  StepResult step(const nn::Values& inputs, const at::Tensor& target, const nn::Loss& loss, StepOptions options = {});
+
+  // The other way: forward now, and the caller's own backward drives the pipeline's (GPipe order). The output is on the last
+  // device. A second backward through it, or grad() with inputs, is refused with the reason.
+  at::Tensor forward(const at::Tensor& input);
+  nn::Values forward(const nn::Values& inputs);
+
+  // Forwards only: evaluation mode for the time of the call, no graph, no recomputation, no batch-norm updates.
+  at::Tensor evaluate(const at::Tensor& input);
+  nn::Values evaluate(const nn::Values& inputs);
+
+  // Parameters and buffers under their unsplit names.
+  std::vector<at::Tensor> parameters() const;
+  std::vector<std::pair<std::string, at::Tensor>> named_parameters() const;
+  std::vector<std::pair<std::string, at::Tensor>> named_buffers() const;
+  std::vector<at::Tensor> stage_parameters(int stage) const;
+  void zero_grad();
+  void train();
+  void eval();
+
+  // The number that keys the next step's randomness; step() and forward() in training mode add one. Set it to resume.
+  std::int64_t step_number() const;
+  void set_step_number(std::int64_t step);
+
+  int stage_count() const;
+  const std::vector<int>& balance() const;
+  const Device& device(int stage) const;
+  nn::Layers& model();
+  const PipelineOptions& options() const;
+
+  // The lowered table for so many micro-batches (default: options().micro_batches), as step() runs it.
+  schedule::Schedule schedule(int micro_batches = 0) const;
+
+  // What the last step, forward + backward, or evaluation did, and when.
+  const schedule::Timeline& timeline() const;
+
+  // Measures each stage with one micro-batch of `inputs` (a mini-batch, split as step() would): times, bytes, transfers.
+  // Leaves parameters, gradients, buffers and random keys as they were. The costs are remembered, and an out-of-memory
+  // error then says what would have fitted.
+  simulate::Costs profile(const nn::Values& inputs, const at::Tensor& target, const nn::Loss& loss);
+
+  // What the simulator expects of one step with these costs.
+  schedule::Timeline predict(const simulate::Costs& costs, int micro_batches = 0) const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace trestle
