@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+
+// Says which layer this thread is running, so that an out-of-memory error can name it.
+//
+//   trestle::LayerScope scope(layer.name);  // two pointer writes; scopes nest
+namespace trestle {
+
+class LayerScope {
+ public:
+  // Keeps a pointer only: `name` must outlive the scope, which temporaries do not.
+  explicit LayerScope(const std::string& name);
+  explicit LayerScope(std::string&& name) = delete;
+  ~LayerScope();
+  LayerScope(const LayerScope&) = delete;
+  LayerScope& operator=(const LayerScope&) = delete;
+
+ private:
+  const char* outer_;
+};
+
+// The innermost layer of this thread, "" when there is none. Valid until that scope ends.
+const char* current_layer();
+
+}  // namespace trestle
