@@ -3,27 +3,38 @@
 # torch's own CMake package stops with an error when a CUDA build of it meets a machine without a CUDA toolkit; this
 # module links the CPU half of any build, and the CUDA half too when TRESTLE_CUDA asks for it.
 #
-# Looked at, in this order: Torch_DIR, CMAKE_PREFIX_PATH, the environment variable LIBTORCH, the project's own virtual
-# environment (.venv, made by tools/setup.sh). Sets Libtorch_ROOT_DIR, Libtorch_VERSION and Libtorch_FROM (which of
-# these it took).
+# Looked at, in this order: Torch_DIR, CMAKE_PREFIX_PATH (variables or environment variables), the environment variable
+# LIBTORCH, the project's own virtual environment (.venv, made by tools/setup.sh), Libtorch_BUILT_WITH (set by an
+# installed trestle). Sets Libtorch_ROOT_DIR, Libtorch_VERSION and Libtorch_FROM (which of these it took).
 include(FindPackageHandleStandardArgs)
 
 set(_candidates "")
+set(_named "")  # what was named for libtorch alone: an error if it holds none
+if(NOT Torch_DIR)
+  set(Torch_DIR "$ENV{Torch_DIR}")
+endif()
 if(Torch_DIR)
   cmake_path(SET _root NORMALIZE "${Torch_DIR}/../../..")
   list(APPEND _candidates "Torch_DIR|${_root}")
+  list(APPEND _named "Torch_DIR|${_root}")
 endif()
-foreach(_prefix ${CMAKE_PREFIX_PATH})
+set(_environment_prefixes "$ENV{CMAKE_PREFIX_PATH}")
+string(REPLACE ":" ";" _environment_prefixes "${_environment_prefixes}")
+foreach(_prefix ${CMAKE_PREFIX_PATH} ${_environment_prefixes})
   cmake_path(SET _up NORMALIZE "${_prefix}/../..")
   list(APPEND _candidates "CMAKE_PREFIX_PATH|${_prefix}" "CMAKE_PREFIX_PATH|${_up}")
 endforeach()
 if(DEFINED ENV{LIBTORCH})
   list(APPEND _candidates "LIBTORCH|$ENV{LIBTORCH}")
+  list(APPEND _named "LIBTORCH|$ENV{LIBTORCH}")
 endif()
 file(GLOB _venv LIST_DIRECTORIES true ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch)
 foreach(_dir ${_venv})
   list(APPEND _candidates "the project's virtual environment|${_dir}")
 endforeach()
+if(Libtorch_BUILT_WITH)
+  list(APPEND _candidates "what trestle was built with|${Libtorch_BUILT_WITH}")
+endif()
 
 unset(Libtorch_ROOT_DIR)
 foreach(_candidate ${_candidates})
@@ -32,6 +43,14 @@ foreach(_candidate ${_candidates})
   if(NOT Libtorch_ROOT_DIR AND EXISTS "${_dir}/include/torch/csrc/api/include/torch/torch.h")
     set(Libtorch_FROM "${CMAKE_MATCH_1}")
     set(Libtorch_ROOT_DIR "${_dir}")
+  endif()
+endforeach()
+
+foreach(_candidate ${_named})
+  string(REGEX MATCH "^([^|]*)\\|(.*)$" _ "${_candidate}")
+  if(NOT EXISTS "${CMAKE_MATCH_2}/include/torch/csrc/api/include/torch/torch.h")
+    message(FATAL_ERROR "${CMAKE_MATCH_1} names ${CMAKE_MATCH_2}, which holds no libtorch with its headers. "
+                        "Correct it, or leave it out.")
   endif()
 endforeach()
 

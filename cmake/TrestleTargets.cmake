@@ -34,11 +34,20 @@ function(trestle_use_torch target)
 endfunction()
 
 # trestle_add_test(<name> LABEL core|torch|ranks|slow SOURCES ... FOLDERS nn device ... [TORCH] [PACKAGES ...])
-# One GoogleTest binary; every test in it becomes one ctest entry with a time-out.
+# One GoogleTest binary; every test in it becomes one ctest entry with a time-out. The target trestle_tests builds all of
+# them. In a build with sanitizers the label is "sanitize", and of the tests that use torch only those named in
+# TRESTLE_SANITIZED_TESTS ("all" for all) are built: libtorch makes such builds slow.
 function(trestle_add_test name)
   cmake_parse_arguments(ARG "TORCH" "LABEL;TIMEOUT" "SOURCES;FOLDERS;PACKAGES" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
+  endif()
+  if(TRESTLE_SANITIZE)
+    if(ARG_TORCH AND NOT TRESTLE_SANITIZED_TESTS STREQUAL "all" AND NOT name IN_LIST TRESTLE_SANITIZED_TESTS)
+      return()
+    endif()
+    set(ARG_LABEL sanitize)
+    math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 5")
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
@@ -50,6 +59,7 @@ function(trestle_add_test name)
   if(ARG_TORCH)
     trestle_use_torch(${name})
   endif()
+  add_dependencies(trestle_tests ${name})
   gtest_discover_tests(
     ${name}
     DISCOVERY_TIMEOUT 60

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# clang-tidy on the sources of the torch-free half.
+#
+#   tools/tidy.sh [BUILD_FOLDER]     default build/core; any configured build folder will do
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+build=${1:-build/core}
+if ! command -v clang-tidy >/dev/null; then
+  printf 'trestle: no clang-tidy.\n         Install it (apt-get install clang-tidy).\n' >&2
+  exit 1
+fi
+if [ ! -f "$build/compile_commands.json" ]; then
+  printf "trestle: '%s' is not a configured build folder.\n         Run: cmake --preset core\n" "$build" >&2
+  exit 1
+fi
+folders=()
+for folder in base schedule simulate view; do
+  if [ -d "trestle/$folder" ]; then folders+=("trestle/$folder"); fi
+done
+find "${folders[@]}" -name '*.cpp' -print0 |
+  xargs -0 -r -n 1 -P "$(getconf _NPROCESSORS_ONLN)" clang-tidy --quiet -p "$build"
