@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -8,28 +9,35 @@
 // The wiring of a model, resolved: what cutting, balancing and routing work on.
 namespace trestle::nn {
 
-inline constexpr int model_input = -1;   // Edge::from_layer of what the caller passes in
+inline constexpr int model_input = -1;  // Edge::from_layer of what the caller passes in
 
 // A connection from one layer's output to one layer's argument.
 struct Edge {
-  int from_layer = model_input;   // or model_input
-  int from_output = 0;            // which output of that layer, or which input of the model
-  int to_layer = 0;               // layer index, or graph.layers.size() for an output of the model
-  int to_argument = 0;            // which argument, or which output of the model
-  std::string name = {};          // the tap's full name; "" for the main lane
+  int from_layer = model_input;  // or model_input
+  int from_output = 0;           // which output of that layer, or which input of the model
+  int to_layer = 0;              // layer index, or graph.layers.size() for an output of the model
+  int to_argument = 0;           // which argument, or which output of the model
+  std::string name = {};         // the tap's full name; "" for the main lane
 
   friend bool operator==(const Edge&, const Edge&) = default;
 };
 
 struct Graph {
-  std::vector<Layer> layers;      // in the order in which they run
-  std::vector<Edge> edges;        // every connection, ordered by (to_layer, to_argument)
-  int inputs = 1;                 // how many tensors the model takes
-  int outputs = 1;                // how many it returns
+  std::vector<Layer> layers;  // in the order in which they run
+  std::vector<Edge> edges;    // every connection, ordered by (to_layer, to_argument)
+  int inputs = 1;             // how many tensors the model takes
+  int outputs = 1;            // how many it returns
 };
 
-// The plain, unsplit model: runs all layers in order. The oracle that every plan is compared with. With `random_seed` the
-// random numbers of layer i are keyed by keyed_seed(seed, step, i, micro_batch), as the pipeline does.
+// Throws UsageError that lists every mistake of a graph at once, by name: an edge from or to
+// nowhere or backwards in time, an argument without a value or with two, more values than
+// arguments, an output that does not exist, one name for two layers, the same module twice, a
+// parameter shared by two layers. Layers::graph() returns only graphs that pass.
+void check(const Graph& graph);
+
+// The plain, unsplit model: runs all layers in order. The oracle that every plan is compared with.
+// With `key` the random numbers of layer i are keyed by keyed_seed(seed, step, i, micro_batch), as
+// the pipeline does.
 struct RunKey {
   std::uint64_t seed = 0;
   std::int64_t step = 0;
@@ -38,8 +46,8 @@ struct RunKey {
 Values run(const Graph& graph, const Values& inputs);
 Values run(const Graph& graph, const Values& inputs, const RunKey& key);
 
-// Runs layer `index` with its arguments under its LayerScope and, where `key` is given, its random key. An exception
-// keeps its type and gains the layer's name and the arguments' shapes.
+// Runs layer `index` with its arguments under its LayerScope and, where `key` is given, its random
+// key. An exception keeps its type and gains the layer's name and the arguments' shapes.
 Values run_layer(const Graph& graph, int index, const Values& arguments, const RunKey* key);
 
 }  // namespace trestle::nn

@@ -1,0 +1,43 @@
+#include "trestle/nn/error_context.h"
+
+#include <c10/util/Exception.h>
+
+#include <exception>
+#include <stdexcept>
+#include <typeinfo>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+
+namespace trestle::nn {
+
+namespace {
+
+// Only an object of exactly this type can be built anew without losing what a derived class holds.
+template <class Exception>
+void rethrow_if_exactly(const std::exception& error, const std::string& context) {
+  if (typeid(error) == typeid(Exception)) throw Exception(text(error.what(), "\n  ", context));
+}
+
+}  // namespace
+
+void rethrow_with_context(const std::string& context) {
+  try {
+    throw;
+  } catch (Error& error) {
+    error.add_context(context);
+    throw;
+  } catch (c10::Error& error) {
+    error.add_context(context);
+    throw;
+  } catch (const std::exception& error) {
+    rethrow_if_exactly<std::runtime_error>(error, context);
+    rethrow_if_exactly<std::logic_error>(error, context);
+    rethrow_if_exactly<std::invalid_argument>(error, context);
+    rethrow_if_exactly<std::out_of_range>(error, context);
+    rethrow_if_exactly<std::domain_error>(error, context);
+    throw;
+  }
+}
+
+}  // namespace trestle::nn

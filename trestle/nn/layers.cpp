@@ -1,0 +1,203 @@
+#include "trestle/nn/layers.h"
+
+#include <torch/nn/modules/container/any.h>
+#include <torch/nn/modules/container/sequential.h>
+
+#include <utility>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/nn/entries.h"
+
+namespace trestle::nn {
+
+namespace {
+
+// A child of a torch::nn::Sequential has lost its type: what it returns shows only when it is
+// called.
+Layer any_layer(std::string name, torch::nn::AnyModule module) {
+  std::shared_ptr<torch::nn::Module> pointer = module.ptr();
+  auto call = [name, module = std::move(module)](const Values& values) mutable -> Values {
+    torch::nn::AnyValue output = module.any_forward(values.at(0));
+    if (at::Tensor* tensor = output.try_get<at::Tensor>()) return {std::move(*tensor)};
+    throw UsageError(text("child '", name, "' of a torch::nn::Sequential returns ",
+                          c10::demangle(output.type_info().name()), ", not one tensor"),
+                     {.hint = "Add it by Layers::add(name, module), where its type is known."});
+  };
+  return {std::move(name), std::move(pointer), std::move(call), 1, 1, 1};
+}
+
+}  // namespace
+
+struct Layers::State {
+  std::vector<Entry> entries;
+  std::vector<std::string> returned;   // full names, behind the last layer's outputs
+  std::vector<std::string> lane_taps;  // what a nested model returned too: for the next layer
+  int inputs = 1;
+};
+
+Layers::Layers() : Layers(1) {}
+
+Layers::Layers(int inputs) : state_(std::make_shared<State>()) {
+  if (inputs < 1) throw UsageError(text("a model takes at least 1 input tensor, not ", inputs));
+  state_->inputs = inputs;
+}
+
+Layers::Layers(const torch::nn::Sequential& sequential) : Layers() {
+  const auto names = sequential->named_children().keys();
+  std::size_t child = 0;
+  for (auto module = sequential->begin(); module != sequential->end(); ++module) {
+    append(any_layer(names.at(child++), *module));
+  }
+}
+
+Layers::State& Layers::state() {
+  if (state_.use_count() > 1) state_ = std::make_shared<State>(*state_);
+  return *state_;
+}
+
+Layers::Added Layers::append(Layer layer) {
+  State& s = state();
+  s.entries.push_back({std::move(layer)});
+  s.entries.back().taken = std::exchange(s.lane_taps, {});
+  return {*this, s.entries.size() - 1, s.entries.size() - 1};
+}
+
+Layers::Added Layers::add(std::string name, const Layers& nested) {
+  const std::shared_ptr<const State> inner = nested.state_;  // nested may be *this
+  if (inner->entries.empty()) throw UsageError(text("the nested model '", name, "' has no layers"));
+  const std::string prefix = name + ".";
+  State& s = state();
+  const std::size_t first = s.entries.size();
+  for (Entry entry : inner->entries) {
+    entry.layer.name = prefix + entry.layer.name;
+    for (Tap& tap : entry.kept) tap.name = prefix + tap.name;
+    for (std::string& taken : entry.taken) taken = prefix + taken;
+    s.entries.push_back(std::move(entry));
+  }
+  // What stood before lands in the first layer's arguments; what comes out besides, in the next
+  // layer's.
+  std::vector<std::string>& taken = s.entries[first].taken;
+  const std::vector<std::string> waiting = std::exchange(s.lane_taps, {});
+  taken.insert(taken.begin(), waiting.begin(), waiting.end());
+  for (const std::string& returned : inner->returned) s.lane_taps.push_back(prefix + returned);
+  for (const std::string& waits : inner->lane_taps) s.lane_taps.push_back(prefix + waits);
+  return {*this, first, s.entries.size() - 1};
+}
+
+Layers::Added Layers::add(std::string name, const torch::nn::Sequential& sequential) {
+  return add(std::move(name), Layers(sequential));
+}
+
+Layers::Added& Layers::Added::keep_output(std::string name, int output) {
+  // A negative number would read as "the input": it stays wrong, and is reported with the others.
+  layers_->state().entries[last_].kept.push_back(
+      {std::move(name), output == kept_input ? -2 : output});
+  return *this;
+}
+
+Layers::Added& Layers::Added::keep_input(std::string name) {
+  layers_->state().entries[first_].kept.push_back({std::move(name), kept_input});
+  return *this;
+}
+
+Layers::Added& Layers::Added::take(std::string name) {
+  layers_->state().entries[first_].taken.push_back(std::move(name));
+  return *this;
+}
+
+Layers::Added& Layers::Added::pass_on(std::vector<int> outputs) {
+  layers_->state().entries[last_].passed_on = std::move(outputs);
+  return *this;
+}
+
+Layers& Layers::also_return(std::string name) {
+  state().returned.push_back(std::move(name));
+  return *this;
+}
+
+Graph Layers::graph() const {
+  std::vector<std::string> returned = state_->lane_taps;
+  returned.insert(returned.end(), state_->returned.begin(), state_->returned.end());
+  return resolve(state_->entries, state_->inputs, returned);
+}
+
+Values Layers::forward(const Values& inputs) const { return run(graph(), inputs); }
+
+at::Tensor Layers::forward(const at::Tensor& input) const {
+  const Graph resolved = graph();
+  if (resolved.inputs != 1 || resolved.outputs != 1) {
+    throw UsageError(
+        text("the model takes ", resolved.inputs, " tensor(s) and returns ", resolved.outputs),
+        {.hint = "Call forward() with a std::vector of tensors."});
+  }
+  return run(resolved, {input})[0];
+}
+
+std::size_t Layers::size() const { return state_->entries.size(); }
+
+namespace {
+
+template <class Items>
+void append_named(std::vector<std::pair<std::string, at::Tensor>>& to, const std::string& layer,
+                  const Items& items) {
+  for (const auto& item : items) to.emplace_back(layer + "." + item.key(), item.value());
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, at::Tensor>> Layers::named_parameters() const {
+  std::vector<std::pair<std::string, at::Tensor>> named;
+  for (const Entry& entry : state_->entries) {
+    if (entry.layer.module)
+      append_named(named, entry.layer.name, entry.layer.module->named_parameters());
+  }
+  return named;
+}
+
+std::vector<std::pair<std::string, at::Tensor>> Layers::named_buffers() const {
+  std::vector<std::pair<std::string, at::Tensor>> named;
+  for (const Entry& entry : state_->entries) {
+    if (entry.layer.module)
+      append_named(named, entry.layer.name, entry.layer.module->named_buffers());
+  }
+  return named;
+}
+
+std::vector<at::Tensor> Layers::parameters() const {
+  std::vector<at::Tensor> all;
+  for (auto& [name, parameter] : named_parameters()) all.push_back(std::move(parameter));
+  return all;
+}
+
+std::int64_t Layers::parameter_count() const {
+  std::int64_t count = 0;
+  for (const at::Tensor& parameter : parameters()) count += parameter.numel();
+  return count;
+}
+
+void Layers::train() {
+  for (const Entry& entry : state_->entries) {
+    if (entry.layer.module) entry.layer.module->train();
+  }
+}
+
+void Layers::eval() {
+  for (const Entry& entry : state_->entries) {
+    if (entry.layer.module) entry.layer.module->eval();
+  }
+}
+
+void Layers::to(at::Device device) {
+  for (const Entry& entry : state_->entries) {
+    if (entry.layer.module) entry.layer.module->to(device);
+  }
+}
+
+void Layers::zero_grad() {
+  for (const Entry& entry : state_->entries) {
+    if (entry.layer.module) entry.layer.module->zero_grad();
+  }
+}
+
+}  // namespace trestle::nn

@@ -1,0 +1,135 @@
+#include "trestle/nn/loss.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+#include <vector>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+
+namespace trestle::nn {
+
+namespace {
+
+double samples(const at::Tensor& target) {
+  return target.dim() == 0 ? 1.0 : static_cast<double>(target.size(0));
+}
+
+void check_class_ids(const char* loss, const at::Tensor& output, const at::Tensor& target) {
+  const bool fits = output.dim() >= 2 && target.dim() == output.dim() - 1 &&
+                    target.size(0) == output.size(0) &&
+                    target.sizes().slice(1) == output.sizes().slice(2);
+  if (fits && target.scalar_type() == at::kLong) return;
+  throw UsageError(text(loss, " takes scores [N, C, ...] and int64 class ids [N, ...]; got [",
+                        join(output.sizes(), ", "), "] and ", target.scalar_type(), " [",
+                        join(target.sizes(), ", "), "]"));
+}
+
+// Sum and division instead of torch's mean: the same numbers, and 0 instead of NaN where every
+// target is ignored.
+at::Tensor cross_entropy_value(const CrossEntropyOptions& options, const at::Tensor& output,
+                               const at::Tensor& target) {
+  check_class_ids("cross_entropy", output, target);
+  const at::Tensor sum = at::cross_entropy_loss(output, target, {}, at::Reduction::Sum,
+                                                options.ignore_index, options.label_smoothing);
+  const at::Tensor count = target.ne(options.ignore_index).sum().clamp_min(1);
+  return sum / count;
+}
+
+// B6: dice = (2 * intersection + eps) / (sums + eps) for each class over the whole batch; mean over
+// all classes.
+at::Tensor dice_value(const DiceOptions& options, const at::Tensor& output,
+                      const at::Tensor& target) {
+  check_class_ids("dice", output, target);
+  const at::Tensor probability = at::softmax(output, 1);
+  const at::Tensor truth = at::zeros_like(probability).scatter_(1, target.unsqueeze(1), 1.0);
+  std::vector<std::int64_t> all_but_classes = {0};
+  for (std::int64_t dim = 2; dim < output.dim(); ++dim) all_but_classes.push_back(dim);
+  const at::Tensor intersection = (probability * truth).sum(all_but_classes);
+  const at::Tensor sums = probability.sum(all_but_classes) + truth.sum(all_but_classes);
+  const at::Tensor dice = (2 * intersection + options.epsilon) / (sums + options.epsilon);
+  return 1 - dice.mean();
+}
+
+at::Tensor cross_entropy_and_dice_value(const at::Tensor& output, const at::Tensor& target) {
+  return cross_entropy_value({}, output, target) + dice_value({}, output, target);
+}
+
+}  // namespace
+
+Loss additive(std::string name,
+              std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> value,
+              std::function<double(const at::Tensor&)> weight) {
+  return {std::move(name), Loss::Kind::Additive, std::move(value),
+          weight ? std::move(weight) : samples};
+}
+
+Loss whole_batch(std::string name,
+                 std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> value) {
+  return {std::move(name), Loss::Kind::WholeBatch, std::move(value), {}};
+}
+
+Loss cross_entropy(const CrossEntropyOptions& options) {
+  return additive(
+      "cross_entropy",
+      [options](const at::Tensor& output, const at::Tensor& target) {
+        return cross_entropy_value(options, output, target);
+      },
+      [ignored = options.ignore_index](const at::Tensor& target) {
+        return static_cast<double>(target.ne(ignored).sum().item<std::int64_t>());
+      });
+}
+
+Loss mean_squared_error() {
+  return additive(
+      "mean_squared_error",
+      [](const at::Tensor& output, const at::Tensor& target) {
+        // torch would broadcast with a warning, which is hardly ever meant.
+        if (output.sizes() != target.sizes()) {
+          throw UsageError(text("mean_squared_error takes two tensors of one shape; got [",
+                                join(output.sizes(), ", "), "] and [", join(target.sizes(), ", "),
+                                "]"));
+        }
+        return at::mse_loss(output, target);
+      },
+      [](const at::Tensor& target) { return static_cast<double>(target.numel()); });
+}
+
+Loss dice(const DiceOptions& options) {
+  return whole_batch("dice", [options](const at::Tensor& output, const at::Tensor& target) {
+    return dice_value(options, output, target);
+  });
+}
+
+Loss dice_per_micro_batch(const DiceOptions& options) {
+  return additive("dice_per_micro_batch",
+                  [options](const at::Tensor& output, const at::Tensor& target) {
+                    return dice_value(options, output, target);
+                  });
+}
+
+Loss cross_entropy_and_dice() {
+  return whole_batch("cross_entropy+dice", cross_entropy_and_dice_value);
+}
+
+Loss cross_entropy_and_dice_per_micro_batch() {
+  return additive("cross_entropy+dice_per_micro_batch", cross_entropy_and_dice_value);
+}
+
+Loss make_loss(std::string_view name) {
+  const std::vector<Loss> losses = {
+      cross_entropy(),        mean_squared_error(),     dice(),
+      dice_per_micro_batch(), cross_entropy_and_dice(), cross_entropy_and_dice_per_micro_batch()};
+  std::vector<std::string> names;
+  for (const Loss& loss : losses) {
+    if (loss.name == name) return loss;
+    names.push_back(loss.name);
+  }
+  const std::string close = nearest(name, names);
+  throw UsageError(
+      text("unknown loss '", name, "'", close.empty() ? "" : "; did you mean '" + close + "'?"),
+      {.hint = "Losses: " + join(names, ", ") + "."});
+}
+
+}  // namespace trestle::nn
