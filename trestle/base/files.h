@@ -12,11 +12,13 @@ namespace trestle {
 // The whole content of a file. Throws FileError with the path and the system's reason.
 std::string read_file(const std::filesystem::path& path);
 
-// Writes `content` to a temporary name beside `path`, flushes it to the disk, and renames it. On any failure (disk full,
-// no permission) the temporary file is removed, what stood at `path` before is untouched, and FileError says why.
+// Writes `content` to a temporary name beside `path`, flushes it to the disk, and renames it. On
+// any failure (disk full, no permission) the temporary file is removed, what stood at `path` before
+// is untouched, and FileError says why.
 void write_file(const std::filesystem::path& path, std::string_view content);
 
 // The same for writers that produce their bytes bit by bit.
-void write_file(const std::filesystem::path& path, const std::function<void(std::ostream&)>& writer);
+void write_file(const std::filesystem::path& path,
+                const std::function<void(std::ostream&)>& writer);
 
 }  // namespace trestle

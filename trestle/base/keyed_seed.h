@@ -5,9 +5,10 @@
 // Randomness that a plan cannot change.
 namespace trestle {
 
-// The seed for one layer's random numbers in one micro-batch of one step. It never depends on stage, rank, thread or
-// time, so every split, schedule and recomputation draws the same numbers, and a resume needs no generator state.
-// Mixed with SplitMix64 (Steele, Lea, Flood 2014). Use layer = -1 for what belongs to no layer.
+// The seed for one layer's random numbers in one micro-batch of one step. It never depends on
+// stage, rank, thread or time, so every split, schedule and recomputation draws the same numbers,
+// and a resume needs no generator state. Mixed with SplitMix64 (Steele, Lea, Flood 2014). Use layer
+// = -1 for what belongs to no layer.
 constexpr std::uint64_t keyed_seed(std::uint64_t seed, std::int64_t step, std::int64_t layer,
                                    std::int64_t micro_batch) {
   auto mix = [](std::uint64_t z) {

@@ -5,7 +5,8 @@
 #include <string_view>
 #include <vector>
 
-// Small string helpers. Sources that include torch use these and not fmt (the torch wheel ships another fmt).
+// Small string helpers. Sources that include torch use these and not fmt (the torch wheel ships
+// another fmt).
 namespace trestle {
 
 // text("stage ", 3, " of ", 4) -> "stage 3 of 4": whatever has operator<<, one after the other.
@@ -29,7 +30,8 @@ std::string join(const Range& items, std::string_view separator) {
   return out.str();
 }
 
-// The candidate that is closest to `word` by edit distance, or "" when none is close enough to be what was meant.
+// The candidate that is closest to `word` by edit distance, or "" when none is close enough to be
+// what was meant.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 // "a,b,,c" -> {"a", "b", "", "c"}.

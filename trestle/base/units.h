@@ -15,7 +15,8 @@ constexpr Bytes operator""_MiB(unsigned long long n) { return static_cast<Bytes>
 constexpr Bytes operator""_GiB(unsigned long long n) { return static_cast<Bytes>(n) << 30; }
 }  // namespace literals
 
-// "512MiB", "4GiB", "1.5 GiB", "100 MB" (decimal), "4096" (bytes). Throws UsageError on anything else.
+// "512MiB", "4GiB", "1.5 GiB", "100 MB" (decimal), "4096" (bytes). Throws UsageError on anything
+// else.
 Bytes parse_bytes(std::string_view text);
 
 // 222298112 -> "212.0 MiB". Always one decimal from KiB on, so that columns line up.

@@ -1,0 +1,91 @@
+#include "trestle/base/units.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+
+namespace trestle {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, double>, 11> kByteUnits = {{
+    {"", 1},
+    {"B", 1},
+    {"KiB", 0x1p10},
+    {"MiB", 0x1p20},
+    {"GiB", 0x1p30},
+    {"TiB", 0x1p40},
+    {"kB", 1e3},
+    {"KB", 1e3},
+    {"MB", 1e6},
+    {"GB", 1e9},
+    {"TB", 1e12},
+}};
+
+[[noreturn]] void refuse(std::string_view text) {
+  throw UsageError(trestle::text("'", text, "' is not a number of bytes"),
+                   {.hint = "Write it as '512MiB', '1.5 GiB', '100 MB' or '4096'."});
+}
+
+}  // namespace
+
+Bytes parse_bytes(std::string_view text) {
+  const std::string word = trim(text);
+  // from_chars would also take "inf", "nan" and a sign: a size begins with a digit.
+  if (word.empty() || std::isdigit(static_cast<unsigned char>(word.front())) == 0) refuse(text);
+  double number = 0;
+  const char* end = word.data() + word.size();
+  const auto [rest, failure] = std::from_chars(word.data(), end, number, std::chars_format::fixed);
+  if (failure != std::errc{}) refuse(text);
+  const std::string unit = trim(std::string_view(rest, static_cast<std::size_t>(end - rest)));
+  for (const auto& [name, factor] : kByteUnits) {
+    if (unit != name) continue;
+    const double bytes = number * factor;
+    if (bytes >= 0x1p63) refuse(text);
+    return static_cast<Bytes>(bytes);
+  }
+  refuse(text);
+}
+
+std::string format_bytes(Bytes bytes) {
+  constexpr std::array<std::string_view, 6> kNames = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  if (std::abs(static_cast<double>(bytes)) < 1024) return fmt::format("{} B", bytes);
+  double value = static_cast<double>(bytes) / 1024;
+  std::size_t unit = 0;
+  // 1023.95 would be printed as "1024.0": let it move on to the next unit.
+  while (std::abs(value) >= 1023.95 && unit + 1 < kNames.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  return fmt::format("{:.1f} {}", value, kNames[unit]);
+}
+
+std::string format_duration(double seconds) {
+  if (!std::isfinite(seconds)) return "unknown";
+  if (seconds < 0) return "-" + format_duration(-seconds);
+  if (seconds < 0.9995e-3) return fmt::format("{:.0f} us", seconds * 1e6);
+  if (seconds < 0.9995) return fmt::format("{:.0f} ms", seconds * 1e3);
+  if (seconds < 59.95) return fmt::format("{:.1f} s", seconds);
+  if (seconds >= 1e15) return fmt::format("{:.3g} s", seconds);
+  const auto whole = static_cast<std::int64_t>(std::llround(seconds));
+  if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
+  return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
+}
+
+std::string format_count(std::int64_t count) {
+  std::string digits = std::to_string(count);
+  const std::size_t first = digits.front() == '-' ? 1 : 0;
+  for (std::size_t at = digits.size(); at > first + 3;) {
+    at -= 3;
+    digits.insert(at, ",");
+  }
+  return digits;
+}
+
+}  // namespace trestle
