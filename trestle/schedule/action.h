@@ -9,35 +9,36 @@
 namespace trestle::schedule {
 
 enum class Kind : std::uint8_t {
-  Forward,              // F
-  Backward,             // B: input and weight gradients together
-  InputGrad,            // I
-  WeightGrad,           // W
-  Recompute,            // R: run the forward again, to have its graph
-  OverlapForwardBackward,  // a forward and a backward that may overlap (partner_* names the backward)
-  SendActivation,       // SEND_F: the main lane, to stage + 1
-  RecvActivation,       // RECV_F: the main lane, from stage - 1
-  SendGradient,         // SEND_B: the main lane's gradient, to stage - 1
-  RecvGradient,         // RECV_B: the main lane's gradient, from stage + 1
-  SendSkip,             // SEND_SKIP: one skip route, producer to consumer
-  RecvSkip,             // RECV_SKIP
-  SendSkipGradient,     // SEND_SKIP_B: its gradient, consumer to producer
-  RecvSkipGradient,     // RECV_SKIP_B
-  Unshard,              // UNSHARD
-  Reshard,              // RESHARD
-  ReduceGrad,           // REDUCE_GRAD
-  Norm,                 // NORM: the global gradient norm
-  Step,                 // STEP: the optimizer step
+  Forward,                 // F
+  Backward,                // B: input and weight gradients together
+  InputGrad,               // I
+  WeightGrad,              // W
+  Recompute,               // R: run the forward again, to have its graph
+  OverlapForwardBackward,  // a forward and a backward that may overlap (partner_* names the
+                           // backward)
+  SendActivation,          // SEND_F: the main lane, to stage + 1
+  RecvActivation,          // RECV_F: the main lane, from stage - 1
+  SendGradient,            // SEND_B: the main lane's gradient, to stage - 1
+  RecvGradient,            // RECV_B: the main lane's gradient, from stage + 1
+  SendSkip,                // SEND_SKIP: one skip route, producer to consumer
+  RecvSkip,                // RECV_SKIP
+  SendSkipGradient,        // SEND_SKIP_B: its gradient, consumer to producer
+  RecvSkipGradient,        // RECV_SKIP_B
+  Unshard,                 // UNSHARD
+  Reshard,                 // RESHARD
+  ReduceGrad,              // REDUCE_GRAD
+  Norm,                    // NORM: the global gradient norm
+  Step,                    // STEP: the optimizer step
 };
 
 // `stage` is the stage that acts: for a RECV the receiver, for a SEND the sender.
 struct Action {
   Kind kind = Kind::Forward;
-  std::uint8_t threads = 0;        // intra-op threads on CPU cores; 0 = the worker's own number
+  std::uint8_t threads = 0;  // intra-op threads on CPU cores; 0 = the worker's own number
   std::int16_t stage = 0;
-  std::int32_t micro_batch = -1;   // -1 for actions that belong to no micro-batch
-  std::int16_t route = -1;         // index into Schedule::routes; -1 where the kind needs none
-  std::int16_t partner_stage = -1; // of OverlapForwardBackward: the backward's stage ...
+  std::int32_t micro_batch = -1;    // -1 for actions that belong to no micro-batch
+  std::int16_t route = -1;          // index into Schedule::routes; -1 where the kind needs none
+  std::int16_t partner_stage = -1;  // of OverlapForwardBackward: the backward's stage ...
   std::int32_t partner_micro_batch = -1;  // ... and micro-batch
 
   friend bool operator==(const Action&, const Action&) = default;
@@ -45,25 +46,33 @@ struct Action {
 static_assert(sizeof(Action) <= 16);
 
 inline Action forward(int stage, int micro_batch) {
-  return {.kind = Kind::Forward, .stage = static_cast<std::int16_t>(stage), .micro_batch = micro_batch};
+  return {
+      .kind = Kind::Forward, .stage = static_cast<std::int16_t>(stage), .micro_batch = micro_batch};
 }
 inline Action backward(int stage, int micro_batch) {
-  return {.kind = Kind::Backward, .stage = static_cast<std::int16_t>(stage), .micro_batch = micro_batch};
+  return {.kind = Kind::Backward,
+          .stage = static_cast<std::int16_t>(stage),
+          .micro_batch = micro_batch};
 }
 inline Action input_grad(int stage, int micro_batch) {
-  return {.kind = Kind::InputGrad, .stage = static_cast<std::int16_t>(stage), .micro_batch = micro_batch};
+  return {.kind = Kind::InputGrad,
+          .stage = static_cast<std::int16_t>(stage),
+          .micro_batch = micro_batch};
 }
 inline Action weight_grad(int stage, int micro_batch) {
-  return {.kind = Kind::WeightGrad, .stage = static_cast<std::int16_t>(stage), .micro_batch = micro_batch};
+  return {.kind = Kind::WeightGrad,
+          .stage = static_cast<std::int16_t>(stage),
+          .micro_batch = micro_batch};
 }
 
-bool is_compute(Kind kind);    // F, B, I, W, R, and the overlapped pair
-bool is_send(Kind kind);       // any of the four sends
-bool is_receive(Kind kind);    // any of the four receives
+bool is_compute(Kind kind);  // F, B, I, W, R, and the overlapped pair
+bool is_send(Kind kind);     // any of the four sends
+bool is_receive(Kind kind);  // any of the four receives
 
-// PyTorch's spelling where PyTorch has the action ("2F0", "1I3", "0W3", "2UNSHARD", "2SEND_F0"), our own words for the
-// rest: "1R3", "0SEND_SKIP2:r1" (stage 0 sends micro-batch 2 on route 1), "1NORM", "1STEP", "(0F3;1B2)OVERLAP_F_B".
-// A thread count other than 0 is written at the end: "2F0@2".
+// PyTorch's spelling where PyTorch has the action ("2F0", "1I3", "0W3", "2UNSHARD", "2SEND_F0"),
+// our own words for the rest: "1R3", "0SEND_SKIP2:r1" (stage 0 sends micro-batch 2 on route 1),
+// "1NORM", "1STEP", "(0F3;1B2)OVERLAP_F_B". A thread count other than 0 is written at the end:
+// "2F0@2".
 std::string to_string(const Action& action);
 
 // The inverse. Throws FormatError that shows the text and says what was expected.

@@ -9,18 +9,18 @@
 // Makes schedules by name. Adding one is one new file in generators/ and one line in generate.cpp.
 namespace trestle::schedule {
 
-// The order of GPipe's backwards. Reverse: as torchgpipe, the last micro-batch first (keeps except_last to one live
-// micro-batch). Forward: as PyTorch.
+// The order of GPipe's backwards. Reverse: as torchgpipe, the last micro-batch first (keeps
+// except_last to one live micro-batch). Forward: as PyTorch.
 enum class BackwardOrder { Reverse, Forward };
 
 struct GenerateOptions {
-  int stages = 1;          // >= 1
-  int micro_batches = 1;   // >= 1; may be fewer than stages
+  int stages = 1;                                         // >= 1
+  int micro_batches = 1;                                  // >= 1; may be fewer than stages
   BackwardOrder backward_order = BackwardOrder::Reverse;  // read by "gpipe" only
 };
 
-// Only compute actions; lower() adds the rest. Throws UsageError for an unknown name (and suggests the nearest) and for
-// options that the schedule does not allow.
+// Only compute actions; lower() adds the rest. Throws UsageError for an unknown name (and suggests
+// the nearest) and for options that the schedule does not allow.
 Schedule generate(std::string_view name, const GenerateOptions& options);
 
 // "gpipe", "1f1b": what generate() knows, with one line on each.

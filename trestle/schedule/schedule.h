@@ -8,8 +8,8 @@
 // One training step as data: for each rank an ordered list of actions.
 namespace trestle::schedule {
 
-// A way for tensors from one stage to another. The main lane has one route for each pair of neighbours; a skip has one
-// for each (value, consuming stage).
+// A way for tensors from one stage to another. The main lane has one route for each pair of
+// neighbours; a skip has one for each (value, consuming stage).
 struct Route {
   int from_stage = 0;
   int to_stage = 0;
@@ -20,7 +20,7 @@ struct Route {
 };
 
 struct Schedule {
-  std::string name;          // "gpipe", "1f1b", ...
+  std::string name;  // "gpipe", "1f1b", ...
   int stages = 0;
   int micro_batches = 0;
   std::vector<std::vector<Action>> ranks;  // ranks[r] = what rank r does, in order

@@ -1,0 +1,171 @@
+#include "trestle/schedule/action.h"
+
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <limits>
+#include <optional>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+
+namespace trestle::schedule {
+namespace {
+
+// Whether a micro-batch number follows the word.
+enum class Numbered { Yes, No };
+
+struct Word {
+  Kind kind;
+  std::string_view text;
+  Numbered numbered;
+};
+
+constexpr std::array<Word, 18> kWords = {{
+    {Kind::Forward, "F", Numbered::Yes},
+    {Kind::Backward, "B", Numbered::Yes},
+    {Kind::InputGrad, "I", Numbered::Yes},
+    {Kind::WeightGrad, "W", Numbered::Yes},
+    {Kind::Recompute, "R", Numbered::Yes},
+    {Kind::SendActivation, "SEND_F", Numbered::Yes},
+    {Kind::RecvActivation, "RECV_F", Numbered::Yes},
+    {Kind::SendGradient, "SEND_B", Numbered::Yes},
+    {Kind::RecvGradient, "RECV_B", Numbered::Yes},
+    {Kind::SendSkip, "SEND_SKIP", Numbered::Yes},
+    {Kind::RecvSkip, "RECV_SKIP", Numbered::Yes},
+    {Kind::SendSkipGradient, "SEND_SKIP_B", Numbered::Yes},
+    {Kind::RecvSkipGradient, "RECV_SKIP_B", Numbered::Yes},
+    {Kind::Unshard, "UNSHARD", Numbered::No},
+    {Kind::Reshard, "RESHARD", Numbered::No},
+    {Kind::ReduceGrad, "REDUCE_GRAD", Numbered::No},
+    {Kind::Norm, "NORM", Numbered::No},
+    {Kind::Step, "STEP", Numbered::No},
+}};
+constexpr std::string_view kOverlap = "OVERLAP_F_B";
+
+bool needs_route(Kind kind) {
+  return kind == Kind::SendSkip || kind == Kind::RecvSkip || kind == Kind::SendSkipGradient ||
+         kind == Kind::RecvSkipGradient;
+}
+
+const Word& word_of(Kind kind) {
+  for (const auto& word : kWords) {
+    if (word.kind == kind) return word;
+  }
+  throw UsageError(text("no text form for action kind ", static_cast<int>(kind)));
+}
+
+// Reads one action from the front of `rest`; nothing (and `rest` anywhere) where it is not one.
+class Reader {
+ public:
+  explicit Reader(std::string_view rest) : rest_(rest) {}
+
+  bool done() const { return rest_.empty(); }
+
+  bool take(std::string_view what) {
+    if (rest_.substr(0, what.size()) != what) return false;
+    rest_.remove_prefix(what.size());
+    return true;
+  }
+
+  template <class Integer>
+  bool number(Integer* out) {
+    if (rest_.empty() || rest_.front() < '0' || rest_.front() > '9') return false;
+    // One below the largest value, so that "largest + 1" never overflows for whoever counts.
+    const auto [end, failure] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), *out);
+    if (failure != std::errc{} || *out == std::numeric_limits<Integer>::max()) return false;
+    rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
+    return true;
+  }
+
+  const Word* word() {
+    std::size_t length = 0;
+    while (length < rest_.size() &&
+           (rest_[length] == '_' || (rest_[length] >= 'A' && rest_[length] <= 'Z'))) {
+      ++length;
+    }
+    for (const auto& word : kWords) {
+      if (word.text != rest_.substr(0, length)) continue;
+      rest_.remove_prefix(length);
+      return &word;
+    }
+    return nullptr;
+  }
+
+  std::optional<Action> plain() {
+    Action action;
+    if (!number(&action.stage)) return std::nullopt;
+    const Word* found = word();
+    if (found == nullptr) return std::nullopt;
+    action.kind = found->kind;
+    if (found->numbered == Numbered::Yes && !number(&action.micro_batch)) return std::nullopt;
+    if (needs_route(action.kind) && !(take(":r") && number(&action.route))) return std::nullopt;
+    return action;
+  }
+
+  std::optional<Action> overlap() {
+    const auto first = plain();
+    if (!first || first->kind != Kind::Forward || !take(";")) return std::nullopt;
+    const auto second = plain();
+    if (!second || second->kind != Kind::Backward || !take(")") || !take(kOverlap))
+      return std::nullopt;
+    Action action = *first;
+    action.kind = Kind::OverlapForwardBackward;
+    action.partner_stage = second->stage;
+    action.partner_micro_batch = second->micro_batch;
+    return action;
+  }
+
+  std::optional<Action> whole() {
+    auto action = take("(") ? overlap() : plain();
+    if (!action) return std::nullopt;
+    if (take("@") && (!number(&action->threads) || action->threads == 0)) return std::nullopt;
+    if (!done()) return std::nullopt;
+    return action;
+  }
+
+ private:
+  std::string_view rest_;
+};
+
+}  // namespace
+
+bool is_compute(Kind kind) { return kind <= Kind::OverlapForwardBackward; }
+
+bool is_send(Kind kind) {
+  return kind == Kind::SendActivation || kind == Kind::SendGradient || kind == Kind::SendSkip ||
+         kind == Kind::SendSkipGradient;
+}
+
+bool is_receive(Kind kind) {
+  return kind == Kind::RecvActivation || kind == Kind::RecvGradient || kind == Kind::RecvSkip ||
+         kind == Kind::RecvSkipGradient;
+}
+
+std::string to_string(const Action& action) {
+  std::string out;
+  if (action.kind == Kind::OverlapForwardBackward) {
+    out = text("(", action.stage, "F", action.micro_batch, ";", action.partner_stage, "B",
+               action.partner_micro_batch, ")", kOverlap);
+  } else {
+    const Word& word = word_of(action.kind);
+    out = text(action.stage, word.text);
+    if (word.numbered == Numbered::Yes) out += std::to_string(action.micro_batch);
+    if (needs_route(action.kind)) out += text(":r", action.route);
+  }
+  if (action.threads != 0) out += text("@", static_cast<int>(action.threads));
+  return out;
+}
+
+Action parse_action(std::string_view text) {
+  if (auto action = Reader(text).whole()) return *action;
+  constexpr std::size_t kShown = 60;
+  const std::string shown =
+      text.size() > kShown ? std::string(text.substr(0, kShown)) + "..." : std::string(text);
+  throw FormatError(
+      trestle::text("'", shown, "' is not a schedule action"),
+      {.hint =
+           "Expected stage, kind and micro-batch, such as 2F0, 1B3, 0SEND_F2 or 0SEND_SKIP2:r1."});
+}
+
+}  // namespace trestle::schedule

@@ -1,0 +1,198 @@
+#include "trestle/schedule/csv.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/schedule/routes.h"
+
+namespace trestle::schedule {
+namespace {
+
+constexpr std::string_view kRouteMark = "#route";
+
+std::string quoted(std::string_view field) {
+  if (field.find_first_of(",\"\r\n") == std::string_view::npos && trim(field) == field)
+    return std::string(field);
+  std::string out = "\"";
+  for (const char c : field) {
+    if (c == '"') out += '"';
+    out += c;
+  }
+  return out + '"';
+}
+
+struct Field {
+  std::string text;
+  std::size_t line = 1;
+};
+using Record = std::vector<Field>;
+
+// RFC 4180 with one leniency: a lone "\n" ends a record as "\r\n" does.
+class RecordReader {
+ public:
+  explicit RecordReader(std::string_view text) : rest_(text) {}
+
+  bool next(Record* record) {
+    if (rest_.empty()) return false;
+    record->clear();
+    while (true) {
+      record->push_back(field());
+      if (rest_.empty()) return true;
+      const char separator = rest_.front();
+      rest_.remove_prefix(1);
+      if (separator == '\n') {
+        ++line_;
+        return true;
+      }
+    }
+  }
+
+ private:
+  Field field() {
+    if (!rest_.empty() && rest_.front() == '"') return quoted_field();
+    const std::size_t end = std::min(rest_.find_first_of(",\n"), rest_.size());
+    Field out{trim(rest_.substr(0, end)), line_};
+    rest_.remove_prefix(end);
+    return out;
+  }
+
+  Field quoted_field() {
+    Field out{"", line_};
+    rest_.remove_prefix(1);
+    while (true) {
+      const std::size_t end = rest_.find('"');
+      if (end == std::string_view::npos) {
+        throw FormatError(
+            text("schedule table, line ", out.line, ": a quote is opened and never closed"));
+      }
+      out.text += rest_.substr(0, end);
+      rest_.remove_prefix(end + 1);
+      if (rest_.empty() || rest_.front() != '"') break;
+      out.text += '"';
+      rest_.remove_prefix(1);
+    }
+    line_ += static_cast<std::size_t>(std::count(out.text.begin(), out.text.end(), '\n'));
+    if (!rest_.empty() && rest_.front() == '\r') rest_.remove_prefix(1);
+    if (!rest_.empty() && rest_.front() != ',' && rest_.front() != '\n') {
+      throw FormatError(
+          text("schedule table, line ", out.line, ": something follows a closing quote"),
+          {.hint = "Put a comma between fields."});
+    }
+    return out;
+  }
+
+  std::string_view rest_;
+  std::size_t line_ = 1;
+};
+
+int stage_number(const Field& field) {
+  std::int16_t number = 0;
+  const char* end = field.text.data() + field.text.size();
+  const auto [rest, failure] = std::from_chars(field.text.data(), end, number);
+  if (failure != std::errc{} || rest != end || number < 0 ||
+      number == std::numeric_limits<std::int16_t>::max()) {
+    throw FormatError(
+        text("schedule table, line ", field.line, ": '", field.text, "' is not a stage number"));
+  }
+  return number;
+}
+
+Route parse_route(const Record& record) {
+  if (record.size() != 5 || (record[3].text != "main" && record[3].text != "skip")) {
+    throw FormatError(
+        text("schedule table, line ", record.front().line, ": a route line that cannot be read"),
+        {.hint = "Expected '#route,FROM,TO,main|skip,NAME'."});
+  }
+  return {.from_stage = stage_number(record[1]),
+          .to_stage = stage_number(record[2]),
+          .skip = record[3].text == "skip",
+          .name = record[4].text};
+}
+
+std::vector<Action> parse_row(const Record& record) {
+  std::vector<Action> actions;
+  for (std::size_t column = 0; column < record.size(); ++column) {
+    const Field& field = record[column];
+    if (field.text.empty()) continue;
+    try {
+      actions.push_back(parse_action(field.text));
+    } catch (FormatError& error) {
+      error.add_context(
+          text("at line ", field.line, ", column ", column + 1, " of the schedule table"));
+      throw;
+    }
+  }
+  return actions;
+}
+
+// Everything a table of actions says without saying it.
+void derive(Schedule* schedule) {
+  bool sends = false;
+  const auto see = [&](int stage, int micro_batch, int rank) {
+    schedule->stages = std::max(schedule->stages, stage + 1);
+    schedule->micro_batches = std::max(schedule->micro_batches, micro_batch + 1);
+    schedule->rank_of_stage.resize(static_cast<std::size_t>(schedule->stages), -1);
+    int& owner = schedule->rank_of_stage[static_cast<std::size_t>(stage)];
+    if (owner < 0) owner = rank;
+  };
+  for (int rank = 0; rank < schedule->rank_count(); ++rank) {
+    for (const Action& action : schedule->ranks[static_cast<std::size_t>(rank)]) {
+      see(action.stage, action.micro_batch, rank);
+      if (action.kind == Kind::OverlapForwardBackward)
+        see(action.partner_stage, action.partner_micro_batch, rank);
+      sends = sends || is_send(action.kind);
+    }
+  }
+  if (!sends || !schedule->routes.empty()) return;
+  for (int stage = 0; stage + 1 < schedule->stages; ++stage) {
+    schedule->routes.push_back(
+        {.from_stage = stage, .to_stage = stage + 1, .skip = false, .name = "main"});
+  }
+}
+
+}  // namespace
+
+std::string to_csv(const Schedule& schedule) {
+  std::string out;
+  for (const auto& actions : schedule.ranks) {
+    std::vector<std::string> cells;
+    for (const Action& action : actions) cells.push_back(to_string(action));
+    out += join(cells, ",") + "\n";
+  }
+  for (const Route& route : schedule.routes) {
+    out += text(kRouteMark, ",", route.from_stage, ",", route.to_stage, ",",
+                route.skip ? "skip" : "main", ",", quoted(route.name), "\n");
+  }
+  return out;
+}
+
+Schedule parse_csv(std::string_view text, std::string_view name) {
+  Schedule schedule;
+  schedule.name = name;
+  RecordReader reader(text);
+  Record record;
+  while (reader.next(&record)) {
+    if (record.front().text == kRouteMark) {
+      schedule.routes.push_back(parse_route(record));
+    } else if (!schedule.routes.empty()) {
+      throw FormatError(trestle::text("schedule table, line ", record.front().line,
+                                      ": a rank's row after the routes"),
+                        {.hint = "Put all ranks first, then the #route lines."});
+    } else {
+      schedule.ranks.push_back(parse_row(record));
+    }
+  }
+  derive(&schedule);
+  if (schedule.stages == 0) {
+    throw FormatError("the schedule table holds no action",
+                      {.hint = "Expected one row for each rank, such as '0F0,0B0'."});
+  }
+  return schedule;
+}
+
+}  // namespace trestle::schedule

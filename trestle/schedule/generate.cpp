@@ -1,0 +1,87 @@
+#include "trestle/schedule/generate.h"
+
+#include <array>
+#include <limits>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/schedule/generators/generators.h"
+
+namespace trestle::schedule {
+namespace {
+
+struct Generator {
+  std::string_view name;
+  Schedule (*make)(const GenerateOptions&);
+  std::string_view summary;
+  bool all_forwards_first;
+};
+
+constexpr std::array kGenerators = {
+    Generator{"gpipe", generators::gpipe,
+              "all forwards, then all backwards; allows a whole-batch loss", true},
+    Generator{"1f1b", generators::one_f_one_b,
+              "one forward, one backward; keeps few activations alive", false},
+};
+
+// Actions hold stages in 16 bits; the number of micro-batches is bounded to keep tables in memory.
+constexpr int kMostStages = std::numeric_limits<std::int16_t>::max();
+constexpr int kMostMicroBatches = 1 << 20;
+
+void check(std::string_view name, const GenerateOptions& options) {
+  if (options.stages < 1 || options.stages > kMostStages) {
+    throw UsageError(text("schedule '", name, "' cannot have ", options.stages, " stages"),
+                     {.hint = text("Give between 1 and ", kMostStages, ".")});
+  }
+  if (options.micro_batches < 1 || options.micro_batches > kMostMicroBatches) {
+    throw UsageError(
+        text("schedule '", name, "' cannot have ", options.micro_batches, " micro-batches"),
+        {.hint = text("Give between 1 and ", kMostMicroBatches, ".")});
+  }
+}
+
+}  // namespace
+
+Schedule generate(std::string_view name, const GenerateOptions& options) {
+  std::vector<std::string> names;
+  for (const auto& generator : kGenerators) {
+    if (generator.name != name) {
+      names.emplace_back(generator.name);
+      continue;
+    }
+    check(name, options);
+    Schedule schedule = generator.make(options);
+    schedule.name = name;
+    return schedule;
+  }
+  const std::string guess = nearest(name, names);
+  throw UsageError(text("unknown schedule '", name, "'"),
+                   {.hint = (guess.empty() ? std::string() : "Did you mean '" + guess + "'? ") +
+                            "Known schedules: " + join(names, ", ") + "."});
+}
+
+const std::vector<ScheduleInfo>& known_schedules() {
+  static const std::vector<ScheduleInfo> known = [] {
+    std::vector<ScheduleInfo> list;
+    for (const auto& generator : kGenerators) {
+      list.push_back({std::string(generator.name), std::string(generator.summary),
+                      generator.all_forwards_first});
+    }
+    return list;
+  }();
+  return known;
+}
+
+namespace generators {
+
+Schedule one_stage_per_rank(const GenerateOptions& options) {
+  Schedule schedule;
+  schedule.stages = options.stages;
+  schedule.micro_batches = options.micro_batches;
+  schedule.ranks.resize(static_cast<std::size_t>(options.stages));
+  for (int stage = 0; stage < options.stages; ++stage) schedule.rank_of_stage.push_back(stage);
+  return schedule;
+}
+
+}  // namespace generators
+}  // namespace trestle::schedule

@@ -1,0 +1,23 @@
+#include <algorithm>
+
+#include "trestle/schedule/generators/generators.h"
+
+namespace trestle::schedule::generators {
+
+Schedule one_f_one_b(const GenerateOptions& options) {
+  Schedule schedule = one_stage_per_rank(options);
+  const int count = options.micro_batches;
+  for (int stage = 0; stage < options.stages; ++stage) {
+    auto& actions = schedule.ranks[static_cast<std::size_t>(stage)];
+    const int warm_up = std::min(count, options.stages - 1 - stage);
+    for (int i = 0; i < warm_up; ++i) actions.push_back(forward(stage, i));
+    for (int i = warm_up; i < count; ++i) {
+      actions.push_back(forward(stage, i));
+      actions.push_back(backward(stage, i - warm_up));
+    }
+    for (int i = count - warm_up; i < count; ++i) actions.push_back(backward(stage, i));
+  }
+  return schedule;
+}
+
+}  // namespace trestle::schedule::generators

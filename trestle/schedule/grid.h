@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "trestle/schedule/schedule.h"
+
+// A schedule as text that fits an error message.
+namespace trestle::schedule {
+
+// One cell of the table: ranks[rank][index].
+struct GridCell {
+  int rank = 0;
+  std::size_t index = 0;
+};
+
+// One row for each rank with its compute actions in order (no time axis: see view for that). The
+// marked cell, which may also be a send or a receive, stands between '>' and '<'; of long tables
+// only the neighbourhood of the mark is shown.
+//
+//   rank 0 |  0F0   0F1   0B0   0B1
+//   rank 1 |  1F0  >1B0<  1F1   1B1
+std::string format_grid(const Schedule& schedule, std::optional<GridCell> mark = std::nullopt);
+
+}  // namespace trestle::schedule

@@ -1,0 +1,231 @@
+#include "trestle/schedule/lower.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/schedule/routes.h"
+#include "trestle/schedule/unit_times.h"
+#include "trestle/schedule/validate.h"
+
+namespace trestle::schedule {
+namespace {
+
+using Way = Transfer::Way;
+
+void check(const Schedule& schedule, const LowerOptions& options) {
+  const auto stages = static_cast<std::size_t>(schedule.stages);
+  for (const auto& actions : schedule.ranks) {
+    for (const Action& action : actions) {
+      if (!is_send(action.kind) && !is_receive(action.kind) && action.kind != Kind::Recompute)
+        continue;
+      throw UsageError(
+          text("schedule '", schedule.name, "' is lowered already: it holds ", to_string(action)),
+          {.hint = "Give lower() a table of compute actions."});
+    }
+  }
+  for (const Route& skip : options.skips) {
+    if (skip.from_stage >= 0 && skip.from_stage < skip.to_stage && skip.to_stage < schedule.stages)
+      continue;
+    throw UsageError(text("skip '", skip.name, "' goes from stage ", skip.from_stage, " to stage ",
+                          skip.to_stage, " of ", schedule.stages),
+                     {.hint = "A skip goes from one stage to a later one."});
+  }
+  const std::size_t lanes = options.main_lane.size();
+  if (lanes != 0 && lanes != stages && lanes + 1 != stages) {
+    throw UsageError(text("main_lane has ", lanes, " entries for ", stages, " stages"),
+                     {.hint = "Give one for each stage, or leave it empty."});
+  }
+  if (!options.recompute.empty() && options.recompute.size() != stages) {
+    throw UsageError(
+        text("recompute has ", options.recompute.size(), " entries for ", stages, " stages"),
+        {.hint = "Give one for each stage, or leave it empty."});
+  }
+}
+
+std::vector<Route> all_routes(const Schedule& schedule, const LowerOptions& options) {
+  std::vector<Route> routes;
+  for (int stage = 0; stage + 1 < schedule.stages; ++stage) {
+    const bool carries =
+        options.main_lane.empty() || options.main_lane[static_cast<std::size_t>(stage)];
+    if (carries)
+      routes.push_back({.from_stage = stage, .to_stage = stage + 1, .skip = false, .name = "main"});
+  }
+  for (Route skip : options.skips) {
+    skip.skip = true;
+    routes.push_back(std::move(skip));
+  }
+  return routes;
+}
+
+// Puts each R directly before its backward: two recomputed graphs of a stage then live together
+// only where the schedule itself delays a W.
+void insert_recompute(Schedule* schedule, const std::vector<Recompute>& modes) {
+  if (modes.empty()) return;
+  for (auto& actions : schedule->ranks) {
+    std::vector<int> last(static_cast<std::size_t>(schedule->stages), -1);
+    for (const Action& action : actions) {
+      if (const auto cell = forward_in(action))
+        last[static_cast<std::size_t>(cell->stage)] = cell->micro_batch;
+    }
+    std::vector<Action> longer;
+    for (const Action& action : actions) {
+      if (const auto cell = backward_in(action)) {
+        const auto stage = static_cast<std::size_t>(cell->stage);
+        const bool spared =
+            modes[stage] == Recompute::ExceptLast && cell->micro_batch == last[stage];
+        if (modes[stage] != Recompute::Never && !spared) {
+          longer.push_back({.kind = Kind::Recompute,
+                            .stage = static_cast<std::int16_t>(cell->stage),
+                            .micro_batch = cell->micro_batch});
+        }
+      }
+      longer.push_back(action);
+    }
+    actions = std::move(longer);
+  }
+}
+
+// A place in the one order of everything that all ranks share. At equal times: just-in-time sends,
+// recomputations, other transfers, computation.
+struct Place {
+  double time = 0;
+  int turn = 0;
+  friend auto operator<=>(const Place&, const Place&) = default;
+};
+constexpr int kBeforeAll = -1;
+constexpr int kRecompute = 0;
+constexpr int kTransfer = 1;
+constexpr int kCompute = 2;
+
+struct Placed {
+  Place place;
+  Transfer transfer;
+  Action action;
+};
+
+class Placement {
+ public:
+  Placement(const Schedule& schedule, SkipSend skip_send)
+      : schedule_(schedule), skip_send_(skip_send), times_(unit_times(schedule)) {
+    for (std::size_t rank = 0; rank < schedule_.ranks.size(); ++rank) {
+      for (std::size_t index = 0; index < schedule_.ranks[rank].size(); ++index) {
+        const Action& action = schedule_.ranks[rank][index];
+        const Span span = times_[rank][index];
+        if (const auto cell = forward_in(action))
+          forwards_[{cell->stage, cell->micro_batch}] = span;
+        if (const auto cell = backward_in(action))
+          backwards_[{cell->stage, cell->micro_batch}] = span;
+      }
+    }
+  }
+
+  std::vector<std::vector<Action>> ranks() const {
+    std::vector<std::vector<Placed>> transfers(schedule_.ranks.size());
+    for (std::size_t route = 0; route < schedule_.routes.size(); ++route) {
+      if (within_rank(schedule_, schedule_.routes[route])) continue;
+      for (int i = 0; i < schedule_.micro_batches; ++i) {
+        add({static_cast<int>(route), i, Way::Activation}, &transfers);
+        add({static_cast<int>(route), i, Way::Gradient}, &transfers);
+      }
+    }
+    std::vector<std::vector<Action>> merged;
+    for (std::size_t rank = 0; rank < transfers.size(); ++rank)
+      merged.push_back(merge(rank, &transfers[rank]));
+    return merged;
+  }
+
+ private:
+  void add(const Transfer& transfer, std::vector<std::vector<Placed>>* transfers) const {
+    const Place place = place_of(transfer);
+    for (const Action& end :
+         {send_of(schedule_.routes, transfer), receive_of(schedule_.routes, transfer)}) {
+      (*transfers)[rank_of(end.stage)].push_back({place, transfer, end});
+    }
+  }
+
+  std::size_t rank_of(int stage) const {
+    return static_cast<std::size_t>(schedule_.rank_of_stage[static_cast<std::size_t>(stage)]);
+  }
+
+  Place place_of(const Transfer& transfer) const {
+    const Route& route = schedule_.routes[static_cast<std::size_t>(transfer.route)];
+    if (transfer.way == Way::Gradient) {
+      return {backwards_.at({route.to_stage, transfer.micro_batch}).end, kTransfer};
+    }
+    const double made = forwards_.at({route.from_stage, transfer.micro_batch}).end;
+    if (!route.skip || skip_send_ == SkipSend::Eager) return {made, kTransfer};
+    // The latest place that does not keep the consumer waiting: when it begins, or, if the
+    // producer's rank is then in the midst of something, before that.
+    const double needed = forwards_.at({route.to_stage, transfer.micro_batch}).begin;
+    for (const Span& span : times_[rank_of(route.from_stage)]) {
+      if (span.begin >= made && span.begin < needed && needed < span.end)
+        return {span.begin, kBeforeAll};
+    }
+    return {needed, kTransfer};
+  }
+
+  std::vector<Action> merge(std::size_t rank, std::vector<Placed>* transfers) const {
+    std::sort(transfers->begin(), transfers->end(), [](const Placed& a, const Placed& b) {
+      return std::tie(a.place, a.transfer) < std::tie(b.place, b.transfer);
+    });
+    std::vector<Action> out;
+    auto next = transfers->begin();
+    for (std::size_t index = 0; index < schedule_.ranks[rank].size(); ++index) {
+      const Action& action = schedule_.ranks[rank][index];
+      const Place place{times_[rank][index].begin,
+                        action.kind == Kind::Recompute ? kRecompute : kCompute};
+      for (; next != transfers->end() && next->place < place; ++next) out.push_back(next->action);
+      out.push_back(action);
+    }
+    for (; next != transfers->end(); ++next) out.push_back(next->action);
+    return out;
+  }
+
+  const Schedule& schedule_;
+  SkipSend skip_send_;
+  std::vector<std::vector<Span>> times_;
+  std::map<std::pair<int, int>, Span> forwards_;
+  std::map<std::pair<int, int>, Span> backwards_;
+};
+
+}  // namespace
+
+Recompute parse_recompute(std::string_view text) {
+  for (const Recompute mode : {Recompute::Never, Recompute::ExceptLast, Recompute::Always}) {
+    if (to_string(mode) == text) return mode;
+  }
+  const std::string guess = nearest(text, {"never", "except_last", "always"});
+  throw UsageError(trestle::text("unknown recompute mode '", text, "'"),
+                   {.hint = (guess.empty() ? std::string() : "Did you mean '" + guess + "'? ") +
+                            "Known modes: never, except_last, always."});
+}
+
+std::string_view to_string(Recompute mode) {
+  switch (mode) {
+    case Recompute::Never:
+      return "never";
+    case Recompute::ExceptLast:
+      return "except_last";
+    case Recompute::Always:
+      return "always";
+  }
+  throw UsageError("no such recompute mode");
+}
+
+Schedule lower(const Schedule& compute_only, const LowerOptions& options) {
+  check(compute_only, options);
+  Schedule schedule = compute_only;
+  schedule.routes.clear();
+  validate(schedule);
+  schedule.routes = all_routes(schedule, options);
+  insert_recompute(&schedule, options.recompute);
+  schedule.ranks = Placement(schedule, options.skip_send).ranks();
+  return schedule;
+}
+
+}  // namespace trestle::schedule
