@@ -9,28 +9,28 @@
 namespace trestle::simulate {
 
 struct StageCost {
-  double forward = 1;        // F with its graph
-  double backward = 2;       // B = I + W
-  double input_grad = 1;     // I
-  double weight_grad = 1;    // W
-  double recompute = 1;      // R: F again, with its graph
+  double forward = 1;           // F with its graph
+  double backward = 2;          // B = I + W
+  double input_grad = 1;        // I
+  double weight_grad = 1;       // W
+  double recompute = 1;         // R: F again, with its graph
   double forward_no_graph = 1;  // F when it will be recomputed
-  double step = 0;           // optimizer step
-  Bytes persistent = 0;      // parameters, gradients, optimizer state, buffers
-  Bytes saved = 0;           // what one micro-batch's graph keeps from F (or R) to the end of B or W
+  double step = 0;              // optimizer step
+  Bytes persistent = 0;         // parameters, gradients, optimizer state, buffers
+  Bytes saved = 0;  // what one micro-batch's graph keeps from F (or R) to the end of B or W
   Bytes kept_for_recompute = 0;  // what F keeps when it will be recomputed: the stage's inputs
   Bytes transient_forward = 0;   // the most F needs beyond what it keeps, while it runs
   Bytes transient_backward = 0;  // the most B needs beyond what was kept, while it runs
 };
 
 struct RouteCost {
-  double seconds = 0;   // one micro-batch's transfer, in either direction
-  Bytes bytes = 0;      // one micro-batch's tensors
+  double seconds = 0;  // one micro-batch's transfer, in either direction
+  Bytes bytes = 0;     // one micro-batch's tensors
 };
 
 struct Costs {
-  std::vector<StageCost> stages;   // one for each stage
-  std::vector<RouteCost> routes;   // one for each route of the lowered schedule; empty = free
+  std::vector<StageCost> stages;  // one for each stage
+  std::vector<RouteCost> routes;  // one for each route of the lowered schedule; empty = free
 };
 
 }  // namespace trestle::simulate
