@@ -1,0 +1,95 @@
+#include "trestle/checkpoint/safetensors_header.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "trestle/base/error.h"
+
+namespace trestle::checkpoint {
+namespace {
+
+using testing::HasSubstr;
+
+const char* const good = R"({"__metadata__":{"epoch":"7"},)"
+                         R"("b":{"dtype":"F32","shape":[2,3],"data_offsets":[8,32]},)"
+                         R"("a":{"dtype":"I64","shape":[],"data_offsets":[0,8]},)"
+                         R"("none":{"dtype":"U8","shape":[0,4],"data_offsets":[32,32]}})";
+
+std::string refusal(const std::string& json, std::uint64_t bytes) {
+  try {
+    parse_header(json, bytes, "x.safetensors");
+  } catch (const FormatError& error) {
+    return error.what();
+  }
+  return "it was accepted";
+}
+
+TEST(SafetensorsHeader, ReadsTensorsInTheOrderOfTheirBytes) {
+  const SafetensorsHeader header = parse_header(good, 32, "x");
+  ASSERT_EQ(header.tensors.size(), 3u);
+  EXPECT_EQ(header.tensors[0].name, "a");
+  EXPECT_EQ(header.tensors[1].shape, (std::vector<std::int64_t>{2, 3}));
+  EXPECT_EQ(header.tensors[2].name, "none");
+  EXPECT_EQ(header.metadata.at("epoch"), "7");
+  EXPECT_EQ(parse_header(format_header(header), 32, "x"), header);
+  EXPECT_EQ(format_header(header).size() % 8, 0u);
+}
+
+TEST(SafetensorsHeader, RefusesWhatDoesNotAddUp) {
+  EXPECT_THAT(refusal(good, 31), HasSubstr("cut short"));
+  EXPECT_THAT(refusal(good, 33), HasSubstr("cut short or has something appended"));
+  EXPECT_THAT(refusal("[1]", 0), HasSubstr("not a JSON object"));
+  EXPECT_THAT(refusal("{\"a\":", 0), HasSubstr("not JSON"));
+  const std::string twice = R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)"
+                            R"("a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})";
+  EXPECT_THAT(refusal(twice, 0), HasSubstr("'a' twice"));
+  auto one = [](const std::string& dtype, const std::string& shape, const std::string& offsets) {
+    return "{\"a\":{\"dtype\":" + dtype + ",\"shape\":" + shape + ",\"data_offsets\":" + offsets +
+           "}}";
+  };
+  EXPECT_THAT(refusal(one("\"F32\"", "[2]", "[0,4]"), 4), HasSubstr("needs 8 bytes"));
+  EXPECT_THAT(refusal(one("\"F33\"", "[1]", "[0,4]"), 4), HasSubstr("F33"));
+  EXPECT_THAT(refusal(one("\"F32\"", "[-1]", "[0,4]"), 4), HasSubstr("not a list of sizes"));
+  EXPECT_THAT(refusal(one("\"F32\"", "[1]", "[4,0]"), 4), HasSubstr("needs 4 bytes"));
+  EXPECT_THAT(refusal(one("\"F32\"", "[1]", "[4,8]"), 8),
+              HasSubstr("begins at byte 4, expected 0"));
+  EXPECT_THAT(refusal(one("\"F32\"", "[1]", "[0]"), 4), HasSubstr("not two positions"));
+  EXPECT_THAT(refusal(one("\"F32\"", "[4611686018427387904,4]", "[0,4]"), 4),
+              HasSubstr("larger than any memory"));
+  EXPECT_THAT(refusal(one("\"F32\"", "[1e99]", "[0,4]"), 4), HasSubstr("not a list of sizes"));
+  EXPECT_THAT(refusal(R"({"__metadata__":{"a":1}})", 0), HasSubstr("not a string"));
+}
+
+TEST(SafetensorsHeader, AnyBytesEitherReadOrThrowFormatError) {
+  std::mt19937 random(11);
+  int read = 0;
+  for (int round = 0; round < 20000; ++round) {
+    std::string bytes = good;
+    for (int change = 0; change <= round % 5; ++change) {
+      const std::size_t at = random() % bytes.size();
+      switch (random() % 3) {
+        case 0:
+          bytes[at] = static_cast<char>(random());
+          break;
+        case 1:
+          bytes.erase(at, random() % 6);
+          break;
+        default:
+          bytes.insert(at, 1, "[]{}:\",0189-e."[random() % 14]);
+      }
+      if (bytes.empty()) bytes = "{";
+    }
+    try {
+      const SafetensorsHeader header = parse_header(bytes, 32, "fuzz");
+      EXPECT_EQ(parse_header(format_header(header), 32, "again"), header);
+      ++read;
+    } catch (const FormatError&) {
+    }
+  }
+  EXPECT_GT(read, 0);
+}
+
+}  // namespace
+}  // namespace trestle::checkpoint
