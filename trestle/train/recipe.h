@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+// A run as data: what a recipe file says, with every default filled in. No torch in here.
+//
+//   train::Recipe recipe = train::read_recipe("recipes/unet_quick.toml");
+//   recipe.train.epochs = 3;
+//   train::train(recipe);
+//
+// What each field means, and what values it takes, is said once, in recipe_fields.h.
+namespace trestle::train {
+
+struct Recipe {
+  std::string name;  // of the run: the file's name without folder and ending
+
+  struct Model {
+    std::string name;
+    std::int64_t classes = 2;
+    std::int64_t channels = 3;
+    std::int64_t width = 64;
+    bool bilinear = false;
+  } model;
+
+  struct Data {
+    std::string name;
+    std::string images, masks, folder;
+    double scale = 1;
+    double validation = 0.2;
+    std::int64_t split_seed = 42;
+    std::int64_t workers = 2;
+    std::int64_t synthesize = 0;
+    std::int64_t synthesize_width = 96, synthesize_height = 64;
+  } data;
+
+  struct Devices {
+    std::string use = "cpu";
+    std::int64_t threads = 0;
+  } devices;
+
+  struct Pipeline {
+    std::vector<std::int64_t> balance;
+    std::int64_t micro_batches = 1;
+    std::string schedule = "gpipe";
+    std::string backward_order = "reverse";
+    std::vector<std::string> recompute = {"never"};
+    double deadline = 600;
+  } pipeline;
+
+  struct Optimizer {
+    std::string name = "adam";
+    double learning_rate = 1e-3;
+    double momentum = 0;
+    double weight_decay = 0;
+    bool plateau = false;
+    std::int64_t plateau_patience = 2;
+    double plateau_factor = 0.1;
+  } optimizer;
+
+  struct Train {
+    std::int64_t epochs = 1;
+    std::int64_t batch = 16;
+    std::int64_t seed = 42;
+    std::string loss;
+    std::string metric;
+    bool drop_last = true;
+    bool pictures = true;
+    std::int64_t save_every = 0;
+    std::string runs = "runs";
+  } train;
+};
+
+// Reads a TOML file. Throws FileError where there is none; FormatError for what is not TOML;
+// UsageError for unknown sections and keys (with the nearest known one), wrong types and values out
+// of range. Each names the file and the line.
+Recipe read_recipe(const std::filesystem::path& path);
+
+// The same from text; `file` is what the messages call it.
+Recipe parse_recipe(std::string_view toml, const std::string& file);
+
+// Sets one field as a flag does: set_field(recipe, "train.epochs", "3"). Throws UsageError.
+void set_field(Recipe& recipe, std::string_view name, std::string_view value);
+
+// Checks what no single field can say: a model and a data set are named, a balance has no zero, and
+// the like. Throws UsageError that names the fields.
+void check_recipe(const Recipe& recipe);
+
+// The recipe as TOML with every field, read back by parse_recipe() to an equal one.
+std::string to_toml(const Recipe& recipe);
+
+// A number for "is this the same run?": every field but those that a continued run may change
+// (epochs, devices.threads, the runs folder, pictures, how often it saves).
+std::string recipe_hash(const Recipe& recipe);
+
+}  // namespace trestle::train
