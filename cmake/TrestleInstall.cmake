@@ -17,5 +17,8 @@ set(_config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/trestle)
 install(EXPORT trestleTargets NAMESPACE trestle:: DESTINATION ${_config_dir})
 configure_package_config_file(cmake/trestleConfig.cmake.in trestleConfig.cmake INSTALL_DESTINATION ${_config_dir})
 write_basic_package_version_file(trestleConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/trestleConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/trestleConfigVersion.cmake
-              cmake/FindLibtorch.cmake DESTINATION ${_config_dir})
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/trestleConfig.cmake
+              ${CMAKE_CURRENT_BINARY_DIR}/trestleConfigVersion.cmake DESTINATION ${_config_dir})
+if(TRESTLE_TORCH)
+  install(FILES cmake/FindLibtorch.cmake DESTINATION ${_config_dir})
+endif()

@@ -35,12 +35,20 @@ endfunction()
 
 # trestle_add_test(<name> LABEL core|torch|ranks|slow SOURCES ... FOLDERS nn device ... [TORCH] [PACKAGES ...])
 # One GoogleTest binary; every test in it becomes one ctest entry with a time-out. The target trestle_tests builds all of
-# them. In a build with sanitizers the label is "sanitize", and of the tests that use torch only those named in
+# them. A build without torch leaves out the tests of the folders that it lacks. In a build with sanitizers the label is "sanitize", and of the tests that use torch only those named in
 # TRESTLE_SANITIZED_TESTS ("all" for all) are built: libtorch makes such builds slow.
 function(trestle_add_test name)
   cmake_parse_arguments(ARG "TORCH" "LABEL;TIMEOUT" "SOURCES;FOLDERS;PACKAGES" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
+  endif()
+  foreach(folder ${ARG_FOLDERS})
+    if(NOT TRESTLE_TORCH AND NOT TARGET trestle_${folder})
+      return()
+    endif()
+  endforeach()
+  if(ARG_TORCH AND NOT TRESTLE_TORCH)
+    return()
   endif()
   if(TRESTLE_SANITIZE)
     if(ARG_TORCH AND NOT TRESTLE_SANITIZED_TESTS STREQUAL "all" AND NOT name IN_LIST TRESTLE_SANITIZED_TESTS)

@@ -72,7 +72,7 @@ install_packages() {
     apt-get install -y -qq --no-install-recommends "${missing[@]}" && return 0
   if grep -q 'Unable to locate package' "$logs/apt_install.log"; then
     # Without fresh lists nothing can be located: then the reason is that of the update.
-    grep -qiE 'could not resolve|failed to fetch|unable to connect|timed out' "$logs/apt_update.log" &&
+    grep -qiE 'could not resolve|temporary failure|unable to connect|timed out' "$logs/apt_update.log" &&
       explain apt_update "refreshing the package lists" "$by_hand"
     fail "this system's package lists lack a package that trestle needs (above)." \
       "Debian 12, Ubuntu 24.04 or newer have them all. $by_hand"
@@ -157,7 +157,7 @@ torch_is_there() {
 cuda_runtime_requirement() {
   local site metadata toolkit
   site=$(site_packages)
-  grep -qE "^cuda(: [A-Za-z[\]]*)? = '" "$site/torch/version.py" || return 0
+  grep -qE "^cuda(: [][A-Za-z]*)? = '" "$site/torch/version.py" || return 0
   if [ -n "$(find "$site/nvidia" -name 'libcudart.so*' 2>/dev/null | head -n 1)" ] &&
     [ -n "$(find "$site/nvidia" -name 'libcupti.so*' 2>/dev/null | head -n 1)" ]; then
     return 0

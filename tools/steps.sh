@@ -44,7 +44,7 @@ explain() {
   local log=$logs/$1.log
   if grep -qiE 'no space left|not enough free space|disk quota exceeded' "$log"; then
     fail "$2 failed: the disk is full." "Free some space (df -h .), then run the same command again: it goes on where it stopped."
-  elif grep -qiE 'could not resolve|name resolution|name or service not known|network is unreachable|failed to establish a new connection|unable to connect|connection (refused|timed out)|timed out|max retries exceeded|proxy ?error' "$log"; then
+  elif grep -qiE 'could not resolve|temporary failure|name resolution|name or service not known|network is unreachable|failed to establish a new connection|unable to connect|connection (refused|timed out)|timed out|max retries exceeded|proxy ?error' "$log"; then
     fail "$2 failed: no network." "Check the connection and any proxy settings (https_proxy), then run the same command again."
   elif grep -qiE 'could not get lock|unable to acquire the dpkg' "$log"; then
     fail "$2 failed: another package manager is running." "Wait until it is done, then run the same command again."

@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""tools/check_includes.py and tools/check_snippets.py on small houses with one fault each."""
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+ARCHITECTURE = """
+<!-- includes:begin -->
+| folder | may include | torch |
+|---|---|---|
+| `base` | | no |
+| `schedule` | `base` | no |
+| `nn` | `base` | yes |
+<!-- includes:end -->
+"""
+HOUSE = {
+    "ARCHITECTURE.md": ARCHITECTURE,
+    "trestle/base/error.h": "#pragma once\n#include <string>\n",
+    "trestle/schedule/action.h": '#pragma once\n#include "trestle/base/error.h"\n',
+    "trestle/nn/layer.h": "#pragma once\n#include <ATen/core/Tensor.h>\n",
+    "tests/nn/layer_test.cpp": '#include "trestle/nn/layer.h"\n',
+}
+
+
+def run(tool, files, *options):
+    """(exit code, what it printed, the files afterwards)"""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in files.items():
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        result = subprocess.run([sys.executable, TOOLS / tool, *options, folder], capture_output=True, text=True)
+        after = {name: Path(folder, name).read_text(encoding="utf-8") for name in files}
+        return result.returncode, result.stdout + result.stderr, after
+
+
+class CheckIncludes(unittest.TestCase):
+    def expect(self, finding, files):
+        files = HOUSE | files
+        code, said, _ = run("check_includes.py", files)
+        self.assertEqual(code, 1, said)
+        self.assertIn(finding, said)
+        self.assertEqual(len(said.strip().splitlines()), 1, said)
+
+    def test_a_house_in_order(self):
+        code, said, _ = run("check_includes.py", HOUSE)
+        self.assertEqual(code, 0, said)
+
+    def test_an_include_that_the_table_does_not_allow(self):
+        self.expect("trestle/schedule/a.cpp:1: schedule may not include nn",
+                    files={"trestle/schedule/a.cpp": '#include "trestle/nn/layer.h"\n'})
+
+    def test_torch_in_the_torch_free_half(self):
+        self.expect("trestle/base/a.cpp:2: base is torch-free",
+                    files={"trestle/base/a.cpp": "\n#include <torch/torch.h>\n"})
+
+    def test_c10d_outside_comm(self):
+        self.expect("only trestle/comm may include c10d",
+                    files={"trestle/nn/a.cpp": "#include <torch/csrc/distributed/c10d/Store.hpp>\n"})
+
+    def test_fmt_beside_torch(self):
+        self.expect("in a file of the half that uses torch", files={"trestle/nn/a.cpp": "#include <fmt/format.h>\n"})
+        self.expect("in a file of the half that uses torch",
+                    files={"tests/a.cpp": "#include <fmt/format.h>\n#include <torch/torch.h>\n"})
+
+    def test_fmt_in_a_public_header(self):
+        self.expect("in a public header", files={"trestle/base/a.h": "#pragma once\n#include <fmt/format.h>\n"})
+
+    def test_all_of_torch_in_a_public_header(self):
+        self.expect("include the narrow header", files={"trestle/nn/a.h": "#pragma once\n#include <torch/torch.h>\n"})
+
+    def test_a_folder_without_a_row(self):
+        self.expect("trestle/mesh has no row", files={"trestle/mesh/a.cpp": "\n"})
+
+    def test_a_row_without_a_folder(self):
+        table = ARCHITECTURE.replace("| `nn`", "| `optim` | `base` | yes |\n| `nn`")
+        self.expect("trestle/optim, which does not exist", files={"ARCHITECTURE.md": table})
+
+    def test_a_circle_in_the_table(self):
+        table = ARCHITECTURE.replace("| `base` | |", "| `base` | `schedule` |")
+        code, said, _ = run("check_includes.py", HOUSE | {"ARCHITECTURE.md": table})
+        self.assertEqual(code, 1)
+        self.assertIn("base and schedule may include each other", said)
+
+    def test_a_long_file(self):
+        self.expect("401 lines", files={"trestle/nn/a.cpp": "\n" * 401})
+
+    def test_a_path_of_one_machine_and_a_stub(self):
+        self.expect("a path of one machine", files={"docs/a.md": "see /hom" + "e/ann/trestle\n"})
+        self.expect("a stub", files={"trestle/nn/a.cpp": "// TO" + "DO\n"})
+
+    def test_a_test_that_is_switched_off(self):
+        self.expect("switched off", files={"tests/nn/a.cpp": "TEST(A, DISABLE" + "D_b) {}\n"})
+
+
+class CheckSnippets(unittest.TestCase):
+    SOURCE = "int main() {\n  // [sum]\n  int a = 1;\n    ++a;\n  // [sum]\n}\n"
+
+    def document(self, mark, code):
+        return f"# Title\n\n<!-- snippet: {mark} -->\n```cpp\n{code}```\nafter\n"
+
+    def run_on(self, mark, code, *options):
+        return run("check_snippets.py", {"a.cpp": self.SOURCE, "README.md": self.document(mark, code)}, *options)
+
+    def test_a_region_and_a_whole_file(self):
+        self.assertEqual(self.run_on("a.cpp#sum", "int a = 1;\n  ++a;\n")[0], 0)
+        self.assertEqual(self.run_on("a.cpp", "int main() {\n  int a = 1;\n    ++a;\n}\n")[0], 0)
+
+    def test_a_difference(self):
+        code, said, _ = self.run_on("a.cpp#sum", "int a = 2;\n")
+        self.assertEqual(code, 1)
+        self.assertIn("README.md:3: differs from a.cpp", said)
+        self.assertIn("-int a = 2;", said)
+
+    def test_update(self):
+        code, said, after = self.run_on("a.cpp#sum", "int a = 2;\n", "--update")
+        self.assertEqual(code, 0, said)
+        self.assertEqual(after["README.md"], self.document("a.cpp#sum", "int a = 1;\n  ++a;\n"))
+
+    def test_what_is_missing(self):
+        self.assertIn("there is no file b.cpp", self.run_on("b.cpp", "")[1])
+        self.assertIn("has 0 lines", self.run_on("a.cpp#product", "")[1])
+        code, said, _ = run("check_snippets.py", {"a.cpp": "", "README.md": "<!-- snippet: a.cpp -->\ntext\n"})
+        self.assertEqual(code, 1)
+        self.assertIn("no fenced block", said)
+
+    def test_a_mark_inside_a_fence_is_text(self):
+        self.assertEqual(run("check_snippets.py", {"README.md": "```\n<!-- snippet: no.cpp -->\n```\n"})[0], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

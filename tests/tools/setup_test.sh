@@ -1,0 +1,265 @@
+#!/usr/bin/env bash
+# tools/setup.sh on machines that lack something, played by fakes on the PATH: each must stop with exit code 1, the reason
+# and the fix; and on a machine that has everything it must install nothing.
+#
+#   tests/tools/setup_test.sh     (needs no network and changes nothing outside a temporary folder)
+# shellcheck disable=SC2016  # the bodies of the fakes are expanded when the fakes run
+set -euo pipefail
+
+source_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+temporary=$(mktemp -d)
+trap 'rm -rf "$temporary"' EXIT
+failures=0
+
+# fake NAME BODY: a program on the PATH of the machine under test; every call is noted.
+fake() {
+  rm -f "$machine/bin/$1"
+  printf '#!/bin/bash\nprintf "%%s\\n" "%s $*" >>"%s"\n%s\n' "$1" "$machine/calls" "$2" >"$machine/bin/$1"
+  chmod +x "$machine/bin/$1"
+}
+
+lacks() { rm -f "$machine/bin/$1"; }
+
+# A fake Python: `python -m venv DIR` makes one with itself in it; `python -m pip install` unpacks a fake torch.
+fake_python() {
+  local package=$1
+  fake python3 '
+case "$*" in
+  *" --version" | --version) echo "Python 3.11.2" ;;
+  "-m venv"*) mkdir -p "${!#}/bin" "${!#}/lib/python3.11/site-packages"; cp "$0" "${!#}/bin/python" ;;
+  "-m pip install"*torch==*) '"$package"' ;;
+  "-m pip install"*) echo installed the runtime ;;
+esac'
+}
+
+# The package as pip leaves it; $1: the CUDA version its version.py names, a Python value.
+torch_package() {
+  printf 'site=$(dirname "$0")/../lib/python3.11/site-packages
+  version=${!#}; version=${version#torch==}
+  mkdir -p "$site/torch/lib" "$site/torch-$version.dist-info"
+  touch "$site/torch/lib/libtorch_cpu.so" "$site/torch-$version.dist-info/INSTALLER"
+  echo "cuda: Optional[str] = %s" >"$site/torch/version.py"
+  echo "Requires-Dist: cuda-toolkit[cublas,cudart,cupti]==13.2.2; platform_system == \"Linux\"" >"$site/torch-$version.dist-info/METADATA"' "$1"
+}
+
+# A machine that has everything but libtorch, with a clone of the scripts.
+new_machine() {
+  machine=$(mktemp -d "$temporary/machine.XXXX")
+  mkdir -p "$machine/bin" "$machine/clone/tools"
+  cp "$source_root/tools/setup.sh" "$source_root/tools/steps.sh" "$machine/clone/tools"
+  local program
+  for program in bash sh env mkdir tee tail head grep sed awk find sort dirname cat cp rm touch uname tr getconf chmod; do
+    ln -s "$(command -v "$program")" "$machine/bin/$program"
+  done
+  fake df 'printf "Filesystem 1M Used Available\nfake 9 9 90000 1%% /\n"'
+  fake id 'echo 0'
+  fake dpkg-query 'echo installed'
+  fake apt-get 'exit 0'
+  fake g++ 'echo 12.2.0'
+  fake cmake 'echo cmake version 3.25.1'
+  fake ninja 'echo 1.11'
+  fake git 'exit 0'
+  fake ccache 'exit 0'
+  fake_python "$(torch_package None)"
+}
+
+# runs setup on the machine: `code` and `output`; $settings are environment variables for it.
+run_setup() {
+  code=0
+  output=$(cd "$machine/clone" && env -i PATH="$machine/bin" HOME="$machine" ${settings[@]+"${settings[@]}"} \
+    "$machine/clone/tools/setup.sh" "$@" 2>&1 </dev/null) || code=$?
+  settings=()
+}
+settings=()
+
+complain() {
+  printf 'FAILED %s: %s\n%s\n\n' "$name" "$1" "$output"
+  failures=$((failures + 1))
+}
+
+# expect_failure TEXT...: exit code 1 and all these texts.
+expect_failure() {
+  local text
+  [ "$code" -eq 1 ] || complain "exit code $code, 1 expected"
+  for text in "$@"; do
+    case $output in *"$text"*) ;; *) complain "'$text' is not said" ;; esac
+  done
+  case $output in *trestle:*) ;; *) complain "no reason given" ;; esac
+}
+
+expect_success() {
+  local text
+  [ "$code" -eq 0 ] || complain "exit code $code, 0 expected"
+  for text in "$@"; do
+    case $output in *"$text"*) ;; *) complain "'$text' is not said" ;; esac
+  done
+}
+
+expect_call() { grep -q -- "$1" "$machine/calls" || complain "'$1' was not called"; }
+expect_no_call() { ! grep -q -- "$1" "$machine/calls" || complain "'$1' was called"; }
+
+name="everything there but libtorch"
+new_machine
+run_setup
+expect_success "system packages: all there" "installing torch==" ".venv"
+expect_no_call "apt-get"
+expect_no_call "cuda-toolkit"
+
+name="second time"
+: >"$machine/calls"
+run_setup
+expect_success "of the project's own virtual environment"
+expect_no_call "pip install"
+
+name="libtorch cut off half-way"
+rm "$machine"/clone/.venv/lib/python3.11/site-packages/torch-*.dist-info/INSTALLER
+run_setup
+expect_success "installing torch=="
+expect_call "pip install .*--force-reinstall"
+
+name="a CUDA build of libtorch"
+new_machine
+fake_python "$(torch_package "'13.2'")"
+run_setup
+expect_success "it is a CUDA build" "cuda-toolkit[cudart,cupti]==13.2.2"
+expect_call "pip install .*cuda-toolkit\[cudart,cupti\]==13.2.2"
+
+name="missing packages are installed"
+new_machine
+lacks ccache
+fake dpkg-query 'case "$*" in *ccache*|*libgif-dev*) exit 1;; esac; echo installed'
+run_setup
+expect_success "installing ccache libgif-dev"
+expect_call "apt-get install .* ccache libgif-dev"
+
+name="with sudo when not root"
+new_machine
+fake dpkg-query 'case "$*" in *libgif-dev*) exit 1;; esac; echo installed'
+fake id 'echo 1000'
+fake sudo '"$@"'
+run_setup
+expect_success
+expect_call "sudo env DEBIAN_FRONTEND=noninteractive apt-get install"
+
+name="neither root nor sudo"
+lacks sudo
+run_setup
+expect_failure "no permission" "apt-get install libgif-dev"
+
+name="no apt"
+new_machine
+lacks apt-get
+run_setup
+expect_success "no apt here" "libtomlplusplus-dev"
+
+name="apt without a network"
+new_machine
+fake dpkg-query 'case "$*" in *libgif-dev*) exit 1;; esac; echo installed'
+fake apt-get 'echo "E: Failed to fetch something  Could not resolve host" >&2; exit 100'
+run_setup
+expect_failure "installing system packages failed: no network" "Check the connection"
+
+name="apt without fresh lists"
+fake apt-get 'case "$1" in update) echo "W: Failed to fetch x  Temporary failure resolving y"; exit 100;; esac; echo "E: Unable to locate package libgif-dev"; exit 100'
+run_setup
+expect_failure "no network"
+
+name="a system too old for the packages"
+fake apt-get 'case "$1" in update) exit 0;; esac; echo "E: Unable to locate package libgif-dev"; exit 100'
+run_setup
+expect_failure "lack a package" "Debian 12"
+
+name="apt is locked"
+fake apt-get 'echo "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 12"; exit 100'
+run_setup
+expect_failure "another package manager is running"
+
+name="no compiler"
+new_machine
+lacks g++
+run_setup
+expect_failure "no C++ compiler" "GCC 12"
+
+name="an old compiler"
+new_machine
+fake g++ 'echo 11.4.0'
+run_setup
+expect_failure "too old" "11.4.0" "CXX=g++-12"
+
+name="an old CMake"
+new_machine
+fake cmake 'echo cmake version 3.22.1'
+run_setup
+expect_failure "CMake is too old: version 3.22.1"
+
+name="no disk"
+new_machine
+fake df 'printf "Filesystem 1M Used Available\nfake 9 9 900 99%% /\n"'
+run_setup
+expect_failure "900 MB are free" "4096 MB are needed" "Free some space"
+expect_no_call "pip"
+
+name="the disk fills up"
+new_machine
+fake_python 'echo "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"; exit 1'
+run_setup
+expect_failure "the disk is full"
+
+name="pip without a network"
+new_machine
+fake_python 'echo "WARNING: Retrying (Retry(total=0)) after connection broken: Failed to establish a new connection"
+  echo "ERROR: No matching distribution found for torch"; exit 1'
+run_setup
+expect_failure "installing libtorch with pip failed: no network" "run the same command again"
+
+name="no wheel for this machine"
+new_machine
+fake_python 'echo "ERROR: No matching distribution found for torch"; exit 1'
+run_setup
+expect_failure "pip has no torch" "Python 3.11.2" "LIBTORCH"
+
+name="no Python"
+new_machine
+lacks python3
+run_setup
+expect_failure "no Python" "LIBTORCH"
+
+name="the folder may not be written"
+new_machine
+fake mkdir 'echo "mkdir: Permission denied" >&2; exit 1'
+run_setup
+expect_failure "no permission to write" "chown"
+
+name="LIBTORCH"
+new_machine
+mkdir -p "$machine/libtorch/include/torch/csrc/api/include/torch"
+touch "$machine/libtorch/include/torch/csrc/api/include/torch/torch.h"
+settings=("LIBTORCH=$machine/libtorch")
+run_setup
+expect_success "the environment variable LIBTORCH="
+expect_no_call "pip"
+
+name="CMAKE_PREFIX_PATH comes before LIBTORCH, and may name other things"
+settings=("LIBTORCH=$machine/nothing")
+run_setup "-DCMAKE_PREFIX_PATH=$machine;$machine/libtorch"
+expect_success "the one of CMAKE_PREFIX_PATH=$machine/libtorch"
+
+name="Torch_DIR"
+mkdir -p "$machine/libtorch/share/cmake/Torch"
+run_setup "-DTorch_DIR=$machine/libtorch/share/cmake/Torch"
+expect_success "the one of Torch_DIR="
+
+name="a LIBTORCH that holds none"
+settings=("LIBTORCH=$machine/nothing")
+run_setup
+expect_failure "holds no libtorch" "unset it"
+
+name="a Torch_DIR that holds none"
+run_setup "-DTorch_DIR=$machine/nothing"
+expect_failure "holds no libtorch"
+
+if [ "$failures" -gt 0 ]; then
+  printf '%d failures\n' "$failures"
+  exit 1
+fi
+echo "setup.sh: every failure has its reason and fix"
