@@ -30,6 +30,10 @@ function(trestle_use_torch target)
   set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE torch_compile)
   if(TRESTLE_PCH AND NOT target STREQUAL "trestle_torch_pch")
     target_precompile_headers(${target} REUSE_FROM trestle_torch_pch)
+    get_target_property(_type ${target} TYPE)
+    if(_type STREQUAL "EXECUTABLE")
+      target_compile_options(${target} PRIVATE -fPIC)  # CMake says -fPIE here; the header was compiled with -fPIC
+    endif()
   endif()
 endfunction()
 

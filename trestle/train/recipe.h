@@ -19,9 +19,9 @@ struct Recipe {
 
   struct Model {
     std::string name;
-    std::int64_t classes = 2;
-    std::int64_t channels = 3;
-    std::int64_t width = 64;
+    std::int64_t classes = 0;
+    std::int64_t channels = 0;
+    std::int64_t width = 0;
     bool bilinear = false;
   } model;
 

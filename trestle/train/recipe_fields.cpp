@@ -50,11 +50,12 @@ void add_model_fields(std::vector<Field>& fields) {
     fields.push_back(field(&Recipe::model, "model", member, rest...));
   };
   add(&M::name, "name", "which model: unet, resnet18, resnet18_flat, or one that the program adds");
-  add(&M::classes, "classes", "how many classes it tells apart", Limits{1, many});
-  add(&M::channels, "channels", "channels of the input image: 3 for colour, 1 for grey",
-      Limits{1, many});
-  add(&M::width, "width", "channels after the first block; the deeper blocks are multiples of it",
-      Limits{1, many});
+  add(&M::classes, "classes", "how many classes it tells apart; 0 = the model's own",
+      Limits{0, many});
+  add(&M::channels, "channels", "channels of the input image; 0 = the model's own",
+      Limits{0, many});
+  add(&M::width, "width", "channels after the first block, the others follow; 0 = the model's own",
+      Limits{0, many});
   add(&M::bilinear, "bilinear", "unet: bilinear up-sampling instead of transposed convolutions");
 }
 
