@@ -25,6 +25,8 @@
 // scope.
 namespace trestle {
 
+struct KeyedScope;
+
 class KeyedRandom {
  public:
   KeyedRandom(at::Device device, std::uint64_t seed);
@@ -33,8 +35,7 @@ class KeyedRandom {
   KeyedRandom& operator=(const KeyedRandom&) = delete;
 
  private:
-  struct Scope;
-  std::unique_ptr<Scope> scope_;
+  std::unique_ptr<KeyedScope> scope_;
 };
 
 }  // namespace trestle

@@ -1,0 +1,84 @@
+#include "trestle/device/device.h"
+
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/device/cuda_count.h"
+#include "trestle/device/keyed_generator.h"
+#include "trestle/device/virtual_backend.h"
+#include "trestle/device/virtual_device.h"
+
+namespace trestle {
+namespace {
+
+c10::DeviceIndex index_of(at::Device device) {
+  return device.has_index() ? device.index()
+                            : c10::impl::getDeviceGuardImpl(device.type())->getDevice().index();
+}
+
+}  // namespace
+
+std::string device_name(at::Device device) { return device.str(); }
+
+std::string to_string(const Device& device) { return device_name(device.torch); }
+
+Device cpu_device() {
+  prepare_keyed_random();  // here, before worker threads run
+  return {};
+}
+
+std::vector<Device> virtual_devices(int count, Bytes budget) {
+  if (count < 1)
+    throw UsageError(text("cannot make ", count, " virtual devices"),
+                     {.hint = "Ask for 1 or more."});
+  install_virtual_devices({.count = count});
+  std::vector<Device> devices;
+  for (int i = 0; i < count; ++i) {
+    devices.push_back({virt::nth_device(i), budget});
+    set_budget(devices.back().torch, budget);
+  }
+  return devices;
+}
+
+int cuda_count() {
+  if (!c10::impl::hasDeviceGuardImpl(at::kCUDA)) return 0;
+  return c10::impl::getDeviceGuardImpl(at::kCUDA)->deviceCount();
+}
+
+std::vector<Device> cuda_devices(int count) {
+  if (count < 1)
+    throw UsageError(text("cannot use ", count, " CUDA devices"), {.hint = "Ask for 1 or more."});
+  if (virtual_devices_installed()) {
+    throw StateError("this process has virtual devices and therefore cannot use CUDA",
+                     {.hint = "Use one kind of device in a process."});
+  }
+  if (count > cuda_count()) {
+    throw UsageError(
+        text(count, " CUDA devices were asked for and this process sees ", cuda_count()),
+        {.hint = text("Use --devices virtual:", count, " to try the same plan on the CPU.")});
+  }
+  std::vector<Device> devices;
+  for (int i = 0; i < count; ++i)
+    devices.push_back({at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(i)), 0});
+  return devices;
+}
+
+// Virtual and CUDA devices report through the same interface of libtorch.
+MemoryUsage memory_usage(at::Device device) {
+  if (device.is_cpu()) return {};
+  auto* allocator = c10::getDeviceAllocator(device.type());
+  if (!allocator->initialized()) return {};
+  const auto bytes = allocator->getDeviceStats(index_of(device)).allocated_bytes[0];
+  const Bytes limit = virt::is_virtual(device) ? budget(device) : 0;
+  return {.current = bytes.current, .peak = bytes.peak, .budget = limit};
+}
+
+void reset_peak_memory(at::Device device) {
+  if (device.is_cpu()) return;
+  auto* allocator = c10::getDeviceAllocator(device.type());
+  if (allocator->initialized()) allocator->resetPeakStats(index_of(device));
+}
+
+}  // namespace trestle

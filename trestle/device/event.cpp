@@ -1,0 +1,41 @@
+#include "trestle/device/event.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "trestle/device/virtual_backend.h"
+
+namespace trestle {
+namespace {
+
+// Operators there have finished when they return.
+bool is_synchronous(at::Device device) { return device.is_cpu() || virt::is_virtual(device); }
+
+}  // namespace
+
+void Event::record(at::Device device) {
+  if (is_synchronous(device)) {
+    event_.reset();
+    return;
+  }
+  if (!event_ || event_->device_type() != device.type()) event_.emplace(device.type());
+  event_->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+}
+
+void Event::wait(at::Device device) {
+  if (!event_) return;
+  if (is_synchronous(device)) {
+    event_->synchronize();
+  } else {
+    event_->block(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  }
+}
+
+bool Event::done() const { return !event_ || event_->query(); }
+
+void synchronize(at::Device device) {
+  if (is_synchronous(device)) return;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  guard.synchronizeDevice(device.has_index() ? device.index() : guard.getDevice().index());
+}
+
+}  // namespace trestle

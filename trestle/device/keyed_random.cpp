@@ -1,0 +1,132 @@
+#include "trestle/device/keyed_random.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/library.h>
+
+#include <mutex>
+#include <vector>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/device/device.h"
+#include "trestle/device/keyed_generator.h"
+#include "trestle/device/virtual_backend.h"
+
+// CPU kernels that are given no generator take the process's default one, which threads share.
+// While a scope for the CPU is open, this thread's calls pass through a dispatch key above all
+// others (a mode key that libtorch keeps free), where operators that take a generator are handed
+// the thread's own one. All other operators fall through that key at no cost. Virtual devices ask
+// for the generator in their fallback.
+namespace trestle {
+
+struct KeyedScope {
+  at::Device device;
+  std::uint64_t seed;
+  KeyedScope* outer;
+  at::Generator generator = {};  // cpu and virtual, from the first draw on
+  std::optional<c10::impl::IncludeDispatchKeyGuard> mode = {};  // cpu only
+  at::Tensor state_before = {};                                 // cuda only
+};
+
+namespace {
+
+constexpr auto mode_key = c10::DispatchKey::TESTING_ONLY_GenericMode;
+
+thread_local KeyedScope* innermost = nullptr;
+
+std::optional<std::size_t> generator_argument(const c10::FunctionSchema& schema) {
+  const auto& arguments = schema.arguments();
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    auto type = arguments[i].type();
+    if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
+    if (type->kind() == c10::TypeKind::GeneratorType) return i;
+  }
+  return std::nullopt;
+}
+
+// Operators that make their own tensor fill it with another random operator, which is met here
+// again: so an operator without tensors needs nothing.
+void give_generator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                    torch::jit::Stack* stack) {
+  const std::size_t count = op.schema().arguments().size();
+  const auto arguments = stack->end() - static_cast<std::ptrdiff_t>(count);
+  bool on_cpu = false;
+  for (auto value = arguments; value != stack->end(); ++value) {
+    if (value->isTensor() && value->toTensor().defined() && value->toTensor().is_cpu())
+      on_cpu = true;
+  }
+  if (on_cpu) {
+    auto& slot = *(arguments + static_cast<std::ptrdiff_t>(*generator_argument(op.schema())));
+    if (slot.isNone()) {
+      if (auto generator = keyed_generator(at::kCPU)) slot = *std::move(generator);
+    }
+  }
+  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, mode_key), stack);
+}
+
+void register_mode() {
+  // Kept for the life of the process: taking the kernels out again would race with threads that are
+  // still running.
+  static auto* libraries = new std::vector<torch::Library>;
+  libraries->reserve(2);
+  auto& fallback = libraries->emplace_back(torch::Library::IMPL, "_", mode_key, __FILE__, __LINE__);
+  fallback.fallback(torch::CppFunction::makeFallthrough());
+  auto& aten = libraries->emplace_back(torch::Library::IMPL, "aten", mode_key, __FILE__, __LINE__);
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const auto& name : dispatcher.getAllOpNames()) {
+    if (name.name.rfind("aten::", 0) != 0) continue;
+    const auto op = dispatcher.findSchema(name);
+    if (!op || !generator_argument(op->schema())) continue;
+    aten.impl(toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&give_generator>());
+  }
+}
+
+at::Device with_index(at::Device device) {
+  if (device.is_cpu()) return at::kCPU;
+  return device.has_index() ? device : c10::impl::VirtualGuardImpl(device.type()).getDevice();
+}
+
+}  // namespace
+
+void prepare_keyed_random() {
+  static std::once_flag once;
+  std::call_once(once, register_mode);
+}
+
+std::optional<at::Generator> keyed_generator(at::Device device) {
+  for (KeyedScope* scope = innermost; scope; scope = scope->outer) {
+    if (scope->device != device) continue;
+    if (!scope->generator.defined()) scope->generator = at::detail::createCPUGenerator(scope->seed);
+    return scope->generator;
+  }
+  return std::nullopt;
+}
+
+KeyedRandom::KeyedRandom(at::Device device, std::uint64_t seed)
+    : scope_(new KeyedScope{.device = with_index(device), .seed = seed, .outer = innermost}) {
+  if (device.is_cpu()) {
+    prepare_keyed_random();
+    scope_->mode.emplace(mode_key);
+  } else if (!virt::is_virtual(device)) {
+    auto generator = at::globalContext().defaultGenerator(scope_->device);
+    const std::lock_guard lock(generator.mutex());
+    scope_->state_before = generator.get_state();
+    generator.set_current_seed(seed);
+  }
+  innermost = scope_.get();
+}
+
+KeyedRandom::~KeyedRandom() {
+  innermost = scope_->outer;
+  if (scope_->state_before.defined()) {
+    auto generator = at::globalContext().defaultGenerator(scope_->device);
+    const std::lock_guard lock(generator.mutex());
+    generator.set_state(scope_->state_before);
+  }
+}
+
+}  // namespace trestle

@@ -1,0 +1,156 @@
+#include <charconv>
+#include <optional>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/device/cuda_count.h"
+#include "trestle/device/device.h"
+#include "trestle/device/virtual_backend.h"
+#include "trestle/device/virtual_device.h"
+
+namespace trestle {
+namespace {
+
+constexpr const char* forms =
+    "Write cpu, virtual:2, virtual:2x512MiB, virtual:0,virtual:1 or cuda:0,cuda:1.";
+
+// One item between commas: kind[:number[xbudget]].
+struct Item {
+  std::string text;
+  std::string kind;
+  std::optional<int> number = {};
+  std::optional<Bytes> budget = {};
+};
+
+std::optional<int> parse_number(std::string_view digits) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error != std::errc() || end != digits.data() + digits.size() || number < 0)
+    return std::nullopt;
+  return number;
+}
+
+Item parse_item(std::string_view written) {
+  Item item{.text = trim(written), .kind = {}};
+  const std::size_t colon = item.text.find(':');
+  item.kind = trim(item.text.substr(0, colon));
+  if (item.kind != "cpu" && item.kind != "virtual" && item.kind != "cuda") {
+    const std::string meant = nearest(item.kind, {"cpu", "virtual", "cuda"});
+    throw UsageError(text("'", item.text, "' is no kind of device",
+                          meant.empty() ? "" : "; did you mean ", meant, meant.empty() ? "" : "?"),
+                     {.hint = forms});
+  }
+  if (colon == std::string::npos) return item;
+  std::string number = item.text.substr(colon + 1);
+  if (const std::size_t times = number.find('x');
+      times != std::string::npos && item.kind == "virtual") {
+    item.budget = parse_bytes(trim(number.substr(times + 1)));
+    number.resize(times);
+  }
+  item.number = parse_number(trim(number));
+  if (!item.number)
+    throw UsageError(text("'", item.text, "' has no device number"), {.hint = forms});
+  return item;
+}
+
+std::vector<Device> virtual_groups(const std::vector<Item>& items) {
+  int total = 0;
+  for (const Item& item : items) {
+    if (*item.number < 1)
+      throw UsageError(text("'", item.text, "' asks for no device"), {.hint = forms});
+    total += *item.number;
+    if (total > virt::most_devices) {
+      throw UsageError(text("'", item.text, "' makes ", total, " virtual devices"),
+                       {.hint = text("A process can have ", virt::most_devices, ".")});
+    }
+  }
+  std::vector<Device> devices = virtual_devices(total);
+  std::size_t next = 0;
+  for (const Item& item : items) {
+    for (int i = 0; i < *item.number; ++i, ++next) {
+      devices[next].budget = item.budget.value_or(0);
+      set_budget(devices[next].torch, devices[next].budget);
+    }
+  }
+  return devices;
+}
+
+std::vector<Device> virtual_by_number(const std::vector<Item>& items) {
+  install_virtual_devices({.count = static_cast<int>(items.size())});
+  std::vector<Device> devices;
+  for (const Item& item : items) {
+    if (*item.number >= virtual_device_count()) {
+      throw UsageError(
+          text("'", item.text, "' does not exist"),
+          {.hint = text("There are virtual:0 to virtual:", virtual_device_count() - 1, ".")});
+    }
+    const at::Device device = virt::nth_device(*item.number);
+    devices.push_back({device, budget(device)});
+  }
+  return devices;
+}
+
+// A single "virtual:N" is a number of devices, as is everything with a budget; in a list, plain
+// numbers name devices.
+std::vector<Device> parse_virtual(std::vector<Item> items) {
+  std::size_t groups = 0;
+  for (Item& item : items) {
+    if (!item.number) item.number = items.size() == 1 ? 1 : 0;
+    if (item.budget) ++groups;
+  }
+  if (items.size() == 1) items[0].number = std::max(*items[0].number, items[0].budget ? 0 : 1);
+  if (items.size() == 1 || groups == items.size()) return virtual_groups(items);
+  if (groups == 0) return virtual_by_number(items);
+  throw UsageError(
+      "some of the virtual devices carry a budget and some do not, so it is not clear whether a "
+      "number "
+      "counts devices or names one",
+      {.hint = "Give every group its budget: virtual:1x1GiB,virtual:2x512MiB (0 for no limit)."});
+}
+
+std::vector<Device> parse_cuda(const std::vector<Item>& items) {
+  if (cuda_count() > 0) cuda_devices(1);  // refuses beside virtual devices
+  std::vector<Device> devices;
+  for (const Item& item : items) {
+    const int number = item.number.value_or(0);
+    if (number >= cuda_count()) {
+      throw UsageError(
+          text("'", item.text, "' does not exist: ",
+               cuda_count() == 0 ? std::string("this process sees no CUDA device")
+                                 : text("there are cuda:0 to cuda:", cuda_count() - 1)),
+          {.hint =
+               text("Use --devices virtual:", items.size(), " to try the same plan on the CPU.")});
+    }
+    devices.push_back({at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(number)), 0});
+  }
+  return devices;
+}
+
+}  // namespace
+
+std::vector<Device> parse_devices(std::string_view written) {
+  std::vector<Item> items;
+  for (const std::string& part : split(written, ',')) {
+    if (trim(part).empty())
+      throw UsageError(text("no device named in '", written, "'"), {.hint = forms});
+    items.push_back(parse_item(part));
+    if (items.back().kind != items.front().kind) {
+      throw UsageError(text("'", written, "' mixes ", items.front().kind, " and ",
+                            items.back().kind, " devices"),
+                       {.hint = "Use one kind of device in a process."});
+    }
+  }
+  const std::string kind = items.front().kind;
+  if (kind == "virtual") return parse_virtual(std::move(items));
+  if (kind == "cuda") return parse_cuda(items);
+  for (const Item& item : items) {
+    if (item.number && *item.number != 0) {
+      throw UsageError(
+          text("'", item.text, "' does not exist: there is one CPU device"),
+          {.hint = text("Use virtual:", *item.number, " for several devices on the CPU.")});
+    }
+  }
+  return std::vector<Device>(items.size(), cpu_device());
+}
+
+}  // namespace trestle

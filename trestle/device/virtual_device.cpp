@@ -1,0 +1,121 @@
+#include "trestle/device/virtual_device.h"
+
+#include <ATen/Context.h>
+#include <c10/core/DeviceType.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/device/keyed_generator.h"
+#include "trestle/device/threads.h"
+#include "trestle/device/virtual_allocator.h"
+#include "trestle/device/virtual_autocast.h"
+#include "trestle/device/virtual_backend.h"
+#include "trestle/device/virtual_generator.h"
+#include "trestle/device/virtual_guard.h"
+#include "trestle/device/virtual_kernels.h"
+
+namespace trestle {
+namespace {
+
+// Enough for every plan that a machine's cores can carry; see the header for what an unused one
+// costs.
+constexpr int fewest_installed = 16;
+
+bool cuda_in_use() {
+  if (!at::hasCUDA()) return false;
+  const auto& hooks = at::detail::getCUDAHooks();
+  for (c10::DeviceIndex i = 0; i < hooks.deviceCount(); ++i) {
+    if (hooks.hasPrimaryContext(i)) return true;
+  }
+  return false;
+}
+
+void require_room_for_a_backend() {
+  if (cuda_in_use()) {
+    throw StateError(
+        "virtual devices cannot be installed: this process already uses CUDA",
+        {.hint = "Use virtual devices before anything on CUDA, and then no CUDA in that process."});
+  }
+  if (c10::is_privateuse1_backend_registered()) {
+    throw StateError(
+        text("virtual devices cannot be installed: this process has registered the backend '",
+             c10::get_privateuse1_backend(), "' in libtorch's one free place"),
+        {.hint = "Run them in a process of their own."});
+  }
+}
+
+// The order matters: libtorch looks up names, guard and allocator when the first tensor asks for
+// them.
+void install(int count, int threads) {
+  require_room_for_a_backend();
+  set_worker_threads(threads);
+  c10::register_privateuse1_backend(virt::backend_name);
+  virt::set_device_count(count);
+  virt::install_allocators();
+  virt::install_guard();
+  virt::install_hooks();
+  virt::register_kernels();
+  virt::register_autocast();
+  prepare_keyed_random();
+}
+
+int checked_index(at::Device device) {
+  const int count = virtual_device_count();
+  if (virt::is_virtual(device) && count > 0) {
+    if (!device.has_index()) return virt::current_device();
+    if (device.index() < count) return device.index();
+  }
+  throw UsageError(text(device.str(), " is not a virtual device of this process"),
+                   {.hint = count > 0 ? text("There are virtual:0 to virtual:", count - 1, ".")
+                                      : "Call install_virtual_devices() first."});
+}
+
+}  // namespace
+
+void install_virtual_devices(const VirtualDeviceOptions& options) {
+  if (options.count < 1 || options.count > virt::most_devices) {
+    throw UsageError(text("cannot install ", options.count, " virtual devices"),
+                     {.hint = text("Ask for 1 to ", virt::most_devices, ".")});
+  }
+  if (options.threads_per_device < 0) {
+    throw UsageError(
+        text("a virtual device cannot run on ", options.threads_per_device, " threads"),
+        {.hint = "Give 1 or more, or 0 for the cores divided by the devices."});
+  }
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (const int installed = virtual_device_count(); installed > 0) {
+    if (options.count <= installed) return;
+    throw StateError(
+        text(options.count, " virtual devices were asked for, and this process has ", installed,
+             ": their number is fixed at the first call"),
+        {.hint = text("Call install_virtual_devices({.count = ", options.count, "}) first.")});
+  }
+  const int threads = options.threads_per_device > 0 ? options.threads_per_device
+                                                     : std::max(1, core_count() / options.count);
+  install(std::max(options.count, fewest_installed), threads);
+}
+
+bool virtual_devices_installed() { return virtual_device_count() > 0; }
+
+int virtual_device_count() { return virt::device_count(); }
+
+void set_budget(at::Device device, Bytes bytes) {
+  const int index = checked_index(device);
+  if (bytes < 0) {
+    throw UsageError(text("a budget of ", bytes, " bytes for ", device.str()),
+                     {.hint = "Use 0 for no limit."});
+  }
+  virt::set_device_budget(index, bytes);
+}
+
+Bytes budget(at::Device device) { return virt::usage(checked_index(device)).budget; }
+
+std::optional<OutOfMemoryReport> last_out_of_memory(at::Device device) {
+  return virt::last_refusal(checked_index(device));
+}
+
+}  // namespace trestle
