@@ -15,8 +15,9 @@ if [ ! -f "$build/compile_commands.json" ]; then
   exit 1
 fi
 folders=()
-for folder in base schedule simulate view; do
+for folder in base schedule simulate plan view; do
   if [ -d "trestle/$folder" ]; then folders+=("trestle/$folder"); fi
 done
 find "${folders[@]}" -name '*.cpp' -print0 |
-  xargs -0 -r -n 1 -P "$(getconf _NPROCESSORS_ONLN)" clang-tidy --quiet -p "$build"
+  xargs -0 -r -n 1 -P "$(getconf _NPROCESSORS_ONLN)" clang-tidy --quiet -p "$build" \
+    2> >(grep -v ' warnings\? generated' >&2)
