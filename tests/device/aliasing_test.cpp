@@ -1,4 +1,5 @@
-// Views, in-place operators, storages and output arguments: what aliases on the CPU must alias on a virtual device.
+// Views, in-place operators, storages and output arguments: what aliases on the CPU must alias on a
+// virtual device.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <gtest/gtest.h>
 
@@ -118,11 +119,13 @@ TEST(AliasingTest, VersionsAreCountedAndChecked) {
   const auto doubled = leaf * 2;
   const auto squared = doubled * doubled;
   doubled.add_(1);
-  EXPECT_NE(torch_error([&] { squared.sum().backward(); }).find("modified by an inplace"), std::string::npos);
+  EXPECT_NE(torch_error([&] { squared.sum().backward(); }).find("modified by an inplace"),
+            std::string::npos);
 }
 
 TEST(AliasingTest, MemoryFormatsAreKept) {
-  const auto input = torch::randn({2, 3, 4, 4}, on_virtual(0)).contiguous(torch::MemoryFormat::ChannelsLast);
+  const auto input =
+      torch::randn({2, 3, 4, 4}, on_virtual(0)).contiguous(torch::MemoryFormat::ChannelsLast);
   const auto output = torch::conv2d(input, torch::ones({5, 3, 3, 3}, on_virtual(0)));
   EXPECT_TRUE(output.is_contiguous(torch::MemoryFormat::ChannelsLast));
 }

@@ -43,9 +43,18 @@ TEST_P(RandomOperatorTest, DrawsTheKeyedNumbersOnEveryDevice) {
 const RandomOperator random_operators[] = {
     {"rand", [](at::Device d) { return torch::rand({1000}, d); }},
     {"randn", [](at::Device d) { return torch::randn({1000}, d); }},
-    {"randn_small", [](at::Device d) { return torch::cat({torch::randn({3}, d), torch::randn({3}, d)}); }},
-    {"rand_like", [](at::Device d) { return torch::rand_like(torch::empty({7, 9}, d)); }},
-    {"randn_double", [](at::Device d) { return torch::randn({50}, at::TensorOptions().device(d).dtype(at::kDouble)); }},
+    {"randn_small",
+     [](at::Device d) {
+       return torch::cat({torch::randn({3}, d), torch::randn({3}, d)});
+     }},
+    {"rand_like",
+     [](at::Device d) {
+       return torch::rand_like(torch::empty({7, 9}, d));
+     }},
+    {"randn_double",
+     [](at::Device d) {
+       return torch::randn({50}, at::TensorOptions().device(d).dtype(at::kDouble));
+     }},
     {"randint", [](at::Device d) { return torch::randint(0, 100, {1000}, d); }},
     {"randperm", [](at::Device d) { return torch::randperm(1000, d); }},
     {"bernoulli", [](at::Device d) { return torch::bernoulli(torch::full({1000}, 0.3, d)); }},
@@ -62,11 +71,21 @@ const RandomOperator random_operators[] = {
     {"poisson", [](at::Device d) { return torch::poisson(torch::full({100}, 3.0, d)); }},
     {"dropout", [](at::Device d) { return torch::dropout(torch::ones({1000}, d), 0.4, true); }},
     {"native_dropout",
-     [](at::Device d) { return std::get<0>(torch::native_dropout(torch::ones({1000}, d), 0.4, true)); }},
-    {"dropout_module", [](at::Device d) { return torch::nn::Dropout(0.1)(torch::ones({1000}, d)); }},
-    {"dropout_in_place", [](at::Device d) { return torch::dropout_(*std::make_unique<at::Tensor>(torch::ones({100}, d)), 0.4, true); }},
-    {"dropout_channels", [](at::Device d) { return torch::nn::Dropout2d(0.4)(torch::ones({2, 50, 3, 3}, d)); }},
-    {"alpha_dropout", [](at::Device d) { return torch::alpha_dropout(torch::ones({1000}, d), 0.4, true); }},
+     [](at::Device d) {
+       return std::get<0>(torch::native_dropout(torch::ones({1000}, d), 0.4, true));
+     }},
+    {"dropout_module",
+     [](at::Device d) { return torch::nn::Dropout(0.1)(torch::ones({1000}, d)); }},
+    {"dropout_in_place",
+     [](at::Device d) {
+       return torch::dropout_(*std::make_unique<at::Tensor>(torch::ones({100}, d)), 0.4, true);
+     }},
+    {"dropout_channels",
+     [](at::Device d) {
+       return torch::nn::Dropout2d(0.4)(torch::ones({2, 50, 3, 3}, d));
+     }},
+    {"alpha_dropout",
+     [](at::Device d) { return torch::alpha_dropout(torch::ones({1000}, d), 0.4, true); }},
     {"rrelu", [](at::Device d) { return torch::rrelu(-torch::ones({1000}, d), 0.1, 0.3, true); }},
 };
 INSTANTIATE_TEST_SUITE_P(Every, RandomOperatorTest, ::testing::ValuesIn(random_operators),
@@ -117,14 +136,16 @@ TEST_P(KeyedRandomTest, ThreadsOnOneDeviceDoNotDisturbEachOther) {
   std::atomic<int> wrong{0};
   std::vector<at::Tensor> expected;
   for (std::uint64_t i = 0; i < thread_count; ++i) {
-    expected.push_back(after_seed(i, [](at::Device d) { return torch::dropout(torch::ones({500}, d), 0.5, true); }));
+    expected.push_back(after_seed(
+        i, [](at::Device d) { return torch::dropout(torch::ones({500}, d), 0.5, true); }));
   }
   std::vector<std::thread> threads;
   for (std::uint64_t i = 0; i < thread_count; ++i) {
     threads.emplace_back([&, i] {
       for (int round = 0; round < 50; ++round) {
         const KeyedRandom random(device(), i);
-        if (!same_bits(torch::dropout(torch::ones({500}, device()), 0.5, true), expected[i])) ++wrong;
+        if (!same_bits(torch::dropout(torch::ones({500}, device()), 0.5, true), expected[i]))
+          ++wrong;
       }
     });
   }
@@ -140,7 +161,8 @@ TEST_P(KeyedRandomTest, AGeneratorThatIsNamedIsUsed) {
 }
 
 TEST_P(KeyedRandomTest, ABackwardOutsideTheScopeIsUntouched) {
-  at::Tensor leaf = torch::ones({8}, at::TensorOptions().device(device()).requires_grad(true)), output;
+  at::Tensor leaf = torch::ones({8}, at::TensorOptions().device(device()).requires_grad(true)),
+             output;
   {
     const KeyedRandom random(device(), 3);
     output = torch::dropout(leaf, 0.5, true);
@@ -149,9 +171,10 @@ TEST_P(KeyedRandomTest, ABackwardOutsideTheScopeIsUntouched) {
   EXPECT_TRUE(same_bits(leaf.grad(), output));
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, KeyedRandomTest, ::testing::Values("cpu", "virtual:1"), [](const auto& info) {
-  return std::string(info.param).substr(0, std::string(info.param).find(':'));
-});
+INSTANTIATE_TEST_SUITE_P(
+    Devices, KeyedRandomTest, ::testing::Values("cpu", "virtual:1"), [](const auto& info) {
+      return std::string(info.param).substr(0, std::string(info.param).find(':'));
+    });
 
 TEST(KeyedRandomTest, DropoutIsTheCpusForEveryRate) {
   for (const double rate : {0.05, 0.1, 0.2, 0.3, 0.37, 0.5, 0.7, 0.9, 1.0}) {

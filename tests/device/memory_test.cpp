@@ -71,7 +71,8 @@ TEST_F(BudgetTest, RefusesTheResultOfAnOperator) {
 }
 
 TEST_F(BudgetTest, RefusesTemporariesInsideAnOperator) {
-  const auto input = torch::randn({400, 400}, options());  // 640 kB; its decomposition needs several as large
+  const auto input =
+      torch::randn({400, 400}, options());  // 640 kB; its decomposition needs several as large
   out_of_memory([&] { at::linalg_svd(input); });
 }
 
@@ -145,7 +146,8 @@ TEST(MemoryTest, ATrainingStepLeavesNothingBehind) {
   const at::Device device = virtual_device(3);
   const Bytes before = memory_usage(device).current;
   {
-    torch::nn::Sequential net(torch::nn::Conv2d(3, 8, 3), torch::nn::BatchNorm2d(8), torch::nn::ReLU());
+    torch::nn::Sequential net(torch::nn::Conv2d(3, 8, 3), torch::nn::BatchNorm2d(8),
+                              torch::nn::ReLU());
     net->to(device);
     Bytes after_first = 0;
     for (int step = 0; step < 5; ++step) {

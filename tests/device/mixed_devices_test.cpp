@@ -26,14 +26,17 @@ class MixedDevicesTest : public ::testing::Test {
 
 TEST_F(MixedDevicesTest, TwoVirtualDevices) {
   EXPECT_THAT(torch_error([&] { first + second; }),
-              AllOf(HasSubstr("Expected all tensors to be on the same device"), HasSubstr("virtual:0 and virtual:1"),
-                    HasSubstr("aten::add.Tensor")));
+              AllOf(HasSubstr("Expected all tensors to be on the same device"),
+                    HasSubstr("virtual:0 and virtual:1"), HasSubstr("aten::add.Tensor")));
 }
 
 TEST_F(MixedDevicesTest, AVirtualDeviceAndTheCpu) {
-  for (const auto& message : {torch_error([&] { first + host; }), torch_error([&] { host + first; }),
-                              torch_error([&] { torch::cat({first, host}); }), torch_error([&] { host.add_(first); }),
-                              torch_error([&] { torch::add_out(host, first, first); })}) {
+  for (const auto& message :
+       {torch_error([&] { first + host; }), torch_error([&] { host + first; }), torch_error([&] {
+          torch::cat({first, host});
+        }),
+        torch_error([&] { host.add_(first); }),
+        torch_error([&] { torch::add_out(host, first, first); })}) {
     EXPECT_THAT(message, HasSubstr("virtual:0 and cpu"));
   }
 }
@@ -45,14 +48,20 @@ TEST_F(MixedDevicesTest, AScalarOnTheCpuMayNotBeWrittenFromADevice) {
 
 TEST_F(MixedDevicesTest, ModulesAndLosses) {
   EXPECT_THAT(torch_error([&] { torch::nn::Linear(3, 2)(first); }), HasSubstr("same device"));
-  EXPECT_THAT(torch_error([&] { torch::nn::Conv2d(3, 2, 3)(torch::ones({1, 3, 5, 5}, on_virtual(0))); }),
+  EXPECT_THAT(torch_error([&] {
+                torch::nn::Conv2d(3, 2, 3)(torch::ones({1, 3, 5, 5}, on_virtual(0)));
+              }),
               HasSubstr("same device"));
   torch::nn::Conv2d moved(3, 2, 3);
   moved->to(virtual_device(1));
   EXPECT_THAT(torch_error([&] { moved(torch::ones({1, 3, 5, 5})); }), HasSubstr("same device"));
-  EXPECT_THAT(torch_error([&] { torch::nn::Embedding(3, 2)(torch::zeros({1}, on_virtual(0).dtype(torch::kLong))); }),
+  EXPECT_THAT(torch_error([&] {
+                torch::nn::Embedding(3, 2)(torch::zeros({1}, on_virtual(0).dtype(torch::kLong)));
+              }),
               HasSubstr("same device"));
-  EXPECT_THAT(torch_error([&] { F::cross_entropy(torch::rand({2, 3}, on_virtual(0)), torch::tensor({0, 1})); }),
+  EXPECT_THAT(torch_error([&] {
+                F::cross_entropy(torch::rand({2, 3}, on_virtual(0)), torch::tensor({0, 1}));
+              }),
               HasSubstr("same device"));
 }
 

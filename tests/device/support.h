@@ -14,7 +14,9 @@ inline at::Device virtual_device(int index) {
   return devices.at(static_cast<std::size_t>(index)).torch;
 }
 
-inline at::TensorOptions on_virtual(int index) { return at::TensorOptions().device(virtual_device(index)); }
+inline at::TensorOptions on_virtual(int index) {
+  return at::TensorOptions().device(virtual_device(index));
+}
 
 inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && torch::equal(a.detach().cpu(), b.detach().cpu());

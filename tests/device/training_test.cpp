@@ -10,8 +10,8 @@ namespace F = torch::nn::functional;
 using testing::same_bits;
 using testing::virtual_device;
 
-// One of everything that the U-Net and the ResNet use: padding, batch norm, pooling, a transposed convolution, a skip
-// concatenated, dropout, a linear head.
+// One of everything that the U-Net and the ResNet use: padding, batch norm, pooling, a transposed
+// convolution, a skip concatenated, dropout, a linear head.
 struct SmallNetImpl : torch::nn::Module {
   torch::nn::Conv2d down{torch::nn::Conv2dOptions(3, 8, 3).padding(1).bias(false)};
   torch::nn::BatchNorm2d norm{8};
@@ -67,7 +67,8 @@ Outcome train(at::Device device, const OptimizerCase& optimizer_case) {
     optimizer->step();
     outcome.losses.push_back(loss.detach().cpu());
   }
-  for (const auto& parameter : net->parameters()) outcome.tensors.push_back(parameter.detach().cpu());
+  for (const auto& parameter : net->parameters())
+    outcome.tensors.push_back(parameter.detach().cpu());
   for (const auto& parameter : net->parameters()) outcome.tensors.push_back(parameter.grad().cpu());
   for (const auto& buffer : net->buffers()) outcome.tensors.push_back(buffer.cpu());
   return outcome;
@@ -91,25 +92,29 @@ TEST_P(TrainingTest, IsBitForBitTheCpus) {
 
 INSTANTIATE_TEST_SUITE_P(
     Optimizers, TrainingTest,
-    ::testing::Values(
-        OptimizerCase{"sgd",
-                      [](std::vector<at::Tensor> parameters) -> Optimizer {
-                        return std::make_unique<torch::optim::SGD>(
-                            parameters, torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(1e-4));
-                      }},
-        OptimizerCase{"adam",
-                      [](std::vector<at::Tensor> parameters) -> Optimizer {
-                        return std::make_unique<torch::optim::Adam>(parameters, torch::optim::AdamOptions(1e-3));
-                      }},
-        OptimizerCase{"adamw",
-                      [](std::vector<at::Tensor> parameters) -> Optimizer {
-                        return std::make_unique<torch::optim::AdamW>(parameters, torch::optim::AdamWOptions(1e-3));
-                      }},
-        OptimizerCase{"rmsprop",
-                      [](std::vector<at::Tensor> parameters) -> Optimizer {
-                        return std::make_unique<torch::optim::RMSprop>(
-                            parameters, torch::optim::RMSpropOptions(1e-3).momentum(0.5));
-                      }}),
+    ::testing::Values(OptimizerCase{"sgd",
+                                    [](std::vector<at::Tensor> parameters) -> Optimizer {
+                                      return std::make_unique<torch::optim::SGD>(
+                                          parameters,
+                                          torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(
+                                              1e-4));
+                                    }},
+                      OptimizerCase{"adam",
+                                    [](std::vector<at::Tensor> parameters) -> Optimizer {
+                                      return std::make_unique<torch::optim::Adam>(
+                                          parameters, torch::optim::AdamOptions(1e-3));
+                                    }},
+                      OptimizerCase{"adamw",
+                                    [](std::vector<at::Tensor> parameters) -> Optimizer {
+                                      return std::make_unique<torch::optim::AdamW>(
+                                          parameters, torch::optim::AdamWOptions(1e-3));
+                                    }},
+                      OptimizerCase{"rmsprop",
+                                    [](std::vector<at::Tensor> parameters) -> Optimizer {
+                                      return std::make_unique<torch::optim::RMSprop>(
+                                          parameters,
+                                          torch::optim::RMSpropOptions(1e-3).momentum(0.5));
+                                    }}),
     [](const auto& info) { return info.param.name; });
 
 TEST(TrainingTest, FusedOptimizersRunOnTheDevice) {
@@ -128,7 +133,8 @@ TEST(TrainingTest, FusedOptimizersRunOnTheDevice) {
       square.push_back(torch::zeros_like(weight));
       steps.push_back(torch::ones({}, weight.options()));
     }
-    at::_fused_adamw_(weights, gradients, mean, square, {}, steps, /*lr=*/0.1, 0.9, 0.999, /*weight_decay=*/0.01,
+    at::_fused_adamw_(weights, gradients, mean, square, {}, steps, /*lr=*/0.1, 0.9, 0.999,
+                      /*weight_decay=*/0.01,
                       /*eps=*/1e-8, /*amsgrad=*/false, /*maximize=*/false);
     return weights;
   };
