@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "trestle/nn/layers.h"
+
+// Models by name, for recipes. A model of your own needs none of this: any nn::Layers is one.
+namespace trestle::models {
+
+// What a recipe's [model] can say. 0 stands for the model's own default.
+struct ModelOptions {
+  std::string name = "unet";
+  std::int64_t in_channels = 0;  // of images; numbers a sample for "mlp" and "toy"
+  std::int64_t classes = 0;
+  std::int64_t width = 0;
+  bool bilinear = false;  // "unet" only
+  std::uint64_t seed = 42;
+};
+
+using MakeModel = std::function<nn::Layers(const ModelOptions&)>;
+
+// "unet", "resnet18", "resnet18_flat", "toy" or "mlp". Throws UsageError for any other name, with
+// the nearest one, for negative sizes, and for an option the model does not have.
+nn::Layers make_model(const ModelOptions& options);
+
+std::vector<std::string> model_names();
+
+}  // namespace trestle::models

@@ -1,0 +1,70 @@
+#include "trestle/models/toy.h"
+
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/models/initialize.h"
+
+namespace trestle::models {
+
+namespace {
+
+at::Tensor tanh(const at::Tensor& x) { return at::tanh(x); }
+at::Tensor relu(const at::Tensor& x) { return at::relu(x); }
+at::Tensor flatten(const at::Tensor& x) { return x.flatten(1); }
+at::Tensor add(const at::Tensor& x, const at::Tensor& skip) { return x + skip; }
+
+// A layer of three arguments.
+struct MixImpl : torch::nn::Module {
+  explicit MixImpl(std::int64_t width)
+      : linear(register_module("linear", torch::nn::Linear(3 * width, width))) {}
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& first, const at::Tensor& second) {
+    return linear(at::cat({x, first, second}, 1)).tanh();
+  }
+
+  torch::nn::Linear linear;
+};
+
+}  // namespace
+
+nn::Layers toy(const ToyOptions& options) {
+  const std::int64_t w = options.width;
+  Initialize initialize(options.seed);
+  const auto linear = [&](std::int64_t in, std::int64_t out) {
+    return initialize([&] { return torch::nn::Linear(in, out); });
+  };
+  nn::Layers net;
+  net.add("in", linear(options.features, w));
+  net.add("tanh1", tanh).keep_output("hidden");
+  net.add("drop1", torch::nn::Dropout(options.dropout));
+  net.add("mid1", linear(w, w));
+  net.add("add", add).take("hidden");
+  net.add("tanh2", tanh);
+  net.add("drop2", torch::nn::Dropout(options.dropout)).keep_input("before");
+  net.add("mid2", linear(w, w));
+  net.add("mix", initialize([&] { return std::make_shared<MixImpl>(w); }))
+      .take("hidden")
+      .take("before");
+  net.add("out", linear(w, options.classes));
+  return net;
+}
+
+nn::Layers mlp(const MlpOptions& options) {
+  if (options.depth < 0) throw UsageError(text("an MLP of depth ", options.depth));
+  Initialize initialize(options.seed);
+  nn::Layers net;
+  net.add("flatten", flatten);
+  std::int64_t in = options.features;
+  for (int layer = 1; layer <= options.depth; ++layer) {
+    net.add(text("linear", layer),
+            initialize([&] { return torch::nn::Linear(in, options.width); }));
+    net.add(text("relu", layer), relu);
+    in = options.width;
+  }
+  net.add("out", initialize([&] { return torch::nn::Linear(in, options.classes); }));
+  return net;
+}
+
+}  // namespace trestle::models

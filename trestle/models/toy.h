@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+
+#include "trestle/nn/layers.h"
+
+// Nets small enough for tests and first steps.
+namespace trestle::models {
+
+struct ToyOptions {
+  std::int64_t features = 12;
+  std::int64_t classes = 4;
+  std::int64_t width = 16;
+  double dropout = 0.1;     // 0 leaves the dropout layers in, doing nothing
+  std::uint64_t seed = 42;  // initial weights (initialize.h)
+};
+
+// A small net with everything that is awkward to cut: a skip that two layers take, a kept input, a
+// layer of three arguments and dropout; no batch statistics. Takes [N, features], returns
+// [N, classes]. 10 layers: in, tanh1, drop1, mid1, add, tanh2, drop2, mid2, mix, out.
+nn::Layers toy(const ToyOptions& options = {});
+
+struct MlpOptions {
+  std::int64_t features = 10;
+  std::int64_t classes = 5;
+  std::int64_t width = 32;
+  int depth = 2;            // hidden layers
+  std::uint64_t seed = 42;  // initial weights (initialize.h)
+};
+
+// linear1, relu1, ..., out: no skips. Takes [N, ...] with `features` numbers a sample (flattened),
+// returns [N, classes].
+nn::Layers mlp(const MlpOptions& options = {});
+
+}  // namespace trestle::models

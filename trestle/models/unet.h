@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+
+#include "trestle/nn/layers.h"
+
+// U-Net (Ronneberger, Fischer, Brox 2015) with batch norm and padded convolutions, in 22 layers,
+// so that its four long skips cross any cut.
+namespace trestle::models {
+
+struct UNetOptions {
+  std::int64_t in_channels = 3;
+  std::int64_t classes = 2;
+  std::int64_t width =
+      64;                 // channels of the first level; the others have 2, 4, 8, 16 times as many
+  bool bilinear = false;  // up-sample by interpolation instead of a learnt transposed convolution
+  std::uint64_t seed = 42;  // initial weights (initialize.h)
+};
+
+// The layers: in, cat1, down1, cat2, down2, cat3, down3, cat4, down4, then up<i>_t, up<i>_pop,
+// up<i>_conv for i = 1 .. 4, and out. cat<i> hands on what it gets and keeps it as "skip<i>";
+// up1_pop takes skip4, up4_pop takes skip1. 31,037,698 parameters; 11,455,618 where bilinear.
+//
+// Takes images [N, in_channels, H, W] of at least 16 x 16 pixels, returns scores
+// [N, classes, H, W]. Where H or W is odd on some level, the up-sampled map is padded with zeros to
+// the skip's size, the odd one at the bottom or the right.
+//
+// Throws UsageError for a width that is not positive, or odd where bilinear.
+nn::Layers unet(const UNetOptions& options = {});
+
+}  // namespace trestle::models
