@@ -1,0 +1,92 @@
+#include "trestle/optim/factory.h"
+
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
+#include <tuple>
+#include <utility>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+
+namespace trestle::optim {
+
+namespace {
+
+void check(const OptimizerOptions& options) {
+  const auto require = [&](bool holds, const char* what, double value, const char* range) {
+    if (holds) return;
+    throw UsageError(
+        text("optimizer '", options.name, "': ", what, " = ", value, " is not ", range));
+  };
+  const auto at_least_0 = [&](const char* what, double value) {
+    require(value >= 0, what, value, "at least 0");
+  };
+  at_least_0("learning_rate", options.learning_rate);
+  at_least_0("weight_decay", options.weight_decay);
+  at_least_0("momentum", options.momentum);
+  at_least_0("epsilon", options.epsilon);
+  at_least_0("alpha", options.alpha);
+  const auto share = [&](const char* what, double value) {
+    require(value >= 0 && value < 1, what, value, "in [0, 1)");
+  };
+  share("beta1", options.beta1);
+  share("beta2", options.beta2);
+  if (options.nesterov)
+    require(options.momentum > 0, "momentum", options.momentum, "above 0, as nesterov needs it");
+}
+
+}  // namespace
+
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(std::vector<at::Tensor> parameters,
+                                                        const OptimizerOptions& o) {
+  check(o);
+  if (parameters.empty()) throw UsageError("an optimizer needs parameters, and there are none");
+  if (o.name == "sgd") {
+    return std::make_unique<torch::optim::SGD>(std::move(parameters),
+                                               torch::optim::SGDOptions(o.learning_rate)
+                                                   .momentum(o.momentum)
+                                                   .nesterov(o.nesterov)
+                                                   .weight_decay(o.weight_decay));
+  }
+  if (o.name == "adam") {
+    return std::make_unique<torch::optim::Adam>(std::move(parameters),
+                                                torch::optim::AdamOptions(o.learning_rate)
+                                                    .betas(std::make_tuple(o.beta1, o.beta2))
+                                                    .eps(o.epsilon)
+                                                    .weight_decay(o.weight_decay));
+  }
+  if (o.name == "adamw") {
+    return std::make_unique<torch::optim::AdamW>(std::move(parameters),
+                                                 torch::optim::AdamWOptions(o.learning_rate)
+                                                     .betas(std::make_tuple(o.beta1, o.beta2))
+                                                     .eps(o.epsilon)
+                                                     .weight_decay(o.weight_decay));
+  }
+  if (o.name == "rmsprop") {
+    return std::make_unique<torch::optim::RMSprop>(std::move(parameters),
+                                                   torch::optim::RMSpropOptions(o.learning_rate)
+                                                       .alpha(o.alpha)
+                                                       .eps(o.epsilon)
+                                                       .weight_decay(o.weight_decay)
+                                                       .momentum(o.momentum)
+                                                       .centered(o.centered));
+  }
+  const std::vector<std::string> names = {"sgd", "adam", "adamw", "rmsprop"};
+  const std::string close = nearest(o.name, names);
+  throw UsageError(text("unknown optimizer '", o.name, "'",
+                        close.empty() ? "" : "; did you mean '" + close + "'?"),
+                   {.hint = "Optimizers: " + join(names, ", ") + "."});
+}
+
+double learning_rate(const torch::optim::Optimizer& optimizer) {
+  return optimizer.param_groups().at(0).options().get_lr();
+}
+
+void set_learning_rate(torch::optim::Optimizer& optimizer, double rate) {
+  for (auto& group : optimizer.param_groups()) group.options().set_lr(rate);
+}
+
+}  // namespace trestle::optim

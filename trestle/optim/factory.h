@@ -1,0 +1,37 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/optim/optimizer.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+// Optimizers by name, for recipes and for the trainer, which gives each stage its own. Any
+// torch::optim optimizer over a model's parameters works as well.
+namespace trestle::optim {
+
+// The names and defaults are those of Python's torch.optim; an optimizer reads only its own.
+struct OptimizerOptions {
+  std::string name = "sgd";  // sgd, adam, adamw or rmsprop
+  double learning_rate = 1e-3;
+  double weight_decay = 0;  // added to the gradient; for adamw it shrinks the weight itself
+  double momentum = 0;      // sgd, rmsprop
+  bool nesterov = false;    // sgd
+  double alpha = 0.99;      // rmsprop: how slowly its average of squares moves
+  bool centered = false;    // rmsprop
+  double beta1 = 0.9;       // adam, adamw
+  double beta2 = 0.999;     // adam, adamw
+  double epsilon = 1e-8;    // adam, adamw, rmsprop
+};
+
+// One optimizer over these parameters, in this order. Throws UsageError for an unknown name, with
+// the nearest one, for numbers out of range, and for no parameters.
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(std::vector<at::Tensor> parameters,
+                                                        const OptimizerOptions& options);
+
+// The learning rate of the first group, and of all of them.
+double learning_rate(const torch::optim::Optimizer& optimizer);
+void set_learning_rate(torch::optim::Optimizer& optimizer, double rate);
+
+}  // namespace trestle::optim

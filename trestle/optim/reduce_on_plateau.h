@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+
+// Lowers the learning rate when a metric stops getting better, as Python's ReduceLROnPlateau does,
+// with its state in plain numbers so that a run can be resumed.
+//
+//   ReduceOnPlateau plateau({.patience = 2});
+//   if (plateau.step(validation_dice)) set_learning_rate(optimizer, rate *= plateau.factor());
+//
+// (The reference U-Net program makes such a scheduler and never steps it; parity means not to use
+// it.)
+namespace trestle::optim {
+
+struct PlateauOptions {
+  enum class Mode { Max, Min };
+  Mode mode = Mode::Max;    // whether a higher or a lower metric is better
+  double factor = 0.1;      // the learning rate is multiplied by it
+  int patience = 2;         // this many steps without improvement are let pass
+  double threshold = 1e-4;  // relative: better than best * (1 + threshold), or (1 - threshold)
+  int cooldown = 0;         // steps after a reduction in which bad ones do not count
+};
+
+class ReduceOnPlateau {
+ public:
+  struct State {
+    double best = 0;
+    bool has_best = false;
+    int bad_steps = 0;
+    int cooling = 0;
+  };
+
+  // Throws UsageError for a factor that is not in (0, 1), or a negative count.
+  explicit ReduceOnPlateau(const PlateauOptions& options = {});
+
+  // Takes the metric of one more epoch. True when the learning rate should be reduced now. A metric
+  // that is not a number counts as no improvement.
+  bool step(double metric);
+  double factor() const { return options_.factor; }
+
+  const State& state() const { return state_; }
+  void load(const State& state) { state_ = state; }
+
+ private:
+  bool is_better(double metric) const;
+
+  PlateauOptions options_;
+  State state_;
+};
+
+}  // namespace trestle::optim

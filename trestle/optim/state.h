@@ -1,0 +1,33 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/optim/optimizer.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+// What an optimizer remembers, as tensors by name, so that a resumed run goes on with the same bits
+// and a checkpoint does not depend on which stage owned which parameter.
+namespace trestle::optim {
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+// "<parameter>.<field>" for every parameter that has been stepped: "in.conv1.weight.square_avg".
+// The fields have Python's names: sgd momentum_buffer; adam, adamw step, exp_avg, exp_avg_sq,
+// max_exp_avg_sq; rmsprop step, square_avg, momentum_buffer, grad_avg. A step is an int64 scalar.
+//
+// `names` are the parameters' unsplit names in the order in which the optimizer holds them. The
+// tensors are the optimizer's own, on their devices: not copies. Throws UsageError if the numbers
+// of names and parameters differ or the optimizer is none of make_optimizer's.
+NamedTensors optimizer_state(const torch::optim::Optimizer& optimizer,
+                             const std::vector<std::string>& names);
+
+// Gives the optimizer that state, copied to the parameters' devices; what it remembered before is
+// forgotten. Entries of parameters that are not in `names` are left for other optimizers. Throws
+// UsageError as above, and FormatError for an unknown field of a known parameter, a missing field,
+// or a shape that is not the parameter's; the optimizer is then unchanged.
+void load_optimizer_state(torch::optim::Optimizer& optimizer, const std::vector<std::string>& names,
+                          const NamedTensors& state);
+
+}  // namespace trestle::optim
