@@ -1,0 +1,230 @@
+"""The nets of trestle/models, in Python: plain (a list of layers) and for torchgpipe.
+
+Layers, parameter names and their order are those of the C++ models. Weights, inputs and targets follow a formula that
+both sides compute exactly (tests/support/golden.h), so that no weights are stored.
+"""
+
+import numpy as np
+import torch
+from torch import nn
+import torch.nn.functional as F
+from torchgpipe.skip import Namespace, pop, skippable, stash
+
+MASK = np.uint64(0xFFFFFFFF)
+
+
+def formula(count, key):
+    """`count` numbers in [-1, 1), exact in float64: an integer hash of (position, key)."""
+    j = np.arange(count, dtype=np.uint64)
+    x = (j * np.uint64(2654435761) + np.uint64((key + 1) * 2246822519 & 0xFFFFFFFF)) & MASK
+    x ^= x >> np.uint64(15)
+    x = (x * np.uint64(2246822519)) & MASK
+    x ^= x >> np.uint64(13)
+    x = (x * np.uint64(3266489917)) & MASK
+    x ^= x >> np.uint64(16)
+    return x.astype(np.float64) / 2**31 - 1.0
+
+
+def formula_tensor(shape, key):
+    return torch.from_numpy(formula(int(np.prod(shape)), key)).float().reshape(shape)
+
+
+def formula_classes(shape, key, classes):
+    unit = (formula(int(np.prod(shape)), key) + 1) / 2
+    return torch.from_numpy(np.floor(unit * classes).astype(np.int64)).reshape(shape)
+
+
+def set_formula_weights(parameters):
+    """Weights of two and more dimensions have variance 1 / fan-in; scales of norms are near 1, biases near 0."""
+    with torch.no_grad():
+        for key, (name, parameter) in enumerate(parameters):
+            unit = torch.from_numpy(formula(parameter.numel(), key)).reshape(parameter.shape)
+            if parameter.dim() >= 2:
+                fan_in = parameter.numel() // parameter.shape[0]
+                value = unit * np.sqrt(3.0 / fan_in)
+            elif name.endswith("weight"):
+                value = 1 + 0.2 * unit
+            else:
+                value = 0.2 * unit
+            parameter.copy_(value.float())
+
+
+class Call(nn.Module):
+    """A function as a layer."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *arguments):
+        return self.function(*arguments)
+
+
+class DoubleConv(nn.Module):
+    def __init__(self, inputs, outputs, pool=False):
+        super().__init__()
+        self.pool = pool
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(outputs)
+
+    def forward(self, x):
+        if self.pool:
+            x = F.max_pool2d(x, 2)
+        x = self.norm1(self.conv1(x)).relu_()
+        return self.norm2(self.conv2(x)).relu_()
+
+
+def pad_and_join(x, skip):
+    rows = skip.size(2) - x.size(2)
+    columns = skip.size(3) - x.size(3)
+    x = F.pad(x, [columns // 2, columns - columns // 2, rows // 2, rows - rows // 2])
+    return torch.cat([skip, x], 1)
+
+
+class DownsampleAdd(nn.Module):
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+        self.norm = nn.BatchNorm2d(outputs)
+
+    def forward(self, x, identity):
+        return x + self.norm(self.conv(identity))
+
+
+class Mix(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear = nn.Linear(3 * width, width)
+
+    def forward(self, x, first, second):
+        return torch.tanh(self.linear(torch.cat([x, first, second], 1)))
+
+
+# A net is a list of (name, module, kept, taken): `kept` is None, ("output", name) or ("input", name).
+
+
+def unet(width, in_channels=3, classes=2):
+    layers = [("in", DoubleConv(in_channels, width), None, [])]
+    channels = width
+    for level in range(1, 5):
+        layers.append((f"cat{level}", Call(lambda x: x), ("output", f"skip{level}"), []))
+        layers.append((f"down{level}", DoubleConv(channels, 2 * channels, pool=True), None, []))
+        channels *= 2
+    for step in range(1, 5):
+        layers.append((f"up{step}_t", nn.ConvTranspose2d(channels, channels // 2, 2, 2), None, []))
+        layers.append((f"up{step}_pop", Call(pad_and_join), None, [f"skip{5 - step}"]))
+        layers.append((f"up{step}_conv", DoubleConv(channels, channels // 2), None, []))
+        channels //= 2
+    layers.append(("out", nn.Conv2d(channels, classes, 1), None, []))
+    return layers
+
+
+def resnet18_flat(width, in_channels=1, classes=10):
+    def conv(inputs, outputs, kernel, stride):
+        return nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
+
+    layers = [
+        ("input_layer.conv1", conv(in_channels, width, 7, 2), None, []),
+        ("input_layer.norm1", nn.BatchNorm2d(width), None, []),
+        ("input_layer.relu", Call(F.relu), None, []),
+        ("input_layer.pool", Call(lambda x: F.max_pool2d(x, 3, 2, 1)), None, []),
+    ]
+    inputs = width
+    for stage in range(1, 5):
+        for block in range(1, 3):
+            outputs = width * 2 ** (stage - 1)
+            stride = 2 if stage > 1 and block == 1 else 1
+            name = f"basic_block{stage}{block}"
+            add = DownsampleAdd(inputs, outputs, stride) if stride > 1 else Call(lambda x, y: x + y)
+            layers += [
+                (name + ".conv1", conv(inputs, outputs, 3, stride), ("input", name + ".identity"), []),
+                (name + ".norm1", nn.BatchNorm2d(outputs), None, []),
+                (name + ".relu1", Call(F.relu), None, []),
+                (name + ".conv2", conv(outputs, outputs, 3, 1), None, []),
+                (name + ".norm2", nn.BatchNorm2d(outputs), None, []),
+                (name + ".add", add, None, [name + ".identity"]),
+                (name + ".relu2", Call(F.relu), None, []),
+            ]
+            inputs = outputs
+    layers.append(("output_layer.flatten", Call(lambda x: x.flatten(1)), None, []))
+    layers.append(("output_layer.linear", nn.Linear(8 * width, classes), None, []))
+    return layers
+
+
+def toy(width, features=12, classes=4, dropout=0.0):
+    return [
+        ("in", nn.Linear(features, width), None, []),
+        ("tanh1", Call(torch.tanh), ("output", "hidden"), []),
+        ("drop1", nn.Dropout(dropout), None, []),
+        ("mid1", nn.Linear(width, width), None, []),
+        ("add", Call(lambda x, y: x + y), None, ["hidden"]),
+        ("tanh2", Call(torch.tanh), None, []),
+        ("drop2", nn.Dropout(dropout), ("input", "before"), []),
+        ("mid2", nn.Linear(width, width), None, []),
+        ("mix", Mix(width), None, ["hidden", "before"]),
+        ("out", nn.Linear(width, classes), None, []),
+    ]
+
+
+def named_parameters(layers):
+    return [(f"{name}.{key}", p) for name, module, _, _ in layers for key, p in module.named_parameters()]
+
+
+def run_plain(layers, x, before_layer=lambda index: None):
+    kept = {}
+    for index, (_, module, keep, taken) in enumerate(layers):
+        if keep and keep[0] == "input":
+            kept[keep[1]] = x
+        before_layer(index)
+        x = module(x, *[kept[name] for name in taken])
+        if keep and keep[0] == "output":
+            kept[keep[1]] = x
+    return x
+
+
+def for_torchgpipe(layers):
+    """The same modules as a sequential of skippables. A skip that two layers take is stashed twice: torchgpipe pairs
+    one stash with one pop."""
+    takers = {}
+    for name, _, _, taken in layers:
+        for skip in taken:
+            takers.setdefault(skip, []).append(name)
+    namespaces = {skip: Namespace() for skip in takers}
+
+    def key(skip, taker):
+        return f"{skip}>{taker}".replace(".", "_")
+
+    def wrap(name, module, keep, taken):
+        stashes = [key(keep[1], taker) for taker in takers[keep[1]]] if keep else []
+        pops = [key(skip, name) for skip in taken]
+        if not stashes and not pops:
+            return module
+
+        class Wrapped(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.module = module
+
+            def forward(self, x):
+                if stashes and keep[0] == "input":
+                    for skip in stashes:
+                        yield stash(skip, x)
+                arguments = []
+                for skip in pops:
+                    arguments.append((yield pop(skip)))
+                x = self.module(x, *arguments)
+                if stashes and keep[0] == "output":
+                    for skip in stashes:
+                        yield stash(skip, x)
+                return x
+
+        wrapped = skippable(stash=stashes, pop=pops)(Wrapped)()
+        if stashes:
+            wrapped = wrapped.isolate(namespaces[keep[1]], only=stashes)
+        for skip, pop_key in zip(taken, pops):
+            wrapped = wrapped.isolate(namespaces[skip], only=[pop_key])
+        return wrapped
+
+    return nn.Sequential(*[wrap(*layer) for layer in layers])
