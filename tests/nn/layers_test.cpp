@@ -1,0 +1,197 @@
+#include "trestle/nn/layers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "trestle/base/error.h"
+
+namespace trestle::nn {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+struct OptionalMaskImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x, std::optional<int64_t> /*not a tensor*/,
+                     const std::optional<at::Tensor>& mask) {
+    return mask ? x * *mask : x;
+  }
+};
+TORCH_MODULE(OptionalMask);
+
+TEST(Layer, CountsArgumentsAndOutputs) {
+  const Layer mask = make_layer("mask", OptionalMask());
+  EXPECT_EQ(mask.arguments, 2);
+  EXPECT_EQ(mask.required_arguments, 1);
+  const at::Tensor x = at::full({2}, 3.0);
+  EXPECT_TRUE(mask.forward({x})[0].equal(x));
+  EXPECT_TRUE(mask.forward({x, at::Tensor()})[0].equal(x));
+  EXPECT_TRUE(mask.forward({x, x})[0].equal(x * x));
+
+  const Layer pair = make_layer("pair", [](at::Tensor x) { return std::pair(x, x); });
+  EXPECT_EQ(pair.outputs, 2);
+  const Layer leading =
+      make_layer("leading", [](std::optional<at::Tensor>, at::Tensor x) { return x; });
+  EXPECT_EQ(leading.required_arguments, 2);
+}
+
+TEST(Layer, AcceptsHoldersPointersAndValues) {
+  Layers net;
+  net.add("holder", torch::nn::Linear(2, 3));
+  net.add("pointer", std::make_shared<torch::nn::LinearImpl>(3, 4));
+  net.add("value", torch::nn::ReLUImpl());
+  net.add("up", torch::nn::ConvTranspose2d(torch::nn::ConvTranspose2dOptions(4, 2, 2)));
+  EXPECT_EQ(net.size(), 4u);
+  EXPECT_EQ(net.parameter_count(), 2 * 3 + 3 + 3 * 4 + 4 + 4 * 2 * 4 + 2);
+}
+
+TEST(Layers, SequentialGoesInAsItIs) {
+  torch::manual_seed(1);
+  torch::nn::Sequential plain(torch::nn::Linear(4, 8), torch::nn::BatchNorm1d(8), torch::nn::ReLU(),
+                              torch::nn::Linear(8, 2));
+  const Layers net = plain;
+  EXPECT_EQ(net.size(), 4u);
+  const at::Tensor x = at::randn({5, 4});
+  EXPECT_TRUE(net.forward(x).equal(plain->forward(x)));
+  std::vector<std::string> ours;
+  for (const auto& [name, parameter] : net.named_parameters()) ours.push_back(name);
+  EXPECT_EQ(ours, plain->named_parameters().keys());
+  std::vector<std::string> buffers;
+  for (const auto& [name, buffer] : net.named_buffers()) buffers.push_back(name);
+  EXPECT_EQ(buffers, plain->named_buffers().keys());
+}
+
+TEST(Layers, ASequentialInsideKeepsItsNames) {
+  torch::nn::Sequential named({{"fc", torch::nn::AnyModule(torch::nn::Linear(2, 2))}});
+  Layers net;
+  net.add("head", named);
+  EXPECT_EQ(net.graph().layers[0].name, "head.fc");
+  EXPECT_EQ(net.named_parameters()[0].first, "head.fc.weight");
+}
+
+TEST(Layers, ASequentialChildThatReturnsATupleIsRefusedByName) {
+  torch::nn::Sequential plain{torch::nn::LSTM(2, 2)};
+  const Layers net = plain;
+  try {
+    net.forward(at::ones({1, 1, 2}));
+    FAIL() << "no error";
+  } catch (const std::exception& error) {
+    EXPECT_THAT(error.what(), HasSubstr("layer '0'"));
+  }
+}
+
+TEST(Layers, NoneTravels) {  // T5, T30
+  Layers net;
+  net.add("a", [](at::Tensor x) { return std::pair(x, std::optional<at::Tensor>()); })
+      .keep_output("none", 1);
+  net.add("b", OptionalMask()).take("none");
+  EXPECT_TRUE(net.forward(at::ones({2})).equal(at::ones({2})));
+}
+
+TEST(Layers, SeveralInputs) {
+  Layers net(2);
+  net.add("sum", [](at::Tensor x, at::Tensor y) { return x - y; });
+  EXPECT_TRUE(net.forward({at::ones({1}), at::ones({1})})[0].equal(at::zeros({1})));
+  EXPECT_THROW(net.forward(at::ones({1})), UsageError);
+  EXPECT_THROW(net.forward(Values{at::ones({1})}), UsageError);
+  EXPECT_THROW(Layers(0), UsageError);
+}
+
+TEST(Layers, ACopySharesModulesButNotWiring) {
+  Layers net;
+  net.add("a", torch::nn::Linear(2, 2));
+  Layers copy = net;
+  copy.add("b", torch::nn::Linear(2, 2));
+  EXPECT_EQ(net.size(), 1u);
+  EXPECT_EQ(copy.size(), 2u);
+  EXPECT_TRUE(net.parameters()[0].is_same(copy.parameters()[0]));
+}
+
+TEST(Layers, DropoutFollowsItsKeyOnly) {
+  Layers net;
+  net.add("drop", torch::nn::Dropout(0.5));
+  net.add("function", [](at::Tensor x) { return x + at::rand_like(x); });
+  const Graph graph = net.graph();
+  const at::Tensor x = at::ones({64});
+  const RunKey key{7, 3, 1};
+  const at::Tensor first = run(graph, {x}, key)[0];
+  at::rand({5});
+  EXPECT_TRUE(first.equal(run(graph, {x}, key)[0]));
+  EXPECT_FALSE(first.equal(run(graph, {x}, RunKey{7, 3, 2})[0]));
+  EXPECT_FALSE(first.equal(run(graph, {x}, RunKey{7, 4, 1})[0]));
+  EXPECT_FALSE(first.equal(run(graph, {x}, RunKey{8, 3, 1})[0]));
+}
+
+template <class Exception>
+std::string message_from_layer(const Exception& exception) {
+  Layers net;
+  net.add("ok", [](at::Tensor x) { return x; });
+  net.add("bad", [exception](at::Tensor x) -> at::Tensor { throw exception; });
+  try {
+    net.forward(at::ones({2, 3}));
+  } catch (const Exception& caught) {
+    EXPECT_EQ(typeid(caught), typeid(Exception));
+    return caught.what();
+  }
+  return "another type";
+}
+
+struct UsersError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+TEST(Layers, ExceptionsKeepTheirTypeAndNameTheLayer) {  // T104
+  const auto names_layer =
+      AllOf(HasSubstr("oh"), HasSubstr("in layer 'bad' (arguments [2, 3] Float)"));
+  EXPECT_THAT(message_from_layer(std::runtime_error("oh")), names_layer);
+  EXPECT_THAT(message_from_layer(std::out_of_range("oh")), names_layer);
+  EXPECT_THAT(message_from_layer(std::invalid_argument("oh")), names_layer);
+  EXPECT_THAT(message_from_layer(UsageError("oh")), names_layer);
+  EXPECT_EQ(message_from_layer(UsersError("oh")), "oh");
+
+  Layers net;
+  net.add("linear", torch::nn::Linear(2, 2));
+  try {
+    net.forward(at::ones({2, 3}));
+    FAIL() << "no error";
+  } catch (const c10::Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("in layer 'linear' (arguments [2, 3] Float)"));
+  }
+}
+
+TEST(Layers, TheWholeModelAtOnce) {
+  Layers net;
+  net.add("linear", torch::nn::Linear(2, 2));
+  net.add("drop", torch::nn::Dropout(0.5));
+  net.eval();
+  const at::Tensor x = at::ones({1, 2});
+  EXPECT_TRUE(net.forward(x).equal(net.forward(x)));
+  net.forward(x).sum().backward();
+  EXPECT_TRUE(net.parameters()[0].grad().defined());
+  net.zero_grad();
+  EXPECT_FALSE(net.parameters()[0].grad().defined());
+  net.train();
+  EXPECT_TRUE(net.graph().layers[1].module->is_training());
+}
+
+TEST(Layers, AValueDiesWithItsLastUse) {
+  at::NoGradGuard no_grad;
+  std::weak_ptr<int> alive;
+  Layers net;
+  net.add("make", [&](at::Tensor x) {
+    auto owner = std::make_shared<int>(1);
+    alive = owner;
+    return at::from_blob(
+        x.data_ptr(), x.sizes(), [owner](void*) mutable { owner.reset(); }, x.options());
+  });
+  net.add("copy", [](at::Tensor x) { return x.clone(); });
+  net.add("look", [&](at::Tensor x) {
+    EXPECT_TRUE(alive.expired());
+    return x;
+  });
+  net.forward(at::ones({2}));
+}
+
+}  // namespace
+}  // namespace trestle::nn

@@ -1,0 +1,159 @@
+#include "trestle/nn/loss.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "trestle/base/error.h"
+#include "trestle/nn/metrics.h"
+
+namespace trestle::nn {
+namespace {
+
+double number(const at::Tensor& tensor) { return tensor.item<double>(); }
+
+// The loss of a batch from that of its pieces: what additive promises.
+double from_pieces(const Loss& loss, const at::Tensor& output, const at::Tensor& target,
+                   std::int64_t piece) {
+  double sum = 0;
+  double weight = 0;
+  const auto outputs = output.split(piece);
+  const auto targets = target.split(piece);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const double w = loss.weight(targets[i]);
+    sum += w * number(loss.value(outputs[i], targets[i]));
+    weight += w;
+  }
+  return sum / weight;
+}
+
+TEST(Loss, CrossEntropyIsTorchsAndAddsUp) {
+  torch::manual_seed(0);
+  const at::Tensor output = at::randn({7, 4, 3});
+  at::Tensor target = at::randint(4, {7, 3}, at::kLong);
+  target.index_put_({at::indexing::Slice(0, 3)}, 2);
+  for (const CrossEntropyOptions& options :
+       {CrossEntropyOptions{}, CrossEntropyOptions{.ignore_index = 2},
+        CrossEntropyOptions{.label_smoothing = 0.1},
+        CrossEntropyOptions{.ignore_index = 2, .label_smoothing = 0.1}}) {
+    const Loss loss = cross_entropy(options);
+    const double torchs =
+        number(torch::nn::functional::cross_entropy(output, target,
+                                                    torch::nn::functional::CrossEntropyFuncOptions()
+                                                        .ignore_index(options.ignore_index)
+                                                        .label_smoothing(options.label_smoothing)));
+    EXPECT_NEAR(number(loss.value(output, target)), torchs, 1e-6);
+    EXPECT_NEAR(from_pieces(loss, output, target, 2), torchs,
+                1e-6);  // its first pieces may be all ignored
+  }
+}
+
+TEST(Loss, CrossEntropyOfIgnoredTargetsIsZeroWithZeroGradient) {
+  const at::Tensor output = at::randn({2, 3}).requires_grad_();
+  const at::Tensor target = at::full({2}, -100, at::kLong);
+  const at::Tensor value = cross_entropy().value(output, target);
+  EXPECT_EQ(number(value), 0);
+  EXPECT_EQ(cross_entropy().weight(target), 0);
+  value.backward();
+  EXPECT_TRUE(output.grad().equal(at::zeros({2, 3})));
+}
+
+TEST(Loss, MeanSquaredErrorAddsUp) {
+  torch::manual_seed(0);
+  const at::Tensor output = at::randn({5, 3});
+  const at::Tensor target = at::randn({5, 3});
+  EXPECT_NEAR(number(mean_squared_error().value(output, target)),
+              number(at::mse_loss(output, target)), 1e-7);
+  EXPECT_NEAR(from_pieces(mean_squared_error(), output, target, 2),
+              number(at::mse_loss(output, target)), 1e-6);
+  EXPECT_THROW(mean_squared_error().value(output, at::randn({5, 1})), UsageError);
+}
+
+// B6 written out: one class after the other, as a dot product.
+double dice_by_hand(const at::Tensor& output, const at::Tensor& target) {
+  const at::Tensor p = output.softmax(1);
+  double sum = 0;
+  for (std::int64_t c = 0; c < output.size(1); ++c) {
+    const at::Tensor a = p.select(1, c).reshape(-1);
+    const at::Tensor b = target.eq(c).to(at::kFloat).reshape(-1);
+    sum += (2 * number(a.dot(b)) + 1e-6) / (number(a.sum()) + number(b.sum()) + 1e-6);
+  }
+  return 1 - sum / static_cast<double>(output.size(1));
+}
+
+TEST(Loss, DiceReducesOverTheBatchFirst) {
+  torch::manual_seed(0);
+  const at::Tensor output = at::randn({4, 3, 5, 6});
+  const at::Tensor target = at::randint(3, {4, 5, 6}, at::kLong);
+  EXPECT_NEAR(number(dice().value(output, target)), dice_by_hand(output, target), 1e-6);
+  EXPECT_EQ(dice().kind, Loss::Kind::WholeBatch);
+  EXPECT_EQ(dice_per_micro_batch().kind, Loss::Kind::Additive);
+  EXPECT_NE(from_pieces(dice_per_micro_batch(), output, target, 2),
+            number(dice().value(output, target)));
+  EXPECT_NEAR(number(cross_entropy_and_dice().value(output, target)),
+              number(cross_entropy().value(output, target)) + number(dice().value(output, target)),
+              1e-6);
+}
+
+TEST(Loss, DiceOfAPerfectOutputIsZero) {
+  const at::Tensor target = at::zeros({1, 2, 2}, at::kLong);  // class 1 nowhere
+  at::Tensor output = at::zeros({1, 2, 2, 2});
+  output.select(1, 0).fill_(200);  // soft-max underflows to exactly 0 for class 1: both sums are 0
+  EXPECT_NEAR(number(dice().value(output, target)), 0, 1e-7);
+}
+
+TEST(Loss, WrongShapesAreNamed) {
+  EXPECT_THROW(cross_entropy().value(at::randn({2, 3}), at::zeros({3}, at::kLong)), UsageError);
+  EXPECT_THROW(cross_entropy().value(at::randn({2, 3}), at::zeros({2})), UsageError);
+  EXPECT_THROW(dice().value(at::randn({2, 3, 4, 4}), at::zeros({2, 4, 5}, at::kLong)), UsageError);
+}
+
+TEST(Loss, ByName) {
+  for (const char* name : {"cross_entropy", "mean_squared_error", "dice", "dice_per_micro_batch",
+                           "cross_entropy+dice", "cross_entropy+dice_per_micro_batch"}) {
+    EXPECT_EQ(make_loss(name).name, name);
+  }
+  try {
+    make_loss("cross_entrpy");
+    FAIL() << "no error";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("did you mean 'cross_entropy'?"));
+  }
+}
+
+TEST(Loss, AUsersFunctionWeighsSamples) {
+  const Loss mine =
+      additive("mine", [](const at::Tensor& x, const at::Tensor&) { return x.mean(); });
+  EXPECT_EQ(mine.weight(at::zeros({3, 2})), 3);
+  EXPECT_EQ(mine.weight(at::zeros({})), 1);
+}
+
+TEST(Metrics, AccuracyCountsHits) {
+  const at::Tensor output = at::tensor({0.1, 0.9, 0.8, 0.2, 0.3, 0.7}).view({3, 2});
+  const Tally tally = accuracy_tally(output, at::tensor({1, 1, 1}, at::kLong));
+  EXPECT_EQ(tally.sum, 2);
+  EXPECT_EQ(tally.count, 3);
+  Tally all = tally;
+  all += {1, 1};
+  EXPECT_DOUBLE_EQ(all.mean(), 0.75);
+  EXPECT_EQ(Tally{}.mean(), 0);
+}
+
+TEST(Metrics, DiceAveragesOverImages) {
+  // Image 0: two of two pixels right. Image 1: one of two true pixels found, no false one. Image 2:
+  // nothing there.
+  const at::Tensor guess =
+      at::tensor({1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, at::kLong).view({3, 2, 2});
+  const at::Tensor target =
+      at::tensor({1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0}, at::kLong).view({3, 2, 2});
+  const at::Tensor output = at::one_hot(guess, 2).permute({0, 3, 1, 2}).to(at::kFloat);
+  const Tally tally = dice_tally(output, target);
+  EXPECT_EQ(tally.count, 3);
+  EXPECT_NEAR(tally.sum, 1 + 2.0 / 3 + 1, 1e-6);
+  EXPECT_THROW(dice_tally(output.narrow(1, 0, 1), target), UsageError);
+}
+
+}  // namespace
+}  // namespace trestle::nn
