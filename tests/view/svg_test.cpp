@@ -1,0 +1,151 @@
+#include "trestle/view/svg.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "tests/view/samples.h"
+#include "tests/view/xml_check.h"
+#include "trestle/view/svg_writer.h"
+
+namespace trestle::view {
+namespace {
+
+using schedule::Timeline;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::vector<std::string> texts(const XmlElement& root) {
+  std::vector<std::string> result;
+  for (const XmlElement* element : find_all(root, "text")) result.push_back(element->text);
+  return result;
+}
+
+std::size_t cells(const XmlElement& root, const std::string& letter) {
+  std::size_t count = 0;
+  for (const XmlElement* cell : find_all(root, "rect", "cell")) {
+    count += cell->attribute("class") == "cell " + letter;
+  }
+  return count;
+}
+
+double number(const XmlElement& element, const std::string& name) {
+  return std::stod(element.attribute(name));
+}
+
+TEST(Svg, HasACellForEachActionAndALabelForEachCell) {
+  const XmlElement root = parse_xml(to_svg({samples::unit("1f1b", 4, 8)}, {.title = "1F1B"}));
+  EXPECT_EQ(cells(root, "F"), 32u);
+  EXPECT_EQ(cells(root, "B"), 32u);
+  ASSERT_EQ(find_all(root, "g", "labels").size(), 1u);
+  EXPECT_EQ(find_all(root, "g", "labels")[0]->children.size(), 64u);
+  EXPECT_THAT(texts(root), AllOf(Contains("1F1B"), Contains("rank 3"), Contains("stage 3"),
+                                 Contains("forward"), Contains("backward"), Contains("idle"),
+                                 Contains("slots"), Contains("peak 4 live")));
+}
+
+TEST(Svg, GivesIdleUnderBothNames) {
+  const XmlElement root = parse_xml(to_svg({samples::unit("1f1b", 4, 8)}));
+  ASSERT_EQ(find_all(root, "text", "facts").size(), 1u);
+  EXPECT_THAT(find_all(root, "text", "facts")[0]->text,
+              AllOf(HasSubstr("idle 27.3 % of the makespan"), HasSubstr("37.5 % of the ideal time"),
+                    HasSubstr("33 slots")));
+}
+
+TEST(Svg, IdleAndCellsFillEachRowWithoutOverlap) {
+  const XmlElement root = parse_xml(to_svg({samples::unit("1f1b", 4, 8)}));
+  std::map<double, double> covered;  // by row
+  for (const char* kind : {"cell", "idle"}) {
+    for (const XmlElement* rect : find_all(root, "rect", kind)) {
+      covered[number(*rect, "y")] += number(*rect, "width") + 1;
+    }
+  }
+  ASSERT_EQ(covered.size(), 4u);
+  for (const auto& [y, width] : covered) EXPECT_NEAR(width, 644, 0.5) << "row at " << y;
+}
+
+TEST(Svg, DrawsAnArrowForEachSkipAndADashedOneForItsGradient) {
+  const XmlElement root = parse_xml(to_svg({samples::gpipe_with_skips()}));
+  EXPECT_EQ(find_all(root, "g", "skip").size(), 8u);
+  const auto gradients = find_all(root, "g", "skip-gradient");
+  ASSERT_EQ(gradients.size(), 8u);
+  for (const XmlElement* gradient : gradients) {
+    EXPECT_NE(gradient->children.at(1).attribute("stroke-dasharray"), "none");
+  }
+  EXPECT_EQ(cells(root, "R"), 6u);
+  EXPECT_THAT(texts(root), AllOf(Contains("skips s1, s2"), Contains("recompute")));
+  const XmlElement without =
+      parse_xml(to_svg({samples::gpipe_with_skips()}, {.skips = SkipArrows::Hide}));
+  EXPECT_TRUE(find_all(without, "g", "skip").empty());
+  EXPECT_THAT(texts(without), Not(Contains("skips s1, s2")));
+}
+
+TEST(Svg, PanelsShareTheTimeAxisAndTheMemoryScale) {
+  const Timeline simulated = samples::unet();
+  const Timeline measured = samples::measured(simulated);
+  const XmlElement root = parse_xml(to_svg({simulated, measured}, {.title = "unet_quick"}));
+  EXPECT_EQ(find_all(root, "g", "panel").size(), 2u);
+  EXPECT_EQ(find_all(root, "g", "axis").size(), 1u);
+  EXPECT_EQ(find_all(root, "g", "memory").size(), 4u);
+  EXPECT_EQ(find_all(root, "circle", "peak").size(), 4u);
+  EXPECT_THAT(texts(root), AllOf(Contains("simulated"), Contains("measured"), Contains("ms"),
+                                 Contains("memory")));
+  const auto forwards = find_all(root, "rect", "cell");
+  EXPECT_NEAR(number(*forwards.front(), "x"), number(*forwards[forwards.size() / 2], "x"), 0.6);
+}
+
+TEST(Svg, HidesNumbersThatDoNotFit) {
+  const XmlElement root = parse_xml(to_svg({samples::unit("1f1b", 8, 32)}, {.width = 500}));
+  EXPECT_EQ(cells(root, "F"), 256u);
+  EXPECT_TRUE(find_all(root, "g", "labels")[0]->children.empty());
+  EXPECT_EQ(root.attribute("width"), "500");
+}
+
+TEST(Svg, IsWideEnoughForEightRanksAndThirtyTwoMicroBatches) {
+  const XmlElement root = parse_xml(to_svg({samples::unit("1f1b", 8, 32)}));
+  EXPECT_EQ(find_all(root, "g", "labels")[0]->children.size(), 512u);
+  EXPECT_LE(number(root, "width"), 2000);
+}
+
+TEST(Svg, TextStaysInsideThePicture) {
+  for (const Timeline& timeline : {samples::unit("1f1b", 8, 32), samples::unet()}) {
+    const XmlElement root = parse_xml(to_svg({timeline}));
+    for (const XmlElement* element : find_all(root, "text")) {
+      EXPECT_LT(number(*element, "x"), number(root, "width")) << element->text;
+      EXPECT_LT(number(*element, "y"), number(root, "height")) << element->text;
+    }
+  }
+}
+
+TEST(Svg, EscapesNamesAndTitles) {
+  Timeline timeline = samples::gpipe_with_skips();
+  timeline.title = "<measured & \"more\">";
+  for (auto& route : timeline.routes) route.name = "</title><script>";
+  const XmlElement root = parse_xml(to_svg({timeline}, {.title = "R&D <1>"}));
+  EXPECT_TRUE(find_all(root, "script").empty());
+  EXPECT_THAT(texts(root), AllOf(Contains("R&D <1>"), Contains(timeline.title)));
+}
+
+TEST(Svg, DrawsOddTimelinesAllTheSame) {
+  EXPECT_NO_THROW(parse_xml(to_svg({})));
+  EXPECT_NO_THROW(parse_xml(to_svg({Timeline{}})));
+  Timeline odd = samples::by_hand();
+  odd.events.push_back({.rank = 9, .action = schedule::forward(0, 0), .begin = 0, .end = 1});
+  odd.events.push_back({.rank = -1, .action = schedule::forward(0, 0), .begin = 0, .end = 1});
+  odd.events.push_back(
+      {.rank = 0, .action = schedule::forward(0, 0), .begin = NAN, .end = INFINITY});
+  odd.memory = {{.rank = 5, .time = 0, .bytes = 10}, {.rank = 0, .time = NAN, .bytes = 10}};
+  odd.rank_of_stage = {};
+  EXPECT_NO_THROW(parse_xml(to_svg({odd})));
+}
+
+TEST(Svg, KeepsItsLooks) {
+  samples::expect_golden(
+      "gpipe_2x4_skips.svg",
+      to_svg({samples::gpipe_with_skips()}, {.title = "GPipe · 2 stages · 4 micro-batches"}));
+}
+
+}  // namespace
+}  // namespace trestle::view

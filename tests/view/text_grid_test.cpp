@@ -1,0 +1,73 @@
+#include "trestle/view/text_grid.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/view/samples.h"
+#include "trestle/base/text.h"
+
+namespace trestle::view {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(TextGrid, DrawsATimelineMadeByHand) {
+  EXPECT_EQ(to_text_grid(samples::by_hand()),
+            "rank 0  0F0  .   .   .   .   .   .   .   .   .  0B0----\n"
+            "rank 1   .  1F0  .   .   .   .   .   .  1B0----  .   .\n"
+            "rank 2   .   .  2F0  .   .   .  2B0----  .   .   .   .\n"
+            "rank 3   .   .   .  3F0 3B0----  .   .   .   .   .   .\n"
+            "idle 75.0 % of 4 x 12 slots (300.0 % of the ideal time) · peak activations 1 1 1 1\n");
+}
+
+TEST(TextGrid, KeepsItsLooks) {
+  samples::expect_golden("1f1b_4x8.txt", to_text_grid(samples::unit("1f1b", 4, 8)));
+  samples::expect_golden("gpipe_2x4_skips.txt", to_text_grid(samples::gpipe_with_skips()));
+}
+
+TEST(TextGrid, GivesIdleUnderBothNames) {
+  const std::string line = summary(samples::unit("1f1b", 4, 8));
+  EXPECT_EQ(line,
+            "idle 27.3 % of 4 x 33 slots (37.5 % of the ideal time) · peak activations 4 3 2 1");
+}
+
+TEST(TextGrid, MeasuredTimesAreDrawnToScaleWithinTheColumns) {
+  const std::string grid = to_text_grid(samples::measured(samples::unet()), {.columns = 90});
+  const std::vector<std::string> lines = split(trim(grid), '\n');
+  ASSERT_EQ(lines.size(), 3u);
+  for (int rank = 0; rank < 2; ++rank) EXPECT_LE(lines[rank].size(), 90u);
+  EXPECT_THAT(lines[0], HasSubstr("0B3-"));
+  EXPECT_THAT(lines[2], HasSubstr("ms ("));
+  EXPECT_THAT(lines[2], HasSubstr("peak memory"));
+}
+
+TEST(TextGrid, ShortensWhatDoesNotFit) {
+  for (int columns : {1, 20, 40, 79, 80, 131}) {
+    const std::string grid = to_text_grid(samples::unit("1f1b", 8, 32), {.columns = columns});
+    const std::vector<std::string> lines = split(grid, '\n');
+    for (int rank = 0; rank < 8; ++rank) {
+      EXPECT_LE(lines[rank].size(), static_cast<std::size_t>(std::max(columns, 16)));
+    }
+  }
+}
+
+TEST(TextGrid, DrawsTwelveRanksInLineAndWideNumbers) {
+  const std::string grid = to_text_grid(samples::unit("gpipe", 12, 11));
+  const std::vector<std::string> lines = split(grid, '\n');
+  EXPECT_THAT(lines[0], HasSubstr("rank 0   0F0 "));
+  EXPECT_THAT(lines[11], HasSubstr("rank 11 "));
+  EXPECT_THAT(lines[11], HasSubstr("11F10 11B10-"));
+}
+
+TEST(TextGrid, SendsAndStepsWithoutLengthAreLeftOut) {
+  const std::string grid = to_text_grid(samples::gpipe_with_skips());
+  EXPECT_THAT(grid, Not(HasSubstr("SEND")));
+  EXPECT_THAT(grid, HasSubstr("0R2"));
+}
+
+TEST(TextGrid, AnEmptyTimelineIsALine) {
+  EXPECT_EQ(split(trim(to_text_grid({})), '\n').size(), 1u);
+}
+
+}  // namespace
+}  // namespace trestle::view

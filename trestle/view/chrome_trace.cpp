@@ -1,0 +1,138 @@
+#include "trestle/view/chrome_trace.h"
+
+#include <nlohmann/json.hpp>
+
+#include "trestle/base/text.h"
+#include "trestle/view/labels.h"
+#include "trestle/view/links.h"
+
+namespace trestle::view {
+namespace {
+
+using nlohmann::ordered_json;
+using schedule::Event;
+using schedule::MemorySample;
+using schedule::Route;
+using schedule::Timeline;
+
+constexpr double kMicroseconds = 1e6;  // the format's unit
+
+ordered_json metadata(const char* what, int process, int thread, ordered_json args) {
+  return {{"ph", "M"}, {"name", what}, {"pid", process}, {"tid", thread}, {"args", args}};
+}
+
+void add_names(ordered_json& events, const Timeline& timeline, int process) {
+  events.push_back(metadata("process_name", process, 0, {{"name", timeline.title}}));
+  events.push_back(metadata("process_sort_index", process, 0, {{"sort_index", process}}));
+  for (int rank = 0; rank < timeline.rank_count; ++rank) {
+    events.push_back(metadata("thread_name", process, rank, {{"name", text("rank ", rank)}}));
+    events.push_back(metadata("thread_sort_index", process, rank, {{"sort_index", rank}}));
+  }
+}
+
+// The exact times stand in args: microseconds as the format wants them are rounded.
+ordered_json slice(const Event& event, int process) {
+  ordered_json args = {
+      {"action", schedule::to_string(event.action)}, {"begin", event.begin}, {"end", event.end}};
+  if (event.action.route >= 0) args["route"] = event.action.route;
+  return {{"ph", "X"},
+          {"name", schedule::to_string(event.action)},
+          {"cat", kind_name(event.action.kind)},
+          {"pid", process},
+          {"tid", event.rank},
+          {"ts", event.begin * kMicroseconds},
+          {"dur", (event.end - event.begin) * kMicroseconds},
+          {"args", args}};
+}
+
+// Viewers tie a flow to the slice that stands at its time, so both ends go to the middle of a
+// compute slice.
+ordered_json flow_end(const char* phase, const std::string& name, std::int64_t id,
+                      const Event& event, int process) {
+  ordered_json end = {{"ph", phase},
+                      {"name", name},
+                      {"cat", "flow"},
+                      {"id", id},
+                      {"pid", process},
+                      {"tid", event.rank},
+                      {"ts", (event.begin + event.end) / 2 * kMicroseconds}};
+  if (*phase == 'f') end["bp"] = "e";
+  return end;
+}
+
+std::string flow_name(const Link& link, const Timeline& timeline) {
+  switch (link.kind) {
+    case LinkKind::Activation:
+      return "activation";
+    case LinkKind::Gradient:
+      return "gradient";
+    case LinkKind::Skip:
+      return "skip " + timeline.routes[link.route].name;
+    case LinkKind::SkipGradient:
+      return "gradient of skip " + timeline.routes[link.route].name;
+  }
+  return "";
+}
+
+ordered_json counter(const MemorySample& sample, int process) {
+  return {{"ph", "C"},
+          {"name", text("memory rank ", sample.rank)},
+          {"pid", process},
+          {"tid", sample.rank},
+          {"ts", sample.time * kMicroseconds},
+          {"time", sample.time},
+          {"args", {{"bytes", sample.bytes}}}};
+}
+
+ordered_json description(const Timeline& timeline) {
+  ordered_json routes = ordered_json::array();
+  for (const Route& route : timeline.routes) {
+    routes.push_back({{"from_stage", route.from_stage},
+                      {"to_stage", route.to_stage},
+                      {"skip", route.skip},
+                      {"name", route.name}});
+  }
+  return {{"title", timeline.title},
+          {"stages", timeline.stages},
+          {"micro_batches", timeline.micro_batches},
+          {"ranks", timeline.rank_count},
+          {"rank_of_stage", timeline.rank_of_stage},
+          {"routes", routes},
+          {"peak_bytes", timeline.peak_bytes}};
+}
+
+}  // namespace
+
+std::string to_chrome_trace(const std::vector<Timeline>& timelines) {
+  ordered_json descriptions = ordered_json::array();
+  ordered_json events = ordered_json::array();
+  std::int64_t flow = 0;
+  for (std::size_t i = 0; i < timelines.size(); ++i) {
+    const Timeline& timeline = timelines[i];
+    const int process = static_cast<int>(i);
+    descriptions.push_back(description(timeline));
+    add_names(events, timeline, process);
+    for (const Event& event : timeline.events) events.push_back(slice(event, process));
+    for (const Link& link : links(timeline)) {
+      const std::string name = flow_name(link, timeline);
+      events.push_back(flow_end("s", name, flow, timeline.events[link.from], process));
+      events.push_back(flow_end("f", name, flow, timeline.events[link.to], process));
+      ++flow;
+    }
+    for (const MemorySample& sample : timeline.memory) events.push_back(counter(sample, process));
+  }
+  // Written by hand at the outermost level for one event a line: readable, and kind to diffs.
+  const auto dump = [](const ordered_json& json) {
+    return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  };
+  std::string out = text("{\"displayTimeUnit\":\"ms\",\n\"otherData\":{\"trestle\":{\"version\":1,",
+                         "\"timelines\":", dump(descriptions), "}},\n\"traceEvents\":[");
+  const char* separator = "\n";
+  for (const ordered_json& event : events) {
+    out += separator + dump(event);
+    separator = ",\n";
+  }
+  return out + "\n]}\n";
+}
+
+}  // namespace trestle::view

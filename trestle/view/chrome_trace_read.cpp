@@ -1,0 +1,182 @@
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/view/chrome_trace.h"
+
+// The way back from a trace. The file may have been edited or cut off: every value is checked
+// before it is used.
+namespace trestle::view {
+namespace {
+
+using nlohmann::json;
+using schedule::Action;
+using schedule::Event;
+using schedule::Route;
+using schedule::Timeline;
+
+constexpr std::int64_t kMostRanks = 4096;
+constexpr std::int64_t kMostStages = 32767;
+constexpr std::int64_t kMostMicroBatches = std::int64_t{1} << 20;
+
+[[noreturn]] void fail(const std::string& place, std::string_view what) {
+  throw FormatError(text("timeline: ", place, ": ", what));
+}
+
+const json& field(const json& object, const char* key, const std::string& place) {
+  if (!object.is_object()) fail(place, "expected an object");
+  const auto found = object.find(key);
+  if (found == object.end()) fail(place, text("'", key, "' is missing"));
+  return *found;
+}
+
+std::int64_t integer(const json& value, std::int64_t low, std::int64_t high,
+                     const std::string& place) {
+  const bool fits = value.is_number_integer() &&
+                    (!value.is_number_unsigned() ||
+                     value.get<std::uint64_t>() <= std::numeric_limits<std::int64_t>::max());
+  if (!fits || value.get<std::int64_t>() < low || value.get<std::int64_t>() > high) {
+    fail(place, text("expected a whole number from ", low, " to ", high));
+  }
+  return value.get<std::int64_t>();
+}
+
+std::int64_t integer(const json& object, const char* key, std::int64_t low, std::int64_t high,
+                     const std::string& place) {
+  return integer(field(object, key, place), low, high, text(place, ", '", key, "'"));
+}
+
+double seconds(const json& object, const char* key, const std::string& place) {
+  const json& value = field(object, key, place);
+  const double result = value.is_number() ? value.get<double>() : std::nan("");
+  if (!std::isfinite(result)) fail(place, text("'", key, "' is not a time"));
+  return result;
+}
+
+std::string string(const json& object, const char* key, const std::string& place) {
+  const json& value = field(object, key, place);
+  if (!value.is_string()) fail(place, text("'", key, "' is not a text"));
+  return value.get<std::string>();
+}
+
+const json& array(const json& object, const char* key, const std::string& place) {
+  const json& value = field(object, key, place);
+  if (!value.is_array()) fail(place, text("'", key, "' is not a list"));
+  return value;
+}
+
+Route read_route(const json& value, int stages, const std::string& place) {
+  const json& skip = field(value, "skip", place);
+  if (!skip.is_boolean()) fail(place, "'skip' is neither true nor false");
+  return {.from_stage = static_cast<int>(integer(value, "from_stage", 0, stages - 1, place)),
+          .to_stage = static_cast<int>(integer(value, "to_stage", 0, stages - 1, place)),
+          .skip = skip.get<bool>(),
+          .name = string(value, "name", place)};
+}
+
+Timeline read_description(const json& value, const std::string& place) {
+  Timeline timeline;
+  timeline.title = string(value, "title", place);
+  timeline.stages = static_cast<int>(integer(value, "stages", 0, kMostStages, place));
+  timeline.micro_batches =
+      static_cast<int>(integer(value, "micro_batches", 0, kMostMicroBatches, place));
+  timeline.rank_count = static_cast<int>(integer(value, "ranks", 0, kMostRanks, place));
+  for (const json& rank : array(value, "rank_of_stage", place)) {
+    timeline.rank_of_stage.push_back(
+        static_cast<int>(integer(rank, 0, timeline.rank_count - 1, place + ", 'rank_of_stage'")));
+  }
+  if (static_cast<int>(timeline.rank_of_stage.size()) > timeline.stages) {
+    fail(place, text("'rank_of_stage' names ", timeline.rank_of_stage.size(), " stages of ",
+                     timeline.stages));
+  }
+  const json& routes = array(value, "routes", place);
+  if (routes.size() > kMostStages) fail(place, text(routes.size(), " routes are too many"));
+  for (const json& route : routes) {
+    timeline.routes.push_back(read_route(route, timeline.stages, place + ", a route"));
+  }
+  for (const json& bytes : array(value, "peak_bytes", place)) {
+    timeline.peak_bytes.push_back(
+        integer(bytes, 0, std::numeric_limits<Bytes>::max(), place + ", 'peak_bytes'"));
+  }
+  return timeline;
+}
+
+void read_slice(const json& value, Timeline& timeline, const std::string& place) {
+  const json& args = field(value, "args", place);
+  Event event;
+  event.rank = static_cast<int>(integer(value, "tid", 0, timeline.rank_count - 1, place));
+  event.begin = seconds(args, "begin", place);
+  event.end = seconds(args, "end", place);
+  if (event.end < event.begin) fail(place, "ends before it begins");
+  try {
+    event.action = schedule::parse_action(string(args, "action", place));
+  } catch (const Error& error) {
+    fail(place, error.what());
+  }
+  if (args.contains("route")) {
+    const auto most = static_cast<std::int64_t>(timeline.routes.size()) - 1;
+    event.action.route = static_cast<std::int16_t>(integer(args, "route", 0, most, place));
+  }
+  const Action& action = event.action;
+  if (action.route >= static_cast<int>(timeline.routes.size())) {
+    fail(place, text("route ", action.route, " of ", timeline.routes.size()));
+  }
+  if (action.stage >= timeline.stages || action.micro_batch >= timeline.micro_batches) {
+    fail(place, text(schedule::to_string(action), " is outside of ", timeline.stages,
+                     " stages and ", timeline.micro_batches, " micro-batches"));
+  }
+  timeline.events.push_back(event);
+}
+
+void read_counter(const json& value, Timeline& timeline, const std::string& place) {
+  const json& args = field(value, "args", place);
+  timeline.memory.push_back(
+      {.rank = static_cast<int>(integer(value, "tid", 0, timeline.rank_count - 1, place)),
+       .time = seconds(value, "time", place),
+       .bytes = integer(args, "bytes", std::numeric_limits<Bytes>::min(),
+                        std::numeric_limits<Bytes>::max(), place)});
+}
+
+// Ours are the slices that carry an action and the counters that carry a time.
+void read_event(const json& value, std::vector<Timeline>& timelines, const std::string& place) {
+  if (!value.is_object() || !value.contains("ph")) return;
+  const std::string phase = string(value, "ph", place);
+  const bool slice = phase == "X" && value.contains("args") && value.at("args").contains("action");
+  const bool counter = phase == "C" && value.contains("time");
+  if (!slice && !counter) return;
+  const auto most = static_cast<std::int64_t>(timelines.size()) - 1;
+  Timeline& timeline = timelines[static_cast<std::size_t>(integer(value, "pid", 0, most, place))];
+  slice ? read_slice(value, timeline, place) : read_counter(value, timeline, place);
+}
+
+}  // namespace
+
+std::vector<Timeline> from_chrome_trace(std::string_view content) {
+  json trace;
+  try {
+    trace = json::parse(content);
+  } catch (const json::exception& error) {
+    throw FormatError(text("timeline: not JSON: ", error.what()),
+                      {.hint = "The file may have been cut off; the run writes it anew."});
+  }
+  if (!trace.is_object() || !trace.contains("otherData") || !trace["otherData"].is_object() ||
+      !trace["otherData"].contains("trestle")) {
+    throw FormatError("timeline: a trace, but not one that trestle wrote",
+                      {.hint = "'otherData' of the file should hold 'trestle'."});
+  }
+  const json& own = trace["otherData"]["trestle"];
+  integer(own, "version", 1, 1, "'trestle'");
+  std::vector<Timeline> timelines;
+  for (const json& value : array(own, "timelines", "'trestle'")) {
+    timelines.push_back(read_description(value, text("timeline ", timelines.size())));
+  }
+  std::size_t index = 0;
+  for (const json& value : array(trace, "traceEvents", "the trace")) {
+    read_event(value, timelines, text("event ", index++));
+  }
+  return timelines;
+}
+
+}  // namespace trestle::view

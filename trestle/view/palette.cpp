@@ -1,0 +1,42 @@
+#include "trestle/view/palette.h"
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+namespace trestle::view::palette {
+
+std::string_view of_kind(schedule::Kind kind) {
+  using schedule::Kind;
+  switch (kind) {
+    case Kind::Forward:
+      return kForward;
+    case Kind::Backward:
+      return kBackward;
+    case Kind::InputGrad:
+      return kInputGrad;
+    case Kind::WeightGrad:
+      return kWeightGrad;
+    case Kind::Recompute:
+      return kRecompute;
+    case Kind::OverlapForwardBackward:
+      return kOverlap;
+    default:
+      return kOther;
+  }
+}
+
+std::string lighter(std::string_view colour, double share) {
+  if (share <= 0) return std::string(colour);
+  const long rgb = std::strtol(std::string(colour.substr(1)).c_str(), nullptr, 16);
+  const auto mix = [&](int shift) {
+    const double channel = static_cast<double>((rgb >> shift) & 0xFF);
+    return static_cast<unsigned>(std::lround(channel + (255 - channel) * share));
+  };
+  char buffer[16];
+  std::snprintf(buffer, sizeof buffer, "#%02x%02x%02x", mix(16) & 0xFFu, mix(8) & 0xFFu,
+                mix(0) & 0xFFu);
+  return buffer;
+}
+
+}  // namespace trestle::view::palette

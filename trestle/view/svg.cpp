@@ -1,0 +1,251 @@
+#include "trestle/view/svg.h"
+
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "trestle/base/text.h"
+#include "trestle/view/labels.h"
+#include "trestle/view/links.h"
+#include "trestle/view/palette.h"
+#include "trestle/view/svg_parts.h"
+
+namespace trestle::view {
+namespace {
+
+using parts::Axis;
+using parts::Panel;
+using schedule::Event;
+using schedule::Kind;
+using schedule::Timeline;
+
+constexpr double kTitleHeight = 36;
+constexpr double kLegendHeight = 26;
+constexpr double kPanelHeader = 48;
+constexpr double kPanelGap = 18;
+constexpr double kAxisHeight = 34;
+
+// What is on the picture, for the legend.
+struct Seen {
+  std::set<Kind> kinds;
+  std::set<std::string> skips;
+  bool idle = false;
+  bool skip_gradients = false;
+  bool several_stages = false;
+};
+
+Seen look(const std::vector<Timeline>& panels, const SvgOptions& options) {
+  Seen seen;
+  for (const Timeline& timeline : panels) {
+    for (const Event& event : timeline.events) {
+      if (takes_rank(event)) seen.kinds.insert(event.action.kind);
+    }
+    seen.idle = seen.idle || schedule::idle_share_of_makespan(timeline) > 1e-9;
+    seen.several_stages = seen.several_stages || timeline.stages > timeline.rank_count;
+    if (options.skips == SkipArrows::Hide) continue;
+    for (const Link& link : links(timeline)) {
+      if (link.kind == LinkKind::Skip) seen.skips.insert(timeline.routes[link.route].name);
+      seen.skip_gradients = seen.skip_gradients || link.kind == LinkKind::SkipGradient;
+    }
+  }
+  return seen;
+}
+
+// Wide enough that a shortest common cell holds a two-digit number.
+double plot_width(const std::vector<Timeline>& panels, double seconds, double asked) {
+  const double columns = 2 * parts::kMargin + parts::kNameColumn + parts::kFactColumn;
+  if (asked > 0) return std::max(asked - columns, 100.0);
+  std::vector<double> lengths;
+  for (const Timeline& timeline : panels) {
+    for (const Event& event : timeline.events) {
+      if (takes_rank(event) && event.action.micro_batch >= 0 &&
+          std::isfinite(event.end - event.begin)) {
+        lengths.push_back(event.end - event.begin);
+      }
+    }
+  }
+  double width = 0;
+  if (!lengths.empty()) {
+    const auto tenth = lengths.begin() + static_cast<std::ptrdiff_t>(lengths.size() / 10);
+    std::nth_element(lengths.begin(), tenth, lengths.end());
+    width = seconds / *tenth * 15.5;
+  }
+  return std::clamp(width, 900 - columns, 2000 - columns);
+}
+
+// Pieces of the legend, set one after the other.
+class Legend {
+ public:
+  Legend(SvgWriter& svg, double y) : svg_(svg), y_(y) {}
+
+  void swatch(std::string_view fill, std::string_view label) {
+    svg_.element(
+        "rect",
+        {{"x", x_}, {"y", y_ - 10}, {"width", 16}, {"height", 12}, {"rx", 2}, {"fill", fill}});
+    finish(22, label);
+  }
+
+  void arrow(std::string_view colour, std::string_view dash, std::string_view head,
+             std::string_view label) {
+    svg_.element("path", {{"d", Path().move(x_, y_ - 4).line(x_ + 22, y_ - 4).text()},
+                          {"stroke", colour},
+                          {"stroke-width", 1.2},
+                          {"stroke-dasharray", dash},
+                          {"marker-end", head}});
+    finish(28, label);
+  }
+
+ private:
+  void finish(double offset, std::string_view label) {
+    svg_.text(x_ + offset, y_, label, {{"font-size", 11.5}, {"fill", palette::kQuiet}});
+    x_ += offset + text_width(label, 11.5) + 14;
+  }
+
+  SvgWriter& svg_;
+  double x_ = parts::kMargin;
+  double y_;
+};
+
+void draw_legend(SvgWriter& svg, double y, const Seen& seen) {
+  svg.open("g", {{"class", "legend"}});
+  Legend legend(svg, y);
+  std::set<std::string_view> other;
+  for (Kind kind : seen.kinds) {
+    if (palette::of_kind(kind) == palette::kOther) {
+      other.insert(kind_name(kind));
+    } else {
+      legend.swatch(palette::of_kind(kind), kind_name(kind));
+    }
+  }
+  if (!other.empty()) legend.swatch(palette::kOther, join(other, ", "));
+  if (seen.several_stages) {
+    legend.swatch(palette::lighter(palette::kForward, 0.4), "lighter: the rank's later stages");
+  }
+  if (seen.idle) legend.swatch("url(#trestle-idle)", "idle");
+  if (!seen.skips.empty()) {
+    const std::string names =
+        seen.skips.size() <= 6 ? join(seen.skips, ", ") : text(seen.skips.size(), " of them");
+    legend.arrow(palette::kSkip, "none", "url(#trestle-skip-head)",
+                 (seen.skips.size() == 1 ? "skip " : "skips ") + names);
+  }
+  if (seen.skip_gradients) {
+    legend.arrow(palette::kSkipGradient, "4 2.5", "url(#trestle-gradient-head)",
+                 seen.skips.size() == 1 ? "its gradient" : "their gradients");
+  }
+  svg.close();
+}
+
+std::string panel_facts(const Timeline& timeline, TimeUnit unit) {
+  return text("idle ", percent(schedule::idle_share_of_makespan(timeline)), " of the makespan  ·  ",
+              percent(schedule::idle_share_of_ideal(timeline)), " of the ideal time  ·  ",
+              duration_text(span(timeline).length(), unit), " a step");
+}
+
+void draw_panel(SvgWriter& svg, const Axis& axis, const Panel& panel, std::string_view title,
+                const SvgOptions& options) {
+  svg.open("g", {{"class", "panel"}});
+  const double facts_y = panel.top - 14;
+  double x = parts::kMargin;
+  if (!title.empty()) {
+    svg.text(x, facts_y, title,
+             {{"font-size", 13.5}, {"font-weight", 600}, {"fill", palette::kInk}});
+    x += text_width(title, 13.5) + 18;
+  }
+  svg.text(x, facts_y, panel_facts(*panel.timeline, axis.unit),
+           {{"class", "facts"}, {"font-size", 12}, {"fill", palette::kQuiet}});
+  parts::draw_rows(svg, axis, panel);
+  if (panel.has_memory) parts::draw_memory(svg, axis, panel);
+  if (options.skips == SkipArrows::Show) parts::draw_skips(svg, axis, panel);
+  parts::draw_labels(svg, axis, panel);  // above the arrows, which may cross a row
+  const double end = axis.x(panel.span.length());
+  svg.element(
+      "path",
+      {{"class", "end"},
+       {"d", Path().move(end, panel.top - 5).line(end, panel.top + panel.height() + 3).text()},
+       {"stroke", palette::kInk},
+       {"stroke-width", 1.2}});
+  svg.close();
+}
+
+// Light lines through all panels, behind everything, and the numbers under the last one.
+void draw_axis(SvgWriter& svg, const Axis& axis, double top, double bottom) {
+  svg.open(
+      "g",
+      {{"class", "axis"}, {"font-size", 11}, {"fill", palette::kQuiet}, {"text-anchor", "middle"}});
+  const double right = axis.left + axis.width;
+  for (const Tick& tick : ticks(axis.seconds, axis.unit, static_cast<int>(axis.width / 70))) {
+    const double x = axis.x(tick.at);
+    svg.element("path", {{"d", Path().move(x, top).line(x, bottom + 5).text()},
+                         {"stroke", palette::kGridLine}});
+    svg.text(x, bottom + 19, tick.label);
+  }
+  svg.element("path", {{"d", Path().move(axis.left, bottom).line(right, bottom).text()},
+                       {"stroke", palette::kAxis}});
+  svg.text(right + 12, bottom + 19, axis_unit(axis.seconds, axis.unit), {{"text-anchor", "start"}});
+  svg.close();
+}
+
+// Places the panels one under the other and gives all memory charts one scale for each kind of
+// memory.
+std::vector<Panel> place(const std::vector<Timeline>& timelines, const SvgOptions& options,
+                         double top) {
+  std::vector<Panel> panels;
+  double scale[2] = {0, 0};
+  for (const Timeline& timeline : timelines) {
+    Panel panel{.timeline = &timeline, .span = span(timeline), .top = top + kPanelHeader};
+    panel.has_memory = options.memory == MemoryCharts::Show;
+    panel.rank_pitch = parts::kRowHeight + parts::kRankGap +
+                       (panel.has_memory ? parts::kMemoryGap + parts::kMemoryHeight : 0);
+    panel.memory = parts::memory_curves(timeline);
+    for (const parts::MemoryCurve& curve : panel.memory) {
+      double& largest = scale[static_cast<int>(parts::memory_kind(timeline))];
+      largest = std::max(largest, curve.peak);
+    }
+    top = panel.top + panel.height() + kPanelGap;
+    panels.push_back(std::move(panel));
+  }
+  for (Panel& panel : panels) {
+    const double largest = scale[static_cast<int>(parts::memory_kind(*panel.timeline))];
+    panel.memory_scale = largest > 0 ? largest : 1;
+  }
+  return panels;
+}
+
+}  // namespace
+
+std::string to_svg(const std::vector<Timeline>& timelines, const SvgOptions& options) {
+  double seconds = 0;
+  for (const Timeline& timeline : timelines) {
+    seconds = std::max(seconds, span(timeline).length());
+  }
+  const bool has_length = seconds > 0 && std::isfinite(seconds);
+  Axis axis{.left = parts::kMargin + parts::kNameColumn,
+            .seconds = has_length ? seconds : 1,
+            .unit = resolve(options.unit, timelines)};
+  axis.width = plot_width(timelines, axis.seconds, options.width);
+  const bool own_title = !options.title.empty();
+  const std::string title = own_title           ? options.title
+                            : timelines.empty() ? "empty schedule"
+                                                : timelines.front().title;
+
+  const std::vector<Panel> panels =
+      place(timelines, options, parts::kMargin + kTitleHeight + kLegendHeight - 22);
+  const double rows_top = panels.empty() ? parts::kMargin + kTitleHeight : panels.front().top;
+  const double bottom =
+      panels.empty() ? rows_top + 20 : panels.back().top + panels.back().height() + 8;
+  SvgWriter svg({.width = axis.left + axis.width + parts::kFactColumn + parts::kMargin,
+                 .height = bottom + kAxisHeight,
+                 .title = title});
+  parts::define_patterns(svg);
+  svg.text(parts::kMargin, parts::kMargin + 12, title,
+           {{"class", "title"}, {"font-size", 18}, {"font-weight", 600}, {"fill", palette::kInk}});
+  draw_legend(svg, parts::kMargin + kTitleHeight, look(timelines, options));
+  draw_axis(svg, axis, rows_top - 5, bottom);
+  for (std::size_t i = 0; i < panels.size(); ++i) {
+    const bool repeats_title = panels[i].timeline->title == title;
+    draw_panel(svg, axis, panels[i], repeats_title ? "" : panels[i].timeline->title, options);
+  }
+  return std::move(svg).finish();
+}
+
+}  // namespace trestle::view

@@ -1,0 +1,98 @@
+#include <cmath>
+#include <map>
+#include <tuple>
+
+#include "trestle/base/text.h"
+#include "trestle/view/links.h"
+#include "trestle/view/palette.h"
+#include "trestle/view/svg_parts.h"
+
+// Skips as thin arrows, their gradients dashed.
+namespace trestle::view::parts {
+namespace {
+
+using schedule::Event;
+using schedule::Timeline;
+
+constexpr double kFan = 3.5;  // pixels between arrows that share both ends
+
+std::string arrow_path(const Axis& axis, const Panel& panel, const Event& from, const Event& to,
+                       double departs, int nth) {
+  const double shift = kFan * nth;
+  const double x0 = axis.x(departs - panel.span.begin) - shift;
+  const double x1 = axis.x(to.begin - panel.span.begin) + 3 + shift;
+  const double top_from = panel.row(from.rank);
+  const double top_to = panel.row(to.rank);
+  constexpr double kHead = 3;  // the head's point stands a little inside the cell
+  Path path;
+  if (from.rank == to.rank) {  // a shallow bow above the row
+    const double bow = top_from - 9;
+    path.move(x0, top_from + kHead).curve(x0, bow, x1, bow, x1, top_to + kHead);
+    return path.text();
+  }
+  const bool down = to.rank > from.rank;
+  const double y0 = down ? top_from + kRowHeight - kHead : top_from + kHead;
+  const double y1 = down ? top_to + kHead : top_to + kRowHeight - kHead;
+  const double pull = (y1 - y0) * 0.55;
+  path.move(x0, y0).curve(x0, y0 + pull, x1, y1 - pull, x1, y1);
+  return path.text();
+}
+
+}  // namespace
+
+void draw_skips(SvgWriter& svg, const Axis& axis, const Panel& panel) {
+  const Timeline& timeline = *panel.timeline;
+  std::map<std::tuple<std::size_t, std::size_t>, int> same_ends;
+  for (const Link& link : links(timeline)) {
+    const bool gradient = link.kind == LinkKind::SkipGradient;
+    if (!gradient && link.kind != LinkKind::Skip) continue;
+    const Event& from = timeline.events[link.from];
+    const Event& to = timeline.events[link.to];
+    if (!drawable(from, timeline) || !drawable(to, timeline) || !std::isfinite(link.departs)) {
+      continue;
+    }
+    const int nth = same_ends[{link.from, link.to}]++ % 4;
+    svg.open("g", {{"class", gradient ? "skip-gradient" : "skip"}});
+    svg.element("title", {},
+                text(gradient ? "gradient of skip " : "skip ", timeline.routes[link.route].name,
+                     " · micro-batch ", link.micro_batch, " · stage ", from.action.stage, " to ",
+                     to.action.stage));
+    svg.element("path", {{"d", arrow_path(axis, panel, from, to, link.departs, nth)},
+                         {"fill", "none"},
+                         {"stroke", gradient ? palette::kSkipGradient : palette::kSkip},
+                         {"stroke-width", 1.1},
+                         {"stroke-opacity", 0.8},
+                         {"stroke-dasharray", gradient ? "4 2.5" : "none"},
+                         {"marker-end",
+                          gradient ? "url(#trestle-gradient-head)" : "url(#trestle-skip-head)"}});
+    svg.close();
+  }
+}
+
+void define_patterns(SvgWriter& svg) {
+  svg.open("defs");
+  svg.open("pattern", {{"id", "trestle-idle"},
+                       {"width", 6},
+                       {"height", 6},
+                       {"patternUnits", "userSpaceOnUse"},
+                       {"patternTransform", "rotate(45)"}});
+  svg.element("rect", {{"width", 6}, {"height", 6}, {"fill", palette::kIdle}});
+  svg.element("rect", {{"width", 1.4}, {"height", 6}, {"fill", palette::kIdleHatch}});
+  svg.close();
+  for (const auto& [id, colour] : {std::pair{"trestle-skip-head", palette::kSkip},
+                                   std::pair{"trestle-gradient-head", palette::kSkipGradient}}) {
+    svg.open("marker", {{"id", id},
+                        {"viewBox", "0 0 8 8"},
+                        {"refX", 7},
+                        {"refY", 4},
+                        {"markerWidth", 6},
+                        {"markerHeight", 6},
+                        {"markerUnits", "userSpaceOnUse"},
+                        {"orient", "auto"}});
+    svg.element("path", {{"d", "M0 0.8L8 4L0 7.2Z"}, {"fill", colour}});
+    svg.close();
+  }
+  svg.close();
+}
+
+}  // namespace trestle::view::parts

@@ -1,0 +1,161 @@
+#include "trestle/view/svg_writer.h"
+
+#include <cmath>
+
+#include "trestle/view/palette.h"
+#include "trestle/view/time_axis.h"
+
+namespace trestle::view {
+namespace {
+
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+
+// Length of the valid UTF-8 sequence at `at` whose character XML allows, or 0.
+std::size_t sequence_length(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(at);
+  if (first < 0x80) return first >= 0x20 || first == '\t' || first == '\n' || first == '\r';
+  const std::size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4 || at + length > text.size()) return 0;
+  char32_t code = first & (0x7Fu >> length);
+  for (std::size_t i = at + 1; i < at + length; ++i) {
+    if ((byte(i) & 0xC0u) != 0x80u) return 0;
+    code = (code << 6) | (byte(i) & 0x3Fu);
+  }
+  const bool overlong = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
+  const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
+  const bool outside = code > 0x10FFFF || code == 0xFFFE || code == 0xFFFF;
+  return overlong || surrogate || outside ? 0 : length;
+}
+
+}  // namespace
+
+std::string xml_escape(std::string_view text) {
+  std::string result;
+  result.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = sequence_length(text, at);
+    switch (text[at]) {
+      case '&':
+        result += "&amp;";
+        break;
+      case '<':
+        result += "&lt;";
+        break;
+      case '>':
+        result += "&gt;";
+        break;
+      case '"':
+        result += "&quot;";
+        break;
+      case '\'':
+        result += "&#39;";
+        break;
+      default:
+        result += length == 0 ? kReplacement : text.substr(at, length);
+    }
+    at += length == 0 ? 1 : length;
+  }
+  return result;
+}
+
+std::string svg_number(double x) {
+  if (!std::isfinite(x)) return "0";
+  return decimal(x, 2, Zeros::Drop);
+}
+
+Path& Path::move(double x, double y) {
+  text_ += "M" + svg_number(x) + " " + svg_number(y);
+  return *this;
+}
+
+Path& Path::line(double x, double y) {
+  text_ += "L" + svg_number(x) + " " + svg_number(y);
+  return *this;
+}
+
+Path& Path::curve(double x1, double y1, double x2, double y2, double x, double y) {
+  text_ += "C" + svg_number(x1) + " " + svg_number(y1) + " " + svg_number(x2) + " " +
+           svg_number(y2) + " " + svg_number(x) + " " + svg_number(y);
+  return *this;
+}
+
+Path& Path::close() {
+  text_ += "Z";
+  return *this;
+}
+
+SvgWriter::SvgWriter(const Options& options) {
+  const std::string width = svg_number(options.width);
+  const std::string height = svg_number(options.height);
+  open("svg", {{"xmlns", "http://www.w3.org/2000/svg"},
+               {"viewBox", "0 0 " + width + " " + height},
+               {"width", width},
+               {"height", height},
+               {"font-family", palette::kFontFamily},
+               {"role", "img"},
+               {"aria-label", options.title}});
+  element("title", {}, options.title);
+  element("rect", {{"class", "background"},
+                   {"width", options.width},
+                   {"height", options.height},
+                   {"fill", palette::kBackground}});
+}
+
+void SvgWriter::begin(std::string_view tag, Attributes attributes) {
+  out_.append(open_.size(), ' ');
+  out_ += "<";
+  out_ += tag;
+  for (const Attribute& attribute : attributes) {
+    out_ += " ";
+    out_ += attribute.name;
+    out_ += "=\"" + xml_escape(attribute.value) + "\"";
+  }
+}
+
+void SvgWriter::open(std::string_view tag, Attributes attributes) {
+  begin(tag, attributes);
+  out_ += ">\n";
+  open_.emplace_back(tag);
+}
+
+void SvgWriter::close() {
+  const std::string tag = open_.back();
+  open_.pop_back();
+  out_.append(open_.size(), ' ');
+  out_ += "</" + tag + ">\n";
+}
+
+void SvgWriter::element(std::string_view tag, Attributes attributes) {
+  begin(tag, attributes);
+  out_ += "/>\n";
+}
+
+void SvgWriter::element(std::string_view tag, Attributes attributes, std::string_view content) {
+  begin(tag, attributes);
+  out_ += ">" + xml_escape(content) + "</";
+  out_ += tag;
+  out_ += ">\n";
+}
+
+void SvgWriter::text(double x, double y, std::string_view content, Attributes attributes) {
+  std::string place = " x=\"" + svg_number(x) + "\" y=\"" + svg_number(y) + "\"";
+  begin("text", attributes);
+  out_ += place + ">" + xml_escape(content) + "</text>\n";
+}
+
+std::string SvgWriter::finish() && {
+  while (!open_.empty()) close();
+  return std::move(out_);
+}
+
+double text_width(std::string_view text, double font_size) {
+  double width = 0;
+  for (unsigned char c : text) {
+    if ((c & 0xC0u) == 0x80u) continue;  // a later byte of a character already counted
+    width += c == ' ' || c == '.' || c == ',' || c == 'i' || c == 'l' ? 0.34 : 0.62;
+  }
+  return width * font_size;
+}
+
+}  // namespace trestle::view

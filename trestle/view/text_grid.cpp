@@ -1,0 +1,144 @@
+#include "trestle/view/text_grid.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "trestle/base/text.h"
+#include "trestle/view/labels.h"
+#include "trestle/view/time_axis.h"
+
+namespace trestle::view {
+namespace {
+
+using schedule::Event;
+using schedule::Timeline;
+
+// Seconds to columns: a slot is `slot` seconds wide and takes `cell` columns, the last of them a
+// blank.
+struct Grid {
+  double origin = 0;
+  double slot = 1;
+  double cell = 4;
+  int columns = 0;
+  bool scaled = false;  // cells are no whole columns wide: lengths are shown by dashes alone
+
+  int column(double time) const {
+    return std::clamp(static_cast<int>(std::lround((time - origin) / slot * cell)), 0, columns);
+  }
+};
+
+int widest_label(const Timeline& timeline) {
+  std::size_t widest = 1;
+  for (const Event& event : timeline.events) {
+    if (event.end > event.begin) widest = std::max(widest, grid_label(event.action).size());
+  }
+  return static_cast<int>(widest);
+}
+
+Grid make_grid(const Timeline& timeline, int available) {
+  const Span all = span(timeline);
+  Grid grid{.origin = all.begin, .slot = slot_length(timeline), .cell = 0, .columns = 0};
+  const double cell = widest_label(timeline) + 1;
+  constexpr int kDefaultColumns = 120;
+  const bool has_slots = grid.slot > 0 && all.length() / grid.slot * cell < 4000;
+  if (!has_slots && available <= 0) available = kDefaultColumns;
+  if (has_slots) {
+    grid.cell = cell;
+    grid.columns = static_cast<int>(std::lround(all.length() / grid.slot * cell));
+    if (available <= 0 || grid.columns <= available + 1) return grid;
+  }
+  grid.columns = std::max(available, 8);
+  grid.scaled = true;
+  grid.slot = all.length() > 0 ? all.length() / grid.columns * cell : 1;
+  grid.cell = cell;
+  return grid;
+}
+
+// Dots in the middle of every idle cell of the row.
+std::string idle_row(const Grid& grid) {
+  std::string row(static_cast<std::size_t>(grid.columns), ' ');
+  const int cell = static_cast<int>(grid.cell);
+  for (int at = (cell - 1) / 2; at < grid.columns; at += cell) row[at] = '.';
+  return row;
+}
+
+// The longest name for the action that fits: "0F3", "F3", "F".
+std::string fitting_label(const schedule::Action& action, std::size_t room) {
+  std::string label = grid_label(action);
+  if (label.size() <= room) return label;
+  const std::string letter = kind_letter(action.kind);
+  const bool plain = action.micro_batch >= 0 && action.partner_micro_batch < 0;
+  label = plain ? text(letter, action.micro_batch) : letter;
+  return label.size() <= room ? label : letter;
+}
+
+void draw(std::string& row, const Grid& grid, const Event& event) {
+  const int from = grid.column(event.begin);
+  const int to = grid.column(event.end);
+  if (to <= from) return;
+  std::fill(row.begin() + from, row.begin() + to, ' ');
+  const auto room = static_cast<std::size_t>(std::max(to - from - 1, 1));  // a blank ends it
+  std::string label = fitting_label(event.action, room);
+  const bool one_slot = !grid.scaled && to - from <= static_cast<int>(grid.cell);
+  if (!one_slot) label.resize(std::max(room, label.size()), '-');
+  row.replace(from, label.size(), label);
+}
+
+// A dot that touches an action reads as part of its name.
+void remove_touching_dots(std::string& row) {
+  const auto is_name = [&](std::size_t i) { return row[i] != '.' && row[i] != ' '; };
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    if (row[i] != '.') continue;
+    if ((i > 0 && is_name(i - 1)) || (i + 1 < row.size() && is_name(i + 1))) row[i] = ' ';
+  }
+}
+
+std::string without_trailing_blanks(std::string row) {
+  row.erase(row.find_last_not_of(' ') + 1);
+  return row;
+}
+
+}  // namespace
+
+std::string to_text_grid(const Timeline& timeline, const TextGridOptions& options) {
+  const std::size_t name_width = text("rank ", std::max(timeline.rank_count - 1, 0)).size();
+  const int available =
+      options.columns > 0 ? options.columns - static_cast<int>(name_width) - 2 : 0;
+  const Grid grid = make_grid(timeline, options.columns > 0 ? std::max(available, 8) : 0);
+  std::vector<std::string> rows(static_cast<std::size_t>(std::max(timeline.rank_count, 0)),
+                                idle_row(grid));
+  for (const Event& event : timeline.events) {
+    if (event.rank < 0 || event.rank >= timeline.rank_count || !takes_rank(event)) continue;
+    draw(rows[event.rank], grid, event);
+  }
+  std::string result;
+  for (std::string& row : rows) remove_touching_dots(row);
+  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+    std::string name = text("rank ", rank);
+    name.resize(name_width, ' ');
+    result += without_trailing_blanks(name + "  " + rows[rank]) + "\n";
+  }
+  return result + summary(timeline) + "\n";
+}
+
+std::string summary(const Timeline& timeline) {
+  const TimeUnit unit = resolve(TimeUnit::Auto, {timeline});
+  const double slot = unit == TimeUnit::Slots ? slot_length(timeline) : 0;
+  const double length = span(timeline).length();
+  const std::string size = slot > 0 ? text(std::lround(length / slot), " slots")
+                                    : duration_text(length, TimeUnit::Seconds);
+  std::string line =
+      text("idle ", percent(schedule::idle_share_of_makespan(timeline)), " of ",
+           timeline.rank_count, " x ", size, " (", percent(schedule::idle_share_of_ideal(timeline)),
+           " of the ideal time) · peak activations ",
+           join(schedule::peak_live_activations(timeline), " "));
+  if (std::any_of(timeline.peak_bytes.begin(), timeline.peak_bytes.end(),
+                  [](Bytes bytes) { return bytes > 0; })) {
+    std::vector<std::string> peaks;
+    for (Bytes bytes : timeline.peak_bytes) peaks.push_back(format_bytes(bytes));
+    line += text(" · peak memory ", join(peaks, ", "));
+  }
+  return line;
+}
+
+}  // namespace trestle::view
