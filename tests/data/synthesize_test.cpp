@@ -1,0 +1,146 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "tests/data/scratch.h"
+#include "trestle/base/error.h"
+#include "trestle/base/files.h"
+#include "trestle/data/carvana_files.h"
+#include "trestle/data/check.h"
+#include "trestle/data/image_file.h"
+#include "trestle/data/mnist_files.h"
+#include "trestle/data/synthesize.h"
+
+namespace trestle {
+namespace {
+
+using testing::AllOf;
+using testing::Gt;
+using testing::IsEmpty;
+using testing::Lt;
+using testing::SizeIs;
+
+TEST(SynthesizeCarvana, WritesTheLayoutOfTheOriginal) {
+  const Scratch scratch;
+  std::int64_t steps = 0;
+  synthesize_carvana(
+      scratch.path(), 18,
+      {.width = 96, .height = 64, .progress = [&](std::int64_t done, std::int64_t all) {
+         EXPECT_EQ(done, ++steps);
+         EXPECT_EQ(all, 18);
+       }});
+  EXPECT_EQ(steps, 18);
+  const CheckReport report = check_carvana(scratch / "train_hq", scratch / "train_masks");
+  EXPECT_THAT(report.problems, IsEmpty());
+  EXPECT_EQ(report.count, 18);
+  EXPECT_THAT(report.sizes, testing::ElementsAre(testing::Pair("96 x 64 x 3", 18)));
+  for (const CarvanaPair& pair :
+       list_carvana(scratch / "train_hq", scratch / "train_masks").pairs) {
+    EXPECT_THAT(pair.id, testing::MatchesRegex("[0-9a-f]{12}_(0[1-9]|1[0-6])"));
+    EXPECT_EQ(pair.image.extension(), ".jpg");
+    EXPECT_EQ(pair.mask.filename(), pair.id + "_mask.gif");
+  }
+}
+
+TEST(SynthesizeCarvana, MasksAreCarsAndPicturesShowThem) {
+  const Scratch scratch;
+  synthesize_carvana(scratch.path(), 32, {.width = 120, .height = 80, .seed = 5});
+  for (const CarvanaPair& pair :
+       list_carvana(scratch / "train_hq", scratch / "train_masks").pairs) {
+    const Image mask = read_image(pair.mask);
+    const double share = std::ranges::count(mask.pixels, 1) / (120.0 * 80.0);
+    EXPECT_THAT(share, AllOf(Gt(0.05), Lt(0.5))) << pair.id;
+    for (int x = 0; x < mask.width; ++x) {  // the car is all in the picture
+      ASSERT_EQ(mask.at(x, 0), 0) << pair.id;
+      ASSERT_EQ(mask.at(x, mask.height - 1), 0) << pair.id;
+    }
+    // The tyres are far darker than anything in the empty room: the darkest pixel lies in the mask.
+    const Image image = read_image(pair.image);
+    int darkest = 255 * 3, at = 0;
+    for (int i = 0; i < 120 * 80; ++i) {
+      const int sum = image.pixels[3 * i] + image.pixels[3 * i + 1] + image.pixels[3 * i + 2];
+      if (sum < darkest) darkest = sum, at = i;
+    }
+    EXPECT_EQ(mask.pixels[at], 1) << pair.id;
+  }
+}
+
+TEST(Synthesize, TheSeedDecidesEveryByte) {
+  const Scratch a, b, c;
+  for (const auto& [scratch, seed] : {std::pair{&a, 1u}, std::pair{&b, 1u}, std::pair{&c, 2u}}) {
+    synthesize_carvana(scratch->path(), 2, {.width = 48, .height = 32, .seed = seed});
+    synthesize_mnist(scratch->path(), 12, {.seed = seed});
+  }
+  auto content = [](const Scratch& scratch) {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(scratch.path())) {
+      if (entry.is_regular_file()) {
+        files[std::filesystem::relative(entry, scratch.path()).string()] = read_file(entry);
+      }
+    }
+    return files;
+  };
+  EXPECT_THAT(content(a), SizeIs(8));
+  EXPECT_EQ(content(a), content(b));
+  EXPECT_NE(content(a), content(c));
+}
+
+TEST(SynthesizeMnist, WritesFourFilesWithAllDigits) {
+  const Scratch scratch;
+  std::int64_t last = 0;
+  synthesize_mnist(scratch.path(), 120,
+                   {.progress = [&](std::int64_t done, std::int64_t) { last = done; }});
+  EXPECT_EQ(last, 140);
+  EXPECT_THAT(check_mnist(scratch.path()).problems, IsEmpty());
+  const MnistArrays train = read_mnist(scratch.path(), MnistPart::Train);
+  EXPECT_EQ(train.images.count, 120);
+  EXPECT_EQ(train.images.rows, 28);
+  for (int digit = 0; digit < 10; ++digit) EXPECT_EQ(std::ranges::count(train.labels, digit), 12);
+  EXPECT_FALSE(std::ranges::is_sorted(train.labels));
+  EXPECT_EQ(read_mnist(scratch.path(), MnistPart::Test).images.count, 20);
+}
+
+// Nearest mean picture: a weak judge that must do far better than chance, and not perfectly.
+TEST(SynthesizeMnist, DigitsCanBeToldApart) {
+  const Scratch scratch;
+  synthesize_mnist(scratch.path(), 600, {.test_count = 200});
+  const MnistArrays train = read_mnist(scratch.path(), MnistPart::Train);
+  const MnistArrays test = read_mnist(scratch.path(), MnistPart::Test);
+  std::array<std::array<double, 784>, 10> means = {};
+  for (int i = 0; i < 600; ++i) {
+    for (int p = 0; p < 784; ++p)
+      means[train.labels[i]][p] += train.images.pixels[i * 784 + p] / 60.0;
+  }
+  int hits = 0;
+  for (int i = 0; i < 200; ++i) {
+    int best = 0;
+    double nearest = 1e18;
+    for (int digit = 0; digit < 10; ++digit) {
+      double distance = 0;
+      for (int p = 0; p < 784; ++p) {
+        const double d = test.images.pixels[i * 784 + p] - means[digit][p];
+        distance += d * d;
+      }
+      if (distance < nearest) nearest = distance, best = digit;
+    }
+    hits += best == test.labels[i];
+  }
+  EXPECT_THAT(hits, AllOf(Gt(130), Lt(200)));
+}
+
+TEST(Synthesize, RefusesNonsense) {
+  const Scratch scratch;
+  EXPECT_THROW(synthesize_carvana(scratch.path(), 0), UsageError);
+  EXPECT_THROW(synthesize_carvana(scratch.path(), 1, {.width = 8}), UsageError);
+  EXPECT_THROW(synthesize_mnist(scratch.path(), -1), UsageError);
+  write_file(scratch / "file", "x");
+  EXPECT_THROW(synthesize_mnist(scratch / "file", 10), FileError);
+}
+
+}  // namespace
+}  // namespace trestle

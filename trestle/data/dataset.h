@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+// What a model learns from: examples by number.
+namespace trestle {
+
+struct Sample {
+  at::Tensor input;
+  at::Tensor target;
+  std::string name = {};  // of the example, for messages and pictures: an image's id, or a number
+};
+
+// A data set. Implement size() and get(); loaders call get() from several threads at once, so it
+// must not change anything that another call sees. Tensors are on the CPU. Whatever get() throws
+// reaches who consumes the batches.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+
+  virtual std::int64_t size() const = 0;
+
+  // Example `index`, 0 <= index < size().
+  virtual Sample get(std::int64_t index) const = 0;
+};
+
+}  // namespace trestle

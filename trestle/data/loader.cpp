@@ -1,0 +1,243 @@
+#include "trestle/data/loader.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/stack.h>
+
+#include "trestle/base/error.h"
+#include "trestle/base/keyed_seed.h"
+#include "trestle/base/text.h"
+#include "trestle/data/random.h"
+
+namespace trestle {
+namespace {
+
+// Stacked by hand only in the check: at::stack's own message would not say which example is the odd
+// one.
+void check_same_shape(const std::vector<Sample>& samples) {
+  auto differ = [](const at::Tensor& a, const at::Tensor& b) {
+    return a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type();
+  };
+  for (const Sample& sample : samples) {
+    for (const auto part : {&Sample::input, &Sample::target}) {
+      if (!differ(sample.*part, samples[0].*part)) continue;
+      const std::string_view what = part == &Sample::input ? "input" : "target";
+      throw FormatError(
+          text("the ", what, " of '", sample.name, "' is ", (sample.*part).sizes(), " ",
+               (sample.*part).scalar_type(), ", that of '", samples[0].name, "' in the same batch ",
+               (samples[0].*part).sizes(), " ", (samples[0].*part).scalar_type()),
+          {.hint = "A batch needs examples of one shape: resize them, or use batches of 1."});
+    }
+  }
+}
+
+// Only called from a catch block.
+[[noreturn]] void rethrow_with_example(std::int64_t example) {
+  const std::string context = text("while reading example ", example);
+  try {
+    throw;
+  } catch (Error& error) {
+    error.add_context(context);
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& error) {
+    std::throw_with_nested(Error(text(context, ": ", error.what())));
+  }
+}
+
+Batch read_batch(const Dataset& dataset, const std::int64_t* first, const std::int64_t* last) {
+  std::vector<Sample> samples;
+  for (; first != last; ++first) {
+    try {
+      samples.push_back(dataset.get(*first));
+    } catch (...) {
+      rethrow_with_example(*first);
+    }
+  }
+  check_same_shape(samples);
+  std::vector<at::Tensor> inputs, targets;
+  Batch batch;
+  for (Sample& sample : samples) {
+    inputs.push_back(std::move(sample.input));
+    targets.push_back(std::move(sample.target));
+    batch.names.push_back(std::move(sample.name));
+  }
+  batch.inputs = at::stack(inputs);
+  batch.targets = at::stack(targets);
+  return batch;
+}
+
+struct Slot {
+  Batch batch;
+  std::exception_ptr error;
+};
+
+}  // namespace
+
+struct Epoch::State {
+  std::shared_ptr<const Dataset> dataset;
+  std::vector<std::int64_t> order;
+  LoaderOptions options;
+  std::int64_t batches = 0;
+
+  std::mutex mutex;
+  std::condition_variable slot_filled;
+  std::condition_variable room_made;
+  std::map<std::int64_t, Slot> slots;  // finished, not yet taken
+  std::int64_t claimed = 0;            // the next batch that a worker takes up
+  std::int64_t taken = 0;              // the next batch that the consumer wants
+  bool stopping = false;
+  std::vector<std::thread> workers;
+
+  ~State() { stop(); }
+
+  void stop() {
+    {
+      const std::lock_guard lock(mutex);
+      stopping = true;
+    }
+    room_made.notify_all();
+    for (std::thread& worker : workers) worker.join();
+    workers.clear();
+  }
+
+  void work();
+  Slot read(std::int64_t batch) const;
+};
+
+Slot Epoch::State::read(std::int64_t batch) const {
+  const std::int64_t first = batch * options.batch;
+  const std::int64_t last = std::min<std::int64_t>(first + options.batch, std::ssize(order));
+  Slot slot;
+  try {
+    slot.batch = read_batch(*dataset, order.data() + first, order.data() + last);
+    slot.batch.index = batch;
+  } catch (...) {
+    slot.error = std::current_exception();
+  }
+  return slot;
+}
+
+void Epoch::State::work() {
+  // The first call settles this thread's own count; without it the next would change every other
+  // thread's default.
+  at::get_num_threads();
+  at::set_num_threads(1);
+  std::unique_lock lock(mutex);
+  for (;;) {
+    room_made.wait(
+        lock, [&] { return stopping || claimed == batches || claimed < taken + options.prefetch; });
+    if (stopping || claimed == batches) return;
+    const std::int64_t batch = claimed++;
+    lock.unlock();
+    Slot slot = read(batch);
+    lock.lock();
+    slots.emplace(batch, std::move(slot));
+    slot_filled.notify_one();
+  }
+}
+
+Epoch::Epoch(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Epoch::~Epoch() = default;
+Epoch::Epoch(Epoch&&) noexcept = default;
+Epoch& Epoch::operator=(Epoch&&) noexcept = default;
+
+std::optional<Batch> Epoch::next() {
+  State& state = *state_;
+  std::unique_lock lock(state.mutex);
+  if (state.stopping || state.taken == state.batches) return std::nullopt;
+  state.slot_filled.wait(lock, [&] { return state.slots.contains(state.taken); });
+  auto node = state.slots.extract(state.taken);
+  ++state.taken;
+  lock.unlock();
+  state.room_made.notify_all();
+  Slot& slot = node.mapped();
+  if (slot.error) {
+    state.stop();
+    std::rethrow_exception(slot.error);
+  }
+  return std::move(slot.batch);
+}
+
+DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, std::vector<std::int64_t> indices,
+                       LoaderOptions options)
+    : dataset_(std::move(dataset)), indices_(std::move(indices)), options_(options) {
+  auto positive = [](std::string_view name, std::int64_t value) {
+    if (value < 1)
+      throw UsageError(text("the loader's ", name, " is ", value, ": it must be at least 1"));
+  };
+  positive("batch", options_.batch);
+  positive("workers", options_.workers);
+  positive("prefetch", options_.prefetch);
+  const std::int64_t size = dataset_->size();
+  for (const std::int64_t index : indices_) {
+    if (index < 0 || index >= size)
+      throw UsageError(text("example ", index, " of ", size, " was asked for"));
+  }
+  if (batches() == 0) {
+    throw UsageError(text(indices_.size(), " examples give no batch of ", options_.batch),
+                     {.hint = "Use a smaller batch, or keep the last short one."});
+  }
+}
+
+namespace {
+
+std::vector<std::int64_t> all_of(const Dataset& dataset) {
+  std::vector<std::int64_t> indices(static_cast<std::size_t>(dataset.size()));
+  std::iota(indices.begin(), indices.end(), 0);
+  return indices;
+}
+
+}  // namespace
+
+DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, LoaderOptions options)
+    : DataLoader(dataset, all_of(*dataset), options) {}
+
+std::int64_t DataLoader::batches() const {
+  const std::int64_t count = std::ssize(indices_);
+  const std::int64_t rounding = options_.last_batch == LastBatch::Keep ? options_.batch - 1 : 0;
+  return (count + rounding) / options_.batch;
+}
+
+std::int64_t DataLoader::examples() const {
+  return std::min<std::int64_t>(batches() * options_.batch, std::ssize(indices_));
+}
+
+std::vector<std::int64_t> DataLoader::order(std::int64_t epoch) const {
+  std::vector<std::int64_t> order = indices_;
+  if (options_.order == Order::Shuffled) {
+    Random random(keyed_seed(options_.seed, epoch, -1, -1));
+    shuffle(order, random);
+  }
+  order.resize(static_cast<std::size_t>(examples()));
+  return order;
+}
+
+Epoch DataLoader::epoch(std::int64_t epoch, std::int64_t first_batch) const {
+  if (first_batch < 0 || first_batch > batches()) {
+    throw UsageError(
+        text("an epoch of ", batches(), " batches cannot start at batch ", first_batch));
+  }
+  auto state = std::make_unique<Epoch::State>();
+  state->dataset = dataset_;
+  state->order = order(epoch);
+  state->options = options_;
+  state->batches = batches();
+  state->claimed = state->taken = first_batch;
+  const auto wanted = std::min<std::int64_t>(options_.workers, batches() - first_batch);
+  for (std::int64_t i = 0; i < wanted; ++i) {
+    state->workers.emplace_back([raw = state.get()] { raw->work(); });
+  }
+  return Epoch(std::move(state));
+}
+
+}  // namespace trestle

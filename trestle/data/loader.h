@@ -1,0 +1,121 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "trestle/data/dataset.h"
+
+// Batches, prepared ahead of time on threads of their own.
+//
+//   DataLoader loader(train, split.train, {.batch = 16, .order = Order::Shuffled, .seed = 42});
+//   for (std::int64_t epoch = 0; epoch < epochs; ++epoch) {
+//     for (Batch& batch : loader.epoch(epoch)) step(batch.inputs, batch.targets);
+//   }
+namespace trestle {
+
+struct Batch {
+  at::Tensor inputs;   // [n, ...]: the examples' inputs stacked
+  at::Tensor targets;  // [n, ...]
+  std::vector<std::string> names = {};
+  std::int64_t index = 0;  // within the epoch, from 0
+
+  std::int64_t size() const { return static_cast<std::int64_t>(names.size()); }
+};
+
+enum class Order {
+  Given,     // as the list of indices has it
+  Shuffled,  // anew in every epoch, a function of (seed, epoch) alone
+};
+
+enum class LastBatch {
+  Keep,  // a last batch with fewer examples counts
+  Drop,  // it is left out
+};
+
+struct LoaderOptions {
+  std::int64_t batch = 1;
+  Order order = Order::Given;
+  LastBatch last_batch = LastBatch::Keep;
+  std::uint64_t seed = 0;
+  int workers = 2;  // threads that read, at least 1; each works with one intra-op thread
+  int prefetch =
+      4;  // batches that may be ready or in the making before they are asked for, at least 1
+};
+
+// One way through the data, made by DataLoader::epoch. The batches come in the same order and with
+// the same bits for every number of workers. May be dropped at any point: the destructor stops and
+// joins the workers. For one consumer thread. A dataset's error reaches the consumer at the batch
+// in which it happened, with its type and the example named; after it, the epoch is over.
+class Epoch {
+ public:
+  ~Epoch();
+  Epoch(Epoch&&) noexcept;
+  Epoch& operator=(Epoch&&) noexcept;
+
+  // The next batch, or nothing when the epoch is over. Waits for a worker where needed.
+  std::optional<Batch> next();
+
+  // For range-for. Advancing reads the next batch; one pass only.
+  class Iterator {
+   public:
+    Iterator() = default;
+    explicit Iterator(Epoch& epoch) : epoch_(&epoch), batch_(epoch.next()) {}
+    Batch& operator*() { return *batch_; }
+    Batch* operator->() { return &*batch_; }
+    Iterator& operator++() {
+      batch_.reset();  // its memory is free before the next one is waited for
+      batch_ = epoch_->next();
+      return *this;
+    }
+    bool operator==(const Iterator& other) const {
+      return batch_.has_value() == other.batch_.has_value();
+    }
+
+   private:
+    Epoch* epoch_ = nullptr;
+    std::optional<Batch> batch_;
+  };
+  Iterator begin() { return Iterator(*this); }
+  Iterator end() { return Iterator(); }
+
+ private:
+  friend class DataLoader;
+  struct State;
+  explicit Epoch(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+class DataLoader {
+ public:
+  // Over the examples `indices` of a data set, or over all of it. Throws UsageError when an option
+  // is below 1, an index is out of range, or not one batch comes out.
+  DataLoader(std::shared_ptr<const Dataset> dataset, std::vector<std::int64_t> indices,
+             LoaderOptions options);
+  DataLoader(std::shared_ptr<const Dataset> dataset, LoaderOptions options);
+
+  std::int64_t batches() const;   // in an epoch
+  std::int64_t examples() const;  // in an epoch; without what LastBatch::Drop leaves out
+
+  // Starts reading epoch `epoch` at batch `first_batch` (0 <= first_batch <= batches(); for a
+  // resumed run: the batches from there on are those of the uninterrupted epoch). The epoch keeps
+  // the data set alive, not the loader.
+  Epoch epoch(std::int64_t epoch, std::int64_t first_batch = 0) const;
+
+  // The examples of an epoch in their order.
+  std::vector<std::int64_t> order(std::int64_t epoch) const;
+
+  const Dataset& dataset() const { return *dataset_; }
+  const LoaderOptions& options() const { return options_; }
+
+ private:
+  std::shared_ptr<const Dataset> dataset_;
+  std::vector<std::int64_t> indices_;
+  LoaderOptions options_;
+};
+
+}  // namespace trestle

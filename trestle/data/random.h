@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+// Random numbers that are the same on every machine and with every standard library (whose
+// distributions are not).
+namespace trestle {
+
+// SplitMix64 (Steele, Lea, Flood 2014). Seed it with keyed_seed() so that no two uses share a
+// sequence.
+//
+//   Random random(keyed_seed(seed, epoch, -1, 0));
+//   double x = random.uniform(-1, 1);
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed) {}
+
+  std::uint64_t next() {
+    std::uint64_t z = state_ += 0x9e3779b97f4a7c15ULL;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+    return z ^ (z >> 31);
+  }
+
+  // In [0, 1), 53 random bits.
+  double uniform() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
+  double uniform(double low, double high) { return low + (high - low) * uniform(); }
+
+  // In [0, bound), bound > 0, without the bias of a plain remainder.
+  std::uint64_t below(std::uint64_t bound) {
+    const std::uint64_t reject = (0 - bound) % bound;
+    std::uint64_t value = next();
+    while (value < reject) value = next();
+    return value % bound;
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+// Fisher and Yates's shuffle.
+template <class T>
+void shuffle(std::vector<T>& items, Random& random) {
+  for (std::size_t left = items.size(); left > 1; --left) {
+    std::swap(items[left - 1], items[random.below(left)]);
+  }
+}
+
+}  // namespace trestle

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+
+// Look-alikes of the two data sets, in the same folders, names and formats, so that everything runs
+// without a login. The same seed gives the same files on every machine with the same libjpeg.
+namespace trestle {
+
+// Called after each written picture with (pictures written, pictures in all).
+using SynthesisProgress = std::function<void(std::int64_t, std::int64_t)>;
+
+struct SynthesizeCarvanaOptions {
+  int width = 1918;  // Carvana's own size; at least 16
+  int height = 1280;
+  std::uint64_t seed = 42;
+  SynthesisProgress progress = {};
+};
+
+// `count` pictures of cars on a turntable, 16 views of each car: <out>/train_hq/<id>_NN.jpg with
+// <out>/train_masks/<id>_NN_mask.gif, <id> of 12 hexadecimal digits and NN from 01 to 16. Each car
+// has its own build, colour and place, each picture its own light and noise; the mask is exactly
+// the car (its shadow is not part of it). Existing files of other names stay. Throws UsageError for
+// a count or size that is too small, FileError when the disk refuses.
+void synthesize_carvana(const std::filesystem::path& out, std::int64_t count,
+                        const SynthesizeCarvanaOptions& options = {});
+
+struct SynthesizeMnistOptions {
+  std::int64_t test_count = 0;  // 0: a sixth of `count`, as MNIST, at least 1
+  std::uint64_t seed = 42;
+  SynthesisProgress progress = {};
+};
+
+// `count` training digits and some test digits of 28 x 28 pixels in the four files of
+// mnist_files.h: strokes whose points, slant, turn, size, place and thickness vary, the ten digits
+// in random order and equally often. Throws as above.
+void synthesize_mnist(const std::filesystem::path& out, std::int64_t count,
+                      const SynthesizeMnistOptions& options = {});
+
+}  // namespace trestle
