@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <set>
 
 #include "tests/view/samples.h"
 #include "tests/view/xml_check.h"
@@ -106,17 +107,37 @@ TEST(Svg, HidesNumbersThatDoNotFit) {
 TEST(Svg, IsWideEnoughForEightRanksAndThirtyTwoMicroBatches) {
   const XmlElement root = parse_xml(to_svg({samples::unit("1f1b", 8, 32)}));
   EXPECT_EQ(find_all(root, "g", "labels")[0]->children.size(), 512u);
-  EXPECT_LE(number(root, "width"), 2000);
+  EXPECT_LE(number(root, "width"), 2400);
 }
 
 TEST(Svg, TextStaysInsideThePicture) {
-  for (const Timeline& timeline : {samples::unit("1f1b", 8, 32), samples::unet()}) {
+  Timeline everything = samples::gpipe_with_skips();
+  for (int kind = 0; kind <= static_cast<int>(schedule::Kind::Step); ++kind) {
+    const double begin = 30 + kind;
+    everything.events.push_back({.rank = 0,
+                                 .action = {.kind = static_cast<schedule::Kind>(kind)},
+                                 .begin = begin,
+                                 .end = begin + 1});
+  }
+  for (const Timeline& timeline : {samples::unit("1f1b", 8, 32), samples::unet(), everything}) {
     const XmlElement root = parse_xml(to_svg({timeline}));
     for (const XmlElement* element : find_all(root, "text")) {
-      EXPECT_LT(number(*element, "x"), number(root, "width")) << element->text;
+      const bool legend = element->attribute("font-size") == "11.5";
+      const double width = legend ? text_width(element->text, 11.5) : 0;
+      EXPECT_LT(number(*element, "x") + width, number(root, "width")) << element->text;
       EXPECT_LT(number(*element, "y"), number(root, "height")) << element->text;
     }
   }
+}
+
+TEST(Svg, ALongLegendTakesAnotherLine) {
+  const XmlElement narrow = parse_xml(to_svg({samples::gpipe_with_skips()}, {.width = 480}));
+  std::set<std::string> lines;
+  for (const XmlElement* label : find_all(*find_all(narrow, "g", "legend").at(0), "text")) {
+    lines.insert(label->attribute("y"));
+    EXPECT_LT(number(*label, "x") + text_width(label->text, 11.5), 480) << label->text;
+  }
+  EXPECT_EQ(lines.size(), 2u);
 }
 
 TEST(Svg, EscapesNamesAndTitles) {

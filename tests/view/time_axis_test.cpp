@@ -46,6 +46,7 @@ TEST(TimeAxis, TicksAreRoundNumbers) {
   EXPECT_EQ(axis_unit(12e-6, TimeUnit::Seconds), "us");
   EXPECT_THAT(labels(round_ticks(0.66, 0.97, 6)), ElementsAre("0.7", "0.8", "0.9"));
   EXPECT_THAT(labels(round_ticks(-0.2, 0.2, 5)), ElementsAre("-0.2", "-0.1", "0.0", "0.1", "0.2"));
+  EXPECT_THAT(labels(ticks(3, TimeUnit::Slots, 8)), ElementsAre("0", "1", "2", "3"));
   EXPECT_THAT(labels(ticks(0, TimeUnit::Slots, 8)), ElementsAre("0"));
 }
 

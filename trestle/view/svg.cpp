@@ -1,13 +1,12 @@
 #include "trestle/view/svg.h"
 
 #include <cmath>
-#include <set>
 #include <utility>
 
 #include "trestle/base/text.h"
 #include "trestle/view/labels.h"
-#include "trestle/view/links.h"
 #include "trestle/view/palette.h"
+#include "trestle/view/svg_legend.h"
 #include "trestle/view/svg_parts.h"
 
 namespace trestle::view {
@@ -20,36 +19,9 @@ using schedule::Kind;
 using schedule::Timeline;
 
 constexpr double kTitleHeight = 36;
-constexpr double kLegendHeight = 26;
 constexpr double kPanelHeader = 48;
 constexpr double kPanelGap = 18;
 constexpr double kAxisHeight = 34;
-
-// What is on the picture, for the legend.
-struct Seen {
-  std::set<Kind> kinds;
-  std::set<std::string> skips;
-  bool idle = false;
-  bool skip_gradients = false;
-  bool several_stages = false;
-};
-
-Seen look(const std::vector<Timeline>& panels, const SvgOptions& options) {
-  Seen seen;
-  for (const Timeline& timeline : panels) {
-    for (const Event& event : timeline.events) {
-      if (takes_rank(event)) seen.kinds.insert(event.action.kind);
-    }
-    seen.idle = seen.idle || schedule::idle_share_of_makespan(timeline) > 1e-9;
-    seen.several_stages = seen.several_stages || timeline.stages > timeline.rank_count;
-    if (options.skips == SkipArrows::Hide) continue;
-    for (const Link& link : links(timeline)) {
-      if (link.kind == LinkKind::Skip) seen.skips.insert(timeline.routes[link.route].name);
-      seen.skip_gradients = seen.skip_gradients || link.kind == LinkKind::SkipGradient;
-    }
-  }
-  return seen;
-}
 
 // Wide enough that a shortest common cell holds a two-digit number.
 double plot_width(const std::vector<Timeline>& panels, double seconds, double asked) {
@@ -70,69 +42,7 @@ double plot_width(const std::vector<Timeline>& panels, double seconds, double as
     std::nth_element(lengths.begin(), tenth, lengths.end());
     width = seconds / *tenth * 15.5;
   }
-  return std::clamp(width, 900 - columns, 2000 - columns);
-}
-
-// Pieces of the legend, set one after the other.
-class Legend {
- public:
-  Legend(SvgWriter& svg, double y) : svg_(svg), y_(y) {}
-
-  void swatch(std::string_view fill, std::string_view label) {
-    svg_.element(
-        "rect",
-        {{"x", x_}, {"y", y_ - 10}, {"width", 16}, {"height", 12}, {"rx", 2}, {"fill", fill}});
-    finish(22, label);
-  }
-
-  void arrow(std::string_view colour, std::string_view dash, std::string_view head,
-             std::string_view label) {
-    svg_.element("path", {{"d", Path().move(x_, y_ - 4).line(x_ + 22, y_ - 4).text()},
-                          {"stroke", colour},
-                          {"stroke-width", 1.2},
-                          {"stroke-dasharray", dash},
-                          {"marker-end", head}});
-    finish(28, label);
-  }
-
- private:
-  void finish(double offset, std::string_view label) {
-    svg_.text(x_ + offset, y_, label, {{"font-size", 11.5}, {"fill", palette::kQuiet}});
-    x_ += offset + text_width(label, 11.5) + 14;
-  }
-
-  SvgWriter& svg_;
-  double x_ = parts::kMargin;
-  double y_;
-};
-
-void draw_legend(SvgWriter& svg, double y, const Seen& seen) {
-  svg.open("g", {{"class", "legend"}});
-  Legend legend(svg, y);
-  std::set<std::string_view> other;
-  for (Kind kind : seen.kinds) {
-    if (palette::of_kind(kind) == palette::kOther) {
-      other.insert(kind_name(kind));
-    } else {
-      legend.swatch(palette::of_kind(kind), kind_name(kind));
-    }
-  }
-  if (!other.empty()) legend.swatch(palette::kOther, join(other, ", "));
-  if (seen.several_stages) {
-    legend.swatch(palette::lighter(palette::kForward, 0.4), "lighter: the rank's later stages");
-  }
-  if (seen.idle) legend.swatch("url(#trestle-idle)", "idle");
-  if (!seen.skips.empty()) {
-    const std::string names =
-        seen.skips.size() <= 6 ? join(seen.skips, ", ") : text(seen.skips.size(), " of them");
-    legend.arrow(palette::kSkip, "none", "url(#trestle-skip-head)",
-                 (seen.skips.size() == 1 ? "skip " : "skips ") + names);
-  }
-  if (seen.skip_gradients) {
-    legend.arrow(palette::kSkipGradient, "4 2.5", "url(#trestle-gradient-head)",
-                 seen.skips.size() == 1 ? "its gradient" : "their gradients");
-  }
-  svg.close();
+  return std::clamp(width, 900 - columns, 2400 - columns);
 }
 
 std::string panel_facts(const Timeline& timeline, TimeUnit unit) {
@@ -144,7 +54,7 @@ std::string panel_facts(const Timeline& timeline, TimeUnit unit) {
 void draw_panel(SvgWriter& svg, const Axis& axis, const Panel& panel, std::string_view title,
                 const SvgOptions& options) {
   svg.open("g", {{"class", "panel"}});
-  const double facts_y = panel.top - 14;
+  const double facts_y = panel.top - 17;
   double x = parts::kMargin;
   if (!title.empty()) {
     svg.text(x, facts_y, title,
@@ -181,7 +91,7 @@ void draw_axis(SvgWriter& svg, const Axis& axis, double top, double bottom) {
   }
   svg.element("path", {{"d", Path().move(axis.left, bottom).line(right, bottom).text()},
                        {"stroke", palette::kAxis}});
-  svg.text(right + 12, bottom + 19, axis_unit(axis.seconds, axis.unit), {{"text-anchor", "start"}});
+  svg.text(right + 22, bottom + 19, axis_unit(axis.seconds, axis.unit), {{"text-anchor", "start"}});
   svg.close();
 }
 
@@ -228,18 +138,18 @@ std::string to_svg(const std::vector<Timeline>& timelines, const SvgOptions& opt
                             : timelines.empty() ? "empty schedule"
                                                 : timelines.front().title;
 
-  const std::vector<Panel> panels =
-      place(timelines, options, parts::kMargin + kTitleHeight + kLegendHeight - 22);
-  const double rows_top = panels.empty() ? parts::kMargin + kTitleHeight : panels.front().top;
+  const double width = axis.left + axis.width + parts::kFactColumn + parts::kMargin;
+  const double legend_top = parts::kMargin + kTitleHeight;
+  const parts::Legend legend(timelines, options, width - 2 * parts::kMargin);
+  const std::vector<Panel> panels = place(timelines, options, legend_top + legend.height());
+  const double rows_top = panels.empty() ? legend_top : panels.front().top;
   const double bottom =
       panels.empty() ? rows_top + 20 : panels.back().top + panels.back().height() + 8;
-  SvgWriter svg({.width = axis.left + axis.width + parts::kFactColumn + parts::kMargin,
-                 .height = bottom + kAxisHeight,
-                 .title = title});
+  SvgWriter svg({.width = width, .height = bottom + kAxisHeight, .title = title});
   parts::define_patterns(svg);
   svg.text(parts::kMargin, parts::kMargin + 12, title,
            {{"class", "title"}, {"font-size", 18}, {"font-weight", 600}, {"fill", palette::kInk}});
-  draw_legend(svg, parts::kMargin + kTitleHeight, look(timelines, options));
+  legend.draw(svg, legend_top);
   draw_axis(svg, axis, rows_top - 5, bottom);
   for (std::size_t i = 0; i < panels.size(); ++i) {
     const bool repeats_title = panels[i].timeline->title == title;

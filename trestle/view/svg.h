@@ -25,7 +25,7 @@ enum class SkipArrows { Show, Hide };
 struct SvgOptions {
   std::string title = {};  // drawn on top; empty = the first panel's title
   TimeUnit unit = TimeUnit::Auto;
-  double width = 0;  // pixels; 0 = wide enough for the numbers in the cells, within 900 to 2000
+  double width = 0;  // pixels; 0 = wide enough for the numbers in the cells, within 900 to 2400
   MemoryCharts memory = MemoryCharts::Show;
   SkipArrows skips = SkipArrows::Show;
 };

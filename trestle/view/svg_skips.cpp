@@ -16,6 +16,11 @@ using schedule::Timeline;
 
 constexpr double kFan = 3.5;  // pixels between arrows that share both ends
 
+// Many arrows are drawn fainter, so that the cells under them can still be read.
+double opacity(std::size_t arrows) {
+  return std::clamp(1.0 - static_cast<double>(arrows) / 200, 0.35, 0.8);
+}
+
 std::string arrow_path(const Axis& axis, const Panel& panel, const Event& from, const Event& to,
                        double departs, int nth) {
   const double shift = kFan * nth;
@@ -43,9 +48,12 @@ std::string arrow_path(const Axis& axis, const Panel& panel, const Event& from, 
 void draw_skips(SvgWriter& svg, const Axis& axis, const Panel& panel) {
   const Timeline& timeline = *panel.timeline;
   std::map<std::tuple<std::size_t, std::size_t>, int> same_ends;
-  for (const Link& link : links(timeline)) {
+  std::vector<Link> arrows = links(timeline);
+  std::erase_if(arrows, [](const Link& link) {
+    return link.kind != LinkKind::Skip && link.kind != LinkKind::SkipGradient;
+  });
+  for (const Link& link : arrows) {
     const bool gradient = link.kind == LinkKind::SkipGradient;
-    if (!gradient && link.kind != LinkKind::Skip) continue;
     const Event& from = timeline.events[link.from];
     const Event& to = timeline.events[link.to];
     if (!drawable(from, timeline) || !drawable(to, timeline) || !std::isfinite(link.departs)) {
@@ -61,7 +69,7 @@ void draw_skips(SvgWriter& svg, const Axis& axis, const Panel& panel) {
                          {"fill", "none"},
                          {"stroke", gradient ? palette::kSkipGradient : palette::kSkip},
                          {"stroke-width", 1.1},
-                         {"stroke-opacity", 0.8},
+                         {"stroke-opacity", opacity(arrows.size())},
                          {"stroke-dasharray", gradient ? "4 2.5" : "none"},
                          {"marker-end",
                           gradient ? "url(#trestle-gradient-head)" : "url(#trestle-skip-head)"}});

@@ -93,6 +93,7 @@ std::vector<Tick> round_ticks(double low, double high, int most) {
 
 std::vector<Tick> ticks(double length, TimeUnit unit, int most) {
   if (!(length > 0)) return {{.at = 0, .label = "0"}};
+  if (unit == TimeUnit::Slots) most = std::min(most, std::max(static_cast<int>(length), 1) + 1);
   const double scale = unit_scale(axis_unit(length, unit));
   std::vector<Tick> result = round_ticks(0, length * scale, most);
   for (Tick& tick : result) tick.at /= scale;

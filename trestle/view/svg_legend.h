@@ -1,0 +1,38 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trestle/schedule/timeline.h"
+#include "trestle/view/svg.h"
+#include "trestle/view/svg_writer.h"
+
+// What the colours and arrows of a picture mean: only what is on it, in as many lines as its width
+// asks for. Internal to this folder.
+namespace trestle::view::parts {
+
+class Legend {
+ public:
+  Legend(const std::vector<schedule::Timeline>& panels, const SvgOptions& options, double width);
+
+  double height() const;                             // 0 where there is nothing to say
+  void draw(SvgWriter& svg, double baseline) const;  // `baseline` of the first line
+
+ private:
+  struct Item {
+    std::string label;
+    std::string fill = {};    // a swatch of that colour, or ...
+    std::string stroke = {};  // ... an arrow of that colour
+    std::string dash = {};
+    std::string head = {};
+    double x = 0;  // from the left end of the legend
+    int line = 0;
+  };
+  void add(Item item);
+
+  double width_;
+  std::vector<Item> items_;
+  double next_x_ = 0;
+};
+
+}  // namespace trestle::view::parts
