@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <limits>
 #include <optional>
+#include <type_traits>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -71,9 +72,11 @@ class Reader {
   template <class Integer>
   bool number(Integer* out) {
     if (rest_.empty() || rest_.front() < '0' || rest_.front() > '9') return false;
-    // One below the largest value, so that "largest + 1" never overflows for whoever counts.
     const auto [end, failure] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), *out);
-    if (failure != std::errc{} || *out == std::numeric_limits<Integer>::max()) return false;
+    if (failure != std::errc{}) return false;
+    // Whoever counts stages or micro-batches adds one to the largest number there is.
+    constexpr bool kCounts = !std::is_same_v<Integer, std::uint8_t>;
+    if (kCounts && *out == std::numeric_limits<Integer>::max()) return false;
     rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
     return true;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -90,22 +91,30 @@ void insert_recompute(Schedule* schedule, const std::vector<Recompute>& modes) {
   }
 }
 
-// A place in the one order of everything that all ranks share. At equal times: just-in-time sends,
-// recomputations, other transfers, computation.
+// A place in the one order of transfers and computation that all ranks share: every rank's list is
+// a part of it, so the first transfer not done yet can always be done, even where sends block. At
+// equal times: just-in-time sends, other transfers, computation. Recomputations wait for nobody and
+// are put into each rank's list afterwards.
 struct Place {
   double time = 0;
   int turn = 0;
   friend auto operator<=>(const Place&, const Place&) = default;
 };
-constexpr int kBeforeAll = -1;
-constexpr int kRecompute = 0;
+constexpr int kBeforeAll = 0;
 constexpr int kTransfer = 1;
 constexpr int kCompute = 2;
 
 struct Placed {
   Place place;
   Transfer transfer;
+  int sender = 0;  // the sending stage
   Action action;
+
+  // Among equals activations go first, then gradients from the front of the pipeline to its end: so
+  // each rank sends what it has before it takes what it can recompute for.
+  auto key() const {
+    return std::tie(place, transfer.way, sender, transfer.micro_batch, transfer.route);
+  }
 };
 
 class Placement {
@@ -142,9 +151,9 @@ class Placement {
  private:
   void add(const Transfer& transfer, std::vector<std::vector<Placed>>* transfers) const {
     const Place place = place_of(transfer);
-    for (const Action& end :
-         {send_of(schedule_.routes, transfer), receive_of(schedule_.routes, transfer)}) {
-      (*transfers)[rank_of(end.stage)].push_back({place, transfer, end});
+    const Action send = send_of(schedule_.routes, transfer);
+    for (const Action& end : {send, receive_of(schedule_.routes, transfer)}) {
+      (*transfers)[rank_of(end.stage)].push_back({place, transfer, send.stage, end});
     }
   }
 
@@ -162,25 +171,35 @@ class Placement {
     // The latest place that does not keep the consumer waiting: when it begins, or, if the
     // producer's rank is then in the midst of something, before that.
     const double needed = forwards_.at({route.to_stage, transfer.micro_batch}).begin;
-    for (const Span& span : times_[rank_of(route.from_stage)]) {
-      if (span.begin >= made && span.begin < needed && needed < span.end)
-        return {span.begin, kBeforeAll};
+    const auto& spans = times_[rank_of(route.from_stage)];
+    auto after = std::lower_bound(spans.begin(), spans.end(), needed,
+                                  [](const Span& span, double time) { return span.begin < time; });
+    if (after != spans.begin()) {
+      const Span& running = *std::prev(after);
+      if (running.begin >= made && needed < running.end) return {running.begin, kBeforeAll};
     }
     return {needed, kTransfer};
   }
 
   std::vector<Action> merge(std::size_t rank, std::vector<Placed>* transfers) const {
-    std::sort(transfers->begin(), transfers->end(), [](const Placed& a, const Placed& b) {
-      return std::tie(a.place, a.transfer) < std::tie(b.place, b.transfer);
-    });
+    std::sort(transfers->begin(), transfers->end(),
+              [](const Placed& a, const Placed& b) { return a.key() < b.key(); });
     std::vector<Action> out;
     auto next = transfers->begin();
-    for (std::size_t index = 0; index < schedule_.ranks[rank].size(); ++index) {
-      const Action& action = schedule_.ranks[rank][index];
-      const Place place{times_[rank][index].begin,
-                        action.kind == Kind::Recompute ? kRecompute : kCompute};
-      for (; next != transfers->end() && next->place < place; ++next) out.push_back(next->action);
-      out.push_back(action);
+    const auto& actions = schedule_.ranks[rank];
+    for (std::size_t index = 0; index < actions.size(); ++index) {
+      const double begin = times_[rank][index].begin;
+      const bool recompute = actions[index].kind == Kind::Recompute;
+      auto last = next;  // the end of what goes before this action
+      if (recompute) {   // all sends that are ready, and no receive that comes after them
+        for (auto at = next; at != transfers->end() && at->place.time <= begin; ++at) {
+          if (is_send(at->action.kind)) last = std::next(at);
+        }
+      } else {
+        while (last != transfers->end() && last->place < Place{begin, kCompute}) ++last;
+      }
+      for (; next != last; ++next) out.push_back(next->action);
+      out.push_back(actions[index]);
     }
     for (; next != transfers->end(); ++next) out.push_back(next->action);
     return out;

@@ -122,9 +122,9 @@ class Ledger {
       if (timeline_.rank_of_stage[stage] == rank) now += costs_.stages[stage].persistent;
     }
     Bytes peak = now;
-    timeline_.memory.push_back({rank, 0, now});
     auto& changes = changes_[static_cast<std::size_t>(rank)];
     std::sort(changes.begin(), changes.end());
+    if (changes.empty() || changes.front().first > 0) timeline_.memory.push_back({rank, 0, now});
     for (std::size_t i = 0; i < changes.size(); ++i) {
       now += changes[i].second;
       peak = std::max(peak, now);

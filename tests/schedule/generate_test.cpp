@@ -1,0 +1,73 @@
+#include "trestle/schedule/generate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "trestle/base/error.h"
+#include "trestle/schedule/csv.h"
+#include "trestle/schedule/validate.h"
+
+namespace trestle::schedule {
+namespace {
+
+using testing::HasSubstr;
+
+std::string error_of(std::string_view name, const GenerateOptions& options) {
+  try {
+    generate(name, options);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Generate, GPipeBothBackwardOrders) {
+  EXPECT_EQ(to_csv(generate("gpipe", {.stages = 2, .micro_batches = 3})),
+            "0F0,0F1,0F2,0B2,0B1,0B0\n1F0,1F1,1F2,1B2,1B1,1B0\n");
+  EXPECT_EQ(
+      to_csv(generate("gpipe",
+                      {.stages = 2, .micro_batches = 3, .backward_order = BackwardOrder::Forward})),
+      "0F0,0F1,0F2,0B0,0B1,0B2\n1F0,1F1,1F2,1B0,1B1,1B2\n");
+}
+
+TEST(Generate, OneForwardOneBackward) {
+  EXPECT_EQ(to_csv(generate("1f1b", {.stages = 3, .micro_batches = 4})),
+            "0F0,0F1,0F2,0B0,0F3,0B1,0B2,0B3\n"
+            "1F0,1F1,1B0,1F2,1B1,1F3,1B2,1B3\n"
+            "2F0,2B0,2F1,2B1,2F2,2B2,2F3,2B3\n");
+}
+
+TEST(Generate, OneForwardOneBackwardWithFewerMicroBatchesThanStages) {
+  EXPECT_EQ(to_csv(generate("1f1b", {.stages = 4, .micro_batches = 2})),
+            "0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n2F0,2F1,2B0,2B1\n3F0,3B0,3F1,3B1\n");
+}
+
+TEST(Generate, OneStage) {
+  EXPECT_EQ(to_csv(generate("1f1b", {.stages = 1, .micro_batches = 2})), "0F0,0B0,0F1,0B1\n");
+}
+
+TEST(Generate, UnknownNamesGetASuggestion) {
+  EXPECT_THAT(error_of("gpip", {}), HasSubstr("Did you mean 'gpipe'?"));
+  EXPECT_THAT(error_of("1F1B", {}), HasSubstr("Did you mean '1f1b'?"));
+  EXPECT_THAT(error_of("magic", {}), HasSubstr("Known schedules: gpipe, 1f1b"));
+}
+
+TEST(Generate, ImpossibleNumbersAreRefused) {
+  EXPECT_THAT(error_of("gpipe", {.stages = 0}), HasSubstr("0 stages"));
+  EXPECT_THAT(error_of("gpipe", {.stages = 100'000}), HasSubstr("100000 stages"));
+  EXPECT_THAT(error_of("1f1b", {.micro_batches = 0}), HasSubstr("0 micro-batches"));
+  EXPECT_THAT(error_of("1f1b", {.micro_batches = 1 << 30}), HasSubstr("micro-batches"));
+}
+
+TEST(Generate, WhatIsKnownIsTrue) {
+  ASSERT_EQ(known_schedules().size(), 2u);
+  for (const ScheduleInfo& info : known_schedules()) {
+    const Schedule schedule = generate(info.name, {.stages = 3, .micro_batches = 4});
+    EXPECT_EQ(schedule.name, info.name);
+    EXPECT_EQ(all_forwards_first(schedule), info.all_forwards_first);
+    EXPECT_FALSE(info.summary.empty());
+  }
+}
+
+}  // namespace
+}  // namespace trestle::schedule

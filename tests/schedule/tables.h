@@ -1,0 +1,47 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trestle/schedule/action.h"
+#include "trestle/schedule/csv.h"
+#include "trestle/schedule/schedule.h"
+
+// Tables that tests share and no generator makes.
+namespace trestle::schedule::tables {
+
+// Rows of actions parted by blanks, one string for each rank.
+inline Schedule from_rows(const std::vector<std::string>& rows) {
+  std::string csv;
+  for (std::string row : rows) {
+    for (char& c : row) c = c == ' ' ? ',' : c;
+    csv += row + "\n";
+  }
+  return parse_csv(csv, "table");
+}
+
+// Two stages on each rank: rank r holds r and r + ranks (looped) or r and 2 * ranks - 1 - r (V).
+// All forwards of one stage after the other, then all backwards the other way round.
+enum class Placement { Looped, V };
+inline Schedule two_stages_per_rank(Placement placement, int ranks, int micro_batches) {
+  Schedule schedule;
+  schedule.name = placement == Placement::V ? "v" : "looped";
+  schedule.stages = 2 * ranks;
+  schedule.micro_batches = micro_batches;
+  schedule.ranks.resize(static_cast<std::size_t>(ranks));
+  schedule.rank_of_stage.resize(static_cast<std::size_t>(2 * ranks));
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int second = placement == Placement::V ? 2 * ranks - 1 - rank : rank + ranks;
+    auto& actions = schedule.ranks[static_cast<std::size_t>(rank)];
+    for (const int stage : {rank, second}) {
+      schedule.rank_of_stage[static_cast<std::size_t>(stage)] = rank;
+      for (int i = 0; i < micro_batches; ++i) actions.push_back(forward(stage, i));
+    }
+    for (const int stage : {second, rank}) {
+      for (int i = 0; i < micro_batches; ++i) actions.push_back(backward(stage, i));
+    }
+  }
+  return schedule;
+}
+
+}  // namespace trestle::schedule::tables

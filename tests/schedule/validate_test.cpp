@@ -1,0 +1,163 @@
+#include "trestle/schedule/validate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/schedule/tables.h"
+#include "trestle/base/error.h"
+#include "trestle/schedule/generate.h"
+
+namespace trestle::schedule {
+namespace {
+
+using testing::HasSubstr;
+
+std::string error_of(const Schedule& schedule) {
+  try {
+    validate(schedule);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+struct Malformed {
+  std::string name;
+  std::vector<std::string> rows;
+  std::string says;   // part of the message
+  std::string marks;  // the marked cell
+};
+
+class ValidateRefuses : public testing::TestWithParam<Malformed> {};
+
+TEST_P(ValidateRefuses, Table) {
+  const std::string message = error_of(tables::from_rows(GetParam().rows));
+  EXPECT_THAT(message, HasSubstr(GetParam().says));
+  if (!GetParam().marks.empty()) {
+    EXPECT_THAT(message, HasSubstr(">" + GetParam().marks + "<"));
+  }
+  EXPECT_THAT(message, HasSubstr("rank 0 |"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Compute, ValidateRefuses,
+    testing::Values(
+        Malformed{"StageOnNoRank", {"0F0 0B0", "2F0 2B0"}, "stage 1 is on no rank", ""},
+        Malformed{"StageOnTwoRanks",
+                  {"0F0 0B0 1F0", "1F0 1B0"},
+                  "on rank 1, but stage 1 is on rank 0",
+                  "1F0"},
+        Malformed{"NoForward", {"0F0 0B0 0B1"}, "no forward of micro-batch 1", ""},
+        Malformed{"NoBackward", {"0F0 0F1 0B0"}, "no backward of micro-batch 1", "0F1"},
+        Malformed{
+            "MissingMicroBatch", {"0F0 0F2 0B0 0B2"}, "no forward of micro-batch 1 on stage 0", ""},
+        Malformed{"ForwardTwice", {"0F0 0F0 0B0"}, "twice", "0F0"},
+        Malformed{"BackwardTwice", {"0F0 0B0 0B0"}, "twice", "0B0"},
+        Malformed{"WholeAndSplitBackward", {"0F0 0B0 0I0 0W0"}, "both a B and an I", "0I0"},
+        Malformed{"WholeBackwardAndWeight", {"0F0 0B0 0W0"}, "both a B and a W", "0W0"},
+        Malformed{"InputWithoutWeight", {"0F0 0I0"}, "an I but no W", "0I0"},
+        Malformed{"WeightWithoutInput", {"0F0 0W0"}, "no backward", "0W0"},
+        Malformed{"WeightBeforeInput", {"0F0 0W0 0I0"}, "0W0 comes before 0I0", "0W0"},
+        Malformed{"BackwardBeforeForward", {"0B0 0F0"}, "0B0 comes before 0F0", "0B0"},
+        Malformed{"RecomputeBeforeForward", {"0R0 0F0 0B0"}, "0R0 comes before 0F0", "0R0"},
+        Malformed{"RecomputeAfterBackward", {"0F0 0B0 0R0"}, "0B0 comes before 0R0", "0B0"},
+        Malformed{"RecomputeTwice", {"0F0 0R0 0R0 0B0"}, "twice", "0R0"},
+        Malformed{
+            "BackwardBeforeTheNextStages", {"0F0 1F0 0B0 1B0"}, "0B0 comes before 1B0", "0B0"},
+        Malformed{
+            "ForwardBeforeTheStageBefore", {"1F0 0F0 1B0 0B0"}, "1F0 comes before 0F0", "1F0"},
+        Malformed{"CrossedOrders", {"0F0 0B0 0F1 0B1", "1F1 1F0 1B1 1B0"}, "gets stuck", "0B0"}),
+    [](const auto& param) { return param.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    Communication, ValidateRefuses,
+    testing::Values(
+        Malformed{"NoSendNoReceive",
+                  {"0F0 0SEND_F0 0B0", "1RECV_F0 1F0 1B0"},
+                  "there is no 1SEND_B0",
+                  "1B0"},
+        Malformed{"SendWithoutReceive",
+                  {"0F0 0SEND_F0 0RECV_B0 0B0", "1F0 1B0 1SEND_B0"},
+                  "0SEND_F0 has no 1RECV_F0",
+                  "0SEND_F0"},
+        Malformed{"ReceiveWithoutSend",
+                  {"0F0 0SEND_F0 0RECV_B0 0B0", "1RECV_F0 1F0 1B0"},
+                  "0RECV_B0 has no 1SEND_B0",
+                  "0RECV_B0"},
+        Malformed{"SendTwice",
+                  {"0F0 0SEND_F0 0SEND_F0 0RECV_B0 0B0", "1RECV_F0 1F0 1B0 1SEND_B0"},
+                  "twice",
+                  "0SEND_F0"},
+        Malformed{"SendBeforeItsForward",
+                  {"0SEND_F0 0F0 0RECV_B0 0B0", "1RECV_F0 1F0 1B0 1SEND_B0"},
+                  "0SEND_F0 comes before 0F0",
+                  "0SEND_F0"},
+        Malformed{"ReceiveAfterItsForward",
+                  {"0F0 0SEND_F0 0RECV_B0 0B0", "1F0 1RECV_F0 1B0 1SEND_B0"},
+                  "1F0 comes before 1RECV_F0",
+                  "1F0"},
+        Malformed{"GradientReceivedAfterItsBackward",
+                  {"0F0 0SEND_F0 0B0 0RECV_B0", "1RECV_F0 1F0 1B0 1SEND_B0"},
+                  "0B0 comes before 0RECV_B0",
+                  "0B0"},
+        Malformed{"SendOnNoRoute",
+                  {"0F0 0SEND_F0 0RECV_B0 0B0 0SEND_SKIP0:r3", "1RECV_F0 1F0 1B0 1SEND_B0"},
+                  "no route",
+                  "0SEND_SKIP0:r3"},
+        Malformed{
+            "SendWithinARank", {"0F0 0SEND_F0 1F0 1B0 0B0"}, "stays within rank 0", "0SEND_F0"},
+        // Each waits for the other to receive: the classic slip of hand-written 1F1B.
+        Malformed{"NeighboursBothSendFirst",
+                  {"0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1",
+                   "1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1"},
+                  "rank 0 is at 0SEND_F1 and waits for 1RECV_F1 on rank 1",
+                  "0SEND_F1"}),
+    [](const auto& param) { return param.param.name; });
+
+TEST(Validate, TakesWhatGeneratorsMake) {
+  for (const auto& info : known_schedules()) {
+    EXPECT_NO_THROW(validate(generate(info.name, {.stages = 4, .micro_batches = 6})));
+  }
+  EXPECT_NO_THROW(validate(tables::two_stages_per_rank(tables::Placement::V, 3, 4)));
+  EXPECT_NO_THROW(validate(tables::from_rows({"0F0 0R0 0I0 0W0 0STEP"})));
+}
+
+TEST(Validate, RefusesAFrameThatDoesNotFit) {
+  EXPECT_THAT(error_of({}), HasSubstr("at least one stage"));
+  Schedule schedule = generate("gpipe", {.stages = 2, .micro_batches = 2});
+  schedule.rank_of_stage.pop_back();
+  EXPECT_THAT(error_of(schedule), HasSubstr("rank_of_stage has 1 entries for 2 stages"));
+  schedule = generate("gpipe", {.stages = 2, .micro_batches = 2});
+  schedule.ranks[0][0].stage = 2;
+  EXPECT_THAT(error_of(schedule), HasSubstr("names stage 2 of 2"));
+  schedule = generate("gpipe", {.stages = 2, .micro_batches = 2});
+  schedule.ranks[0][0].micro_batch = 2;
+  EXPECT_THAT(error_of(schedule), HasSubstr("names micro-batch 2 of 2"));
+  schedule = generate("gpipe", {.stages = 2, .micro_batches = 2});
+  schedule.micro_batches = 2'000'000'000;  // must not be taken as a size
+  EXPECT_THAT(error_of(schedule), HasSubstr("no forward of micro-batch 2 "));
+}
+
+TEST(Validate, RefusesRoutesThatCannotBe) {
+  for (const Route& route : {Route{1, 0, true, "back"}, Route{0, 0, true, "self"},
+                             Route{0, 2, true, "out"}, Route{-1, 1, true, "in"}}) {
+    Schedule schedule = generate("gpipe", {.stages = 2, .micro_batches = 1});
+    schedule.routes = {route};
+    EXPECT_THAT(error_of(schedule), HasSubstr("route '" + route.name + "' cannot go"));
+  }
+  Schedule schedule = generate("gpipe", {.stages = 3, .micro_batches = 1});
+  schedule.routes = {{0, 2, false, "main"}};
+  EXPECT_THAT(error_of(schedule), HasSubstr("cannot go"));
+  schedule.routes = {{0, 1, false, "main"}, {0, 1, false, "main"}};
+  EXPECT_THAT(error_of(schedule), HasSubstr("two main routes"));
+}
+
+TEST(Validate, KnowsWhenAWholeBatchLossIsPossible) {
+  EXPECT_TRUE(all_forwards_first(generate("gpipe", {.stages = 3, .micro_batches = 4})));
+  EXPECT_FALSE(all_forwards_first(generate("1f1b", {.stages = 3, .micro_batches = 4})));
+  EXPECT_TRUE(all_forwards_first(generate("1f1b", {.stages = 3, .micro_batches = 1})));
+  EXPECT_FALSE(all_forwards_first(tables::from_rows({"0F0 (0F1;0B0)OVERLAP_F_B 0B1"})));
+}
+
+}  // namespace
+}  // namespace trestle::schedule
