@@ -1,0 +1,122 @@
+#include "trestle/simulate/memory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/schedule/tables.h"
+#include "trestle/schedule/generate.h"
+#include "trestle/schedule/lower.h"
+#include "trestle/simulate/simulate.h"
+
+namespace trestle::simulate {
+namespace {
+
+using schedule::LowerOptions;
+using schedule::Recompute;
+using schedule::Schedule;
+using testing::ElementsAre;
+
+std::vector<Bytes> peaks(const Schedule& table, const StageCost& stage,
+                         const LowerOptions& options = {}, RouteCost route = {}) {
+  const Schedule lowered = lower(table, options);
+  Costs costs;
+  costs.stages.assign(static_cast<std::size_t>(lowered.stages), stage);
+  costs.routes.assign(lowered.routes.size(), route);
+  return simulate(lowered, costs).peak_bytes;
+}
+
+Schedule make(const std::string& name, int stages, int micro_batches) {
+  return schedule::generate(name, {.stages = stages, .micro_batches = micro_batches});
+}
+
+TEST(Memory, PersistentIsAlwaysThere) {
+  EXPECT_THAT(peaks(make("gpipe", 2, 2), {.persistent = 7}), ElementsAre(7, 7));
+  EXPECT_THAT(peaks(schedule::tables::two_stages_per_rank(schedule::tables::Placement::V, 2, 1),
+                    {.persistent = 7}),
+              ElementsAre(14, 14));
+}
+
+TEST(Memory, SavedFollowsTheLiveMicroBatches) {
+  EXPECT_THAT(peaks(make("gpipe", 3, 8), {.saved = 10}), ElementsAre(80, 80, 80));
+  EXPECT_THAT(peaks(make("1f1b", 3, 8), {.saved = 10}), ElementsAre(30, 20, 10));
+}
+
+TEST(Memory, SplitBackwardsKeepTheGraphUntilW) {
+  const Schedule whole = schedule::tables::from_rows({"0F0 0B0 0F1 0B1"});
+  const Schedule split = schedule::tables::from_rows({"0F0 0I0 0F1 0W0 0I1 0W1"});
+  EXPECT_THAT(peaks(whole, {.saved = 10}), ElementsAre(10));
+  EXPECT_THAT(peaks(split, {.saved = 10}), ElementsAre(20));
+}
+
+TEST(Memory, RecomputationKeepsInputsAndOneGraph) {
+  const StageCost stage{.saved = 10, .kept_for_recompute = 1};
+  // Seven inputs and the graph of the eighth micro-batch.
+  EXPECT_THAT(peaks(make("gpipe", 1, 8), stage, {.recompute = {Recompute::ExceptLast}}),
+              ElementsAre(17));
+  EXPECT_THAT(peaks(make("gpipe", 1, 8), stage, {.recompute = {Recompute::Always}}),
+              ElementsAre(17));
+  EXPECT_THAT(
+      peaks(make("gpipe", 2, 8), stage, {.recompute = {Recompute::Always, Recompute::Never}}),
+      ElementsAre(17, 80));
+}
+
+TEST(Memory, TransientsCountWhileTheyRun) {
+  EXPECT_THAT(
+      peaks(make("gpipe", 1, 1), {.saved = 10, .transient_forward = 5, .transient_backward = 3}),
+      ElementsAre(15));
+  EXPECT_THAT(
+      peaks(make("gpipe", 1, 1), {.saved = 10, .transient_forward = 3, .transient_backward = 5}),
+      ElementsAre(15));
+  EXPECT_THAT(
+      peaks(make("gpipe", 1, 2), {.saved = 10, .transient_forward = 5, .transient_backward = 3}),
+      ElementsAre(25));
+}
+
+TEST(Memory, WhatHasArrivedWaitsOnTheReceiver) {
+  // Stage 1 is three times slower than stage 0: its inputs pile up.
+  const Schedule lowered = lower(make("gpipe", 2, 4), {});
+  Costs costs = unit_costs(2);
+  costs.stages[1].forward = 3;
+  costs.routes = {{.bytes = 10}};
+  const auto timeline = simulate(lowered, costs);
+  EXPECT_THAT(timeline.peak_bytes, ElementsAre(0, 20));
+}
+
+TEST(Memory, ASkipWaitsWhereItsSendingSays) {
+  LowerOptions options{.skips = {{0, 3, true, "s"}}};
+  // The most that a rank holds while the pipeline fills: later stage 0 has nothing to do but to
+  // send.
+  const auto most = [&](schedule::SkipSend when, int rank) {
+    options.skip_send = when;
+    const Schedule lowered = lower(make("gpipe", 4, 8), options);
+    Costs costs = unit_costs(4);
+    costs.routes.resize(lowered.routes.size());
+    costs.routes.back().bytes = 10;
+    Bytes bytes = 0;
+    for (const auto& sample : simulate(lowered, costs).memory) {
+      if (sample.rank == rank && sample.time < 8) bytes = std::max(bytes, sample.bytes);
+    }
+    return bytes;
+  };
+  EXPECT_EQ(most(schedule::SkipSend::Eager, 0), 0);
+  EXPECT_EQ(most(schedule::SkipSend::Eager, 3), 20);
+  EXPECT_EQ(most(schedule::SkipSend::JustInTime, 0), 20);
+  EXPECT_EQ(most(schedule::SkipSend::JustInTime, 3), 0);
+}
+
+TEST(Memory, SamplesRiseAndFall) {
+  const Schedule lowered = lower(schedule::tables::from_rows({"0F0 0F1 0B1 0B0"}), {});
+  Costs costs = unit_costs(1);
+  costs.stages[0].persistent = 5;
+  costs.stages[0].saved = 10;
+  std::vector<std::pair<double, Bytes>> samples;
+  for (const auto& sample : simulate(lowered, costs).memory)
+    samples.emplace_back(sample.time, sample.bytes);
+  using P = std::pair<double, Bytes>;
+  EXPECT_THAT(samples, ElementsAre(P{0, 15}, P{1, 25}, P{4, 15}, P{6, 5}));
+}
+
+}  // namespace
+}  // namespace trestle::simulate

@@ -1,0 +1,152 @@
+#include "trestle/simulate/simulate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/schedule/tables.h"
+#include "trestle/base/error.h"
+#include "trestle/schedule/generate.h"
+#include "trestle/schedule/lower.h"
+
+namespace trestle::simulate {
+namespace {
+
+using schedule::Event;
+using schedule::LowerOptions;
+using schedule::Recompute;
+using schedule::Schedule;
+using schedule::Timeline;
+using testing::HasSubstr;
+
+Event event(const Timeline& timeline, std::string_view text) {
+  for (const Event& event : timeline.events) {
+    if (event.action == schedule::parse_action(text)) return event;
+  }
+  ADD_FAILURE() << "no event " << text;
+  return {};
+}
+
+Schedule gpipe(int stages, int micro_batches) {
+  return schedule::generate("gpipe", {.stages = stages,
+                                      .micro_batches = micro_batches,
+                                      .backward_order = schedule::BackwardOrder::Forward});
+}
+
+TEST(Simulate, TakesTimesFromEachStage) {
+  Costs costs;
+  costs.stages = {{.forward = 2, .backward = 5}, {.forward = 3, .backward = 7}};
+  const Timeline timeline = simulate(lower(gpipe(2, 1), {}), costs);
+  EXPECT_EQ(event(timeline, "0F0").end, 2);
+  EXPECT_EQ(event(timeline, "1F0").begin, 2);
+  EXPECT_EQ(event(timeline, "1B0").begin, 5);
+  EXPECT_EQ(event(timeline, "0B0").begin, 12);
+  EXPECT_EQ(makespan(timeline), 17);
+  EXPECT_EQ(timeline.title, "simulated gpipe");
+}
+
+TEST(Simulate, ATransferTakesTimeButNotItsRanks) {
+  const Schedule lowered = lower(gpipe(2, 2), {});
+  Costs costs = unit_costs(2);
+  costs.routes = {{.seconds = 0.25}};
+  const Timeline timeline = simulate(lowered, costs);
+  EXPECT_EQ(event(timeline, "0SEND_F0").begin, 1);
+  EXPECT_EQ(event(timeline, "0SEND_F0").end, 1);
+  EXPECT_EQ(event(timeline, "0F1").begin, 1);  // not held up
+  EXPECT_EQ(event(timeline, "1RECV_F0").begin, 1.25);
+  EXPECT_EQ(event(timeline, "1F0").begin, 1.25);
+  EXPECT_EQ(event(timeline, "0RECV_B0").begin, 1.25 + 4 + 0.25);
+}
+
+TEST(Simulate, EventsAreInOrderForEachRank) {
+  const Timeline timeline = simulate(
+      lower(schedule::generate("1f1b", {.stages = 3, .micro_batches = 5}), {}), unit_costs(3));
+  for (std::size_t i = 1; i < timeline.events.size(); ++i) {
+    const Event& before = timeline.events[i - 1];
+    const Event& now = timeline.events[i];
+    EXPECT_TRUE(before.rank < now.rank || (before.rank == now.rank && before.begin <= now.begin));
+  }
+}
+
+TEST(Simulate, ForwardsToBeRecomputedBuildNoGraph) {
+  Costs costs;
+  costs.stages = {{.forward = 2, .backward = 4, .recompute = 3, .forward_no_graph = 1}};
+  const Timeline timeline =
+      simulate(lower(gpipe(1, 2), {.recompute = {Recompute::ExceptLast}}), costs);
+  EXPECT_EQ(event(timeline, "0F0").end, 1);
+  EXPECT_EQ(event(timeline, "0F1").end, 3);
+  EXPECT_EQ(event(timeline, "0R0").end, 6);
+  EXPECT_EQ(makespan(timeline), 14);
+}
+
+TEST(Simulate, ALateSkipShowsASlowLink) {
+  // Sent at once the skip arrives while the main lane is still on its way.
+  LowerOptions options{.skips = {{0, 4, true, "s"}}};
+  const auto run = [&](schedule::SkipSend when) {
+    options.skip_send = when;
+    const Schedule lowered = lower(gpipe(5, 8), options);
+    Costs costs = unit_costs(5);
+    costs.routes.resize(lowered.routes.size());
+    costs.routes.back().seconds = 2;
+    return event(simulate(lowered, costs), "4F0").begin;
+  };
+  EXPECT_EQ(run(schedule::SkipSend::Eager), 4);
+  EXPECT_EQ(run(schedule::SkipSend::JustInTime), 6);
+}
+
+TEST(Simulate, StagesOfOneRankHandOverInside) {
+  const Schedule lowered =
+      lower(schedule::tables::two_stages_per_rank(schedule::tables::Placement::V, 2, 1), {});
+  Costs costs = unit_costs(4);
+  costs.routes.assign(3, {.seconds = 10});
+  const Timeline timeline = simulate(lowered, costs);
+  EXPECT_EQ(event(timeline, "1F0").end, 12);
+  EXPECT_EQ(event(timeline, "2F0").begin, 12);  // the same rank: no transfer
+  EXPECT_EQ(event(timeline, "3F0").begin, 23);
+}
+
+TEST(Simulate, OtherActionsTakeTheirPlace) {
+  Costs costs = unit_costs(1);
+  costs.stages[0].step = 5;
+  const Timeline timeline = simulate(
+      schedule::tables::from_rows({"0UNSHARD 0F0 0I0 0W0 0REDUCE_GRAD 0NORM 0STEP"}), costs);
+  EXPECT_EQ(event(timeline, "0UNSHARD").end, 0);
+  EXPECT_EQ(event(timeline, "0STEP").begin, 3);
+  EXPECT_EQ(makespan(timeline), 8);
+}
+
+TEST(Simulate, AnOverlappedPairRunsOneAfterTheOtherOnPaper) {
+  const Schedule lowered = lower(schedule::tables::from_rows({"0F0 (0F1;0B0)OVERLAP_F_B 0B1"}), {});
+  EXPECT_EQ(makespan(simulate(lowered, unit_costs(1))), 1 + 3 + 2);
+}
+
+std::string error_of(const Schedule& schedule, const Costs& costs) {
+  try {
+    simulate(schedule, costs);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Simulate, RefusesWhatItCannotRun) {
+  const Schedule lowered = lower(gpipe(2, 1), {});
+  EXPECT_THAT(error_of(gpipe(2, 1), unit_costs(2)), HasSubstr("lower()"));
+  EXPECT_THAT(error_of(lowered, unit_costs(3)), HasSubstr("3 stages"));
+  Costs costs = unit_costs(2);
+  costs.routes.resize(2);
+  EXPECT_THAT(error_of(lowered, costs), HasSubstr("2 routes"));
+}
+
+TEST(Simulate, SaysWhereATableGetsStuck) {
+  const std::string crossed = error_of(
+      schedule::tables::from_rows({"0F0 0SEND_F0 0RECV_B0 0B0", "1RECV_F0 1B0 1SEND_B0 1F1"}),
+      unit_costs(2));
+  EXPECT_THAT(crossed, HasSubstr("waits for ever before 1F1"));
+  EXPECT_THAT(crossed, HasSubstr(">1F1<"));
+  EXPECT_THAT(error_of(schedule::tables::from_rows({"0F0 0SEND_F0 0RECV_B0", "1RECV_F0 1F0"}),
+                       unit_costs(2)),
+              HasSubstr("nothing is ever sent to 0RECV_B0"));
+}
+
+}  // namespace
+}  // namespace trestle::simulate
