@@ -31,34 +31,41 @@
 //     optimizer.step();
 //   }
 //
-// The loss and every gradient equal those of the unsplit model (to rounding), whatever the split, the schedule, the number
-// of micro-batches and the recomputation. Where a model has batch statistics or dropout, "unsplit" means: run over the same
-// micro-batches one after the other, with the same random keys.
+// The loss and every gradient equal those of the unsplit model (to rounding), whatever the split,
+// the schedule, the number of micro-batches and the recomputation. Where a model has batch
+// statistics or dropout, "unsplit" means: run over the same micro-batches one after the other, with
+// the same random keys.
 namespace trestle {
 
 using schedule::BackwardOrder;
 using schedule::Recompute;
 
 struct PipelineOptions {
-  std::vector<Device> devices = {};            // stage i lives on devices[i % size]; empty = cpu
-  std::vector<int> balance = {};               // layers of each stage; empty = measured with `sample`, one stage a device
-  int micro_batches = 1;                       // pieces of a mini-batch; a smaller batch makes fewer pieces, never empty ones
-  std::string schedule = "gpipe";              // a name that schedule::generate() knows
-  std::optional<schedule::Schedule> table = {};  // or your own compute-only table; used as it is when its micro-batches match
+  std::vector<Device> devices = {};  // stage i lives on devices[i % size]; empty = cpu
+  std::vector<int> balance =
+      {};  // layers of each stage; empty = measured with `sample`, one stage a device
+  int micro_batches =
+      1;  // pieces of a mini-batch; a smaller batch makes fewer pieces, never empty ones
+  std::string schedule = "gpipe";  // a name that schedule::generate() knows
+  std::optional<schedule::Schedule> table =
+      {};  // or your own compute-only table; used as it is when its micro-batches match
   BackwardOrder backward_order = BackwardOrder::Reverse;  // of "gpipe"
   Recompute recompute = Recompute::Never;
-  std::vector<Recompute> recompute_per_stage = {};        // instead of `recompute`; one for each stage
-  std::uint64_t seed = 0;                      // keys dropout and every other random number (keyed_seed)
-  std::chrono::milliseconds deadline = std::chrono::minutes(10);  // the longest a stage waits for another
-  nn::Values sample = {};                      // an example mini-batch, for a measured balance
+  std::vector<Recompute> recompute_per_stage = {};  // instead of `recompute`; one for each stage
+  std::uint64_t seed = 0;  // keys dropout and every other random number (keyed_seed)
+  std::chrono::milliseconds deadline =
+      std::chrono::minutes(10);  // the longest a stage waits for another
+  nn::Values sample = {};        // an example mini-batch, for a measured balance
 };
 
 // What one training step did.
 struct StepResult {
-  double loss = 0;                  // of the whole mini-batch: the weighted mean of the micro-batches' for an additive loss
-  int micro_batches = 0;            // how many pieces there were
-  double weight = 0;                // what the loss was a mean over: samples, pixels, tokens
-  at::Tensor output = {};           // the model's output for the mini-batch, detached, on the last device; see StepOptions
+  double loss =
+      0;  // of the whole mini-batch: the weighted mean of the micro-batches' for an additive loss
+  int micro_batches = 0;  // how many pieces there were
+  double weight = 0;      // what the loss was a mean over: samples, pixels, tokens
+  at::Tensor output =
+      {};  // the model's output for the mini-batch, detached, on the last device; see StepOptions
 };
 
 struct StepOptions {
@@ -68,26 +75,32 @@ struct StepOptions {
 
 class Pipeline {
  public:
-  // Cuts `model` and moves every stage to its device, in place: the model's modules, parameters and names stay the same
-  // objects. Throws UsageError, listing every problem, for a balance that does not cover the layers, a stage without layers,
-  // more stages than layers, an unknown schedule, wiring errors.
+  // Cuts `model` and moves every stage to its device, in place: the model's modules, parameters and
+  // names stay the same objects. Throws UsageError, listing every problem, for a balance that does
+  // not cover the layers, a stage without layers, more stages than layers, an unknown schedule,
+  // wiring errors.
   Pipeline(const nn::Layers& model, PipelineOptions options);
   ~Pipeline();
   Pipeline(Pipeline&&) noexcept;
   Pipeline& operator=(Pipeline&&) noexcept;
 
-  // One training step: forward, loss, backward of all micro-batches in the schedule's order. Gradients are accumulated into the
-  // parameters' grad(), as backward() does. Tensors are split along dimension 0. Throws UsageError for a whole-batch loss under
-  // a schedule that starts a backward before the last forward.
-  StepResult step(const at::Tensor& input, const at::Tensor& target, const nn::Loss& loss, StepOptions options = {});
-  StepResult step(const nn::Values& inputs, const at::Tensor& target, const nn::Loss& loss, StepOptions options = {});
+  // One training step: forward, loss, backward of all micro-batches in the schedule's order.
+  // Gradients are accumulated into the parameters' grad(), as backward() does. Tensors are split
+  // along dimension 0. Throws UsageError for a whole-batch loss under a schedule that starts a
+  // backward before the last forward.
+  StepResult step(const at::Tensor& input, const at::Tensor& target, const nn::Loss& loss,
+                  StepOptions options = {});
+  StepResult step(const nn::Values& inputs, const at::Tensor& target, const nn::Loss& loss,
+                  StepOptions options = {});
 
-  // The other way: forward now, and the caller's own backward drives the pipeline's (GPipe order). The output is on the last
-  // device. A second backward through it, or grad() with inputs, is refused with the reason.
+  // The other way: forward now, and the caller's own backward drives the pipeline's (GPipe order).
+  // The output is on the last device. A second backward through it, or grad() with inputs, is
+  // refused with the reason.
   at::Tensor forward(const at::Tensor& input);
   nn::Values forward(const nn::Values& inputs);
 
-  // Forwards only: evaluation mode for the time of the call, no graph, no recomputation, no batch-norm updates.
+  // Forwards only: evaluation mode for the time of the call, no graph, no recomputation, no
+  // batch-norm updates.
   at::Tensor evaluate(const at::Tensor& input);
   nn::Values evaluate(const nn::Values& inputs);
 
@@ -100,7 +113,8 @@ class Pipeline {
   void train();
   void eval();
 
-  // The number that keys the next step's randomness; step() and forward() in training mode add one. Set it to resume.
+  // The number that keys the next step's randomness; step() and forward() in training mode add one.
+  // Set it to resume.
   std::int64_t step_number() const;
   void set_step_number(std::int64_t step);
 
@@ -110,15 +124,16 @@ class Pipeline {
   nn::Layers& model();
   const PipelineOptions& options() const;
 
-  // The lowered table for so many micro-batches (default: options().micro_batches), as step() runs it.
+  // The lowered table for so many micro-batches (default: options().micro_batches), as step() runs
+  // it.
   schedule::Schedule schedule(int micro_batches = 0) const;
 
   // What the last step, forward + backward, or evaluation did, and when.
   const schedule::Timeline& timeline() const;
 
-  // Measures each stage with one micro-batch of `inputs` (a mini-batch, split as step() would): times, bytes, transfers.
-  // Leaves parameters, gradients, buffers and random keys as they were. The costs are remembered, and an out-of-memory
-  // error then says what would have fitted.
+  // Measures each stage with one micro-batch of `inputs` (a mini-batch, split as step() would):
+  // times, bytes, transfers. Leaves parameters, gradients, buffers and random keys as they were.
+  // The costs are remembered, and an out-of-memory error then says what would have fitted.
   simulate::Costs profile(const nn::Values& inputs, const at::Tensor& target, const nn::Loss& loss);
 
   // What the simulator expects of one step with these costs.

@@ -1,0 +1,105 @@
+#include "trestle/pipeline/cut.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+
+namespace trestle::pipeline {
+namespace {
+
+void check_balance(const nn::Graph& graph, const std::vector<int>& balance) {
+  const int layers = static_cast<int>(graph.layers.size());
+  const int covered = std::accumulate(balance.begin(), balance.end(), 0);
+  const std::string shown = "balance [" + join(balance, ", ") + "]";
+  if (std::any_of(balance.begin(), balance.end(), [](int n) { return n < 1; })) {
+    throw UsageError(
+        shown + " has a stage without layers",
+        {.hint = "Every entry counts the layers of one stage and must be at least 1."});
+  }
+  if (covered != layers) {
+    throw UsageError(text(shown, " covers ", covered, " layers, the model has ", layers),
+                     {.hint = "Leave 'balance' out to have it measured."});
+  }
+}
+
+struct Crossing {
+  bool main = false;  // an unnamed edge takes it to the next stage
+  std::string name;
+};
+
+void add_once(std::vector<ValueId>& values, ValueId value) {
+  if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
+}
+
+}  // namespace
+
+std::vector<schedule::Route> Cut::skips() const {
+  std::vector<schedule::Route> result;
+  std::copy_if(routes.begin(), routes.end(), std::back_inserter(result),
+               [](const auto& route) { return route.skip; });
+  return result;
+}
+
+std::vector<bool> Cut::main_lane() const {
+  std::vector<bool> result(stages.size(), false);
+  for (const auto& route : routes) {
+    if (!route.skip) result[route.from_stage] = true;
+  }
+  return result;
+}
+
+Cut cut(const nn::Graph& graph, const std::vector<int>& balance) {
+  check_balance(graph, balance);
+  Cut result;
+  std::vector<int> stage_of_layer;
+  int layer = 0;
+  for (std::size_t s = 0; s < balance.size(); ++s) {
+    result.stages.push_back(
+        {.first_layer = layer, .last_layer = layer + balance[s], .inputs = {}, .outputs = {}});
+    stage_of_layer.insert(stage_of_layer.end(), balance[s], static_cast<int>(s));
+    layer += balance[s];
+  }
+  // The caller takes the model's outputs from the last stage, so that counts as the stage that uses
+  // them.
+  stage_of_layer.push_back(static_cast<int>(balance.size()) - 1);
+
+  std::map<std::pair<ValueId, int>, Crossing> crossings;  // (value, stage that uses it)
+  for (const auto& edge : graph.edges) {
+    const ValueId value{edge.from_layer, edge.from_output};
+    const int to = stage_of_layer[edge.to_layer];
+    const int from = edge.from_layer == nn::model_input ? -1 : stage_of_layer[edge.from_layer];
+    if (edge.to_layer == layer) result.model_outputs.push_back(value);
+    if (from == to) continue;
+    add_once(result.stages[to].inputs, value);
+    if (from < 0) continue;  // the caller's input is handed to the stage that uses it
+    add_once(result.stages[from].outputs, value);
+    Crossing& crossing = crossings[{value, to}];
+    if (edge.name.empty() && to == from + 1) crossing.main = true;
+    if (!edge.name.empty()) crossing.name = edge.name;
+  }
+
+  std::map<int, std::vector<ValueId>> main_values;
+  for (const auto& [key, crossing] : crossings) {
+    if (crossing.main) main_values[stage_of_layer[key.first.layer]].push_back(key.first);
+  }
+  for (const auto& [stage, values] : main_values) {
+    result.routes.push_back(
+        {.from_stage = stage, .to_stage = stage + 1, .skip = false, .name = "main"});
+    result.route_values.push_back(values);
+  }
+  for (const auto& [key, crossing] : crossings) {
+    if (crossing.main) continue;
+    const auto& [value, to] = key;
+    const std::string name = crossing.name.empty() ? graph.layers[value.layer].name : crossing.name;
+    result.routes.push_back(
+        {.from_stage = stage_of_layer[value.layer], .to_stage = to, .skip = true, .name = name});
+    result.route_values.push_back({value});
+  }
+  return result;
+}
+
+}  // namespace trestle::pipeline

@@ -1,0 +1,156 @@
+#include "trestle/pipeline/executor.h"
+
+#include <ATen/ThreadLocalState.h>
+
+#include <algorithm>
+#include <latch>
+
+#include "trestle/base/error.h"
+#include "trestle/device/device.h"
+#include "trestle/device/threads.h"
+#include "trestle/pipeline/failure.h"
+
+namespace trestle::pipeline {
+namespace {
+
+using schedule::Action;
+using schedule::Kind;
+
+bool belongs(const Action& action, Part part) {
+  if (part == Part::All) return true;
+  const bool forwards = action.kind == Kind::Forward || action.kind == Kind::SendActivation ||
+                        action.kind == Kind::RecvActivation || action.kind == Kind::SendSkip ||
+                        action.kind == Kind::RecvSkip;
+  return forwards == (part == Part::Forwards);
+}
+
+std::vector<Action> actions_of(const Flight& flight, int rank, Part part) {
+  std::vector<Action> result;
+  for (const auto& action : flight.table.ranks[rank]) {
+    if (belongs(action, part)) result.push_back(action);
+  }
+  return result;
+}
+
+// Carries out one action and writes down when, and what memory its device then held.
+void execute_and_record(Flight& flight, int rank, const Action& action) {
+  const double begin = flight.now();
+  try {
+    execute(flight, action);
+  } catch (const Cancelled&) {
+    throw;
+  } catch (...) {
+    rethrow_from(flight, rank, action);
+  }
+  const double end = flight.now();
+  flight.board.finished(rank, action);
+  flight.events[rank].push_back({.rank = rank, .action = action, .begin = begin, .end = end});
+  flight.memory[rank].push_back(
+      {.rank = rank,
+       .time = end,
+       .bytes = memory_usage(flight.stages[action.stage].device()).current});
+}
+
+void run_rank(Flight& flight, int rank, Part part) {
+  try {
+    for (const auto& action : actions_of(flight, rank, part))
+      execute_and_record(flight, rank, action);
+  } catch (const Cancelled&) {  // another rank failed and said so
+  } catch (...) {
+    flight.board.cancel(std::current_exception());
+  }
+}
+
+bool can_run(const Flight& flight, const Action& action) {
+  if (!schedule::is_receive(action.kind)) return true;
+  const bool gradient = action.kind == Kind::RecvGradient || action.kind == Kind::RecvSkipGradient;
+  return flight.board.arrived(route_of(flight, action), action.micro_batch,
+                              gradient ? Direction::Gradient : Direction::Activation);
+}
+
+}  // namespace
+
+Executor::Executor(int ranks, const std::vector<Stage>& stages)
+    : ranks_(ranks), lane_(std::all_of(stages.begin(), stages.end(), [](const Stage& stage) {
+        return stage.device().is_cpu();
+      })) {
+  if (lane_) return;
+  const int threads = std::max(1, core_count() / ranks);
+  for (int rank = 0; rank < ranks; ++rank) workers_.push_back(std::make_unique<Worker>(threads));
+}
+
+void Executor::run(Flight& flight, Part part) {
+  if (lane_) return run_here(flight, part);
+  run_on_all([&](int rank) { run_rank(flight, rank, part); });
+  if (auto failure = flight.board.failure()) std::rethrow_exception(failure);
+}
+
+void Executor::run_on(int rank, const std::function<void()>& job) {
+  if (lane_) return job();
+  std::exception_ptr failure;
+  std::latch done(1);
+  const at::ThreadLocalState state;
+  workers_.at(rank)->run([&] {
+    try {
+      const at::ThreadLocalStateGuard guard(state);
+      job();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    done.count_down();
+  });
+  done.wait();
+  if (failure) std::rethrow_exception(failure);
+}
+
+void Executor::run_on_all(const std::function<void(int rank)>& job) {
+  if (lane_) {
+    for (int rank = 0; rank < ranks_; ++rank) job(rank);
+    return;
+  }
+  // Workers do not inherit the caller's grad mode, autocast and the like.
+  const at::ThreadLocalState state;
+  std::vector<std::exception_ptr> failures(ranks_);
+  std::latch done(ranks_);
+  {
+    std::lock_guard lock(hand_out_);
+    for (int rank = 0; rank < ranks_; ++rank) {
+      workers_[rank]->run([&, rank] {
+        try {
+          const at::ThreadLocalStateGuard guard(state);
+          job(rank);
+        } catch (...) {
+          failures[rank] = std::current_exception();
+        }
+        done.count_down();
+      });
+    }
+  }
+  done.wait();
+  for (const auto& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+}
+
+void Executor::run_here(Flight& flight, Part part) {
+  const int ranks = flight.table.rank_count();
+  std::vector<std::vector<Action>> actions;
+  for (int rank = 0; rank < ranks; ++rank) actions.push_back(actions_of(flight, rank, part));
+  std::vector<std::size_t> next(ranks, 0);
+  for (;;) {
+    bool moved = false;
+    bool finished = true;
+    for (int rank = 0; rank < ranks; ++rank) {
+      while (next[rank] < actions[rank].size() && can_run(flight, actions[rank][next[rank]])) {
+        execute_and_record(flight, rank, actions[rank][next[rank]++]);
+        moved = true;
+      }
+      finished = finished && next[rank] == actions[rank].size();
+    }
+    if (finished) return;
+    if (!moved)
+      throw StateError("internal: the table cannot go on, although it was found free of deadlocks");
+  }
+}
+
+}  // namespace trestle::pipeline

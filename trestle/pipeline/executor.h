@@ -1,0 +1,54 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "trestle/pipeline/flight.h"
+#include "trestle/pipeline/worker.h"
+
+// Walks each rank's list of actions.
+namespace trestle::pipeline {
+
+// Which of the actions: a caller's own backward runs the forwards now and the rest later.
+enum class Part { All, Forwards, Backwards };
+
+class Executor {
+ public:
+  // One worker for each rank; none where every device is the plain cpu, which is one lane: there
+  // the calling thread runs all ranks' actions, each as soon as what it needs is there.
+  Executor(int ranks, const std::vector<Stage>& stages);
+
+  // Runs that part of the flight's table and returns when every rank is done. If one fails, the
+  // others are cancelled and the first failure is thrown: its type is kept, its message gains
+  // stage, micro-batch and shapes.
+  void run(Flight& flight, Part part);
+
+  // The same in the calling thread, whatever the devices: for a caller's backward that already runs
+  // on an autograd device thread, which must never wait for another thread.
+  void run_here(Flight& flight, Part part);
+
+  // Runs `job` on a rank's worker, with its thread settings, or here on the lane; throws what it
+  // throws.
+  void run_on(int rank, const std::function<void()>& job);
+  // job(rank) on all workers at the same time; one after the other on the lane.
+  void run_on_all(const std::function<void(int rank)>& job);
+
+  int ranks() const { return ranks_; }
+  bool lane() const { return lane_; }
+
+ private:
+  int ranks_;
+  bool lane_;
+  std::mutex hand_out_;  // all workers get the runs of several threads in the same order
+  std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+// Carries out one action. Blocks where it receives.
+void execute(Flight& flight, const schedule::Action& action);
+
+// The index in Cut::routes of what an action sends or receives.
+int route_of(const Flight& flight, const schedule::Action& action);
+
+}  // namespace trestle::pipeline

@@ -1,0 +1,63 @@
+#include "trestle/pipeline/failure.h"
+
+#include <c10/util/Exception.h>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/base/units.h"
+#include "trestle/device/device.h"
+#include "trestle/device/virtual_device.h"
+#include "trestle/nn/error_context.h"
+
+namespace trestle::pipeline {
+namespace {
+
+std::string shapes_of(const nn::Values& values) {
+  std::vector<std::string> shapes;
+  for (const auto& value : values) shapes.push_back(value.defined() ? text(value.sizes()) : "None");
+  return join(shapes, ", ");
+}
+
+// The layer that was running: forward says so itself; in a backward the autograd node's number
+// tells.
+std::string layer_of(const Stage& stage, const Pass& pass, const OutOfMemoryReport& report) {
+  if (!report.layer.empty()) return text(", layer '", report.layer, "'");
+  const std::string layer = stage.layer_of_node(pass, report.node_sequence);
+  if (!layer.empty()) return text(", backward of layer '", layer, "'");
+  return report.node.empty() ? "" : text(", ", report.node);
+}
+
+[[noreturn]] void throw_out_of_memory(const Flight& flight, const schedule::Action& action,
+                                      const c10::OutOfMemoryError& error) {
+  const Stage& stage = flight.stages[action.stage];
+  const Pass& pass = flight.passes[action.stage][action.micro_batch];
+  std::optional<OutOfMemoryReport> report;
+  if (stage.device().is_privateuseone()) report = last_out_of_memory(stage.device());
+  if (!report)
+    nn::rethrow_with_context(text("in stage ", action.stage, ", micro-batch ", action.micro_batch));
+  std::string message = text(
+      device_name(report->device), " is out of memory in stage ", action.stage, ", micro-batch ",
+      action.micro_batch, layer_of(stage, pass, *report), ": asked ", format_bytes(report->asked),
+      ", ", format_bytes(report->in_use), " of ", format_bytes(report->budget), " in use.");
+  if (flight.suggest) message += "\n         " + flight.suggest(action.stage);
+  throw c10::OutOfMemoryError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, message);
+}
+
+}  // namespace
+
+void rethrow_from(const Flight& flight, int rank, const schedule::Action& action) {
+  try {
+    throw;
+  } catch (const c10::OutOfMemoryError& error) {
+    throw_out_of_memory(flight, action, error);
+  } catch (...) {
+    const Pass& pass = flight.passes[action.stage][std::max(0, action.micro_batch)];
+    const nn::Values& inputs = pass.leaves.empty() ? pass.inputs : pass.leaves;
+    nn::rethrow_with_context(text("in stage ", action.stage, ", micro-batch ", action.micro_batch,
+                                  " (", schedule::to_string(action), " on rank ", rank, ", ",
+                                  device_name(flight.stages[action.stage].device()),
+                                  inputs.empty() ? "" : "; stage input " + shapes_of(inputs), ")"));
+  }
+}
+
+}  // namespace trestle::pipeline

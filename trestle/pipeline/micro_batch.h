@@ -1,0 +1,27 @@
+#pragma once
+
+#include <vector>
+
+#include "trestle/nn/value.h"
+
+// Cutting a mini-batch into micro-batches and putting the pieces together again.
+namespace trestle::pipeline {
+
+// Cuts every tensor along dimension 0 into `pieces` parts whose sizes differ by one at most, the
+// larger ones first: 7 samples in 4 pieces are 2, 2, 2, 1 and 9 are 3, 2, 2, 2. A batch of fewer
+// samples than pieces gives one piece a sample. None and 0-dim tensors go into every piece. The
+// parts are views.
+//
+// Throws UsageError if there is nothing to cut, or if two tensors have different numbers of
+// samples.
+std::vector<nn::Values> split(const nn::Values& batch, int pieces);
+
+// How many pieces split() makes.
+int piece_count(const nn::Values& batch, int pieces);
+
+// The inverse for outputs: concatenates along dimension 0. An output that is None in every piece
+// stays None. Throws UsageError for an output that is None in some pieces only, or that has no
+// dimension to be concatenated along.
+nn::Values merge(const std::vector<nn::Values>& pieces);
+
+}  // namespace trestle::pipeline

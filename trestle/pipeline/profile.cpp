@@ -1,0 +1,303 @@
+#include "trestle/pipeline/profile.h"
+
+#include <ATen/Functions.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <algorithm>
+#include <barrier>
+#include <chrono>
+#include <map>
+
+#include "trestle/base/error.h"
+#include "trestle/device/device.h"
+#include "trestle/device/event.h"
+#include "trestle/device/transfer.h"
+#include "trestle/pipeline/buffer_keeper.h"
+
+namespace trestle::pipeline {
+namespace {
+
+constexpr double seconds_for_each_stage = 0.5;
+constexpr int least_repeats = 2;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// The parameters' own gradients, set aside; while it lives they have zeros, as in every backward
+// but the first of a step.
+class GradientKeeper {
+ public:
+  explicit GradientKeeper(std::vector<at::Tensor> parameters) : parameters_(std::move(parameters)) {
+    for (auto& parameter : parameters_) {
+      kept_.push_back(parameter.grad());
+      if (parameter.requires_grad()) parameter.mutable_grad() = at::zeros_like(parameter);
+    }
+  }
+  ~GradientKeeper() {
+    for (std::size_t i = 0; i < parameters_.size(); ++i) parameters_[i].mutable_grad() = kept_[i];
+  }
+  GradientKeeper(const GradientKeeper&) = delete;
+  GradientKeeper& operator=(const GradientKeeper&) = delete;
+
+ private:
+  std::vector<at::Tensor> parameters_;
+  std::vector<at::Tensor> kept_;
+};
+
+// One stage being profiled: what reaches it, and how to run its F and B once.
+struct Subject {
+  const Stage* stage = nullptr;
+  nn::Values inputs;
+  std::vector<bool> requires_grad;
+  const nn::Loss* loss = nullptr;  // last stage only
+  at::Tensor target;
+
+  Pass fresh() const {
+    return {.inputs = inputs,
+            .input_requires_grad = requires_grad,
+            .leaves = {},
+            .output_edges = {},
+            .model_outputs = {},
+            .node_numbers = {}};
+  }
+
+  nn::Values backward(Pass& pass, const nn::Values& output_gradients) const {
+    if (!stage->is_last()) return stage->backward(pass, output_gradients, {});
+    at::Tensor value;
+    {
+      const at::AutoGradMode grad(true);
+      value = loss->value(pass.model_outputs.at(0), target);
+    }
+    return stage->backward_from_loss(pass, output_gradients, value, at::ones_like(value.detach()));
+  }
+};
+
+nn::Values gradients_like(const Produced& produced) {
+  nn::Values result;
+  for (std::size_t i = 0; i < produced.values.size(); ++i) {
+    result.push_back(produced.requires_grad[i] ? at::ones_like(produced.values[i]) : at::Tensor());
+  }
+  return result;
+}
+
+Bytes bytes_of(const std::vector<at::Tensor>& tensors) {
+  Bytes total = 0;
+  for (const auto& tensor : tensors) {
+    if (tensor.defined()) total += static_cast<Bytes>(tensor.nbytes());
+  }
+  return total;
+}
+
+Bytes current(const Stage& stage) { return memory_usage(stage.device()).current; }
+Bytes peak(const Stage& stage) { return memory_usage(stage.device()).peak; }
+
+// Memory: one F without graph, one F with it, one B, each watched. Returns what the stage hands on.
+Produced measure_bytes(const Subject& subject, simulate::StageCost& cost) {
+  const Stage& stage = *subject.stage;
+  cost.persistent = 2 * bytes_of(stage.parameters()) + bytes_of(stage.buffers());
+  cost.kept_for_recompute = bytes_of(subject.inputs);
+
+  Pass without = subject.fresh();
+  stage.forward(without, GraphMode::Discard, {});
+  without = Pass();
+
+  Pass pass = subject.fresh();
+  const Bytes before = current(stage);
+  reset_peak_memory(stage.device());
+  Produced produced = stage.forward(pass, GraphMode::Keep, {});
+  const Bytes kept = current(stage);
+  cost.saved = kept - before + cost.kept_for_recompute;
+  cost.transient_forward = std::max<Bytes>(0, peak(stage) - kept);
+
+  const nn::Values gradients = gradients_like(produced);
+  // The outputs travel on: their bytes are the route's, and stay here only as far as the graph
+  // saved them.
+  Produced handed_on = produced;
+  for (auto& value : handed_on.values) {
+    if (value.defined()) value = to_device(value, at::kCPU).clone();
+  }
+  produced = Produced();
+  const Bytes before_backward = current(stage);
+  cost.saved = before_backward - bytes_of(gradients) - before + cost.kept_for_recompute;
+  reset_peak_memory(stage.device());
+  subject.backward(pass, gradients);
+  cost.transient_backward = std::max<Bytes>(0, peak(stage) - before_backward + bytes_of(gradients));
+  return handed_on;
+}
+
+// Times, while every other stage is at work too.
+void measure_times(const Subject& subject, simulate::StageCost& cost) {
+  const Stage& stage = *subject.stage;
+  double forward = 0;
+  double backward = 0;
+  double without_graph = 0;
+  int repeats = 0;
+  const double begin = now();
+  // The first round warms caches and allocators up and does not count.
+  for (int round = 0; round <= least_repeats || now() - begin < seconds_for_each_stage; ++round) {
+    const double start = now();
+    Pass without = subject.fresh();
+    stage.forward(without, GraphMode::Discard, {});
+    without = Pass();
+    synchronize(stage.device());
+    const double plain = now();
+    Pass pass = subject.fresh();
+    const Produced produced = stage.forward(pass, GraphMode::Keep, {});
+    synchronize(stage.device());
+    const double middle = now();
+    const nn::Values gradients = gradients_like(produced);
+    const double ready = now();
+    subject.backward(pass, gradients);
+    synchronize(stage.device());
+    const double end = now();
+    if (round == 0) continue;
+    ++repeats;
+    without_graph += plain - start;
+    forward += middle - plain;
+    backward += end - ready;
+  }
+  cost.forward_no_graph = without_graph / repeats;
+  cost.forward = cost.recompute = forward / repeats;
+  cost.backward = backward / repeats;
+  cost.input_grad = cost.weight_grad = cost.backward / 2;
+}
+
+std::vector<Subject> trace(Assembly& assembly, const nn::Values& micro_batch,
+                           const at::Tensor& target, const nn::Loss& loss, simulate::Costs& costs) {
+  std::map<ValueId, std::pair<at::Tensor, bool>> known;
+  for (std::size_t i = 0; i < micro_batch.size(); ++i) {
+    known[{nn::model_input, static_cast<int>(i)}] = {
+        micro_batch[i], micro_batch[i].defined() && micro_batch[i].requires_grad()};
+  }
+  std::vector<Subject> subjects;
+  for (std::size_t s = 0; s < assembly.stages.size(); ++s) {
+    const Stage& stage = assembly.stages[s];
+    Subject subject{
+        .stage = &stage, .inputs = {}, .requires_grad = {}, .loss = &loss, .target = {}};
+    for (const auto& input : stage.plan().inputs) {
+      const auto& [value, requires_grad] = known.at(input);
+      subject.inputs.push_back(value.defined() ? to_device(value.detach(), stage.device()) : value);
+      subject.requires_grad.push_back(requires_grad);
+    }
+    if (stage.is_last()) subject.target = to_device(target, stage.device());
+    Produced produced;
+    assembly.executor.run_on(static_cast<int>(s) % assembly.executor.ranks(),
+                             [&] { produced = measure_bytes(subject, costs.stages[s]); });
+    for (std::size_t i = 0; i < produced.values.size(); ++i) {
+      known[stage.plan().outputs[i]] = {produced.values[i], produced.requires_grad[i]};
+    }
+    subjects.push_back(std::move(subject));
+  }
+  for (std::size_t r = 0; r < assembly.cut.routes.size(); ++r) {
+    for (const auto& value : assembly.cut.route_values[r])
+      costs.routes[r].bytes += bytes_of({known.at(value).first});
+  }
+  return subjects;
+}
+
+// Copies one message of each route between its devices, as the channels will.
+void measure_routes(const Assembly& assembly, simulate::Costs& costs) {
+  for (std::size_t r = 0; r < assembly.cut.routes.size(); ++r) {
+    const at::Device from = assembly.stages[assembly.cut.routes[r].from_stage].device();
+    const at::Device to = assembly.stages[assembly.cut.routes[r].to_stage].device();
+    if (from == to || costs.routes[r].bytes == 0) continue;
+    const at::Tensor message =
+        at::empty({costs.routes[r].bytes}, at::TensorOptions().device(from).dtype(at::kByte))
+            .fill_(1);
+    to_device(message, to);
+    synchronize(to);
+    const double begin = now();
+    to_device(message, to);
+    synchronize(to);
+    costs.routes[r].seconds = now() - begin;
+  }
+}
+
+}  // namespace
+
+simulate::Costs profile_stages(Assembly& assembly, const nn::Values& micro_batch,
+                               const at::Tensor& target, const nn::Loss& loss) {
+  simulate::Costs costs;
+  costs.stages.resize(assembly.stages.size());
+  costs.routes.resize(assembly.cut.routes.size());
+  std::vector<at::Tensor> parameters;
+  std::vector<at::Tensor> buffers;
+  for (const auto& stage : assembly.stages) {
+    for (auto& parameter : stage.parameters()) parameters.push_back(parameter);
+    for (auto& buffer : stage.buffers()) buffers.push_back(buffer);
+  }
+  const BufferKeeper keep_buffers(buffers);
+  const GradientKeeper keep_gradients(parameters);
+  const std::vector<Subject> subjects = trace(assembly, micro_batch, target, loss, costs);
+  measure_routes(assembly, costs);
+  assembly.executor.run_on_all([&](int rank) {
+    for (std::size_t s = rank; s < subjects.size(); s += assembly.executor.ranks())
+      measure_times(subjects[s], costs.stages[s]);
+  });
+  return costs;
+}
+
+std::vector<double> profile_layers(const nn::Graph& graph, const nn::Values& micro_batch) {
+  std::vector<at::Tensor> buffers;
+  std::vector<at::Tensor> parameters;
+  for (const auto& layer : graph.layers) {
+    if (!layer.module) continue;
+    for (auto& buffer : layer.module->buffers()) buffers.push_back(buffer);
+    for (auto& parameter : layer.module->parameters()) parameters.push_back(parameter);
+  }
+  const BufferKeeper keep_buffers(buffers);
+  const at::AutoGradMode grad(true);
+  std::map<ValueId, at::Tensor> values;
+  for (std::size_t i = 0; i < micro_batch.size(); ++i)
+    values[{nn::model_input, static_cast<int>(i)}] = micro_batch[i].detach();
+  std::vector<double> costs;
+  const nn::RunKey key;
+  for (std::size_t layer = 0; layer < graph.layers.size(); ++layer) {
+    nn::Values arguments;
+    std::vector<at::Tensor> wanted;
+    for (const auto& edge : graph.edges) {
+      if (edge.to_layer != static_cast<int>(layer)) continue;
+      arguments.resize(std::max<std::size_t>(arguments.size(), edge.to_argument + 1));
+      at::Tensor value = values.at({edge.from_layer, edge.from_output});
+      if (value.defined() && value.is_floating_point())
+        value = value.detach().requires_grad_(edge.from_layer != nn::model_input);
+      arguments[edge.to_argument] = value;
+      if (value.defined() && value.requires_grad()) wanted.push_back(value);
+    }
+    if (graph.layers[layer].module) {
+      for (auto& parameter : graph.layers[layer].module->parameters()) {
+        if (parameter.requires_grad()) wanted.push_back(parameter);
+      }
+    }
+    double best = 0;
+    nn::Values results;
+    for (int round = 0; round < 3;
+         ++round) {  // the first one warms up; the faster of the others counts
+      const double begin = now();
+      results = nn::run_layer(graph, static_cast<int>(layer), arguments, &key);
+      std::vector<at::Tensor> outputs;
+      std::vector<at::Tensor> gradients;
+      for (const auto& result : results) {
+        if (!result.defined() || !result.requires_grad()) continue;
+        outputs.push_back(result);
+        gradients.push_back(at::ones_like(result));
+      }
+      if (!outputs.empty() && !wanted.empty()) {
+        torch::autograd::grad(outputs, wanted, gradients, /*retain_graph=*/false,
+                              /*create_graph=*/false, /*allow_unused=*/true);
+      }
+      const double took = now() - begin;
+      best = round < 2 ? took : std::min(best, took);
+    }
+    costs.push_back(best);
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      values[{static_cast<int>(layer), static_cast<int>(i)}] =
+          results[i].defined() ? results[i].detach() : results[i];
+    }
+  }
+  return costs;
+}
+
+}  // namespace trestle::pipeline
