@@ -35,6 +35,8 @@ if(TRESTLE_WERROR)
   target_compile_options(trestle_settings INTERFACE -Werror)
 endif()
 if(TRESTLE_SANITIZE)
-  target_compile_options(trestle_settings INTERFACE -fsanitize=${TRESTLE_SANITIZE} -fno-omit-frame-pointer -g)
+  # Instrumented, GCC sees uninitialised values in libtorch's headers that are not there.
+  target_compile_options(
+    trestle_settings INTERFACE -fsanitize=${TRESTLE_SANITIZE} -fno-omit-frame-pointer -g1 -Wno-maybe-uninitialized)
   target_link_options(trestle_settings INTERFACE -fsanitize=${TRESTLE_SANITIZE})
 endif()
