@@ -5,11 +5,16 @@
 
 namespace trestle::simulate {
 
-// Runs a lowered schedule on paper: an event simulation with the given costs. A send does not
-// occupy its rank (this reproduces the published bubbles); a transfer takes its route's time
-// between the sender's F (or B) and the receiver's. Returns events, memory over time and the peak
-// for each rank. A pure function. Throws UsageError where the schedule would deadlock or the costs
-// do not cover its stages.
+// Runs a lowered schedule on paper: an event simulation with the given costs. A SEND leaves when
+// its rank comes to it and does not occupy the rank (this reproduces the published bubbles); it
+// arrives its route's time later. A RECV never holds its rank up: the action that uses the tensors
+// waits for them. In the timeline a SEND's event stands at its departure, a RECV's at its arrival,
+// and neither takes time. Memory over time and the peak of each rank follow the rules in memory.h.
+// A pure function. Throws UsageError, showing the grid, where the schedule gets stuck, and where
+// the costs do not cover its stages or routes.
+//
+//   const auto lowered = schedule::lower(schedule::generate("1f1b", {.stages = 4, .micro_batches =
+//   8}), {}); const auto timeline = simulate(lowered, unit_costs(4));   // makespan(timeline) == 33
 schedule::Timeline simulate(const schedule::Schedule& schedule, const Costs& costs);
 
 // Every stage costs the same: F = 1, I = 1, W = 1 (B = 2), recompute = 1, transfers free.
