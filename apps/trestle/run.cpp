@@ -1,0 +1,83 @@
+#include "apps/trestle/run.h"
+
+#include <c10/util/Exception.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <iostream>
+#include <new>
+
+#include "apps/trestle/verbs.h"
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+
+namespace trestle {
+
+namespace {
+
+constexpr int failed = 1;
+constexpr int misused = 2;
+
+int complain(const std::string& message, int code) {
+  std::cout.flush();
+  std::cerr << "\rtrestle: " << trim(message) << std::endl;
+  return code;
+}
+
+int perform(const app::Action& action) {
+  try {
+    return action();
+  } catch (const UsageError& error) {
+    return complain(error.what(), misused);
+  } catch (const Error& error) {
+    return complain(error.what(), failed);
+  } catch (const c10::Error& error) {
+    return complain(error.what_without_backtrace(), failed);
+  } catch (const std::bad_alloc&) {
+    return complain(
+        "this machine is out of memory. A smaller 'batch', more 'micro_batches' or recompute = "
+        "\"always\" need less.",
+        failed);
+  } catch (const std::exception& error) {
+    return complain(error.what(), failed);
+  }
+}
+
+}  // namespace
+
+int run(int argc, char** argv, const RunOptions& options) {
+  std::signal(SIGXFSZ,
+              SIG_IGN);  // a file that may not grow is an error that we report, not a death
+  std::signal(SIGPIPE, SIG_IGN);
+  CLI::App app("Trains neural networks over several devices.", "trestle");
+  app.set_version_flag("--version", std::string("trestle ") + TRESTLE_VERSION);
+  app.require_subcommand(0, 1);
+  app.footer(app::examples({"trestle train recipes/unet_quick.toml",
+                            "trestle view --schedule 1f1b --stages 4 --micro-batches 8",
+                            "trestle <verb> --help"}));
+  app::Action action;
+  app::add_train(app, action, options);
+  app::add_predict(app, action, options);
+  app::add_view(app, action);
+  app::add_data(app, action);
+  app::add_doctor(app, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return app.exit(CLI::CallForHelp(), std::cout);
+  } catch (const CLI::CallForVersion& version) {
+    return app.exit(version, std::cout);
+  } catch (const CLI::ExtrasError&) {
+    return complain(app::unknown_argument(app, app.remaining(true)), misused);
+  } catch (const CLI::ParseError& error) {
+    return error.get_exit_code() == 0 ? app.exit(error, std::cout)
+                                      : complain(error.what(), misused);
+  }
+  if (!action) {
+    std::cout << app.help();
+    return misused;
+  }
+  return perform(action);
+}
+
+}  // namespace trestle

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+
+// The whole command line as one function, for programs that bring models of their own:
+//
+//   trestle::nn::Layers make_mine(const trestle::models::ModelOptions& options);
+//
+//   int main(int argc, char** argv) {
+//     return trestle::run(argc, argv, {.models = {{"mine", make_mine}}});
+//   }
+//
+// Then `[model] name = "mine"` in a recipe names it, and every verb works with it.
+namespace trestle {
+
+namespace nn {
+class Layers;
+}
+namespace models {
+struct ModelOptions;
+}
+
+struct RunOptions {
+  std::map<std::string, std::function<nn::Layers(const models::ModelOptions&)>> models = {};
+};
+
+// Runs the verb that the arguments name. Returns the exit code: 0 done, 1 it failed, 2 it was asked
+// for something that cannot be, 130 stopped by Ctrl-C or SIGTERM after saving. Errors go to the
+// standard error as "trestle: <message>".
+int run(int argc, char** argv, const RunOptions& options = {});
+
+}  // namespace trestle

@@ -1,0 +1,171 @@
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "apps/trestle/verbs.h"
+#include "trestle/base/error.h"
+#include "trestle/base/files.h"
+#include "trestle/base/text.h"
+#include "trestle/schedule/csv.h"
+#include "trestle/schedule/generate.h"
+#include "trestle/schedule/lower.h"
+#include "trestle/simulate/simulate.h"
+#include "trestle/train/run_folder.h"
+#include "trestle/view/chrome_trace.h"
+#include "trestle/view/svg.h"
+#include "trestle/view/text_grid.h"
+
+namespace trestle::app {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Arguments {
+  std::string run;
+  std::string schedule;
+  int stages = 4;
+  int micro_batches = 8;
+  std::string backward_order = "reverse";
+  std::string costs;
+  std::string csv;
+  std::string save_csv;
+  std::string out;
+};
+
+double cost(const std::string& word) {
+  std::size_t end = 0;
+  double value = -1;
+  try {
+    value = std::stod(word, &end);
+  } catch (const std::exception&) {
+  }
+  if (end != word.size() || !(value > 0))
+    throw UsageError(text("--costs: '", word, "' is not a time above 0"));
+  return value;
+}
+
+// "F,B" for all stages, or "F0,B0,F1,B1,...".
+simulate::Costs parse_costs(const std::string& words, int stages) {
+  simulate::Costs costs = simulate::unit_costs(stages);
+  if (words.empty()) return costs;
+  const std::vector<std::string> numbers = split(words, ',');
+  if (numbers.size() != 2 && numbers.size() != 2 * static_cast<std::size_t>(stages))
+    throw UsageError(text("--costs has ", numbers.size(),
+                          " times; give F,B for all stages, or F,B for each of the ", stages, " (",
+                          2 * stages, " times)"));
+  for (std::size_t stage = 0; stage < costs.stages.size(); ++stage) {
+    const std::size_t at = numbers.size() == 2 ? 0 : 2 * stage;
+    auto& of = costs.stages[stage];
+    of.forward = of.recompute = of.forward_no_graph = cost(trim(numbers[at]));
+    of.backward = cost(trim(numbers[at + 1]));
+    of.input_grad = of.weight_grad = of.backward / 2;
+  }
+  return costs;
+}
+
+std::vector<schedule::Timeline> simulated(const Arguments& arguments) {
+  schedule::Schedule table;
+  if (!arguments.csv.empty()) {
+    table = schedule::parse_csv(read_file(arguments.csv), arguments.csv);
+  } else {
+    schedule::GenerateOptions options;
+    options.stages = arguments.stages;
+    options.micro_batches = arguments.micro_batches;
+    options.backward_order = arguments.backward_order == "forward"
+                                 ? schedule::BackwardOrder::Forward
+                                 : schedule::BackwardOrder::Reverse;
+    table = schedule::generate(arguments.schedule, options);
+  }
+  if (!arguments.save_csv.empty()) {
+    write_file(arguments.save_csv, schedule::to_csv(table));
+    std::cout << "wrote " << arguments.save_csv << "\n";
+  }
+  const simulate::Costs costs = parse_costs(arguments.costs, table.stages);
+  return {simulate::simulate(table.lowered() ? table : schedule::lower(table, {}), costs)};
+}
+
+void write_picture(const fs::path& out, const std::vector<schedule::Timeline>& panels,
+                   const std::string& title) {
+  const std::string ending = out.extension().string();
+  if (ending == ".svg") {
+    write_file(out, view::to_svg(panels, {.title = title}));
+  } else if (ending == ".json") {
+    write_file(out, view::to_chrome_trace(panels));
+  } else if (ending == ".txt") {
+    std::string grids;
+    for (const auto& panel : panels)
+      grids += (panels.size() > 1 ? panel.title + "\n" : "") + view::to_text_grid(panel);
+    write_file(out, grids);
+  } else {
+    throw UsageError(text(out.string(), ": a picture ends in .svg, .json (Chrome trace) or .txt"));
+  }
+  std::cout << "wrote " << out.string() << std::endl;
+}
+
+int view_run(const Arguments& arguments) {
+  const train::RunFolder folder = train::open_run_folder(arguments.run);
+  if (!fs::exists(folder.timeline()))
+    throw UsageError(text(folder.path.string(), ": has no timeline yet"),
+                     {.hint = "It appears with the first epoch."});
+  const std::vector<schedule::Timeline> panels =
+      view::from_chrome_trace(read_file(folder.timeline()));
+  for (const auto& panel : panels) std::cout << panel.title << ": " << view::summary(panel) << "\n";
+  write_picture(arguments.out.empty() ? folder.timeline_picture() : fs::path(arguments.out), panels,
+                folder.path.filename().string());
+  if (fs::exists(folder.curve())) std::cout << "curves " << folder.curve().string() << std::endl;
+  return 0;
+}
+
+int perform(const Arguments& arguments) {
+  const int sources = !arguments.run.empty() + !arguments.schedule.empty() + !arguments.csv.empty();
+  if (sources != 1)
+    throw UsageError(
+        "give one of: RUN_FOLDER, --schedule NAME, --csv FILE",
+        {.hint = "For example: trestle view --schedule 1f1b --stages 4 --micro-batches 8"});
+  if (!arguments.run.empty()) return view_run(arguments);
+  const std::vector<schedule::Timeline> panels = simulated(arguments);
+  std::cout << view::to_text_grid(panels[0]) << std::flush;
+  if (!arguments.out.empty())
+    write_picture(arguments.out, panels,
+                  text(arguments.csv.empty() ? arguments.schedule : arguments.csv, ", ",
+                       panels[0].stages, " stages, ", panels[0].micro_batches, " micro-batches"));
+  return 0;
+}
+
+}  // namespace
+
+void add_view(CLI::App& app, Action& action) {
+  CLI::App* verb =
+      app.add_subcommand("view", "Draw a schedule, or what a run did beside what was predicted");
+  auto arguments = std::make_shared<Arguments>();
+  verb->add_option("run", arguments->run, "A run folder: simulated above measured")
+      ->type_name("RUN_FOLDER");
+  std::string known;
+  for (const auto& info : schedule::known_schedules())
+    known += "\n  " + info.name + ": " + info.summary;
+  verb->add_option("--schedule", arguments->schedule, "One of:" + known)->type_name("NAME");
+  verb->add_option("--stages", arguments->stages, "How many (default 4)")->type_name("P");
+  verb->add_option("--micro-batches", arguments->micro_batches, "How many (default 8)")
+      ->type_name("M");
+  verb->add_option("--backward-order", arguments->backward_order, "gpipe: reverse or forward")
+      ->check(CLI::IsMember({"reverse", "forward"}))
+      ->type_name("ORDER");
+  verb->add_option("--costs", arguments->costs,
+                   "Times: F,B for all stages, or F,B,F,B,... for each")
+      ->type_name("F,B[,...]");
+  verb->add_option("--csv", arguments->csv, "Draw the table in this file instead of --schedule")
+      ->type_name("FILE");
+  verb->add_option("--save-csv", arguments->save_csv, "Write the schedule as CSV too")
+      ->type_name("FILE");
+  verb->add_option("--out", arguments->out, "The picture: .svg, .json (Chrome trace) or .txt")
+      ->type_name("FILE");
+  verb->footer(
+      examples({"trestle view --schedule 1f1b --stages 4 --micro-batches 8 --out 1f1b.svg",
+                "trestle view --schedule gpipe --stages 2 --micro-batches 4 --costs 1,2,1.5,3",
+                "trestle view --csv mine.csv --out mine.svg", "trestle view runs/unet_quick"}));
+  verb->callback([arguments, &action] { action = [arguments] { return perform(*arguments); }; });
+}
+
+}  // namespace trestle::app

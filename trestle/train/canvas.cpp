@@ -1,0 +1,77 @@
+#include "trestle/train/canvas.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "trestle/data/resize.h"
+#include "trestle/train/font.h"
+
+namespace trestle::train {
+
+Colour viridis(double t) {
+  static constexpr Colour colours[] = {{68, 1, 84},    {71, 44, 122},  {59, 81, 139},
+                                       {44, 113, 142}, {33, 144, 141}, {39, 173, 129},
+                                       {92, 200, 99},  {170, 220, 50}, {253, 231, 37}};
+  const double place = std::clamp(t, 0.0, 1.0) * 8;
+  const int left = std::min(static_cast<int>(place), 7);
+  Colour mixed;
+  for (int c = 0; c < 3; ++c)
+    mixed[c] = static_cast<std::uint8_t>(
+        std::lround(colours[left][c] + (place - left) * (colours[left + 1][c] - colours[left][c])));
+  return mixed;
+}
+
+Canvas::Canvas(int width, int height, Colour background) : image_(Image::blank(width, height, 3)) {
+  fill(0, 0, width, height, background);
+}
+
+void Canvas::fill(int x, int y, int width, int height, Colour colour) {
+  for (int row = std::max(y, 0); row < std::min(y + height, image_.height); ++row)
+    for (int column = std::max(x, 0); column < std::min(x + width, image_.width); ++column)
+      for (int c = 0; c < 3; ++c) image_.at(column, row, c) = colour[c];
+}
+
+void Canvas::outline(int x, int y, int width, int height, Colour colour) {
+  fill(x, y, width, 1, colour);
+  fill(x, y + height - 1, width, 1, colour);
+  fill(x, y, 1, height, colour);
+  fill(x + width - 1, y, 1, height, colour);
+}
+
+void Canvas::draw(const Image& image, int x, int y) {
+  for (int row = 0; row < image.height; ++row)
+    for (int column = 0; column < image.width; ++column) {
+      if (x + column < 0 || y + row < 0 || x + column >= image_.width || y + row >= image_.height)
+        continue;
+      for (int c = 0; c < 3; ++c)
+        image_.at(x + column, y + row, c) = image.at(column, row, image.channels >= 3 ? c : 0);
+    }
+}
+
+void Canvas::write(std::string_view words, int x, int y, Colour colour, int scale) {
+  for (const char letter : words) {
+    const Glyph& shape = glyph(letter);
+    for (int row = 0; row < glyph_height; ++row)
+      for (int column = 0; column < glyph_width; ++column)
+        if (shape[row] >> (glyph_width - 1 - column) & 1)
+          fill(x + column * scale, y + row * scale, scale, scale, colour);
+    x += (glyph_width + 1) * scale;
+  }
+}
+
+int Canvas::text_width(std::string_view words, int scale) {
+  return static_cast<int>(words.size()) * (glyph_width + 1) * scale;
+}
+
+int Canvas::text_height(int scale) { return glyph_height * scale; }
+
+Image fit(const Image& image, int width, int height) {
+  const int times = std::min(width / std::max(image.width, 1), height / std::max(image.height, 1));
+  if (times >= 1) return resize_nearest(image, image.width * times, image.height * times);
+  const double shrink = std::min(static_cast<double>(width) / image.width,
+                                 static_cast<double>(height) / image.height);
+  return resize_nearest(image, std::max(1, static_cast<int>(image.width * shrink)),
+                        std::max(1, static_cast<int>(image.height * shrink)));
+}
+
+}  // namespace trestle::train

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "trestle/data/image.h"
+
+// A picture to draw into.
+namespace trestle::train {
+
+using Colour = std::array<std::uint8_t, 3>;
+
+inline constexpr Colour white = {255, 255, 255};
+inline constexpr Colour ink = {38, 38, 43};
+inline constexpr Colour quiet = {118, 118, 126};
+inline constexpr Colour alarm = {196, 48, 48};
+
+// The colour map "viridis" at t from 0 (violet) to 1 (yellow), by interpolation between nine of its
+// colours (S. van der Walt, N. Smith 2015).
+Colour viridis(double t);
+
+class Canvas {
+ public:
+  Canvas(int width, int height, Colour background = white);
+
+  void fill(int x, int y, int width, int height, Colour colour);
+  void outline(int x, int y, int width, int height, Colour colour);
+  // Grey or RGB; parts outside of the canvas are left out.
+  void draw(const Image& image, int x, int y);
+  void write(std::string_view words, int x, int y, Colour colour = ink, int scale = 2);
+
+  // Pixels that write() needs.
+  static int text_width(std::string_view words, int scale = 2);
+  static int text_height(int scale = 2);
+
+  const Image& image() const { return image_; }
+
+ private:
+  Image image_;
+};
+
+// The same picture in another size: whole multiples where it grows, so that pixels stay sharp.
+Image fit(const Image& image, int width, int height);
+
+}  // namespace trestle::train

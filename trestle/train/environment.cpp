@@ -1,0 +1,108 @@
+#include "trestle/train/environment.h"
+
+#include <ATen/Context.h>
+#include <sys/sysinfo.h>
+#include <sys/utsname.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <ctime>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "trestle/base/text.h"
+#include "trestle/device/threads.h"
+#include "trestle/train/run_plan.h"
+
+namespace trestle::train {
+
+namespace {
+
+std::string cpu_model() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);)
+    if (line.rfind("model name", 0) == 0 && line.find(':') != std::string::npos)
+      return trim(line.substr(line.find(':') + 1));
+  return "";
+}
+
+std::string now() {
+  const std::time_t time = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&time, &parts);
+  char words[32];
+  std::strftime(words, sizeof words, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return words;
+}
+
+// "512.0 MiB" -> "512 MiB".
+std::string short_bytes(Bytes bytes) {
+  std::string words = format_bytes(bytes);
+  if (const auto zero = words.find(".0 "); zero != std::string::npos) words.erase(zero, 2);
+  return words;
+}
+
+}  // namespace
+
+Environment environment() {
+  Environment found;
+  found.trestle = TRESTLE_VERSION;
+  found.libtorch = text(TORCH_VERSION_MAJOR, ".", TORCH_VERSION_MINOR, ".", TORCH_VERSION_PATCH);
+  found.compiler = text("gcc ", __VERSION__);
+  utsname system{};
+  if (uname(&system) == 0)
+    found.system = text(system.sysname, " ", system.release, " ", system.machine);
+  found.cpu = cpu_model();
+  found.cores = core_count();
+  struct sysinfo info {};
+  if (sysinfo(&info) == 0) found.memory = static_cast<Bytes>(info.totalram) * info.mem_unit;
+  found.mkl = at::hasMKL() ? "yes" : "";
+  found.onednn = at::hasMKLDNN() ? "yes" : "";
+  return found;
+}
+
+std::string environment_json(const std::vector<Device>& devices) {
+  const Environment found = environment();
+  nlohmann::ordered_json out = {{"began", now()},
+                                {"trestle", found.trestle},
+                                {"libtorch", found.libtorch},
+                                {"compiler", found.compiler},
+                                {"system", found.system},
+                                {"cpu", found.cpu},
+                                {"cores", found.cores},
+                                {"memory_bytes", found.memory},
+                                {"mkl", !found.mkl.empty()},
+                                {"onednn", !found.onednn.empty()}};
+  for (const Device& device : devices)
+    out["devices"].push_back(
+        {{"name", device_name(device.torch)}, {"budget_bytes", device.budget}});
+  return out.dump(2) + "\n";
+}
+
+std::string describe_devices(const std::vector<Device>& devices) {
+  const std::string cores = text(core_count(), core_count() == 1 ? " core" : " cores");
+  const bool virtuals = std::all_of(devices.begin(), devices.end(), [](const Device& d) {
+    return d.torch.type() == at::kPrivateUse1;
+  });
+  const bool gpus = std::all_of(devices.begin(), devices.end(),
+                                [](const Device& d) { return d.torch.is_cuda(); });
+  const std::string plural = devices.size() == 1 ? "" : "s";
+  if (virtuals) {
+    const bool equal = std::all_of(devices.begin(), devices.end(),
+                                   [&](const Device& d) { return d.budget == devices[0].budget; });
+    std::string of = equal && devices[0].budget > 0 ? " of " + short_bytes(devices[0].budget) : "";
+    return text(devices.size(), " virtual device", plural, of, " on ", cores);
+  }
+  if (gpus) return text(devices.size(), " GPU", plural);
+  if (devices.size() == 1) return text("cpu, ", cores);
+  std::vector<std::string> names;
+  for (const Device& device : devices) names.push_back(device_name(device.torch));
+  return text(join(names, ", "), ", ", cores);
+}
+
+std::string versions() {
+  const Environment found = environment();
+  return text("trestle ", found.trestle, " · libtorch ", found.libtorch);
+}
+
+}  // namespace trestle::train

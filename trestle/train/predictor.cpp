@@ -1,0 +1,97 @@
+#include "trestle/train/predictor.h"
+
+#include <ATen/Functions.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/checkpoint/safetensors.h"
+#include "trestle/data/carvana.h"
+#include "trestle/data/image_file.h"
+#include "trestle/train/run_folder.h"
+
+namespace trestle::train {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Weights {
+  fs::path file;
+  Recipe recipe;
+};
+
+Weights find_weights(const fs::path& run) {
+  if (!fs::is_regular_file(run)) {
+    const RunFolder folder = open_run_folder(run);
+    if (!fs::exists(folder.best()))
+      throw UsageError(text(folder.path.string(), ": has no best.safetensors yet"),
+                       {.hint = "It appears at the end of the first epoch."});
+    return {folder.best(), recipe_of(folder)};
+  }
+  for (const fs::path& folder : {run.parent_path(), run.parent_path().parent_path()})
+    if (fs::exists(folder / "recipe.toml")) return {run, read_recipe(folder / "recipe.toml")};
+  throw UsageError(text(
+      run.string(), ": there is no recipe.toml beside these weights, so their model is not known"));
+}
+
+std::vector<fs::path> find_images(const fs::path& images) {
+  if (fs::is_regular_file(images)) return {images};
+  if (!fs::is_directory(images))
+    throw UsageError(text(images.string(), ": no such folder of images"));
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(images))
+    if (entry.is_regular_file() && entry.path().filename().string().front() != '.')
+      found.push_back(entry.path());
+  if (found.empty()) throw UsageError(text(images.string(), ": no images in this folder"));
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+}  // namespace
+
+PredictResult predict(const PredictOptions& options) {
+  const auto begin = std::chrono::steady_clock::now();
+  Weights weights = find_weights(options.run);
+  if (weights.recipe.data.name != "carvana")
+    throw UsageError(
+        text("this run learnt '", weights.recipe.data.name, "', which has no masks to predict"));
+  if (!options.devices.empty()) weights.recipe.devices.use = options.devices;
+  const std::vector<fs::path> images = find_images(options.images);
+  std::error_code error;
+  fs::create_directories(options.out, error);
+  if (error)
+    throw FileError(text("cannot be made: ", error.message()), {.file = options.out.string()});
+
+  const std::vector<Device> devices = open_devices(weights.recipe);
+  const nn::Layers model = make_model(weights.recipe, options.models);
+  const double scale = weights.recipe.data.scale;
+  const auto pipeline =
+      make_pipeline(weights.recipe, model, devices, {load_picture(images[0], scale).unsqueeze(0)});
+  checkpoint::NamedTensors into = pipeline->named_parameters();
+  for (auto& buffer : pipeline->named_buffers()) into.push_back(buffer);
+  checkpoint::copy_into(checkpoint::read_tensors(weights.file).tensors, into,
+                        weights.file.string());
+
+  const at::NoGradGuard no_grad;
+  PredictResult result;
+  for (const fs::path& path : images) {
+    const at::Tensor output =
+        pipeline->evaluate(load_picture(path, scale).unsqueeze(0)).to(at::kCPU);
+    const std::int64_t white = 255 / std::max<std::int64_t>(output.size(1) - 1, 1);
+    const ImageSize size = read_image_size(path);
+    const fs::path mask = options.out / (path.stem().string() + "_mask.png");
+    write_png(mask, mask_to_image(output.argmax(1)[0] * white, size.width, size.height));
+    result.masks.push_back(mask);
+    if (options.progress)
+      options.progress(static_cast<std::int64_t>(result.masks.size()),
+                       static_cast<std::int64_t>(images.size()));
+  }
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
+}  // namespace trestle::train

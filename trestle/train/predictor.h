@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "trestle/train/setup.h"
+
+// Masks for new images, from a run's weights.
+//
+//   train::predict({.run = "runs/unet_quick", .images = "new_photos", .out = "masks"});
+namespace trestle::train {
+
+struct PredictOptions {
+  std::filesystem::path
+      run;  // a run folder (its best weights), or a .safetensors file beside a recipe.toml
+  std::filesystem::path images;  // a folder of images, or one image
+  std::filesystem::path out;     // made if missing
+  std::string devices = {};      // "" = those of the run
+  Models models = {};
+  // Called after each image with (done, all).
+  std::function<void(std::int64_t, std::int64_t)> progress = {};
+};
+
+struct PredictResult {
+  std::vector<std::filesystem::path> masks;
+  double seconds = 0;
+};
+
+// Writes <out>/<id>_mask.png for each image <id>.*, in the image's own size: grey, class 0 black,
+// the last class white. Throws UsageError for missing folders and for a run that does not make
+// masks, FormatError for weights or images that are not right; masks already written stay.
+PredictResult predict(const PredictOptions& options);
+
+}  // namespace trestle::train

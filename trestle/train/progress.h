@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <iosfwd>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trestle/train/run_plan.h"
+
+// What a run says while it runs.
+namespace trestle::train {
+
+struct StepReport {
+  std::int64_t epoch = 0, epochs = 0;  // from 1
+  std::int64_t step = 0, steps = 0;    // of the epoch, from 1
+  double loss = 0;                     // of this batch
+  double examples_per_second = 0;
+};
+
+struct EpochReport {
+  std::int64_t epoch = 0, epochs = 0;  // from 1
+  std::int64_t step = 0;               // of the run
+  std::int64_t steps = 0;              // of the epoch
+  double training_loss = 0;            // weighted mean over the epoch
+  std::optional<double> validation_loss;
+  std::string metric_name;
+  std::optional<double> metric;
+  double learning_rate = 0;
+  double examples_per_second = 0;  // training alone
+  double seconds = 0;              // the epoch with its validation
+  bool best = false;
+  std::filesystem::path picture;  // empty = none drawn
+};
+
+struct DevicePeak {
+  std::string device;
+  Bytes measured = 0;
+  Bytes predicted = 0;
+};
+
+struct TrainResult {
+  std::filesystem::path run_folder;
+  bool finished = false;    // false: stopped between two steps, to be continued
+  std::int64_t epochs = 0;  // done, all told
+  std::int64_t steps = 0;   // done, all told
+  double seconds = 0;       // of this call
+  std::string metric_name;
+  double best_metric = 0;
+  std::int64_t best_epoch = 0;   // from 1; 0 = none yet
+  double step_seconds = 0;       // mean of forward and backward, after warm-up
+  double optimizer_seconds = 0;  // mean of what the optimizers add to it
+  double predicted_seconds = 0;
+  std::vector<DevicePeak> peaks;  // empty for devices without meters
+};
+
+class Progress {
+ public:
+  virtual ~Progress() = default;
+  virtual void note(const std::string& line) = 0;  // data are being made, a run is continued, ...
+  virtual void plan(const RunPlan& plan) = 0;
+  virtual void step(const StepReport& report) = 0;
+  virtual void epoch(const EpochReport& report) = 0;
+  virtual void done(const TrainResult& result) = 0;
+};
+
+enum class ProgressStyle {
+  Terminal,  // a bar that moves in place
+  Lines,     // one line an epoch, for files and pipes
+  Json,      // one object a line: {"event": "epoch", ...}
+  Silent,
+};
+enum class Colours { Off, On };
+
+// `out` must outlive it.
+std::unique_ptr<Progress> make_progress(ProgressStyle style, Colours colours, std::ostream& out);
+
+// The style for a file descriptor: Terminal for a terminal, else Lines; colours on a terminal
+// unless the environment has NO_COLOR or TERM=dumb.
+std::pair<ProgressStyle, Colours> progress_style_of(int descriptor);
+
+}  // namespace trestle::train

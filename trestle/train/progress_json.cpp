@@ -1,0 +1,109 @@
+#include "trestle/train/progress_json.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+namespace trestle::train {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+class Json : public Progress {
+ public:
+  explicit Json(std::ostream& out) : out_(out) {}
+
+  void note(const std::string& line) override { write({{"event", "note"}, {"text", line}}); }
+
+  void plan(const RunPlan& plan) override {
+    ordered_json stages = ordered_json::array();
+    for (const auto& stage : plan.stages)
+      stages.push_back({{"device", stage.device},
+                        {"layers", stage.layers},
+                        {"predicted_peak_bytes", stage.predicted_peak},
+                        {"budget_bytes", stage.budget}});
+    write({{"event", "plan"},
+           {"run", plan.name},
+           {"versions", versions()},
+           {"devices", plan.devices},
+           {"model", plan.model},
+           {"layers", plan.layers},
+           {"parameters", plan.parameters},
+           {"balance", plan.balance},
+           {"balance_from", plan.balance_from},
+           {"stages", stages},
+           {"schedule", plan.schedule},
+           {"micro_batches", plan.micro_batches},
+           {"recompute", plan.recompute},
+           {"predicted_step_seconds", plan.predicted_seconds},
+           {"predicted_idle", plan.predicted_idle},
+           {"training_examples", plan.training_examples},
+           {"validation_examples", plan.validation_examples},
+           {"batch", plan.batch},
+           {"steps_per_epoch", plan.steps_per_epoch},
+           {"epochs", plan.epochs},
+           {"metric", plan.metric}});
+  }
+
+  void step(const StepReport& report) override {
+    write({{"event", "step"},
+           {"epoch", report.epoch},
+           {"step", report.step},
+           {"steps", report.steps},
+           {"loss", report.loss},
+           {"examples_per_second", report.examples_per_second}});
+  }
+
+  void epoch(const EpochReport& report) override {
+    ordered_json out = {{"event", "epoch"},
+                        {"epoch", report.epoch},
+                        {"epochs", report.epochs},
+                        {"step", report.step},
+                        {"training_loss", report.training_loss}};
+    if (report.validation_loss) out["validation_loss"] = *report.validation_loss;
+    if (report.metric) out[report.metric_name] = *report.metric;
+    out["learning_rate"] = report.learning_rate;
+    out["examples_per_second"] = report.examples_per_second;
+    out["seconds"] = report.seconds;
+    out["best"] = report.best;
+    if (!report.picture.empty()) out["picture"] = report.picture.string();
+    write(out);
+  }
+
+  void done(const TrainResult& result) override {
+    ordered_json peaks = ordered_json::array();
+    for (const DevicePeak& peak : result.peaks)
+      peaks.push_back({{"device", peak.device},
+                       {"peak_bytes", peak.measured},
+                       {"predicted_peak_bytes", peak.predicted}});
+    write({{"event", "done"},
+           {"finished", result.finished},
+           {"run_folder", result.run_folder.string()},
+           {"epochs", result.epochs},
+           {"steps", result.steps},
+           {"seconds", result.seconds},
+           {"metric", result.metric_name},
+           {"best", result.best_metric},
+           {"best_epoch", result.best_epoch},
+           {"step_seconds", result.step_seconds},
+           {"optimizer_seconds", result.optimizer_seconds},
+           {"predicted_step_seconds", result.predicted_seconds},
+           {"peaks", peaks}});
+  }
+
+ private:
+  void write(const ordered_json& object) {
+    out_ << object.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << std::endl;
+  }
+
+  std::ostream& out_;
+};
+
+}  // namespace
+
+std::unique_ptr<Progress> make_json_progress(std::ostream& out) {
+  return std::make_unique<Json>(out);
+}
+
+}  // namespace trestle::train

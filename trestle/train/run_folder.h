@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "trestle/train/recipe.h"
+
+// Where a run keeps what it makes.
+namespace trestle::train {
+
+struct RunFolder {
+  std::filesystem::path path;
+
+  std::filesystem::path recipe() const { return path / "recipe.toml"; }     // with every field
+  std::filesystem::path metrics() const { return path / "metrics.jsonl"; }  // metrics.h
+  std::filesystem::path timeline() const {
+    return path / "timeline.json";
+  }  // Chrome trace: simulated, measured
+  std::filesystem::path timeline_picture() const { return path / "timeline.svg"; }
+  std::filesystem::path curve() const { return path / "curve.svg"; }
+  std::filesystem::path environment() const { return path / "environment.json"; }
+  std::filesystem::path best() const {
+    return path / "best.safetensors";
+  }                                                             // the best epoch's weights
+  std::filesystem::path last() const { return path / "last"; }  // checkpoint/resume.h
+  std::filesystem::path picture(std::int64_t epoch) const;      // from 1
+};
+
+// Makes "<runs>/<name>", or "<name>_2", "<name>_3", ... where that is taken: an earlier run is
+// never written over. Writes recipe.toml into it. Throws FileError.
+RunFolder make_run_folder(const Recipe& recipe);
+
+// An existing one. Throws UsageError, with what to give instead, for a folder that is none.
+RunFolder open_run_folder(const std::filesystem::path& path);
+
+// The recipe in a run folder, named as the folder is.
+Recipe recipe_of(const RunFolder& folder);
+
+}  // namespace trestle::train

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trestle/base/units.h"
+
+// What a run will do and what it is expected to cost: the lines above the first epoch, and all that
+// --dry-run prints.
+namespace trestle::train {
+
+struct RunPlan {
+  struct Stage {
+    std::string device;  // "virtual:0"
+    int layers = 0;
+    Bytes predicted_peak = 0;  // of the device's memory, while training
+    Bytes budget = 0;          // 0 = no limit
+  };
+
+  std::string name;     // of the run
+  std::string devices;  // "2 virtual devices of 512 MiB on 2 cores"
+  std::string model;
+  int layers = 0;
+  std::int64_t parameters = 0;
+  std::vector<int> balance;
+  std::string balance_from;  // "given" or "measured"
+  std::vector<Stage> stages;
+  std::string schedule;
+  int micro_batches = 1;
+  std::string recompute;
+  double predicted_seconds = 0;  // of one step: forward, backward, transfers
+  double predicted_idle = 0;     // share of the makespan
+  std::int64_t training_examples = 0;
+  std::int64_t validation_examples = 0;
+  std::int64_t batch = 0;
+  std::int64_t steps_per_epoch = 0;
+  std::int64_t epochs = 0;
+  std::string metric;  // "dice" or "accuracy"
+};
+
+// The libraries and the program: "trestle 0.1 · libtorch 2.13.0".
+std::string versions();
+
+}  // namespace trestle::train

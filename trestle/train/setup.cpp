@@ -1,0 +1,151 @@
+#include "trestle/train/setup.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/device/threads.h"
+#include "trestle/optim/factory.h"
+#include "trestle/train/environment.h"
+
+namespace trestle::train {
+
+namespace {
+
+Recompute recompute_of(const std::string& word) {
+  if (word == "always") return Recompute::Always;
+  if (word == "except_last") return Recompute::ExceptLast;
+  return Recompute::Never;
+}
+
+Bytes parameter_bytes(const Pipeline& pipeline, int stage) {
+  Bytes bytes = 0;
+  for (const at::Tensor& parameter : pipeline.stage_parameters(stage))
+    bytes += static_cast<Bytes>(parameter.nbytes());
+  return bytes;
+}
+
+}  // namespace
+
+std::vector<Device> open_devices(const Recipe& recipe) {
+  std::vector<Device> devices = parse_devices(recipe.devices.use);
+  if (recipe.devices.threads > 0) set_worker_threads(static_cast<int>(recipe.devices.threads));
+  return devices;
+}
+
+nn::Layers make_model(const Recipe& recipe, const Models& own) {
+  models::ModelOptions options;
+  options.name = recipe.model.name;
+  options.in_channels = recipe.model.channels;
+  options.classes = recipe.model.classes;
+  options.width = recipe.model.width;
+  options.bilinear = recipe.model.bilinear;
+  options.seed = static_cast<std::uint64_t>(recipe.train.seed);
+  if (const auto found = own.find(recipe.model.name); found != own.end())
+    return found->second(options);
+  return models::make_model(options);
+}
+
+std::unique_ptr<Pipeline> make_pipeline(const Recipe& recipe, const nn::Layers& model,
+                                        const std::vector<Device>& devices,
+                                        const nn::Values& sample) {
+  PipelineOptions options;
+  options.devices = devices;
+  options.balance.assign(recipe.pipeline.balance.begin(), recipe.pipeline.balance.end());
+  options.micro_batches = static_cast<int>(recipe.pipeline.micro_batches);
+  options.schedule = recipe.pipeline.schedule;
+  options.backward_order =
+      recipe.pipeline.backward_order == "forward" ? BackwardOrder::Forward : BackwardOrder::Reverse;
+  options.recompute = recompute_of(recipe.pipeline.recompute.at(0));
+  if (recipe.pipeline.recompute.size() > 1)
+    for (const std::string& word : recipe.pipeline.recompute)
+      options.recompute_per_stage.push_back(recompute_of(word));
+  options.seed = static_cast<std::uint64_t>(recipe.train.seed);
+  options.deadline =
+      std::chrono::milliseconds(static_cast<std::int64_t>(recipe.pipeline.deadline * 1000));
+  if (options.balance.empty()) options.sample = sample;
+  return std::make_unique<Pipeline>(model, std::move(options));
+}
+
+std::vector<StageOptimizer> make_optimizers(const Recipe& recipe, const Pipeline& pipeline) {
+  optim::OptimizerOptions options;
+  options.name = recipe.optimizer.name;
+  options.learning_rate = recipe.optimizer.learning_rate;
+  options.weight_decay = recipe.optimizer.weight_decay;
+  options.momentum = recipe.optimizer.momentum;
+  std::unordered_map<const void*, std::string> names;
+  for (const auto& [name, parameter] : pipeline.named_parameters())
+    names[parameter.unsafeGetTensorImpl()] = name;
+  std::vector<StageOptimizer> optimizers;
+  for (int stage = 0; stage < pipeline.stage_count(); ++stage) {
+    const std::vector<at::Tensor> parameters = pipeline.stage_parameters(stage);
+    if (parameters.empty()) continue;
+    StageOptimizer made{stage, {}, optim::make_optimizer(parameters, options)};
+    for (const at::Tensor& parameter : parameters)
+      made.names.push_back(names.at(parameter.unsafeGetTensorImpl()));
+    optimizers.push_back(std::move(made));
+  }
+  return optimizers;
+}
+
+int optimizer_state_factor(const Recipe::Optimizer& optimizer) {
+  if (optimizer.name == "adam" || optimizer.name == "adamw") return 2;
+  return (optimizer.name == "rmsprop" ? 1 : 0) + (optimizer.momentum > 0 ? 1 : 0);
+}
+
+std::optional<Prediction> predict_step(const Recipe& recipe, Pipeline& pipeline, const Task& task,
+                                       const Batch& batch) {
+  try {
+    Prediction prediction;
+    prediction.costs = pipeline.profile({batch.inputs}, batch.targets, task.loss);
+    for (int stage = 0; stage < pipeline.stage_count(); ++stage)
+      prediction.costs.stages[static_cast<std::size_t>(stage)].persistent +=
+          parameter_bytes(pipeline, stage) * optimizer_state_factor(recipe.optimizer);
+    prediction.timeline = pipeline.predict(prediction.costs);
+    return prediction;
+  } catch (const c10::OutOfMemoryError&) {
+    return std::nullopt;  // with recomputation the run itself may still fit
+  }
+}
+
+RunPlan make_plan(const Recipe& recipe, const Pipeline& pipeline, const nn::Layers& model,
+                  const std::vector<Device>& devices, const Task& task,
+                  const std::optional<Prediction>& prediction) {
+  RunPlan plan;
+  plan.name = recipe.name;
+  plan.devices = describe_devices(devices);
+  plan.model = recipe.model.name;
+  plan.layers = static_cast<int>(model.size());
+  plan.parameters = model.parameter_count();
+  plan.balance = pipeline.balance();
+  plan.balance_from = recipe.pipeline.balance.empty() ? "measured" : "given";
+  plan.schedule = recipe.pipeline.schedule;
+  plan.micro_batches = static_cast<int>(recipe.pipeline.micro_batches);
+  plan.recompute = join(recipe.pipeline.recompute, ", ");
+  for (int stage = 0; stage < pipeline.stage_count(); ++stage) {
+    const Device& device = pipeline.device(stage);
+    RunPlan::Stage row{device_name(device.torch), plan.balance[static_cast<std::size_t>(stage)], 0,
+                       device.budget};
+    const bool metered = !device.torch.is_cpu();
+    if (prediction && metered && !prediction->timeline.peak_bytes.empty())
+      row.predicted_peak = prediction->timeline.peak_bytes.at(static_cast<std::size_t>(
+          prediction->timeline.rank_of_stage.at(static_cast<std::size_t>(stage))));
+    plan.stages.push_back(row);
+  }
+  if (prediction) {
+    plan.predicted_seconds = schedule::makespan(prediction->timeline);
+    plan.predicted_idle = schedule::idle_share_of_makespan(prediction->timeline);
+  }
+  plan.training_examples = task.training->examples();
+  plan.validation_examples = task.validation ? task.validation->examples() : 0;
+  plan.batch = recipe.train.batch;
+  plan.steps_per_epoch = task.training->batches();
+  plan.epochs = recipe.train.epochs;
+  plan.metric = task.metric_name;
+  return plan;
+}
+
+}  // namespace trestle::train

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "trestle/data/loader.h"
+#include "trestle/nn/loss.h"
+#include "trestle/nn/metrics.h"
+#include "trestle/train/picture.h"
+#include "trestle/train/progress.h"
+#include "trestle/train/recipe.h"
+
+// What is to be learnt: the data, the loss and the metric that a recipe names.
+namespace trestle::train {
+
+struct Task {
+  std::unique_ptr<DataLoader> training;  // shuffled, keyed by (train.seed, epoch)
+  std::unique_ptr<DataLoader>
+      validation;  // in order, nothing dropped; null where nothing is kept for it
+  nn::Loss loss;
+  std::string metric_name;  // larger is better
+  std::function<nn::Tally(const at::Tensor& output, const at::Tensor& target)> metric;
+  std::function<Image(const Batch& batch, const at::Tensor& output, const PictureText& text)>
+      picture;
+};
+
+// Opens the data. Where its folders are missing and the recipe says `synthesize`, makes look-alikes
+// first, all or nothing, and says so. Throws UsageError for missing folders and unknown names,
+// FormatError for data that is not right.
+Task make_task(const Recipe& recipe, Progress& progress);
+
+// The same for a recipe's loss and metric only.
+nn::Loss loss_of(const Recipe& recipe);
+
+}  // namespace trestle::train

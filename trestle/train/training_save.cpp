@@ -1,0 +1,119 @@
+#include <algorithm>
+
+#include "trestle/base/error.h"
+#include "trestle/base/files.h"
+#include "trestle/base/text.h"
+#include "trestle/data/image_file.h"
+#include "trestle/optim/factory.h"
+#include "trestle/optim/state.h"
+#include "trestle/train/training_run.h"
+#include "trestle/view/chrome_trace.h"
+#include "trestle/view/svg.h"
+
+namespace trestle::train {
+
+namespace {
+
+// Adds to an error of saving what the person most wants to know: what is left.
+template <class Action>
+void saving(const RunFolder& folder, Action action) {
+  try {
+    action();
+  } catch (FileError& error) {
+    const bool saved = std::filesystem::exists(folder.last());
+    error.add_context(
+        saved ? text("What was saved before is whole. Make room, then: trestle train --resume ",
+                     folder.path.string())
+              : text("Nothing was saved yet in ", folder.path.string(),
+                     ". Make room, then start again."));
+    throw;
+  }
+}
+
+}  // namespace
+
+checkpoint::NamedTensors TrainingRun::weights() const {
+  checkpoint::NamedTensors all = pipeline_->named_parameters();
+  for (auto& buffer : pipeline_->named_buffers()) all.push_back(std::move(buffer));
+  return all;
+}
+
+void TrainingRun::save() {
+  checkpoint::Resume resume;
+  resume.weights = weights();
+  for (const StageOptimizer& stage : optimizers_)
+    for (auto& entry : optim::optimizer_state(*stage.optimizer, stage.names))
+      resume.optimizer.push_back(std::move(entry));
+  state_.numbers = {{"loss_sum", loss_sum_},
+                    {"loss_weight", loss_weight_},
+                    {"learning_rate", optim::learning_rate(*optimizers_.at(0).optimizer)}};
+  if (plateau_) {
+    const auto& plateau = plateau_->state();
+    state_.numbers.insert({{"plateau_best", plateau.best},
+                           {"plateau_has_best", plateau.has_best ? 1.0 : 0.0},
+                           {"plateau_bad_steps", plateau.bad_steps},
+                           {"plateau_cooling", plateau.cooling}});
+  }
+  resume.state = state_;
+  saving(folder_, [&] { checkpoint::write_resume(folder_.last(), resume); });
+}
+
+void TrainingRun::save_best(const EpochReport& report) {
+  std::map<std::string, std::string> metadata = {{"format", "pt"},
+                                                 {"model", recipe_.model.name},
+                                                 {"epoch", text(report.epoch)},
+                                                 {"step", text(report.step)}};
+  if (report.metric) metadata[report.metric_name] = text(*report.metric);
+  saving(folder_, [&] { checkpoint::write_tensors(folder_.best(), weights(), metadata); });
+}
+
+void TrainingRun::save_views() {
+  if (measured_.events.empty()) return;
+  std::vector<schedule::Timeline> panels;
+  if (prediction_) panels.push_back(prediction_->timeline);
+  panels.push_back(measured_);
+  saving(folder_, [&] {
+    write_file(folder_.timeline(), view::to_chrome_trace(panels));
+    write_file(folder_.timeline_picture(), view::to_svg(panels, {.title = recipe_.name}));
+    write_file(folder_.curve(), draw_curves(read_epochs(folder_.metrics()), recipe_.name));
+  });
+}
+
+void TrainingRun::draw_picture(EpochReport& report) {
+  if (!shown_) return;
+  std::string title = text(recipe_.name, ", epoch ", report.epoch, " of ", report.epochs);
+  if (report.metric)
+    title += text(", ", report.metric_name, " ", std::to_string(*report.metric).substr(0, 5));
+  const Image picture =
+      task_.picture(*shown_, shown_output_, {.title = title, .names = shown_->names});
+  report.picture = folder_.picture(report.epoch);
+  saving(folder_, [&] {
+    std::filesystem::create_directories(report.picture.parent_path());
+    write_png(report.picture, picture);
+  });
+  shown_.reset();
+}
+
+void TrainingRun::reset_peaks() {
+  for (const Device& device : devices_)
+    if (!device.torch.is_cpu()) reset_peak_memory(device.torch);
+}
+
+void TrainingRun::keep_peaks() {
+  for (int stage = 0; stage < pipeline_->stage_count(); ++stage) {
+    const Device& device = pipeline_->device(stage);
+    if (device.torch.is_cpu()) continue;
+    const std::string name = device_name(device.torch);
+    auto found = std::find_if(peaks_.begin(), peaks_.end(),
+                              [&](const DevicePeak& peak) { return peak.device == name; });
+    if (found == peaks_.end()) {
+      peaks_.push_back({name, 0, 0});
+      found = std::prev(peaks_.end());
+      for (const RunPlan::Stage& row : plan_.stages)
+        if (row.device == name) found->predicted += row.predicted_peak;
+    }
+    found->measured = std::max(found->measured, memory_usage(device.torch).peak);
+  }
+}
+
+}  // namespace trestle::train
