@@ -104,7 +104,7 @@ TEST(Wiring, TheSameNameInTwoContainersIsTwoNames) {  // T45, T11
   EXPECT_TRUE(net.forward(at::ones({2})).equal(at::full({2}, 4.0)));
   const Graph graph = net.graph();
   EXPECT_EQ(graph.layers[3].name, "two.b");
-  EXPECT_EQ(graph.edges[4].name, "two.x");
+  EXPECT_EQ(graph.edges[5].name, "two.x");
 }
 
 TEST(Wiring, AContainersNameIsReachedFromOutside) {

@@ -17,16 +17,16 @@ torch::nn::Conv2d conv(std::int64_t in, std::int64_t out, int kernel, int stride
       torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
 }
 
-at::Tensor pool(const at::Tensor& x) { return at::max_pool2d(x, 3, 2, 1); }
-at::Tensor relu(const at::Tensor& x) { return at::relu(x); }
-at::Tensor flatten(const at::Tensor& x) { return x.flatten(1); }
-at::Tensor add(const at::Tensor& x, const at::Tensor& identity) { return x + identity; }
+at::Tensor pool_layer(const at::Tensor& x) { return at::max_pool2d(x, 3, 2, 1); }
+at::Tensor relu_layer(const at::Tensor& x) { return at::relu(x); }
+at::Tensor flatten_layer(const at::Tensor& x) { return x.flatten(1); }
+at::Tensor add_layer(const at::Tensor& x, const at::Tensor& identity) { return x + identity; }
 
 struct InputLayerImpl : torch::nn::Module {
   InputLayerImpl(std::int64_t in, std::int64_t out)
       : conv1(register_module("conv1", conv(in, out, 7, 2))),
         norm1(register_module("norm1", torch::nn::BatchNorm2d(out))) {}
-  at::Tensor forward(const at::Tensor& x) { return pool(relu(norm1(conv1(x)))); }
+  at::Tensor forward(const at::Tensor& x) { return pool_layer(relu_layer(norm1(conv1(x)))); }
 
   torch::nn::Conv2d conv1;
   torch::nn::BatchNorm2d norm1;
@@ -56,8 +56,8 @@ struct BasicBlockImpl : torch::nn::Module {
     }
   }
   at::Tensor forward(const at::Tensor& x) {
-    const at::Tensor y = norm2(conv2(relu(norm1(conv1(x)))));
-    return relu(downsample ? downsample->forward(y, x) : add(y, x));
+    const at::Tensor y = norm2(conv2(relu_layer(norm1(conv1(x)))));
+    return relu_layer(downsample ? downsample->forward(y, x) : add_layer(y, x));
   }
 
   torch::nn::Conv2d conv1;
@@ -70,7 +70,7 @@ struct BasicBlockImpl : torch::nn::Module {
 struct OutputLayerImpl : torch::nn::Module {
   OutputLayerImpl(std::int64_t in, std::int64_t out)
       : linear(register_module("linear", torch::nn::Linear(in, out))) {}
-  at::Tensor forward(const at::Tensor& x) { return linear(flatten(x)); }
+  at::Tensor forward(const at::Tensor& x) { return linear(flatten_layer(x)); }
 
   torch::nn::Linear linear;
 };
@@ -79,18 +79,18 @@ nn::Layers flat_block(Initialize& initialize, std::int64_t in, std::int64_t out,
   nn::Layers block;
   block.add("conv1", initialize([&] { return conv(in, out, 3, stride); })).keep_input("identity");
   block.add("norm1", torch::nn::BatchNorm2d(out));
-  block.add("relu1", relu);
+  block.add("relu1", relu_layer);
   block.add("conv2", initialize([&] { return conv(out, out, 3, 1); }));
   block.add("norm2", torch::nn::BatchNorm2d(out));
   if (stride == 1) {
-    block.add("add", add).take("identity");
+    block.add("add", add_layer).take("identity");
   } else {
     block
         .add("add",
              initialize([&] { return std::make_shared<DownsampleAddImpl>(in, out, stride); }))
         .take("identity");
   }
-  block.add("relu2", relu);
+  block.add("relu2", relu_layer);
   return block;
 }
 
@@ -139,10 +139,10 @@ nn::Layers resnet18_flat(const ResNetOptions& options) {
   nn::Layers input;
   input.add("conv1", initialize([&] { return conv(options.in_channels, options.width, 7, 2); }));
   input.add("norm1", torch::nn::BatchNorm2d(options.width));
-  input.add("relu", relu);
-  input.add("pool", pool);
+  input.add("relu", relu_layer);
+  input.add("pool", pool_layer);
   nn::Layers output;
-  output.add("flatten", flatten);
+  output.add("flatten", flatten_layer);
 
   nn::Layers net;
   net.add("input_layer", input);

@@ -1,0 +1,109 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "trestle/base/error.h"
+#include "trestle/models/model.h"
+#include "trestle/models/resnet.h"
+#include "trestle/models/toy.h"
+#include "trestle/models/unet.h"
+
+namespace trestle::models {
+namespace {
+
+std::vector<std::string> names_of(const nn::Layers& net) {
+  std::vector<std::string> names;
+  for (const nn::Layer& layer : net.graph().layers) names.push_back(layer.name);
+  return names;
+}
+
+TEST(UNet, HasTheReferencesLayersAndParameters) {  // B2
+  const nn::Layers net = unet();
+  EXPECT_EQ(net.parameter_count(), 31'037'698);
+  EXPECT_THAT(
+      names_of(net),
+      testing::ElementsAre("in", "cat1", "down1", "cat2", "down2", "cat3", "down3", "cat4", "down4",
+                           "up1_t", "up1_pop", "up1_conv", "up2_t", "up2_pop", "up2_conv", "up3_t",
+                           "up3_pop", "up3_conv", "up4_t", "up4_pop", "up4_conv", "out"));
+  EXPECT_EQ(unet({.bilinear = true}).parameter_count(), 11'455'618);
+}
+
+TEST(UNet, KeepsTheSizeOfAnyImage) {
+  for (const bool bilinear : {false, true}) {
+    const nn::Layers net = unet({.in_channels = 1, .classes = 3, .width = 2, .bilinear = bilinear});
+    for (const auto& [rows, columns] : {std::pair{16, 16}, {33, 18}, {31, 47}}) {
+      EXPECT_EQ(net.forward(at::ones({2, 1, rows, columns})).sizes(),
+                at::IntArrayRef({2, 3, rows, columns}));
+    }
+  }
+}
+
+TEST(UNet, FourLongSkips) {  // B3
+  const nn::Graph graph = unet({.width = 2}).graph();
+  std::vector<std::pair<int, int>> skips;
+  for (const nn::Edge& edge : graph.edges) {
+    if (!edge.name.empty()) skips.emplace_back(edge.from_layer, edge.to_layer);
+  }
+  const std::vector<std::pair<int, int>> expected = {{7, 10}, {5, 13}, {3, 16}, {1, 19}};
+  EXPECT_EQ(skips, expected);
+}
+
+TEST(ResNet, HasTheReferencesLayersAndParameters) {  // A4
+  const nn::Layers net = resnet18();
+  EXPECT_EQ(net.parameter_count(), 11'175'370);
+  EXPECT_EQ(resnet18_flat().parameter_count(), 11'175'370);
+  EXPECT_THAT(names_of(net),
+              testing::ElementsAre("input_layer", "basic_block11", "basic_block12", "basic_block21",
+                                   "basic_block22", "basic_block31", "basic_block32",
+                                   "basic_block41", "basic_block42", "output_layer"));
+}
+
+TEST(ResNet, TheFlatOneIsTheSameNet) {
+  const nn::Layers whole = resnet18({.width = 4});
+  const nn::Layers flat = resnet18_flat({.width = 4});
+  EXPECT_EQ(flat.size(), 62u);
+  const auto from = whole.named_parameters();
+  const auto to = flat.named_parameters();
+  ASSERT_EQ(from.size(), to.size());
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    EXPECT_EQ(from[i].first, to[i].first);
+    to[i].second.copy_(from[i].second);
+  }
+  const at::Tensor x = at::rand({4, 1, 28, 28});
+  EXPECT_TRUE(whole.forward(x).equal(flat.forward(x)));
+}
+
+TEST(Initialize, DependsOnSeedAndLayerOnly) {
+  torch::manual_seed(1);
+  const at::Tensor before = at::rand({1});
+  torch::manual_seed(1);
+  const nn::Layers a = mlp({.depth = 1, .seed = 5});
+  EXPECT_TRUE(at::rand({1}).equal(before));  // the default generator was left alone
+  const nn::Layers b = mlp({.depth = 3, .seed = 5});
+  const nn::Layers c = mlp({.depth = 1, .seed = 6});
+  EXPECT_TRUE(a.parameters()[0].equal(b.parameters()[0]));
+  EXPECT_FALSE(a.parameters()[0].equal(c.parameters()[0]));
+}
+
+TEST(Model, ByName) {
+  for (const std::string& name : model_names()) {
+    EXPECT_GT(make_model({.name = name, .width = 4}).parameter_count(), 0) << name;
+  }
+  EXPECT_EQ(make_model({.name = "unet", .bilinear = true}).parameter_count(), 11'455'618);
+  const auto message = [](const ModelOptions& options) -> std::string {
+    try {
+      make_model(options);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_THAT(message({.name = "resnet8"}), testing::HasSubstr("did you mean 'resnet18'?"));
+  EXPECT_THAT(message({.name = "unet", .width = -1}), testing::HasSubstr("width = -1"));
+  EXPECT_THAT(message({.name = "unet", .width = 3, .bilinear = true}), testing::HasSubstr("even"));
+  EXPECT_THAT(message({.name = "mlp", .bilinear = true}), testing::HasSubstr("'bilinear'"));
+}
+
+}  // namespace
+}  // namespace trestle::models
