@@ -13,8 +13,9 @@ namespace trestle::simulate {
 // A pure function. Throws UsageError, showing the grid, where the schedule gets stuck, and where
 // the costs do not cover its stages or routes.
 //
-//   const auto lowered = schedule::lower(schedule::generate("1f1b", {.stages = 4, .micro_batches =
-//   8}), {}); const auto timeline = simulate(lowered, unit_costs(4));   // makespan(timeline) == 33
+//   const auto table = schedule::generate("1f1b", {.stages = 4, .micro_batches = 8});
+//   const auto timeline = simulate(schedule::lower(table, {}), unit_costs(4));
+//   makespan(timeline);  // 33
 schedule::Timeline simulate(const schedule::Schedule& schedule, const Costs& costs);
 
 // Every stage costs the same: F = 1, I = 1, W = 1 (B = 2), recompute = 1, transfers free.
