@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <memory>
 
@@ -43,7 +44,7 @@ std::string flags_of(const Field& field) {
 void add_field_flags(CLI::App& verb, Arguments& arguments) {
   const train::Recipe defaults;
   for (const Field& field : train::recipe_fields()) {
-    const std::string standard = to_toml(field.get(defaults));
+    const std::string standard = train::to_toml(field.get(defaults));
     std::string help = field.help + " (" + describe(field);
     if (standard != "\"\"" && standard != "[]") help += "; default " + standard;
     verb.add_option_function<std::string>(
