@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstddef>
+#include <cstring>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -9,8 +11,7 @@
 #include <thread>
 #include <utility>
 
-#include <ATen/Parallel.h>
-#include <ATen/ops/stack.h>
+#include <ATen/ops/empty.h>
 
 #include "trestle/base/error.h"
 #include "trestle/base/keyed_seed.h"
@@ -20,14 +21,16 @@
 namespace trestle {
 namespace {
 
-// Stacked by hand only in the check: at::stack's own message would not say which example is the odd
-// one.
-void check_same_shape(const std::vector<Sample>& samples) {
+// Names the odd example, which torch's own message would not.
+void check_can_stack(const std::vector<Sample>& samples) {
   auto differ = [](const at::Tensor& a, const at::Tensor& b) {
     return a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type();
   };
   for (const Sample& sample : samples) {
     for (const auto part : {&Sample::input, &Sample::target}) {
+      if (!(sample.*part).defined() || !(sample.*part).device().is_cpu()) {
+        throw UsageError(text("example '", sample.name, "' is not made of CPU tensors"));
+      }
       if (!differ(sample.*part, samples[0].*part)) continue;
       const std::string_view what = part == &Sample::input ? "input" : "target";
       throw FormatError(
@@ -54,6 +57,22 @@ void check_same_shape(const std::vector<Sample>& samples) {
   }
 }
 
+// By hand and not with at::stack, which wakes intra-op threads: beside a training they are in the
+// way, and at::set_num_threads(1) here would also become the default of threads that start later.
+at::Tensor stack(const std::vector<Sample>& samples, at::Tensor Sample::*part) {
+  const at::Tensor& first = samples[0].*part;
+  std::vector<std::int64_t> sizes = first.sizes().vec();
+  sizes.insert(sizes.begin(), std::ssize(samples));
+  at::Tensor out = at::empty(sizes, first.options().requires_grad(false));
+  auto* to = static_cast<std::byte*>(out.mutable_data_ptr());
+  for (const Sample& sample : samples) {
+    const at::Tensor from = (sample.*part).contiguous();
+    if (from.nbytes() > 0) std::memcpy(to, from.const_data_ptr(), from.nbytes());
+    to += from.nbytes();
+  }
+  return out;
+}
+
 Batch read_batch(const Dataset& dataset, const std::int64_t* first, const std::int64_t* last) {
   std::vector<Sample> samples;
   for (; first != last; ++first) {
@@ -63,16 +82,11 @@ Batch read_batch(const Dataset& dataset, const std::int64_t* first, const std::i
       rethrow_with_example(*first);
     }
   }
-  check_same_shape(samples);
-  std::vector<at::Tensor> inputs, targets;
+  check_can_stack(samples);
   Batch batch;
-  for (Sample& sample : samples) {
-    inputs.push_back(std::move(sample.input));
-    targets.push_back(std::move(sample.target));
-    batch.names.push_back(std::move(sample.name));
-  }
-  batch.inputs = at::stack(inputs);
-  batch.targets = at::stack(targets);
+  batch.inputs = stack(samples, &Sample::input);
+  batch.targets = stack(samples, &Sample::target);
+  for (Sample& sample : samples) batch.names.push_back(std::move(sample.name));
   return batch;
 }
 
@@ -128,10 +142,6 @@ Slot Epoch::State::read(std::int64_t batch) const {
 }
 
 void Epoch::State::work() {
-  // The first call settles this thread's own count; without it the next would change every other
-  // thread's default.
-  at::get_num_threads();
-  at::set_num_threads(1);
   std::unique_lock lock(mutex);
   for (;;) {
     room_made.wait(

@@ -42,7 +42,7 @@ struct LoaderOptions {
   Order order = Order::Given;
   LastBatch last_batch = LastBatch::Keep;
   std::uint64_t seed = 0;
-  int workers = 2;  // threads that read, at least 1; each works with one intra-op thread
+  int workers = 2;  // threads that read, at least 1; none uses torch's intra-op threads itself
   int prefetch =
       4;  // batches that may be ready or in the making before they are asked for, at least 1
 };
