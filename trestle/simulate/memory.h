@@ -5,14 +5,15 @@
 
 namespace trestle::simulate {
 
-// Fills `memory` and `peak_bytes` of a simulated timeline from its events. What a rank holds:
-//   persistent           of its stages, all the time
-//   saved                from the begin of F (of R where there is one) to the end of B, or of W
-//   where B is split kept_for_recompute   from the begin of F to the begin of R, where there is an
-//   R transient            from the begin to the end of F, R, B, I or W a route's bytes      on the
-//   receiver from the arrival to the begin of the action that takes them (which from then on
-//                        counts them as its own); on the sender from the end of the action that
-//                        made them until the SEND; within one rank from the one to the other
+// Fills `memory` and `peak_bytes` of a simulated timeline from its events. A rank holds
+//
+// - persistent: of its stages, all the time;
+// - saved: from the begin of F (of R where there is one) to the end of B, or of W where B is split;
+// - kept_for_recompute: from the begin of F to the begin of R, where there is an R;
+// - transient: from the begin to the end of F, R, B, I or W;
+// - a route's bytes: on the receiver from the arrival to the begin of the action that takes them,
+//   which from then on counts them as its own; on the sender from the end of the action that made
+//   them until the SEND; within one rank from the one to the other.
 void fill_memory(schedule::Timeline* timeline, const Costs& costs);
 
 }  // namespace trestle::simulate
