@@ -1,8 +1,5 @@
 #include "trestle/optim/factory.h"
 
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
 #include <tuple>
@@ -10,6 +7,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/optim/fused.h"
 
 namespace trestle::optim {
 
@@ -52,27 +50,27 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(std::vector<at::Tensor> 
                                                    .weight_decay(o.weight_decay));
   }
   if (o.name == "adam") {
-    return std::make_unique<torch::optim::Adam>(std::move(parameters),
-                                                torch::optim::AdamOptions(o.learning_rate)
-                                                    .betas(std::make_tuple(o.beta1, o.beta2))
-                                                    .eps(o.epsilon)
-                                                    .weight_decay(o.weight_decay));
+    return std::make_unique<FusedAdam>(std::move(parameters),
+                                       torch::optim::AdamOptions(o.learning_rate)
+                                           .betas(std::make_tuple(o.beta1, o.beta2))
+                                           .eps(o.epsilon)
+                                           .weight_decay(o.weight_decay));
   }
   if (o.name == "adamw") {
-    return std::make_unique<torch::optim::AdamW>(std::move(parameters),
-                                                 torch::optim::AdamWOptions(o.learning_rate)
-                                                     .betas(std::make_tuple(o.beta1, o.beta2))
-                                                     .eps(o.epsilon)
-                                                     .weight_decay(o.weight_decay));
+    return std::make_unique<FusedAdamW>(std::move(parameters),
+                                        torch::optim::AdamWOptions(o.learning_rate)
+                                            .betas(std::make_tuple(o.beta1, o.beta2))
+                                            .eps(o.epsilon)
+                                            .weight_decay(o.weight_decay));
   }
   if (o.name == "rmsprop") {
-    return std::make_unique<torch::optim::RMSprop>(std::move(parameters),
-                                                   torch::optim::RMSpropOptions(o.learning_rate)
-                                                       .alpha(o.alpha)
-                                                       .eps(o.epsilon)
-                                                       .weight_decay(o.weight_decay)
-                                                       .momentum(o.momentum)
-                                                       .centered(o.centered));
+    return std::make_unique<FusedRmsprop>(std::move(parameters),
+                                          torch::optim::RMSpropOptions(o.learning_rate)
+                                              .alpha(o.alpha)
+                                              .eps(o.epsilon)
+                                              .weight_decay(o.weight_decay)
+                                              .momentum(o.momentum)
+                                              .centered(o.centered));
   }
   const std::vector<std::string> names = {"sgd", "adam", "adamw", "rmsprop"};
   const std::string close = nearest(o.name, names);

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+
+// torch::optim's optimizers with one pass over memory for each parameter instead of up to eight:
+// 4 to 20 times faster on CPU cores and virtual devices. Options and state are those of the class
+// they derive from, the numbers equal its to rounding, and a step does not depend on how elements
+// are spread over threads. make_optimizer() makes these.
+//
+// What the fast way does not cover is left to the base class: parameters that are not float32 or
+// have holes, sparse gradients, other devices, and RMSprop's `centered`.
+namespace trestle::optim {
+
+class FusedRmsprop : public torch::optim::RMSprop {
+ public:
+  using torch::optim::RMSprop::RMSprop;
+  torch::Tensor step(LossClosure closure = nullptr) override;
+};
+
+// The kernel of Python's Adam(fused=True).
+class FusedAdam : public torch::optim::Adam {
+ public:
+  using torch::optim::Adam::Adam;
+  torch::Tensor step(LossClosure closure = nullptr) override;
+};
+
+class FusedAdamW : public torch::optim::AdamW {
+ public:
+  using torch::optim::AdamW::AdamW;
+  torch::Tensor step(LossClosure closure = nullptr) override;
+};
+
+}  // namespace trestle::optim

@@ -1,0 +1,53 @@
+#include "trestle/optim/rmsprop_kernel.h"
+
+#include <cmath>
+
+// Compiled without torch, always optimised, and without contraction to fused multiply-add: so every
+// CPU computes the same bits. Address sanitizer cannot start with the resolvers of target_clones.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define TRESTLE_CLONES __attribute__((target_clones("arch=x86-64-v3", "default")))
+#else
+#define TRESTLE_CLONES
+#endif
+
+namespace trestle::optim {
+
+namespace {
+
+TRESTLE_CLONES void step_with_momentum(float* __restrict weight, const float* __restrict gradient,
+                                       float* __restrict square, float* __restrict buffer,
+                                       std::int64_t count, const RmspropNumbers n) {
+  const float rest = 1 - n.alpha;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float g = gradient[i] + n.weight_decay * weight[i];
+    square[i] = n.alpha * square[i] + rest * g * g;
+    buffer[i] = n.momentum * buffer[i] + g / (std::sqrt(square[i]) + n.epsilon);
+    weight[i] -= n.rate * buffer[i];
+  }
+}
+
+TRESTLE_CLONES void step_without_momentum(float* __restrict weight,
+                                          const float* __restrict gradient,
+                                          float* __restrict square, std::int64_t count,
+                                          const RmspropNumbers n) {
+  const float rest = 1 - n.alpha;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float g = gradient[i] + n.weight_decay * weight[i];
+    square[i] = n.alpha * square[i] + rest * g * g;
+    weight[i] -= n.rate * (g / (std::sqrt(square[i]) + n.epsilon));
+  }
+}
+
+}  // namespace
+
+void rmsprop_step(float* weight, const float* gradient, float* square, float* buffer,
+                  std::int64_t count, const RmspropNumbers& numbers) {
+  if (buffer != nullptr) {
+    step_with_momentum(weight, gradient, square, buffer, count, numbers);
+  } else {
+    step_without_momentum(weight, gradient, square, count, numbers);
+  }
+}
+
+}  // namespace trestle::optim
