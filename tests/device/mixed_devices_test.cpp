@@ -43,7 +43,8 @@ TEST_F(MixedDevicesTest, AVirtualDeviceAndTheCpu) {
 
 TEST_F(MixedDevicesTest, AScalarOnTheCpuMayNotBeWrittenFromADevice) {
   auto scalar = torch::zeros({});
-  EXPECT_THAT(torch_error([&] { at::sum_out(scalar, first); }), HasSubstr("virtual:0 and cpu"));
+  EXPECT_THAT(torch_error([&] { at::sum_out(scalar, first); }),
+              AllOf(HasSubstr("virtual:0"), HasSubstr("cpu")));
 }
 
 TEST_F(MixedDevicesTest, ModulesAndLosses) {
@@ -69,7 +70,7 @@ TEST_F(MixedDevicesTest, IndicesMayLieOnTheCpuButNotOnAnotherDevice) {
   EXPECT_EQ(first.index({torch::tensor({1, 2})}).device(), virtual_device(0));
   EXPECT_EQ(first.index({torch::tensor({1, 2}).to(virtual_device(0))}).device(), virtual_device(0));
   EXPECT_THAT(torch_error([&] { first.index({torch::tensor({0}).to(virtual_device(1))}); }),
-              HasSubstr("virtual:0 and virtual:1"));
+              AllOf(HasSubstr("same device"), HasSubstr("virtual:0")));
 }
 
 TEST_F(MixedDevicesTest, CpuScalarsMayBeMixedIn) {
@@ -107,7 +108,7 @@ TEST_F(HostReadDeathTest, ReadingDeviceMemoryFromTheHostCrashes) {
   EXPECT_EXIT(
       {
         std::signal(SIGSEGV, SIG_DFL);
-        first.accessor<float, 1>()[0] = 2;
+        (first.accessor<float, 1>())[0] = 2;
         std::exit(0);
       },
       ::testing::KilledBySignal(SIGSEGV), "");

@@ -14,6 +14,7 @@
 #include "trestle/base/text.h"
 #include "trestle/device/device.h"
 #include "trestle/device/keyed_generator.h"
+#include "trestle/device/virtual_allocator.h"
 #include "trestle/device/virtual_backend.h"
 
 // CPU kernels that are given no generator take the process's default one, which threads share.
@@ -28,7 +29,7 @@ struct KeyedScope {
   std::uint64_t seed;
   KeyedScope* outer;
   at::Generator generator = {};  // cpu and virtual, from the first draw on
-  std::optional<c10::impl::IncludeDispatchKeyGuard> mode = {};  // cpu only
+  std::optional<c10::impl::IncludeDispatchKeyGuard> mode = {};  // cpu and virtual
   at::Tensor state_before = {};                                 // cuda only
 };
 
@@ -62,7 +63,11 @@ void give_generator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   if (on_cpu) {
     auto& slot = *(arguments + static_cast<std::ptrdiff_t>(*generator_argument(op.schema())));
     if (slot.isNone()) {
-      if (auto generator = keyed_generator(at::kCPU)) slot = *std::move(generator);
+      const int owner = virt::charged();  // inside a virtual device's kernel, the device whose
+                                          // memory this really is
+      const at::Device device =
+          owner == virt::nobody ? at::Device(at::kCPU) : virt::nth_device(owner);
+      if (auto generator = keyed_generator(device)) slot = *std::move(generator);
     }
   }
   op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, mode_key), stack);
@@ -108,10 +113,10 @@ std::optional<at::Generator> keyed_generator(at::Device device) {
 
 KeyedRandom::KeyedRandom(at::Device device, std::uint64_t seed)
     : scope_(new KeyedScope{.device = with_index(device), .seed = seed, .outer = innermost}) {
-  if (device.is_cpu()) {
+  if (device.is_cpu() || virt::is_virtual(device)) {
     prepare_keyed_random();
     scope_->mode.emplace(mode_key);
-  } else if (!virt::is_virtual(device)) {
+  } else {
     auto generator = at::globalContext().defaultGenerator(scope_->device);
     const std::lock_guard lock(generator.mutex());
     scope_->state_before = generator.get_state();

@@ -167,6 +167,8 @@ class BackendAllocator final : public c10::DeviceAllocator {
 Charge::Charge(int device) : outer_(charged_device) { charged_device = device; }
 Charge::~Charge() { charged_device = outer_; }
 
+int charged() { return charged_device; }
+
 c10::Allocator* cpu_allocator() {
   static auto* allocator = new CpuAllocator;
   return allocator;

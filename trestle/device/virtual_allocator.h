@@ -30,6 +30,10 @@ class Charge {
   int outer_;
 };
 
+// The device that this thread's CPU allocations count against, or nobody: outside a virtual
+// device's operator.
+int charged();
+
 c10::Allocator* cpu_allocator();  // untagged pointers, charged as the thread's Charge says
 c10::Allocator* device_allocator(int device);  // tagged pointers
 

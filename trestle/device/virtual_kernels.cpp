@@ -147,6 +147,24 @@ torch::CppFunction boxed_fallback() {
   return torch::CppFunction::makeFromBoxedFunction<&fallback>();
 }
 
+// An operator that has both a CPU kernel and a formula for every backend would take the formula
+// here, which rounds differently (layer norm, group norm, silu). With a kernel of the device's own
+// it takes the CPU's.
+void prefer_cpu_kernels(torch::Library& aten) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findSchema(name);
+    if (!op || name.name.rfind("aten::", 0) != 0) continue;
+    const auto has = [&op](c10::DispatchKey key) { return op->hasKernelForDispatchKey(key); };
+    if (!has(c10::DispatchKey::CPU) || has(c10::DispatchKey::PrivateUse1)) continue;
+    if (has(c10::DispatchKey::CompositeExplicitAutograd) ||
+        has(c10::DispatchKey::CompositeImplicitAutograd) ||
+        has(c10::DispatchKey::CompositeExplicitAutogradNonFunctional)) {
+      aten.impl(toString(name).c_str(), boxed_fallback());
+    }
+  }
+}
+
 }  // namespace
 
 void register_kernels() {
@@ -179,6 +197,7 @@ void register_kernels() {
   aten.impl("convolution", boxed_fallback());
   aten.impl("convolution_backward", boxed_fallback());
   register_composites(aten);
+  prefer_cpu_kernels(aten);  // last: it leaves alone what is there
   register_composites(library("aten", c10::DispatchKey::AutogradPrivateUse1));
 
   // Copies understand conjugate and negative bits, which the CPU aliases carry; resolving them
