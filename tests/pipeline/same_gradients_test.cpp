@@ -1,0 +1,181 @@
+// The invariant: whatever the split, the schedule, the number of micro-batches and the
+// recomputation, the loss and every parameter's gradient equal those of the unsplit model.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "tests/support/golden.h"
+#include "tests/support/oracle.h"
+#include "tests/support/virtual_environment.h"
+#include "trestle/base/text.h"
+#include "trestle/pipeline/pipeline.h"
+#include "trestle/plan/balance.h"
+
+namespace trestle {
+namespace {
+
+enum class Use { GpipeStep, CallersBackward, OneFOneBStep };
+
+struct Net {
+  std::string name;
+  std::function<nn::Layers()> make;  // the same weights every time
+  at::Tensor input;
+  at::Tensor target;
+  nn::Loss loss;
+  nn::Loss one_f_one_b_loss;     // an additive one
+  bool batch_statistics = true;  // or dropout: then only the looped oracle holds
+};
+
+Net narrow_unet() {
+  return {.name = "unet",
+          .make = [] { return models::unet({.width = 2}); },
+          .input = golden::formula_input({13, 3, 16, 19}),
+          .target = golden::formula_classes({13, 16, 19}, 2),
+          .loss = nn::cross_entropy_and_dice(),
+          .one_f_one_b_loss = nn::cross_entropy()};
+}
+
+Net flat_resnet() {
+  return {.name = "resnet18_flat",
+          .make = [] { return models::resnet18_flat({.width = 4}); },
+          .input = golden::formula_input({13, 1, 28, 28}),
+          .target = golden::formula_classes({13}, 10),
+          .loss = nn::cross_entropy(),
+          .one_f_one_b_loss = nn::cross_entropy()};
+}
+
+Net toy(double dropout) {
+  return {.name = text("toy, dropout ", dropout),
+          .make = [dropout] { return models::toy({.dropout = dropout}); },
+          .input = golden::formula_input({13, 12}),
+          .target = golden::formula_classes({13}, 4),
+          .loss = nn::cross_entropy(),
+          .one_f_one_b_loss = nn::cross_entropy(),
+          .batch_statistics = dropout > 0};
+}
+
+std::vector<int> even_balance(int layers, int stages) {
+  return plan::balance(std::vector<double>(layers, 1.0), stages);
+}
+
+oracle::Outcome run(const Net& net, Use use, const PipelineOptions& options) {
+  nn::Layers model = net.make();
+  const std::string schedule = use == Use::OneFOneBStep ? "1f1b" : "gpipe";
+  PipelineOptions own = options;
+  own.schedule = schedule;
+  Pipeline pipeline(model, own);
+  const at::Tensor input = net.input;
+  if (use == Use::CallersBackward) {
+    const at::Tensor output = pipeline.forward(input);
+    const at::Tensor value = net.loss.value(output, net.target.to(output.device()));
+    value.backward();
+    return oracle::collect(model, value.item<double>(), output, input);
+  }
+  const auto& loss = use == Use::OneFOneBStep ? net.one_f_one_b_loss : net.loss;
+  const StepResult result =
+      pipeline.step(input, net.target, loss, {.output = StepOptions::Output::Keep});
+  return oracle::collect(model, result.loss, result.output, input);
+}
+
+// A caller's own loss is taken on the whole output: for an additive loss that is what the looped
+// oracle adds up to.
+void check(const Net& net) {
+  const int layers = static_cast<int>(net.make().size());
+  for (const int micro_batches : {1, 2, 4, 5}) {
+    const auto gpipe =
+        oracle::looped(net.make(), net.input, net.target, net.loss, micro_batches, 7, 0);
+    const auto one_f_one_b = oracle::looped(net.make(), net.input, net.target, net.one_f_one_b_loss,
+                                            micro_batches, 7, 0);
+    for (int stages = 1; stages <= 4; ++stages) {
+      for (const Use use : {Use::GpipeStep, Use::CallersBackward, Use::OneFOneBStep}) {
+        for (const Recompute recompute :
+             {Recompute::Never, Recompute::ExceptLast, Recompute::Always}) {
+          SCOPED_TRACE(text(net.name, ", ", stages, " stages, ", micro_batches,
+                            " micro-batches, use ", static_cast<int>(use), ", recompute ",
+                            schedule::to_string(recompute)));
+          const auto outcome = run(net, use,
+                                   {.devices = virtual_devices(stages),
+                                    .balance = even_balance(layers, stages),
+                                    .micro_batches = micro_batches,
+                                    .recompute = recompute,
+                                    .seed = 7});
+          oracle::expect_same(use == Use::OneFOneBStep ? one_f_one_b : gpipe, outcome);
+          EXPECT_LT((outcome.output - gpipe.output).abs().max().item<double>(), 1e-4);
+          if (!net.batch_statistics) {
+            oracle::expect_same(oracle::whole_batch(net.make(), net.input, net.target, net.loss),
+                                outcome);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(SameGradients, NarrowUNetWithLongSkips) { check(narrow_unet()); }
+TEST(SameGradients, FlatResNetWhoseSkipsCrossDevices) { check(flat_resnet()); }
+TEST(SameGradients, ToyWithFanOutSkipsAndDropout) { check(toy(0.3)); }
+TEST(SameGradients, ToyEqualsTheWholeBatchWithoutDropout) { check(toy(0)); }
+
+TEST(SameGradients, OnThePlainCpuInOneLane) {
+  const Net net = toy(0.3);
+  const auto expected = oracle::looped(net.make(), net.input, net.target, net.loss, 5, 7, 0);
+  for (const Use use : {Use::GpipeStep, Use::CallersBackward, Use::OneFOneBStep}) {
+    oracle::expect_same(expected, run(net, use,
+                                      {.balance = {4, 3, 3},
+                                       .micro_batches = 5,
+                                       .recompute = Recompute::ExceptLast,
+                                       .seed = 7}));
+  }
+}
+
+TEST(SameGradients, BitForBitWhereTheOrderOfAdditionsIsTheSame) {
+  const Net net = toy(0.3);
+  nn::Layers plain = net.make();
+  const auto pieces = pipeline::split({net.input, net.target}, 4);
+  for (std::size_t m = 0; m < pieces.size(); ++m) {
+    const nn::RunKey key{.seed = 7, .step = 0, .micro_batch = static_cast<std::int64_t>(m)};
+    const at::Tensor output = nn::run(plain.graph(), {pieces[m][0]}, key).at(0);
+    const at::Tensor loss = net.loss.value(output, pieces[m][1]);
+    loss.backward(at::full_like(
+        loss, static_cast<double>(pieces[m][1].size(0)) / static_cast<double>(net.target.size(0))));
+  }
+  nn::Layers model = net.make();
+  Pipeline pipeline(model, {.devices = virtual_devices(3),
+                            .balance = {4, 3, 3},
+                            .micro_batches = 4,
+                            .backward_order = BackwardOrder::Forward,
+                            .recompute = Recompute::Always,
+                            .seed = 7});
+  pipeline.step(net.input, net.target, net.loss);
+  for (const auto& [name, gradient] : oracle::gradients_of(plain.named_parameters())) {
+    EXPECT_TRUE(at::equal(gradient, oracle::gradients_of(model.named_parameters()).at(name)))
+        << name;
+  }
+}
+
+TEST(SameGradients, ManySteps) {
+  const Net net = toy(0.3);
+  nn::Layers plain = net.make();
+  nn::Layers model = net.make();
+  Pipeline pipeline(model, {.devices = virtual_devices(2),
+                            .balance = {5, 5},
+                            .micro_batches = 3,
+                            .schedule = "1f1b",
+                            .seed = 3});
+  auto descend = [](const std::vector<at::Tensor>& parameters) {
+    const at::NoGradGuard no_grad;
+    for (const auto& parameter : parameters) parameter.sub_(parameter.grad(), 0.1);
+  };
+  for (int step = 0; step < 20; ++step) {
+    SCOPED_TRACE(step);
+    const auto expected = oracle::looped(plain, net.input, net.target, net.loss, 3, 3, step);
+    descend(plain.parameters());
+    pipeline.zero_grad();
+    const double loss = pipeline.step(net.input, net.target, net.loss).loss;
+    descend(pipeline.parameters());
+    ASSERT_NEAR(expected.loss, loss, 1e-4);
+  }
+}
+
+}  // namespace
+}  // namespace trestle

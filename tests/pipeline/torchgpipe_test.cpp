@@ -1,0 +1,45 @@
+// Against the peer itself: what torchgpipe 0.0.7 computed for the same nets, weights and
+// micro-batches.
+#include <gtest/gtest.h>
+
+#include "tests/support/golden.h"
+#include "trestle/optim/factory.h"
+#include "trestle/pipeline/pipeline.h"
+
+namespace trestle {
+namespace {
+
+PipelineOptions options_of(const golden::Case& golden) {
+  const auto balance = golden.content["balance"].get<std::vector<int>>();
+  return {.devices = virtual_devices(static_cast<int>(balance.size())),
+          .balance = balance,
+          .micro_batches = golden.content["chunks"].get<int>(),
+          .recompute = Recompute::ExceptLast};
+}
+
+class TorchGpipe : public testing::TestWithParam<std::string> {};
+
+TEST_P(TorchGpipe, OneStep) {
+  golden::Case golden = golden::load_case(GetParam());
+  Pipeline pipeline(golden.net, options_of(golden));
+  golden::set_formula_weights(golden.net.named_parameters());
+  const auto result = pipeline.step(golden.input, golden.target, golden.loss);
+  golden::expect_step(golden, "torchgpipe", at::full({}, result.loss),
+                      golden.net.named_parameters());
+}
+
+TEST_P(TorchGpipe, OneStepByTheCallersBackward) {
+  golden::Case golden = golden::load_case(GetParam());
+  Pipeline pipeline(golden.net, options_of(golden));
+  golden::set_formula_weights(golden.net.named_parameters());
+  const at::Tensor output = pipeline.forward(golden.input);
+  const at::Tensor loss = golden.loss.value(output, golden.target.to(output.device()));
+  loss.backward();
+  golden::expect_step(golden, "torchgpipe", loss, golden.net.named_parameters());
+}
+
+INSTANTIATE_TEST_SUITE_P(Nets, TorchGpipe,
+                         testing::Values("unet", "unet_odd", "resnet18_flat", "toy"));
+
+}  // namespace
+}  // namespace trestle
