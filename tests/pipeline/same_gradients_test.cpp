@@ -28,8 +28,8 @@ struct Net {
 
 Net narrow_unet() {
   return {.name = "unet",
-          .make = [] { return models::unet({.width = 2}); },
-          .input = golden::formula_input({13, 3, 16, 19}),
+          .make = [] { return oracle::in_double(models::unet({.width = 2})); },
+          .input = golden::formula_input({13, 3, 16, 19}).to(at::kDouble),
           .target = golden::formula_classes({13, 16, 19}, 2),
           .loss = nn::cross_entropy_and_dice(),
           .one_f_one_b_loss = nn::cross_entropy()};
@@ -37,8 +37,8 @@ Net narrow_unet() {
 
 Net flat_resnet() {
   return {.name = "resnet18_flat",
-          .make = [] { return models::resnet18_flat({.width = 4}); },
-          .input = golden::formula_input({13, 1, 28, 28}),
+          .make = [] { return oracle::in_double(models::resnet18_flat({.width = 4})); },
+          .input = golden::formula_input({13, 1, 28, 28}).to(at::kDouble),
           .target = golden::formula_classes({13}, 10),
           .loss = nn::cross_entropy(),
           .one_f_one_b_loss = nn::cross_entropy()};
@@ -46,8 +46,8 @@ Net flat_resnet() {
 
 Net toy(double dropout) {
   return {.name = text("toy, dropout ", dropout),
-          .make = [dropout] { return models::toy({.dropout = dropout}); },
-          .input = golden::formula_input({13, 12}),
+          .make = [dropout] { return oracle::in_double(models::toy({.dropout = dropout})); },
+          .input = golden::formula_input({13, 12}).to(at::kDouble),
           .target = golden::formula_classes({13}, 4),
           .loss = nn::cross_entropy(),
           .one_f_one_b_loss = nn::cross_entropy(),
@@ -100,7 +100,7 @@ void check(const Net& net) {
                                     .recompute = recompute,
                                     .seed = 7});
           oracle::expect_same(use == Use::OneFOneBStep ? one_f_one_b : gpipe, outcome);
-          EXPECT_LT((outcome.output - gpipe.output).abs().max().item<double>(), 1e-4);
+          EXPECT_LT((outcome.output - gpipe.output).abs().max().item<double>(), oracle::rounding);
           if (!net.batch_statistics) {
             oracle::expect_same(oracle::whole_batch(net.make(), net.input, net.target, net.loss),
                                 outcome);
@@ -173,7 +173,7 @@ TEST(SameGradients, ManySteps) {
     pipeline.zero_grad();
     const double loss = pipeline.step(net.input, net.target, net.loss).loss;
     descend(pipeline.parameters());
-    ASSERT_NEAR(expected.loss, loss, 1e-4);
+    ASSERT_NEAR(expected.loss, loss, oracle::rounding);
   }
 }
 

@@ -117,13 +117,21 @@ inline double difference(const std::map<std::string, at::Tensor>& expected,
   return worst;
 }
 
-// Rounding only: the order of additions differs between a plan and the oracle, nothing else. 1e-4
-// of a tensor's largest element is about a thousand float32 roundings; a wrong weight, mask or
-// order shows as 1e-2 and more.
-inline constexpr double rounding = 1e-4;
+// The nets are compared in double precision, so that rounding (the order of additions differs
+// between a plan and the oracle) is far below what any mistake would make: a wrong weight, mask or
+// order shows as 1e-3 and more.
+inline constexpr double rounding = 1e-9;
+
+// The same net with parameters and buffers in double precision.
+inline nn::Layers in_double(nn::Layers net) {
+  for (const auto& layer : net.graph().layers) {
+    if (layer.module) layer.module->to(at::kDouble);
+  }
+  return net;
+}
 
 inline void expect_same(const Outcome& expected, const Outcome& actual) {
-  EXPECT_NEAR(expected.loss, actual.loss, 1e-5 * std::max(1.0, std::abs(expected.loss)));
+  EXPECT_NEAR(expected.loss, actual.loss, rounding * std::max(1.0, std::abs(expected.loss)));
   EXPECT_LT(difference(expected.gradients, actual.gradients), rounding);
   EXPECT_LT(difference(expected.buffers, actual.buffers), rounding);
 }
