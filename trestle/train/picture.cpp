@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -37,7 +38,11 @@ void check_shapes(const at::Tensor& inputs, const at::Tensor& targets, const at:
                           " and output ", output.sizes()));
 }
 
-std::string rounded(double value) { return std::to_string(value).substr(0, 5); }
+std::string rounded(double value) {
+  char words[32];
+  std::snprintf(words, sizeof words, "%.3f", value);
+  return words;
+}
 
 std::string name_of(const PictureText& words, std::int64_t row) {
   return static_cast<std::size_t>(row) < words.names.size()

@@ -149,6 +149,9 @@ Recipe parse_recipe(std::string_view toml_text, const std::string& file) {
 }
 
 Recipe read_recipe(const std::filesystem::path& path) {
+  if (!std::filesystem::exists(path))
+    throw UsageError(text(path.string(), ": no such recipe"),
+                     {.hint = "Give a TOML file, for example recipes/unet_quick.toml."});
   return parse_recipe(read_file(path), path.string());
 }
 

@@ -73,7 +73,7 @@ struct Recipe {
   } train;
 };
 
-// Reads a TOML file. Throws FileError where there is none; FormatError for what is not TOML;
+// Reads a TOML file. Throws UsageError where there is none; FormatError for what is not TOML;
 // UsageError for unknown sections and keys (with the nearest known one), wrong types and values out
 // of range. Each names the file and the line.
 Recipe read_recipe(const std::filesystem::path& path);

@@ -31,8 +31,18 @@ Recipe changed(const Recipe& before,
 
 TrainResult train(const Recipe& recipe, const TrainHooks& hooks) {
   TrainingRun run(recipe, hooks);
-  run.begin(make_run_folder(recipe));
-  return run.run();
+  const RunFolder folder = make_run_folder(recipe);
+  try {
+    run.begin(folder);
+    return run.run();
+  } catch (...) {
+    // A run that ended before its first step leaves nothing worth a folder.
+    std::error_code none;
+    if (!std::filesystem::exists(folder.last()) &&
+        std::filesystem::file_size(folder.metrics(), none) == 0)
+      std::filesystem::remove_all(folder.path, none);
+    throw;
+  }
 }
 
 TrainResult resume(const std::filesystem::path& run_folder,

@@ -20,6 +20,20 @@ namespace {
 
 constexpr std::int64_t warm_up_steps = 3;
 
+// The pipeline refuses it too, but only once there is a batch.
+void check_loss(const Recipe& recipe) {
+  const nn::Loss loss = loss_of(recipe);
+  if (loss.kind == nn::Loss::Kind::Additive) return;
+  for (const auto& known : schedule::known_schedules())
+    if (known.name == recipe.pipeline.schedule && !known.all_forwards_first)
+      throw UsageError(
+          text("loss '", loss.name, "' needs the outputs of the whole batch, but schedule '",
+               known.name, "' starts a backward before the last forward"),
+          {.hint =
+               "Set schedule = \"gpipe\" in [pipeline], or a loss in [train] that adds up, such as "
+               "\"cross_entropy+dice_per_micro_batch\" (another loss: dice of each micro-batch)."});
+}
+
 }  // namespace
 
 TrainingRun::TrainingRun(const Recipe& recipe, const TrainHooks& hooks)
@@ -29,6 +43,7 @@ TrainingRun::TrainingRun(const Recipe& recipe, const TrainHooks& hooks)
                              : make_progress(ProgressStyle::Silent, Colours::Off, std::cout)),
       progress_(hooks.progress ? *hooks.progress : *silent_) {
   check_recipe(recipe_);
+  check_loss(recipe_);
   devices_ = open_devices(recipe_);
   nn::Layers model = make_model(recipe_, hooks_.models);
   // With a given balance all mistakes in [pipeline] are found before any data is read or made.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdio>
 
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
@@ -13,6 +14,12 @@
 namespace trestle::train {
 
 namespace {
+
+std::string rounded(double value) {
+  char words[32];
+  std::snprintf(words, sizeof words, "%.3f", value);
+  return words;
+}
 
 // Adds to an error of saving what the person most wants to know: what is left.
 template <class Action>
@@ -82,8 +89,7 @@ void TrainingRun::save_views() {
 void TrainingRun::draw_picture(EpochReport& report) {
   if (!shown_) return;
   std::string title = text(recipe_.name, ", epoch ", report.epoch, " of ", report.epochs);
-  if (report.metric)
-    title += text(", ", report.metric_name, " ", std::to_string(*report.metric).substr(0, 5));
+  if (report.metric) title += text(", ", report.metric_name, " ", rounded(*report.metric));
   const Image picture =
       task_.picture(*shown_, shown_output_, {.title = title, .names = shown_->names});
   report.picture = folder_.picture(report.epoch);

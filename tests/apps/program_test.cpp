@@ -1,0 +1,57 @@
+#include <gmock/gmock.h>
+
+#include "tests/apps/program.h"
+#include "trestle/base/files.h"
+
+namespace trestle {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class Program : public ProgramTest {};
+
+TEST_F(Program, EveryVerbExplainsItselfWithExamples) {
+  for (const char* verb : {"train", "predict", "view", "data", "doctor"}) {
+    const Finished finished = run({verb, "--help"});
+    EXPECT_EQ(finished.code, 0) << verb;
+    EXPECT_THAT(finished.out, HasSubstr(verb));
+  }
+  const Finished train = run({"train", "--help"});
+  EXPECT_THAT(train.out, HasSubstr("Examples:\n  trestle train recipes/unet_quick.toml"));
+  EXPECT_THAT(train.out, HasSubstr("--pipeline.micro_batches"));
+  EXPECT_THAT(train.out, HasSubstr("pieces that a batch is cut into (an integer >= 1; default 1)"));
+  EXPECT_EQ(run({"--version"}).out.substr(0, 8), "trestle ");
+  EXPECT_EQ(run({}).code, 2);
+  EXPECT_THAT(run({"doctor"}).out, HasSubstr("libtorch"));
+}
+
+TEST_F(Program, ViewDrawsSchedules) {
+  const Finished text = run(
+      {"view", "--schedule", "1f1b", "--stages", "4", "--micro-batches", "8", "--out", "a.svg"});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("idle 27.3 % of 4 x 33 slots"));
+  EXPECT_THAT(text.out, HasSubstr("wrote a.svg"));
+  EXPECT_THAT(read_file(folder_ / "a.svg"), HasSubstr("<svg"));
+  for (const char* out : {"a.json", "a.txt"})
+    EXPECT_EQ(run({"view", "--schedule", "gpipe", "--costs", "1,2.5", "--out", out, "--save-csv",
+                   "a.csv"})
+                  .code,
+              0);
+  const Finished again = run({"view", "--csv", "a.csv"});
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("rank 3"));
+}
+
+TEST_F(Program, DataIsMadeAndChecked) {
+  EXPECT_EQ(run({"data", "synthesize", "mnist", "--count", "20", "--out", "digits"}).code, 0);
+  const Finished digits = run({"data", "check", "mnist", "--folder", "digits"});
+  EXPECT_EQ(digits.code, 0) << digits.err;
+  const Finished cars =
+      run({"data", "check", "carvana", "--images", "cars/train_hq", "--masks", "cars/train_masks"});
+  EXPECT_EQ(cars.code, 0) << cars.err;
+  EXPECT_THAT(cars.out, HasSubstr("16 good examples\n  16 of 48 x 32 x 3"));
+}
+
+}  // namespace
+}  // namespace trestle
