@@ -24,10 +24,31 @@ bool belongs(const Action& action, Part part) {
   return forwards == (part == Part::Forwards);
 }
 
+bool is_gradient(Kind kind) { return kind == Kind::RecvGradient || kind == Kind::RecvSkipGradient; }
+
+// What a rank does in that part of the table, in order. The table has each receive where a blocking
+// transport must take it; here it is only posted there, so it moves to just before the action that
+// needs it and holds nothing else up.
 std::vector<Action> actions_of(const Flight& flight, int rank, Part part) {
   std::vector<Action> result;
+  std::vector<Action> posted;
   for (const auto& action : flight.table.ranks[rank]) {
-    if (belongs(action, part)) result.push_back(action);
+    if (!belongs(action, part)) continue;
+    if (schedule::is_receive(action.kind)) {
+      posted.push_back(action);
+      continue;
+    }
+    const bool forward = action.kind == Kind::Forward;
+    if (forward || action.kind == Kind::Backward) {
+      std::erase_if(posted, [&](const Action& receive) {
+        const bool needed = receive.stage == action.stage &&
+                            receive.micro_batch == action.micro_batch &&
+                            is_gradient(receive.kind) != forward;
+        if (needed) result.push_back(receive);
+        return needed;
+      });
+    }
+    result.push_back(action);
   }
   return result;
 }
@@ -63,9 +84,9 @@ void run_rank(Flight& flight, int rank, Part part) {
 
 bool can_run(const Flight& flight, const Action& action) {
   if (!schedule::is_receive(action.kind)) return true;
-  const bool gradient = action.kind == Kind::RecvGradient || action.kind == Kind::RecvSkipGradient;
-  return flight.board.arrived(route_of(flight, action), action.micro_batch,
-                              gradient ? Direction::Gradient : Direction::Activation);
+  return flight.board.arrived(
+      route_of(flight, action), action.micro_batch,
+      is_gradient(action.kind) ? Direction::Gradient : Direction::Activation);
 }
 
 }  // namespace
