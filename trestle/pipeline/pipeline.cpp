@@ -12,6 +12,8 @@
 #include "trestle/device/virtual_device.h"
 #include "trestle/pipeline/assembly.h"
 #include "trestle/pipeline/callers_backward.h"
+#include "trestle/pipeline/evaluation_mode.h"
+#include "trestle/pipeline/fit.h"
 #include "trestle/pipeline/micro_batch.h"
 #include "trestle/pipeline/profile.h"
 #include "trestle/plan/balance.h"
@@ -58,30 +60,6 @@ void check_options(const PipelineOptions& options, int layers) {
                           " stages, the pipeline has ", stages));
   }
 }
-
-// All modules in evaluation mode, and afterwards each as it was.
-class EvaluationMode {
- public:
-  explicit EvaluationMode(const nn::Graph& graph) {
-    for (const auto& layer : graph.layers) {
-      if (!layer.module) continue;
-      for (const auto& module : layer.module->modules()) {
-        was_training_.emplace_back(module, module->is_training());
-      }
-    }
-    for (auto& [module, was] : was_training_) module->train(false);
-  }
-  ~EvaluationMode() {
-    // From the leaves up would undo itself: train() reaches the children, which come later in the
-    // list and have the last word.
-    for (auto& [module, was] : was_training_) module->train(was);
-  }
-  EvaluationMode(const EvaluationMode&) = delete;
-  EvaluationMode& operator=(const EvaluationMode&) = delete;
-
- private:
-  std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> was_training_;
-};
 
 }  // namespace
 
@@ -191,52 +169,18 @@ class Pipeline::Impl {
     return schedule::lower(table, lowering);
   }
 
-  // What would make a stage fit that ran out of memory, tried out in the simulator if the costs are
-  // known.
+  // What would make a stage fit that ran out of memory.
   std::string suggest(int stage) const {
     const Bytes limit = memory_usage(assembly->stages[stage].device()).budget;
-    if (costs.stages.empty() || limit == 0) {
-      return "More micro-batches, recompute = \"always\", or fewer layers in this stage need less "
-             "memory.";
-    }
-    std::vector<std::string> ways;
-    auto try_out = [&](int micro_batches, Recompute mode, const std::string& what) {
-      const Bytes expected = expected_peak(stage, micro_batches, mode);
-      if (expected <= limit)
-        ways.push_back(what + " (predicted peak " + format_bytes(expected) + ")");
-    };
-    for (int m = options.micro_batches * 2; m <= options.micro_batches * 8 && ways.empty();
-         m *= 2) {
-      try_out(m, recompute_modes()[stage], text("micro_batches = ", m));
-    }
-    if (recompute_modes()[stage] != Recompute::Always)
-      try_out(options.micro_batches, Recompute::Always, "recompute = \"always\"");
-    if (ways.empty())
-      return "No number of micro-batches up to 8 times as many fits: move layers to other stages, "
-             "or raise the budget.";
-    return "It would fit with " + join(ways, " or ") + ".";
-  }
-
-  Bytes expected_peak(int stage, int micro_batches, Recompute mode) const {
-    simulate::Costs scaled = costs;
-    const double factor = static_cast<double>(options.micro_batches) / micro_batches;
-    for (auto& cost : scaled.stages) {
-      for (Bytes* bytes : {&cost.saved, &cost.kept_for_recompute, &cost.transient_forward,
-                           &cost.transient_backward}) {
-        *bytes = static_cast<Bytes>(static_cast<double>(*bytes) * factor);
-      }
-    }
-    for (auto& route : scaled.routes)
-      route.bytes = static_cast<Bytes>(static_cast<double>(route.bytes) * factor);
-    const int stages = static_cast<int>(options.balance.size());
-    const auto table = schedule::lower(
-        schedule::generate(options.schedule, {.stages = stages,
-                                              .micro_batches = micro_batches,
-                                              .backward_order = options.backward_order}),
-        {.skips = assembly->cut.skips(),
-         .main_lane = assembly->cut.main_lane(),
-         .recompute = std::vector<Recompute>(stages, mode)});
-    return simulate::simulate(table, scaled).peak_bytes[table.rank_of_stage[stage]];
+    return pipeline::suggest_fit({.stage = stage,
+                                  .budget = limit,
+                                  .schedule = options.schedule,
+                                  .micro_batches = options.micro_batches,
+                                  .backward_order = options.backward_order,
+                                  .recompute = recompute_modes(),
+                                  .skips = assembly->cut.skips(),
+                                  .main_lane = assembly->cut.main_lane()},
+                                 costs);
   }
 
   nn::Layers model;
@@ -350,7 +294,7 @@ nn::Values Pipeline::evaluate(const nn::Values& inputs) {
   const at::NoGradGuard no_grad;
   Assembly& assembly = impl_->assembled(inputs);
   impl_->check_inputs(inputs);
-  const EvaluationMode mode(assembly.graph);
+  const pipeline::EvaluationMode mode(assembly.graph);
   const auto pieces = pipeline::split(inputs, impl_->options.micro_batches);
   auto flight = impl_->take_off(
       inputs, impl_->lowered(static_cast<int>(pieces.size()), "gpipe", false), pieces);
