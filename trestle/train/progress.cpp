@@ -86,15 +86,17 @@ class Lines : public Progress {
 
   void done(const TrainResult& result) override {
     label(result.finished ? "done" : "stopped")
-        << result.epochs << " epochs, " << format_count(result.steps) << " steps, "
-        << format_duration(result.seconds);
+        << result.epochs << (result.epochs == 1 ? " epoch, " : " epochs, ")
+        << format_count(result.steps) << " steps, " << format_duration(result.seconds);
     if (result.best_epoch > 0)
       out_ << " · best " << result.metric_name << " " << number(result.best_metric) << " (epoch "
            << result.best_epoch << ")";
-    if (result.step_seconds > 0)
-      out_ << " · " << format_duration(result.step_seconds) << " a step (predicted "
-           << format_duration(result.predicted_seconds) << "), "
-           << format_duration(result.optimizer_seconds) << " for the optimizer";
+    if (result.step_seconds > 0) {
+      out_ << " · " << format_duration(result.step_seconds) << " a step";
+      if (result.predicted_seconds > 0)
+        out_ << " (predicted " << format_duration(result.predicted_seconds) << ")";
+      out_ << " + " << format_duration(result.optimizer_seconds) << " optimizer";
+    }
     out_ << "\n";
     const std::string folder = result.run_folder.string();
     std::vector<std::string> peaks;

@@ -68,6 +68,7 @@ struct Recipe {
     std::string metric;
     bool drop_last = true;
     bool pictures = true;
+    bool predict = true;
     std::int64_t save_every = 0;
     std::string runs = "runs";
   } train;

@@ -137,6 +137,8 @@ void add_training_fields(std::vector<Field>& fields) {
   run(&T::drop_last, "drop_last", "leave out the last training batch of an epoch if it is smaller");
   run(&T::pictures, "pictures", "draw a picture each epoch",
       Limits{.on_resume = OnResume::MayChange});
+  run(&T::predict, "predict", "measure one batch first and print what a step will cost",
+      Limits{.on_resume = OnResume::MayChange});
   run(&T::save_every, "save_every",
       "steps between two saves for --resume; 0 = at the end of each epoch",
       Limits{0, many, {}, OnResume::MayChange});

@@ -52,7 +52,7 @@ TrainingRun::TrainingRun(const Recipe& recipe, const TrainHooks& hooks)
   const Batch first = *task_.training->epoch(0).next();
   if (!pipeline_) pipeline_ = make_pipeline(recipe_, model, devices_, {first.inputs});
   optimizers_ = make_optimizers(recipe_, *pipeline_);
-  prediction_ = predict_step(recipe_, *pipeline_, task_, first);
+  if (recipe_.train.predict) prediction_ = predict_step(recipe_, *pipeline_, task_, first);
   plan_ = make_plan(recipe_, *pipeline_, model, devices_, task_, prediction_);
   if (recipe_.optimizer.plateau) {
     optim::PlateauOptions options;
