@@ -1,7 +1,9 @@
 #include "trestle/device/virtual_device.h"
 
 #include <ATen/Context.h>
+#include <ATen/Functions.h>
 #include <c10/core/DeviceType.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <mutex>
@@ -62,6 +64,25 @@ void install(int count, int threads) {
   prepare_keyed_random();
 }
 
+// The engine makes its device threads once, at the first backward of the process, and then knows no
+// device that came later. So that first backward is made to happen here, and if it has already
+// happened, that is said here and not in the middle of a training step.
+void start_backward_threads(int count) {
+  try {
+    const at::AutoGradMode grad(true);
+    const at::Tensor one =
+        at::ones({}, at::Device(at::kPrivateUse1, static_cast<at::DeviceIndex>(count - 1)));
+    one.set_requires_grad(true).mul(1).backward();
+  } catch (const c10::Error&) {
+    throw StateError(
+        "virtual devices came too late: this process has already run a backward(), and libtorch's "
+        "autograd engine gives "
+        "threads only to the devices that were there at its first one",
+        {.hint =
+             "Call install_virtual_devices() or virtual_devices() at the start of the program."});
+  }
+}
+
 int checked_index(at::Device device) {
   const int count = virtual_device_count();
   if (virt::is_virtual(device) && count > 0) {
@@ -97,6 +118,7 @@ void install_virtual_devices(const VirtualDeviceOptions& options) {
   const int threads = options.threads_per_device > 0 ? options.threads_per_device
                                                      : std::max(1, core_count() / options.count);
   install(std::max(options.count, fewest_installed), threads);
+  start_backward_threads(std::max(options.count, fewest_installed));
 }
 
 bool virtual_devices_installed() { return virtual_device_count() > 0; }

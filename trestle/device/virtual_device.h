@@ -31,10 +31,11 @@ struct VirtualDeviceOptions {
 // The number of devices is fixed for the process at the first call: max(count, 16), since an unused
 // device costs one sleeping thread from the first backward on (about 0.1 ms to start and 40 KiB).
 // The installation itself takes about 15 ms. The first call also sets the intra-op threads
-// (set_worker_threads), so make it before the first backward and before worker threads start. Later
-// calls only check. Throws UsageError for count outside 1..64, StateError for a later call that
-// needs more devices than there are, and where CUDA is already in use or another PrivateUse1
-// backend is registered.
+// (set_worker_threads), so make it before worker threads start, and before the first backward():
+// libtorch gives backward threads only to the devices that are there by then. Later calls only
+// check. Throws UsageError for count outside 1..64, StateError for a later call that needs more
+// devices than there are, after a backward(), and where CUDA is already in use or another
+// PrivateUse1 backend is registered.
 void install_virtual_devices(const VirtualDeviceOptions& options = {});
 
 bool virtual_devices_installed();
