@@ -8,7 +8,10 @@ install(
   FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS trestle_core_all EXPORT trestleTargets)
 if(TRESTLE_TORCH)
-  install(TARGETS trestle_all EXPORT trestleTargets)
+  install(
+    TARGETS trestle_all
+    EXPORT trestleTargets
+    FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
   if(TARGET trestle_program)
     install(TARGETS trestle_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()

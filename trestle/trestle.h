@@ -1,0 +1,45 @@
+#pragma once
+
+// Everything a program of its own needs, in one include; with it come torch's modules and
+// optimizers.
+//
+//   #include <trestle/trestle.h>
+//   using namespace trestle::literals;
+//
+//   trestle::nn::Layers net;
+//   ...
+//   trestle::Pipeline pipeline(net, {.devices = trestle::virtual_devices(2, 512_MiB)});
+//
+// A library includes the headers it uses instead: each stands alone, and they compile faster.
+// Recipes, the trainer and the command line are not here: trestle/train/trainer.h and
+// apps/trestle/run.h.
+
+#include <torch/autograd.h>
+#include <torch/nn.h>
+#include <torch/optim.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "trestle/base/error.h"
+#include "trestle/base/files.h"
+#include "trestle/base/units.h"
+#include "trestle/checkpoint/safetensors.h"
+#include "trestle/device/device.h"
+#include "trestle/device/virtual_device.h"
+#include "trestle/models/model.h"
+#include "trestle/models/resnet.h"
+#include "trestle/models/toy.h"
+#include "trestle/models/unet.h"
+#include "trestle/nn/layers.h"
+#include "trestle/nn/loss.h"
+#include "trestle/nn/metrics.h"
+#include "trestle/optim/factory.h"
+#include "trestle/pipeline/pipeline.h"
+#include "trestle/schedule/csv.h"
+#include "trestle/schedule/generate.h"
+#include "trestle/schedule/lower.h"
+#include "trestle/schedule/validate.h"
+#include "trestle/simulate/simulate.h"
+#include "trestle/view/chrome_trace.h"
+#include "trestle/view/svg.h"
+#include "trestle/view/text_grid.h"
