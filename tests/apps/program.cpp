@@ -49,12 +49,11 @@ std::string content(const fs::path& path) { return fs::exists(path) ? read_file(
 
 }  // namespace
 
-Started::Started(const fs::path& folder, const std::vector<std::string>& arguments,
-                 RunLimits limits) {
+Started::Started(const fs::path& folder, const std::vector<std::string>& arguments, RunWith with) {
   static int number = 0;
   out_ = folder / text("out", ++number);
   err_ = folder / text("err", number);
-  std::vector<std::string> words = {TRESTLE_PROGRAM};
+  std::vector<std::string> words = {with.program};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -66,9 +65,9 @@ Started::Started(const fs::path& folder, const std::vector<std::string>& argumen
   dup2(out, STDOUT_FILENO);
   dup2(err, STDERR_FILENO);
   if (chdir(folder.c_str()) != 0) _exit(126);
-  if (limits.largest_file > 0) {
-    const rlimit limit{static_cast<rlim_t>(limits.largest_file),
-                       static_cast<rlim_t>(limits.largest_file)};
+  if (with.largest_file > 0) {
+    const rlimit limit{static_cast<rlim_t>(with.largest_file),
+                       static_cast<rlim_t>(with.largest_file)};
     setrlimit(RLIMIT_FSIZE, &limit);
   }
   execv(argv[0], argv.data());
@@ -119,8 +118,8 @@ void ProgramTest::SetUpTestSuite() {
 
 void ProgramTest::TearDownTestSuite() { fs::remove_all(folder_); }
 
-Finished ProgramTest::run(const std::vector<std::string>& arguments, RunLimits limits) {
-  return Started(folder_, arguments, limits).wait();
+Finished ProgramTest::run(const std::vector<std::string>& arguments, RunWith with) {
+  return Started(folder_, arguments, with).wait();
 }
 
 void ProgramTest::write_recipe(const std::string& name, const std::string& word,

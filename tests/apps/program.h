@@ -15,15 +15,16 @@ struct Finished {
   std::string out, err;
 };
 
-struct RunLimits {
+struct RunWith {
   long largest_file = 0;  // bytes; 0 = no limit. Stands for a full disk.
+  std::string program = TRESTLE_PROGRAM;
 };
 
 // A started program, its working directory `folder`.
 class Started {
  public:
   Started(const std::filesystem::path& folder, const std::vector<std::string>& arguments,
-          RunLimits limits = {});
+          RunWith with = {});
   ~Started();
   // Waits until its output holds the words; false when it ends before.
   bool wait_for(const std::string& words);
@@ -40,7 +41,7 @@ class ProgramTest : public testing::Test {
  protected:
   static void SetUpTestSuite();
   static void TearDownTestSuite();
-  static Finished run(const std::vector<std::string>& arguments, RunLimits limits = {});
+  static Finished run(const std::vector<std::string>& arguments, RunWith with = {});
   // small.toml with a word replaced, as NAME.toml.
   static void write_recipe(const std::string& name, const std::string& word,
                            const std::string& instead);

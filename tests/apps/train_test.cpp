@@ -50,6 +50,23 @@ TEST_F(TrainVerb, TrainsPredictsAndDraws) {
       << "one device or two, the same masks";
 }
 
+TEST_F(TrainVerb, AProgramWithItsOwnModelHasEveryVerb) {
+  const RunWith mine{.program = MINE_PROGRAM};
+  const Finished trained =
+      run({"train", "small.toml", "--model.name", "mine", "--name", "mine", "--epochs", "1",
+           "--devices", "cpu,cpu", "--balance", "[]", "--schedule", "1f1b", "--loss",
+           "cross_entropy+dice_per_micro_batch"},
+          mine);
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.out, HasSubstr("mine · 4 layers"));
+  EXPECT_THAT(trained.out, HasSubstr("(balance: measured)"));
+  const Finished masks =
+      run({"predict", "runs/mine", "--images", "cars/train_hq", "--out", "m"}, mine);
+  EXPECT_EQ(masks.code, 0) << masks.err;
+  EXPECT_EQ(run({"predict", "runs/mine", "--images", "cars/train_hq", "--out", "m"}).code, 2)
+      << "trestle has no 'mine'";
+}
+
 TEST_F(TrainVerb, ADryRunMakesNothing) {
   const Finished planned = run({"train", "small.toml", "--dry-run", "--name", "dry"});
   EXPECT_EQ(planned.code, 0) << planned.err;

@@ -104,6 +104,7 @@ std::optional<Prediction> predict_step(const Recipe& recipe, Pipeline& pipeline,
     for (int stage = 0; stage < pipeline.stage_count(); ++stage)
       prediction.costs.stages[static_cast<std::size_t>(stage)].persistent +=
           parameter_bytes(pipeline, stage) * optimizer_state_factor(recipe.optimizer);
+    pipeline.remember_costs(prediction.costs);
     prediction.timeline = pipeline.predict(prediction.costs);
     return prediction;
   } catch (const c10::OutOfMemoryError&) {

@@ -18,7 +18,7 @@ namespace trestle::train {
 
 namespace {
 
-constexpr std::int64_t warm_up_steps = 3;
+constexpr std::int64_t warm_up_steps = 2;
 
 // The pipeline refuses it too, but only once there is a batch.
 void check_loss(const Recipe& recipe) {
