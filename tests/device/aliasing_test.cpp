@@ -168,7 +168,7 @@ TEST(AliasingTest, TensorsOutliveEachOther) {
 }
 
 TEST(AliasingTest, InferenceModeWorks) {
-  const c10::InferenceMode guard;
+  const c10::InferenceMode guard;  // run alone, this test installs the devices inside it too
   const auto tensor = torch::ones({3}, on_virtual(0)) * 2;
   tensor.add_(1);
   EXPECT_TRUE(tensor.is_inference());

@@ -28,8 +28,8 @@ TEST(EventTest, DoesNothingOnSynchronousDevices) {
 }
 
 TEST(EventTest, LibtorchsOwnEventsWorkOnVirtualDevices) {
-  c10::Event event(at::kPrivateUse1);
   const c10::Stream stream(c10::Stream::DEFAULT, virtual_device(1));
+  c10::Event event(at::kPrivateUse1);
   event.record(stream);
   event.block(stream);
   EXPECT_TRUE(event.query());

@@ -4,6 +4,7 @@
 #include <ATen/Functions.h>
 #include <c10/core/DeviceType.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <mutex>
@@ -69,6 +70,7 @@ void install(int count, int threads) {
 // happened, that is said here and not in the middle of a training step.
 void start_backward_threads(int count) {
   try {
+    const c10::InferenceMode no_inference(false);  // the caller may be in it, or in no-grad mode
     const at::AutoGradMode grad(true);
     const at::Tensor one =
         at::ones({}, at::Device(at::kPrivateUse1, static_cast<at::DeviceIndex>(count - 1)));
