@@ -46,16 +46,17 @@ std::string suggest_fit(const FitQuestion& question, const simulate::Costs& cost
   };
   FitQuestion other = question;
   for (const int times : {2, 4, 8}) {
-    if (!ways.empty()) break;
     other.micro_batches = question.micro_batches * times;
+    if (!ways.empty() || other.micro_batches > question.most_micro_batches) break;
     try_out(other, text("micro_batches = ", other.micro_batches));
   }
   other = question;
   other.recompute.assign(question.recompute.size(), schedule::Recompute::Always);
   if (other.recompute != question.recompute) try_out(other, "recompute = \"always\"");
   if (!ways.empty()) return "It would fit with " + join(ways, " or ") + ".";
-  return "Neither 8 times as many micro-batches nor recomputation fits: move layers to other "
-         "stages, or raise the budget.";
+  return "Neither more micro-batches nor recomputation makes it fit: move layers to other stages, "
+         "or "
+         "raise the budget.";
 }
 
 }  // namespace trestle::pipeline

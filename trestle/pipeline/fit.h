@@ -15,6 +15,7 @@ struct FitQuestion {
   Bytes budget = 0;  // of the stage's device
   std::string schedule;
   int micro_batches = 1;
+  int most_micro_batches = 1;  // the samples of a mini-batch
   schedule::BackwardOrder backward_order = schedule::BackwardOrder::Reverse;
   std::vector<schedule::Recompute> recompute;  // for each stage
   std::vector<schedule::Route> skips;

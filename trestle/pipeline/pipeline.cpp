@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 
@@ -119,6 +120,7 @@ class Pipeline::Impl {
       flight->input_wants_gradient.push_back(input.defined() && input.requires_grad() &&
                                              at::GradMode::is_enabled());
     }
+    samples = pipeline::piece_count(inputs, std::numeric_limits<int>::max());
     flight->suggest = [this](int stage) { return suggest(stage); };
     return flight;
   }
@@ -176,6 +178,7 @@ class Pipeline::Impl {
                                   .budget = limit,
                                   .schedule = options.schedule,
                                   .micro_batches = options.micro_batches,
+                                  .most_micro_batches = samples,
                                   .backward_order = options.backward_order,
                                   .recompute = recompute_modes(),
                                   .skips = assembly->cut.skips(),
@@ -189,6 +192,7 @@ class Pipeline::Impl {
   std::map<std::tuple<int, std::string, bool>, schedule::Schedule> tables;
   std::int64_t step_number = 0;
   simulate::Costs costs;
+  int samples = 0;  // of the latest mini-batch
 };
 
 Pipeline::Pipeline(const nn::Layers& model, PipelineOptions options)
@@ -356,6 +360,8 @@ simulate::Costs Pipeline::profile(const nn::Values& inputs, const at::Tensor& ta
                                           piece.back(), loss);
   return impl_->costs;
 }
+
+void Pipeline::remember_costs(simulate::Costs costs) { impl_->costs = std::move(costs); }
 
 schedule::Timeline Pipeline::predict(const simulate::Costs& costs, int micro_batches) const {
   return simulate::simulate(schedule(micro_batches), costs);

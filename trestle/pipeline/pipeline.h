@@ -133,8 +133,12 @@ class Pipeline {
 
   // Measures each stage with one micro-batch of `inputs` (a mini-batch, split as step() would):
   // times, bytes, transfers. Leaves parameters, gradients, buffers and random keys as they were.
-  // The costs are remembered, and an out-of-memory error then says what would have fitted.
+  // The budgets of virtual devices do not count meanwhile, so a plan that does not fit is measured
+  // too. The costs are remembered, and an out-of-memory error then says what would have fitted.
   simulate::Costs profile(const nn::Values& inputs, const at::Tensor& target, const nn::Loss& loss);
+
+  // Costs to remember instead, for example with the optimizer's state added to `persistent`.
+  void remember_costs(simulate::Costs costs);
 
   // What the simulator expects of one step with these costs.
   schedule::Timeline predict(const simulate::Costs& costs, int micro_batches = 0) const;
