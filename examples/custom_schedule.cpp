@@ -13,8 +13,12 @@ const char* const csv =
     "0F0,0F1,2F0,2F1,2B0,2B1,0B0,0B1\n"
     "1F0,1F1,3F0,3F1,3B0,3B1,1B0,1B1\n";
 
+trestle::nn::Layers make_net() {
+  return trestle::models::mlp({.width = 256, .depth = 4, .seed = 3});
+}
+
 double one_step(const trestle::PipelineOptions& options, const at::Tensor& x, const at::Tensor& y) {
-  trestle::Pipeline pipeline(trestle::models::mlp({.depth = 4, .seed = 3}), options);
+  trestle::Pipeline pipeline(make_net(), options);
   return pipeline.step(x, y, trestle::nn::cross_entropy()).loss;
 }
 
@@ -22,8 +26,8 @@ double one_step(const trestle::PipelineOptions& options, const at::Tensor& x, co
 
 int main() {
   const auto devices = trestle::virtual_devices(2);
-  const at::Tensor x = torch::randn({8, 10});
-  const at::Tensor y = torch::randint(5, {8});
+  const at::Tensor x = torch::randn({512, 10});
+  const at::Tensor y = torch::randint(5, {512});
 
   // [table]
   trestle::schedule::Schedule table = trestle::schedule::parse_csv(csv, "looped");
@@ -39,14 +43,15 @@ int main() {
                                    .balance = {3, 2, 2, 3},
                                    .micro_batches = 2,
                                    .table = table};
-  trestle::Pipeline pipeline(trestle::models::mlp({.depth = 4, .seed = 3}), options);
+  trestle::Pipeline pipeline(make_net(), options);
   const trestle::StepResult step = pipeline.step(x, y, trestle::nn::cross_entropy());
   // [table]
 
   // [draw]
   const auto costs = pipeline.profile({x}, y, trestle::nn::cross_entropy());
   trestle::schedule::Timeline predicted = pipeline.predict(costs);
-  trestle::schedule::Timeline measured = pipeline.timeline();
+  pipeline.step(x, y, trestle::nn::cross_entropy());           // the first one had memory to find
+  trestle::schedule::Timeline measured = pipeline.timeline();  // of the last step
   trestle::write_file("looped.svg", trestle::view::to_svg({predicted, measured}));
   // [draw]
 
