@@ -27,8 +27,7 @@ std::string layer_of(const Stage& stage, const Pass& pass, const OutOfMemoryRepo
   return report.node.empty() ? "" : text(", ", report.node);
 }
 
-[[noreturn]] void throw_out_of_memory(const Flight& flight, const schedule::Action& action,
-                                      const c10::OutOfMemoryError& error) {
+[[noreturn]] void throw_out_of_memory(const Flight& flight, const schedule::Action& action) {
   const Stage& stage = flight.stages[action.stage];
   const Pass& pass = flight.passes[action.stage][action.micro_batch];
   std::optional<OutOfMemoryReport> report;
@@ -39,7 +38,8 @@ std::string layer_of(const Stage& stage, const Pass& pass, const OutOfMemoryRepo
       device_name(report->device), " is out of memory in stage ", action.stage, ", micro-batch ",
       action.micro_batch, layer_of(stage, pass, *report), ": asked ", format_bytes(report->asked),
       ", ", format_bytes(report->in_use), " of ", format_bytes(report->budget), " in use.");
-  if (flight.suggest) message += "\n         " + flight.suggest(action.stage);
+  const std::string advice = flight.suggest ? flight.suggest(action.stage) : "";
+  if (!advice.empty()) message += "\n         " + advice;
   throw c10::OutOfMemoryError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, message);
 }
 
@@ -48,8 +48,8 @@ std::string layer_of(const Stage& stage, const Pass& pass, const OutOfMemoryRepo
 void rethrow_from(const Flight& flight, int rank, const schedule::Action& action) {
   try {
     throw;
-  } catch (const c10::OutOfMemoryError& error) {
-    throw_out_of_memory(flight, action, error);
+  } catch (const c10::OutOfMemoryError&) {
+    throw_out_of_memory(flight, action);
   } catch (...) {
     const Pass& pass = flight.passes[action.stage][std::max(0, action.micro_batch)];
     const nn::Values& inputs = pass.leaves.empty() ? pass.inputs : pass.leaves;

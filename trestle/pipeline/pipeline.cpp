@@ -64,7 +64,7 @@ void check_options(const PipelineOptions& options, int layers) {
 
 }  // namespace
 
-class Pipeline::Impl {
+class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
  public:
   Impl(const nn::Layers& layers, PipelineOptions given) : model(layers), options(std::move(given)) {
     if (options.devices.empty()) options.devices.assign(1, cpu_device());
@@ -121,7 +121,11 @@ class Pipeline::Impl {
                                              at::GradMode::is_enabled());
     }
     samples = pipeline::piece_count(inputs, std::numeric_limits<int>::max());
-    flight->suggest = [this](int stage) { return suggest(stage); };
+    // A caller's backward may come when the pipeline is gone.
+    flight->suggest = [weak = weak_from_this()](int stage) {
+      const auto impl = weak.lock();
+      return impl ? impl->suggest(stage) : std::string();
+    };
     return flight;
   }
 
@@ -196,7 +200,7 @@ class Pipeline::Impl {
 };
 
 Pipeline::Pipeline(const nn::Layers& model, PipelineOptions options)
-    : impl_(std::make_unique<Impl>(model, std::move(options))) {}
+    : impl_(std::make_shared<Impl>(model, std::move(options))) {}
 Pipeline::~Pipeline() = default;
 Pipeline::Pipeline(Pipeline&&) noexcept = default;
 Pipeline& Pipeline::operator=(Pipeline&&) noexcept = default;
