@@ -89,9 +89,10 @@ void add_pipeline_fields(std::vector<Field>& fields) {
   fields.push_back(field(&Recipe::devices, "devices", &D::use, "use",
                          "cpu, virtual:2x512MiB, or cuda:0,cuda:1; one stage on each, in turn",
                          {.on_resume = OnResume::MayChange}));
-  fields.push_back(field(&Recipe::devices, "devices", &D::threads, "threads",
-                         "CPU threads of each stage; 0 = the cores divided by the stages",
-                         {0, 4096, {}, OnResume::MayChange}));
+  fields.push_back(
+      field(&Recipe::devices, "devices", &D::threads, "threads",
+            "CPU threads of one operator; 0 = all cores for cpu, cores / devices for virtual",
+            {0, 4096, {}, OnResume::MayChange}));
   auto add = [&](auto member, auto... rest) {
     fields.push_back(field(&Recipe::pipeline, "pipeline", member, rest...));
   };
