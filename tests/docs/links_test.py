@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+LINK = re.compile(r"(?:\]\(|<img src=\")([^)#\s\"]+)")
 NAME = re.compile(r"`([\w./*-]+/[\w.*-]+\.(?:h|cpp|py|toml|cmake|md|sh))`")
 
 

@@ -1,13 +1,6 @@
-#include <torch/nn/modules/activation.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/optim/sgd.h>
+#include <trestle/trestle.h>
 
 #include <cstdio>
-
-#include "trestle/device/device.h"
-#include "trestle/nn/layers.h"
-#include "trestle/nn/loss.h"
-#include "trestle/pipeline/pipeline.h"
 
 // A small net cut in two, on two virtual devices of this machine: the loss must fall.
 int main() {
