@@ -19,7 +19,7 @@ TEST(Error, ShowsPlaceAndHint) {
                                  .hint = "Mend it."});
   EXPECT_STREQ(
       error.what(),
-      "it broke\n  at: a.toml:3, layer 'down1', rank 2, stage 1, micro-batch 0\n  Mend it.");
+      "a.toml:3: it broke\n  at: layer 'down1', rank 2, stage 1, micro-batch 0\n  Mend it.");
   EXPECT_EQ(error.where().stage, 1);
   EXPECT_EQ(error.where().layer, "down1");
 }

@@ -18,6 +18,7 @@ PipelineOptions options_of(const golden::Case& golden) {
 }
 
 class TorchGpipe : public testing::TestWithParam<std::string> {};
+class TorchGpipeCurve : public testing::TestWithParam<std::string> {};
 
 TEST_P(TorchGpipe, OneStep) {
   golden::Case golden = golden::load_case(GetParam());
@@ -38,8 +39,32 @@ TEST_P(TorchGpipe, OneStepByTheCallersBackward) {
   golden::expect_step(golden, "torchgpipe", loss, golden.net.named_parameters());
 }
 
+TEST_P(TorchGpipeCurve, TenSteps) {
+  const auto curves = golden::load_case(GetParam()).content["curves"];
+  ASSERT_EQ(curves.size(), 2);
+  for (const auto& [name, curve] : curves.items()) {
+    golden::Case golden = golden::load_case(GetParam());
+    Pipeline pipeline(golden.net, options_of(golden));
+    golden::set_formula_weights(golden.net.named_parameters());
+    const auto& options = curve["options"];
+    const auto optimizer = optim::make_optimizer(
+        pipeline.parameters(), {.name = name,
+                                .learning_rate = options["lr"],
+                                .weight_decay = options.value("weight_decay", 0.0),
+                                .momentum = options.value("momentum", 0.0)});
+    for (const double expected : curve["losses"]) {
+      pipeline.zero_grad();
+      const double loss = pipeline.step(golden.input, golden.target, golden.loss).loss;
+      optimizer->step();
+      EXPECT_NEAR(loss, expected, 1e-4 * expected) << name;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Nets, TorchGpipe,
                          testing::Values("unet", "unet_odd", "resnet18_flat", "toy"));
+
+INSTANTIATE_TEST_SUITE_P(Nets, TorchGpipeCurve, testing::Values("unet", "resnet18_flat", "toy"));
 
 }  // namespace
 }  // namespace trestle

@@ -8,9 +8,9 @@
 namespace trestle {
 namespace {
 
+// All but the file, which stands in front of the message, as compilers write it.
 std::string place(const Where& where) {
   std::vector<std::string> parts;
-  if (!where.file.empty()) parts.push_back(where.file);
   if (!where.layer.empty()) parts.push_back("layer '" + where.layer + "'");
   if (where.rank) parts.push_back(text("rank ", *where.rank));
   if (where.stage) parts.push_back(text("stage ", *where.stage));
@@ -22,7 +22,8 @@ std::string place(const Where& where) {
 
 Error::Error(std::string_view what, Where where)
     : std::runtime_error(std::string(what)), where_(std::move(where)) {
-  message_ = what;
+  if (!where_.file.empty()) message_ = where_.file + ": ";
+  message_ += what;
   if (const auto at = place(where_); !at.empty()) message_ += "\n  at: " + at;
   if (!where_.hint.empty()) message_ += "\n  " + where_.hint;
 }
