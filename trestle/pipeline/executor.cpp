@@ -74,8 +74,10 @@ void execute_and_record(Flight& flight, int rank, const Action& action) {
 
 void run_rank(Flight& flight, int rank, Part part) {
   try {
-    for (const auto& action : actions_of(flight, rank, part))
+    for (const auto& action : actions_of(flight, rank, part)) {
+      if (flight.board.failure()) return;  // also a rank that would never have to wait stops here
       execute_and_record(flight, rank, action);
+    }
   } catch (const Cancelled&) {  // another rank failed and said so
   } catch (...) {
     flight.board.cancel(std::current_exception());
