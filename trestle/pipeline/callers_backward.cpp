@@ -36,12 +36,6 @@ struct CatchBackward : torch::autograd::Node {
 
   variable_list apply(variable_list&& gradients) override {
     // Refused before anything is overwritten or run.
-    if (caught->used.exchange(true)) {
-      refuse(
-          "a second backward through one pipeline.forward(): its stages freed their graphs in the "
-          "first",
-          "Call forward() again, or add the losses up and call backward() once.");
-    }
     const auto* only = torch::autograd::get_current_graph_task_exec_info();
     if (only != nullptr && !only->empty()) {
       refuse(
@@ -55,6 +49,12 @@ struct CatchBackward : torch::autograd::Node {
           "backward(create_graph = true) through pipeline.forward(): a pipeline's backward cannot "
           "be differentiated again",
           "Use the plain model where second derivatives are needed.");
+    }
+    if (caught->used.exchange(true)) {
+      refuse(
+          "a second backward through one pipeline.forward(): its stages freed their graphs in the "
+          "first",
+          "Call forward() again, or add the losses up and call backward() once.");
     }
     caught->gradients = std::move(gradients);
     caught->ready.record(caught->device);
@@ -112,6 +112,13 @@ struct DriveBackward : torch::autograd::Node {
     }
   }
 
+  // As split() dealt the input out: a tensor without a batch dimension went into every micro-batch.
+  static at::Tensor put_together(const std::vector<at::Tensor>& pieces) {
+    if (pieces.empty()) return {};
+    if (pieces.size() == 1) return pieces[0];
+    return pieces[0].dim() == 0 ? at::stack(pieces).sum(0) : at::cat(pieces);
+  }
+
   // The gradient of each of the caller's inputs: summed over the stages that used it, put together
   // from the micro-batches.
   variable_list collect(Flight& from) const {
@@ -129,9 +136,7 @@ struct DriveBackward : torch::autograd::Node {
         }
         pieces.push_back(sum.defined() ? sum : at::zeros_like(given));
       }
-      result.push_back(pieces.empty()       ? at::Tensor()
-                       : pieces.size() == 1 ? pieces[0]
-                                            : at::cat(pieces));
+      result.push_back(put_together(pieces));
     }
     return result;
   }
