@@ -21,6 +21,15 @@ bool differentiable(const at::Tensor& tensor) {
   return tensor.defined() && (tensor.is_floating_point() || tensor.is_complex());
 }
 
+// Autograd counts how often a tensor's memory was changed.
+std::vector<std::uint32_t> versions(const nn::Values& values) {
+  std::vector<std::uint32_t> result;
+  for (const auto& value : values) {
+    result.push_back(value.defined() && !value.is_inference() ? value._version() : 0);
+  }
+  return result;
+}
+
 }  // namespace
 
 Stage::Stage(const nn::Graph& graph, const Cut& cut, int index, at::Device device)
@@ -87,8 +96,26 @@ Produced Stage::forward(Pass& pass, GraphMode mode, const nn::RunKey& key) const
     }
     pass.inputs.clear();  // the leaves hold the same memory
   }
+  // A layer that works in place on the stage's input would have R start from other values than F
+  // did: such a stage works on copies. Whether it is one shows the first time, on copies too.
+  const bool kept = mode == GraphMode::Discard;
+  if (kept && *in_place_ != InPlace::No) {
+    for (auto& input : inputs) {
+      if (input.defined()) input = input.clone();
+    }
+  }
+  const auto before = kept ? versions(inputs) : std::vector<std::uint32_t>();
   nn::Values model_outputs;
   nn::Values outputs = run_layers(pass, inputs, key, model_outputs);
+  if (kept && *in_place_ != InPlace::Yes) {
+    const bool changed = versions(inputs) != before;
+    if (changed && *in_place_ == InPlace::No) {
+      throw StateError("a layer changed the stage's input in place, as it did not the first time",
+                       {.hint = "Use recompute = \"never\", or a layer that is always in place or "
+                                "never."});
+    }
+    *in_place_ = changed ? InPlace::Yes : InPlace::No;
+  }
   inputs.clear();
 
   Produced produced;

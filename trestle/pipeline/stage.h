@@ -2,7 +2,10 @@
 
 #include <torch/csrc/autograd/edge.h>
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "trestle/nn/graph.h"
@@ -38,8 +41,10 @@ class Stage {
  public:
   Stage(const nn::Graph& graph, const Cut& cut, int index, at::Device device);
 
-  // Runs the layers on pass.inputs. With GraphMode::Keep the pass then holds all that backward()
-  // needs, and no output tensor that the graph itself does not need. `key` keys the random numbers.
+  // Runs the layers on pass.inputs. Without a graph they are left as they are, for the
+  // recomputation, also where a layer works in place. With GraphMode::Keep the pass then holds all
+  // that backward() needs, and no output tensor that the graph itself does not need. `key` keys the
+  // random numbers.
   Produced forward(Pass& pass, GraphMode mode, const nn::RunKey& key) const;
 
   // Runs the layers again, with their graph, to the same bits: same random key, buffers (batch-norm
@@ -80,6 +85,10 @@ class Stage {
   std::vector<ValueId> model_outputs_;
   at::Device device_;
   bool is_last_;
+  // Does a layer change the stage's inputs in place? Found out by the first run without a graph.
+  enum class InPlace { Unknown, No, Yes };
+  std::shared_ptr<std::atomic<InPlace>> in_place_ =
+      std::make_shared<std::atomic<InPlace>>(InPlace::Unknown);
   std::vector<std::vector<ValueId>> arguments_;  // for each of the stage's layers
 };
 
