@@ -7,6 +7,8 @@ namespace trestle::pipeline {
 
 BufferKeeper::BufferKeeper(std::vector<at::Tensor> buffers) : buffers_(std::move(buffers)) {
   const at::NoGradGuard no_grad;
+  // A norm layer that does not track its statistics has undefined buffers.
+  std::erase_if(buffers_, [](const at::Tensor& buffer) { return !buffer.defined(); });
   for (const auto& buffer : buffers_) copies_.push_back(buffer.clone());
 }
 
