@@ -12,6 +12,7 @@
 #include "trestle/base/text.h"
 #include "trestle/device/virtual_device.h"
 #include "trestle/pipeline/assembly.h"
+#include "trestle/pipeline/budget_lifter.h"
 #include "trestle/pipeline/callers_backward.h"
 #include "trestle/pipeline/evaluation_mode.h"
 #include "trestle/pipeline/fit.h"
@@ -146,13 +147,18 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
             true);  // finds what is wrong with a table before the first step
   }
 
-  void measure_balance(const nn::Values& batch) {
-    const nn::Graph graph = model.graph();
-    model.to(options.devices[0].torch);
+  // All layers on the first device, which need not have room for them.
+  std::vector<double> layer_costs(const nn::Values& batch) {
+    const at::Device device = options.devices[0].torch;
+    const pipeline::BudgetLifter no_budget({device});
+    model.to(device);
     nn::Values piece = pipeline::split(batch, options.micro_batches)[0];
-    for (auto& value : piece) value = to_device(value, options.devices[0].torch);
-    assemble(plan::balance(pipeline::profile_layers(graph, piece),
-                           static_cast<int>(options.devices.size())));
+    for (auto& value : piece) value = to_device(value, device);
+    return pipeline::profile_layers(model.graph(), piece);
+  }
+
+  void measure_balance(const nn::Values& batch) {
+    assemble(plan::balance(layer_costs(batch), static_cast<int>(options.devices.size())));
   }
 
   std::vector<Recompute> recompute_modes() const {
@@ -164,11 +170,12 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     const int stages = static_cast<int>(options.balance.size());
     const bool given =
         options.table && options.table->micro_batches == micro_batches && name == options.schedule;
-    schedule::Schedule table =
-        given ? *options.table
-              : schedule::generate(name, {.stages = stages,
-                                          .micro_batches = micro_batches,
-                                          .backward_order = options.backward_order});
+    schedule::Schedule table = given
+                                   ? *options.table
+                                   : schedule::generate(name,
+                                                        {.stages = stages,
+                                                         .micro_batches = micro_batches,
+                                                         .backward_order = options.backward_order});
     schedule::LowerOptions lowering{.skips = assembly->cut.skips(),
                                     .main_lane = assembly->cut.main_lane()};
     if (recompute) lowering.recompute = recompute_modes();
@@ -232,7 +239,8 @@ StepResult Pipeline::step(const nn::Values& inputs, const at::Tensor& target, co
         {.hint = "Use schedule 'gpipe', or a loss that is defined for each micro-batch (for dice: "
                  "dice_per_micro_batch(), a different loss)."});
   }
-  auto flight = impl_->take_off(inputs, table, pieces);
+  batch.pop_back();
+  auto flight = impl_->take_off(batch, table, pieces);  // detached: nobody reads their gradients
   flight->loss = &loss;
   flight->keep_outputs = whole || options.output == StepOptions::Output::Keep;
   StepResult result{.micro_batches = table.micro_batches};

@@ -13,7 +13,7 @@
 #include "trestle/device/device.h"
 #include "trestle/device/event.h"
 #include "trestle/device/transfer.h"
-#include "trestle/device/virtual_device.h"
+#include "trestle/pipeline/budget_lifter.h"
 #include "trestle/pipeline/buffer_keeper.h"
 
 namespace trestle::pipeline {
@@ -45,29 +45,6 @@ class GradientKeeper {
  private:
   std::vector<at::Tensor> parameters_;
   std::vector<at::Tensor> kept_;
-};
-
-// Virtual devices without their budgets: what a plan would need can be measured also where it does
-// not fit.
-class BudgetLifter {
- public:
-  explicit BudgetLifter(const std::vector<Stage>& stages) {
-    for (const auto& stage : stages) {
-      if (!stage.device().is_privateuseone()) continue;
-      budgets_.emplace_back(stage.device(), budget(stage.device()));
-      set_budget(stage.device(), 0);
-    }
-  }
-  ~BudgetLifter() {
-    // Backwards: a device of several stages was noted with its own budget first.
-    for (auto kept = budgets_.rbegin(); kept != budgets_.rend(); ++kept)
-      set_budget(kept->first, kept->second);
-  }
-  BudgetLifter(const BudgetLifter&) = delete;
-  BudgetLifter& operator=(const BudgetLifter&) = delete;
-
- private:
-  std::vector<std::pair<at::Device, Bytes>> budgets_;
 };
 
 // One stage being profiled: what reaches it, and how to run its F and B once.
@@ -248,12 +225,14 @@ simulate::Costs profile_stages(Assembly& assembly, const nn::Values& micro_batch
   costs.routes.resize(assembly.cut.routes.size());
   std::vector<at::Tensor> parameters;
   std::vector<at::Tensor> buffers;
+  std::vector<at::Device> devices;
   for (const auto& stage : assembly.stages) {
+    devices.push_back(stage.device());
     for (auto& parameter : stage.parameters()) parameters.push_back(parameter);
     for (auto& buffer : stage.buffers()) buffers.push_back(buffer);
   }
   const BufferKeeper keep_buffers(buffers);
-  const BudgetLifter no_budgets(assembly.stages);
+  const BudgetLifter no_budgets(devices);
   const GradientKeeper keep_gradients(parameters);
   const std::vector<Subject> subjects = trace(assembly, micro_batch, target, loss, costs);
   measure_routes(assembly, costs);
