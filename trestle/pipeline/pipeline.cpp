@@ -17,6 +17,7 @@
 #include "trestle/pipeline/evaluation_mode.h"
 #include "trestle/pipeline/fit.h"
 #include "trestle/pipeline/micro_batch.h"
+#include "trestle/pipeline/placement.h"
 #include "trestle/pipeline/profile.h"
 #include "trestle/plan/balance.h"
 #include "trestle/schedule/validate.h"
@@ -172,10 +173,11 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
         options.table && options.table->micro_batches == micro_batches && name == options.schedule;
     schedule::Schedule table = given
                                    ? *options.table
-                                   : schedule::generate(name,
+                                   : schedule::generate(options.table ? "gpipe" : name,
                                                         {.stages = stages,
                                                          .micro_batches = micro_batches,
                                                          .backward_order = options.backward_order});
+    if (options.table && !given) table = pipeline::place(table, *options.table);
     schedule::LowerOptions lowering{.skips = assembly->cut.skips(),
                                     .main_lane = assembly->cut.main_lane()};
     if (recompute) lowering.recompute = recompute_modes();

@@ -47,8 +47,9 @@ struct PipelineOptions {
   int micro_batches =
       1;  // pieces of a mini-batch; a smaller batch makes fewer pieces, never empty ones
   std::string schedule = "gpipe";  // a name that schedule::generate() knows
-  std::optional<schedule::Schedule> table =
-      {};  // or your own compute-only table; used as it is when its micro-batches match
+  // Or your own compute-only table, used as it is; a batch that makes fewer micro-batches than it
+  // has runs GPipe on the table's ranks.
+  std::optional<schedule::Schedule> table = {};
   BackwardOrder backward_order = BackwardOrder::Reverse;  // of "gpipe"
   Recompute recompute = Recompute::Never;
   std::vector<Recompute> recompute_per_stage = {};  // instead of `recompute`; one for each stage
