@@ -1,0 +1,320 @@
+// What may cross a boundary between stages, evaluation, and the shapes of batches.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <tuple>
+
+#include "tests/pipeline/support.h"
+#include "tests/support/oracle.h"
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+
+namespace trestle {
+namespace {
+
+using support::chain;
+using support::distance;
+using support::message_of;
+using testing::HasSubstr;
+
+constexpr std::int64_t width = 6;
+
+at::Tensor input(std::int64_t samples) {
+  torch::manual_seed(2);
+  return torch::randn({samples, width}, at::kDouble);
+}
+at::Tensor target(std::int64_t samples) {
+  torch::manual_seed(3);
+  return torch::randint(width, {samples});
+}
+
+using Make = std::function<nn::Layers()>;
+
+// Steps `samples` through every cut into two and three stages with each recompute mode and compares
+// with the plain model.
+void expect_same_everywhere(const Make& make, std::int64_t samples = 7, int micro_batches = 3) {
+  const support::WatchDog dog("boundaries");
+  const at::Tensor x = input(samples);
+  const at::Tensor y = target(samples);
+  const auto expected = oracle::looped(make(), x, y, nn::cross_entropy(), micro_batches);
+  const int layers = static_cast<int>(make().size());
+  for (const bool one_device : {false, true}) {
+    for (int first = 1; first < layers; ++first) {
+      for (const bool three : {false, true}) {
+        if (three && layers - first < 2) continue;
+        const std::vector<int> balance = three ? std::vector<int>{first, 1, layers - first - 1}
+                                               : std::vector<int>{first, layers - first};
+        auto devices = virtual_devices(3);
+        devices.resize(balance.size());
+        if (one_device) devices.assign(1, devices[0]);
+        for (const Recompute recompute :
+             {Recompute::Never, Recompute::ExceptLast, Recompute::Always}) {
+          SCOPED_TRACE(text("balance [", join(balance, ", "), "], recompute ",
+                            schedule::to_string(recompute), one_device ? ", one device" : ""));
+          const nn::Layers net = make();
+          Pipeline pipeline(net, {.devices = devices,
+                                  .balance = balance,
+                                  .micro_batches = micro_batches,
+                                  .recompute = recompute});
+          const auto result =
+              pipeline.step(x, y, nn::cross_entropy(), {.output = StepOptions::Output::Keep});
+          oracle::expect_same(expected, oracle::collect(net, result.loss, result.output, x));
+          EXPECT_LT(distance(expected.output, result.output), 1e-10);
+        }
+      }
+    }
+  }
+}
+
+torch::nn::Linear linear() {
+  torch::nn::Linear layer(width, width);
+  layer->to(at::kDouble);
+  return layer;
+}
+
+// Begins with a layer that has parameters and ends in one, so that a gradient crosses each cut.
+Make around(std::function<void(nn::Layers&)> middle) {
+  return [middle] {
+    torch::manual_seed(4);
+    nn::Layers net;
+    net.add("first", linear());
+    middle(net);
+    net.add("last", linear());
+    return net;
+  };
+}
+
+TEST(Boundaries, Tuples) {
+  expect_same_everywhere(around([](nn::Layers& net) {
+    net.add("fork", [](at::Tensor x) { return std::make_tuple(x.tanh(), x * 2, x.relu()); });
+    net.add("join", [](at::Tensor a, at::Tensor b, at::Tensor c) { return a * b + c; });
+  }));
+}
+
+TEST(Boundaries, IntegersAndBooleans) {
+  expect_same_everywhere(around([](nn::Layers& net) {
+    net.add("find", [](at::Tensor x) { return std::make_tuple(x, x.argmax(1), x > 0); });
+    net.add("use", [](at::Tensor x, at::Tensor index, at::Tensor mask) {
+      return x.masked_fill(mask, 0.5) + x.gather(1, index.unsqueeze(1));
+    });
+  }));
+}
+
+TEST(Boundaries, None) {
+  expect_same_everywhere(around([](nn::Layers& net) {
+    net.add("maybe", [](at::Tensor x) { return std::make_tuple(x, at::Tensor()); });
+    net.add("take", [](at::Tensor x, std::optional<at::Tensor> y) { return y ? *y : x * 3; });
+  }));
+}
+
+TEST(Boundaries, FloatsThatNeedNoGradient) {
+  expect_same_everywhere(around([](nn::Layers& net) {
+    net.add("scale", [](at::Tensor x) { return std::make_tuple(x, x.detach().abs().amax(1)); });
+    net.add("use", [](at::Tensor x, at::Tensor by) { return x / (1 + by.unsqueeze(1)); });
+  }));
+}
+
+TEST(Boundaries, AValueThatNobodyDerives) {
+  expect_same_everywhere(around([](nn::Layers& net) {
+    net.add("two", [](at::Tensor x) { return std::make_tuple(x, x * 2); });
+    net.add("ignore", [](at::Tensor x, at::Tensor y) { return x + y.detach(); });
+  }));
+}
+
+TEST(Boundaries, InPlaceLayers) {
+  expect_same_everywhere(around([](nn::Layers& net) {
+    net.add("add", [](at::Tensor x) { return x.add_(1); });
+    net.add("mul", [](at::Tensor x) { return x.mul_(3); });
+    net.add("relu", torch::nn::ReLU(torch::nn::ReLUOptions().inplace(true)));
+  }));
+}
+
+TEST(Boundaries, Views) {
+  expect_same_everywhere(around([](nn::Layers& net) {
+    net.add("turn", [](at::Tensor x) { return x.view({-1, 2, 3}).transpose(1, 2); });
+    net.add("part", [](at::Tensor x) { return std::make_tuple(x.select(2, 0), x.select(2, 1)); });
+    net.add("back", [](at::Tensor a, at::Tensor b) { return torch::cat({a, b}, 1); });
+    net.add("same", [](at::Tensor x) { return x; });
+  }));
+}
+
+struct IdentityFunction : torch::autograd::Function<IdentityFunction> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) { return x; }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list gradients) {
+    return gradients;
+  }
+};
+
+TEST(Boundaries, AnOwnAutogradFunctionThatReturnsItsInput) {
+  expect_same_everywhere(around([](nn::Layers& net) {
+    net.add("one", [](at::Tensor x) { return IdentityFunction::apply(x); });
+    net.add("two", [](at::Tensor x) { return IdentityFunction::apply(x); });
+  }));
+}
+
+TEST(Boundaries, FrozenAndParameterlessStages) {
+  for (const int frozen : {0, 1, 2}) {
+    SCOPED_TRACE(frozen);
+    expect_same_everywhere([frozen] {
+      const nn::Layers net = chain(3, width);
+      for (auto& [name, parameter] : net.named_parameters()) {
+        if (name.starts_with("linear" + std::to_string(frozen))) parameter.requires_grad_(false);
+      }
+      return net;
+    });
+  }
+}
+
+TEST(Boundaries, NothingToTrainAtAll) {
+  const nn::Layers net = chain(2, width);
+  for (auto& parameter : net.parameters()) parameter.requires_grad_(false);
+  for (const Recompute recompute : {Recompute::Never, Recompute::Always}) {
+    Pipeline pipeline(net, {.devices = virtual_devices(2),
+                            .balance = {2, 1},
+                            .micro_batches = 2,
+                            .recompute = recompute});
+    EXPECT_GT(pipeline.step(input(4), target(4), nn::cross_entropy()).loss, 0);
+    EXPECT_FALSE(net.parameters()[0].grad().defined());
+  }
+}
+
+TEST(Boundaries, RaggedShortAndSingleSamples) {
+  for (const std::int64_t samples : {1, 2, 5, 7}) {
+    SCOPED_TRACE(samples);
+    expect_same_everywhere([] { return chain(2, width); }, samples, 4);
+  }
+}
+
+TEST(Boundaries, ShapesThatChangeBetweenMicroBatchesAndSteps) {
+  const support::WatchDog dog("changing shapes");
+  // As many columns as the first sample says: each micro-batch has shapes of its own.
+  const auto make = around([](nn::Layers& net) {
+    net.add("cut", [](at::Tensor x) {
+      const auto columns = 1 + (x[0][0].item<double>() > 0 ? x.size(0) : 0);
+      return x.narrow(1, 0, std::min<std::int64_t>(columns, width));
+    });
+    net.add("sum", [](at::Tensor x) { return x.sum(1, true).expand({x.size(0), width}); });
+  });
+  const nn::Layers net = make();
+  Pipeline pipeline(net, {.devices = virtual_devices(2),
+                          .balance = {2, 2},
+                          .micro_batches = 3,
+                          .schedule = "1f1b",
+                          .recompute = Recompute::ExceptLast});
+  for (const std::int64_t samples : {7, 3, 1, 11, 2}) {
+    SCOPED_TRACE(samples);
+    const at::Tensor x = input(samples);
+    const auto expected = oracle::looped(make(), x, target(samples), nn::cross_entropy(), 3);
+    pipeline.zero_grad();
+    const auto result = pipeline.step(x, target(samples), nn::cross_entropy());
+    oracle::expect_same(expected, oracle::collect(net, result.loss, {}, x));
+    EXPECT_EQ(result.micro_batches, std::min<std::int64_t>(3, samples));
+    EXPECT_EQ(result.weight, static_cast<double>(samples));
+  }
+}
+
+TEST(Boundaries, StepLeavesTheInputAlone) {
+  const at::Tensor x = input(4).requires_grad_();
+  Pipeline pipeline(chain(2, width), {.devices = virtual_devices(2), .balance = {2, 1}});
+  pipeline.step(x, target(4), nn::cross_entropy());
+  EXPECT_FALSE(x.grad().defined());
+}
+
+nn::Layers two_in_two_out() {
+  torch::manual_seed(4);
+  nn::Layers net(2);
+  net.add("mix", [](at::Tensor a, at::Tensor b) { return a + 2 * b; }).keep_output("mixed");
+  net.add("linear", linear());
+  net.add("tanh", torch::nn::Tanh());
+  net.also_return("mixed");
+  return net;
+}
+
+TEST(Boundaries, SeveralInputsAndOutputs) {
+  const at::Tensor a = input(5).requires_grad_();
+  const at::Tensor b = (3 * input(5)).detach().requires_grad_();
+  Pipeline pipeline(two_in_two_out(),
+                    {.devices = virtual_devices(3), .balance = {1, 1, 1}, .micro_batches = 2});
+  const nn::Values outputs = pipeline.forward(nn::Values{a, b});
+  ASSERT_EQ(outputs.size(), 2u);
+  (outputs[0].sum() + 2 * outputs[1].sum()).backward();
+  const at::Tensor c = a.detach().clone().requires_grad_();
+  const at::Tensor d = b.detach().clone().requires_grad_();
+  const nn::Values expected = two_in_two_out().forward(nn::Values{c, d});
+  (expected[0].sum() + 2 * expected[1].sum()).backward();
+  EXPECT_LT(distance(outputs[0], expected[0]), 1e-10);
+  EXPECT_LT(distance(outputs[1], expected[1]), 1e-10);
+  EXPECT_LT(distance(a.grad(), c.grad()), 1e-10);
+  EXPECT_LT(distance(b.grad(), d.grad()), 1e-10);
+  EXPECT_THAT(message_of<UsageError>([&] { pipeline.forward(a); }),
+              HasSubstr("takes 2 input tensors, 1 were given"));
+  EXPECT_EQ(pipeline.evaluate(nn::Values{a, b}).size(), 2u);
+}
+
+nn::Layers with_batch_norm() {
+  torch::manual_seed(4);
+  nn::Layers net;
+  net.add("first", linear());
+  torch::nn::BatchNorm1d norm(width);
+  norm->to(at::kDouble);
+  net.add("norm", norm);
+  net.add("drop", torch::nn::Dropout(0.5));
+  net.add("last", linear());
+  return net;
+}
+
+TEST(Evaluate, EqualsThePlainModelInEvaluationMode) {
+  for (const auto& devices :
+       {virtual_devices(2), std::vector<Device>{cpu_device(), cpu_device()}}) {
+    const nn::Layers net = with_batch_norm();
+    Pipeline pipeline(net, {.devices = devices, .balance = {2, 2}, .micro_batches = 3});
+    pipeline.step(input(7), target(7), nn::cross_entropy());
+    const auto buffers = oracle::to_map(net.named_buffers());
+    const auto number = pipeline.step_number();
+    const at::Tensor output = pipeline.evaluate(input(7));
+    EXPECT_FALSE(output.requires_grad());
+    EXPECT_EQ(pipeline.step_number(), number);
+    EXPECT_EQ(oracle::difference(buffers, oracle::to_map(net.named_buffers())), 0);
+    EXPECT_TRUE(net.graph().layers[1].module->is_training());
+
+    nn::Layers plain = with_batch_norm();
+    oracle::looped(plain, input(7), target(7), nn::cross_entropy(), 3);  // moves the statistics
+    plain.eval();
+    EXPECT_LT(distance(plain.forward(input(7)), output), 1e-10);
+  }
+}
+
+TEST(Evaluate, ThenTrainOnOneObject) {
+  const nn::Layers net = with_batch_norm();
+  Pipeline pipeline(net, {.devices = virtual_devices(2), .balance = {2, 2}, .micro_batches = 3});
+  pipeline.evaluate(input(7));
+  const auto expected =
+      oracle::looped(with_batch_norm(), input(7), target(7), nn::cross_entropy(), 3);
+  const auto result = pipeline.step(input(7), target(7), nn::cross_entropy());
+  oracle::expect_same(expected, oracle::collect(net, result.loss, {}, input(7)));
+}
+
+TEST(Evaluate, RestoresEveryModulesOwnMode) {
+  const nn::Layers net = with_batch_norm();
+  net.graph().layers[1].module->eval();
+  Pipeline pipeline(net, {.devices = virtual_devices(2), .balance = {2, 2}});
+  pipeline.evaluate(input(3));
+  EXPECT_FALSE(net.graph().layers[1].module->is_training());
+  EXPECT_TRUE(net.graph().layers[2].module->is_training());
+}
+
+TEST(Evaluate, ForwardUnderNoGradKeepsNoGraph) {
+  const nn::Layers net = chain(2, width);
+  Pipeline pipeline(net, {.devices = virtual_devices(2), .balance = {2, 1}, .micro_batches = 3});
+  const at::NoGradGuard no_grad;
+  const at::Tensor output = pipeline.forward(input(7));
+  EXPECT_FALSE(output.requires_grad());
+  EXPECT_LT(distance(output, chain(2, width).forward(input(7))), 1e-10);
+  EXPECT_THAT(
+      message_of<UsageError>([&] { pipeline.step(input(7), target(7), nn::cross_entropy()); }),
+      HasSubstr("under no_grad"));
+}
+
+}  // namespace
+}  // namespace trestle

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "trestle/nn/layers.h"
+#include "trestle/pipeline/pipeline.h"
+
+// What the pipeline's tests share.
+namespace trestle::support {
+
+// Ends the program with a message if it lives longer than 30 s: a deadlock shows as a failed test,
+// not as one that never ends. Generous, since nothing here computes for a second.
+class WatchDog {
+ public:
+  explicit WatchDog(std::string what, std::chrono::seconds limit = std::chrono::seconds(30))
+      : thread_([this, what = std::move(what), limit] {
+          std::unique_lock lock(mutex_);
+          if (changed_.wait_for(lock, limit, [this] { return done_; })) return;
+          std::fprintf(stderr, "no end of '%s' after %d s: deadlock\n", what.c_str(),
+                       static_cast<int>(limit.count()));
+          std::fflush(stderr);
+          std::_Exit(42);
+        }) {}
+  ~WatchDog() {
+    {
+      const std::lock_guard lock(mutex_);
+      done_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  WatchDog(const WatchDog&) = delete;
+  WatchDog& operator=(const WatchDog&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  std::thread thread_;  // last: starts when everything else is there
+};
+
+// The largest absolute difference of two tensors, wherever they are.
+inline double distance(const at::Tensor& a, const at::Tensor& b) {
+  return (a.detach().cpu() - b.detach().cpu()).abs().max().item<double>();
+}
+
+// `count` linear layers of `width` with tanh between them and as many classes out: 2 * count - 1
+// layers, in double precision, the same weights every time.
+inline nn::Layers chain(int count, int width = 6, std::uint64_t seed = 5) {
+  torch::manual_seed(seed);
+  nn::Layers net;
+  for (int i = 0; i < count; ++i) {
+    torch::nn::Linear linear(width, width);
+    linear->to(at::kDouble);
+    net.add("linear" + std::to_string(i), linear);
+    if (i + 1 < count) net.add("tanh" + std::to_string(i), torch::nn::Tanh());
+  }
+  return net;
+}
+
+// The message of what `action` throws if it is an `Exception`, "" otherwise.
+template <class Exception, class Action>
+std::string message_of(Action action) {
+  try {
+    action();
+  } catch (const Exception& error) {
+    if constexpr (std::is_base_of_v<c10::Error, Exception>) return error.what_without_backtrace();
+    return error.what();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "another exception: %s\n", error.what());
+  }
+  return "";
+}
+
+}  // namespace trestle::support
