@@ -39,11 +39,12 @@ int rank_count(const std::vector<int>& rank_of_stage) {
 }  // namespace
 
 Assembly::Assembly(nn::Graph model, const std::vector<int>& balance,
-                   const std::vector<Device>& devices, const std::vector<int>& rank_of_stage)
+                   const std::vector<Device>& devices, const std::vector<int>& rank_of_stage,
+                   int threads)
     : graph(std::move(model)),
       cut(pipeline::cut(graph, balance)),
       stages(make_stages(graph, cut, devices)),
-      executor(rank_count(rank_of_stage), stages) {}
+      executor(rank_count(rank_of_stage), stages, threads) {}
 
 void Assembly::set_timeline(schedule::Timeline timeline) {
   std::lock_guard lock(timeline_mutex_);

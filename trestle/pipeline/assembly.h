@@ -18,7 +18,7 @@ class Assembly {
   // One rank for each stage unless `rank_of_stage` says otherwise. Moves every layer to its stage's
   // device, in place.
   Assembly(nn::Graph model, const std::vector<int>& balance, const std::vector<Device>& devices,
-           const std::vector<int>& rank_of_stage);
+           const std::vector<int>& rank_of_stage, int threads);
 
   const nn::Graph graph;
   const Cut cut;

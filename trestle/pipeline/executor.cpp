@@ -93,13 +93,13 @@ bool can_run(const Flight& flight, const Action& action) {
 
 }  // namespace
 
-Executor::Executor(int ranks, const std::vector<Stage>& stages)
+Executor::Executor(int ranks, const std::vector<Stage>& stages, int threads)
     : ranks_(ranks), lane_(std::all_of(stages.begin(), stages.end(), [](const Stage& stage) {
         return stage.device().is_cpu();
       })) {
   if (lane_) return;
-  const int threads = std::max(1, core_count() / ranks);
-  for (int rank = 0; rank < ranks; ++rank) workers_.push_back(std::make_unique<Worker>(threads));
+  const int each = threads > 0 ? threads : std::max(1, core_count() / ranks);
+  for (int rank = 0; rank < ranks; ++rank) workers_.push_back(std::make_unique<Worker>(each));
 }
 
 void Executor::run(Flight& flight, Part part) {

@@ -16,9 +16,10 @@ enum class Part { All, Forwards, Backwards };
 
 class Executor {
  public:
-  // One worker for each rank; none where every device is the plain cpu, which is one lane: there
-  // the calling thread runs all ranks' actions, each as soon as what it needs is there.
-  Executor(int ranks, const std::vector<Stage>& stages);
+  // `threads`: of one operator on a worker; 0 = the cores divided by the ranks. One worker for each
+  // rank; none where every device is the plain cpu, which is one lane: there the calling thread
+  // runs all ranks' actions, each as soon as what it needs is there.
+  Executor(int ranks, const std::vector<Stage>& stages, int threads);
 
   // Runs that part of the flight's table and returns when every rank is done. If one fails, the
   // others are cancelled and the first failure is thrown: its type is kept, its message gains

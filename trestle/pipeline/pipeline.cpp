@@ -19,6 +19,7 @@
 #include "trestle/pipeline/micro_batch.h"
 #include "trestle/pipeline/placement.h"
 #include "trestle/pipeline/profile.h"
+#include "trestle/pipeline/profile_layers.h"
 #include "trestle/plan/balance.h"
 #include "trestle/schedule/validate.h"
 #include "trestle/simulate/simulate.h"
@@ -143,7 +144,8 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     options.balance = balance;
     const int stages = static_cast<int>(balance.size());
     const auto ranks = options.table ? options.table->rank_of_stage : one_rank_each(stages);
-    assembly = std::make_shared<Assembly>(model.graph(), balance, options.devices, ranks);
+    assembly =
+        std::make_shared<Assembly>(model.graph(), balance, options.devices, ranks, options.threads);
     lowered(options.micro_batches, options.schedule,
             true);  // finds what is wrong with a table before the first step
   }
@@ -369,9 +371,10 @@ simulate::Costs Pipeline::profile(const nn::Values& inputs, const at::Tensor& ta
   impl_->check_inputs(inputs);
   nn::Values batch = inputs;
   batch.push_back(target);
-  const auto piece = pipeline::split(batch, impl_->options.micro_batches)[0];
-  impl_->costs = pipeline::profile_stages(assembly, nn::Values(piece.begin(), piece.end() - 1),
-                                          piece.back(), loss);
+  const auto pieces = pipeline::split(batch, impl_->options.micro_batches);
+  const nn::Values inputs_of_one(pieces[0].begin(), pieces[0].end() - 1);
+  impl_->costs = pipeline::profile_stages(assembly, inputs_of_one, pieces[0].back(), loss,
+                                          static_cast<int>(pieces.size()));
   return impl_->costs;
 }
 

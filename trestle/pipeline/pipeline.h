@@ -41,7 +41,8 @@ using schedule::BackwardOrder;
 using schedule::Recompute;
 
 struct PipelineOptions {
-  std::vector<Device> devices = {};  // stage i lives on devices[i % size]; empty = cpu
+  // One for each stage (a device may stand several times), or a single one for all; empty = cpu.
+  std::vector<Device> devices = {};
   std::vector<int> balance =
       {};  // layers of each stage; empty = measured with `sample`, one stage a device
   int micro_batches =
@@ -54,6 +55,9 @@ struct PipelineOptions {
   Recompute recompute = Recompute::Never;
   std::vector<Recompute> recompute_per_stage = {};  // instead of `recompute`; one for each stage
   std::uint64_t seed = 0;  // keys dropout and every other random number (keyed_seed)
+  // Of one operator on a stage's worker; 0 = the cores divided by the ranks. The backward of a
+  // virtual device runs on the device's own thread, with VirtualDeviceOptions::threads_per_device.
+  int threads = 0;
   std::chrono::milliseconds deadline =
       std::chrono::minutes(10);  // the longest a stage waits for another
   nn::Values sample = {};        // an example mini-batch, for a measured balance

@@ -19,8 +19,8 @@
 namespace trestle::pipeline {
 namespace {
 
-constexpr double seconds_for_each_stage = 0.5;
-constexpr int least_repeats = 2;
+constexpr double seconds_for_each_stage = 0.25;
+constexpr int least_repeats = 3;
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -64,8 +64,15 @@ struct Subject {
             .node_numbers = {}};
   }
 
+  bool whole_batch_loss() const {
+    return stage->is_last() && loss->kind == nn::Loss::Kind::WholeBatch;
+  }
+
   nn::Values backward(Pass& pass, const nn::Values& output_gradients) const {
     if (!stage->is_last()) return stage->backward(pass, output_gradients, {});
+    if (whole_batch_loss()) {  // taken once a step, by measure_loss()
+      return stage->backward(pass, output_gradients, {at::ones_like(pass.model_outputs.at(0))});
+    }
     at::Tensor value;
     {
       const at::AutoGradMode grad(true);
@@ -128,15 +135,44 @@ Produced measure_bytes(const Subject& subject, simulate::StageCost& cost) {
   return handed_on;
 }
 
-// Times, while every other stage is at work too.
+// A loss over the whole batch, on as many copies of the micro-batch's output as the batch has
+// micro-batches. Its time is spread over their Bs.
+void measure_loss(const Subject& subject, int micro_batches, simulate::StageCost& cost) {
+  const Stage& stage = *subject.stage;
+  Pass pass = subject.fresh();
+  stage.forward(pass, GraphMode::Discard, {});
+  const std::vector<at::Tensor> outputs(micro_batches, pass.model_outputs.at(0).detach());
+  const at::Tensor targets = at::cat(std::vector<at::Tensor>(micro_batches, subject.target));
+  const at::AutoGradMode grad(true);
+  double fastest = 0;
+  for (int round = 0; round <= least_repeats; ++round) {
+    const Bytes before = current(stage);
+    reset_peak_memory(stage.device());
+    const double begin = now();
+    {
+      const at::Tensor whole = at::cat(outputs).requires_grad_(true);
+      subject.loss->value(whole, targets).backward();
+      synchronize(stage.device());
+      cost.loss_kept = bytes_of(outputs) + bytes_of({whole.grad()});
+    }
+    const double took = now() - begin;
+    fastest = round < 2 ? took : std::min(fastest, took);
+    cost.loss_transient = std::max<Bytes>(0, peak(stage) - before - bytes_of(outputs));
+  }
+  cost.backward += fastest / micro_batches;
+}
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+// Times, while every other stage is at work too. The first round warms caches and allocators up and
+// does not count.
 void measure_times(const Subject& subject, simulate::StageCost& cost) {
   const Stage& stage = *subject.stage;
-  double forward = 0;
-  double backward = 0;
-  double without_graph = 0;
-  int repeats = 0;
+  std::vector<double> without_graph, forward, backward;
   const double begin = now();
-  // The first round warms caches and allocators up and does not count.
   for (int round = 0; round <= least_repeats || now() - begin < seconds_for_each_stage; ++round) {
     const double start = now();
     Pass without = subject.fresh();
@@ -154,14 +190,13 @@ void measure_times(const Subject& subject, simulate::StageCost& cost) {
     synchronize(stage.device());
     const double end = now();
     if (round == 0) continue;
-    ++repeats;
-    without_graph += plain - start;
-    forward += middle - plain;
-    backward += end - ready;
+    without_graph.push_back(plain - start);
+    forward.push_back(middle - plain);
+    backward.push_back(end - ready);
   }
-  cost.forward_no_graph = without_graph / repeats;
-  cost.forward = cost.recompute = forward / repeats;
-  cost.backward = backward / repeats;
+  cost.forward_no_graph = median(without_graph);
+  cost.forward = cost.recompute = median(forward);
+  cost.backward = median(backward);
   cost.input_grad = cost.weight_grad = cost.backward / 2;
 }
 
@@ -219,7 +254,7 @@ void measure_routes(const Assembly& assembly, simulate::Costs& costs) {
 }  // namespace
 
 simulate::Costs profile_stages(Assembly& assembly, const nn::Values& micro_batch,
-                               const at::Tensor& target, const nn::Loss& loss) {
+                               const at::Tensor& target, const nn::Loss& loss, int micro_batches) {
   simulate::Costs costs;
   costs.stages.resize(assembly.stages.size());
   costs.routes.resize(assembly.cut.routes.size());
@@ -240,66 +275,9 @@ simulate::Costs profile_stages(Assembly& assembly, const nn::Values& micro_batch
     for (std::size_t s = rank; s < subjects.size(); s += assembly.executor.ranks())
       measure_times(subjects[s], costs.stages[s]);
   });
-  return costs;
-}
-
-std::vector<double> profile_layers(const nn::Graph& graph, const nn::Values& micro_batch) {
-  std::vector<at::Tensor> buffers;
-  std::vector<at::Tensor> parameters;
-  for (const auto& layer : graph.layers) {
-    if (!layer.module) continue;
-    for (auto& buffer : layer.module->buffers()) buffers.push_back(buffer);
-    for (auto& parameter : layer.module->parameters()) parameters.push_back(parameter);
-  }
-  const BufferKeeper keep_buffers(buffers);
-  const at::AutoGradMode grad(true);
-  std::map<ValueId, at::Tensor> values;
-  for (std::size_t i = 0; i < micro_batch.size(); ++i)
-    values[{nn::model_input, static_cast<int>(i)}] = micro_batch[i].detach();
-  std::vector<double> costs;
-  const nn::RunKey key;
-  for (std::size_t layer = 0; layer < graph.layers.size(); ++layer) {
-    nn::Values arguments;
-    std::vector<at::Tensor> wanted;
-    for (const auto& edge : graph.edges) {
-      if (edge.to_layer != static_cast<int>(layer)) continue;
-      arguments.resize(std::max<std::size_t>(arguments.size(), edge.to_argument + 1));
-      at::Tensor value = values.at({edge.from_layer, edge.from_output});
-      if (value.defined() && value.is_floating_point())
-        value = value.detach().requires_grad_(edge.from_layer != nn::model_input);
-      arguments[edge.to_argument] = value;
-      if (value.defined() && value.requires_grad()) wanted.push_back(value);
-    }
-    if (graph.layers[layer].module) {
-      for (auto& parameter : graph.layers[layer].module->parameters()) {
-        if (parameter.requires_grad()) wanted.push_back(parameter);
-      }
-    }
-    double best = 0;
-    nn::Values results;
-    for (int round = 0; round < 3;
-         ++round) {  // the first one warms up; the faster of the others counts
-      const double begin = now();
-      results = nn::run_layer(graph, static_cast<int>(layer), arguments, &key);
-      std::vector<at::Tensor> outputs;
-      std::vector<at::Tensor> gradients;
-      for (const auto& result : results) {
-        if (!result.defined() || !result.requires_grad()) continue;
-        outputs.push_back(result);
-        gradients.push_back(at::ones_like(result));
-      }
-      if (!outputs.empty() && !wanted.empty()) {
-        torch::autograd::grad(outputs, wanted, gradients, /*retain_graph=*/false,
-                              /*create_graph=*/false, /*allow_unused=*/true);
-      }
-      const double took = now() - begin;
-      best = round < 2 ? took : std::min(best, took);
-    }
-    costs.push_back(best);
-    for (std::size_t i = 0; i < results.size(); ++i) {
-      values[{static_cast<int>(layer), static_cast<int>(i)}] =
-          results[i].defined() ? results[i].detach() : results[i];
-    }
+  if (const Subject& last = subjects.back(); last.whole_batch_loss()) {
+    assembly.executor.run_on(assembly.executor.ranks() - 1,
+                             [&] { measure_loss(last, micro_batches, costs.stages.back()); });
   }
   return costs;
 }

@@ -12,12 +12,8 @@ namespace trestle::pipeline {
 // Runs one micro-batch through each stage on its own device and worker, forward and backward: first
 // one stage after the other for the bytes, then all stages at the same time for the times, since
 // that is how they will run. Parameters, their grad() and the buffers are afterwards as they were.
-// `target` belongs to the micro-batch. A whole-batch loss is taken on it alone.
+// `target` belongs to the micro-batch. A whole-batch loss is taken on `micro_batches` copies of it.
 simulate::Costs profile_stages(Assembly& assembly, const nn::Values& micro_batch,
-                               const at::Tensor& target, const nn::Loss& loss);
-
-// Seconds of forward + backward of every layer on one device, for a balance: each layer alone, on
-// the values that reach it.
-std::vector<double> profile_layers(const nn::Graph& graph, const nn::Values& micro_batch);
+                               const at::Tensor& target, const nn::Loss& loss, int micro_batches);
 
 }  // namespace trestle::pipeline

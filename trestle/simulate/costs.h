@@ -21,6 +21,11 @@ struct StageCost {
   Bytes kept_for_recompute = 0;  // what F keeps when it will be recomputed: the stage's inputs
   Bytes transient_forward = 0;   // the most F needs beyond what it keeps, while it runs
   Bytes transient_backward = 0;  // the most B needs beyond what was kept, while it runs
+  // A loss over the whole batch, taken once, in the stage's first B: the most it needs while it is
+  // computed, and what it leaves from then to the end of the step (the outputs and their
+  // gradients). 0 for a loss that adds up, whose share of a micro-batch is part of B.
+  Bytes loss_transient = 0;
+  Bytes loss_kept = 0;
 };
 
 struct RouteCost {

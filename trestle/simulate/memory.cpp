@@ -42,6 +42,8 @@ class Ledger {
   void fill() {
     for (const auto& [cell, event] : forwards_) add_graph(cell, event);
     for (const Event& event : timeline_.events) add_transient(event);
+    for (std::size_t stage = 0; stage < costs_.stages.size(); ++stage)
+      add_whole_batch_loss(static_cast<int>(stage));
     for (std::size_t index = 0; index < timeline_.routes.size(); ++index) add_route(index);
     for (int rank = 0; rank < timeline_.rank_count; ++rank) sum(rank);
   }
@@ -90,6 +92,21 @@ class Ledger {
       default:
         return;
     }
+  }
+
+  // Comes before the backward proper in the stage's first B, so only what it needs beyond that adds
+  // to the peak.
+  void add_whole_batch_loss(int stage) {
+    const StageCost& own = cost(stage);
+    const Event* first = nullptr;
+    for (auto it = backwards_.lower_bound({stage, 0});
+         it != backwards_.end() && it->first.first == stage; ++it) {
+      if (!first || it->second.begin < first->begin) first = &it->second;
+    }
+    if (!first) return;
+    hold(first->rank, own.loss_kept, first->begin, makespan(timeline_));
+    hold(first->rank, std::max<Bytes>(0, own.loss_transient - own.transient_backward), first->begin,
+         first->end);
   }
 
   // How long one end or the other holds what travels on a route.

@@ -86,9 +86,10 @@ void add_data_fields(std::vector<Field>& fields) {
 void add_pipeline_fields(std::vector<Field>& fields) {
   using D = Recipe::Devices;
   using P = Recipe::Pipeline;
-  fields.push_back(field(&Recipe::devices, "devices", &D::use, "use",
-                         "cpu, virtual:2x512MiB, or cuda:0,cuda:1; one stage on each, in turn",
-                         {.on_resume = OnResume::MayChange}));
+  fields.push_back(
+      field(&Recipe::devices, "devices", &D::use, "use",
+            "cpu, virtual:2x512MiB, or cuda:0,cuda:1: one for each stage, or one for all",
+            {.on_resume = OnResume::MayChange}));
   fields.push_back(
       field(&Recipe::devices, "devices", &D::threads, "threads",
             "CPU threads of one operator; 0 = all cores for cpu, cores / devices for virtual",

@@ -8,6 +8,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/device/threads.h"
+#include "trestle/device/virtual_device.h"
 #include "trestle/optim/factory.h"
 #include "trestle/train/environment.h"
 
@@ -31,8 +32,13 @@ Bytes parameter_bytes(const Pipeline& pipeline, int stage) {
 }  // namespace
 
 std::vector<Device> open_devices(const Recipe& recipe) {
+  const int threads = static_cast<int>(recipe.devices.threads);
+  // The devices' backward threads take their number when they start, at the installation.
+  if (threads > 0 && recipe.devices.use.find("virtual") != std::string::npos) {
+    install_virtual_devices({.count = 1, .threads_per_device = threads});
+  }
   std::vector<Device> devices = parse_devices(recipe.devices.use);
-  if (recipe.devices.threads > 0) set_worker_threads(static_cast<int>(recipe.devices.threads));
+  if (threads > 0) set_worker_threads(threads);
   return devices;
 }
 
@@ -64,6 +70,7 @@ std::unique_ptr<Pipeline> make_pipeline(const Recipe& recipe, const nn::Layers& 
     for (const std::string& word : recipe.pipeline.recompute)
       options.recompute_per_stage.push_back(recompute_of(word));
   options.seed = static_cast<std::uint64_t>(recipe.train.seed);
+  options.threads = static_cast<int>(recipe.devices.threads);
   options.deadline =
       std::chrono::milliseconds(static_cast<std::int64_t>(recipe.pipeline.deadline * 1000));
   if (options.balance.empty()) options.sample = sample;

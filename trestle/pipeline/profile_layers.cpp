@@ -1,0 +1,103 @@
+#include "trestle/pipeline/profile_layers.h"
+
+#include <ATen/Functions.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+
+#include "trestle/pipeline/buffer_keeper.h"
+#include "trestle/pipeline/cut.h"
+
+namespace trestle::pipeline {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// What reaches a layer, each as a leaf of its own that wants a gradient where the model's would.
+struct Arguments {
+  nn::Values values;
+  std::vector<at::Tensor> wanted;  // gradients of these: arguments and parameters
+};
+
+Arguments arguments_of(const nn::Graph& graph, int layer,
+                       const std::map<ValueId, at::Tensor>& values) {
+  Arguments result;
+  for (const auto& edge : graph.edges) {
+    if (edge.to_layer != layer) continue;
+    if (static_cast<int>(result.values.size()) <= edge.to_argument)
+      result.values.resize(edge.to_argument + 1);
+    at::Tensor value = values.at({edge.from_layer, edge.from_output});
+    if (value.defined() && value.is_floating_point()) {
+      value = value.detach().requires_grad_(edge.from_layer != nn::model_input);
+    }
+    result.values[edge.to_argument] = value;
+    if (value.defined() && value.requires_grad()) result.wanted.push_back(value);
+  }
+  if (graph.layers[layer].module) {
+    for (auto& parameter : graph.layers[layer].module->parameters()) {
+      if (parameter.requires_grad()) result.wanted.push_back(parameter);
+    }
+  }
+  return result;
+}
+
+// One forward and backward; no gradient is accumulated anywhere.
+nn::Values run_once(const nn::Graph& graph, int layer, const Arguments& arguments) {
+  const nn::RunKey key;
+  nn::Values results = nn::run_layer(graph, layer, arguments.values, &key);
+  std::vector<at::Tensor> outputs;
+  std::vector<at::Tensor> gradients;
+  for (const auto& result : results) {
+    if (!result.defined() || !result.requires_grad()) continue;
+    outputs.push_back(result);
+    gradients.push_back(at::ones_like(result));
+  }
+  if (!outputs.empty() && !arguments.wanted.empty()) {
+    torch::autograd::grad(outputs, arguments.wanted, gradients, /*retain_graph=*/false,
+                          /*create_graph=*/false, /*allow_unused=*/true);
+  }
+  return results;
+}
+
+}  // namespace
+
+std::vector<double> profile_layers(const nn::Graph& graph, const nn::Values& micro_batch) {
+  std::vector<at::Tensor> buffers;
+  for (const auto& layer : graph.layers) {
+    if (!layer.module) continue;
+    for (auto& buffer : layer.module->buffers()) buffers.push_back(buffer);
+  }
+  const BufferKeeper keep_buffers(buffers);
+  const at::AutoGradMode grad(true);
+  std::map<ValueId, at::Tensor> values;
+  for (std::size_t i = 0; i < micro_batch.size(); ++i) {
+    const at::Tensor& value = micro_batch[i];
+    values[{nn::model_input, static_cast<int>(i)}] = value.defined() ? value.detach() : value;
+  }
+  std::vector<double> costs;
+  for (int layer = 0; layer < static_cast<int>(graph.layers.size()); ++layer) {
+    const Arguments arguments = arguments_of(graph, layer, values);
+    double best = 0;
+    nn::Values results;
+    for (int round = 0; round < 3;
+         ++round) {  // the first one warms up; the faster of the others counts
+      const double begin = now();
+      results = run_once(graph, layer, arguments);
+      const double took = now() - begin;
+      best = round < 2 ? took : std::min(best, took);
+    }
+    costs.push_back(best);
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      values[{layer, static_cast<int>(i)}] =
+          results[i].defined() ? results[i].detach() : results[i];
+    }
+  }
+  return costs;
+}
+
+}  // namespace trestle::pipeline
