@@ -95,8 +95,8 @@ def check_includes(root, table):
                 yield f"{where}: {include} in a public header"
             if include == "torch/torch.h" and public:
                 yield f"{where}: torch/torch.h in a public header; include the narrow header"
-            if include.startswith("CLI/") and name.parts[0] != "apps":
-                yield f"{where}: only apps parses a command line ({include})"
+            if include.startswith("CLI/") and name.parts[0] not in ("apps", "benchmarks"):
+                yield f"{where}: only programs parse a command line ({include})"
             if include.startswith(("../", "./")):
                 yield f"{where}: write the include from the project's folder, not {include}"
 
