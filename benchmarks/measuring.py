@@ -1,0 +1,84 @@
+"""Runs a program and reads its times; compares two by their ratio, round by round."""
+import json
+import os
+import platform
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+
+class Trouble(Exception):
+    """Something that the person at the keyboard can put right; the message says how."""
+
+
+def run(name, command, cwd=None):
+    """The JSON object on the last line of what the program prints."""
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=cwd)
+    if done.returncode != 0:
+        raise Trouble(f"{name} failed with exit code {done.returncode}:\n{(done.stderr or done.stdout).strip()[-800:]}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def seconds_until(name, command, is_the_line, cwd=None):
+    """From the process's start until it prints a line that `is_the_line`; it is then ended."""
+    begin = time.perf_counter()
+    with subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          cwd=cwd) as process:
+        for line in process.stdout:
+            if is_the_line(line):
+                took = time.perf_counter() - begin
+                process.send_signal(signal.SIGKILL)
+                return took
+        raise Trouble(f"{name} ended before its first step:\n{process.stderr.read().strip()[-800:]}")
+
+
+def middle(values):
+    return statistics.median(values)
+
+
+def spread(values):
+    return {"min": min(values), "median": middle(values), "max": max(values)}
+
+
+def step_seconds(report):
+    """Medians of one process's steps: zero_grad to the end of backward, and with the optimizer."""
+    both = [a + b for a, b in zip(report["gradients_seconds"], report["optimizer_seconds"])]
+    return {"gradients": middle(report["gradients_seconds"]), "step": middle(both)}
+
+
+def alternate(rounds, contestants, say):
+    """Runs every contestant (name -> function that gives {what: seconds}) once a round, one after the other, each round
+    starting with another one, so that what changes on the machine meanwhile meets all of them."""
+    results = {name: [] for name in contestants}
+    names = list(contestants)
+    for number in range(rounds):
+        for name in names[number % len(names):] + names[:number % len(names)]:
+            results[name].append(contestants[name]())
+            say(f"  round {number + 1}/{rounds}  {name}: " +
+                ", ".join(f"{what} {seconds:.3f} s" for what, seconds in results[name][-1].items()))
+    return results
+
+
+def ratios(results, ours, theirs, what):
+    return spread([a[what] / b[what] for a, b in zip(results[ours], results[theirs])])
+
+
+def load():
+    return os.getloadavg()[0]
+
+
+def machine():
+    found = {"system": platform.platform(), "cores": len(os.sched_getaffinity(0)), "python": platform.python_version()}
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as text:
+            flags = next(line for line in text if line.startswith("flags")).split()
+        found["vector_units"] = next(name for name in ("avx512f", "avx2", "sse2") if name in flags)
+    except (OSError, StopIteration):
+        pass
+    return found
+
+
+def say(*words):
+    print(*words, file=sys.stderr, flush=True)

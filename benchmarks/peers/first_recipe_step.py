@@ -1,0 +1,43 @@
+"""recipes/unet_quick.toml up to the end of its first step, as a Python program would do it: the folders listed and split,
+one batch of images and masks read and shrunk, the model built, one step taken."""
+import argparse
+import random
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from unet import UNet, loss_of, rmsprop
+
+
+def read(path, size, resample):
+    with Image.open(path) as image:
+        return np.asarray(image.resize(size, resample))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--images", type=Path, required=True)
+    parser.add_argument("--masks", type=Path, required=True)
+    arguments = parser.parse_args()
+    torch.manual_seed(42)
+    names = sorted(path.stem for path in arguments.images.iterdir())
+    masks = {path.stem.removesuffix("_mask"): path for path in arguments.masks.iterdir()}
+    random.Random(42).shuffle(names)
+    batch = names[:len(names) * 4 // 5][:16]
+    size = (96, 64)
+    inputs = np.stack([read(arguments.images / f"{name}.jpg", size, Image.BICUBIC) for name in batch])
+    targets = np.stack([read(masks[name], size, Image.NEAREST) for name in batch])
+    inputs = torch.from_numpy(inputs).permute(0, 3, 1, 2).float() / 255
+    model = UNet(16)
+    optimizer = rmsprop(model.parameters())
+    optimizer.zero_grad()
+    loss = loss_of(model(inputs), torch.from_numpy(targets).long())
+    loss.backward()
+    optimizer.step()
+    loss.item()
+    print("first step", flush=True)
+
+
+main()
