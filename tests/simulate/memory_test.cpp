@@ -84,6 +84,31 @@ TEST(Memory, WhatHasArrivedWaitsOnTheReceiver) {
   EXPECT_THAT(timeline.peak_bytes, ElementsAre(0, 20));
 }
 
+TEST(Memory, WhatIsPulledWaitsOnTheSender) {
+  const Schedule lowered = lower(make("gpipe", 2, 4), {});
+  Costs costs = unit_costs(2);
+  costs.transport = Transport::Pull;
+  costs.stages[1].forward = 3;
+  costs.routes = {{.bytes = 10}};
+  EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(20, 0));
+  costs.routes[0].saved = 10;  // the sender's graph has them anyway, until B
+  EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(0, 0));
+  // Without a graph there is nothing else that keeps them; and gradients wait for the
+  // recomputation.
+  const Schedule recomputed =
+      lower(make("gpipe", 2, 4), {.recompute = {Recompute::Always, Recompute::Never}});
+  EXPECT_THAT(simulate(recomputed, costs).peak_bytes, ElementsAre(20, 10));
+}
+
+TEST(Memory, PulledGradientsWaitToo) {
+  const Schedule lowered = lower(make("gpipe", 2, 4), {});
+  Costs costs = unit_costs(2);
+  costs.transport = Transport::Pull;
+  costs.stages[0].backward = 6;
+  costs.routes = {{.bytes = 10, .saved = 10}};  // a gradient is no part of the graph
+  EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(0, 20));
+}
+
 TEST(Memory, ASkipWaitsWhereItsSendingSays) {
   LowerOptions options{.skips = {{0, 3, true, "s"}}};
   // The most that a rank holds while the pipeline fills: later stage 0 has nothing to do but to

@@ -101,10 +101,33 @@ Bytes bytes_of(const std::vector<at::Tensor>& tensors) {
 Bytes current(const Stage& stage) { return memory_usage(stage.device()).current; }
 Bytes peak(const Stage& stage) { return memory_usage(stage.device()).peak; }
 
+// What a stage hands on, on the CPU, and for each value the bytes that the stage's graph keeps too.
+struct HandedOn {
+  Produced produced;
+  std::vector<Bytes> saved;
+};
+
+// Lets go of the stage's outputs one after the other: what that does not free the graph has saved.
+HandedOn hand_on(const Stage& stage, Produced produced) {
+  HandedOn result;
+  for (auto& value : produced.values) {
+    const Bytes bytes = bytes_of({value});
+    const at::Tensor copy = value.defined() ? to_device(value, at::kCPU).clone() : value;
+    const Bytes before = current(stage);
+    value = at::Tensor();
+    result.saved.push_back(std::max<Bytes>(0, bytes - (before - current(stage))));
+    value = copy;
+  }
+  result.produced = std::move(produced);
+  return result;
+}
+
 // Memory: one F without graph, one F with it, one B, each watched. Returns what the stage hands on.
-Produced measure_bytes(const Subject& subject, simulate::StageCost& cost) {
+HandedOn measure_bytes(const Subject& subject, simulate::StageCost& cost) {
   const Stage& stage = *subject.stage;
-  cost.persistent = 2 * bytes_of(stage.parameters()) + bytes_of(stage.buffers());
+  for (const auto& parameter : stage.parameters())
+    cost.persistent += (parameter.requires_grad() ? 2 : 1) * bytes_of({parameter});
+  cost.persistent += bytes_of(stage.buffers());
   cost.kept_for_recompute = bytes_of(subject.inputs);
 
   Pass without = subject.fresh();
@@ -115,24 +138,20 @@ Produced measure_bytes(const Subject& subject, simulate::StageCost& cost) {
   const Bytes before = current(stage);
   reset_peak_memory(stage.device());
   Produced produced = stage.forward(pass, GraphMode::Keep, {});
-  const Bytes kept = current(stage);
-  cost.saved = kept - before + cost.kept_for_recompute;
-  cost.transient_forward = std::max<Bytes>(0, peak(stage) - kept);
+  const Bytes most = peak(stage);
 
   const nn::Values gradients = gradients_like(produced);
   // The outputs travel on: their bytes are the route's, and stay here only as far as the graph
   // saved them.
-  Produced handed_on = produced;
-  for (auto& value : handed_on.values) {
-    if (value.defined()) value = to_device(value, at::kCPU).clone();
-  }
-  produced = Produced();
+  HandedOn result = hand_on(stage, std::move(produced));
   const Bytes before_backward = current(stage);
-  cost.saved = before_backward - bytes_of(gradients) - before + cost.kept_for_recompute;
+  const Bytes graph = before_backward - bytes_of(gradients) - before;
+  cost.saved = graph + cost.kept_for_recompute;
+  cost.transient_forward = std::max<Bytes>(0, most - before - graph);
   reset_peak_memory(stage.device());
   subject.backward(pass, gradients);
   cost.transient_backward = std::max<Bytes>(0, peak(stage) - before_backward + bytes_of(gradients));
-  return handed_on;
+  return result;
 }
 
 // A loss over the whole batch, on as many copies of the micro-batch's output as the batch has
@@ -203,6 +222,7 @@ void measure_times(const Subject& subject, simulate::StageCost& cost) {
 std::vector<Subject> trace(Assembly& assembly, const nn::Values& micro_batch,
                            const at::Tensor& target, const nn::Loss& loss, simulate::Costs& costs) {
   std::map<ValueId, std::pair<at::Tensor, bool>> known;
+  std::map<ValueId, Bytes> saved;
   for (std::size_t i = 0; i < micro_batch.size(); ++i) {
     known[{nn::model_input, static_cast<int>(i)}] = {
         micro_batch[i], micro_batch[i].defined() && micro_batch[i].requires_grad()};
@@ -218,17 +238,21 @@ std::vector<Subject> trace(Assembly& assembly, const nn::Values& micro_batch,
       subject.requires_grad.push_back(requires_grad);
     }
     if (stage.is_last()) subject.target = to_device(target, stage.device());
-    Produced produced;
+    HandedOn result;
     assembly.executor.run_on(static_cast<int>(s) % assembly.executor.ranks(),
-                             [&] { produced = measure_bytes(subject, costs.stages[s]); });
-    for (std::size_t i = 0; i < produced.values.size(); ++i) {
-      known[stage.plan().outputs[i]] = {produced.values[i], produced.requires_grad[i]};
+                             [&] { result = measure_bytes(subject, costs.stages[s]); });
+    for (std::size_t i = 0; i < result.saved.size(); ++i) {
+      const ValueId value = stage.plan().outputs[i];
+      known[value] = {result.produced.values[i], result.produced.requires_grad[i]};
+      saved[value] = result.saved[i];
     }
     subjects.push_back(std::move(subject));
   }
   for (std::size_t r = 0; r < assembly.cut.routes.size(); ++r) {
-    for (const auto& value : assembly.cut.route_values[r])
+    for (const auto& value : assembly.cut.route_values[r]) {
       costs.routes[r].bytes += bytes_of({known.at(value).first});
+      costs.routes[r].saved += saved.at(value);
+    }
   }
   return subjects;
 }
@@ -258,6 +282,7 @@ simulate::Costs profile_stages(Assembly& assembly, const nn::Values& micro_batch
   simulate::Costs costs;
   costs.stages.resize(assembly.stages.size());
   costs.routes.resize(assembly.cut.routes.size());
+  costs.transport = simulate::Transport::Pull;
   std::vector<at::Tensor> parameters;
   std::vector<at::Tensor> buffers;
   std::vector<at::Device> devices;

@@ -31,11 +31,17 @@ struct StageCost {
 struct RouteCost {
   double seconds = 0;  // one micro-batch's transfer, in either direction
   Bytes bytes = 0;     // one micro-batch's tensors
+  Bytes saved = 0;  // of these, what the sender's graph keeps anyway (and `saved` of its stage has)
 };
+
+// Where waits what is under way? On the receiver, in buffers of its own, or on the sender until the
+// receiver is ready to take it, as between the devices of one process.
+enum class Transport { Push, Pull };
 
 struct Costs {
   std::vector<StageCost> stages;  // one for each stage
   std::vector<RouteCost> routes;  // one for each route of the lowered schedule; empty = free
+  Transport transport = Transport::Push;
 };
 
 }  // namespace trestle::simulate

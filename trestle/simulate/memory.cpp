@@ -124,6 +124,12 @@ class Ledger {
         const auto sent = sent_.find(transfer);
         const auto arrived = arrived_.find(transfer);
         const double made_at = made->second.end;
+        if (costs_.transport == Transport::Pull) {
+          const bool graph = way == Way::Activation && !recomputes_.contains(made->first);
+          hold(made->second.rank, bytes - (graph ? costs_.routes[index].saved : 0), made_at,
+               taken->second.begin);
+          continue;
+        }
         hold(made->second.rank, bytes, made_at, sent == sent_.end() ? made_at : sent->second);
         hold(taken->second.rank, bytes, arrived == arrived_.end() ? made_at : arrived->second,
              taken->second.begin);

@@ -16,6 +16,8 @@ namespace trestle::simulate {
 // - a route's bytes: on the receiver from the arrival to the begin of the action that takes them,
 //   which from then on counts them as its own; on the sender from the end of the action that made
 //   them until the SEND; within one rank from the one to the other.
+//   With Transport::Pull on the sender, from the end of the action that made them to the begin of
+//   the one that takes them, but for what the sender's graph keeps anyway.
 void fill_memory(schedule::Timeline* timeline, const Costs& costs);
 
 }  // namespace trestle::simulate
