@@ -6,6 +6,10 @@
 namespace trestle::pipeline {
 namespace {
 
+// How far a peak may lie above the expected one: how long a message waits for a slow neighbour
+// differs from step to step.
+constexpr double margin = 1.05;
+
 void scale(Bytes& bytes, double factor) {
   bytes = static_cast<Bytes>(static_cast<double>(bytes) * factor);
 }
@@ -26,7 +30,10 @@ simulate::Costs for_smaller_pieces(simulate::Costs costs, double factor) {
     scale(cost.transient_forward, factor);
     scale(cost.transient_backward, factor);
   }
-  for (auto& route : costs.routes) scale(route.bytes, factor);
+  for (auto& route : costs.routes) {
+    scale(route.bytes, factor);
+    scale(route.saved, factor);
+  }
   return costs;
 }
 
@@ -41,7 +48,7 @@ std::string suggest_fit(const FitQuestion& question, const simulate::Costs& cost
   auto try_out = [&](const FitQuestion& other, const std::string& what) {
     const double factor = static_cast<double>(question.micro_batches) / other.micro_batches;
     const Bytes peak = expected_peak(other, for_smaller_pieces(costs, factor));
-    if (peak <= question.budget)
+    if (static_cast<double>(peak) * margin <= static_cast<double>(question.budget))
       ways.push_back(what + " (predicted peak " + format_bytes(peak) + ")");
   };
   FitQuestion other = question;
@@ -53,6 +60,11 @@ std::string suggest_fit(const FitQuestion& question, const simulate::Costs& cost
   other = question;
   other.recompute.assign(question.recompute.size(), schedule::Recompute::Always);
   if (other.recompute != question.recompute) try_out(other, "recompute = \"always\"");
+  for (const int times : {2, 4, 8}) {  // both, if neither alone does
+    other.micro_batches = question.micro_batches * times;
+    if (!ways.empty() || other.micro_batches > question.most_micro_batches) break;
+    try_out(other, text("recompute = \"always\" and micro_batches = ", other.micro_batches));
+  }
   if (!ways.empty()) return "It would fit with " + join(ways, " or ") + ".";
   return "Neither more micro-batches nor recomputation makes it fit: move layers to other stages, "
          "or "
