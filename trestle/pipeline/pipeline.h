@@ -81,9 +81,9 @@ struct StepOptions {
 class Pipeline {
  public:
   // Cuts `model` and moves every stage to its device, in place: the model's modules, parameters and
-  // names stay the same objects. Throws UsageError, listing every problem, for a balance that does
-  // not cover the layers, a stage without layers, more stages than layers, an unknown schedule,
-  // wiring errors.
+  // names stay the same objects. Throws UsageError for a balance that does not cover the layers, a
+  // stage without layers, more stages than layers, an unknown schedule, and for wiring mistakes,
+  // all of them at once.
   Pipeline(const nn::Layers& model, PipelineOptions options);
   ~Pipeline();
   Pipeline(Pipeline&&) noexcept;
