@@ -49,7 +49,7 @@ class Bench:
 
     def need(self, *packages):
         """Says in one line what the peers lack, instead of a traceback for each."""
-        look = "import importlib.util, sys; sys.exit(' '.join(p for p in sys.argv[1:] if not importlib.util.find_spec(p)))"
+        look = "import importlib.util, sys; sys.exit(' '.join(p for p in sys.argv[1:] if not importlib.util.find_spec(p)) or None)"
         try:
             done = subprocess.run([self.arguments.python, "-c", look, *packages], capture_output=True, text=True)
         except OSError as error:

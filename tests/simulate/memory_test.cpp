@@ -74,6 +74,29 @@ TEST(Memory, TransientsCountWhileTheyRun) {
       ElementsAre(25));
 }
 
+TEST(Memory, GradientsAreBornInTheFirstBackward) {
+  // Two graphs are there when the first B begins: it needs 3, the gradients among them.
+  StageCost stage{
+      .gradients = 6, .saved = 10, .transient_backward = 1, .transient_first_backward = 3};
+  EXPECT_THAT(peaks(make("gpipe", 1, 2), stage), ElementsAre(23));
+  // Afterwards they are there all the time.
+  stage.gradients = 16;
+  EXPECT_THAT(peaks(make("gpipe", 1, 2), stage), ElementsAre(27));
+  EXPECT_THAT(peaks(make("1f1b", 1, 2), stage), ElementsAre(27));
+  // Not measured: as if the first B gave nothing up before its end.
+  stage.transient_first_backward = 0;
+  EXPECT_THAT(peaks(make("gpipe", 1, 2), stage), ElementsAre(37));
+  // Split backwards make them in W.
+  stage = {.gradients = 6};
+  const Schedule split = schedule::tables::from_rows({"0F0 0I0 0F1 0W0 0I1 0W1"});
+  const auto timeline = simulate(lower(split, {}), {.stages = {stage}, .routes = {}});
+  ASSERT_EQ(timeline.memory.back().bytes, 0);
+  for (const auto& sample : timeline.memory) {
+    const bool late = sample.time >= timeline.events[3].begin;  // 0W0
+    EXPECT_EQ(sample.bytes, late && &sample != &timeline.memory.back() ? 6 : 0) << sample.time;
+  }
+}
+
 TEST(Memory, WhatHasArrivedWaitsOnTheReceiver) {
   // Stage 1 is three times slower than stage 0: its inputs pile up.
   const Schedule lowered = lower(make("gpipe", 2, 4), {});

@@ -29,6 +29,7 @@ simulate::Costs for_smaller_pieces(simulate::Costs costs, double factor) {
     scale(cost.kept_for_recompute, factor);
     scale(cost.transient_forward, factor);
     scale(cost.transient_backward, factor);
+    cost.transient_first_backward = 0;  // of the gradients' part nobody knows: the upper bound
   }
   for (auto& route : costs.routes) {
     scale(route.bytes, factor);

@@ -26,14 +26,14 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The parameters' own gradients, set aside; while it lives they have zeros, as in every backward
-// but the first of a step.
+// The parameters' own gradients, set aside; while it lives they have none, as before a step's first
+// backward, until one makes them.
 class GradientKeeper {
  public:
   explicit GradientKeeper(std::vector<at::Tensor> parameters) : parameters_(std::move(parameters)) {
     for (auto& parameter : parameters_) {
       kept_.push_back(parameter.grad());
-      if (parameter.requires_grad()) parameter.mutable_grad() = at::zeros_like(parameter);
+      parameter.mutable_grad() = at::Tensor();
     }
   }
   ~GradientKeeper() {
@@ -122,18 +122,9 @@ HandedOn hand_on(const Stage& stage, Produced produced) {
   return result;
 }
 
-// Memory: one F without graph, one F with it, one B, each watched. Returns what the stage hands on.
-HandedOn measure_bytes(const Subject& subject, simulate::StageCost& cost) {
+// One F with its graph and one B, watched.
+HandedOn measure_once(const Subject& subject, simulate::StageCost& cost) {
   const Stage& stage = *subject.stage;
-  for (const auto& parameter : stage.parameters())
-    cost.persistent += (parameter.requires_grad() ? 2 : 1) * bytes_of({parameter});
-  cost.persistent += bytes_of(stage.buffers());
-  cost.kept_for_recompute = bytes_of(subject.inputs);
-
-  Pass without = subject.fresh();
-  stage.forward(without, GraphMode::Discard, {});
-  without = Pass();
-
   Pass pass = subject.fresh();
   const Bytes before = current(stage);
   reset_peak_memory(stage.device());
@@ -152,6 +143,23 @@ HandedOn measure_bytes(const Subject& subject, simulate::StageCost& cost) {
   subject.backward(pass, gradients);
   cost.transient_backward = std::max<Bytes>(0, peak(stage) - before_backward + bytes_of(gradients));
   return result;
+}
+
+// Memory: one F without graph; then F and B as they begin a step, when B makes the gradients, and
+// as they go on, when it adds to them. Returns what the stage hands on.
+HandedOn measure_bytes(const Subject& subject, simulate::StageCost& cost) {
+  const Stage& stage = *subject.stage;
+  cost.persistent = bytes_of(stage.parameters()) + bytes_of(stage.buffers());
+  cost.kept_for_recompute = bytes_of(subject.inputs);
+
+  Pass without = subject.fresh();
+  stage.forward(without, GraphMode::Discard, {});
+  without = Pass();
+
+  measure_once(subject, cost);
+  cost.transient_first_backward = cost.transient_backward;
+  for (const auto& parameter : stage.parameters()) cost.gradients += bytes_of({parameter.grad()});
+  return measure_once(subject, cost);
 }
 
 // A loss over the whole batch, on as many copies of the micro-batch's output as the batch has

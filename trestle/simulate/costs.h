@@ -16,11 +16,15 @@ struct StageCost {
   double recompute = 1;         // R: F again, with its graph
   double forward_no_graph = 1;  // F when it will be recomputed
   double step = 0;              // optimizer step
-  Bytes persistent = 0;         // parameters, gradients, optimizer state, buffers
+  Bytes persistent = 0;         // parameters, optimizer state, buffers
+  Bytes gradients = 0;          // made by the stage's first B (or W); a step begins without
   Bytes saved = 0;  // what one micro-batch's graph keeps from F (or R) to the end of B or W
   Bytes kept_for_recompute = 0;  // what F keeps when it will be recomputed: the stage's inputs
   Bytes transient_forward = 0;   // the most F needs beyond what it keeps, while it runs
   Bytes transient_backward = 0;  // the most B needs beyond what was kept, while it runs
+  // The same for the stage's first B (or W), which adds the gradients as it gives the graph up;
+  // 0 = transient_backward + gradients, as if it gave nothing up before its end.
+  Bytes transient_first_backward = 0;
   // A loss over the whole batch, taken once, in the stage's first B: the most it needs while it is
   // computed, and what it leaves from then to the end of the step (the outputs and their
   // gradients). 0 for a loss that adds up, whose share of a micro-batch is part of B.

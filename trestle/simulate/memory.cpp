@@ -33,6 +33,7 @@ class Ledger {
       const Key own{action.stage, action.micro_batch};
       if (action.kind == Kind::Recompute) recomputes_[own] = event;
       if (action.kind == Kind::WeightGrad) weight_grads_[own] = event;
+      note_gradients(event);
       const auto transfer = transfer_of(timeline_.routes, action);
       if (transfer && is_send(action.kind)) sent_[*transfer] = event.begin;
       if (transfer && is_receive(action.kind)) arrived_[*transfer] = event.end;
@@ -42,6 +43,8 @@ class Ledger {
   void fill() {
     for (const auto& [cell, event] : forwards_) add_graph(cell, event);
     for (const Event& event : timeline_.events) add_transient(event);
+    for (const auto& [stage, event] : first_gradients_)
+      hold(event.rank, cost(stage).gradients, event.end, makespan(timeline_));
     for (std::size_t stage = 0; stage < costs_.stages.size(); ++stage)
       add_whole_batch_loss(static_cast<int>(stage));
     for (std::size_t index = 0; index < timeline_.routes.size(); ++index) add_route(index);
@@ -58,6 +61,27 @@ class Ledger {
     auto& changes = changes_[static_cast<std::size_t>(rank)];
     changes.push_back({begin, bytes});
     changes.push_back({end, -bytes});
+  }
+
+  // The first action of each stage that makes parameter gradients.
+  void note_gradients(const Event& event) {
+    const bool makes = event.action.kind == Kind::WeightGrad ||
+                       event.action.kind == Kind::Backward ||
+                       event.action.kind == Kind::OverlapForwardBackward;
+    if (!makes) return;
+    const int stage = event.action.kind == Kind::OverlapForwardBackward ? event.action.partner_stage
+                                                                        : event.action.stage;
+    const auto [found, first] = first_gradients_.try_emplace(stage, event);
+    if (!first && event.begin < found->second.begin) found->second = event;
+  }
+
+  Bytes transient_backward(const Event& event, int stage) const {
+    const StageCost& own = cost(stage);
+    const auto found = first_gradients_.find(stage);
+    const bool first = found != first_gradients_.end() && found->second.action == event.action;
+    if (!first) return own.transient_backward;
+    return own.transient_first_backward > 0 ? own.transient_first_backward
+                                            : own.transient_backward + own.gradients;
   }
 
   void add_graph(const Key& cell, const Event& forward) {
@@ -84,10 +108,10 @@ class Ledger {
       case Kind::Backward:
       case Kind::InputGrad:
       case Kind::WeightGrad:
-        return hold(event.rank, cost(action.stage).transient_backward, event.begin, event.end);
+        return hold(event.rank, transient_backward(event, action.stage), event.begin, event.end);
       case Kind::OverlapForwardBackward:
         hold(event.rank, cost(action.stage).transient_forward, event.begin, event.end);
-        return hold(event.rank, cost(action.partner_stage).transient_backward, event.begin,
+        return hold(event.rank, transient_backward(event, action.partner_stage), event.begin,
                     event.end);
       default:
         return;
@@ -105,8 +129,8 @@ class Ledger {
     }
     if (!first) return;
     hold(first->rank, own.loss_kept, first->begin, makespan(timeline_));
-    hold(first->rank, std::max<Bytes>(0, own.loss_transient - own.transient_backward), first->begin,
-         first->end);
+    hold(first->rank, std::max<Bytes>(0, own.loss_transient - transient_backward(*first, stage)),
+         first->begin, first->end);
   }
 
   // How long one end or the other holds what travels on a route.
@@ -163,6 +187,7 @@ class Ledger {
   std::map<Key, Event> backwards_;
   std::map<Key, Event> recomputes_;
   std::map<Key, Event> weight_grads_;
+  std::map<int, Event> first_gradients_;  // by stage
   std::map<Transfer, double> sent_;
   std::map<Transfer, double> arrived_;
   // Rises and falls of each rank; sorted, the falls of an instant come before its rises, so that
