@@ -193,12 +193,14 @@ class Checker {
   void check_transfer(const Transfer& transfer) const {
     const Route& route = route_of(transfer);
     const bool activation = transfer.way == Way::Activation;
-    const GridCell& producer = activation
-                                   ? *find(Kind::Forward, route.from_stage, transfer.micro_batch)
-                                   : *find_backward(route.to_stage, transfer.micro_batch);
-    const GridCell& consumer = activation
-                                   ? *find(Kind::Forward, route.to_stage, transfer.micro_batch)
-                                   : *find_backward(route.from_stage, transfer.micro_batch);
+    const GridCell* makes = activation ? find(Kind::Forward, route.from_stage, transfer.micro_batch)
+                                       : find_backward(route.to_stage, transfer.micro_batch);
+    const GridCell* takes = activation ? find(Kind::Forward, route.to_stage, transfer.micro_batch)
+                                       : find_backward(route.from_stage, transfer.micro_batch);
+    if (makes == nullptr || takes == nullptr)
+      return;  // check_micro_batch() has reported what is missing
+    const GridCell& producer = *makes;
+    const GridCell& consumer = *takes;
     if (within_rank(schedule_, route)) return check_order(producer, consumer);
     if (schedule_.routes.empty()) return;
     const auto send = sends_.find(transfer);

@@ -18,7 +18,6 @@ namespace trestle::simulate {
 namespace {
 
 using schedule::Action;
-using schedule::Cell;
 using schedule::Event;
 using schedule::Kind;
 using schedule::Route;

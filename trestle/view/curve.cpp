@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <optional>
 
 #include "trestle/base/error.h"
@@ -44,7 +45,8 @@ bool finite(const Series& line, std::size_t i) {
 
 // The range of the values; a single value gets a range around it.
 Range range_of(const std::vector<Line>& lines, std::vector<double> Series::*values) {
-  Range range{.low = INFINITY, .high = -INFINITY};
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  Range range{.low = kInfinity, .high = -kInfinity};
   for (const Line& line : lines) {
     for (std::size_t i = 0; i < line.series->x.size(); ++i) {
       if (!finite(*line.series, i)) continue;
@@ -216,8 +218,8 @@ class ChartDrawing {
     double next = chart_.top;
     for (Name& name : names) next = (name.y = std::max(name.y, next)) + kLine;
     double limit = bottom();
-    for (auto name = names.rbegin(); name != names.rend(); ++name) {
-      limit = (name->y = std::min(name->y, limit)) - kLine;
+    for (std::size_t i = names.size(); i-- > 0;) {
+      limit = (names[i].y = std::min(names[i].y, limit)) - kLine;
     }
     for (const Name& name : names) {
       svg_.text(right() + 12, name.y + 4,

@@ -15,7 +15,6 @@ namespace {
 using parts::Axis;
 using parts::Panel;
 using schedule::Event;
-using schedule::Kind;
 using schedule::Timeline;
 
 constexpr double kTitleHeight = 36;
@@ -151,9 +150,9 @@ std::string to_svg(const std::vector<Timeline>& timelines, const SvgOptions& opt
            {{"class", "title"}, {"font-size", 18}, {"font-weight", 600}, {"fill", palette::kInk}});
   legend.draw(svg, legend_top);
   draw_axis(svg, axis, rows_top - 5, bottom);
-  for (std::size_t i = 0; i < panels.size(); ++i) {
-    const bool repeats_title = panels[i].timeline->title == title;
-    draw_panel(svg, axis, panels[i], repeats_title ? "" : panels[i].timeline->title, options);
+  for (const Panel& panel : panels) {
+    const bool repeats_title = panel.timeline->title == title;
+    draw_panel(svg, axis, panel, repeats_title ? "" : panel.timeline->title, options);
   }
   return std::move(svg).finish();
 }
