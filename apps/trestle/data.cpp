@@ -7,8 +7,8 @@
 #include "apps/trestle/verbs.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/data/check.h"
-#include "trestle/data/synthesize.h"
+#include "trestle/data/files/check.h"
+#include "trestle/data/synthetic/synthesize.h"
 
 namespace trestle::app {
 

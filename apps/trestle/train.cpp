@@ -10,7 +10,7 @@
 #include "apps/trestle/interrupt.h"
 #include "apps/trestle/verbs.h"
 #include "trestle/base/error.h"
-#include "trestle/train/recipe_fields.h"
+#include "trestle/recipe/recipe_fields.h"
 
 namespace trestle::app {
 

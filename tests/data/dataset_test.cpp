@@ -11,11 +11,11 @@
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/data/carvana.h"
-#include "trestle/data/image_file.h"
+#include "trestle/data/files/image_file.h"
+#include "trestle/data/files/resize.h"
 #include "trestle/data/mnist.h"
-#include "trestle/data/resize.h"
 #include "trestle/data/split.h"
-#include "trestle/data/synthesize.h"
+#include "trestle/data/synthetic/synthesize.h"
 
 namespace trestle {
 namespace {

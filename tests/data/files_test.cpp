@@ -7,11 +7,11 @@
 #include "tests/data/scratch.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
-#include "trestle/data/carvana_files.h"
-#include "trestle/data/check.h"
-#include "trestle/data/idx.h"
-#include "trestle/data/image_file.h"
-#include "trestle/data/mnist_files.h"
+#include "trestle/data/files/carvana_files.h"
+#include "trestle/data/files/check.h"
+#include "trestle/data/files/idx.h"
+#include "trestle/data/files/image_file.h"
+#include "trestle/data/files/mnist_files.h"
 
 namespace trestle {
 namespace {

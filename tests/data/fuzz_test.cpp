@@ -3,8 +3,8 @@
 #include <string>
 
 #include "trestle/base/files.h"
-#include "trestle/data/idx.h"
-#include "trestle/data/image_file.h"
+#include "trestle/data/files/idx.h"
+#include "trestle/data/files/image_file.h"
 
 // Damaged files must give a trestle::Error or a whole result.
 namespace trestle {

@@ -10,8 +10,8 @@
 #include "tests/data/scratch.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
-#include "trestle/data/image_file.h"
-#include "trestle/data/resize.h"
+#include "trestle/data/files/image_file.h"
+#include "trestle/data/files/resize.h"
 
 namespace trestle {
 namespace {

@@ -10,11 +10,11 @@
 #include "tests/data/scratch.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
-#include "trestle/data/carvana_files.h"
-#include "trestle/data/check.h"
-#include "trestle/data/image_file.h"
-#include "trestle/data/mnist_files.h"
-#include "trestle/data/synthesize.h"
+#include "trestle/data/files/carvana_files.h"
+#include "trestle/data/files/check.h"
+#include "trestle/data/files/image_file.h"
+#include "trestle/data/files/mnist_files.h"
+#include "trestle/data/synthetic/synthesize.h"
 
 namespace trestle {
 namespace {

@@ -1,4 +1,4 @@
-#include "trestle/device/block_cache.h"
+#include "trestle/device/virtual/block_cache.h"
 
 #include <gtest/gtest.h>
 

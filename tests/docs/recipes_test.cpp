@@ -5,7 +5,7 @@
 
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
-#include "trestle/train/recipe_fields.h"
+#include "trestle/recipe/recipe_fields.h"
 
 // docs/recipes.md lists what the table of fields says. TRESTLE_UPDATE_DOCS=1 in the environment
 // writes the list anew.

@@ -1,5 +1,5 @@
 // The pieces that a pipeline is made of, each by itself: micro-batches, the cut, channels, the
-// board.
+// channels.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include "tests/pipeline/support.h"
 #include "tests/support/virtual_environment.h"
 #include "trestle/base/error.h"
-#include "trestle/pipeline/board.h"
+#include "trestle/pipeline/channel_table.h"
 #include "trestle/pipeline/cut.h"
 #include "trestle/pipeline/micro_batch.h"
 #include "trestle/pipeline/worker.h"
@@ -253,59 +253,59 @@ TEST(Channel, KeepsTheProducersMemoryUntilItIsTaken) {
   EXPECT_EQ(journal().back(), "free");
 }
 
-TEST(Board, SaysWhoWaitedForWhomWhenItIsTooLate) {
-  Board board({main_route(0), {0, 1, true, "s"}}, {0, 1}, 2, 3, 20ms);
+TEST(ChannelTable, SaysWhoWaitedForWhomWhenItIsTooLate) {
+  ChannelTable channels({main_route(0), {0, 1, true, "s"}}, {0, 1}, 2, 3, 20ms);
   EXPECT_THAT(
-      message_of<DeadlineError>([&] { board.receive(0, 1, Direction::Activation, at::kCPU); }),
+      message_of<DeadlineError>([&] { channels.receive(0, 1, Direction::Activation, at::kCPU); }),
       HasSubstr("rank 1 waited 20 ms for the activations of micro-batch 1 from rank 0, which has "
                 "not finished anything yet"));
-  board.finished(1, {.kind = schedule::Kind::Forward, .stage = 1, .micro_batch = 2});
+  channels.finished(1, {.kind = schedule::Kind::Forward, .stage = 1, .micro_batch = 2});
   EXPECT_THAT(
-      message_of<DeadlineError>([&] { board.receive(1, 2, Direction::Gradient, at::kCPU); }),
+      message_of<DeadlineError>([&] { channels.receive(1, 2, Direction::Gradient, at::kCPU); }),
       HasSubstr("rank 0 waited 20 ms for the gradient of skip 's' of micro-batch 2 from rank 1, "
                 "which last finished 1F2"));
 }
 
-TEST(Board, DeliversEachMessageToItsOwnPlace) {
-  Board board({main_route(0)}, {0, 1}, 2, 2, 10s);
+TEST(ChannelTable, DeliversEachMessageToItsOwnPlace) {
+  ChannelTable channels({main_route(0)}, {0, 1}, 2, 2, 10s);
   auto message = [](double value) {
     return Message{.values = {torch::tensor(value)}, .requires_grad = {true}};
   };
-  board.send(0, 1, Direction::Activation, message(1), at::kCPU);
-  board.send(0, 0, Direction::Activation, message(2), at::kCPU);
-  board.send(0, 0, Direction::Gradient, message(3), at::kCPU);
-  EXPECT_TRUE(board.arrived(0, 1, Direction::Activation));
-  EXPECT_FALSE(board.arrived(0, 1, Direction::Gradient));
+  channels.send(0, 1, Direction::Activation, message(1), at::kCPU);
+  channels.send(0, 0, Direction::Activation, message(2), at::kCPU);
+  channels.send(0, 0, Direction::Gradient, message(3), at::kCPU);
+  EXPECT_TRUE(channels.arrived(0, 1, Direction::Activation));
+  EXPECT_FALSE(channels.arrived(0, 1, Direction::Gradient));
   auto got = [&](int micro_batch, Direction direction) {
-    return board.receive(0, micro_batch, direction, at::kCPU).values[0].item<double>();
+    return channels.receive(0, micro_batch, direction, at::kCPU).values[0].item<double>();
   };
   EXPECT_EQ(got(0, Direction::Activation), 2);
   EXPECT_EQ(got(1, Direction::Activation), 1);
   EXPECT_EQ(got(0, Direction::Gradient), 3);
-  EXPECT_FALSE(board.arrived(0, 1, Direction::Activation));
+  EXPECT_FALSE(channels.arrived(0, 1, Direction::Activation));
 }
 
-TEST(Board, CancelWakesEveryoneAndKeepsTheFirstFailure) {
-  const support::WatchDog dog("Board.cancel");
-  Board board({main_route(0), main_route(1)}, {0, 1, 2}, 3, 1, 1h);
+TEST(ChannelTable, CancelWakesEveryoneAndKeepsTheFirstFailure) {
+  const support::WatchDog dog("ChannelTable.cancel");
+  ChannelTable channels({main_route(0), main_route(1)}, {0, 1, 2}, 3, 1, 1h);
   std::atomic<int> cancelled = 0;
   std::vector<std::thread> waiting;
   for (const int route : {0, 1}) {
     waiting.emplace_back([&, route] {
       try {
-        board.receive(route, 0, Direction::Activation, at::kCPU);
+        channels.receive(route, 0, Direction::Activation, at::kCPU);
       } catch (const Cancelled&) {
         ++cancelled;
       }
     });
   }
-  board.cancel(std::make_exception_ptr(std::runtime_error("first")));
-  board.cancel(std::make_exception_ptr(std::runtime_error("second")));
+  channels.cancel(std::make_exception_ptr(std::runtime_error("first")));
+  channels.cancel(std::make_exception_ptr(std::runtime_error("second")));
   for (auto& thread : waiting) thread.join();
   EXPECT_EQ(cancelled, 2);
-  EXPECT_EQ(message_of<std::runtime_error>([&] { std::rethrow_exception(board.failure()); }),
+  EXPECT_EQ(message_of<std::runtime_error>([&] { std::rethrow_exception(channels.failure()); }),
             "first");
-  EXPECT_THROW(board.arrived(0, 0, Direction::Activation), Cancelled);
+  EXPECT_THROW(channels.arrived(0, 0, Direction::Activation), Cancelled);
 }
 
 TEST(Worker, FinishesWhatItWasGiven) {

@@ -10,8 +10,8 @@
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
-#include "trestle/checkpoint/resume.h"
-#include "trestle/data/synthesize.h"
+#include "trestle/checkpoint/training_checkpoint.h"
+#include "trestle/data/synthetic/synthesize.h"
 #include "trestle/models/initialize.h"
 #include "trestle/train/run_folder.h"
 

@@ -8,8 +8,8 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/data/image_file.h"
-#include "trestle/data/resize.h"
+#include "trestle/data/files/image_file.h"
+#include "trestle/data/files/resize.h"
 
 namespace trestle {
 namespace {

@@ -3,9 +3,9 @@
 #include <filesystem>
 #include <vector>
 
-#include "trestle/data/carvana_files.h"
 #include "trestle/data/dataset.h"
-#include "trestle/data/image.h"
+#include "trestle/data/files/carvana_files.h"
+#include "trestle/data/files/image.h"
 
 namespace trestle {
 

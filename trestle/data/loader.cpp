@@ -15,8 +15,8 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/keyed_seed.h"
+#include "trestle/base/random.h"
 #include "trestle/base/text.h"
-#include "trestle/data/random.h"
 
 namespace trestle {
 namespace {

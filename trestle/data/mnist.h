@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "trestle/data/dataset.h"
-#include "trestle/data/mnist_files.h"
+#include "trestle/data/files/mnist_files.h"
 
 namespace trestle {
 

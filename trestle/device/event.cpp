@@ -2,7 +2,7 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "trestle/device/virtual_backend.h"
+#include "trestle/device/virtual/backend.h"
 
 namespace trestle {
 namespace {

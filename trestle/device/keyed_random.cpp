@@ -14,8 +14,8 @@
 #include "trestle/base/text.h"
 #include "trestle/device/device.h"
 #include "trestle/device/keyed_generator.h"
-#include "trestle/device/virtual_allocator.h"
-#include "trestle/device/virtual_backend.h"
+#include "trestle/device/virtual/allocator.h"
+#include "trestle/device/virtual/backend.h"
 
 // CPU kernels that are given no generator take the process's default one, which threads share.
 // While a scope for the CPU is open, this thread's calls pass through a dispatch key above all

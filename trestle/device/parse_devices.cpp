@@ -5,7 +5,7 @@
 #include "trestle/base/text.h"
 #include "trestle/device/cuda_count.h"
 #include "trestle/device/device.h"
-#include "trestle/device/virtual_backend.h"
+#include "trestle/device/virtual/backend.h"
 #include "trestle/device/virtual_device.h"
 
 namespace trestle {

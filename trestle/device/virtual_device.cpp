@@ -13,12 +13,12 @@
 #include "trestle/base/text.h"
 #include "trestle/device/keyed_generator.h"
 #include "trestle/device/threads.h"
-#include "trestle/device/virtual_allocator.h"
-#include "trestle/device/virtual_autocast.h"
-#include "trestle/device/virtual_backend.h"
-#include "trestle/device/virtual_generator.h"
-#include "trestle/device/virtual_guard.h"
-#include "trestle/device/virtual_kernels.h"
+#include "trestle/device/virtual/allocator.h"
+#include "trestle/device/virtual/autocast.h"
+#include "trestle/device/virtual/backend.h"
+#include "trestle/device/virtual/generator.h"
+#include "trestle/device/virtual/guard.h"
+#include "trestle/device/virtual/kernels.h"
 
 namespace trestle {
 namespace {

@@ -28,7 +28,7 @@ struct DeviceCopy {
 // One place for one message. The devices work asynchronously, so two events order them: `ready`
 // (the producer's device has made the tensors) is waited for before they are read, and `consumed`
 // (the consumer's device has copied them) before the producer's device may reuse their memory. Who
-// calls put() and take() when, and under which lock, is the Board's business.
+// calls put() and take() when, and under which lock, is the ChannelTable's business.
 //
 // The event and the copy are parameters so that a test can put in an event that watches the order.
 template <class EventType, class Copy = DeviceCopy>

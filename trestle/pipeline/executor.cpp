@@ -29,10 +29,10 @@ bool is_gradient(Kind kind) { return kind == Kind::RecvGradient || kind == Kind:
 // What a rank does in that part of the table, in order. The table has each receive where a blocking
 // transport must take it; here it is only posted there, so it moves to just before the action that
 // needs it and holds nothing else up.
-std::vector<Action> actions_of(const Flight& flight, int rank, Part part) {
+std::vector<Action> actions_of(const StepState& state, int rank, Part part) {
   std::vector<Action> result;
   std::vector<Action> posted;
-  for (const auto& action : flight.table.ranks[rank]) {
+  for (const auto& action : state.table.ranks[rank]) {
     if (!belongs(action, part)) continue;
     if (schedule::is_receive(action.kind)) {
       posted.push_back(action);
@@ -54,40 +54,40 @@ std::vector<Action> actions_of(const Flight& flight, int rank, Part part) {
 }
 
 // Carries out one action and writes down when, and what memory its device then held.
-void execute_and_record(Flight& flight, int rank, const Action& action) {
-  const double begin = flight.now();
+void execute_and_record(StepState& state, int rank, const Action& action) {
+  const double begin = state.now();
   try {
-    execute(flight, action);
+    execute(state, action);
   } catch (const Cancelled&) {
     throw;
   } catch (...) {
-    rethrow_from(flight, rank, action);
+    rethrow_from(state, rank, action);
   }
-  const double end = flight.now();
-  flight.board.finished(rank, action);
-  flight.events[rank].push_back({.rank = rank, .action = action, .begin = begin, .end = end});
-  flight.memory[rank].push_back(
+  const double end = state.now();
+  state.channels.finished(rank, action);
+  state.events[rank].push_back({.rank = rank, .action = action, .begin = begin, .end = end});
+  state.memory[rank].push_back(
       {.rank = rank,
        .time = end,
-       .bytes = memory_usage(flight.stages[action.stage].device()).current});
+       .bytes = memory_usage(state.stages[action.stage].device()).current});
 }
 
-void run_rank(Flight& flight, int rank, Part part) {
+void run_rank(StepState& state, int rank, Part part) {
   try {
-    for (const auto& action : actions_of(flight, rank, part)) {
-      if (flight.board.failure()) return;  // also a rank that would never have to wait stops here
-      execute_and_record(flight, rank, action);
+    for (const auto& action : actions_of(state, rank, part)) {
+      if (state.channels.failure()) return;  // also a rank that would never have to wait stops here
+      execute_and_record(state, rank, action);
     }
   } catch (const Cancelled&) {  // another rank failed and said so
   } catch (...) {
-    flight.board.cancel(std::current_exception());
+    state.channels.cancel(std::current_exception());
   }
 }
 
-bool can_run(const Flight& flight, const Action& action) {
+bool can_run(const StepState& state, const Action& action) {
   if (!schedule::is_receive(action.kind)) return true;
-  return flight.board.arrived(
-      route_of(flight, action), action.micro_batch,
+  return state.channels.arrived(
+      route_of(state, action), action.micro_batch,
       is_gradient(action.kind) ? Direction::Gradient : Direction::Activation);
 }
 
@@ -102,10 +102,10 @@ Executor::Executor(int ranks, const std::vector<Stage>& stages, int threads)
   for (int rank = 0; rank < ranks; ++rank) workers_.push_back(std::make_unique<Worker>(each));
 }
 
-void Executor::run(Flight& flight, Part part) {
-  if (lane_) return run_here(flight, part);
-  run_on_all([&](int rank) { run_rank(flight, rank, part); });
-  if (auto failure = flight.board.failure()) std::rethrow_exception(failure);
+void Executor::run(StepState& state, Part part) {
+  if (lane_) return run_here(state, part);
+  run_on_all([&](int rank) { run_rank(state, rank, part); });
+  if (auto failure = state.channels.failure()) std::rethrow_exception(failure);
 }
 
 void Executor::run_on(int rank, const std::function<void()>& job) {
@@ -155,17 +155,17 @@ void Executor::run_on_all(const std::function<void(int rank)>& job) {
   }
 }
 
-void Executor::run_here(Flight& flight, Part part) {
-  const int ranks = flight.table.rank_count();
+void Executor::run_here(StepState& state, Part part) {
+  const int ranks = state.table.rank_count();
   std::vector<std::vector<Action>> actions;
-  for (int rank = 0; rank < ranks; ++rank) actions.push_back(actions_of(flight, rank, part));
+  for (int rank = 0; rank < ranks; ++rank) actions.push_back(actions_of(state, rank, part));
   std::vector<std::size_t> next(ranks, 0);
   for (;;) {
     bool moved = false;
     bool finished = true;
     for (int rank = 0; rank < ranks; ++rank) {
-      while (next[rank] < actions[rank].size() && can_run(flight, actions[rank][next[rank]])) {
-        execute_and_record(flight, rank, actions[rank][next[rank]++]);
+      while (next[rank] < actions[rank].size() && can_run(state, actions[rank][next[rank]])) {
+        execute_and_record(state, rank, actions[rank][next[rank]++]);
         moved = true;
       }
       finished = finished && next[rank] == actions[rank].size();

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "trestle/pipeline/flight.h"
+#include "trestle/pipeline/step_state.h"
 #include "trestle/pipeline/worker.h"
 
 // Walks each rank's list of actions.
@@ -21,14 +21,14 @@ class Executor {
   // runs all ranks' actions, each as soon as what it needs is there.
   Executor(int ranks, const std::vector<Stage>& stages, int threads);
 
-  // Runs that part of the flight's table and returns when every rank is done. If one fails, the
+  // Runs that part of the state's table and returns when every rank is done. If one fails, the
   // others are cancelled and the first failure is thrown: its type is kept, its message gains
   // stage, micro-batch and shapes.
-  void run(Flight& flight, Part part);
+  void run(StepState& state, Part part);
 
   // The same in the calling thread, whatever the devices: for a caller's backward that already runs
   // on an autograd device thread, which must never wait for another thread.
-  void run_here(Flight& flight, Part part);
+  void run_here(StepState& state, Part part);
 
   // Runs `job` on a rank's worker, with its thread settings, or here on the lane; throws what it
   // throws.
@@ -47,9 +47,9 @@ class Executor {
 };
 
 // Carries out one action. Blocks where it receives.
-void execute(Flight& flight, const schedule::Action& action);
+void execute(StepState& state, const schedule::Action& action);
 
 // The index in Cut::routes of what an action sends or receives.
-int route_of(const Flight& flight, const schedule::Action& action);
+int route_of(const StepState& state, const schedule::Action& action);
 
 }  // namespace trestle::pipeline

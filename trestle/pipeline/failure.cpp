@@ -27,9 +27,9 @@ std::string layer_of(const Stage& stage, const Pass& pass, const OutOfMemoryRepo
   return report.node.empty() ? "" : text(", ", report.node);
 }
 
-[[noreturn]] void throw_out_of_memory(const Flight& flight, const schedule::Action& action) {
-  const Stage& stage = flight.stages[action.stage];
-  const Pass& pass = flight.passes[action.stage][action.micro_batch];
+[[noreturn]] void throw_out_of_memory(const StepState& state, const schedule::Action& action) {
+  const Stage& stage = state.stages[action.stage];
+  const Pass& pass = state.passes[action.stage][action.micro_batch];
   std::optional<OutOfMemoryReport> report;
   if (stage.device().is_privateuseone()) report = last_out_of_memory(stage.device());
   if (!report)
@@ -38,24 +38,24 @@ std::string layer_of(const Stage& stage, const Pass& pass, const OutOfMemoryRepo
       device_name(report->device), " is out of memory in stage ", action.stage, ", micro-batch ",
       action.micro_batch, layer_of(stage, pass, *report), ": asked ", format_bytes(report->asked),
       ", ", format_bytes(report->in_use), " of ", format_bytes(report->budget), " in use.");
-  const std::string advice = flight.suggest ? flight.suggest(action.stage) : "";
+  const std::string advice = state.suggest ? state.suggest(action.stage) : "";
   if (!advice.empty()) message += "\n         " + advice;
   throw c10::OutOfMemoryError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, message);
 }
 
 }  // namespace
 
-void rethrow_from(const Flight& flight, int rank, const schedule::Action& action) {
+void rethrow_from(const StepState& state, int rank, const schedule::Action& action) {
   try {
     throw;
   } catch (const c10::OutOfMemoryError&) {
-    throw_out_of_memory(flight, action);
+    throw_out_of_memory(state, action);
   } catch (...) {
-    const Pass& pass = flight.passes[action.stage][std::max(0, action.micro_batch)];
+    const Pass& pass = state.passes[action.stage][std::max(0, action.micro_batch)];
     const nn::Values& inputs = pass.leaves.empty() ? pass.inputs : pass.leaves;
     nn::rethrow_with_context(text("in stage ", action.stage, ", micro-batch ", action.micro_batch,
                                   " (", schedule::to_string(action), " on rank ", rank, ", ",
-                                  device_name(flight.stages[action.stage].device()),
+                                  device_name(state.stages[action.stage].device()),
                                   inputs.empty() ? "" : "; stage input " + shapes_of(inputs), ")"));
   }
 }

@@ -1,12 +1,12 @@
 #pragma once
 
-#include "trestle/pipeline/flight.h"
+#include "trestle/pipeline/step_state.h"
 
 namespace trestle::pipeline {
 
 // Called in a catch block: throws the current exception again, of the same type, with the place
 // added to its message: rank, stage, micro-batch, shapes of what came in. An out-of-memory error of
 // a virtual device gets the layer and the numbers.
-[[noreturn]] void rethrow_from(const Flight& flight, int rank, const schedule::Action& action);
+[[noreturn]] void rethrow_from(const StepState& state, int rank, const schedule::Action& action);
 
 }  // namespace trestle::pipeline

@@ -10,25 +10,25 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/device/unlimited_budgets.h"
 #include "trestle/device/virtual_device.h"
-#include "trestle/pipeline/assembly.h"
-#include "trestle/pipeline/budget_lifter.h"
-#include "trestle/pipeline/callers_backward.h"
-#include "trestle/pipeline/evaluation_mode.h"
-#include "trestle/pipeline/fit.h"
+#include "trestle/nn/evaluation_mode.h"
+#include "trestle/pipeline/autograd_bridge.h"
 #include "trestle/pipeline/micro_batch.h"
-#include "trestle/pipeline/placement.h"
+#include "trestle/pipeline/partitioned_model.h"
 #include "trestle/pipeline/profile.h"
 #include "trestle/pipeline/profile_layers.h"
 #include "trestle/plan/balance.h"
+#include "trestle/plan/fit.h"
+#include "trestle/schedule/placement.h"
 #include "trestle/schedule/validate.h"
 #include "trestle/simulate/simulate.h"
 
 namespace trestle {
 
-using pipeline::Assembly;
-using pipeline::Flight;
 using pipeline::Part;
+using pipeline::PartitionedModel;
+using pipeline::StepState;
 
 namespace {
 
@@ -89,11 +89,11 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   }
 
   // The balance may have to wait for the first mini-batch.
-  Assembly& assembled(const nn::Values& inputs) {
+  PartitionedModel& assembled(const nn::Values& inputs) {
     if (!assembly) measure_balance(inputs);
     return *assembly;
   }
-  Assembly& assembled() const {
+  PartitionedModel& assembled() const {
     if (!assembly) {
       throw StateError(
           "the pipeline has not been cut yet: no balance was given and no mini-batch has been seen "
@@ -109,27 +109,27 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     return table;
   }
 
-  std::shared_ptr<Flight> take_off(const nn::Values& inputs, const schedule::Schedule& table,
-                                   const std::vector<nn::Values>& pieces) {
-    auto flight =
-        std::make_shared<Flight>(table, assembly->stages, assembly->cut, options.deadline);
-    flight->seed = options.seed;
-    flight->step = step_number;
+  std::shared_ptr<StepState> begin_step(const nn::Values& inputs, const schedule::Schedule& table,
+                                        const std::vector<nn::Values>& pieces) {
+    auto state =
+        std::make_shared<StepState>(table, assembly->stages, assembly->cut, options.deadline);
+    state->seed = options.seed;
+    state->step = step_number;
     for (int m = 0; m < table.micro_batches; ++m) {
-      flight->inputs[m].assign(pieces[m].begin(),
-                               pieces[m].begin() + static_cast<std::ptrdiff_t>(inputs.size()));
+      state->inputs[m].assign(pieces[m].begin(),
+                              pieces[m].begin() + static_cast<std::ptrdiff_t>(inputs.size()));
     }
     for (const auto& input : inputs) {
-      flight->input_wants_gradient.push_back(input.defined() && input.requires_grad() &&
-                                             at::GradMode::is_enabled());
+      state->input_wants_gradient.push_back(input.defined() && input.requires_grad() &&
+                                            at::GradMode::is_enabled());
     }
     samples = pipeline::piece_count(inputs, std::numeric_limits<int>::max());
     // A caller's backward may come when the pipeline is gone.
-    flight->suggest = [weak = weak_from_this()](int stage) {
+    state->suggest = [weak = weak_from_this()](int stage) {
       const auto impl = weak.lock();
       return impl ? impl->suggest(stage) : std::string();
     };
-    return flight;
+    return state;
   }
 
   void check_inputs(const nn::Values& inputs) const {
@@ -144,8 +144,8 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     options.balance = balance;
     const int stages = static_cast<int>(balance.size());
     const auto ranks = options.table ? options.table->rank_of_stage : one_rank_each(stages);
-    assembly =
-        std::make_shared<Assembly>(model.graph(), balance, options.devices, ranks, options.threads);
+    assembly = std::make_shared<PartitionedModel>(model.graph(), balance, options.devices, ranks,
+                                                  options.threads);
     lowered(options.micro_batches, options.schedule,
             true);  // finds what is wrong with a table before the first step
   }
@@ -153,7 +153,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   // All layers on the first device, which need not have room for them.
   std::vector<double> layer_costs(const nn::Values& batch) {
     const at::Device device = options.devices[0].torch;
-    const pipeline::BudgetLifter no_budget({device});
+    const UnlimitedBudgets no_budget({device});
     model.to(device);
     nn::Values piece = pipeline::split(batch, options.micro_batches)[0];
     for (auto& value : piece) value = to_device(value, device);
@@ -179,7 +179,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
                                                         {.stages = stages,
                                                          .micro_batches = micro_batches,
                                                          .backward_order = options.backward_order});
-    if (options.table && !given) table = pipeline::place(table, *options.table);
+    if (options.table && !given) table = schedule::place(table, *options.table);
     schedule::LowerOptions lowering{.skips = assembly->cut.skips(),
                                     .main_lane = assembly->cut.main_lane()};
     if (recompute) lowering.recompute = recompute_modes();
@@ -189,21 +189,21 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   // What would make a stage fit that ran out of memory.
   std::string suggest(int stage) const {
     const Bytes limit = memory_usage(assembly->stages[stage].device()).budget;
-    return pipeline::suggest_fit({.stage = stage,
-                                  .budget = limit,
-                                  .schedule = options.schedule,
-                                  .micro_batches = options.micro_batches,
-                                  .most_micro_batches = samples,
-                                  .backward_order = options.backward_order,
-                                  .recompute = recompute_modes(),
-                                  .skips = assembly->cut.skips(),
-                                  .main_lane = assembly->cut.main_lane()},
-                                 costs);
+    return plan::suggest_fit({.stage = stage,
+                              .budget = limit,
+                              .schedule = options.schedule,
+                              .micro_batches = options.micro_batches,
+                              .most_micro_batches = samples,
+                              .backward_order = options.backward_order,
+                              .recompute = recompute_modes(),
+                              .skips = assembly->cut.skips(),
+                              .main_lane = assembly->cut.main_lane()},
+                             costs);
   }
 
   nn::Layers model;
   PipelineOptions options;
-  std::shared_ptr<Assembly> assembly;
+  std::shared_ptr<PartitionedModel> assembly;
   std::map<std::tuple<int, std::string, bool>, schedule::Schedule> tables;
   std::int64_t step_number = 0;
   simulate::Costs costs;
@@ -227,7 +227,7 @@ StepResult Pipeline::step(const nn::Values& inputs, const at::Tensor& target, co
     throw UsageError("Pipeline::step() under no_grad: a training step needs gradients",
                      {.hint = "Use evaluate() for forwards only."});
   }
-  Assembly& assembly = impl_->assembled(inputs);
+  PartitionedModel& assembly = impl_->assembled(inputs);
   impl_->check_inputs(inputs);
   nn::Values batch;
   for (const auto& input : inputs) batch.push_back(input.defined() ? input.detach() : input);
@@ -244,9 +244,9 @@ StepResult Pipeline::step(const nn::Values& inputs, const at::Tensor& target, co
                  "dice_per_micro_batch(), a different loss)."});
   }
   batch.pop_back();
-  auto flight = impl_->take_off(batch, table, pieces);  // detached: nobody reads their gradients
-  flight->loss = &loss;
-  flight->keep_outputs = whole || options.output == StepOptions::Output::Keep;
+  auto state = impl_->begin_step(batch, table, pieces);  // detached: nobody reads their gradients
+  state->loss = &loss;
+  state->keep_outputs = whole || options.output == StepOptions::Output::Keep;
   StepResult result{.micro_batches = table.micro_batches};
   std::vector<double> weights;
   for (const auto& piece : pieces)
@@ -254,21 +254,21 @@ StepResult Pipeline::step(const nn::Values& inputs, const at::Tensor& target, co
                             : loss.weight(piece.back()));
   result.weight = std::accumulate(weights.begin(), weights.end(), 0.0);
   for (std::size_t m = 0; m < pieces.size(); ++m) {
-    flight->shares.push_back(result.weight == 0 ? 0 : weights[m] / result.weight);
-    flight->targets.push_back(whole ? at::Tensor()
-                                    : to_device(pieces[m].back(), assembly.last_device()));
+    state->shares.push_back(result.weight == 0 ? 0 : weights[m] / result.weight);
+    state->targets.push_back(whole ? at::Tensor()
+                                   : to_device(pieces[m].back(), assembly.last_device()));
   }
-  if (whole) flight->whole_target = to_device(target, assembly.last_device());
+  if (whole) state->whole_target = to_device(target, assembly.last_device());
 
-  assembly.executor.run(*flight, Part::All);
+  assembly.executor.run(*state, Part::All);
   ++impl_->step_number;
-  assembly.set_timeline(flight->timeline());
+  assembly.set_timeline(state->timeline());
   for (int m = 0; m < table.micro_batches; ++m) {
-    if (flight->losses[m].defined())
-      result.loss += flight->losses[m].item<double>() * (whole ? 1 : flight->shares[m]);
+    if (state->losses[m].defined())
+      result.loss += state->losses[m].item<double>() * (whole ? 1 : state->shares[m]);
   }
   if (options.output == StepOptions::Output::Keep)
-    result.output = pipeline::merge(flight->outputs).at(0);
+    result.output = pipeline::merge(state->outputs).at(0);
   return result;
 }
 
@@ -280,27 +280,27 @@ at::Tensor Pipeline::forward(const at::Tensor& input) {
 }
 
 nn::Values Pipeline::forward(const nn::Values& inputs) {
-  Assembly& assembly = impl_->assembled(inputs);
+  PartitionedModel& assembly = impl_->assembled(inputs);
   impl_->check_inputs(inputs);
   nn::Values detached;
   for (const auto& input : inputs) detached.push_back(input.defined() ? input.detach() : input);
   const auto pieces = pipeline::split(detached, impl_->options.micro_batches);
   const bool graph = at::GradMode::is_enabled();
   const auto& table = impl_->lowered(static_cast<int>(pieces.size()), "gpipe", graph);
-  auto flight = impl_->take_off(inputs, table, pieces);
-  flight->keep_outputs = true;
-  flight->evaluating = !graph;
-  assembly.executor.run(*flight, Part::Forwards);
+  auto state = impl_->begin_step(inputs, table, pieces);
+  state->keep_outputs = true;
+  state->evaluating = !graph;
+  assembly.executor.run(*state, Part::Forwards);
   ++impl_->step_number;
-  assembly.set_timeline(flight->timeline());
-  for (const auto& piece : flight->outputs) {
-    auto& sizes = flight->output_sizes.emplace_back();
+  assembly.set_timeline(state->timeline());
+  for (const auto& piece : state->outputs) {
+    auto& sizes = state->output_sizes.emplace_back();
     for (const auto& value : piece)
       sizes.push_back(value.defined() && value.dim() > 0 ? value.size(0) : 0);
   }
-  nn::Values outputs = pipeline::merge(flight->outputs);
-  flight->outputs.clear();
-  return graph ? pipeline::attach_backward(outputs, inputs, flight, impl_->assembly) : outputs;
+  nn::Values outputs = pipeline::merge(state->outputs);
+  state->outputs.clear();
+  return graph ? pipeline::attach_backward(outputs, inputs, state, impl_->assembly) : outputs;
 }
 
 at::Tensor Pipeline::evaluate(const at::Tensor& input) {
@@ -312,17 +312,17 @@ at::Tensor Pipeline::evaluate(const at::Tensor& input) {
 
 nn::Values Pipeline::evaluate(const nn::Values& inputs) {
   const at::NoGradGuard no_grad;
-  Assembly& assembly = impl_->assembled(inputs);
+  PartitionedModel& assembly = impl_->assembled(inputs);
   impl_->check_inputs(inputs);
-  const pipeline::EvaluationMode mode(assembly.graph);
+  const nn::EvaluationMode mode(assembly.graph);
   const auto pieces = pipeline::split(inputs, impl_->options.micro_batches);
-  auto flight = impl_->take_off(
+  auto state = impl_->begin_step(
       inputs, impl_->lowered(static_cast<int>(pieces.size()), "gpipe", false), pieces);
-  flight->keep_outputs = true;
-  flight->evaluating = true;
-  assembly.executor.run(*flight, Part::Forwards);
-  assembly.set_timeline(flight->timeline());
-  return pipeline::merge(flight->outputs);
+  state->keep_outputs = true;
+  state->evaluating = true;
+  assembly.executor.run(*state, Part::Forwards);
+  assembly.set_timeline(state->timeline());
+  return pipeline::merge(state->outputs);
 }
 
 std::vector<at::Tensor> Pipeline::parameters() const { return impl_->model.parameters(); }
@@ -367,7 +367,7 @@ const schedule::Timeline& Pipeline::timeline() const { return impl_->assembled()
 
 simulate::Costs Pipeline::profile(const nn::Values& inputs, const at::Tensor& target,
                                   const nn::Loss& loss) {
-  Assembly& assembly = impl_->assembled(inputs);
+  PartitionedModel& assembly = impl_->assembled(inputs);
   impl_->check_inputs(inputs);
   nn::Values batch = inputs;
   batch.push_back(target);

@@ -13,8 +13,8 @@
 #include "trestle/device/device.h"
 #include "trestle/device/event.h"
 #include "trestle/device/transfer.h"
-#include "trestle/pipeline/budget_lifter.h"
-#include "trestle/pipeline/buffer_keeper.h"
+#include "trestle/device/unlimited_budgets.h"
+#include "trestle/nn/buffer_keeper.h"
 
 namespace trestle::pipeline {
 namespace {
@@ -227,7 +227,7 @@ void measure_times(const Subject& subject, simulate::StageCost& cost) {
   cost.input_grad = cost.weight_grad = cost.backward / 2;
 }
 
-std::vector<Subject> trace(Assembly& assembly, const nn::Values& micro_batch,
+std::vector<Subject> trace(PartitionedModel& model, const nn::Values& micro_batch,
                            const at::Tensor& target, const nn::Loss& loss, simulate::Costs& costs) {
   std::map<ValueId, std::pair<at::Tensor, bool>> known;
   std::map<ValueId, Bytes> saved;
@@ -236,8 +236,8 @@ std::vector<Subject> trace(Assembly& assembly, const nn::Values& micro_batch,
         micro_batch[i], micro_batch[i].defined() && micro_batch[i].requires_grad()};
   }
   std::vector<Subject> subjects;
-  for (std::size_t s = 0; s < assembly.stages.size(); ++s) {
-    const Stage& stage = assembly.stages[s];
+  for (std::size_t s = 0; s < model.stages.size(); ++s) {
+    const Stage& stage = model.stages[s];
     Subject subject{
         .stage = &stage, .inputs = {}, .requires_grad = {}, .loss = &loss, .target = {}};
     for (const auto& input : stage.plan().inputs) {
@@ -247,8 +247,8 @@ std::vector<Subject> trace(Assembly& assembly, const nn::Values& micro_batch,
     }
     if (stage.is_last()) subject.target = to_device(target, stage.device());
     HandedOn result;
-    assembly.executor.run_on(static_cast<int>(s) % assembly.executor.ranks(),
-                             [&] { result = measure_bytes(subject, costs.stages[s]); });
+    model.executor.run_on(static_cast<int>(s) % model.executor.ranks(),
+                          [&] { result = measure_bytes(subject, costs.stages[s]); });
     for (std::size_t i = 0; i < result.saved.size(); ++i) {
       const ValueId value = stage.plan().outputs[i];
       known[value] = {result.produced.values[i], result.produced.requires_grad[i]};
@@ -256,8 +256,8 @@ std::vector<Subject> trace(Assembly& assembly, const nn::Values& micro_batch,
     }
     subjects.push_back(std::move(subject));
   }
-  for (std::size_t r = 0; r < assembly.cut.routes.size(); ++r) {
-    for (const auto& value : assembly.cut.route_values[r]) {
+  for (std::size_t r = 0; r < model.cut.routes.size(); ++r) {
+    for (const auto& value : model.cut.route_values[r]) {
       costs.routes[r].bytes += bytes_of({known.at(value).first});
       costs.routes[r].saved += saved.at(value);
     }
@@ -266,10 +266,10 @@ std::vector<Subject> trace(Assembly& assembly, const nn::Values& micro_batch,
 }
 
 // Copies one message of each route between its devices, as the channels will.
-void measure_routes(const Assembly& assembly, simulate::Costs& costs) {
-  for (std::size_t r = 0; r < assembly.cut.routes.size(); ++r) {
-    const at::Device from = assembly.stages[assembly.cut.routes[r].from_stage].device();
-    const at::Device to = assembly.stages[assembly.cut.routes[r].to_stage].device();
+void measure_routes(const PartitionedModel& model, simulate::Costs& costs) {
+  for (std::size_t r = 0; r < model.cut.routes.size(); ++r) {
+    const at::Device from = model.stages[model.cut.routes[r].from_stage].device();
+    const at::Device to = model.stages[model.cut.routes[r].to_stage].device();
     if (from == to || costs.routes[r].bytes == 0) continue;
     const at::Tensor message =
         at::empty({costs.routes[r].bytes}, at::TensorOptions().device(from).dtype(at::kByte))
@@ -285,32 +285,32 @@ void measure_routes(const Assembly& assembly, simulate::Costs& costs) {
 
 }  // namespace
 
-simulate::Costs profile_stages(Assembly& assembly, const nn::Values& micro_batch,
+simulate::Costs profile_stages(PartitionedModel& model, const nn::Values& micro_batch,
                                const at::Tensor& target, const nn::Loss& loss, int micro_batches) {
   simulate::Costs costs;
-  costs.stages.resize(assembly.stages.size());
-  costs.routes.resize(assembly.cut.routes.size());
+  costs.stages.resize(model.stages.size());
+  costs.routes.resize(model.cut.routes.size());
   costs.transport = simulate::Transport::Pull;
   std::vector<at::Tensor> parameters;
   std::vector<at::Tensor> buffers;
   std::vector<at::Device> devices;
-  for (const auto& stage : assembly.stages) {
+  for (const auto& stage : model.stages) {
     devices.push_back(stage.device());
     for (auto& parameter : stage.parameters()) parameters.push_back(parameter);
     for (auto& buffer : stage.buffers()) buffers.push_back(buffer);
   }
-  const BufferKeeper keep_buffers(buffers);
-  const BudgetLifter no_budgets(devices);
+  const nn::BufferKeeper keep_buffers(buffers);
+  const UnlimitedBudgets no_budgets(devices);
   const GradientKeeper keep_gradients(parameters);
-  const std::vector<Subject> subjects = trace(assembly, micro_batch, target, loss, costs);
-  measure_routes(assembly, costs);
-  assembly.executor.run_on_all([&](int rank) {
-    for (std::size_t s = rank; s < subjects.size(); s += assembly.executor.ranks())
+  const std::vector<Subject> subjects = trace(model, micro_batch, target, loss, costs);
+  measure_routes(model, costs);
+  model.executor.run_on_all([&](int rank) {
+    for (std::size_t s = rank; s < subjects.size(); s += model.executor.ranks())
       measure_times(subjects[s], costs.stages[s]);
   });
   if (const Subject& last = subjects.back(); last.whole_batch_loss()) {
-    assembly.executor.run_on(assembly.executor.ranks() - 1,
-                             [&] { measure_loss(last, micro_batches, costs.stages.back()); });
+    model.executor.run_on(model.executor.ranks() - 1,
+                          [&] { measure_loss(last, micro_batches, costs.stages.back()); });
   }
   return costs;
 }

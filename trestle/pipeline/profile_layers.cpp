@@ -8,7 +8,7 @@
 #include <chrono>
 #include <map>
 
-#include "trestle/pipeline/buffer_keeper.h"
+#include "trestle/nn/buffer_keeper.h"
 #include "trestle/pipeline/cut.h"
 
 namespace trestle::pipeline {
@@ -72,7 +72,7 @@ std::vector<double> profile_layers(const nn::Graph& graph, const nn::Values& mic
     if (!layer.module) continue;
     for (auto& buffer : layer.module->buffers()) buffers.push_back(buffer);
   }
-  const BufferKeeper keep_buffers(buffers);
+  const nn::BufferKeeper keep_buffers(buffers);
   const at::AutoGradMode grad(true);
   std::map<ValueId, at::Tensor> values;
   for (std::size_t i = 0; i < micro_batch.size(); ++i) {

@@ -11,8 +11,8 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/nn/buffer_keeper.h"
 #include "trestle/pipeline/boundary.h"
-#include "trestle/pipeline/buffer_keeper.h"
 
 namespace trestle::pipeline {
 namespace {
@@ -135,7 +135,7 @@ Produced Stage::forward(Pass& pass, GraphMode mode, const nn::RunKey& key) const
 }
 
 void Stage::recompute(Pass& pass, const nn::RunKey& key) const {
-  const BufferKeeper keeper(buffers());
+  const nn::BufferKeeper keeper(buffers());
   forward(pass, GraphMode::Keep, key);
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "trestle/data/resize.h"
+#include "trestle/data/files/resize.h"
 #include "trestle/train/font.h"
 
 namespace trestle::train {

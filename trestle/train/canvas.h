@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "trestle/data/image.h"
+#include "trestle/data/files/image.h"
 
 // A picture to draw into.
 namespace trestle::train {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "trestle/data/image.h"
+#include "trestle/data/files/image.h"
 
 // The picture of an epoch: what the model sees, what is true, what it says.
 namespace trestle::train {

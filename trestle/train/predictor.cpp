@@ -10,7 +10,7 @@
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/safetensors.h"
 #include "trestle/data/carvana.h"
-#include "trestle/data/image_file.h"
+#include "trestle/data/files/image_file.h"
 #include "trestle/train/run_folder.h"
 
 namespace trestle::train {

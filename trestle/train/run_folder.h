@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "trestle/train/recipe.h"
+#include "trestle/recipe/recipe.h"
 
 // Where a run keeps what it makes.
 namespace trestle::train {

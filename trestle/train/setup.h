@@ -10,7 +10,7 @@
 
 #include "trestle/models/model.h"
 #include "trestle/pipeline/pipeline.h"
-#include "trestle/train/recipe.h"
+#include "trestle/recipe/recipe.h"
 #include "trestle/train/run_plan.h"
 #include "trestle/train/task.h"
 

@@ -8,7 +8,7 @@
 #include "trestle/data/carvana.h"
 #include "trestle/data/mnist.h"
 #include "trestle/data/split.h"
-#include "trestle/data/synthesize.h"
+#include "trestle/data/synthetic/synthesize.h"
 
 namespace trestle::train {
 

@@ -8,9 +8,9 @@
 #include "trestle/data/loader.h"
 #include "trestle/nn/loss.h"
 #include "trestle/nn/metrics.h"
+#include "trestle/recipe/recipe.h"
 #include "trestle/train/picture.h"
 #include "trestle/train/progress.h"
-#include "trestle/train/recipe.h"
 
 // What is to be learnt: the data, the loss and the metric that a recipe names.
 namespace trestle::train {

@@ -3,7 +3,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
-#include "trestle/train/recipe_fields.h"
+#include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/run_folder.h"
 #include "trestle/train/training_run.h"
 

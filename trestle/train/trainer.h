@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "trestle/recipe/recipe.h"
 #include "trestle/train/progress.h"
-#include "trestle/train/recipe.h"
 #include "trestle/train/setup.h"
 
 // Trains a model as a recipe says.

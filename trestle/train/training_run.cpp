@@ -72,7 +72,7 @@ void TrainingRun::begin(const RunFolder& folder) {
 
 void TrainingRun::restore(const RunFolder& folder) {
   folder_ = folder;
-  checkpoint::Resume saved = checkpoint::read_resume(folder_.last());
+  checkpoint::TrainingCheckpoint saved = checkpoint::read_training_checkpoint(folder_.last());
   if (saved.state.recipe_hash != state_.recipe_hash)
     throw UsageError(
         text(folder_.recipe().string(), ": is not the recipe that this run was saved under"),

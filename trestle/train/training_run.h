@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "trestle/checkpoint/resume.h"
+#include "trestle/checkpoint/training_checkpoint.h"
 #include "trestle/optim/reduce_on_plateau.h"
 #include "trestle/train/metrics.h"
 #include "trestle/train/run_folder.h"

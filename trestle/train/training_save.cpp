@@ -4,7 +4,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
-#include "trestle/data/image_file.h"
+#include "trestle/data/files/image_file.h"
 #include "trestle/optim/factory.h"
 #include "trestle/optim/state.h"
 #include "trestle/train/training_run.h"
@@ -46,7 +46,7 @@ checkpoint::NamedTensors TrainingRun::weights() const {
 }
 
 void TrainingRun::save() {
-  checkpoint::Resume resume;
+  checkpoint::TrainingCheckpoint resume;
   resume.weights = weights();
   for (const StageOptimizer& stage : optimizers_)
     for (auto& entry : optim::optimizer_state(*stage.optimizer, stage.names))
@@ -62,7 +62,7 @@ void TrainingRun::save() {
                            {"plateau_cooling", plateau.cooling}});
   }
   resume.state = state_;
-  saving(folder_, [&] { checkpoint::write_resume(folder_.last(), resume); });
+  saving(folder_, [&] { checkpoint::write_training_checkpoint(folder_.last(), resume); });
 }
 
 void TrainingRun::save_best(const EpochReport& report) {

@@ -1,0 +1,176 @@
+#include "trestle/recipe/recipe.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/fuzz/fuzz.h"
+#include "trestle/base/error.h"
+#include "trestle/base/files.h"
+#include "trestle/recipe/recipe_fields.h"
+
+namespace trestle::train {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+const char* const small = R"(# a comment
+[model]
+name = "unet"
+
+[data]
+name = "carvana"
+images = "a"
+masks = "b"
+
+[pipeline]
+balance = [13, 9]
+micro_batches = 4
+recompute = "except_last"
+
+[optimizer]
+learning_rate = 1
+)";
+
+// The message of the UsageError or FormatError that `action` throws.
+template <class Action>
+std::string message_of(Action action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+std::string reading(const std::string& toml) {
+  return message_of([&] { parse_recipe(toml, "recipes/my.toml"); });
+}
+
+TEST(Recipe, ReadsWhatItSaysAndKeepsDefaultsForTheRest) {
+  const Recipe recipe = parse_recipe(small, "recipes/my.toml");
+  EXPECT_EQ(recipe.name, "my");
+  EXPECT_EQ(recipe.model.name, "unet");
+  EXPECT_THAT(recipe.pipeline.balance, testing::ElementsAre(13, 9));
+  EXPECT_THAT(recipe.pipeline.recompute, testing::ElementsAre("except_last"));
+  EXPECT_EQ(recipe.optimizer.learning_rate, 1.0);
+  EXPECT_EQ(recipe.pipeline.schedule, "gpipe");
+  EXPECT_EQ(recipe.train.seed, 42);
+  EXPECT_NO_THROW(check_recipe(recipe));
+}
+
+TEST(Recipe, SuggestsTheNearestKeyWithFileAndLine) {
+  EXPECT_EQ(
+      reading("[pipeline]\n\nmicro_batch = 4\n"),
+      "recipes/my.toml:3: unknown key 'micro_batch' in [pipeline]; did you mean 'micro_batches'?");
+  EXPECT_EQ(reading("[pipelne]\nbalance = [1]\n"),
+            "recipes/my.toml:1: unknown section [pipelne]; did you mean 'pipeline'?");
+  EXPECT_EQ(reading("[train]\nlearning_rate = 0.1\n"),
+            "recipes/my.toml:2: unknown key 'learning_rate' in [train]; did you mean [optimizer]?");
+  EXPECT_THAT(reading("epochs = 3\n"), HasSubstr("outside of any section; did you mean [train]?"));
+  EXPECT_THAT(reading("[train]\nxyzzy = 3\n"), HasSubstr("known are epochs, batch, seed"));
+}
+
+TEST(Recipe, TellsTypesRangesAndChoices) {
+  EXPECT_EQ(reading("[train]\nepochs = 0\n"),
+            "recipes/my.toml:2: 'epochs' in [train] is an integer >= 1, not 0");
+  EXPECT_EQ(reading("[train]\nepochs = 1.5\n"),
+            "recipes/my.toml:2: 'epochs' in [train] is an integer >= 1, not 1.5");
+  EXPECT_THAT(reading("[train]\nepochs = \"x\"\n"), HasSubstr("not \"x\""));
+  EXPECT_THAT(reading("[train]\nepochs = 2020-01-01\n"), HasSubstr("not a date or time"));
+  EXPECT_THAT(reading("[pipeline]\nrecompute = \"exept_last\"\n"),
+              HasSubstr("did you mean 'except_last'?"));
+  EXPECT_THAT(reading("[data]\nscale = 1.5\n"), HasSubstr("not 1.5"));
+  EXPECT_THAT(reading("[data]\nscale = nan\n"), HasSubstr("not nan"));
+  EXPECT_THAT(reading("[pipeline]\nbalance = [1, \"x\"]\n"), HasSubstr("a list of integers >= 1"));
+  EXPECT_THAT(reading("train = 4\n"), HasSubstr("write [train]"));
+}
+
+TEST(Recipe, ListsAllProblemsInTheOrderOfTheFile) {
+  const std::string message = reading("[train]\nepoch = 1\nbatch = 0\n[zzz]\n");
+  EXPECT_THAT(
+      message,
+      HasSubstr("recipes/my.toml:2: unknown key 'epoch' in [train]; did you mean 'epochs'?\n"));
+  EXPECT_THAT(message, HasSubstr("\nrecipes/my.toml:3: 'batch'"));
+  EXPECT_THAT(message, HasSubstr("\nrecipes/my.toml:4: unknown section"));
+}
+
+TEST(Recipe, SaysWhereTomlItselfIsBroken) {
+  EXPECT_THROW(parse_recipe("[train\n", "my.toml"), FormatError);
+  EXPECT_THAT(reading("[train]\nepochs = = 2\n"), HasSubstr("recipes/my.toml:2: "));
+  EXPECT_THROW(read_recipe("no/such.toml"), UsageError);
+}
+
+TEST(Recipe, WrittenOutItReadsBackEqual) {
+  Recipe recipe = parse_recipe(small, "my.toml");
+  recipe.optimizer.learning_rate = 0.1 + 0.2;
+  recipe.data.folder = "a \"quoted\"\\\n\x01 path";
+  recipe.pipeline.recompute = {"always", "never"};
+  recipe.data.split_seed = 9'000'000'000'000'000'000;
+  const Recipe back = parse_recipe(to_toml(recipe), "my.toml");
+  for (const Field& field : recipe_fields())
+    EXPECT_EQ(field.get(back), field.get(recipe)) << field.name();
+}
+
+TEST(Recipe, FlagsSetEveryField) {
+  Recipe recipe = parse_recipe(small, "my.toml");
+  set_field(recipe, "train.epochs", "3");
+  set_field(recipe, "balance", "[5, 9,8]");
+  set_field(recipe, "pipeline.recompute", "always,never");
+  set_field(recipe, "bilinear", "true");
+  set_field(recipe, "learning_rate", "1e-4");
+  EXPECT_EQ(recipe.train.epochs, 3);
+  EXPECT_THAT(recipe.pipeline.balance, testing::ElementsAre(5, 9, 8));
+  EXPECT_THAT(recipe.pipeline.recompute, testing::ElementsAre("always", "never"));
+  EXPECT_TRUE(recipe.model.bilinear);
+  EXPECT_EQ(recipe.optimizer.learning_rate, 1e-4);
+  EXPECT_THAT(message_of([&] { set_field(recipe, "train.epochs", "three"); }),
+              HasSubstr("an integer >= 1, not 'three'"));
+  EXPECT_THAT(message_of([&] { set_field(recipe, "train.epoch", "3"); }),
+              HasSubstr("did you mean 'train.epochs'?"));
+  EXPECT_THROW(set_field(recipe, "name", "x"), UsageError) << "three sections have a name";
+  for (const Field& field : recipe_fields()) {
+    const std::string value = to_toml(field.get(recipe));
+    if (field.type != FieldType::Text) {
+      EXPECT_EQ(parse_value(field, value), field.get(recipe)) << field.name();
+    }
+    EXPECT_FALSE(field.help.empty());
+  }
+}
+
+TEST(Recipe, ChecksFieldsAgainstEachOther) {
+  EXPECT_THAT(message_of([] { check_recipe(Recipe{}); }), HasSubstr("no model"));
+  Recipe recipe = parse_recipe(small, "my.toml");
+  recipe.data.masks = "";
+  EXPECT_THAT(message_of([&] { check_recipe(recipe); }), HasSubstr("carvana needs both"));
+  recipe = parse_recipe(small, "my.toml");
+  recipe.pipeline.recompute = {"always", "never", "never"};
+  EXPECT_THAT(message_of([&] { check_recipe(recipe); }), HasSubstr("names 3 stages, 'balance' 2"));
+}
+
+TEST(Recipe, HashChangesOnlyWithWhatMustNotChange) {
+  const Recipe recipe = parse_recipe(small, "my.toml");
+  Recipe longer = recipe;
+  longer.train.epochs = 100;
+  longer.train.runs = "elsewhere";
+  EXPECT_EQ(recipe_hash(longer), recipe_hash(recipe));
+  Recipe other = recipe;
+  other.train.batch = 3;
+  EXPECT_NE(recipe_hash(other), recipe_hash(recipe));
+}
+
+TEST(Recipe, AnyBytesEitherReadOrThrowOurOwnErrors) {
+  const auto result = fuzz::run({small, to_toml(Recipe{})},
+                                [](std::string_view bytes) {
+                                  const Recipe recipe = parse_recipe(bytes, "fuzz.toml");
+                                  parse_recipe(to_toml(recipe), "again.toml");
+                                },
+                                {.iterations = 3000});
+  EXPECT_GT(result.accepted, 0);
+  EXPECT_GT(result.refused, 0);
+}
+
+}  // namespace
+}  // namespace trestle::train

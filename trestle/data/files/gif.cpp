@@ -1,0 +1,183 @@
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <gif_lib.h>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/data/files/codecs.h"
+
+namespace trestle::codecs {
+namespace {
+
+int read_bytes(GifFileType* gif, GifByteType* to, int count) {
+  auto& rest = *static_cast<std::string_view*>(gif->UserData);
+  const auto taken = std::min(rest.size(), static_cast<std::size_t>(std::max(count, 0)));
+  std::memcpy(to, rest.data(), taken);
+  rest.remove_prefix(taken);
+  return static_cast<int>(taken);
+}
+
+const char* reason(int code) {
+  const char* words = GifErrorString(code);
+  return words == nullptr ? "the file ends too early" : words;
+}
+
+struct CloseReader {
+  void operator()(GifFileType* gif) const { DGifCloseFile(gif, nullptr); }
+};
+using Reader = std::unique_ptr<GifFileType, CloseReader>;
+
+Reader open(const Source& source, std::string_view& rest) {
+  int code = 0;
+  Reader gif(DGifOpen(&rest, read_bytes, &code));
+  if (!gif) throw_unreadable(source, "GIF", reason(code));
+  return gif;
+}
+
+// Goes through the records up to the first frame, whose header it reads; gives the frame's
+// transparent index.
+std::optional<int> find_first_frame(GifFileType& gif, const Source& source) {
+  std::optional<int> transparent;
+  for (;;) {
+    GifRecordType record = UNDEFINED_RECORD_TYPE;
+    if (DGifGetRecordType(&gif, &record) == GIF_ERROR) {
+      throw_unreadable(source, "GIF", reason(gif.Error));
+    }
+    if (record == TERMINATE_RECORD_TYPE)
+      throw_unreadable(source, "GIF", "there is no picture in it");
+    if (record == IMAGE_DESC_RECORD_TYPE) {
+      if (DGifGetImageDesc(&gif) == GIF_ERROR) throw_unreadable(source, "GIF", reason(gif.Error));
+      return transparent;
+    }
+    if (record != EXTENSION_RECORD_TYPE) continue;
+    int function = 0;
+    GifByteType* block = nullptr;
+    if (DGifGetExtension(&gif, &function, &block) == GIF_ERROR) {
+      throw_unreadable(source, "GIF", reason(gif.Error));
+    }
+    while (block != nullptr) {
+      GraphicsControlBlock control;
+      if (function == GRAPHICS_EXT_FUNC_CODE &&
+          DGifExtensionToGCB(block[0], block + 1, &control) == GIF_OK &&
+          control.TransparentColor != NO_TRANSPARENT_COLOR) {
+        transparent = control.TransparentColor;
+      }
+      if (DGifGetExtensionNext(&gif, &block) == GIF_ERROR) {
+        throw_unreadable(source, "GIF", reason(gif.Error));
+      }
+    }
+  }
+}
+
+// Where the rows of an interlaced frame lie, in the order of the file.
+std::vector<int> row_order(int height, bool interlaced) {
+  std::vector<int> order;
+  order.reserve(static_cast<std::size_t>(height));
+  constexpr std::pair<int, int> kPasses[] = {{0, 8}, {4, 8}, {2, 4}, {1, 2}};
+  constexpr std::pair<int, int> kAll[] = {{0, 1}};
+  auto add = [&](const auto& passes) {
+    for (const auto& [first, step] : passes) {
+      for (int y = first; y < height; y += step) order.push_back(y);
+    }
+  };
+  interlaced ? add(kPasses) : add(kAll);
+  return order;
+}
+
+Image to_colours(const Image& indices, const GifFileType& gif, const Source& source) {
+  const ColorMapObject* map = gif.Image.ColorMap != nullptr ? gif.Image.ColorMap : gif.SColorMap;
+  if (map == nullptr) throw_unreadable(source, "GIF", "it has no palette");
+  Image image = Image::blank(indices.width, indices.height, 3);
+  for (std::size_t i = 0; i < indices.pixels.size(); ++i) {
+    const int index = indices.pixels[i];
+    if (index >= map->ColorCount) {
+      throw_unreadable(source, "GIF", text("a pixel has colour ", index, " of ", map->ColorCount));
+    }
+    const GifColorType& colour = map->Colors[index];
+    image.pixels[i * 3] = colour.Red;
+    image.pixels[i * 3 + 1] = colour.Green;
+    image.pixels[i * 3 + 2] = colour.Blue;
+  }
+  return image;
+}
+
+struct CloseWriter {
+  void operator()(GifFileType* gif) const { EGifCloseFile(gif, nullptr); }
+};
+
+int write_bytes(GifFileType* gif, const GifByteType* from, int count) {
+  try {
+    static_cast<std::string*>(gif->UserData)->append(reinterpret_cast<const char*>(from), count);
+  } catch (const std::exception&) {  // must not pass through giflib's frames
+    return 0;
+  }
+  return count;
+}
+
+}  // namespace
+
+Image decode_gif(const Source& source, const ReadImageOptions& options) {
+  std::string_view rest = source.bytes;
+  const Reader gif = open(source, rest);
+  check_claimed_size(source, gif->SWidth, gif->SHeight, options.max_pixels);
+  const std::optional<int> transparent = find_first_frame(*gif, source);
+  const GifImageDesc& frame = gif->Image;
+  if (frame.Width <= 0 || frame.Height <= 0) throw_unreadable(source, "GIF", "its frame is empty");
+  // As Pillow: a frame that reaches over the screen's edge widens the picture; what it does not
+  // cover is index 0, or the transparent index.
+  const int width = std::max(gif->SWidth, frame.Left + frame.Width);
+  const int height = std::max(gif->SHeight, frame.Top + frame.Height);
+  check_claimed_size(source, width, height, options.max_pixels);
+  Image image = Image::blank(width, height, 1);
+  if (transparent) std::ranges::fill(image.pixels, static_cast<std::uint8_t>(*transparent));
+  for (const int y : row_order(frame.Height, frame.Interlace)) {
+    if (DGifGetLine(gif.get(), &image.at(frame.Left, frame.Top + y), frame.Width) == GIF_ERROR) {
+      throw_unreadable(source, "GIF", reason(gif->Error));
+    }
+  }
+  return options.palette == Palette::Colours ? to_colours(image, *gif, source) : image;
+}
+
+ImageSize gif_size(const Source& source) {
+  std::string_view rest = source.bytes;
+  const Reader gif = open(source, rest);
+  find_first_frame(*gif, source);
+  const GifImageDesc& frame = gif->Image;
+  const ImageSize size{std::max(gif->SWidth, frame.Left + frame.Width),
+                       std::max(gif->SHeight, frame.Top + frame.Height)};
+  check_claimed_size(source, size.width, size.height, ReadImageOptions{}.max_pixels);
+  return size;
+}
+
+std::string encode_gif_mask(const Image& mask, std::string_view name) {
+  std::string bytes;
+  int code = 0;
+  std::unique_ptr<GifFileType, CloseWriter> gif(EGifOpen(&bytes, write_bytes, &code));
+  auto fail = [&](int why) {
+    throw Error(text("cannot write GIF: ", reason(why)), {.file = std::string(name)});
+  };
+  if (!gif) fail(code);
+  constexpr GifColorType kBlackWhite[] = {{0, 0, 0}, {255, 255, 255}};
+  const std::unique_ptr<ColorMapObject, decltype(&GifFreeMapObject)> map(
+      GifMakeMapObject(2, kBlackWhite), GifFreeMapObject);
+  if (!map) fail(E_GIF_ERR_NOT_ENOUGH_MEM);
+  if (EGifPutScreenDesc(gif.get(), mask.width, mask.height, 1, 0, map.get()) == GIF_ERROR ||
+      EGifPutImageDesc(gif.get(), 0, 0, mask.width, mask.height, false, nullptr) == GIF_ERROR) {
+    fail(gif->Error);
+  }
+  std::vector<GifPixelType> row(
+      static_cast<std::size_t>(mask.width));  // giflib masks the row in place
+  for (int y = 0; y < mask.height; ++y) {
+    std::copy_n(mask.pixels.data() + static_cast<std::size_t>(y) * mask.width, mask.width,
+                row.begin());
+    if (EGifPutLine(gif.get(), row.data(), mask.width) == GIF_ERROR) fail(gif->Error);
+  }
+  if (EGifCloseFile(gif.release(), &code) == GIF_ERROR) fail(code);
+  return bytes;
+}
+
+}  // namespace trestle::codecs

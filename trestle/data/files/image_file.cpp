@@ -1,0 +1,137 @@
+#include "trestle/data/files/image_file.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "trestle/base/error.h"
+#include "trestle/base/files.h"
+#include "trestle/base/text.h"
+#include "trestle/base/units.h"
+#include "trestle/data/files/codecs.h"
+
+namespace trestle {
+namespace codecs {
+
+void throw_unreadable(const Source& source, std::string_view format, std::string_view reason) {
+  throw FormatError(text("not a readable ", format, " file: ", reason),
+                    {.file = std::string(source.name),
+                     .hint = "The file is damaged or incomplete: copy or download it again."});
+}
+
+void check_claimed_size(const Source& source, long long width, long long height,
+                        std::int64_t max_pixels) {
+  const Where where{.file = std::string(source.name),
+                    .hint = "The file is probably damaged: copy or download it again."};
+  if (width <= 0 || height <= 0) {
+    throw FormatError(text("the picture is ", width, " x ", height, " pixels: nothing to read"),
+                      where);
+  }
+  // The densest of the three formats is a PNG of 1 bit a pixel: deflate shrinks to 1/1032 at best.
+  constexpr long long kPixelsPerByte = 8 * 1032;
+  const auto bytes = static_cast<long long>(source.bytes.size());
+  const long long limit = std::min<long long>(max_pixels, bytes * kPixelsPerByte);
+  if (height > limit / width) {
+    throw FormatError(
+        text("the file claims ", width, " x ", height, " pixels, more than ",
+             limit == max_pixels ? "the limit of " : "its length can hold: ", format_count(limit)),
+        where);
+  }
+}
+
+namespace {
+
+enum class Format { Jpeg, Png, Gif };
+
+Format format_of(const Source& source) {
+  const std::string_view bytes = source.bytes;
+  if (bytes.starts_with("\xff\xd8\xff")) return Format::Jpeg;
+  if (bytes.starts_with("\x89PNG\r\n\x1a\n")) return Format::Png;
+  if (bytes.starts_with("GIF87a") || bytes.starts_with("GIF89a")) return Format::Gif;
+  throw FormatError(bytes.empty() ? "the file is empty" : "not a picture file",
+                    {.file = std::string(source.name), .hint = "JPEG, PNG and GIF can be read."});
+}
+
+void check_writable(const Image& image, std::string_view name, std::string_view format,
+                    std::initializer_list<int> channels) {
+  const Where where{.file = std::string(name)};
+  const auto samples = static_cast<std::size_t>(std::max(image.width, 0)) *
+                       std::max(image.height, 0) * std::max(image.channels, 0);
+  if (samples == 0 || samples != image.pixels.size()) {
+    throw UsageError(text("cannot write an image of ", image.width, " x ", image.height, " x ",
+                          image.channels, " with ", image.pixels.size(), " samples"),
+                     where);
+  }
+  if (std::ranges::find(channels, image.channels) == channels.end()) {
+    throw UsageError(text("cannot write ", image.channels, " channels as ", format,
+                          " (possible: ", join(channels, ", "), ")"),
+                     where);
+  }
+  constexpr int kMaxSide = 65'500;  // JPEG's limit; GIF's is 65,535
+  if (image.width > kMaxSide || image.height > kMaxSide) {
+    throw UsageError(text("cannot write ", image.width, " x ", image.height,
+                          " pixels: a side has at most ", kMaxSide),
+                     where);
+  }
+}
+
+}  // namespace
+}  // namespace codecs
+
+Image decode_image(std::string_view bytes, std::string_view name, const ReadImageOptions& options) {
+  const codecs::Source source{bytes, name};
+  switch (codecs::format_of(source)) {
+    case codecs::Format::Jpeg:
+      return codecs::decode_jpeg(source, options);
+    case codecs::Format::Png:
+      return codecs::decode_png(source, options);
+    case codecs::Format::Gif:
+      break;
+  }
+  return codecs::decode_gif(source, options);
+}
+
+Image read_image(const std::filesystem::path& path, const ReadImageOptions& options) {
+  const std::string bytes = read_file(path);
+  return decode_image(bytes, path.string(), options);
+}
+
+ImageSize read_image_size(const std::filesystem::path& path) {
+  const std::string bytes = read_file(path);
+  const std::string name = path.string();
+  const codecs::Source source{bytes, name};
+  switch (codecs::format_of(source)) {
+    case codecs::Format::Jpeg:
+      return codecs::jpeg_size(source);
+    case codecs::Format::Png:
+      return codecs::png_size(source);
+    case codecs::Format::Gif:
+      break;
+  }
+  return codecs::gif_size(source);
+}
+
+void write_png(const std::filesystem::path& path, const Image& image) {
+  codecs::check_writable(image, path.string(), "PNG", {1, 2, 3, 4});
+  write_file(path, codecs::encode_png(image, path.string()));
+}
+
+void write_jpeg(const std::filesystem::path& path, const Image& image, int quality) {
+  codecs::check_writable(image, path.string(), "JPEG", {1, 3});
+  if (quality < 1 || quality > 100) {
+    throw UsageError(text("JPEG quality ", quality, " is not between 1 and 100"),
+                     {.file = path.string()});
+  }
+  write_file(path, codecs::encode_jpeg(image, quality, path.string()));
+}
+
+void write_gif_mask(const std::filesystem::path& path, const Image& mask) {
+  codecs::check_writable(mask, path.string(), "a GIF mask", {1});
+  const auto worst = std::ranges::max(mask.pixels);
+  if (worst > 1) {
+    throw UsageError(text("a 1-bit mask has values 0 and 1, this one has ", int{worst}),
+                     {.file = path.string()});
+  }
+  write_file(path, codecs::encode_gif_mask(mask, path.string()));
+}
+
+}  // namespace trestle

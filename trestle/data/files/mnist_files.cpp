@@ -1,0 +1,75 @@
+#include "trestle/data/files/mnist_files.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/base/units.h"
+
+namespace trestle {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string prefix(MnistPart part) { return part == MnistPart::Train ? "train" : "t10k"; }
+
+fs::path find_file(const fs::path& folder, const std::string& stem, const std::string& kind) {
+  for (const char* separator : {"-", "."}) {
+    const fs::path path = folder / (stem + separator + kind);
+    if (fs::exists(path)) return path;
+    const fs::path packed = path.string() + ".gz";
+    if (fs::exists(packed)) {
+      throw UsageError(
+          "the file is gzip-compressed",
+          {.file = packed.string(), .hint = "Unpack it first: gunzip " + packed.string()});
+    }
+  }
+  throw UsageError(
+      text("no file ", stem, "-", kind, " here"),
+      {.file = folder.string(),
+       .hint = text("Put MNIST's four IDX files here, or make look-alikes: trestle data "
+                    "synthesize mnist --out ",
+                    folder.string())});
+}
+
+}  // namespace
+
+MnistFiles mnist_paths(const fs::path& folder, MnistPart part) {
+  return {folder / (prefix(part) + "-images-idx3-ubyte"),
+          folder / (prefix(part) + "-labels-idx1-ubyte")};
+}
+
+MnistFiles find_mnist(const fs::path& folder, MnistPart part) {
+  if (!fs::is_directory(folder)) {
+    throw UsageError(
+        "no such folder",
+        {.file = folder.string(),
+         .hint = text("Make a look-alike of MNIST: trestle data synthesize mnist --out ",
+                      folder.string())});
+  }
+  return {find_file(folder, prefix(part) + "-images", "idx3-ubyte"),
+          find_file(folder, prefix(part) + "-labels", "idx1-ubyte")};
+}
+
+MnistArrays read_mnist(const fs::path& folder, MnistPart part) {
+  const MnistFiles files = find_mnist(folder, part);
+  MnistArrays arrays{read_idx_images(files.images), read_idx_labels(files.labels)};
+  const auto labels = static_cast<std::int64_t>(arrays.labels.size());
+  if (labels != arrays.images.count) {
+    throw FormatError(
+        text(format_count(labels), " labels, but ", format_count(arrays.images.count),
+             " images in ", files.images.filename().string()),
+        {.file = files.labels.string(), .hint = "The two files belong to different sets."});
+  }
+  const auto bad = std::ranges::find_if(arrays.labels, [](int label) { return label > 9; });
+  if (bad != arrays.labels.end()) {
+    throw FormatError(
+        text("label ", bad - arrays.labels.begin(), " is ", int{*bad}, ": the digits are 0 to 9"),
+        {.file = files.labels.string()});
+  }
+  return arrays;
+}
+
+}  // namespace trestle

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <utility>
+#include <vector>
+
+#include "trestle/base/units.h"
+
+namespace trestle {
+
+// Virtual devices without their budgets while it lives: what a plan needs can then be measured also
+// where it does not fit. Other devices are left alone.
+class UnlimitedBudgets {
+ public:
+  explicit UnlimitedBudgets(const std::vector<at::Device>& devices);
+  ~UnlimitedBudgets();
+  UnlimitedBudgets(const UnlimitedBudgets&) = delete;
+  UnlimitedBudgets& operator=(const UnlimitedBudgets&) = delete;
+
+ private:
+  std::vector<std::pair<at::Device, Bytes>> budgets_;
+};
+
+}  // namespace trestle

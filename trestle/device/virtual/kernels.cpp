@@ -1,0 +1,211 @@
+#include "trestle/device/virtual/kernels.h"
+
+#include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/set_native.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_native.h>
+#include <torch/library.h>
+
+#include <tuple>
+
+#include "trestle/device/virtual/allocator.h"
+#include "trestle/device/virtual/backend.h"
+#include "trestle/device/virtual/fallback.h"
+#include "trestle/device/virtual/host_view.h"
+
+namespace trestle::virt {
+namespace {
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+int named_or_current(std::optional<c10::Device> device) {
+  if (!device || !device->has_index()) return current_device();
+  TORCH_CHECK(device->index() < device_count(), *device,
+              " does not exist: there are virtual:0 to virtual:", device_count() - 1);
+  return device->index();
+}
+
+// --- making tensors ---
+
+at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
+                 std::optional<at::Layout> layout, std::optional<at::Device> device,
+                 std::optional<bool> pin_memory, std::optional<at::MemoryFormat> format) {
+  TORCH_CHECK(c10::layout_or_default(layout) == at::kStrided,
+              "virtual devices hold dense tensors only");
+  TORCH_CHECK(!c10::pinned_memory_or_default(pin_memory), "only CPU tensors can be pinned");
+  return at::detail::empty_generic(size, device_allocator(named_or_current(device)), device_keys,
+                                   c10::dtype_or_default(dtype), format);
+}
+
+at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
+                         std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
+                         std::optional<at::Device> device, std::optional<bool>) {
+  return at::detail::empty_strided_generic(size, stride, device_allocator(named_or_current(device)),
+                                           device_keys, c10::dtype_or_default(dtype));
+}
+
+// --- copies, the one operator whose arguments may lie on two devices ---
+
+at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool) {
+  const int payer = is_virtual(target.device()) ? target.device().index() : source.device().index();
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const ChargeScope charge(payer);
+  HostView view(payer);
+  const at::Tensor from = view.to_host(source, Access::read);
+  view.to_host(target, Access::write).copy_(from);
+  return target;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& target) {
+  if (target.sizes() != source.sizes()) target.resize_(source.sizes());
+  return copy_from(source, target, false);
+}
+
+bool can_change_device_in_place(const at::Tensor& self, const at::Tensor& from) {
+  const auto suits = [](const at::Tensor& tensor) {
+    return tensor.layout() == at::kStrided && (tensor.is_cpu() || is_virtual(tensor.device()));
+  };
+  return suits(self) && suits(from);
+}
+
+// --- storages: tensors that must come to share one, which the fallback's aliases cannot do ---
+
+at::Tensor& set_storage(at::Tensor& self, at::Storage source, std::int64_t offset,
+                        at::IntArrayRef size, at::IntArrayRef stride) {
+  return at::native::set_storage_cpu_(self, std::move(source), offset, size, stride);
+}
+
+at::Tensor& set_whole_storage(at::Tensor& self, at::Storage source) {
+  const auto count = static_cast<std::int64_t>(source.nbytes() / self.dtype().itemsize());
+  return at::native::set_storage_cpu_(self, std::move(source), 0, {count}, {});
+}
+
+at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
+  return at::native::set_storage_cpu_(self, source.storage(), source.storage_offset(),
+                                      source.sizes(), source.strides());
+}
+
+at::Tensor& set_empty(at::Tensor& self) {
+  const at::Storage storage(at::Storage::use_byte_size_t(), 0,
+                            device_allocator(self.device().index()), true);
+  return at::native::set_storage_cpu_(self, storage, 0, {0}, {});
+}
+
+// --- operators for which libtorch takes another way on an accelerator than on the CPU ---
+
+// The CPU's formula: the fused one of accelerators draws without a generator argument and rounds
+// differently.
+at::Tensor dropout(const at::Tensor& input, double p, bool train) {
+  TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
+  if (p == 0 || !train || input.sym_numel() == 0) return input;
+  if (p == 1) return input.mul(at::zeros({}, input.options()));
+  const at::Tensor noise = at::empty_like(input).bernoulli_(1 - p).div_(1 - p);
+  return input * noise;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(const at::Tensor& input_gates,
+                                                         const at::Tensor& hidden_gates,
+                                                         const at::Tensor& cell,
+                                                         const OptionalTensor& input_bias,
+                                                         const OptionalTensor& hidden_bias) {
+  at::Tensor gates = input_gates + hidden_gates;
+  if (input_bias && input_bias->defined()) gates = gates + *input_bias + *hidden_bias;
+  const auto parts = gates.chunk(4, 1);
+  const at::Tensor next = parts[1].sigmoid() * cell + parts[0].sigmoid() * parts[2].tanh();
+  return {parts[3].sigmoid() * next.tanh(), next, gates};
+}
+
+std::tuple<at::Tensor, at::Tensor> gru_cell(const at::Tensor& input_gates,
+                                            const at::Tensor& hidden_gates,
+                                            const at::Tensor& hidden,
+                                            const OptionalTensor& input_bias,
+                                            const OptionalTensor& hidden_bias) {
+  const auto parts = [](const at::Tensor& gates, const OptionalTensor& bias) {
+    return (bias && bias->defined() ? gates + *bias : gates).chunk(3, 1);
+  };
+  const auto input = parts(input_gates, input_bias);
+  const auto recurrent = parts(hidden_gates, hidden_bias);
+  const at::Tensor reset = (recurrent[0] + input[0]).sigmoid();
+  const at::Tensor update = (recurrent[1] + input[1]).sigmoid();
+  const at::Tensor fresh = (input[2] + reset * recurrent[2]).tanh();
+  return {(hidden - fresh) * update + fresh, reset};
+}
+
+// Written with differentiable operators, so they need no backward of their own. Registered for
+// tensors with and without autograd keys (inference mode has none).
+void register_composites(torch::Library& library) {
+  library.impl("dropout", dropout);
+  library.impl("_thnn_fused_lstm_cell", lstm_cell);
+  library.impl("_thnn_fused_gru_cell", gru_cell);
+}
+
+torch::CppFunction boxed_fallback() {
+  return torch::CppFunction::makeFromBoxedFunction<&fallback>();
+}
+
+// An operator that has both a CPU kernel and a formula for every backend would take the formula
+// here, which rounds differently (layer norm, group norm, silu). With a kernel of the device's own
+// it takes the CPU's.
+void prefer_cpu_kernels(torch::Library& aten) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findSchema(name);
+    if (!op || name.name.rfind("aten::", 0) != 0) continue;
+    const auto has = [&op](c10::DispatchKey key) { return op->hasKernelForDispatchKey(key); };
+    if (!has(c10::DispatchKey::CPU) || has(c10::DispatchKey::PrivateUse1)) continue;
+    if (has(c10::DispatchKey::CompositeExplicitAutograd) ||
+        has(c10::DispatchKey::CompositeImplicitAutograd) ||
+        has(c10::DispatchKey::CompositeExplicitAutogradNonFunctional)) {
+      aten.impl(toString(name).c_str(), boxed_fallback());
+    }
+  }
+}
+
+}  // namespace
+
+void register_kernels() {
+  using torch::Library;
+  // Kept for the life of the process: taking kernels out again would race with threads that are
+  // still running.
+  static auto* libraries = new std::vector<Library>;
+  libraries->reserve(5);
+  const auto library = [](const char* space, c10::DispatchKey key) -> Library& {
+    return libraries->emplace_back(Library::IMPL, space, key, __FILE__, __LINE__);
+  };
+  library("_", c10::DispatchKey::PrivateUse1).fallback(boxed_fallback());
+
+  Library& aten = library("aten", c10::DispatchKey::PrivateUse1);
+  aten.impl("empty.memory_format", empty);
+  aten.impl("empty_strided", empty_strided);
+  aten.impl("_copy_from", copy_from);
+  aten.impl("_copy_from_and_resize", copy_from_and_resize);
+  aten.impl("_has_compatible_shallow_copy_type", can_change_device_in_place);
+  aten.impl("set_.source_Storage_storage_offset", set_storage);
+  aten.impl("set_.source_Storage", set_whole_storage);
+  aten.impl("set_.source_Tensor", set_tensor);
+  aten.impl("set_", set_empty);
+  // Views: libtorch's own kernels, which look at shapes only.
+  aten.impl("as_strided", at::native::as_strided_tensorimpl);
+  aten.impl("view", at::native::view);
+  aten.impl("_reshape_alias", at::native::_reshape_alias);
+  aten.impl("unfold", at::native::unfold);
+  // libtorch's own kernel would ask accelerators for a convolution_overrideable.
+  aten.impl("convolution", boxed_fallback());
+  aten.impl("convolution_backward", boxed_fallback());
+  register_composites(aten);
+  prefer_cpu_kernels(aten);  // last: it leaves alone what is there
+  register_composites(library("aten", c10::DispatchKey::AutogradPrivateUse1));
+
+  // Copies understand conjugate and negative bits, which the CPU aliases carry; resolving them
+  // first would recurse between clone and copy for ever.
+  library("aten", c10::DispatchKey::Conjugate)
+      .impl("_copy_from", torch::CppFunction::makeFallthrough());
+  library("aten", c10::DispatchKey::Negative)
+      .impl("_copy_from", torch::CppFunction::makeFallthrough());
+}
+
+}  // namespace trestle::virt

@@ -1,0 +1,20 @@
+#include "trestle/nn/evaluation_mode.h"
+
+namespace trestle::nn {
+
+EvaluationMode::EvaluationMode(const nn::Graph& graph) {
+  for (const auto& layer : graph.layers) {
+    if (!layer.module) continue;
+    for (const auto& module : layer.module->modules()) {
+      was_training_.emplace_back(module, module->is_training());
+    }
+  }
+  for (auto& [module, was] : was_training_) module->train(false);
+}
+
+EvaluationMode::~EvaluationMode() {
+  // train() reaches the children too; they come later in the list and have the last word.
+  for (auto& [module, was] : was_training_) module->train(was);
+}
+
+}  // namespace trestle::nn

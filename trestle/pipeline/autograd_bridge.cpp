@@ -1,0 +1,184 @@
+#include "trestle/pipeline/autograd_bridge.h"
+
+#include <ATen/Functions.h>
+#include <c10/util/thread_name.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/grad_mode.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <atomic>
+#include <string>
+
+#include "trestle/base/error.h"
+#include "trestle/device/event.h"
+
+namespace trestle::pipeline {
+namespace {
+
+using torch::autograd::variable_list;
+
+// What the two nodes share.
+struct Caught {
+  variable_list gradients;
+  Event ready;
+  at::Device device = at::kCPU;
+  std::atomic<bool> used = false;
+};
+
+[[noreturn]] void refuse(const std::string& what, const std::string& hint) {
+  throw StateError(what, {.hint = hint});
+}
+
+struct CatchBackward : torch::autograd::Node {
+  std::shared_ptr<Caught> caught;
+
+  variable_list apply(variable_list&& gradients) override {
+    // Refused before anything is overwritten or run.
+    const auto* only = torch::autograd::get_current_graph_task_exec_info();
+    if (only != nullptr && !only->empty()) {
+      refuse(
+          "grad() or backward() with chosen inputs through pipeline.forward(): the pipeline always "
+          "accumulates into the "
+          "grad() of all its parameters",
+          "Call loss.backward() and read grad() of the tensors you want.");
+    }
+    if (at::GradMode::is_enabled()) {
+      refuse(
+          "backward(create_graph = true) through pipeline.forward(): a pipeline's backward cannot "
+          "be differentiated again",
+          "Use the plain model where second derivatives are needed.");
+    }
+    if (caught->used.exchange(true)) {
+      refuse(
+          "a second backward through one pipeline.forward(): its stages freed their graphs in the "
+          "first",
+          "Call forward() again, or add the losses up and call backward() once.");
+    }
+    caught->gradients = std::move(gradients);
+    caught->ready.record(caught->device);
+    return {at::zeros({})};
+  }
+  std::string name() const override { return "PipelineCatchBackward"; }
+};
+
+bool on_autograd_device_thread() { return c10::getThreadName().rfind("pt_autograd", 0) == 0; }
+
+struct DriveBackward : torch::autograd::Node {
+  std::shared_ptr<Caught> caught;
+  std::shared_ptr<StepState> state;
+  std::shared_ptr<PartitionedModel> model;
+  std::size_t inputs = 0;
+
+  variable_list apply(variable_list&&) override {
+    const auto own_state = std::exchange(state, nullptr);
+    const auto own_model = std::exchange(model, nullptr);
+    caught->ready.wait(caught->device);
+    deal_out(*own_state);
+    caught->gradients.clear();
+    if (on_autograd_device_thread()) {
+      own_model->executor.run_here(*own_state, Part::Backwards);
+    } else {
+      own_model->executor.run(*own_state, Part::Backwards);
+    }
+    own_model->set_timeline(own_state->timeline());
+    variable_list result = collect(*own_state);
+    result.emplace_back();  // for the leaf that keeps this node in the graph
+    return result;
+  }
+  void release_variables() override {
+    state.reset();
+    model.reset();
+  }
+  std::string name() const override { return "PipelineBackward"; }
+
+ private:
+  // Cuts the gradient of each output as the outputs were put together.
+  void deal_out(StepState& to) const {
+    to.output_gradients.assign(to.micro_batches(), nn::Values(caught->gradients.size()));
+    for (std::size_t i = 0; i < caught->gradients.size(); ++i) {
+      if (!caught->gradients[i].defined()) continue;
+      std::int64_t begin = 0;
+      for (int m = 0; m < to.micro_batches(); ++m) {
+        if (to.micro_batches() == 1) {
+          to.output_gradients[m][i] = caught->gradients[i];
+          break;
+        }
+        const std::int64_t size = to.output_sizes[m][i];
+        to.output_gradients[m][i] = caught->gradients[i].narrow(0, begin, size);
+        begin += size;
+      }
+    }
+  }
+
+  // As split() dealt the input out: a tensor without a batch dimension went into every micro-batch.
+  static at::Tensor put_together(const std::vector<at::Tensor>& pieces) {
+    if (pieces.empty()) return {};
+    if (pieces.size() == 1) return pieces[0];
+    return pieces[0].dim() == 0 ? at::stack(pieces).sum(0) : at::cat(pieces);
+  }
+
+  // The gradient of each of the caller's inputs: summed over the stages that used it, put together
+  // from the micro-batches.
+  variable_list collect(StepState& from) const {
+    variable_list result;
+    for (std::size_t i = 0; i < inputs; ++i) {
+      std::vector<at::Tensor> pieces;
+      for (int m = 0; m < from.micro_batches(); ++m) {
+        const at::Tensor& given = from.inputs[m][i];
+        if (!from.input_wants_gradient[i]) continue;
+        at::Tensor sum;
+        for (const auto& stage : from.input_gradients) {
+          if (stage[m].size() <= i || !stage[m][i].defined()) continue;
+          const at::Tensor part = to_device(stage[m][i], given.device());
+          sum = sum.defined() ? sum + part : part;
+        }
+        pieces.push_back(sum.defined() ? sum : at::zeros_like(given));
+      }
+      result.push_back(put_together(pieces));
+    }
+    return result;
+  }
+};
+
+}  // namespace
+
+nn::Values attach_backward(const nn::Values& outputs, const nn::Values& inputs,
+                           std::shared_ptr<StepState> state,
+                           std::shared_ptr<PartitionedModel> model) {
+  auto caught = std::make_shared<Caught>();
+  caught->device = model->last_device();
+
+  auto drive = c10::make_intrusive<DriveBackward>();
+  drive->caught = caught;
+  drive->state = state;
+  drive->model = std::move(model);
+  drive->inputs = inputs.size();
+  torch::autograd::edge_list edges;
+  for (const auto& input : inputs) {
+    edges.push_back(input.defined() && input.requires_grad()
+                        ? torch::autograd::impl::gradient_edge(input)
+                        : torch::autograd::Edge());
+  }
+  // Without this leaf the engine would not run the node when no input needs a gradient.
+  edges.push_back(torch::autograd::impl::gradient_edge(at::zeros({}).set_requires_grad(true)));
+  drive->set_next_edges(std::move(edges));
+  drive->add_input_metadata(at::zeros({}));
+
+  auto node = c10::make_intrusive<CatchBackward>();
+  node->caught = caught;
+  node->set_next_edges({torch::autograd::Edge(drive, 0)});
+  nn::Values result;
+  for (const auto& output : outputs) {
+    if (output.defined() && (output.is_floating_point() || output.is_complex())) {
+      torch::autograd::create_gradient_edge(const_cast<at::Tensor&>(output), node);
+    } else {
+      node->add_input_metadata(torch::autograd::Node::undefined_input());
+    }
+    result.push_back(output);
+  }
+  return result;
+}
+
+}  // namespace trestle::pipeline

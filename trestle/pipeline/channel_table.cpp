@@ -1,0 +1,87 @@
+#include "trestle/pipeline/channel_table.h"
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/base/units.h"
+
+namespace trestle::pipeline {
+
+ChannelTable::ChannelTable(std::vector<schedule::Route> routes, std::vector<int> rank_of_stage,
+                           int ranks, int micro_batches, std::chrono::milliseconds deadline)
+    : routes_(std::move(routes)),
+      rank_of_stage_(std::move(rank_of_stage)),
+      micro_batches_(micro_batches),
+      deadline_(deadline),
+      channels_(routes_.size() * micro_batches * 2),
+      last_(ranks),
+      started_(ranks, false) {}
+
+Channel& ChannelTable::channel(int route, int micro_batch, Direction direction) {
+  return channels_.at((static_cast<std::size_t>(route) * micro_batches_ + micro_batch) * 2 +
+                      (direction == Direction::Gradient ? 1 : 0));
+}
+
+void ChannelTable::send(int route, int micro_batch, Direction direction, Message message,
+                        at::Device producer) {
+  {
+    std::lock_guard lock(mutex_);
+    channel(route, micro_batch, direction).put(std::move(message), producer);
+  }
+  changed_.notify_all();
+}
+
+Message ChannelTable::receive(int route, int micro_batch, Direction direction,
+                              at::Device consumer) {
+  Channel& from = channel(route, micro_batch, direction);
+  {
+    std::unique_lock lock(mutex_);
+    const bool in_time =
+        changed_.wait_for(lock, deadline_, [&] { return from.full() || failure_ != nullptr; });
+    if (failure_) throw Cancelled{};
+    if (!in_time) throw DeadlineError(overdue(route, micro_batch, direction));
+  }
+  return from.take(consumer);  // only this rank takes from this channel, so the copy needs no lock
+}
+
+bool ChannelTable::arrived(int route, int micro_batch, Direction direction) const {
+  std::lock_guard lock(mutex_);
+  if (failure_) throw Cancelled{};
+  return const_cast<ChannelTable*>(this)->channel(route, micro_batch, direction).full();
+}
+
+void ChannelTable::finished(int rank, const schedule::Action& action) {
+  std::lock_guard lock(mutex_);
+  last_[rank] = action;
+  started_[rank] = true;
+}
+
+void ChannelTable::cancel(std::exception_ptr failure) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = std::move(failure);
+  }
+  changed_.notify_all();
+}
+
+std::exception_ptr ChannelTable::failure() const {
+  std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+std::string ChannelTable::overdue(int route, int micro_batch, Direction direction) const {
+  const auto& way = routes_[route];
+  const bool gradient = direction == Direction::Gradient;
+  const int from = rank_of_stage_[gradient ? way.to_stage : way.from_stage];
+  const int to = rank_of_stage_[gradient ? way.from_stage : way.to_stage];
+  const std::string what =
+      text(gradient ? "the gradient" : "the activations",
+           way.skip ? " of skip '" + way.name + "'" : "", " of micro-batch ", micro_batch);
+  const std::string last = started_[from] ? "last finished " + schedule::to_string(last_[from]) +
+                                                " and has not answered since"
+                                          : "has not finished anything yet";
+  return text("rank ", to, " waited ",
+              format_duration(static_cast<double>(deadline_.count()) / 1e3), " for ", what,
+              " from rank ", from, ", which ", last);
+}
+
+}  // namespace trestle::pipeline

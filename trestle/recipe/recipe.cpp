@@ -1,0 +1,212 @@
+#include "trestle/recipe/recipe.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <sstream>
+#include <stdexcept>
+
+// Some malformed keys trip toml++'s own assertions, which end the process unless NDEBUG is set; a
+// recipe must never.
+[[noreturn]] static void not_toml() { throw std::invalid_argument("this is not TOML"); }
+#undef NDEBUG  // in a release build toml++ would take them for granted instead
+#define TOML_ASSERT(condition) ((condition) ? static_cast<void>(0) : not_toml())
+#define TOML_HEADER_ONLY 1
+#include <toml++/toml.h>
+
+#include "trestle/base/error.h"
+#include "trestle/base/files.h"
+#include "trestle/base/text.h"
+#include "trestle/recipe/recipe_fields.h"
+
+namespace trestle::train {
+
+namespace {
+
+// "my.toml:14", for messages.
+std::string place(const std::string& file, const toml::source_region& source) {
+  return source.begin.line == 0 ? file : text(file, ":", source.begin.line);
+}
+
+std::vector<std::string> section_names() {
+  std::vector<std::string> names;
+  for (const Field& field : recipe_fields())
+    if (std::find(names.begin(), names.end(), field.section) == names.end())
+      names.push_back(field.section);
+  return names;
+}
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string guess = nearest(word, candidates);
+  return guess.empty() ? text("; known are ", join(candidates, ", "))
+                       : text("; did you mean '", guess, "'?");
+}
+
+// "; it belongs into [train]" for a key that only another section has.
+std::string elsewhere(std::string_view key) {
+  for (const Field& field : recipe_fields())
+    if (field.key == key) return text("; did you mean [", field.section, "]?");
+  return "";
+}
+
+FieldValue to_value(const toml::node& node, const Field& field) {
+  auto wrong = [&](std::string_view what) -> UsageError {
+    return UsageError(
+        text("'", field.key, "' in [", field.section, "] is ", describe(field), ", not ", what));
+  };
+  if (const auto* v = node.as_boolean()) return v->get();
+  if (const auto* v = node.as_integer()) return v->get();
+  if (const auto* v = node.as_floating_point()) return v->get();
+  if (const auto* v = node.as_string()) return v->get();
+  const toml::array* items = node.as_array();
+  if (items == nullptr) throw wrong(node.is_table() ? "a section" : "a date or time");
+  std::vector<std::int64_t> integers;
+  std::vector<std::string> words;
+  for (const toml::node& item : *items) {
+    if (const auto* v = item.as_integer()) integers.push_back(v->get());
+    if (const auto* v = item.as_string()) words.push_back(v->get());
+  }
+  if (integers.size() == items->size()) return integers;
+  if (words.size() == items->size()) return words;
+  throw wrong("a list of other things");
+}
+
+// Each problem with its own line, all of them at once.
+class Reader {
+ public:
+  Reader(const std::string& file, Recipe& recipe) : file_(file), recipe_(recipe) {}
+
+  void read(const toml::table& root) {
+    for (const auto& [name, node] : root) {
+      const std::string section(name.str());
+      const auto known = section_names();
+      if (std::find(known.begin(), known.end(), section) == known.end()) {
+        if (node.is_table())
+          add(name.source(), text("unknown section [", section, "]", did_you_mean(section, known)));
+        else
+          add(name.source(),
+              text("unknown key '", section, "' outside of any section", elsewhere(section)));
+      } else if (!node.is_table()) {
+        add(name.source(), text("'", section, "' is a section: write [", section, "]"));
+      } else {
+        read_section(section, *node.as_table());
+      }
+    }
+    if (!problems_.empty()) {
+      std::sort(problems_.begin(), problems_.end());
+      std::vector<std::string> lines;
+      for (const auto& [line, message] : problems_) lines.push_back(message);
+      throw UsageError(join(lines, "\n"));
+    }
+  }
+
+ private:
+  void add(const toml::source_region& source, const std::string& what) {
+    problems_.emplace_back(source.begin.line, text(place(file_, source), ": ", what));
+  }
+
+  void read_section(const std::string& section, const toml::table& table) {
+    for (const auto& [name, node] : table) {
+      const std::string key(name.str());
+      const Field* field = find_field(section + "." + key);
+      if (field == nullptr) {
+        std::vector<std::string> keys;
+        for (const Field& known : recipe_fields())
+          if (known.section == section) keys.push_back(known.key);
+        const std::string other = elsewhere(key);
+        add(name.source(), text("unknown key '", key, "' in [", section, "]",
+                                other.empty() ? did_you_mean(key, keys) : other));
+        continue;
+      }
+      try {
+        field->set(recipe_, check_value(*field, to_value(node, *field)));
+      } catch (const UsageError& error) {
+        add(node.source(), error.what());
+      }
+    }
+  }
+
+  const std::string& file_;
+  Recipe& recipe_;
+  std::vector<std::pair<std::uint32_t, std::string>> problems_;
+};
+
+}  // namespace
+
+Recipe parse_recipe(std::string_view toml_text, const std::string& file) {
+  Recipe recipe;
+  recipe.name = std::filesystem::path(file).stem().string();
+  toml::table root;
+  try {
+    root = toml::parse(toml_text, std::string_view(file));
+  } catch (const toml::parse_error& error) {
+    throw FormatError(text(place(file, error.source()), ": ", error.description()));
+  } catch (const std::invalid_argument& error) {
+    throw FormatError(text(file, ": ", error.what()));
+  }
+  Reader(file, recipe).read(root);
+  return recipe;
+}
+
+Recipe read_recipe(const std::filesystem::path& path) {
+  if (!std::filesystem::exists(path))
+    throw UsageError(text(path.string(), ": no such recipe"),
+                     {.hint = "Give a TOML file, for example recipes/unet_quick.toml."});
+  return parse_recipe(read_file(path), path.string());
+}
+
+void set_field(Recipe& recipe, std::string_view name, std::string_view value) {
+  const Field* field = find_field(name);
+  if (field == nullptr) {
+    std::vector<std::string> names;
+    for (const Field& known : recipe_fields()) names.push_back(known.name());
+    throw UsageError(text("no recipe has a field '", name, "'", did_you_mean(name, names)));
+  }
+  field->set(recipe, parse_value(*field, value));
+}
+
+void check_recipe(const Recipe& recipe) {
+  std::vector<std::string> problems;
+  if (recipe.model.name.empty())
+    problems.push_back("no model: give 'name' in [model], for example \"unet\"");
+  if (recipe.data.name.empty())
+    problems.push_back("no data: give 'name' in [data], \"carvana\" or \"mnist\"");
+  if (recipe.data.name == "carvana" && (recipe.data.images.empty() || recipe.data.masks.empty()))
+    problems.push_back("carvana needs both 'images' and 'masks' in [data]");
+  if (recipe.data.name == "mnist" && recipe.data.folder.empty())
+    problems.push_back("mnist needs 'folder' in [data]");
+  if (recipe.pipeline.recompute.empty())
+    problems.push_back("'recompute' in [pipeline] is an empty list");
+  const auto& recompute = recipe.pipeline.recompute;
+  const auto& balance = recipe.pipeline.balance;
+  if (recompute.size() > 1 && !balance.empty() && recompute.size() != balance.size())
+    problems.push_back(text("'recompute' in [pipeline] names ", recompute.size(),
+                            " stages, 'balance' ", balance.size()));
+  if (!problems.empty()) throw UsageError(join(problems, "\n"));
+}
+
+std::string to_toml(const Recipe& recipe) {
+  std::ostringstream out;
+  std::string section;
+  for (const Field& field : recipe_fields()) {
+    if (field.section != section)
+      out << (section.empty() ? "" : "\n") << "[" << field.section << "]\n";
+    section = field.section;
+    out << field.key << " = " << to_toml(field.get(recipe)) << "\n";
+  }
+  return out.str();
+}
+
+std::string recipe_hash(const Recipe& recipe) {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a: a mark of equality, not of trust
+  for (const Field& field : recipe_fields()) {
+    if (field.on_resume == Field::OnResume::MayChange) continue;
+    for (const char c : field.name() + "=" + to_toml(field.get(recipe)) + "\n")
+      hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  }
+  char hex[17];
+  std::snprintf(hex, sizeof hex, "%016llx", static_cast<unsigned long long>(hash));
+  return hex;
+}
+
+}  // namespace trestle::train
