@@ -2,6 +2,7 @@
 #include "trestle/schedule/csv.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
+#include "trestle/schedule/routes.h"
 #include "trestle/schedule/validate.h"
 #include "trestle/simulate/simulate.h"
 
@@ -32,7 +33,10 @@ std::vector<std::string> tables() {
   for (const auto& info : known_schedules()) {
     const Schedule table = generate(info.name, {.stages = 3, .micro_batches = 2});
     seeds.push_back(to_csv(table));
-    LowerOptions options{.skips = {{0, 2, true, "s1"}, {0, 1, true, "a \"b\",\nc"}}};
+    LowerOptions options;
+    options.routes = main_lane(3);
+    options.routes->push_back({0, 2, true, "s1"});
+    options.routes->push_back({0, 1, true, "a \"b\",\nc"});
     options.recompute.assign(3, Recompute::ExceptLast);
     seeds.push_back(to_csv(lower(table, options)));
   }

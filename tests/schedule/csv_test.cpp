@@ -55,8 +55,8 @@ TEST(Csv, SeveralStagesOnARankAreFound) {
 
 TEST(Csv, RoundTripKeepsSkipsNamesRecomputeAndThreads) {
   LowerOptions options;
-  options.skips = {
-      {0, 2, true, "s1"}, {0, 1, true, "odd, \"name\"\nin two lines "}, {1, 2, true, ""}};
+  options.routes = tables::with_skips(
+      3, {{0, 2, true, "s1"}, {0, 1, true, "odd, \"name\"\nin two lines "}, {1, 2, true, ""}});
   options.recompute = {Recompute::Always, Recompute::ExceptLast, Recompute::Never};
   Schedule schedule = lower(generate("1f1b", {.stages = 3, .micro_batches = 4}), options);
   schedule.ranks[1][2].threads = 3;

@@ -59,7 +59,8 @@ TEST(Lower, NeighboursOfOneRankPassTensorsInside) {
 }
 
 TEST(Lower, ASkipGoesStraightToItsConsumerAndItsGradientBack) {
-  const Schedule schedule = lower(gpipe(3, 1), {.skips = {{0, 2, false, "s"}}});
+  const Schedule schedule =
+      lower(gpipe(3, 1), {.routes = tables::with_skips(3, {{0, 2, true, "s"}})});
   EXPECT_EQ(row(schedule, 0), "0F0 0SEND_F0 0SEND_SKIP0:r2 0RECV_SKIP_B0:r2 0RECV_B0 0B0");
   EXPECT_EQ(row(schedule, 1), "1RECV_F0 1F0 1SEND_F0 1RECV_B0 1B0 1SEND_B0");
   EXPECT_EQ(row(schedule, 2), "2RECV_SKIP0:r2 2RECV_F0 2F0 2B0 2SEND_B0 2SEND_SKIP_B0:r2");
@@ -67,7 +68,7 @@ TEST(Lower, ASkipGoesStraightToItsConsumerAndItsGradientBack) {
 }
 
 TEST(Lower, AJustInTimeSkipLeavesWhenItsConsumerIsAboutToBegin) {
-  LowerOptions options{.skips = {{0, 3, true, "s"}}};
+  LowerOptions options{.routes = tables::with_skips(4, {{0, 3, true, "s"}})};
   const Schedule eager = lower(gpipe(4, 8), options);
   options.skip_send = SkipSend::JustInTime;
   const Schedule late = lower(gpipe(4, 8), options);
@@ -79,9 +80,9 @@ TEST(Lower, AJustInTimeSkipLeavesWhenItsConsumerIsAboutToBegin) {
 }
 
 TEST(Lower, AStageThatHandsNothingOnHasNoMainLane) {
-  const Schedule schedule =
-      lower(gpipe(3, 1), {.skips = {{0, 2, true, "a"}}, .main_lane = {true, false}});
-  EXPECT_THAT(schedule.routes, ElementsAre(Route{0, 1, false, "main"}, Route{0, 2, true, "a"}));
+  const std::vector<Route> routes = {{0, 1, false, "main"}, {0, 2, true, "a"}};
+  const Schedule schedule = lower(gpipe(3, 1), {.routes = routes});
+  EXPECT_EQ(schedule.routes, routes);
   EXPECT_EQ(row(schedule, 1), "1RECV_F0 1F0 1B0 1SEND_B0");
   EXPECT_NO_THROW(validate(schedule));
 }
@@ -134,10 +135,14 @@ TEST(Lower, NeighboursThatSendToEachOtherAtOnceDoNotDeadlock) {
 
 TEST(Lower, WhatDoesNotFitIsRefused) {
   const Schedule table = gpipe(3, 2);
-  EXPECT_THROW(lower(table, {.skips = {{2, 1, true, "back"}}}), UsageError);
-  EXPECT_THROW(lower(table, {.skips = {{0, 3, true, "far"}}}), UsageError);
-  EXPECT_THROW(lower(table, {.skips = {{-1, 1, true, "early"}}}), UsageError);
-  EXPECT_THROW(lower(table, {.main_lane = {true}}), UsageError);
+  for (const Route& route : std::vector<Route>{{2, 1, true, "back"},
+                                               {0, 3, true, "far"},
+                                               {-1, 1, true, "early"},
+                                               {0, 2, false, "main"}}) {
+    EXPECT_THROW(lower(table, {.routes = {{route}}}), UsageError) << route.name;
+  }
+  const Route main{0, 1, false, "main"};
+  EXPECT_THROW(lower(table, {.routes = {{main, main}}}), UsageError);
   EXPECT_THROW(lower(table, {.recompute = {Recompute::Always}}), UsageError);
   EXPECT_THROW(lower(lower(table, {}), {}), UsageError);
   EXPECT_THROW(lower(tables::from_rows({"0F0"}), {}), UsageError);

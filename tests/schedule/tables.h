@@ -5,6 +5,7 @@
 
 #include "trestle/schedule/action.h"
 #include "trestle/schedule/csv.h"
+#include "trestle/schedule/routes.h"
 #include "trestle/schedule/schedule.h"
 
 // Tables that tests share and no generator makes.
@@ -42,6 +43,13 @@ inline Schedule two_stages_per_rank(Placement placement, int ranks, int micro_ba
     }
   }
   return schedule;
+}
+
+// The routes of a model with a main lane between all neighbours, and these skips.
+inline std::vector<Route> with_skips(int stages, const std::vector<Route>& skips) {
+  std::vector<Route> routes = main_lane(stages);
+  routes.insert(routes.end(), skips.begin(), skips.end());
+  return routes;
 }
 
 }  // namespace trestle::schedule::tables

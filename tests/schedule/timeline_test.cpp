@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace trestle::schedule {
 namespace {
 
@@ -50,6 +52,42 @@ TEST(Timeline, AnOverlappedPairBeginsOneAndEndsAnother) {
                      {0, parse_action("(0F1;0B0)OVERLAP_F_B"), 1, 2},
                      {0, backward(0, 1), 2, 3}};
   EXPECT_THAT(peak_live_activations(timeline), ElementsAre(2));
+}
+
+TEST(Timeline, IndexFindsWhatBelongsTogether) {
+  Timeline timeline;
+  timeline.rank_count = 1;
+  timeline.events = {{0, forward(2, 0), 0, 1},
+                     {0, parse_action("2SEND_F0"), 1, 1},
+                     {0, parse_action("(2F1;2B0)OVERLAP_F_B"), 1, 2},
+                     {0, parse_action("2R1"), 2, 3},
+                     {0, parse_action("2I1"), 3, 4},
+                     {0, weight_grad(2, 1), 4, 5}};
+  const EventIndex index(timeline);
+  EXPECT_EQ(index.forward(2, 0), 0u);
+  EXPECT_EQ(index.backward(2, 0), 2u);
+  EXPECT_EQ(index.last_backward(2, 0), 2u);
+  EXPECT_EQ(index.forward(2, 1), 2u);
+  EXPECT_EQ(index.recompute(2, 1), 3u);
+  EXPECT_EQ(index.backward(2, 1), 4u);
+  EXPECT_EQ(index.weight_grad(2, 1), 5u);
+  EXPECT_EQ(index.last_backward(2, 1), 5u);
+  EXPECT_FALSE(index.weight_grad(2, 0));
+  EXPECT_FALSE(index.recompute(2, 0));
+  EXPECT_FALSE(index.forward(1, 0));
+  EXPECT_FALSE(index.forward(3, 0));
+  EXPECT_FALSE(index.forward(2, 2));
+  EXPECT_FALSE(index.forward(-1, 0));
+}
+
+TEST(Timeline, ActivationsWithoutABackwardLiveForEver) {
+  Timeline timeline;
+  timeline.rank_count = 1;
+  timeline.events = {{0, forward(0, 0), 1, 2}};
+  const auto lives = activation_lives(timeline);
+  ASSERT_EQ(lives.size(), 1u);
+  EXPECT_EQ(lives[0].begin, 1);
+  EXPECT_TRUE(std::isinf(lives[0].end));
 }
 
 TEST(Timeline, AnEmptyOneIsAllZero) {

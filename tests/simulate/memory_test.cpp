@@ -133,7 +133,7 @@ TEST(Memory, PulledGradientsWaitToo) {
 }
 
 TEST(Memory, ASkipWaitsWhereItsSendingSays) {
-  LowerOptions options{.skips = {{0, 3, true, "s"}}};
+  LowerOptions options{.routes = schedule::tables::with_skips(4, {{0, 3, true, "s"}})};
   // The most that a rank holds while the pipeline fills: later stage 0 has nothing to do but to
   // send.
   const auto most = [&](schedule::SkipSend when, int rank) {

@@ -36,10 +36,11 @@ class Random {
 
 LowerOptions random_options(int stages, Random* random) {
   LowerOptions options;
+  std::vector<schedule::Route> skips;
   for (int i = random->below(5); stages > 1 && i > 0; --i) {
     const int from = random->below(stages - 1);
     const int to = from + 1 + random->below(stages - from - 1);
-    options.skips.push_back({from, to, true, text("s", i)});
+    skips.push_back({from, to, true, text("s", i)});
   }
   for (int stage = 0; stage < stages; ++stage) {
     options.recompute.push_back(static_cast<Recompute>(random->below(3)));
@@ -47,10 +48,12 @@ LowerOptions random_options(int stages, Random* random) {
   if (random->below(2) == 1) options.skip_send = schedule::SkipSend::JustInTime;
   // A stage may hand on nothing but skips, as long as something joins it to the rest.
   if (random->below(4) == 0 && stages > 1) {
-    options.main_lane.assign(static_cast<std::size_t>(stages), true);
     const int gap = random->below(stages - 1);
-    options.main_lane[static_cast<std::size_t>(gap)] = false;
-    options.skips.push_back({gap, gap + 1, true, "bridge"});
+    skips.push_back({gap, gap + 1, true, "bridge"});
+    options.routes = schedule::tables::with_skips(stages, skips);
+    options.routes->erase(options.routes->begin() + gap);
+  } else if (random->below(4) > 0) {  // or leave the main lane to lower()
+    options.routes = schedule::tables::with_skips(stages, skips);
   }
   return options;
 }

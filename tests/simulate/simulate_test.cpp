@@ -80,7 +80,7 @@ TEST(Simulate, ForwardsToBeRecomputedBuildNoGraph) {
 
 TEST(Simulate, ALateSkipShowsASlowLink) {
   // Sent at once the skip arrives while the main lane is still on its way.
-  LowerOptions options{.skips = {{0, 4, true, "s"}}};
+  LowerOptions options{.routes = schedule::tables::with_skips(5, {{0, 4, true, "s"}})};
   const auto run = [&](schedule::SkipSend when) {
     options.skip_send = when;
     const Schedule lowered = lower(gpipe(5, 8), options);

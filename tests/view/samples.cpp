@@ -19,8 +19,9 @@ namespace {
 
 schedule::LowerOptions two_skips() {
   using schedule::Recompute;
-  return {.skips = {{.from_stage = 0, .to_stage = 1, .skip = true, .name = "s1"},
-                    {.from_stage = 0, .to_stage = 1, .skip = true, .name = "s2"}},
+  return {.routes = {{{.from_stage = 0, .to_stage = 1, .skip = false, .name = "main"},
+                      {.from_stage = 0, .to_stage = 1, .skip = true, .name = "s1"},
+                      {.from_stage = 0, .to_stage = 1, .skip = true, .name = "s2"}}},
           .recompute = {Recompute::ExceptLast, Recompute::ExceptLast}};
 }
 

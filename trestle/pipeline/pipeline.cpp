@@ -180,8 +180,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
                                                          .micro_batches = micro_batches,
                                                          .backward_order = options.backward_order});
     if (options.table && !given) table = schedule::place(table, *options.table);
-    schedule::LowerOptions lowering{.skips = assembly->cut.skips(),
-                                    .main_lane = assembly->cut.main_lane()};
+    schedule::LowerOptions lowering{.routes = assembly->cut.routes};
     if (recompute) lowering.recompute = recompute_modes();
     return schedule::lower(table, lowering);
   }
@@ -196,8 +195,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
                               .most_micro_batches = samples,
                               .backward_order = options.backward_order,
                               .recompute = recompute_modes(),
-                              .skips = assembly->cut.skips(),
-                              .main_lane = assembly->cut.main_lane()},
+                              .routes = assembly->cut.routes},
                              costs);
   }
 

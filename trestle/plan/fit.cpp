@@ -19,7 +19,7 @@ Bytes expected_peak(const FitQuestion& question, simulate::Costs costs) {
       schedule::generate(question.schedule, {.stages = static_cast<int>(question.recompute.size()),
                                              .micro_batches = question.micro_batches,
                                              .backward_order = question.backward_order}),
-      {.skips = question.skips, .main_lane = question.main_lane, .recompute = question.recompute});
+      {.routes = question.routes, .recompute = question.recompute});
   return simulate::simulate(table, costs).peak_bytes[table.rank_of_stage[question.stage]];
 }
 

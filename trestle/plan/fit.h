@@ -18,8 +18,7 @@ struct FitQuestion {
   int most_micro_batches = 1;  // the samples of a mini-batch
   schedule::BackwardOrder backward_order = schedule::BackwardOrder::Reverse;
   std::vector<schedule::Recompute> recompute;  // for each stage
-  std::vector<schedule::Route> skips;
-  std::vector<bool> main_lane;
+  std::vector<schedule::Route> routes;
 };
 
 // One sentence on what would make it fit: more micro-batches, or recomputation, tried out in the

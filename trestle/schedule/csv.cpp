@@ -149,10 +149,7 @@ void derive(Schedule* schedule) {
     }
   }
   if (!sends || !schedule->routes.empty()) return;
-  for (int stage = 0; stage + 1 < schedule->stages; ++stage) {
-    schedule->routes.push_back(
-        {.from_stage = stage, .to_stage = stage + 1, .skip = false, .name = "main"});
-  }
+  schedule->routes = main_lane(schedule->stages);
 }
 
 }  // namespace

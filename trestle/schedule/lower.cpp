@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -18,6 +19,28 @@ namespace {
 
 using Way = Transfer::Way;
 
+void check_routes(const Schedule& schedule, const std::vector<Route>& routes) {
+  std::vector<int> main_routes(static_cast<std::size_t>(schedule.stages), 0);  // out of each stage
+  for (const Route& route : routes) {
+    const bool later = route.from_stage >= 0 && route.from_stage < route.to_stage &&
+                       route.to_stage < schedule.stages;
+    if (!later || (!route.skip && route.to_stage != route.from_stage + 1)) {
+      throw UsageError(
+          text(route.skip ? "skip" : "route", " '", route.name, "' goes from stage ",
+               route.from_stage, " to stage ", route.to_stage, " of ", schedule.stages),
+          {.hint = route.skip ? "A skip goes from one stage to a later one."
+                              : "The main lane goes from a stage to the next."});
+    }
+    if (!route.skip && ++main_routes[static_cast<std::size_t>(route.from_stage)] > 1)
+      throw UsageError(text("two main routes leave stage ", route.from_stage));
+  }
+  constexpr std::size_t kMost = std::numeric_limits<decltype(Action::route)>::max();
+  if (routes.size() > kMost) {
+    throw UsageError(text(routes.size(), " routes are too many"),
+                     {.hint = text("A schedule has at most ", kMost, ".")});
+  }
+}
+
 void check(const Schedule& schedule, const LowerOptions& options) {
   const auto stages = static_cast<std::size_t>(schedule.stages);
   for (const auto& actions : schedule.ranks) {
@@ -29,38 +52,12 @@ void check(const Schedule& schedule, const LowerOptions& options) {
           {.hint = "Give lower() a table of compute actions."});
     }
   }
-  for (const Route& skip : options.skips) {
-    if (skip.from_stage >= 0 && skip.from_stage < skip.to_stage && skip.to_stage < schedule.stages)
-      continue;
-    throw UsageError(text("skip '", skip.name, "' goes from stage ", skip.from_stage, " to stage ",
-                          skip.to_stage, " of ", schedule.stages),
-                     {.hint = "A skip goes from one stage to a later one."});
-  }
-  const std::size_t lanes = options.main_lane.size();
-  if (lanes != 0 && lanes != stages && lanes + 1 != stages) {
-    throw UsageError(text("main_lane has ", lanes, " entries for ", stages, " stages"),
-                     {.hint = "Give one for each stage, or leave it empty."});
-  }
+  if (options.routes) check_routes(schedule, *options.routes);
   if (!options.recompute.empty() && options.recompute.size() != stages) {
     throw UsageError(
         text("recompute has ", options.recompute.size(), " entries for ", stages, " stages"),
         {.hint = "Give one for each stage, or leave it empty."});
   }
-}
-
-std::vector<Route> all_routes(const Schedule& schedule, const LowerOptions& options) {
-  std::vector<Route> routes;
-  for (int stage = 0; stage + 1 < schedule.stages; ++stage) {
-    const bool carries =
-        options.main_lane.empty() || options.main_lane[static_cast<std::size_t>(stage)];
-    if (carries)
-      routes.push_back({.from_stage = stage, .to_stage = stage + 1, .skip = false, .name = "main"});
-  }
-  for (Route skip : options.skips) {
-    skip.skip = true;
-    routes.push_back(std::move(skip));
-  }
-  return routes;
 }
 
 // Puts each R directly before its backward: two recomputed graphs of a stage then live together
@@ -241,7 +238,7 @@ Schedule lower(const Schedule& compute_only, const LowerOptions& options) {
   Schedule schedule = compute_only;
   schedule.routes.clear();
   validate(schedule);
-  schedule.routes = all_routes(schedule, options);
+  schedule.routes = options.routes.value_or(main_lane(schedule.stages));
   insert_recompute(&schedule, options.recompute);
   schedule.ranks = Placement(schedule, options.skip_send).ranks();
   return schedule;

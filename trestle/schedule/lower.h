@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "trestle/schedule/schedule.h"
@@ -19,9 +21,10 @@ std::string_view to_string(Recompute mode);
 enum class SkipSend { Eager, JustInTime };
 
 struct LowerOptions {
-  std::vector<Route> skips = {};  // every skip route that crosses stages
-  std::vector<bool> main_lane =
-      {};  // main_lane[s]: does stage s hand something to s + 1? empty = always
+  // Every route between two stages, in the order that Schedule::routes will have: the main lane's
+  // from the front to the end of the pipeline, then the skips. Nothing = no skips, and a main lane
+  // between all neighbours.
+  std::optional<std::vector<Route>> routes = std::nullopt;
   std::vector<Recompute> recompute = {};  // for each stage; empty = never
   SkipSend skip_send = SkipSend::Eager;
 };
@@ -29,9 +32,9 @@ struct LowerOptions {
 // Adds communication, skip routes and recomputation to a table that holds neither. Throws
 // UsageError if the table is not valid or the options do not fit it. The result passes validate().
 //
-// Routes: first the main lane from the front to the end of the pipeline, then the skips as given.
-// SEND_F, RECV_F, SEND_B and RECV_B carry no route index (see transfer_of in routes.h). Stages on
-// one rank keep their route but get no SEND and no RECV: the consumer reads what is there.
+// Routes: the actions of skips carry their route's index; SEND_F, RECV_F, SEND_B and RECV_B, which
+// PyTorch writes too, do not (RouteTable in routes.h finds the route of any of them). Stages on one
+// rank keep their route but get no SEND and no RECV: the consumer reads what is there.
 //
 // Order: all transfers and computations are put into one order that every rank's list follows, so
 // ranks cannot deadlock even where a send blocks until it is received. A SEND stands right after

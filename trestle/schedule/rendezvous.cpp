@@ -16,7 +16,8 @@ namespace {
 
 class Walk {
  public:
-  explicit Walk(const Schedule& schedule) : schedule_(schedule), next_(schedule.ranks.size(), 0) {}
+  explicit Walk(const Schedule& schedule)
+      : schedule_(schedule), table_(schedule), next_(schedule.ranks.size(), 0) {}
 
   void run() {
     for (bool progress = true; progress;) {
@@ -39,7 +40,7 @@ class Walk {
     Action action;         // and what it is
   };
   std::optional<Meeting> partner(const Action& action) const {
-    const auto transfer = transfer_of(schedule_.routes, action);
+    const auto transfer = table_.of(action);
     if (!transfer) return std::nullopt;
     const Action other = is_send(action.kind) ? receive_of(schedule_.routes, *transfer)
                                               : send_of(schedule_.routes, *transfer);
@@ -88,6 +89,7 @@ class Walk {
   }
 
   const Schedule& schedule_;
+  RouteTable table_;
   std::vector<std::size_t> next_;  // for each rank the index of its next action
 };
 

@@ -31,30 +31,57 @@ Action make(Kind kind, int stage, const Transfer& transfer, const Route& route) 
           .route = static_cast<std::int16_t>(route.skip ? transfer.route : -1)};
 }
 
+// The producer's end of a route acts when an activation leaves or a gradient comes back.
+bool at_start(const Action& action) {
+  return is_send(action.kind) == (way_of(action.kind) == Way::Activation);
+}
+
+bool has(const std::vector<int>& of_stage, int stage) {
+  return stage >= 0 && static_cast<std::size_t>(stage) < of_stage.size();
+}
+
 }  // namespace
 
-std::optional<Transfer> transfer_of(const std::vector<Route>& routes, const Action& action) {
+std::vector<Route> main_lane(int stages) {
+  std::vector<Route> routes;
+  for (int stage = 0; stage + 1 < stages; ++stage) {
+    routes.push_back({.from_stage = stage, .to_stage = stage + 1, .skip = false, .name = "main"});
+  }
+  return routes;
+}
+
+RouteTable::RouteTable(int stages, const std::vector<Route>& routes)
+    : into_(static_cast<std::size_t>(stages)),
+      out_of_(static_cast<std::size_t>(stages)),
+      main_into_(static_cast<std::size_t>(stages), -1),
+      main_out_of_(static_cast<std::size_t>(stages), -1) {
+  for (std::size_t at = 0; at < routes.size(); ++at) {
+    const Route& route = routes[at];
+    const int index = static_cast<int>(at);
+    ends_.push_back({route.from_stage, route.to_stage, route.skip});
+    into_.at(static_cast<std::size_t>(route.to_stage)).push_back(index);
+    out_of_.at(static_cast<std::size_t>(route.from_stage)).push_back(index);
+    if (route.skip) continue;
+    int& in = main_into_[static_cast<std::size_t>(route.to_stage)];
+    int& out = main_out_of_[static_cast<std::size_t>(route.from_stage)];
+    if (in < 0) in = index;
+    if (out < 0) out = index;
+  }
+}
+
+std::optional<Transfer> RouteTable::of(const Action& action) const {
   if (!is_send(action.kind) && !is_receive(action.kind)) return std::nullopt;
-  const Way way = way_of(action.kind);
-  // The producer's end of the route acts when an activation leaves or a gradient comes back.
-  const bool at_start = is_send(action.kind) == (way == Way::Activation);
-  const auto fits = [&](const Route& route) {
-    return route.skip == is_skip(action.kind) &&
-           (at_start ? route.from_stage : route.to_stage) == action.stage;
-  };
-  if (is_skip(action.kind)) {
-    const auto index = static_cast<std::size_t>(action.route);
-    if (action.route < 0 || index >= routes.size() || !fits(routes[index])) {
-      return std::nullopt;
-    }
-    return Transfer{action.route, action.micro_batch, way};
+  const bool start = at_start(action);
+  int index = action.route;
+  if (!is_skip(action.kind)) {
+    const auto& main = start ? main_out_of_ : main_into_;
+    index = has(main, action.stage) ? main[static_cast<std::size_t>(action.stage)] : -1;
   }
-  for (std::size_t index = 0; index < routes.size(); ++index) {
-    if (fits(routes[index])) {
-      return Transfer{static_cast<int>(index), action.micro_batch, way};
-    }
-  }
-  return std::nullopt;
+  if (index < 0 || static_cast<std::size_t>(index) >= ends_.size()) return std::nullopt;
+  const Ends& ends = ends_[static_cast<std::size_t>(index)];
+  if (ends.skip != is_skip(action.kind)) return std::nullopt;
+  if ((start ? ends.from_stage : ends.to_stage) != action.stage) return std::nullopt;
+  return Transfer{index, action.micro_batch, way_of(action.kind)};
 }
 
 Action send_of(const std::vector<Route>& routes, const Transfer& transfer) {
@@ -77,9 +104,12 @@ Action receive_of(const std::vector<Route>& routes, const Transfer& transfer) {
               route);
 }
 
-bool within_rank(const Schedule& schedule, const Route& route) {
-  return schedule.rank_of_stage.at(static_cast<std::size_t>(route.from_stage)) ==
-         schedule.rank_of_stage.at(static_cast<std::size_t>(route.to_stage));
+bool within_rank(const std::vector<int>& rank_of_stage, const Route& route) {
+  const auto rank_of = [&](int stage) {
+    return has(rank_of_stage, stage) ? rank_of_stage[static_cast<std::size_t>(stage)] : -1;
+  };
+  const int rank = rank_of(route.from_stage);
+  return rank >= 0 && rank == rank_of(route.to_stage);
 }
 
 std::optional<Cell> forward_in(const Action& action) {
@@ -97,19 +127,6 @@ std::optional<Cell> backward_in(const Action& action) {
     return Cell{action.partner_stage, action.partner_micro_batch};
   }
   return std::nullopt;
-}
-
-RouteTable route_table(const Schedule& schedule) {
-  RouteTable table;
-  const auto stages = static_cast<std::size_t>(schedule.stages);
-  table.into.resize(stages);
-  table.out_of.resize(stages);
-  for (std::size_t index = 0; index < schedule.routes.size(); ++index) {
-    const Route& route = schedule.routes[index];
-    table.into.at(static_cast<std::size_t>(route.to_stage)).push_back(static_cast<int>(index));
-    table.out_of.at(static_cast<std::size_t>(route.from_stage)).push_back(static_cast<int>(index));
-  }
-  return table;
 }
 
 }  // namespace trestle::schedule

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <vector>
 
@@ -18,18 +19,57 @@ struct Transfer {
   friend auto operator<=>(const Transfer&, const Transfer&) = default;
 };
 
-// The route that `action` (a SEND or RECV of any kind) travels on, or nothing if there is no such
-// route, or the route does not begin or end at the action's stage. Main-lane actions carry no
-// index: their route is the pair of neighbours.
-std::optional<Transfer> transfer_of(const std::vector<Route>& routes, const Action& action);
+// The routes of a main lane between all neighbours, in order of stages.
+std::vector<Route> main_lane(int stages);
+
+// Finds routes by stage and by action in constant time. Made once for a schedule (of a timeline, or
+// of the pipeline's cut); it keeps no reference to what it was made from.
+//
+//   const RouteTable table(schedule.stages, schedule.routes);
+//   if (const auto transfer = table.of(action)) use(schedule.routes[transfer->route]);
+class RouteTable {
+ public:
+  RouteTable(int stages, const std::vector<Route>& routes);
+  explicit RouteTable(const Schedule& schedule) : RouteTable(schedule.stages, schedule.routes) {}
+
+  // The route that `action` (a SEND or RECV of any kind) travels on, or nothing if there is no such
+  // route, or the route does not begin or end at the action's stage. Actions of skips carry their
+  // route's index; those of the main lane do not: their route is the one that leaves the stage for
+  // the next, or enters it from the one before.
+  std::optional<Transfer> of(const Action& action) const;
+
+  // Indices of the routes that end and begin at a stage, in their order. The stage must exist.
+  const std::vector<int>& into(int stage) const {
+    return into_.at(static_cast<std::size_t>(stage));
+  }
+  const std::vector<int>& out_of(int stage) const {
+    return out_of_.at(static_cast<std::size_t>(stage));
+  }
+
+ private:
+  struct Ends {
+    int from_stage = 0;
+    int to_stage = 0;
+    bool skip = false;
+  };
+
+  std::vector<Ends> ends_;  // [route]
+  std::vector<std::vector<int>> into_;
+  std::vector<std::vector<int>> out_of_;
+  std::vector<int> main_into_;  // [stage]: the main lane's route, or -1
+  std::vector<int> main_out_of_;
+};
 
 // The SEND that starts a transfer, and the RECV that ends it.
 Action send_of(const std::vector<Route>& routes, const Transfer& transfer);
 Action receive_of(const std::vector<Route>& routes, const Transfer& transfer);
 
 // True if both ends are on one rank: then there is no SEND and no RECV, and the consumer reads what
-// is there.
-bool within_rank(const Schedule& schedule, const Route& route);
+// is there. False where a stage is on no rank.
+bool within_rank(const std::vector<int>& rank_of_stage, const Route& route);
+inline bool within_rank(const Schedule& schedule, const Route& route) {
+  return within_rank(schedule.rank_of_stage, route);
+}
 
 // The forward that an action computes (F, or the first half of an overlapped pair), and the
 // backward (B, I, or the second half): the actions that others wait for.
@@ -39,12 +79,5 @@ struct Cell {
 };
 std::optional<Cell> forward_in(const Action& action);
 std::optional<Cell> backward_in(const Action& action);
-
-// routes_into[s] and routes_out_of[s]: indices of the routes that end and begin at stage s.
-struct RouteTable {
-  std::vector<std::vector<int>> into;
-  std::vector<std::vector<int>> out_of;
-};
-RouteTable route_table(const Schedule& schedule);
 
 }  // namespace trestle::schedule

@@ -2,15 +2,18 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <utility>
+
+#include "trestle/schedule/routes.h"
 
 namespace trestle::schedule {
 namespace {
 
 double total_busy(const Timeline& timeline) {
   double sum = 0;
-  for (int rank = 0; rank < timeline.rank_count; ++rank) sum += busy(timeline, rank);
+  for (const auto& event : timeline.events) {
+    if (is_compute(event.action.kind)) sum += event.end - event.begin;
+  }
   return sum;
 }
 
@@ -45,35 +48,84 @@ double idle_share_of_ideal(const Timeline& timeline) {
   return work > 0 ? timeline.rank_count * makespan(timeline) / work - 1 : 0;
 }
 
-std::vector<int> peak_live_activations(const Timeline& timeline) {
-  struct Life {
-    int rank = 0;
-    double begin = 0;
-    double end = 0;
+EventIndex::EventIndex(const Timeline& timeline) {
+  const auto each = [&](const auto& visit) {
+    for (std::size_t at = 0; at < timeline.events.size(); ++at) {
+      const Action& action = timeline.events[at].action;
+      if (const auto cell = forward_in(action)) visit(kForward, *cell, at);
+      if (const auto cell = backward_in(action)) visit(kBackward, *cell, at);
+      const Cell own{action.stage, action.micro_batch};
+      if (action.kind == Kind::WeightGrad) visit(kWeightGrad, own, at);
+      if (action.kind == Kind::Recompute) visit(kRecompute, own, at);
+    }
   };
-  constexpr double kNever = std::numeric_limits<double>::infinity();
-  std::map<std::pair<int, int>, Life> lives;  // by stage and micro-batch
-  for (const auto& event : timeline.events) {
-    const Action& action = event.action;
-    const auto begin = [&](int stage, int micro_batch) {
-      lives[{stage, micro_batch}] = {event.rank, event.begin, kNever};
-    };
-    const auto end = [&](int stage, int micro_batch) {
-      const auto life = lives.find({stage, micro_batch});
-      if (life != lives.end()) life->second.end = event.end;
-    };
-    if (action.kind == Kind::Forward) begin(action.stage, action.micro_batch);
-    if (action.kind == Kind::Backward || action.kind == Kind::WeightGrad)
-      end(action.stage, action.micro_batch);
-    if (action.kind == Kind::OverlapForwardBackward) {
-      begin(action.stage, action.micro_batch);
-      end(action.partner_stage, action.partner_micro_batch);
+  each([&](Part, const Cell& cell, std::size_t) {
+    stages_ = std::max(stages_, cell.stage + 1);
+    micro_batches_ = std::max(micro_batches_, cell.micro_batch + 1);
+  });
+  events_.assign(
+      static_cast<std::size_t>(stages_) * static_cast<std::size_t>(micro_batches_) * kParts, -1);
+  each([&](Part part, const Cell& cell, std::size_t at) {
+    if (cell.stage < 0 || cell.micro_batch < 0) return;
+    std::int32_t& event = events_[slot(part, cell.stage, cell.micro_batch)];
+    if (event < 0) event = static_cast<std::int32_t>(at);
+  });
+}
+
+std::size_t EventIndex::slot(Part part, int stage, int micro_batch) const {
+  const auto cell = static_cast<std::size_t>(stage) * static_cast<std::size_t>(micro_batches_) +
+                    static_cast<std::size_t>(micro_batch);
+  return cell * kParts + part;
+}
+
+std::optional<std::size_t> EventIndex::find(Part part, int stage, int micro_batch) const {
+  const bool known =
+      stage >= 0 && stage < stages_ && micro_batch >= 0 && micro_batch < micro_batches_;
+  const std::int32_t event = known ? events_[slot(part, stage, micro_batch)] : -1;
+  if (event < 0) return std::nullopt;
+  return static_cast<std::size_t>(event);
+}
+
+std::optional<std::size_t> EventIndex::forward(int stage, int micro_batch) const {
+  return find(kForward, stage, micro_batch);
+}
+std::optional<std::size_t> EventIndex::backward(int stage, int micro_batch) const {
+  return find(kBackward, stage, micro_batch);
+}
+std::optional<std::size_t> EventIndex::weight_grad(int stage, int micro_batch) const {
+  return find(kWeightGrad, stage, micro_batch);
+}
+std::optional<std::size_t> EventIndex::recompute(int stage, int micro_batch) const {
+  return find(kRecompute, stage, micro_batch);
+}
+std::optional<std::size_t> EventIndex::last_backward(int stage, int micro_batch) const {
+  const auto weight = weight_grad(stage, micro_batch);
+  return weight ? weight : backward(stage, micro_batch);
+}
+
+std::vector<ActivationLife> activation_lives(const Timeline& timeline) {
+  const EventIndex index(timeline);
+  std::vector<ActivationLife> lives;
+  for (int stage = 0; stage < index.stages(); ++stage) {
+    for (int i = 0; i < index.micro_batches(); ++i) {
+      const auto forward = index.forward(stage, i);
+      if (!forward) continue;
+      const Event& event = timeline.events[*forward];
+      const auto last = index.last_backward(stage, i);
+      lives.push_back(
+          {.rank = event.rank,
+           .begin = event.begin,
+           .end = last ? timeline.events[*last].end : std::numeric_limits<double>::infinity()});
     }
   }
+  return lives;
+}
+
+std::vector<int> peak_live_activations(const Timeline& timeline) {
   // +1 at each begin, -1 at each end; where both fall together the end comes first.
   std::vector<std::vector<std::pair<double, int>>> changes(
       static_cast<std::size_t>(timeline.rank_count));
-  for (const auto& [cell, life] : lives) {
+  for (const ActivationLife& life : activation_lives(timeline)) {
     changes.at(static_cast<std::size_t>(life.rank)).emplace_back(life.begin, 1);
     changes.at(static_cast<std::size_t>(life.rank)).emplace_back(life.end, -1);
   }

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,8 +16,8 @@ struct Event {
   int rank = 0;
   Action action;
   double begin = 0;  // seconds since the step began
-  double end =
-      0;  // seconds; equal to begin where it took no time of the rank (a send in the simulator)
+  // Seconds; equal to begin where it took no time of the rank (a send in the simulator).
+  double end = 0;
 };
 
 // Memory of one rank's device share over time.
@@ -49,8 +51,48 @@ double busy(const Timeline& timeline, int rank);
 double idle_share_of_makespan(const Timeline& timeline);
 double idle_share_of_ideal(const Timeline& timeline);
 
-// For each rank the largest number of micro-batches whose activations were alive at once (forward
-// begun, last of B or W not ended), counted in stages.
+// Which events belong together: where a stage's forward and backward of a micro-batch stand among
+// Timeline::events. Made once for a timeline, of which it keeps no reference; asking costs constant
+// time. Takes 16 bytes for each pair of a stage and a micro-batch up to the largest that occur.
+class EventIndex {
+ public:
+  explicit EventIndex(const Timeline& timeline);
+
+  int stages() const { return stages_; }                // the largest that occurs, plus one
+  int micro_batches() const { return micro_batches_; }  // likewise
+
+  // Nothing where there is none, also for stages and micro-batches that do not occur. An overlapped
+  // pair is the forward of one and the backward of another. Of several the first counts.
+  std::optional<std::size_t> forward(int stage, int micro_batch) const;
+  std::optional<std::size_t> backward(int stage, int micro_batch) const;     // B, or I where split
+  std::optional<std::size_t> weight_grad(int stage, int micro_batch) const;  // W
+  std::optional<std::size_t> recompute(int stage, int micro_batch) const;    // R
+
+  // The event that gives the activations up: W where there is one, or else the backward.
+  std::optional<std::size_t> last_backward(int stage, int micro_batch) const;
+
+ private:
+  enum Part { kForward, kBackward, kWeightGrad, kRecompute, kParts };
+
+  std::size_t slot(Part part, int stage, int micro_batch) const;
+  std::optional<std::size_t> find(Part part, int stage, int micro_batch) const;
+
+  int stages_ = 0;
+  int micro_batches_ = 0;
+  std::vector<std::int32_t> events_;  // [stage][micro-batch][part]; -1 = none
+};
+
+// How long one micro-batch's activations were alive on a stage: from the begin of its forward to
+// the end of its last B or W; to infinity where there is none.
+struct ActivationLife {
+  int rank = 0;
+  double begin = 0;
+  double end = 0;
+};
+std::vector<ActivationLife> activation_lives(const Timeline& timeline);
+
+// For each rank the largest number of micro-batches whose activations were alive at once, counted
+// in stages.
 std::vector<int> peak_live_activations(const Timeline& timeline);
 
 }  // namespace trestle::schedule

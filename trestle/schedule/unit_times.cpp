@@ -32,14 +32,10 @@ double unit_time(Kind kind) {
 
 class Walk {
  public:
-  explicit Walk(const Schedule& schedule) : schedule_(schedule), routes_(route_table(schedule)) {
-    if (!schedule_.routes.empty()) return;
-    for (int stage = 0; stage + 1 < schedule_.stages; ++stage) {
-      neighbours_.push_back({.from_stage = stage, .to_stage = stage + 1});
-      routes_.into[static_cast<std::size_t>(stage) + 1].push_back(stage);
-      routes_.out_of[static_cast<std::size_t>(stage)].push_back(stage);
-    }
-  }
+  explicit Walk(const Schedule& schedule)
+      : schedule_(schedule),
+        routes_(schedule.routes.empty() ? main_lane(schedule.stages) : schedule.routes),
+        table_(schedule.stages, routes_) {}
 
   std::vector<std::vector<Span>> run() {
     spans_.resize(schedule_.ranks.size());
@@ -62,10 +58,7 @@ class Walk {
  private:
   using Done = std::map<std::pair<int, int>, double>;
 
-  const Route& route(int index) const {
-    const auto at = static_cast<std::size_t>(index);
-    return schedule_.routes.empty() ? neighbours_[at] : schedule_.routes[at];
-  }
+  const Route& route(int index) const { return routes_[static_cast<std::size_t>(index)]; }
 
   // The time at which all that the cell reads is there; nothing while some of it is not.
   std::optional<double> ready(const Action& action) const {
@@ -77,12 +70,12 @@ class Walk {
       return true;
     };
     if (const auto cell = forward_in(action)) {
-      for (const int index : routes_.into[static_cast<std::size_t>(cell->stage)]) {
+      for (const int index : table_.into(cell->stage)) {
         if (!wait(forwards_, route(index).from_stage, cell->micro_batch)) return std::nullopt;
       }
     }
     if (const auto cell = backward_in(action)) {
-      for (const int index : routes_.out_of[static_cast<std::size_t>(cell->stage)]) {
+      for (const int index : table_.out_of(cell->stage)) {
         if (!wait(backwards_, route(index).to_stage, cell->micro_batch)) return std::nullopt;
       }
     }
@@ -103,8 +96,8 @@ class Walk {
   }
 
   const Schedule& schedule_;
-  RouteTable routes_;
-  std::vector<Route> neighbours_;
+  std::vector<Route> routes_;
+  RouteTable table_;
   Done forwards_;
   Done backwards_;
   std::vector<std::vector<Span>> spans_;

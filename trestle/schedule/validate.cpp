@@ -90,10 +90,8 @@ class Checker {
         fail(text("two main routes leave stage ", route.from_stage));
       }
     }
-    if (!lanes_.empty()) return;
-    for (int stage = 0; stage + 1 < schedule_.stages; ++stage) {
-      lanes_.push_back({.from_stage = stage, .to_stage = stage + 1, .skip = false, .name = "main"});
-    }
+    table_ = RouteTable(schedule_);
+    if (lanes_.empty()) lanes_ = main_lane(schedule_.stages);
   }
 
   void check_cell(const GridCell& cell) {
@@ -104,7 +102,7 @@ class Checker {
       record(cell, Kind::Forward, action.stage, action.micro_batch);
       record(cell, Kind::Backward, action.partner_stage, action.partner_micro_batch);
     } else if (is_send(action.kind) || is_receive(action.kind)) {
-      const auto transfer = transfer_of(schedule_.routes, action);
+      const auto transfer = table_.of(action);
       if (!transfer) fail(text(name(cell), " has no route that it could travel on"), cell);
       if (within_rank(schedule_, route_of(*transfer))) {
         fail(text(name(cell), " stays within rank ", cell.rank,
@@ -222,6 +220,7 @@ class Checker {
 
   const Schedule& schedule_;
   std::vector<Route> lanes_;
+  RouteTable table_{0, {}};                               // of the schedule's own routes
   std::map<std::tuple<Kind, int, int>, GridCell> cells_;  // by kind, stage, micro-batch
   Transfers sends_;
   Transfers receives_;

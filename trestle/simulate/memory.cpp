@@ -26,6 +26,7 @@ class Ledger {
  public:
   Ledger(Timeline* timeline, const Costs& costs) : timeline_(*timeline), costs_(costs) {
     changes_.resize(static_cast<std::size_t>(timeline_.rank_count));
+    const schedule::RouteTable routes(timeline_.stages, timeline_.routes);
     for (const Event& event : timeline_.events) {
       const Action& action = event.action;
       if (const auto cell = forward_in(action)) forwards_[key(*cell)] = event;
@@ -34,7 +35,7 @@ class Ledger {
       if (action.kind == Kind::Recompute) recomputes_[own] = event;
       if (action.kind == Kind::WeightGrad) weight_grads_[own] = event;
       note_gradients(event);
-      const auto transfer = transfer_of(timeline_.routes, action);
+      const auto transfer = routes.of(action);
       if (transfer && is_send(action.kind)) sent_[*transfer] = event.begin;
       if (transfer && is_receive(action.kind)) arrived_[*transfer] = event.end;
     }

@@ -46,7 +46,7 @@ void check(const Schedule& schedule, const Costs& costs) {
 class Simulator {
  public:
   Simulator(const Schedule& schedule, const Costs& costs)
-      : schedule_(schedule), costs_(costs), routes_(route_table(schedule)) {
+      : schedule_(schedule), costs_(costs), routes_(schedule) {
     for (const auto& actions : schedule_.ranks) {
       for (const Action& action : actions) {
         if (action.kind == Kind::Recompute) recomputed_.insert({action.stage, action.micro_batch});
@@ -108,14 +108,12 @@ class Simulator {
   std::optional<double> ready(const Action& action) const {
     double time = 0;
     if (const auto cell = forward_in(action)) {
-      const auto inputs = arrival(routes_.into.at(static_cast<std::size_t>(cell->stage)),
-                                  cell->micro_batch, Way::Activation);
+      const auto inputs = arrival(routes_.into(cell->stage), cell->micro_batch, Way::Activation);
       if (!inputs) return std::nullopt;
       time = *inputs;
     }
     if (const auto cell = backward_in(action)) {
-      const auto gradients = arrival(routes_.out_of.at(static_cast<std::size_t>(cell->stage)),
-                                     cell->micro_batch, Way::Gradient);
+      const auto gradients = arrival(routes_.out_of(cell->stage), cell->micro_batch, Way::Gradient);
       if (!gradients) return std::nullopt;
       time = std::max(time, *gradients);
     }
@@ -169,7 +167,7 @@ class Simulator {
   }
 
   void send(const Action& action, double time) {
-    const auto transfer = transfer_of(schedule_.routes, action);
+    const auto transfer = routes_.of(action);
     if (!transfer) {
       throw UsageError(
           text("schedule '", schedule_.name, "' has no route for ", to_string(action)));
@@ -180,7 +178,7 @@ class Simulator {
 
   void add_receives() {
     for (const auto& [rank, action] : receives_) {
-      const auto transfer = transfer_of(schedule_.routes, action);
+      const auto transfer = routes_.of(action);
       const auto found = transfer ? arrived_.find(*transfer) : arrived_.end();
       if (found == arrived_.end()) {
         throw UsageError(

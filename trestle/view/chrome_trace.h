@@ -23,7 +23,8 @@ std::string to_chrome_trace(const std::vector<schedule::Timeline>& timelines);
 // The exact inverse. Events of other programs are ignored. Throws FormatError, which says where,
 // for bytes that are not JSON, for a trace that no trestle wrote, and for values that make no
 // timeline: an unknown rank or route, an action that cannot be read, an end before its begin.
-// Limits: 4096 ranks, 32,767 stages and routes, 2^20 micro-batches.
+// Limits: 4096 ranks, 32,767 stages and routes, 2^20 micro-batches, and stages x
+// micro-batches 2^22.
 std::vector<schedule::Timeline> from_chrome_trace(std::string_view json);
 
 }  // namespace trestle::view

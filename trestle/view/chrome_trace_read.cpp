@@ -20,6 +20,7 @@ using schedule::Timeline;
 constexpr std::int64_t kMostRanks = 4096;
 constexpr std::int64_t kMostStages = 32767;
 constexpr std::int64_t kMostMicroBatches = std::int64_t{1} << 20;
+constexpr std::int64_t kMostCells = std::int64_t{1} << 22;  // stages x micro-batches
 
 [[noreturn]] void fail(const std::string& place, std::string_view what) {
   throw FormatError(text("timeline: ", place, ": ", what));
@@ -82,6 +83,10 @@ Timeline read_description(const json& value, const std::string& place) {
   timeline.stages = static_cast<int>(integer(value, "stages", 0, kMostStages, place));
   timeline.micro_batches =
       static_cast<int>(integer(value, "micro_batches", 0, kMostMicroBatches, place));
+  if (std::int64_t{timeline.stages} * timeline.micro_batches > kMostCells) {
+    fail(place, text(timeline.stages, " stages x ", timeline.micro_batches,
+                     " micro-batches are more than ", kMostCells));
+  }
   timeline.rank_count = static_cast<int>(integer(value, "ranks", 0, kMostRanks, place));
   for (const json& rank : array(value, "rank_of_stage", place)) {
     timeline.rank_of_stage.push_back(

@@ -1,5 +1,5 @@
+#include <algorithm>
 #include <cmath>
-#include <map>
 #include <utility>
 
 #include "trestle/base/text.h"
@@ -10,9 +10,6 @@
 namespace trestle::view::parts {
 namespace {
 
-using schedule::Action;
-using schedule::Event;
-using schedule::Kind;
 using schedule::Timeline;
 
 void add_step(MemoryCurve& curve, double time, double value) {
@@ -34,44 +31,17 @@ std::vector<MemoryCurve> byte_curves(const Timeline& timeline) {
   return curves;
 }
 
-// A micro-batch's activations live on a stage from the begin of its F to the end of its last B, I
-// or W.
+// How many micro-batches' activations are alive, counted in stages.
 std::vector<MemoryCurve> live_curves(const Timeline& timeline) {
-  struct Life {
-    int rank = 0;
-    double begin = 0;
-    double end = 0;
-    bool begun = false;
-  };
-  std::map<std::pair<int, int>, Life> lives;  // by (stage, micro-batch)
-  const auto note = [&](int stage, int micro_batch, const Event& event, bool is_forward) {
-    Life& life = lives[{stage, micro_batch}];
-    life.rank = event.rank;
-    if (is_forward && !life.begun) {
-      life.begin = event.begin;
-      life.begun = true;
-    }
-    if (!is_forward) life.end = std::max(life.end, event.end);
-  };
-  for (const Event& event : timeline.events) {
-    if (!drawable(event, timeline)) continue;
-    const Action& action = event.action;
-    const bool overlapped = action.kind == Kind::OverlapForwardBackward;
-    if (action.kind == Kind::Forward || overlapped) {
-      note(action.stage, action.micro_batch, event, true);
-    }
-    if (overlapped) note(action.partner_stage, action.partner_micro_batch, event, false);
-    if (action.kind == Kind::Backward || action.kind == Kind::InputGrad ||
-        action.kind == Kind::WeightGrad) {
-      note(action.stage, action.micro_batch, event, false);
-    }
+  std::vector<std::vector<std::pair<double, int>>> changes(
+      static_cast<std::size_t>(timeline.rank_count));
+  for (const schedule::ActivationLife& life : schedule::activation_lives(timeline)) {
+    if (life.rank < 0 || life.rank >= timeline.rank_count) continue;
+    auto& of_rank = changes[static_cast<std::size_t>(life.rank)];
+    if (std::isfinite(life.begin)) of_rank.emplace_back(life.begin, 1);
+    if (std::isfinite(life.end)) of_rank.emplace_back(life.end, -1);
   }
-  std::vector<std::multimap<double, int>> changes(static_cast<std::size_t>(timeline.rank_count));
-  for (const auto& [key, life] : lives) {
-    if (!life.begun || life.end <= life.begin) continue;
-    changes[life.rank].emplace(life.begin, 1);
-    changes[life.rank].emplace(life.end, -1);
-  }
+  for (auto& of_rank : changes) std::sort(of_rank.begin(), of_rank.end());
   std::vector<MemoryCurve> curves(changes.size());
   for (std::size_t rank = 0; rank < changes.size(); ++rank) {
     int live = 0;
