@@ -1,5 +1,5 @@
-// Two virtual devices of 64 MiB each: tensors on them, a meter, and what running out of memory
-// looks like.
+// Two virtual devices of 64 MiB each: tensors on them, a meter, and what
+// running out of memory looks like.
 #include <torch/torch.h>
 
 #include <iostream>

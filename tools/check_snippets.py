@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Checks that the code shown in the documents is the code that the tests compile and run.
+"""Checks that the code shown in the documents is the code that the tests compile and run, and that the examples in
+headers compile.
 
     tools/check_snippets.py [--update] [ROOT]
+    tools/check_snippets.py --compile=HALF [ROOT] -- COMPILER FLAGS...
 
 Where a document says
 
@@ -9,12 +11,20 @@ Where a document says
 
 the fenced block that follows must equal that file, or, with `#name`, the part of it between two lines `// [name]`
 (`# [name]` in TOML and shell), its indentation removed. --update rewrites the blocks. Exits with 1 on a difference.
+
+--compile hands the examples in the headers of one half, `core` (folders without torch) or `torch`, to the compiler
+(tools/header_examples.py says what an example is). Exits with 1 if one does not compile.
 """
 import difflib
 import re
+import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
+
+from check_includes import files_of, folder_of, read_table
+from header_examples import unit
 
 MARK = re.compile(r"<!-- snippet: (?P<path>[^\s#]+)(?:#(?P<region>[\w-]+))? -->")
 FENCE = re.compile(r"\s*(```+|~~~+)(\S*)\s*$")
@@ -72,10 +82,40 @@ def check(root, document, update):
         print(f"{name}: updated")
 
 
+def headers_of(root, half):
+    """The headers of the folders that use torch, or of those that do not (the table of ARCHITECTURE.md)."""
+    table = read_table(root)
+    for header in files_of(root, ("trestle", "apps"), {".h"}):
+        _, torch = table.get(folder_of(header.relative_to(root).as_posix(), table), (set(), True))
+        if torch == (half == "torch"):
+            yield header
+
+
+def compile_examples(root, half, command):
+    source, count = unit(root, headers_of(root, half))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "header_examples.cpp")
+        path.write_text(source, encoding="utf-8")
+        result = subprocess.run([*command, f"-I{root}", "-fsyntax-only", str(path)], capture_output=True, text=True)
+    if result.returncode:
+        print(f"an example in a header does not compile\n{result.stderr}")
+        return 1
+    print(f"{count} examples in headers of the {half} half compile")
+    return 0
+
+
 def main():
-    update = "--update" in sys.argv[1:]
-    paths = [argument for argument in sys.argv[1:] if argument != "--update"]
+    own, command = sys.argv[1:], []
+    if "--" in own:
+        own, command = own[:own.index("--")], own[own.index("--") + 1:]
+    update = "--update" in own
+    halves = [word.split("=", 1)[1] for word in own if word.startswith("--compile=")]
+    paths = [word for word in own if not word.startswith("--")]
     root = Path(paths[0] if paths else Path(__file__).parent.parent).resolve()
+    if halves:
+        if halves[0] not in ("core", "torch") or not command:
+            sys.exit("--compile=core or --compile=torch, and a compiler after --")
+        return compile_examples(root, halves[0], command)
     documents = [path for path in (root / "README.md", root / "ARCHITECTURE.md", root / "CONTRIBUTING.md",
                                    *sorted((root / "docs").glob("*.md"))) if path.is_file()]
     findings = [finding for document in documents for finding in check(root, document, update)]

@@ -7,7 +7,8 @@
 //   using namespace trestle::literals;
 //
 //   trestle::nn::Layers net;
-//   ...
+//   net.add("in", torch::nn::Linear(8, 16));
+//   net.add("out", torch::nn::Linear(16, 1));
 //   trestle::Pipeline pipeline(net, {.devices = trestle::virtual_devices(2, 512_MiB)});
 //
 // A library includes the headers it uses instead: each stands alone, and they compile faster.

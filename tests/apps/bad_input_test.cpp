@@ -5,8 +5,8 @@
 #include "tests/apps/program.h"
 #include "trestle/base/files.h"
 
-// What people get wrong: one clear message with the place and the way out, 2 for usage and 1 for
-// failure.
+// What people get wrong: one clear message with the place and the way out,
+// 2 for usage and 1 for failure.
 namespace trestle {
 namespace {
 

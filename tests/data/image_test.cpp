@@ -178,8 +178,8 @@ class CutShort : public testing::TestWithParam<std::string> {};
 
 TEST_P(CutShort, GivesAFormatErrorAtEveryLength) {
   const std::string whole = read_file(kGolden / GetParam());
-  // A JPEG without its last two bytes, and a PNG or GIF without its trailer, still has all its
-  // pixels.
+  // A JPEG without its last two bytes, and a PNG or GIF without its
+  // trailer, still has all its pixels.
   for (std::size_t length = 0; length + 16 < whole.size(); length += 1 + length / 40) {
     EXPECT_NE(message_of(whole.substr(0, length)), "no error") << length;
   }

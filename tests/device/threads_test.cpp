@@ -31,8 +31,8 @@ TEST(ThreadsTest, AWorkerSetsItsOwnNumber) {
   EXPECT_THROW(set_worker_threads(0), UsageError);
 }
 
-// Passes a tensor through and notes, in backward, which thread ran and which device was current
-// there.
+// Passes a tensor through and notes, in backward, which thread ran and
+// which device was current there.
 class Note : public torch::autograd::Function<Note> {
  public:
   struct Seen {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/check_includes.py and tools/check_snippets.py on small houses with one fault each."""
+"""tools/check_includes.py and tools/check_snippets.py on small projects with one fault each."""
 import subprocess
 import sys
 import tempfile
@@ -129,6 +129,54 @@ class CheckSnippets(unittest.TestCase):
 
     def test_a_mark_inside_a_fence_is_text(self):
         self.assertEqual(run("check_snippets.py", {"README.md": "```\n<!-- snippet: no.cpp -->\n```\n"})[0], 0)
+
+
+class CheckHeaderExamples(unittest.TestCase):
+    HEADER = """#pragma once
+// Sums.
+//
+//   int a = sum(1, 2);{code}
+//
+//     1 + 2 = 3, which is no code
+//
+// - a list whose point goes on
+//   in a second line
+namespace trestle::base {{
+int sum(int a, int b);
+}}
+"""
+
+    def compile(self, code, preludes=""):
+        files = HOUSE | {"trestle/base/error.h": self.HEADER.format(code=code),
+                         "trestle/base/units.h": "#pragma once\nnamespace trestle::literals {}\n",
+                         "tests/docs/header_preludes.h": preludes}
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in files.items():
+                path = Path(folder, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+            result = subprocess.run([sys.executable, TOOLS / "check_snippets.py", "--compile=core", folder, "--",
+                                     "c++", "-std=c++20"], capture_output=True, text=True)
+        return result.returncode, result.stdout + result.stderr
+
+    def test_an_example_that_compiles(self):
+        code, said = self.compile("")
+        self.assertEqual(code, 0, said)
+        self.assertIn("1 examples", said)
+
+    def test_a_broken_example_is_found_with_its_place(self):
+        code, said = self.compile("\n//   int b = sum(a);")
+        self.assertEqual(code, 1, said)
+        self.assertIn("trestle/base/error.h:5", said)
+        self.assertIn("too few arguments", said)
+
+    def test_a_comment_torn_by_a_formatter_is_found(self):
+        self.assertEqual(self.compile("  // the sum of\n//   one and two")[0], 1)
+
+    def test_what_an_example_takes_as_given(self):
+        self.assertEqual(self.compile("\n//   a = sum(a, b);")[0], 1)
+        code, said = self.compile("\n//   a = sum(a, b);", "// [trestle/base/error.h]\nextern int b;\n")
+        self.assertEqual(code, 0, said)
 
 
 if __name__ == "__main__":

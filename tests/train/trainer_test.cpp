@@ -21,8 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-// Convolution, batch statistics, dropout and a skip: whatever could tell a resumed run from an
-// uninterrupted one.
+// Convolution, batch statistics, dropout and a skip: whatever could tell a resumed
+// run from an uninterrupted one.
 nn::Layers make_mine(const models::ModelOptions& options) {
   models::Initialize initialize(options.seed);
   nn::Layers net;

@@ -9,9 +9,9 @@
 
 // Everything a training run needs to go on at a step boundary, in one folder:
 //
-//   last/weights.safetensors     parameters and buffers, unsplit names
-//   last/optimizer.safetensors   "<parameter>.<state>", for example "in.conv.weight.square_avg"
-//   last/state.json              where it stood
+//     last/weights.safetensors     parameters and buffers, unsplit names
+//     last/optimizer.safetensors   "<parameter>.<state>", for example "in.conv.weight.square_avg"
+//     last/state.json              where it stood
 namespace trestle::checkpoint {
 
 struct TrainState {
@@ -22,8 +22,8 @@ struct TrainState {
   std::int64_t best_epoch = -1;  // -1: no validation yet
   double best_metric = 0;
   std::string recipe_hash;  // of what must not change between the two halves of a run
-  std::map<std::string, double>
-      numbers;  // anything else that must come back exactly: running sums, learning rates
+  // Anything else that must come back exactly: running sums, learning rates.
+  std::map<std::string, double> numbers;
 };
 
 struct TrainingCheckpoint {

@@ -17,8 +17,8 @@ struct CarvanaOptions {
 // Pictures with a mask each, in the layout of Kaggle's Carvana challenge (carvana_files.h).
 //
 //   CarvanaDataset cars("data/carvana/train_hq", "data/carvana/train_masks", {.scale = 0.5});
-//   cars.get(0).input    // float [3, 640, 959] in [0, 1]
-//   cars.get(0).target   // int64 [640, 959], class ids
+//   at::Tensor x = cars.get(0).input;   // float [3, 640, 959] in [0, 1]
+//   at::Tensor y = cars.get(0).target;  // int64 [640, 959], class ids
 //
 // Pictures are resized bicubically with antialiasing, masks to the nearest sample, both with
 // Pillow's bits; examples are in the order of their ids. The constructor throws UsageError when the

@@ -43,8 +43,8 @@ struct LoaderOptions {
   LastBatch last_batch = LastBatch::Keep;
   std::uint64_t seed = 0;
   int workers = 2;  // threads that read, at least 1; none uses torch's intra-op threads itself
-  int prefetch =
-      4;  // batches that may be ready or in the making before they are asked for, at least 1
+  // Batches that may be ready or in the making before they are asked for, at least 1.
+  int prefetch = 4;
 };
 
 // One way through the data, made by DataLoader::epoch. The batches come in the same order and with

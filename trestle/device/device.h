@@ -8,11 +8,12 @@
 
 #include "trestle/base/units.h"
 
-// The devices a model can be laid over: "cpu", "virtual:i" (virtual_device.h) and "cuda:i", behind
-// one interface.
+// The devices a model can be laid over: "cpu", "virtual:i" (virtual_device.h) and
+// "cuda:i", behind one interface.
 //
-//   for (const trestle::Device& device : trestle::parse_devices("virtual:2x512MiB"))
-//   use(device.torch);
+//   for (const trestle::Device& device : trestle::parse_devices("virtual:2x512MiB")) {
+//     const at::Tensor x = torch::ones({4}, device.torch);
+//   }
 namespace trestle {
 
 struct Device {
@@ -27,11 +28,15 @@ std::string device_name(at::Device device);
 std::string to_string(const Device& device);
 
 // Reads what people write behind --devices:
-//   cpu                    the CPU; "cpu,cpu" gives two ranks that share it
-//   virtual:2              two virtual devices without a limit (virtual, virtual:0 and virtual:1
-//   give one) virtual:2x512MiB       two virtual devices of 512 MiB each; groups can be joined:
-//   virtual:1x1GiB,virtual:2x512MiB virtual:0,virtual:1    virtual devices by number, with the
-//   budgets they have cuda:0,cuda:1          GPUs by number (cuda is cuda:0)
+//
+//     cpu                  the CPU; "cpu,cpu" gives two ranks that share it
+//     virtual:2            two virtual devices without a limit (virtual, virtual:0 and virtual:1
+//                          give one)
+//     virtual:2x512MiB     two virtual devices of 512 MiB each; groups can be joined:
+//                          virtual:1x1GiB,virtual:2x512MiB
+//     virtual:0,virtual:1  virtual devices by number, with the budgets they have
+//     cuda:0,cuda:1        GPUs by number (cuda is cuda:0)
+//
 // Installs the virtual devices if the text names any. Throws UsageError for text that is none of
 // this and for a device that does not exist, naming those that do and what to write instead;
 // StateError as install_virtual_devices().
@@ -42,8 +47,8 @@ std::vector<Device> parse_devices(std::string_view text);
 // install_virtual_devices().
 std::vector<Device> virtual_devices(int count, Bytes budget = 0);
 
-// The first `count` GPUs. Throws UsageError if there are fewer, StateError in a process with
-// virtual devices.
+// The first `count` GPUs. Throws UsageError if there are fewer, StateError in
+// a process with virtual devices.
 std::vector<Device> cuda_devices(int count);
 
 Device cpu_device();

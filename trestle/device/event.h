@@ -5,22 +5,22 @@
 
 #include <optional>
 
-// The mark that orders two devices' streams: "this tensor is ready", "this tensor has been
-// consumed".
+// The mark that orders two devices' streams: "this tensor is ready",
+// "this tensor has been consumed".
 //
 //   Event ready;
 //   ready.record(source);       // after the kernels that write the tensor
 //   ready.wait(destination);    // before the kernels that read it
 //
-// On the CPU and on virtual devices all operators are synchronous and an event does nothing. On
-// CUDA it is an event of the current stream. A whole channel carries one "ready" and one "consumed"
-// event per slot.
+// On the CPU and on virtual devices all operators are synchronous and an event does
+// nothing. On CUDA it is an event of the current stream. A whole channel carries one
+// "ready" and one "consumed" event per slot.
 namespace trestle {
 
 class Event {
  public:
-  // Marks what has been asked of the device's current stream so far. Recording again moves the
-  // mark.
+  // Marks what has been asked of the device's current stream so far.
+  // Recording again moves the mark.
   void record(at::Device device);
 
   // The device's current stream goes on only when the mark is reached; the calling thread does not

@@ -74,8 +74,8 @@ void give_generator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
 }
 
 void register_mode() {
-  // Kept for the life of the process: taking the kernels out again would race with threads that are
-  // still running.
+  // Kept for the life of the process: taking the kernels out again would race with
+  // threads that are still running.
   static auto* libraries = new std::vector<torch::Library>;
   libraries->reserve(2);
   auto& fallback = libraries->emplace_back(torch::Library::IMPL, "_", mode_key, __FILE__, __LINE__);

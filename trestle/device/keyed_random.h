@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <memory>
 
-// Random numbers that depend on a key only, never on what other threads, stages or ranks drew
-// before.
+// Random numbers that depend on a key only, never on what other
+// threads, stages or ranks drew before.
 //
-//   trestle::KeyedRandom random(device, keyed_seed(seed, step, layer, micro_batch));
+//   KeyedRandom random(device, keyed_seed(seed, step, layer, micro_batch));
 //   x = layer(x);  // its dropout draws the same numbers wherever and whenever it runs
 //
 // While the object lives, every random operator that this thread runs on this device, without
@@ -19,10 +19,10 @@
 // scope in which nothing draws costs next to nothing. On CUDA the device's default generator is
 // seeded and its state put back at the end: one thread at a time per device.
 //
-// Scopes nest; the inner one of the same device wins and the outer continues where it was. The
-// object belongs to the thread that made it, and scopes end in the reverse order of their
-// beginning. It does not reach a backward's device threads; recomputation there opens its own
-// scope.
+// Scopes nest; the inner one of the same device wins and the outer continues where it
+// was. The object belongs to the thread that made it, and scopes end in the reverse
+// order of their beginning. It does not reach a backward's device threads;
+// recomputation there opens its own scope.
 namespace trestle {
 
 struct KeyedScope;

@@ -4,7 +4,7 @@
 
 // Says which layer this thread is running, so that an out-of-memory error can name it.
 //
-//   trestle::LayerScope scope(layer.name);  // two pointer writes; scopes nest
+//   LayerScope scope(layer.name);  // two pointer writes; scopes nest
 namespace trestle {
 
 class LayerScope {

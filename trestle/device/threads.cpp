@@ -16,8 +16,8 @@ void set_worker_threads(int count) {
   if (count < 1)
     throw UsageError(text("cannot run an operator on ", count, " threads"),
                      {.hint = "Give 1 or more."});
-  // A thread's first parallel operator takes over the process's default, whatever was set before:
-  // have that done now.
+  // A thread's first parallel operator takes over the process's default, whatever was
+  // set before: have that done now.
   at::get_num_threads();
   at::set_num_threads(count);
 }

@@ -23,8 +23,8 @@
 namespace trestle {
 namespace {
 
-// Enough for every plan that a machine's cores can carry; see the header for what an unused one
-// costs.
+// Enough for every plan that a machine's cores can carry; see the
+// header for what an unused one costs.
 constexpr int fewest_installed = 16;
 
 bool cuda_in_use() {
@@ -50,8 +50,8 @@ void require_room_for_a_backend() {
   }
 }
 
-// The order matters: libtorch looks up names, guard and allocator when the first tensor asks for
-// them.
+// The order matters: libtorch looks up names, guard and allocator when
+// the first tensor asks for them.
 void install(int count, int threads) {
   require_room_for_a_backend();
   set_worker_threads(threads);

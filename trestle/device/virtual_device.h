@@ -55,8 +55,8 @@ struct OutOfMemoryReport {
   at::Device device = at::kCPU;
   Bytes asked = 0, in_use = 0, budget = 0, peak = 0;
   std::string node = {};  // name of the autograd node that was running, "" in a forward
-  std::uint64_t node_sequence =
-      0;                   // its sequence number: that of the forward operator it belongs to
+  // The node's sequence number: that of the forward operator it belongs to.
+  std::uint64_t node_sequence = 0;
   std::string layer = {};  // innermost LayerScope of the refused thread, "" if none
 };
 

@@ -18,10 +18,11 @@ class Sequential;
 // A model as layers in a row with named taps: the short form of a Graph.
 //
 //   trestle::nn::Layers net;
-//   net.add("in",   DoubleConv(3, 64)).keep_output("s1");   // also keep what comes out, under a
-//   name net.add("down", Down(64, 128)); net.add("up",   Up(128, 64)).take("s1");                //
-//   forward(x, skip) net.add("out",  torch::nn::Conv2d(64, 2, 1)); at::Tensor y = net.forward(x);
-//   // the plain model
+//   net.add("in", DoubleConv(3, 64)).keep_output("s1");  // also keep what comes out, under a name
+//   net.add("down", Down(64, 128));
+//   net.add("up", Up(128, 64)).take("s1");               // calls Up's forward(x, skip)
+//   net.add("out", torch::nn::Conv2d(64, 2, 1));
+//   at::Tensor y = net.forward(x);                       // the plain model
 namespace trestle::nn {
 
 class Layers {

@@ -11,7 +11,7 @@ namespace trestle::plan {
 // each >= 0. Throws UsageError if there are fewer layers than stages, stages < 1, or a cost that is
 // negative or not a number.
 //
-//   balance({1, 2, 3, 4, 5, 6}, 2)  ->  {4, 2}
+//   balance({1, 2, 3, 4, 5, 6}, 2);  // {4, 2}
 std::vector<int> balance(const std::vector<double>& costs, int stages);
 
 }  // namespace trestle::plan

@@ -6,8 +6,8 @@
 #include <sstream>
 #include <stdexcept>
 
-// Some malformed keys trip toml++'s own assertions, which end the process unless NDEBUG is set; a
-// recipe must never.
+// Some malformed keys trip toml++'s own assertions, which end the process unless
+// NDEBUG is set; a recipe must never.
 [[noreturn]] static void not_toml() { throw std::invalid_argument("this is not TOML"); }
 #undef NDEBUG  // in a release build toml++ would take them for granted instead
 #define TOML_ASSERT(condition) ((condition) ? static_cast<void>(0) : not_toml())

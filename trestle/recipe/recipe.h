@@ -7,9 +7,9 @@
 
 // A run as data: what a recipe file says, with every default filled in. No torch in here.
 //
-//   train::Recipe recipe = train::read_recipe("recipes/unet_quick.toml");
+//   Recipe recipe = read_recipe("recipes/unet_quick.toml");
 //   recipe.train.epochs = 3;
-//   train::train(recipe);
+//   std::string file = to_toml(recipe);
 //
 // What each field means, and what values it takes, is said once, in recipe_fields.h.
 namespace trestle::train {

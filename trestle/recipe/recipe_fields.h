@@ -9,8 +9,8 @@
 
 #include "trestle/recipe/recipe.h"
 
-// The one table of a recipe's fields: reading TOML, command-line flags, --help and the written
-// recipe all go by it.
+// The one table of a recipe's fields: reading TOML, command-line flags, --help and
+// the written recipe all go by it.
 namespace trestle::train {
 
 using FieldValue = std::variant<bool, std::int64_t, double, std::string, std::vector<std::int64_t>,

@@ -9,12 +9,12 @@
 // action.h), empty cells allowed. A table of compute actions written here loads in
 // torch.distributed.pipelining, and theirs load here.
 //
-//   0F0,0F1,0B0,0B1
-//   1F0,1B0,1F1,1B1
+//     0F0,0F1,0B0,0B1
+//     1F0,1B0,1F1,1B1
 //
 // What PyTorch's layout cannot hold follows the rows of a lowered table, one line for each route:
 //
-//   #route,FROM,TO,main|skip,NAME
+//     #route,FROM,TO,main|skip,NAME
 namespace trestle::schedule {
 
 // Rows end in "\n"; the cells of a row are joined without padding.

@@ -19,8 +19,8 @@ struct GridCell {
 // marked cell, which may also be a send or a receive, stands between '>' and '<'; of long tables
 // only the neighbourhood of the mark is shown.
 //
-//   rank 0 |  0F0   0F1   0B0   0B1
-//   rank 1 |  1F0  >1B0<  1F1   1B1
+//     rank 0 |  0F0   0F1   0B0   0B1
+//     rank 1 |  1F0  >1B0<  1F1   1B1
 std::string format_grid(const Schedule& schedule, std::optional<GridCell> mark = std::nullopt);
 
 }  // namespace trestle::schedule

@@ -47,9 +47,10 @@ struct LowerOptions {
 // receives of its gradient, unless the gradient is there already when R's turn comes. `ExceptLast`
 // spares the micro-batch that really comes last in the stage's forward order.
 //
-//   generate("gpipe", {.stages = 2, .micro_batches = 1}) with recompute {Always, Never}:
-//   rank 0   0F0 0SEND_F0 0R0 0RECV_B0 0B0
-//   rank 1   1RECV_F0 1F0 1B0 1SEND_B0
+// GPipe with two stages, one micro-batch and recompute {Always, Never}:
+//
+//     rank 0   0F0 0SEND_F0 0R0 0RECV_B0 0B0
+//     rank 1   1RECV_F0 1F0 1B0 1SEND_B0
 Schedule lower(const Schedule& compute_only, const LowerOptions& options);
 
 }  // namespace trestle::schedule

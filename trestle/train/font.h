@@ -3,8 +3,8 @@
 #include <array>
 #include <cstdint>
 
-// Letters for pictures, 5 pixels wide and 8 high (the lowest row is for the tails of g, j, p, q,
-// y).
+// Letters for pictures, 5 pixels wide and 8 high (the lowest row is
+// for the tails of g, j, p, q, y).
 namespace trestle::train {
 
 inline constexpr int glyph_width = 5;

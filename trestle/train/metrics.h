@@ -9,10 +9,9 @@
 
 // metrics.jsonl: one JSON object a line, one line for each step and one for each epoch.
 //
-//   {"step": 12, "epoch": 1, "loss": 0.61}
-//   {"epoch": 1, "step": 80, "training_loss": 0.41, "validation_loss": 0.38, "dice": 0.87,
-//   "learning_rate": 0.001,
-//    "examples_per_second": 26.1, "seconds": 24.7}
+//     {"step": 12, "epoch": 1, "loss": 0.61}
+//     {"epoch": 1, "step": 80, "training_loss": 0.41, "validation_loss": 0.38, "dice": 0.87,
+//      "learning_rate": 0.001, "examples_per_second": 26.1, "seconds": 24.7}
 namespace trestle::train {
 
 class MetricsFile {

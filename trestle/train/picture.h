@@ -15,10 +15,10 @@ struct PictureText {
   std::vector<std::string> names;  // of the examples; may be empty
 };
 
-// Up to four rows of input, true mask and predicted mask (colour map viridis: class 0 violet, the
-// last class yellow), each with its name and dice. inputs float [N, 1 or 3, H, W] in [0, 1],
-// targets int64 [N, H, W], output scores [N, C, H, W], all on the CPU. Throws UsageError on other
-// shapes.
+// Up to four rows of input, true mask and predicted mask (colour map viridis: class 0
+// violet, the last class yellow), each with its name and dice. inputs float [N, 1 or 3, H,
+// W] in [0, 1], targets int64 [N, H, W], output scores [N, C, H, W], all on the CPU.
+// Throws UsageError on other shapes.
 Image draw_masks(const at::Tensor& inputs, const at::Tensor& targets, const at::Tensor& output,
                  const PictureText& text);
 

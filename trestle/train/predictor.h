@@ -14,8 +14,8 @@
 namespace trestle::train {
 
 struct PredictOptions {
-  std::filesystem::path
-      run;  // a run folder (its best weights), or a .safetensors file beside a recipe.toml
+  // A run folder (its best weights), or a .safetensors file beside a recipe.toml.
+  std::filesystem::path run;
   std::filesystem::path images;  // a folder of images, or one image
   std::filesystem::path out;     // made if missing
   std::string devices = {};      // "" = those of the run

@@ -21,8 +21,8 @@ RunFolder make_run_folder(const Recipe& recipe) {
   std::error_code error;
   fs::create_directories(runs, error);
   RunFolder folder{runs / recipe.name};
-  // create_directory() says whether it was us who made it, so two runs that start at once get a
-  // folder each.
+  // create_directory() says whether it was us who made it, so two runs that
+  // start at once get a folder each.
   for (int number = 2; !error && !fs::create_directory(folder.path, error); ++number)
     folder.path = runs / text(recipe.name, "_", number);
   if (!error) fs::create_directories(folder.path / "pictures", error);

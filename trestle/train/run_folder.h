@@ -11,19 +11,21 @@ namespace trestle::train {
 struct RunFolder {
   std::filesystem::path path;
 
-  std::filesystem::path recipe() const { return path / "recipe.toml"; }     // with every field
-  std::filesystem::path metrics() const { return path / "metrics.jsonl"; }  // metrics.h
-  std::filesystem::path timeline() const {
-    return path / "timeline.json";
-  }  // Chrome trace: simulated, measured
+  // The recipe with every field.
+  std::filesystem::path recipe() const { return path / "recipe.toml"; }
+  // Written and read by metrics.h.
+  std::filesystem::path metrics() const { return path / "metrics.jsonl"; }
+  // Chrome trace: simulated, measured.
+  std::filesystem::path timeline() const { return path / "timeline.json"; }
   std::filesystem::path timeline_picture() const { return path / "timeline.svg"; }
   std::filesystem::path curve() const { return path / "curve.svg"; }
   std::filesystem::path environment() const { return path / "environment.json"; }
-  std::filesystem::path best() const {
-    return path / "best.safetensors";
-  }                                                             // the best epoch's weights
-  std::filesystem::path last() const { return path / "last"; }  // checkpoint/resume.h
-  std::filesystem::path picture(std::int64_t epoch) const;      // from 1
+  // The best epoch's weights.
+  std::filesystem::path best() const { return path / "best.safetensors"; }
+  // Where the run goes on from: checkpoint/training_checkpoint.h.
+  std::filesystem::path last() const { return path / "last"; }
+  // Of one epoch, from 1.
+  std::filesystem::path picture(std::int64_t epoch) const;
 };
 
 // Makes "<runs>/<name>", or "<name>_2", "<name>_3", ... where that is taken: an earlier run is

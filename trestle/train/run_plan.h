@@ -6,8 +6,8 @@
 
 #include "trestle/base/units.h"
 
-// What a run will do and what it is expected to cost: the lines above the first epoch, and all that
-// --dry-run prints.
+// What a run will do and what it is expected to cost: the lines above the first epoch,
+// and all that --dry-run prints.
 namespace trestle::train {
 
 struct RunPlan {

@@ -24,8 +24,8 @@ void move_into_place(const fs::path& from, const fs::path& to) {
                     {.file = from.string()});
 }
 
-// Folders are moved into place when they are complete, so that an interrupted synthesis is no
-// smaller data set.
+// Folders are moved into place when they are complete, so that an interrupted
+// synthesis is no smaller data set.
 void synthesize_missing_carvana(const Recipe& recipe, Progress& progress) {
   const fs::path images = recipe.data.images;
   const fs::path masks = recipe.data.masks;

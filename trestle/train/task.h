@@ -17,8 +17,8 @@ namespace trestle::train {
 
 struct Task {
   std::unique_ptr<DataLoader> training;  // shuffled, keyed by (train.seed, epoch)
-  std::unique_ptr<DataLoader>
-      validation;  // in order, nothing dropped; null where nothing is kept for it
+  // In order, nothing dropped; null where nothing is kept for it.
+  std::unique_ptr<DataLoader> validation;
   nn::Loss loss;
   std::string metric_name;  // larger is better
   std::function<nn::Tally(const at::Tensor& output, const at::Tensor& target)> metric;

@@ -13,22 +13,23 @@
 
 // Trains a model as a recipe says.
 //
-//   auto progress = train::make_progress(train::ProgressStyle::Lines, train::Colours::Off,
-//   std::cout); train::TrainResult result =
-//   train::train(train::read_recipe("recipes/unet_quick.toml"), {.progress = progress.get()});
+//   auto progress =
+//       train::make_progress(train::ProgressStyle::Lines, train::Colours::Off, std::cout);
+//   train::TrainResult result = train::train(train::read_recipe("recipes/unet_quick.toml"),
+//                                            {.progress = progress.get()});
 namespace trestle::train {
 
 struct TrainHooks {
-  Progress* progress = nullptr;  // what hears of it; null = nobody
-  std::function<bool()> should_stop =
-      {};  // asked between steps; true: save, and return an unfinished result
+  Progress* progress = nullptr;  // is told what happens; null = nobody is
+  // Asked between steps; true: save, and return an unfinished result.
+  std::function<bool()> should_stop = {};
   std::int64_t stop_after_steps = 0;  // the same after so many steps of this call; 0 = never
   Models models = {};                 // models of your own, by the names that recipes use
 };
 
-// Trains from the start, in a new run folder. Saves for resume() at the end of each epoch, every
-// train.save_every steps, and when it is stopped. Throws what the parts throw; what was saved
-// before stays whole.
+// Trains from the start, in a new run folder. Saves for resume() at the end of each
+// epoch, every train.save_every steps, and when it is stopped. Throws what the parts
+// throw; what was saved before stays whole.
 TrainResult train(const Recipe& recipe, const TrainHooks& hooks = {});
 
 // Goes on with a run where it was saved. Losses, metrics and weights are those of the uninterrupted
@@ -38,8 +39,8 @@ TrainResult resume(const std::filesystem::path& run_folder,
                    const std::vector<std::pair<std::string, std::string>>& changes = {},
                    const TrainHooks& hooks = {});
 
-// What train() would do, without doing it: opens data and devices, measures one batch, makes no run
-// folder.
+// What train() would do, without doing it: opens data and devices, measures
+// one batch, makes no run folder.
 RunPlan plan_run(const Recipe& recipe, const TrainHooks& hooks = {});
 
 }  // namespace trestle::train

@@ -162,8 +162,8 @@ void TrainingRun::train_step(const Batch& batch) {
     step_seconds_ += step_seconds;
     optimizer_seconds_ += watch.seconds() - step_seconds;
   }
-  // An additive loss is a mean over what it weighs; a whole-batch loss has no weight of its own and
-  // counts examples.
+  // An additive loss is a mean over what it weighs; a whole-batch loss has no weight
+  // of its own and counts examples.
   const double weight = task_.loss.kind == nn::Loss::Kind::Additive && done.weight > 0
                             ? done.weight
                             : static_cast<double>(batch.size());

@@ -13,7 +13,7 @@
 // a Timeline holds is in the file, so `trestle view RUN_FOLDER` draws runs/x/timeline.json again:
 //
 //   write_file("timeline.json", to_chrome_trace({simulated, measured}));
-//   std::vector<Timeline> panels = from_chrome_trace(read_file("timeline.json"));
+//   std::vector<schedule::Timeline> panels = from_chrome_trace(read_file("timeline.json"));
 //
 // Format: "Trace Event Format", Google 2016, the JSON object form.
 namespace trestle::view {

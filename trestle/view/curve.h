@@ -5,14 +5,11 @@
 
 // Line charts of a run's metrics: loss over epochs, dice over epochs.
 //
-//   std::string file = to_svg_curves({{.chart = "loss", .name = "training", .x = epochs, .y =
-//   training},
-//                                     {.chart = "loss", .name = "validation", .x = epochs, .y =
-//                                     validation},
-//                                     {.chart = "dice", .name = "validation", .x = epochs, .y =
-//                                     dice,
-//                                      .mark = Mark::Highest}},
-//                                    {.title = "unet_quick", .x_label = "epoch"});
+//   std::string file = to_svg_curves(
+//       {{.chart = "loss", .name = "training", .x = epochs, .y = training},
+//        {.chart = "loss", .name = "validation", .x = epochs, .y = validation},
+//        {.chart = "dice", .name = "validation", .x = epochs, .y = dice, .mark = Mark::Highest}},
+//       {.title = "unet_quick", .x_label = "epoch"});
 namespace trestle::view {
 
 // A point of a line that deserves a dot and its value.

@@ -8,8 +8,7 @@
 
 // The picture of a schedule.
 //
-//   write_file("1f1b_4x8.svg", to_svg({simulated, measured}, {.title = "1F1B, 4 stages, 8
-//   micro-batches"}));
+//   write_file("1f1b_4x8.svg", to_svg({simulated, measured}, {.title = "1F1B, 4 stages"}));
 //
 // One panel for each timeline, one above the other, all on the same time axis. In a panel ranks are
 // rows and time runs to the right: cells of compute with their micro-batch numbers (left out where

@@ -8,9 +8,9 @@
 // Writes SVG by hand: elements that close in order, escaped text, short numbers.
 //
 //   SvgWriter svg({.width = 200, .height = 40, .title = "one box"});
-//   svg.element("rect", {{"x", 10}, {"y", 10}, {"width", 30}, {"height", 20}, {"fill",
-//   "#9cc3e6"}}); svg.text(50, 25, "R & D", {{"font-size", 12}}); std::string file =
-//   std::move(svg).finish();
+//   svg.element("rect", {{"x", 10}, {"y", 10}, {"width", 30}, {"height", 20}});
+//   svg.text(50, 25, "R & D", {{"font-size", 12}});
+//   std::string file = std::move(svg).finish();
 namespace trestle::view {
 
 // Text made safe for XML content and attributes: & < > " ' become entities; control characters and

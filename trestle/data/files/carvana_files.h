@@ -5,8 +5,7 @@
 #include <vector>
 
 // Which files make up a folder pair in Carvana's layout: pictures "<id>.<anything>" in one folder,
-// masks
-// "<id>_mask.<anything>" in another. Hidden files (".DS_Store") and sub-folders are skipped.
+// masks "<id>_mask.<anything>" in another. Hidden files (".DS_Store") and sub-folders are skipped.
 namespace trestle {
 
 struct CarvanaPair {
@@ -17,8 +16,8 @@ struct CarvanaPair {
 
 struct CarvanaListing {
   std::vector<CarvanaPair> pairs = {};  // sorted by id: the same order on every file system
-  std::vector<std::string> problems =
-      {};  // images without a mask, two files for one id; one sentence each
+  // Images without a mask, two files for one id; one sentence each.
+  std::vector<std::string> problems = {};
 };
 
 // Pairs what can be paired and lists every problem. Masks without an image are no problem (one may

@@ -14,8 +14,8 @@ namespace trestle {
 struct CheckReport {
   std::int64_t count = 0;                          // good examples
   std::map<std::string, std::int64_t> sizes = {};  // "1918 x 1280 x 3" -> how many
-  std::vector<std::string> problems =
-      {};  // one message each, with the file's name; empty means all is well
+  // One message each, with the file's name; empty means all is well.
+  std::vector<std::string> problems = {};
 
   bool ok() const { return problems.empty(); }
 };
@@ -30,8 +30,8 @@ CheckReport check_carvana(const std::filesystem::path& images_folder,
                           const std::filesystem::path& masks_folder, int classes = 2,
                           const CheckProgress& progress = {});
 
-// All four files: present, whole, as many labels as images, labels 0 to 9, the same picture size in
-// both parts.
+// All four files: present, whole, as many labels as images, labels 0 to 9, the
+// same picture size in both parts.
 CheckReport check_mnist(const std::filesystem::path& folder);
 
 }  // namespace trestle

@@ -38,8 +38,8 @@ Reader open(const Source& source, std::string_view& rest) {
   return gif;
 }
 
-// Goes through the records up to the first frame, whose header it reads; gives the frame's
-// transparent index.
+// Goes through the records up to the first frame, whose header it reads; gives
+// the frame's transparent index.
 std::optional<int> find_first_frame(GifFileType& gif, const Source& source) {
   std::optional<int> transparent;
   for (;;) {

@@ -51,8 +51,8 @@ std::array<std::int64_t, kDimensions> parse_header(std::string_view bytes, std::
   std::int64_t wanted = 1;
   for (std::size_t d = 0; d < kDimensions; ++d) {
     sizes[d] = size_at(bytes, 4 + 4 * d);
-    // Picture sides stay far below what an int holds; the product is stopped before it can
-    // overflow.
+    // Picture sides stay far below what an int holds; the product is
+    // stopped before it can overflow.
     const bool absurd = d > 0 && sizes[d] > 65'535;
     if (sizes[d] == 0 || absurd) {
       fail(text("dimension ", d, " has size ", sizes[d]), kCopyAgain);

@@ -6,9 +6,9 @@
 #include <vector>
 
 // IDX, the file format of MNIST (yann.lecun.com/exdb/mnist): a magic number 00 00 <type>
-// <dimensions>, one big-endian 32-bit size for each dimension, then the values. Read and written
-// here are the two kinds MNIST uses, both of unsigned bytes: pictures (3 dimensions) and labels (1
-// dimension).
+// <dimensions>, one big-endian 32-bit size for each dimension, then the values. Read and
+// written here are the two kinds MNIST uses, both of unsigned bytes: pictures (3
+// dimensions) and labels (1 dimension).
 //
 // Anything else gives FormatError with the file and the numbers: another type or number of
 // dimensions, a size of zero, fewer or more bytes than the sizes say, a file that is still

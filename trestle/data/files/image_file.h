@@ -6,12 +6,12 @@
 
 #include "trestle/data/files/image.h"
 
-// Picture files: JPEG (libjpeg), PNG (libpng) and GIF (giflib), told apart by their first bytes,
-// not by their names.
+// Picture files: JPEG (libjpeg), PNG (libpng) and GIF (giflib), told apart by their
+// first bytes, not by their names.
 //
-// Samples are those of Python's numpy.asarray(PIL.Image.open(path)), bit for bit: JPEG with the
-// exact integer inverse DCT and smooth chroma up-sampling; of a GIF the first frame, as palette
-// indices.
+// Samples are those of Python's numpy.asarray(PIL.Image.open(path)), bit for bit:
+// JPEG with the exact integer inverse DCT and smooth chroma up-sampling; of a GIF the
+// first frame, as palette indices.
 //
 // A file that is damaged, cut short, of a kind that is not read, or that claims more pixels than
 // `max_pixels` or than its length could hold, gives FormatError with the file's name and the
@@ -20,9 +20,10 @@ namespace trestle {
 
 // What a palette picture turns into.
 enum class Palette {
-  Indices,  // 1 channel: the index of each pixel's colour. For masks: a class id.
-  Colours,  // 3 channels (4 for a PNG palette with transparency): the colours themselves. For
-            // pictures.
+  // 1 channel: the index of each pixel's colour. For masks: a class id.
+  Indices,
+  // 3 channels (4 for a PNG palette with transparency): the colours themselves. For pictures.
+  Colours,
 };
 
 struct ReadImageOptions {
@@ -45,20 +46,20 @@ struct ImageSize {
   int height = 0;
 };
 
-// The size alone, from the header; quicker than read_image by the whole decoding. Throws as
-// read_image.
+// The size alone, from the header; quicker than read_image by the whole
+// decoding. Throws as read_image.
 ImageSize read_image_size(const std::filesystem::path& path);
 
-// Writers. The file is whole or not there. An image whose `pixels` do not fit its size, with no
-// pixels, or with a number of channels that the format lacks, is a UsageError; FileError when the
-// system refuses.
+// Writers. The file is whole or not there. An image whose `pixels` do not fit its size,
+// with no pixels, or with a number of channels that the format lacks, is a UsageError;
+// FileError when the system refuses.
 void write_png(const std::filesystem::path& path, const Image& image);  // 1 to 4 channels
 
 // `quality` 1 to 100; 1 or 3 channels; chroma halved in both directions as cameras do it.
 void write_jpeg(const std::filesystem::path& path, const Image& image, int quality = 90);
 
-// A mask in Carvana's form: 1-bit GIF, index 0 black (background), index 1 white. `mask` has 1
-// channel of 0 and 1.
+// A mask in Carvana's form: 1-bit GIF, index 0 black (background), index 1 white.
+// `mask` has 1 channel of 0 and 1.
 void write_gif_mask(const std::filesystem::path& path, const Image& mask);
 
 }  // namespace trestle

@@ -31,9 +31,9 @@ struct ErrorManager {
   std::longjmp(manager->back, 1);
 }
 
-// libjpeg goes on after damaged data and fills in grey. A picture that is silently wrong is worse
-// than none, so every warning about the picture's data is an error; those about decorations around
-// it are not.
+// libjpeg goes on after damaged data and fills in grey. A picture that is silently wrong is
+// worse than none, so every warning about the picture's data is an error; those about
+// decorations around it are not.
 void on_message(j_common_ptr info, int level) {
   if (level >= 0) return;
   switch (info->err->msg_code) {
@@ -47,8 +47,8 @@ void on_message(j_common_ptr info, int level) {
   }
 }
 
-// A few bytes can ask for thousands of passes over a large picture; no camera or program writes
-// that many.
+// A few bytes can ask for thousands of passes over a large picture; no
+// camera or program writes that many.
 void on_progress(j_common_ptr info) {
   constexpr int kMaxScans = 500;
   if (!info->is_decompressor) return;

@@ -32,8 +32,8 @@ struct Kernel {
   std::vector<int> weights;
 };
 
-// The order of these operations decides the last bit of the weights: change nothing without the
-// golden test.
+// The order of these operations decides the last bit of the weights: change
+// nothing without the golden test.
 Kernel make_kernel(int from, int to) {
   const double scale = static_cast<double>(from) / to;
   const double stretch = std::max(scale, 1.0);
@@ -118,8 +118,8 @@ void check(const Image& image, int width, int height) {
   }
 }
 
-// Old position of each new sample. Steps are added up, as Pillow does, rather than multiplied: the
-// last bit differs.
+// Old position of each new sample. Steps are added up, as Pillow does, rather than
+// multiplied: the last bit differs.
 std::vector<int> nearest_positions(int from, int to) {
   std::vector<int> positions(static_cast<std::size_t>(to));
   const double step = static_cast<double>(from) / to;

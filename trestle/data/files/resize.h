@@ -2,8 +2,8 @@
 
 #include "trestle/data/files/image.h"
 
-// Resizing that gives the bits of Pillow's Image.resize (the program the reference data pipeline
-// uses).
+// Resizing that gives the bits of Pillow's Image.resize (the program the
+// reference data pipeline uses).
 //
 //   Image small = resize_bicubic(photo, 959, 640);
 namespace trestle {
@@ -14,8 +14,8 @@ namespace trestle {
 // UsageError on other channel counts and on empty sizes.
 Image resize_bicubic(const Image& image, int width, int height);
 
-// The sample under each new pixel's centre. Any number of channels. Throws UsageError on empty
-// sizes.
+// The sample under each new pixel's centre. Any number of channels.
+// Throws UsageError on empty sizes.
 Image resize_nearest(const Image& image, int width, int height);
 
 }  // namespace trestle

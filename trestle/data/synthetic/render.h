@@ -3,8 +3,8 @@
 #include <cmath>
 #include <vector>
 
-// A tiny renderer for synthetic pictures: flat-shaded polygons, one light, a depth buffer. Not
-// installed.
+// A tiny renderer for synthetic pictures: flat-shaded polygons, one light,
+// a depth buffer. Not installed.
 //
 // The world: x to the right, y away from the viewer, z up, metres, the ground at z = 0.
 namespace trestle::render {

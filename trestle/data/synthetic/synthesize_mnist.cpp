@@ -31,8 +31,8 @@ void arc(Stroke& stroke, double x, double y, double rx, double ry, double from, 
   }
 }
 
-// How a hand writes each digit, in a box of x and y from -1 to 1. `random` chooses between usual
-// variants.
+// How a hand writes each digit, in a box of x and y from -1 to 1. `random`
+// chooses between usual variants.
 std::vector<Stroke> strokes_of(int digit, Random& random) {
   Stroke a, b;
   switch (digit) {
@@ -96,8 +96,8 @@ double distance_to(const Point& p, const Point& a, const Point& b) {
 
 constexpr int kSide = 28;
 
-// Moves the strokes from the unit box to pixels: bent a little, slanted, turned, sized and placed
-// at random.
+// Moves the strokes from the unit box to pixels: bent a little, slanted,
+// turned, sized and placed at random.
 void place(std::vector<Stroke>& strokes, Random& random) {
   const double turn = random.uniform(-0.22, 0.22);
   const double slant = random.uniform(-0.15, 0.35);

@@ -30,8 +30,8 @@ class ChargeScope {
   int outer_;
 };
 
-// The device that this thread's CPU allocations count against, or nobody: outside a virtual
-// device's operator.
+// The device that this thread's CPU allocations count against, or nobody:
+// outside a virtual device's operator.
 int charged();
 
 c10::Allocator* cpu_allocator();  // untagged pointers, charged as the thread's ChargeScope says

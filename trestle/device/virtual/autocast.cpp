@@ -5,8 +5,8 @@
 
 #include <vector>
 
-// libtorch's registration macros name their policies unqualified and expect the library to be
-// called m.
+// libtorch's registration macros name their policies unqualified and
+// expect the library to be called m.
 namespace at::autocast {
 namespace {
 

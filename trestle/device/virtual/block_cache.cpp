@@ -82,8 +82,8 @@ void BlockCache::give(void* block, int size_class) noexcept {
   c10::free_cpu(block);
 }
 
-// Only a request that no kept block serves makes the total grow, so only here is the bound looked
-// at.
+// Only a request that no kept block serves makes the total grow, so
+// only here is the bound looked at.
 void BlockCache::make_room(std::size_t bytes) {
   const std::size_t wanted = in_use_.load(relaxed) + bytes;
   const std::size_t most = std::max(most_in_use_.load(relaxed), wanted);

@@ -8,10 +8,10 @@
 
 namespace trestle::virt {
 
-// Keeps freed blocks of memory for the next request of their size class (8 classes per doubling, so
-// at most 12.5 % is wasted). Without it glibc gives the large blocks of worker threads back to the
-// system at every free and faults them in again at every step, a third of a convolution pipeline's
-// time.
+// Keeps freed blocks of memory for the next request of their size class (8 classes per
+// doubling, so at most 12.5 % is wasted). Without it glibc gives the large blocks of worker
+// threads back to the system at every free and faults them in again at every step, a third of
+// a convolution pipeline's time.
 //
 // Bounded: blocks in use and kept together never exceed 9/8 of the most that was in use at once,
 // plus 64 MiB. Blocks that no longer fit the program's sizes are given up first come. Under

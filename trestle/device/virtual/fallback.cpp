@@ -89,8 +89,8 @@ class DeviceOfCall {
   }
 
  private:
-  // Scalars travel as CPU tensors without dimensions and may be mixed with any device, unless they
-  // are written to.
+  // Scalars travel as CPU tensors without dimensions and may be mixed with any
+  // device, unless they are written to.
   void see(const at::Tensor& tensor, bool written, bool may_be_host) {
     if (!tensor.defined()) return;
     const c10::Device device = tensor.device();

@@ -9,8 +9,8 @@ namespace trestle::virt {
 // virtual or a CPU one), else of the thread's KeyedRandom, else of the device's default generator.
 at::Generator host_generator(int device, const at::Generator& given);
 
-// Registers what libtorch asks of an accelerator beyond its kernels: generators, device counts,
-// storage resizing.
+// Registers what libtorch asks of an accelerator beyond its kernels: generators,
+// device counts, storage resizing.
 void install_hooks();
 
 }  // namespace trestle::virt

@@ -17,8 +17,8 @@ std::atomic<int>& installed_count() {
 
 thread_local int current = 0;
 
-// Operators have finished when they return, so every stream is the default one and every event has
-// happened.
+// Operators have finished when they return, so every stream is the default
+// one and every event has happened.
 class Guard final : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override { return device_type; }

@@ -15,8 +15,8 @@ enum class Access { read, write };
 //
 //   HostView view(device);
 //   at::Tensor host = view.to_host(argument, Access::write);
-//   ... CPU kernels on `host` ...
-//   view.write_back();                           // resized outputs
+//   at::Tensor host_result = host.add_(1);              // the CPU kernel
+//   view.write_back();                                  // resized outputs
 //   at::Tensor result = view.to_device(host_result);
 class HostView {
  public:

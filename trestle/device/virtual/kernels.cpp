@@ -97,8 +97,8 @@ at::Tensor& set_empty(at::Tensor& self) {
 
 // --- operators for which libtorch takes another way on an accelerator than on the CPU ---
 
-// The CPU's formula: the fused one of accelerators draws without a generator argument and rounds
-// differently.
+// The CPU's formula: the fused one of accelerators draws without a generator
+// argument and rounds differently.
 at::Tensor dropout(const at::Tensor& input, double p, bool train) {
   TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
   if (p == 0 || !train || input.sym_numel() == 0) return input;
@@ -147,9 +147,9 @@ torch::CppFunction boxed_fallback() {
   return torch::CppFunction::makeFromBoxedFunction<&fallback>();
 }
 
-// An operator that has both a CPU kernel and a formula for every backend would take the formula
-// here, which rounds differently (layer norm, group norm, silu). With a kernel of the device's own
-// it takes the CPU's.
+// An operator that has both a CPU kernel and a formula for every backend would take the
+// formula here, which rounds differently (layer norm, group norm, silu). With a kernel of the
+// device's own it takes the CPU's.
 void prefer_cpu_kernels(torch::Library& aten) {
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
@@ -169,8 +169,8 @@ void prefer_cpu_kernels(torch::Library& aten) {
 
 void register_kernels() {
   using torch::Library;
-  // Kept for the life of the process: taking kernels out again would race with threads that are
-  // still running.
+  // Kept for the life of the process: taking kernels out again would race with
+  // threads that are still running.
   static auto* libraries = new std::vector<Library>;
   libraries->reserve(5);
   const auto library = [](const char* space, c10::DispatchKey key) -> Library& {

@@ -1,0 +1,98 @@
+// What the examples in headers take as given, under the header's name: tools/header_examples.py puts
+// it in front of each example of that header, in the header's namespace.
+
+// [trestle/base/random.h]
+#include "trestle/base/keyed_seed.h"
+extern std::uint64_t seed;
+extern int epoch;
+// [trestle/view/svg.h]
+#include "trestle/base/files.h"
+extern schedule::Timeline simulated, measured;
+// [trestle/view/chrome_trace.h]
+#include "trestle/base/files.h"
+extern schedule::Timeline simulated, measured;
+// [trestle/view/curve.h]
+extern std::vector<double> epochs, training, validation, dice;
+// [trestle/simulate/simulate.h]
+#include "trestle/schedule/generate.h"
+#include "trestle/schedule/lower.h"
+// [trestle/data/files/resize.h]
+extern Image photo;
+// [trestle/trestle.h]
+#include <torch/nn.h>
+// [trestle/nn/layers.h]
+#include <torch/nn.h>
+extern at::Tensor x;
+struct DoubleConvImpl : torch::nn::Module {
+  DoubleConvImpl(int in, int out);
+  at::Tensor forward(const at::Tensor& x);
+};
+TORCH_MODULE(DoubleConv);
+struct DownImpl : DoubleConvImpl {
+  using DoubleConvImpl::DoubleConvImpl;
+};
+TORCH_MODULE(Down);
+struct UpImpl : torch::nn::Module {
+  UpImpl(int in, int out);
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& skip);
+};
+TORCH_MODULE(Up);
+// [trestle/nn/error_context.h]
+void work();
+// [trestle/optim/reduce_on_plateau.h]
+#include <torch/optim/optimizer.h>
+extern double validation_dice, rate;
+extern torch::optim::Optimizer& optimizer;
+void set_learning_rate(torch::optim::Optimizer& optimizer, double rate);
+// [trestle/checkpoint/safetensors.h]
+#include "trestle/nn/layers.h"
+extern nn::Layers model;
+// [trestle/device/device.h]
+#include <torch/types.h>
+// [trestle/device/virtual_device.h]
+#include <torch/types.h>
+// [trestle/device/event.h]
+extern at::Device source, destination;
+// [trestle/device/layer_scope.h]
+struct Layer {
+  std::string name;
+};
+extern Layer layer;
+// [trestle/device/keyed_random.h]
+#include <ATen/core/Tensor.h>
+#include "trestle/base/keyed_seed.h"
+extern at::Device device;
+extern std::uint64_t seed;
+extern int step, micro_batch;
+extern at::Tensor x;
+struct Layer {
+  at::Tensor operator()(const at::Tensor& x);
+  operator int() const;
+};
+extern Layer layer;
+// [trestle/device/virtual/host_view.h]
+extern int device;
+extern at::Tensor argument;
+// [trestle/models/initialize.h]
+#include <torch/nn.h>
+#include "trestle/nn/layers.h"
+extern std::uint64_t seed;
+extern nn::Layers net;
+// [trestle/pipeline/pipeline.h]
+#include <torch/optim.h>
+#include <torch/types.h>
+extern nn::Layers net;
+extern std::vector<std::pair<at::Tensor, at::Tensor>> loader;
+// [trestle/train/trainer.h]
+#include <iostream>
+// [trestle/data/loader.h]
+extern std::shared_ptr<const Dataset> train;
+struct Split {
+  std::vector<std::int64_t> train;
+};
+extern Split split;
+extern std::int64_t epochs;
+void step(const at::Tensor& inputs, const at::Tensor& targets);
+// [apps/trestle/run.h]
+#include "trestle/models/model.h"
+#include "trestle/nn/layers.h"
