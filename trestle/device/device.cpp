@@ -3,10 +3,15 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <algorithm>
+#include <map>
+#include <mutex>
+
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/device/cuda_count.h"
 #include "trestle/device/keyed_generator.h"
+#include "trestle/device/virtual/allocator.h"
 #include "trestle/device/virtual/backend.h"
 #include "trestle/device/virtual_device.h"
 
@@ -65,20 +70,55 @@ std::vector<Device> cuda_devices(int count) {
   return devices;
 }
 
+namespace {
+
+// libtorch keeps one peak for a GPU. To read the peak of a short span it is reset, and what it stood
+// at is remembered here, for the peak since the last reset that users see.
+struct EarlierPeaks {
+  std::mutex mutex;
+  std::map<int, Bytes> bytes;
+};
+
+EarlierPeaks& earlier_peaks() {
+  static auto* peaks = new EarlierPeaks;  // outlives every thread
+  return *peaks;
+}
+
+}  // namespace
+
 // Virtual and CUDA devices report through the same interface of libtorch.
 MemoryUsage memory_usage(at::Device device) {
   if (device.is_cpu()) return {};
   auto* allocator = c10::getDeviceAllocator(device.type());
   if (!allocator->initialized()) return {};
   const auto bytes = allocator->getDeviceStats(index_of(device)).allocated_bytes[0];
-  const Bytes limit = virt::is_virtual(device) ? budget(device) : 0;
-  return {.current = bytes.current, .peak = bytes.peak, .budget = limit};
+  if (virt::is_virtual(device))
+    return {.current = bytes.current, .peak = bytes.peak, .budget = budget(device)};
+  const std::lock_guard lock(earlier_peaks().mutex);
+  const Bytes earlier = earlier_peaks().bytes[index_of(device)];
+  return {.current = bytes.current, .peak = std::max<Bytes>(bytes.peak, earlier), .budget = 0};
 }
 
 void reset_peak_memory(at::Device device) {
   if (device.is_cpu()) return;
   auto* allocator = c10::getDeviceAllocator(device.type());
-  if (allocator->initialized()) allocator->resetPeakStats(index_of(device));
+  if (!allocator->initialized()) return;
+  allocator->resetPeakStats(index_of(device));
+  const std::lock_guard lock(earlier_peaks().mutex);
+  earlier_peaks().bytes.erase(index_of(device));
+}
+
+Bytes take_recent_peak(at::Device device) {
+  if (device.is_cpu()) return 0;
+  if (virt::is_virtual(device)) return virt::take_recent_peak(index_of(device));
+  auto* allocator = c10::getDeviceAllocator(device.type());
+  if (!allocator->initialized()) return 0;
+  const std::lock_guard lock(earlier_peaks().mutex);
+  const Bytes peak = allocator->getDeviceStats(index_of(device)).allocated_bytes[0].peak;
+  Bytes& earlier = earlier_peaks().bytes[index_of(device)];
+  earlier = std::max(earlier, peak);
+  allocator->resetPeakStats(index_of(device));
+  return peak;
 }
 
 }  // namespace trestle

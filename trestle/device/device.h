@@ -65,4 +65,8 @@ MemoryUsage memory_usage(at::Device device);
 // From here on the peak counts from what is held now.
 void reset_peak_memory(at::Device device);
 
+// The most that was held since the last call, for a record of short spans: MemoryUsage::peak goes on
+// as if it had not been asked. One recorder a device.
+Bytes take_recent_peak(at::Device device);
+
 }  // namespace trestle

@@ -28,9 +28,9 @@ struct KeyedScope {
   at::Device device;
   std::uint64_t seed;
   KeyedScope* outer;
-  at::Generator generator = {};  // cpu and virtual, from the first draw on
-  std::optional<c10::impl::IncludeDispatchKeyGuard> mode = {};  // cpu and virtual
-  at::Tensor state_before = {};                                 // cuda only
+  at::Generator generator = {};  // of cpu and virtual devices, from the first draw on
+  std::optional<c10::impl::IncludeDispatchKeyGuard> mode = {};
+  at::Tensor state_before = {};  // cuda only
 };
 
 namespace {
@@ -104,7 +104,7 @@ void prepare_keyed_random() {
 
 std::optional<at::Generator> keyed_generator(at::Device device) {
   for (KeyedScope* scope = innermost; scope; scope = scope->outer) {
-    if (scope->device != device) continue;
+    if (scope->device != device && !device.is_cpu()) continue;  // every scope keys the CPU too
     if (!scope->generator.defined()) scope->generator = at::detail::createCPUGenerator(scope->seed);
     return scope->generator;
   }
@@ -113,10 +113,9 @@ std::optional<at::Generator> keyed_generator(at::Device device) {
 
 KeyedRandom::KeyedRandom(at::Device device, std::uint64_t seed)
     : scope_(new KeyedScope{.device = with_index(device), .seed = seed, .outer = innermost}) {
-  if (device.is_cpu() || virt::is_virtual(device)) {
-    prepare_keyed_random();
-    scope_->mode.emplace(mode_key);
-  } else {
+  prepare_keyed_random();
+  scope_->mode.emplace(mode_key);
+  if (!device.is_cpu() && !virt::is_virtual(device)) {
     auto generator = at::globalContext().defaultGenerator(scope_->device);
     const std::lock_guard lock(generator.mutex());
     scope_->state_before = generator.get_state();

@@ -1,7 +1,6 @@
 #include "trestle/nn/graph.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <utility>
 
@@ -11,6 +10,7 @@
 #include "trestle/device/keyed_random.h"
 #include "trestle/device/layer_scope.h"
 #include "trestle/nn/error_context.h"
+#include "trestle/nn/segment.h"
 #include "trestle/nn/wiring.h"
 
 namespace trestle::nn {
@@ -29,55 +29,21 @@ at::Device device_of(const Layer& layer, const Values& arguments) {
   return at::kCPU;
 }
 
-// Where a value comes from, and how many arguments still wait for it: the last one takes it out, so
-// that no tensor lives longer than the plain model needs it.
-struct Slot {
-  Value value = {};
-  int uses = 0;
-};
-
-class Slots {
- public:
-  Slots(const Graph& graph, const Values& inputs) {
-    for (const Edge& edge : graph.edges) ++slots_[{edge.from_layer, edge.from_output}].uses;
-    put(model_input, inputs);
-  }
-
-  void put(int layer, Values values) {
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const auto slot = slots_.find({layer, static_cast<int>(i)});
-      if (slot != slots_.end()) slot->second.value = std::move(values[i]);
-    }
-  }
-
-  Value take(const Edge& edge) {
-    Slot& slot = slots_.at({edge.from_layer, edge.from_output});
-    if (--slot.uses > 0) return slot.value;
-    return std::move(slot.value);
-  }
-
- private:
-  std::map<std::pair<int, int>, Slot> slots_;
-};
-
 Values run_all(const Graph& graph, const Values& inputs, const RunKey* key) {
   if (static_cast<int>(inputs.size()) != graph.inputs) {
     throw UsageError(
         text("the model takes ", graph.inputs, " input tensor(s) and was given ", inputs.size()));
   }
-  Slots slots(graph, inputs);
-  auto edge = graph.edges.begin();
-  const auto arguments_of = [&](int layer) {
-    Values arguments;
-    for (; edge != graph.edges.end() && edge->to_layer == layer; ++edge) {
-      arguments.push_back(slots.take(*edge));
-    }
-    return arguments;
-  };
-  for (int layer = 0; layer < layer_count(graph); ++layer) {
-    slots.put(layer, run_layer(graph, layer, arguments_of(layer), key));
+  std::vector<ValueId> given;
+  for (int i = 0; i < graph.inputs; ++i) given.push_back({model_input, i});
+  std::vector<ValueId> returned;
+  for (const Edge& edge : graph.edges) {
+    if (edge.to_layer == layer_count(graph))
+      returned.push_back({edge.from_layer, edge.from_output});
   }
-  return arguments_of(layer_count(graph));
+  return Segment(graph, 0, layer_count(graph), std::move(given), std::move(returned))
+      .run(inputs, {}, key)
+      .outputs;
 }
 
 // How many outputs of layer `index` the edges need: only checked at run time where just a call can
@@ -103,9 +69,12 @@ Values run_layer(const Graph& graph, int index, const Values& arguments, const R
   try {
     const LayerScope scope(layer.name);
     std::optional<KeyedRandom> random;
-    if (key && (!layer.module || layer.module->is_training())) {
-      random.emplace(device_of(layer, arguments),
-                     keyed_seed(key->seed, key->step, index, key->micro_batch));
+    std::optional<LayerRun> inner_keys;
+    if (key) {
+      // Also in evaluation mode: a layer may draw there, and be run again.
+      const auto seed = keyed_seed(key->seed, key->step, index, key->micro_batch);
+      random.emplace(device_of(layer, arguments), seed);
+      inner_keys.emplace(seed);
     }
     Values outputs = layer.forward(arguments);
     const bool known = layer.outputs >= 0;

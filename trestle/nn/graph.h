@@ -1,10 +1,12 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "trestle/nn/layer.h"
+#include "trestle/nn/run_key.h"
 
 // The wiring of a model, resolved: what cutting, balancing and routing work on.
 namespace trestle::nn {
@@ -22,6 +24,13 @@ struct Edge {
   friend bool operator==(const Edge&, const Edge&) = default;
 };
 
+// One value of the model: an output of a layer, or (layer == model_input) an input of the model.
+struct ValueId {
+  int layer = model_input;
+  int output = 0;
+  friend auto operator<=>(const ValueId&, const ValueId&) = default;
+};
+
 struct Graph {
   std::vector<Layer> layers;  // in the order in which they run
   std::vector<Edge> edges;    // every connection, ordered by (to_layer, to_argument)
@@ -35,14 +44,9 @@ struct Graph {
 // parameter shared by two layers. Layers::graph() returns only graphs that pass.
 void check(const Graph& graph);
 
-// The plain, unsplit model: runs all layers in order. The oracle that every plan is compared with.
-// With `key` the random numbers of layer i are keyed by keyed_seed(seed, step, i, micro_batch), as
-// the pipeline does.
-struct RunKey {
-  std::uint64_t seed = 0;
-  std::int64_t step = 0;
-  std::int64_t micro_batch = 0;
-};
+// The plain, unsplit model: runs all layers in order. With `key` the random numbers are keyed as the
+// pipeline keys them. Throws UsageError, by name, where a layer writes to a value that another layer
+// takes too, as a pipeline does (segment.h).
 Values run(const Graph& graph, const Values& inputs);
 Values run(const Graph& graph, const Values& inputs, const RunKey& key);
 

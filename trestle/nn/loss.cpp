@@ -16,7 +16,14 @@ double samples(const at::Tensor& target) {
   return target.dim() == 0 ? 1.0 : static_cast<double>(target.size(0));
 }
 
+void check_target(const char* loss, const at::Tensor& target) {
+  if (!target.defined())
+    throw UsageError(text(loss, " takes a target, and got None"),
+                     {.hint = "Pass the target, or use a loss of the output alone."});
+}
+
 void check_class_ids(const char* loss, const at::Tensor& output, const at::Tensor& target) {
+  check_target(loss, target);
   const bool fits = output.dim() >= 2 && target.dim() == output.dim() - 1 &&
                     target.size(0) == output.size(0) &&
                     target.sizes().slice(1) == output.sizes().slice(2);
@@ -37,7 +44,7 @@ at::Tensor cross_entropy_value(const CrossEntropyOptions& options, const at::Ten
   return sum / count;
 }
 
-// B6: dice = (2 * intersection + eps) / (sums + eps) for each class over the whole batch; mean over
+// dice = (2 * intersection + eps) / (sums + eps) for each class over the whole batch; mean over
 // all classes.
 at::Tensor dice_value(const DiceOptions& options, const at::Tensor& output,
                       const at::Tensor& target) {
@@ -85,6 +92,7 @@ Loss mean_squared_error() {
   return additive(
       "mean_squared_error",
       [](const at::Tensor& output, const at::Tensor& target) {
+        check_target("mean_squared_error", target);
         // torch would broadcast with a warning, which is hardly ever meant.
         if (output.sizes() != target.sizes()) {
           throw UsageError(text("mean_squared_error takes two tensors of one shape; got [",

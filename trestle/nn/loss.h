@@ -22,7 +22,7 @@ struct Loss {
   // (output, target) -> 0-dim tensor. For an additive loss the mean over what `weight` counts.
   std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)> value;
   // target -> how much this piece weighs: its samples, or its tokens that count. Only read for
-  // additive losses.
+  // additive losses, and not where there is no target (None): a piece then weighs its samples.
   std::function<double(const at::Tensor& target)> weight;
 };
 
@@ -50,7 +50,7 @@ struct DiceOptions {
   double epsilon = 1e-6;
 };
 // 1 - dice of soft-max(logits [N, C, H, W]) against one-hot class ids [N, H, W], all classes,
-// reduced over the batch first (pipeline.md B6). Whole batch.
+// reduced over the batch first. Whole batch.
 Loss dice(const DiceOptions& options = {});
 
 // The same, one micro-batch at a time, averaged: a different loss, for schedules that cannot wait

@@ -2,12 +2,12 @@
 #include <ATen/Functions.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/pipeline/executor.h"
+#include "trestle/pipeline/loss_step.h"
 #include "trestle/pipeline/micro_batch.h"
 
 namespace trestle::pipeline {
@@ -15,285 +15,171 @@ namespace {
 
 using schedule::Action;
 using schedule::Kind;
+using schedule::Transfer;
+using Way = Transfer::Way;
 
-nn::RunKey key_of(const StepState& state, int micro_batch) {
-  return {.seed = state.seed, .step = state.step, .micro_batch = micro_batch};
-}
-
-std::size_t slot_of(const std::vector<ValueId>& values, ValueId value) {
-  const auto found = std::find(values.begin(), values.end(), value);
-  if (found == values.end())
-    throw StateError("internal: a value travels to a stage that does not know it");
-  return found - values.begin();
-}
-
-int main_route(const StepState& state, int from_stage) {
-  const auto& routes = state.cut.routes;
-  for (std::size_t r = 0; r < routes.size(); ++r) {
-    if (!routes[r].skip && routes[r].from_stage == from_stage) return static_cast<int>(r);
-  }
-  throw UsageError(text("the table moves something from stage ", from_stage, " to ", from_stage + 1,
-                        " on the main lane, but the model has nothing to move there"));
-}
-
-// The table and the cut list the same routes, but a table of the user's may list them in another
-// order.
-int skip_route(const StepState& state, const Action& action) {
-  const auto& wanted = state.table.routes.at(action.route);
-  const auto& routes = state.cut.routes;
-  const auto found = std::find(routes.begin(), routes.end(), wanted);
-  if (found == routes.end()) {
-    throw UsageError(text("the table has a skip route '", wanted.name, "' from stage ",
-                          wanted.from_stage, " to ", wanted.to_stage, " that the model has not"));
-  }
-  return static_cast<int>(found - routes.begin());
-}
-
-// Hands the values of one route to the channels, from what F made.
-void send_activation(StepState& state, int route, int micro_batch, int index) {
-  const Stage& stage = state.stages[index];
-  PendingSends& pending = state.activations[index][micro_batch];
+// Hands the values of one route to the channel table: from what F made, or from what B made.
+void send(StepState& state, const Transfer& transfer) {
+  const bool forwards = transfer.way == Way::Activation;
+  const auto& route = state.cut.routes[transfer.route];
+  const int from = forwards ? route.from_stage : route.to_stage;
+  MicroBatchState& own = state.at(from, transfer.micro_batch);
+  PendingSends& pending = forwards ? own.activations : own.gradients;
+  const auto& places =
+      forwards ? state.cut.route_outputs[transfer.route] : state.cut.route_inputs[transfer.route];
   Message message;
-  for (const auto& value : state.cut.route_values[route]) {
-    const auto slot = slot_of(stage.plan().outputs, value);
-    message.values.push_back(pending.values.at(slot));
-    message.requires_grad.push_back(pending.requires_grad.at(slot));
-  }
-  if (--pending.sends_left == 0) pending = PendingSends();
-  state.channels.send(route, micro_batch, Direction::Activation, std::move(message),
-                      stage.device());
+  for (const int place : places) message.push_back(pending.values.at(place));
+  if (--pending.left == 0) pending = PendingSends();
+  state.channels.send(transfer, std::move(message), state.stages[from].device());
 }
 
-Pass& prepared_pass(StepState& state, const Stage& stage, int index, int micro_batch) {
-  Pass& pass = state.passes[index][micro_batch];
-  if (pass.inputs.empty()) {
-    pass.inputs.resize(stage.plan().inputs.size());
-    pass.input_requires_grad.resize(stage.plan().inputs.size(), false);
+void receive(StepState& state, const Transfer& transfer) {
+  const bool forwards = transfer.way == Way::Activation;
+  const auto& route = state.cut.routes[transfer.route];
+  const int to = forwards ? route.to_stage : route.from_stage;
+  const Stage& stage = state.stages[to];
+  Message message = state.channels.receive(transfer, stage.device());
+  MicroBatchState& own = state.at(to, transfer.micro_batch);
+  if (forwards) {
+    own.pass.inputs.resize(stage.plan().inputs.size());
+    const auto& places = state.cut.route_inputs[transfer.route];
+    for (std::size_t i = 0; i < places.size(); ++i)
+      own.pass.inputs[places[i]] = std::move(message[i]);
+    return;
   }
-  return pass;
-}
-
-void receive_activation(StepState& state, int route, int micro_batch, int index) {
-  const Stage& stage = state.stages[index];
-  Message message =
-      state.channels.receive(route, micro_batch, Direction::Activation, stage.device());
-  Pass& pass = prepared_pass(state, stage, index, micro_batch);
-  const auto& values = state.cut.route_values[route];
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto slot = slot_of(stage.plan().inputs, values[i]);
-    pass.inputs[slot] = std::move(message.values[i]);
-    pass.input_requires_grad[slot] = message.requires_grad[i];
+  own.output_gradients.resize(stage.plan().outputs.size());
+  const auto& places = state.cut.route_outputs[transfer.route];
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    at::Tensor& sum = own.output_gradients[places[i]];
+    const at::Tensor& came = message[i].value;
+    if (came.defined()) sum = sum.defined() ? sum + came : came;
   }
 }
 
-void receive_gradient(StepState& state, int route, int micro_batch, int index) {
-  const Stage& stage = state.stages[index];
-  Message message = state.channels.receive(route, micro_batch, Direction::Gradient, stage.device());
-  nn::Values& sums = state.gradients[index][micro_batch];
-  sums.resize(stage.plan().outputs.size());
-  const auto& values = state.cut.route_values[route];
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    at::Tensor& sum = sums[slot_of(stage.plan().outputs, values[i])];
-    if (!message.values[i].defined()) continue;
-    sum = sum.defined() ? sum + message.values[i] : message.values[i];
-  }
-}
-
-void send_gradient(StepState& state, int route, int micro_batch, int index) {
-  const Stage& stage = state.stages[index];
-  PendingSends& pending = state.returned[index][micro_batch];
-  Message message;
-  for (const auto& value : state.cut.route_values[route]) {
-    message.values.push_back(pending.values.at(slot_of(stage.plan().inputs, value)));
-    message.requires_grad.push_back(false);
-  }
-  if (--pending.sends_left == 0) pending = PendingSends();
-  state.channels.send(route, micro_batch, Direction::Gradient, std::move(message), stage.device());
-}
-
-bool same_rank(const StepState& state, const schedule::Route& route) {
-  return state.table.rank_of_stage[route.from_stage] == state.table.rank_of_stage[route.to_stage];
-}
-
-// Calls `visit(route)` for the routes of a stage that stay inside its rank: no SEND or RECV moves
+// Calls `move` for those of a stage's routes that stay inside its rank: no SEND or RECV moves
 // those.
-template <class Visit>
-void for_routes_inside_rank(const StepState& state, Visit visit) {
-  for (std::size_t r = 0; r < state.cut.routes.size(); ++r) {
-    if (same_rank(state, state.cut.routes[r])) visit(static_cast<int>(r), state.cut.routes[r]);
+template <class Move>
+void move_within_rank(StepState& state, const std::vector<int>& routes, int micro_batch, Way way,
+                      Move move) {
+  for (const int route : routes) {
+    if (schedule::within_rank(state.table(), state.cut.routes[route]))
+      move(state, {.route = route, .micro_batch = micro_batch, .way = way});
   }
-}
-
-int routes_from(const StepState& state, int stage) {
-  return static_cast<int>(
-      std::count_if(state.cut.routes.begin(), state.cut.routes.end(),
-                    [&](const auto& route) { return route.from_stage == stage; }));
-}
-
-int routes_to(const StepState& state, int stage) {
-  return static_cast<int>(
-      std::count_if(state.cut.routes.begin(), state.cut.routes.end(),
-                    [&](const auto& route) { return route.to_stage == stage; }));
 }
 
 void take_model_inputs(const StepState& state, const Stage& stage, int micro_batch, Pass& pass) {
+  pass.inputs.resize(stage.plan().inputs.size());
   for (std::size_t i = 0; i < stage.plan().inputs.size(); ++i) {
     const ValueId value = stage.plan().inputs[i];
     if (value.layer != nn::model_input) continue;
-    const at::Tensor& given = state.inputs[micro_batch].at(value.output);
+    const at::Tensor& given = state.inputs.batch[micro_batch].at(value.output);
     if (!given.defined()) continue;
-    pass.inputs[i] = to_device(given, stage.device());
-    pass.input_requires_grad[i] = state.input_wants_gradient.at(value.output);
+    pass.inputs[i] = {.value = to_device(given, stage.device()),
+                      .wants_gradient = state.inputs.wants_gradient.at(value.output),
+                      .shared = state.inputs.shared.at(value.output),
+                      .owned = given.device() != stage.device()};
+  }
+}
+
+void keep_model_outputs(StepState& state, const Pass& pass, int micro_batch) {
+  StageState& last = state.last();
+  const std::size_t first = pass.wants_gradient.size() - pass.model_outputs.size();
+  last.outputs_want_gradient.resize(pass.model_outputs.size(), false);
+  for (std::size_t i = 0; i < pass.model_outputs.size(); ++i) {
+    const at::Tensor& output = pass.model_outputs[i];
+    if (pass.wants_gradient[first + i]) last.outputs_want_gradient[i] = true;
+    last.outputs[micro_batch].push_back(output.defined() ? output.detach() : output);
   }
 }
 
 void run_forward(StepState& state, const Action& action) {
   const Stage& stage = state.stages[action.stage];
   const int m = action.micro_batch;
-  for_routes_inside_rank(state, [&](int r, const auto& route) {
-    if (route.to_stage == action.stage) receive_activation(state, r, m, action.stage);
-  });
-  Pass& pass = prepared_pass(state, stage, action.stage, m);
-  take_model_inputs(state, stage, m, pass);
-  const bool graph = !state.evaluating && !state.recomputed[action.stage][m];
-  Produced produced =
-      stage.forward(pass, graph ? GraphMode::Keep : GraphMode::Discard, key_of(state, m));
-  if (state.keep_outputs && stage.is_last()) {
-    for (const auto& output : pass.model_outputs) {
-      state.outputs[m].push_back(output.defined() ? output.detach() : output);
-    }
-  }
-  if (!graph) pass.model_outputs.clear();
-  if (state.evaluating) pass = Pass();
-  if (const int sends = routes_from(state, action.stage); sends > 0) {
-    state.activations[action.stage][m] = {std::move(produced.values),
-                                          std::move(produced.requires_grad), sends};
-  }
-  for_routes_inside_rank(state, [&](int r, const auto& route) {
-    if (route.from_stage == action.stage) send_activation(state, r, m, action.stage);
-  });
+  MicroBatchState& own = state.at(action.stage, m);
+  move_within_rank(state, state.routes.into(action.stage), m, Way::Activation, receive);
+  take_model_inputs(state, stage, m, own.pass);
+  const GraphMode mode = state.inputs.evaluating ? GraphMode::None
+                         : own.recomputed        ? GraphMode::Recompute
+                                                 : GraphMode::Keep;
+  auto made = stage.forward(own.pass, mode, state.stage_states[action.stage].buffers, state.key(m));
+  if (state.inputs.keep_outputs && stage.is_last()) keep_model_outputs(state, own.pass, m);
+  if (mode == GraphMode::Recompute) own.pass.model_outputs.clear();
+  if (mode == GraphMode::None) own.pass = Pass();
+  const auto& out = state.routes.out_of(action.stage);
+  if (!out.empty()) own.activations = {std::move(made), static_cast<int>(out.size())};
+  move_within_rank(state, out, m, Way::Activation, send);
 }
 
-// The loss of the whole mini-batch, once the last forward is there; its gradient is cut up for the
-// micro-batches.
-void take_whole_batch_loss(StepState& state) {
-  std::vector<at::Tensor> pieces;
-  for (const auto& output : state.outputs) {
-    if (output.empty()) {
-      throw UsageError(
-          "loss '" + state.loss->name +
-              "' needs the outputs of the whole mini-batch, but the table starts a " +
-              "backward before the last forward",
-          {.hint = "Use schedule 'gpipe', or a loss that is defined for each micro-batch."});
-    }
-    pieces.push_back(output[0]);
+nn::Values run_stage_backward(StepState& state, const Stage& stage, MicroBatchState& own, int m) {
+  const nn::Values gradients = std::exchange(own.output_gradients, {});
+  if (!stage.is_last()) return stage.backward(own.pass, gradients, {});
+  if (!state.inputs.loss || state.inputs.whole_batch_loss()) {
+    if (state.last().loss_gradients.empty()) take_whole_batch_loss(state);
+    return stage.backward(own.pass, gradients, state.last().loss_gradients.at(m));
   }
-  const at::AutoGradMode grad(true);
-  const at::Tensor whole = at::cat(pieces).detach().requires_grad_(true);
-  const at::Tensor loss = state.loss->value(whole, state.whole_target);
-  loss.backward();
-  state.losses[0] = loss.detach();
-  state.output_gradients.resize(state.micro_batches());
-  std::int64_t begin = 0;
-  for (int m = 0; m < state.micro_batches(); ++m) {
-    state.output_gradients[m] = {whole.grad().narrow(0, begin, pieces[m].size(0))};
-    begin += pieces[m].size(0);
+  if (state.inputs.shares[m] == 0) {  // nothing in it counts; its mean would be 0 / 0
+    state.last().losses[m] = at::zeros({});
+    return stage.backward(own.pass, gradients, {});
   }
-}
-
-nn::Values run_last_backward(StepState& state, const Stage& stage, Pass& pass, int m,
-                             const nn::Values& gradients) {
-  if (state.loss && state.loss->kind == nn::Loss::Kind::Additive) {
-    if (state.shares[m] == 0) {  // nothing in it counts; its mean would be 0 / 0
-      state.losses[m] = at::zeros({});
-      return stage.backward(pass, gradients, {});
-    }
-    at::Tensor loss;
-    {
-      const at::AutoGradMode grad(true);
-      loss = state.loss->value(pass.model_outputs.at(0), state.targets[m]);
-    }
-    state.losses[m] = loss.detach();
-    return stage.backward_from_loss(pass, gradients, loss,
-                                    at::full_like(state.losses[m], state.shares[m]));
-  }
-  if (state.loss && state.output_gradients.empty()) take_whole_batch_loss(state);
-  return stage.backward(pass, gradients, state.output_gradients.at(m));
-}
-
-// Sets aside what belongs to the caller's own inputs.
-void keep_input_gradients(StepState& state, int index, int micro_batch,
-                          const nn::Values& gradients) {
-  const auto& inputs = state.stages[index].plan().inputs;
-  nn::Values& kept = state.input_gradients[index][micro_batch];
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].layer != nn::model_input || !gradients.at(i).defined()) continue;
-    kept.resize(state.inputs[micro_batch].size());
-    kept[inputs[i].output] = gradients[i];
-  }
+  const at::Tensor loss = micro_batch_loss(state, own.pass.model_outputs.at(0), m);
+  return stage.backward_from_loss(own.pass, gradients, loss,
+                                  at::full_like(loss.detach(), state.inputs.shares[m]));
 }
 
 void run_backward(StepState& state, const Action& action) {
   const Stage& stage = state.stages[action.stage];
   const int m = action.micro_batch;
-  for_routes_inside_rank(state, [&](int r, const auto& route) {
-    if (route.from_stage == action.stage) receive_gradient(state, r, m, action.stage);
-  });
-  Pass& pass = state.passes[action.stage][m];
-  const nn::Values gradients = std::exchange(state.gradients[action.stage][m], {});
-  nn::Values input_gradients = stage.is_last() ? run_last_backward(state, stage, pass, m, gradients)
-                                               : stage.backward(pass, gradients, {});
-  keep_input_gradients(state, action.stage, m, input_gradients);
-  if (const int sends = routes_to(state, action.stage); sends > 0) {
-    state.returned[action.stage][m] = {std::move(input_gradients), {}, sends};
+  MicroBatchState& own = state.at(action.stage, m);
+  move_within_rank(state, state.routes.out_of(action.stage), m, Way::Gradient, receive);
+  const nn::Values gradients = run_stage_backward(state, stage, own, m);
+  // What belongs to the caller's own inputs stays here; the rest goes back.
+  std::vector<StageValue> made;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const ValueId value = stage.plan().inputs[i];
+    if (value.layer == nn::model_input && gradients[i].defined()) {
+      own.model_input_gradients.resize(state.inputs.batch[m].size());
+      own.model_input_gradients[value.output] = gradients[i];
+    }
+    made.push_back({.value = gradients[i]});
   }
-  for_routes_inside_rank(state, [&](int r, const auto& route) {
-    if (route.to_stage == action.stage) send_gradient(state, r, m, action.stage);
-  });
+  const auto& into = state.routes.into(action.stage);
+  if (!into.empty()) own.gradients = {std::move(made), static_cast<int>(into.size())};
+  move_within_rank(state, into, m, Way::Gradient, send);
 }
 
 }  // namespace
 
-int route_of(const StepState& state, const Action& action) {
-  switch (action.kind) {
-    case Kind::SendActivation:
-    case Kind::RecvGradient:
-      return main_route(state, action.stage);
-    case Kind::RecvActivation:
-    case Kind::SendGradient:
-      return main_route(state, action.stage - 1);
+bool can_execute(Kind kind) {
+  switch (kind) {
+    case Kind::Forward:
+    case Kind::Recompute:
+    case Kind::Backward:
+      return true;
     default:
-      return skip_route(state, action);
+      return schedule::is_send(kind) || schedule::is_receive(kind);
   }
 }
 
+Transfer transfer_of(const StepState& state, const Action& action) {
+  const auto transfer = state.routes.of(action);
+  if (transfer) return *transfer;
+  throw StateError("internal: no route for " + schedule::to_string(action));
+}
+
 void execute(StepState& state, const Action& action) {
-  const int m = action.micro_batch;
   switch (action.kind) {
     case Kind::Forward:
       return run_forward(state, action);
     case Kind::Recompute:
-      return state.stages[action.stage].recompute(state.passes[action.stage][m], key_of(state, m));
+      return state.stages[action.stage].recompute(state.at(action.stage, action.micro_batch).pass);
     case Kind::Backward:
       return run_backward(state, action);
-    case Kind::SendActivation:
-    case Kind::SendSkip:
-      return send_activation(state, route_of(state, action), m, action.stage);
-    case Kind::RecvActivation:
-    case Kind::RecvSkip:
-      return receive_activation(state, route_of(state, action), m, action.stage);
-    case Kind::SendGradient:
-    case Kind::SendSkipGradient:
-      return send_gradient(state, route_of(state, action), m, action.stage);
-    case Kind::RecvGradient:
-    case Kind::RecvSkipGradient:
-      return receive_gradient(state, route_of(state, action), m, action.stage);
     default:
-      throw UsageError(
-          "this pipeline cannot carry out " + schedule::to_string(action),
-          {.hint =
-               "It runs F, B, R and the sends and receives of activations, gradients and skips."});
+      break;
   }
+  if (schedule::is_send(action.kind)) return send(state, transfer_of(state, action));
+  if (schedule::is_receive(action.kind)) return receive(state, transfer_of(state, action));
+  throw UsageError("this pipeline cannot carry out " + schedule::to_string(action));
 }
 
 }  // namespace trestle::pipeline

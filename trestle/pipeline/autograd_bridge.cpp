@@ -8,11 +8,14 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <atomic>
 #include <string>
 
 #include "trestle/base/error.h"
 #include "trestle/device/event.h"
+#include "trestle/device/transfer.h"
+#include "trestle/pipeline/micro_batch.h"
 
 namespace trestle::pipeline {
 namespace {
@@ -63,13 +66,13 @@ struct CatchBackward : torch::autograd::Node {
   std::string name() const override { return "PipelineCatchBackward"; }
 };
 
-bool on_autograd_device_thread() { return c10::getThreadName().rfind("pt_autograd", 0) == 0; }
-
 struct DriveBackward : torch::autograd::Node {
   std::shared_ptr<Caught> caught;
   std::shared_ptr<StepState> state;
   std::shared_ptr<PartitionedModel> model;
   std::size_t inputs = 0;
+  // [micro-batch][output]: dimension 0, as the outputs were put together.
+  std::vector<std::vector<std::int64_t>> output_sizes;
 
   variable_list apply(variable_list&&) override {
     const auto own_state = std::exchange(state, nullptr);
@@ -96,18 +99,18 @@ struct DriveBackward : torch::autograd::Node {
  private:
   // Cuts the gradient of each output as the outputs were put together.
   void deal_out(StepState& to) const {
-    to.output_gradients.assign(to.micro_batches(), nn::Values(caught->gradients.size()));
+    auto& gradients = to.last().loss_gradients;
+    gradients.assign(to.micro_batches(), nn::Values(caught->gradients.size()));
     for (std::size_t i = 0; i < caught->gradients.size(); ++i) {
       if (!caught->gradients[i].defined()) continue;
+      if (to.micro_batches() == 1) {
+        gradients[0][i] = caught->gradients[i];
+        continue;
+      }
       std::int64_t begin = 0;
       for (int m = 0; m < to.micro_batches(); ++m) {
-        if (to.micro_batches() == 1) {
-          to.output_gradients[m][i] = caught->gradients[i];
-          break;
-        }
-        const std::int64_t size = to.output_sizes[m][i];
-        to.output_gradients[m][i] = caught->gradients[i].narrow(0, begin, size);
-        begin += size;
+        gradients[m][i] = caught->gradients[i].narrow(0, begin, output_sizes[m][i]);
+        begin += output_sizes[m][i];
       }
     }
   }
@@ -126,12 +129,13 @@ struct DriveBackward : torch::autograd::Node {
     for (std::size_t i = 0; i < inputs; ++i) {
       std::vector<at::Tensor> pieces;
       for (int m = 0; m < from.micro_batches(); ++m) {
-        const at::Tensor& given = from.inputs[m][i];
-        if (!from.input_wants_gradient[i]) continue;
+        const at::Tensor& given = from.inputs.batch[m][i];
+        if (!from.inputs.wants_gradient[i]) continue;
         at::Tensor sum;
-        for (const auto& stage : from.input_gradients) {
-          if (stage[m].size() <= i || !stage[m][i].defined()) continue;
-          const at::Tensor part = to_device(stage[m][i], given.device());
+        for (const auto& stage : from.stage_states) {
+          const auto& parts = stage.micro_batches[m].model_input_gradients;
+          if (parts.size() <= i || !parts[i].defined()) continue;
+          const at::Tensor part = to_device(parts[i], given.device());
           sum = sum.defined() ? sum + part : part;
         }
         pieces.push_back(sum.defined() ? sum : at::zeros_like(given));
@@ -144,17 +148,28 @@ struct DriveBackward : torch::autograd::Node {
 
 }  // namespace
 
-nn::Values attach_backward(const nn::Values& outputs, const nn::Values& inputs,
-                           std::shared_ptr<StepState> state,
+bool on_autograd_device_thread() { return c10::getThreadName().rfind("pt_autograd", 0) == 0; }
+
+nn::Values attach_backward(const nn::Values& inputs, std::shared_ptr<StepState> state,
                            std::shared_ptr<PartitionedModel> model) {
+  nn::Values outputs = merge(state->last().outputs);
+  const std::vector<bool> wants = state->last().outputs_want_gradient;
+  std::vector<std::vector<std::int64_t>> sizes;
+  for (const auto& piece : std::exchange(state->last().outputs, {})) {
+    auto& row = sizes.emplace_back();
+    for (const auto& value : piece)
+      row.push_back(value.defined() && value.dim() > 0 ? value.size(0) : 0);
+  }
+  if (std::find(wants.begin(), wants.end(), true) == wants.end()) return outputs;
+
   auto caught = std::make_shared<Caught>();
   caught->device = model->last_device();
-
   auto drive = c10::make_intrusive<DriveBackward>();
   drive->caught = caught;
-  drive->state = state;
+  drive->state = std::move(state);
   drive->model = std::move(model);
   drive->inputs = inputs.size();
+  drive->output_sizes = std::move(sizes);
   torch::autograd::edge_list edges;
   for (const auto& input : inputs) {
     edges.push_back(input.defined() && input.requires_grad()
@@ -169,16 +184,14 @@ nn::Values attach_backward(const nn::Values& outputs, const nn::Values& inputs,
   auto node = c10::make_intrusive<CatchBackward>();
   node->caught = caught;
   node->set_next_edges({torch::autograd::Edge(drive, 0)});
-  nn::Values result;
-  for (const auto& output : outputs) {
-    if (output.defined() && (output.is_floating_point() || output.is_complex())) {
-      torch::autograd::create_gradient_edge(const_cast<at::Tensor&>(output), node);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (wants[i]) {
+      torch::autograd::create_gradient_edge(outputs[i], node);
     } else {
       node->add_input_metadata(torch::autograd::Node::undefined_input());
     }
-    result.push_back(output);
   }
-  return result;
+  return outputs;
 }
 
 }  // namespace trestle::pipeline

@@ -7,16 +7,19 @@
 
 namespace trestle::pipeline {
 
-// Ties the pipeline's backward half to the caller's own backward: returns `outputs` (detached,
-// merged, on the last device) as the results of one autograd function of `inputs`, whose backward
-// runs the state's B actions.
+// Ties the pipeline's backward half to the caller's own backward: returns the model's outputs
+// (merged, on the last device) as the results of one autograd function of `inputs`, whose backward
+// runs the step's B actions. Outputs that want no gradient have no history.
 //
 // Two nodes do it. The first sits on the last device, keeps the gradients and passes a CPU scalar
 // on; the second therefore runs in the thread that called backward(), which may wait for the
 // workers. An autograd device thread must not: if backward() was itself called from one, the second
 // node runs all stages there, one after the other.
-nn::Values attach_backward(const nn::Values& outputs, const nn::Values& inputs,
-                           std::shared_ptr<StepState> state,
+nn::Values attach_backward(const nn::Values& inputs, std::shared_ptr<StepState> state,
                            std::shared_ptr<PartitionedModel> model);
+
+// Is the calling thread one of autograd's own, which serve one device each? libtorch tells only by
+// the thread's name.
+bool on_autograd_device_thread();
 
 }  // namespace trestle::pipeline

@@ -7,17 +7,13 @@
 
 #include "trestle/device/event.h"
 #include "trestle/device/transfer.h"
-#include "trestle/nn/value.h"
+#include "trestle/pipeline/stage_value.h"
 
 // How tensors pass from one rank to another inside one process.
 namespace trestle::pipeline {
 
-// What one route carries for one micro-batch: activations, or their gradients. Detached; None where
-// nothing flows.
-struct Message {
-  nn::Values values;
-  std::vector<bool> requires_grad;  // of activations: does the producer want a gradient back?
-};
+// What one route carries for one micro-batch: activations, or their gradients.
+using Message = std::vector<StageValue>;
 
 struct DeviceCopy {
   at::Tensor operator()(const at::Tensor& tensor, at::Device device) const {
@@ -28,7 +24,7 @@ struct DeviceCopy {
 // One place for one message. The devices work asynchronously, so two events order them: `ready`
 // (the producer's device has made the tensors) is waited for before they are read, and `consumed`
 // (the consumer's device has copied them) before the producer's device may reuse their memory. Who
-// calls put() and take() when, and under which lock, is the ChannelTable's business.
+// calls put() and take() when, and under which lock, is ChannelTable's business.
 //
 // The event and the copy are parameters so that a test can put in an event that watches the order.
 template <class EventType, class Copy = DeviceCopy>
@@ -43,15 +39,19 @@ class BasicChannel {
     full_ = true;
   }
 
-  // Leaves the channel empty. The result lives on `consumer`.
+  // Leaves the channel empty. The result lives on `consumer`, which owns it unless it is the
+  // producer's own device.
   Message take(at::Device consumer) {
     full_ = false;
     Message message = std::move(message_);
     message_ = {};
     if (consumer == producer_) return message;
     ready_.wait(consumer);
-    Message copy{.values = {}, .requires_grad = message.requires_grad};
-    for (const auto& value : message.values) copy.values.push_back(Copy()(value, consumer));
+    Message copy = message;
+    for (auto& entry : copy) {
+      entry.value = Copy()(entry.value, consumer);
+      entry.owned = true;
+    }
     consumed_.record(consumer);
     consumed_.wait(producer_);
     return copy;  // the producer's tensors are released here, after its device was told to wait

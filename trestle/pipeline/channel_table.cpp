@@ -16,37 +16,36 @@ ChannelTable::ChannelTable(std::vector<schedule::Route> routes, std::vector<int>
       last_(ranks),
       started_(ranks, false) {}
 
-Channel& ChannelTable::channel(int route, int micro_batch, Direction direction) {
-  return channels_.at((static_cast<std::size_t>(route) * micro_batches_ + micro_batch) * 2 +
-                      (direction == Direction::Gradient ? 1 : 0));
+Channel& ChannelTable::channel(const Transfer& transfer) {
+  return channels_.at(
+      (static_cast<std::size_t>(transfer.route) * micro_batches_ + transfer.micro_batch) * 2 +
+      (transfer.way == Transfer::Way::Gradient ? 1 : 0));
 }
 
-void ChannelTable::send(int route, int micro_batch, Direction direction, Message message,
-                        at::Device producer) {
+void ChannelTable::send(const Transfer& transfer, Message message, at::Device producer) {
   {
     std::lock_guard lock(mutex_);
-    channel(route, micro_batch, direction).put(std::move(message), producer);
+    channel(transfer).put(std::move(message), producer);
   }
   changed_.notify_all();
 }
 
-Message ChannelTable::receive(int route, int micro_batch, Direction direction,
-                              at::Device consumer) {
-  Channel& from = channel(route, micro_batch, direction);
+Message ChannelTable::receive(const Transfer& transfer, at::Device consumer) {
+  Channel& from = channel(transfer);
   {
     std::unique_lock lock(mutex_);
     const bool in_time =
         changed_.wait_for(lock, deadline_, [&] { return from.full() || failure_ != nullptr; });
     if (failure_) throw Cancelled{};
-    if (!in_time) throw DeadlineError(overdue(route, micro_batch, direction));
+    if (!in_time) throw DeadlineError(overdue(transfer));
   }
   return from.take(consumer);  // only this rank takes from this channel, so the copy needs no lock
 }
 
-bool ChannelTable::arrived(int route, int micro_batch, Direction direction) const {
+bool ChannelTable::arrived(const Transfer& transfer) const {
   std::lock_guard lock(mutex_);
   if (failure_) throw Cancelled{};
-  return const_cast<ChannelTable*>(this)->channel(route, micro_batch, direction).full();
+  return const_cast<ChannelTable*>(this)->channel(transfer).full();
 }
 
 void ChannelTable::finished(int rank, const schedule::Action& action) {
@@ -68,14 +67,14 @@ std::exception_ptr ChannelTable::failure() const {
   return failure_;
 }
 
-std::string ChannelTable::overdue(int route, int micro_batch, Direction direction) const {
-  const auto& way = routes_[route];
-  const bool gradient = direction == Direction::Gradient;
+std::string ChannelTable::overdue(const Transfer& transfer) const {
+  const auto& way = routes_[transfer.route];
+  const bool gradient = transfer.way == Transfer::Way::Gradient;
   const int from = rank_of_stage_[gradient ? way.to_stage : way.from_stage];
   const int to = rank_of_stage_[gradient ? way.from_stage : way.to_stage];
   const std::string what =
       text(gradient ? "the gradient" : "the activations",
-           way.skip ? " of skip '" + way.name + "'" : "", " of micro-batch ", micro_batch);
+           way.skip ? " of skip '" + way.name + "'" : "", " of micro-batch ", transfer.micro_batch);
   const std::string last = started_[from] ? "last finished " + schedule::to_string(last_[from]) +
                                                 " and has not answered since"
                                           : "has not finished anything yet";

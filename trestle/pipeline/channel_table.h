@@ -7,13 +7,14 @@
 #include <vector>
 
 #include "trestle/pipeline/channel.h"
+#include "trestle/schedule/routes.h"
 #include "trestle/schedule/schedule.h"
 
 // Everything the ranks of one run share: the channels, and the end of it all when one of them
 // fails.
 namespace trestle::pipeline {
 
-enum class Direction { Activation, Gradient };
+using schedule::Transfer;
 
 // Thrown in the ranks that only stop because another one failed; never reaches the caller.
 struct Cancelled {};
@@ -24,14 +25,14 @@ class ChannelTable {
                int micro_batches, std::chrono::milliseconds deadline);
 
   // Puts a message where the other end of the route finds it. Never waits.
-  void send(int route, int micro_batch, Direction direction, Message message, at::Device producer);
+  void send(const Transfer& transfer, Message message, at::Device producer);
 
   // Waits for the message and moves it to `consumer`. Throws DeadlineError that names who waited
   // for whom, or Cancelled.
-  Message receive(int route, int micro_batch, Direction direction, at::Device consumer);
+  Message receive(const Transfer& transfer, at::Device consumer);
 
   // Is there something to receive()? Throws Cancelled after cancel().
-  bool arrived(int route, int micro_batch, Direction direction) const;
+  bool arrived(const Transfer& transfer) const;
 
   // Says what `rank` finished last, for the message of a DeadlineError.
   void finished(int rank, const schedule::Action& action);
@@ -41,8 +42,8 @@ class ChannelTable {
   std::exception_ptr failure() const;
 
  private:
-  Channel& channel(int route, int micro_batch, Direction direction);
-  std::string overdue(int route, int micro_batch, Direction direction) const;
+  Channel& channel(const Transfer& transfer);
+  std::string overdue(const Transfer& transfer) const;
 
   const std::vector<schedule::Route> routes_;
   const std::vector<int> rank_of_stage_;
@@ -50,7 +51,7 @@ class ChannelTable {
   const std::chrono::milliseconds deadline_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Channel> channels_;       // [(route, micro-batch, direction)]
+  std::vector<Channel> channels_;       // [(route, micro-batch, way)]
   std::vector<schedule::Action> last_;  // for each rank
   std::vector<bool> started_;
   std::exception_ptr failure_;

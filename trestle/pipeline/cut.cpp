@@ -11,21 +11,6 @@
 namespace trestle::pipeline {
 namespace {
 
-void check_balance(const nn::Graph& graph, const std::vector<int>& balance) {
-  const int layers = static_cast<int>(graph.layers.size());
-  const int covered = std::accumulate(balance.begin(), balance.end(), 0);
-  const std::string shown = "balance [" + join(balance, ", ") + "]";
-  if (std::any_of(balance.begin(), balance.end(), [](int n) { return n < 1; })) {
-    throw UsageError(
-        shown + " has a stage without layers",
-        {.hint = "Every entry counts the layers of one stage and must be at least 1."});
-  }
-  if (covered != layers) {
-    throw UsageError(text(shown, " covers ", covered, " layers, the model has ", layers),
-                     {.hint = "Leave 'balance' out to have it measured."});
-  }
-}
-
 struct Crossing {
   bool main = false;  // an unnamed edge takes it to the next stage
   std::string name;
@@ -35,25 +20,42 @@ void add_once(std::vector<ValueId>& values, ValueId value) {
   if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
 }
 
-}  // namespace
-
-std::vector<schedule::Route> Cut::skips() const {
-  std::vector<schedule::Route> result;
-  std::copy_if(routes.begin(), routes.end(), std::back_inserter(result),
-               [](const auto& route) { return route.skip; });
-  return result;
+int place_of(const std::vector<ValueId>& values, ValueId value) {
+  return static_cast<int>(std::find(values.begin(), values.end(), value) - values.begin());
 }
 
-std::vector<bool> Cut::main_lane() const {
-  std::vector<bool> result(stages.size(), false);
-  for (const auto& route : routes) {
-    if (!route.skip) result[route.from_stage] = true;
+void find_places(Cut& cut) {
+  for (std::size_t r = 0; r < cut.routes.size(); ++r) {
+    auto& from = cut.route_outputs.emplace_back();
+    auto& to = cut.route_inputs.emplace_back();
+    for (const auto& value : cut.route_values[r]) {
+      from.push_back(place_of(cut.stages[cut.routes[r].from_stage].outputs, value));
+      to.push_back(place_of(cut.stages[cut.routes[r].to_stage].inputs, value));
+    }
   }
-  return result;
+}
+
+}  // namespace
+
+std::vector<std::string> balance_mistakes(const std::vector<int>& balance, int layers) {
+  std::vector<std::string> mistakes;
+  const std::string shown = "balance [" + join(balance, ", ") + "]";
+  if (std::any_of(balance.begin(), balance.end(), [](int n) { return n < 1; })) {
+    mistakes.push_back(shown +
+                       " has a stage without layers: every entry counts the layers of one "
+                       "stage and must be at least 1");
+  }
+  const int covered = std::accumulate(balance.begin(), balance.end(), 0);
+  if (covered != layers) {
+    mistakes.push_back(text(shown, " covers ", covered, " layers, the model has ", layers,
+                            ". Leave 'balance' out to have it measured."));
+  }
+  return mistakes;
 }
 
 Cut cut(const nn::Graph& graph, const std::vector<int>& balance) {
-  check_balance(graph, balance);
+  const auto mistakes = balance_mistakes(balance, static_cast<int>(graph.layers.size()));
+  if (!mistakes.empty()) throw UsageError(join(mistakes, "; "));
   Cut result;
   std::vector<int> stage_of_layer;
   int layer = 0;
@@ -99,6 +101,7 @@ Cut cut(const nn::Graph& graph, const std::vector<int>& balance) {
         {.from_stage = stage_of_layer[value.layer], .to_stage = to, .skip = true, .name = name});
     result.route_values.push_back({value});
   }
+  find_places(result);
   return result;
 }
 

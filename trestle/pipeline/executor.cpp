@@ -32,7 +32,7 @@ bool is_gradient(Kind kind) { return kind == Kind::RecvGradient || kind == Kind:
 std::vector<Action> actions_of(const StepState& state, int rank, Part part) {
   std::vector<Action> result;
   std::vector<Action> posted;
-  for (const auto& action : state.table.ranks[rank]) {
+  for (const auto& action : state.table().ranks[rank]) {
     if (!belongs(action, part)) continue;
     if (schedule::is_receive(action.kind)) {
       posted.push_back(action);
@@ -53,9 +53,15 @@ std::vector<Action> actions_of(const StepState& state, int rank, Part part) {
   return result;
 }
 
-// Carries out one action and writes down when, and what memory its device then held.
+// Carries out one action and writes down when, and the most memory that its device held meanwhile.
 void execute_and_record(StepState& state, int rank, const Action& action) {
+  const at::Device device = state.stages[action.stage].device();
+  RankRecord& record = state.records[rank];
   const double begin = state.now();
+  if (record.memory.empty()) {  // before the rank's first action: what is there anyway
+    take_recent_peak(device);
+    record.memory.push_back({.rank = rank, .time = 0, .bytes = memory_usage(device).current});
+  }
   try {
     execute(state, action);
   } catch (const Cancelled&) {
@@ -65,11 +71,9 @@ void execute_and_record(StepState& state, int rank, const Action& action) {
   }
   const double end = state.now();
   state.channels.finished(rank, action);
-  state.events[rank].push_back({.rank = rank, .action = action, .begin = begin, .end = end});
-  state.memory[rank].push_back(
-      {.rank = rank,
-       .time = end,
-       .bytes = memory_usage(state.stages[action.stage].device()).current});
+  record.events.push_back({.rank = rank, .action = action, .begin = begin, .end = end});
+  record.memory.push_back({.rank = rank, .time = begin, .bytes = take_recent_peak(device)});
+  record.memory.push_back({.rank = rank, .time = end, .bytes = memory_usage(device).current});
 }
 
 void run_rank(StepState& state, int rank, Part part) {
@@ -86,9 +90,7 @@ void run_rank(StepState& state, int rank, Part part) {
 
 bool can_run(const StepState& state, const Action& action) {
   if (!schedule::is_receive(action.kind)) return true;
-  return state.channels.arrived(
-      route_of(state, action), action.micro_batch,
-      is_gradient(action.kind) ? Direction::Gradient : Direction::Activation);
+  return state.channels.arrived(transfer_of(state, action));
 }
 
 }  // namespace
@@ -156,7 +158,10 @@ void Executor::run_on_all(const std::function<void(int rank)>& job) {
 }
 
 void Executor::run_here(StepState& state, Part part) {
-  const int ranks = state.table.rank_count();
+  // Two threads' runs on the lane take turns, as they do on workers.
+  std::unique_lock<std::recursive_mutex> turn(lane_turn_, std::defer_lock);
+  if (lane_) turn.lock();
+  const int ranks = state.table().rank_count();
   std::vector<std::vector<Action>> actions;
   for (int rank = 0; rank < ranks; ++rank) actions.push_back(actions_of(state, rank, part));
   std::vector<std::size_t> next(ranks, 0);

@@ -43,13 +43,17 @@ class Executor {
   int ranks_;
   bool lane_;
   std::mutex hand_out_;  // all workers get the runs of several threads in the same order
+  std::recursive_mutex lane_turn_;
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 
 // Carries out one action. Blocks where it receives.
 void execute(StepState& state, const schedule::Action& action);
 
-// The index in Cut::routes of what an action sends or receives.
-int route_of(const StepState& state, const schedule::Action& action);
+// What a SEND or RECV moves.
+schedule::Transfer transfer_of(const StepState& state, const schedule::Action& action);
+
+// Is it one of the kinds that execute() knows?
+bool can_execute(schedule::Kind kind);
 
 }  // namespace trestle::pipeline

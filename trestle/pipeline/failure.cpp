@@ -12,12 +12,6 @@
 namespace trestle::pipeline {
 namespace {
 
-std::string shapes_of(const nn::Values& values) {
-  std::vector<std::string> shapes;
-  for (const auto& value : values) shapes.push_back(value.defined() ? text(value.sizes()) : "None");
-  return join(shapes, ", ");
-}
-
 // The layer that was running: forward says so itself; in a backward the autograd node's number
 // tells.
 std::string layer_of(const Stage& stage, const Pass& pass, const OutOfMemoryReport& report) {
@@ -29,7 +23,7 @@ std::string layer_of(const Stage& stage, const Pass& pass, const OutOfMemoryRepo
 
 [[noreturn]] void throw_out_of_memory(const StepState& state, const schedule::Action& action) {
   const Stage& stage = state.stages[action.stage];
-  const Pass& pass = state.passes[action.stage][action.micro_batch];
+  const Pass& pass = state.at(action.stage, action.micro_batch).pass;
   std::optional<OutOfMemoryReport> report;
   if (stage.device().is_privateuseone()) report = last_out_of_memory(stage.device());
   if (!report)
@@ -38,7 +32,7 @@ std::string layer_of(const Stage& stage, const Pass& pass, const OutOfMemoryRepo
       device_name(report->device), " is out of memory in stage ", action.stage, ", micro-batch ",
       action.micro_batch, layer_of(stage, pass, *report), ": asked ", format_bytes(report->asked),
       ", ", format_bytes(report->in_use), " of ", format_bytes(report->budget), " in use.");
-  const std::string advice = state.suggest ? state.suggest(action.stage) : "";
+  const std::string advice = state.inputs.suggest ? state.inputs.suggest(action.stage) : "";
   if (!advice.empty()) message += "\n         " + advice;
   throw c10::OutOfMemoryError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, message);
 }
@@ -51,12 +45,12 @@ void rethrow_from(const StepState& state, int rank, const schedule::Action& acti
   } catch (const c10::OutOfMemoryError&) {
     throw_out_of_memory(state, action);
   } catch (...) {
-    const Pass& pass = state.passes[action.stage][std::max(0, action.micro_batch)];
-    const nn::Values& inputs = pass.leaves.empty() ? pass.inputs : pass.leaves;
-    nn::rethrow_with_context(text("in stage ", action.stage, ", micro-batch ", action.micro_batch,
-                                  " (", schedule::to_string(action), " on rank ", rank, ", ",
-                                  device_name(state.stages[action.stage].device()),
-                                  inputs.empty() ? "" : "; stage input " + shapes_of(inputs), ")"));
+    const Pass& pass = state.at(action.stage, std::max(0, action.micro_batch)).pass;
+    nn::rethrow_with_context(
+        text("in stage ", action.stage, ", micro-batch ", action.micro_batch, " (",
+             schedule::to_string(action), " on rank ", rank, ", ",
+             device_name(state.stages[action.stage].device()),
+             pass.input_shapes.empty() ? "" : "; stage input " + pass.input_shapes, ")"));
   }
 }
 

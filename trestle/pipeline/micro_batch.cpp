@@ -12,6 +12,8 @@ namespace {
 
 bool is_batched(const nn::Value& value) { return value.defined() && value.dim() > 0; }
 
+}  // namespace
+
 std::int64_t sample_count(const nn::Values& batch) {
   std::int64_t samples = -1;
   for (std::size_t i = 0; i < batch.size(); ++i) {
@@ -31,8 +33,6 @@ std::int64_t sample_count(const nn::Values& batch) {
   }
   return samples;
 }
-
-}  // namespace
 
 int piece_count(const nn::Values& batch, int pieces) {
   return static_cast<int>(std::min<std::int64_t>(pieces, sample_count(batch)));
@@ -57,26 +57,26 @@ std::vector<nn::Values> split(const nn::Values& batch, int pieces) {
   return result;
 }
 
-nn::Values merge(const std::vector<nn::Values>& pieces) {
-  if (pieces.size() == 1) return pieces[0];
-  nn::Values result;
-  for (std::size_t i = 0; i < pieces.at(0).size(); ++i) {
-    std::vector<at::Tensor> parts;
-    for (const auto& piece : pieces) {
-      if (piece.at(i).defined()) parts.push_back(piece[i]);
-    }
-    if (parts.empty()) {
-      result.emplace_back();
-    } else if (parts.size() != pieces.size() || parts[0].dim() == 0) {
-      throw UsageError(
-          text("output ", i, " of the model cannot be put together from ", pieces.size(),
-               " micro-batches: ",
-               parts[0].dim() == 0 ? "it has no batch dimension" : "it is None in some of them"),
-          {.hint = "Return tensors whose dimension 0 counts samples, or use one micro-batch."});
-    } else {
-      result.push_back(at::cat(parts));
-    }
+at::Tensor merge_one(const std::vector<nn::Values>& pieces, std::size_t output) {
+  std::vector<at::Tensor> parts;
+  for (const auto& piece : pieces) {
+    if (piece.at(output).defined()) parts.push_back(piece[output]);
   }
+  if (parts.empty()) return {};
+  if (pieces.size() == 1) return parts[0];
+  if (parts.size() != pieces.size() || parts[0].dim() == 0) {
+    throw UsageError(
+        text("output ", output, " of the model cannot be put together from ", pieces.size(),
+             " micro-batches: ",
+             parts[0].dim() == 0 ? "it has no batch dimension" : "it is None in some of them"),
+        {.hint = "Return tensors whose dimension 0 counts samples, or use one micro-batch."});
+  }
+  return at::cat(parts);
+}
+
+nn::Values merge(const std::vector<nn::Values>& pieces) {
+  nn::Values result;
+  for (std::size_t i = 0; i < pieces.at(0).size(); ++i) result.push_back(merge_one(pieces, i));
   return result;
 }
 

@@ -16,6 +16,9 @@ namespace trestle::pipeline {
 // samples.
 std::vector<nn::Values> split(const nn::Values& batch, int pieces);
 
+// The size of dimension 0 that all tensors of a batch have which have one. Throws as split().
+std::int64_t sample_count(const nn::Values& batch);
+
 // How many pieces split() makes.
 int piece_count(const nn::Values& batch, int pieces);
 
@@ -23,5 +26,6 @@ int piece_count(const nn::Values& batch, int pieces);
 // stays None. Throws UsageError for an output that is None in some pieces only, or that has no
 // dimension to be concatenated along.
 nn::Values merge(const std::vector<nn::Values>& pieces);
+at::Tensor merge_one(const std::vector<nn::Values>& pieces, std::size_t output);
 
 }  // namespace trestle::pipeline

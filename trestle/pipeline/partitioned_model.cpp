@@ -11,21 +11,32 @@
 namespace trestle::pipeline {
 namespace {
 
+// torch moves neither gradients nor says which layer it was.
+void move_layer(const nn::Layer& layer, at::Device device) {
+  if (!layer.module) return;
+  try {
+    const LayerScope scope(layer.name);
+    layer.module->to(device);
+    for (auto& parameter : layer.module->parameters()) {
+      if (parameter.defined() && parameter.grad().defined())
+        parameter.mutable_grad() = parameter.grad().detach().to(device);
+    }
+  } catch (...) {
+    nn::rethrow_with_context(
+        text("while moving layer '", layer.name, "' to ", device_name(device)));
+  }
+}
+
 std::vector<Stage> make_stages(const nn::Graph& graph, const Cut& cut,
                                const std::vector<Device>& devices) {
   std::vector<Stage> stages;
   for (std::size_t s = 0; s < cut.stages.size(); ++s) {
     const at::Device device = devices[devices.size() == 1 ? 0 : s].torch;
-    for (int i = cut.stages[s].first_layer; i < cut.stages[s].last_layer; ++i) {
-      const auto& layer = graph.layers[i];
-      if (!layer.module) continue;
-      try {
-        const LayerScope scope(layer.name);
-        layer.module->to(device);
-      } catch (...) {
-        nn::rethrow_with_context(text("while moving layer '", layer.name, "' of stage ", s, " to ",
-                                      device_name(device)));
-      }
+    try {
+      for (int i = cut.stages[s].first_layer; i < cut.stages[s].last_layer; ++i)
+        move_layer(graph.layers[i], device);
+    } catch (...) {
+      nn::rethrow_with_context(text("in stage ", s));
     }
     stages.emplace_back(graph, cut, static_cast<int>(s), device);
   }
@@ -38,6 +49,10 @@ int rank_count(const std::vector<int>& rank_of_stage) {
 
 }  // namespace
 
+void move_layers(const nn::Graph& graph, at::Device device) {
+  for (const auto& layer : graph.layers) move_layer(layer, device);
+}
+
 PartitionedModel::PartitionedModel(nn::Graph model, const std::vector<int>& balance,
                                    const std::vector<Device>& devices,
                                    const std::vector<int>& rank_of_stage, int threads)
@@ -49,6 +64,11 @@ PartitionedModel::PartitionedModel(nn::Graph model, const std::vector<int>& bala
 void PartitionedModel::set_timeline(schedule::Timeline timeline) {
   std::lock_guard lock(timeline_mutex_);
   timeline_ = std::move(timeline);
+}
+
+schedule::Timeline PartitionedModel::timeline() const {
+  std::lock_guard lock(timeline_mutex_);
+  return timeline_;
 }
 
 }  // namespace trestle::pipeline

@@ -11,6 +11,10 @@
 
 namespace trestle::pipeline {
 
+// Moves all layers to one device, in place: parameters stay the same tensors, gradients that are
+// there move with them.
+void move_layers(const nn::Graph& graph, at::Device device);
+
 // A model that has been cut and moved to its devices, with the workers that run it. Shared by the
 // pipeline and by the autograd nodes of a caller's backward, which may outlive it.
 class PartitionedModel {
@@ -29,11 +33,13 @@ class PartitionedModel {
   at::Device last_device() const { return stages.back().device(); }
 
   void set_timeline(schedule::Timeline timeline);
-  const schedule::Timeline& timeline() const { return timeline_; }
+  schedule::Timeline timeline() const;
+
+  nn::Boundary loss_boundary{"the loss", {"the model's output", "the target"}};
 
  private:
   schedule::Timeline timeline_;
-  std::mutex timeline_mutex_;
+  mutable std::mutex timeline_mutex_;
 };
 
 }  // namespace trestle::pipeline

@@ -134,7 +134,7 @@ class Pipeline {
   schedule::Schedule schedule(int micro_batches = 0) const;
 
   // What the last step, forward + backward, or evaluation did, and when.
-  const schedule::Timeline& timeline() const;
+  schedule::Timeline timeline() const;
 
   // Measures each stage with one micro-batch of `inputs` (a mini-batch, split as step() would):
   // times, bytes, transfers. Leaves parameters, gradients, buffers and random keys as they were.
@@ -150,6 +150,7 @@ class Pipeline {
 
  private:
   class Impl;
+  void check_stage(int stage) const;
   std::shared_ptr<Impl> impl_;
 };
 

@@ -14,6 +14,7 @@
 #include "trestle/device/event.h"
 #include "trestle/device/transfer.h"
 #include "trestle/device/unlimited_budgets.h"
+#include "trestle/nn/boundary.h"
 #include "trestle/nn/buffer_keeper.h"
 
 namespace trestle::pipeline {
@@ -37,7 +38,8 @@ class GradientKeeper {
     }
   }
   ~GradientKeeper() {
-    for (std::size_t i = 0; i < parameters_.size(); ++i) parameters_[i].mutable_grad() = kept_[i];
+    // Backwards: of a parameter that is listed twice the first entry has its gradient.
+    for (std::size_t i = parameters_.size(); i-- > 0;) parameters_[i].mutable_grad() = kept_[i];
   }
   GradientKeeper(const GradientKeeper&) = delete;
   GradientKeeper& operator=(const GradientKeeper&) = delete;
@@ -50,18 +52,24 @@ class GradientKeeper {
 // One stage being profiled: what reaches it, and how to run its F and B once.
 struct Subject {
   const Stage* stage = nullptr;
-  nn::Values inputs;
-  std::vector<bool> requires_grad;
+  std::vector<StageValue> inputs;
   const nn::Loss* loss = nullptr;  // last stage only
   at::Tensor target;
 
+  // A pass whose inputs have just arrived: the stage owns them, as it does behind a transfer.
   Pass fresh() const {
-    return {.inputs = inputs,
-            .input_requires_grad = requires_grad,
-            .leaves = {},
-            .output_edges = {},
-            .model_outputs = {},
-            .node_numbers = {}};
+    Pass pass;
+    for (const auto& input : inputs) {
+      pass.inputs.push_back(input);
+      pass.inputs.back().owned = true;
+      if (input.value.defined()) pass.inputs.back().value = input.value.clone();
+    }
+    return pass;
+  }
+
+  std::vector<StageValue> forward(Pass& pass, GraphMode mode) const {
+    nn::BufferCopies copies;
+    return stage->forward(pass, mode, copies, {});
   }
 
   bool whole_batch_loss() const {
@@ -76,17 +84,16 @@ struct Subject {
     at::Tensor value;
     {
       const at::AutoGradMode grad(true);
-      value = loss->value(pass.model_outputs.at(0), target);
+      value = loss->value(pass.model_outputs.at(0), target.defined() ? target.clone() : target);
     }
     return stage->backward_from_loss(pass, output_gradients, value, at::ones_like(value.detach()));
   }
 };
 
-nn::Values gradients_like(const Produced& produced) {
+nn::Values gradients_like(const std::vector<StageValue>& produced) {
   nn::Values result;
-  for (std::size_t i = 0; i < produced.values.size(); ++i) {
-    result.push_back(produced.requires_grad[i] ? at::ones_like(produced.values[i]) : at::Tensor());
-  }
+  for (const auto& made : produced)
+    result.push_back(made.wants_gradient ? at::ones_like(made.value) : at::Tensor());
   return result;
 }
 
@@ -103,32 +110,32 @@ Bytes peak(const Stage& stage) { return memory_usage(stage.device()).peak; }
 
 // What a stage hands on, on the CPU, and for each value the bytes that the stage's graph keeps too.
 struct HandedOn {
-  Produced produced;
+  std::vector<StageValue> values;
   std::vector<Bytes> saved;
 };
 
 // Lets go of the stage's outputs one after the other: what that does not free the graph has saved.
-HandedOn hand_on(const Stage& stage, Produced produced) {
+HandedOn hand_on(const Stage& stage, std::vector<StageValue> produced) {
   HandedOn result;
-  for (auto& value : produced.values) {
-    const Bytes bytes = bytes_of({value});
-    const at::Tensor copy = value.defined() ? to_device(value, at::kCPU).clone() : value;
+  for (auto& made : produced) {
+    const Bytes bytes = bytes_of({made.value});
+    StageValue copy = made;
+    copy.value = made.value.defined() ? to_device(made.value, at::kCPU).clone() : made.value;
     const Bytes before = current(stage);
-    value = at::Tensor();
+    made.value = at::Tensor();
     result.saved.push_back(std::max<Bytes>(0, bytes - (before - current(stage))));
-    value = copy;
+    result.values.push_back(std::move(copy));
   }
-  result.produced = std::move(produced);
   return result;
 }
 
 // One F with its graph and one B, watched.
 HandedOn measure_once(const Subject& subject, simulate::StageCost& cost) {
   const Stage& stage = *subject.stage;
-  Pass pass = subject.fresh();
   const Bytes before = current(stage);
   reset_peak_memory(stage.device());
-  Produced produced = stage.forward(pass, GraphMode::Keep, {});
+  Pass pass = subject.fresh();
+  auto produced = subject.forward(pass, GraphMode::Keep);
   const Bytes most = peak(stage);
 
   const nn::Values gradients = gradients_like(produced);
@@ -136,26 +143,32 @@ HandedOn measure_once(const Subject& subject, simulate::StageCost& cost) {
   // saved them.
   HandedOn result = hand_on(stage, std::move(produced));
   const Bytes before_backward = current(stage);
-  const Bytes graph = before_backward - bytes_of(gradients) - before;
-  cost.saved = graph + cost.kept_for_recompute;
-  cost.transient_forward = std::max<Bytes>(0, most - before - graph);
+  cost.saved = std::max<Bytes>(0, before_backward - bytes_of(gradients) - before);
+  cost.transient_forward = std::max<Bytes>(0, most - before - cost.saved);
   reset_peak_memory(stage.device());
   subject.backward(pass, gradients);
   cost.transient_backward = std::max<Bytes>(0, peak(stage) - before_backward + bytes_of(gradients));
   return result;
 }
 
-// Memory: one F without graph; then F and B as they begin a step, when B makes the gradients, and
-// as they go on, when it adds to them. Returns what the stage hands on.
+// Memory: one F that will be run again; then F and B as they begin a step, when B makes the
+// gradients, and as they go on, when it adds to them. Returns what the stage hands on.
 HandedOn measure_bytes(const Subject& subject, simulate::StageCost& cost) {
   const Stage& stage = *subject.stage;
   cost.persistent = bytes_of(stage.parameters()) + bytes_of(stage.buffers());
-  cost.kept_for_recompute = bytes_of(subject.inputs);
 
-  Pass without = subject.fresh();
-  stage.forward(without, GraphMode::Discard, {});
-  without = Pass();
-
+  // The first run in each mode learns what the stage does, on copies.
+  for (int round = 0; round < 2; ++round) {
+    const Bytes before = current(stage);
+    Pass pass = subject.fresh();
+    hand_on(stage, subject.forward(pass, GraphMode::Recompute));
+    pass.model_outputs.clear();
+    cost.kept_for_recompute = std::max<Bytes>(0, current(stage) - before);
+  }
+  {
+    Pass learning = subject.fresh();
+    subject.forward(learning, GraphMode::Keep);
+  }
   measure_once(subject, cost);
   cost.transient_first_backward = cost.transient_backward;
   for (const auto& parameter : stage.parameters()) cost.gradients += bytes_of({parameter.grad()});
@@ -167,9 +180,11 @@ HandedOn measure_bytes(const Subject& subject, simulate::StageCost& cost) {
 void measure_loss(const Subject& subject, int micro_batches, simulate::StageCost& cost) {
   const Stage& stage = *subject.stage;
   Pass pass = subject.fresh();
-  stage.forward(pass, GraphMode::Discard, {});
+  subject.forward(pass, GraphMode::None);
   const std::vector<at::Tensor> outputs(micro_batches, pass.model_outputs.at(0).detach());
-  const at::Tensor targets = at::cat(std::vector<at::Tensor>(micro_batches, subject.target));
+  const at::Tensor targets = subject.target.defined()
+                                 ? at::cat(std::vector<at::Tensor>(micro_batches, subject.target))
+                                 : subject.target;
   const at::AutoGradMode grad(true);
   double fastest = 0;
   for (int round = 0; round <= least_repeats; ++round) {
@@ -177,10 +192,11 @@ void measure_loss(const Subject& subject, int micro_batches, simulate::StageCost
     reset_peak_memory(stage.device());
     const double begin = now();
     {
-      const at::Tensor whole = at::cat(outputs).requires_grad_(true);
+      nn::GradientSink sink(1);
+      const at::Tensor whole = sink.begin(0, at::cat(outputs));
       subject.loss->value(whole, targets).backward();
       synchronize(stage.device());
-      cost.loss_kept = bytes_of(outputs) + bytes_of({whole.grad()});
+      cost.loss_kept = bytes_of(outputs) + bytes_of({sink.gradient(0)});
     }
     const double took = now() - begin;
     fastest = round < 2 ? took : std::min(fastest, took);
@@ -201,14 +217,16 @@ void measure_times(const Subject& subject, simulate::StageCost& cost) {
   std::vector<double> without_graph, forward, backward;
   const double begin = now();
   for (int round = 0; round <= least_repeats || now() - begin < seconds_for_each_stage; ++round) {
-    const double start = now();
     Pass without = subject.fresh();
-    stage.forward(without, GraphMode::Discard, {});
-    without = Pass();
+    Pass pass = subject.fresh();
+    synchronize(stage.device());
+    const double start = now();
+    subject.forward(without, GraphMode::Recompute);
     synchronize(stage.device());
     const double plain = now();
-    Pass pass = subject.fresh();
-    const Produced produced = stage.forward(pass, GraphMode::Keep, {});
+    without = Pass();
+    const double begin_forward = now();
+    const auto produced = subject.forward(pass, GraphMode::Keep);
     synchronize(stage.device());
     const double middle = now();
     const nn::Values gradients = gradients_like(produced);
@@ -218,7 +236,7 @@ void measure_times(const Subject& subject, simulate::StageCost& cost) {
     const double end = now();
     if (round == 0) continue;
     without_graph.push_back(plain - start);
-    forward.push_back(middle - plain);
+    forward.push_back(middle - begin_forward);
     backward.push_back(end - ready);
   }
   cost.forward_no_graph = median(without_graph);
@@ -229,21 +247,18 @@ void measure_times(const Subject& subject, simulate::StageCost& cost) {
 
 std::vector<Subject> trace(PartitionedModel& model, const nn::Values& micro_batch,
                            const at::Tensor& target, const nn::Loss& loss, simulate::Costs& costs) {
-  std::map<ValueId, std::pair<at::Tensor, bool>> known;
+  std::map<ValueId, StageValue> known;
   std::map<ValueId, Bytes> saved;
-  for (std::size_t i = 0; i < micro_batch.size(); ++i) {
-    known[{nn::model_input, static_cast<int>(i)}] = {
-        micro_batch[i], micro_batch[i].defined() && micro_batch[i].requires_grad()};
-  }
+  for (std::size_t i = 0; i < micro_batch.size(); ++i)
+    known[{nn::model_input, static_cast<int>(i)}].value = micro_batch[i];
   std::vector<Subject> subjects;
   for (std::size_t s = 0; s < model.stages.size(); ++s) {
     const Stage& stage = model.stages[s];
-    Subject subject{
-        .stage = &stage, .inputs = {}, .requires_grad = {}, .loss = &loss, .target = {}};
+    Subject subject{.stage = &stage, .inputs = {}, .loss = &loss, .target = {}};
     for (const auto& input : stage.plan().inputs) {
-      const auto& [value, requires_grad] = known.at(input);
-      subject.inputs.push_back(value.defined() ? to_device(value.detach(), stage.device()) : value);
-      subject.requires_grad.push_back(requires_grad);
+      subject.inputs.push_back(known.at(input));
+      at::Tensor& value = subject.inputs.back().value;
+      value = to_device(value, stage.device());
     }
     if (stage.is_last()) subject.target = to_device(target, stage.device());
     HandedOn result;
@@ -251,14 +266,14 @@ std::vector<Subject> trace(PartitionedModel& model, const nn::Values& micro_batc
                           [&] { result = measure_bytes(subject, costs.stages[s]); });
     for (std::size_t i = 0; i < result.saved.size(); ++i) {
       const ValueId value = stage.plan().outputs[i];
-      known[value] = {result.produced.values[i], result.produced.requires_grad[i]};
+      known[value] = result.values[i];
       saved[value] = result.saved[i];
     }
     subjects.push_back(std::move(subject));
   }
   for (std::size_t r = 0; r < model.cut.routes.size(); ++r) {
     for (const auto& value : model.cut.route_values[r]) {
-      costs.routes[r].bytes += bytes_of({known.at(value).first});
+      costs.routes[r].bytes += bytes_of({known.at(value).value});
       costs.routes[r].saved += saved.at(value);
     }
   }

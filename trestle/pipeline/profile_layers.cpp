@@ -18,10 +18,11 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// What reaches a layer, each as a leaf of its own that wants a gradient where the model's would.
+// What reaches a layer: copies, since it may work in place, with a gradient where the model's would
+// have one.
 struct Arguments {
   nn::Values values;
-  std::vector<at::Tensor> wanted;  // gradients of these: arguments and parameters
+  std::vector<at::Tensor> wanted;  // gradients of these: the copies' originals, and parameters
 };
 
 Arguments arguments_of(const nn::Graph& graph, int layer,
@@ -29,14 +30,16 @@ Arguments arguments_of(const nn::Graph& graph, int layer,
   Arguments result;
   for (const auto& edge : graph.edges) {
     if (edge.to_layer != layer) continue;
-    if (static_cast<int>(result.values.size()) <= edge.to_argument)
-      result.values.resize(edge.to_argument + 1);
-    at::Tensor value = values.at({edge.from_layer, edge.from_output});
-    if (value.defined() && value.is_floating_point()) {
-      value = value.detach().requires_grad_(edge.from_layer != nn::model_input);
+    const auto argument = static_cast<std::size_t>(edge.to_argument);
+    if (result.values.size() <= argument) result.values.resize(argument + 1);
+    const at::Tensor& value = values.at({edge.from_layer, edge.from_output});
+    if (!value.defined()) continue;
+    at::Tensor original = value.detach();
+    if (value.is_floating_point() && edge.from_layer != nn::model_input) {
+      original.requires_grad_();
+      result.wanted.push_back(original);
     }
-    result.values[edge.to_argument] = value;
-    if (value.defined() && value.requires_grad()) result.wanted.push_back(value);
+    result.values[argument] = original.clone();
   }
   if (graph.layers[layer].module) {
     for (auto& parameter : graph.layers[layer].module->parameters()) {
@@ -81,11 +84,11 @@ std::vector<double> profile_layers(const nn::Graph& graph, const nn::Values& mic
   }
   std::vector<double> costs;
   for (int layer = 0; layer < static_cast<int>(graph.layers.size()); ++layer) {
-    const Arguments arguments = arguments_of(graph, layer, values);
     double best = 0;
     nn::Values results;
-    for (int round = 0; round < 3;
-         ++round) {  // the first one warms up; the faster of the others counts
+    // The first round warms up; the faster of the others counts.
+    for (int round = 0; round < 3; ++round) {
+      const Arguments arguments = arguments_of(graph, layer, values);
       const double begin = now();
       results = run_once(graph, layer, arguments);
       const double took = now() - begin;

@@ -1,18 +1,17 @@
 #include "trestle/pipeline/stage.h"
 
-#include <ATen/SequenceNumber.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <map>
+#include <utility>
 
 #include "trestle/base/error.h"
+#include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
-#include "trestle/nn/buffer_keeper.h"
-#include "trestle/pipeline/boundary.h"
+#include "trestle/nn/autocast_scope.h"
 
 namespace trestle::pipeline {
 namespace {
@@ -21,13 +20,17 @@ bool differentiable(const at::Tensor& tensor) {
   return tensor.defined() && (tensor.is_floating_point() || tensor.is_complex());
 }
 
-// Autograd counts how often a tensor's memory was changed.
-std::vector<std::uint32_t> versions(const nn::Values& values) {
-  std::vector<std::uint32_t> result;
-  for (const auto& value : values) {
-    result.push_back(value.defined() && !value.is_inference() ? value._version() : 0);
-  }
+std::vector<ValueId> outputs_of(const StagePlan& plan, const std::vector<ValueId>& model_outputs) {
+  std::vector<ValueId> result = plan.outputs;
+  result.insert(result.end(), model_outputs.begin(), model_outputs.end());
   return result;
+}
+
+std::uint64_t mix(std::uint64_t key, const std::vector<bool>& flags) {
+  for (std::size_t i = 0; i < flags.size(); ++i) {
+    if (flags[i]) key = keyed_seed(key, static_cast<std::int64_t>(i), 0, 0);
+  }
+  return keyed_seed(key, static_cast<std::int64_t>(flags.size()), 0, 0);
 }
 
 }  // namespace
@@ -37,106 +40,116 @@ Stage::Stage(const nn::Graph& graph, const Cut& cut, int index, at::Device devic
       plan_(cut.stages[index]),
       device_(device),
       is_last_(index + 1 == static_cast<int>(cut.stages.size())),
-      arguments_(plan_.last_layer - plan_.first_layer) {
-  if (is_last_) model_outputs_ = cut.model_outputs;
-  for (const auto& edge : graph.edges) {
-    if (edge.to_layer < plan_.first_layer || edge.to_layer >= plan_.last_layer) continue;
-    auto& arguments = arguments_[edge.to_layer - plan_.first_layer];
-    if (static_cast<int>(arguments.size()) <= edge.to_argument) {
-      arguments.resize(edge.to_argument + 1,
-                       {nn::model_input, -1});  // output -1: nothing connected, None
-    }
-    arguments[edge.to_argument] = {edge.from_layer, edge.from_output};
-  }
+      segment_(graph, plan_.first_layer, plan_.last_layer, plan_.inputs,
+               outputs_of(plan_, is_last_ ? cut.model_outputs : std::vector<ValueId>())),
+      modules_(nn::ModuleState::of(graph, plan_.first_layer, plan_.last_layer)),
+      learned_(std::make_shared<Learned>()) {
+  std::vector<std::string> names;
+  for (const auto& value : plan_.inputs)
+    names.push_back("the value of " + segment_.describe(value));
+  boundary_ = std::make_shared<nn::Boundary>(text("stage ", index), std::move(names));
 }
 
-nn::Values Stage::run_layers(Pass& pass, const nn::Values& inputs, const nn::RunKey& key,
-                             nn::Values& model_outputs) const {
-  std::map<ValueId, int>
-      uses;  // how often a value is still wanted: it is dropped after the last one
-  for (const auto& arguments : arguments_) {
-    for (const auto& value : arguments) ++uses[value];
-  }
-  for (const auto& value : plan_.outputs) ++uses[value];
-  for (const auto& value : model_outputs_) ++uses[value];
-
-  std::map<ValueId, at::Tensor> values;
-  for (std::size_t i = 0; i < inputs.size(); ++i) values[plan_.inputs[i]] = inputs[i];
-  pass.node_numbers.clear();
-  for (int layer = plan_.first_layer; layer < plan_.last_layer; ++layer) {
-    pass.node_numbers.push_back(at::sequence_number::peek());
-    nn::Values arguments;
-    for (const auto& value : arguments_[layer - plan_.first_layer]) {
-      arguments.push_back(values[value]);
-      if (--uses[value] == 0) values.erase(value);
-    }
-    nn::Values results = nn::run_layer(graph_, layer, arguments, &key);
-    arguments.clear();
-    for (std::size_t i = 0; i < results.size(); ++i) {
-      const ValueId value{layer, static_cast<int>(i)};
-      if (uses.contains(value)) values[value] = std::move(results[i]);
-    }
-  }
-  pass.node_numbers.push_back(at::sequence_number::peek());
-  nn::Values outputs;
-  for (const auto& value : plan_.outputs) outputs.push_back(values[value]);
-  for (const auto& value : model_outputs_) model_outputs.push_back(values[value]);
-  return outputs;
+// Runs that may differ in what they write to, or in which outputs have a gradient.
+std::uint64_t Stage::mode_of(bool with_graph, const Pass& pass) const {
+  std::vector<bool> trained;
+  for (const auto& [name, parameter] : modules_.parameters)
+    trained.push_back(parameter.requires_grad());
+  std::uint64_t key = with_graph ? 1 : 0;
+  key = mix(key, modules_.training_flags());
+  key = mix(key, trained);
+  return mix(key, pass.input_wants_gradient);
 }
 
-Produced Stage::forward(Pass& pass, GraphMode mode, const nn::RunKey& key) const {
-  const at::AutoGradMode grad_mode(mode == GraphMode::Keep);
-  nn::Values inputs = pass.inputs;
-  if (mode == GraphMode::Keep) {
-    pass.leaves = pass.inputs;
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      if (!pass.input_requires_grad[i]) continue;
-      pass.leaves[i] = pass.inputs[i].detach().requires_grad_(true);
-      inputs[i] = behind_boundary(pass.leaves[i]);
-    }
-    pass.inputs.clear();  // the leaves hold the same memory
+nn::Segment::Result Stage::run(Pass& pass, bool with_graph, const nn::RunKey& key) const {
+  const at::AutoGradMode grad_mode(with_graph);
+  nn::Values inputs;
+  std::vector<bool> owned;
+  std::vector<bool> shared;
+  for (const auto& input : pass.inputs) {
+    inputs.push_back(input.value);
+    owned.push_back(input.owned && !pass.snapshot);  // with R to come the inputs are needed again
+    shared.push_back(input.shared);
   }
-  // A layer that works in place on the stage's input would have R start from other values than F
-  // did: such a stage works on copies. Whether it is one shows the first time, on copies too.
-  const bool kept = mode == GraphMode::Discard;
-  if (kept && *in_place_ != InPlace::No) {
-    for (auto& input : inputs) {
-      if (input.defined()) input = input.clone();
-    }
-  }
-  const auto before = kept ? versions(inputs) : std::vector<std::uint32_t>();
-  nn::Values model_outputs;
-  nn::Values outputs = run_layers(pass, inputs, key, model_outputs);
-  if (kept && *in_place_ != InPlace::Yes) {
-    const bool changed = versions(inputs) != before;
-    if (changed && *in_place_ == InPlace::No) {
-      throw StateError("a layer changed the stage's input in place, as it did not the first time",
-                       {.hint = "Use recompute = \"never\", or a layer that is always in place or "
-                                "never."});
-    }
-    *in_place_ = changed ? InPlace::Yes : InPlace::No;
-  }
+  if (!pass.snapshot) pass.inputs.clear();
+  auto handed = boundary_->hand_over(inputs, owned, mode_of(with_graph, pass));
   inputs.clear();
-
-  Produced produced;
-  pass.output_edges.clear();
-  for (const auto& output : outputs) {
-    // Without a graph nobody knows yet whether a gradient will be wanted: ask for it, R will tell.
-    const bool wants =
-        differentiable(output) && (mode == GraphMode::Discard || output.requires_grad());
-    produced.values.push_back(output.defined() ? output.detach() : output);
-    produced.requires_grad.push_back(wants);
-    pass.output_edges.push_back(mode == GraphMode::Keep && wants
-                                    ? torch::autograd::impl::gradient_edge(output)
-                                    : torch::autograd::Edge());
+  if (with_graph) {
+    pass.sink.emplace(handed.values.size());
+    for (std::size_t i = 0; i < handed.values.size(); ++i) {
+      if (pass.input_wants_gradient[i]) handed.values[i] = pass.sink->begin(i, handed.values[i]);
+    }
   }
-  pass.model_outputs = std::move(model_outputs);
-  return produced;
+  auto result = segment_.run(std::exchange(handed.values, {}), shared, &key);
+  boundary_->take_back(handed);
+  pass.node_numbers = std::move(result.node_numbers);
+  return result;
 }
 
-void Stage::recompute(Pass& pass, const nn::RunKey& key) const {
-  const nn::BufferKeeper keeper(buffers());
-  forward(pass, GraphMode::Keep, key);
+// Splits what the layers made into what goes on, detached, and what backward() needs.
+std::vector<StageValue> Stage::hand_on(Pass& pass, nn::Segment::Result result) const {
+  std::vector<StageValue> values;
+  pass.output_edges.clear();
+  pass.wants_gradient.clear();
+  pass.model_outputs.clear();
+  for (std::size_t i = 0; i < result.outputs.size(); ++i) {
+    const at::Tensor& output = result.outputs[i];
+    const bool wants = differentiable(output) && output.requires_grad();
+    pass.wants_gradient.push_back(wants);
+    if (i >= plan_.outputs.size()) {
+      pass.model_outputs.push_back(output);
+      continue;
+    }
+    pass.output_edges.push_back(wants ? torch::autograd::impl::gradient_edge(output)
+                                      : torch::autograd::Edge());
+    values.push_back({.value = output.defined() ? output.detach() : output,
+                      .wants_gradient = wants,
+                      .shared = result.outputs_shared[i]});
+  }
+  return values;
+}
+
+std::vector<StageValue> Stage::forward(Pass& pass, GraphMode mode, nn::BufferCopies& copies,
+                                       const nn::RunKey& key) const {
+  nn::Values shown;
+  pass.input_wants_gradient.clear();
+  for (const auto& input : pass.inputs) {
+    shown.push_back(input.value);
+    pass.input_wants_gradient.push_back(input.wants_gradient);
+  }
+  pass.input_shapes = nn::describe(shown);
+  shown.clear();
+  const nn::AutocastScope autocast(nn::AutocastState::current());
+  if (mode != GraphMode::Recompute) return hand_on(pass, run(pass, mode == GraphMode::Keep, key));
+
+  pass.snapshot.emplace(modules_, copies, key);
+  const auto known = learned_->find(mode_of(/*with_graph=*/false, pass));
+  auto values = hand_on(pass, run(pass, /*with_graph=*/!known, key));
+  if (known) {
+    pass.wants_gradient = *known;
+    for (std::size_t i = 0; i < values.size(); ++i) values[i].wants_gradient = (*known)[i];
+  } else {
+    learned_->add(mode_of(/*with_graph=*/false, pass), pass.wants_gradient);
+  }
+  pass.sink.reset();
+  pass.output_edges.clear();
+  for (auto& output : pass.model_outputs) output = output.defined() ? output.detach() : output;
+  return values;
+}
+
+void Stage::recompute(Pass& pass) const {
+  const nn::Snapshot snapshot = *std::exchange(pass.snapshot, std::nullopt);
+  const nn::Snapshot::Again again(snapshot, modules_);
+  const auto announced = pass.wants_gradient;
+  hand_on(pass, run(pass, /*with_graph=*/true, snapshot.key()));
+  for (std::size_t i = 0; i < announced.size(); ++i) {
+    if (announced[i] || !pass.wants_gradient[i]) continue;
+    throw StateError(
+        text("the value of ", segment_.describe(segment_.outputs()[i]),
+             " has a gradient when its layer is run again, and had none at first"),
+        {.hint = "Use recompute = \"never\" for the stage, or give the value a gradient "
+                 "always or never."});
+  }
 }
 
 nn::Values Stage::backward(Pass& pass, const nn::Values& output_gradients,
@@ -174,13 +187,15 @@ nn::Values Stage::finish(Pass& pass, std::vector<torch::autograd::Edge> roots,
   // outputs' memory could go.
   pass.model_outputs.clear();
   if (!roots.empty()) {
+    const nn::AutocastScope no_autocast(nn::AutocastState::off());
     torch::autograd::Engine::get_default_engine().execute(roots, gradients, /*keep_graph=*/false,
                                                           /*create_graph=*/false,
                                                           /*accumulate_grad=*/true);
   }
   nn::Values input_gradients;
-  for (std::size_t i = 0; i < pass.leaves.size(); ++i) {
-    input_gradients.push_back(pass.input_requires_grad[i] ? pass.leaves[i].grad() : at::Tensor());
+  for (std::size_t i = 0; i < plan_.inputs.size(); ++i) {
+    input_gradients.push_back(pass.sink && pass.input_wants_gradient[i] ? pass.sink->gradient(i)
+                                                                        : at::Tensor());
   }
   pass = Pass();
   return input_gradients;
@@ -195,24 +210,19 @@ std::string Stage::layer_of_node(const Pass& pass, std::uint64_t node) const {
 
 std::vector<at::Tensor> Stage::parameters() const {
   std::vector<at::Tensor> result;
-  for (int i = plan_.first_layer; i < plan_.last_layer; ++i) {
-    const auto& module = graph_.layers[i].module;
-    if (!module) continue;
-    for (auto& parameter : module->parameters()) result.push_back(parameter);
-  }
+  for (const auto& [name, parameter] : modules_.parameters) result.push_back(parameter);
   return result;
 }
 
-std::vector<at::Tensor> Stage::buffers() const {
-  std::vector<at::Tensor> result;
-  for (int i = plan_.first_layer; i < plan_.last_layer; ++i) {
-    const auto& module = graph_.layers[i].module;
-    if (!module) continue;
-    for (auto& buffer : module->buffers()) {
-      if (buffer.defined()) result.push_back(buffer);
-    }
-  }
-  return result;
+std::optional<std::vector<bool>> Stage::Learned::find(std::uint64_t mode) {
+  const std::lock_guard lock(mutex);
+  const auto found = wishes.find(mode);
+  return found == wishes.end() ? std::nullopt : std::optional(found->second);
+}
+
+void Stage::Learned::add(std::uint64_t mode, const std::vector<bool>& wants_gradient) {
+  const std::lock_guard lock(mutex);
+  wishes[mode] = wants_gradient;
 }
 
 }  // namespace trestle::pipeline

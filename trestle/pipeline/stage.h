@@ -2,58 +2,66 @@
 
 #include <torch/csrc/autograd/edge.h>
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
+#include "trestle/nn/boundary.h"
 #include "trestle/nn/graph.h"
+#include "trestle/nn/segment.h"
+#include "trestle/nn/snapshot.h"
 #include "trestle/pipeline/cut.h"
+#include "trestle/pipeline/stage_value.h"
 
 // One stage: the layers between two cuts, and what they do with one micro-batch.
 namespace trestle::pipeline {
 
 enum class GraphMode {
-  Keep,     // forward with its graph, for a backward
-  Discard,  // forward that will be recomputed, or never be differentiated
+  Keep,       // forward with its graph, for a backward
+  Recompute,  // forward without: it will be run again before its backward
+  None,       // forward that is never differentiated
 };
 
 // One micro-batch on its way through one stage, from F to the end of B.
 struct Pass {
-  nn::Values inputs;                      // as they arrived, detached; kept for R
-  std::vector<bool> input_requires_grad;  // does the producer want a gradient back?
-  nn::Values leaves;                      // the same values as leaves of this stage's graph
-  std::vector<torch::autograd::Edge>
-      output_edges;          // where the gradient of each plan.outputs enters the graph
+  std::vector<StageValue> inputs;          // as they arrived; kept for R, else gone after F
+  std::vector<bool> input_wants_gradient;  // of `inputs`, from F on
+  std::string input_shapes;                // the same, for messages
+  std::optional<nn::Snapshot> snapshot;    // what R needs
+  std::optional<nn::GradientSink> sink;    // where B leaves the inputs' gradients
+  std::vector<bool> wants_gradient;        // of plan.outputs and then of model_outputs
+  std::vector<torch::autograd::Edge> output_edges;  // where each output's gradient enters the graph
   nn::Values model_outputs;  // last stage only: with their graph, until the loss has been taken
-  std::vector<std::uint64_t>
-      node_numbers;  // autograd's counter before each layer: tells a node's layer
-};
-
-// What F hands on, for each of plan.outputs, detached.
-struct Produced {
-  nn::Values values;
-  std::vector<bool> requires_grad;
+  std::vector<std::uint64_t> node_numbers;  // autograd's counter before each layer
 };
 
 class Stage {
  public:
+  // Looks up parameters and buffers: the layers' modules are made, and on `device`, by then.
   Stage(const nn::Graph& graph, const Cut& cut, int index, at::Device device);
 
-  // Runs the layers on pass.inputs. Without a graph they are left as they are, for the
-  // recomputation, also where a layer works in place. With GraphMode::Keep the pass then holds all
-  // that backward() needs, and no output tensor that the graph itself does not need. `key` keys the
-  // random numbers.
-  Produced forward(Pass& pass, GraphMode mode, const nn::RunKey& key) const;
+  // Runs the layers on pass.inputs. With GraphMode::Keep the pass then holds all that backward()
+  // needs, and no tensor that the graph itself does not need; with GraphMode::Recompute its inputs
+  // and a snapshot for recompute(). `key` keys the random numbers. Returns what goes on, for each of
+  // plan.outputs.
+  //
+  // The first run in each mode of the modules finds out which inputs are written to in place (on
+  // copies), and, with GraphMode::Recompute, which outputs want a gradient (with a graph, that is
+  // let go at once).
+  std::vector<StageValue> forward(Pass& pass, GraphMode mode, nn::BufferCopies& copies,
+                                  const nn::RunKey& key) const;
 
-  // Runs the layers again, with their graph, to the same bits: same random key, buffers (batch-norm
-  // statistics) as if they had run only once.
-  void recompute(Pass& pass, const nn::RunKey& key) const;
+  // Runs the layers again, with their graph, to the same bits: everything as in forward(), and
+  // afterwards as if they had run only once.
+  void recompute(Pass& pass) const;
 
   // From the gradients of plan.outputs and of the model's outputs (last stage; empty elsewhere),
   // None for "none came", to the gradients of plan.inputs. Parameter gradients are accumulated.
-  // Ends the pass.
+  // Ends the pass. Autocast is off meanwhile, as torch advises for a backward.
   nn::Values backward(Pass& pass, const nn::Values& output_gradients,
                       const nn::Values& model_output_gradients) const;
 
@@ -70,26 +78,34 @@ class Stage {
   // The layer whose forward made autograd node number `node`, or "" if it was none of them.
   std::string layer_of_node(const Pass& pass, std::uint64_t node) const;
 
-  // Parameters and buffers of the stage's layers.
+  // Parameters and buffers of the stage's layers, each once.
   std::vector<at::Tensor> parameters() const;
-  std::vector<at::Tensor> buffers() const;
+  const std::vector<at::Tensor>& buffers() const { return modules_.buffers; }
 
  private:
-  nn::Values run_layers(Pass& pass, const nn::Values& inputs, const nn::RunKey& key,
-                        nn::Values& model_outputs) const;
+  // Which outputs want a gradient, in each mode that has been seen.
+  struct Learned {
+    std::optional<std::vector<bool>> find(std::uint64_t mode);
+    void add(std::uint64_t mode, const std::vector<bool>& wants_gradient);
+
+    std::mutex mutex;
+    std::unordered_map<std::uint64_t, std::vector<bool>> wishes;
+  };
+
+  std::uint64_t mode_of(bool with_graph, const Pass& pass) const;
+  nn::Segment::Result run(Pass& pass, bool with_graph, const nn::RunKey& key) const;
+  std::vector<StageValue> hand_on(Pass& pass, nn::Segment::Result result) const;
   nn::Values finish(Pass& pass, std::vector<torch::autograd::Edge> roots,
                     std::vector<at::Tensor> gradients, const nn::Values& output_gradients) const;
 
   const nn::Graph& graph_;
   StagePlan plan_;
-  std::vector<ValueId> model_outputs_;
   at::Device device_;
   bool is_last_;
-  // Does a layer change the stage's inputs in place? Found out by the first run without a graph.
-  enum class InPlace { Unknown, No, Yes };
-  std::shared_ptr<std::atomic<InPlace>> in_place_ =
-      std::make_shared<std::atomic<InPlace>>(InPlace::Unknown);
-  std::vector<std::vector<ValueId>> arguments_;  // for each of the stage's layers
+  nn::Segment segment_;  // its outputs: plan.outputs, then (last stage) the model's
+  nn::ModuleState modules_;
+  std::shared_ptr<nn::Boundary> boundary_;
+  std::shared_ptr<Learned> learned_;
 };
 
 }  // namespace trestle::pipeline

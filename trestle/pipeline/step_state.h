@@ -8,72 +8,99 @@
 #include <vector>
 
 #include "trestle/nn/loss.h"
+#include "trestle/nn/run_key.h"
+#include "trestle/nn/snapshot.h"
 #include "trestle/pipeline/channel_table.h"
 #include "trestle/pipeline/stage.h"
+#include "trestle/schedule/routes.h"
 #include "trestle/schedule/schedule.h"
 #include "trestle/schedule/timeline.h"
 
 namespace trestle::pipeline {
 
-// What a stage has made for other ranks.
-struct PendingSends {
-  nn::Values values;
-  std::vector<bool> requires_grad;
-  int sends_left = 0;
-};
-
-// One mini-batch on its way through the pipeline: what all ranks need to know about it, and where
-// they leave what they made. Lives from the first F to the last B, which for a caller's own
-// backward is longer than one call.
-struct StepState {
-  StepState(schedule::Schedule lowered, const std::vector<Stage>& all_stages, const Cut& the_cut,
-            std::chrono::milliseconds deadline);
-
-  const schedule::Schedule table;  // lowered
-  const std::vector<Stage>& stages;
-  const Cut& cut;
-  ChannelTable channels;
-  std::uint64_t seed = 0;
-  std::int64_t step = 0;
-
-  std::vector<nn::Values> inputs;          // [micro-batch], of the model, detached
-  std::vector<bool> input_wants_gradient;  // for each input of the model
-  std::vector<std::vector<Pass>> passes;   // [stage][micro-batch]
-  std::vector<std::vector<bool>>
-      recomputed;  // [stage][micro-batch]: does the table have an R for it?
-  std::vector<nn::Values> outputs;
-  std::vector<std::vector<std::int64_t>>
-      output_sizes;  // [micro-batch]: dimension 0 of each output, for forward()
+// What is run: given when a step begins, and then left as it is.
+struct StepInputs {
+  schedule::Schedule table;               // lowered
+  nn::RunKey key = {};                    // of micro-batch 0
+  std::vector<nn::Values> batch = {};     // [micro-batch] the model's inputs, detached
+  std::vector<bool> wants_gradient = {};  // [input of the model]
+  std::vector<bool> shared = {};          // [input of the model] does it share memory?
+  bool evaluating = false;                // forwards only, nothing is kept for a backward
   bool keep_outputs = false;
-  bool evaluating = false;  // forwards only, nothing is kept for a backward
-  // [stage][micro-batch]: gradients of the model's inputs that the stage uses, by input number.
-  std::vector<std::vector<nn::Values>> input_gradients;
 
-  // With a loss that adds up: B computes it from the micro-batch's output.
+  // With a loss that adds up, B computes it from the micro-batch's output; a whole-batch loss is
+  // taken at the first B of the last stage. Without a loss the caller gives the outputs' gradients.
   const nn::Loss* loss = nullptr;
-  std::vector<at::Tensor> targets;  // [micro-batch], on the last device
-  std::vector<double> shares;       // [micro-batch]: its weight divided by the mini-batch's
-  std::vector<at::Tensor> losses;   // [micro-batch], detached
-
-  // Without: gradients of the model's outputs are given, by the caller's backward or from the loss
-  // of the whole batch.
-  std::vector<nn::Values> output_gradients;  // [micro-batch]
-  at::Tensor whole_target;  // for a whole-batch loss: taken at the first B of the last stage
-
-  // [stage][micro-batch]: what F made and B made until the last SEND has taken it, and the
-  // gradients that came in so far.
-  std::vector<std::vector<PendingSends>> activations;  // in the order of plan.outputs
-  std::vector<std::vector<PendingSends>> returned;     // in the order of plan.inputs
-  std::vector<std::vector<nn::Values>> gradients;      // in the order of plan.outputs
-
-  std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
-  std::vector<std::vector<schedule::Event>> events;         // [rank]
-  std::vector<std::vector<schedule::MemorySample>> memory;  // [rank]
+  std::vector<at::Tensor> targets = {};  // [micro-batch]
+  at::Tensor whole_target = {};          // of a whole-batch loss
+  std::vector<double> shares = {};       // [micro-batch] its weight divided by the mini-batch's
 
   // Says what would make a stage fit that ran out of memory; may be empty.
-  std::function<std::string(int stage)> suggest;
+  std::function<std::string(int stage)> suggest = {};
 
-  int micro_batches() const { return table.micro_batches; }
+  bool whole_batch_loss() const { return loss && loss->kind == nn::Loss::Kind::WholeBatch; }
+};
+
+// What a stage has made for other stages.
+struct PendingSends {
+  std::vector<StageValue> values;
+  int left = 0;
+};
+
+// One micro-batch in one stage.
+struct MicroBatchState {
+  bool recomputed = false;  // does the table have an R for it?
+  Pass pass;
+  PendingSends activations;          // made by F, in the order of plan.outputs
+  nn::Values output_gradients;       // that came in so far, in the order of plan.outputs
+  PendingSends gradients;            // made by B, in the order of plan.inputs
+  nn::Values model_input_gradients;  // by number of the model's input
+};
+
+// What one stage knows of the mini-batch. Only the rank that the stage is on touches it.
+struct StageState {
+  std::vector<MicroBatchState> micro_batches;
+  nn::BufferCopies buffers;
+  // Last stage only, [micro-batch]:
+  std::vector<nn::Values> outputs;          // of the model, where they are kept
+  std::vector<bool> outputs_want_gradient;  // of the model
+  std::vector<at::Tensor> losses;           // detached
+  std::vector<nn::Values> loss_gradients;   // of the model's outputs: from the caller, or from a
+                                            // whole-batch loss
+};
+
+// One rank's part of the record.
+struct RankRecord {
+  std::vector<schedule::Event> events;
+  std::vector<schedule::MemorySample> memory;
+};
+
+// One mini-batch on its way through the pipeline. Lives from the first F to the last B, which for a
+// caller's own backward is longer than one call.
+struct StepState {
+  StepState(StepInputs the_inputs, const std::vector<Stage>& all_stages, const Cut& the_cut,
+            nn::Boundary& before_the_loss, std::chrono::milliseconds deadline);
+
+  const StepInputs inputs;
+  const std::vector<Stage>& stages;
+  const Cut& cut;
+  nn::Boundary& loss_boundary;
+  const schedule::RouteTable routes;
+  ChannelTable channels;
+  std::vector<StageState> stage_states;
+  std::vector<RankRecord> records;
+  const std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+
+  const schedule::Schedule& table() const { return inputs.table; }
+  int micro_batches() const { return inputs.table.micro_batches; }
+  MicroBatchState& at(int stage, int micro_batch) {
+    return stage_states[stage].micro_batches.at(micro_batch);
+  }
+  const MicroBatchState& at(int stage, int micro_batch) const {
+    return stage_states[stage].micro_batches.at(micro_batch);
+  }
+  StageState& last() { return stage_states.back(); }
+  nn::RunKey key(int micro_batch) const;
   double now() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }

@@ -20,7 +20,7 @@ namespace {
 thread_local int charged_device = nobody;
 
 struct Meter {
-  std::atomic<Bytes> current{0}, peak{0}, budget{0};
+  std::atomic<Bytes> current{0}, peak{0}, recent_peak{0}, budget{0};
   std::mutex mutex;  // guards the report
   std::optional<OutOfMemoryReport> refusal;
 };
@@ -71,6 +71,12 @@ struct alignas(64) Header {
   C10_THROW_ERROR(OutOfMemoryError, message);
 }
 
+void raise(std::atomic<Bytes>& peak, Bytes now) {
+  Bytes before = peak.load(std::memory_order_relaxed);
+  while (now > before && !peak.compare_exchange_weak(before, now)) {
+  }
+}
+
 void count_up(int device, Bytes bytes) {
   Meter& m = meter(device);
   const Bytes now = m.current.fetch_add(bytes) + bytes;
@@ -79,9 +85,8 @@ void count_up(int device, Bytes bytes) {
     m.current.fetch_sub(bytes);
     refuse(device, bytes, now - bytes);
   }
-  Bytes peak = m.peak.load(std::memory_order_relaxed);
-  while (now > peak && !m.peak.compare_exchange_weak(peak, now)) {
-  }
+  raise(m.peak, now);
+  raise(m.recent_peak, now);
 }
 
 void count_down(int device, Bytes bytes) noexcept { meter(device).current.fetch_sub(bytes); }
@@ -201,6 +206,11 @@ MemoryUsage usage(int device) {
 }
 
 void reset_peak(int device) { meter(device).peak = meter(device).current.load(); }
+
+Bytes take_recent_peak(int device) {
+  Meter& m = meter(device);
+  return m.recent_peak.exchange(m.current.load());
+}
 
 void set_device_budget(int device, Bytes bytes) { meter(device).budget = bytes; }
 

@@ -45,6 +45,7 @@ c10::DataPtr lifted(c10::DataPtr&& host, int device);
 
 MemoryUsage usage(int device);
 void reset_peak(int device);
+Bytes take_recent_peak(int device);  // since the last call; the peak above is left alone
 void set_device_budget(int device, Bytes bytes);
 std::optional<OutOfMemoryReport> last_refusal(int device);
 

@@ -1,0 +1,144 @@
+// Where a model is cut, and what then travels.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/pipeline/support.h"
+#include "trestle/base/error.h"
+#include "trestle/pipeline/cut.h"
+
+namespace trestle::pipeline {
+namespace {
+
+using support::message_of;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+at::Tensor same(at::Tensor x) { return x; }
+at::Tensor add(at::Tensor a, at::Tensor b) { return a + b; }
+
+schedule::Route main_route(int from) { return {from, from + 1, false, "main"}; }
+
+std::vector<schedule::Route> skips(const Cut& plan) {
+  std::vector<schedule::Route> result;
+  std::copy_if(plan.routes.begin(), plan.routes.end(), std::back_inserter(result),
+               [](const auto& route) { return route.skip; });
+  return result;
+}
+
+TEST(Cut, WithoutSkipsThereIsOnlyTheMainLane) {
+  const Cut plan = cut(support::chain(3).graph(), {2, 2, 1});
+  EXPECT_THAT(plan.routes, ElementsAre(main_route(0), main_route(1)));
+  EXPECT_THAT(plan.stages[1].inputs, ElementsAre(ValueId{1, 0}));
+  EXPECT_THAT(plan.stages[1].outputs, ElementsAre(ValueId{3, 0}));
+  EXPECT_THAT(plan.model_outputs, ElementsAre(ValueId{4, 0}));
+}
+
+nn::Layers with_skip() {
+  nn::Layers net;
+  net.add("a", same).keep_output("s");
+  net.add("b", same);
+  net.add("c", add).take("s");
+  return net;
+}
+
+TEST(Cut, StashAndPopOnOneStageTravelNowhere) {
+  EXPECT_TRUE(cut(with_skip().graph(), {3}).routes.empty());
+  EXPECT_THAT(cut(with_skip().graph(), {3}).stages[0].outputs, ElementsAre());
+}
+
+TEST(Cut, NeighboursHaveOneRoute) {
+  const Cut plan = cut(with_skip().graph(), {2, 1});
+  EXPECT_THAT(plan.routes, ElementsAre(main_route(0), schedule::Route{0, 1, true, "s"}));
+}
+
+TEST(Cut, FarStagesHaveOneDirectRoute) {
+  const Cut plan = cut(with_skip().graph(), {1, 1, 1});
+  EXPECT_THAT(plan.routes,
+              ElementsAre(main_route(0), main_route(1), schedule::Route{0, 2, true, "s"}));
+  EXPECT_THAT(plan.stages[1].inputs, ElementsAre(ValueId{0, 0}));  // not the skip on its way
+  EXPECT_THAT(plan.stages[2].inputs, ElementsAre(ValueId{1, 0}, ValueId{0, 0}));
+}
+
+TEST(Cut, TwoRoutesIntoOneStageComeInTheOrderOfTheirSources) {
+  nn::Layers net;
+  net.add("a", same).keep_output("one");
+  net.add("b", same).keep_output("two");
+  net.add("c", same);
+  net.add("d", add).take("two");
+  net.add("e", add).take("one");
+  const Cut plan = cut(net.graph(), {1, 1, 1, 2});
+  EXPECT_THAT(skips(plan),
+              ElementsAre(schedule::Route{0, 3, true, "one"}, schedule::Route{1, 3, true, "two"}));
+}
+
+TEST(Cut, OneNameInTwoContainersIsTwoRoutes) {
+  nn::Layers net;
+  net.add("x", with_skip());
+  net.add("y", with_skip());
+  const Cut plan = cut(net.graph(), {1, 1, 1, 1, 1, 1});
+  EXPECT_THAT(skips(plan),
+              ElementsAre(schedule::Route{0, 2, true, "x.s"}, schedule::Route{3, 5, true, "y.s"}));
+}
+
+TEST(Cut, AValueOnTheMainLaneThatIsAlsoTappedIsSentOnce) {
+  nn::Layers net;
+  net.add("a", same).keep_output("s");
+  net.add("b", add).take("s");
+  const Cut plan = cut(net.graph(), {1, 1});
+  EXPECT_THAT(plan.routes, ElementsAre(main_route(0)));
+  EXPECT_THAT(plan.route_values[0], ElementsAre(ValueId{0, 0}));
+}
+
+TEST(Cut, TwoConsumersOnOneStageShareARoute) {
+  nn::Layers net;
+  net.add("a", same).keep_output("s");
+  net.add("b", same);
+  net.add("c", add).take("s");
+  net.add("d", add).take("s");
+  EXPECT_THAT(skips(cut(net.graph(), {1, 1, 2})), ElementsAre(schedule::Route{0, 2, true, "s"}));
+}
+
+TEST(Cut, AnOutputOfTheModelMadeEarlyTravelsToTheLastStage) {
+  nn::Layers net;
+  net.add("a", same).keep_output("s");
+  net.add("b", same);
+  net.add("c", same);
+  net.also_return("s");
+  const Cut plan = cut(net.graph(), {1, 1, 1});
+  EXPECT_THAT(skips(plan), ElementsAre(schedule::Route{0, 2, true, "s"}));
+  EXPECT_THAT(plan.model_outputs, ElementsAre(ValueId{2, 0}, ValueId{0, 0}));
+}
+
+TEST(Cut, BadBalancesAreRefused) {
+  const nn::Graph graph = support::chain(3).graph();
+  EXPECT_THAT(message_of<UsageError>([&] {
+                cut(graph, {2, 2});
+              }),
+              HasSubstr("balance [2, 2] covers 4 layers, the model has 5"));
+  EXPECT_THAT(message_of<UsageError>([&] { cut(graph, {3, 3}); }), HasSubstr("covers 6 layers"));
+  EXPECT_THAT(message_of<UsageError>([&] {
+                cut(graph, {5, 0});
+              }),
+              HasSubstr("has a stage without layers"));
+  EXPECT_THAT(message_of<UsageError>([&] {
+                cut(graph, {6, -1});
+              }),
+              HasSubstr("has a stage without layers"));
+}
+
+TEST(Cut, ARouteKnowsThePlacesOfItsValues) {
+  const Cut plan = cut(with_skip().graph(), {1, 1, 1});
+  // The skip is the first stage's only output, and the last stage's second input.
+  EXPECT_THAT(plan.route_outputs[2], ElementsAre(0));
+  EXPECT_THAT(plan.route_inputs[2], ElementsAre(1));
+}
+
+TEST(Cut, AllMistakesOfABalanceAreSaidAtOnce) {
+  EXPECT_THAT(message_of<UsageError>([] {
+                cut(support::chain(3).graph(), {0, 2});
+              }),
+              testing::AllOf(HasSubstr("covers 2 layers"), HasSubstr("a stage without layers")));
+}
+
+}  // namespace
+}  // namespace trestle::pipeline

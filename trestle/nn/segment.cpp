@@ -1,0 +1,204 @@
+#include "trestle/nn/segment.h"
+
+#include <ATen/SequenceNumber.h>
+
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/nn/boundary.h"
+
+namespace trestle::nn {
+
+namespace {
+
+// Memory that nobody may write to: that of values which more than one argument takes. Does not keep
+// the memory itself, so a value still goes with its last user.
+class SharedMemory {
+ public:
+  void add(const at::Tensor& tensor, ValueId value) {
+    if (tensor.defined() && tensor.has_storage())
+      entries_.emplace_back(tensor.storage().getWeakStorageImpl(), value);
+  }
+
+  // The value that shares the tensor's memory, if there is one.
+  std::optional<ValueId> find(const at::Tensor& tensor) const {
+    if (!tensor.defined() || !tensor.has_storage()) return std::nullopt;
+    const auto* storage = tensor.storage().unsafeGetStorageImpl();
+    for (const auto& [memory, value] : entries_) {
+      if (memory._unsafe_get_target() == storage) return value;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  std::vector<std::pair<c10::weak_intrusive_ptr<c10::StorageImpl>, ValueId>> entries_;
+};
+
+}  // namespace
+
+struct Segment::Frame {
+  Values values;          // for each slot; None before it is made and after its last use
+  std::vector<int> uses;  // still to come
+  SharedMemory shared;
+
+  // A value has come to be: from outside, or from a layer.
+  void put(const Slot& slot, std::size_t index, const at::Tensor& value, bool said_to_be_shared) {
+    if (slot.shared || said_to_be_shared) shared.add(value, slot.value);
+    for (std::size_t other = 0; other < values.size(); ++other) {
+      if (!may_share_memory(values[other], value)) continue;
+      shared.add(value, slot.value);
+      break;
+    }
+    if (uses[index] > 0) values[index] = value;
+  }
+};
+
+std::map<ValueId, int> takers(const Graph& graph) {
+  std::map<ValueId, int> result;
+  for (const Edge& edge : graph.edges) ++result[{edge.from_layer, edge.from_output}];
+  return result;
+}
+
+Segment::Segment(const Graph& graph, int first, int last, std::vector<ValueId> inputs,
+                 std::vector<ValueId> outputs)
+    : graph_(graph),
+      first_(first),
+      inputs_(std::move(inputs)),
+      outputs_(std::move(outputs)),
+      steps_(static_cast<std::size_t>(last - first)) {
+  std::map<ValueId, int> slots;
+  const auto slot_of = [&](ValueId value) {
+    const auto [found, is_new] = slots.emplace(value, static_cast<int>(slots_.size()));
+    if (is_new) slots_.push_back({.value = value});
+    return found->second;
+  };
+  for (const ValueId& value : inputs_) input_slots_.push_back(slot_of(value));
+  for (const Edge& edge : graph.edges) {
+    if (edge.to_layer < first || edge.to_layer >= last) continue;
+    auto& arguments = steps_[static_cast<std::size_t>(edge.to_layer - first)].arguments;
+    if (static_cast<int>(arguments.size()) <= edge.to_argument)
+      arguments.resize(static_cast<std::size_t>(edge.to_argument) + 1, -1);
+    const int slot = slot_of({edge.from_layer, edge.from_output});
+    arguments[static_cast<std::size_t>(edge.to_argument)] = slot;
+    ++slots_[static_cast<std::size_t>(slot)].uses;
+  }
+  for (const ValueId& value : outputs_) {
+    output_slots_.push_back(slot_of(value));
+    ++slots_[static_cast<std::size_t>(output_slots_.back())].uses;
+  }
+  const auto all_takers = takers(graph);
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    const ValueId value = slots_[i].value;
+    const auto found = all_takers.find(value);
+    slots_[i].shared = found != all_takers.end() && found->second > 1;
+    if (value.layer >= first && value.layer < last) {
+      steps_[static_cast<std::size_t>(value.layer - first)].results.emplace_back(
+          value.output, static_cast<int>(i));
+    }
+  }
+}
+
+Segment::Result Segment::run(Values inputs, const std::vector<bool>& inputs_shared,
+                             const RunKey* key) const {
+  Frame frame;
+  frame.values.resize(slots_.size());
+  for (const Slot& slot : slots_) frame.uses.push_back(slot.uses);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const auto slot = static_cast<std::size_t>(input_slots_[i]);
+    frame.put(slots_[slot], slot, inputs[i], i < inputs_shared.size() && inputs_shared[i]);
+  }
+  inputs.clear();
+
+  Result result;
+  for (std::size_t step = 0; step < steps_.size(); ++step) {
+    const int layer = first_ + static_cast<int>(step);
+    result.node_numbers.push_back(at::sequence_number::peek());
+    Values arguments;
+    std::vector<std::uint32_t> versions;
+    for (const int number : steps_[step].arguments) {
+      const auto slot = static_cast<std::size_t>(number);
+      if (number < 0) {
+        arguments.emplace_back();
+      } else if (--frame.uses[slot] == 0) {
+        arguments.push_back(std::exchange(frame.values[slot], Value()));
+      } else {
+        arguments.push_back(frame.values[slot]);
+      }
+      versions.push_back(version_of(arguments.back()));
+    }
+    const Values results = run_layer(graph_, layer, arguments, key);
+    check_writes(layer, frame, arguments, versions);
+    arguments.clear();
+    for (const auto& [output, number] : steps_[step].results) {
+      const auto slot = static_cast<std::size_t>(number);
+      frame.put(slots_[slot], slot, results.at(static_cast<std::size_t>(output)), false);
+    }
+  }
+  result.node_numbers.push_back(at::sequence_number::peek());
+  for (const int slot : output_slots_) {
+    const Value& value = frame.values[static_cast<std::size_t>(slot)];
+    result.outputs_shared.push_back(frame.shared.find(value).has_value());
+    result.outputs.push_back(value);
+  }
+  return result;
+}
+
+// Versions tell afterwards what a layer wrote to.
+void Segment::check_writes(int layer, const Frame& frame, const Values& arguments,
+                           const std::vector<std::uint32_t>& versions) const {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (!arguments[i].defined() || version_of(arguments[i]) == versions[i]) continue;
+    if (const auto shared = frame.shared.find(arguments[i]))
+      refuse_write(layer, static_cast<int>(i), *shared);
+  }
+}
+
+// "'join' takes as "s" and 'out' takes": everybody who takes `value`, but for one argument.
+std::string Segment::takers_but(ValueId value, int layer, int argument) const {
+  std::vector<std::string> words;
+  for (const Edge& edge : graph_.edges) {
+    if (ValueId{edge.from_layer, edge.from_output} != value) continue;
+    if (edge.to_layer == layer && edge.to_argument == argument) continue;
+    const bool end = edge.to_layer == static_cast<int>(graph_.layers.size());
+    words.push_back(
+        text(end ? std::string("the model's caller")
+                 : "'" + graph_.layers[static_cast<std::size_t>(edge.to_layer)].name + "'",
+             " takes", edge.name.empty() ? "" : " as \"" + edge.name + "\""));
+  }
+  return join(words, " and ");
+}
+
+// `shared`: the argument's own value, or one whose memory it shares.
+void Segment::refuse_write(int layer, int argument, ValueId shared) const {
+  ValueId own;
+  for (const Edge& edge : graph_.edges) {
+    if (edge.to_layer == layer && edge.to_argument == argument)
+      own = {edge.from_layer, edge.from_output};
+  }
+  const std::string others = takers_but(shared, layer, argument);
+  std::string what;
+  if (others.empty()) {
+    what = text("the value of ", describe(own),
+                ", which shares memory with a value that goes elsewhere");
+  } else if (own == shared) {
+    what = text("the value that ", others);
+  } else {
+    what =
+        text("the value of ", describe(own), ", which shares memory with the value that ", others);
+  }
+  throw UsageError(
+      text("layer '", graph_.layers[static_cast<std::size_t>(layer)].name, "' writes into ", what),
+      {.hint = "Keep it after the layer, make the layer work out of place, or give it a clone."});
+}
+
+std::string Segment::describe(ValueId value) const {
+  if (value.layer == model_input) return text("input ", value.output, " of the model");
+  const std::string& name = graph_.layers[static_cast<std::size_t>(value.layer)].name;
+  return value.output == 0 ? text("'", name, "'")
+                           : text("output ", value.output, " of '", name, "'");
+}
+
+}  // namespace trestle::nn

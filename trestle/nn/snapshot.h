@@ -1,0 +1,86 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trestle/nn/autocast_scope.h"
+#include "trestle/nn/graph.h"
+#include "trestle/nn/run_key.h"
+
+namespace torch::nn {
+class Module;
+}
+
+// What "run F again" needs to know, for pipeline recomputation and activation checkpointing alike.
+namespace trestle::nn {
+
+// The parts of some layers that a run depends on: looked up once, used at every run.
+struct ModuleState {
+  std::vector<std::shared_ptr<torch::nn::Module>> modules;     // with children, parents first
+  std::vector<std::pair<std::string, at::Tensor>> parameters;  // each once, by its full name
+  std::vector<at::Tensor> buffers;                             // each once
+
+  // Of layers [first, last) of `graph`.
+  static ModuleState of(const Graph& graph, int first, int last);
+
+  std::vector<bool> training_flags() const;
+};
+
+// Copies of buffers, one for each value they had: while a buffer keeps its value, all snapshots
+// share one copy of it.
+class BufferCopies {
+ public:
+  const std::vector<at::Tensor>& take(const std::vector<at::Tensor>& buffers);
+
+ private:
+  std::vector<at::Tensor> latest_;
+};
+
+// How the world looked when F ran: random key, autocast, the modules' train/eval flags, the buffers
+// as F found them (by value: batch norm changes its statistics without a new version), and the
+// parameters' versions.
+//
+//   Snapshot snapshot(state, copies, key);   // then F
+//   ...
+//   {
+//     const Snapshot::Again again(snapshot, state);   // then F again, under again.key()
+//   }
+class Snapshot {
+ public:
+  Snapshot() = default;
+  Snapshot(const ModuleState& state, BufferCopies& copies, const RunKey& key);
+
+  const RunKey& key() const { return key_; }
+
+  // While it lives, the calling thread and the modules are as they were at the snapshot; afterwards
+  // they are as before, buffers included, as if F had run only once. Throws StateError, naming the
+  // parameter, if one was changed in place since: gradients would be those of another model (torch
+  // refuses the same without recomputation).
+  class Again {
+   public:
+    Again(const Snapshot& snapshot, const ModuleState& state);
+    ~Again();
+    Again(const Again&) = delete;
+    Again& operator=(const Again&) = delete;
+
+   private:
+    const ModuleState& state_;
+    std::vector<bool> flags_before_;  // empty where they are as they were
+    std::vector<at::Tensor> buffers_before_;
+    AutocastScope autocast_;
+  };
+
+ private:
+  RunKey key_;
+  AutocastState autocast_;
+  std::vector<bool> training_;
+  std::vector<at::Tensor> buffers_;
+  std::vector<std::uint32_t> versions_;  // of the parameters
+};
+
+}  // namespace trestle::nn

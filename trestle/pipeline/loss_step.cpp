@@ -1,0 +1,70 @@
+#include "trestle/pipeline/loss_step.h"
+
+#include <ATen/Functions.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <functional>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/device/transfer.h"
+
+namespace trestle::pipeline {
+namespace {
+
+// The last stage's graph is there for the loss alone, so its output may be written to, unless it is
+// to be returned. The target is the caller's, unless it had to be copied to the device.
+at::Tensor call(const StepState& state, const at::Tensor& output, bool owned,
+                const at::Tensor& target) {
+  const nn::Loss& loss = *state.inputs.loss;
+  const at::AutoGradMode grad(true);
+  const at::Tensor here = to_device(target, output.device());
+  auto handed = state.loss_boundary.hand_over({output, here}, {owned, !here.is_same(target)},
+                                              std::hash<std::string>()(loss.name));
+  const at::Tensor value = loss.value(handed.values[0], handed.values[1]);
+  state.loss_boundary.take_back(handed);
+  if (!value.defined() || value.dim() != 0) {
+    throw UsageError(text("loss '", loss.name, "' must return one number (a 0-dim tensor); got ",
+                          nn::describe({value})));
+  }
+  return value;
+}
+
+}  // namespace
+
+at::Tensor micro_batch_loss(StepState& state, const at::Tensor& output, int micro_batch) {
+  const at::Tensor loss =
+      call(state, output, !state.inputs.keep_outputs, state.inputs.targets[micro_batch]);
+  state.last().losses[micro_batch] = loss.detach();
+  return loss;
+}
+
+void take_whole_batch_loss(StepState& state) {
+  std::vector<at::Tensor> pieces;
+  for (const auto& output : state.last().outputs) {
+    if (output.empty()) {
+      throw UsageError("loss '" + state.inputs.loss->name +
+                           "' needs the outputs of the whole mini-batch, but the table starts a "
+                           "backward before the last forward",
+                       {.hint = "Use schedule 'gpipe', or a loss that is defined for each "
+                                "micro-batch."});
+    }
+    pieces.push_back(output[0]);
+  }
+  nn::GradientSink sink(1);
+  const at::Tensor whole = sink.begin(0, at::cat(pieces).detach());
+  const at::Tensor loss = call(state, whole, /*owned=*/true, state.inputs.whole_target);
+  loss.backward();
+  state.last().losses[0] = loss.detach();
+  auto& gradients = state.last().loss_gradients;
+  gradients.resize(state.micro_batches());
+  std::int64_t begin = 0;
+  for (int m = 0; m < state.micro_batches(); ++m) {
+    const at::Tensor gradient = sink.gradient(0);
+    const std::int64_t size = pieces[m].size(0);
+    gradients[m] = {gradient.defined() ? gradient.narrow(0, begin, size) : gradient};
+    begin += size;
+  }
+}
+
+}  // namespace trestle::pipeline

@@ -1,0 +1,81 @@
+#include "trestle/pipeline/options.h"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/pipeline/cut.h"
+#include "trestle/pipeline/executor.h"
+
+namespace trestle::pipeline {
+namespace {
+
+using Mistakes = std::vector<std::string>;
+
+void check_table(const schedule::Schedule& table, int stages, Mistakes& mistakes) {
+  if (table.stages != stages) {
+    mistakes.push_back(
+        text("the given table is for ", table.stages, " stages, the pipeline has ", stages));
+  }
+  std::set<std::string> unknown;
+  for (const auto& rank : table.ranks) {
+    for (const auto& action : rank) {
+      if (!can_execute(action.kind)) unknown.insert(schedule::to_string(action));
+    }
+  }
+  if (unknown.empty()) return;
+  const std::size_t shown = std::min<std::size_t>(unknown.size(), 3);
+  mistakes.push_back(
+      text("the given table has actions that the pipeline cannot carry out: ",
+           join(std::vector(unknown.begin(), std::next(unknown.begin(), shown)), ", "),
+           shown < unknown.size() ? ", ..." : "",
+           "; it runs F and B, and the sends, receives and recomputations that are added to them"));
+}
+
+}  // namespace
+
+void check_options(const PipelineOptions& options, int layers) {
+  Mistakes mistakes;
+  if (options.micro_batches < 1)
+    mistakes.push_back(text("micro_batches = ", options.micro_batches, " is not at least 1"));
+  if (options.deadline.count() <= 0)
+    mistakes.push_back(text("deadline = ", options.deadline.count(), " ms is not positive"));
+  if (options.threads < 0)
+    mistakes.push_back(text("threads = ", options.threads, " is negative; 0 = chosen"));
+  try {
+    schedule::generate(options.schedule, {.stages = 1, .micro_batches = 1});
+  } catch (const UsageError& error) {
+    mistakes.emplace_back(error.what());
+  }
+  const int stages =
+      static_cast<int>(options.balance.empty() ? options.devices.size() : options.balance.size());
+  if (!options.balance.empty()) {
+    for (auto& mistake : balance_mistakes(options.balance, layers))
+      mistakes.push_back(std::move(mistake));
+  }
+  if (stages > layers) {
+    mistakes.push_back(text("a model of ", layers, " layers cannot be cut into ", stages,
+                            " stages; use at most one stage a layer"));
+  }
+  if (options.devices.size() != 1 && static_cast<int>(options.devices.size()) != stages) {
+    mistakes.push_back(text("balance has ", stages, " stages, but ", options.devices.size(),
+                            " devices are given; name one device for each stage (one may stand "
+                            "several times), or a single one for all"));
+  }
+  const auto& modes = options.recompute_per_stage;
+  if (!modes.empty() && static_cast<int>(modes.size()) != stages) {
+    mistakes.push_back(text("recompute_per_stage has ", modes.size(), " entries, the pipeline ",
+                            stages, " stages"));
+  }
+  if (options.table) check_table(*options.table, stages, mistakes);
+  if (mistakes.empty()) return;
+  if (mistakes.size() == 1) throw UsageError(mistakes[0]);
+  throw UsageError(text("the pipeline's options have ", mistakes.size(), " mistakes:\n  - ",
+                        join(mistakes, "\n  - ")));
+}
+
+}  // namespace trestle::pipeline

@@ -1,0 +1,363 @@
+#include "trestle/pipeline/pipeline_impl.h"
+
+#include <ATen/Functions.h>
+#include <c10/core/InferenceMode.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <limits>
+#include <numeric>
+#include <optional>
+
+#include "trestle/base/error.h"
+#include "trestle/base/keyed_seed.h"
+#include "trestle/base/text.h"
+#include "trestle/device/transfer.h"
+#include "trestle/device/unlimited_budgets.h"
+#include "trestle/device/virtual_device.h"
+#include "trestle/nn/evaluation_mode.h"
+#include "trestle/pipeline/autograd_bridge.h"
+#include "trestle/pipeline/micro_batch.h"
+#include "trestle/pipeline/options.h"
+#include "trestle/pipeline/profile.h"
+#include "trestle/pipeline/profile_layers.h"
+#include "trestle/plan/balance.h"
+#include "trestle/plan/fit.h"
+#include "trestle/schedule/placement.h"
+#include "trestle/schedule/validate.h"
+
+namespace trestle {
+
+using pipeline::Part;
+using pipeline::PartitionedModel;
+using pipeline::StepInputs;
+using pipeline::StepState;
+
+namespace {
+
+std::vector<int> one_rank_each(int stages) {
+  std::vector<int> ranks(stages);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+// Inference mode stops at the pipeline: tensors made in it have no versions, by which the pipeline
+// tells who wrote to what. Gradients stay off.
+class OutsideInferenceMode {
+ public:
+  OutsideInferenceMode() {
+    if (!c10::InferenceMode::is_enabled()) return;
+    normal_.emplace(false);
+    no_grad_.emplace();
+  }
+
+ private:
+  std::optional<c10::InferenceMode> normal_;
+  std::optional<at::NoGradGuard> no_grad_;
+};
+
+at::Tensor plain(const at::Tensor& tensor) {
+  if (!tensor.defined()) return tensor;
+  return tensor.is_inference() ? tensor.clone() : tensor.detach();
+}
+
+nn::Values plain(const nn::Values& values) {
+  nn::Values result;
+  for (const auto& value : values) result.push_back(plain(value));
+  return result;
+}
+
+// Do two of the model's inputs share memory? Then no layer may write to either.
+std::vector<bool> shared_inputs(const nn::Values& inputs) {
+  std::vector<bool> shared(inputs.size(), false);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    for (std::size_t j = 0; j < inputs.size(); ++j) {
+      if (i != j && nn::may_share_memory(inputs[i], inputs[j])) shared[i] = true;
+    }
+  }
+  return shared;
+}
+
+std::vector<nn::Values> without_last(std::vector<nn::Values> pieces) {
+  for (auto& piece : pieces) piece.pop_back();
+  return pieces;
+}
+
+void check_loss(const nn::Loss& loss, const schedule::Schedule& table) {
+  if (loss.kind != nn::Loss::Kind::WholeBatch || schedule::all_forwards_first(table)) return;
+  throw UsageError(
+      text("loss '", loss.name, "' needs the outputs of the whole mini-batch, but schedule '",
+           table.name, "' starts a backward before the last forward"),
+      {.hint = "Use schedule 'gpipe', or a loss that is defined for each micro-batch (for dice: "
+               "dice_per_micro_batch(), a different loss)."});
+}
+
+}  // namespace
+
+Pipeline::Impl::Impl(const nn::Layers& layers, PipelineOptions given)
+    : model(layers), options(std::move(given)) {
+  if (options.devices.empty()) options.devices.assign(1, cpu_device());
+  const int count = static_cast<int>(model.graph().layers.size());
+  pipeline::check_options(options, count);
+  for (const auto& device : options.devices) {
+    if (device.torch.is_privateuseone() && device.budget > 0)
+      set_budget(device.torch, device.budget);
+  }
+  if (!options.balance.empty()) {
+    cut(options.balance);
+  } else if (options.devices.size() == 1) {
+    cut({count});
+  } else if (!options.sample.empty()) {
+    measure_balance(plain(options.sample));
+  }
+}
+
+PartitionedModel& Pipeline::Impl::cut_for(const nn::Values& inputs) {
+  const std::lock_guard lock(mutex_);
+  if (!parts_) measure_balance(inputs);
+  return *parts_;
+}
+
+PartitionedModel& Pipeline::Impl::parts() const {
+  if (!parts_) {
+    throw StateError(
+        "the pipeline has not been cut yet: no balance was given and no mini-batch has been seen "
+        "to measure one",
+        {.hint = "Give 'balance' or 'sample', or call step() or forward() first."});
+  }
+  return *parts_;
+}
+
+void Pipeline::Impl::cut(const std::vector<int>& balance) {
+  options.balance = balance;
+  const int stages = static_cast<int>(balance.size());
+  const auto ranks = options.table ? options.table->rank_of_stage : one_rank_each(stages);
+  parts_ = std::make_shared<PartitionedModel>(model.graph(), balance, options.devices, ranks,
+                                              options.threads);
+  // Finds what is wrong with a table before the first step.
+  tables_[{options.micro_batches, options.schedule, true}] =
+      lower(options.micro_batches, options.schedule, true);
+}
+
+// All layers on the first device, which need not have room for them.
+std::vector<double> Pipeline::Impl::layer_costs(const nn::Values& batch) {
+  const at::Device device = options.devices[0].torch;
+  const UnlimitedBudgets no_budget({device});
+  pipeline::move_layers(model.graph(), device);
+  nn::Values piece = pipeline::split(batch, options.micro_batches)[0];
+  for (auto& value : piece) value = to_device(value, device);
+  return pipeline::profile_layers(model.graph(), piece);
+}
+
+void Pipeline::Impl::measure_balance(const nn::Values& batch) {
+  cut(plan::balance(layer_costs(batch), static_cast<int>(options.devices.size())));
+}
+
+std::vector<Recompute> Pipeline::Impl::recompute_modes() const {
+  if (!options.recompute_per_stage.empty()) return options.recompute_per_stage;
+  return std::vector<Recompute>(options.balance.size(), options.recompute);
+}
+
+const schedule::Schedule& Pipeline::Impl::lowered(int micro_batches, const std::string& name,
+                                                  bool recompute) {
+  const std::lock_guard lock(mutex_);
+  auto& table = tables_[{micro_batches, name, recompute}];
+  if (table.stages == 0) table = lower(micro_batches, name, recompute);
+  return table;
+}
+
+schedule::Schedule Pipeline::Impl::lower(int micro_batches, const std::string& name,
+                                         bool recompute) const {
+  const int stages = static_cast<int>(options.balance.size());
+  const bool given =
+      options.table && options.table->micro_batches == micro_batches && name == options.schedule;
+  schedule::Schedule table = given ? *options.table
+                                   : schedule::generate(options.table ? "gpipe" : name,
+                                                        {.stages = stages,
+                                                         .micro_batches = micro_batches,
+                                                         .backward_order = options.backward_order});
+  if (options.table && !given) table = schedule::place(table, *options.table);
+  schedule::LowerOptions lowering{.routes = parts_->cut.routes};
+  if (recompute) lowering.recompute = recompute_modes();
+  return schedule::lower(table, lowering);
+}
+
+std::string Pipeline::Impl::suggest(int stage) const {
+  const Bytes limit = memory_usage(parts_->stages[stage].device()).budget;
+  const std::lock_guard lock(mutex_);
+  return plan::suggest_fit({.stage = stage,
+                            .budget = limit,
+                            .schedule = options.schedule,
+                            .micro_batches = options.micro_batches,
+                            .most_micro_batches = samples_,
+                            .backward_order = options.backward_order,
+                            .recompute = recompute_modes(),
+                            .routes = parts_->cut.routes},
+                           costs_);
+}
+
+std::int64_t Pipeline::Impl::step_number() const {
+  const std::lock_guard lock(mutex_);
+  return step_number_;
+}
+
+void Pipeline::Impl::set_step_number(std::int64_t step) {
+  const std::lock_guard lock(mutex_);
+  step_number_ = step;
+  evaluations_ = 0;
+}
+
+void Pipeline::Impl::remember_costs(simulate::Costs costs) {
+  const std::lock_guard lock(mutex_);
+  costs_ = std::move(costs);
+}
+
+// A pipeline inside a layer of another one follows that one's key, so that running the layer again
+// draws the same numbers; its own step number then stands still.
+nn::RunKey Pipeline::Impl::next_key() {
+  if (const auto inner = nn::LayerRun::next_inner_key())
+    return {.seed = keyed_seed(inner->seed, static_cast<std::int64_t>(options.seed), -1, 0),
+            .step = inner->step};
+  const std::lock_guard lock(mutex_);
+  evaluations_ = 0;
+  return {.seed = options.seed, .step = step_number_++};
+}
+
+// Not the numbers of a step, and other numbers each time, for nets that draw in evaluation mode.
+nn::RunKey Pipeline::Impl::next_evaluation_key() {
+  if (const auto inner = nn::LayerRun::next_inner_key())
+    return {.seed = keyed_seed(inner->seed, static_cast<std::int64_t>(options.seed), -2, 0),
+            .step = inner->step};
+  const std::lock_guard lock(mutex_);
+  return {.seed = keyed_seed(options.seed, evaluations_++, -2, 0), .step = step_number_};
+}
+
+void Pipeline::Impl::check_inputs(const nn::Values& inputs) const {
+  const int wanted = parts_->graph.inputs;
+  if (static_cast<int>(inputs.size()) != wanted) {
+    throw UsageError(
+        text("the model takes ", wanted, " input tensors, ", inputs.size(), " were given"));
+  }
+}
+
+std::shared_ptr<StepState> Pipeline::Impl::begin_step(StepInputs inputs, const nn::Values& batch) {
+  inputs.shared = shared_inputs(batch);
+  if (inputs.wants_gradient.empty()) inputs.wants_gradient.resize(batch.size(), false);
+  // A caller's backward may come when the pipeline is gone.
+  inputs.suggest = [weak = weak_from_this()](int stage) {
+    const auto impl = weak.lock();
+    return impl ? impl->suggest(stage) : std::string();
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    samples_ = pipeline::piece_count(batch, std::numeric_limits<int>::max());
+  }
+  return std::make_shared<StepState>(std::move(inputs), parts_->stages, parts_->cut,
+                                     parts_->loss_boundary, options.deadline);
+}
+
+StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& given_target,
+                                const nn::Loss& loss, StepOptions step_options) {
+  const OutsideInferenceMode outside;
+  if (!at::GradMode::is_enabled()) {
+    throw UsageError("Pipeline::step() under no_grad: a training step needs gradients",
+                     {.hint = "Use evaluate() for forwards only."});
+  }
+  nn::Values batch = plain(given);  // detached: nobody reads the inputs' gradients
+  const at::Tensor target = plain(given_target);
+  PartitionedModel& parts = cut_for(batch);
+  check_inputs(batch);
+  batch.push_back(target);
+  auto pieces = pipeline::split(batch, options.micro_batches);
+  batch.pop_back();
+  const auto& table = lowered(static_cast<int>(pieces.size()), options.schedule, true);
+  check_loss(loss, table);
+
+  StepInputs inputs{.table = table, .loss = &loss};
+  inputs.keep_outputs =
+      inputs.whole_batch_loss() || step_options.output == StepOptions::Output::Keep;
+  StepResult result{.micro_batches = table.micro_batches};
+  std::vector<double> weights;
+  for (const auto& piece : pieces) {
+    const at::Tensor& own = piece.back();
+    inputs.targets.push_back(own);
+    weights.push_back(own.defined() && !inputs.whole_batch_loss()
+                          ? loss.weight(own)
+                          : static_cast<double>(pipeline::sample_count(piece)));
+    result.weight += weights.back();
+  }
+  for (const double weight : weights)
+    inputs.shares.push_back(result.weight == 0 ? 0 : weight / result.weight);
+  inputs.whole_target = target;
+  inputs.batch = without_last(std::move(pieces));
+  inputs.key = next_key();
+  const auto state = begin_step(std::move(inputs), batch);
+
+  parts.executor.run(*state, Part::All);
+  parts.set_timeline(state->timeline());
+  for (int m = 0; m < table.micro_batches; ++m) {
+    const at::Tensor& part = state->last().losses[m];
+    if (part.defined())
+      result.loss += part.item<double>() *
+                     (loss.kind == nn::Loss::Kind::WholeBatch ? 1 : state->inputs.shares[m]);
+  }
+  if (step_options.output == StepOptions::Output::Keep)
+    result.output = pipeline::merge_one(state->last().outputs, 0);
+  return result;
+}
+
+nn::Values Pipeline::Impl::forward(const nn::Values& given) {
+  const OutsideInferenceMode outside;
+  const nn::Values batch = plain(given);
+  PartitionedModel& parts = cut_for(batch);
+  check_inputs(batch);
+  auto pieces = pipeline::split(batch, options.micro_batches);
+  const bool graph = at::GradMode::is_enabled();
+  StepInputs inputs{.table = lowered(static_cast<int>(pieces.size()), "gpipe", graph),
+                    .key = next_key(),
+                    .batch = std::move(pieces),
+                    .evaluating = !graph,
+                    .keep_outputs = true};
+  for (const auto& input : given)
+    inputs.wants_gradient.push_back(graph && input.defined() && input.requires_grad());
+  const auto state = begin_step(std::move(inputs), batch);
+  parts.executor.run(*state, Part::Forwards);
+  parts.set_timeline(state->timeline());
+  return graph ? pipeline::attach_backward(given, state, parts_)
+               : pipeline::merge(state->last().outputs);
+}
+
+nn::Values Pipeline::Impl::evaluate(const nn::Values& given) {
+  const OutsideInferenceMode outside;
+  const at::NoGradGuard no_grad;
+  const nn::Values batch = plain(given);
+  PartitionedModel& parts = cut_for(batch);
+  check_inputs(batch);
+  const nn::EvaluationMode mode(parts.graph);
+  auto pieces = pipeline::split(batch, options.micro_batches);
+  StepInputs inputs{.table = lowered(static_cast<int>(pieces.size()), "gpipe", false),
+                    .key = next_evaluation_key(),
+                    .batch = std::move(pieces),
+                    .evaluating = true,
+                    .keep_outputs = true};
+  const auto state = begin_step(std::move(inputs), batch);
+  parts.executor.run(*state, Part::Forwards);
+  parts.set_timeline(state->timeline());
+  return pipeline::merge(state->last().outputs);
+}
+
+simulate::Costs Pipeline::Impl::profile(const nn::Values& given, const at::Tensor& given_target,
+                                        const nn::Loss& loss) {
+  const OutsideInferenceMode outside;
+  nn::Values batch = plain(given);
+  PartitionedModel& parts = cut_for(batch);
+  check_inputs(batch);
+  batch.push_back(plain(given_target));
+  const auto pieces = pipeline::split(batch, options.micro_batches);
+  const nn::Values inputs_of_one(pieces[0].begin(), pieces[0].end() - 1);
+  auto costs = pipeline::profile_stages(parts, inputs_of_one, pieces[0].back(), loss,
+                                        static_cast<int>(pieces.size()));
+  remember_costs(costs);
+  return costs;
+}
+
+}  // namespace trestle
