@@ -1,17 +1,18 @@
 #include "benchmarks/measured_steps.h"
 
 #include <CLI/CLI.hpp>
-#include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
+
+#include "trestle/base/stopwatch.h"
 
 namespace benchmarks {
 namespace {
 
 double seconds_of(const std::function<void()>& work) {
-  const auto begin = std::chrono::steady_clock::now();
+  const trestle::Stopwatch watch;
   work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return watch.seconds();
 }
 
 }  // namespace

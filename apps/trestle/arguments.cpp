@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 
 #include "apps/trestle/verbs.h"
+#include "trestle/base/choose.h"
 #include "trestle/base/text.h"
 
 namespace trestle::app {
@@ -25,13 +26,11 @@ std::string unknown_argument(const CLI::App& app, const std::vector<std::string>
     for (const CLI::App* inner : verb.get_subcommands([](const CLI::App*) { return true; }))
       known.push_back(inner->get_name());
   }
-  const std::string guess = nearest(word, known);
   const std::string path = verb.get_parent() == nullptr ? "trestle" : "trestle " + verb.get_name();
   const std::string what = word[0] == '-'  ? "unknown flag"
                            : known.empty() ? "did not expect"
                                            : "unknown verb";
-  return text(what, " '", word, "'", guess.empty() ? "" : text("; did you mean '", guess, "'?"),
-              " See ", path, " --help.");
+  return text(what, " '", word, "'", did_you_mean(word, known), " See ", path, " --help.");
 }
 
 std::string examples(const std::vector<std::string>& lines) {

@@ -73,9 +73,7 @@ std::vector<schedule::Timeline> simulated(const Arguments& arguments) {
     schedule::GenerateOptions options;
     options.stages = arguments.stages;
     options.micro_batches = arguments.micro_batches;
-    options.backward_order = arguments.backward_order == "forward"
-                                 ? schedule::BackwardOrder::Forward
-                                 : schedule::BackwardOrder::Reverse;
+    options.backward_order = schedule::parse_backward_order(arguments.backward_order);
     table = schedule::generate(arguments.schedule, options);
   }
   if (!arguments.save_csv.empty()) {
@@ -150,7 +148,7 @@ void add_view(CLI::App& app, Action& action) {
   verb->add_option("--micro-batches", arguments->micro_batches, "How many (default 8)")
       ->type_name("M");
   verb->add_option("--backward-order", arguments->backward_order, "gpipe: reverse or forward")
-      ->check(CLI::IsMember({"reverse", "forward"}))
+      ->check(CLI::IsMember(schedule::backward_order_names()))
       ->type_name("ORDER");
   verb->add_option("--costs", arguments->costs,
                    "Times: F,B for all stages, or F,B,F,B,... for each")

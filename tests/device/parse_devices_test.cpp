@@ -81,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(
     All, BadDevicesTest,
     ::testing::Values(
         BadText{"", "no device named"}, BadText{"virtual:0,,virtual:1", "no device named"},
-        BadText{"virtul:2", "did you mean virtual?"}, BadText{"tpu:0", "no kind of device"},
+        BadText{"virtul:2", "did you mean 'virtual'?"}, BadText{"tpu:0", "no kind of device"},
         BadText{"virtual:two", "has no device number"},
         BadText{"virtual:-1", "has no device number"}, BadText{"virtual:", "has no device number"},
         BadText{"virtual:0x1GiB", "asks for no device"},

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "trestle/base/error.h"
+#include "trestle/base/random.h"
 #include "trestle/base/text.h"
 
 // A small mutation fuzzer that runs as an ordinary test, the same every time. Whatever bytes come,
@@ -40,23 +41,6 @@ struct Result {
   int refused = 0;   // inputs for which it threw trestle::Error
 };
 
-// SplitMix64: small, and the same with every standard library.
-class Random {
- public:
-  explicit Random(std::uint64_t seed) : state_(seed) {}
-  std::uint64_t next() {
-    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15ULL);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-    return z ^ (z >> 31);
-  }
-  // In [0, limit); 0 where limit is 0.
-  std::size_t below(std::size_t limit) { return limit == 0 ? 0 : next() % limit; }
-
- private:
-  std::uint64_t state_;
-};
-
 // The input as a C string literal, ready to become a test of its own.
 inline std::string literal(std::string_view bytes) {
   constexpr char kDigits[] = "01234567";
@@ -80,36 +64,38 @@ class Mutator {
       : seeds_(seeds), longest_(options.longest), random_(options.seed) {}
 
   std::string next() {
-    std::string bytes = seeds_[random_.below(seeds_.size())];
-    for (std::size_t times = 1 + random_.below(6); times > 0; --times) mutate(&bytes);
+    std::string bytes = seeds_[below(seeds_.size())];
+    for (std::size_t times = 1 + below(6); times > 0; --times) mutate(&bytes);
     bytes.resize(std::min(bytes.size(), longest_));
     return bytes;
   }
 
  private:
+  // In [0, limit); 0 where limit is 0.
+  std::size_t below(std::size_t limit) { return limit == 0 ? 0 : random_.below(limit); }
+
   struct Range {
     std::size_t begin = 0;
     std::size_t size = 0;
   };
   Range range(const std::string& bytes, std::size_t most) {
-    const std::size_t begin = random_.below(bytes.size() + 1);
-    return {begin, random_.below(std::min(most, bytes.size() - begin) + 1)};
+    const std::size_t begin = below(bytes.size() + 1);
+    return {begin, below(std::min(most, bytes.size() - begin) + 1)};
   }
 
   void mutate(std::string* bytes) {
     constexpr std::size_t kMostCopied = 64;
-    const std::size_t at = random_.below(bytes->size());
-    switch (random_.below(9)) {
+    const std::size_t at = below(bytes->size());
+    switch (below(9)) {
       case 0:  // flip one bit
-        if (!bytes->empty())
-          (*bytes)[at] = static_cast<char>((*bytes)[at] ^ (1 << random_.below(8)));
+        if (!bytes->empty()) (*bytes)[at] = static_cast<char>((*bytes)[at] ^ (1 << below(8)));
         return;
       case 1:  // any byte
-        if (!bytes->empty()) (*bytes)[at] = static_cast<char>(random_.below(256));
+        if (!bytes->empty()) (*bytes)[at] = static_cast<char>(below(256));
         return;
       case 2: {  // a byte that stands for something elsewhere in this kind of input
-        const std::string& other = seeds_[random_.below(seeds_.size())];
-        if (!other.empty()) bytes->insert(at, 1, other[random_.below(other.size())]);
+        const std::string& other = seeds_[below(seeds_.size())];
+        if (!other.empty()) bytes->insert(at, 1, other[below(other.size())]);
         return;
       }
       case 3: {  // remove a piece
@@ -123,7 +109,7 @@ class Mutator {
         return;
       }
       case 5: {  // a piece of another seed
-        const std::string& other = seeds_[random_.below(seeds_.size())];
+        const std::string& other = seeds_[below(seeds_.size())];
         const Range piece = range(other, kMostCopied);
         bytes->insert(at, other.substr(piece.begin, piece.size));
         return;
@@ -146,10 +132,10 @@ class Mutator {
         "2147483647", "2147483648", "4294967296", "9223372036854775807",
         "1e308",      "nan",        "00",         "18446744073709551616"};
     constexpr std::string_view kDigits = "0123456789";
-    const std::size_t begin = bytes->find_first_of(kDigits, random_.below(bytes->size()));
+    const std::size_t begin = bytes->find_first_of(kDigits, below(bytes->size()));
     if (begin == std::string::npos) return;
     const std::size_t end = std::min(bytes->find_first_not_of(kDigits, begin), bytes->size());
-    bytes->replace(begin, end - begin, kNumbers[random_.below(std::size(kNumbers))]);
+    bytes->replace(begin, end - begin, kNumbers[below(std::size(kNumbers))]);
   }
 
   // The same for binary formats: one, two, four or eight bytes, in either order.
@@ -157,9 +143,9 @@ class Mutator {
     constexpr std::uint64_t kNumbers[] = {0,          1,          0x7f,       0x80,
                                           0xff,       0x7fff,     0x8000,     0xffff,
                                           0x7fffffff, 0x80000000, 0xffffffff, 0x7fffffffffffffff};
-    const std::size_t size = std::size_t{1} << random_.below(4);
-    const std::uint64_t number = kNumbers[random_.below(std::size(kNumbers))];
-    const bool big_endian = random_.below(2) == 1;
+    const std::size_t size = std::size_t{1} << below(4);
+    const std::uint64_t number = kNumbers[below(std::size(kNumbers))];
+    const bool big_endian = below(2) == 1;
     for (std::size_t i = 0; i < size && at + i < bytes->size(); ++i) {
       const std::size_t shift = 8 * (big_endian ? size - 1 - i : i);
       (*bytes)[at + i] = static_cast<char>(number >> shift & 0xff);

@@ -47,9 +47,9 @@ TEST(Generate, OneStage) {
 }
 
 TEST(Generate, UnknownNamesGetASuggestion) {
-  EXPECT_THAT(error_of("gpip", {}), HasSubstr("Did you mean 'gpipe'?"));
-  EXPECT_THAT(error_of("1F1B", {}), HasSubstr("Did you mean '1f1b'?"));
-  EXPECT_THAT(error_of("magic", {}), HasSubstr("Known schedules: gpipe, 1f1b"));
+  EXPECT_THAT(error_of("gpip", {}), HasSubstr("did you mean 'gpipe'?"));
+  EXPECT_THAT(error_of("1F1B", {}), HasSubstr("did you mean '1f1b'?"));
+  EXPECT_THAT(error_of("magic", {}), HasSubstr("Known: gpipe, 1f1b"));
 }
 
 TEST(Generate, ImpossibleNumbersAreRefused) {
@@ -67,6 +67,13 @@ TEST(Generate, WhatIsKnownIsTrue) {
     EXPECT_EQ(all_forwards_first(schedule), info.all_forwards_first);
     EXPECT_FALSE(info.summary.empty());
   }
+}
+
+TEST(Generate, BackwardOrdersHaveNames) {
+  EXPECT_EQ(parse_backward_order("reverse"), BackwardOrder::Reverse);
+  EXPECT_EQ(parse_backward_order("forward"), BackwardOrder::Forward);
+  EXPECT_THAT(backward_order_names(), testing::ElementsAre("reverse", "forward"));
+  EXPECT_THROW(parse_backward_order("backward"), UsageError);
 }
 
 }  // namespace

@@ -149,14 +149,17 @@ TEST(Lower, WhatDoesNotFitIsRefused) {
 }
 
 TEST(Lower, RecomputeModesHaveNames) {
-  for (const Recompute mode : {Recompute::Never, Recompute::ExceptLast, Recompute::Always}) {
-    EXPECT_EQ(parse_recompute(to_string(mode)), mode);
-  }
+  EXPECT_THAT(recompute_names(), ElementsAre("never", "except_last", "always"));
+  for (const std::string& name : recompute_names())
+    EXPECT_EQ(to_string(parse_recompute(name)), name);
+  EXPECT_EQ(parse_recompute("never"), Recompute::Never);
+  EXPECT_EQ(parse_recompute("except_last"), Recompute::ExceptLast);
+  EXPECT_EQ(parse_recompute("always"), Recompute::Always);
   try {
     parse_recompute("allways");
     FAIL();
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("Did you mean 'always'?"));
+    EXPECT_THAT(error.what(), HasSubstr("did you mean 'always'?"));
   }
 }
 

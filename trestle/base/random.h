@@ -4,12 +4,13 @@
 #include <utility>
 #include <vector>
 
+#include "trestle/base/split_mix.h"
+
 // Random numbers that are the same on every machine and with every standard library (whose
 // distributions are not).
 namespace trestle {
 
-// SplitMix64 (Steele, Lea, Flood 2014). Seed it with keyed_seed() so that no two uses share a
-// sequence.
+// SplitMix64. Seed it with keyed_seed() so that no two uses share a sequence.
 //
 //   Random random(keyed_seed(seed, epoch, -1, 0));
 //   double x = random.uniform(-1, 1);
@@ -18,10 +19,9 @@ class Random {
   explicit Random(std::uint64_t seed) : state_(seed) {}
 
   std::uint64_t next() {
-    std::uint64_t z = state_ += 0x9e3779b97f4a7c15ULL;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
-    return z ^ (z >> 31);
+    const std::uint64_t value = split_mix(state_);
+    state_ += kSplitMixStep;
+    return value;
   }
 
   // In [0, 1), 53 random bits.

@@ -1,6 +1,7 @@
 #include <charconv>
 #include <optional>
 
+#include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/device/cuda_count.h"
@@ -35,9 +36,8 @@ Item parse_item(std::string_view written) {
   const std::size_t colon = item.text.find(':');
   item.kind = trim(item.text.substr(0, colon));
   if (item.kind != "cpu" && item.kind != "virtual" && item.kind != "cuda") {
-    const std::string meant = nearest(item.kind, {"cpu", "virtual", "cuda"});
     throw UsageError(text("'", item.text, "' is no kind of device",
-                          meant.empty() ? "" : "; did you mean ", meant, meant.empty() ? "" : "?"),
+                          did_you_mean(item.kind, {"cpu", "virtual", "cuda"})),
                      {.hint = forms});
   }
   if (colon == std::string::npos) return item;

@@ -1,7 +1,10 @@
 #include "trestle/models/model.h"
 
+#include <array>
+#include <string_view>
 #include <utility>
 
+#include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/models/resnet.h"
@@ -33,18 +36,20 @@ nn::Layers make_unet(const ModelOptions& options) {
   return unet(unet_options);
 }
 
-const std::vector<std::pair<std::string, nn::Layers (*)(const ModelOptions&)>>& makers() {
-  static const std::vector<std::pair<std::string, nn::Layers (*)(const ModelOptions&)>> all = {
-      {"unet", make_unet},
-      {"resnet18",
-       [](const ModelOptions& o) { return resnet18(sizes(o, &ResNetOptions::in_channels)); }},
-      {"resnet18_flat",
-       [](const ModelOptions& o) { return resnet18_flat(sizes(o, &ResNetOptions::in_channels)); }},
-      {"toy", [](const ModelOptions& o) { return toy(sizes(o, &ToyOptions::features)); }},
-      {"mlp", [](const ModelOptions& o) { return mlp(sizes(o, &MlpOptions::features)); }},
-  };
-  return all;
-}
+struct Maker {
+  std::string_view name;
+  nn::Layers (*make)(const ModelOptions&);
+};
+constexpr std::array kMakers = {
+    Maker{"unet", make_unet},
+    Maker{"resnet18",
+          [](const ModelOptions& o) { return resnet18(sizes(o, &ResNetOptions::in_channels)); }},
+    Maker{
+        "resnet18_flat",
+        [](const ModelOptions& o) { return resnet18_flat(sizes(o, &ResNetOptions::in_channels)); }},
+    Maker{"toy", [](const ModelOptions& o) { return toy(sizes(o, &ToyOptions::features)); }},
+    Maker{"mlp", [](const ModelOptions& o) { return mlp(sizes(o, &MlpOptions::features)); }},
+};
 
 }  // namespace
 
@@ -56,22 +61,16 @@ nn::Layers make_model(const ModelOptions& options) {
     if (size < 0)
       throw UsageError(text("model '", options.name, "': ", name, " = ", size, " is negative"));
   }
-  for (const auto& [name, make] : makers()) {
-    if (name != options.name) continue;
-    if (options.bilinear && name != "unet") {
-      throw UsageError(text("model '", name, "' has no option 'bilinear'; only 'unet' has"));
-    }
-    return make(options);
+  const Maker& maker = choose("model", options.name, kMakers);
+  if (options.bilinear && maker.name != "unet") {
+    throw UsageError(text("model '", maker.name, "' has no option 'bilinear'; only 'unet' has"));
   }
-  const std::string close = nearest(options.name, model_names());
-  throw UsageError(text("unknown model '", options.name, "'",
-                        close.empty() ? "" : "; did you mean '" + close + "'?"),
-                   {.hint = "Models: " + join(model_names(), ", ") + "."});
+  return maker.make(options);
 }
 
 std::vector<std::string> model_names() {
   std::vector<std::string> names;
-  for (const auto& [name, make] : makers()) names.push_back(name);
+  for (const Maker& maker : kMakers) names.emplace_back(maker.name);
   return names;
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "trestle/base/choose.h"
 #include "trestle/base/text.h"
 #include "trestle/nn/wiring.h"
 
@@ -159,9 +160,8 @@ class Wiring {
     if (keepers == keepers_.end()) {
       std::vector<std::string> candidates;
       for (const auto& [candidate, layers] : keepers_) candidates.push_back(candidate);
-      const std::string close = nearest(name, candidates);
-      mistakes_.push_back(text(who, " '", name, "', which nobody keeps",
-                               close.empty() ? "" : "; did you mean '" + close + "'?"));
+      mistakes_.push_back(
+          text(who, " '", name, "', which nobody keeps", did_you_mean(name, candidates)));
       return {};
     }
     const std::size_t keeper = keepers->second.front();

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 
@@ -129,15 +130,7 @@ Loss make_loss(std::string_view name) {
   const std::vector<Loss> losses = {
       cross_entropy(),        mean_squared_error(),     dice(),
       dice_per_micro_batch(), cross_entropy_and_dice(), cross_entropy_and_dice_per_micro_batch()};
-  std::vector<std::string> names;
-  for (const Loss& loss : losses) {
-    if (loss.name == name) return loss;
-    names.push_back(loss.name);
-  }
-  const std::string close = nearest(name, names);
-  throw UsageError(
-      text("unknown loss '", name, "'", close.empty() ? "" : "; did you mean '" + close + "'?"),
-      {.hint = "Losses: " + join(names, ", ") + "."});
+  return choose("loss", name, losses);
 }
 
 }  // namespace trestle::nn

@@ -2,9 +2,11 @@
 
 #include <torch/optim/sgd.h>
 
+#include <array>
 #include <tuple>
 #include <utility>
 
+#include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/optim/fused.h"
@@ -36,47 +38,58 @@ void check(const OptimizerOptions& options) {
     require(options.momentum > 0, "momentum", options.momentum, "above 0, as nesterov needs it");
 }
 
+using Parameters = std::vector<at::Tensor>;
+using Made = std::unique_ptr<torch::optim::Optimizer>;
+
+Made make_sgd(Parameters parameters, const OptimizerOptions& o) {
+  return std::make_unique<torch::optim::SGD>(std::move(parameters),
+                                             torch::optim::SGDOptions(o.learning_rate)
+                                                 .momentum(o.momentum)
+                                                 .nesterov(o.nesterov)
+                                                 .weight_decay(o.weight_decay));
+}
+
+Made make_adam(Parameters parameters, const OptimizerOptions& o) {
+  return std::make_unique<FusedAdam>(std::move(parameters),
+                                     torch::optim::AdamOptions(o.learning_rate)
+                                         .betas(std::make_tuple(o.beta1, o.beta2))
+                                         .eps(o.epsilon)
+                                         .weight_decay(o.weight_decay));
+}
+
+Made make_adamw(Parameters parameters, const OptimizerOptions& o) {
+  return std::make_unique<FusedAdamW>(std::move(parameters),
+                                      torch::optim::AdamWOptions(o.learning_rate)
+                                          .betas(std::make_tuple(o.beta1, o.beta2))
+                                          .eps(o.epsilon)
+                                          .weight_decay(o.weight_decay));
+}
+
+Made make_rmsprop(Parameters parameters, const OptimizerOptions& o) {
+  return std::make_unique<FusedRmsprop>(std::move(parameters),
+                                        torch::optim::RMSpropOptions(o.learning_rate)
+                                            .alpha(o.alpha)
+                                            .eps(o.epsilon)
+                                            .weight_decay(o.weight_decay)
+                                            .momentum(o.momentum)
+                                            .centered(o.centered));
+}
+
+struct Maker {
+  std::string_view name;
+  Made (*make)(Parameters, const OptimizerOptions&);
+};
+constexpr std::array kMakers = {Maker{"sgd", make_sgd}, Maker{"adam", make_adam},
+                                Maker{"adamw", make_adamw}, Maker{"rmsprop", make_rmsprop}};
+
 }  // namespace
 
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(std::vector<at::Tensor> parameters,
-                                                        const OptimizerOptions& o) {
-  check(o);
+                                                        const OptimizerOptions& options) {
+  const Maker& maker = choose("optimizer", options.name, kMakers);
+  check(options);
   if (parameters.empty()) throw UsageError("an optimizer needs parameters, and there are none");
-  if (o.name == "sgd") {
-    return std::make_unique<torch::optim::SGD>(std::move(parameters),
-                                               torch::optim::SGDOptions(o.learning_rate)
-                                                   .momentum(o.momentum)
-                                                   .nesterov(o.nesterov)
-                                                   .weight_decay(o.weight_decay));
-  }
-  if (o.name == "adam") {
-    return std::make_unique<FusedAdam>(std::move(parameters),
-                                       torch::optim::AdamOptions(o.learning_rate)
-                                           .betas(std::make_tuple(o.beta1, o.beta2))
-                                           .eps(o.epsilon)
-                                           .weight_decay(o.weight_decay));
-  }
-  if (o.name == "adamw") {
-    return std::make_unique<FusedAdamW>(std::move(parameters),
-                                        torch::optim::AdamWOptions(o.learning_rate)
-                                            .betas(std::make_tuple(o.beta1, o.beta2))
-                                            .eps(o.epsilon)
-                                            .weight_decay(o.weight_decay));
-  }
-  if (o.name == "rmsprop") {
-    return std::make_unique<FusedRmsprop>(std::move(parameters),
-                                          torch::optim::RMSpropOptions(o.learning_rate)
-                                              .alpha(o.alpha)
-                                              .eps(o.epsilon)
-                                              .weight_decay(o.weight_decay)
-                                              .momentum(o.momentum)
-                                              .centered(o.centered));
-  }
-  const std::vector<std::string> names = {"sgd", "adam", "adamw", "rmsprop"};
-  const std::string close = nearest(o.name, names);
-  throw UsageError(text("unknown optimizer '", o.name, "'",
-                        close.empty() ? "" : "; did you mean '" + close + "'?"),
-                   {.hint = "Optimizers: " + join(names, ", ") + "."});
+  return maker.make(std::move(parameters), options);
 }
 
 double learning_rate(const torch::optim::Optimizer& optimizer) {

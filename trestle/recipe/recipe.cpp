@@ -14,6 +14,7 @@
 #define TOML_HEADER_ONLY 1
 #include <toml++/toml.h>
 
+#include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
@@ -36,10 +37,9 @@ std::vector<std::string> section_names() {
   return names;
 }
 
-std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
-  const std::string guess = nearest(word, candidates);
-  return guess.empty() ? text("; known are ", join(candidates, ", "))
-                       : text("; did you mean '", guess, "'?");
+std::string meant_or_known(std::string_view word, const std::vector<std::string>& known) {
+  const std::string meant = did_you_mean(word, known);
+  return meant.empty() ? text("; known are ", join(known, ", ")) : meant;
 }
 
 // "; it belongs into [train]" for a key that only another section has.
@@ -82,7 +82,8 @@ class Reader {
       const auto known = section_names();
       if (std::find(known.begin(), known.end(), section) == known.end()) {
         if (node.is_table())
-          add(name.source(), text("unknown section [", section, "]", did_you_mean(section, known)));
+          add(name.source(),
+              text("unknown section [", section, "]", meant_or_known(section, known)));
         else
           add(name.source(),
               text("unknown key '", section, "' outside of any section", elsewhere(section)));
@@ -115,7 +116,7 @@ class Reader {
           if (known.section == section) keys.push_back(known.key);
         const std::string other = elsewhere(key);
         add(name.source(), text("unknown key '", key, "' in [", section, "]",
-                                other.empty() ? did_you_mean(key, keys) : other));
+                                other.empty() ? meant_or_known(key, keys) : other));
         continue;
       }
       try {

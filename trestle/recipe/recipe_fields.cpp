@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "trestle/schedule/generate.h"
+#include "trestle/schedule/lower.h"
+
 namespace trestle::train {
 
 namespace {
@@ -102,10 +105,10 @@ void add_pipeline_fields(std::vector<Field>& fields) {
   add(&P::micro_batches, "micro_batches", "pieces that a batch is cut into", Limits{1, many});
   add(&P::schedule, "schedule", "order of the work: gpipe or 1f1b");
   add(&P::backward_order, "backward_order", "gpipe: which micro-batch's backward comes first",
-      Limits{.choices = {"reverse", "forward"}});
+      Limits{.choices = schedule::backward_order_names()});
   add(&P::recompute, "recompute",
       "run forwards again instead of keeping them; one word, or one for each stage",
-      Limits{.choices = {"never", "except_last", "always"}});
+      Limits{.choices = schedule::recompute_names()});
   add(&P::deadline, "deadline", "seconds that one stage waits for another before it gives up",
       Limits{0.001, many});
 }

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/recipe/recipe_fields.h"
@@ -54,10 +55,8 @@ void check_choice(const Field& field, const std::string& value) {
   if (field.choices.empty()) return;
   for (const std::string& choice : field.choices)
     if (choice == value) return;
-  const std::string guess = nearest(value, field.choices);
   throw UsageError(text("'", field.key, "' in [", field.section, "] is ", describe(field),
-                        ", not '", value, "'",
-                        guess.empty() ? "" : text("; did you mean '", guess, "'?")));
+                        ", not '", value, "'", did_you_mean(value, field.choices)));
 }
 
 template <class T>

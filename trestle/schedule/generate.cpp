@@ -3,6 +3,7 @@
 #include <array>
 #include <limits>
 
+#include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/schedule/generators/generators.h"
@@ -24,6 +25,13 @@ constexpr std::array kGenerators = {
               "one forward, one backward; keeps few activations alive", false},
 };
 
+struct NamedOrder {
+  std::string_view name;
+  BackwardOrder order;
+};
+constexpr std::array kBackwardOrders = {NamedOrder{"reverse", BackwardOrder::Reverse},
+                                        NamedOrder{"forward", BackwardOrder::Forward}};
+
 // Actions hold stages in 16 bits; the number of micro-batches is bounded to keep tables in memory.
 constexpr int kMostStages = std::numeric_limits<std::int16_t>::max();
 constexpr int kMostMicroBatches = 1 << 20;
@@ -43,21 +51,21 @@ void check(std::string_view name, const GenerateOptions& options) {
 }  // namespace
 
 Schedule generate(std::string_view name, const GenerateOptions& options) {
+  const Generator& generator = choose("schedule", name, kGenerators);
+  check(name, options);
+  Schedule schedule = generator.make(options);
+  schedule.name = name;
+  return schedule;
+}
+
+BackwardOrder parse_backward_order(std::string_view name) {
+  return choose("backward order", name, kBackwardOrders).order;
+}
+
+std::vector<std::string> backward_order_names() {
   std::vector<std::string> names;
-  for (const auto& generator : kGenerators) {
-    if (generator.name != name) {
-      names.emplace_back(generator.name);
-      continue;
-    }
-    check(name, options);
-    Schedule schedule = generator.make(options);
-    schedule.name = name;
-    return schedule;
-  }
-  const std::string guess = nearest(name, names);
-  throw UsageError(text("unknown schedule '", name, "'"),
-                   {.hint = (guess.empty() ? std::string() : "Did you mean '" + guess + "'? ") +
-                            "Known schedules: " + join(names, ", ") + "."});
+  for (const auto& order : kBackwardOrders) names.emplace_back(order.name);
+  return names;
 }
 
 const std::vector<ScheduleInfo>& known_schedules() {

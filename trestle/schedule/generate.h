@@ -13,6 +13,10 @@ namespace trestle::schedule {
 // except_last to one live micro-batch). Forward: as PyTorch.
 enum class BackwardOrder { Reverse, Forward };
 
+// "reverse" or "forward". Throws UsageError for another word.
+BackwardOrder parse_backward_order(std::string_view name);
+std::vector<std::string> backward_order_names();
+
 struct GenerateOptions {
   int stages = 1;                                         // >= 1
   int micro_batches = 1;                                  // >= 1; may be fewer than stages

@@ -1,6 +1,7 @@
 #include "trestle/schedule/lower.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <iterator>
 #include <limits>
@@ -8,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/schedule/routes.h"
@@ -18,6 +20,14 @@ namespace trestle::schedule {
 namespace {
 
 using Way = Transfer::Way;
+
+struct NamedMode {
+  std::string_view name;
+  Recompute mode;
+};
+constexpr std::array kRecomputeModes = {NamedMode{"never", Recompute::Never},
+                                        NamedMode{"except_last", Recompute::ExceptLast},
+                                        NamedMode{"always", Recompute::Always}};
 
 void check_routes(const Schedule& schedule, const std::vector<Route>& routes) {
   std::vector<int> main_routes(static_cast<std::size_t>(schedule.stages), 0);  // out of each stage
@@ -211,26 +221,21 @@ class Placement {
 
 }  // namespace
 
-Recompute parse_recompute(std::string_view text) {
-  for (const Recompute mode : {Recompute::Never, Recompute::ExceptLast, Recompute::Always}) {
-    if (to_string(mode) == text) return mode;
-  }
-  const std::string guess = nearest(text, {"never", "except_last", "always"});
-  throw UsageError(trestle::text("unknown recompute mode '", text, "'"),
-                   {.hint = (guess.empty() ? std::string() : "Did you mean '" + guess + "'? ") +
-                            "Known modes: never, except_last, always."});
+Recompute parse_recompute(std::string_view name) {
+  return choose("recompute mode", name, kRecomputeModes).mode;
 }
 
 std::string_view to_string(Recompute mode) {
-  switch (mode) {
-    case Recompute::Never:
-      return "never";
-    case Recompute::ExceptLast:
-      return "except_last";
-    case Recompute::Always:
-      return "always";
+  for (const auto& named : kRecomputeModes) {
+    if (named.mode == mode) return named.name;
   }
-  throw UsageError("no such recompute mode");
+  throw UsageError(text("there is no recompute mode ", static_cast<int>(mode)));
+}
+
+std::vector<std::string> recompute_names() {
+  std::vector<std::string> names;
+  for (const auto& mode : kRecomputeModes) names.emplace_back(mode.name);
+  return names;
 }
 
 Schedule lower(const Schedule& compute_only, const LowerOptions& options) {

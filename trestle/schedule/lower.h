@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -11,9 +12,10 @@ namespace trestle::schedule {
 
 enum class Recompute { Never, ExceptLast, Always };
 
-// "never", "except_last", "always".
-Recompute parse_recompute(std::string_view text);  // throws UsageError
+// "never", "except_last" or "always". Throws UsageError for another word.
+Recompute parse_recompute(std::string_view name);
 std::string_view to_string(Recompute mode);
+std::vector<std::string> recompute_names();
 
 // When a skip travels: as soon as it is made (it then waits on the consumer's rank), or as late as
 // does not keep the consumer waiting if all stages take the same time (it then waits on the

@@ -4,9 +4,9 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "trestle/base/error.h"
+#include "trestle/base/stopwatch.h"
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/safetensors.h"
 #include "trestle/data/carvana.h"
@@ -54,7 +54,7 @@ std::vector<fs::path> find_images(const fs::path& images) {
 }  // namespace
 
 PredictResult predict(const PredictOptions& options) {
-  const auto begin = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   Weights weights = find_weights(options.run);
   if (weights.recipe.data.name != "carvana")
     throw UsageError(
@@ -90,7 +90,7 @@ PredictResult predict(const PredictOptions& options) {
       options.progress(static_cast<std::int64_t>(result.masks.size()),
                        static_cast<std::int64_t>(images.size()));
   }
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  result.seconds = watch.seconds();
   return result;
 }
 

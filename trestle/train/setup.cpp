@@ -16,12 +16,6 @@ namespace trestle::train {
 
 namespace {
 
-Recompute recompute_of(const std::string& word) {
-  if (word == "always") return Recompute::Always;
-  if (word == "except_last") return Recompute::ExceptLast;
-  return Recompute::Never;
-}
-
 Bytes parameter_bytes(const Pipeline& pipeline, int stage) {
   Bytes bytes = 0;
   for (const at::Tensor& parameter : pipeline.stage_parameters(stage))
@@ -63,12 +57,11 @@ std::unique_ptr<Pipeline> make_pipeline(const Recipe& recipe, const nn::Layers& 
   options.balance.assign(recipe.pipeline.balance.begin(), recipe.pipeline.balance.end());
   options.micro_batches = static_cast<int>(recipe.pipeline.micro_batches);
   options.schedule = recipe.pipeline.schedule;
-  options.backward_order =
-      recipe.pipeline.backward_order == "forward" ? BackwardOrder::Forward : BackwardOrder::Reverse;
-  options.recompute = recompute_of(recipe.pipeline.recompute.at(0));
+  options.backward_order = schedule::parse_backward_order(recipe.pipeline.backward_order);
+  options.recompute = schedule::parse_recompute(recipe.pipeline.recompute.at(0));
   if (recipe.pipeline.recompute.size() > 1)
     for (const std::string& word : recipe.pipeline.recompute)
-      options.recompute_per_stage.push_back(recompute_of(word));
+      options.recompute_per_stage.push_back(schedule::parse_recompute(word));
   options.seed = static_cast<std::uint64_t>(recipe.train.seed);
   options.threads = static_cast<int>(recipe.devices.threads);
   options.deadline =

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "trestle/base/stopwatch.h"
 #include "trestle/checkpoint/training_checkpoint.h"
 #include "trestle/optim/reduce_on_plateau.h"
 #include "trestle/train/metrics.h"
@@ -14,17 +14,6 @@
 
 // Inside of the trainer. Not installed.
 namespace trestle::train {
-
-// Seconds since it was made.
-class Stopwatch {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-};
 
 // One call of train() or resume(): everything that a recipe makes, and where the run stands.
 class TrainingRun {

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <chrono>
+
+namespace trestle {
+
+// Seconds since it was made.
+//
+//   const Stopwatch watch;
+//   step();
+//   report(watch.seconds());
+class Stopwatch {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace trestle
