@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <barrier>
-#include <chrono>
 #include <map>
 
 #include "trestle/base/error.h"
+#include "trestle/base/stopwatch.h"
 #include "trestle/device/device.h"
 #include "trestle/device/event.h"
 #include "trestle/device/transfer.h"
@@ -22,10 +22,6 @@ namespace {
 
 constexpr double seconds_for_each_stage = 0.25;
 constexpr int least_repeats = 3;
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // The parameters' own gradients, set aside; while it lives they have none, as before a step's first
 // backward, until one makes them.
@@ -190,7 +186,7 @@ void measure_loss(const Subject& subject, int micro_batches, simulate::StageCost
   for (int round = 0; round <= least_repeats; ++round) {
     const Bytes before = current(stage);
     reset_peak_memory(stage.device());
-    const double begin = now();
+    const Stopwatch watch;
     {
       nn::GradientSink sink(1);
       const at::Tensor whole = sink.begin(0, at::cat(outputs));
@@ -198,7 +194,7 @@ void measure_loss(const Subject& subject, int micro_batches, simulate::StageCost
       synchronize(stage.device());
       cost.loss_kept = bytes_of(outputs) + bytes_of({sink.gradient(0)});
     }
-    const double took = now() - begin;
+    const double took = watch.seconds();
     fastest = round < 2 ? took : std::min(fastest, took);
     cost.loss_transient = std::max<Bytes>(0, peak(stage) - before - bytes_of(outputs));
   }
@@ -215,25 +211,25 @@ double median(std::vector<double> values) {
 void measure_times(const Subject& subject, simulate::StageCost& cost) {
   const Stage& stage = *subject.stage;
   std::vector<double> without_graph, forward, backward;
-  const double begin = now();
-  for (int round = 0; round <= least_repeats || now() - begin < seconds_for_each_stage; ++round) {
+  const Stopwatch watch;
+  for (int round = 0; round <= least_repeats || watch.seconds() < seconds_for_each_stage; ++round) {
     Pass without = subject.fresh();
     Pass pass = subject.fresh();
     synchronize(stage.device());
-    const double start = now();
+    const double start = watch.seconds();
     subject.forward(without, GraphMode::Recompute);
     synchronize(stage.device());
-    const double plain = now();
+    const double plain = watch.seconds();
     without = Pass();
-    const double begin_forward = now();
+    const double begin_forward = watch.seconds();
     const auto produced = subject.forward(pass, GraphMode::Keep);
     synchronize(stage.device());
-    const double middle = now();
+    const double middle = watch.seconds();
     const nn::Values gradients = gradients_like(produced);
-    const double ready = now();
+    const double ready = watch.seconds();
     subject.backward(pass, gradients);
     synchronize(stage.device());
-    const double end = now();
+    const double end = watch.seconds();
     if (round == 0) continue;
     without_graph.push_back(plain - start);
     forward.push_back(middle - begin_forward);
@@ -291,10 +287,10 @@ void measure_routes(const PartitionedModel& model, simulate::Costs& costs) {
             .fill_(1);
     to_device(message, to);
     synchronize(to);
-    const double begin = now();
+    const Stopwatch watch;
     to_device(message, to);
     synchronize(to);
-    costs.routes[r].seconds = now() - begin;
+    costs.routes[r].seconds = watch.seconds();
   }
 }
 

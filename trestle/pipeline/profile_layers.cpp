@@ -1,3 +1,4 @@
+#include "trestle/base/stopwatch.h"
 #include "trestle/pipeline/profile_layers.h"
 
 #include <ATen/Functions.h>
@@ -5,7 +6,6 @@
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 
 #include "trestle/nn/buffer_keeper.h"
@@ -13,10 +13,6 @@
 
 namespace trestle::pipeline {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // What reaches a layer: copies, since it may work in place, with a gradient where the model's would
 // have one.
@@ -89,9 +85,9 @@ std::vector<double> profile_layers(const nn::Graph& graph, const nn::Values& mic
     // The first round warms up; the faster of the others counts.
     for (int round = 0; round < 3; ++round) {
       const Arguments arguments = arguments_of(graph, layer, values);
-      const double begin = now();
+      const Stopwatch watch;
       results = run_once(graph, layer, arguments);
-      const double took = now() - begin;
+      const double took = watch.seconds();
       best = round < 2 ? took : std::min(best, took);
     }
     costs.push_back(best);

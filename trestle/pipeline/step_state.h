@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "trestle/base/stopwatch.h"
 #include "trestle/nn/loss.h"
 #include "trestle/nn/run_key.h"
 #include "trestle/nn/snapshot.h"
@@ -89,7 +90,7 @@ struct StepState {
   ChannelTable channels;
   std::vector<StageState> stage_states;
   std::vector<RankRecord> records;
-  const std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+  const Stopwatch watch;  // since the step began
 
   const schedule::Schedule& table() const { return inputs.table; }
   int micro_batches() const { return inputs.table.micro_batches; }
@@ -102,7 +103,7 @@ struct StepState {
   StageState& last() { return stage_states.back(); }
   nn::RunKey key(int micro_batch) const;
   double now() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return watch.seconds();
   }
   schedule::Timeline timeline() const;
 };
