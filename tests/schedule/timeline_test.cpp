@@ -22,8 +22,7 @@ Timeline small() {
 
 TEST(Timeline, CountsOnlyComputationAsBusy) {
   EXPECT_DOUBLE_EQ(makespan(small()), 5);
-  EXPECT_DOUBLE_EQ(busy(small(), 0), 4);
-  EXPECT_DOUBLE_EQ(busy(small(), 1), 3);
+  EXPECT_THAT(busy(small()), ElementsAre(4, 3));
 }
 
 TEST(Timeline, IdleHasTwoNames) {

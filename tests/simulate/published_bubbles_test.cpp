@@ -113,7 +113,7 @@ Timeline four_by_sixteen(const Schedule& table) {
 std::vector<double> idle(const Timeline& timeline) {
   std::vector<double> times;
   for (int rank = 0; rank < timeline.rank_count; ++rank) {
-    times.push_back(makespan(timeline) - busy(timeline, rank));
+    times.push_back(makespan(timeline) - busy(timeline)[static_cast<std::size_t>(rank)]);
   }
   return times;
 }

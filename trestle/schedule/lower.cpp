@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <iterator>
 #include <limits>
-#include <map>
 #include <tuple>
 #include <utility>
 
@@ -127,15 +126,20 @@ struct Placed {
 class Placement {
  public:
   Placement(const Schedule& schedule, SkipSend skip_send)
-      : schedule_(schedule), skip_send_(skip_send), times_(unit_times(schedule)) {
+      : schedule_(schedule),
+        skip_send_(skip_send),
+        times_(unit_times(schedule)),
+        forwards_(static_cast<std::size_t>(schedule.stages) *
+                  static_cast<std::size_t>(schedule.micro_batches)),
+        backwards_(forwards_.size()) {
     for (std::size_t rank = 0; rank < schedule_.ranks.size(); ++rank) {
       for (std::size_t index = 0; index < schedule_.ranks[rank].size(); ++index) {
         const Action& action = schedule_.ranks[rank][index];
         const Span span = times_[rank][index];
         if (const auto cell = forward_in(action))
-          forwards_[{cell->stage, cell->micro_batch}] = span;
+          forwards_[place_in(cell->stage, cell->micro_batch)] = span;
         if (const auto cell = backward_in(action))
-          backwards_[{cell->stage, cell->micro_batch}] = span;
+          backwards_[place_in(cell->stage, cell->micro_batch)] = span;
       }
     }
   }
@@ -164,6 +168,11 @@ class Placement {
     }
   }
 
+  std::size_t place_in(int stage, int micro_batch) const {
+    return static_cast<std::size_t>(stage) * static_cast<std::size_t>(schedule_.micro_batches) +
+           static_cast<std::size_t>(micro_batch);
+  }
+
   std::size_t rank_of(int stage) const {
     return static_cast<std::size_t>(schedule_.rank_of_stage[static_cast<std::size_t>(stage)]);
   }
@@ -171,13 +180,13 @@ class Placement {
   Place place_of(const Transfer& transfer) const {
     const Route& route = schedule_.routes[static_cast<std::size_t>(transfer.route)];
     if (transfer.way == Way::Gradient) {
-      return {backwards_.at({route.to_stage, transfer.micro_batch}).end, kTransfer};
+      return {backwards_[place_in(route.to_stage, transfer.micro_batch)].end, kTransfer};
     }
-    const double made = forwards_.at({route.from_stage, transfer.micro_batch}).end;
+    const double made = forwards_[place_in(route.from_stage, transfer.micro_batch)].end;
     if (!route.skip || skip_send_ == SkipSend::Eager) return {made, kTransfer};
     // The latest place that does not keep the consumer waiting: when it begins, or, if the
     // producer's rank is then in the midst of something, before that.
-    const double needed = forwards_.at({route.to_stage, transfer.micro_batch}).begin;
+    const double needed = forwards_[place_in(route.to_stage, transfer.micro_batch)].begin;
     const auto& spans = times_[rank_of(route.from_stage)];
     auto after = std::lower_bound(spans.begin(), spans.end(), needed,
                                   [](const Span& span, double time) { return span.begin < time; });
@@ -192,6 +201,7 @@ class Placement {
     std::sort(transfers->begin(), transfers->end(),
               [](const Placed& a, const Placed& b) { return a.key() < b.key(); });
     std::vector<Action> out;
+    out.reserve(transfers->size() + schedule_.ranks[rank].size());
     auto next = transfers->begin();
     const auto& actions = schedule_.ranks[rank];
     for (std::size_t index = 0; index < actions.size(); ++index) {
@@ -215,8 +225,8 @@ class Placement {
   const Schedule& schedule_;
   SkipSend skip_send_;
   std::vector<std::vector<Span>> times_;
-  std::map<std::pair<int, int>, Span> forwards_;
-  std::map<std::pair<int, int>, Span> backwards_;
+  std::vector<Span> forwards_;  // by stage and micro-batch
+  std::vector<Span> backwards_;
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "trestle/base/text.h"
 #include "trestle/schedule/grid.h"
 #include "trestle/schedule/routes.h"
+#include "trestle/schedule/walk_order.h"
 
 namespace trestle::schedule {
 namespace {
@@ -17,13 +18,14 @@ namespace {
 class Walk {
  public:
   explicit Walk(const Schedule& schedule)
-      : schedule_(schedule), table_(schedule), next_(schedule.ranks.size(), 0) {}
+      : schedule_(schedule),
+        table_(schedule),
+        order_(schedule.ranks.size(), 0),
+        next_(schedule.ranks.size(), 0) {}
 
   void run() {
-    for (bool progress = true; progress;) {
-      progress = false;
-      for (std::size_t rank = 0; rank < next_.size(); ++rank) {
-        while (advance(rank)) progress = true;
+    while (const auto rank = order_.next()) {
+      while (advance(static_cast<std::size_t>(*rank))) {
       }
     }
     for (std::size_t rank = 0; rank < next_.size(); ++rank) {
@@ -57,6 +59,7 @@ class Walk {
       there.threads = 0;
       if (there != other->action) return false;
       ++next_[other->rank];
+      order_.add(static_cast<int>(other->rank));
     }
     ++next_[rank];
     return true;
@@ -90,6 +93,8 @@ class Walk {
 
   const Schedule& schedule_;
   RouteTable table_;
+  WalkOrder
+      order_;  // a rank stops at a transfer whose other half is not up, which then takes it along
   std::vector<std::size_t> next_;  // for each rank the index of its next action
 };
 

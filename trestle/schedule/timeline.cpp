@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "trestle/schedule/routes.h"
@@ -10,11 +11,8 @@ namespace trestle::schedule {
 namespace {
 
 double total_busy(const Timeline& timeline) {
-  double sum = 0;
-  for (const auto& event : timeline.events) {
-    if (is_compute(event.action.kind)) sum += event.end - event.begin;
-  }
-  return sum;
+  const std::vector<double> ranks = busy(timeline);
+  return std::accumulate(ranks.begin(), ranks.end(), 0.0);
 }
 
 }  // namespace
@@ -30,12 +28,14 @@ double makespan(const Timeline& timeline) {
   return last - first;
 }
 
-double busy(const Timeline& timeline, int rank) {
-  double sum = 0;
+std::vector<double> busy(const Timeline& timeline) {
+  std::vector<double> sums(static_cast<std::size_t>(timeline.rank_count), 0);
   for (const auto& event : timeline.events) {
-    if (event.rank == rank && is_compute(event.action.kind)) sum += event.end - event.begin;
+    const bool known = event.rank >= 0 && event.rank < timeline.rank_count;
+    if (known && is_compute(event.action.kind))
+      sums[static_cast<std::size_t>(event.rank)] += event.end - event.begin;
   }
-  return sum;
+  return sums;
 }
 
 double idle_share_of_makespan(const Timeline& timeline) {

@@ -20,7 +20,7 @@ struct Event {
   double end = 0;
 };
 
-// Memory of one rank's device share over time.
+// Memory of one rank's stages over time.
 struct MemorySample {
   int rank = 0;
   double time = 0;  // seconds since the step began
@@ -37,13 +37,17 @@ struct Timeline {
   std::vector<Event> events;         // in order of begin for each rank
   std::vector<MemorySample> memory;  // in order of time for each rank; may be empty
   std::vector<Bytes> peak_bytes;     // for each rank; may be empty
+  // The number of each stage's device, and for each device the most that all stages on it held
+  // together; may be empty.
+  std::vector<int> device_of_stage;
+  std::vector<Bytes> device_peak_bytes;
 };
 
 // Seconds from the first begin to the last end.
 double makespan(const Timeline& timeline);
 
-// Seconds that rank spent in compute actions.
-double busy(const Timeline& timeline, int rank);
+// Seconds that each rank spent in compute actions.
+std::vector<double> busy(const Timeline& timeline);
 
 // Idle under its two names, never one: 1 - busy / (ranks x makespan), and idle time divided by the
 // ideal time (the mean busy time of a rank). For four GPipe stages with 16 micro-batches of equal

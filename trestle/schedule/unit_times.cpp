@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <map>
-#include <optional>
 #include <utility>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/schedule/grid.h"
 #include "trestle/schedule/routes.h"
+#include "trestle/schedule/walk_order.h"
 
 namespace trestle::schedule {
 namespace {
@@ -35,16 +34,17 @@ class Walk {
   explicit Walk(const Schedule& schedule)
       : schedule_(schedule),
         routes_(schedule.routes.empty() ? main_lane(schedule.stages) : schedule.routes),
-        table_(schedule.stages, routes_) {}
+        table_(schedule.stages, routes_),
+        cells_(static_cast<std::size_t>(schedule.stages) *
+               static_cast<std::size_t>(schedule.micro_batches)),
+        ends_(2 * cells_, kNever),
+        order_(schedule.ranks.size(), 2 * cells_) {}
 
   std::vector<std::vector<Span>> run() {
     spans_.resize(schedule_.ranks.size());
-    for (bool progress = true; progress;) {
-      progress = false;
-      for (std::size_t rank = 0; rank < spans_.size(); ++rank) {
-        while (spans_[rank].size() < schedule_.ranks[rank].size() && advance(rank)) progress = true;
-      }
-    }
+    for (std::size_t rank = 0; rank < spans_.size(); ++rank)
+      spans_[rank].reserve(schedule_.ranks[rank].size());
+    while (const auto rank = order_.next()) walk(static_cast<std::size_t>(*rank));
     for (std::size_t rank = 0; rank < spans_.size(); ++rank) {
       const std::size_t index = spans_[rank].size();
       if (index == schedule_.ranks[rank].size()) continue;
@@ -56,50 +56,67 @@ class Walk {
   }
 
  private:
-  using Done = std::map<std::pair<int, int>, double>;
+  static constexpr double kNever = -1;
 
+  // What actions wait for: the end of a forward, or of a backward.
+  std::size_t forward_of(int stage, int micro_batch) const {
+    return static_cast<std::size_t>(stage) * static_cast<std::size_t>(schedule_.micro_batches) +
+           static_cast<std::size_t>(micro_batch);
+  }
+  std::size_t backward_of(int stage, int micro_batch) const {
+    return cells_ + forward_of(stage, micro_batch);
+  }
   const Route& route(int index) const { return routes_[static_cast<std::size_t>(index)]; }
 
-  // The time at which all that the cell reads is there; nothing while some of it is not.
-  std::optional<double> ready(const Action& action) const {
-    double time = 0;
-    const auto wait = [&](const Done& done, int stage, int micro_batch) {
-      const auto found = done.find({stage, micro_batch});
-      if (found == done.end()) return false;
-      time = std::max(time, found->second);
-      return true;
-    };
+  // Raises `time` to when the thing is there; false, and the rank waits, if it is not yet.
+  bool await(std::size_t thing, std::size_t rank, double* time) {
+    *time = std::max(*time, ends_[thing]);
+    if (ends_[thing] == kNever) order_.wait(thing, static_cast<int>(rank));
+    return ends_[thing] != kNever;
+  }
+
+  bool await_inputs(const Action& action, std::size_t rank, double* time) {
     if (const auto cell = forward_in(action)) {
       for (const int index : table_.into(cell->stage)) {
-        if (!wait(forwards_, route(index).from_stage, cell->micro_batch)) return std::nullopt;
+        if (!await(forward_of(route(index).from_stage, cell->micro_batch), rank, time))
+          return false;
       }
     }
     if (const auto cell = backward_in(action)) {
       for (const int index : table_.out_of(cell->stage)) {
-        if (!wait(backwards_, route(index).to_stage, cell->micro_batch)) return std::nullopt;
+        if (!await(backward_of(route(index).to_stage, cell->micro_batch), rank, time)) return false;
       }
     }
-    return time;
+    return true;
   }
 
-  bool advance(std::size_t rank) {
+  void finish(std::size_t thing, double end) {
+    ends_[thing] = end;
+    order_.wake(thing);
+  }
+
+  // As far as it gets.
+  void walk(std::size_t rank) {
     auto& spans = spans_[rank];
-    const Action& action = schedule_.ranks[rank][spans.size()];
-    const auto time = ready(action);
-    if (!time) return false;
-    const double begin = std::max(*time, spans.empty() ? 0 : spans.back().end);
-    const double end = begin + unit_time(action.kind);
-    spans.push_back({begin, end});
-    if (const auto cell = forward_in(action)) forwards_[{cell->stage, cell->micro_batch}] = end;
-    if (const auto cell = backward_in(action)) backwards_[{cell->stage, cell->micro_batch}] = end;
-    return true;
+    while (spans.size() < schedule_.ranks[rank].size()) {
+      const Action& action = schedule_.ranks[rank][spans.size()];
+      double begin = spans.empty() ? 0 : spans.back().end;
+      if (!await_inputs(action, rank, &begin)) return;
+      const double end = begin + unit_time(action.kind);
+      spans.push_back({begin, end});
+      if (const auto cell = forward_in(action))
+        finish(forward_of(cell->stage, cell->micro_batch), end);
+      if (const auto cell = backward_in(action))
+        finish(backward_of(cell->stage, cell->micro_batch), end);
+    }
   }
 
   const Schedule& schedule_;
   std::vector<Route> routes_;
   RouteTable table_;
-  Done forwards_;
-  Done backwards_;
+  std::size_t cells_;
+  std::vector<double> ends_;  // of all forwards, then of all backwards
+  WalkOrder order_;
   std::vector<std::vector<Span>> spans_;
 };
 

@@ -1,11 +1,12 @@
 #include "trestle/schedule/validate.h"
 
 #include <cstddef>
-#include <map>
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <set>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "trestle/base/error.h"
@@ -27,6 +28,7 @@ class Checker {
   void run() {
     check_frame();
     check_routes();
+    prepare_tables();
     for (int rank = 0; rank < schedule_.rank_count(); ++rank) {
       for (std::size_t index = 0; index < actions(rank).size(); ++index) check_cell({rank, index});
     }
@@ -94,6 +96,41 @@ class Checker {
     if (lanes_.empty()) lanes_ = main_lane(schedule_.stages);
   }
 
+  // One place for everything that may be in the table. A table that is much smaller than that lacks
+  // some forward, and is told so without room being made for all that is not there.
+  void prepare_tables() {
+    std::size_t all = 0;
+    for (const auto& of_rank : schedule_.ranks) all += of_rank.size();
+    const std::size_t cells = static_cast<std::size_t>(schedule_.stages) *
+                              static_cast<std::size_t>(schedule_.micro_batches);
+    constexpr std::size_t kSpare = 1024;
+    if (cells > all + kSpare) check_forwards();
+    cells_.assign(cells * kComputeKinds, kNone);
+    if (schedule_.routes.empty()) return;
+    sends_.assign(lanes_.size() * static_cast<std::size_t>(schedule_.micro_batches) * 2, kNone);
+    receives_ = sends_;
+  }
+
+  void check_forwards() const {
+    std::set<std::pair<int, int>> forwards;  // stage, micro-batch
+    for (int rank = 0; rank < schedule_.rank_count(); ++rank) {
+      for (std::size_t index = 0; index < actions(rank).size(); ++index) {
+        const auto found = forward_in(actions(rank)[index]);
+        if (!found) continue;
+        check_place({rank, index}, found->stage);
+        check_range({rank, index}, found->micro_batch);
+        if (!forwards.emplace(found->stage, found->micro_batch).second)
+          fail(text(name({rank, index}), " stands twice in the table"), GridCell{rank, index});
+      }
+    }
+    for (int stage = 0; stage < schedule_.stages; ++stage) {
+      for (int i = 0; i < schedule_.micro_batches; ++i) {
+        if (!forwards.contains({stage, i}))
+          fail(text("there is no forward of micro-batch ", i, " on stage ", stage));
+      }
+    }
+  }
+
   void check_cell(const GridCell& cell) {
     const Action& action = actions(cell.rank)[cell.index];
     check_place(cell, action.stage);
@@ -134,48 +171,71 @@ class Checker {
 
   void record(const GridCell& cell, Kind kind, int stage, int micro_batch) {
     check_range(cell, micro_batch);
-    if (!cells_.emplace(std::tuple(kind, stage, micro_batch), cell).second) {
-      fail(text(name(cell), " stands twice in the table"), cell);
-    }
+    put(cell, &cells_[place(kind, stage, micro_batch)]);
   }
 
-  using Transfers = std::map<Transfer, GridCell>;
-  void record_transfer(const GridCell& cell, Transfers* transfers, const Transfer& transfer) const {
+  // Where in its rank's list an action stands; kNone where it is not in the table.
+  using Index = std::uint32_t;
+  static constexpr Index kNone = std::numeric_limits<Index>::max();
+
+  void record_transfer(const GridCell& cell, std::vector<Index>* indices,
+                       const Transfer& transfer) const {
     check_range(cell, transfer.micro_batch);
-    if (!transfers->emplace(transfer, cell).second)
-      fail(text(name(cell), " stands twice in the table"), cell);
+    put(cell, &(*indices)[place(transfer)]);
   }
 
-  const GridCell* find(Kind kind, int stage, int micro_batch) const {
-    const auto found = cells_.find({kind, stage, micro_batch});
-    return found == cells_.end() ? nullptr : &found->second;
+  void put(const GridCell& cell, Index* index) const {
+    if (*index != kNone) fail(text(name(cell), " stands twice in the table"), cell);
+    *index = static_cast<Index>(cell.index);
+  }
+
+  static constexpr std::size_t kComputeKinds = 5;  // F, B, I, W and R come first in Kind
+  std::size_t place(Kind kind, int stage, int micro_batch) const {
+    const auto cell =
+        static_cast<std::size_t>(stage) * static_cast<std::size_t>(schedule_.micro_batches) +
+        static_cast<std::size_t>(micro_batch);
+    return cell * kComputeKinds + static_cast<std::size_t>(kind);
+  }
+  std::size_t place(const Transfer& transfer) const {
+    const auto message = static_cast<std::size_t>(transfer.route) *
+                             static_cast<std::size_t>(schedule_.micro_batches) +
+                         static_cast<std::size_t>(transfer.micro_batch);
+    return message * 2 + (transfer.way == Way::Gradient ? 1 : 0);
+  }
+
+  std::optional<GridCell> cell_of(Index index, int stage) const {
+    if (index == kNone) return std::nullopt;
+    return GridCell{rank_of(stage), index};
+  }
+  std::optional<GridCell> find(Kind kind, int stage, int micro_batch) const {
+    return cell_of(cells_[place(kind, stage, micro_batch)], stage);
   }
   // The action that makes the input gradient: B, or I where B is split.
-  const GridCell* find_backward(int stage, int micro_batch) const {
-    const GridCell* whole = find(Kind::Backward, stage, micro_batch);
-    return whole != nullptr ? whole : find(Kind::InputGrad, stage, micro_batch);
+  std::optional<GridCell> find_backward(int stage, int micro_batch) const {
+    const auto whole = find(Kind::Backward, stage, micro_batch);
+    return whole ? whole : find(Kind::InputGrad, stage, micro_batch);
   }
 
   void check_micro_batch(int stage, int micro_batch) const {
-    const GridCell* forward = find(Kind::Forward, stage, micro_batch);
-    const GridCell* whole = find(Kind::Backward, stage, micro_batch);
-    const GridCell* input = find(Kind::InputGrad, stage, micro_batch);
-    const GridCell* weight = find(Kind::WeightGrad, stage, micro_batch);
-    const GridCell* again = find(Kind::Recompute, stage, micro_batch);
-    const std::string of = text(" of micro-batch ", micro_batch, " on stage ", stage);
-    if (forward == nullptr) fail(text("there is no forward", of));
-    if (whole != nullptr && input != nullptr) fail(text("there are both a B and an I", of), *input);
-    if (whole != nullptr && weight != nullptr)
-      fail(text("there are both a B and a W", of), *weight);
-    if (whole == nullptr && input == nullptr)
-      fail(text("there is no backward", of), weight ? *weight : *forward);
-    if (input != nullptr && weight == nullptr) fail(text("there is an I but no W", of), *input);
-    const GridCell* backward = whole != nullptr ? whole : input;
-    check_order(*forward, *backward);
-    if (weight != nullptr) check_order(*input, *weight);
-    if (again == nullptr) return;
+    const auto forward = find(Kind::Forward, stage, micro_batch);
+    const auto whole = find(Kind::Backward, stage, micro_batch);
+    const auto input = find(Kind::InputGrad, stage, micro_batch);
+    const auto weight = find(Kind::WeightGrad, stage, micro_batch);
+    const auto again = find(Kind::Recompute, stage, micro_batch);
+    const auto refuse = [&](const char* what, std::optional<GridCell> cell) {
+      fail(text("there ", what, " of micro-batch ", micro_batch, " on stage ", stage), cell);
+    };
+    if (!forward) refuse("is no forward", std::nullopt);
+    if (whole && input) refuse("are both a B and an I", input);
+    if (whole && weight) refuse("are both a B and a W", weight);
+    if (!whole && !input) refuse("is no backward", weight ? weight : forward);
+    if (input && !weight) refuse("is an I but no W", input);
+    const GridCell& backward = whole ? *whole : *input;
+    check_order(*forward, backward);
+    if (weight) check_order(*input, *weight);
+    if (!again) return;
     check_order(*forward, *again);
-    check_order(*again, *backward);
+    check_order(*again, backward);
   }
 
   // Both cells are of one stage, so of one rank.
@@ -190,40 +250,54 @@ class Checker {
 
   void check_transfer(const Transfer& transfer) const {
     const Route& route = route_of(transfer);
+    const int i = transfer.micro_batch;
     const bool activation = transfer.way == Way::Activation;
-    const GridCell* makes = activation ? find(Kind::Forward, route.from_stage, transfer.micro_batch)
-                                       : find_backward(route.to_stage, transfer.micro_batch);
-    const GridCell* takes = activation ? find(Kind::Forward, route.to_stage, transfer.micro_batch)
-                                       : find_backward(route.from_stage, transfer.micro_batch);
-    if (makes == nullptr || takes == nullptr)
-      return;  // check_micro_batch() has reported what is missing
-    const GridCell& producer = *makes;
-    const GridCell& consumer = *takes;
-    if (within_rank(schedule_, route)) return check_order(producer, consumer);
+    const auto producer =
+        activation ? find(Kind::Forward, route.from_stage, i) : find_backward(route.to_stage, i);
+    const auto consumer =
+        activation ? find(Kind::Forward, route.to_stage, i) : find_backward(route.from_stage, i);
+    if (!producer || !consumer) return;  // check_micro_batch() has reported what is missing
+    if (within_rank(schedule_, route)) return check_order(*producer, *consumer);
     if (schedule_.routes.empty()) return;
-    const auto send = sends_.find(transfer);
-    const auto receive = receives_.find(transfer);
+    const auto send = cell_of(sends_[place(transfer)], producer_stage(transfer));
+    const auto receive = cell_of(receives_[place(transfer)], consumer_stage(transfer));
+    if (!send || !receive) miss_end(transfer, send, receive);
+    check_order(*producer, *send);
+    check_order(*receive, *consumer);
+  }
+
+  int producer_stage(const Transfer& transfer) const {
+    const Route& route = route_of(transfer);
+    return transfer.way == Way::Activation ? route.from_stage : route.to_stage;
+  }
+  int consumer_stage(const Transfer& transfer) const {
+    const Route& route = route_of(transfer);
+    return transfer.way == Way::Activation ? route.to_stage : route.from_stage;
+  }
+
+  [[noreturn]] void miss_end(const Transfer& transfer, const std::optional<GridCell>& send,
+                             const std::optional<GridCell>& receive) const {
     const std::string send_name = to_string(send_of(lanes_, transfer));
     const std::string receive_name = to_string(receive_of(lanes_, transfer));
-    if (send == sends_.end()) {
-      if (receive == receives_.end()) {
-        fail(text(name(consumer), " needs what ", name(producer), " makes, but there is no ",
-                  send_name),
-             producer);
-      }
-      fail(text(receive_name, " has no ", send_name), receive->second);
-    }
-    if (receive == receives_.end()) fail(text(send_name, " has no ", receive_name), send->second);
-    check_order(producer, send->second);
-    check_order(receive->second, consumer);
+    if (send) fail(text(send_name, " has no ", receive_name), send);
+    if (receive) fail(text(receive_name, " has no ", send_name), receive);
+    const bool activation = transfer.way == Way::Activation;
+    const auto made = [&](int stage) {
+      return activation ? *find(Kind::Forward, stage, transfer.micro_batch)
+                        : *find_backward(stage, transfer.micro_batch);
+    };
+    const GridCell producer = made(producer_stage(transfer));
+    fail(text(name(made(consumer_stage(transfer))), " needs what ", name(producer),
+              " makes, but there is no ", send_name),
+         producer);
   }
 
   const Schedule& schedule_;
   std::vector<Route> lanes_;
-  RouteTable table_{0, {}};                               // of the schedule's own routes
-  std::map<std::tuple<Kind, int, int>, GridCell> cells_;  // by kind, stage, micro-batch
-  Transfers sends_;
-  Transfers receives_;
+  RouteTable table_{0, {}};   // of the schedule's own routes
+  std::vector<Index> cells_;  // by stage, micro-batch and kind
+  std::vector<Index> sends_;  // by route, micro-batch and way
+  std::vector<Index> receives_;
 };
 
 }  // namespace

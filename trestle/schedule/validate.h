@@ -8,7 +8,13 @@ namespace trestle::schedule {
 // the offending cell marked. Checked: every stage on exactly one rank and in range; each
 // micro-batch of each stage has exactly one F, and one B or one I and one W; F before R before B or
 // I before W; no backward before the next stage's; every SEND has its RECV and the other way round;
-// and, with sends that block until they are received, no deadlock.
+// and no deadlock, if every rank follows its list and a SEND blocks until it is received where its
+// RECV stands (of a table without transfers: until what it reads is made).
+//
+// A transport that blocks less is safe with what passes: sends that wait for nobody, and receives
+// that are put off until just before the action that uses what they bring, as the local runtime and
+// the simulator have both. A transport whose sends do wait must take receives where the table has
+// them. Costs about the same for every action of the table.
 void validate(const Schedule& schedule);
 
 // True if the first backward of each rank comes after its last forward: a loss over the whole batch

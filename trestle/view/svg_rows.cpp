@@ -29,17 +29,17 @@ int chunk_of(const std::vector<int>& stages, int stage) {
   return found == stages.end() ? 0 : static_cast<int>(found - stages.begin());
 }
 
-// What one row draws, in order of time.
-std::vector<const Event*> events_of(const Timeline& timeline, int rank) {
-  std::vector<const Event*> events;
+// What each row draws, in order of time.
+std::vector<std::vector<const Event*>> events_of_ranks(const Timeline& timeline) {
+  std::vector<std::vector<const Event*>> rows(static_cast<std::size_t>(timeline.rank_count));
   for (const Event& event : timeline.events) {
-    if (event.rank == rank && takes_rank(event) && drawable(event, timeline)) {
-      events.push_back(&event);
-    }
+    if (takes_rank(event) && drawable(event, timeline)) rows[event.rank].push_back(&event);
   }
-  std::stable_sort(events.begin(), events.end(),
-                   [](const Event* a, const Event* b) { return a->begin < b->begin; });
-  return events;
+  for (auto& row : rows) {
+    std::stable_sort(row.begin(), row.end(),
+                     [](const Event* a, const Event* b) { return a->begin < b->begin; });
+  }
+  return rows;
 }
 
 // One size for the whole panel: the largest at which nine of ten labels fit their cells.
@@ -103,7 +103,7 @@ void draw_cell(SvgWriter& svg, const Axis& axis, const Panel& panel, const Event
   svg.close();
 }
 
-void draw_names(SvgWriter& svg, const Axis& axis, const Panel& panel, int rank) {
+void draw_names(SvgWriter& svg, const Axis& axis, const Panel& panel, int rank, double seconds) {
   const Timeline& timeline = *panel.timeline;
   const std::vector<int> stages = stages_of(timeline, rank);
   const double middle = panel.row(rank) + kRowHeight / 2;
@@ -118,7 +118,7 @@ void draw_names(SvgWriter& svg, const Axis& axis, const Panel& panel, int rank) 
     svg.text(kMargin, middle + 11.5, stage_text, {{"font-size", 10.5}, {"fill", palette::kQuiet}});
   }
   const double length = panel.span.length();
-  const double busy = length > 0 ? schedule::busy(timeline, rank) / length : 0;
+  const double busy = length > 0 ? seconds / length : 0;
   svg.text(axis.left + axis.width + 12, middle + 4, text("busy ", percent(busy)),
            {{"class", "busy"}, {"font-size", 11}, {"fill", palette::kQuiet}});
 }
@@ -132,10 +132,12 @@ bool drawable(const Event& event, const Timeline& timeline) {
 
 void draw_rows(SvgWriter& svg, const Axis& axis, const Panel& panel) {
   const Timeline& timeline = *panel.timeline;
+  const std::vector<std::vector<const Event*>> rows = events_of_ranks(timeline);
+  const std::vector<double> busy = schedule::busy(timeline);
   for (int rank = 0; rank < timeline.rank_count; ++rank) {
-    const std::vector<const Event*> events = events_of(timeline, rank);
+    const std::vector<const Event*>& events = rows[rank];
     const std::vector<int> stages = stages_of(timeline, rank);
-    draw_names(svg, axis, panel, rank);
+    draw_names(svg, axis, panel, rank, busy[rank]);
     svg.open("g", {{"fill", "url(#trestle-idle)"}});
     draw_idle(svg, axis, panel, rank, events);
     svg.close();
