@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "tests/schedule/tables.h"
+#include "trestle/base/error.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
 #include "trestle/simulate/simulate.h"
@@ -16,6 +17,7 @@ namespace {
 using schedule::LowerOptions;
 using schedule::Recompute;
 using schedule::Schedule;
+using schedule::Timeline;
 using testing::ElementsAre;
 
 std::vector<Bytes> peaks(const Schedule& table, const StageCost& stage,
@@ -107,29 +109,96 @@ TEST(Memory, WhatHasArrivedWaitsOnTheReceiver) {
   EXPECT_THAT(timeline.peak_bytes, ElementsAre(0, 20));
 }
 
-TEST(Memory, WhatIsPulledWaitsOnTheSender) {
+TEST(Memory, WhatIsPulledMayAllWaitOnTheSender) {
+  // In GPipe nothing tells stage 0 that its outputs were taken before its first B needs a gradient,
+  // and nothing tells stage 1 that its gradients were.
   const Schedule lowered = lower(make("gpipe", 2, 4), {});
   Costs costs = unit_costs(2);
   costs.transport = Transport::Pull;
-  costs.stages[1].forward = 3;
   costs.routes = {{.bytes = 10}};
-  EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(20, 0));
+  EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(40, 40));
   costs.routes[0].saved = 10;  // the sender's graph has them anyway, until B
-  EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(0, 0));
-  // Without a graph there is nothing else that keeps them; and gradients wait for the
-  // recomputation.
+  EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(0, 40));
+  // Without a graph there is nothing else that keeps them.
   const Schedule recomputed =
       lower(make("gpipe", 2, 4), {.recompute = {Recompute::Always, Recompute::Never}});
-  EXPECT_THAT(simulate(recomputed, costs).peak_bytes, ElementsAre(20, 10));
+  EXPECT_THAT(simulate(recomputed, costs).peak_bytes, ElementsAre(40, 40));
 }
 
-TEST(Memory, PulledGradientsWaitToo) {
-  const Schedule lowered = lower(make("gpipe", 2, 4), {});
+TEST(Memory, WhatIsPulledWaitsNoLongerThanTheTableAllows) {
+  // In 1F1B stage 0 begins B0 only after stage 1 took both outputs 0 and made gradient 0, and stage
+  // 1 begins F2 only after stage 0 took gradient 0: two may wait on either side, however slow the
+  // other is.
+  const Schedule lowered = lower(make("1f1b", 2, 8), {});
   Costs costs = unit_costs(2);
   costs.transport = Transport::Pull;
-  costs.stages[0].backward = 6;
-  costs.routes = {{.bytes = 10, .saved = 10}};  // a gradient is no part of the graph
-  EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(0, 20));
+  costs.routes = {{.bytes = 10}};
+  EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(20, 20));
+  costs.stages[1].forward = 50;
+  EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(20, 20));
+  costs.stages[0].backward = 50;
+  EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(20, 20));
+}
+
+TEST(Memory, InOneLaneAMessageWaitsUntilItIsTaken) {
+  const Schedule lowered = lower(make("1f1b", 2, 8), {});
+  Costs costs = unit_costs(2);
+  costs.transport = Transport::Pull;
+  costs.control = Control::OneLane;
+  costs.routes = {{.bytes = 10}};
+  // Stage 0 goes on until it needs gradient 0 and has then made output 1; output 0 is taken at once.
+  EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(10, 10));
+  // Per micro-batch and stage: F = 1 and B = 2, one after the other.
+  EXPECT_EQ(makespan(simulate(lowered, costs)), 8 * 2 * 3);
+}
+
+TEST(Memory, StagesOfOneDeviceAreJudgedTogether) {
+  const Schedule lowered = lower(make("gpipe", 2, 2), {});
+  Costs costs = unit_costs(2);
+  costs.stages[0].persistent = 100;
+  costs.stages[1].persistent = 200;
+  costs.stages[0].saved = 10;
+  costs.stages[1].saved = 20;
+  const Timeline apart = simulate(lowered, costs);
+  EXPECT_THAT(apart.peak_bytes, ElementsAre(120, 240));
+  EXPECT_THAT(apart.device_peak_bytes, ElementsAre(120, 240));
+  EXPECT_THAT(apart.device_of_stage, ElementsAre(0, 1));
+  costs.device_of_stage = {0, 0};
+  const Timeline together = simulate(lowered, costs);
+  EXPECT_THAT(together.peak_bytes, ElementsAre(120, 240));
+  EXPECT_THAT(together.device_peak_bytes, ElementsAre(360));  // both keep both micro-batches
+}
+
+TEST(Memory, ADevicesPeakIsThatOfTheSumNotTheSumOfPeaks) {
+  // One micro-batch: while stage 0 needs its transient forward, stage 1 has not begun.
+  const Schedule lowered = lower(make("gpipe", 2, 1), {});
+  Costs costs = unit_costs(2);
+  costs.stages[0].transient_forward = 50;
+  costs.stages[1].transient_backward = 70;
+  costs.device_of_stage = {0, 0};
+  EXPECT_THAT(simulate(lowered, costs).device_peak_bytes, ElementsAre(70));
+  // What ends and what begins at the same instant on two ranks may meet.
+  costs.stages[1].transient_forward = 30;
+  EXPECT_THAT(simulate(lowered, costs).device_peak_bytes, ElementsAre(80));
+}
+
+TEST(Memory, ARankOnTwoDevicesCountsOnBoth) {
+  Costs costs = unit_costs(4);
+  for (auto& stage : costs.stages) stage.persistent = 10;
+  costs.device_of_stage = {0, 1, 2, 2};  // rank 0 has stages 0 and 3
+  const Timeline timeline = simulate(
+      lower(schedule::tables::two_stages_per_rank(schedule::tables::Placement::V, 2, 1), {}),
+      costs);
+  EXPECT_THAT(timeline.peak_bytes, ElementsAre(20, 20));
+  EXPECT_THAT(timeline.device_peak_bytes, ElementsAre(10, 10, 20));
+}
+
+TEST(Memory, DevicesMustBeNamedForEachStage) {
+  Costs costs = unit_costs(2);
+  costs.device_of_stage = {0};
+  EXPECT_THROW(simulate(lower(make("gpipe", 2, 1), {}), costs), UsageError);
+  costs.device_of_stage = {0, -1};
+  EXPECT_THROW(simulate(lower(make("gpipe", 2, 1), {}), costs), UsageError);
 }
 
 TEST(Memory, ASkipWaitsWhereItsSendingSays) {

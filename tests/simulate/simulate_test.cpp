@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "tests/schedule/tables.h"
 #include "trestle/base/error.h"
 #include "trestle/schedule/generate.h"
@@ -146,6 +148,41 @@ TEST(Simulate, SaysWhereATableGetsStuck) {
   EXPECT_THAT(error_of(schedule::tables::from_rows({"0F0 0SEND_F0 0RECV_B0", "1RECV_F0 1F0"}),
                        unit_costs(2)),
               HasSubstr("nothing is ever sent to 0RECV_B0"));
+}
+
+// Rank by rank, each as far as it gets: 0F0 0F1 1F0 1F1 1B1 1B0 0B1 0B0.
+TEST(Simulate, OneLaneDoesOneThingAtATime) {
+  Costs costs = unit_costs(2);
+  costs.control = Control::OneLane;
+  const Timeline timeline =
+      simulate(lower(schedule::generate("gpipe", {.stages = 2, .micro_batches = 2}), {}), costs);
+  EXPECT_EQ(event(timeline, "0F1").end, 2);
+  EXPECT_EQ(event(timeline, "1F0").begin, 2);
+  EXPECT_EQ(event(timeline, "1B1").begin, 4);
+  EXPECT_EQ(event(timeline, "0B1").begin, 8);
+  EXPECT_EQ(makespan(timeline), 12);
+}
+
+TEST(Simulate, CostsMustBeTimes) {
+  const Schedule lowered = lower(gpipe(2, 1), {});
+  for (const double bad : {1e308, -1.0, std::numeric_limits<double>::quiet_NaN(),
+                           std::numeric_limits<double>::infinity()}) {
+    Costs costs = unit_costs(2);
+    costs.stages[1].backward = bad;
+    EXPECT_THROW(simulate(lowered, costs), UsageError) << bad;
+    costs = unit_costs(2);
+    costs.routes = {{.seconds = bad}};
+    EXPECT_THROW(simulate(lowered, costs), UsageError) << bad;
+  }
+}
+
+TEST(Simulate, ATableThatIsNotWholeIsRefused) {
+  Schedule tiny = lower(gpipe(1, 1), {});
+  tiny.micro_batches = 1 << 30;
+  EXPECT_THROW(simulate(tiny, unit_costs(1)), UsageError);
+  Schedule outside = lower(gpipe(1, 1), {});
+  outside.ranks[0][1].micro_batch = 5;
+  EXPECT_THROW(simulate(outside, unit_costs(1)), UsageError);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "trestle/base/units.h"
@@ -42,10 +43,23 @@ struct RouteCost {
 // receiver is ready to take it, as between the devices of one process.
 enum class Transport { Push, Pull };
 
+// Does each rank go on by itself, or does one thread of control walk them all, each rank in turn as
+// far as it gets (a pipeline on plain CPUs)? Then no two actions overlap.
+enum class Control { EachRank, OneLane };
+
 struct Costs {
   std::vector<StageCost> stages;  // one for each stage
   std::vector<RouteCost> routes;  // one for each route of the lowered schedule; empty = free
   Transport transport = Transport::Push;
+  Control control = Control::EachRank;
+  // For each stage the number of the device it is on, from 0: stages on one device share its
+  // memory. Empty = each rank has a device of its own.
+  std::vector<int> device_of_stage = {};
 };
+
+// Throws UsageError unless a cost is a time that sums can be made of: 0 to kLongestTime seconds.
+// `of` says whose cost it is, for the message.
+void check_time(double seconds, const std::string& of);
+inline constexpr double kLongestTime = 1e15;  // thirty million years
 
 }  // namespace trestle::simulate

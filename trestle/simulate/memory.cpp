@@ -2,118 +2,114 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
 #include "trestle/schedule/routes.h"
+#include "trestle/simulate/accounts.h"
+#include "trestle/simulate/waiting.h"
 
 namespace trestle::simulate {
 namespace {
 
 using schedule::Action;
-using schedule::Cell;
 using schedule::Event;
+using schedule::EventIndex;
 using schedule::Kind;
 using schedule::Route;
 using schedule::Timeline;
 using schedule::Transfer;
 using Way = schedule::Transfer::Way;
 
-using Key = std::pair<int, int>;  // stage, micro-batch
-
 class Ledger {
  public:
-  Ledger(Timeline* timeline, const Costs& costs) : timeline_(*timeline), costs_(costs) {
-    changes_.resize(static_cast<std::size_t>(timeline_.rank_count));
-    const schedule::RouteTable routes(timeline_.stages, timeline_.routes);
-    for (const Event& event : timeline_.events) {
-      const Action& action = event.action;
-      if (const auto cell = forward_in(action)) forwards_[key(*cell)] = event;
-      if (const auto cell = backward_in(action)) backwards_[key(*cell)] = event;
-      const Key own{action.stage, action.micro_batch};
-      if (action.kind == Kind::Recompute) recomputes_[own] = event;
-      if (action.kind == Kind::WeightGrad) weight_grads_[own] = event;
-      note_gradients(event);
-      const auto transfer = routes.of(action);
-      if (transfer && is_send(action.kind)) sent_[*transfer] = event.begin;
-      if (transfer && is_receive(action.kind)) arrived_[*transfer] = event.end;
-    }
+  Ledger(const Timeline& timeline, const Costs& costs, const std::vector<int>& devices,
+         Accounts* accounts)
+      : timeline_(timeline),
+        costs_(costs),
+        devices_(devices),
+        accounts_(*accounts),
+        index_(timeline),
+        end_(makespan(timeline)),
+        first_gradients_(costs.stages.size(), nullptr) {
+    for (const Event& event : timeline_.events) note_gradients(event);
   }
 
   void fill() {
-    for (const auto& [cell, event] : forwards_) add_graph(cell, event);
+    for (std::size_t stage = 0; stage < costs_.stages.size(); ++stage) {
+      const int number = static_cast<int>(stage);
+      accounts_.keep(number, costs_.stages[stage].persistent);
+      for (int i = 0; i < index_.micro_batches(); ++i) add_graph(number, i);
+      if (const Event* first = first_gradients_[stage])
+        accounts_.hold(number, costs_.stages[stage].gradients, first->end, end_);
+      add_whole_batch_loss(number);
+    }
     for (const Event& event : timeline_.events) add_transient(event);
-    for (const auto& [stage, event] : first_gradients_)
-      hold(event.rank, cost(stage).gradients, event.end, makespan(timeline_));
-    for (std::size_t stage = 0; stage < costs_.stages.size(); ++stage)
-      add_whole_batch_loss(static_cast<int>(stage));
-    for (std::size_t index = 0; index < timeline_.routes.size(); ++index) add_route(index);
-    for (int rank = 0; rank < timeline_.rank_count; ++rank) sum(rank);
+    const bool free = std::all_of(costs_.routes.begin(), costs_.routes.end(),
+                                  [](const RouteCost& route) { return route.bytes == 0; });
+    if (free) return;
+    if (costs_.transport == Transport::Push) note_transfers();
+    std::optional<Waiting> waiting;
+    if (costs_.transport == Transport::Pull && costs_.control == Control::EachRank)
+      waiting.emplace(timeline_, index_);
+    for (std::size_t route = 0; route < costs_.routes.size(); ++route) {
+      add_route(route, Way::Activation, waiting);
+      add_route(route, Way::Gradient, waiting);
+    }
   }
 
  private:
-  static Key key(const Cell& cell) { return {cell.stage, cell.micro_batch}; }
-
   const StageCost& cost(int stage) const { return costs_.stages[static_cast<std::size_t>(stage)]; }
-
-  void hold(int rank, Bytes bytes, double begin, double end) {
-    if (bytes == 0 || end <= begin) return;
-    auto& changes = changes_[static_cast<std::size_t>(rank)];
-    changes.push_back({begin, bytes});
-    changes.push_back({end, -bytes});
-  }
+  const Event& event(std::size_t at) const { return timeline_.events[at]; }
 
   // The first action of each stage that makes parameter gradients.
   void note_gradients(const Event& event) {
-    const bool makes = event.action.kind == Kind::WeightGrad ||
-                       event.action.kind == Kind::Backward ||
-                       event.action.kind == Kind::OverlapForwardBackward;
-    if (!makes) return;
-    const int stage = event.action.kind == Kind::OverlapForwardBackward ? event.action.partner_stage
-                                                                        : event.action.stage;
-    const auto [found, first] = first_gradients_.try_emplace(stage, event);
-    if (!first && event.begin < found->second.begin) found->second = event;
+    const Kind kind = event.action.kind;
+    const bool overlap = kind == Kind::OverlapForwardBackward;
+    if (kind != Kind::WeightGrad && kind != Kind::Backward && !overlap) return;
+    const int stage = overlap ? event.action.partner_stage : event.action.stage;
+    const Event*& first = first_gradients_[static_cast<std::size_t>(stage)];
+    if (first == nullptr || event.begin < first->begin) first = &event;
   }
 
   Bytes transient_backward(const Event& event, int stage) const {
     const StageCost& own = cost(stage);
-    const auto found = first_gradients_.find(stage);
-    const bool first = found != first_gradients_.end() && found->second.action == event.action;
-    if (!first) return own.transient_backward;
+    if (first_gradients_[static_cast<std::size_t>(stage)] != &event) return own.transient_backward;
     return own.transient_first_backward > 0 ? own.transient_first_backward
                                             : own.transient_backward + own.gradients;
   }
 
-  void add_graph(const Key& cell, const Event& forward) {
-    const StageCost& stage = cost(cell.first);
-    double freed = makespan(timeline_);
-    if (const auto found = backwards_.find(cell); found != backwards_.end())
-      freed = found->second.end;
-    if (const auto found = weight_grads_.find(cell); found != weight_grads_.end())
-      freed = found->second.end;
-    double built = forward.begin;
-    if (const auto found = recomputes_.find(cell); found != recomputes_.end()) {
-      built = found->second.begin;
-      hold(forward.rank, stage.kept_for_recompute, forward.begin, built);
+  void add_graph(int stage, int micro_batch) {
+    const auto forward = index_.forward(stage, micro_batch);
+    if (!forward) return;
+    const auto last = index_.last_backward(stage, micro_batch);
+    double built = event(*forward).begin;
+    if (const auto again = index_.recompute(stage, micro_batch)) {
+      accounts_.hold(stage, cost(stage).kept_for_recompute, built, event(*again).begin);
+      built = event(*again).begin;
     }
-    hold(forward.rank, stage.saved, built, freed);
+    accounts_.hold(stage, cost(stage).saved, built, last ? event(*last).end : end_);
   }
 
   void add_transient(const Event& event) {
     const Action& action = event.action;
+    const auto add = [&](int stage, Bytes bytes) {
+      accounts_.hold(stage, bytes, event.begin, event.end);
+    };
     switch (action.kind) {
       case Kind::Forward:
       case Kind::Recompute:
-        return hold(event.rank, cost(action.stage).transient_forward, event.begin, event.end);
+        return add(action.stage, cost(action.stage).transient_forward);
       case Kind::Backward:
       case Kind::InputGrad:
       case Kind::WeightGrad:
-        return hold(event.rank, transient_backward(event, action.stage), event.begin, event.end);
+        return add(action.stage, transient_backward(event, action.stage));
       case Kind::OverlapForwardBackward:
-        hold(event.rank, cost(action.stage).transient_forward, event.begin, event.end);
-        return hold(event.rank, transient_backward(event, action.partner_stage), event.begin,
-                    event.end);
+        add(action.stage, cost(action.stage).transient_forward);
+        return add(action.partner_stage, transient_backward(event, action.partner_stage));
       default:
         return;
     }
@@ -123,81 +119,100 @@ class Ledger {
   // to the peak.
   void add_whole_batch_loss(int stage) {
     const StageCost& own = cost(stage);
+    if (own.loss_kept == 0 && own.loss_transient == 0) return;
     const Event* first = nullptr;
-    for (auto it = backwards_.lower_bound({stage, 0});
-         it != backwards_.end() && it->first.first == stage; ++it) {
-      if (!first || it->second.begin < first->begin) first = &it->second;
+    for (int i = 0; i < index_.micro_batches(); ++i) {
+      const auto backward = index_.backward(stage, i);
+      if (backward && (first == nullptr || event(*backward).begin < first->begin))
+        first = &event(*backward);
     }
-    if (!first) return;
-    hold(first->rank, own.loss_kept, first->begin, makespan(timeline_));
-    hold(first->rank, std::max<Bytes>(0, own.loss_transient - transient_backward(*first, stage)),
-         first->begin, first->end);
+    if (first == nullptr) return;
+    accounts_.hold(stage, own.loss_kept, first->begin, end_);
+    accounts_.hold(stage,
+                   std::max<Bytes>(0, own.loss_transient - transient_backward(*first, stage)),
+                   first->begin, first->end);
+  }
+
+  struct Sent {
+    double departs = 0;
+    double arrives = 0;
+    bool known = false;  // no: it stays within its rank
+  };
+  Sent& sent(int route, int micro_batch, Way way) {
+    const auto message =
+        static_cast<std::size_t>(route) * static_cast<std::size_t>(index_.micro_batches()) +
+        static_cast<std::size_t>(micro_batch);
+    return sent_[2 * message + (way == Way::Gradient ? 1 : 0)];
+  }
+
+  void note_transfers() {
+    const schedule::RouteTable routes(timeline_.stages, timeline_.routes);
+    sent_.resize(2 * timeline_.routes.size() * static_cast<std::size_t>(index_.micro_batches()));
+    for (const Event& event : timeline_.events) {
+      const auto transfer = routes.of(event.action);
+      if (!transfer) continue;
+      Sent& message = sent(transfer->route, transfer->micro_batch, transfer->way);
+      message.known = true;
+      (is_send(event.action.kind) ? message.departs : message.arrives) = event.end;
+    }
   }
 
   // How long one end or the other holds what travels on a route.
-  void add_route(std::size_t index) {
-    if (index >= costs_.routes.size()) return;
-    const Route& route = timeline_.routes[index];
-    const Bytes bytes = costs_.routes[index].bytes;
-    const auto add = [&](const std::map<Key, Event>& side, Way way, int from, int to) {
-      for (auto made = side.lower_bound({from, 0}); made != side.end() && made->first.first == from;
-           ++made) {
-        const int micro_batch = made->first.second;
-        const auto taken = side.find({to, micro_batch});
-        if (taken == side.end()) continue;
-        const Transfer transfer{static_cast<int>(index), micro_batch, way};
-        const auto sent = sent_.find(transfer);
-        const auto arrived = arrived_.find(transfer);
-        const double made_at = made->second.end;
-        if (costs_.transport == Transport::Pull) {
-          const bool graph = way == Way::Activation && !recomputes_.contains(made->first);
-          hold(made->second.rank, bytes - (graph ? costs_.routes[index].saved : 0), made_at,
-               taken->second.begin);
-          continue;
-        }
-        hold(made->second.rank, bytes, made_at, sent == sent_.end() ? made_at : sent->second);
-        hold(taken->second.rank, bytes, arrived == arrived_.end() ? made_at : arrived->second,
-             taken->second.begin);
+  void add_route(std::size_t at, Way way, const std::optional<Waiting>& waiting) {
+    const RouteCost& own = costs_.routes[at];
+    if (own.bytes == 0) return;
+    const Route& route = timeline_.routes[at];
+    const bool activation = way == Way::Activation;
+    const int from = activation ? route.from_stage : route.to_stage;
+    const int to = activation ? route.to_stage : route.from_stage;
+    const bool one_device =
+        devices_[static_cast<std::size_t>(from)] == devices_[static_cast<std::size_t>(to)];
+    for (int i = 0; i < index_.micro_batches(); ++i) {
+      const auto made = activation ? index_.forward(from, i) : index_.backward(from, i);
+      const auto taken = activation ? index_.forward(to, i) : index_.backward(to, i);
+      if (!made || !taken) continue;
+      const double begin = event(*made).end;
+      const double end = event(*taken).begin;
+      if (costs_.transport == Transport::Push) {
+        const Sent& message = sent(static_cast<int>(at), i, way);
+        accounts_.hold(from, own.bytes, begin, message.known ? message.departs : begin);
+        accounts_.hold(to, own.bytes, message.known ? message.arrives : begin, end);
+        continue;
       }
-    };
-    add(forwards_, Way::Activation, route.from_stage, route.to_stage);
-    add(backwards_, Way::Gradient, route.to_stage, route.from_stage);
+      const bool graph = activation && !index_.recompute(from, i);
+      const bool exact = one_device || !waiting;
+      accounts_.hold(from, own.bytes - (graph ? own.saved : 0), begin,
+                     exact ? end : waiting->latest(event(*taken), event(*made).rank));
+    }
   }
 
-  void sum(int rank) {
-    Bytes now = 0;
-    for (std::size_t stage = 0; stage < timeline_.rank_of_stage.size(); ++stage) {
-      if (timeline_.rank_of_stage[stage] == rank) now += costs_.stages[stage].persistent;
-    }
-    Bytes peak = now;
-    auto& changes = changes_[static_cast<std::size_t>(rank)];
-    std::sort(changes.begin(), changes.end());
-    if (changes.empty() || changes.front().first > 0) timeline_.memory.push_back({rank, 0, now});
-    for (std::size_t i = 0; i < changes.size(); ++i) {
-      now += changes[i].second;
-      peak = std::max(peak, now);
-      if (i + 1 < changes.size() && changes[i + 1].first == changes[i].first) continue;
-      timeline_.memory.push_back({rank, changes[i].first, now});
-    }
-    timeline_.peak_bytes.push_back(peak);
-  }
-
-  Timeline& timeline_;
+  const Timeline& timeline_;
   const Costs& costs_;
-  std::map<Key, Event> forwards_;
-  std::map<Key, Event> backwards_;
-  std::map<Key, Event> recomputes_;
-  std::map<Key, Event> weight_grads_;
-  std::map<int, Event> first_gradients_;  // by stage
-  std::map<Transfer, double> sent_;
-  std::map<Transfer, double> arrived_;
-  // Rises and falls of each rank; sorted, the falls of an instant come before its rises, so that
-  // what ends does not meet what begins.
-  std::vector<std::vector<std::pair<double, Bytes>>> changes_;
+  const std::vector<int>& devices_;
+  Accounts& accounts_;
+  EventIndex index_;
+  double end_;
+  std::vector<const Event*> first_gradients_;  // for each stage
+  std::vector<Sent> sent_;                     // by route, micro-batch and way
 };
+
+std::vector<int> devices_of(const Timeline& timeline, const Costs& costs) {
+  if (costs.device_of_stage.empty()) return timeline.rank_of_stage;
+  const bool whole = costs.device_of_stage.size() == timeline.rank_of_stage.size();
+  if (whole && *std::min_element(costs.device_of_stage.begin(), costs.device_of_stage.end()) >= 0)
+    return costs.device_of_stage;
+  throw UsageError(text("device_of_stage is [", join(costs.device_of_stage, ", "), "] for ",
+                        timeline.rank_of_stage.size(), " stages"),
+                   {.hint = "Give a number from 0 for each stage, or leave it empty."});
+}
 
 }  // namespace
 
-void fill_memory(Timeline* timeline, const Costs& costs) { Ledger(timeline, costs).fill(); }
+void fill_memory(Timeline* timeline, const Costs& costs) {
+  timeline->device_of_stage = devices_of(*timeline, costs);
+  Accounts accounts(timeline->rank_of_stage, timeline->device_of_stage);
+  Ledger(*timeline, costs, timeline->device_of_stage, &accounts).fill();
+  accounts.sum(timeline);
+}
 
 }  // namespace trestle::simulate

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <map>
-#include <optional>
-#include <set>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -12,6 +10,7 @@
 #include "trestle/base/text.h"
 #include "trestle/schedule/grid.h"
 #include "trestle/schedule/routes.h"
+#include "trestle/schedule/walk_order.h"
 #include "trestle/simulate/memory.h"
 
 namespace trestle::simulate {
@@ -20,17 +19,25 @@ namespace {
 using schedule::Action;
 using schedule::Event;
 using schedule::Kind;
-using schedule::Route;
 using schedule::Schedule;
 using schedule::Timeline;
 using schedule::Transfer;
-using Key = std::pair<int, int>;  // stage, micro-batch
 using Way = Transfer::Way;
 
 void check(const Schedule& schedule, const Costs& costs) {
   if (!schedule.lowered()) {
     throw UsageError(text("schedule '", schedule.name, "' has no communication yet"),
                      {.hint = "Pass it through lower() first."});
+  }
+  std::size_t all = 0;
+  for (const auto& actions : schedule.ranks) all += actions.size();
+  constexpr std::size_t kSpare = 1024;
+  if (static_cast<std::size_t>(schedule.stages) * static_cast<std::size_t>(schedule.micro_batches) >
+      all + kSpare) {
+    throw UsageError(text("schedule '", schedule.name, "' has ", all, " actions for ",
+                          schedule.stages, " stages x ", schedule.micro_batches,
+                          " micro-batches: most of its forwards are missing"),
+                     {.hint = "validate() says which."});
   }
   if (costs.stages.size() != static_cast<std::size_t>(schedule.stages)) {
     throw UsageError(text("costs are given for ", costs.stages.size(), " stages, schedule '",
@@ -41,15 +48,31 @@ void check(const Schedule& schedule, const Costs& costs) {
                           schedule.name, "' has ", schedule.routes.size()),
                      {.hint = "Give one for each route, or none for free transfers."});
   }
+  for (std::size_t stage = 0; stage < costs.stages.size(); ++stage) {
+    const StageCost& cost = costs.stages[stage];
+    for (const double time : {cost.forward, cost.backward, cost.input_grad, cost.weight_grad,
+                              cost.recompute, cost.forward_no_graph, cost.step})
+      check_time(time, text("stage ", stage));
+  }
+  for (std::size_t route = 0; route < costs.routes.size(); ++route)
+    check_time(costs.routes[route].seconds, text("route ", route));
 }
 
 class Simulator {
  public:
   Simulator(const Schedule& schedule, const Costs& costs)
-      : schedule_(schedule), costs_(costs), routes_(schedule) {
+      : schedule_(schedule),
+        costs_(costs),
+        routes_(schedule),
+        order_(schedule.ranks.size(), transfers()),
+        arrived_(transfers(), kNever),
+        recomputed_(static_cast<std::size_t>(schedule.stages) * micro_batches(), false) {
+    for (const auto& route : schedule_.routes) inside_.push_back(within_rank(schedule_, route));
     for (const auto& actions : schedule_.ranks) {
       for (const Action& action : actions) {
-        if (action.kind == Kind::Recompute) recomputed_.insert({action.stage, action.micro_batch});
+        check_range(action);
+        if (action.kind == Kind::Recompute)
+          recomputed_[cell(action.stage, action.micro_batch)] = true;
       }
     }
   }
@@ -58,22 +81,48 @@ class Simulator {
     const std::size_t ranks = schedule_.ranks.size();
     next_.assign(ranks, 0);
     free_.assign(ranks, 0);
-    // Every time follows from earlier ones, so ranks can be walked in any order, each as far as it
-    // gets.
-    for (bool progress = true; progress;) {
-      progress = false;
-      for (std::size_t rank = 0; rank < ranks; ++rank) {
-        while (next_[rank] < schedule_.ranks[rank].size() && advance(rank)) progress = true;
-      }
-    }
+    events_.resize(ranks);
+    receives_.resize(ranks);
+    // Every time follows from earlier ones, so the order of ranks does not matter, unless one
+    // thread of control walks them all: then it is this order.
+    while (const auto rank = order_.next()) walk(static_cast<std::size_t>(*rank));
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       if (next_[rank] < schedule_.ranks[rank].size()) stuck(rank);
     }
-    add_receives();
     return timeline();
   }
 
  private:
+  static constexpr double kNever = -1;
+
+  std::size_t micro_batches() const { return static_cast<std::size_t>(schedule_.micro_batches); }
+  std::size_t transfers() const { return 2 * schedule_.routes.size() * micro_batches(); }
+  std::size_t cell(int stage, int micro_batch) const {
+    return static_cast<std::size_t>(stage) * micro_batches() +
+           static_cast<std::size_t>(micro_batch);
+  }
+  std::size_t place(int route, int micro_batch, Way way) const {
+    return 2 * (static_cast<std::size_t>(route) * micro_batches() +
+                static_cast<std::size_t>(micro_batch)) +
+           (way == Way::Gradient ? 1 : 0);
+  }
+
+  void check_range(const Action& action) const {
+    const auto holds = [&](int stage, int micro_batch) {
+      return stage >= 0 && stage < schedule_.stages && micro_batch < schedule_.micro_batches;
+    };
+    const bool numbered =
+        is_compute(action.kind) || is_send(action.kind) || is_receive(action.kind);
+    const bool overlap = action.kind == Kind::OverlapForwardBackward;
+    if (holds(action.stage, action.micro_batch) && !(numbered && action.micro_batch < 0) &&
+        (!overlap || (holds(action.partner_stage, action.partner_micro_batch) &&
+                      action.partner_micro_batch >= 0)))
+      return;
+    throw UsageError(text("schedule '", schedule_.name, "': ", to_string(action), " is outside of ",
+                          schedule_.stages, " stages and ", schedule_.micro_batches,
+                          " micro-batches"));
+  }
+
   [[noreturn]] void stuck(std::size_t rank) const {
     const Action& action = schedule_.ranks[rank][next_[rank]];
     throw UsageError(
@@ -83,49 +132,36 @@ class Simulator {
         {.hint = "Its input is never made, or never sent; validate() says more."});
   }
 
-  // When what travels on these routes is there; nothing while some of it is not.
-  std::optional<double> arrival(const std::vector<int>& routes, int micro_batch, Way way) const {
-    double time = 0;
-    for (const int index : routes) {
-      const Route& route = schedule_.routes[static_cast<std::size_t>(index)];
-      double here = 0;
-      if (within_rank(schedule_, route)) {
-        const auto& done = way == Way::Activation ? forwards_ : backwards_;
-        const auto made =
-            done.find({way == Way::Activation ? route.from_stage : route.to_stage, micro_batch});
-        if (made == done.end()) return std::nullopt;
-        here = made->second;
-      } else {
-        const auto arrived = arrived_.find({index, micro_batch, way});
-        if (arrived == arrived_.end()) return std::nullopt;
-        here = arrived->second;
+  // Raises `time` to when all is there that travels on these routes; false, and the rank waits, if
+  // some of it is not yet.
+  bool await(const std::vector<int>& routes, int micro_batch, Way way, int rank, double* time) {
+    for (const int route : routes) {
+      const std::size_t at = place(route, micro_batch, way);
+      if (arrived_[at] == kNever) {
+        order_.wait(at, rank);
+        return false;
       }
-      time = std::max(time, here);
+      *time = std::max(*time, arrived_[at]);
     }
-    return time;
+    return true;
   }
 
-  std::optional<double> ready(const Action& action) const {
-    double time = 0;
-    if (const auto cell = forward_in(action)) {
-      const auto inputs = arrival(routes_.into(cell->stage), cell->micro_batch, Way::Activation);
-      if (!inputs) return std::nullopt;
-      time = *inputs;
-    }
-    if (const auto cell = backward_in(action)) {
-      const auto gradients = arrival(routes_.out_of(cell->stage), cell->micro_batch, Way::Gradient);
-      if (!gradients) return std::nullopt;
-      time = std::max(time, *gradients);
-    }
-    return time;
+  bool await_inputs(const Action& action, int rank, double* time) {
+    const auto forward = forward_in(action);
+    if (forward &&
+        !await(routes_.into(forward->stage), forward->micro_batch, Way::Activation, rank, time))
+      return false;
+    const auto backward = backward_in(action);
+    return !backward ||
+           await(routes_.out_of(backward->stage), backward->micro_batch, Way::Gradient, rank, time);
   }
 
   double duration(const Action& action) const {
-    const StageCost& cost = costs_.stages.at(static_cast<std::size_t>(action.stage));
+    const StageCost& cost = costs_.stages[static_cast<std::size_t>(action.stage)];
     switch (action.kind) {
       case Kind::Forward:
-        return recomputed_.contains({action.stage, action.micro_batch}) ? cost.forward_no_graph
-                                                                        : cost.forward;
+        return recomputed_[cell(action.stage, action.micro_batch)] ? cost.forward_no_graph
+                                                                   : cost.forward;
       case Kind::Backward:
         return cost.backward;
       case Kind::InputGrad:
@@ -136,7 +172,7 @@ class Simulator {
         return cost.recompute;
       case Kind::OverlapForwardBackward:  // on paper the two run one after the other
         return cost.forward +
-               costs_.stages.at(static_cast<std::size_t>(action.partner_stage)).backward;
+               costs_.stages[static_cast<std::size_t>(action.partner_stage)].backward;
       case Kind::Step:
         return cost.step;
       default:
@@ -144,26 +180,26 @@ class Simulator {
     }
   }
 
-  bool advance(std::size_t rank) {
-    const Action& action = schedule_.ranks[rank][next_[rank]];
-    const int rank_number = static_cast<int>(rank);
-    if (is_receive(action.kind)) {  // it only opens the door; its event is written once the arrival
-                                    // is known
-      receives_.emplace_back(rank_number, action);
-      ++next_[rank];
-      return true;
+  void arrive(int route, int micro_batch, Way way, double time) {
+    const std::size_t at = place(route, micro_batch, way);
+    arrived_[at] = time;
+    order_.wake(at);
+  }
+
+  // What stays on the rank is there as soon as it is made.
+  void hand_over_inside(const Action& action, double end) {
+    if (const auto made = forward_in(action)) {
+      for (const int route : routes_.out_of(made->stage)) {
+        if (inside_[static_cast<std::size_t>(route)])
+          arrive(route, made->micro_batch, Way::Activation, end);
+      }
     }
-    const auto inputs = ready(action);
-    if (!inputs) return false;
-    const double begin = std::max(free_[rank], *inputs);
-    const double end = begin + duration(action);
-    if (is_send(action.kind)) send(action, begin);
-    events_.push_back({rank_number, action, begin, end});
-    free_[rank] = end;
-    if (const auto cell = forward_in(action)) forwards_[{cell->stage, cell->micro_batch}] = end;
-    if (const auto cell = backward_in(action)) backwards_[{cell->stage, cell->micro_batch}] = end;
-    ++next_[rank];
-    return true;
+    if (const auto made = backward_in(action)) {
+      for (const int route : routes_.into(made->stage)) {
+        if (inside_[static_cast<std::size_t>(route)])
+          arrive(route, made->micro_batch, Way::Gradient, end);
+      }
+    }
   }
 
   void send(const Action& action, double time) {
@@ -173,19 +209,45 @@ class Simulator {
           text("schedule '", schedule_.name, "' has no route for ", to_string(action)));
     }
     const auto route = static_cast<std::size_t>(transfer->route);
-    arrived_[*transfer] = time + (costs_.routes.empty() ? 0 : costs_.routes[route].seconds);
+    arrive(transfer->route, transfer->micro_batch, transfer->way,
+           time + (costs_.routes.empty() ? 0 : costs_.routes[route].seconds));
   }
 
-  void add_receives() {
-    for (const auto& [rank, action] : receives_) {
+  // As far as it gets.
+  void walk(std::size_t rank) {
+    const auto& actions = schedule_.ranks[rank];
+    double& free = costs_.control == Control::OneLane ? lane_ : free_[rank];
+    for (std::size_t& next = next_[rank]; next < actions.size(); ++next) {
+      const Action& action = actions[next];
+      if (is_receive(action.kind)) {  // its event is written when all arrivals are known
+        receives_[rank].push_back(action);
+        continue;
+      }
+      double begin = free;
+      if (!await_inputs(action, static_cast<int>(rank), &begin)) return;
+      const double end = begin + duration(action);
+      events_[rank].push_back({static_cast<int>(rank), action, begin, end});
+      free = end;
+      if (is_send(action.kind)) send(action, begin);
+      hand_over_inside(action, end);
+    }
+  }
+
+  std::vector<Event> receive_events(std::size_t rank) const {
+    std::vector<Event> events;
+    events.reserve(receives_[rank].size());
+    for (const Action& action : receives_[rank]) {
       const auto transfer = routes_.of(action);
-      const auto found = transfer ? arrived_.find(*transfer) : arrived_.end();
-      if (found == arrived_.end()) {
+      const double time =
+          transfer ? arrived_[place(transfer->route, transfer->micro_batch, transfer->way)]
+                   : kNever;
+      if (time == kNever) {
         throw UsageError(
             text("schedule '", schedule_.name, "': nothing is ever sent to ", to_string(action)));
       }
-      events_.push_back({rank, action, found->second, found->second});
+      events.push_back({static_cast<int>(rank), action, time, time});
     }
+    return events;
   }
 
   Timeline timeline() {
@@ -196,10 +258,16 @@ class Simulator {
     timeline.rank_count = schedule_.rank_count();
     timeline.rank_of_stage = schedule_.rank_of_stage;
     timeline.routes = schedule_.routes;
-    std::stable_sort(events_.begin(), events_.end(), [](const Event& a, const Event& b) {
-      return a.rank != b.rank ? a.rank < b.rank : a.begin < b.begin;
-    });
-    timeline.events = std::move(events_);
+    std::size_t all = 0;
+    for (const auto& actions : schedule_.ranks) all += actions.size();
+    timeline.events.reserve(all);
+    const auto earlier = [](const Event& a, const Event& b) { return a.begin < b.begin; };
+    for (std::size_t rank = 0; rank < events_.size(); ++rank) {
+      std::vector<Event> receives = receive_events(rank);
+      std::stable_sort(receives.begin(), receives.end(), earlier);
+      std::merge(events_[rank].begin(), events_[rank].end(), receives.begin(), receives.end(),
+                 std::back_inserter(timeline.events), earlier);
+    }
     fill_memory(&timeline, costs_);
     return timeline;
   }
@@ -207,17 +275,24 @@ class Simulator {
   const Schedule& schedule_;
   const Costs& costs_;
   schedule::RouteTable routes_;
-  std::set<Key> recomputed_;
-  std::vector<std::size_t> next_;  // for each rank the index of its next action
-  std::vector<double> free_;       // for each rank when it has finished what it did
-  std::map<Key, double> forwards_;
-  std::map<Key, double> backwards_;
-  std::map<Transfer, double> arrived_;
-  std::vector<std::pair<int, Action>> receives_;
-  std::vector<Event> events_;
+  schedule::WalkOrder order_;
+  std::vector<double> arrived_;  // for each transfer: when it is there
+  std::vector<bool> recomputed_;
+  std::vector<bool> inside_;                // for each route: does it stay on its rank?
+  std::vector<std::size_t> next_;           // for each rank the index of its next action
+  std::vector<double> free_;                // for each rank when it has finished what it did
+  double lane_ = 0;                         // the same where one thread of control walks all ranks
+  std::vector<std::vector<Event>> events_;  // for each rank, but for its receives
+  std::vector<std::vector<Action>> receives_;  // for each rank
 };
 
 }  // namespace
+
+void check_time(double seconds, const std::string& of) {
+  if (seconds >= 0 && seconds <= kLongestTime) return;
+  throw UsageError(text("the cost ", seconds, " s of ", of, " is no time"),
+                   {.hint = text("Give a number from 0 to ", kLongestTime, ".")});
+}
 
 Timeline simulate(const Schedule& schedule, const Costs& costs) {
   check(schedule, costs);

@@ -1,0 +1,43 @@
+#include <gtest/gtest.h>
+
+#include "trestle/base/stopwatch.h"
+#include "trestle/base/text.h"
+#include "trestle/schedule/generate.h"
+#include "trestle/schedule/lower.h"
+#include "trestle/schedule/validate.h"
+#include "trestle/simulate/simulate.h"
+
+// Making, checking, lowering and simulating a schedule cost about the same for every action. The
+// budget is many times what they need without optimisation and under a sanitizer; with work that
+// grows as the square of the table (540,000 actions, 3 x 10^11 pairs) they would need hours.
+namespace trestle::simulate {
+namespace {
+
+constexpr double kBudget = 60;  // seconds
+
+void run(const std::string& name, int stages, int micro_batches) {
+  SCOPED_TRACE(text(name, ", ", stages, " stages, ", micro_batches, " micro-batches"));
+  const Stopwatch watch;
+  const auto table = schedule::generate(name, {.stages = stages, .micro_batches = micro_batches});
+  schedule::LowerOptions options;
+  options.recompute.assign(static_cast<std::size_t>(stages), schedule::Recompute::Always);
+  const auto lowered = schedule::lower(table, options);
+  validate(lowered);
+  Costs costs = unit_costs(stages);
+  for (StageCost& stage : costs.stages) stage.saved = stage.transient_backward = 3;
+  costs.routes.assign(lowered.routes.size(), {.seconds = 0.1, .bytes = 2});
+  costs.transport = Transport::Pull;
+  const auto timeline = simulate(lowered, costs);
+  EXPECT_EQ(timeline.peak_bytes.size(), static_cast<std::size_t>(stages));
+  EXPECT_LT(watch.seconds(), kBudget);
+}
+
+TEST(Speed, SquareTables) {
+  run("gpipe", 280, 280);
+  run("1f1b", 280, 280);
+}
+TEST(Speed, ManyStages) { run("gpipe", 8000, 8); }
+TEST(Speed, ManyMicroBatches) { run("1f1b", 4, 16000); }
+
+}  // namespace
+}  // namespace trestle::simulate
