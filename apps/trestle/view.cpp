@@ -10,9 +10,11 @@
 #include "trestle/schedule/csv.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
+#include "trestle/schedule/validate.h"
 #include "trestle/simulate/simulate.h"
 #include "trestle/train/run_folder.h"
 #include "trestle/view/chrome_trace.h"
+#include "trestle/view/labels.h"
 #include "trestle/view/svg.h"
 #include "trestle/view/text_grid.h"
 
@@ -41,8 +43,9 @@ double cost(const std::string& word) {
     value = std::stod(word, &end);
   } catch (const std::exception&) {
   }
-  if (end != word.size() || !(value > 0))
-    throw UsageError(text("--costs: '", word, "' is not a time above 0"));
+  if (end != word.size() || !(value > 0) || value > simulate::kLongestTime)
+    throw UsageError(
+        text("--costs: '", word, "' is not a time above 0 and up to ", simulate::kLongestTime));
   return value;
 }
 
@@ -69,6 +72,7 @@ std::vector<schedule::Timeline> simulated(const Arguments& arguments) {
   schedule::Schedule table;
   if (!arguments.csv.empty()) {
     table = schedule::parse_csv(read_file(arguments.csv), arguments.csv);
+    schedule::validate(table);
   } else {
     schedule::GenerateOptions options;
     options.stages = arguments.stages;
@@ -124,7 +128,10 @@ int perform(const Arguments& arguments) {
         {.hint = "For example: trestle view --schedule 1f1b --stages 4 --micro-batches 8"});
   if (!arguments.run.empty()) return view_run(arguments);
   const std::vector<schedule::Timeline> panels = simulated(arguments);
-  std::cout << view::to_text_grid(panels[0]) << std::flush;
+  // What is too large to be drawn can still be written as a trace.
+  const bool drawn = arguments.out.empty() || view::cell_count(panels) <= view::kMostCells;
+  std::cout << (drawn ? view::to_text_grid(panels[0]) : view::summary(panels[0]) + "\n")
+            << std::flush;
   if (!arguments.out.empty())
     write_picture(arguments.out, panels,
                   text(arguments.csv.empty() ? arguments.schedule : arguments.csv, ", ",

@@ -122,6 +122,12 @@ TEST_F(BadInput, ViewAndPredict) {
   expect(run({"view", "--schedule", "gpip"}), 2, {"gpipe"});
   expect(run({"view", "--schedule", "gpipe", "--costs", "1,x"}), 2, {"'x' is not a time"});
   expect(run({"view", "--schedule", "gpipe", "--out", "a.bmp"}), 2, {".svg, .json"});
+  expect(run({"view", "--schedule", "gpipe", "--costs", "1e308,1e308"}), 2,
+         {"'1e308' is not a time above 0 and up to 1e+15"});
+  expect(run({"view", "--schedule", "gpipe", "--stages", "1000", "--micro-batches", "1000"}), 2,
+         {"a picture of 2000000 cells is too large", "draw fewer stages"});
+  write_file(folder_ / "swapped.csv", "0B0,0F0\n");
+  expect(run({"view", "--csv", "swapped.csv"}), 2, {"0B0 comes before 0F0"});
   write_file(folder_ / "bad.csv", "0F0,zzz\n");
   expect(run({"view", "--csv", "bad.csv"}), 1, {"zzz"});
   expect(run({"predict", "runs/none", "--images", "cars/train_hq", "--out", "m"}), 2,

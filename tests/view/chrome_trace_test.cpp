@@ -25,6 +25,8 @@ void expect_same(const Timeline& a, const Timeline& b) {
   EXPECT_EQ(a.rank_of_stage, b.rank_of_stage);
   EXPECT_EQ(a.routes, b.routes);
   EXPECT_EQ(a.peak_bytes, b.peak_bytes);
+  EXPECT_EQ(a.device_of_stage, b.device_of_stage);
+  EXPECT_EQ(a.device_peak_bytes, b.device_peak_bytes);
   ASSERT_EQ(a.events.size(), b.events.size());
   for (std::size_t i = 0; i < a.events.size(); ++i) {
     EXPECT_EQ(a.events[i].rank, b.events[i].rank);

@@ -3,11 +3,15 @@
 #include <gmock/gmock.h>
 
 #include "tests/view/samples.h"
+#include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/view/labels.h"
+#include "trestle/view/svg.h"
 
 namespace trestle::view {
 namespace {
 
+using schedule::Timeline;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -67,6 +71,24 @@ TEST(TextGrid, SendsAndStepsWithoutLengthAreLeftOut) {
 
 TEST(TextGrid, AnEmptyTimelineIsALine) {
   EXPECT_EQ(split(trim(to_text_grid({})), '\n').size(), 1u);
+}
+
+TEST(TextGrid, WhatIsTooLargeSaysSo) {
+  Timeline large = samples::by_hand();
+  large.events.resize(kMostCells + 1, large.events[0]);
+  try {
+    to_text_grid(large);
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("a picture of 100001 cells is too large"));
+    EXPECT_THAT(error.what(), HasSubstr("draw fewer stages or micro-batches"));
+  }
+  EXPECT_THAT(summary(large), HasSubstr("idle"));  // numbers can be had of any size
+  EXPECT_THROW(to_svg({large}), UsageError);
+  EXPECT_THROW(to_svg({large, samples::by_hand()}), UsageError);
+  large.events.pop_back();
+  EXPECT_EQ(cell_count({large}), kMostCells);
+  EXPECT_NO_THROW(to_text_grid(large));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "trestle/view/chrome_trace.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "trestle/base/text.h"
 #include "trestle/view/labels.h"
@@ -21,12 +22,31 @@ ordered_json metadata(const char* what, int process, int thread, ordered_json ar
   return {{"ph", "M"}, {"name", what}, {"pid", process}, {"tid", thread}, {"args", args}};
 }
 
-void add_names(ordered_json& events, const Timeline& timeline, int process) {
-  events.push_back(metadata("process_name", process, 0, {{"name", timeline.title}}));
-  events.push_back(metadata("process_sort_index", process, 0, {{"sort_index", process}}));
+// The file's events, one a line: readable, and kind to diffs. Written as they come, since a large
+// trace as a tree of values takes ten times its text.
+class EventList {
+ public:
+  void add(const ordered_json& event) {
+    text_ += separator_ + dump(event);
+    separator_ = ",\n";
+  }
+  std::string take() { return std::move(text_); }
+
+  static std::string dump(const ordered_json& json) {
+    return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  }
+
+ private:
+  std::string text_;
+  const char* separator_ = "\n";
+};
+
+void add_names(EventList& events, const Timeline& timeline, int process) {
+  events.add(metadata("process_name", process, 0, {{"name", timeline.title}}));
+  events.add(metadata("process_sort_index", process, 0, {{"sort_index", process}}));
   for (int rank = 0; rank < timeline.rank_count; ++rank) {
-    events.push_back(metadata("thread_name", process, rank, {{"name", text("rank ", rank)}}));
-    events.push_back(metadata("thread_sort_index", process, rank, {{"sort_index", rank}}));
+    events.add(metadata("thread_name", process, rank, {{"name", text("rank ", rank)}}));
+    events.add(metadata("thread_sort_index", process, rank, {{"sort_index", rank}}));
   }
 }
 
@@ -98,41 +118,34 @@ ordered_json description(const Timeline& timeline) {
           {"ranks", timeline.rank_count},
           {"rank_of_stage", timeline.rank_of_stage},
           {"routes", routes},
-          {"peak_bytes", timeline.peak_bytes}};
+          {"peak_bytes", timeline.peak_bytes},
+          {"device_of_stage", timeline.device_of_stage},
+          {"device_peak_bytes", timeline.device_peak_bytes}};
 }
 
 }  // namespace
 
 std::string to_chrome_trace(const std::vector<Timeline>& timelines) {
   ordered_json descriptions = ordered_json::array();
-  ordered_json events = ordered_json::array();
+  EventList events;
   std::int64_t flow = 0;
   for (std::size_t i = 0; i < timelines.size(); ++i) {
     const Timeline& timeline = timelines[i];
     const int process = static_cast<int>(i);
     descriptions.push_back(description(timeline));
     add_names(events, timeline, process);
-    for (const Event& event : timeline.events) events.push_back(slice(event, process));
+    for (const Event& event : timeline.events) events.add(slice(event, process));
     for (const Link& link : links(timeline)) {
       const std::string name = flow_name(link, timeline);
-      events.push_back(flow_end("s", name, flow, timeline.events[link.from], process));
-      events.push_back(flow_end("f", name, flow, timeline.events[link.to], process));
+      events.add(flow_end("s", name, flow, timeline.events[link.from], process));
+      events.add(flow_end("f", name, flow, timeline.events[link.to], process));
       ++flow;
     }
-    for (const MemorySample& sample : timeline.memory) events.push_back(counter(sample, process));
+    for (const MemorySample& sample : timeline.memory) events.add(counter(sample, process));
   }
-  // Written by hand at the outermost level for one event a line: readable, and kind to diffs.
-  const auto dump = [](const ordered_json& json) {
-    return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-  };
-  std::string out = text("{\"displayTimeUnit\":\"ms\",\n\"otherData\":{\"trestle\":{\"version\":1,",
-                         "\"timelines\":", dump(descriptions), "}},\n\"traceEvents\":[");
-  const char* separator = "\n";
-  for (const ordered_json& event : events) {
-    out += separator + dump(event);
-    separator = ",\n";
-  }
-  return out + "\n]}\n";
+  return text("{\"displayTimeUnit\":\"ms\",\n\"otherData\":{\"trestle\":{\"version\":1,",
+              "\"timelines\":", EventList::dump(descriptions), "}},\n\"traceEvents\":[",
+              events.take(), "\n]}\n");
 }
 
 }  // namespace trestle::view

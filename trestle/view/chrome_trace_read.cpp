@@ -77,6 +77,15 @@ Route read_route(const json& value, int stages, const std::string& place) {
           .name = string(value, "name", place)};
 }
 
+std::vector<Bytes> read_peaks(const json& value, const char* key, const std::string& place) {
+  std::vector<Bytes> peaks;
+  for (const json& bytes : array(value, key, place)) {
+    peaks.push_back(
+        integer(bytes, 0, std::numeric_limits<Bytes>::max(), text(place, ", '", key, "'")));
+  }
+  return peaks;
+}
+
 Timeline read_description(const json& value, const std::string& place) {
   Timeline timeline;
   timeline.title = string(value, "title", place);
@@ -101,10 +110,13 @@ Timeline read_description(const json& value, const std::string& place) {
   for (const json& route : routes) {
     timeline.routes.push_back(read_route(route, timeline.stages, place + ", a route"));
   }
-  for (const json& bytes : array(value, "peak_bytes", place)) {
-    timeline.peak_bytes.push_back(
-        integer(bytes, 0, std::numeric_limits<Bytes>::max(), place + ", 'peak_bytes'"));
+  timeline.peak_bytes = read_peaks(value, "peak_bytes", place);
+  if (!value.contains("device_of_stage")) return timeline;  // of an earlier version
+  for (const json& device : array(value, "device_of_stage", place)) {
+    timeline.device_of_stage.push_back(
+        static_cast<int>(integer(device, 0, kMostStages, place + ", 'device_of_stage'")));
   }
+  timeline.device_peak_bytes = read_peaks(value, "device_peak_bytes", place);
   return timeline;
 }
 

@@ -1,5 +1,8 @@
 #include "trestle/view/labels.h"
 
+#include <algorithm>
+
+#include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/view/time_axis.h"
 
@@ -130,6 +133,25 @@ std::string cell_label(const Action& action) {
 bool takes_rank(const Event& event) {
   return event.end > event.begin && !schedule::is_send(event.action.kind) &&
          !schedule::is_receive(event.action.kind);
+}
+
+std::size_t cell_count(const std::vector<schedule::Timeline>& timelines) {
+  std::size_t cells = 0;
+  for (const auto& timeline : timelines) {
+    cells += static_cast<std::size_t>(
+        std::count_if(timeline.events.begin(), timeline.events.end(), takes_rank));
+  }
+  return cells;
+}
+
+void check_size(const std::vector<schedule::Timeline>& timelines) {
+  const std::size_t cells = cell_count(timelines);
+  if (cells <= kMostCells) return;
+  throw UsageError(
+      text("a picture of ", cells, " cells is too large: at most ", kMostCells, " can be drawn"),
+      {.hint =
+           "Write the table as CSV or its times as a Chrome trace (.json), or draw fewer stages "
+           "or micro-batches."});
 }
 
 std::string percent(double share) { return decimal(share * 100, 1) + " %"; }

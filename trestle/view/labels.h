@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "trestle/schedule/timeline.h"
 
@@ -24,6 +26,14 @@ std::string cell_label(const schedule::Action& action);
 // True if the event takes its rank's time: compute, sharding, norm and step with a length. Waiting
 // for a message does not count: it is drawn as idle.
 bool takes_rank(const schedule::Event& event);
+
+// How many cells a picture of these timelines has, and the most that one can show. A larger one
+// would be gigabytes that no program opens, and nobody can see a cell of.
+std::size_t cell_count(const std::vector<schedule::Timeline>& timelines);
+inline constexpr std::size_t kMostCells = 100'000;
+
+// Throws UsageError, with the number and what to do instead, where a picture would be too large.
+void check_size(const std::vector<schedule::Timeline>& timelines);
 
 // 0.27272 -> "27.3 %".
 std::string percent(double share);

@@ -123,6 +123,7 @@ std::vector<Panel> place(const std::vector<Timeline>& timelines, const SvgOption
 }  // namespace
 
 std::string to_svg(const std::vector<Timeline>& timelines, const SvgOptions& options) {
+  check_size(timelines);
   double seconds = 0;
   for (const Timeline& timeline : timelines) {
     seconds = std::max(seconds, span(timeline).length());

@@ -29,8 +29,8 @@ struct SvgOptions {
   SkipArrows skips = SkipArrows::Show;
 };
 
-// Never throws for odd timelines: events of ranks that do not exist and times that are not finite
-// are left out.
+// Events of ranks that do not exist and times that are not finite are left out. Throws UsageError
+// for more than kMostCells cells (labels.h).
 std::string to_svg(const std::vector<schedule::Timeline>& panels, const SvgOptions& options = {});
 
 }  // namespace trestle::view

@@ -101,6 +101,7 @@ std::string without_trailing_blanks(std::string row) {
 }  // namespace
 
 std::string to_text_grid(const Timeline& timeline, const TextGridOptions& options) {
+  check_size({timeline});
   const std::size_t name_width = text("rank ", std::max(timeline.rank_count - 1, 0)).size();
   const int available =
       options.columns > 0 ? options.columns - static_cast<int>(name_width) - 2 : 0;
@@ -125,8 +126,10 @@ std::string summary(const Timeline& timeline) {
   const TimeUnit unit = resolve(TimeUnit::Auto, {timeline});
   const double slot = unit == TimeUnit::Slots ? slot_length(timeline) : 0;
   const double length = span(timeline).length();
-  const std::string size = slot > 0 ? text(std::lround(length / slot), " slots")
-                                    : duration_text(length, TimeUnit::Seconds);
+  constexpr double kMostSlots = 1e9;  // more are no number that anybody counts
+  const std::string size = slot > 0 && length / slot < kMostSlots
+                               ? text(std::lround(length / slot), " slots")
+                               : duration_text(length, TimeUnit::Seconds);
   std::string line =
       text("idle ", percent(schedule::idle_share_of_makespan(timeline)), " of ",
            timeline.rank_count, " x ", size, " (", percent(schedule::idle_share_of_ideal(timeline)),
