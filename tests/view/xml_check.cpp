@@ -1,6 +1,8 @@
 #include "tests/view/xml_check.h"
 
-#include <cctype>
+#include <expat.h>
+
+#include <memory>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -8,83 +10,26 @@
 namespace trestle::view {
 namespace {
 
-class Parser {
- public:
-  explicit Parser(const std::string& content) : content_(content) {}
+// The elements that are open, the innermost last; the first stands for the document.
+using Open = std::vector<XmlElement>;
 
-  XmlElement document() {
-    blanks();
-    XmlElement root = element();
-    blanks();
-    if (at_ != content_.size()) fail("something after the root element");
-    return root;
-  }
+void begin(void* data, const char* tag, const char** attributes) {
+  XmlElement element{.tag = tag, .attributes = {}, .text = {}, .children = {}};
+  for (; *attributes != nullptr; attributes += 2) element.attributes[attributes[0]] = attributes[1];
+  static_cast<Open*>(data)->push_back(std::move(element));
+}
 
- private:
-  [[noreturn]] void fail(const std::string& what) const {
-    throw FormatError(text("XML at byte ", at_, ": ", what));
-  }
-  char peek() const { return at_ < content_.size() ? content_[at_] : '\0'; }
-  bool take(const std::string& what) {
-    if (content_.compare(at_, what.size(), what) != 0) return false;
-    at_ += what.size();
-    return true;
-  }
-  void need(const std::string& what) {
-    if (!take(what)) fail("expected " + what);
-  }
-  void blanks() {
-    while (std::isspace(static_cast<unsigned char>(peek()))) ++at_;
-  }
+void end(void* data, const char*) {
+  Open& open = *static_cast<Open*>(data);
+  XmlElement element = std::move(open.back());
+  open.pop_back();
+  element.text = trim(element.text);
+  open.back().children.push_back(std::move(element));
+}
 
-  std::string name() {
-    const std::size_t begin = at_;
-    while (std::isalnum(static_cast<unsigned char>(peek())) || peek() == '-' || peek() == ':')
-      ++at_;
-    if (at_ == begin) fail("expected a name");
-    return content_.substr(begin, at_ - begin);
-  }
-
-  std::string character() {
-    for (const auto& [entity, meaning] : std::map<std::string, std::string>{
-             {"&amp;", "&"}, {"&lt;", "<"}, {"&gt;", ">"}, {"&quot;", "\""}, {"&#39;", "'"}}) {
-      if (take(entity)) return meaning;
-    }
-    const auto c = static_cast<unsigned char>(peek());
-    if (c == '&' || c == '<' || (c < 0x20 && !std::isspace(c)))
-      fail("a character that must be escaped");
-    ++at_;
-    return std::string(1, static_cast<char>(c));
-  }
-
-  XmlElement element() {
-    need("<");
-    XmlElement result{.tag = name(), .attributes = {}, .text = {}, .children = {}};
-    for (blanks(); peek() != '>' && peek() != '/'; blanks()) {
-      const std::string key = name();
-      need("=\"");
-      std::string value;
-      while (peek() != '"') value += character();
-      need("\"");
-      if (!result.attributes.emplace(key, value).second) fail("attribute " + key + " twice");
-    }
-    if (take("/>")) return result;
-    need(">");
-    while (!take("</")) {
-      if (peek() == '<') {
-        result.children.push_back(element());
-      } else {
-        result.text += character();
-      }
-    }
-    need(result.tag + ">");
-    result.text = trim(result.text);
-    return result;
-  }
-
-  const std::string& content_;
-  std::size_t at_ = 0;
-};
+void characters(void* data, const char* text, int length) {
+  static_cast<Open*>(data)->back().text.append(text, static_cast<std::size_t>(length));
+}
 
 bool has_word(const std::string& words, const std::string& word) {
   return (" " + words + " ").find(" " + word + " ") != std::string::npos;
@@ -104,7 +49,20 @@ std::string XmlElement::attribute(const std::string& name) const {
   return found == attributes.end() ? "" : found->second;
 }
 
-XmlElement parse_xml(const std::string& content) { return Parser(content).document(); }
+XmlElement parse_xml(const std::string& content) {
+  const std::unique_ptr<XML_ParserStruct, decltype(&XML_ParserFree)> parser(
+      XML_ParserCreate("UTF-8"), XML_ParserFree);
+  Open open(1);
+  XML_SetUserData(parser.get(), &open);
+  XML_SetElementHandler(parser.get(), begin, end);
+  XML_SetCharacterDataHandler(parser.get(), characters);
+  if (XML_Parse(parser.get(), content.data(), static_cast<int>(content.size()), XML_TRUE) !=
+      XML_STATUS_OK) {
+    throw FormatError(text("line ", XML_GetCurrentLineNumber(parser.get()), ": ",
+                           XML_ErrorString(XML_GetErrorCode(parser.get()))));
+  }
+  return open[0].children.at(0);
+}
 
 std::vector<const XmlElement*> find_all(const XmlElement& root, const std::string& tag,
                                         const std::string& class_word) {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-// A small strict reader of XML for tests: elements, attributes, text, the five entities and
-// character references.
+// XML as tests look at it, read with Expat, which refuses whatever is not well-formed. (pugixml
+// takes a bare & and a < inside an attribute, which are the very mistakes a writer can make.)
 namespace trestle::view {
 
 struct XmlElement {
@@ -17,7 +17,7 @@ struct XmlElement {
   std::string attribute(const std::string& name) const;  // "" where there is none
 };
 
-// The root element. Throws FormatError, with the offset, for anything that is not well-formed.
+// The root element. Throws FormatError, with the line, for anything that is not well-formed.
 XmlElement parse_xml(const std::string& content);
 
 // All elements under (and with) `root` with that tag and that word in their class; "" stands for
