@@ -5,6 +5,7 @@
 #include "tests/view/samples.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/view/chrome_trace.h"
 #include "trestle/view/labels.h"
 #include "trestle/view/svg.h"
 
@@ -86,6 +87,9 @@ TEST(TextGrid, WhatIsTooLargeSaysSo) {
   EXPECT_THAT(summary(large), HasSubstr("idle"));  // numbers can be had of any size
   EXPECT_THROW(to_svg({large}), UsageError);
   EXPECT_THROW(to_svg({large, samples::by_hand()}), UsageError);
+  Timeline huge = samples::by_hand();
+  huge.events.resize(kMostTraceEvents + 1, huge.events[0]);
+  EXPECT_THROW(to_chrome_trace({huge}), UsageError);
   large.events.pop_back();
   EXPECT_EQ(cell_count({large}), kMostCells);
   EXPECT_NO_THROW(to_text_grid(large));

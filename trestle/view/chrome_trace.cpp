@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/view/labels.h"
 #include "trestle/view/links.h"
@@ -126,6 +127,13 @@ ordered_json description(const Timeline& timeline) {
 }  // namespace
 
 std::string to_chrome_trace(const std::vector<Timeline>& timelines) {
+  std::size_t count = 0;
+  for (const Timeline& timeline : timelines) count += timeline.events.size();
+  if (count > kMostTraceEvents) {
+    throw UsageError(text("a trace of ", count, " events is too large: at most ", kMostTraceEvents,
+                          " can be written"),
+                     {.hint = "Write the table as CSV, or take fewer stages or micro-batches."});
+  }
   ordered_json descriptions = ordered_json::array();
   EventList events;
   std::int64_t flow = 0;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,8 @@
 // Format: "Trace Event Format", Google 2016, the JSON object form.
 namespace trestle::view {
 
+// Throws UsageError for more events than viewers open.
+inline constexpr std::size_t kMostTraceEvents = 1'000'000;
 std::string to_chrome_trace(const std::vector<schedule::Timeline>& timelines);
 
 // The exact inverse. Events of other programs are ignored. Throws FormatError, which says where,
