@@ -1,70 +1,20 @@
-// Memory: nothing leaks, running out of it says what would help, and what is predicted is true.
+// Memory: nothing leaks, and running out of it says what would help.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <iostream>
 #include <regex>
 
-#include "tests/pipeline/support.h"
-#include "tests/support/oracle.h"
+#include "tests/pipeline/conv_net.h"
 #include "trestle/base/text.h"
-#include "trestle/device/virtual_device.h"
+#include "trestle/schedule/generate.h"
 
 namespace trestle {
 namespace {
 
-using support::message_of;
+using namespace support;
 using testing::AllOf;
 using testing::HasSubstr;
-
-constexpr int classes = 5;
-
-at::Tensor images(std::int64_t count) {
-  torch::manual_seed(2);
-  return torch::randn({count, 3, 32, 32});
-}
-at::Tensor labels(std::int64_t count) {
-  torch::manual_seed(3);
-  return torch::randint(classes, {count});
-}
-
-// conv, norm, relu three times, with a pool before the third, then a classifier: 12 layers. Cut
-// behind the pool little travels, so that how long a message waits for a slow neighbour, which
-// differs from run to run, does not show in the peaks.
-nn::Layers conv_net(int channels = 16) {
-  torch::manual_seed(4);
-  nn::Layers net;
-  const int sizes[] = {3, channels, channels, 4 * channels};
-  for (int i = 0; i < 3; ++i) {
-    const std::string number = std::to_string(i);
-    if (i == 2) net.add("pool", torch::nn::MaxPool2d(4));
-    net.add("conv" + number,
-            torch::nn::Conv2d(torch::nn::Conv2dOptions(sizes[i], sizes[i + 1], 3).padding(1)));
-    net.add("norm" + number, torch::nn::BatchNorm2d(sizes[i + 1]));
-    net.add("relu" + number, torch::nn::ReLU());
-  }
-  net.add("mean", [](at::Tensor x) { return x.mean({2, 3}); });
-  net.add("out", torch::nn::Linear(4 * channels, classes));
-  return net;
-}
-
-PipelineOptions two_stages(Recompute recompute, const std::string& schedule = "gpipe",
-                           Bytes budget = 0) {
-  return {.devices = virtual_devices(2, budget),
-          .balance = {7, 5},
-          .micro_batches = 4,
-          .schedule = schedule,
-          .recompute = recompute};
-}
-
-std::vector<Bytes> in_use() {
-  std::vector<Bytes> result;
-  for (const auto& device : virtual_devices(2))
-    result.push_back(memory_usage(device.torch).current);
-  return result;
-}
-
-constexpr Recompute all_modes[] = {Recompute::Never, Recompute::ExceptLast, Recompute::Always};
+using testing::Not;
 
 // Runs `step` a hundred times and looks at the meters.
 void expect_no_leak(const std::function<void()>& step) {
@@ -212,62 +162,62 @@ TEST(OutOfMemory, TheHintNamesWhatReallyFits) {
   EXPECT_TRUE(both);  // the tightest
 }
 
-TEST(Profile, LeavesEverythingAsItWas) {
-  for (const auto& devices :
-       {virtual_devices(2), std::vector<Device>{cpu_device(), cpu_device()}}) {
-    const nn::Layers net = conv_net();
-    auto options = two_stages(Recompute::ExceptLast);
-    options.devices = devices;
-    Pipeline pipeline(net, options);
-    pipeline.step(images(8), labels(8), nn::cross_entropy());
-    const auto parameters = oracle::to_map(net.named_parameters());
-    const auto gradients = oracle::gradients_of(net.named_parameters());
-    const auto buffers = oracle::to_map(net.named_buffers());
-    const auto held = in_use();
-    const auto number = pipeline.step_number();
-    pipeline.profile({images(8)}, labels(8), nn::cross_entropy());
-    EXPECT_EQ(oracle::difference(parameters, oracle::to_map(net.named_parameters())), 0);
-    EXPECT_EQ(oracle::difference(gradients, oracle::gradients_of(net.named_parameters())), 0);
-    EXPECT_EQ(oracle::difference(buffers, oracle::to_map(net.named_buffers())), 0);
-    EXPECT_EQ(held, in_use());
-    EXPECT_EQ(number, pipeline.step_number());
-    pipeline.zero_grad();
-    pipeline.profile({images(8)}, labels(8), nn::cross_entropy());
-    EXPECT_FALSE(net.parameters()[0].grad().defined());
-  }
-}
-
-// The share by which the prediction misses the measured peak, for each device.
-std::vector<double> misses(Recompute recompute, const std::string& schedule,
-                           const std::string& what) {
+TEST(OutOfMemory, TheHintCountsAllStagesOfADevice) {
   const at::Tensor x = images(32);
   const at::Tensor y = labels(32);
-  Pipeline pipeline(conv_net(), two_stages(recompute, schedule));
-  const auto costs = pipeline.profile({x}, y, nn::cross_entropy());
-  const auto predicted = pipeline.predict(costs).peak_bytes;
-  pipeline.step(x, y, nn::cross_entropy());
-  const auto devices = virtual_devices(2);
-  for (const auto& device : devices) reset_peak_memory(device.torch);
-  pipeline.step(x, y, nn::cross_entropy());  // its gradients add up: they are there all the time
-  std::vector<double> result;
-  for (std::size_t i = 0; i < devices.size(); ++i) {
-    const Bytes measured = memory_usage(devices[i].torch).peak;
-    result.push_back(static_cast<double>(predicted[i]) / static_cast<double>(measured) - 1);
-    std::cout << text(what, ", device ", i, ": predicted ", format_bytes(predicted[i]),
-                      ", measured ", format_bytes(measured), ", off by ",
-                      std::round(result.back() * 1000) / 10, " %\n");
+  Bytes most = 0;
+  {
+    Pipeline pipeline(conv_net(), on_one_device("gpipe", 0));
+    most = pipeline.predict(pipeline.profile({x}, y, nn::cross_entropy())).device_peak_bytes[0];
   }
-  return result;
+  const auto run = [&](Recompute recompute, int micro_batches) {
+    auto options = on_one_device("gpipe", most * 3 / 5);
+    options.recompute = recompute;
+    options.micro_batches = micro_batches;
+    Pipeline pipeline(conv_net(), options);
+    pipeline.profile({x}, y, nn::cross_entropy());
+    std::string message =
+        message_of<c10::OutOfMemoryError>([&] { pipeline.step(x, y, nn::cross_entropy()); });
+    virtual_devices(2);
+    return message;
+  };
+  const std::string message = run(Recompute::Never, 4);
+  std::smatch found;
+  ASSERT_TRUE(std::regex_search(
+      message, found,
+      std::regex("fit with (recompute = \"always\")?( and )?(micro_batches = ([0-9]+))?")))
+      << message;
+  EXPECT_EQ(run(found[1].matched ? Recompute::Always : Recompute::Never,
+                found[4].matched ? std::stoi(found[4]) : 4),
+            "")
+      << message;
 }
 
-TEST(Profile, PredictsThePeaks) {
-  for (const std::string schedule : {"gpipe", "1f1b"}) {
-    for (const Recompute recompute : all_modes) {
-      const std::string what = text(schedule, ", recompute ", schedule::to_string(recompute));
-      SCOPED_TRACE(what);
-      for (const double miss : misses(recompute, schedule, what)) EXPECT_LT(std::abs(miss), 0.10);
-    }
+TEST(OutOfMemory, TheHintIsAboutTheUsersOwnTable) {
+  const at::Tensor x = images(32);
+  const at::Tensor y = labels(32);
+  auto options = two_stages(Recompute::Never);
+  options.table = schedule::generate("1f1b", {.stages = 2, .micro_batches = 4});
+  Bytes most = 0;
+  {
+    Pipeline pipeline(conv_net(), options);
+    most = pipeline.predict(pipeline.profile({x}, y, nn::cross_entropy())).device_peak_bytes[0];
   }
+  const auto run = [&](Recompute recompute) {
+    auto other = options;
+    other.devices[0].budget = most * 3 / 4;
+    other.recompute = recompute;
+    Pipeline pipeline(conv_net(), other);
+    pipeline.profile({x}, y, nn::cross_entropy());
+    std::string message =
+        message_of<c10::OutOfMemoryError>([&] { pipeline.step(x, y, nn::cross_entropy()); });
+    virtual_devices(2);
+    return message;
+  };
+  const std::string message = run(Recompute::Never);
+  EXPECT_THAT(message, HasSubstr("It would fit with recompute = \"always\" ("));
+  EXPECT_THAT(message, Not(HasSubstr("micro_batches")));  // which would run another table
+  EXPECT_EQ(run(Recompute::Always), "");
 }
 
 }  // namespace

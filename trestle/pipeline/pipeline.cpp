@@ -91,7 +91,8 @@ simulate::Costs Pipeline::profile(const nn::Values& inputs, const at::Tensor& ta
 }
 void Pipeline::remember_costs(simulate::Costs costs) { impl_->remember_costs(std::move(costs)); }
 schedule::Timeline Pipeline::predict(const simulate::Costs& costs, int micro_batches) const {
-  return simulate::simulate(schedule(micro_batches), costs);
+  return simulate::simulate(
+      schedule(micro_batches > 0 ? micro_batches : impl_->planned_micro_batches()), costs);
 }
 
 void Pipeline::check_stage(int stage) const {

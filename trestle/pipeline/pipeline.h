@@ -145,7 +145,9 @@ class Pipeline {
   // Costs to remember instead, for example with the optimizer's state added to `persistent`.
   void remember_costs(simulate::Costs costs);
 
-  // What the simulator expects of one step with these costs.
+  // What the simulator expects of one step with these costs, in so many micro-batches (default: as
+  // many as the profiled mini-batch is cut into). Peaks are the most there can be: see
+  // simulate/memory.h.
   schedule::Timeline predict(const simulate::Costs& costs, int micro_batches = 0) const;
 
  private:

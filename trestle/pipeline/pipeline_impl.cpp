@@ -135,7 +135,7 @@ void Pipeline::Impl::cut(const std::vector<int>& balance) {
                                               options.threads);
   // Finds what is wrong with a table before the first step.
   tables_[{options.micro_batches, options.schedule, true}] =
-      lower(options.micro_batches, options.schedule, true);
+      lower(options.micro_batches, options.schedule, recompute_modes());
 }
 
 // All layers on the first device, which need not have room for them.
@@ -161,12 +161,13 @@ const schedule::Schedule& Pipeline::Impl::lowered(int micro_batches, const std::
                                                   bool recompute) {
   const std::lock_guard lock(mutex_);
   auto& table = tables_[{micro_batches, name, recompute}];
-  if (table.stages == 0) table = lower(micro_batches, name, recompute);
+  if (table.stages == 0)
+    table = lower(micro_batches, name, recompute ? recompute_modes() : std::vector<Recompute>());
   return table;
 }
 
 schedule::Schedule Pipeline::Impl::lower(int micro_batches, const std::string& name,
-                                         bool recompute) const {
+                                         const std::vector<Recompute>& recompute) const {
   const int stages = static_cast<int>(options.balance.size());
   const bool given =
       options.table && options.table->micro_batches == micro_batches && name == options.schedule;
@@ -176,23 +177,34 @@ schedule::Schedule Pipeline::Impl::lower(int micro_batches, const std::string& n
                                                          .micro_batches = micro_batches,
                                                          .backward_order = options.backward_order});
   if (options.table && !given) table = schedule::place(table, *options.table);
-  schedule::LowerOptions lowering{.routes = parts_->cut.routes};
-  if (recompute) lowering.recompute = recompute_modes();
-  return schedule::lower(table, lowering);
+  return schedule::lower(table, {.routes = parts_->cut.routes, .recompute = recompute});
 }
 
-std::string Pipeline::Impl::suggest(int stage) const {
-  const Bytes limit = memory_usage(parts_->stages[stage].device()).budget;
+int Pipeline::Impl::planned_micro_batches() const {
   const std::lock_guard lock(mutex_);
-  return plan::suggest_fit({.stage = stage,
-                            .budget = limit,
-                            .schedule = options.schedule,
-                            .micro_batches = options.micro_batches,
-                            .most_micro_batches = samples_,
-                            .backward_order = options.backward_order,
-                            .recompute = recompute_modes(),
-                            .routes = parts_->cut.routes},
-                           costs_);
+  return samples_ > 0 ? std::min(options.micro_batches, samples_) : options.micro_batches;
+}
+
+// A table of the user's own covers one number of micro-batches; with others something else would
+// run, so none are suggested.
+std::string Pipeline::Impl::suggest() const {
+  plan::FitQuestion question{
+      .lower = [this](int count,
+                      const auto& modes) { return lower(count, options.schedule, modes); },
+      .micro_batches = planned_micro_batches(),
+      .recompute = recompute_modes()};
+  const std::lock_guard lock(mutex_);
+  question.samples = std::max(samples_, question.micro_batches);
+  for (const int times : {2, 4, 8}) {
+    const int count = question.micro_batches * times;
+    if (!options.table && count <= samples_) question.other_micro_batches.push_back(count);
+  }
+  for (std::size_t stage = 0; stage < costs_.device_of_stage.size(); ++stage) {
+    const auto device = static_cast<std::size_t>(costs_.device_of_stage[stage]);
+    question.budgets.resize(std::max(question.budgets.size(), device + 1), 0);
+    question.budgets[device] = memory_usage(parts_->stages[stage].device()).budget;
+  }
+  return plan::suggest_fit(question, costs_);
 }
 
 std::int64_t Pipeline::Impl::step_number() const {
@@ -243,14 +255,10 @@ std::shared_ptr<StepState> Pipeline::Impl::begin_step(StepInputs inputs, const n
   inputs.shared = shared_inputs(batch);
   if (inputs.wants_gradient.empty()) inputs.wants_gradient.resize(batch.size(), false);
   // A caller's backward may come when the pipeline is gone.
-  inputs.suggest = [weak = weak_from_this()](int stage) {
+  inputs.suggest = [weak = weak_from_this()](int) {
     const auto impl = weak.lock();
-    return impl ? impl->suggest(stage) : std::string();
+    return impl ? impl->suggest() : std::string();
   };
-  {
-    const std::lock_guard lock(mutex_);
-    samples_ = pipeline::piece_count(batch, std::numeric_limits<int>::max());
-  }
   return std::make_shared<StepState>(std::move(inputs), parts_->stages, parts_->cut,
                                      parts_->loss_boundary, options.deadline);
 }
@@ -357,6 +365,8 @@ simulate::Costs Pipeline::Impl::profile(const nn::Values& given, const at::Tenso
   auto costs = pipeline::profile_stages(parts, inputs_of_one, pieces[0].back(), loss,
                                         static_cast<int>(pieces.size()));
   remember_costs(costs);
+  const std::lock_guard lock(mutex_);
+  samples_ = pipeline::piece_count(batch, std::numeric_limits<int>::max());
   return costs;
 }
 

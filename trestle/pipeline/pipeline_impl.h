@@ -40,6 +40,8 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   std::int64_t step_number() const;
   void set_step_number(std::int64_t step);
   void remember_costs(simulate::Costs costs);
+  // As many micro-batches as the profiled mini-batch is cut into.
+  int planned_micro_batches() const;
 
   nn::Layers model;
   PipelineOptions options;
@@ -50,13 +52,14 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   void measure_balance(const nn::Values& batch);
   std::vector<double> layer_costs(const nn::Values& batch);
   std::vector<Recompute> recompute_modes() const;
-  schedule::Schedule lower(int micro_batches, const std::string& name, bool recompute) const;
+  schedule::Schedule lower(int micro_batches, const std::string& name,
+                           const std::vector<Recompute>& recompute) const;
   nn::RunKey next_key();
   nn::RunKey next_evaluation_key();
   std::shared_ptr<pipeline::StepState> begin_step(pipeline::StepInputs inputs,
                                                   const nn::Values& batch);
-  // What would make a stage fit that ran out of memory.
-  std::string suggest(int stage) const;
+  // What would make a plan fit that ran out of memory.
+  std::string suggest() const;
 
   std::shared_ptr<pipeline::PartitionedModel> parts_;
   mutable std::mutex mutex_;
@@ -64,7 +67,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   std::int64_t step_number_ = 0;
   std::int64_t evaluations_ = 0;  // since the step number changed
   simulate::Costs costs_;
-  int samples_ = 0;  // of the latest mini-batch
+  int samples_ = 0;  // of the mini-batch that was profiled
 };
 
 }  // namespace trestle

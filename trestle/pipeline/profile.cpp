@@ -294,6 +294,18 @@ void measure_routes(const PartitionedModel& model, simulate::Costs& costs) {
   }
 }
 
+// Which stages share a device, and whether one thread of control walks them all (see Executor).
+void describe_devices(const PartitionedModel& model, simulate::Costs& costs) {
+  std::vector<at::Device> devices;
+  for (const auto& stage : model.stages) {
+    const auto found = std::find(devices.begin(), devices.end(), stage.device());
+    costs.device_of_stage.push_back(static_cast<int>(found - devices.begin()));
+    if (found == devices.end()) devices.push_back(stage.device());
+  }
+  if (std::all_of(devices.begin(), devices.end(), [](auto device) { return device.is_cpu(); }))
+    costs.control = simulate::Control::OneLane;
+}
+
 }  // namespace
 
 simulate::Costs profile_stages(PartitionedModel& model, const nn::Values& micro_batch,
@@ -302,6 +314,7 @@ simulate::Costs profile_stages(PartitionedModel& model, const nn::Values& micro_
   costs.stages.resize(model.stages.size());
   costs.routes.resize(model.cut.routes.size());
   costs.transport = simulate::Transport::Pull;
+  describe_devices(model, costs);
   std::vector<at::Tensor> parameters;
   std::vector<at::Tensor> buffers;
   std::vector<at::Device> devices;

@@ -1,4 +1,3 @@
-#include "trestle/base/stopwatch.h"
 #include "trestle/pipeline/profile_layers.h"
 
 #include <ATen/Functions.h>
@@ -8,6 +7,7 @@
 #include <algorithm>
 #include <map>
 
+#include "trestle/base/stopwatch.h"
 #include "trestle/nn/buffer_keeper.h"
 #include "trestle/pipeline/cut.h"
 

@@ -102,9 +102,7 @@ struct StepState {
   }
   StageState& last() { return stage_states.back(); }
   nn::RunKey key(int micro_batch) const;
-  double now() const {
-    return watch.seconds();
-  }
+  double now() const { return watch.seconds(); }
   schedule::Timeline timeline() const;
 };
 

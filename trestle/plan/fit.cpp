@@ -1,29 +1,29 @@
 #include "trestle/plan/fit.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+
 #include "trestle/base/text.h"
 #include "trestle/simulate/simulate.h"
 
 namespace trestle::plan {
 namespace {
 
-// How far a peak may lie above the expected one: how long a message waits for a slow neighbour
-// differs from step to step.
-constexpr double margin = 1.05;
+using Modes = std::vector<schedule::Recompute>;
+
+constexpr double kMargin = 1.05;
 
 void scale(Bytes& bytes, double factor) {
   bytes = static_cast<Bytes>(static_cast<double>(bytes) * factor);
 }
 
-Bytes expected_peak(const FitQuestion& question, simulate::Costs costs) {
-  const auto table = schedule::lower(
-      schedule::generate(question.schedule, {.stages = static_cast<int>(question.recompute.size()),
-                                             .micro_batches = question.micro_batches,
-                                             .backward_order = question.backward_order}),
-      {.routes = question.routes, .recompute = question.recompute});
-  return simulate::simulate(table, costs).peak_bytes[table.rank_of_stage[question.stage]];
+int largest_piece(int samples, int micro_batches) {
+  return (samples + micro_batches - 1) / micro_batches;
 }
 
 simulate::Costs for_smaller_pieces(simulate::Costs costs, double factor) {
+  if (factor == 1) return costs;
   for (auto& cost : costs.stages) {
     scale(cost.saved, factor);
     scale(cost.kept_for_recompute, factor);
@@ -38,38 +38,65 @@ simulate::Costs for_smaller_pieces(simulate::Costs costs, double factor) {
   return costs;
 }
 
+// Of the device that comes closest to its budget, "at most 40 MiB of 60 MiB"; nothing if one is too
+// small.
+std::optional<std::string> fitting_peak(const FitQuestion& question, const simulate::Costs& costs,
+                                        int micro_batches, const Modes& modes) {
+  const double factor = static_cast<double>(largest_piece(question.samples, micro_batches)) /
+                        largest_piece(question.samples, question.micro_batches);
+  const auto timeline =
+      simulate::simulate(question.lower(micro_batches, modes), for_smaller_pieces(costs, factor));
+  double fullest = 0;
+  std::string words;
+  for (std::size_t device = 0; device < question.budgets.size(); ++device) {
+    const Bytes budget = question.budgets[device];
+    const Bytes peak = timeline.device_peak_bytes.at(device);
+    if (budget == 0) continue;
+    const double share = static_cast<double>(peak) / static_cast<double>(budget);
+    if (share * kMargin > 1) return std::nullopt;
+    if (share < fullest) continue;
+    fullest = share;
+    words = text("at most ", format_bytes(peak), " of ", format_bytes(budget));
+  }
+  return words;
+}
+
+std::string describe(int micro_batches, int before, const Modes& modes, const Modes& modes_before) {
+  std::vector<std::string> changes;
+  if (modes != modes_before) changes.emplace_back("recompute = \"always\"");
+  if (micro_batches != before) changes.push_back(text("micro_batches = ", micro_batches));
+  return join(changes, " and ");
+}
+
 }  // namespace
 
 std::string suggest_fit(const FitQuestion& question, const simulate::Costs& costs) {
-  if (costs.stages.empty() || question.budget == 0) {
+  const bool limited = std::any_of(question.budgets.begin(), question.budgets.end(),
+                                   [](Bytes budget) { return budget > 0; });
+  if (costs.stages.empty() || !limited) {
     return "More micro-batches, recompute = \"always\", or fewer layers in this stage need less "
            "memory.";
   }
+  std::vector<int> counts = question.other_micro_batches;
+  counts.insert(counts.begin(), question.micro_batches);
+  const Modes always(question.recompute.size(), schedule::Recompute::Always);
   std::vector<std::string> ways;
-  auto try_out = [&](const FitQuestion& other, const std::string& what) {
-    const double factor = static_cast<double>(question.micro_batches) / other.micro_batches;
-    const Bytes peak = expected_peak(other, for_smaller_pieces(costs, factor));
-    if (static_cast<double>(peak) * margin <= static_cast<double>(question.budget))
-      ways.push_back(what + " (predicted peak " + format_bytes(peak) + ")");
-  };
-  FitQuestion other = question;
-  for (const int times : {2, 4, 8}) {
-    other.micro_batches = question.micro_batches * times;
-    if (!ways.empty() || other.micro_batches > question.most_micro_batches) break;
-    try_out(other, text("micro_batches = ", other.micro_batches));
-  }
-  other = question;
-  other.recompute.assign(question.recompute.size(), schedule::Recompute::Always);
-  if (other.recompute != question.recompute) try_out(other, "recompute = \"always\"");
-  for (const int times : {2, 4, 8}) {  // both, if neither alone does
-    other.micro_batches = question.micro_batches * times;
-    if (!ways.empty() || other.micro_batches > question.most_micro_batches) break;
-    try_out(other, text("recompute = \"always\" and micro_batches = ", other.micro_batches));
+  std::vector<Modes> all_modes = {question.recompute};
+  if (question.recompute != always) all_modes.push_back(always);
+  for (const Modes& modes : all_modes) {
+    for (const int count : counts) {
+      const std::string change = describe(count, question.micro_batches, modes, question.recompute);
+      const bool both = count != question.micro_batches && modes != question.recompute;
+      if (change.empty() || (both && !ways.empty())) continue;
+      const auto peak = fitting_peak(question, costs, count, modes);
+      if (!peak) continue;
+      ways.push_back(text(change, " (predicted peak ", *peak, ")"));
+      break;
+    }
   }
   if (!ways.empty()) return "It would fit with " + join(ways, " or ") + ".";
   return "Neither more micro-batches nor recomputation makes it fit: move layers to other stages, "
-         "or "
-         "raise the budget.";
+         "or raise the budget.";
 }
 
 }  // namespace trestle::plan

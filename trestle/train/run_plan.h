@@ -14,7 +14,7 @@ struct RunPlan {
   struct Stage {
     std::string device;  // "virtual:0"
     int layers = 0;
-    Bytes predicted_peak = 0;  // of the device's memory, while training
+    Bytes predicted_peak = 0;  // the most of the device's memory, all its stages together
     Bytes budget = 0;          // 0 = no limit
   };
 

@@ -124,16 +124,17 @@ RunPlan make_plan(const Recipe& recipe, const Pipeline& pipeline, const nn::Laye
   plan.balance = pipeline.balance();
   plan.balance_from = recipe.pipeline.balance.empty() ? "measured" : "given";
   plan.schedule = recipe.pipeline.schedule;
-  plan.micro_batches = static_cast<int>(recipe.pipeline.micro_batches);
+  plan.micro_batches =
+      static_cast<int>(std::min(recipe.pipeline.micro_batches, recipe.train.batch));
   plan.recompute = join(recipe.pipeline.recompute, ", ");
   for (int stage = 0; stage < pipeline.stage_count(); ++stage) {
     const Device& device = pipeline.device(stage);
     RunPlan::Stage row{device_name(device.torch), plan.balance[static_cast<std::size_t>(stage)], 0,
                        device.budget};
     const bool metered = !device.torch.is_cpu();
-    if (prediction && metered && !prediction->timeline.peak_bytes.empty())
-      row.predicted_peak = prediction->timeline.peak_bytes.at(static_cast<std::size_t>(
-          prediction->timeline.rank_of_stage.at(static_cast<std::size_t>(stage))));
+    if (prediction && metered)
+      row.predicted_peak = prediction->timeline.device_peak_bytes.at(static_cast<std::size_t>(
+          prediction->timeline.device_of_stage.at(static_cast<std::size_t>(stage))));
     plan.stages.push_back(row);
   }
   if (prediction) {

@@ -9,6 +9,7 @@
 #include "trestle/optim/state.h"
 #include "trestle/train/training_run.h"
 #include "trestle/view/chrome_trace.h"
+#include "trestle/view/labels.h"
 #include "trestle/view/svg.h"
 
 namespace trestle::train {
@@ -81,7 +82,8 @@ void TrainingRun::save_views() {
   panels.push_back(measured_);
   saving(folder_, [&] {
     write_file(folder_.timeline(), view::to_chrome_trace(panels));
-    write_file(folder_.timeline_picture(), view::to_svg(panels, {.title = recipe_.name}));
+    if (view::cell_count(panels) <= view::kMostCells)
+      write_file(folder_.timeline_picture(), view::to_svg(panels, {.title = recipe_.name}));
     write_file(folder_.curve(), draw_curves(read_epochs(folder_.metrics()), recipe_.name));
   });
 }
@@ -116,7 +118,7 @@ void TrainingRun::keep_peaks() {
       peaks_.push_back({name, 0, 0});
       found = std::prev(peaks_.end());
       for (const RunPlan::Stage& row : plan_.stages)
-        if (row.device == name) found->predicted += row.predicted_peak;
+        if (row.device == name) found->predicted = row.predicted_peak;
     }
     found->measured = std::max(found->measured, memory_usage(device.torch).peak);
   }
