@@ -18,9 +18,9 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
 // The entry of `table` whose member `name` is `name`; throws UsageError as above where there is
 // none. The entry lives as long as the table.
 //
-//   struct Maker { std::string_view name; Model (*make)(); };
-//   constexpr std::array kMakers = {Maker{"unet", unet}, Maker{"toy", toy}};
-//   Model model = choose("model", "unet", kMakers).make();
+//   struct Size { std::string_view name; int width; };
+//   const std::vector<Size> sizes = {{"small", 16}, {"large", 64}};
+//   const int width = choose("size", "large", sizes).width;
 template <class Table>
 const typename Table::value_type& choose(std::string_view what, std::string_view name,
                                          const Table& table) {

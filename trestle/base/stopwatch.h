@@ -7,8 +7,7 @@ namespace trestle {
 // Seconds since it was made.
 //
 //   const Stopwatch watch;
-//   step();
-//   report(watch.seconds());
+//   const double took = watch.seconds();
 class Stopwatch {
  public:
   double seconds() const {

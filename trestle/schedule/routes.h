@@ -25,8 +25,9 @@ std::vector<Route> main_lane(int stages);
 // Finds routes by stage and by action in constant time. Made once for a schedule (of a timeline, or
 // of the pipeline's cut); it keeps no reference to what it was made from.
 //
-//   const RouteTable table(schedule.stages, schedule.routes);
-//   if (const auto transfer = table.of(action)) use(schedule.routes[transfer->route]);
+//   const std::vector<Route> routes = main_lane(4);
+//   const RouteTable table(4, routes);
+//   const auto transfer = table.of(parse_action("1SEND_F0"));  // route 1: from stage 1 to 2
 class RouteTable {
  public:
   RouteTable(int stages, const std::vector<Route>& routes);

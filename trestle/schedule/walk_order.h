@@ -15,11 +15,12 @@ namespace trestle::schedule {
 // that of rounds over all ranks: one that wakes another with a higher number is followed by it in
 // the same round. All ranks are ready at first.
 //
-//   WalkOrder order(ranks, things);
-//   while (const auto rank = order.next()) {
-//     // walk it: order.wait(thing, *rank) where it needs what is not there yet, and leave it;
-//     // order.wake(thing) for each thing that it makes
-//   }
+//   WalkOrder order(2, 1);  // rank 0 needs what rank 1 makes
+//   order.next();           // 0
+//   order.wait(0, 0);
+//   order.next();           // 1
+//   order.wake(0);
+//   order.next();           // 0
 class WalkOrder {
  public:
   // Things that ranks may wait for are numbered from 0 to `things` - 1.
