@@ -13,11 +13,10 @@ namespace {
 
 // torch moves neither gradients nor says which layer it was.
 void move_layer(const nn::Layer& layer, at::Device device) {
-  if (!layer.module) return;
   try {
     const LayerScope scope(layer.name);
-    layer.module->to(device);
-    for (auto& parameter : layer.module->parameters()) {
+    layer.to(device);
+    for (auto& parameter : layer.parameters()) {
       if (parameter.defined() && parameter.grad().defined())
         parameter.mutable_grad() = parameter.grad().detach().to(device);
     }
