@@ -15,8 +15,8 @@ namespace trestle::nn {
 // The module of a layer: one that is there already, or one that a factory makes when it is first
 // needed. Copies stand for the same module. It is used like a pointer:
 //
-//   if (layer.module) layer.module->eval();   // makes it, if nobody has before
-//   if (layer.module.made()) ...              // asks without making it
+//   if (layer.module) layer.module->zero_grad();          // makes it, if nobody has before
+//   const bool is_made = layer.module.made() != nullptr;  // asks without making it
 //
 // Making is safe from any thread and happens once. Whoever calls a member of the module includes
 // <torch/nn/module.h>, which takes seconds to compile and is therefore not included here.
