@@ -92,6 +92,14 @@ TEST(Factory, TheReturnTypeGivesArgumentsAndOutputs) {
   EXPECT_FALSE(function.module);
 }
 
+TEST(Factory, WithoutAModelItIsKeyedByItsOwnName) {
+  const at::Tensor a = make_layer("a", linear(2, 2)).parameters()[0];
+  EXPECT_FALSE(a.equal(make_layer("b", linear(2, 2)).parameters()[0]));
+  Layers net;
+  net.add("a", linear(2, 2));
+  EXPECT_TRUE(a.equal(net.parameters()[0]));
+}
+
 TEST(Factory, ASequentialIsOneLayer) {
   Layers net;
   net.add("two", [] {

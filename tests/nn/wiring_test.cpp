@@ -5,8 +5,8 @@
 #include "trestle/base/error.h"
 #include "trestle/nn/layers.h"
 
-// Every rule of wiring, by name and all at once; among them those that torchgpipe tests for its skip
-// connections.
+// Every rule of wiring, by name and all at once; among them those that torchgpipe tests for its
+// skip connections.
 namespace trestle::nn {
 namespace {
 

@@ -94,9 +94,9 @@ class Layers {
   // Has a parameter of one layer be that of another one, the same tensor, as an output layer that
   // shares its weight with the embedding: tie("head.weight", "embed.weight"). Both layers must have
   // been added; the second one owns the parameter, and it is listed under that name alone. It is
-  // done when the first layer is made, which makes the second one too; a layer that is there already
-  // is tied at once. Throws UsageError for a layer or a parameter that does not exist, and another
-  // shape; those of parameters when they are made.
+  // done when the first layer is made, which makes the second one too, and at once for a layer that
+  // is there already. Throws UsageError for a layer that does not exist; what is wrong with a
+  // parameter (its name, its shape) shows when the layer is made.
   //
   // A parameter of torch's own layers is found by its name. For other modules, name the member in
   // which the module keeps it: tie("head.table", "embed.weight", &HeadImpl::table).

@@ -99,6 +99,7 @@ Layer make_layer(std::string name, Factory factory) {
     *made = AsModule::pointer(factory());
     return std::shared_ptr<torch::nn::Module>(*made);
   });
+  module.set_key(0, name);  // until a model gives it its own seed and full name
   auto call = [module, made](const Values& values) {
     module.make();
     return detail::call_module(**made, values);

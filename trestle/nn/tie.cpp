@@ -16,7 +16,7 @@ namespace trestle::nn {
 
 namespace {
 
-// torch::nn::Module hands out copies of its registered tensors; this reaches the place they stand in.
+// torch::nn::Module hands out copies of its registered tensors; this reaches where they stand.
 struct Registered : torch::nn::Module {
   static at::Tensor* find(torch::nn::Module& owner, const std::string& name) {
     return (owner.*(&Registered::parameters_)).find(name);
@@ -86,10 +86,6 @@ std::pair<torch::nn::Module*, std::string> owner_of(torch::nn::Module& module,
                                           : "The layer's parameters: " + join(names, ", ") + "."});
 }
 
-std::string shape_of(const at::Tensor& tensor) {
-  return text("[", join(tensor.sizes(), ", "), "] ", tensor.scalar_type());
-}
-
 }  // namespace
 
 at::Tensor find_parameter(const torch::nn::Module& module, const std::string& name) {
@@ -105,9 +101,10 @@ void replace_parameter(torch::nn::Module& module, const std::string& name, const
   at::Tensor* const registered = owner ? Registered::find(*owner, leaf) : nullptr;
   if (!registered) throw_unknown(module, name);
   if (registered->is_same(source)) return;
-  if (registered->sizes() != source.sizes() || registered->dtype() != source.dtype()) {
-    throw UsageError(text("'", name, "' is ", shape_of(*registered), ", and what it is tied to ",
-                          shape_of(source)));
+  // Another type or device is no mistake: the model may be under way to it.
+  if (registered->sizes() != source.sizes()) {
+    throw UsageError(text("'", name, "' is [", join(registered->sizes(), ", "),
+                          "], and what it is tied to [", join(source.sizes(), ", "), "]"));
   }
   at::Tensor* member = find_member ? find_member(*owner) : nullptr;
   if (!member) member = member_of_torchs_layers(*owner, leaf);

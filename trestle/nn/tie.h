@@ -20,10 +20,10 @@ using FindMember = std::function<at::Tensor*(torch::nn::Module&)>;
 // the nearest name, where there is none.
 at::Tensor find_parameter(const torch::nn::Module& module, const std::string& name);
 
-// Makes `source` the parameter of this name: the registered one and the member that forward() reads,
-// which is known for torch's layers with a `weight` and a `bias`, and otherwise comes from
+// Makes `source` the parameter of this name: the registered one and the member that forward()
+// reads, which is known for torch's layers with a `weight` and a `bias`, and otherwise comes from
 // `find_member`. Throws UsageError, and leaves the module as it was, for an unknown name, another
-// shape or type, and where the old tensor is still held by somebody, who would go on using it.
+// shape, and where the old tensor is still held by somebody, who would go on using it.
 void replace_parameter(torch::nn::Module& module, const std::string& name, const at::Tensor& source,
                        const FindMember& find_member);
 
