@@ -117,6 +117,23 @@ TEST_F(Trainer, ContinuesAtAnyStepToTheSameBits) {
   }
 }
 
+TEST_F(Trainer, ClipsGradientsOverAllStages) {
+  Recipe clipped = recipe();
+  clipped.optimizer.name = "sgd";
+  clipped.optimizer.learning_rate = 1;
+  clipped.optimizer.clip_grad_norm = 1e-3;
+  const TrainResult result = train(clipped, hooks(1));
+  const auto after = checkpoint::read_tensors(result.run_folder / "last/weights.safetensors");
+  std::map<std::string, at::Tensor> trained(after.tensors.begin(), after.tensors.end());
+  const nn::Layers before =
+      make_mine({.name = "mine", .seed = static_cast<std::uint64_t>(clipped.train.seed)});
+  double squares = 0;
+  for (const auto& [name, parameter] : before.named_parameters()) {
+    squares += (trained.at(name) - parameter).to(at::kDouble).square().sum().item<double>();
+  }
+  EXPECT_NEAR(std::sqrt(squares), 1e-3, 1e-5);  // one step of size 1 along the clipped gradients
+}
+
 TEST_F(Trainer, AskedForMoreEpochsItGoesOn) {
   Recipe shorter = recipe();
   shorter.train.epochs = 1;

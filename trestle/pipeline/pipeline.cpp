@@ -49,6 +49,9 @@ std::vector<at::Tensor> Pipeline::stage_parameters(int stage) const {
   return impl_->parts().stages[stage].parameters();
 }
 
+double Pipeline::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options) {
+  return optim::clip_grad_norm(parameters(), max_norm, options);
+}
 void Pipeline::zero_grad() {
   for (auto& parameter : parameters()) parameter.mutable_grad() = at::Tensor();
 }

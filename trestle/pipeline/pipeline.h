@@ -14,6 +14,7 @@
 #include "trestle/device/named_tensors.h"
 #include "trestle/nn/loss.h"
 #include "trestle/nn/value.h"
+#include "trestle/optim/clip_grad_norm.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
 #include "trestle/schedule/schedule.h"
@@ -120,6 +121,9 @@ class Pipeline {
   NamedTensors named_buffers() const;
   std::vector<at::Tensor> stage_parameters(int stage) const;
   void zero_grad();
+  // Scales the gradients of all stages together, before an optimizer's step: clip_grad_norm.h.
+  // Returns their norm from before.
+  double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options = {});
   void train();
   void eval();
 

@@ -149,6 +149,9 @@ void TrainingRun::train_step(const Batch& batch) {
                      state_.epoch + 1, ")"),
                 {.hint = "Lower learning_rate in [optimizer]. What was saved before this step "
                          "stays as it is."});
+  if (recipe_.optimizer.clip_grad_norm > 0) {
+    pipeline_->clip_grad_norm(recipe_.optimizer.clip_grad_norm);
+  }
   for (StageOptimizer& stage : optimizers_) stage.optimizer->step();
   ++state_.step;
   ++state_.batch;
