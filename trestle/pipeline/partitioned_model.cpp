@@ -15,14 +15,14 @@ namespace {
 void move_layer(const nn::Layer& layer, at::Device device) {
   try {
     const LayerScope scope(layer.name);
-    layer.to(device);
+    layer.to(device);  // made first, where it has not been: one layer at a time
     for (auto& parameter : layer.parameters()) {
       if (parameter.defined() && parameter.grad().defined())
         parameter.mutable_grad() = parameter.grad().detach().to(device);
     }
   } catch (...) {
     nn::rethrow_with_context(
-        text("while moving layer '", layer.name, "' to ", device_name(device)));
+        text("while making and moving layer '", layer.name, "' to ", device_name(device)));
   }
 }
 
@@ -39,6 +39,7 @@ std::vector<Stage> make_stages(const nn::Graph& graph, const Cut& cut,
     }
     stages.emplace_back(graph, cut, static_cast<int>(s), device);
   }
+  nn::check(graph);  // layers that were made just now may share what was not to be shared
   return stages;
 }
 
