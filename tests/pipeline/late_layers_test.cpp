@@ -57,7 +57,7 @@ TEST(LateLayers, AMistakeInTheOptionsIsFoundBeforeAnyLayerIsMade) {
   EXPECT_EQ(made, 0);
 }
 
-TEST(LateLayers, AParameterSharedInSecretShowsWhenTheLayersAreMade) {
+TEST(LateLayers, AnUndeclaredSharedParameterShowsWhenTheLayersAreMade) {
   const torch::nn::Linear shared(2, 2);
   nn::Layers net;
   net.add("a", shared);

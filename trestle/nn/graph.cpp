@@ -1,7 +1,5 @@
 #include "trestle/nn/graph.h"
 
-#include <torch/nn/module.h>
-
 #include <algorithm>
 #include <optional>
 #include <utility>
