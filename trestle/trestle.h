@@ -34,6 +34,7 @@
 #include "trestle/nn/layers.h"
 #include "trestle/nn/loss.h"
 #include "trestle/nn/metrics.h"
+#include "trestle/optim/clip_grad_norm.h"
 #include "trestle/optim/factory.h"
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/schedule/csv.h"

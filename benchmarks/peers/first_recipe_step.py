@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from unet import UNet, loss_of, rmsprop
+from measured_steps import loss_of, rmsprop
+from nets import Plain, unet
 
 
 def read(path, size, resample):
@@ -30,7 +31,7 @@ def main():
     inputs = np.stack([read(arguments.images / f"{name}.jpg", size, Image.BICUBIC) for name in batch])
     targets = np.stack([read(masks[name], size, Image.NEAREST) for name in batch])
     inputs = torch.from_numpy(inputs).permute(0, 3, 1, 2).float() / 255
-    model = UNet(16)
+    model = Plain(unet(16))
     optimizer = rmsprop(model.parameters())
     optimizer.zero_grad()
     loss = loss_of(model(inputs), torch.from_numpy(targets).long())

@@ -1,7 +1,14 @@
-"""The job's size, the clock and the line that run.py reads: as measured_steps.h for the C++ programs."""
+"""The job's size, the steps that are timed, and the line that run.py reads: as measured_steps.h for the C++ programs."""
 import argparse
 import json
+import sys
 import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools" / "golden"))  # nets.py
 
 
 def job(description, add_flags=lambda parser: None):
@@ -12,19 +19,43 @@ def job(description, add_flags=lambda parser: None):
     return parser.parse_args()
 
 
-def run_steps(size, gradients, optimizer):
-    """gradients() clears them and makes them new, optimizer() uses them."""
+def loss_of(scores, target):
+    """Cross-entropy + dice over the whole batch."""
+    probability = torch.softmax(scores, 1)
+    truth = torch.zeros_like(probability).scatter_(1, target.unsqueeze(1), 1.0)
+    common = (probability * truth).sum((0, 2, 3))
+    sums = probability.sum((0, 2, 3)) + truth.sum((0, 2, 3))
+    dice = (2 * common + 1e-6) / (sums + 1e-6)
+    return F.cross_entropy(scores, target) + 1 - dice.mean()
+
+
+def rmsprop(parameters):
+    return torch.optim.RMSprop(parameters, lr=1e-5, weight_decay=1e-8, momentum=0.9)
+
+
+def measure(model, size):
+    """Trains the model for as many steps as the job says, and prints how long each took."""
+    optimizer = rmsprop(model.parameters())
+    images = torch.rand(size.batch, 3, size.rows, size.columns)
+    masks = torch.randint(2, (size.batch, size.rows, size.columns))
+    loss = 0.0
+
+    def gradients():
+        nonlocal loss
+        optimizer.zero_grad()
+        value = loss_of(model(images), masks)
+        value.backward()
+        loss = value.item()
+
     times = ([], [])
     for step in range(size.warm_up + size.steps):
-        for work, seconds in zip((gradients, optimizer), times):
+        for work, seconds in zip((gradients, optimizer.step), times):
             begin = time.perf_counter()
             work()
             if step >= size.warm_up:
                 seconds.append(time.perf_counter() - begin)
         if step == 0:
             print("first step", flush=True)
-    return times
-
-
-def report(times, **more):
-    print(json.dumps({**more, "gradients_seconds": times[0], "optimizer_seconds": times[1]}), flush=True)
+    print(json.dumps({"parameters": sum(p.numel() for p in model.parameters()), "loss": loss,
+                      "threads": torch.get_num_threads(), "torch": torch.__version__, "gradients_seconds": times[0],
+                      "optimizer_seconds": times[1]}), flush=True)

@@ -27,5 +27,16 @@ TEST(KeyedSeed, IsTheSameAtCompileTimeAndAlways) {
   EXPECT_EQ(keyed_seed(42, 7, 3, 1), 1825234068690658839ULL);
 }
 
+TEST(KeyedSeed, InitialWeightsAreKeyedByTheLayersName) {
+  // The published values of FNV-1a.
+  static_assert(name_hash("") == 0xcbf29ce484222325ULL);
+  static_assert(name_hash("a") == 0xaf63dc4c8601ec8cULL);
+  static_assert(name_hash("foobar") == 0x85944171f73967e8ULL);
+  // Documented numbers of runs depend on it: this one must never change either.
+  EXPECT_EQ(initial_seed(42, "block1.conv"), 15675616280875146540ULL);
+  EXPECT_NE(initial_seed(42, "block1.conv"), initial_seed(43, "block1.conv"));
+  EXPECT_NE(initial_seed(42, "block1.conv"), initial_seed(42, "block2.conv"));
+}
+
 }  // namespace
 }  // namespace trestle

@@ -37,8 +37,22 @@ struct UpImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x, const at::Tensor& skip);
 };
 TORCH_MODULE(Up);
+struct BlockImpl : torch::nn::Module {
+  explicit BlockImpl(int width);
+  at::Tensor forward(const at::Tensor& x);
+};
+TORCH_MODULE(Block);
+// [trestle/nn/lazy_module.h]
+#include <torch/nn/module.h>
+#include "trestle/nn/layer.h"
+extern Layer layer;
+// [trestle/nn/make_layer.h]
+#include <torch/nn.h>
 // [trestle/nn/error_context.h]
 void work();
+// [trestle/optim/clip_grad_norm.h]
+#include "trestle/nn/layers.h"
+extern nn::Layers net;
 // [trestle/optim/reduce_on_plateau.h]
 #include <torch/optim/optimizer.h>
 extern double validation_dice, rate;
@@ -73,11 +87,6 @@ extern Layer layer;
 // [trestle/device/virtual/host_view.h]
 extern int device;
 extern at::Tensor argument;
-// [trestle/models/initialize.h]
-#include <torch/nn.h>
-#include "trestle/nn/layers.h"
-extern std::uint64_t seed;
-extern nn::Layers net;
 // [trestle/pipeline/pipeline.h]
 #include <torch/optim.h>
 #include <torch/types.h>

@@ -17,7 +17,7 @@ std::vector<std::string> names_of(const nn::Layers& net) {
   return names;
 }
 
-TEST(UNet, HasTheReferencesLayersAndParameters) {  // B2
+TEST(UNet, HasTheReferencesLayersAndParameters) {
   const nn::Layers net = unet();
   EXPECT_EQ(net.parameter_count(), 31'037'698);
   EXPECT_THAT(
@@ -38,7 +38,7 @@ TEST(UNet, KeepsTheSizeOfAnyImage) {
   }
 }
 
-TEST(UNet, FourLongSkips) {  // B3
+TEST(UNet, FourLongSkips) {
   const nn::Graph graph = unet({.width = 2}).graph();
   std::vector<std::pair<int, int>> skips;
   for (const nn::Edge& edge : graph.edges) {
@@ -48,7 +48,7 @@ TEST(UNet, FourLongSkips) {  // B3
   EXPECT_EQ(skips, expected);
 }
 
-TEST(ResNet, HasTheReferencesLayersAndParameters) {  // A4
+TEST(ResNet, HasTheReferencesLayersAndParameters) {
   const nn::Layers net = resnet18();
   EXPECT_EQ(net.parameter_count(), 11'175'370);
   EXPECT_EQ(resnet18_flat().parameter_count(), 11'175'370);
@@ -74,16 +74,41 @@ TEST(ResNet, TheFlatOneIsTheSameNet) {
   EXPECT_TRUE(whole.forward(x).equal(flat.forward(x)));
 }
 
-TEST(Initialize, DependsOnSeedAndLayerOnly) {
+TEST(Model, WeightsDependOnTheSeedAndTheLayersNameAlone) {
   torch::manual_seed(1);
   const at::Tensor before = at::rand({1});
   torch::manual_seed(1);
-  const nn::Layers a = mlp({.depth = 1, .seed = 5});
+  const at::Tensor a = mlp({.depth = 1, .seed = 5}).parameters()[0];
   EXPECT_TRUE(at::rand({1}).equal(before));  // the default generator was left alone
-  const nn::Layers b = mlp({.depth = 3, .seed = 5});
-  const nn::Layers c = mlp({.depth = 1, .seed = 6});
-  EXPECT_TRUE(a.parameters()[0].equal(b.parameters()[0]));
-  EXPECT_FALSE(a.parameters()[0].equal(c.parameters()[0]));
+  EXPECT_TRUE(a.equal(mlp({.depth = 3, .seed = 5}).parameters()[0]));
+  EXPECT_FALSE(a.equal(mlp({.depth = 1, .seed = 6}).parameters()[0]));
+}
+
+// What a process of a pipeline does that makes its own stage's layers only.
+TEST(Model, SomeLayersMadeAloneHaveTheWholeModelsWeights) {
+  for (const std::string& name : model_names()) {
+    const ModelOptions options = {.name = name, .width = 4, .seed = 11};
+    const nn::Graph whole = make_model(options).graph();
+    for (const nn::Layer& layer : whole.layers) layer.module.make();
+    const nn::Graph part = make_model(options).graph();
+    const int count = static_cast<int>(part.layers.size());
+    int compared = 0;
+    for (const int i : {5, 3, 4}) {
+      part.layers[i].module.make();
+      const NamedTensors expected = whole.layers[i].named_parameters();
+      const NamedTensors actual = part.layers[i].named_parameters();
+      ASSERT_EQ(actual.size(), expected.size());
+      for (std::size_t p = 0; p < actual.size(); ++p, ++compared) {
+        EXPECT_EQ(actual[p].first, expected[p].first);
+        EXPECT_TRUE(actual[p].second.equal(expected[p].second)) << name << " layer " << i;
+      }
+    }
+    EXPECT_GT(compared, 0) << name;
+    for (int i = 0; i < count; ++i) {
+      if (i >= 3 && i <= 5) continue;
+      EXPECT_FALSE(part.layers[i].module.made()) << name << " layer " << i;
+    }
+  }
 }
 
 TEST(Model, ByName) {

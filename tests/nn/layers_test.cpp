@@ -46,6 +46,39 @@ TEST(Layer, AcceptsHoldersPointersAndValues) {
   EXPECT_EQ(net.parameter_count(), 2 * 3 + 3 + 3 * 4 + 4 + 4 * 2 * 4 + 2);
 }
 
+TEST(Layer, NestedTuplesAreAllTheirTensors) {
+  const auto nested = [](at::Tensor x) {
+    return std::tuple(x, std::pair(x + 1, std::tuple(x + 2)), std::optional<at::Tensor>(), x + 3);
+  };
+  const Layer layer = make_layer("nested", nested);
+  EXPECT_EQ(layer.outputs, 5);
+  const Values outputs = layer.forward({at::zeros({1})});
+  ASSERT_EQ(outputs.size(), 5u);
+  EXPECT_EQ(outputs[2].item<float>(), 2);
+  EXPECT_FALSE(outputs[3].defined());
+  EXPECT_EQ(outputs[4].item<float>(), 3);
+  EXPECT_EQ(make_layer("none", [](at::Tensor) { return std::tuple<>(); }).outputs, 0);
+  EXPECT_TRUE(
+      make_layer("empty", [](at::Tensor) { return Values(); }).forward({at::Tensor()}).empty());
+}
+
+TEST(Layer, AnLstmsCellStateIsAnOutput) {
+  torch::manual_seed(1);
+  torch::nn::LSTM lstm(3, 4);
+  const at::Tensor x = at::randn({5, 2, 3});
+  const auto [y, state] = lstm->forward(x);
+  const auto& [hidden, cell] = state;
+  Layers net;
+  net.add("lstm", lstm).pass_on({0}).keep_output("hidden", 1).keep_output("cell", 2);
+  net.also_return("hidden").also_return("cell");
+  EXPECT_EQ(net.graph().layers[0].outputs, 3);
+  const Values outputs = net.forward(Values{x});
+  ASSERT_EQ(outputs.size(), 3u);
+  EXPECT_TRUE(outputs[0].equal(y));
+  EXPECT_TRUE(outputs[1].equal(hidden));
+  EXPECT_TRUE(outputs[2].equal(cell));
+}
+
 TEST(Layers, SequentialGoesInAsItIs) {
   torch::manual_seed(1);
   torch::nn::Sequential plain(torch::nn::Linear(4, 8), torch::nn::BatchNorm1d(8), torch::nn::ReLU(),
@@ -81,7 +114,7 @@ TEST(Layers, ASequentialChildThatReturnsATupleIsRefusedByName) {
   }
 }
 
-TEST(Layers, NoneTravels) {  // T5, T30
+TEST(Layers, NoneTravels) {
   Layers net;
   net.add("a", [](at::Tensor x) { return std::pair(x, std::optional<at::Tensor>()); })
       .keep_output("none", 1);
@@ -141,7 +174,7 @@ struct UsersError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-TEST(Layers, ExceptionsKeepTheirTypeAndNameTheLayer) {  // T104
+TEST(Layers, ExceptionsKeepTheirTypeAndNameTheLayer) {
   const auto names_layer =
       AllOf(HasSubstr("oh"), HasSubstr("in layer 'bad' (arguments [2, 3] Float)"));
   EXPECT_THAT(message_from_layer(std::runtime_error("oh")), names_layer);

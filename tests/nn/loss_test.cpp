@@ -71,7 +71,7 @@ TEST(Loss, MeanSquaredErrorAddsUp) {
   EXPECT_THROW(mean_squared_error().value(output, at::randn({5, 1})), UsageError);
 }
 
-// B6 written out: one class after the other, as a dot product.
+// Dice written out: one class after the other, as a dot product.
 double dice_by_hand(const at::Tensor& output, const at::Tensor& target) {
   const at::Tensor p = output.softmax(1);
   double sum = 0;

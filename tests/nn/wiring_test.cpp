@@ -5,8 +5,8 @@
 #include "trestle/base/error.h"
 #include "trestle/nn/layers.h"
 
-// Every rule of wiring, by name and all at once. The T-numbers are torchgpipe's tests of its skip
-// connections.
+// Every rule of wiring, by name and all at once; among them those that torchgpipe tests for its
+// skip connections.
 namespace trestle::nn {
 namespace {
 
@@ -27,20 +27,20 @@ std::string message_of(const Layers& layers) {
   return "";
 }
 
-TEST(Wiring, MatchingPairPasses) {  // T37
+TEST(Wiring, MatchingPairPasses) {
   Layers net;
   net.add("a", same).keep_output("x");
   net.add("b", sum).take("x");
   EXPECT_EQ(message_of(net), "");
 }
 
-TEST(Wiring, KeptByOneAndTakenByNoneIsAllowed) {  // T38 of torchgpipe refuses it
+TEST(Wiring, KeptByOneAndTakenByNoneIsAllowed) {  // torchgpipe refuses it
   Layers net;
   net.add("a", same).keep_output("x");
   EXPECT_EQ(message_of(net), "");
 }
 
-TEST(Wiring, TakenButKeptByNobody) {  // T39
+TEST(Wiring, TakenButKeptByNobody) {
   Layers net;
   net.add("a", same).keep_output("skip1");
   net.add("b", sum).take("skip2");
@@ -48,14 +48,14 @@ TEST(Wiring, TakenButKeptByNobody) {  // T39
                                      HasSubstr("did you mean 'skip1'?")));
 }
 
-TEST(Wiring, KeptTwice) {  // T40
+TEST(Wiring, KeptTwice) {
   Layers net;
   net.add("a", same).keep_output("x");
   net.add("b", same).keep_output("x");
   EXPECT_THAT(message_of(net), HasSubstr("'x' is kept 2 times: by layer 'a' and layer 'b'"));
 }
 
-TEST(Wiring, TakenTwiceIsAFanOut) {  // T41 of torchgpipe refuses it
+TEST(Wiring, TakenTwiceIsAFanOut) {  // torchgpipe refuses it
   Layers net;
   net.add("a", same).keep_output("x");
   net.add("b", sum).take("x");
@@ -63,7 +63,7 @@ TEST(Wiring, TakenTwiceIsAFanOut) {  // T41 of torchgpipe refuses it
   EXPECT_TRUE(net.forward(at::ones({2})).equal(at::full({2}, 3.0)));
 }
 
-TEST(Wiring, TakesOneNameAndKeepsAnother) {  // T42
+TEST(Wiring, TakesOneNameAndKeepsAnother) {
   Layers net;
   net.add("a", same).keep_output("x");
   net.add("b", sum).take("x").keep_output("y");
@@ -71,13 +71,13 @@ TEST(Wiring, TakesOneNameAndKeepsAnother) {  // T42
   EXPECT_TRUE(net.forward(at::ones({2})).equal(at::full({2}, 4.0)));
 }
 
-TEST(Wiring, OneNameBothWaysInOneLayer) {  // T43
+TEST(Wiring, OneNameBothWaysInOneLayer) {
   Layers net;
   net.add("a", sum).take("x").keep_output("x");
   EXPECT_THAT(message_of(net), HasSubstr("layer 'a' takes 'x', which it keeps itself"));
 }
 
-TEST(Wiring, AllMistakesAreReportedAtOnce) {  // T44
+TEST(Wiring, AllMistakesAreReportedAtOnce) {
   Layers net;
   net.add("a", same).keep_output("x");
   net.add("b", same).keep_output("x");
@@ -94,7 +94,7 @@ TEST(Wiring, AllMistakesAreReportedAtOnce) {  // T44
                     HasSubstr("layer 'e' keeps as 'z' its output 3, and has 1 output(s)")));
 }
 
-TEST(Wiring, TheSameNameInTwoContainersIsTwoNames) {  // T45, T11
+TEST(Wiring, TheSameNameInTwoContainersIsTwoNames) {
   Layers block;
   block.add("a", same).keep_output("x");
   block.add("b", sum).take("x");
@@ -180,7 +180,7 @@ TEST(Wiring, NegativeOutputsAreMistakesToo) {
   EXPECT_THAT(message_of(net), HasSubstr("layer 'a' keeps as 'x' its output"));
 }
 
-TEST(Wiring, TheSameModuleTwice) {  // T120
+TEST(Wiring, TheSameModuleTwice) {
   const torch::nn::Linear linear(2, 2);
   Layers net;
   net.add("a", linear);
@@ -189,7 +189,7 @@ TEST(Wiring, TheSameModuleTwice) {  // T120
                                      Not(HasSubstr("share a parameter"))));
 }
 
-TEST(Wiring, AParameterSharedByTwoLayers) {  // T121
+TEST(Wiring, AParameterSharedByTwoLayers) {
   torch::nn::Linear first(2, 2);
   torch::nn::Linear second(2, 2);
   second->weight = second->register_parameter("tied", first->weight);
@@ -235,7 +235,7 @@ TEST(Wiring, AnEmptyNestedModelIsRefused) {
   EXPECT_THROW(net.add("nothing", Layers()), UsageError);
 }
 
-TEST(Wiring, AnEmptyModelReturnsItsInput) {  // T116
+TEST(Wiring, AnEmptyModelReturnsItsInput) {
   EXPECT_TRUE(Layers().forward(at::ones({3})).equal(at::ones({3})));
 }
 

@@ -22,7 +22,7 @@ nlohmann::json goldens() {
       read_file(std::string(TRESTLE_SOURCE_DIR) + "/tests/golden/nets/optimizers.json"));
 }
 
-// The formula of tools/golden/golden_nets.py.
+// The formula of tools/golden/formula.py.
 at::Tensor formula(const std::vector<std::int64_t>& shape, std::uint64_t key) {
   at::Tensor tensor = at::empty(shape, at::kDouble);
   for (std::int64_t i = 0; i < tensor.numel(); ++i) {

@@ -12,7 +12,6 @@
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/training_checkpoint.h"
 #include "trestle/data/synthetic/synthesize.h"
-#include "trestle/models/initialize.h"
 #include "trestle/train/run_folder.h"
 
 namespace trestle::train {
@@ -24,17 +23,15 @@ using testing::HasSubstr;
 // Convolution, batch statistics, dropout and a skip: whatever could tell a resumed
 // run from an uninterrupted one.
 nn::Layers make_mine(const models::ModelOptions& options) {
-  models::Initialize initialize(options.seed);
-  nn::Layers net;
-  net.add("in", initialize([] {
-            return torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 4, 3).stride(2).padding(1));
-          }))
+  nn::Layers net(nn::Seed{options.seed});
+  net.add("in",
+          [] { return torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 4, 3).stride(2).padding(1)); })
       .keep_output("skip");
   net.add("norm", torch::nn::BatchNorm2d(4));
   net.add("drop", torch::nn::Dropout(0.3));
   net.add("add", [](at::Tensor x, at::Tensor skip) { return (x + skip).relu().flatten(1); })
       .take("skip");
-  net.add("out", initialize([] { return torch::nn::Linear(4 * 14 * 14, 10); }));
+  net.add("out", [] { return torch::nn::Linear(4 * 14 * 14, 10); });
   return net;
 }
 
@@ -118,6 +115,23 @@ TEST_F(Trainer, ContinuesAtAnyStepToTheSameBits) {
         << "stopped after " << steps;
     EXPECT_EQ(metrics(part.run_folder), metrics(whole.run_folder)) << "stopped after " << steps;
   }
+}
+
+TEST_F(Trainer, ClipsGradientsOverAllStages) {
+  Recipe clipped = recipe();
+  clipped.optimizer.name = "sgd";
+  clipped.optimizer.learning_rate = 1;
+  clipped.optimizer.clip_grad_norm = 1e-3;
+  const TrainResult result = train(clipped, hooks(1));
+  const auto after = checkpoint::read_tensors(result.run_folder / "last/weights.safetensors");
+  std::map<std::string, at::Tensor> trained(after.tensors.begin(), after.tensors.end());
+  const nn::Layers before =
+      make_mine({.name = "mine", .seed = static_cast<std::uint64_t>(clipped.train.seed)});
+  double squares = 0;
+  for (const auto& [name, parameter] : before.named_parameters()) {
+    squares += (trained.at(name) - parameter).to(at::kDouble).square().sum().item<double>();
+  }
+  EXPECT_NEAR(std::sqrt(squares), 1e-3, 1e-5);  // one step of size 1 along the clipped gradients
 }
 
 TEST_F(Trainer, AskedForMoreEpochsItGoesOn) {

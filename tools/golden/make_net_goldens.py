@@ -14,7 +14,9 @@ import torch
 import torch.nn.functional as F
 from torchgpipe import GPipe
 
-import golden_nets as nets
+import formula
+import nets
+from torchgpipe_nets import for_torchgpipe
 
 OUT = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden" / "nets"
 SEED, STEP = 7, 3  # of the dropout case
@@ -73,18 +75,18 @@ class Case:
     def __init__(self, case):
         self.case = case
         options = case["options"]
-        x = nets.formula_tensor(case["input"], 1000)
+        x = formula.formula_tensor(case["input"], 1000)
         is_unet = case["net"] == "unet"
         self.classes = {"unet": 2, "resnet18_flat": 10, "toy": 4}[case["net"]]
         shape = [x.size(0), x.size(2), x.size(3)] if is_unet else [x.size(0)]
         self.x = x
-        self.target = nets.formula_classes(shape, 1001, self.classes)
+        self.target = formula.formula_classes(shape, 1001, self.classes)
         self.loss = {"cross_entropy": cross_entropy, "cross_entropy+dice": cross_entropy_and_dice}[case["loss"]]
         self.options = options
 
     def layers(self):
         layers = getattr(nets, self.case["net"])(**self.options)
-        nets.set_formula_weights(nets.named_parameters(layers))
+        formula.set_formula_weights(nets.named_parameters(layers))
         return layers
 
     def looped(self, layers, chunks):
@@ -128,7 +130,7 @@ class Case:
         results["looped"] = self.one_step(lambda: self.looped(layers_looped, CHUNKS), layers_looped)
         if case["balance"]:
             layers_piped = self.layers()
-            model = GPipe(nets.for_torchgpipe(layers_piped), case["balance"], devices=["cpu"] * len(case["balance"]),
+            model = GPipe(for_torchgpipe(layers_piped), case["balance"], devices=["cpu"] * len(case["balance"]),
                           chunks=CHUNKS, checkpoint="except_last")
             results["torchgpipe"] = self.one_step(lambda: model(self.x), layers_piped)
         curves = {}
@@ -169,11 +171,11 @@ def write_optimizers():
     shapes = [[3, 4], [5], [2, 3, 2]]
     results = {}
     for name, (optimizer, options) in kinds.items():
-        parameters = [nets.formula_tensor(shape, k).requires_grad_() for k, shape in enumerate(shapes)]
+        parameters = [formula.formula_tensor(shape, k).requires_grad_() for k, shape in enumerate(shapes)]
         opt = optimizer(parameters, **options)
         for step in range(10):
             for k, parameter in enumerate(parameters):
-                parameter.grad = nets.formula_tensor(parameter.shape, 100 * (step + 1) + k)
+                parameter.grad = formula.formula_tensor(parameter.shape, 100 * (step + 1) + k)
             opt.step()
         results[name] = dict(options=options, values=[[rounded(v, 9) for v in p.detach().reshape(-1)] for p in parameters])
     metrics = [0.1, 0.2, 0.2, 0.2, 0.2, 0.21, 0.2, 0.21, 0.1, 0.2, 0.3, 0.30001, 0.3, 0.3, 0.29, 0.3, 0.3, 0.3, 0.3, 0.31]

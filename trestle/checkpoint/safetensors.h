@@ -8,14 +8,14 @@
 #include <utility>
 #include <vector>
 
+#include "trestle/device/named_tensors.h"
+
 // Tensors in a file that Python reads too: `safetensors.torch.load_file(path)`.
 //
 //   checkpoint::write_tensors("best.safetensors", model.named_parameters(), {{"epoch", "7"}});
 //   auto file = checkpoint::read_tensors("best.safetensors");
 //   checkpoint::copy_into(file.tensors, model.named_parameters(), "best.safetensors");
 namespace trestle::checkpoint {
-
-using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 struct TensorFile {
   NamedTensors tensors;                         // on the CPU, in the order of the file

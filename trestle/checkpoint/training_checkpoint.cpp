@@ -44,7 +44,7 @@ void swap_in(const fs::path& fresh, const fs::path& folder) {
   } else if (renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, folder.c_str(), RENAME_EXCHANGE) == 0) {
     fs::remove_all(fresh);
   } else {
-    // Between these two lines only <folder>.old is whole, and read_training_checkpoint() looks there.
+    // Between these two lines only <folder>.old is whole: read_training_checkpoint() looks there.
     rename_folder(folder, old);
     rename_folder(fresh, folder);
   }

@@ -34,10 +34,9 @@ struct TrainingCheckpoint {
 
 // Replaces the folder as one. The new content is written to "<folder>.tmp" and flushed, then the
 // two names are exchanged in one system call and the older content removed; on a file system that
-// cannot exchange, the older folder is renamed to
-// "<folder>.old" first. Whenever the machine stops, one whole folder is there, the older or the
-// newer, and read_training_checkpoint() finds it. Throws FileError (disk full, no permission); the older content
-// then stays.
+// cannot exchange, the older folder is renamed to "<folder>.old" first. Whenever the machine stops,
+// one whole folder is there, the older or the newer, and read_training_checkpoint() finds it.
+// Throws FileError (disk full, no permission); the older content then stays.
 void write_training_checkpoint(const std::filesystem::path& folder,
                                const TrainingCheckpoint& resume);
 

@@ -6,7 +6,6 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/models/initialize.h"
 
 namespace trestle::models {
 
@@ -15,6 +14,14 @@ namespace {
 torch::nn::Conv2d conv(std::int64_t in, std::int64_t out, int kernel, int stride) {
   return torch::nn::Conv2d(
       torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
+}
+
+auto conv_factory(std::int64_t in, std::int64_t out, int kernel, int stride) {
+  return [=] { return conv(in, out, kernel, stride); };
+}
+
+auto norm_factory(std::int64_t channels) {
+  return [=] { return torch::nn::BatchNorm2d(channels); };
 }
 
 at::Tensor pool_layer(const at::Tensor& x) { return at::max_pool2d(x, 3, 2, 1); }
@@ -75,19 +82,17 @@ struct OutputLayerImpl : torch::nn::Module {
   torch::nn::Linear linear;
 };
 
-nn::Layers flat_block(Initialize& initialize, std::int64_t in, std::int64_t out, int stride) {
+nn::Layers flat_block(std::int64_t in, std::int64_t out, int stride) {
   nn::Layers block;
-  block.add("conv1", initialize([&] { return conv(in, out, 3, stride); })).keep_input("identity");
-  block.add("norm1", torch::nn::BatchNorm2d(out));
+  block.add("conv1", conv_factory(in, out, 3, stride)).keep_input("identity");
+  block.add("norm1", norm_factory(out));
   block.add("relu1", relu_layer);
-  block.add("conv2", initialize([&] { return conv(out, out, 3, 1); }));
-  block.add("norm2", torch::nn::BatchNorm2d(out));
+  block.add("conv2", conv_factory(out, out, 3, 1));
+  block.add("norm2", norm_factory(out));
   if (stride == 1) {
     block.add("add", add_layer).take("identity");
   } else {
-    block
-        .add("add",
-             initialize([&] { return std::make_shared<DownsampleAddImpl>(in, out, stride); }))
+    block.add("add", [=] { return std::make_shared<DownsampleAddImpl>(in, out, stride); })
         .take("identity");
   }
   block.add("relu2", relu_layer);
@@ -118,40 +123,33 @@ void for_each_block(std::int64_t width, MakeBlock make_block) {
 
 nn::Layers resnet18(const ResNetOptions& options) {
   check_options(options);
-  Initialize initialize(options.seed);
-  nn::Layers net;
-  net.add("input_layer", initialize([&] {
-            return std::make_shared<InputLayerImpl>(options.in_channels, options.width);
-          }));
-  for_each_block(options.width, [&](const std::string& name, std::int64_t in, std::int64_t out,
-                                    int stride) {
-    net.add(name, initialize([&] { return std::make_shared<BasicBlockImpl>(in, out, stride); }));
-  });
-  net.add("output_layer", initialize([&] {
-            return std::make_shared<OutputLayerImpl>(8 * options.width, options.classes);
-          }));
+  nn::Layers net(nn::Seed{options.seed});
+  net.add("input_layer",
+          [=] { return std::make_shared<InputLayerImpl>(options.in_channels, options.width); });
+  for_each_block(options.width,
+                 [&](const std::string& name, std::int64_t in, std::int64_t out, int stride) {
+                   net.add(name, [=] { return std::make_shared<BasicBlockImpl>(in, out, stride); });
+                 });
+  net.add("output_layer",
+          [=] { return std::make_shared<OutputLayerImpl>(8 * options.width, options.classes); });
   return net;
 }
 
 nn::Layers resnet18_flat(const ResNetOptions& options) {
   check_options(options);
-  Initialize initialize(options.seed);
   nn::Layers input;
-  input.add("conv1", initialize([&] { return conv(options.in_channels, options.width, 7, 2); }));
-  input.add("norm1", torch::nn::BatchNorm2d(options.width));
+  input.add("conv1", conv_factory(options.in_channels, options.width, 7, 2));
+  input.add("norm1", norm_factory(options.width));
   input.add("relu", relu_layer);
   input.add("pool", pool_layer);
   nn::Layers output;
   output.add("flatten", flatten_layer);
 
-  nn::Layers net;
+  nn::Layers net(nn::Seed{options.seed});
   net.add("input_layer", input);
-  for_each_block(options.width,
-                 [&](const std::string& name, std::int64_t in, std::int64_t out, int stride) {
-                   net.add(name, flat_block(initialize, in, out, stride));
-                 });
-  output.add("linear",
-             initialize([&] { return torch::nn::Linear(8 * options.width, options.classes); }));
+  for_each_block(options.width, [&](const std::string& name, std::int64_t in, std::int64_t out,
+                                    int stride) { net.add(name, flat_block(in, out, stride)); });
+  output.add("linear", [=] { return torch::nn::Linear(8 * options.width, options.classes); });
   net.add("output_layer", output);
   return net;
 }

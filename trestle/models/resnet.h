@@ -11,7 +11,7 @@ struct ResNetOptions {
   std::int64_t in_channels = 1;
   std::int64_t classes = 10;
   std::int64_t width = 64;  // channels of the first stage; the others have 2, 4, 8 times as many
-  std::uint64_t seed = 42;  // initial weights (initialize.h)
+  std::uint64_t seed = 42;  // of the initial weights (nn/layers.h)
 };
 
 // In 10 layers: input_layer, basic_block11, 12, 21, 22, 31, 32, 41, 42, output_layer. A block is

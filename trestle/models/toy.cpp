@@ -5,7 +5,6 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/models/initialize.h"
 
 namespace trestle::models {
 
@@ -15,6 +14,14 @@ at::Tensor tanh(const at::Tensor& x) { return at::tanh(x); }
 at::Tensor relu(const at::Tensor& x) { return at::relu(x); }
 at::Tensor flatten(const at::Tensor& x) { return x.flatten(1); }
 at::Tensor add(const at::Tensor& x, const at::Tensor& skip) { return x + skip; }
+
+auto linear(std::int64_t in, std::int64_t out) {
+  return [=] { return torch::nn::Linear(in, out); };
+}
+
+auto dropout(double p) {
+  return [=] { return torch::nn::Dropout(p); };
+}
 
 // A layer of three arguments.
 struct MixImpl : torch::nn::Module {
@@ -31,39 +38,31 @@ struct MixImpl : torch::nn::Module {
 
 nn::Layers toy(const ToyOptions& options) {
   const std::int64_t w = options.width;
-  Initialize initialize(options.seed);
-  const auto linear = [&](std::int64_t in, std::int64_t out) {
-    return initialize([&] { return torch::nn::Linear(in, out); });
-  };
-  nn::Layers net;
+  nn::Layers net(nn::Seed{options.seed});
   net.add("in", linear(options.features, w));
   net.add("tanh1", tanh).keep_output("hidden");
-  net.add("drop1", torch::nn::Dropout(options.dropout));
+  net.add("drop1", dropout(options.dropout));
   net.add("mid1", linear(w, w));
   net.add("add", add).take("hidden");
   net.add("tanh2", tanh);
-  net.add("drop2", torch::nn::Dropout(options.dropout)).keep_input("before");
+  net.add("drop2", dropout(options.dropout)).keep_input("before");
   net.add("mid2", linear(w, w));
-  net.add("mix", initialize([&] { return std::make_shared<MixImpl>(w); }))
-      .take("hidden")
-      .take("before");
+  net.add("mix", [w] { return std::make_shared<MixImpl>(w); }).take("hidden").take("before");
   net.add("out", linear(w, options.classes));
   return net;
 }
 
 nn::Layers mlp(const MlpOptions& options) {
   if (options.depth < 0) throw UsageError(text("an MLP of depth ", options.depth));
-  Initialize initialize(options.seed);
-  nn::Layers net;
+  nn::Layers net(nn::Seed{options.seed});
   net.add("flatten", flatten);
   std::int64_t in = options.features;
   for (int layer = 1; layer <= options.depth; ++layer) {
-    net.add(text("linear", layer),
-            initialize([&] { return torch::nn::Linear(in, options.width); }));
+    net.add(text("linear", layer), linear(in, options.width));
     net.add(text("relu", layer), relu);
     in = options.width;
   }
-  net.add("out", initialize([&] { return torch::nn::Linear(in, options.classes); }));
+  net.add("out", linear(in, options.classes));
   return net;
 }
 

@@ -12,7 +12,7 @@ struct ToyOptions {
   std::int64_t classes = 4;
   std::int64_t width = 16;
   double dropout = 0.1;     // 0 leaves the dropout layers in, doing nothing
-  std::uint64_t seed = 42;  // initial weights (initialize.h)
+  std::uint64_t seed = 42;  // of the initial weights (nn/layers.h)
 };
 
 // A small net with everything that is awkward to cut: a skip that two layers take, a kept input, a
@@ -25,7 +25,7 @@ struct MlpOptions {
   std::int64_t classes = 5;
   std::int64_t width = 32;
   int depth = 2;            // hidden layers
-  std::uint64_t seed = 42;  // initial weights (initialize.h)
+  std::uint64_t seed = 42;  // of the initial weights (nn/layers.h)
 };
 
 // linear1, relu1, ..., out: no skips. Takes [N, ...] with `features` numbers a sample (flattened),

@@ -5,7 +5,6 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/models/initialize.h"
 
 namespace trestle::models {
 
@@ -31,6 +30,10 @@ struct DoubleConvImpl : torch::nn::Module {
   torch::nn::Conv2d conv2;
   torch::nn::BatchNorm2d norm2;
 };
+
+auto double_conv(std::int64_t in, std::int64_t middle, std::int64_t out) {
+  return [=] { return std::make_shared<DoubleConvImpl>(in, middle, out); };
+}
 
 struct DownImpl : DoubleConvImpl {
   DownImpl(std::int64_t in, std::int64_t out) : DoubleConvImpl(in, out, out) {}
@@ -61,11 +64,7 @@ nn::Layers unet(const UNetOptions& options) {
                           options.classes, " classes cannot be built"),
                      {.hint = "All must be positive, and the width even where 'bilinear' is set."});
   }
-  Initialize initialize(options.seed);
-  const auto double_conv = [&](std::int64_t in, std::int64_t middle, std::int64_t out) {
-    return initialize([&] { return std::make_shared<DoubleConvImpl>(in, middle, out); });
-  };
-  nn::Layers net;
+  nn::Layers net(nn::Seed{options.seed});
   net.add("in", double_conv(options.in_channels, w, w));
   std::int64_t channels = w;
   for (int level = 1; level <= 4; ++level) {
@@ -73,8 +72,7 @@ nn::Layers unet(const UNetOptions& options) {
     // Without a transposed convolution nothing halves the channels again, so the deepest level has
     // only as many as the one above.
     const std::int64_t out = options.bilinear && level == 4 ? channels : 2 * channels;
-    net.add(text("down", level),
-            initialize([&] { return std::make_shared<DownImpl>(channels, out); }));
+    net.add(text("down", level), [=] { return std::make_shared<DownImpl>(channels, out); });
     channels = out;
   }
   for (int step = 1; step <= 4; ++step) {
@@ -89,18 +87,18 @@ nn::Layers unet(const UNetOptions& options) {
       net.add(name + "_conv", double_conv(channels + skip, middle, out));
       channels = out;
     } else {
-      net.add(name + "_t", initialize([&] {
-                return torch::nn::ConvTranspose2d(
-                    torch::nn::ConvTranspose2dOptions(channels, channels / 2, 2).stride(2));
-              }));
+      net.add(name + "_t", [=] {
+        return torch::nn::ConvTranspose2d(
+            torch::nn::ConvTranspose2dOptions(channels, channels / 2, 2).stride(2));
+      });
       net.add(name + "_pop", pad_and_join).take(text("skip", 5 - step));
       net.add(name + "_conv", double_conv(channels / 2 + skip, skip, skip));
       channels = skip;
     }
   }
-  net.add("out", initialize([&] {
-            return torch::nn::Conv2d(torch::nn::Conv2dOptions(channels, options.classes, 1));
-          }));
+  net.add("out", [=, classes = options.classes] {
+    return torch::nn::Conv2d(torch::nn::Conv2dOptions(channels, classes, 1));
+  });
   return net;
 }
 

@@ -14,7 +14,7 @@ struct UNetOptions {
   std::int64_t width =
       64;                 // channels of the first level; the others have 2, 4, 8, 16 times as many
   bool bilinear = false;  // up-sample by interpolation instead of a learnt transposed convolution
-  std::uint64_t seed = 42;  // initial weights (initialize.h)
+  std::uint64_t seed = 42;  // of the initial weights (nn/layers.h)
 };
 
 // The layers: in, cat1, down1, cat2, down2, cat3, down3, cat4, down4, then up<i>_t, up<i>_pop,

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "trestle/nn/graph.h"
-#include "trestle/nn/layer.h"
+#include "trestle/nn/layers.h"
 
 // Layers in a row with named taps, before they are resolved into a Graph. Internal to trestle/nn.
 namespace trestle::nn {
@@ -22,6 +22,7 @@ struct Entry {
   std::vector<Tap> kept = {};
   std::vector<std::string> taken = {};  // full names, in the order of the arguments
   std::optional<std::vector<int>> passed_on = {};
+  std::optional<Seed> seed = {};  // of the nested model that it came with, where that has one
 };
 
 // The wiring of these layers; `returned` names the taps behind the last layer's outputs. Throws

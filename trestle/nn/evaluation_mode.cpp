@@ -1,5 +1,7 @@
 #include "trestle/nn/evaluation_mode.h"
 
+#include <torch/nn/module.h>
+
 namespace trestle::nn {
 
 EvaluationMode::EvaluationMode(const nn::Graph& graph) {

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <torch/nn/module.h>
-
 #include <memory>
 #include <utility>
 #include <vector>

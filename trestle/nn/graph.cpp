@@ -23,9 +23,7 @@ at::Device device_of(const Layer& layer, const Values& arguments) {
   for (const Value& argument : arguments) {
     if (argument.defined()) return argument.device();
   }
-  if (layer.module) {
-    for (const at::Tensor& parameter : layer.module->parameters()) return parameter.device();
-  }
+  for (const at::Tensor& parameter : layer.parameters()) return parameter.device();
   return at::kCPU;
 }
 
@@ -88,18 +86,6 @@ Values run_layer(const Graph& graph, int index, const Values& arguments, const R
   } catch (...) {
     rethrow_with_context(text("in layer '", layer.name, "' (arguments ", describe(arguments), ")"));
   }
-}
-
-std::string describe(const Values& values) {
-  std::vector<std::string> words;
-  for (const Value& value : values) {
-    if (value.defined()) {
-      words.push_back(text("[", join(value.sizes(), ", "), "] ", value.scalar_type()));
-    } else {
-      words.emplace_back("None");
-    }
-  }
-  return words.empty() ? "none" : join(words, ", ");
 }
 
 void check(const Graph& graph) { throw_mistakes(wiring_mistakes(graph)); }

@@ -31,11 +31,20 @@ struct ValueId {
   friend auto operator<=>(const ValueId&, const ValueId&) = default;
 };
 
+// A parameter that is another layer's: see Layers::tie(). The two layers' modules already know.
+struct ParameterTie {
+  int layer = 0;
+  std::string parameter = {};  // "weight"
+  int owner = 0;               // the layer that owns it
+  std::string owner_parameter = {};
+};
+
 struct Graph {
   std::vector<Layer> layers;  // in the order in which they run
   std::vector<Edge> edges;    // every connection, ordered by (to_layer, to_argument)
   int inputs = 1;             // how many tensors the model takes
   int outputs = 1;            // how many it returns
+  std::vector<ParameterTie> ties = {};
 };
 
 // Throws UsageError that lists every mistake of a graph at once, by name: an edge from or to

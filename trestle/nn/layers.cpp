@@ -3,11 +3,13 @@
 #include <torch/nn/modules/container/any.h>
 #include <torch/nn/modules/container/sequential.h>
 
+#include <optional>
 #include <utility>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/nn/entries.h"
+#include "trestle/nn/error_context.h"
 
 namespace trestle::nn {
 
@@ -33,7 +35,9 @@ struct Layers::State {
   std::vector<Entry> entries;
   std::vector<std::string> returned;   // full names, behind the last layer's outputs
   std::vector<std::string> lane_taps;  // what a nested model returned too: for the next layer
+  std::vector<ParameterTie> ties;
   int inputs = 1;
+  std::optional<Seed> seed;  // none: an outer model's, or 0
 };
 
 Layers::Layers() : Layers(1) {}
@@ -42,6 +46,8 @@ Layers::Layers(int inputs) : state_(std::make_shared<State>()) {
   if (inputs < 1) throw UsageError(text("a model takes at least 1 input tensor, not ", inputs));
   state_->inputs = inputs;
 }
+
+Layers::Layers(Seed seed, int inputs) : Layers(inputs) { state_->seed = seed; }
 
 Layers::Layers(const torch::nn::Sequential& sequential) : Layers() {
   const auto names = sequential->named_children().keys();
@@ -58,7 +64,8 @@ Layers::State& Layers::state() {
 
 Layers::Added Layers::append(Layer layer) {
   State& s = state();
-  s.entries.push_back({std::move(layer)});
+  layer.module.set_key(s.seed.value_or(Seed()).value, layer.name);
+  s.entries.push_back({.layer = std::move(layer)});
   s.entries.back().taken = std::exchange(s.lane_taps, {});
   return {*this, s.entries.size() - 1, s.entries.size() - 1};
 }
@@ -71,9 +78,17 @@ Layers::Added Layers::add(std::string name, const Layers& nested) {
   const std::size_t first = s.entries.size();
   for (Entry entry : inner->entries) {
     entry.layer.name = prefix + entry.layer.name;
+    if (!entry.seed) entry.seed = inner->seed;
+    entry.layer.module.set_key(entry.seed.value_or(s.seed.value_or(Seed())).value,
+                               entry.layer.name);
     for (Tap& tap : entry.kept) tap.name = prefix + tap.name;
     for (std::string& taken : entry.taken) taken = prefix + taken;
     s.entries.push_back(std::move(entry));
+  }
+  for (ParameterTie tie : inner->ties) {
+    tie.layer += static_cast<int>(first);
+    tie.owner += static_cast<int>(first);
+    s.ties.push_back(std::move(tie));
   }
   // What stood before lands in the first layer's arguments; what comes out besides, in the next
   // layer's.
@@ -119,7 +134,48 @@ Layers& Layers::also_return(std::string name) {
 Graph Layers::graph() const {
   std::vector<std::string> returned = state_->lane_taps;
   returned.insert(returned.end(), state_->returned.begin(), state_->returned.end());
-  return resolve(state_->entries, state_->inputs, returned);
+  Graph resolved = resolve(state_->entries, state_->inputs, returned);
+  resolved.ties = state_->ties;
+  return resolved;
+}
+
+namespace {
+
+// "head.weight" -> the layer "head" and "weight". Layers' names may have dots: the longest counts.
+std::pair<int, std::string> find_owner(const std::vector<Entry>& entries, const std::string& name) {
+  std::pair<int, std::string> found = {-1, ""};
+  std::size_t longest = 0;
+  std::vector<std::string> candidates;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const std::string prefix = entries[i].layer.name + ".";
+    candidates.push_back(entries[i].layer.name);
+    if (!name.starts_with(prefix) || prefix.size() <= longest) continue;
+    longest = prefix.size();
+    found = {static_cast<int>(i), name.substr(longest)};
+  }
+  if (found.first >= 0) return found;
+  const std::string close = nearest(name.substr(0, name.rfind('.')), candidates);
+  throw UsageError(text("tie(): no layer has a parameter '", name, "'",
+                        close.empty() ? "" : "; did you mean one of '" + close + "'?"),
+                   {.hint = "A parameter's name is '<layer>.<parameter>', and the layer must have "
+                            "been added."});
+}
+
+}  // namespace
+
+Layers& Layers::tie(const std::string& parameter, const std::string& owner,
+                    FindMember find_member) {
+  State& s = state();
+  const auto [layer, own_name] = find_owner(s.entries, parameter);
+  const auto [from, from_name] = find_owner(s.entries, owner);
+  try {
+    s.entries[layer].layer.module.add_tie(
+        {own_name, s.entries[from].layer.module, from_name, std::move(find_member)});
+  } catch (...) {
+    rethrow_with_context(text("while tying '", parameter, "' to '", owner, "'"));
+  }
+  s.ties.push_back({layer, own_name, from, from_name});
+  return *this;
 }
 
 Values Layers::forward(const Values& inputs) const { return run(graph(), inputs); }
@@ -138,30 +194,26 @@ std::size_t Layers::size() const { return state_->entries.size(); }
 
 namespace {
 
-template <class Items>
-void append_named(std::vector<std::pair<std::string, at::Tensor>>& to, const std::string& layer,
-                  const Items& items) {
-  for (const auto& item : items) to.emplace_back(layer + "." + item.key(), item.value());
+// Those of all layers, "<layer>.<name>".
+template <class Get>
+NamedTensors named_of(const std::vector<Entry>& entries, Get get) {
+  NamedTensors all;
+  for (const Entry& entry : entries) {
+    for (auto& [name, tensor] : get(entry.layer)) {
+      all.emplace_back(entry.layer.name + "." + name, std::move(tensor));
+    }
+  }
+  return all;
 }
 
 }  // namespace
 
-std::vector<std::pair<std::string, at::Tensor>> Layers::named_parameters() const {
-  std::vector<std::pair<std::string, at::Tensor>> named;
-  for (const Entry& entry : state_->entries) {
-    if (entry.layer.module)
-      append_named(named, entry.layer.name, entry.layer.module->named_parameters());
-  }
-  return named;
+NamedTensors Layers::named_parameters() const {
+  return named_of(state_->entries, [](const Layer& layer) { return layer.named_parameters(); });
 }
 
-std::vector<std::pair<std::string, at::Tensor>> Layers::named_buffers() const {
-  std::vector<std::pair<std::string, at::Tensor>> named;
-  for (const Entry& entry : state_->entries) {
-    if (entry.layer.module)
-      append_named(named, entry.layer.name, entry.layer.module->named_buffers());
-  }
-  return named;
+NamedTensors Layers::named_buffers() const {
+  return named_of(state_->entries, [](const Layer& layer) { return layer.named_buffers(); });
 }
 
 std::vector<at::Tensor> Layers::parameters() const {
@@ -177,26 +229,20 @@ std::int64_t Layers::parameter_count() const {
 }
 
 void Layers::train() {
-  for (const Entry& entry : state_->entries) {
-    if (entry.layer.module) entry.layer.module->train();
-  }
+  for (const Entry& entry : state_->entries) entry.layer.module.train();
 }
 
 void Layers::eval() {
-  for (const Entry& entry : state_->entries) {
-    if (entry.layer.module) entry.layer.module->eval();
-  }
+  for (const Entry& entry : state_->entries) entry.layer.module.eval();
 }
 
 void Layers::to(at::Device device) {
-  for (const Entry& entry : state_->entries) {
-    if (entry.layer.module) entry.layer.module->to(device);
-  }
+  for (const Entry& entry : state_->entries) entry.layer.to(device);
 }
 
 void Layers::zero_grad() {
   for (const Entry& entry : state_->entries) {
-    if (entry.layer.module) entry.layer.module->zero_grad();
+    if (const auto module = entry.layer.module.made()) module->zero_grad();
   }
 }
 

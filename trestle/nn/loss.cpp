@@ -126,6 +126,14 @@ Loss cross_entropy_and_dice_per_micro_batch() {
   return additive("cross_entropy+dice_per_micro_batch", cross_entropy_and_dice_value);
 }
 
+void refuse_whole_batch(const Loss& loss, std::string_view schedule) {
+  throw UsageError(
+      text("loss '", loss.name, "' needs the outputs of the whole batch, but schedule '", schedule,
+           "' starts a backward before the last forward"),
+      {.hint = "Use schedule 'gpipe', or a loss that adds up over micro-batches, such as "
+               "'cross_entropy+dice_per_micro_batch' (another loss: dice of each micro-batch)."});
+}
+
 Loss make_loss(std::string_view name) {
   const std::vector<Loss> losses = {
       cross_entropy(),        mean_squared_error(),     dice(),

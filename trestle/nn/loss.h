@@ -62,6 +62,10 @@ Loss dice_per_micro_batch(const DiceOptions& options = {});
 Loss cross_entropy_and_dice();
 Loss cross_entropy_and_dice_per_micro_batch();
 
+// Throws the UsageError for a whole-batch loss under a schedule that starts a backward before the
+// last forward, with the ways out.
+[[noreturn]] void refuse_whole_batch(const Loss& loss, std::string_view schedule);
+
 // By name, for recipes: "cross_entropy", "cross_entropy+dice", "mean_squared_error", ... Throws
 // UsageError, with the nearest name.
 Loss make_loss(std::string_view name);

@@ -26,10 +26,10 @@ void find_names_used_twice(const std::vector<Layer>& layers, Mistakes& mistakes)
 }
 
 void find_modules_used_twice(const std::vector<Layer>& layers, Mistakes& mistakes) {
-  std::map<const torch::nn::Module*, const Layer*> owner;
+  std::map<const void*, const Layer*> owner;
   for (const Layer& layer : layers) {
     if (!layer.module) continue;
-    const auto [first, is_new] = owner.emplace(layer.module.get(), &layer);
+    const auto [first, is_new] = owner.emplace(layer.module.identity(), &layer);
     if (!is_new) {
       mistakes.push_back(
           text("layers ", quoted(first->second->name), " and ", quoted(layer.name),
@@ -38,28 +38,29 @@ void find_modules_used_twice(const std::vector<Layer>& layers, Mistakes& mistake
   }
 }
 
+// Only modules that are made have parameters to look at.
 void find_shared_parameters(const std::vector<Layer>& layers, Mistakes& mistakes) {
   struct Owner {
     const Layer* layer;
     std::string name;
   };
   std::map<const c10::TensorImpl*, Owner> owner;
-  const auto look = [&](const Layer& layer, const char* what, const auto& items) {
-    for (const auto& item : items) {
-      const auto [first, is_new] = owner.emplace(item.value().unsafeGetTensorImpl(),
-                                                 Owner{&layer, layer.name + "." + item.key()});
+  const auto look = [&](const Layer& layer, const char* what, const NamedTensors& named) {
+    for (const auto& [name, tensor] : named) {
+      const auto [first, is_new] =
+          owner.emplace(tensor.unsafeGetTensorImpl(), Owner{&layer, layer.name + "." + name});
       // The same module twice is reported as such, and tying within one layer is that layer's own
       // affair.
-      if (is_new || first->second.layer->module == layer.module) continue;
+      if (is_new || first->second.layer->module.identity() == layer.module.identity()) continue;
       mistakes.push_back(text("layers ", quoted(first->second.layer->name), " and ",
                               quoted(layer.name), " share a ", what, ": ", first->second.name,
-                              " is ", layer.name, ".", item.key()));
+                              " is ", layer.name, ".", name));
     }
   };
   for (const Layer& layer : layers) {
-    if (!layer.module) continue;
-    look(layer, "parameter", layer.module->named_parameters());
-    look(layer, "buffer", layer.module->named_buffers());
+    if (!layer.module.made()) continue;
+    look(layer, "parameter", layer.named_parameters());
+    look(layer, "buffer", layer.named_buffers());
   }
 }
 

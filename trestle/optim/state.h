@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "trestle/device/named_tensors.h"
+
 // What an optimizer remembers, as tensors by name, so that a resumed run goes on with the same bits
 // and a checkpoint does not depend on which stage owned which parameter.
 namespace trestle::optim {
-
-using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 // "<parameter>.<field>" for every parameter that has been stepped: "in.conv1.weight.square_avg".
 // The fields have Python's names: sgd momentum_buffer; adam, adamw step, exp_avg, exp_avg_sq,

@@ -11,6 +11,22 @@
 namespace trestle::pipeline {
 namespace {
 
+void check_ties(const nn::Graph& graph, const std::vector<int>& stage_of_layer) {
+  for (const auto& tie : graph.ties) {
+    if (stage_of_layer[tie.layer] == stage_of_layer[tie.owner]) continue;
+    const auto& layer = graph.layers[tie.layer].name;
+    const auto& owner = graph.layers[tie.owner].name;
+    const auto [first, last] = std::minmax(tie.layer, tie.owner);
+    throw UsageError(
+        text("'", layer, ".", tie.parameter, "' is tied to '", owner, ".", tie.owner_parameter,
+             "', but '", layer, "' is in stage ", stage_of_layer[tie.layer], " and '", owner,
+             "' in stage ", stage_of_layer[tie.owner]),
+        {.hint = text("A parameter lies on one device: choose a 'balance' that puts "
+                      "layers ",
+                      first, " to ", last, " into one stage.")});
+  }
+}
+
 struct Crossing {
   bool main = false;  // an unnamed edge takes it to the next stage
   std::string name;
@@ -65,6 +81,7 @@ Cut cut(const nn::Graph& graph, const std::vector<int>& balance) {
     stage_of_layer.insert(stage_of_layer.end(), balance[s], static_cast<int>(s));
     layer += balance[s];
   }
+  check_ties(graph, stage_of_layer);
   // The caller takes the model's outputs from the last stage, so that counts as the stage that uses
   // them.
   stage_of_layer.push_back(static_cast<int>(balance.size()) - 1);

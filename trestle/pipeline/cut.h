@@ -36,7 +36,7 @@ std::vector<std::string> balance_mistakes(const std::vector<int>& balance, int l
 // Cuts `graph` after balance[0] layers, then balance[1], ... A value that crosses to the next stage
 // on the main lane is sent once, also if it is tapped; one that jumps stages gets a route of its
 // own to each stage that uses it. Throws UsageError for a balance that has an entry < 1 or does not
-// sum to the number of layers.
+// sum to the number of layers, and where it puts two layers that share a parameter into two stages.
 Cut cut(const nn::Graph& graph, const std::vector<int>& balance);
 
 }  // namespace trestle::pipeline

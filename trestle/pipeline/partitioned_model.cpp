@@ -13,17 +13,16 @@ namespace {
 
 // torch moves neither gradients nor says which layer it was.
 void move_layer(const nn::Layer& layer, at::Device device) {
-  if (!layer.module) return;
   try {
     const LayerScope scope(layer.name);
-    layer.module->to(device);
-    for (auto& parameter : layer.module->parameters()) {
+    layer.to(device);  // made first, where it has not been: one layer at a time
+    for (auto& parameter : layer.parameters()) {
       if (parameter.defined() && parameter.grad().defined())
         parameter.mutable_grad() = parameter.grad().detach().to(device);
     }
   } catch (...) {
     nn::rethrow_with_context(
-        text("while moving layer '", layer.name, "' to ", device_name(device)));
+        text("while making and moving layer '", layer.name, "' to ", device_name(device)));
   }
 }
 
@@ -40,6 +39,7 @@ std::vector<Stage> make_stages(const nn::Graph& graph, const Cut& cut,
     }
     stages.emplace_back(graph, cut, static_cast<int>(s), device);
   }
+  nn::check(graph);  // layers that were made just now may share what was not to be shared
   return stages;
 }
 

@@ -42,17 +42,16 @@ at::Tensor Pipeline::evaluate(const at::Tensor& input) {
 nn::Values Pipeline::evaluate(const nn::Values& inputs) { return impl_->evaluate(inputs); }
 
 std::vector<at::Tensor> Pipeline::parameters() const { return impl_->model.parameters(); }
-std::vector<std::pair<std::string, at::Tensor>> Pipeline::named_parameters() const {
-  return impl_->model.named_parameters();
-}
-std::vector<std::pair<std::string, at::Tensor>> Pipeline::named_buffers() const {
-  return impl_->model.named_buffers();
-}
+NamedTensors Pipeline::named_parameters() const { return impl_->model.named_parameters(); }
+NamedTensors Pipeline::named_buffers() const { return impl_->model.named_buffers(); }
 std::vector<at::Tensor> Pipeline::stage_parameters(int stage) const {
   check_stage(stage);
   return impl_->parts().stages[stage].parameters();
 }
 
+double Pipeline::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options) {
+  return optim::clip_grad_norm(parameters(), max_norm, options);
+}
 void Pipeline::zero_grad() {
   for (auto& parameter : parameters()) parameter.mutable_grad() = at::Tensor();
 }

@@ -11,13 +11,19 @@
 #include <vector>
 
 #include "trestle/device/device.h"
-#include "trestle/nn/layers.h"
+#include "trestle/device/named_tensors.h"
 #include "trestle/nn/loss.h"
+#include "trestle/nn/value.h"
+#include "trestle/optim/clip_grad_norm.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
 #include "trestle/schedule/schedule.h"
 #include "trestle/schedule/timeline.h"
 #include "trestle/simulate/costs.h"
+
+namespace trestle::nn {
+class Layers;
+}  // namespace trestle::nn
 
 // Trains a model that is cut over several devices.
 //
@@ -111,10 +117,13 @@ class Pipeline {
 
   // Parameters and buffers under their unsplit names.
   std::vector<at::Tensor> parameters() const;
-  std::vector<std::pair<std::string, at::Tensor>> named_parameters() const;
-  std::vector<std::pair<std::string, at::Tensor>> named_buffers() const;
+  NamedTensors named_parameters() const;
+  NamedTensors named_buffers() const;
   std::vector<at::Tensor> stage_parameters(int stage) const;
   void zero_grad();
+  // Scales the gradients of all stages together, before an optimizer's step: clip_grad_norm.h.
+  // Returns their norm from before.
+  double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options = {});
   void train();
   void eval();
 

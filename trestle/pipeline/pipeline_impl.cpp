@@ -84,11 +84,7 @@ std::vector<nn::Values> without_last(std::vector<nn::Values> pieces) {
 
 void check_loss(const nn::Loss& loss, const schedule::Schedule& table) {
   if (loss.kind != nn::Loss::Kind::WholeBatch || schedule::all_forwards_first(table)) return;
-  throw UsageError(
-      text("loss '", loss.name, "' needs the outputs of the whole mini-batch, but schedule '",
-           table.name, "' starts a backward before the last forward"),
-      {.hint = "Use schedule 'gpipe', or a loss that is defined for each micro-batch (for dice: "
-               "dice_per_micro_batch(), a different loss)."});
+  nn::refuse_whole_batch(loss, table.name);
 }
 
 }  // namespace

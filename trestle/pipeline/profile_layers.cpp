@@ -37,10 +37,8 @@ Arguments arguments_of(const nn::Graph& graph, int layer,
     }
     result.values[argument] = original.clone();
   }
-  if (graph.layers[layer].module) {
-    for (auto& parameter : graph.layers[layer].module->parameters()) {
-      if (parameter.requires_grad()) result.wanted.push_back(parameter);
-    }
+  for (auto& parameter : graph.layers[layer].parameters()) {
+    if (parameter.requires_grad()) result.wanted.push_back(parameter);
   }
   return result;
 }
@@ -68,8 +66,7 @@ nn::Values run_once(const nn::Graph& graph, int layer, const Arguments& argument
 std::vector<double> profile_layers(const nn::Graph& graph, const nn::Values& micro_batch) {
   std::vector<at::Tensor> buffers;
   for (const auto& layer : graph.layers) {
-    if (!layer.module) continue;
-    for (auto& buffer : layer.module->buffers()) buffers.push_back(buffer);
+    for (auto& buffer : layer.buffers()) buffers.push_back(buffer);
   }
   const nn::BufferKeeper keep_buffers(buffers);
   const at::AutoGradMode grad(true);

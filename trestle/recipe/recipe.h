@@ -55,6 +55,7 @@ struct Recipe {
     double learning_rate = 1e-3;
     double momentum = 0;
     double weight_decay = 0;
+    double clip_grad_norm = 0;
     bool plateau = false;
     std::int64_t plateau_patience = 2;
     double plateau_factor = 0.1;

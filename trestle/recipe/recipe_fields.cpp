@@ -123,6 +123,8 @@ void add_training_fields(std::vector<Field>& fields) {
   add(&O::learning_rate, "learning_rate", "step size", Limits{0, 1e6});
   add(&O::momentum, "momentum", "sgd, rmsprop: momentum", Limits{0, 1});
   add(&O::weight_decay, "weight_decay", "weight decay", Limits{0, 1e6});
+  add(&O::clip_grad_norm, "clip_grad_norm",
+      "scale gradients down whose norm, all together, is larger; 0 = as they are", Limits{0, 1e9});
   add(&O::plateau, "plateau", "lower the learning rate when the validation metric stops rising");
   add(&O::plateau_patience, "plateau_patience",
       "plateau: epochs without a new best before it is lowered", Limits{0, many});

@@ -71,7 +71,7 @@ PredictResult predict(const PredictOptions& options) {
   const double scale = weights.recipe.data.scale;
   const auto pipeline =
       make_pipeline(weights.recipe, model, devices, {load_picture(images[0], scale).unsqueeze(0)});
-  checkpoint::NamedTensors into = pipeline->named_parameters();
+  NamedTensors into = pipeline->named_parameters();
   for (auto& buffer : pipeline->named_buffers()) into.push_back(buffer);
   checkpoint::copy_into(checkpoint::read_tensors(weights.file).tensors, into,
                         weights.file.string());

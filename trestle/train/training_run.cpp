@@ -26,12 +26,7 @@ void check_loss(const Recipe& recipe) {
   if (loss.kind == nn::Loss::Kind::Additive) return;
   for (const auto& known : schedule::known_schedules())
     if (known.name == recipe.pipeline.schedule && !known.all_forwards_first)
-      throw UsageError(
-          text("loss '", loss.name, "' needs the outputs of the whole batch, but schedule '",
-               known.name, "' starts a backward before the last forward"),
-          {.hint =
-               "Set schedule = \"gpipe\" in [pipeline], or a loss in [train] that adds up, such as "
-               "\"cross_entropy+dice_per_micro_batch\" (another loss: dice of each micro-batch)."});
+      nn::refuse_whole_batch(loss, known.name);
 }
 
 }  // namespace
@@ -154,6 +149,9 @@ void TrainingRun::train_step(const Batch& batch) {
                      state_.epoch + 1, ")"),
                 {.hint = "Lower learning_rate in [optimizer]. What was saved before this step "
                          "stays as it is."});
+  if (recipe_.optimizer.clip_grad_norm > 0) {
+    pipeline_->clip_grad_norm(recipe_.optimizer.clip_grad_norm);
+  }
   for (StageOptimizer& stage : optimizers_) stage.optimizer->step();
   ++state_.step;
   ++state_.batch;

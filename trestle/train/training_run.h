@@ -38,7 +38,7 @@ class TrainingRun {
   TrainResult result(bool finished) const;
 
   // training_save.cpp
-  checkpoint::NamedTensors weights() const;
+  NamedTensors weights() const;
   void save();
   void save_best(const EpochReport& report);
   void save_views();

@@ -40,8 +40,8 @@ void saving(const RunFolder& folder, Action action) {
 
 }  // namespace
 
-checkpoint::NamedTensors TrainingRun::weights() const {
-  checkpoint::NamedTensors all = pipeline_->named_parameters();
+NamedTensors TrainingRun::weights() const {
+  NamedTensors all = pipeline_->named_parameters();
   for (auto& buffer : pipeline_->named_buffers()) all.push_back(std::move(buffer));
   return all;
 }

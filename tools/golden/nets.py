@@ -1,52 +1,12 @@
-"""The nets of trestle/models, in Python: plain (a list of layers) and for torchgpipe.
+"""The nets of trestle/models, in Python: each a list of layers with named skips, and how to run it.
 
-Layers, parameter names and their order are those of the C++ models. Weights, inputs and targets follow a formula that
-both sides compute exactly (tests/support/golden.h), so that no weights are stored.
+Layers, parameter names and their order are those of the C++ models. The golden fixtures and the benchmarks' peers are
+made of these; torchgpipe_nets.py turns them into what torchgpipe takes.
 """
 
-import numpy as np
 import torch
 from torch import nn
 import torch.nn.functional as F
-from torchgpipe.skip import Namespace, pop, skippable, stash
-
-MASK = np.uint64(0xFFFFFFFF)
-
-
-def formula(count, key):
-    """`count` numbers in [-1, 1), exact in float64: an integer hash of (position, key)."""
-    j = np.arange(count, dtype=np.uint64)
-    x = (j * np.uint64(2654435761) + np.uint64((key + 1) * 2246822519 & 0xFFFFFFFF)) & MASK
-    x ^= x >> np.uint64(15)
-    x = (x * np.uint64(2246822519)) & MASK
-    x ^= x >> np.uint64(13)
-    x = (x * np.uint64(3266489917)) & MASK
-    x ^= x >> np.uint64(16)
-    return x.astype(np.float64) / 2**31 - 1.0
-
-
-def formula_tensor(shape, key):
-    return torch.from_numpy(formula(int(np.prod(shape)), key)).float().reshape(shape)
-
-
-def formula_classes(shape, key, classes):
-    unit = (formula(int(np.prod(shape)), key) + 1) / 2
-    return torch.from_numpy(np.floor(unit * classes).astype(np.int64)).reshape(shape)
-
-
-def set_formula_weights(parameters):
-    """Weights of two and more dimensions have variance 1 / fan-in; scales of norms are near 1, biases near 0."""
-    with torch.no_grad():
-        for key, (name, parameter) in enumerate(parameters):
-            unit = torch.from_numpy(formula(parameter.numel(), key)).reshape(parameter.shape)
-            if parameter.dim() >= 2:
-                fan_in = parameter.numel() // parameter.shape[0]
-                value = unit * np.sqrt(3.0 / fan_in)
-            elif name.endswith("weight"):
-                value = 1 + 0.2 * unit
-            else:
-                value = 0.2 * unit
-            parameter.copy_(value.float())
 
 
 class Call(nn.Module):
@@ -79,7 +39,8 @@ class DoubleConv(nn.Module):
 def pad_and_join(x, skip):
     rows = skip.size(2) - x.size(2)
     columns = skip.size(3) - x.size(3)
-    x = F.pad(x, [columns // 2, columns - columns // 2, rows // 2, rows - rows // 2])
+    if rows or columns:
+        x = F.pad(x, [columns // 2, columns - columns // 2, rows // 2, rows - rows // 2])
     return torch.cat([skip, x], 1)
 
 
@@ -184,47 +145,13 @@ def run_plain(layers, x, before_layer=lambda index: None):
     return x
 
 
-def for_torchgpipe(layers):
-    """The same modules as a sequential of skippables. A skip that two layers take is stashed twice: torchgpipe pairs
-    one stash with one pop."""
-    takers = {}
-    for name, _, _, taken in layers:
-        for skip in taken:
-            takers.setdefault(skip, []).append(name)
-    namespaces = {skip: Namespace() for skip in takers}
+class Plain(nn.Module):
+    """A list of layers as one module."""
 
-    def key(skip, taker):
-        return f"{skip}>{taker}".replace(".", "_")
+    def __init__(self, layers):
+        super().__init__()
+        self.layers = layers
+        self.children_in_a_row = nn.ModuleList(module for _, module, _, _ in layers)
 
-    def wrap(name, module, keep, taken):
-        stashes = [key(keep[1], taker) for taker in takers[keep[1]]] if keep else []
-        pops = [key(skip, name) for skip in taken]
-        if not stashes and not pops:
-            return module
-
-        class Wrapped(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.module = module
-
-            def forward(self, x):
-                if stashes and keep[0] == "input":
-                    for skip in stashes:
-                        yield stash(skip, x)
-                arguments = []
-                for skip in pops:
-                    arguments.append((yield pop(skip)))
-                x = self.module(x, *arguments)
-                if stashes and keep[0] == "output":
-                    for skip in stashes:
-                        yield stash(skip, x)
-                return x
-
-        wrapped = skippable(stash=stashes, pop=pops)(Wrapped)()
-        if stashes:
-            wrapped = wrapped.isolate(namespaces[keep[1]], only=stashes)
-        for skip, pop_key in zip(taken, pops):
-            wrapped = wrapped.isolate(namespaces[skip], only=[pop_key])
-        return wrapped
-
-    return nn.Sequential(*[wrap(*layer) for layer in layers])
+    def forward(self, x):
+        return run_plain(self.layers, x)

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace trestle {
+
+// Tensors under their names, in an order that means something: parameters and buffers in the order
+// of the layers, the contents of a file in the order of the file.
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+}  // namespace trestle

@@ -1,0 +1,59 @@
+#include "trestle/nn/layer.h"
+
+#include <torch/nn/module.h>
+
+#include "trestle/base/text.h"
+
+namespace trestle::nn {
+
+namespace {
+
+template <class Items>
+NamedTensors named(const Items& items) {
+  NamedTensors result;
+  for (const auto& item : items) result.emplace_back(item.key(), item.value());
+  return result;
+}
+
+std::vector<at::Tensor> without_names(NamedTensors named) {
+  std::vector<at::Tensor> result;
+  for (auto& [name, tensor] : named) result.push_back(std::move(tensor));
+  return result;
+}
+
+}  // namespace
+
+NamedTensors Layer::named_parameters() const {
+  if (!module) return {};
+  NamedTensors all = named(module->named_parameters());
+  for (const std::string& tied : module.tied_parameters()) {
+    std::erase_if(all, [&](const auto& item) { return item.first == tied; });
+  }
+  return all;
+}
+
+NamedTensors Layer::named_buffers() const {
+  return module ? named(module->named_buffers()) : NamedTensors();
+}
+
+std::vector<at::Tensor> Layer::parameters() const { return without_names(named_parameters()); }
+
+std::vector<at::Tensor> Layer::buffers() const { return without_names(named_buffers()); }
+
+void Layer::to(at::Device device) const {
+  if (module) module->to(device);
+}
+
+std::string describe(const Values& values) {
+  std::vector<std::string> words;
+  for (const Value& value : values) {
+    if (value.defined()) {
+      words.push_back(text("[", join(value.sizes(), ", "), "] ", value.scalar_type()));
+    } else {
+      words.emplace_back("None");
+    }
+  }
+  return words.empty() ? "none" : join(words, ", ");
+}
+
+}  // namespace trestle::nn
