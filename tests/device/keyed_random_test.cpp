@@ -1,6 +1,7 @@
 #include "trestle/device/keyed_random.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -215,6 +216,36 @@ TEST(KeyedRandomTest, AVirtualGeneratorCanBeNamedSavedAndCloned) {
   EXPECT_TRUE(same_bits(first, torch::rand({4}, generator, virtual_device(0))));
   EXPECT_TRUE(same_bits(first, after_seed(5, [](at::Device d) { return torch::rand({4}, d); })));
   EXPECT_EQ(generator.current_seed(), 5U);
+}
+
+TEST(KeyedRandomTest, AScopeOfADeviceKeysTheCpuTooWithTheSameNumbers) {
+  const auto draws = [](at::Device device) {
+    const KeyedRandom random(device, 9);
+    const at::Tensor first = draw(device);
+    return std::vector{first.cpu(), draw(at::kCPU), draw(device).cpu()};
+  };
+  const auto on_cpu = draws(at::kCPU);
+  const auto on_device = draws(virtual_device(0));
+  for (std::size_t i = 0; i < on_cpu.size(); ++i)
+    EXPECT_TRUE(same_bits(on_cpu[i], on_device[i])) << i;
+}
+
+// Keyed randomness stands on a dispatch key that libtorch keeps for its own tests. Only the kernels
+// that this library registers may be on it.
+TEST(LibtorchSmoke, TheKeyThatKeyedRandomStandsOnIsFree) {
+  const KeyedRandom random(at::kCPU, 1);  // registers the kernels
+  auto& dispatcher = c10::Dispatcher::singleton();
+  int ours = 0;
+  for (const auto& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findSchema(name);
+    if (!op || !op->hasKernelForDispatchKey(c10::DispatchKey::TESTING_ONLY_GenericMode)) continue;
+    ++ours;
+    bool takes_generator = false;
+    for (const auto& argument : op->schema().arguments())
+      takes_generator |= argument.type()->str().find("Generator") != std::string::npos;
+    EXPECT_TRUE(takes_generator) << toString(name);
+  }
+  EXPECT_GT(ours, 20);
 }
 
 }  // namespace

@@ -1,235 +1,27 @@
-// Who may write to a tensor that crosses a boundary. The oracle is plain libtorch: it knows neither
-// layers, nor stages, nor micro-batches.
-#include <ATen/autocast_mode.h>
+// Who may write to a tensor that crosses a boundary: what is refused by name, and what works on a copy.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <array>
-#include <optional>
-
-#include "tests/pipeline/support.h"
+#include "tests/pipeline/all_plans.h"
 #include "trestle/base/error.h"
-#include "trestle/base/text.h"
-#include "trestle/device/virtual_device.h"
 
 namespace trestle {
 namespace {
 
 using support::distance;
+using support::input;
 using support::message_of;
+using support::name_of;
+using support::options_of;
+using support::Parts;
+using support::Plan;
+using support::plans;
+using support::target;
+using support::width;
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr std::int64_t width = 6;
-constexpr std::int64_t samples = 8;
-
-enum class Tap { None, BeforeRelu, AfterRelu };
-
-// Three linear layers, with a ReLU and a skip connection behind the first.
-struct Parts {
-  mutable std::array<torch::nn::Linear, 3> linear;  // forward() is not const
-
-  explicit Parts(at::ScalarType dtype) : linear{make(dtype, 1), make(dtype, 2), make(dtype, 3)} {}
-  static torch::nn::Linear make(at::ScalarType dtype, int seed) {
-    torch::manual_seed(seed);
-    torch::nn::Linear layer(width, width);
-    layer->to(dtype);
-    return layer;
-  }
-};
-
 at::Tensor add(at::Tensor x, at::Tensor skip) { return x + skip; }
-
-nn::Layers layers(const Parts& parts, bool in_place, Tap tap) {
-  nn::Layers net;
-  auto first = net.add("first", parts.linear[0]);
-  if (tap == Tap::BeforeRelu) first.keep_output("s");
-  auto relu = net.add("relu", torch::nn::ReLU(torch::nn::ReLUOptions().inplace(in_place)));
-  if (tap == Tap::AfterRelu) relu.keep_output("s");
-  net.add("second", parts.linear[1]);
-  if (tap != Tap::None) net.add("join", add).take("s");
-  net.add("third", parts.linear[2]);
-  return net;
-}
-
-struct Outcome {
-  double loss = 0;
-  std::vector<at::Tensor> gradients;  // of the parameters, and of the input
-};
-
-void collect(Outcome& outcome, const Parts& parts) {
-  for (const auto& linear : parts.linear) {
-    for (const auto& parameter : linear->parameters())
-      outcome.gradients.push_back(parameter.grad().defined() ? parameter.grad().cpu().clone()
-                                                             : at::Tensor());
-  }
-}
-
-void autocast(bool enabled) {
-  at::autocast::set_autocast_enabled(at::kCPU, enabled);
-  at::autocast::set_autocast_enabled(at::kPrivateUse1, enabled);
-  if (!enabled) at::autocast::clear_cache();
-}
-
-at::Tensor input(at::ScalarType dtype) {
-  torch::manual_seed(4);
-  return torch::randn({samples, width}, dtype);
-}
-at::Tensor target() {
-  torch::manual_seed(5);
-  return torch::randint(width, {samples});
-}
-
-// The net as anybody would write it, on the whole batch.
-Outcome plain(bool in_place, Tap tap, bool with_autocast, at::ScalarType dtype) {
-  const Parts parts(dtype);
-  const at::Tensor x = input(dtype).requires_grad_();
-  autocast(with_autocast);
-  const at::Tensor first = parts.linear[0]->forward(x);
-  const at::Tensor relu = in_place ? first.relu_() : first.relu();
-  at::Tensor y = parts.linear[1]->forward(relu);
-  if (tap == Tap::BeforeRelu) y = y + first;
-  if (tap == Tap::AfterRelu) y = y + relu;
-  y = parts.linear[2]->forward(y);
-  autocast(false);
-  const at::Tensor loss = torch::nn::functional::cross_entropy(y.to(dtype), target());
-  loss.backward();
-  Outcome outcome{.loss = loss.item<double>(), .gradients = {}};
-  collect(outcome, parts);
-  outcome.gradients.push_back(x.grad());
-  return outcome;
-}
-
-struct Plan {
-  std::vector<int> balance;
-  std::vector<Device> devices;
-  std::vector<Recompute> recompute;
-};
-
-std::vector<Plan> plans(int layer_count) {
-  std::vector<std::vector<int>> balances = {{layer_count}, std::vector<int>(layer_count, 1)};
-  for (int first = 1; first < layer_count; ++first)
-    balances.push_back({first, layer_count - first});
-  std::vector<Plan> result;
-  for (const auto& balance : balances) {
-    const std::size_t stages = balance.size();
-    auto own = virtual_devices(4);
-    for (std::size_t s = own.size(); s < stages; ++s) own.push_back(own[s % 4]);
-    own.resize(stages);
-    const std::vector<std::vector<Device>> devices = {own, std::vector<Device>(stages, own[0]),
-                                                      std::vector<Device>(stages, cpu_device())};
-    std::vector<Recompute> mixed(stages, Recompute::Never);
-    if (stages > 1) mixed[1] = Recompute::Always;
-    for (const auto& each : devices) {
-      for (const auto& recompute : {std::vector<Recompute>(stages, Recompute::Never),
-                                    std::vector<Recompute>(stages, Recompute::ExceptLast),
-                                    std::vector<Recompute>(stages, Recompute::Always), mixed}) {
-        result.push_back({balance, each, recompute});
-      }
-    }
-  }
-  return result;
-}
-
-std::string name_of(const Plan& plan) {
-  std::vector<std::string> modes;
-  for (const auto mode : plan.recompute) modes.emplace_back(schedule::to_string(mode));
-  return text("balance ", join(plan.balance, "-"), ", first on ",
-              device_name(plan.devices[0].torch), ", last on ",
-              device_name(plan.devices.back().torch), ", recompute ", join(modes, "-"));
-}
-
-PipelineOptions options_of(const Plan& plan, int micro_batches) {
-  return {.devices = plan.devices,
-          .balance = plan.balance,
-          .micro_batches = micro_batches,
-          .recompute_per_stage = plan.recompute};
-}
-
-void expect_close(const Outcome& expected, const Outcome& actual, double tolerance) {
-  EXPECT_NEAR(expected.loss, actual.loss, tolerance * std::max(1.0, std::abs(expected.loss)));
-  ASSERT_LE(actual.gradients.size(), expected.gradients.size());
-  for (std::size_t i = 0; i < actual.gradients.size(); ++i) {
-    ASSERT_TRUE(actual.gradients[i].defined()) << "no gradient for parameter " << i;
-    const double scale = expected.gradients[i].abs().max().item<double>();
-    EXPECT_LT(distance(expected.gradients[i], actual.gradients[i]), tolerance * (scale + 1e-3))
-        << "parameter " << i;
-  }
-}
-
-// step(), twice, so that also what the first run learnt is put to the test.
-void check_step(const Plan& plan, bool in_place, Tap tap, bool with_autocast, at::ScalarType dtype,
-                const Outcome& expected, double tolerance) {
-  const Parts parts(dtype);
-  Pipeline pipeline(layers(parts, in_place, tap), options_of(plan, 4));
-  for (int round = 0; round < 2; ++round) {
-    SCOPED_TRACE(text("step ", round));
-    pipeline.zero_grad();
-    autocast(with_autocast);
-    const auto loss = nn::additive("cross_entropy", [&](const at::Tensor& y, const at::Tensor& t) {
-      return torch::nn::functional::cross_entropy(y.to(dtype), t);
-    });
-    Outcome actual{.loss = pipeline.step(input(dtype), target(), loss).loss, .gradients = {}};
-    autocast(false);
-    collect(actual, parts);
-    expect_close(expected, actual, tolerance);
-  }
-}
-
-// A caller's own backward, which gives the input's gradient too.
-void check_backward(const Plan& plan, bool in_place, Tap tap, bool with_autocast,
-                    at::ScalarType dtype, const Outcome& expected, double tolerance) {
-  const Parts parts(dtype);
-  Pipeline pipeline(layers(parts, in_place, tap), options_of(plan, 3));
-  const at::Tensor x = input(dtype).requires_grad_();
-  autocast(with_autocast);
-  const at::Tensor y = pipeline.forward(x);
-  autocast(false);
-  const at::Tensor loss =
-      torch::nn::functional::cross_entropy(y.to(dtype), target().to(y.device()));
-  loss.backward();
-  Outcome actual{.loss = loss.item<double>(), .gradients = {}};
-  collect(actual, parts);
-  actual.gradients.push_back(x.grad());
-  expect_close(expected, actual, tolerance);
-}
-
-class InPlaceMatrix : public testing::TestWithParam<std::tuple<bool, Tap, bool>> {};
-
-TEST_P(InPlaceMatrix, EqualsPlainLibtorchOrIsRefusedUnderEveryPlan) {
-  const support::WatchDog dog("in place", std::chrono::seconds(100));
-  const auto [in_place, tap, with_autocast] = GetParam();
-  // Autocast rounds to bfloat16: a gradient that is wrong or missing is far above that.
-  const auto dtype = with_autocast ? at::kFloat : at::kDouble;
-  const double tolerance = with_autocast ? 0.04 : 1e-9;
-  const bool refused = in_place && tap == Tap::BeforeRelu;
-  const Outcome expected = plain(in_place, tap, with_autocast, dtype);
-  for (const Plan& plan : plans(tap == Tap::None ? 4 : 5)) {
-    SCOPED_TRACE(name_of(plan));
-    if (!refused) {
-      check_step(plan, in_place, tap, with_autocast, dtype, expected, tolerance);
-      check_backward(plan, in_place, tap, with_autocast, dtype, expected, tolerance);
-      continue;
-    }
-    const Parts parts(dtype);
-    Pipeline pipeline(layers(parts, in_place, tap), options_of(plan, 4));
-    EXPECT_THAT(
-        message_of<UsageError>([&] { pipeline.step(input(dtype), target(), nn::cross_entropy()); }),
-        HasSubstr("layer 'relu' writes into the value that 'join' takes as \"s\""));
-  }
-}
-
-std::string matrix_name(const testing::TestParamInfo<std::tuple<bool, Tap, bool>>& info) {
-  const auto [in_place, tap, with_autocast] = info.param;
-  const char* taps[] = {"NoTap", "TapBefore", "TapAfter"};
-  return text(in_place ? "InPlace" : "OutOfPlace", taps[static_cast<int>(tap)],
-              with_autocast ? "Autocast" : "");
-}
-INSTANTIATE_TEST_SUITE_P(
-    All, InPlaceMatrix,
-    testing::Combine(testing::Bool(), testing::Values(Tap::None, Tap::BeforeRelu, Tap::AfterRelu),
-                     testing::Bool()),
-    matrix_name);
 
 // The cuts, devices and recompute modes that one refusal must be the same for.
 void expect_refused_everywhere(const std::function<nn::Layers()>& make, const std::string& what) {

@@ -1,6 +1,5 @@
 // What "run the forward again" needs to know: recomputation gives the same numbers as the first run,
 // whatever the layers do. The oracle is the same plan without recomputation, or plain libtorch.
-#include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -262,97 +261,6 @@ TEST(Recompute, APipelineInsideALayer) {
   const std::vector<Device> one(2, virtual_devices(2)[1]);
   expect_equal(expected, run({virtual_devices(2)[0], one[0]}, one, Recompute::Never));
   expect_equal(expected, run({virtual_devices(2)[0], one[0]}, one, Recompute::Always));
-}
-
-class Autocast {
- public:
-  Autocast() { set(true); }
-  ~Autocast() {
-    set(false);
-    at::autocast::clear_cache();
-  }
-  static void set(bool enabled) {
-    at::autocast::set_autocast_enabled(at::kCPU, enabled);
-    at::autocast::set_autocast_enabled(at::kPrivateUse1, enabled);
-    at::autocast::set_autocast_dtype(at::kPrivateUse1, at::kBFloat16);
-  }
-};
-
-nn::Layers in_float() {
-  nn::Layers net;
-  net.add("first", linear(1, at::kFloat));
-  net.add("tanh", torch::nn::Tanh());
-  net.add("second", linear(2, at::kFloat));
-  net.add("last", linear(3, at::kFloat));
-  return net;
-}
-
-at::Tensor squares(const at::Tensor& y) { return y.to(at::kFloat).square().mean(); }
-
-TEST(Recompute, AutocastAroundTheForwardAndBackwardOutside) {
-  const auto run = [](const std::vector<Device>& devices, Recompute recompute) {
-    const nn::Layers net = in_float();
-    Pipeline pipeline(net, {.devices = devices,
-                            .balance = {2, 2},
-                            .micro_batches = micro_batches,
-                            .recompute = recompute});
-    at::Tensor y;
-    {
-      const Autocast autocast;
-      y = pipeline.forward(input(at::kFloat));
-    }
-    EXPECT_EQ(y.scalar_type(), at::kBFloat16);
-    squares(y).backward();
-    return gradients_of(net);
-  };
-  for (const auto& devices : {virtual_devices(2), std::vector<Device>(2, cpu_device())})
-    expect_equal(run(devices, Recompute::Never), run(devices, Recompute::Always), 0);
-}
-
-TEST(Recompute, CastWeightsDoNotOutliveAnOptimizerStep) {
-  for (const auto recompute : {Recompute::Never, Recompute::Always}) {
-    const nn::Layers net = in_float();
-    Pipeline pipeline(net, {.devices = virtual_devices(2),
-                            .balance = {2, 2},
-                            .micro_batches = micro_batches,
-                            .recompute = recompute});
-    {
-      const Autocast autocast;
-      const at::Tensor y = pipeline.forward(input(at::kFloat));
-      Autocast::set(false);
-      squares(y).backward();  // runs forwards again, outside
-      Autocast::set(true);
-      const torch::NoGradGuard no_grad;
-      for (auto& parameter : net.parameters()) parameter.mul_(2);
-    }
-    const Autocast autocast;
-    const at::Tensor after = pipeline.forward(input(at::kFloat)).to(at::kFloat).cpu();
-    nn::Layers fresh = in_float();
-    {
-      const torch::NoGradGuard no_grad;
-      for (auto& parameter : fresh.parameters()) parameter.mul_(2);
-    }
-    const at::Tensor expected = fresh.forward(input(at::kFloat)).to(at::kFloat);
-    EXPECT_LT(distance(expected, after), 1e-2 * expected.abs().max().item<double>());
-  }
-}
-
-TEST(Recompute, AutocastInsideAStepGivesEveryWeightItsGradient) {
-  const auto run = [](Recompute recompute) {
-    const nn::Layers net = in_float();
-    Pipeline pipeline(net, {.devices = virtual_devices(2),
-                            .balance = {2, 2},
-                            .micro_batches = micro_batches,
-                            .recompute = recompute});
-    const Autocast autocast;
-    pipeline.step(
-        input(at::kFloat), at::Tensor(),
-        nn::additive("squares", [](const at::Tensor& y, const at::Tensor&) { return squares(y); }));
-    return gradients_of(net);
-  };
-  const auto expected = run(Recompute::Never);
-  expect_equal(expected, run(Recompute::ExceptLast), 0);
-  expect_equal(expected, run(Recompute::Always), 0);
 }
 
 nn::Layers with_dropout() {

@@ -41,7 +41,13 @@ std::vector<at::Tensor> Layer::parameters() const { return without_names(named_p
 std::vector<at::Tensor> Layer::buffers() const { return without_names(named_buffers()); }
 
 void Layer::to(at::Device device) const {
-  if (module) module->to(device);
+  if (!module) return;
+  module->to(device);
+  // torch leaves the gradients where they are, and the next backward could not add to them.
+  for (auto& parameter : module->parameters()) {
+    if (parameter.defined() && parameter.grad().defined())
+      parameter.mutable_grad() = parameter.grad().detach().to(device);
+  }
 }
 
 std::string describe(const Values& values) {

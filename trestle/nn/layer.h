@@ -29,7 +29,8 @@ struct Layer {
   NamedTensors named_buffers() const;
   std::vector<at::Tensor> parameters() const;
   std::vector<at::Tensor> buffers() const;
-  // Moves parameters and buffers, in place: each stays the tensor object that it is.
+  // Moves parameters with their gradients, and buffers, in place: each stays the tensor object that
+  // it is.
   void to(at::Device device) const;
 };
 

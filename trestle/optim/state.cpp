@@ -155,4 +155,21 @@ void load_optimizer_state(Optimizer& optimizer, const std::vector<std::string>& 
   }
 }
 
+void move_state(Optimizer& optimizer) {
+  with_state_type(optimizer, [&](auto* type) {
+    using State = std::remove_pointer_t<decltype(type)>;
+    for (const auto& group : optimizer.param_groups()) {
+      for (const at::Tensor& parameter : group.params()) {
+        const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
+        if (found == optimizer.state().end()) continue;
+        visit_fields(static_cast<State&>(*found->second), [&](const auto&, auto& field, bool) {
+          if constexpr (std::is_same_v<std::decay_t<decltype(field)>, at::Tensor>) {
+            if (field.defined()) field = field.to(parameter.device());
+          }
+        });
+      }
+    }
+  });
+}
+
 }  // namespace trestle::optim

@@ -30,4 +30,10 @@ NamedTensors optimizer_state(const torch::optim::Optimizer& optimizer,
 void load_optimizer_state(torch::optim::Optimizer& optimizer, const std::vector<std::string>& names,
                           const NamedTensors& state);
 
+// Moves what the optimizer remembers to the devices that its parameters are on now: for an optimizer
+// that has stepped before a Pipeline moved the model, or cut it anew. (Parameters stay the same
+// tensors, so it goes on working; its own tensors are nobody's to move but its owner's.) Throws
+// UsageError as above.
+void move_state(torch::optim::Optimizer& optimizer);
+
 }  // namespace trestle::optim

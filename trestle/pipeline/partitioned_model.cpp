@@ -11,15 +11,10 @@
 namespace trestle::pipeline {
 namespace {
 
-// torch moves neither gradients nor says which layer it was.
 void move_layer(const nn::Layer& layer, at::Device device) {
   try {
     const LayerScope scope(layer.name);
     layer.to(device);  // made first, where it has not been: one layer at a time
-    for (auto& parameter : layer.parameters()) {
-      if (parameter.defined() && parameter.grad().defined())
-        parameter.mutable_grad() = parameter.grad().detach().to(device);
-    }
   } catch (...) {
     nn::rethrow_with_context(
         text("while making and moving layer '", layer.name, "' to ", device_name(device)));

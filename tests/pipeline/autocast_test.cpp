@@ -1,0 +1,142 @@
+// Autocast and recomputation: what is run again is cast as it was the first time, and casts of weights do
+// not outlive them.
+#include <ATen/autocast_mode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/pipeline/support.h"
+#include "trestle/device/virtual_device.h"
+
+namespace trestle {
+namespace {
+
+using support::distance;
+
+constexpr std::int64_t width = 6;
+constexpr std::int64_t samples = 8;
+constexpr int micro_batches = 4;
+
+torch::nn::Linear linear(int seed, at::ScalarType dtype) {
+  torch::manual_seed(seed);
+  torch::nn::Linear layer(width, width);
+  layer->to(dtype);
+  return layer;
+}
+
+at::Tensor input(at::ScalarType dtype) {
+  torch::manual_seed(4);
+  return torch::randn({samples, width}, dtype);
+}
+std::vector<at::Tensor> gradients_of(const nn::Layers& net) {
+  std::vector<at::Tensor> result;
+  for (const auto& parameter : net.parameters()) {
+    EXPECT_TRUE(parameter.grad().defined());
+    result.push_back(parameter.grad().defined() ? parameter.grad().cpu().clone() : at::Tensor());
+  }
+  return result;
+}
+
+void expect_equal(const std::vector<at::Tensor>& expected, const std::vector<at::Tensor>& actual,
+                  double tolerance = 1e-12) {
+  ASSERT_EQ(expected.size(), actual.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_TRUE(expected[i].defined() && actual[i].defined());
+    EXPECT_LE(distance(expected[i], actual[i]),
+              tolerance * (1 + expected[i].abs().max().item<double>()))
+        << "parameter " << i;
+  }
+}
+
+class AutocastGuard {
+ public:
+  AutocastGuard() { set(true); }
+  ~AutocastGuard() {
+    set(false);
+    at::autocast::clear_cache();
+  }
+  static void set(bool enabled) {
+    at::autocast::set_autocast_enabled(at::kCPU, enabled);
+    at::autocast::set_autocast_enabled(at::kPrivateUse1, enabled);
+    at::autocast::set_autocast_dtype(at::kPrivateUse1, at::kBFloat16);
+  }
+};
+
+nn::Layers in_float() {
+  nn::Layers net;
+  net.add("first", linear(1, at::kFloat));
+  net.add("tanh", torch::nn::Tanh());
+  net.add("second", linear(2, at::kFloat));
+  net.add("last", linear(3, at::kFloat));
+  return net;
+}
+
+at::Tensor squares(const at::Tensor& y) { return y.to(at::kFloat).square().mean(); }
+
+TEST(Autocast, AutocastAroundTheForwardAndBackwardOutside) {
+  const auto run = [](const std::vector<Device>& devices, Recompute recompute) {
+    const nn::Layers net = in_float();
+    Pipeline pipeline(net, {.devices = devices,
+                            .balance = {2, 2},
+                            .micro_batches = micro_batches,
+                            .recompute = recompute});
+    at::Tensor y;
+    {
+      const AutocastGuard autocast;
+      y = pipeline.forward(input(at::kFloat));
+    }
+    EXPECT_EQ(y.scalar_type(), at::kBFloat16);
+    squares(y).backward();
+    return gradients_of(net);
+  };
+  for (const auto& devices : {virtual_devices(2), std::vector<Device>(2, cpu_device())})
+    expect_equal(run(devices, Recompute::Never), run(devices, Recompute::Always), 0);
+}
+
+TEST(Autocast, CastWeightsDoNotOutliveAnOptimizerStep) {
+  for (const auto recompute : {Recompute::Never, Recompute::Always}) {
+    const nn::Layers net = in_float();
+    Pipeline pipeline(net, {.devices = virtual_devices(2),
+                            .balance = {2, 2},
+                            .micro_batches = micro_batches,
+                            .recompute = recompute});
+    {
+      const AutocastGuard autocast;
+      const at::Tensor y = pipeline.forward(input(at::kFloat));
+      AutocastGuard::set(false);
+      squares(y).backward();  // runs forwards again, outside
+      AutocastGuard::set(true);
+      const torch::NoGradGuard no_grad;
+      for (auto& parameter : net.parameters()) parameter.mul_(2);
+    }
+    const AutocastGuard autocast;
+    const at::Tensor after = pipeline.forward(input(at::kFloat)).to(at::kFloat).cpu();
+    nn::Layers fresh = in_float();
+    {
+      const torch::NoGradGuard no_grad;
+      for (auto& parameter : fresh.parameters()) parameter.mul_(2);
+    }
+    const at::Tensor expected = fresh.forward(input(at::kFloat)).to(at::kFloat);
+    EXPECT_LT(distance(expected, after), 1e-2 * expected.abs().max().item<double>());
+  }
+}
+
+TEST(Autocast, AutocastInsideAStepGivesEveryWeightItsGradient) {
+  const auto run = [](Recompute recompute) {
+    const nn::Layers net = in_float();
+    Pipeline pipeline(net, {.devices = virtual_devices(2),
+                            .balance = {2, 2},
+                            .micro_batches = micro_batches,
+                            .recompute = recompute});
+    const AutocastGuard autocast;
+    pipeline.step(
+        input(at::kFloat), at::Tensor(),
+        nn::additive("squares", [](const at::Tensor& y, const at::Tensor&) { return squares(y); }));
+    return gradients_of(net);
+  };
+  const auto expected = run(Recompute::Never);
+  expect_equal(expected, run(Recompute::ExceptLast), 0);
+  expect_equal(expected, run(Recompute::Always), 0);
+}
+
+}  // namespace
+}  // namespace trestle

@@ -1,0 +1,220 @@
+// step(), profile() and what a Pipeline tells about itself, in the corners.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <thread>
+
+#include "tests/pipeline/support.h"
+#include "trestle/base/error.h"
+#include "trestle/device/virtual_device.h"
+#include "trestle/pipeline/autograd_bridge.h"
+#include "trestle/schedule/csv.h"
+
+namespace trestle {
+namespace {
+
+using support::chain;
+using support::distance;
+using support::message_of;
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr std::int64_t width = 6;
+
+at::Tensor input(std::int64_t samples = 8) {
+  torch::manual_seed(2);
+  return torch::randn({samples, width}, at::kDouble);
+}
+at::Tensor target(std::int64_t samples = 8) {
+  torch::manual_seed(3);
+  return torch::randint(width, {samples});
+}
+
+TEST(Step, ALossOfTheOutputAloneNeedsNoTarget) {
+  const auto energy = nn::additive("energy", [](const at::Tensor& y, const at::Tensor& t) {
+    EXPECT_FALSE(t.defined());
+    return y.square().mean();
+  });
+  nn::Layers plain = chain(3);
+  const at::Tensor loss = plain.forward(input(7)).square().mean();
+  loss.backward();
+  for (const std::string schedule : {"gpipe", "1f1b"}) {
+    const nn::Layers net = chain(3);
+    Pipeline pipeline(net, {.devices = virtual_devices(2),
+                            .balance = {3, 2},
+                            .micro_batches = 3,  // of 3, 2 and 2 samples
+                            .schedule = schedule});
+    const auto result = pipeline.step(input(7), at::Tensor(), energy);
+    EXPECT_EQ(result.weight, 7);
+    EXPECT_NEAR(result.loss, loss.item<double>(), 1e-12);
+    for (std::size_t i = 0; i < plain.parameters().size(); ++i)
+      EXPECT_LT(distance(plain.parameters()[i].grad(), net.parameters()[i].grad()), 1e-12);
+  }
+}
+
+TEST(Step, ALossThatNeedsATargetSaysSo) {
+  Pipeline pipeline(chain(3), {.devices = virtual_devices(2), .balance = {3, 2}});
+  for (const auto& loss : {nn::cross_entropy(), nn::mean_squared_error(), nn::dice()}) {
+    EXPECT_THAT(message_of<UsageError>([&] { pipeline.step(input(), at::Tensor(), loss); }),
+                HasSubstr("takes a target, and got None"));
+  }
+}
+
+TEST(Step, GradientsThatAreThereMoveWithTheModel) {
+  const nn::Layers net = chain(3);
+  const auto loss = [&] {
+    return torch::nn::functional::cross_entropy(net.forward(input()), target());
+  };
+  loss().backward();
+  std::vector<at::Tensor> once;
+  for (const auto& parameter : net.parameters()) once.push_back(parameter.grad().clone());
+  Pipeline pipeline(net, {.devices = virtual_devices(2), .balance = {3, 2}});
+  pipeline.step(input(), target(), nn::cross_entropy());
+  Pipeline again(net, {.devices = virtual_devices(3), .balance = {1, 2, 2}});  // cut anew
+  again.step(input(), target(), nn::cross_entropy());
+  for (std::size_t i = 0; i < once.size(); ++i) {
+    EXPECT_EQ(net.parameters()[i].grad().device(), net.parameters()[i].device());
+    EXPECT_LT(distance(3 * once[i], net.parameters()[i].grad()), 1e-12);
+  }
+}
+
+// One weight used twice inside a layer.
+struct TiedImpl : torch::nn::Module {
+  TiedImpl() {
+    torch::manual_seed(7);
+    first = register_module("first", torch::nn::Linear(width, width));
+    first->to(at::kDouble);
+    register_parameter("again", first->weight);
+  }
+  at::Tensor forward(at::Tensor x) {
+    return torch::linear(torch::linear(x, first->weight).tanh(), first->weight);
+  }
+  torch::nn::Linear first{nullptr};
+};
+TORCH_MODULE(Tied);
+
+TEST(Profile, KeepsTheGradientOfAParameterThatIsTiedInsideALayer) {
+  nn::Layers net;
+  const Tied tied;
+  net.add("tied", tied);
+  Pipeline pipeline(net, {.devices = {cpu_device()}});
+  pipeline.step(input(), target(), nn::cross_entropy());
+  const at::Tensor before = tied->first->weight.grad().clone();
+  pipeline.profile({input()}, target(), nn::cross_entropy());
+  ASSERT_TRUE(tied->first->weight.grad().defined());
+  EXPECT_TRUE(torch::equal(before, tied->first->weight.grad()));
+}
+
+TEST(Step, KeepsTheFirstOutputWhateverTheOthersAre) {
+  nn::Layers net = chain(2);
+  net.add("two", [](at::Tensor x) { return std::make_tuple(x, x.sum()); });
+  Pipeline pipeline(net, {.devices = virtual_devices(2), .balance = {2, 2}, .micro_batches = 2});
+  const auto result =
+      pipeline.step(input(), target(), nn::cross_entropy(), {.output = StepOptions::Output::Keep});
+  EXPECT_EQ(result.output.sizes(), (std::vector<std::int64_t>{8, width}));
+}
+
+TEST(Options, ActionsThatCannotRunAreRefusedAtConstruction) {
+  const auto table = schedule::parse_csv("0F0,,,0I0,0W0\n,1F0,1B0\n");
+  EXPECT_THAT(
+      message_of<UsageError>([&] {
+        Pipeline(
+            chain(3),
+            {.devices = virtual_devices(2), .balance = {3, 2}, .micro_batches = 1, .table = table});
+      }),
+      AllOf(HasSubstr("cannot carry out"), HasSubstr("0I0"), HasSubstr("0W0")));
+}
+
+TEST(Options, AllMistakesAreSaidAtOnce) {
+  EXPECT_THAT(
+      message_of<UsageError>([] {
+        Pipeline(chain(3), {.devices = virtual_devices(2),
+                            .balance = {2, 2, 0},
+                            .micro_batches = 0,
+                            .schedule = "gpip",
+                            .recompute_per_stage = {Recompute::Always},
+                            .threads = -1});
+      }),
+      AllOf(HasSubstr("the pipeline's options have 7 mistakes"), HasSubstr("micro_batches = 0"),
+            HasSubstr("threads = -1"), HasSubstr("Did you mean 'gpipe'"),
+            HasSubstr("a stage without layers"), HasSubstr("covers 4 layers"),
+            HasSubstr("3 stages, but 2 devices"), HasSubstr("recompute_per_stage has 1 entries")));
+}
+
+TEST(Options, AStageThatIsNotThereIsRefused) {
+  Pipeline pipeline(chain(3), {.devices = virtual_devices(2), .balance = {3, 2}});
+  for (const int stage : {-1, 2}) {
+    EXPECT_THAT(message_of<UsageError>([&] { pipeline.device(stage); }),
+                HasSubstr("the pipeline has 2, counted from 0"));
+    EXPECT_THAT(message_of<UsageError>([&] { pipeline.stage_parameters(stage); }),
+                HasSubstr("there is no stage"));
+  }
+}
+
+TEST(Threads, OnePipelineMayBeUsedByTwo) {
+  const support::WatchDog dog("two threads");
+  for (const auto& devices : {virtual_devices(2), std::vector<Device>(2, cpu_device())}) {
+    const nn::Layers net = chain(3);
+    Pipeline pipeline(net, {.devices = devices, .balance = {3, 2}, .micro_batches = 2});
+    const auto work = [&] {
+      for (int i = 0; i < 20; ++i) {
+        pipeline.step(input(), target(), nn::cross_entropy());
+        pipeline.evaluate(input(3 + i % 3));
+        pipeline.timeline();
+      }
+    };
+    std::thread other(work);
+    work();
+    other.join();
+    EXPECT_EQ(pipeline.step_number(), 40);
+  }
+}
+
+TEST(Timeline, MemoryBeginsWithWhatIsAlwaysThereAndShowsThePeakInsideAnAction) {
+  // The second stage needs a megabyte only while its forward runs.
+  nn::Layers net = chain(1);
+  net.add("scratch", [](at::Tensor x) {
+    return x + torch::ones({1 << 17}, x.options().requires_grad(false)).sum() * 0;
+  });
+  const Device device = virtual_devices(2)[1];
+  Pipeline pipeline(net, {.devices = virtual_devices(2), .balance = {1, 1}});
+  pipeline.step(input(), target(), nn::cross_entropy());
+  const Bytes held = memory_usage(device.torch).current;
+  reset_peak_memory(device.torch);
+  pipeline.step(input(), target(), nn::cross_entropy());
+  const auto timeline = pipeline.timeline();
+  Bytes first = -1;
+  for (const auto& sample : timeline.memory) {
+    if (sample.rank == 1 && first < 0) first = sample.bytes;
+  }
+  EXPECT_EQ(first, held);
+  EXPECT_GE(timeline.peak_bytes[1], held + (Bytes{1} << 20));
+  EXPECT_EQ(timeline.peak_bytes[1], memory_usage(device.torch).peak);
+}
+
+// libtorch says only by a thread's name that it serves a device's backward.
+struct AsksForItsThread : torch::autograd::Function<AsksForItsThread> {
+  static inline bool on_device_thread = false;
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
+    return x.clone();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list gradients) {
+    on_device_thread = pipeline::on_autograd_device_thread();
+    return gradients;
+  }
+};
+
+TEST(LibtorchSmoke, ABackwardThreadOfADeviceIsKnownByItsName) {
+  const auto run_on = [](at::Device device) {
+    AsksForItsThread::apply(torch::ones({}, device).requires_grad_()).backward();
+    return AsksForItsThread::on_device_thread;
+  };
+  EXPECT_TRUE(run_on(virtual_devices(1)[0].torch));
+  EXPECT_FALSE(run_on(at::kCPU));
+  EXPECT_FALSE(pipeline::on_autograd_device_thread());
+}
+
+}  // namespace
+}  // namespace trestle
