@@ -36,19 +36,19 @@ std::function<void(std::int64_t, std::int64_t)> counter(const char* verb) {
 
 int synthesize(const Synthesis& wanted) {
   if (wanted.kind == "carvana") {
-    SynthesizeCarvanaOptions options;
+    data::SynthesizeCarvanaOptions options;
     options.width = wanted.width;
     options.height = wanted.height;
     options.seed = static_cast<std::uint64_t>(wanted.seed);
     options.progress = counter("drawn");
-    synthesize_carvana(wanted.out, wanted.count, options);
+    data::synthesize_carvana(wanted.out, wanted.count, options);
     std::cout << "wrote " << wanted.count << " images to " << wanted.out
               << "/train_hq and their masks to " << wanted.out << "/train_masks" << std::endl;
   } else {
-    SynthesizeMnistOptions options;
+    data::SynthesizeMnistOptions options;
     options.seed = static_cast<std::uint64_t>(wanted.seed);
     options.progress = counter("drawn");
-    synthesize_mnist(wanted.out, wanted.count, options);
+    data::synthesize_mnist(wanted.out, wanted.count, options);
     std::cout << "wrote " << wanted.count << " digits, and some to test with, to " << wanted.out
               << std::endl;
   }
@@ -60,10 +60,10 @@ int check(const Check& wanted) {
     throw UsageError("data check carvana needs --images DIR and --masks DIR");
   if (wanted.kind == "mnist" && wanted.folder.empty())
     throw UsageError("data check mnist needs --folder DIR");
-  const CheckReport report =
+  const data::CheckReport report =
       wanted.kind == "carvana"
-          ? check_carvana(wanted.images, wanted.masks, wanted.classes, counter("checked"))
-          : check_mnist(wanted.folder);
+          ? data::check_carvana(wanted.images, wanted.masks, wanted.classes, counter("checked"))
+          : data::check_mnist(wanted.folder);
   std::cout << report.count << " good examples\n";
   for (const auto& [size, count] : report.sizes)
     std::cout << "  " << count << " of " << size << "\n";

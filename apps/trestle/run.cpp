@@ -1,4 +1,4 @@
-#include "apps/trestle/run.h"
+#include "trestle/run.h"
 
 #include <c10/util/Exception.h>
 

@@ -13,7 +13,7 @@
 #include "trestle/data/files/image_file.h"
 #include "trestle/data/files/resize.h"
 
-namespace trestle {
+namespace trestle::data {
 namespace {
 
 using testing::HasSubstr;
@@ -220,4 +220,4 @@ TEST(Image, RefusesAbsurdSizesBeforeAllocating) {
 }
 
 }  // namespace
-}  // namespace trestle
+}  // namespace trestle::data

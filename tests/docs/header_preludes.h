@@ -93,6 +93,3 @@ struct Split {
 extern Split split;
 extern std::int64_t epochs;
 void step(const at::Tensor& inputs, const at::Tensor& targets);
-// [apps/trestle/run.h]
-#include "trestle/models/model.h"
-#include "trestle/nn/layers.h"

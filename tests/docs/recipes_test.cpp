@@ -26,9 +26,9 @@ std::string in_table(const std::string& words) {
 }
 
 std::string field_tables() {
-  const Recipe defaults;
+  const recipe::Recipe defaults;
   std::string out, section;
-  for (const Field& field : recipe_fields()) {
+  for (const recipe::Field& field : recipe::recipe_fields()) {
     if (field.section != section) {
       section = field.section;
       out +=

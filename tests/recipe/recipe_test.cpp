@@ -10,7 +10,7 @@
 #include "trestle/base/files.h"
 #include "trestle/recipe/recipe_fields.h"
 
-namespace trestle::train {
+namespace trestle::recipe {
 namespace {
 
 using testing::HasSubstr;
@@ -173,4 +173,4 @@ TEST(Recipe, AnyBytesEitherReadOrThrowOurOwnErrors) {
 }
 
 }  // namespace
-}  // namespace trestle::train
+}  // namespace trestle::recipe

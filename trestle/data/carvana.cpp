@@ -11,7 +11,7 @@
 #include "trestle/data/files/image_file.h"
 #include "trestle/data/files/resize.h"
 
-namespace trestle {
+namespace trestle::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -147,4 +147,4 @@ Image mask_to_image(const at::Tensor& mask, int width, int height) {
   return resize_nearest(image, width, height);
 }
 
-}  // namespace trestle
+}  // namespace trestle::data

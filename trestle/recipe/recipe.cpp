@@ -19,7 +19,7 @@
 #include "trestle/base/text.h"
 #include "trestle/recipe/recipe_fields.h"
 
-namespace trestle::train {
+namespace trestle::recipe {
 
 namespace {
 
@@ -209,4 +209,4 @@ std::string recipe_hash(const Recipe& recipe) {
   return hex;
 }
 
-}  // namespace trestle::train
+}  // namespace trestle::recipe

@@ -12,7 +12,7 @@
 //   std::string file = to_toml(recipe);
 //
 // What each field means, and what values it takes, is said once, in recipe_fields.h.
-namespace trestle::train {
+namespace trestle::recipe {
 
 struct Recipe {
   std::string name;  // of the run: the file's name without folder and ending
@@ -96,4 +96,4 @@ std::string to_toml(const Recipe& recipe);
 // (epochs, devices.threads, the runs folder, pictures, how often it saves).
 std::string recipe_hash(const Recipe& recipe);
 
-}  // namespace trestle::train
+}  // namespace trestle::recipe

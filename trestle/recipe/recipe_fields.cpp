@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace trestle::train {
+namespace trestle::recipe {
 
 namespace {
 
@@ -176,4 +176,4 @@ const Field* find_field(std::string_view name) {
 
 bool key_is_unique(const Field& field) { return find_field(field.key) == &field; }
 
-}  // namespace trestle::train
+}  // namespace trestle::recipe

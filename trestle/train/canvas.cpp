@@ -21,7 +21,8 @@ Colour viridis(double t) {
   return mixed;
 }
 
-Canvas::Canvas(int width, int height, Colour background) : image_(Image::blank(width, height, 3)) {
+Canvas::Canvas(int width, int height, Colour background)
+    : image_(data::Image::blank(width, height, 3)) {
   fill(0, 0, width, height, background);
 }
 
@@ -38,7 +39,7 @@ void Canvas::outline(int x, int y, int width, int height, Colour colour) {
   fill(x + width - 1, y, 1, height, colour);
 }
 
-void Canvas::draw(const Image& image, int x, int y) {
+void Canvas::draw(const data::Image& image, int x, int y) {
   for (int row = 0; row < image.height; ++row)
     for (int column = 0; column < image.width; ++column) {
       if (x + column < 0 || y + row < 0 || x + column >= image_.width || y + row >= image_.height)
@@ -65,13 +66,13 @@ int Canvas::text_width(std::string_view words, int scale) {
 
 int Canvas::text_height(int scale) { return glyph_height * scale; }
 
-Image fit(const Image& image, int width, int height) {
+data::Image fit(const data::Image& image, int width, int height) {
   const int times = std::min(width / std::max(image.width, 1), height / std::max(image.height, 1));
-  if (times >= 1) return resize_nearest(image, image.width * times, image.height * times);
+  if (times >= 1) return data::resize_nearest(image, image.width * times, image.height * times);
   const double shrink = std::min(static_cast<double>(width) / image.width,
                                  static_cast<double>(height) / image.height);
-  return resize_nearest(image, std::max(1, static_cast<int>(image.width * shrink)),
-                        std::max(1, static_cast<int>(image.height * shrink)));
+  return data::resize_nearest(image, std::max(1, static_cast<int>(image.width * shrink)),
+                              std::max(1, static_cast<int>(image.height * shrink)));
 }
 
 }  // namespace trestle::train

@@ -18,14 +18,14 @@ constexpr int margin = 16;
 constexpr int gap = 12;
 
 // float [C, H, W] in [0, 1] -> 8-bit.
-Image to_image(const at::Tensor& input) {
+data::Image to_image(const at::Tensor& input) {
   const int channels = static_cast<int>(input.size(0));
   if (channels != 1 && channels != 3)
     throw UsageError(text("a picture has 1 or 3 channels, not ", channels));
   const at::Tensor bytes =
       input.mul(255).round().clamp(0, 255).to(at::kByte).permute({1, 2, 0}).contiguous();
-  Image image =
-      Image::blank(static_cast<int>(input.size(2)), static_cast<int>(input.size(1)), channels);
+  data::Image image = data::Image::blank(static_cast<int>(input.size(2)),
+                                         static_cast<int>(input.size(1)), channels);
   std::copy_n(bytes.const_data_ptr<std::uint8_t>(), image.pixels.size(), image.pixels.begin());
   return image;
 }
@@ -52,9 +52,10 @@ std::string name_of(const PictureText& words, std::int64_t row) {
 
 }  // namespace
 
-Image colour_mask(const at::Tensor& mask, std::int64_t classes) {
+data::Image colour_mask(const at::Tensor& mask, std::int64_t classes) {
   const at::Tensor ids = mask.to(at::kLong).contiguous();
-  Image image = Image::blank(static_cast<int>(mask.size(1)), static_cast<int>(mask.size(0)), 3);
+  data::Image image =
+      data::Image::blank(static_cast<int>(mask.size(1)), static_cast<int>(mask.size(0)), 3);
   const std::int64_t* id = ids.const_data_ptr<std::int64_t>();
   for (std::size_t i = 0; i < image.pixels.size(); i += 3) {
     const Colour colour = viridis(static_cast<double>(*id++) /
@@ -64,12 +65,12 @@ Image colour_mask(const at::Tensor& mask, std::int64_t classes) {
   return image;
 }
 
-Image draw_masks(const at::Tensor& inputs, const at::Tensor& targets, const at::Tensor& output,
-                 const PictureText& words) {
+data::Image draw_masks(const at::Tensor& inputs, const at::Tensor& targets,
+                       const at::Tensor& output, const PictureText& words) {
   check_shapes(inputs, targets, output, 4);
   const int rows = static_cast<int>(std::min<std::int64_t>(inputs.size(0), 4));
   const std::int64_t classes = output.size(1);
-  const Image size = fit(to_image(inputs[0]), 384, 320);
+  const data::Image size = fit(to_image(inputs[0]), 384, 320);
   const int line = Canvas::text_height() + 8;
   const int top = margin + line + gap + line;
   const int row_height = size.height + line + gap;
@@ -82,8 +83,8 @@ Image draw_masks(const at::Tensor& inputs, const at::Tensor& targets, const at::
     canvas.write(heads[column], margin + column * (size.width + gap), margin + line + gap, quiet);
   for (int row = 0; row < rows; ++row) {
     const at::Tensor predicted = output[row].argmax(0);
-    const Image cells[] = {to_image(inputs[row]), colour_mask(targets[row], classes),
-                           colour_mask(predicted, classes)};
+    const data::Image cells[] = {to_image(inputs[row]), colour_mask(targets[row], classes),
+                                 colour_mask(predicted, classes)};
     const int y = top + row * row_height;
     for (int column = 0; column < 3; ++column) {
       const int x = margin + column * (size.width + gap);
@@ -98,13 +99,13 @@ Image draw_masks(const at::Tensor& inputs, const at::Tensor& targets, const at::
   return canvas.image();
 }
 
-Image draw_classes(const at::Tensor& inputs, const at::Tensor& targets, const at::Tensor& output,
-                   const PictureText& words) {
+data::Image draw_classes(const at::Tensor& inputs, const at::Tensor& targets,
+                         const at::Tensor& output, const PictureText& words) {
   check_shapes(inputs, targets, output, 2);
   constexpr int columns = 8;
   const int count = static_cast<int>(std::min<std::int64_t>(inputs.size(0), 32));
   const int rows = (count + columns - 1) / columns;
-  const Image size = fit(to_image(inputs[0]), 96, 96);
+  const data::Image size = fit(to_image(inputs[0]), 96, 96);
   const int line = Canvas::text_height() + 8;
   const int top = margin + line + gap + line;
   const int row_height = size.height + line + gap;

@@ -7,7 +7,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 
-namespace trestle {
+namespace trestle::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -72,4 +72,4 @@ CarvanaListing list_carvana(const fs::path& images_folder, const fs::path& masks
   return listing;
 }
 
-}  // namespace trestle
+}  // namespace trestle::data

@@ -10,7 +10,7 @@
 #include "trestle/base/text.h"
 #include "trestle/data/files/codecs.h"
 
-namespace trestle::codecs {
+namespace trestle::data::codecs {
 namespace {
 
 int read_bytes(GifFileType* gif, GifByteType* to, int count) {
@@ -180,4 +180,4 @@ std::string encode_gif_mask(const Image& mask, std::string_view name) {
   return bytes;
 }
 
-}  // namespace trestle::codecs
+}  // namespace trestle::data::codecs

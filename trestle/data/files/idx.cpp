@@ -9,7 +9,7 @@
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 
-namespace trestle {
+namespace trestle::data {
 namespace {
 
 constexpr int kUnsignedByte = 8;
@@ -130,4 +130,4 @@ void write_idx_labels(const std::filesystem::path& path, const IdxLabels& labels
   write_file(path, bytes);
 }
 
-}  // namespace trestle
+}  // namespace trestle::data

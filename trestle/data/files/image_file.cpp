@@ -9,7 +9,7 @@
 #include "trestle/base/units.h"
 #include "trestle/data/files/codecs.h"
 
-namespace trestle {
+namespace trestle::data {
 namespace codecs {
 
 void throw_unreadable(const Source& source, std::string_view format, std::string_view reason) {
@@ -134,4 +134,4 @@ void write_gif_mask(const std::filesystem::path& path, const Image& mask) {
   write_file(path, codecs::encode_gif_mask(mask, path.string()));
 }
 
-}  // namespace trestle
+}  // namespace trestle::data

@@ -16,7 +16,7 @@
 // libjpeg reports errors by a call that must not return. Throwing through C frames is not portable,
 // so errors longjmp to a small function that holds no object with a destructor; whatever owns
 // memory lives in its caller.
-namespace trestle::codecs {
+namespace trestle::data::codecs {
 namespace {
 
 struct ErrorManager {
@@ -194,4 +194,4 @@ std::string encode_jpeg(const Image& image, int quality, std::string_view name) 
   return {reinterpret_cast<const char*>(encoder->bytes), encoder->size};
 }
 
-}  // namespace trestle::codecs
+}  // namespace trestle::data::codecs

@@ -8,7 +8,7 @@
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 
-namespace trestle {
+namespace trestle::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -72,4 +72,4 @@ MnistArrays read_mnist(const fs::path& folder, MnistPart part) {
   return arrays;
 }
 
-}  // namespace trestle
+}  // namespace trestle::data

@@ -11,7 +11,7 @@
 #include "trestle/data/files/codecs.h"
 
 // As with JPEG: libpng's errors longjmp to small functions that hold no object with a destructor.
-namespace trestle::codecs {
+namespace trestle::data::codecs {
 namespace {
 
 struct Messages {
@@ -177,4 +177,4 @@ std::string encode_png(const Image& image, std::string_view name) {
   return std::move(writer.bytes);
 }
 
-}  // namespace trestle::codecs
+}  // namespace trestle::data::codecs

@@ -6,7 +6,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 
-namespace trestle {
+namespace trestle::data {
 namespace {
 
 constexpr int kBits =
@@ -160,4 +160,4 @@ Image resize_nearest(const Image& image, int width, int height) {
   return out;
 }
 
-}  // namespace trestle
+}  // namespace trestle::data

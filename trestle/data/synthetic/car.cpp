@@ -5,7 +5,7 @@
 #include <numbers>
 #include <utility>
 
-namespace trestle::render {
+namespace trestle::data::render {
 namespace {
 
 // Measures in metres; x runs from -length / 2 (rear) to length / 2 (front).
@@ -275,4 +275,4 @@ Car make_car(Random& random) {
   return car;
 }
 
-}  // namespace trestle::render
+}  // namespace trestle::data::render

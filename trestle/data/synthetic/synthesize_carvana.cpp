@@ -15,7 +15,7 @@
 #include "trestle/data/synthetic/render.h"
 #include "trestle/data/synthetic/synthesize.h"
 
-namespace trestle {
+namespace trestle::data {
 namespace {
 
 using render::Colour;
@@ -189,4 +189,4 @@ void synthesize_carvana(const std::filesystem::path& out, std::int64_t count,
   }
 }
 
-}  // namespace trestle
+}  // namespace trestle::data

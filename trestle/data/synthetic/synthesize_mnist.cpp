@@ -12,7 +12,7 @@
 #include "trestle/data/synthetic/folders.h"
 #include "trestle/data/synthetic/synthesize.h"
 
-namespace trestle {
+namespace trestle::data {
 namespace {
 
 struct Point {
@@ -177,4 +177,4 @@ void synthesize_mnist(const std::filesystem::path& out, std::int64_t count,
   }
 }
 
-}  // namespace trestle
+}  // namespace trestle::data
