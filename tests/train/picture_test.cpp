@@ -63,8 +63,52 @@ TEST(Canvas, DrawingOutsideIsLeftOut) {
   Canvas canvas(10, 10);
   canvas.fill(-5, -5, 100, 100, ink);
   canvas.draw(data::Image::blank(30, 30, 1), -10, 5);
-  canvas.write("abc?%", 7, 7);
+  const Font font;
+  canvas.write(font, "abc?%", 7, 7);
+  canvas.write(font, "abc?%", -7, -7);
   EXPECT_EQ(pixel(canvas.image(), 0, 0), ink);
+}
+
+// How many pixels a text darkens.
+int darkened(std::string_view words) {
+  const Font font;
+  Canvas canvas(200, 40);
+  canvas.write(font, words, 5, 5);
+  int count = 0;
+  for (int y = 0; y < 40; ++y)
+    for (int x = 0; x < 200; ++x) count += pixel(canvas.image(), x, y) != white;
+  return count;
+}
+
+TEST(Font, LettersAreDrawnWithinTheirWidthAndHeight) {
+  const Font font(20);
+  for (const std::string_view words : {"i", "W", "Training, epoch 3", "gjpqy", "é µ ·"}) {
+    int dots = 0;
+    font.draw(words, [&](int x, int y, std::uint8_t cover) {
+      ++dots;
+      EXPECT_GT(cover, 0);
+      EXPECT_GE(x, -2);
+      EXPECT_LT(x, font.width(words) + 2);
+      EXPECT_GE(y, 0);
+      EXPECT_LT(y, font.height());
+    });
+    EXPECT_GT(dots, 10) << words;
+  }
+  EXPECT_EQ(font.width(""), 0);
+  EXPECT_GT(font.width("W"), 2 * font.width("i"));
+  EXPECT_GT(Font(40).height(), 2 * font.height() - 4);
+}
+
+TEST(Font, CapitalsSmallLettersAndAccentsDiffer) {
+  EXPECT_NE(darkened("A"), darkened("a"));
+  EXPECT_GT(darkened("é"), darkened("e"));
+  EXPECT_EQ(darkened(" "), 0);
+  EXPECT_GT(darkened("日"), 10) << "a box for what the font lacks";
+}
+
+TEST(Font, TextThatIsNotUtf8IsDrawnWithoutHarm) {
+  for (const std::string_view words : {"\xff\xfe", "a\xc3", "\xe2\x82", "\xf0\x9f\x98", "\x80z"})
+    EXPECT_GT(darkened(words), 0) << words.size();
 }
 
 }  // namespace

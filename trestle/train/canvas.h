@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "trestle/data/files/image.h"
+#include "trestle/train/font.h"
 
 // A picture to draw into.
 namespace trestle::train {
@@ -28,11 +29,8 @@ class Canvas {
   void outline(int x, int y, int width, int height, Colour colour);
   // Grey or RGB; parts outside of the canvas are left out.
   void draw(const data::Image& image, int x, int y);
-  void write(std::string_view words, int x, int y, Colour colour = ink, int scale = 2);
-
-  // Pixels that write() needs.
-  static int text_width(std::string_view words, int scale = 2);
-  static int text_height(int scale = 2);
+  // UTF-8 text with its upper left corner at (x, y).
+  void write(const Font& font, std::string_view words, int x, int y, Colour colour = ink);
 
   const data::Image& image() const { return image_; }
 
