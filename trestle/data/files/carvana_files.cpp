@@ -16,11 +16,10 @@ using FilesByStem = std::map<std::string, std::vector<fs::path>>;
 
 FilesByStem files_by_stem(const fs::path& folder) {
   if (!fs::is_directory(folder)) {
-    throw UsageError(
-        "no such folder",
-        {.file = folder.string(),
-         .hint = "Give the folders of the data, or make a look-alike of Carvana: trestle data "
-                 "synthesize carvana"});
+    throw UsageError("no such folder",
+                     {.file = folder.string(),
+                      .hint = "Give the folders of the data, or make synthetic data: trestle data "
+                              "synthesize carvana"});
   }
   FilesByStem files;
   std::error_code error;

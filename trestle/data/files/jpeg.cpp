@@ -50,11 +50,11 @@ void on_message(j_common_ptr info, int level) {
 // A few bytes can ask for thousands of passes over a large picture; no
 // camera or program writes that many.
 void on_progress(j_common_ptr info) {
-  constexpr int kMaxScans = 500;
+  constexpr int max_scans = 500;
   if (!info->is_decompressor) return;
-  if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number <= kMaxScans) return;
+  if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number <= max_scans) return;
   auto* manager = reinterpret_cast<ErrorManager*>(info->err);
-  std::snprintf(manager->message, sizeof manager->message, "more than %d scans", kMaxScans);
+  std::snprintf(manager->message, sizeof manager->message, "more than %d scans", max_scans);
   std::longjmp(manager->back, 1);
 }
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <functional>
 
-// Look-alikes of the two data sets, in the same folders, names and formats, so that everything runs
+// Synthetic data in the folders, names and formats of the two data sets, so that everything runs
 // without a login. The same seed gives the same files on every machine with the same libjpeg.
 namespace trestle::data {
 
