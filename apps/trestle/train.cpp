@@ -11,6 +11,7 @@
 #include "apps/trestle/verbs.h"
 #include "trestle/base/error.h"
 #include "trestle/recipe/recipe_fields.h"
+#include "trestle/train/field_help.h"
 
 namespace trestle::app {
 
@@ -43,7 +44,7 @@ void add_field_flags(CLI::App& verb, Arguments& arguments) {
   const recipe::Recipe defaults;
   for (const recipe::Field& field : recipe::recipe_fields()) {
     const std::string standard = recipe::to_toml(field.get(defaults));
-    std::string help = field.help + " (" + describe(field);
+    std::string help = train::help_of(field) + " (" + describe(field);
     if (standard != "\"\"" && standard != "[]") help += "; default " + standard;
     verb.add_option_function<std::string>(
             flags_of(field),

@@ -125,19 +125,29 @@ Loss cross_entropy_and_dice_per_micro_batch() {
   return additive("cross_entropy+dice_per_micro_batch", cross_entropy_and_dice_value);
 }
 
-Loss make_loss(std::string_view name) {
-  const std::vector<Loss> losses = {
+namespace {
+
+std::vector<Loss> known_losses() {
+  return {
       cross_entropy(),        mean_squared_error(),     dice(),
       dice_per_micro_batch(), cross_entropy_and_dice(), cross_entropy_and_dice_per_micro_batch()};
-  std::vector<std::string> names;
-  for (const Loss& loss : losses) {
+}
+
+}  // namespace
+
+Loss make_loss(std::string_view name) {
+  for (const Loss& loss : known_losses())
     if (loss.name == name) return loss;
-    names.push_back(loss.name);
-  }
-  const std::string close = nearest(name, names);
+  const std::string close = nearest(name, loss_names());
   throw UsageError(
       text("unknown loss '", name, "'", close.empty() ? "" : "; did you mean '" + close + "'?"),
-      {.hint = "Losses: " + join(names, ", ") + "."});
+      {.hint = "Losses: " + join(loss_names(), ", ") + "."});
+}
+
+std::vector<std::string> loss_names() {
+  std::vector<std::string> names;
+  for (const Loss& loss : known_losses()) names.push_back(loss.name);
+  return names;
 }
 
 }  // namespace trestle::nn

@@ -72,12 +72,14 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(std::vector<at::Tensor> 
                                               .momentum(o.momentum)
                                               .centered(o.centered));
   }
-  const std::vector<std::string> names = {"sgd", "adam", "adamw", "rmsprop"};
+  const std::vector<std::string> names = optimizer_names();
   const std::string close = nearest(o.name, names);
   throw UsageError(text("unknown optimizer '", o.name, "'",
                         close.empty() ? "" : "; did you mean '" + close + "'?"),
                    {.hint = "Optimizers: " + join(names, ", ") + "."});
 }
+
+std::vector<std::string> optimizer_names() { return {"sgd", "adam", "adamw", "rmsprop"}; }
 
 double learning_rate(const torch::optim::Optimizer& optimizer) {
   return optimizer.param_groups().at(0).options().get_lr();

@@ -24,7 +24,7 @@ struct Field {
   std::string section;
   std::string key;
   FieldType type;
-  std::string help;          // one line
+  std::string help;          // one line; train/field_help.h adds the names that a table knows
   double smallest = -1e300;  // of numbers
   double largest = 1e300;
   std::vector<std::string> choices;  // of texts; empty = any

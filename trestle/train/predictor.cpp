@@ -11,6 +11,7 @@
 #include "trestle/checkpoint/safetensors.h"
 #include "trestle/data/carvana.h"
 #include "trestle/data/files/image_file.h"
+#include "trestle/train/data_set.h"
 #include "trestle/train/run_folder.h"
 #include "trestle/train/setup.h"
 
@@ -58,7 +59,7 @@ std::vector<fs::path> find_images(const fs::path& images) {
 PredictResult predict(const PredictOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
   Weights weights = find_weights(options.run);
-  if (weights.recipe.data.name != "carvana")
+  if (find_data_set(weights.recipe.data.name).predicts != Predicts::Mask)
     throw UsageError(
         text("this run learnt '", weights.recipe.data.name, "', which has no masks to predict"));
   if (!options.devices.empty()) weights.recipe.devices.use = options.devices;

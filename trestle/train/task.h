@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "trestle/data/loader.h"
 #include "trestle/nn/loss.h"
@@ -27,12 +28,15 @@ struct Task {
       picture;
 };
 
-// Opens the data. Where its folders are missing and the recipe says `synthesize`, makes look-alikes
-// first, all or nothing, and says so. Throws UsageError for missing folders and unknown names,
+// Opens the data. Where its folders are missing and the recipe says `synthesize`, makes synthetic
+// data first, all or nothing, and says so. Throws UsageError for missing folders and unknown names,
 // FormatError for data that is not right.
 Task make_task(const recipe::Recipe& recipe, Progress& progress);
 
 // The same for a recipe's loss and metric only.
 nn::Loss loss_of(const recipe::Recipe& recipe);
+
+// Those that a recipe can name.
+std::vector<std::string> metric_names();
 
 }  // namespace trestle::train

@@ -12,6 +12,7 @@
 #include "trestle/base/text.h"
 #include "trestle/optim/factory.h"
 #include "trestle/optim/state.h"
+#include "trestle/train/data_set.h"
 #include "trestle/train/environment.h"
 
 namespace trestle::train {
@@ -42,7 +43,7 @@ TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks)
       silent_(hooks.progress ? nullptr
                              : make_progress(ProgressStyle::Silent, Colours::Off, std::cout)),
       progress_(hooks.progress ? *hooks.progress : *silent_) {
-  recipe::check_recipe(recipe_);
+  recipe::check_recipe(recipe_, problems_of_data(recipe_));
   check_loss(recipe_);
   devices_ = open_devices(recipe_);
   nn::Layers model = make_model(recipe_, hooks_.models);
