@@ -1,6 +1,14 @@
 // What the examples in headers take as given, under the header's name: tools/header_examples.py puts
 // it in front of each example of that header, in the header's namespace.
 
+// [trestle/base/choose.h]
+#include <array>
+struct Model {};
+Model unet();
+Model toy();
+// [trestle/base/stopwatch.h]
+void step();
+void report(double seconds);
 // [trestle/base/random.h]
 #include "trestle/base/keyed_seed.h"
 extern std::uint64_t seed;
@@ -13,6 +21,12 @@ extern schedule::Timeline simulated, measured;
 extern schedule::Timeline simulated, measured;
 // [trestle/view/curve.h]
 extern std::vector<double> epochs, training, validation, dice;
+// [trestle/schedule/walk_order.h]
+extern const std::size_t ranks, things;
+// [trestle/schedule/routes.h]
+extern const Schedule schedule;
+extern const Action action;
+void use(const Route& route);
 // [trestle/simulate/simulate.h]
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
