@@ -51,6 +51,16 @@ struct UpImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x, const at::Tensor& skip);
 };
 TORCH_MODULE(Up);
+// [trestle/nn/boundary.h]
+extern Boundary boundary;
+extern Values values;
+extern const std::vector<bool> owned;
+extern const std::uint64_t mode;
+void consumer(const Values& values);
+// [trestle/nn/snapshot.h]
+extern const ModuleState state;
+extern BufferCopies copies;
+extern const RunKey key;
 // [trestle/nn/error_context.h]
 void work();
 // [trestle/optim/reduce_on_plateau.h]
