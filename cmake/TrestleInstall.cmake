@@ -12,9 +12,9 @@ if(TRESTLE_TORCH)
     TARGETS trestle_all
     EXPORT trestleTargets
     FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-  if(TARGET trestle_program)
-    install(TARGETS trestle_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-  endif()
+  # libtorch stays where it is: the program finds it there, wherever its own prefix is moved to.
+  set_target_properties(trestle_program PROPERTIES INSTALL_RPATH ${Libtorch_ROOT_DIR}/lib)
+  install(TARGETS trestle_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 set(_config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/trestle)
 install(EXPORT trestleTargets NAMESPACE trestle:: DESTINATION ${_config_dir})

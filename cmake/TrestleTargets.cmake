@@ -1,7 +1,8 @@
 # trestle_add_library(<folder> SOURCES a.cpp ... HEADERS a.h ... DEPENDS base schedule ... [PACKAGES targets] [TORCH])
 #
-# One static library for each folder of the house, named trestle_<folder>, exported as trestle::<folder>. DEPENDS
-# names other folders; a folder that is not named here can be included but will not link.
+# One static library for each folder, named trestle_<folder>, exported as trestle::<folder>. DEPENDS names other folders;
+# a folder that is not named here can be included but will not link. HEADERS are the public ones: what a user includes,
+# and what those include. They are installed, and `all_verify_interface_header_sets` compiles each alone.
 function(trestle_add_library folder)
   cmake_parse_arguments(ARG "TORCH" "" "SOURCES;HEADERS;DEPENDS;PACKAGES;PRIVATE_PACKAGES" ${ARGN})
   set(target trestle_${folder})

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the rules of the house that a compiler does not: who includes whom, and what must not be in a file.
+"""Checks the rules of the project that a compiler does not: who includes whom, and what must not be in a file.
 
     tools/check_includes.py [ROOT]
 

@@ -23,7 +23,7 @@ needed_disk_mb_again=1024  # once libtorch and a build are there
 # Debian and Ubuntu packages; "package:program" counts as there when the program is, wherever it came from.
 packages=(g++:g++ cmake:cmake ninja-build:ninja ccache:ccache git:git python3:python3 python3-venv
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev libjpeg-dev libpng-dev libgif-dev
-  libgtest-dev libgmock-dev libbenchmark-dev libexpat1-dev)
+  libfreetype-dev fonts-dejavu-core libgtest-dev libgmock-dev libbenchmark-dev libexpat1-dev)
 test_packages=(clang-format:clang-format clang-tidy:clang-tidy)
 
 check_disk() {

@@ -11,9 +11,11 @@
 //   net.add("out", torch::nn::Linear(16, 1));
 //   trestle::Pipeline pipeline(net, {.devices = trestle::virtual_devices(2, 512_MiB)});
 //
-// A library includes the headers it uses instead: each stands alone, and they compile faster.
-// Recipes, the trainer and the command line are not here: trestle/train/trainer.h and
-// apps/trestle/run.h.
+// A library includes the headers it uses instead: each stands alone, and they compile faster. These
+// headers and those they include are what is installed.
+//
+// What most programs type is in namespace trestle: Pipeline, Device, virtual_devices, run, the
+// errors. The rest is in the namespace of its folder: trestle::nn, trestle::data, trestle::train.
 
 #include <torch/autograd.h>
 #include <torch/nn.h>
@@ -25,6 +27,14 @@
 #include "trestle/base/files.h"
 #include "trestle/base/units.h"
 #include "trestle/checkpoint/safetensors.h"
+#include "trestle/data/carvana.h"
+#include "trestle/data/dataset.h"
+#include "trestle/data/files/image_file.h"
+#include "trestle/data/files/resize.h"
+#include "trestle/data/loader.h"
+#include "trestle/data/mnist.h"
+#include "trestle/data/split.h"
+#include "trestle/data/synthetic/synthesize.h"
 #include "trestle/device/device.h"
 #include "trestle/device/virtual_device.h"
 #include "trestle/models/model.h"
@@ -37,11 +47,17 @@
 #include "trestle/optim/clip_grad_norm.h"
 #include "trestle/optim/factory.h"
 #include "trestle/pipeline/pipeline.h"
+#include "trestle/recipe/recipe.h"
+#include "trestle/run.h"
 #include "trestle/schedule/csv.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
 #include "trestle/schedule/validate.h"
 #include "trestle/simulate/simulate.h"
+#include "trestle/train/predictor.h"
+#include "trestle/train/progress.h"
+#include "trestle/train/trainer.h"
 #include "trestle/view/chrome_trace.h"
+#include "trestle/view/curve.h"
 #include "trestle/view/svg.h"
 #include "trestle/view/text_grid.h"

@@ -7,23 +7,11 @@
 #include "apps/trestle/verbs.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/data/files/check.h"
-#include "trestle/data/synthetic/synthesize.h"
+#include "trestle/train/data_set.h"
 
 namespace trestle::app {
 
 namespace {
-
-struct Synthesis {
-  std::string kind, out;
-  std::int64_t count = 0, seed = 42;
-  int width = 1918, height = 1280;
-};
-
-struct Check {
-  std::string kind, images, masks, folder;
-  int classes = 2;
-};
 
 // A count that moves in place, on a terminal only.
 std::function<void(std::int64_t, std::int64_t)> counter(const char* verb) {
@@ -34,36 +22,20 @@ std::function<void(std::int64_t, std::int64_t)> counter(const char* verb) {
   };
 }
 
-int synthesize(const Synthesis& wanted) {
-  if (wanted.kind == "carvana") {
-    SynthesizeCarvanaOptions options;
-    options.width = wanted.width;
-    options.height = wanted.height;
-    options.seed = static_cast<std::uint64_t>(wanted.seed);
-    options.progress = counter("drawn");
-    synthesize_carvana(wanted.out, wanted.count, options);
-    std::cout << "wrote " << wanted.count << " images to " << wanted.out
-              << "/train_hq and their masks to " << wanted.out << "/train_masks" << std::endl;
-  } else {
-    SynthesizeMnistOptions options;
-    options.seed = static_cast<std::uint64_t>(wanted.seed);
-    options.progress = counter("drawn");
-    synthesize_mnist(wanted.out, wanted.count, options);
-    std::cout << "wrote " << wanted.count << " digits, and some to test with, to " << wanted.out
-              << std::endl;
-  }
+int synthesize(const std::string& kind, train::Synthesis wanted) {
+  wanted.progress = counter("drawn");
+  std::cout << "wrote " << train::find_data_set(kind).synthesize(wanted) << std::endl;
   return 0;
 }
 
-int check(const Check& wanted) {
-  if (wanted.kind == "carvana" && (wanted.images.empty() || wanted.masks.empty()))
-    throw UsageError("data check carvana needs --images DIR and --masks DIR");
-  if (wanted.kind == "mnist" && wanted.folder.empty())
-    throw UsageError("data check mnist needs --folder DIR");
-  const CheckReport report =
-      wanted.kind == "carvana"
-          ? check_carvana(wanted.images, wanted.masks, wanted.classes, counter("checked"))
-          : check_mnist(wanted.folder);
+// The flags of `data check` are fields of a recipe.
+int check(const recipe::Recipe& recipe) {
+  const train::DataSet& set = train::find_data_set(recipe.data.name);
+  std::vector<std::string> flags;
+  for (const std::string& path : set.paths) flags.push_back("--" + path + " DIR");
+  if (!train::problems_of_data(recipe).empty())
+    throw UsageError(text("data check ", set.name, " needs ", join(flags, " and ")));
+  const data::CheckReport report = set.check(recipe, counter("checked"));
   std::cout << report.count << " good examples\n";
   for (const auto& [size, count] : report.sizes)
     std::cout << "  " << count << " of " << size << "\n";
@@ -74,48 +46,58 @@ int check(const Check& wanted) {
                          join(report.problems, "\n  ")));
 }
 
-}  // namespace
+// The data sets as a verb's help lists them.
+std::string kinds() {
+  std::string lines = "One of:";
+  for (const train::DataSet& set : train::data_sets())
+    lines += "\n  " + set.name + ": " + set.summary;
+  return lines;
+}
 
-void add_data(CLI::App& app, Action& action) {
-  CLI::App* verb = app.add_subcommand("data", "Make look-alike data, or check data in full");
-  verb->require_subcommand(1);
-  const CLI::IsMember kinds({"carvana", "mnist"});
-
-  auto synthesis = std::make_shared<Synthesis>();
+void add_synthesize(CLI::App& verb, Action& action) {
   CLI::App* make =
-      verb->add_subcommand("synthesize", "Write look-alikes in the same files and formats");
-  make->add_option("kind", synthesis->kind, "carvana or mnist")
-      ->required()
-      ->check(kinds)
-      ->type_name("KIND");
-  make->add_option("--count", synthesis->count, "How many")->required()->type_name("N");
-  make->add_option("--out", synthesis->out, "The folder")->required()->type_name("DIR");
-  make->add_option("--width", synthesis->width, "carvana: pixels (default 1918)")->type_name("N");
-  make->add_option("--height", synthesis->height, "carvana: pixels (default 1280)")->type_name("N");
-  make->add_option("--seed", synthesis->seed, "The same seed gives the same files (default 42)")
+      verb.add_subcommand("synthesize", "Write synthetic data in the same files and formats");
+  auto kind = std::make_shared<std::string>();
+  auto wanted = std::make_shared<train::Synthesis>();
+  make->add_option("kind", *kind, kinds())->required()->type_name("KIND");
+  make->add_option("--count", wanted->count, "How many")->required()->type_name("N");
+  make->add_option("--out", wanted->out, "The folder")->required()->type_name("DIR");
+  make->add_option("--width", wanted->width, "carvana: pixels (default 1918)")->type_name("N");
+  make->add_option("--height", wanted->height, "carvana: pixels (default 1280)")->type_name("N");
+  make->add_option("--seed", wanted->seed, "The same seed gives the same files (default 42)")
       ->type_name("N");
   make->footer(examples({"trestle data synthesize carvana --count 64 --out data/carvana",
                          "trestle data synthesize mnist --count 6000 --out data/mnist"}));
-  make->callback([synthesis, &action] { action = [synthesis] { return synthesize(*synthesis); }; });
+  make->callback(
+      [kind, wanted, &action] { action = [kind, wanted] { return synthesize(*kind, *wanted); }; });
+}
 
-  auto wanted = std::make_shared<Check>();
-  CLI::App* look = verb->add_subcommand(
+void add_check(CLI::App& verb, Action& action) {
+  CLI::App* look = verb.add_subcommand(
       "check", "Read every file and list everything that would stop a training");
-  look->add_option("kind", wanted->kind, "carvana or mnist")
-      ->required()
-      ->check(kinds)
-      ->type_name("KIND");
-  look->add_option("--images", wanted->images, "carvana: the folder of images")->type_name("DIR");
-  look->add_option("--masks", wanted->masks, "carvana: the folder of masks")->type_name("DIR");
-  look->add_option("--classes", wanted->classes,
+  auto recipe = std::make_shared<recipe::Recipe>();
+  look->add_option("kind", recipe->data.name, kinds())->required()->type_name("KIND");
+  look->add_option("--images", recipe->data.images, "carvana: the folder of images")
+      ->type_name("DIR");
+  look->add_option("--masks", recipe->data.masks, "carvana: the folder of masks")->type_name("DIR");
+  look->add_option("--classes", recipe->model.classes,
                    "carvana: how many class ids there are (default 2)")
       ->type_name("N");
-  look->add_option("--folder", wanted->folder, "mnist: the folder of the four files")
+  look->add_option("--folder", recipe->data.folder, "mnist: the folder of the four files")
       ->type_name("DIR");
   look->footer(examples(
       {"trestle data check carvana --images data/carvana/train_hq --masks data/carvana/train_masks",
        "trestle data check mnist --folder data/mnist"}));
-  look->callback([wanted, &action] { action = [wanted] { return check(*wanted); }; });
+  look->callback([recipe, &action] { action = [recipe] { return check(*recipe); }; });
+}
+
+}  // namespace
+
+void add_data(CLI::App& app, Action& action) {
+  CLI::App* verb = app.add_subcommand("data", "Make synthetic data, or check data in full");
+  verb->require_subcommand(1);
+  add_synthesize(*verb, action);
+  add_check(*verb, action);
 }
 
 }  // namespace trestle::app

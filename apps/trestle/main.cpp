@@ -1,3 +1,3 @@
-#include "apps/trestle/run.h"
+#include "trestle/run.h"
 
 int main(int argc, char** argv) { return trestle::run(argc, argv); }

@@ -1,4 +1,4 @@
-#include "apps/trestle/run.h"
+#include "trestle/run.h"
 
 #include <c10/util/Exception.h>
 
@@ -46,8 +46,9 @@ int perform(const app::Action& action) {
 }  // namespace
 
 int run(int argc, char** argv, const RunOptions& options) {
-  std::signal(SIGXFSZ,
-              SIG_IGN);  // a file that may not grow is an error that we report, not a death
+  std::signal(
+      SIGXFSZ,
+      SIG_IGN);  // a file that may not grow is an error to report, not the end of the process
   std::signal(SIGPIPE, SIG_IGN);
   CLI::App app("Trains neural networks over several devices.", "trestle");
   app.set_version_flag("--version", std::string("trestle ") + TRESTLE_VERSION);

@@ -11,12 +11,11 @@
 #include "apps/trestle/verbs.h"
 #include "trestle/base/error.h"
 #include "trestle/recipe/recipe_fields.h"
+#include "trestle/train/field_help.h"
 
 namespace trestle::app {
 
 namespace {
-
-using train::Field;
 
 struct Arguments {
   std::string recipe;
@@ -29,9 +28,9 @@ struct Arguments {
 };
 
 // "--train.epochs", "--epochs", and "--devices" for the field that every verb knows by that name.
-std::string flags_of(const Field& field) {
+std::string flags_of(const recipe::Field& field) {
   std::string flags = "--" + field.name();
-  if (train::key_is_unique(field)) {
+  if (recipe::key_is_unique(field)) {
     flags += ",--" + field.key;
     std::string dashed = field.key;
     std::replace(dashed.begin(), dashed.end(), '_', '-');
@@ -42,10 +41,10 @@ std::string flags_of(const Field& field) {
 }
 
 void add_field_flags(CLI::App& verb, Arguments& arguments) {
-  const train::Recipe defaults;
-  for (const Field& field : train::recipe_fields()) {
-    const std::string standard = train::to_toml(field.get(defaults));
-    std::string help = field.help + " (" + describe(field);
+  const recipe::Recipe defaults;
+  for (const recipe::Field& field : recipe::recipe_fields()) {
+    const std::string standard = recipe::to_toml(field.get(defaults));
+    std::string help = train::help_of(field) + " (" + describe(field);
     if (standard != "\"\"" && standard != "[]") help += "; default " + standard;
     verb.add_option_function<std::string>(
             flags_of(field),
@@ -75,8 +74,8 @@ int perform(const Arguments& arguments, const RunOptions& options) {
     if (arguments.dry_run) throw UsageError("--dry-run is for a recipe, not for --resume");
     return train::resume(arguments.resume, arguments.changes, hooks).finished ? 0 : 130;
   }
-  train::Recipe recipe = train::read_recipe(arguments.recipe);
-  for (const auto& [name, value] : arguments.changes) train::set_field(recipe, name, value);
+  recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
+  for (const auto& [name, value] : arguments.changes) recipe::set_field(recipe, name, value);
   if (!arguments.name.empty()) recipe.name = arguments.name;
   if (arguments.dry_run) {
     train::plan_run(recipe, hooks);

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/trestle/run.h"
+#include "trestle/run.h"
 
 // Inside of the command line: each verb adds itself in a file of its own and does one thing.
 namespace CLI {

@@ -115,6 +115,13 @@ TEST_F(BadInput, WordsThatNoVerbKnows) {
   expect(run({"train", "small.toml", "--optimizer.name", "rmspro"}), 2,
          {"did you mean 'rmsprop'?"});
   expect(run({"train", "small.toml", "--model.name", "unett"}), 2, {"did you mean 'unet'?"});
+  expect(run({"train", "small.toml", "--data.name", "carvna"}), 2,
+         {"unknown data set 'carvna'; did you mean 'carvana'?"});
+  expect(run({"train", "small.toml", "--metric", "dise"}), 2,
+         {"unknown metric 'dise'; did you mean 'dice'?"});
+  expect(run({"data", "check", "mnits", "--folder", "."}), 2, {"did you mean 'mnist'?"});
+  expect(run({"data", "check", "carvana", "--images", "."}), 2,
+         {"data check carvana needs --images DIR and --masks DIR"});
 }
 
 TEST_F(BadInput, ViewAndPredict) {

@@ -1,8 +1,8 @@
 // A program with a model of its own and every verb of trestle.
 #include <torch/torch.h>
 
-#include "apps/trestle/run.h"
 #include "trestle/models/model.h"
+#include "trestle/run.h"
 
 namespace {
 

@@ -23,7 +23,19 @@ TEST_F(Program, EveryVerbExplainsItselfWithExamples) {
   EXPECT_THAT(train.out, HasSubstr("pieces that a batch is cut into (an integer >= 1; default 1)"));
   EXPECT_EQ(run({"--version"}).out.substr(0, 8), "trestle ");
   EXPECT_EQ(run({}).code, 2);
-  EXPECT_THAT(run({"doctor"}).out, HasSubstr("libtorch"));
+}
+
+TEST_F(Program, DoctorAndHelpNameWhatTheTablesHave) {
+  EXPECT_THAT(run({"doctor"}).out,
+              testing::AllOf(HasSubstr("libtorch"), HasSubstr("virtual:N (up to 64 of any size)"),
+                             HasSubstr("gpipe, 1f1b"), HasSubstr("unet, resnet18"),
+                             HasSubstr("carvana, mnist")));
+  for (const char* verb : {"synthesize", "check"})
+    EXPECT_THAT(run({"data", verb, "--help"}).out,
+                testing::AllOf(HasSubstr("carvana: photos of cars"), HasSubstr("mnist: hand")));
+  EXPECT_THAT(run({"train", "--help"}).out,
+              testing::AllOf(HasSubstr("which data set: carvana, mnist"),
+                             HasSubstr("dice for carvana, accuracy for mnist")));
 }
 
 TEST_F(Program, ViewDrawsSchedules) {

@@ -84,7 +84,7 @@ TEST_F(TrainVerb, MakesItsDataWhereTheyAreMissing) {
                                               "--scale",      "0.5"};
   const Finished first = run(arguments);
   EXPECT_EQ(first.code, 0) << first.err;
-  EXPECT_THAT(first.out, HasSubstr("made/train_hq is missing: making 16 look-alikes"));
+  EXPECT_THAT(first.out, HasSubstr("made/train_hq is missing: making 16 synthetic images"));
   const Finished second = run(arguments);
   EXPECT_EQ(second.code, 0) << second.err;
   EXPECT_THAT(second.out, Not(HasSubstr("is missing")));

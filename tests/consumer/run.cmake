@@ -1,21 +1,41 @@
-# Installs the build folder BUILD under WORK, then configures, builds and runs PROJECT against that install.
-# With TORCH the project uses trestle::trestle too, else trestle::core alone.
+cmake_minimum_required(VERSION 3.25)
+
+# Installs the build folder BUILD under WORK, moves the install, then configures, builds and runs the projects beside this
+# file against it: core (trestle::core alone) and, with TORCH, project (trestle::trestle).
 function(run)
   message(STATUS "${ARGN}")
-  execute_process(COMMAND ${ARGN} RESULT_VARIABLE code)
+  execute_process(COMMAND ${ARGN} WORKING_DIRECTORY ${WORK} RESULT_VARIABLE code)
   if(NOT code EQUAL 0)
     message(FATAL_ERROR "exit code ${code}")
   endif()
 endfunction()
 
+function(build project)
+  run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/${project} -B ${WORK}/${project} -G ${GENERATOR}
+      -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_PREFIX_PATH=${WORK}/elsewhere -DCMAKE_BUILD_TYPE=None)
+  run(${CMAKE_COMMAND} --build ${WORK}/${project})
+endfunction()
+
 file(REMOVE_RECURSE ${WORK})
+file(MAKE_DIRECTORY ${WORK})
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/install)
 # Moved, so that nothing can lead back to where it was made.
 file(RENAME ${WORK}/install ${WORK}/elsewhere)
-run(${CMAKE_COMMAND} -S ${PROJECT} -B ${WORK}/build -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${COMPILER}
-    -DCMAKE_PREFIX_PATH=${WORK}/elsewhere -DCMAKE_BUILD_TYPE=None -DWITH_TORCH=${TORCH})
-run(${CMAKE_COMMAND} --build ${WORK}/build)
-run(${WORK}/build/idle)
+
+file(GLOB_RECURSE headers RELATIVE ${WORK}/elsewhere/include ${WORK}/elsewhere/include/*.h)
+foreach(inside trestle/train/font.h trestle/train/canvas.h trestle/schedule/rendezvous.h trestle/schedule/unit_times.h
+               trestle/view/svg_writer.h trestle/pipeline/stage.h trestle/base/text.h)
+  if(inside IN_LIST headers)
+    message(FATAL_ERROR "${inside} is not for users, but was installed")
+  endif()
+endforeach()
+
+build(core)
+run(${WORK}/core/idle)
 if(TORCH)
-  run(${WORK}/build/train)
+  run(${WORK}/elsewhere/bin/trestle doctor)
+  build(project)
+  run(${WORK}/project/train)
+  run(${WORK}/project/loader)
+  run(${WORK}/project/own_model train ${CMAKE_CURRENT_LIST_DIR}/project/own_model.toml)
 endif()

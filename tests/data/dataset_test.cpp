@@ -17,7 +17,7 @@
 #include "trestle/data/split.h"
 #include "trestle/data/synthetic/synthesize.h"
 
-namespace trestle {
+namespace trestle::data {
 namespace {
 
 using testing::AllOf;
@@ -172,4 +172,4 @@ TEST(Split, RefusesNonsense) {
 }
 
 }  // namespace
-}  // namespace trestle
+}  // namespace trestle::data

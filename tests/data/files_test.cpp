@@ -13,7 +13,7 @@
 #include "trestle/data/files/image_file.h"
 #include "trestle/data/files/mnist_files.h"
 
-namespace trestle {
+namespace trestle::data {
 namespace {
 
 using testing::AllOf;
@@ -224,4 +224,4 @@ TEST(Check, Mnist) {
 }
 
 }  // namespace
-}  // namespace trestle
+}  // namespace trestle::data

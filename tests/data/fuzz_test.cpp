@@ -7,7 +7,7 @@
 #include "trestle/data/files/image_file.h"
 
 // Damaged files must give a trestle::Error or a whole result.
-namespace trestle {
+namespace trestle::data {
 namespace {
 
 class FuzzImage : public testing::TestWithParam<std::string> {};
@@ -60,4 +60,4 @@ TEST(FuzzIdx, DamageGivesAnErrorOrWholeArrays) {
 }
 
 }  // namespace
-}  // namespace trestle
+}  // namespace trestle::data

@@ -13,17 +13,17 @@
 #include "trestle/data/files/image_file.h"
 #include "trestle/data/files/resize.h"
 
-namespace trestle {
+namespace trestle::data {
 namespace {
 
 using testing::HasSubstr;
 
-const std::filesystem::path kGolden =
+const std::filesystem::path golden =
     std::filesystem::path(TRESTLE_SOURCE_DIR) / "tests/golden/images";
 
 // Reads the maker's PGM and PPM files.
 Image read_pnm(const std::string& name) {
-  std::filesystem::path path = kGolden / (name + ".ppm");
+  std::filesystem::path path = golden / (name + ".ppm");
   if (!std::filesystem::exists(path)) path.replace_extension(".pgm");
   std::istringstream in(read_file(path));
   std::string kind;
@@ -55,8 +55,8 @@ class GoldenFile : public testing::TestWithParam<std::string> {};
 TEST_P(GoldenFile, DecodesToPillowsSamples) {
   const std::filesystem::path file = GetParam();
   const Image expected = read_pnm(file.stem().string());
-  EXPECT_EQ(read_image(kGolden / file), expected);
-  const ImageSize size = read_image_size(kGolden / file);
+  EXPECT_EQ(read_image(golden / file), expected);
+  const ImageSize size = read_image_size(golden / file);
   EXPECT_EQ(size.width, expected.width);
   EXPECT_EQ(size.height, expected.height);
 }
@@ -74,34 +74,34 @@ INSTANTIATE_TEST_SUITE_P(Image, GoldenFile,
 
 TEST(Image, AlphaIsKept) {
   for (const auto& [name, channels] : {std::pair{"rgba", 4}, std::pair{"grey_alpha", 2}}) {
-    const Image image = read_image(kGolden / (std::string(name) + ".png"));
+    const Image image = read_image(golden / (std::string(name) + ".png"));
     EXPECT_EQ(image.channels, channels);
-    const std::string raw = read_file(kGolden / (std::string(name) + ".raw"));
+    const std::string raw = read_file(golden / (std::string(name) + ".raw"));
     EXPECT_EQ(std::string(image.pixels.begin(), image.pixels.end()), raw);
   }
 }
 
 TEST(Image, PaletteTurnsIntoColours) {
-  const Image png = read_image(kGolden / "palette.png", {.palette = Palette::Colours});
+  const Image png = read_image(golden / "palette.png", {.palette = Palette::Colours});
   EXPECT_EQ(png.channels, 3);
-  const Image gif = read_image(kGolden / "mask.gif", {.palette = Palette::Colours});
-  const Image indices = read_image(kGolden / "mask.gif");
+  const Image gif = read_image(golden / "mask.gif", {.palette = Palette::Colours});
+  const Image indices = read_image(golden / "mask.gif");
   ASSERT_EQ(gif.channels, 3);
   for (int y = 0; y < gif.height; ++y) {
     for (int x = 0; x < gif.width; ++x) {
       for (int c = 0; c < 3; ++c) ASSERT_EQ(gif.at(x, y, c), indices.at(x, y) * 255);
     }
   }
-  const Image one_bit = read_image(kGolden / "one_bit.png", {.palette = Palette::Colours});
+  const Image one_bit = read_image(golden / "one_bit.png", {.palette = Palette::Colours});
   EXPECT_EQ(*std::ranges::max_element(one_bit.pixels), 255);
 }
 
 TEST(Resize, BitEqualToPillow) {
-  std::istringstream lines(read_file(kGolden / "resize.txt"));
+  std::istringstream lines(read_file(golden / "resize.txt"));
   std::string source, filter, result;
   int width = 0, height = 0, cases = 0;
   while (lines >> source >> filter >> width >> height >> result) {
-    const Image image = read_image(kGolden / (source + ".png"));
+    const Image image = read_image(golden / (source + ".png"));
     const Image resized = filter == "nearest" ? resize_nearest(image, width, height)
                                               : resize_bicubic(image, width, height);
     EXPECT_EQ(resized, read_pnm(result)) << result;
@@ -177,7 +177,7 @@ std::string message_of(std::string_view bytes) {
 class CutShort : public testing::TestWithParam<std::string> {};
 
 TEST_P(CutShort, GivesAFormatErrorAtEveryLength) {
-  const std::string whole = read_file(kGolden / GetParam());
+  const std::string whole = read_file(golden / GetParam());
   // A JPEG without its last two bytes, and a PNG or GIF without its
   // trailer, still has all its pixels.
   for (std::size_t length = 0; length + 16 < whole.size(); length += 1 + length / 40) {
@@ -196,9 +196,9 @@ INSTANTIATE_TEST_SUITE_P(Image, CutShort,
 TEST(Image, ErrorsNameTheReason) {
   EXPECT_THAT(message_of(""), HasSubstr("empty"));
   EXPECT_THAT(message_of("hello"), HasSubstr("not a picture file"));
-  std::string jpeg = read_file(kGolden / "rgb_420.jpg");
+  std::string jpeg = read_file(golden / "rgb_420.jpg");
   EXPECT_THAT(message_of(jpeg.substr(0, jpeg.size() / 2)), HasSubstr("Premature end"));
-  std::string png = read_file(kGolden / "rgb.png");
+  std::string png = read_file(golden / "rgb.png");
   EXPECT_THAT(message_of(png.substr(0, png.size() / 2)), HasSubstr("ends too early"));
   png[png.size() / 2] ^= 1;
   EXPECT_THAT(message_of(png), HasSubstr("not a readable PNG"));
@@ -206,18 +206,18 @@ TEST(Image, ErrorsNameTheReason) {
 }
 
 TEST(Image, RefusesAbsurdSizesBeforeAllocating) {
-  std::string jpeg = read_file(kGolden / "rgb_420.jpg");
+  std::string jpeg = read_file(golden / "rgb_420.jpg");
   const std::size_t frame = jpeg.find("\xff\xc0");
   ASSERT_NE(frame, std::string::npos);
   for (int i = 5; i < 9; ++i) jpeg[frame + i] = '\xf0';
   EXPECT_THAT(message_of(jpeg), HasSubstr("61680 x 61680"));
-  std::string gif = read_file(kGolden / "mask.gif");
+  std::string gif = read_file(golden / "mask.gif");
   for (int i = 6; i < 10; ++i) gif[i] = '\xff';
   EXPECT_THAT(message_of(gif), HasSubstr("65535 x 65535"));
-  const std::string small = read_file(kGolden / "rgb.png");
+  const std::string small = read_file(golden / "rgb.png");
   EXPECT_THROW(decode_image(small, "a.png", {.max_pixels = 800}), FormatError);
   EXPECT_NO_THROW(decode_image(small, "a.png", {.max_pixels = 37 * 23}));
 }
 
 }  // namespace
-}  // namespace trestle
+}  // namespace trestle::data

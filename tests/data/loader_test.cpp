@@ -13,7 +13,7 @@
 #include "trestle/base/error.h"
 #include "trestle/data/loader.h"
 
-namespace trestle {
+namespace trestle::data {
 namespace {
 
 using testing::ElementsAre;
@@ -43,7 +43,7 @@ class Numbers : public Dataset {
   std::int64_t size_;
 };
 
-std::vector<std::string> all_names(const DataLoader& loader, std::int64_t epoch,
+std::vector<std::string> all_names(const Loader& loader, std::int64_t epoch,
                                    std::int64_t from = 0) {
   std::vector<std::string> names;
   std::int64_t index = from;
@@ -58,9 +58,9 @@ std::vector<std::string> all_names(const DataLoader& loader, std::int64_t epoch,
   return names;
 }
 
-TEST(DataLoader, BatchesInTheGivenOrder) {
+TEST(Loader, BatchesInTheGivenOrder) {
   const auto data = std::make_shared<Numbers>(10);
-  const DataLoader loader(data, {9, 1, 4, 0, 2}, {.batch = 2});
+  const Loader loader(data, {9, 1, 4, 0, 2}, {.batch = 2});
   EXPECT_EQ(loader.batches(), 3);
   EXPECT_EQ(loader.examples(), 5);
   EXPECT_THAT(all_names(loader, 0), ElementsAre("n9", "n1", "n4", "n0", "n2"));
@@ -70,22 +70,22 @@ TEST(DataLoader, BatchesInTheGivenOrder) {
   EXPECT_EQ(first.targets.sizes(), (std::vector<std::int64_t>{2}));
 }
 
-TEST(DataLoader, DropsTheShortBatch) {
+TEST(Loader, DropsTheShortBatch) {
   const auto data = std::make_shared<Numbers>(5);
-  const DataLoader loader(data, {.batch = 2, .last_batch = LastBatch::Drop});
+  const Loader loader(data, {.batch = 2, .last_batch = LastBatch::Drop});
   EXPECT_EQ(loader.batches(), 2);
   EXPECT_EQ(loader.examples(), 4);
   EXPECT_THAT(all_names(loader, 0), SizeIs(4));
 }
 
-TEST(DataLoader, OrderIsAFunctionOfSeedAndEpoch) {
+TEST(Loader, OrderIsAFunctionOfSeedAndEpoch) {
   const auto data = std::make_shared<Numbers>(40);
   auto make = [&](std::uint64_t seed, int workers, int prefetch) {
-    return DataLoader(data, {.batch = 3,
-                             .order = Order::Shuffled,
-                             .seed = seed,
-                             .workers = workers,
-                             .prefetch = prefetch});
+    return Loader(data, {.batch = 3,
+                         .order = Order::Shuffled,
+                         .seed = seed,
+                         .workers = workers,
+                         .prefetch = prefetch});
   };
   const auto names = all_names(make(1, 1, 1), 0);
   for (const auto& [workers, prefetch] : {std::pair{4, 1}, std::pair{3, 9}, std::pair{8, 2}}) {
@@ -99,9 +99,9 @@ TEST(DataLoader, OrderIsAFunctionOfSeedAndEpoch) {
   EXPECT_THAT(names, SizeIs(40));
 }
 
-TEST(DataLoader, ResumesInMidEpoch) {
+TEST(Loader, ResumesInMidEpoch) {
   const auto data = std::make_shared<Numbers>(20);
-  const DataLoader loader(data, {.batch = 3, .order = Order::Shuffled, .seed = 5});
+  const Loader loader(data, {.batch = 3, .order = Order::Shuffled, .seed = 5});
   const auto whole = all_names(loader, 2);
   const auto rest = all_names(loader, 2, 4);
   EXPECT_EQ(rest, std::vector(whole.begin() + 12, whole.end()));
@@ -109,19 +109,19 @@ TEST(DataLoader, ResumesInMidEpoch) {
   EXPECT_THROW(loader.epoch(2, loader.batches() + 1), UsageError);
 }
 
-TEST(DataLoader, ReadsNoFurtherAheadThanAllowed) {
+TEST(Loader, ReadsNoFurtherAheadThanAllowed) {
   const auto data = std::make_shared<Numbers>(100);
-  const DataLoader loader(data, {.batch = 2, .workers = 3, .prefetch = 2});
+  const Loader loader(data, {.batch = 2, .workers = 3, .prefetch = 2});
   Epoch epoch = loader.epoch(0);
   epoch.next();
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_LE(data->reads, 6);
 }
 
-TEST(DataLoader, AnErrorArrivesAtItsBatchWithItsTypeAndPlace) {
+TEST(Loader, AnErrorArrivesAtItsBatchWithItsTypeAndPlace) {
   const auto data = std::make_shared<Numbers>(12);
   data->bad = 7;
-  const DataLoader loader(data, {.batch = 2, .workers = 4});
+  const Loader loader(data, {.batch = 2, .workers = 4});
   Epoch epoch = loader.epoch(0);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(epoch.next()->index, i);
   try {
@@ -134,10 +134,10 @@ TEST(DataLoader, AnErrorArrivesAtItsBatchWithItsTypeAndPlace) {
   EXPECT_FALSE(epoch.next().has_value());
 }
 
-TEST(DataLoader, ForeignErrorsStayInside) {
+TEST(Loader, ForeignErrorsStayInside) {
   const auto data = std::make_shared<Numbers>(4);
   data->foreign = 1;
-  const DataLoader loader(data, {.batch = 2});
+  const Loader loader(data, {.batch = 2});
   Epoch epoch = loader.epoch(0);
   try {
     epoch.next();
@@ -148,10 +148,10 @@ TEST(DataLoader, ForeignErrorsStayInside) {
   }
 }
 
-TEST(DataLoader, OddShapesAreNamed) {
+TEST(Loader, OddShapesAreNamed) {
   const auto data = std::make_shared<Numbers>(4);
   data->odd = 3;
-  const DataLoader loader(data, {.batch = 4});
+  const Loader loader(data, {.batch = 4});
   Epoch epoch = loader.epoch(0);
   try {
     epoch.next();
@@ -162,10 +162,10 @@ TEST(DataLoader, OddShapesAreNamed) {
   }
 }
 
-TEST(DataLoader, StoppingEarlyJoinsTheWorkers) {
+TEST(Loader, StoppingEarlyJoinsTheWorkers) {
   const auto data = std::make_shared<Numbers>(500);
   for (int round = 0; round < 20; ++round) {
-    DataLoader loader(data, {.batch = 2, .workers = 3, .prefetch = 1 + round % 5});
+    Loader loader(data, {.batch = 2, .workers = 3, .prefetch = 1 + round % 5});
     Epoch epoch = loader.epoch(round);
     for (int i = 0; i < round % 4; ++i) epoch.next();
     if (round % 2 == 0) epoch = loader.epoch(round + 1);  // replaces a running one
@@ -175,10 +175,10 @@ TEST(DataLoader, StoppingEarlyJoinsTheWorkers) {
   EXPECT_EQ(data->reads, reads);
 }
 
-TEST(DataLoader, ThreadCountsElsewhereStay) {
+TEST(Loader, ThreadCountsElsewhereStay) {
   const int before = at::get_num_threads();
   at::set_num_threads(3);
-  const DataLoader loader(std::make_shared<Numbers>(6), {.batch = 2});
+  const Loader loader(std::make_shared<Numbers>(6), {.batch = 2});
   all_names(loader, 0);
   EXPECT_EQ(at::get_num_threads(), 3);
   int in_new_thread = 0;
@@ -187,15 +187,15 @@ TEST(DataLoader, ThreadCountsElsewhereStay) {
   at::set_num_threads(before);
 }
 
-TEST(DataLoader, RefusesNonsense) {
+TEST(Loader, RefusesNonsense) {
   const auto data = std::make_shared<Numbers>(3);
-  EXPECT_THROW(DataLoader(data, {.batch = 0}), UsageError);
-  EXPECT_THROW(DataLoader(data, {.workers = 0}), UsageError);
-  EXPECT_THROW(DataLoader(data, {.prefetch = 0}), UsageError);
-  EXPECT_THROW(DataLoader(data, {0, 3}, {}), UsageError);
-  EXPECT_THROW(DataLoader(data, {.batch = 4, .last_batch = LastBatch::Drop}), UsageError);
-  EXPECT_THROW(DataLoader(std::make_shared<Numbers>(0), {}), UsageError);
+  EXPECT_THROW(Loader(data, {.batch = 0}), UsageError);
+  EXPECT_THROW(Loader(data, {.workers = 0}), UsageError);
+  EXPECT_THROW(Loader(data, {.prefetch = 0}), UsageError);
+  EXPECT_THROW(Loader(data, {0, 3}, {}), UsageError);
+  EXPECT_THROW(Loader(data, {.batch = 4, .last_batch = LastBatch::Drop}), UsageError);
+  EXPECT_THROW(Loader(std::make_shared<Numbers>(0), {}), UsageError);
 }
 
 }  // namespace
-}  // namespace trestle
+}  // namespace trestle::data

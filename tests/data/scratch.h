@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace trestle {
+namespace trestle::data {
 
 // A folder of its own for one test, gone afterwards.
 class Scratch {
@@ -30,4 +30,4 @@ class Scratch {
   std::filesystem::path path_;
 };
 
-}  // namespace trestle
+}  // namespace trestle::data

@@ -16,7 +16,7 @@
 #include "trestle/data/files/mnist_files.h"
 #include "trestle/data/synthetic/synthesize.h"
 
-namespace trestle {
+namespace trestle::data {
 namespace {
 
 using testing::AllOf;
@@ -143,4 +143,4 @@ TEST(Synthesize, RefusesNonsense) {
 }
 
 }  // namespace
-}  // namespace trestle
+}  // namespace trestle::data

@@ -13,7 +13,7 @@ using testing::virtual_device;
 
 TEST(EventTest, DoesNothingOnSynchronousDevices) {
   for (const at::Device device : {at::Device(at::kCPU), virtual_device(0)}) {
-    Event event;
+    device::Event event;
     EXPECT_TRUE(event.done());
     event.wait(device);
     event.record(device);
@@ -21,9 +21,9 @@ TEST(EventTest, DoesNothingOnSynchronousDevices) {
     event.wait(virtual_device(1));
     event.wait(at::kCPU);
     event.record(virtual_device(1));
-    const Event moved = std::move(event);
+    const device::Event moved = std::move(event);
     EXPECT_TRUE(moved.done());
-    synchronize(device);
+    device::synchronize(device);
   }
 }
 

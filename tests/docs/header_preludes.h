@@ -1,6 +1,14 @@
 // What the examples in headers take as given, under the header's name: tools/header_examples.py puts
 // it in front of each example of that header, in the header's namespace.
 
+// [trestle/base/choose.h]
+#include <array>
+struct Model {};
+Model unet();
+Model toy();
+// [trestle/base/stopwatch.h]
+void step();
+void report(double seconds);
 // [trestle/base/random.h]
 #include "trestle/base/keyed_seed.h"
 extern std::uint64_t seed;
@@ -13,6 +21,12 @@ extern schedule::Timeline simulated, measured;
 extern schedule::Timeline simulated, measured;
 // [trestle/view/curve.h]
 extern std::vector<double> epochs, training, validation, dice;
+// [trestle/schedule/walk_order.h]
+extern const std::size_t ranks, things;
+// [trestle/schedule/routes.h]
+extern const Schedule schedule;
+extern const Action action;
+void use(const Route& route);
 // [trestle/simulate/simulate.h]
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
@@ -48,6 +62,16 @@ TORCH_MODULE(Block);
 extern Layer layer;
 // [trestle/nn/make_layer.h]
 #include <torch/nn.h>
+// [trestle/nn/boundary.h]
+extern Boundary boundary;
+extern Values values;
+extern const std::vector<bool> owned;
+extern const std::uint64_t mode;
+void consumer(const Values& values);
+// [trestle/nn/snapshot.h]
+extern const ModuleState state;
+extern BufferCopies copies;
+extern const RunKey key;
 // [trestle/nn/error_context.h]
 void work();
 // [trestle/optim/clip_grad_norm.h]
@@ -102,6 +126,3 @@ struct Split {
 extern Split split;
 extern std::int64_t epochs;
 void step(const at::Tensor& inputs, const at::Tensor& targets);
-// [apps/trestle/run.h]
-#include "trestle/models/model.h"
-#include "trestle/nn/layers.h"

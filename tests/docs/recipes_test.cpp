@@ -6,15 +6,15 @@
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 #include "trestle/recipe/recipe_fields.h"
+#include "trestle/train/data_set.h"
+#include "trestle/train/field_help.h"
 
-// docs/recipes.md lists what the table of fields says. TRESTLE_UPDATE_DOCS=1 in the environment
-// writes the list anew.
-namespace trestle::train {
+// docs/recipes.md lists what the tables of fields and data sets say. TRESTLE_UPDATE_DOCS=1 in the
+// environment writes the lists anew.
+namespace trestle {
 namespace {
 
 const std::string path = std::string(TRESTLE_SOURCE_DIR) + "/docs/recipes.md";
-const std::string begin_mark = "<!-- fields:begin -->\n";
-const std::string end_mark = "<!-- fields:end -->";
 
 std::string in_table(const std::string& words) {
   std::string out;
@@ -26,36 +26,51 @@ std::string in_table(const std::string& words) {
 }
 
 std::string field_tables() {
-  const Recipe defaults;
+  const recipe::Recipe defaults;
   std::string out, section;
-  for (const Field& field : recipe_fields()) {
+  for (const recipe::Field& field : recipe::recipe_fields()) {
     if (field.section != section) {
       section = field.section;
       out +=
           text("\n### [", section, "]\n\n| key | meaning | value | default |\n|---|---|---|---|\n");
     }
-    const std::string standard = to_toml(field.get(defaults));
+    const std::string standard = recipe::to_toml(field.get(defaults));
     const bool none = standard == "\"\"" || standard == "[]";
-    out += text("| `", field.key, "` | ", in_table(field.help), " | ", in_table(describe(field)),
-                " | ", none ? std::string() : "`" + standard + "`", " |\n");
+    out +=
+        text("| `", field.key, "` | ", in_table(train::help_of(field)), " | ",
+             in_table(describe(field)), " | ", none ? std::string() : "`" + standard + "`", " |\n");
   }
   return out + "\n";
 }
 
-TEST(Docs, RecipesListEveryField) {
+std::string data_set_table() {
+  std::string out = "\n| name | what it is | lies in | loss | metric |\n|---|---|---|---|---|\n";
+  for (const train::DataSet& set : train::data_sets())
+    out += text("| `", set.name, "` | ", set.summary, " | `", join(set.paths, "`, `"), "` | `",
+                set.loss, "` | `", set.metric, "` |\n");
+  return out + "\n";
+}
+
+// What stands between the marks <!-- name:begin --> and <!-- name:end --> equals `wanted`.
+void expect_list(const std::string& name, const std::string& wanted) {
+  const std::string begin_mark = text("<!-- ", name, ":begin -->\n");
   const std::string document = read_file(path);
   const auto begin = document.find(begin_mark);
-  const auto end = document.find(end_mark);
+  const auto end = document.find(text("<!-- ", name, ":end -->"));
   ASSERT_NE(begin, std::string::npos);
   ASSERT_NE(end, std::string::npos);
   const auto from = begin + begin_mark.size();
   const std::string shown = document.substr(from, end - from);
-  if (shown != field_tables() && std::getenv("TRESTLE_UPDATE_DOCS") != nullptr) {
-    write_file(path, document.substr(0, from) + field_tables() + document.substr(end));
+  if (shown != wanted && std::getenv("TRESTLE_UPDATE_DOCS") != nullptr) {
+    write_file(path, document.substr(0, from) + wanted + document.substr(end));
     return;
   }
-  EXPECT_EQ(shown, field_tables()) << "Run this test with TRESTLE_UPDATE_DOCS=1.";
+  EXPECT_EQ(shown, wanted) << "Run this test with TRESTLE_UPDATE_DOCS=1.";
 }
 
+TEST(Docs, RecipesListEveryField) { expect_list("fields", field_tables()); }
+
+TEST(Docs, RecipesListEveryDataSet) { expect_list("data_sets", data_set_table()); }
+
 }  // namespace
-}  // namespace trestle::train
+}  // namespace trestle

@@ -43,7 +43,7 @@ struct Result {
 
 // The input as a C string literal, ready to become a test of its own.
 inline std::string literal(std::string_view bytes) {
-  constexpr char kDigits[] = "01234567";
+  constexpr char digit_characters[] = "01234567";
   std::string out = "\"";
   for (const char c : bytes) {
     const auto byte = static_cast<unsigned char>(c);
@@ -52,7 +52,8 @@ inline std::string literal(std::string_view bytes) {
     } else if (byte >= 0x20 && byte < 0x7f) {
       out += c;
     } else {
-      out += {'\\', kDigits[byte >> 6], kDigits[byte >> 3 & 7], kDigits[byte & 7]};
+      out += {'\\', digit_characters[byte >> 6], digit_characters[byte >> 3 & 7],
+              digit_characters[byte & 7]};
     }
   }
   return out + "\"";
@@ -84,7 +85,7 @@ class Mutator {
   }
 
   void mutate(std::string* bytes) {
-    constexpr std::size_t kMostCopied = 64;
+    constexpr std::size_t most_copied = 64;
     const std::size_t at = below(bytes->size());
     switch (below(9)) {
       case 0:  // flip one bit
@@ -99,18 +100,18 @@ class Mutator {
         return;
       }
       case 3: {  // remove a piece
-        const Range piece = range(*bytes, kMostCopied);
+        const Range piece = range(*bytes, most_copied);
         bytes->erase(piece.begin, piece.size);
         return;
       }
       case 4: {  // say a piece twice
-        const Range piece = range(*bytes, kMostCopied);
+        const Range piece = range(*bytes, most_copied);
         bytes->insert(at, bytes->substr(piece.begin, piece.size));
         return;
       }
       case 5: {  // a piece of another seed
         const std::string& other = seeds_[below(seeds_.size())];
-        const Range piece = range(other, kMostCopied);
+        const Range piece = range(other, most_copied);
         bytes->insert(at, other.substr(piece.begin, piece.size));
         return;
       }
@@ -126,25 +127,25 @@ class Mutator {
 
   // Puts a number at the edge of its type where digits stand.
   void text_number(std::string* bytes) {
-    constexpr std::string_view kNumbers[] = {
+    constexpr std::string_view numbers[] = {
         "0",          "-1",         "1",          "255",
         "256",        "32767",      "32768",      "65536",
         "2147483647", "2147483648", "4294967296", "9223372036854775807",
         "1e308",      "nan",        "00",         "18446744073709551616"};
-    constexpr std::string_view kDigits = "0123456789";
-    const std::size_t begin = bytes->find_first_of(kDigits, below(bytes->size()));
+    constexpr std::string_view digit_characters = "0123456789";
+    const std::size_t begin = bytes->find_first_of(digit_characters, below(bytes->size()));
     if (begin == std::string::npos) return;
-    const std::size_t end = std::min(bytes->find_first_not_of(kDigits, begin), bytes->size());
-    bytes->replace(begin, end - begin, kNumbers[below(std::size(kNumbers))]);
+    const std::size_t end = std::min(bytes->find_first_not_of(digit_characters, begin), bytes->size());
+    bytes->replace(begin, end - begin, numbers[below(std::size(numbers))]);
   }
 
   // The same for binary formats: one, two, four or eight bytes, in either order.
   void binary_number(std::string* bytes, std::size_t at) {
-    constexpr std::uint64_t kNumbers[] = {0,          1,          0x7f,       0x80,
+    constexpr std::uint64_t numbers[] = {0,          1,          0x7f,       0x80,
                                           0xff,       0x7fff,     0x8000,     0xffff,
                                           0x7fffffff, 0x80000000, 0xffffffff, 0x7fffffffffffffff};
     const std::size_t size = std::size_t{1} << below(4);
-    const std::uint64_t number = kNumbers[below(std::size(kNumbers))];
+    const std::uint64_t number = numbers[below(std::size(numbers))];
     const bool big_endian = below(2) == 1;
     for (std::size_t i = 0; i < size && at + i < bytes->size(); ++i) {
       const std::size_t shift = 8 * (big_endian ? size - 1 - i : i);

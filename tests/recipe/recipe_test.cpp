@@ -10,7 +10,7 @@
 #include "trestle/base/files.h"
 #include "trestle/recipe/recipe_fields.h"
 
-namespace trestle::train {
+namespace trestle::recipe {
 namespace {
 
 using testing::HasSubstr;
@@ -141,11 +141,9 @@ TEST(Recipe, FlagsSetEveryField) {
 }
 
 TEST(Recipe, ChecksFieldsAgainstEachOther) {
-  EXPECT_THAT(message_of([] { check_recipe(Recipe{}); }), HasSubstr("no model"));
+  EXPECT_THAT(message_of([] { check_recipe(Recipe{}, {"no data"}); }),
+              testing::AllOf(HasSubstr("no model"), HasSubstr("no data")));
   Recipe recipe = parse_recipe(small, "my.toml");
-  recipe.data.masks = "";
-  EXPECT_THAT(message_of([&] { check_recipe(recipe); }), HasSubstr("carvana needs both"));
-  recipe = parse_recipe(small, "my.toml");
   recipe.pipeline.recompute = {"always", "never", "never"};
   EXPECT_THAT(message_of([&] { check_recipe(recipe); }), HasSubstr("names 3 stages, 'balance' 2"));
 }
@@ -173,4 +171,4 @@ TEST(Recipe, AnyBytesEitherReadOrThrowOurOwnErrors) {
 }
 
 }  // namespace
-}  // namespace trestle::train
+}  // namespace trestle::recipe

@@ -16,7 +16,7 @@ ARCHITECTURE = """
 | `nn` | `base` | yes |
 <!-- includes:end -->
 """
-HOUSE = {
+PROJECT = {
     "ARCHITECTURE.md": ARCHITECTURE,
     "trestle/base/error.h": "#pragma once\n#include <string>\n",
     "trestle/schedule/action.h": '#pragma once\n#include "trestle/base/error.h"\n',
@@ -39,14 +39,14 @@ def run(tool, files, *options):
 
 class CheckIncludes(unittest.TestCase):
     def expect(self, finding, files):
-        files = HOUSE | files
+        files = PROJECT | files
         code, said, _ = run("check_includes.py", files)
         self.assertEqual(code, 1, said)
         self.assertIn(finding, said)
         self.assertEqual(len(said.strip().splitlines()), 1, said)
 
-    def test_a_house_in_order(self):
-        code, said, _ = run("check_includes.py", HOUSE)
+    def test_a_project_in_order(self):
+        code, said, _ = run("check_includes.py", PROJECT)
         self.assertEqual(code, 0, said)
 
     def test_an_include_that_the_table_does_not_allow(self):
@@ -81,7 +81,7 @@ class CheckIncludes(unittest.TestCase):
 
     def test_a_circle_in_the_table(self):
         table = ARCHITECTURE.replace("| `base` | |", "| `base` | `schedule` |")
-        code, said, _ = run("check_includes.py", HOUSE | {"ARCHITECTURE.md": table})
+        code, said, _ = run("check_includes.py", PROJECT | {"ARCHITECTURE.md": table})
         self.assertEqual(code, 1)
         self.assertIn("base and schedule may include each other", said)
 
@@ -147,7 +147,7 @@ int sum(int a, int b);
 """
 
     def compile(self, code, preludes=""):
-        files = HOUSE | {"trestle/base/error.h": self.HEADER.format(code=code),
+        files = PROJECT | {"trestle/base/error.h": self.HEADER.format(code=code),
                          "trestle/base/units.h": "#pragma once\nnamespace trestle::literals {}\n",
                          "tests/docs/header_preludes.h": preludes}
         with tempfile.TemporaryDirectory() as folder:

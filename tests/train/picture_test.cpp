@@ -9,13 +9,13 @@
 namespace trestle::train {
 namespace {
 
-Colour pixel(const Image& image, int x, int y) {
+Colour pixel(const data::Image& image, int x, int y) {
   return {image.at(x, y, 0), image.at(x, y, 1), image.at(x, y, 2)};
 }
 
 TEST(Picture, MasksAreVioletAndYellow) {
   const at::Tensor mask = torch::tensor({{0, 1}, {1, 0}});
-  const Image image = colour_mask(mask, 2);
+  const data::Image image = colour_mask(mask, 2);
   EXPECT_EQ(pixel(image, 0, 0), viridis(0));
   EXPECT_EQ(pixel(image, 1, 0), viridis(1));
   EXPECT_EQ(viridis(0), (Colour{68, 1, 84}));
@@ -28,7 +28,8 @@ TEST(Picture, RowsOfInputTrueAndPredictedMask) {
   const at::Tensor targets = torch::ones({5, 8, 12}, torch::kLong);
   at::Tensor output = torch::zeros({5, 2, 8, 12});
   output.select(1, 0).fill_(1);
-  const Image image = draw_masks(inputs, targets, output, {.title = "a run", .names = {"first"}});
+  const data::Image image =
+      draw_masks(inputs, targets, output, {.title = "a run", .names = {"first"}});
   EXPECT_EQ(image.channels, 3);
   // 12 x 8 grows 32 times; the three columns stand side by side.
   const int y = 150;
@@ -45,10 +46,10 @@ TEST(Picture, WrongClassesAreRed) {
   const at::Tensor targets = torch::zeros({9}, torch::kLong);
   at::Tensor output = torch::zeros({9, 10});
   output.select(1, 0).fill_(1);
-  const Image right = draw_classes(inputs, targets, output, {.title = "digits", .names = {}});
+  const data::Image right = draw_classes(inputs, targets, output, {.title = "digits", .names = {}});
   output[8][3] = 2;
-  const Image wrong = draw_classes(inputs, targets, output, {.title = "digits", .names = {}});
-  auto reds = [](const Image& image) {
+  const data::Image wrong = draw_classes(inputs, targets, output, {.title = "digits", .names = {}});
+  auto reds = [](const data::Image& image) {
     int count = 0;
     for (int y = 0; y < image.height; ++y)
       for (int x = 0; x < image.width; ++x) count += pixel(image, x, y) == alarm;
@@ -61,9 +62,53 @@ TEST(Picture, WrongClassesAreRed) {
 TEST(Canvas, DrawingOutsideIsLeftOut) {
   Canvas canvas(10, 10);
   canvas.fill(-5, -5, 100, 100, ink);
-  canvas.draw(Image::blank(30, 30, 1), -10, 5);
-  canvas.write("abc?%", 7, 7);
+  canvas.draw(data::Image::blank(30, 30, 1), -10, 5);
+  const Font font;
+  canvas.write(font, "abc?%", 7, 7);
+  canvas.write(font, "abc?%", -7, -7);
   EXPECT_EQ(pixel(canvas.image(), 0, 0), ink);
+}
+
+// How many pixels a text darkens.
+int darkened(std::string_view words) {
+  const Font font;
+  Canvas canvas(200, 40);
+  canvas.write(font, words, 5, 5);
+  int count = 0;
+  for (int y = 0; y < 40; ++y)
+    for (int x = 0; x < 200; ++x) count += pixel(canvas.image(), x, y) != white;
+  return count;
+}
+
+TEST(Font, LettersAreDrawnWithinTheirWidthAndHeight) {
+  const Font font(20);
+  for (const std::string_view words : {"i", "W", "Training, epoch 3", "gjpqy", "é µ ·"}) {
+    int dots = 0;
+    font.draw(words, [&](int x, int y, std::uint8_t cover) {
+      ++dots;
+      EXPECT_GT(cover, 0);
+      EXPECT_GE(x, -2);
+      EXPECT_LT(x, font.width(words) + 2);
+      EXPECT_GE(y, 0);
+      EXPECT_LT(y, font.height());
+    });
+    EXPECT_GT(dots, 10) << words;
+  }
+  EXPECT_EQ(font.width(""), 0);
+  EXPECT_GT(font.width("W"), 2 * font.width("i"));
+  EXPECT_GT(Font(40).height(), 2 * font.height() - 4);
+}
+
+TEST(Font, CapitalsSmallLettersAndAccentsDiffer) {
+  EXPECT_NE(darkened("A"), darkened("a"));
+  EXPECT_GT(darkened("é"), darkened("e"));
+  EXPECT_EQ(darkened(" "), 0);
+  EXPECT_GT(darkened("日"), 10) << "a box for what the font lacks";
+}
+
+TEST(Font, TextThatIsNotUtf8IsDrawnWithoutHarm) {
+  for (const std::string_view words : {"\xff\xfe", "a\xc3", "\xe2\x82", "\xf0\x9f\x98", "\x80z"})
+    EXPECT_GT(darkened(words), 0) << words.size();
 }
 
 }  // namespace

@@ -40,12 +40,12 @@ class Trainer : public testing::Test {
   static void SetUpTestSuite() {
     base_ = fs::path(TRESTLE_BINARY_DIR) / "scratch" / text("trainer_", getpid());
     fs::remove_all(base_);
-    synthesize_mnist(base_ / "mnist", 40, {.test_count = 20, .seed = 42, .progress = {}});
+    data::synthesize_mnist(base_ / "mnist", 40, {.test_count = 20, .seed = 42, .progress = {}});
   }
   static void TearDownTestSuite() { fs::remove_all(base_); }
 
-  static Recipe recipe() {
-    Recipe recipe;
+  static recipe::Recipe recipe() {
+    recipe::Recipe recipe;
     recipe.name = testing::UnitTest::GetInstance()->current_test_info()->name();
     recipe.model.name = "mine";
     recipe.data.name = "mnist";
@@ -135,7 +135,7 @@ TEST_F(Trainer, ClipsGradientsOverAllStages) {
 }
 
 TEST_F(Trainer, AskedForMoreEpochsItGoesOn) {
-  Recipe shorter = recipe();
+  recipe::Recipe shorter = recipe();
   shorter.train.epochs = 1;
   const TrainResult first = train(shorter, hooks());
   const TrainResult more = resume(first.run_folder, {{"train.epochs", "2"}}, hooks());
@@ -167,7 +167,7 @@ TEST_F(Trainer, AnEarlierRunIsNeverWrittenOver) {
 }
 
 TEST_F(Trainer, ALossThatRunsAwayIsAnErrorAndKeepsTheLastSave) {
-  Recipe wild = recipe();
+  recipe::Recipe wild = recipe();
   wild.optimizer.name = "sgd";
   wild.optimizer.learning_rate = 1e6;
   wild.optimizer.weight_decay = 1e6;
@@ -182,7 +182,7 @@ TEST_F(Trainer, ALossThatRunsAwayIsAnErrorAndKeepsTheLastSave) {
 }
 
 TEST_F(Trainer, ThePlateauOptionLowersTheLearningRate) {
-  Recipe flat = recipe();
+  recipe::Recipe flat = recipe();
   flat.optimizer.learning_rate = 1e-12;
   flat.optimizer.plateau = true;
   flat.optimizer.plateau_patience = 0;
@@ -202,7 +202,7 @@ TEST_F(Trainer, ThePlanIsMadeWithoutARunFolder) {
 }
 
 TEST_F(Trainer, MistakesInTheRecipeAreFoundBeforeAnythingIsMade) {
-  Recipe bad = recipe();
+  recipe::Recipe bad = recipe();
   bad.pipeline.balance = {2, 2};
   EXPECT_THROW(train(bad, hooks()), UsageError);
   bad = recipe();

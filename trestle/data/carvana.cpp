@@ -11,7 +11,7 @@
 #include "trestle/data/files/image_file.h"
 #include "trestle/data/files/resize.h"
 
-namespace trestle {
+namespace trestle::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -23,13 +23,13 @@ void check_scale(double scale) {
 }
 
 void throw_problems(const std::vector<std::string>& problems) {
-  constexpr std::size_t kShown = 5;
+  constexpr std::size_t shown = 5;
   std::string message = problems[0];
   if (problems.size() > 1) {
     message = text(problems.size(), " examples are not one image and one mask:");
-    for (std::size_t i = 0; i < std::min(problems.size(), kShown); ++i)
+    for (std::size_t i = 0; i < std::min(problems.size(), shown); ++i)
       message += "\n  " + problems[i];
-    if (problems.size() > kShown) message += text("\n  and ", problems.size() - kShown, " more");
+    if (problems.size() > shown) message += text("\n  and ", problems.size() - shown, " more");
   }
   throw UsageError(message, {.hint = "`trestle data check` lists all of them."});
 }
@@ -51,7 +51,7 @@ Size scaled(const Image& image, double scale, const fs::path& path) {
 
 // Interleaved bytes to channels first, divided by 255.
 at::Tensor to_tensor(const Image& image) {
-  static const std::array<float, 256> kFractions = [] {
+  static const std::array<float, 256> fraction_of_byte = [] {
     std::array<float, 256> fractions{};
     for (int i = 0; i < 256; ++i)
       fractions[static_cast<std::size_t>(i)] = static_cast<float>(i / 255.0);
@@ -62,7 +62,8 @@ at::Tensor to_tensor(const Image& image) {
   const std::size_t pixels = static_cast<std::size_t>(image.width) * image.height;
   for (int c = 0; c < image.channels; ++c) {
     const std::uint8_t* from = image.pixels.data() + c;
-    for (std::size_t i = 0; i < pixels; ++i, from += image.channels) *to++ = kFractions[*from];
+    for (std::size_t i = 0; i < pixels; ++i, from += image.channels)
+      *to++ = fraction_of_byte[*from];
   }
   return tensor;
 }
@@ -147,4 +148,4 @@ Image mask_to_image(const at::Tensor& mask, int width, int height) {
   return resize_nearest(image, width, height);
 }
 
-}  // namespace trestle
+}  // namespace trestle::data

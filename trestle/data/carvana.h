@@ -7,7 +7,7 @@
 #include "trestle/data/files/carvana_files.h"
 #include "trestle/data/files/image.h"
 
-namespace trestle {
+namespace trestle::data {
 
 struct CarvanaOptions {
   double scale = 1.0;  // in (0, 1]; both sides become int(scale * side), as in Python
@@ -51,4 +51,4 @@ at::Tensor load_picture(const std::filesystem::path& path, double scale);
 // tensor has two dimensions of CPU values 0 to 255.
 Image mask_to_image(const at::Tensor& mask, int width, int height);
 
-}  // namespace trestle
+}  // namespace trestle::data

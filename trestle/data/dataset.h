@@ -6,7 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 // What a model learns from: examples by number.
-namespace trestle {
+namespace trestle::data {
 
 struct Sample {
   at::Tensor input;
@@ -27,4 +27,4 @@ class Dataset {
   virtual Sample get(std::int64_t index) const = 0;
 };
 
-}  // namespace trestle
+}  // namespace trestle::data

@@ -18,7 +18,7 @@
 #include "trestle/base/random.h"
 #include "trestle/base/text.h"
 
-namespace trestle {
+namespace trestle::data {
 namespace {
 
 // Names the odd example, which torch's own message would not.
@@ -178,8 +178,8 @@ std::optional<Batch> Epoch::next() {
   return std::move(slot.batch);
 }
 
-DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, std::vector<std::int64_t> indices,
-                       LoaderOptions options)
+Loader::Loader(std::shared_ptr<const Dataset> dataset, std::vector<std::int64_t> indices,
+               LoaderOptions options)
     : dataset_(std::move(dataset)), indices_(std::move(indices)), options_(options) {
   auto positive = [](std::string_view name, std::int64_t value) {
     if (value < 1)
@@ -209,20 +209,20 @@ std::vector<std::int64_t> all_of(const Dataset& dataset) {
 
 }  // namespace
 
-DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, LoaderOptions options)
-    : DataLoader(dataset, all_of(*dataset), options) {}
+Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderOptions options)
+    : Loader(dataset, all_of(*dataset), options) {}
 
-std::int64_t DataLoader::batches() const {
+std::int64_t Loader::batches() const {
   const std::int64_t count = std::ssize(indices_);
   const std::int64_t rounding = options_.last_batch == LastBatch::Keep ? options_.batch - 1 : 0;
   return (count + rounding) / options_.batch;
 }
 
-std::int64_t DataLoader::examples() const {
+std::int64_t Loader::examples() const {
   return std::min<std::int64_t>(batches() * options_.batch, std::ssize(indices_));
 }
 
-std::vector<std::int64_t> DataLoader::order(std::int64_t epoch) const {
+std::vector<std::int64_t> Loader::order(std::int64_t epoch) const {
   std::vector<std::int64_t> order = indices_;
   if (options_.order == Order::Shuffled) {
     Random random(keyed_seed(options_.seed, epoch, -1, -1));
@@ -232,7 +232,7 @@ std::vector<std::int64_t> DataLoader::order(std::int64_t epoch) const {
   return order;
 }
 
-Epoch DataLoader::epoch(std::int64_t epoch, std::int64_t first_batch) const {
+Epoch Loader::epoch(std::int64_t epoch, std::int64_t first_batch) const {
   if (first_batch < 0 || first_batch > batches()) {
     throw UsageError(
         text("an epoch of ", batches(), " batches cannot start at batch ", first_batch));
@@ -250,4 +250,4 @@ Epoch DataLoader::epoch(std::int64_t epoch, std::int64_t first_batch) const {
   return Epoch(std::move(state));
 }
 
-}  // namespace trestle
+}  // namespace trestle::data

@@ -12,11 +12,11 @@
 
 // Batches, prepared ahead of time on threads of their own.
 //
-//   DataLoader loader(train, split.train, {.batch = 16, .order = Order::Shuffled, .seed = 42});
+//   Loader loader(train, split.train, {.batch = 16, .order = Order::Shuffled, .seed = 42});
 //   for (std::int64_t epoch = 0; epoch < epochs; ++epoch) {
 //     for (Batch& batch : loader.epoch(epoch)) step(batch.inputs, batch.targets);
 //   }
-namespace trestle {
+namespace trestle::data {
 
 struct Batch {
   at::Tensor inputs;   // [n, ...]: the examples' inputs stacked
@@ -47,7 +47,7 @@ struct LoaderOptions {
   int prefetch = 4;
 };
 
-// One way through the data, made by DataLoader::epoch. The batches come in the same order and with
+// One way through the data, made by Loader::epoch. The batches come in the same order and with
 // the same bits for every number of workers. May be dropped at any point: the destructor stops and
 // joins the workers. For one consumer thread. A dataset's error reaches the consumer at the batch
 // in which it happened, with its type and the example named; after it, the epoch is over.
@@ -84,19 +84,19 @@ class Epoch {
   Iterator end() { return Iterator(); }
 
  private:
-  friend class DataLoader;
+  friend class Loader;
   struct State;
   explicit Epoch(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 
-class DataLoader {
+class Loader {
  public:
   // Over the examples `indices` of a data set, or over all of it. Throws UsageError when an option
   // is below 1, an index is out of range, or not one batch comes out.
-  DataLoader(std::shared_ptr<const Dataset> dataset, std::vector<std::int64_t> indices,
-             LoaderOptions options);
-  DataLoader(std::shared_ptr<const Dataset> dataset, LoaderOptions options);
+  Loader(std::shared_ptr<const Dataset> dataset, std::vector<std::int64_t> indices,
+         LoaderOptions options);
+  Loader(std::shared_ptr<const Dataset> dataset, LoaderOptions options);
 
   std::int64_t batches() const;   // in an epoch
   std::int64_t examples() const;  // in an epoch; without what LastBatch::Drop leaves out
@@ -118,4 +118,4 @@ class DataLoader {
   LoaderOptions options_;
 };
 
-}  // namespace trestle
+}  // namespace trestle::data

@@ -8,7 +8,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 
-namespace trestle {
+namespace trestle::data {
 
 MnistDataset::MnistDataset(const std::filesystem::path& folder, MnistPart part)
     : arrays_(read_mnist(folder, part)) {}
@@ -27,4 +27,4 @@ Sample MnistDataset::get(std::int64_t index) const {
   return {std::move(input), std::move(target), std::to_string(index)};
 }
 
-}  // namespace trestle
+}  // namespace trestle::data

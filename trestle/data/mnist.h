@@ -5,7 +5,7 @@
 #include "trestle/data/dataset.h"
 #include "trestle/data/files/mnist_files.h"
 
-namespace trestle {
+namespace trestle::data {
 
 // MNIST's handwritten digits, or anything in the same four IDX files.
 //
@@ -25,4 +25,4 @@ class MnistDataset : public Dataset {
   MnistArrays arrays_;
 };
 
-}  // namespace trestle
+}  // namespace trestle::data

@@ -6,7 +6,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 
-namespace trestle {
+namespace trestle::data {
 
 Split random_split(std::int64_t count, double fraction, std::uint64_t seed) {
   if (!(fraction >= 0 && fraction < 1)) {
@@ -22,4 +22,4 @@ Split random_split(std::int64_t count, double fraction, std::uint64_t seed) {
   return {{first, middle}, {middle, first + count}};
 }
 
-}  // namespace trestle
+}  // namespace trestle::data

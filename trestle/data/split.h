@@ -4,7 +4,7 @@
 #include <vector>
 
 // Which examples train and which validate.
-namespace trestle {
+namespace trestle::data {
 
 struct Split {
   std::vector<std::int64_t> train;
@@ -23,4 +23,4 @@ struct Split {
 // and at least one example is left to train on.
 Split random_split(std::int64_t count, double fraction, std::uint64_t seed);
 
-}  // namespace trestle
+}  // namespace trestle::data

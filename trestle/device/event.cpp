@@ -4,7 +4,7 @@
 
 #include "trestle/device/virtual/backend.h"
 
-namespace trestle {
+namespace trestle::device {
 namespace {
 
 // Operators there have finished when they return.
@@ -38,4 +38,4 @@ void synchronize(at::Device device) {
   guard.synchronizeDevice(device.has_index() ? device.index() : guard.getDevice().index());
 }
 
-}  // namespace trestle
+}  // namespace trestle::device

@@ -15,7 +15,7 @@
 // On the CPU and on virtual devices all operators are synchronous and an event does
 // nothing. On CUDA it is an event of the current stream. A whole channel carries one
 // "ready" and one "consumed" event per slot.
-namespace trestle {
+namespace trestle::device {
 
 class Event {
  public:
@@ -37,4 +37,4 @@ class Event {
 // The calling thread waits until the device has done everything asked of it.
 void synchronize(at::Device device);
 
-}  // namespace trestle
+}  // namespace trestle::device

@@ -59,9 +59,9 @@ std::vector<Device> virtual_groups(const std::vector<Item>& items) {
     if (*item.number < 1)
       throw UsageError(text("'", item.text, "' asks for no device"), {.hint = forms});
     total += *item.number;
-    if (total > virt::most_devices) {
+    if (total > most_virtual_devices) {
       throw UsageError(text("'", item.text, "' makes ", total, " virtual devices"),
-                       {.hint = text("A process can have ", virt::most_devices, ".")});
+                       {.hint = text("A process can have ", most_virtual_devices, ".")});
     }
   }
   std::vector<Device> devices = virtual_devices(total);

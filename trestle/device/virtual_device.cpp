@@ -99,9 +99,9 @@ int checked_index(at::Device device) {
 }  // namespace
 
 void install_virtual_devices(const VirtualDeviceOptions& options) {
-  if (options.count < 1 || options.count > virt::most_devices) {
+  if (options.count < 1 || options.count > most_virtual_devices) {
     throw UsageError(text("cannot install ", options.count, " virtual devices"),
-                     {.hint = text("Ask for 1 to ", virt::most_devices, ".")});
+                     {.hint = text("Ask for 1 to ", most_virtual_devices, ".")});
   }
   if (options.threads_per_device < 0) {
     throw UsageError(

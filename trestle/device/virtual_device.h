@@ -23,6 +23,8 @@
 // with a block cache. A process has either virtual devices or CUDA, never both.
 namespace trestle {
 
+inline constexpr int most_virtual_devices = 64;
+
 struct VirtualDeviceOptions {
   int count = 1;               // how many will be used
   int threads_per_device = 0;  // intra-op threads of one device; 0 = cores / count, at least 1
@@ -33,7 +35,7 @@ struct VirtualDeviceOptions {
 // The installation itself takes about 15 ms. The first call also sets the intra-op threads
 // (set_worker_threads), so make it before worker threads start, and before the first backward():
 // libtorch gives backward threads only to the devices that are there by then. Later calls only
-// check. Throws UsageError for count outside 1..64, StateError for a later call that needs more
+// check. Throws UsageError for count outside 1 to 64, StateError for a later call that needs more
 // devices than there are, after a backward(), and where CUDA is already in use or another
 // PrivateUse1 backend is registered.
 void install_virtual_devices(const VirtualDeviceOptions& options = {});

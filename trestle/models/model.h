@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,9 @@ struct ModelOptions {
 };
 
 using MakeModel = std::function<nn::Layers(const ModelOptions&)>;
+
+// Models of a program's own, by the names that its recipes use.
+using OwnModels = std::map<std::string, MakeModel>;
 
 // "unet", "resnet18", "resnet18_flat", "toy" or "mlp". Throws UsageError for any other name, with
 // the nearest one, for negative sizes, and for an option the model does not have.

@@ -134,11 +134,22 @@ void refuse_whole_batch(const Loss& loss, std::string_view schedule) {
                "'cross_entropy+dice_per_micro_batch' (another loss: dice of each micro-batch)."});
 }
 
-Loss make_loss(std::string_view name) {
-  const std::vector<Loss> losses = {
+namespace {
+
+std::vector<Loss> known_losses() {
+  return {
       cross_entropy(),        mean_squared_error(),     dice(),
       dice_per_micro_batch(), cross_entropy_and_dice(), cross_entropy_and_dice_per_micro_batch()};
-  return choose("loss", name, losses);
+}
+
+}  // namespace
+
+Loss make_loss(std::string_view name) { return choose("loss", name, known_losses()); }
+
+std::vector<std::string> loss_names() {
+  std::vector<std::string> names;
+  for (const Loss& loss : known_losses()) names.push_back(loss.name);
+  return names;
 }
 
 }  // namespace trestle::nn

@@ -70,4 +70,7 @@ Loss cross_entropy_and_dice_per_micro_batch();
 // UsageError, with the nearest name.
 Loss make_loss(std::string_view name);
 
+// The names that make_loss() knows.
+std::vector<std::string> loss_names();
+
 }  // namespace trestle::nn

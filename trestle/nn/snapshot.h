@@ -46,7 +46,6 @@ class BufferCopies {
 // parameters' versions.
 //
 //   Snapshot snapshot(state, copies, key);   // then F
-//   ...
 //   {
 //     const Snapshot::Again again(snapshot, state);   // then F again, under again.key()
 //   }

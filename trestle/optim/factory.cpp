@@ -79,17 +79,23 @@ struct Maker {
   std::string_view name;
   Made (*make)(Parameters, const OptimizerOptions&);
 };
-constexpr std::array kMakers = {Maker{"sgd", make_sgd}, Maker{"adam", make_adam},
+constexpr std::array makers = {Maker{"sgd", make_sgd}, Maker{"adam", make_adam},
                                 Maker{"adamw", make_adamw}, Maker{"rmsprop", make_rmsprop}};
 
 }  // namespace
 
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(std::vector<at::Tensor> parameters,
                                                         const OptimizerOptions& options) {
-  const Maker& maker = choose("optimizer", options.name, kMakers);
+  const Maker& maker = choose("optimizer", options.name, makers);
   check(options);
   if (parameters.empty()) throw UsageError("an optimizer needs parameters, and there are none");
   return maker.make(std::move(parameters), options);
+}
+
+std::vector<std::string> optimizer_names() {
+  std::vector<std::string> names;
+  for (const Maker& maker : makers) names.emplace_back(maker.name);
+  return names;
 }
 
 double learning_rate(const torch::optim::Optimizer& optimizer) {

@@ -13,7 +13,7 @@ namespace trestle::optim {
 
 // The names and defaults are those of Python's torch.optim; an optimizer reads only its own.
 struct OptimizerOptions {
-  std::string name = "sgd";  // sgd, adam, adamw or rmsprop
+  std::string name = "sgd";  // one of optimizer_names()
   double learning_rate = 1e-3;
   double weight_decay = 0;  // added to the gradient; for adamw it shrinks the weight itself
   double momentum = 0;      // sgd, rmsprop
@@ -29,6 +29,9 @@ struct OptimizerOptions {
 // the nearest one, for numbers out of range, and for no parameters.
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(std::vector<at::Tensor> parameters,
                                                         const OptimizerOptions& options);
+
+// The names that make_optimizer() knows.
+std::vector<std::string> optimizer_names();
 
 // The learning rate of the first group, and of all of them.
 double learning_rate(const torch::optim::Optimizer& optimizer);

@@ -25,7 +25,7 @@ using torch::autograd::variable_list;
 // What the two nodes share.
 struct Caught {
   variable_list gradients;
-  Event ready;
+  device::Event ready;
   at::Device device = at::kCPU;
   std::atomic<bool> used = false;
 };

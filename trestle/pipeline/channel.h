@@ -65,6 +65,6 @@ class BasicChannel {
   bool full_ = false;
 };
 
-using Channel = BasicChannel<Event>;
+using Channel = BasicChannel<device::Event>;
 
 }  // namespace trestle::pipeline

@@ -191,7 +191,7 @@ void measure_loss(const Subject& subject, int micro_batches, simulate::StageCost
       nn::GradientSink sink(1);
       const at::Tensor whole = sink.begin(0, at::cat(outputs));
       subject.loss->value(whole, targets).backward();
-      synchronize(stage.device());
+      device::synchronize(stage.device());
       cost.loss_kept = bytes_of(outputs) + bytes_of({sink.gradient(0)});
     }
     const double took = watch.seconds();
@@ -215,20 +215,20 @@ void measure_times(const Subject& subject, simulate::StageCost& cost) {
   for (int round = 0; round <= least_repeats || watch.seconds() < seconds_for_each_stage; ++round) {
     Pass without = subject.fresh();
     Pass pass = subject.fresh();
-    synchronize(stage.device());
+    device::synchronize(stage.device());
     const double start = watch.seconds();
     subject.forward(without, GraphMode::Recompute);
-    synchronize(stage.device());
+    device::synchronize(stage.device());
     const double plain = watch.seconds();
     without = Pass();
     const double begin_forward = watch.seconds();
     const auto produced = subject.forward(pass, GraphMode::Keep);
-    synchronize(stage.device());
+    device::synchronize(stage.device());
     const double middle = watch.seconds();
     const nn::Values gradients = gradients_like(produced);
     const double ready = watch.seconds();
     subject.backward(pass, gradients);
-    synchronize(stage.device());
+    device::synchronize(stage.device());
     const double end = watch.seconds();
     if (round == 0) continue;
     without_graph.push_back(plain - start);
@@ -286,10 +286,10 @@ void measure_routes(const PartitionedModel& model, simulate::Costs& costs) {
         at::empty({costs.routes[r].bytes}, at::TensorOptions().device(from).dtype(at::kByte))
             .fill_(1);
     to_device(message, to);
-    synchronize(to);
+    device::synchronize(to);
     const Stopwatch watch;
     to_device(message, to);
-    synchronize(to);
+    device::synchronize(to);
     costs.routes[r].seconds = watch.seconds();
   }
 }

@@ -20,7 +20,7 @@
 #include "trestle/base/text.h"
 #include "trestle/recipe/recipe_fields.h"
 
-namespace trestle::train {
+namespace trestle::recipe {
 
 namespace {
 
@@ -166,16 +166,9 @@ void set_field(Recipe& recipe, std::string_view name, std::string_view value) {
   field->set(recipe, parse_value(*field, value));
 }
 
-void check_recipe(const Recipe& recipe) {
-  std::vector<std::string> problems;
+void check_recipe(const Recipe& recipe, std::vector<std::string> problems) {
   if (recipe.model.name.empty())
     problems.push_back("no model: give 'name' in [model], for example \"unet\"");
-  if (recipe.data.name.empty())
-    problems.push_back("no data: give 'name' in [data], \"carvana\" or \"mnist\"");
-  if (recipe.data.name == "carvana" && (recipe.data.images.empty() || recipe.data.masks.empty()))
-    problems.push_back("carvana needs both 'images' and 'masks' in [data]");
-  if (recipe.data.name == "mnist" && recipe.data.folder.empty())
-    problems.push_back("mnist needs 'folder' in [data]");
   if (recipe.pipeline.recompute.empty())
     problems.push_back("'recompute' in [pipeline] is an empty list");
   const auto& recompute = recipe.pipeline.recompute;
@@ -210,4 +203,4 @@ std::string recipe_hash(const Recipe& recipe) {
   return hex;
 }
 
-}  // namespace trestle::train
+}  // namespace trestle::recipe

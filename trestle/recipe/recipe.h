@@ -12,7 +12,7 @@
 //   std::string file = to_toml(recipe);
 //
 // What each field means, and what values it takes, is said once, in recipe_fields.h.
-namespace trestle::train {
+namespace trestle::recipe {
 
 struct Recipe {
   std::string name;  // of the run: the file's name without folder and ending
@@ -86,9 +86,9 @@ Recipe parse_recipe(std::string_view toml, const std::string& file);
 // Sets one field as a flag does: set_field(recipe, "train.epochs", "3"). Throws UsageError.
 void set_field(Recipe& recipe, std::string_view name, std::string_view value);
 
-// Checks what no single field can say: a model and a data set are named, a balance has no zero, and
-// the like. Throws UsageError that names the fields.
-void check_recipe(const Recipe& recipe);
+// Checks what no single field can say: a model is named, a list has as many entries as another.
+// Throws one UsageError with all problems, those that the caller found before among them.
+void check_recipe(const Recipe& recipe, std::vector<std::string> problems = {});
 
 // The recipe as TOML with every field, read back by parse_recipe() to an equal one.
 std::string to_toml(const Recipe& recipe);
@@ -97,4 +97,4 @@ std::string to_toml(const Recipe& recipe);
 // (epochs, devices.threads, the runs folder, pictures, how often it saves).
 std::string recipe_hash(const Recipe& recipe);
 
-}  // namespace trestle::train
+}  // namespace trestle::recipe

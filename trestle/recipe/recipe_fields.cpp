@@ -5,7 +5,7 @@
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
 
-namespace trestle::train {
+namespace trestle::recipe {
 
 namespace {
 
@@ -52,7 +52,7 @@ void add_model_fields(std::vector<Field>& fields) {
   auto add = [&](auto member, auto... rest) {
     fields.push_back(field(&Recipe::model, "model", member, rest...));
   };
-  add(&M::name, "name", "which model: unet, resnet18, resnet18_flat, or one that the program adds");
+  add(&M::name, "name", "which model");
   add(&M::classes, "classes", "how many classes it tells apart; 0 = the model's own",
       Limits{0, many});
   add(&M::channels, "channels", "channels of the input image; 0 = the model's own",
@@ -67,7 +67,7 @@ void add_data_fields(std::vector<Field>& fields) {
   auto add = [&](auto member, auto... rest) {
     fields.push_back(field(&Recipe::data, "data", member, rest...));
   };
-  add(&D::name, "name", "which data set", Limits{.choices = {"carvana", "mnist"}});
+  add(&D::name, "name", "which data set");
   add(&D::images, "images", "carvana: the folder of images");
   add(&D::masks, "masks", "carvana: the folder of masks, <image>_mask.*");
   add(&D::folder, "folder", "mnist: the folder of the four IDX files");
@@ -79,10 +79,11 @@ void add_data_fields(std::vector<Field>& fields) {
       Limits{0, 9e18});
   add(&D::workers, "workers", "threads that load ahead", Limits{1, 256, {}, OnResume::MayChange});
   add(&D::synthesize, "synthesize",
-      "if the folders are missing, make so many look-alikes in them; 0 = do not", Limits{0, many});
-  add(&D::synthesize_width, "synthesize_width", "carvana: width of the look-alikes in pixels",
+      "if the folders are missing, make so many synthetic examples in them; 0 = do not",
+      Limits{0, many});
+  add(&D::synthesize_width, "synthesize_width", "carvana: width of synthetic images in pixels",
       Limits{16, 1e5});
-  add(&D::synthesize_height, "synthesize_height", "carvana: height of the look-alikes in pixels",
+  add(&D::synthesize_height, "synthesize_height", "carvana: height of synthetic images in pixels",
       Limits{16, 1e5});
 }
 
@@ -103,11 +104,12 @@ void add_pipeline_fields(std::vector<Field>& fields) {
   add(&P::balance, "balance", "layers of each stage, for example [13, 9]; left out: measured",
       Limits{1, many});
   add(&P::micro_batches, "micro_batches", "pieces that a batch is cut into", Limits{1, many});
-  add(&P::schedule, "schedule", "order of the work: gpipe or 1f1b");
+  add(&P::schedule, "schedule", "order of the work");
   add(&P::backward_order, "backward_order", "gpipe: which micro-batch's backward comes first",
       Limits{.choices = schedule::backward_order_names()});
   add(&P::recompute, "recompute",
-      "run forwards again instead of keeping them; one word, or one for each stage",
+      "activation checkpointing: run forwards again instead of keeping what they computed; one "
+      "word, or one for each stage",
       Limits{.choices = schedule::recompute_names()});
   add(&P::deadline, "deadline", "seconds that one stage waits for another before it gives up",
       Limits{0.001, many});
@@ -119,7 +121,7 @@ void add_training_fields(std::vector<Field>& fields) {
   auto add = [&](auto member, auto... rest) {
     fields.push_back(field(&Recipe::optimizer, "optimizer", member, rest...));
   };
-  add(&O::name, "name", "sgd, adam, adamw or rmsprop");
+  add(&O::name, "name", "which optimizer");
   add(&O::learning_rate, "learning_rate", "step size", Limits{0, 1e6});
   add(&O::momentum, "momentum", "sgd, rmsprop: momentum", Limits{0, 1});
   add(&O::weight_decay, "weight_decay", "weight decay", Limits{0, 1e6});
@@ -137,10 +139,8 @@ void add_training_fields(std::vector<Field>& fields) {
   run(&T::batch, "batch", "examples of one step", Limits{1, many});
   run(&T::seed, "seed", "of everything random: weights, order of the data, dropout",
       Limits{0, 9e18});
-  run(&T::loss, "loss",
-      "what is made small; empty: cross_entropy+dice for carvana, cross_entropy for mnist");
-  run(&T::metric, "metric", "what is made large; empty: dice for carvana, accuracy for mnist",
-      Limits{.choices = {"", "dice", "accuracy"}});
+  run(&T::loss, "loss", "loss function to minimise");
+  run(&T::metric, "metric", "validation metric");
   run(&T::drop_last, "drop_last", "leave out the last training batch of an epoch if it is smaller");
   run(&T::pictures, "pictures", "draw a picture each epoch",
       Limits{.on_resume = OnResume::MayChange});
@@ -181,4 +181,4 @@ const Field* find_field(std::string_view name) {
 
 bool key_is_unique(const Field& field) { return find_field(field.key) == &field; }
 
-}  // namespace trestle::train
+}  // namespace trestle::recipe

@@ -11,7 +11,7 @@
 
 // The one table of a recipe's fields: reading TOML, command-line flags, --help and
 // the written recipe all go by it.
-namespace trestle::train {
+namespace trestle::recipe {
 
 using FieldValue = std::variant<bool, std::int64_t, double, std::string, std::vector<std::int64_t>,
                                 std::vector<std::string>>;
@@ -24,7 +24,7 @@ struct Field {
   std::string section;
   std::string key;
   FieldType type;
-  std::string help;          // one line
+  std::string help;          // one line; train/field_help.h adds the names that a table knows
   double smallest = -1e300;  // of numbers
   double largest = 1e300;
   std::vector<std::string> choices;  // of texts; empty = any
@@ -56,4 +56,4 @@ FieldValue parse_value(const Field& field, std::string_view text);
 // As TOML: 3, true, "text", [13, 9].
 std::string to_toml(const FieldValue& value);
 
-}  // namespace trestle::train
+}  // namespace trestle::recipe

@@ -7,7 +7,7 @@
 #include "trestle/base/text.h"
 #include "trestle/recipe/recipe_fields.h"
 
-namespace trestle::train {
+namespace trestle::recipe {
 
 namespace {
 
@@ -175,4 +175,4 @@ std::string to_toml(const FieldValue& value) {
   return "";
 }
 
-}  // namespace trestle::train
+}  // namespace trestle::recipe

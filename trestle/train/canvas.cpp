@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "trestle/data/files/resize.h"
-#include "trestle/train/font.h"
 
 namespace trestle::train {
 
@@ -21,7 +20,8 @@ Colour viridis(double t) {
   return mixed;
 }
 
-Canvas::Canvas(int width, int height, Colour background) : image_(Image::blank(width, height, 3)) {
+Canvas::Canvas(int width, int height, Colour background)
+    : image_(data::Image::blank(width, height, 3)) {
   fill(0, 0, width, height, background);
 }
 
@@ -38,7 +38,7 @@ void Canvas::outline(int x, int y, int width, int height, Colour colour) {
   fill(x + width - 1, y, 1, height, colour);
 }
 
-void Canvas::draw(const Image& image, int x, int y) {
+void Canvas::draw(const data::Image& image, int x, int y) {
   for (int row = 0; row < image.height; ++row)
     for (int column = 0; column < image.width; ++column) {
       if (x + column < 0 || y + row < 0 || x + column >= image_.width || y + row >= image_.height)
@@ -48,30 +48,23 @@ void Canvas::draw(const Image& image, int x, int y) {
     }
 }
 
-void Canvas::write(std::string_view words, int x, int y, Colour colour, int scale) {
-  for (const char letter : words) {
-    const Glyph& shape = glyph(letter);
-    for (int row = 0; row < glyph_height; ++row)
-      for (int column = 0; column < glyph_width; ++column)
-        if (shape[row] >> (glyph_width - 1 - column) & 1)
-          fill(x + column * scale, y + row * scale, scale, scale, colour);
-    x += (glyph_width + 1) * scale;
-  }
+void Canvas::write(const Font& font, std::string_view words, int x, int y, Colour colour) {
+  font.draw(words, [&](int dx, int dy, std::uint8_t cover) {
+    if (x + dx < 0 || y + dy < 0 || x + dx >= image_.width || y + dy >= image_.height) return;
+    for (int c = 0; c < 3; ++c) {
+      std::uint8_t& sample = image_.at(x + dx, y + dy, c);
+      sample = static_cast<std::uint8_t>((colour[c] * cover + sample * (255 - cover) + 127) / 255);
+    }
+  });
 }
 
-int Canvas::text_width(std::string_view words, int scale) {
-  return static_cast<int>(words.size()) * (glyph_width + 1) * scale;
-}
-
-int Canvas::text_height(int scale) { return glyph_height * scale; }
-
-Image fit(const Image& image, int width, int height) {
+data::Image fit(const data::Image& image, int width, int height) {
   const int times = std::min(width / std::max(image.width, 1), height / std::max(image.height, 1));
-  if (times >= 1) return resize_nearest(image, image.width * times, image.height * times);
+  if (times >= 1) return data::resize_nearest(image, image.width * times, image.height * times);
   const double shrink = std::min(static_cast<double>(width) / image.width,
                                  static_cast<double>(height) / image.height);
-  return resize_nearest(image, std::max(1, static_cast<int>(image.width * shrink)),
-                        std::max(1, static_cast<int>(image.height * shrink)));
+  return data::resize_nearest(image, std::max(1, static_cast<int>(image.width * shrink)),
+                              std::max(1, static_cast<int>(image.height * shrink)));
 }
 
 }  // namespace trestle::train

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "trestle/data/files/image.h"
+#include "trestle/train/font.h"
 
 // A picture to draw into.
 namespace trestle::train {
@@ -27,20 +28,17 @@ class Canvas {
   void fill(int x, int y, int width, int height, Colour colour);
   void outline(int x, int y, int width, int height, Colour colour);
   // Grey or RGB; parts outside of the canvas are left out.
-  void draw(const Image& image, int x, int y);
-  void write(std::string_view words, int x, int y, Colour colour = ink, int scale = 2);
+  void draw(const data::Image& image, int x, int y);
+  // UTF-8 text with its upper left corner at (x, y).
+  void write(const Font& font, std::string_view words, int x, int y, Colour colour = ink);
 
-  // Pixels that write() needs.
-  static int text_width(std::string_view words, int scale = 2);
-  static int text_height(int scale = 2);
-
-  const Image& image() const { return image_; }
+  const data::Image& image() const { return image_; }
 
  private:
-  Image image_;
+  data::Image image_;
 };
 
 // The same picture in another size: whole multiples where it grows, so that pixels stay sharp.
-Image fit(const Image& image, int width, int height);
+data::Image fit(const data::Image& image, int width, int height);
 
 }  // namespace trestle::train

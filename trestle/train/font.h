@@ -1,18 +1,38 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
 
-// Letters for pictures, 5 pixels wide and 8 high (the lowest row is
-// for the tails of g, j, p, q, y).
+// Letters for pictures: DejaVu Sans, drawn by FreeType (freetype.org) with smooth edges. The font
+// is inside the library, so pictures look the same on every machine
+// (docs/decisions/0002-letters-in-pictures.md).
 namespace trestle::train {
 
-inline constexpr int glyph_width = 5;
-inline constexpr int glyph_height = 8;
+class Font {
+ public:
+  // `pixels` is the size of the letters; a capital is about three quarters of it high. Throws
+  // StateError where FreeType refuses.
+  explicit Font(int pixels = 15);
+  ~Font();
+  Font(const Font&) = delete;
+  Font& operator=(const Font&) = delete;
 
-// Rows from the top; bit 4 is the leftmost pixel. Capitals look like small letters; what there is
-// no glyph for, like '?'.
-using Glyph = std::array<std::uint8_t, glyph_height>;
-const Glyph& glyph(char letter);
+  // Pixels that `words` (UTF-8) need, from the left of the first letter to where the next would be.
+  int width(std::string_view words) const;
+  // Pixels from the top of the highest letter to the bottom of the lowest.
+  int height() const;
+
+  // Draws `words` with their upper left corner at (0, 0): calls `dot` for each pixel that a letter
+  // covers, with how much of it, from 1 to 255. What is not UTF-8, and letters that the font lacks,
+  // become boxes.
+  using Dot = std::function<void(int x, int y, std::uint8_t cover)>;
+  void draw(std::string_view words, const Dot& dot) const;
+
+ private:
+  struct Face;
+  std::unique_ptr<Face> face_;
+};
 
 }  // namespace trestle::train

@@ -18,14 +18,14 @@ constexpr int margin = 16;
 constexpr int gap = 12;
 
 // float [C, H, W] in [0, 1] -> 8-bit.
-Image to_image(const at::Tensor& input) {
+data::Image to_image(const at::Tensor& input) {
   const int channels = static_cast<int>(input.size(0));
   if (channels != 1 && channels != 3)
     throw UsageError(text("a picture has 1 or 3 channels, not ", channels));
   const at::Tensor bytes =
       input.mul(255).round().clamp(0, 255).to(at::kByte).permute({1, 2, 0}).contiguous();
-  Image image =
-      Image::blank(static_cast<int>(input.size(2)), static_cast<int>(input.size(1)), channels);
+  data::Image image = data::Image::blank(static_cast<int>(input.size(2)),
+                                         static_cast<int>(input.size(1)), channels);
   std::copy_n(bytes.const_data_ptr<std::uint8_t>(), image.pixels.size(), image.pixels.begin());
   return image;
 }
@@ -52,9 +52,10 @@ std::string name_of(const PictureText& words, std::int64_t row) {
 
 }  // namespace
 
-Image colour_mask(const at::Tensor& mask, std::int64_t classes) {
+data::Image colour_mask(const at::Tensor& mask, std::int64_t classes) {
   const at::Tensor ids = mask.to(at::kLong).contiguous();
-  Image image = Image::blank(static_cast<int>(mask.size(1)), static_cast<int>(mask.size(0)), 3);
+  data::Image image =
+      data::Image::blank(static_cast<int>(mask.size(1)), static_cast<int>(mask.size(0)), 3);
   const std::int64_t* id = ids.const_data_ptr<std::int64_t>();
   for (std::size_t i = 0; i < image.pixels.size(); i += 3) {
     const Colour colour = viridis(static_cast<double>(*id++) /
@@ -64,26 +65,28 @@ Image colour_mask(const at::Tensor& mask, std::int64_t classes) {
   return image;
 }
 
-Image draw_masks(const at::Tensor& inputs, const at::Tensor& targets, const at::Tensor& output,
-                 const PictureText& words) {
+data::Image draw_masks(const at::Tensor& inputs, const at::Tensor& targets,
+                       const at::Tensor& output, const PictureText& words) {
   check_shapes(inputs, targets, output, 4);
   const int rows = static_cast<int>(std::min<std::int64_t>(inputs.size(0), 4));
   const std::int64_t classes = output.size(1);
-  const Image size = fit(to_image(inputs[0]), 384, 320);
-  const int line = Canvas::text_height() + 8;
+  const data::Image size = fit(to_image(inputs[0]), 384, 320);
+  const Font font;
+  const int line = font.height() + 8;
   const int top = margin + line + gap + line;
   const int row_height = size.height + line + gap;
   const int wide = 3 * size.width + 2 * gap;
-  Canvas canvas(2 * margin + std::max(wide, Canvas::text_width(words.title)),
+  Canvas canvas(2 * margin + std::max(wide, font.width(words.title)),
                 top + rows * row_height + margin - gap);
-  canvas.write(words.title, margin, margin);
+  canvas.write(font, words.title, margin, margin);
   const std::string heads[] = {"input", "true mask", "predicted mask"};
   for (int column = 0; column < 3; ++column)
-    canvas.write(heads[column], margin + column * (size.width + gap), margin + line + gap, quiet);
+    canvas.write(font, heads[column], margin + column * (size.width + gap), margin + line + gap,
+                 quiet);
   for (int row = 0; row < rows; ++row) {
     const at::Tensor predicted = output[row].argmax(0);
-    const Image cells[] = {to_image(inputs[row]), colour_mask(targets[row], classes),
-                           colour_mask(predicted, classes)};
+    const data::Image cells[] = {to_image(inputs[row]), colour_mask(targets[row], classes),
+                                 colour_mask(predicted, classes)};
     const int y = top + row * row_height;
     for (int column = 0; column < 3; ++column) {
       const int x = margin + column * (size.width + gap);
@@ -91,29 +94,30 @@ Image draw_masks(const at::Tensor& inputs, const at::Tensor& targets, const at::
       canvas.outline(x - 1, y - 1, size.width + 2, size.height + 2, quiet);
     }
     const nn::Tally dice = nn::dice_tally(output.narrow(0, row, 1), targets.narrow(0, row, 1));
-    canvas.write(name_of(words, row), margin, y + size.height + 6, quiet);
-    canvas.write(text("dice ", rounded(dice.mean())), margin + 2 * (size.width + gap),
+    canvas.write(font, name_of(words, row), margin, y + size.height + 6, quiet);
+    canvas.write(font, text("dice ", rounded(dice.mean())), margin + 2 * (size.width + gap),
                  y + size.height + 6, ink);
   }
   return canvas.image();
 }
 
-Image draw_classes(const at::Tensor& inputs, const at::Tensor& targets, const at::Tensor& output,
-                   const PictureText& words) {
+data::Image draw_classes(const at::Tensor& inputs, const at::Tensor& targets,
+                         const at::Tensor& output, const PictureText& words) {
   check_shapes(inputs, targets, output, 2);
   constexpr int columns = 8;
   const int count = static_cast<int>(std::min<std::int64_t>(inputs.size(0), 32));
   const int rows = (count + columns - 1) / columns;
-  const Image size = fit(to_image(inputs[0]), 96, 96);
-  const int line = Canvas::text_height() + 8;
+  const data::Image size = fit(to_image(inputs[0]), 96, 96);
+  const Font font;
+  const int line = font.height() + 8;
   const int top = margin + line + gap + line;
   const int row_height = size.height + line + gap;
   const std::string legend = "below each: true, predicted";
   const int wide = columns * (size.width + gap) - gap;
-  Canvas canvas(2 * margin + std::max(wide, Canvas::text_width(words.title)),
+  Canvas canvas(2 * margin + std::max(wide, font.width(words.title)),
                 top + rows * row_height + margin - gap);
-  canvas.write(words.title, margin, margin);
-  canvas.write(legend, margin, margin + line + gap, quiet);
+  canvas.write(font, words.title, margin, margin);
+  canvas.write(font, legend, margin, margin + line + gap, quiet);
   for (int i = 0; i < count; ++i) {
     const int x = margin + i % columns * (size.width + gap);
     const int y = top + i / columns * row_height;
@@ -121,8 +125,8 @@ Image draw_classes(const at::Tensor& inputs, const at::Tensor& targets, const at
     const std::int64_t truth = targets[i].item<std::int64_t>();
     const std::int64_t guess = output[i].argmax(0).item<std::int64_t>();
     const std::string left = text(truth, " ");
-    canvas.write(left, x, y + size.height + 6, ink);
-    canvas.write(text(guess), x + Canvas::text_width(left), y + size.height + 6,
+    canvas.write(font, left, x, y + size.height + 6, ink);
+    canvas.write(font, text(guess), x + font.width(left), y + size.height + 6,
                  guess == truth ? quiet : alarm);
     if (guess != truth) canvas.outline(x - 2, y - 2, size.width + 4, size.height + 4, alarm);
   }

@@ -19,15 +19,15 @@ struct PictureText {
 // violet, the last class yellow), each with its name and dice. inputs float [N, 1 or 3, H,
 // W] in [0, 1], targets int64 [N, H, W], output scores [N, C, H, W], all on the CPU.
 // Throws UsageError on other shapes.
-Image draw_masks(const at::Tensor& inputs, const at::Tensor& targets, const at::Tensor& output,
-                 const PictureText& text);
+data::Image draw_masks(const at::Tensor& inputs, const at::Tensor& targets,
+                       const at::Tensor& output, const PictureText& text);
 
 // Up to 32 examples in rows of eight, under each what is true and, in red where it is wrong, what
 // the model says. targets int64 [N], output scores [N, C].
-Image draw_classes(const at::Tensor& inputs, const at::Tensor& targets, const at::Tensor& output,
-                   const PictureText& text);
+data::Image draw_classes(const at::Tensor& inputs, const at::Tensor& targets,
+                         const at::Tensor& output, const PictureText& text);
 
 // Class ids [H, W] in the colours of draw_masks().
-Image colour_mask(const at::Tensor& mask, std::int64_t classes);
+data::Image colour_mask(const at::Tensor& mask, std::int64_t classes);
 
 }  // namespace trestle::train

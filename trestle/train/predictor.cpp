@@ -11,7 +11,9 @@
 #include "trestle/checkpoint/safetensors.h"
 #include "trestle/data/carvana.h"
 #include "trestle/data/files/image_file.h"
+#include "trestle/train/data_set.h"
 #include "trestle/train/run_folder.h"
+#include "trestle/train/setup.h"
 
 namespace trestle::train {
 
@@ -21,7 +23,7 @@ namespace fs = std::filesystem;
 
 struct Weights {
   fs::path file;
-  Recipe recipe;
+  recipe::Recipe recipe;
 };
 
 Weights find_weights(const fs::path& run) {
@@ -33,7 +35,8 @@ Weights find_weights(const fs::path& run) {
     return {folder.best(), recipe_of(folder)};
   }
   for (const fs::path& folder : {run.parent_path(), run.parent_path().parent_path()})
-    if (fs::exists(folder / "recipe.toml")) return {run, read_recipe(folder / "recipe.toml")};
+    if (fs::exists(folder / "recipe.toml"))
+      return {run, recipe::read_recipe(folder / "recipe.toml")};
   throw UsageError(text(
       run.string(), ": there is no recipe.toml beside these weights, so their model is not known"));
 }
@@ -56,7 +59,7 @@ std::vector<fs::path> find_images(const fs::path& images) {
 PredictResult predict(const PredictOptions& options) {
   const Stopwatch watch;
   Weights weights = find_weights(options.run);
-  if (weights.recipe.data.name != "carvana")
+  if (find_data_set(weights.recipe.data.name).predicts != Predicts::Mask)
     throw UsageError(
         text("this run learnt '", weights.recipe.data.name, "', which has no masks to predict"));
   if (!options.devices.empty()) weights.recipe.devices.use = options.devices;
@@ -69,8 +72,8 @@ PredictResult predict(const PredictOptions& options) {
   const std::vector<Device> devices = open_devices(weights.recipe);
   const nn::Layers model = make_model(weights.recipe, options.models);
   const double scale = weights.recipe.data.scale;
-  const auto pipeline =
-      make_pipeline(weights.recipe, model, devices, {load_picture(images[0], scale).unsqueeze(0)});
+  const auto pipeline = make_pipeline(weights.recipe, model, devices,
+                                      {data::load_picture(images[0], scale).unsqueeze(0)});
   NamedTensors into = pipeline->named_parameters();
   for (auto& buffer : pipeline->named_buffers()) into.push_back(buffer);
   checkpoint::copy_into(checkpoint::read_tensors(weights.file).tensors, into,
@@ -80,11 +83,12 @@ PredictResult predict(const PredictOptions& options) {
   PredictResult result;
   for (const fs::path& path : images) {
     const at::Tensor output =
-        pipeline->evaluate(load_picture(path, scale).unsqueeze(0)).to(at::kCPU);
+        pipeline->evaluate(data::load_picture(path, scale).unsqueeze(0)).to(at::kCPU);
     const std::int64_t white = 255 / std::max<std::int64_t>(output.size(1) - 1, 1);
-    const ImageSize size = read_image_size(path);
+    const data::ImageSize size = data::read_image_size(path);
     const fs::path mask = options.out / (path.stem().string() + "_mask.png");
-    write_png(mask, mask_to_image(output.argmax(1)[0] * white, size.width, size.height));
+    data::write_png(mask,
+                    data::mask_to_image(output.argmax(1)[0] * white, size.width, size.height));
     result.masks.push_back(mask);
     if (options.progress)
       options.progress(static_cast<std::int64_t>(result.masks.size()),

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "trestle/train/setup.h"
+#include "trestle/models/model.h"
 
 // Masks for new images, from a run's weights.
 //
@@ -19,7 +19,7 @@ struct PredictOptions {
   std::filesystem::path images;  // a folder of images, or one image
   std::filesystem::path out;     // made if missing
   std::string devices = {};      // "" = those of the run
-  Models models = {};
+  models::OwnModels models = {};
   // Called after each image with (done, all).
   std::function<void(std::int64_t, std::int64_t)> progress = {};
 };

@@ -16,7 +16,7 @@ fs::path RunFolder::picture(std::int64_t epoch) const {
   return path / "pictures" / name;
 }
 
-RunFolder make_run_folder(const Recipe& recipe) {
+RunFolder make_run_folder(const recipe::Recipe& recipe) {
   const fs::path runs = recipe.train.runs;
   std::error_code error;
   fs::create_directories(runs, error);
@@ -44,8 +44,8 @@ RunFolder open_run_folder(const fs::path& path) {
   return folder;
 }
 
-Recipe recipe_of(const RunFolder& folder) {
-  Recipe recipe = read_recipe(folder.recipe());
+recipe::Recipe recipe_of(const RunFolder& folder) {
+  recipe::Recipe recipe = recipe::read_recipe(folder.recipe());
   recipe.name = folder.path.filename().string();
   return recipe;
 }

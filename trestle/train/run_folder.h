@@ -30,12 +30,12 @@ struct RunFolder {
 
 // Makes "<runs>/<name>", or "<name>_2", "<name>_3", ... where that is taken: an earlier run is
 // never written over. Writes recipe.toml into it. Throws FileError.
-RunFolder make_run_folder(const Recipe& recipe);
+RunFolder make_run_folder(const recipe::Recipe& recipe);
 
 // An existing one. Throws UsageError, with what to give instead, for a folder that is none.
 RunFolder open_run_folder(const std::filesystem::path& path);
 
 // The recipe in a run folder, named as the folder is.
-Recipe recipe_of(const RunFolder& folder);
+recipe::Recipe recipe_of(const RunFolder& folder);
 
 }  // namespace trestle::train

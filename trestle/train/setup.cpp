@@ -25,7 +25,7 @@ Bytes parameter_bytes(const Pipeline& pipeline, int stage) {
 
 }  // namespace
 
-std::vector<Device> open_devices(const Recipe& recipe) {
+std::vector<Device> open_devices(const recipe::Recipe& recipe) {
   const int threads = static_cast<int>(recipe.devices.threads);
   // The devices' backward threads take their number when they start, at the installation.
   if (threads > 0 && recipe.devices.use.find("virtual") != std::string::npos) {
@@ -36,7 +36,7 @@ std::vector<Device> open_devices(const Recipe& recipe) {
   return devices;
 }
 
-nn::Layers make_model(const Recipe& recipe, const Models& own) {
+nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own) {
   models::ModelOptions options;
   options.name = recipe.model.name;
   options.in_channels = recipe.model.channels;
@@ -49,7 +49,7 @@ nn::Layers make_model(const Recipe& recipe, const Models& own) {
   return models::make_model(options);
 }
 
-std::unique_ptr<Pipeline> make_pipeline(const Recipe& recipe, const nn::Layers& model,
+std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::Layers& model,
                                         const std::vector<Device>& devices,
                                         const nn::Values& sample) {
   PipelineOptions options;
@@ -70,7 +70,8 @@ std::unique_ptr<Pipeline> make_pipeline(const Recipe& recipe, const nn::Layers& 
   return std::make_unique<Pipeline>(model, std::move(options));
 }
 
-std::vector<StageOptimizer> make_optimizers(const Recipe& recipe, const Pipeline& pipeline) {
+std::vector<StageOptimizer> make_optimizers(const recipe::Recipe& recipe,
+                                            const Pipeline& pipeline) {
   optim::OptimizerOptions options;
   options.name = recipe.optimizer.name;
   options.learning_rate = recipe.optimizer.learning_rate;
@@ -91,13 +92,13 @@ std::vector<StageOptimizer> make_optimizers(const Recipe& recipe, const Pipeline
   return optimizers;
 }
 
-int optimizer_state_factor(const Recipe::Optimizer& optimizer) {
+int optimizer_state_factor(const recipe::Recipe::Optimizer& optimizer) {
   if (optimizer.name == "adam" || optimizer.name == "adamw") return 2;
   return (optimizer.name == "rmsprop" ? 1 : 0) + (optimizer.momentum > 0 ? 1 : 0);
 }
 
-std::optional<Prediction> predict_step(const Recipe& recipe, Pipeline& pipeline, const Task& task,
-                                       const Batch& batch) {
+std::optional<Prediction> predict_step(const recipe::Recipe& recipe, Pipeline& pipeline,
+                                       const Task& task, const data::Batch& batch) {
   try {
     Prediction prediction;
     prediction.costs = pipeline.profile({batch.inputs}, batch.targets, task.loss);
@@ -112,7 +113,7 @@ std::optional<Prediction> predict_step(const Recipe& recipe, Pipeline& pipeline,
   }
 }
 
-RunPlan make_plan(const Recipe& recipe, const Pipeline& pipeline, const nn::Layers& model,
+RunPlan make_plan(const recipe::Recipe& recipe, const Pipeline& pipeline, const nn::Layers& model,
                   const std::vector<Device>& devices, const Task& task,
                   const std::optional<Prediction>& prediction) {
   RunPlan plan;

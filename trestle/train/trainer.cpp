@@ -11,17 +11,18 @@ namespace trestle::train {
 
 namespace {
 
-Recipe changed(const Recipe& before,
-               const std::vector<std::pair<std::string, std::string>>& changes) {
-  Recipe after = before;
-  for (const auto& [name, value] : changes) set_field(after, name, value);
-  for (const Field& field : recipe_fields()) {
-    if (field.on_resume == Field::OnResume::MayChange || field.get(after) == field.get(before))
+recipe::Recipe changed(const recipe::Recipe& before,
+                       const std::vector<std::pair<std::string, std::string>>& changes) {
+  recipe::Recipe after = before;
+  for (const auto& [name, value] : changes) recipe::set_field(after, name, value);
+  for (const recipe::Field& field : recipe::recipe_fields()) {
+    if (field.on_resume == recipe::Field::OnResume::MayChange ||
+        field.get(after) == field.get(before))
       continue;
     throw UsageError(
         text("'", field.key, "' in [", field.section,
-             "] cannot change in the middle of a run: it is ", to_toml(field.get(before)),
-             " there, ", to_toml(field.get(after)), " was asked for"),
+             "] cannot change in the middle of a run: it is ", recipe::to_toml(field.get(before)),
+             " there, ", recipe::to_toml(field.get(after)), " was asked for"),
         {.hint = "Start a new run for that."});
   }
   return after;
@@ -29,7 +30,7 @@ Recipe changed(const Recipe& before,
 
 }  // namespace
 
-TrainResult train(const Recipe& recipe, const TrainHooks& hooks) {
+TrainResult train(const recipe::Recipe& recipe, const TrainHooks& hooks) {
   TrainingRun run(recipe, hooks);
   const RunFolder folder = make_run_folder(recipe);
   try {
@@ -49,14 +50,14 @@ TrainResult resume(const std::filesystem::path& run_folder,
                    const std::vector<std::pair<std::string, std::string>>& changes,
                    const TrainHooks& hooks) {
   const RunFolder folder = open_run_folder(run_folder);
-  const Recipe recipe = changed(recipe_of(folder), changes);
+  const recipe::Recipe recipe = changed(recipe_of(folder), changes);
   TrainingRun run(recipe, hooks);
   run.restore(folder);
   write_file(folder.recipe(), to_toml(recipe));
   return run.run();
 }
 
-RunPlan plan_run(const Recipe& recipe, const TrainHooks& hooks) {
+RunPlan plan_run(const recipe::Recipe& recipe, const TrainHooks& hooks) {
   RunPlan plan = TrainingRun(recipe, hooks).plan();
   if (hooks.progress != nullptr) hooks.progress->plan(plan);
   return plan;

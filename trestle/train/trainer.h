@@ -7,15 +7,15 @@
 #include <utility>
 #include <vector>
 
+#include "trestle/models/model.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/train/progress.h"
-#include "trestle/train/setup.h"
 
 // Trains a model as a recipe says.
 //
 //   auto progress =
 //       train::make_progress(train::ProgressStyle::Lines, train::Colours::Off, std::cout);
-//   train::TrainResult result = train::train(train::read_recipe("recipes/unet_quick.toml"),
+//   train::TrainResult result = train::train(recipe::read_recipe("recipes/unet_quick.toml"),
 //                                            {.progress = progress.get()});
 namespace trestle::train {
 
@@ -24,13 +24,13 @@ struct TrainHooks {
   // Asked between steps; true: save, and return an unfinished result.
   std::function<bool()> should_stop = {};
   std::int64_t stop_after_steps = 0;  // the same after so many steps of this call; 0 = never
-  Models models = {};                 // models of your own, by the names that recipes use
+  models::OwnModels models = {};      // models of your own, by the names that recipes use
 };
 
 // Trains from the start, in a new run folder. Saves for resume() at the end of each
 // epoch, every train.save_every steps, and when it is stopped. Throws what the parts
 // throw; what was saved before stays whole.
-TrainResult train(const Recipe& recipe, const TrainHooks& hooks = {});
+TrainResult train(const recipe::Recipe& recipe, const TrainHooks& hooks = {});
 
 // Goes on with a run where it was saved. Losses, metrics and weights are those of the uninterrupted
 // run, to the bit. `changes` are fields of the recipe as set_field() takes them: {{"train.epochs",
@@ -41,6 +41,6 @@ TrainResult resume(const std::filesystem::path& run_folder,
 
 // What train() would do, without doing it: opens data and devices, measures
 // one batch, makes no run folder.
-RunPlan plan_run(const Recipe& recipe, const TrainHooks& hooks = {});
+RunPlan plan_run(const recipe::Recipe& recipe, const TrainHooks& hooks = {});
 
 }  // namespace trestle::train

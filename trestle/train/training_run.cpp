@@ -12,6 +12,7 @@
 #include "trestle/base/text.h"
 #include "trestle/optim/factory.h"
 #include "trestle/optim/state.h"
+#include "trestle/train/data_set.h"
 #include "trestle/train/environment.h"
 
 namespace trestle::train {
@@ -21,7 +22,7 @@ namespace {
 constexpr std::int64_t warm_up_steps = 2;
 
 // The pipeline refuses it too, but only once there is a batch.
-void check_loss(const Recipe& recipe) {
+void check_loss(const recipe::Recipe& recipe) {
   const nn::Loss loss = loss_of(recipe);
   if (loss.kind == nn::Loss::Kind::Additive) return;
   for (const auto& known : schedule::known_schedules())
@@ -31,20 +32,20 @@ void check_loss(const Recipe& recipe) {
 
 }  // namespace
 
-TrainingRun::TrainingRun(const Recipe& recipe, const TrainHooks& hooks)
+TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks)
     : recipe_(recipe),
       hooks_(hooks),
       silent_(hooks.progress ? nullptr
                              : make_progress(ProgressStyle::Silent, Colours::Off, std::cout)),
       progress_(hooks.progress ? *hooks.progress : *silent_) {
-  check_recipe(recipe_);
+  recipe::check_recipe(recipe_, problems_of_data(recipe_));
   check_loss(recipe_);
   devices_ = open_devices(recipe_);
   nn::Layers model = make_model(recipe_, hooks_.models);
   // With a given balance all mistakes in [pipeline] are found before any data is read or made.
   if (!recipe_.pipeline.balance.empty()) pipeline_ = make_pipeline(recipe_, model, devices_, {});
   task_ = make_task(recipe_, progress_);
-  const Batch first = *task_.training->epoch(0).next();
+  const data::Batch first = *task_.training->epoch(0).next();
   if (!pipeline_) pipeline_ = make_pipeline(recipe_, model, devices_, {first.inputs});
   optimizers_ = make_optimizers(recipe_, *pipeline_);
   if (recipe_.train.predict) prediction_ = predict_step(recipe_, *pipeline_, task_, first);
@@ -56,7 +57,7 @@ TrainingRun::TrainingRun(const Recipe& recipe, const TrainHooks& hooks)
     plateau_.emplace(options);
   }
   state_.seed = static_cast<std::uint64_t>(recipe_.train.seed);
-  state_.recipe_hash = recipe_hash(recipe_);
+  state_.recipe_hash = recipe::recipe_hash(recipe_);
 }
 
 void TrainingRun::begin(const RunFolder& folder) {
@@ -124,8 +125,8 @@ TrainingRun::Outcome TrainingRun::train_epoch() {
   epoch_seconds_ = 0;
   epoch_examples_ = 0;
   const Stopwatch watch;
-  Epoch batches = task_.training->epoch(state_.epoch, state_.batch);
-  while (std::optional<Batch> batch = batches.next()) {
+  data::Epoch batches = task_.training->epoch(state_.epoch, state_.batch);
+  while (std::optional<data::Batch> batch = batches.next()) {
     train_step(*batch);
     epoch_seconds_ = watch.seconds();
     if (state_.batch == plan_.steps_per_epoch || stop_asked()) measured_ = pipeline_->timeline();
@@ -139,7 +140,7 @@ TrainingRun::Outcome TrainingRun::train_epoch() {
   return Outcome::Finished;
 }
 
-void TrainingRun::train_step(const Batch& batch) {
+void TrainingRun::train_step(const data::Batch& batch) {
   const Stopwatch watch;
   pipeline_->zero_grad();
   const StepResult done = pipeline_->step(batch.inputs, batch.targets, task_.loss);
@@ -184,8 +185,8 @@ TrainingRun::Outcome TrainingRun::validate(EpochReport& report) {
   if (!task_.validation) return Outcome::Finished;
   at::NoGradGuard no_grad;
   nn::Tally loss, metric;
-  Epoch batches = task_.validation->epoch(0);
-  for (Batch& batch : batches) {
+  data::Epoch batches = task_.validation->epoch(0);
+  for (data::Batch& batch : batches) {
     const at::Tensor output = pipeline_->evaluate(batch.inputs).to(at::kCPU);
     const double weight = task_.loss.kind == nn::Loss::Kind::Additive
                               ? task_.loss.weight(batch.targets)
@@ -195,8 +196,8 @@ TrainingRun::Outcome TrainingRun::validate(EpochReport& report) {
     if (batch.index == 0 && recipe_.train.pictures) {
       const std::int64_t rows = std::min<std::int64_t>(batch.size(), 32);
       shown_output_ = output.narrow(0, 0, rows).clone();
-      shown_ = Batch{batch.inputs.narrow(0, 0, rows).clone(),
-                     batch.targets.narrow(0, 0, rows).clone(), batch.names, 0};
+      shown_ = data::Batch{batch.inputs.narrow(0, 0, rows).clone(),
+                           batch.targets.narrow(0, 0, rows).clone(), batch.names, 0};
     }
     if (stop_asked()) return Outcome::Stopped;
   }

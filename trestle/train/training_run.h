@@ -10,6 +10,7 @@
 #include "trestle/optim/reduce_on_plateau.h"
 #include "trestle/train/metrics.h"
 #include "trestle/train/run_folder.h"
+#include "trestle/train/setup.h"
 #include "trestle/train/trainer.h"
 
 // Inside of the trainer. Not installed.
@@ -18,7 +19,7 @@ namespace trestle::train {
 // One call of train() or resume(): everything that a recipe makes, and where the run stands.
 class TrainingRun {
  public:
-  TrainingRun(const Recipe& recipe, const TrainHooks& hooks);
+  TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks);
 
   const RunPlan& plan() const { return plan_; }
   void begin(const RunFolder& folder);    // from the start
@@ -30,7 +31,7 @@ class TrainingRun {
 
   // training_run.cpp
   Outcome train_epoch();
-  void train_step(const Batch& batch);
+  void train_step(const data::Batch& batch);
   Outcome validate(EpochReport& report);
   void close_epoch(EpochReport& report);
   void lower_learning_rate(const EpochReport& report);
@@ -46,7 +47,7 @@ class TrainingRun {
   void keep_peaks();
   void reset_peaks();
 
-  Recipe recipe_;
+  recipe::Recipe recipe_;
   TrainHooks hooks_;
   std::unique_ptr<Progress> silent_;
   Progress& progress_;
@@ -64,7 +65,7 @@ class TrainingRun {
   double loss_sum_ = 0, loss_weight_ = 0;  // of this epoch so far
   schedule::Timeline measured_;
   std::vector<DevicePeak> peaks_;
-  std::optional<Batch> shown_;  // the first validation batch, cut to what a picture shows
+  std::optional<data::Batch> shown_;  // the first validation batch, cut to what a picture shows
   at::Tensor shown_output_;
 
   Stopwatch watch_;

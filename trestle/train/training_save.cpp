@@ -92,12 +92,12 @@ void TrainingRun::draw_picture(EpochReport& report) {
   if (!shown_) return;
   std::string title = text(recipe_.name, ", epoch ", report.epoch, " of ", report.epochs);
   if (report.metric) title += text(", ", report.metric_name, " ", rounded(*report.metric));
-  const Image picture =
+  const data::Image picture =
       task_.picture(*shown_, shown_output_, {.title = title, .names = shown_->names});
   report.picture = folder_.picture(report.epoch);
   saving(folder_, [&] {
     std::filesystem::create_directories(report.picture.parent_path());
-    write_png(report.picture, picture);
+    data::write_png(report.picture, picture);
   });
   shown_.reset();
 }

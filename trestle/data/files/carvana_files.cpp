@@ -7,7 +7,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 
-namespace trestle {
+namespace trestle::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -16,11 +16,10 @@ using FilesByStem = std::map<std::string, std::vector<fs::path>>;
 
 FilesByStem files_by_stem(const fs::path& folder) {
   if (!fs::is_directory(folder)) {
-    throw UsageError(
-        "no such folder",
-        {.file = folder.string(),
-         .hint = "Give the folders of the data, or make a look-alike of Carvana: trestle data "
-                 "synthesize carvana"});
+    throw UsageError("no such folder",
+                     {.file = folder.string(),
+                      .hint = "Give the folders of the data, or make synthetic data: trestle data "
+                              "synthesize carvana"});
   }
   FilesByStem files;
   std::error_code error;
@@ -72,4 +71,4 @@ CarvanaListing list_carvana(const fs::path& images_folder, const fs::path& masks
   return listing;
 }
 
-}  // namespace trestle
+}  // namespace trestle::data

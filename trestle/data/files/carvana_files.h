@@ -6,7 +6,7 @@
 
 // Which files make up a folder pair in Carvana's layout: pictures "<id>.<anything>" in one folder,
 // masks "<id>_mask.<anything>" in another. Hidden files (".DS_Store") and sub-folders are skipped.
-namespace trestle {
+namespace trestle::data {
 
 struct CarvanaPair {
   std::string id;
@@ -26,4 +26,4 @@ struct CarvanaListing {
 CarvanaListing list_carvana(const std::filesystem::path& images_folder,
                             const std::filesystem::path& masks_folder);
 
-}  // namespace trestle
+}  // namespace trestle::data

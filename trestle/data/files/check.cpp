@@ -10,7 +10,7 @@
 #include "trestle/data/files/image_file.h"
 #include "trestle/data/files/mnist_files.h"
 
-namespace trestle {
+namespace trestle::data {
 namespace {
 
 std::string size_text(int width, int height, int channels) {
@@ -94,4 +94,4 @@ CheckReport check_mnist(const std::filesystem::path& folder) {
   return report;
 }
 
-}  // namespace trestle
+}  // namespace trestle::data

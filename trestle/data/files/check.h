@@ -9,7 +9,7 @@
 
 // What `trestle data check` runs: reads every file of a data set in full and lists everything that
 // would stop a training, instead of stopping at the first.
-namespace trestle {
+namespace trestle::data {
 
 struct CheckReport {
   std::int64_t count = 0;                          // good examples
@@ -34,4 +34,4 @@ CheckReport check_carvana(const std::filesystem::path& images_folder,
 // same picture size in both parts.
 CheckReport check_mnist(const std::filesystem::path& folder);
 
-}  // namespace trestle
+}  // namespace trestle::data

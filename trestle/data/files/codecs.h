@@ -6,7 +6,7 @@
 #include "trestle/data/files/image_file.h"
 
 // Inside of image_file: one pair of functions for each format. Not installed, not for users.
-namespace trestle::codecs {
+namespace trestle::data::codecs {
 
 // The bytes of a file and what messages call it.
 struct Source {
@@ -35,4 +35,4 @@ void check_claimed_size(const Source& source, long long width, long long height,
 [[noreturn]] void throw_unreadable(const Source& source, std::string_view format,
                                    std::string_view reason);
 
-}  // namespace trestle::codecs
+}  // namespace trestle::data::codecs

@@ -10,7 +10,7 @@
 #include "trestle/base/text.h"
 #include "trestle/data/files/codecs.h"
 
-namespace trestle::codecs {
+namespace trestle::data::codecs {
 namespace {
 
 int read_bytes(GifFileType* gif, GifByteType* to, int count) {
@@ -77,14 +77,14 @@ std::optional<int> find_first_frame(GifFileType& gif, const Source& source) {
 std::vector<int> row_order(int height, bool interlaced) {
   std::vector<int> order;
   order.reserve(static_cast<std::size_t>(height));
-  constexpr std::pair<int, int> kPasses[] = {{0, 8}, {4, 8}, {2, 4}, {1, 2}};
-  constexpr std::pair<int, int> kAll[] = {{0, 1}};
+  constexpr std::pair<int, int> interlaced_passes[] = {{0, 8}, {4, 8}, {2, 4}, {1, 2}};
+  constexpr std::pair<int, int> all[] = {{0, 1}};
   auto add = [&](const auto& passes) {
     for (const auto& [first, step] : passes) {
       for (int y = first; y < height; y += step) order.push_back(y);
     }
   };
-  interlaced ? add(kPasses) : add(kAll);
+  interlaced ? add(interlaced_passes) : add(all);
   return order;
 }
 
@@ -161,9 +161,9 @@ std::string encode_gif_mask(const Image& mask, std::string_view name) {
     throw Error(text("cannot write GIF: ", reason(why)), {.file = std::string(name)});
   };
   if (!gif) fail(code);
-  constexpr GifColorType kBlackWhite[] = {{0, 0, 0}, {255, 255, 255}};
+  constexpr GifColorType black_white[] = {{0, 0, 0}, {255, 255, 255}};
   const std::unique_ptr<ColorMapObject, decltype(&GifFreeMapObject)> map(
-      GifMakeMapObject(2, kBlackWhite), GifFreeMapObject);
+      GifMakeMapObject(2, black_white), GifFreeMapObject);
   if (!map) fail(E_GIF_ERR_NOT_ENOUGH_MEM);
   if (EGifPutScreenDesc(gif.get(), mask.width, mask.height, 1, 0, map.get()) == GIF_ERROR ||
       EGifPutImageDesc(gif.get(), 0, 0, mask.width, mask.height, false, nullptr) == GIF_ERROR) {
@@ -180,4 +180,4 @@ std::string encode_gif_mask(const Image& mask, std::string_view name) {
   return bytes;
 }
 
-}  // namespace trestle::codecs
+}  // namespace trestle::data::codecs

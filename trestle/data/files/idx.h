@@ -13,7 +13,7 @@
 // Anything else gives FormatError with the file and the numbers: another type or number of
 // dimensions, a size of zero, fewer or more bytes than the sizes say, a file that is still
 // gzip-compressed. The sizes are checked against the file's length before anything is allocated.
-namespace trestle {
+namespace trestle::data {
 
 struct IdxImages {
   std::int64_t count = 0;
@@ -35,4 +35,4 @@ IdxLabels parse_idx_labels(std::string_view bytes, std::string_view name);
 void write_idx_images(const std::filesystem::path& path, const IdxImages& images);
 void write_idx_labels(const std::filesystem::path& path, const IdxLabels& labels);
 
-}  // namespace trestle
+}  // namespace trestle::data

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace trestle {
+namespace trestle::data {
 
 // A picture of 8-bit samples in memory: row after row from the top, the
 // channels of a pixel side by side.
@@ -36,4 +36,4 @@ struct Image {
   bool operator==(const Image&) const = default;
 };
 
-}  // namespace trestle
+}  // namespace trestle::data

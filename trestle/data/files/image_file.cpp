@@ -9,7 +9,7 @@
 #include "trestle/base/units.h"
 #include "trestle/data/files/codecs.h"
 
-namespace trestle {
+namespace trestle::data {
 namespace codecs {
 
 void throw_unreadable(const Source& source, std::string_view format, std::string_view reason) {
@@ -27,9 +27,9 @@ void check_claimed_size(const Source& source, long long width, long long height,
                       where);
   }
   // The densest of the three formats is a PNG of 1 bit a pixel: deflate shrinks to 1/1032 at best.
-  constexpr long long kPixelsPerByte = 8 * 1032;
+  constexpr long long pixels_per_byte = 8 * 1032;
   const auto bytes = static_cast<long long>(source.bytes.size());
-  const long long limit = std::min<long long>(max_pixels, bytes * kPixelsPerByte);
+  const long long limit = std::min<long long>(max_pixels, bytes * pixels_per_byte);
   if (height > limit / width) {
     throw FormatError(
         text("the file claims ", width, " x ", height, " pixels, more than ",
@@ -66,10 +66,10 @@ void check_writable(const Image& image, std::string_view name, std::string_view 
                           " (possible: ", join(channels, ", "), ")"),
                      where);
   }
-  constexpr int kMaxSide = 65'500;  // JPEG's limit; GIF's is 65,535
-  if (image.width > kMaxSide || image.height > kMaxSide) {
+  constexpr int max_side = 65'500;  // JPEG's limit; GIF's is 65,535
+  if (image.width > max_side || image.height > max_side) {
     throw UsageError(text("cannot write ", image.width, " x ", image.height,
-                          " pixels: a side has at most ", kMaxSide),
+                          " pixels: a side has at most ", max_side),
                      where);
   }
 }
@@ -134,4 +134,4 @@ void write_gif_mask(const std::filesystem::path& path, const Image& mask) {
   write_file(path, codecs::encode_gif_mask(mask, path.string()));
 }
 
-}  // namespace trestle
+}  // namespace trestle::data

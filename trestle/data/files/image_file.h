@@ -16,7 +16,7 @@
 // A file that is damaged, cut short, of a kind that is not read, or that claims more pixels than
 // `max_pixels` or than its length could hold, gives FormatError with the file's name and the
 // reason; nothing is allocated before the claim is checked. No call here aborts, prints or leaks.
-namespace trestle {
+namespace trestle::data {
 
 // What a palette picture turns into.
 enum class Palette {
@@ -62,4 +62,4 @@ void write_jpeg(const std::filesystem::path& path, const Image& image, int quali
 // `mask` has 1 channel of 0 and 1.
 void write_gif_mask(const std::filesystem::path& path, const Image& mask);
 
-}  // namespace trestle
+}  // namespace trestle::data

@@ -16,7 +16,7 @@
 // libjpeg reports errors by a call that must not return. Throwing through C frames is not portable,
 // so errors longjmp to a small function that holds no object with a destructor; whatever owns
 // memory lives in its caller.
-namespace trestle::codecs {
+namespace trestle::data::codecs {
 namespace {
 
 struct ErrorManager {
@@ -50,11 +50,11 @@ void on_message(j_common_ptr info, int level) {
 // A few bytes can ask for thousands of passes over a large picture; no
 // camera or program writes that many.
 void on_progress(j_common_ptr info) {
-  constexpr int kMaxScans = 500;
+  constexpr int max_scans = 500;
   if (!info->is_decompressor) return;
-  if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number <= kMaxScans) return;
+  if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number <= max_scans) return;
   auto* manager = reinterpret_cast<ErrorManager*>(info->err);
-  std::snprintf(manager->message, sizeof manager->message, "more than %d scans", kMaxScans);
+  std::snprintf(manager->message, sizeof manager->message, "more than %d scans", max_scans);
   std::longjmp(manager->back, 1);
 }
 
@@ -194,4 +194,4 @@ std::string encode_jpeg(const Image& image, int quality, std::string_view name) 
   return {reinterpret_cast<const char*>(encoder->bytes), encoder->size};
 }
 
-}  // namespace trestle::codecs
+}  // namespace trestle::data::codecs

@@ -8,7 +8,7 @@
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 
-namespace trestle {
+namespace trestle::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -29,7 +29,7 @@ fs::path find_file(const fs::path& folder, const std::string& stem, const std::s
   throw UsageError(
       text("no file ", stem, "-", kind, " here"),
       {.file = folder.string(),
-       .hint = text("Put MNIST's four IDX files here, or make look-alikes: trestle data "
+       .hint = text("Put MNIST's four IDX files here, or make synthetic ones: trestle data "
                     "synthesize mnist --out ",
                     folder.string())});
 }
@@ -43,11 +43,10 @@ MnistFiles mnist_paths(const fs::path& folder, MnistPart part) {
 
 MnistFiles find_mnist(const fs::path& folder, MnistPart part) {
   if (!fs::is_directory(folder)) {
-    throw UsageError(
-        "no such folder",
-        {.file = folder.string(),
-         .hint = text("Make a look-alike of MNIST: trestle data synthesize mnist --out ",
-                      folder.string())});
+    throw UsageError("no such folder",
+                     {.file = folder.string(),
+                      .hint = text("Make synthetic digits: trestle data synthesize mnist --out ",
+                                   folder.string())});
   }
   return {find_file(folder, prefix(part) + "-images", "idx3-ubyte"),
           find_file(folder, prefix(part) + "-labels", "idx1-ubyte")};
@@ -72,4 +71,4 @@ MnistArrays read_mnist(const fs::path& folder, MnistPart part) {
   return arrays;
 }
 
-}  // namespace trestle
+}  // namespace trestle::data

@@ -6,7 +6,7 @@
 
 // MNIST's four files, under the names of the original (either spelling: "train-images-idx3-ubyte"
 // or "train-images.idx3-ubyte").
-namespace trestle {
+namespace trestle::data {
 
 enum class MnistPart {
   Train,  // train-images-idx3-ubyte, train-labels-idx1-ubyte
@@ -34,4 +34,4 @@ struct MnistArrays {
 // above, and FormatError.
 MnistArrays read_mnist(const std::filesystem::path& folder, MnistPart part);
 
-}  // namespace trestle
+}  // namespace trestle::data

@@ -11,7 +11,7 @@
 #include "trestle/data/files/codecs.h"
 
 // As with JPEG: libpng's errors longjmp to small functions that hold no object with a destructor.
-namespace trestle::codecs {
+namespace trestle::data::codecs {
 namespace {
 
 struct Messages {
@@ -117,7 +117,7 @@ void write_bytes(png_structp png, png_bytep from, std::size_t count) {
 }
 
 bool write_all(Writer& writer, const Image& image) {
-  static constexpr int kColourTypes[] = {PNG_COLOR_TYPE_GRAY, PNG_COLOR_TYPE_GRAY_ALPHA,
+  static constexpr int colour_types[] = {PNG_COLOR_TYPE_GRAY, PNG_COLOR_TYPE_GRAY_ALPHA,
                                          PNG_COLOR_TYPE_RGB, PNG_COLOR_TYPE_RGB_ALPHA};
   writer.png =
       png_create_write_struct(PNG_LIBPNG_VER_STRING, &writer.messages, on_error, on_warning);
@@ -127,7 +127,7 @@ bool write_all(Writer& writer, const Image& image) {
   if (writer.info == nullptr) png_error(writer.png, "out of memory");
   png_set_write_fn(writer.png, &writer, write_bytes, nullptr);
   png_set_IHDR(writer.png, writer.info, static_cast<png_uint_32>(image.width),
-               static_cast<png_uint_32>(image.height), 8, kColourTypes[image.channels - 1],
+               static_cast<png_uint_32>(image.height), 8, colour_types[image.channels - 1],
                PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
   png_write_info(writer.png, writer.info);
   const std::size_t row_bytes = static_cast<std::size_t>(image.width) * image.channels;
@@ -177,4 +177,4 @@ std::string encode_png(const Image& image, std::string_view name) {
   return std::move(writer.bytes);
 }
 
-}  // namespace trestle::codecs
+}  // namespace trestle::data::codecs

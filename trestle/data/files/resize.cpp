@@ -6,11 +6,11 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 
-namespace trestle {
+namespace trestle::data {
 namespace {
 
-constexpr int kBits =
-    32 - 8 - 2;  // of a fixed-point weight: an 8-bit sample, a sign and one bit of overshoot remain
+// Of a fixed-point weight: an 8-bit sample, a sign and one bit of overshoot remain.
+constexpr int bits = 32 - 8 - 2;
 
 double bicubic(double x) {
   constexpr double a = -0.5;
@@ -55,17 +55,17 @@ Kernel make_kernel(int from, int to) {
     kernel.windows.push_back({first, end - first, kernel.weights.size()});
     for (double weight : line) {
       if (sum != 0) weight /= sum;
-      const double scaled = weight * (1 << kBits);
+      const double scaled = weight * (1 << bits);
       kernel.weights.push_back(static_cast<int>(weight < 0 ? scaled - 0.5 : scaled + 0.5));
     }
   }
   return kernel;
 }
 
-constexpr int kHalf = 1 << (kBits - 1);
+constexpr int half = 1 << (bits - 1);
 
 std::uint8_t to_sample(int fixed) {
-  return static_cast<std::uint8_t>(std::clamp(fixed >> kBits, 0, 255));
+  return static_cast<std::uint8_t>(std::clamp(fixed >> bits, 0, 255));
 }
 
 Image resize_rows(const Image& image, int width) {
@@ -77,7 +77,7 @@ Image resize_rows(const Image& image, int width) {
     std::uint8_t* to = &out.pixels[static_cast<std::size_t>(y) * width * channels];
     for (const Window& window : kernel.windows) {
       const int* weights = &kernel.weights[window.weights];
-      int sums[3] = {kHalf, kHalf, kHalf};
+      int sums[3] = {half, half, half};
       const std::uint8_t* from = row + static_cast<std::ptrdiff_t>(window.first) * channels;
       if (channels == 3) {
         for (int j = 0; j < window.count; ++j, from += 3) {
@@ -100,7 +100,7 @@ Image resize_columns(const Image& image, int height) {
   std::vector<int> sums(row_samples);
   for (int y = 0; y < height; ++y) {
     const Window& window = kernel.windows[static_cast<std::size_t>(y)];
-    std::ranges::fill(sums, kHalf);
+    std::ranges::fill(sums, half);
     for (int j = 0; j < window.count; ++j) {
       const int weight = kernel.weights[window.weights + j];
       const std::uint8_t* from = &image.pixels[(window.first + j) * row_samples];
@@ -160,4 +160,4 @@ Image resize_nearest(const Image& image, int width, int height) {
   return out;
 }
 
-}  // namespace trestle
+}  // namespace trestle::data

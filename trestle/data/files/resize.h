@@ -6,7 +6,7 @@
 // reference data pipeline uses).
 //
 //   Image small = resize_bicubic(photo, 959, 640);
-namespace trestle {
+namespace trestle::data {
 
 // Antialiased bicubic (Keys 1981 with a = -0.5; when shrinking, the kernel is stretched by the
 // scale). Two passes of 8-bit samples in fixed point of 22 bits, horizontal first, each rounded and
@@ -18,4 +18,4 @@ Image resize_bicubic(const Image& image, int width, int height);
 // Throws UsageError on empty sizes.
 Image resize_nearest(const Image& image, int width, int height);
 
-}  // namespace trestle
+}  // namespace trestle::data

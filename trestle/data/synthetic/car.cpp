@@ -5,7 +5,7 @@
 #include <numbers>
 #include <utility>
 
-namespace trestle::render {
+namespace trestle::data::render {
 namespace {
 
 // Measures in metres; x runs from -length / 2 (rear) to length / 2 (front).
@@ -53,17 +53,17 @@ Build make_build(Random& random) {
 }
 
 Paint make_paint(Random& random) {
-  constexpr std::array<Colour, 10> kColours = {{{0.9, 0.9, 0.9},
-                                                {0.68, 0.7, 0.72},
-                                                {0.36, 0.37, 0.4},
-                                                {0.1, 0.1, 0.12},
-                                                {0.62, 0.08, 0.08},
-                                                {0.1, 0.2, 0.5},
-                                                {0.25, 0.45, 0.65},
-                                                {0.12, 0.33, 0.22},
-                                                {0.75, 0.6, 0.25},
-                                                {0.45, 0.3, 0.2}}};
-  Colour body = kColours[random.below(kColours.size())];
+  constexpr std::array<Colour, 10> colours = {{{0.9, 0.9, 0.9},
+                                               {0.68, 0.7, 0.72},
+                                               {0.36, 0.37, 0.4},
+                                               {0.1, 0.1, 0.12},
+                                               {0.62, 0.08, 0.08},
+                                               {0.1, 0.2, 0.5},
+                                               {0.25, 0.45, 0.65},
+                                               {0.12, 0.33, 0.22},
+                                               {0.75, 0.6, 0.25},
+                                               {0.45, 0.3, 0.2}}};
+  Colour body = colours[random.below(colours.size())];
   for (double* part : {&body.x, &body.y, &body.z}) *part *= random.uniform(0.85, 1.1);
   const double rim = random.uniform(0.45, 0.75);
   return {body, {0.13, 0.13, 0.14}, {0.12, 0.16, 0.2}, {0.07, 0.07, 0.07}, {rim, rim, rim * 1.03}};
@@ -85,7 +85,7 @@ void both_sides(std::vector<Face>& faces, const std::vector<Vec>& left, const Co
   faces.push_back({std::move(right), colour, gloss});
 }
 
-constexpr double kGloss = 0.35;
+constexpr double paint_gloss = 0.35;
 
 // One cross-section of the lower body: half widths at its three heights.
 struct Station {
@@ -111,15 +111,15 @@ void add_lower_body(std::vector<Face>& faces, const Build& b, const Paint& paint
   for (std::size_t i = 0; i + 1 < stations.size(); ++i) {
     const auto p = points(stations[i]);
     const auto q = points(stations[i + 1]);
-    both_sides(faces, {p[0], q[0], q[1], p[1]}, paint.body * 0.9, kGloss);
-    both_sides(faces, {p[1], q[1], q[2], p[2]}, paint.body, kGloss);
-    quad(faces, p[2], q[2], mirrored(q[2]), mirrored(p[2]), paint.body, kGloss);
+    both_sides(faces, {p[0], q[0], q[1], p[1]}, paint.body * 0.9, paint_gloss);
+    both_sides(faces, {p[1], q[1], q[2], p[2]}, paint.body, paint_gloss);
+    quad(faces, p[2], q[2], mirrored(q[2]), mirrored(p[2]), paint.body, paint_gloss);
     quad(faces, p[0], q[0], mirrored(q[0]), mirrored(p[0]), paint.trim, 0);
   }
   for (const std::size_t end : {std::size_t{0}, stations.size() - 1}) {
     const auto p = points(stations[end]);
-    quad(faces, p[0], p[1], mirrored(p[1]), mirrored(p[0]), paint.body * 0.85, kGloss);
-    quad(faces, p[1], p[2], mirrored(p[2]), mirrored(p[1]), paint.body, kGloss);
+    quad(faces, p[0], p[1], mirrored(p[1]), mirrored(p[0]), paint.body * 0.85, paint_gloss);
+    quad(faces, p[1], p[2], mirrored(p[2]), mirrored(p[1]), paint.body, paint_gloss);
   }
 }
 
@@ -143,7 +143,7 @@ void add_cabin(std::vector<Face>& faces, const Build& b, const Paint& paint) {
   const double roof = b.height - 0.05;  // the roof's edge; its middle is the car's height
   const Vec fl{b.screen_low, low, foot}, ft{b.screen_top, high, roof};
   const Vec rl{b.rear_low, low, foot}, rt{b.rear_top, high, roof};
-  both_sides(faces, {rl, fl, ft, rt}, paint.body, kGloss);
+  both_sides(faces, {rl, fl, ft, rt}, paint.body, paint_gloss);
   const std::array<Vec, 4> side = {rl, fl, ft, rt};
   const Vec out{0, 0.012, 0.004};
   both_sides(faces, pane(side, 0.07, 0.3, 0.16, 0.86, out), paint.glass, 0.5);
@@ -154,7 +154,7 @@ void add_cabin(std::vector<Face>& faces, const Build& b, const Paint& paint) {
     const Vec& top_corner = front ? ft : rt;
     const std::array<Vec, 4> screen = {foot_corner, mirrored(foot_corner), mirrored(top_corner),
                                        top_corner};
-    quad(faces, screen[0], screen[1], screen[2], screen[3], paint.body, kGloss);
+    quad(faces, screen[0], screen[1], screen[2], screen[3], paint.body, paint_gloss);
     faces.push_back({pane(screen, 0.06, 0.94, 0.1, 0.92, {front ? 0.012 : -0.012, 0, 0.008}),
                      paint.glass * 1.15, 0.55});
   }
@@ -162,19 +162,19 @@ void add_cabin(std::vector<Face>& faces, const Build& b, const Paint& paint) {
   const Vec ridge_front{ft.x - 0.12, high * 0.5, b.height - 0.01};
   const Vec ridge_rear{rt.x + 0.12, high * 0.5, b.height - 0.01};
   const Vec top{middle, 0, b.height};
-  both_sides(faces, {rt, ft, ridge_front, ridge_rear}, paint.body, kGloss);
+  both_sides(faces, {rt, ft, ridge_front, ridge_rear}, paint.body, paint_gloss);
   both_sides(faces, {ridge_rear, ridge_front, {ridge_front.x, 0, top.z}, {ridge_rear.x, 0, top.z}},
-             paint.body, kGloss);
-  quad(faces, ft, ridge_front, mirrored(ridge_front), mirrored(ft), paint.body, kGloss);
-  quad(faces, rt, ridge_rear, mirrored(ridge_rear), mirrored(rt), paint.body, kGloss);
+             paint.body, paint_gloss);
+  quad(faces, ft, ridge_front, mirrored(ridge_front), mirrored(ft), paint.body, paint_gloss);
+  quad(faces, rt, ridge_rear, mirrored(ridge_rear), mirrored(rt), paint.body, paint_gloss);
 }
 
 // A disc beside the car, `y` from its middle; radii differ from x to z for none of them.
 std::vector<Vec> disc(double x, double y, double z, double radius, double from = 0, double to = 1) {
-  constexpr int kCorners = 28;
+  constexpr int corners = 28;
   std::vector<Vec> points;
-  for (int i = 0; i <= kCorners; ++i) {
-    const double angle = 2 * std::numbers::pi * (from + (to - from) * i / kCorners);
+  for (int i = 0; i <= corners; ++i) {
+    const double angle = 2 * std::numbers::pi * (from + (to - from) * i / corners);
     points.push_back({x + radius * std::cos(angle), y, z + radius * std::sin(angle)});
   }
   return points;
@@ -185,9 +185,9 @@ void add_wheel(std::vector<Face>& faces, const Build& b, const Paint& paint, dou
   both_sides(faces, disc(x, outer - 0.008, b.wheel, b.wheel * 1.14, 0, 0.5), paint.trim * 0.5, 0);
   both_sides(faces, disc(x, outer, b.wheel, b.wheel), paint.tyre, 0);
   both_sides(faces, disc(x, outer + 0.004, b.wheel, b.wheel * 0.66), paint.rim, 0.2);
-  constexpr int kSpokes = 5;
-  for (int i = 0; i < kSpokes; ++i) {  // the dark gaps between the spokes
-    const double from = static_cast<double>(i) / kSpokes;
+  constexpr int spokes = 5;
+  for (int i = 0; i < spokes; ++i) {  // the dark gaps between the spokes
+    const double from = static_cast<double>(i) / spokes;
     std::vector<Vec> gap = disc(x, outer + 0.008, b.wheel, b.wheel * 0.58, from, from + 0.11);
     gap.push_back({x + b.wheel * 0.16 * std::cos(2 * std::numbers::pi * (from + 0.055)),
                    outer + 0.008,
@@ -252,13 +252,13 @@ void add_details(std::vector<Face>& faces, const Build& b, const Paint& paint) {
   both_sides(
       faces,
       {{mx, w * 0.9, mz}, {mx, w + 0.17, mz}, {mx, w + 0.17, mz + 0.14}, {mx, w * 0.9, mz + 0.12}},
-      paint.body * 0.9, kGloss);
+      paint.body * 0.9, paint_gloss);
   both_sides(faces,
              {{mx, w + 0.17, mz},
               {mx + 0.12, w + 0.13, mz},
               {mx + 0.12, w + 0.13, mz + 0.12},
               {mx, w + 0.17, mz + 0.14}},
-             paint.body * 0.9, kGloss);
+             paint.body * 0.9, paint_gloss);
 }
 
 }  // namespace
@@ -275,4 +275,4 @@ Car make_car(Random& random) {
   return car;
 }
 
-}  // namespace trestle::render
+}  // namespace trestle::data::render

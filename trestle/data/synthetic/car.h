@@ -6,7 +6,7 @@
 #include "trestle/data/synthetic/render.h"
 
 // The shape of a synthetic car. Not installed.
-namespace trestle::render {
+namespace trestle::data::render {
 
 // A car drawn at random: saloon, hatchback, estate or van; its build and colours.
 struct Car {
@@ -18,4 +18,4 @@ struct Car {
 
 Car make_car(Random& random);
 
-}  // namespace trestle::render
+}  // namespace trestle::data::render

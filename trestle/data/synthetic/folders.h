@@ -7,7 +7,7 @@
 #include "trestle/base/text.h"
 
 // Inside of the synthesis. Not installed.
-namespace trestle {
+namespace trestle::data {
 
 // Makes a folder and those above it; FileError with the system's reason when that fails.
 inline void make_folder(const std::filesystem::path& folder) {
@@ -18,4 +18,4 @@ inline void make_folder(const std::filesystem::path& folder) {
   }
 }
 
-}  // namespace trestle
+}  // namespace trestle::data

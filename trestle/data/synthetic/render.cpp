@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
-namespace trestle::render {
+namespace trestle::data::render {
 namespace {
 
 // A corner on the screen: pixels, and the inverse of its depth, which is linear there.
@@ -108,4 +108,4 @@ Layer draw(const std::vector<Face>& faces, const Camera& camera, const Light& li
   return layer;
 }
 
-}  // namespace trestle::render
+}  // namespace trestle::data::render

@@ -7,7 +7,7 @@
 // a depth buffer. Not installed.
 //
 // The world: x to the right, y away from the viewer, z up, metres, the ground at z = 0.
-namespace trestle::render {
+namespace trestle::data::render {
 
 struct Vec {
   double x = 0;
@@ -68,4 +68,4 @@ struct Layer {
 Layer draw(const std::vector<Face>& faces, const Camera& camera, const Light& light, int width,
            int height, int samples);
 
-}  // namespace trestle::render
+}  // namespace trestle::data::render

@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <functional>
 
-// Look-alikes of the two data sets, in the same folders, names and formats, so that everything runs
+// Synthetic data in the folders, names and formats of the two data sets, so that everything runs
 // without a login. The same seed gives the same files on every machine with the same libjpeg.
-namespace trestle {
+namespace trestle::data {
 
 // Called after each written picture with (pictures written, pictures in all).
 using SynthesisProgress = std::function<void(std::int64_t, std::int64_t)>;
@@ -38,4 +38,4 @@ struct SynthesizeMnistOptions {
 void synthesize_mnist(const std::filesystem::path& out, std::int64_t count,
                       const SynthesizeMnistOptions& options = {});
 
-}  // namespace trestle
+}  // namespace trestle::data

@@ -15,13 +15,13 @@
 #include "trestle/data/synthetic/render.h"
 #include "trestle/data/synthetic/synthesize.h"
 
-namespace trestle {
+namespace trestle::data {
 namespace {
 
 using render::Colour;
 using render::Vec;
 
-constexpr int kViews = 16;  // of each car, one for each sixteenth of a turn
+constexpr int views = 16;  // of each car, one for each sixteenth of a turn
 
 // Where one car stands and how the room around it looks; the same in all its views.
 struct Studio {
@@ -58,7 +58,7 @@ Studio make_studio(Random& random, int width, int height) {
 
 View make_view(Random& random, int view) {
   View out{};
-  out.turn = 2 * std::numbers::pi * view / kViews + random.uniform(-0.04, 0.04);
+  out.turn = 2 * std::numbers::pi * view / views + random.uniform(-0.04, 0.04);
   out.light.towards = {random.uniform(-0.8, 0.8), random.uniform(-0.9, -0.4),
                        random.uniform(0.6, 1.0)};
   out.light.ambient = random.uniform(0.45, 0.6);
@@ -89,24 +89,26 @@ Vec turned(const Vec& p, double angle) {
 
 // The empty room along one ray from the camera.
 Colour room(const Studio& studio, const Vec& ray, const render::Car& car, double turn) {
-  constexpr double kWall = 7;  // metres behind the turntable's middle, where the floor bends up
+  // Metres behind the turntable's middle, where the floor bends up.
+  constexpr double wall_distance = 7;
   const Vec from = studio.camera.position();
   const double down = ray.z < -1e-6 ? -from.z / ray.z : 1e9;
   const Vec ground = from + ray * std::min(down, 1e3);
-  const double to_wall = (kWall - from.y) / ray.y;
+  const double to_wall = (wall_distance - from.y) / ray.y;
   const Vec on_wall = from + ray * to_wall;
   const double place = std::clamp((on_wall.x + 9) / 3, 0.0, 4.999);
   const auto panel = static_cast<std::size_t>(place);
   const double lamp = studio.panels[panel] + (studio.panels[panel + 1] - studio.panels[panel]) *
                                                  smooth(0.35, 0.65, place - panel);
   const Colour wall = studio.wall * (1 + lamp * smooth(0, 1.5, on_wall.z) - 0.03 * on_wall.z);
-  if (ground.y > kWall) return wall;
+  if (ground.y > wall_distance) return wall;
   const double radius = std::hypot(ground.x, ground.y);
   const double rim = std::exp(-std::pow((radius - studio.turntable) / 0.05, 2));
   const double disc = radius < studio.turntable ? 0.96 : 1.0;
   const Colour floor = studio.floor * (disc * (1 - 0.25 * rim));
   const double lit = 1 - shadow(turned(ground - studio.place, -turn), car);
-  return floor * (lit * (1 - smooth(3.5, kWall, ground.y))) + wall * smooth(3.5, kWall, ground.y);
+  return floor * (lit * (1 - smooth(3.5, wall_distance, ground.y))) +
+         wall * smooth(3.5, wall_distance, ground.y);
 }
 
 struct Picture {
@@ -120,9 +122,9 @@ Picture draw(const render::Car& car, const Studio& studio, const View& view, int
   for (render::Face& face : faces) {
     for (Vec& point : face.points) point = turned(point, view.turn) + studio.place;
   }
-  constexpr int kSamples = 2;
+  constexpr int samples = 2;
   const render::Layer layer =
-      render::draw(faces, studio.camera, view.light, width, height, kSamples);
+      render::draw(faces, studio.camera, view.light, width, height, samples);
   const auto [right, up, forward] = studio.camera.axes();
   Picture picture{Image::blank(width, height, 3), Image::blank(width, height, 1)};
   std::size_t at = 0;
@@ -162,18 +164,18 @@ std::string car_id(std::uint64_t seed, std::int64_t car) {
 
 void synthesize_carvana(const std::filesystem::path& out, std::int64_t count,
                         const SynthesizeCarvanaOptions& options) {
-  constexpr int kMinSide = 16;
+  constexpr int min_side = 16;
   if (count < 1) throw UsageError(text("cannot synthesize ", count, " pictures"));
-  if (options.width < kMinSide || options.height < kMinSide || options.width > 16'384 ||
+  if (options.width < min_side || options.height < min_side || options.width > 16'384 ||
       options.height > 16'384) {
     throw UsageError(text("cannot synthesize pictures of ", options.width, " x ", options.height,
-                          ": a side has ", kMinSide, " to 16384 pixels"));
+                          ": a side has ", min_side, " to 16384 pixels"));
   }
   make_folder(out / "train_hq");
   make_folder(out / "train_masks");
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t number = i / kViews;
-    const int view_number = static_cast<int>(i % kViews);
+    const std::int64_t number = i / views;
+    const int view_number = static_cast<int>(i % views);
     Random for_car(keyed_seed(options.seed, number, -1, -1));
     const render::Car car = render::make_car(for_car);
     const Studio studio = make_studio(for_car, options.width, options.height);
@@ -189,4 +191,4 @@ void synthesize_carvana(const std::filesystem::path& out, std::int64_t count,
   }
 }
 
-}  // namespace trestle
+}  // namespace trestle::data

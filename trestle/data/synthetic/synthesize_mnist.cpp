@@ -12,7 +12,7 @@
 #include "trestle/data/synthetic/folders.h"
 #include "trestle/data/synthetic/synthesize.h"
 
-namespace trestle {
+namespace trestle::data {
 namespace {
 
 struct Point {
@@ -94,7 +94,7 @@ double distance_to(const Point& p, const Point& a, const Point& b) {
   return rest_x * rest_x + rest_y * rest_y;
 }
 
-constexpr int kSide = 28;
+constexpr int side = 28;
 
 // Moves the strokes from the unit box to pixels: bent a little, slanted,
 // turned, sized and placed at random.
@@ -124,8 +124,8 @@ void draw_digit(int digit, Random& random, std::uint8_t* pixels) {
   place(strokes, random);
   const double half = random.uniform(0.7, 1.6);  // of the pen
   const double ink = random.uniform(0.8, 1.0);
-  for (int y = 0; y < kSide; ++y) {
-    for (int x = 0; x < kSide; ++x) {
+  for (int y = 0; y < side; ++y) {
+    for (int x = 0; x < side; ++x) {
       double nearest = 1e4;
       for (const Stroke& stroke : strokes) {
         for (std::size_t i = 1; i < stroke.size(); ++i) {
@@ -141,16 +141,16 @@ void draw_digit(int digit, Random& random, std::uint8_t* pixels) {
 
 MnistArrays draw_part(std::int64_t count, std::uint64_t seed, const SynthesisProgress& progress,
                       std::int64_t before, std::int64_t all) {
-  MnistArrays arrays{{count, kSide, kSide, {}}, {}};
+  MnistArrays arrays{{count, side, side, {}}, {}};
   for (std::int64_t i = 0; i < count; ++i)
     arrays.labels.push_back(static_cast<std::uint8_t>(i % 10));
   Random order(keyed_seed(seed, -1, -1, -1));
   shuffle(arrays.labels, order);
-  arrays.images.pixels.resize(static_cast<std::size_t>(count) * kSide * kSide);
+  arrays.images.pixels.resize(static_cast<std::size_t>(count) * side * side);
   for (std::int64_t i = 0; i < count; ++i) {
     Random random(keyed_seed(seed, i, -1, -1));
     draw_digit(arrays.labels[static_cast<std::size_t>(i)], random,
-               &arrays.images.pixels[i * kSide * kSide]);
+               &arrays.images.pixels[i * side * side]);
     if (progress) progress(before + i + 1, all);
   }
   return arrays;
@@ -177,4 +177,4 @@ void synthesize_mnist(const std::filesystem::path& out, std::int64_t count,
   }
 }
 
-}  // namespace trestle
+}  // namespace trestle::data

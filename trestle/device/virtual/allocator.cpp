@@ -13,6 +13,7 @@
 #include "trestle/device/layer_scope.h"
 #include "trestle/device/virtual/backend.h"
 #include "trestle/device/virtual/block_cache.h"
+#include "trestle/device/virtual_device.h"
 
 namespace trestle::virt {
 namespace {
@@ -27,7 +28,7 @@ struct Meter {
 
 Meter& meter(int device) {
   static auto* meters =
-      new std::array<Meter, most_devices>;  // outlives every tensor, static ones too
+      new std::array<Meter, most_virtual_devices>;  // outlives every tensor, static ones too
   return (*meters)[device];
 }
 
@@ -181,8 +182,8 @@ c10::Allocator* cpu_allocator() {
 
 c10::Allocator* device_allocator(int device) {
   static auto* allocators = [] {
-    auto* all = new std::array<c10::Allocator*, most_devices>;
-    for (int i = 0; i < most_devices; ++i) (*all)[i] = new TaggedAllocator(i);
+    auto* all = new std::array<c10::Allocator*, most_virtual_devices>;
+    for (int i = 0; i < most_virtual_devices; ++i) (*all)[i] = new TaggedAllocator(i);
     return all;
   }();
   return (*allocators)[device];

@@ -12,7 +12,6 @@ inline constexpr c10::DeviceType device_type = c10::DeviceType::PrivateUse1;
 inline constexpr c10::DispatchKeySet device_keys{c10::DispatchKey::PrivateUse1};
 inline constexpr c10::DispatchKeySet cpu_keys{c10::DispatchKey::CPU};
 inline constexpr const char* backend_name = "virtual";
-inline constexpr int most_devices = 64;
 
 inline c10::Device nth_device(int index) {
   return {device_type, static_cast<c10::DeviceIndex>(index)};

@@ -6,6 +6,8 @@
 
 // The whole command line as one function, for programs that bring models of their own:
 //
+//   #include <trestle/trestle.h>
+//
 //   trestle::nn::Layers make_mine(const trestle::models::ModelOptions& options);
 //
 //   int main(int argc, char** argv) {

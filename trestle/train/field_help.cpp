@@ -1,0 +1,45 @@
+#include "trestle/train/field_help.h"
+
+#include <map>
+
+#include "trestle/base/text.h"
+#include "trestle/models/model.h"
+#include "trestle/nn/loss.h"
+#include "trestle/optim/factory.h"
+#include "trestle/schedule/generate.h"
+#include "trestle/train/data_set.h"
+#include "trestle/train/task.h"
+
+namespace trestle::train {
+
+namespace {
+
+std::string schedule_names() {
+  std::vector<std::string> names;
+  for (const auto& known : schedule::known_schedules()) names.push_back(known.name);
+  return join(names, ", ");
+}
+
+// "empty: dice for carvana, accuracy for mnist"
+std::string defaults(std::string DataSet::*member) {
+  std::vector<std::string> parts;
+  for (const DataSet& set : data_sets()) parts.push_back(set.*member + " for " + set.name);
+  return "; empty: " + join(parts, ", ");
+}
+
+}  // namespace
+
+std::string help_of(const recipe::Field& field) {
+  static const std::map<std::string, std::string> names = {
+      {"model.name", join(models::model_names(), ", ") + ", or one that the program adds"},
+      {"data.name", data_set_names()},
+      {"pipeline.schedule", schedule_names()},
+      {"optimizer.name", join(optim::optimizer_names(), ", ")},
+      {"train.loss", join(nn::loss_names(), ", ") + defaults(&DataSet::loss)},
+      {"train.metric", join(metric_names(), ", ") + defaults(&DataSet::metric)},
+  };
+  const auto found = names.find(field.name());
+  return found == names.end() ? field.help : field.help + ": " + found->second;
+}
+
+}  // namespace trestle::train
