@@ -43,9 +43,9 @@ double cost(const std::string& word) {
     value = std::stod(word, &end);
   } catch (const std::exception&) {
   }
-  if (end != word.size() || !(value > 0) || value > simulate::kLongestTime)
+  if (end != word.size() || !(value > 0) || value > simulate::longest_time)
     throw UsageError(
-        text("--costs: '", word, "' is not a time above 0 and up to ", simulate::kLongestTime));
+        text("--costs: '", word, "' is not a time above 0 and up to ", simulate::longest_time));
   return value;
 }
 
@@ -129,7 +129,7 @@ int perform(const Arguments& arguments) {
   if (!arguments.run.empty()) return view_run(arguments);
   const std::vector<schedule::Timeline> panels = simulated(arguments);
   // What is too large to be drawn can still be written as a trace.
-  const bool drawn = arguments.out.empty() || view::cell_count(panels) <= view::kMostCells;
+  const bool drawn = arguments.out.empty() || view::cell_count(panels) <= view::most_cells;
   std::cout << (drawn ? view::to_text_grid(panels[0]) : view::summary(panels[0]) + "\n")
             << std::flush;
   if (!arguments.out.empty())

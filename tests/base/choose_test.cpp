@@ -16,11 +16,11 @@ struct Entry {
   std::string_view name;
   int value;
 };
-constexpr std::array kEntries = {Entry{"gpipe", 1}, Entry{"1f1b", 2}};
+constexpr std::array entries = {Entry{"gpipe", 1}, Entry{"1f1b", 2}};
 
 std::string message(std::string_view name) {
   try {
-    choose("schedule", name, kEntries);
+    choose("schedule", name, entries);
   } catch (const UsageError& error) {
     return error.what();
   }
@@ -28,8 +28,8 @@ std::string message(std::string_view name) {
 }
 
 TEST(Choose, FindsTheEntryOfThatName) {
-  EXPECT_EQ(choose("schedule", "1f1b", kEntries).value, 2);
-  EXPECT_EQ(&choose("schedule", "gpipe", kEntries), &kEntries[0]);
+  EXPECT_EQ(choose("schedule", "1f1b", entries).value, 2);
+  EXPECT_EQ(&choose("schedule", "gpipe", entries), &entries[0]);
 }
 
 TEST(Choose, SaysWhatThereIsAndWhatWasMeant) {

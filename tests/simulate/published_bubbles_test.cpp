@@ -36,7 +36,7 @@ struct Row {
   double h2;
 };
 
-constexpr Row kRows[] = {
+constexpr Row most_rows[] = {
     {"1.5B", 8, 24, 18.522, 18.086, 9.337, 0.601, .2431, .1585, .1083},
     {"1.5B", 8, 32, 18.513, 18.086, 9.331, 0.626, .1985, .1242, .0837},
     {"1.5B", 8, 64, 18.546, 18.097, 9.321, 0.762, .1240, .0674, .0444},
@@ -99,11 +99,13 @@ TEST_P(PublishedBubbles, ZeroBubbleH2) {
   EXPECT_EQ(printed(bubble(row, table)), printed(row.h2));
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, PublishedBubbles, testing::ValuesIn(kRows), [](const auto& param) {
-  std::string name = text(param.param.model, "_", param.param.micro_batches);
-  name.replace(name.find('.'), 1, "_");
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Table, PublishedBubbles, testing::ValuesIn(most_rows),
+                         [](const auto& param) {
+                           std::string name =
+                               text(param.param.model, "_", param.param.micro_batches);
+                           name.replace(name.find('.'), 1, "_");
+                           return name;
+                         });
 
 // Idle time and live activations of four stages with 16 micro-batches, F = I = W = 1: ideal 48.
 Timeline four_by_sixteen(const Schedule& table) {

@@ -13,7 +13,7 @@
 namespace trestle::simulate {
 namespace {
 
-constexpr double kBudget = 60;  // seconds
+constexpr double time_limit = 60;  // seconds
 
 void run(const std::string& name, int stages, int micro_batches) {
   SCOPED_TRACE(text(name, ", ", stages, " stages, ", micro_batches, " micro-batches"));
@@ -29,7 +29,7 @@ void run(const std::string& name, int stages, int micro_batches) {
   costs.transport = Transport::Pull;
   const auto timeline = simulate(lowered, costs);
   EXPECT_EQ(timeline.peak_bytes.size(), static_cast<std::size_t>(stages));
-  EXPECT_LT(watch.seconds(), kBudget);
+  EXPECT_LT(watch.seconds(), time_limit);
 }
 
 TEST(Speed, SquareTables) {

@@ -76,7 +76,7 @@ TEST(TextGrid, AnEmptyTimelineIsALine) {
 
 TEST(TextGrid, WhatIsTooLargeSaysSo) {
   Timeline large = samples::by_hand();
-  large.events.resize(kMostCells + 1, large.events[0]);
+  large.events.resize(most_cells + 1, large.events[0]);
   try {
     to_text_grid(large);
     FAIL();
@@ -88,10 +88,10 @@ TEST(TextGrid, WhatIsTooLargeSaysSo) {
   EXPECT_THROW(to_svg({large}), UsageError);
   EXPECT_THROW(to_svg({large, samples::by_hand()}), UsageError);
   Timeline huge = samples::by_hand();
-  huge.events.resize(kMostTraceEvents + 1, huge.events[0]);
+  huge.events.resize(most_trace_events + 1, huge.events[0]);
   EXPECT_THROW(to_chrome_trace({huge}), UsageError);
   large.events.pop_back();
-  EXPECT_EQ(cell_count({large}), kMostCells);
+  EXPECT_EQ(cell_count({large}), most_cells);
   EXPECT_NO_THROW(to_text_grid(large));
 }
 

@@ -20,7 +20,7 @@ class Random {
 
   std::uint64_t next() {
     const std::uint64_t value = split_mix(state_);
-    state_ += kSplitMixStep;
+    state_ += split_mix_step;
     return value;
   }
 

@@ -7,10 +7,10 @@ namespace trestle {
 // SplitMix64 (Steele, Lea, Flood 2014): what its state grows by for each number, and the number
 // that it draws in the state `state`. The whole period of 2^64 states gives each number once, so it
 // serves as a hash too.
-inline constexpr std::uint64_t kSplitMixStep = 0x9e3779b97f4a7c15ULL;
+inline constexpr std::uint64_t split_mix_step = 0x9e3779b97f4a7c15ULL;
 
 constexpr std::uint64_t split_mix(std::uint64_t state) {
-  std::uint64_t z = state + kSplitMixStep;
+  std::uint64_t z = state + split_mix_step;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
   return z ^ (z >> 31);

@@ -14,7 +14,7 @@
 namespace trestle {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, double>, 11> kByteUnits = {{
+constexpr std::array<std::pair<std::string_view, double>, 11> byte_units = {{
     {"", 1},
     {"B", 1},
     {"KiB", 0x1p10},
@@ -44,7 +44,7 @@ Bytes parse_bytes(std::string_view text) {
   const auto [rest, failure] = std::from_chars(word.data(), end, number, std::chars_format::fixed);
   if (failure != std::errc{}) refuse(text);
   const std::string unit = trim(std::string_view(rest, static_cast<std::size_t>(end - rest)));
-  for (const auto& [name, factor] : kByteUnits) {
+  for (const auto& [name, factor] : byte_units) {
     if (unit != name) continue;
     const double bytes = number * factor;
     if (bytes >= 0x1p63) refuse(text);
@@ -54,16 +54,16 @@ Bytes parse_bytes(std::string_view text) {
 }
 
 std::string format_bytes(Bytes bytes) {
-  constexpr std::array<std::string_view, 6> kNames = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  constexpr std::array<std::string_view, 6> names = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   if (std::abs(static_cast<double>(bytes)) < 1024) return fmt::format("{} B", bytes);
   double value = static_cast<double>(bytes) / 1024;
   std::size_t unit = 0;
   // 1023.95 would be printed as "1024.0": let it move on to the next unit.
-  while (std::abs(value) >= 1023.95 && unit + 1 < kNames.size()) {
+  while (std::abs(value) >= 1023.95 && unit + 1 < names.size()) {
     value /= 1024;
     ++unit;
   }
-  return fmt::format("{:.1f} {}", value, kNames[unit]);
+  return fmt::format("{:.1f} {}", value, names[unit]);
 }
 
 std::string format_duration(double seconds) {

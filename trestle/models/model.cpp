@@ -40,7 +40,7 @@ struct Maker {
   std::string_view name;
   nn::Layers (*make)(const ModelOptions&);
 };
-constexpr std::array kMakers = {
+constexpr std::array model_table = {
     Maker{"unet", make_unet},
     Maker{"resnet18",
           [](const ModelOptions& o) { return resnet18(sizes(o, &ResNetOptions::in_channels)); }},
@@ -61,7 +61,7 @@ nn::Layers make_model(const ModelOptions& options) {
     if (size < 0)
       throw UsageError(text("model '", options.name, "': ", name, " = ", size, " is negative"));
   }
-  const Maker& maker = choose("model", options.name, kMakers);
+  const Maker& maker = choose("model", options.name, model_table);
   if (options.bilinear && maker.name != "unet") {
     throw UsageError(text("model '", maker.name, "' has no option 'bilinear'; only 'unet' has"));
   }
@@ -70,7 +70,7 @@ nn::Layers make_model(const ModelOptions& options) {
 
 std::vector<std::string> model_names() {
   std::vector<std::string> names;
-  for (const Maker& maker : kMakers) names.emplace_back(maker.name);
+  for (const Maker& maker : model_table) names.emplace_back(maker.name);
   return names;
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 using Modes = std::vector<schedule::Recompute>;
 
-constexpr double kMargin = 1.05;
+constexpr double margin = 1.05;
 
 void scale(Bytes& bytes, double factor) {
   bytes = static_cast<Bytes>(static_cast<double>(bytes) * factor);
@@ -53,7 +53,7 @@ std::optional<std::string> fitting_peak(const FitQuestion& question, const simul
     const Bytes peak = timeline.device_peak_bytes.at(device);
     if (budget == 0) continue;
     const double share = static_cast<double>(peak) / static_cast<double>(budget);
-    if (share * kMargin > 1) return std::nullopt;
+    if (share * margin > 1) return std::nullopt;
     if (share < fullest) continue;
     fullest = share;
     words = text("at most ", format_bytes(peak), " of ", format_bytes(budget));

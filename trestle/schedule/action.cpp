@@ -22,7 +22,7 @@ struct Word {
   Numbered numbered;
 };
 
-constexpr std::array<Word, 18> kWords = {{
+constexpr std::array<Word, 18> words = {{
     {Kind::Forward, "F", Numbered::Yes},
     {Kind::Backward, "B", Numbered::Yes},
     {Kind::InputGrad, "I", Numbered::Yes},
@@ -42,7 +42,7 @@ constexpr std::array<Word, 18> kWords = {{
     {Kind::Norm, "NORM", Numbered::No},
     {Kind::Step, "STEP", Numbered::No},
 }};
-constexpr std::string_view kOverlap = "OVERLAP_F_B";
+constexpr std::string_view overlap_word = "OVERLAP_F_B";
 
 bool needs_route(Kind kind) {
   return kind == Kind::SendSkip || kind == Kind::RecvSkip || kind == Kind::SendSkipGradient ||
@@ -50,7 +50,7 @@ bool needs_route(Kind kind) {
 }
 
 const Word& word_of(Kind kind) {
-  for (const auto& word : kWords) {
+  for (const auto& word : words) {
     if (word.kind == kind) return word;
   }
   throw UsageError(text("no text form for action kind ", static_cast<int>(kind)));
@@ -75,8 +75,8 @@ class Reader {
     const auto [end, failure] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), *out);
     if (failure != std::errc{}) return false;
     // Whoever counts stages or micro-batches adds one to the largest number there is.
-    constexpr bool kCounts = !std::is_same_v<Integer, std::uint8_t>;
-    if (kCounts && *out == std::numeric_limits<Integer>::max()) return false;
+    constexpr bool is_count = !std::is_same_v<Integer, std::uint8_t>;
+    if (is_count && *out == std::numeric_limits<Integer>::max()) return false;
     rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
     return true;
   }
@@ -87,7 +87,7 @@ class Reader {
            (rest_[length] == '_' || (rest_[length] >= 'A' && rest_[length] <= 'Z'))) {
       ++length;
     }
-    for (const auto& word : kWords) {
+    for (const auto& word : words) {
       if (word.text != rest_.substr(0, length)) continue;
       rest_.remove_prefix(length);
       return &word;
@@ -110,7 +110,7 @@ class Reader {
     const auto first = plain();
     if (!first || first->kind != Kind::Forward || !take(";")) return std::nullopt;
     const auto second = plain();
-    if (!second || second->kind != Kind::Backward || !take(")") || !take(kOverlap))
+    if (!second || second->kind != Kind::Backward || !take(")") || !take(overlap_word))
       return std::nullopt;
     Action action = *first;
     action.kind = Kind::OverlapForwardBackward;
@@ -149,7 +149,7 @@ std::string to_string(const Action& action) {
   std::string out;
   if (action.kind == Kind::OverlapForwardBackward) {
     out = text("(", action.stage, "F", action.micro_batch, ";", action.partner_stage, "B",
-               action.partner_micro_batch, ")", kOverlap);
+               action.partner_micro_batch, ")", overlap_word);
   } else {
     const Word& word = word_of(action.kind);
     out = text(action.stage, word.text);
@@ -162,9 +162,10 @@ std::string to_string(const Action& action) {
 
 Action parse_action(std::string_view text) {
   if (auto action = Reader(text).whole()) return *action;
-  constexpr std::size_t kShown = 60;
-  const std::string shown =
-      text.size() > kShown ? std::string(text.substr(0, kShown)) + "..." : std::string(text);
+  constexpr std::size_t most_shown = 60;
+  const std::string shown = text.size() > most_shown
+                                ? std::string(text.substr(0, most_shown)) + "..."
+                                : std::string(text);
   throw FormatError(
       trestle::text("'", shown, "' is not a schedule action"),
       {.hint =

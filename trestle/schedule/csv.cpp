@@ -13,7 +13,7 @@
 namespace trestle::schedule {
 namespace {
 
-constexpr std::string_view kRouteMark = "#route";
+constexpr std::string_view route_mark = "#route";
 
 std::string quoted(std::string_view field) {
   if (field.find_first_of(",\"\r\n") == std::string_view::npos && trim(field) == field)
@@ -162,7 +162,7 @@ std::string to_csv(const Schedule& schedule) {
     out += join(cells, ",") + "\n";
   }
   for (const Route& route : schedule.routes) {
-    out += text(kRouteMark, ",", route.from_stage, ",", route.to_stage, ",",
+    out += text(route_mark, ",", route.from_stage, ",", route.to_stage, ",",
                 route.skip ? "skip" : "main", ",", quoted(route.name), "\n");
   }
   return out;
@@ -174,7 +174,7 @@ Schedule parse_csv(std::string_view text, std::string_view name) {
   RecordReader reader(text);
   Record record;
   while (reader.next(&record)) {
-    if (record.front().text == kRouteMark) {
+    if (record.front().text == route_mark) {
       schedule.routes.push_back(parse_route(record));
     } else if (!schedule.routes.empty()) {
       throw FormatError(trestle::text("schedule table, line ", record.front().line,

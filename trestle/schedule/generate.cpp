@@ -18,7 +18,7 @@ struct Generator {
   bool all_forwards_first;
 };
 
-constexpr std::array kGenerators = {
+constexpr std::array generator_table = {
     Generator{"gpipe", generators::gpipe,
               "all forwards, then all backwards; allows a whole-batch loss", true},
     Generator{"1f1b", generators::one_f_one_b,
@@ -29,29 +29,29 @@ struct NamedOrder {
   std::string_view name;
   BackwardOrder order;
 };
-constexpr std::array kBackwardOrders = {NamedOrder{"reverse", BackwardOrder::Reverse},
+constexpr std::array backward_orders = {NamedOrder{"reverse", BackwardOrder::Reverse},
                                         NamedOrder{"forward", BackwardOrder::Forward}};
 
 // Actions hold stages in 16 bits; the number of micro-batches is bounded to keep tables in memory.
-constexpr int kMostStages = std::numeric_limits<std::int16_t>::max();
-constexpr int kMostMicroBatches = 1 << 20;
+constexpr int most_stages = std::numeric_limits<std::int16_t>::max();
+constexpr int most_micro_batches = 1 << 20;
 
 void check(std::string_view name, const GenerateOptions& options) {
-  if (options.stages < 1 || options.stages > kMostStages) {
+  if (options.stages < 1 || options.stages > most_stages) {
     throw UsageError(text("schedule '", name, "' cannot have ", options.stages, " stages"),
-                     {.hint = text("Give between 1 and ", kMostStages, ".")});
+                     {.hint = text("Give between 1 and ", most_stages, ".")});
   }
-  if (options.micro_batches < 1 || options.micro_batches > kMostMicroBatches) {
+  if (options.micro_batches < 1 || options.micro_batches > most_micro_batches) {
     throw UsageError(
         text("schedule '", name, "' cannot have ", options.micro_batches, " micro-batches"),
-        {.hint = text("Give between 1 and ", kMostMicroBatches, ".")});
+        {.hint = text("Give between 1 and ", most_micro_batches, ".")});
   }
 }
 
 }  // namespace
 
 Schedule generate(std::string_view name, const GenerateOptions& options) {
-  const Generator& generator = choose("schedule", name, kGenerators);
+  const Generator& generator = choose("schedule", name, generator_table);
   check(name, options);
   Schedule schedule = generator.make(options);
   schedule.name = name;
@@ -59,19 +59,19 @@ Schedule generate(std::string_view name, const GenerateOptions& options) {
 }
 
 BackwardOrder parse_backward_order(std::string_view name) {
-  return choose("backward order", name, kBackwardOrders).order;
+  return choose("backward order", name, backward_orders).order;
 }
 
 std::vector<std::string> backward_order_names() {
   std::vector<std::string> names;
-  for (const auto& order : kBackwardOrders) names.emplace_back(order.name);
+  for (const auto& order : backward_orders) names.emplace_back(order.name);
   return names;
 }
 
 const std::vector<ScheduleInfo>& known_schedules() {
   static const std::vector<ScheduleInfo> known = [] {
     std::vector<ScheduleInfo> list;
-    for (const auto& generator : kGenerators) {
+    for (const auto& generator : generator_table) {
       list.push_back({std::string(generator.name), std::string(generator.summary),
                       generator.all_forwards_first});
     }

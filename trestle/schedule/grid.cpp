@@ -8,8 +8,8 @@
 namespace trestle::schedule {
 namespace {
 
-constexpr std::size_t kColumns = 16;
-constexpr std::size_t kRows = 16;
+constexpr std::size_t most_columns = 16;
+constexpr std::size_t most_rows = 16;
 
 struct Row {
   std::vector<std::string> cells;
@@ -45,11 +45,11 @@ std::string format_grid(const Schedule& schedule, std::optional<GridCell> mark) 
     }
     columns = std::max(columns, rows[rank].cells.size());
   }
-  const std::size_t left = window(marked_column, kColumns, columns);
+  const std::size_t left = window(marked_column, most_columns, columns);
   const std::size_t top =
-      window(mark ? static_cast<std::size_t>(mark->rank) : 0, kRows, rows.size());
-  const std::size_t right = std::min(left + kColumns, columns);
-  const std::size_t bottom = std::min(top + kRows, rows.size());
+      window(mark ? static_cast<std::size_t>(mark->rank) : 0, most_rows, rows.size());
+  const std::size_t right = std::min(left + most_columns, columns);
+  const std::size_t bottom = std::min(top + most_rows, rows.size());
   std::size_t width = 0;
   for (std::size_t rank = top; rank < bottom; ++rank) {
     for (std::size_t i = left; i < std::min(right, rows[rank].cells.size()); ++i) {

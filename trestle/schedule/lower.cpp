@@ -24,7 +24,7 @@ struct NamedMode {
   std::string_view name;
   Recompute mode;
 };
-constexpr std::array kRecomputeModes = {NamedMode{"never", Recompute::Never},
+constexpr std::array recompute_modes = {NamedMode{"never", Recompute::Never},
                                         NamedMode{"except_last", Recompute::ExceptLast},
                                         NamedMode{"always", Recompute::Always}};
 
@@ -43,10 +43,10 @@ void check_routes(const Schedule& schedule, const std::vector<Route>& routes) {
     if (!route.skip && ++main_routes[static_cast<std::size_t>(route.from_stage)] > 1)
       throw UsageError(text("two main routes leave stage ", route.from_stage));
   }
-  constexpr std::size_t kMost = std::numeric_limits<decltype(Action::route)>::max();
-  if (routes.size() > kMost) {
+  constexpr std::size_t most_routes = std::numeric_limits<decltype(Action::route)>::max();
+  if (routes.size() > most_routes) {
     throw UsageError(text(routes.size(), " routes are too many"),
-                     {.hint = text("A schedule has at most ", kMost, ".")});
+                     {.hint = text("A schedule has at most ", most_routes, ".")});
   }
 }
 
@@ -106,9 +106,9 @@ struct Place {
   int turn = 0;
   friend auto operator<=>(const Place&, const Place&) = default;
 };
-constexpr int kBeforeAll = 0;
-constexpr int kTransfer = 1;
-constexpr int kCompute = 2;
+constexpr int before_all = 0;
+constexpr int transfers_at = 1;
+constexpr int computes = 2;
 
 struct Placed {
   Place place;
@@ -180,10 +180,10 @@ class Placement {
   Place place_of(const Transfer& transfer) const {
     const Route& route = schedule_.routes[static_cast<std::size_t>(transfer.route)];
     if (transfer.way == Way::Gradient) {
-      return {backwards_[place_in(route.to_stage, transfer.micro_batch)].end, kTransfer};
+      return {backwards_[place_in(route.to_stage, transfer.micro_batch)].end, transfers_at};
     }
     const double made = forwards_[place_in(route.from_stage, transfer.micro_batch)].end;
-    if (!route.skip || skip_send_ == SkipSend::Eager) return {made, kTransfer};
+    if (!route.skip || skip_send_ == SkipSend::Eager) return {made, transfers_at};
     // The latest place that does not keep the consumer waiting: when it begins, or, if the
     // producer's rank is then in the midst of something, before that.
     const double needed = forwards_[place_in(route.to_stage, transfer.micro_batch)].begin;
@@ -192,9 +192,9 @@ class Placement {
                                   [](const Span& span, double time) { return span.begin < time; });
     if (after != spans.begin()) {
       const Span& running = *std::prev(after);
-      if (running.begin >= made && needed < running.end) return {running.begin, kBeforeAll};
+      if (running.begin >= made && needed < running.end) return {running.begin, before_all};
     }
-    return {needed, kTransfer};
+    return {needed, transfers_at};
   }
 
   std::vector<Action> merge(std::size_t rank, std::vector<Placed>* transfers) const {
@@ -213,7 +213,7 @@ class Placement {
           if (is_send(at->action.kind)) last = std::next(at);
         }
       } else {
-        while (last != transfers->end() && last->place < Place{begin, kCompute}) ++last;
+        while (last != transfers->end() && last->place < Place{begin, computes}) ++last;
       }
       for (; next != last; ++next) out.push_back(next->action);
       out.push_back(actions[index]);
@@ -232,11 +232,11 @@ class Placement {
 }  // namespace
 
 Recompute parse_recompute(std::string_view name) {
-  return choose("recompute mode", name, kRecomputeModes).mode;
+  return choose("recompute mode", name, recompute_modes).mode;
 }
 
 std::string_view to_string(Recompute mode) {
-  for (const auto& named : kRecomputeModes) {
+  for (const auto& named : recompute_modes) {
     if (named.mode == mode) return named.name;
   }
   throw UsageError(text("there is no recompute mode ", static_cast<int>(mode)));
@@ -244,7 +244,7 @@ std::string_view to_string(Recompute mode) {
 
 std::vector<std::string> recompute_names() {
   std::vector<std::string> names;
-  for (const auto& mode : kRecomputeModes) names.emplace_back(mode.name);
+  for (const auto& mode : recompute_modes) names.emplace_back(mode.name);
   return names;
 }
 

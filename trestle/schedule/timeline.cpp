@@ -52,11 +52,11 @@ EventIndex::EventIndex(const Timeline& timeline) {
   const auto each = [&](const auto& visit) {
     for (std::size_t at = 0; at < timeline.events.size(); ++at) {
       const Action& action = timeline.events[at].action;
-      if (const auto cell = forward_in(action)) visit(kForward, *cell, at);
-      if (const auto cell = backward_in(action)) visit(kBackward, *cell, at);
+      if (const auto cell = forward_in(action)) visit(ForwardPart, *cell, at);
+      if (const auto cell = backward_in(action)) visit(BackwardPart, *cell, at);
       const Cell own{action.stage, action.micro_batch};
-      if (action.kind == Kind::WeightGrad) visit(kWeightGrad, own, at);
-      if (action.kind == Kind::Recompute) visit(kRecompute, own, at);
+      if (action.kind == Kind::WeightGrad) visit(WeightGradPart, own, at);
+      if (action.kind == Kind::Recompute) visit(RecomputePart, own, at);
     }
   };
   each([&](Part, const Cell& cell, std::size_t) {
@@ -64,7 +64,7 @@ EventIndex::EventIndex(const Timeline& timeline) {
     micro_batches_ = std::max(micro_batches_, cell.micro_batch + 1);
   });
   events_.assign(
-      static_cast<std::size_t>(stages_) * static_cast<std::size_t>(micro_batches_) * kParts, -1);
+      static_cast<std::size_t>(stages_) * static_cast<std::size_t>(micro_batches_) * PartCount, -1);
   each([&](Part part, const Cell& cell, std::size_t at) {
     if (cell.stage < 0 || cell.micro_batch < 0) return;
     std::int32_t& event = events_[slot(part, cell.stage, cell.micro_batch)];
@@ -75,7 +75,7 @@ EventIndex::EventIndex(const Timeline& timeline) {
 std::size_t EventIndex::slot(Part part, int stage, int micro_batch) const {
   const auto cell = static_cast<std::size_t>(stage) * static_cast<std::size_t>(micro_batches_) +
                     static_cast<std::size_t>(micro_batch);
-  return cell * kParts + part;
+  return cell * PartCount + part;
 }
 
 std::optional<std::size_t> EventIndex::find(Part part, int stage, int micro_batch) const {
@@ -87,16 +87,16 @@ std::optional<std::size_t> EventIndex::find(Part part, int stage, int micro_batc
 }
 
 std::optional<std::size_t> EventIndex::forward(int stage, int micro_batch) const {
-  return find(kForward, stage, micro_batch);
+  return find(ForwardPart, stage, micro_batch);
 }
 std::optional<std::size_t> EventIndex::backward(int stage, int micro_batch) const {
-  return find(kBackward, stage, micro_batch);
+  return find(BackwardPart, stage, micro_batch);
 }
 std::optional<std::size_t> EventIndex::weight_grad(int stage, int micro_batch) const {
-  return find(kWeightGrad, stage, micro_batch);
+  return find(WeightGradPart, stage, micro_batch);
 }
 std::optional<std::size_t> EventIndex::recompute(int stage, int micro_batch) const {
-  return find(kRecompute, stage, micro_batch);
+  return find(RecomputePart, stage, micro_batch);
 }
 std::optional<std::size_t> EventIndex::last_backward(int stage, int micro_batch) const {
   const auto weight = weight_grad(stage, micro_batch);

@@ -76,7 +76,7 @@ class EventIndex {
   std::optional<std::size_t> last_backward(int stage, int micro_batch) const;
 
  private:
-  enum Part { kForward, kBackward, kWeightGrad, kRecompute, kParts };
+  enum Part { ForwardPart, BackwardPart, WeightGradPart, RecomputePart, PartCount };
 
   std::size_t slot(Part part, int stage, int micro_batch) const;
   std::optional<std::size_t> find(Part part, int stage, int micro_batch) const;

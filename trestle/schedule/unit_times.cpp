@@ -37,7 +37,7 @@ class Walk {
         table_(schedule.stages, routes_),
         cells_(static_cast<std::size_t>(schedule.stages) *
                static_cast<std::size_t>(schedule.micro_batches)),
-        ends_(2 * cells_, kNever),
+        ends_(2 * cells_, not_yet),
         order_(schedule.ranks.size(), 2 * cells_) {}
 
   std::vector<std::vector<Span>> run() {
@@ -56,7 +56,7 @@ class Walk {
   }
 
  private:
-  static constexpr double kNever = -1;
+  static constexpr double not_yet = -1;
 
   // What actions wait for: the end of a forward, or of a backward.
   std::size_t forward_of(int stage, int micro_batch) const {
@@ -71,8 +71,8 @@ class Walk {
   // Raises `time` to when the thing is there; false, and the rank waits, if it is not yet.
   bool await(std::size_t thing, std::size_t rank, double* time) {
     *time = std::max(*time, ends_[thing]);
-    if (ends_[thing] == kNever) order_.wait(thing, static_cast<int>(rank));
-    return ends_[thing] != kNever;
+    if (ends_[thing] == not_yet) order_.wait(thing, static_cast<int>(rank));
+    return ends_[thing] != not_yet;
   }
 
   bool await_inputs(const Action& action, std::size_t rank, double* time) {

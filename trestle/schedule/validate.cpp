@@ -103,11 +103,11 @@ class Checker {
     for (const auto& of_rank : schedule_.ranks) all += of_rank.size();
     const std::size_t cells = static_cast<std::size_t>(schedule_.stages) *
                               static_cast<std::size_t>(schedule_.micro_batches);
-    constexpr std::size_t kSpare = 1024;
-    if (cells > all + kSpare) check_forwards();
-    cells_.assign(cells * kComputeKinds, kNone);
+    constexpr std::size_t spare = 1024;
+    if (cells > all + spare) check_forwards();
+    cells_.assign(cells * compute_kinds, no_index);
     if (schedule_.routes.empty()) return;
-    sends_.assign(lanes_.size() * static_cast<std::size_t>(schedule_.micro_batches) * 2, kNone);
+    sends_.assign(lanes_.size() * static_cast<std::size_t>(schedule_.micro_batches) * 2, no_index);
     receives_ = sends_;
   }
 
@@ -174,9 +174,9 @@ class Checker {
     put(cell, &cells_[place(kind, stage, micro_batch)]);
   }
 
-  // Where in its rank's list an action stands; kNone where it is not in the table.
+  // Where in its rank's list an action stands; no_index where it is not in the table.
   using Index = std::uint32_t;
-  static constexpr Index kNone = std::numeric_limits<Index>::max();
+  static constexpr Index no_index = std::numeric_limits<Index>::max();
 
   void record_transfer(const GridCell& cell, std::vector<Index>* indices,
                        const Transfer& transfer) const {
@@ -185,16 +185,16 @@ class Checker {
   }
 
   void put(const GridCell& cell, Index* index) const {
-    if (*index != kNone) fail(text(name(cell), " stands twice in the table"), cell);
+    if (*index != no_index) fail(text(name(cell), " stands twice in the table"), cell);
     *index = static_cast<Index>(cell.index);
   }
 
-  static constexpr std::size_t kComputeKinds = 5;  // F, B, I, W and R come first in Kind
+  static constexpr std::size_t compute_kinds = 5;  // F, B, I, W and R come first in Kind
   std::size_t place(Kind kind, int stage, int micro_batch) const {
     const auto cell =
         static_cast<std::size_t>(stage) * static_cast<std::size_t>(schedule_.micro_batches) +
         static_cast<std::size_t>(micro_batch);
-    return cell * kComputeKinds + static_cast<std::size_t>(kind);
+    return cell * compute_kinds + static_cast<std::size_t>(kind);
   }
   std::size_t place(const Transfer& transfer) const {
     const auto message = static_cast<std::size_t>(transfer.route) *
@@ -204,7 +204,7 @@ class Checker {
   }
 
   std::optional<GridCell> cell_of(Index index, int stage) const {
-    if (index == kNone) return std::nullopt;
+    if (index == no_index) return std::nullopt;
     return GridCell{rank_of(stage), index};
   }
   std::optional<GridCell> find(Kind kind, int stage, int micro_batch) const {

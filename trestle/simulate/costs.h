@@ -57,9 +57,9 @@ struct Costs {
   std::vector<int> device_of_stage = {};
 };
 
-// Throws UsageError unless a cost is a time that sums can be made of: 0 to kLongestTime seconds.
+// Throws UsageError unless a cost is a time that sums can be made of: 0 to longest_time seconds.
 // `of` says whose cost it is, for the message.
 void check_time(double seconds, const std::string& of);
-inline constexpr double kLongestTime = 1e15;  // thirty million years
+inline constexpr double longest_time = 1e15;  // thirty million years
 
 }  // namespace trestle::simulate

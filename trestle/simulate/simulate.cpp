@@ -31,9 +31,9 @@ void check(const Schedule& schedule, const Costs& costs) {
   }
   std::size_t all = 0;
   for (const auto& actions : schedule.ranks) all += actions.size();
-  constexpr std::size_t kSpare = 1024;
+  constexpr std::size_t spare = 1024;
   if (static_cast<std::size_t>(schedule.stages) * static_cast<std::size_t>(schedule.micro_batches) >
-      all + kSpare) {
+      all + spare) {
     throw UsageError(text("schedule '", schedule.name, "' has ", all, " actions for ",
                           schedule.stages, " stages x ", schedule.micro_batches,
                           " micro-batches: most of its forwards are missing"),
@@ -65,7 +65,7 @@ class Simulator {
         costs_(costs),
         routes_(schedule),
         order_(schedule.ranks.size(), transfers()),
-        arrived_(transfers(), kNever),
+        arrived_(transfers(), not_yet),
         recomputed_(static_cast<std::size_t>(schedule.stages) * micro_batches(), false) {
     for (const auto& route : schedule_.routes) inside_.push_back(within_rank(schedule_, route));
     for (const auto& actions : schedule_.ranks) {
@@ -93,7 +93,7 @@ class Simulator {
   }
 
  private:
-  static constexpr double kNever = -1;
+  static constexpr double not_yet = -1;
 
   std::size_t micro_batches() const { return static_cast<std::size_t>(schedule_.micro_batches); }
   std::size_t transfers() const { return 2 * schedule_.routes.size() * micro_batches(); }
@@ -137,7 +137,7 @@ class Simulator {
   bool await(const std::vector<int>& routes, int micro_batch, Way way, int rank, double* time) {
     for (const int route : routes) {
       const std::size_t at = place(route, micro_batch, way);
-      if (arrived_[at] == kNever) {
+      if (arrived_[at] == not_yet) {
         order_.wait(at, rank);
         return false;
       }
@@ -240,8 +240,8 @@ class Simulator {
       const auto transfer = routes_.of(action);
       const double time =
           transfer ? arrived_[place(transfer->route, transfer->micro_batch, transfer->way)]
-                   : kNever;
-      if (time == kNever) {
+                   : not_yet;
+      if (time == not_yet) {
         throw UsageError(
             text("schedule '", schedule_.name, "': nothing is ever sent to ", to_string(action)));
       }
@@ -289,9 +289,9 @@ class Simulator {
 }  // namespace
 
 void check_time(double seconds, const std::string& of) {
-  if (seconds >= 0 && seconds <= kLongestTime) return;
+  if (seconds >= 0 && seconds <= longest_time) return;
   throw UsageError(text("the cost ", seconds, " s of ", of, " is no time"),
-                   {.hint = text("Give a number from 0 to ", kLongestTime, ".")});
+                   {.hint = text("Give a number from 0 to ", longest_time, ".")});
 }
 
 Timeline simulate(const Schedule& schedule, const Costs& costs) {

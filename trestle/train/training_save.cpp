@@ -82,7 +82,7 @@ void TrainingRun::save_views() {
   panels.push_back(measured_);
   saving(folder_, [&] {
     write_file(folder_.timeline(), view::to_chrome_trace(panels));
-    if (view::cell_count(panels) <= view::kMostCells)
+    if (view::cell_count(panels) <= view::most_cells)
       write_file(folder_.timeline_picture(), view::to_svg(panels, {.title = recipe_.name}));
     write_file(folder_.curve(), draw_curves(read_epochs(folder_.metrics()), recipe_.name));
   });

@@ -17,7 +17,7 @@ using schedule::MemorySample;
 using schedule::Route;
 using schedule::Timeline;
 
-constexpr double kMicroseconds = 1e6;  // the format's unit
+constexpr double microseconds_a_second = 1e6;  // the format's unit
 
 ordered_json metadata(const char* what, int process, int thread, ordered_json args) {
   return {{"ph", "M"}, {"name", what}, {"pid", process}, {"tid", thread}, {"args", args}};
@@ -61,8 +61,8 @@ ordered_json slice(const Event& event, int process) {
           {"cat", kind_name(event.action.kind)},
           {"pid", process},
           {"tid", event.rank},
-          {"ts", event.begin * kMicroseconds},
-          {"dur", (event.end - event.begin) * kMicroseconds},
+          {"ts", event.begin * microseconds_a_second},
+          {"dur", (event.end - event.begin) * microseconds_a_second},
           {"args", args}};
 }
 
@@ -76,7 +76,7 @@ ordered_json flow_end(const char* phase, const std::string& name, std::int64_t i
                       {"id", id},
                       {"pid", process},
                       {"tid", event.rank},
-                      {"ts", (event.begin + event.end) / 2 * kMicroseconds}};
+                      {"ts", (event.begin + event.end) / 2 * microseconds_a_second}};
   if (*phase == 'f') end["bp"] = "e";
   return end;
 }
@@ -100,7 +100,7 @@ ordered_json counter(const MemorySample& sample, int process) {
           {"name", text("memory rank ", sample.rank)},
           {"pid", process},
           {"tid", sample.rank},
-          {"ts", sample.time * kMicroseconds},
+          {"ts", sample.time * microseconds_a_second},
           {"time", sample.time},
           {"args", {{"bytes", sample.bytes}}}};
 }
@@ -129,8 +129,8 @@ ordered_json description(const Timeline& timeline) {
 std::string to_chrome_trace(const std::vector<Timeline>& timelines) {
   std::size_t count = 0;
   for (const Timeline& timeline : timelines) count += timeline.events.size();
-  if (count > kMostTraceEvents) {
-    throw UsageError(text("a trace of ", count, " events is too large: at most ", kMostTraceEvents,
+  if (count > most_trace_events) {
+    throw UsageError(text("a trace of ", count, " events is too large: at most ", most_trace_events,
                           " can be written"),
                      {.hint = "Write the table as CSV, or take fewer stages or micro-batches."});
   }

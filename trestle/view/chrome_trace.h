@@ -20,7 +20,7 @@
 namespace trestle::view {
 
 // Throws UsageError for more events than viewers open.
-inline constexpr std::size_t kMostTraceEvents = 1'000'000;
+inline constexpr std::size_t most_trace_events = 1'000'000;
 std::string to_chrome_trace(const std::vector<schedule::Timeline>& timelines);
 
 // The exact inverse. Events of other programs are ignored. Throws FormatError, which says where,

@@ -17,10 +17,10 @@ using schedule::Event;
 using schedule::Route;
 using schedule::Timeline;
 
-constexpr std::int64_t kMostRanks = 4096;
-constexpr std::int64_t kMostStages = 32767;
-constexpr std::int64_t kMostMicroBatches = std::int64_t{1} << 20;
-constexpr std::int64_t kMostCells = std::int64_t{1} << 22;  // stages x micro-batches
+constexpr std::int64_t most_ranks = 4096;
+constexpr std::int64_t most_stages = 32767;
+constexpr std::int64_t most_micro_batches = std::int64_t{1} << 20;
+constexpr std::int64_t most_cells = std::int64_t{1} << 22;  // stages x micro-batches
 
 [[noreturn]] void fail(const std::string& place, std::string_view what) {
   throw FormatError(text("timeline: ", place, ": ", what));
@@ -89,14 +89,14 @@ std::vector<Bytes> read_peaks(const json& value, const char* key, const std::str
 Timeline read_description(const json& value, const std::string& place) {
   Timeline timeline;
   timeline.title = string(value, "title", place);
-  timeline.stages = static_cast<int>(integer(value, "stages", 0, kMostStages, place));
+  timeline.stages = static_cast<int>(integer(value, "stages", 0, most_stages, place));
   timeline.micro_batches =
-      static_cast<int>(integer(value, "micro_batches", 0, kMostMicroBatches, place));
-  if (std::int64_t{timeline.stages} * timeline.micro_batches > kMostCells) {
+      static_cast<int>(integer(value, "micro_batches", 0, most_micro_batches, place));
+  if (std::int64_t{timeline.stages} * timeline.micro_batches > most_cells) {
     fail(place, text(timeline.stages, " stages x ", timeline.micro_batches,
-                     " micro-batches are more than ", kMostCells));
+                     " micro-batches are more than ", most_cells));
   }
-  timeline.rank_count = static_cast<int>(integer(value, "ranks", 0, kMostRanks, place));
+  timeline.rank_count = static_cast<int>(integer(value, "ranks", 0, most_ranks, place));
   for (const json& rank : array(value, "rank_of_stage", place)) {
     timeline.rank_of_stage.push_back(
         static_cast<int>(integer(rank, 0, timeline.rank_count - 1, place + ", 'rank_of_stage'")));
@@ -106,7 +106,7 @@ Timeline read_description(const json& value, const std::string& place) {
                      timeline.stages));
   }
   const json& routes = array(value, "routes", place);
-  if (routes.size() > kMostStages) fail(place, text(routes.size(), " routes are too many"));
+  if (routes.size() > most_stages) fail(place, text(routes.size(), " routes are too many"));
   for (const json& route : routes) {
     timeline.routes.push_back(read_route(route, timeline.stages, place + ", a route"));
   }
@@ -114,7 +114,7 @@ Timeline read_description(const json& value, const std::string& place) {
   if (!value.contains("device_of_stage")) return timeline;  // of an earlier version
   for (const json& device : array(value, "device_of_stage", place)) {
     timeline.device_of_stage.push_back(
-        static_cast<int>(integer(device, 0, kMostStages, place + ", 'device_of_stage'")));
+        static_cast<int>(integer(device, 0, most_stages, place + ", 'device_of_stage'")));
   }
   timeline.device_peak_bytes = read_peaks(value, "device_peak_bytes", place);
   return timeline;

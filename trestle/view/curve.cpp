@@ -15,11 +15,11 @@
 namespace trestle::view {
 namespace {
 
-constexpr double kMargin = 28;
-constexpr double kLeft = 84;      // room for the numbers of the y axis
-constexpr double kRight = 150;    // room for the names at the lines' ends
-constexpr int kMostTicks = 6;     // on a y axis
-constexpr double kChartGap = 44;  // between two charts; the lower one's name stands in it
+constexpr double margin = 28;
+constexpr double left = 84;           // room for the numbers of the y axis
+constexpr double right_margin = 150;  // room for the names at the lines' ends
+constexpr int most_ticks = 6;         // on a y axis
+constexpr double chart_gap = 44;      // between two charts; the lower one's name stands in it
 
 struct Range {
   double low = 0;
@@ -45,8 +45,8 @@ bool finite(const Series& line, std::size_t i) {
 
 // The range of the values; a single value gets a range around it.
 Range range_of(const std::vector<Line>& lines, std::vector<double> Series::*values) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  Range range{.low = kInfinity, .high = -kInfinity};
+  constexpr double unbounded = std::numeric_limits<double>::infinity();
+  Range range{.low = unbounded, .high = -unbounded};
   for (const Line& line : lines) {
     for (std::size_t i = 0; i < line.series->x.size(); ++i) {
       if (!finite(*line.series, i)) continue;
@@ -64,7 +64,7 @@ Range range_of(const std::vector<Line>& lines, std::vector<double> Series::*valu
 
 // Widened to the ticks around it, so that the axis begins and ends with a number.
 Range to_round(const Range& range) {
-  const std::vector<Tick> ticks = round_ticks(range.low, range.high, kMostTicks);
+  const std::vector<Tick> ticks = round_ticks(range.low, range.high, most_ticks);
   if (ticks.size() < 2) return range;
   const double step = ticks[1].at - ticks[0].at;
   return {.low = std::floor(range.low / step + 1e-9) * step,
@@ -89,7 +89,8 @@ std::vector<Chart> group(const std::vector<Series>& series) {
     const auto index = static_cast<std::size_t>(name - names.begin());
     if (name == names.end()) names.push_back(line.name);
     chart->lines.push_back(
-        {.series = &line, .colour = palette::kLines[index % std::size(palette::kLines)]});
+        {.series = &line,
+         .colour = palette::line_colours[index % std::size(palette::line_colours)]});
   }
   for (Chart& chart : charts) chart.y = to_round(range_of(chart.lines, &Series::y));
   return charts;
@@ -126,23 +127,23 @@ class ChartDrawing {
   }
 
  private:
-  double right() const { return options_.width - kRight; }
+  double right() const { return options_.width - right_margin; }
   double bottom() const { return chart_.top + options_.chart_height; }
-  double x(double value) const { return kLeft + x_.share(value) * (right() - kLeft); }
+  double x(double value) const { return left + x_.share(value) * (right() - left); }
   double y(double value) const { return bottom() - chart_.y.share(value) * options_.chart_height; }
 
   void frame() {
-    svg_.text(kMargin, chart_.top - 14, chart_.name,
-              {{"font-size", 13}, {"font-weight", 600}, {"fill", palette::kInk}});
-    svg_.open("g", {{"font-size", 11}, {"fill", palette::kQuiet}, {"text-anchor", "end"}});
-    for (const Tick& tick : round_ticks(chart_.y.low, chart_.y.high, kMostTicks + 2)) {
-      svg_.element("path", {{"d", Path().move(kLeft, y(tick.at)).line(right(), y(tick.at)).text()},
-                            {"stroke", palette::kGridLine}});
-      svg_.text(kLeft - 10, y(tick.at) + 4, tick.label);
+    svg_.text(margin, chart_.top - 14, chart_.name,
+              {{"font-size", 13}, {"font-weight", 600}, {"fill", palette::ink_colour}});
+    svg_.open("g", {{"font-size", 11}, {"fill", palette::quiet_colour}, {"text-anchor", "end"}});
+    for (const Tick& tick : round_ticks(chart_.y.low, chart_.y.high, most_ticks + 2)) {
+      svg_.element("path", {{"d", Path().move(left, y(tick.at)).line(right(), y(tick.at)).text()},
+                            {"stroke", palette::grid_line_colour}});
+      svg_.text(left - 10, y(tick.at) + 4, tick.label);
     }
     svg_.close();
-    svg_.element("path", {{"d", Path().move(kLeft, bottom()).line(right(), bottom()).text()},
-                          {"stroke", palette::kAxis}});
+    svg_.element("path", {{"d", Path().move(left, bottom()).line(right(), bottom()).text()},
+                          {"stroke", palette::axis_colour}});
   }
 
   void line(const Series& series, std::string_view stroke) {
@@ -181,15 +182,15 @@ class ChartDrawing {
                             {"cx", cx},
                             {"cy", cy},
                             {"r", 4.5},
-                            {"fill", palette::kBackground},
+                            {"fill", palette::background_colour},
                             {"stroke", stroke},
                             {"stroke-width", 2}});
     const bool above = series.mark == Mark::Highest ? cy - chart_.top > 20 : bottom() - cy < 24;
     const std::string label = value_text(series.y[i]);
-    svg_.text(std::clamp(cx, kLeft + 24, right() - 24), above ? cy - 11 : cy + 20, label,
+    svg_.text(std::clamp(cx, left + 24, right() - 24), above ? cy - 11 : cy + 20, label,
               {{"font-size", 11.5},
                {"font-weight", 600},
-               {"fill", palette::kInk},
+               {"fill", palette::ink_colour},
                {"text-anchor", "middle"}});
   }
 
@@ -210,16 +211,16 @@ class ChartDrawing {
       }
     }
     if (names.empty()) {
-      svg_.text((kLeft + right()) / 2, (chart_.top + bottom()) / 2, "no data yet",
-                {{"font-size", 12}, {"fill", palette::kQuiet}, {"text-anchor", "middle"}});
+      svg_.text((left + right()) / 2, (chart_.top + bottom()) / 2, "no data yet",
+                {{"font-size", 12}, {"fill", palette::quiet_colour}, {"text-anchor", "middle"}});
     }
     std::sort(names.begin(), names.end(), [](const Name& a, const Name& b) { return a.y < b.y; });
-    constexpr double kLine = 16;
+    constexpr double line_height = 16;
     double next = chart_.top;
-    for (Name& name : names) next = (name.y = std::max(name.y, next)) + kLine;
+    for (Name& name : names) next = (name.y = std::max(name.y, next)) + line_height;
     double limit = bottom();
     for (std::size_t i = names.size(); i-- > 0;) {
-      limit = (names[i].y = std::min(names[i].y, limit)) - kLine;
+      limit = (names[i].y = std::min(names[i].y, limit)) - line_height;
     }
     for (const Name& name : names) {
       svg_.text(right() + 12, name.y + 4,
@@ -238,9 +239,9 @@ class ChartDrawing {
 
 std::string to_svg_curves(const std::vector<Series>& series, const CurveOptions& options) {
   std::vector<Chart> charts = group(series);
-  double bottom = kMargin + (options.title.empty() ? 0 : 30);
+  double bottom = margin + (options.title.empty() ? 0 : 30);
   for (Chart& chart : charts) {
-    chart.top = bottom + (&chart == &charts.front() ? 26 : kChartGap);
+    chart.top = bottom + (&chart == &charts.front() ? 26 : chart_gap);
     bottom = chart.top + options.chart_height;
   }
   std::vector<Line> all;
@@ -249,18 +250,19 @@ std::string to_svg_curves(const std::vector<Series>& series, const CurveOptions&
 
   SvgWriter svg({.width = options.width, .height = bottom + 52, .title = options.title});
   if (!options.title.empty()) {
-    svg.text(kMargin, kMargin + 12, options.title,
-             {{"font-size", 18}, {"font-weight", 600}, {"fill", palette::kInk}});
+    svg.text(margin, margin + 12, options.title,
+             {{"font-size", 18}, {"font-weight", 600}, {"fill", palette::ink_colour}});
   }
   for (const Chart& chart : charts) ChartDrawing(svg, chart, x, options).draw();
-  const double right = options.width - kRight;
-  svg.open(
-      "g",
-      {{"class", "axis"}, {"font-size", 11}, {"fill", palette::kQuiet}, {"text-anchor", "middle"}});
+  const double right = options.width - right_margin;
+  svg.open("g", {{"class", "axis"},
+                 {"font-size", 11},
+                 {"fill", palette::quiet_colour},
+                 {"text-anchor", "middle"}});
   for (const Tick& tick : round_ticks(x.low, x.high, 11)) {
-    svg.text(kLeft + x.share(tick.at) * (right - kLeft), bottom + 18, tick.label);
+    svg.text(left + x.share(tick.at) * (right - left), bottom + 18, tick.label);
   }
-  svg.text((kLeft + right) / 2, bottom + 38, options.x_label, {{"font-size", 12}});
+  svg.text((left + right) / 2, bottom + 38, options.x_label, {{"font-size", 12}});
   svg.close();
   return std::move(svg).finish();
 }

@@ -146,9 +146,9 @@ std::size_t cell_count(const std::vector<schedule::Timeline>& timelines) {
 
 void check_size(const std::vector<schedule::Timeline>& timelines) {
   const std::size_t cells = cell_count(timelines);
-  if (cells <= kMostCells) return;
+  if (cells <= most_cells) return;
   throw UsageError(
-      text("a picture of ", cells, " cells is too large: at most ", kMostCells, " can be drawn"),
+      text("a picture of ", cells, " cells is too large: at most ", most_cells, " can be drawn"),
       {.hint =
            "Write the table as CSV or its times as a Chrome trace (.json), or draw fewer stages "
            "or micro-batches."});

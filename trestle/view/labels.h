@@ -30,7 +30,7 @@ bool takes_rank(const schedule::Event& event);
 // How many cells a picture of these timelines has, and the most that one can show. A larger one
 // would be gigabytes that no program opens, and nobody can see a cell of.
 std::size_t cell_count(const std::vector<schedule::Timeline>& timelines);
-inline constexpr std::size_t kMostCells = 100'000;
+inline constexpr std::size_t most_cells = 100'000;
 
 // Throws UsageError, with the number and what to do instead, where a picture would be too large.
 void check_size(const std::vector<schedule::Timeline>& timelines);

@@ -10,19 +10,19 @@ std::string_view of_kind(schedule::Kind kind) {
   using schedule::Kind;
   switch (kind) {
     case Kind::Forward:
-      return kForward;
+      return forward_colour;
     case Kind::Backward:
-      return kBackward;
+      return backward_colour;
     case Kind::InputGrad:
-      return kInputGrad;
+      return input_grad_colour;
     case Kind::WeightGrad:
-      return kWeightGrad;
+      return weight_grad_colour;
     case Kind::Recompute:
-      return kRecompute;
+      return recompute_colour;
     case Kind::OverlapForwardBackward:
-      return kOverlap;
+      return overlap_word;
     default:
-      return kOther;
+      return other_colour;
   }
 }
 

@@ -17,14 +17,14 @@ using parts::Panel;
 using schedule::Event;
 using schedule::Timeline;
 
-constexpr double kTitleHeight = 36;
-constexpr double kPanelHeader = 48;
-constexpr double kPanelGap = 18;
-constexpr double kAxisHeight = 34;
+constexpr double title_height = 36;
+constexpr double panel_header = 48;
+constexpr double panel_gap = 18;
+constexpr double axis_height = 34;
 
 // Wide enough that a shortest common cell holds a two-digit number.
 double plot_width(const std::vector<Timeline>& panels, double seconds, double asked) {
-  const double columns = 2 * parts::kMargin + parts::kNameColumn + parts::kFactColumn;
+  const double columns = 2 * parts::margin + parts::name_column + parts::fact_column;
   if (asked > 0) return std::max(asked - columns, 100.0);
   std::vector<double> lengths;
   for (const Timeline& timeline : panels) {
@@ -54,14 +54,14 @@ void draw_panel(SvgWriter& svg, const Axis& axis, const Panel& panel, std::strin
                 const SvgOptions& options) {
   svg.open("g", {{"class", "panel"}});
   const double facts_y = panel.top - 17;
-  double x = parts::kMargin;
+  double x = parts::margin;
   if (!title.empty()) {
     svg.text(x, facts_y, title,
-             {{"font-size", 13.5}, {"font-weight", 600}, {"fill", palette::kInk}});
+             {{"font-size", 13.5}, {"font-weight", 600}, {"fill", palette::ink_colour}});
     x += text_width(title, 13.5) + 18;
   }
   svg.text(x, facts_y, panel_facts(*panel.timeline, axis.unit),
-           {{"class", "facts"}, {"font-size", 12}, {"fill", palette::kQuiet}});
+           {{"class", "facts"}, {"font-size", 12}, {"fill", palette::quiet_colour}});
   parts::draw_rows(svg, axis, panel);
   if (panel.has_memory) parts::draw_memory(svg, axis, panel);
   if (options.skips == SkipArrows::Show) parts::draw_skips(svg, axis, panel);
@@ -71,25 +71,26 @@ void draw_panel(SvgWriter& svg, const Axis& axis, const Panel& panel, std::strin
       "path",
       {{"class", "end"},
        {"d", Path().move(end, panel.top - 5).line(end, panel.top + panel.height() + 3).text()},
-       {"stroke", palette::kInk},
+       {"stroke", palette::ink_colour},
        {"stroke-width", 1.2}});
   svg.close();
 }
 
 // Light lines through all panels, behind everything, and the numbers under the last one.
 void draw_axis(SvgWriter& svg, const Axis& axis, double top, double bottom) {
-  svg.open(
-      "g",
-      {{"class", "axis"}, {"font-size", 11}, {"fill", palette::kQuiet}, {"text-anchor", "middle"}});
+  svg.open("g", {{"class", "axis"},
+                 {"font-size", 11},
+                 {"fill", palette::quiet_colour},
+                 {"text-anchor", "middle"}});
   const double right = axis.left + axis.width;
   for (const Tick& tick : ticks(axis.seconds, axis.unit, static_cast<int>(axis.width / 70))) {
     const double x = axis.x(tick.at);
     svg.element("path", {{"d", Path().move(x, top).line(x, bottom + 5).text()},
-                         {"stroke", palette::kGridLine}});
+                         {"stroke", palette::grid_line_colour}});
     svg.text(x, bottom + 19, tick.label);
   }
   svg.element("path", {{"d", Path().move(axis.left, bottom).line(right, bottom).text()},
-                       {"stroke", palette::kAxis}});
+                       {"stroke", palette::axis_colour}});
   svg.text(right + 22, bottom + 19, axis_unit(axis.seconds, axis.unit), {{"text-anchor", "start"}});
   svg.close();
 }
@@ -101,16 +102,16 @@ std::vector<Panel> place(const std::vector<Timeline>& timelines, const SvgOption
   std::vector<Panel> panels;
   double scale[2] = {0, 0};
   for (const Timeline& timeline : timelines) {
-    Panel panel{.timeline = &timeline, .span = span(timeline), .top = top + kPanelHeader};
+    Panel panel{.timeline = &timeline, .span = span(timeline), .top = top + panel_header};
     panel.has_memory = options.memory == MemoryCharts::Show;
-    panel.rank_pitch = parts::kRowHeight + parts::kRankGap +
-                       (panel.has_memory ? parts::kMemoryGap + parts::kMemoryHeight : 0);
+    panel.rank_pitch = parts::row_height + parts::rank_gap +
+                       (panel.has_memory ? parts::memory_gap + parts::memory_height : 0);
     panel.memory = parts::memory_curves(timeline);
     for (const parts::MemoryCurve& curve : panel.memory) {
       double& largest = scale[static_cast<int>(parts::memory_kind(timeline))];
       largest = std::max(largest, curve.peak);
     }
-    top = panel.top + panel.height() + kPanelGap;
+    top = panel.top + panel.height() + panel_gap;
     panels.push_back(std::move(panel));
   }
   for (Panel& panel : panels) {
@@ -129,7 +130,7 @@ std::string to_svg(const std::vector<Timeline>& timelines, const SvgOptions& opt
     seconds = std::max(seconds, span(timeline).length());
   }
   const bool has_length = seconds > 0 && std::isfinite(seconds);
-  Axis axis{.left = parts::kMargin + parts::kNameColumn,
+  Axis axis{.left = parts::margin + parts::name_column,
             .seconds = has_length ? seconds : 1,
             .unit = resolve(options.unit, timelines)};
   axis.width = plot_width(timelines, axis.seconds, options.width);
@@ -138,17 +139,18 @@ std::string to_svg(const std::vector<Timeline>& timelines, const SvgOptions& opt
                             : timelines.empty() ? "empty schedule"
                                                 : timelines.front().title;
 
-  const double width = axis.left + axis.width + parts::kFactColumn + parts::kMargin;
-  const double legend_top = parts::kMargin + kTitleHeight;
-  const parts::Legend legend(timelines, options, width - 2 * parts::kMargin);
+  const double width = axis.left + axis.width + parts::fact_column + parts::margin;
+  const double legend_top = parts::margin + title_height;
+  const parts::Legend legend(timelines, options, width - 2 * parts::margin);
   const std::vector<Panel> panels = place(timelines, options, legend_top + legend.height());
   const double rows_top = panels.empty() ? legend_top : panels.front().top;
   const double bottom =
       panels.empty() ? rows_top + 20 : panels.back().top + panels.back().height() + 8;
-  SvgWriter svg({.width = width, .height = bottom + kAxisHeight, .title = title});
+  SvgWriter svg({.width = width, .height = bottom + axis_height, .title = title});
   parts::define_patterns(svg);
-  svg.text(parts::kMargin, parts::kMargin + 12, title,
-           {{"class", "title"}, {"font-size", 18}, {"font-weight", 600}, {"fill", palette::kInk}});
+  svg.text(
+      parts::margin, parts::margin + 12, title,
+      {{"class", "title"}, {"font-size", 18}, {"font-weight", 600}, {"fill", palette::ink_colour}});
   legend.draw(svg, legend_top);
   draw_axis(svg, axis, rows_top - 5, bottom);
   for (const Panel& panel : panels) {

@@ -30,7 +30,7 @@ struct SvgOptions {
 };
 
 // Events of ranks that do not exist and times that are not finite are left out. Throws UsageError
-// for more than kMostCells cells (labels.h).
+// for more than most_cells cells (labels.h).
 std::string to_svg(const std::vector<schedule::Timeline>& panels, const SvgOptions& options = {});
 
 }  // namespace trestle::view

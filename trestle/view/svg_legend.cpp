@@ -17,11 +17,11 @@ using schedule::Event;
 using schedule::Kind;
 using schedule::Timeline;
 
-constexpr double kFont = 11.5;
-constexpr double kLine = 20;
-constexpr double kBetween = 12;
-constexpr double kSwatch = 22;  // a swatch and the blank after it
-constexpr double kArrow = 28;   // an arrow and the blank after it
+constexpr double font_size = 11.5;
+constexpr double line_height = 20;
+constexpr double between = 12;
+constexpr double swatch_width = 22;  // a swatch and the blank after it
+constexpr double arrow_width = 28;   // an arrow and the blank after it
 
 struct Seen {
   std::set<Kind> kinds;
@@ -55,16 +55,16 @@ Legend::Legend(const std::vector<Timeline>& panels, const SvgOptions& options, d
   const Seen seen = look(panels, options);
   std::vector<std::string_view> other;
   for (Kind kind : seen.kinds) {
-    if (palette::of_kind(kind) == palette::kOther) {
+    if (palette::of_kind(kind) == palette::other_colour) {
       other.push_back(kind_name(kind));
     } else {
       add({.label = std::string(kind_name(kind)), .fill = std::string(palette::of_kind(kind))});
     }
   }
-  if (!other.empty()) add({.label = join(other, ", "), .fill = std::string(palette::kOther)});
+  if (!other.empty()) add({.label = join(other, ", "), .fill = std::string(palette::other_colour)});
   if (seen.several_stages) {
     add({.label = "lighter: the rank's later stages",
-         .fill = palette::lighter(palette::kForward, 0.4)});
+         .fill = palette::lighter(palette::forward_colour, 0.4)});
   }
   if (seen.idle) add({.label = "idle", .fill = "url(#trestle-idle)"});
   const bool one = seen.skips.size() == 1;
@@ -72,21 +72,21 @@ Legend::Legend(const std::vector<Timeline>& panels, const SvgOptions& options, d
     const std::string names =
         seen.skips.size() <= 6 ? join(seen.skips, ", ") : text("(", seen.skips.size(), " of them)");
     add({.label = (one ? "skip " : "skips ") + names,
-         .stroke = std::string(palette::kSkip),
+         .stroke = std::string(palette::skip_colour),
          .dash = "none",
          .head = "url(#trestle-skip-head)"});
   }
   if (seen.skip_gradients) {
     add({.label = one ? "its gradient" : "their gradients",
-         .stroke = std::string(palette::kSkipGradient),
+         .stroke = std::string(palette::skip_gradient_colour),
          .dash = "4 2.5",
          .head = "url(#trestle-gradient-head)"});
   }
 }
 
 void Legend::add(Item item) {
-  const double symbol = item.fill.empty() ? kArrow : kSwatch;
-  const double width = symbol + text_width(item.label, kFont);
+  const double symbol = item.fill.empty() ? arrow_width : swatch_width;
+  const double width = symbol + text_width(item.label, font_size);
   int line = items_.empty() ? 0 : items_.back().line;
   if (next_x_ > 0 && next_x_ + width > width_) {
     next_x_ = 0;
@@ -94,19 +94,19 @@ void Legend::add(Item item) {
   }
   item.x = next_x_;
   item.line = line;
-  next_x_ += width + kBetween;
+  next_x_ += width + between;
   items_.push_back(std::move(item));
 }
 
-double Legend::height() const { return items_.empty() ? 0 : items_.back().line * kLine + 4; }
+double Legend::height() const { return items_.empty() ? 0 : items_.back().line * line_height + 4; }
 
 void Legend::draw(SvgWriter& svg, double baseline) const {
   svg.open("g", {{"class", "legend"}});
   for (const Item& item : items_) {
-    const double x = kMargin + item.x;
-    const double y = baseline + item.line * kLine;
+    const double x = margin + item.x;
+    const double y = baseline + item.line * line_height;
     if (item.fill.empty()) {
-      svg.element("path", {{"d", Path().move(x, y - 4).line(x + kArrow - 6, y - 4).text()},
+      svg.element("path", {{"d", Path().move(x, y - 4).line(x + arrow_width - 6, y - 4).text()},
                            {"stroke", item.stroke},
                            {"stroke-width", 1.2},
                            {"stroke-dasharray", item.dash},
@@ -114,13 +114,13 @@ void Legend::draw(SvgWriter& svg, double baseline) const {
     } else {
       svg.element("rect", {{"x", x},
                            {"y", y - 10},
-                           {"width", kSwatch - 6},
+                           {"width", swatch_width - 6},
                            {"height", 12},
                            {"rx", 2},
                            {"fill", item.fill}});
     }
-    svg.text(x + (item.fill.empty() ? kArrow : kSwatch), y, item.label,
-             {{"font-size", kFont}, {"fill", palette::kQuiet}});
+    svg.text(x + (item.fill.empty() ? arrow_width : swatch_width), y, item.label,
+             {{"font-size", font_size}, {"fill", palette::quiet_colour}});
   }
   svg.close();
 }

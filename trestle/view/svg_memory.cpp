@@ -95,10 +95,10 @@ void draw_memory(SvgWriter& svg, const Axis& axis, const Panel& panel) {
   const double end = axis.x(panel.span.length());
   for (int rank = 0; rank < panel.timeline->rank_count; ++rank) {
     const MemoryCurve& curve = panel.memory[rank];
-    const double base = panel.row(rank) + kRowHeight + kMemoryGap + kMemoryHeight;
+    const double base = panel.row(rank) + row_height + memory_gap + memory_height;
     const auto x = [&](double time) { return axis.x(time - panel.span.begin); };
     const auto y = [&](double value) {
-      return base - std::clamp(value / panel.memory_scale, 0.0, 1.0) * kMemoryHeight;
+      return base - std::clamp(value / panel.memory_scale, 0.0, 1.0) * memory_height;
     };
     Path outline;
     double level = 0;
@@ -110,21 +110,21 @@ void draw_memory(SvgWriter& svg, const Axis& axis, const Panel& panel) {
     outline.line(end, y(level)).line(end, base).close();
     svg.open("g", {{"class", "memory"}});
     svg.element("path", {{"d", outline.text()},
-                         {"fill", palette::kMemory},
-                         {"stroke", palette::kMemoryLine},
+                         {"fill", palette::memory_colour},
+                         {"stroke", palette::memory_line_colour},
                          {"stroke-width", 0.8},
                          {"stroke-linejoin", "round"}});
     const std::string kind =
         memory_kind(*panel.timeline) == MemoryKind::Bytes ? "memory" : "activations";
-    svg.text(kMargin, base - 1, kind, {{"font-size", 10.5}, {"fill", palette::kQuiet}});
+    svg.text(margin, base - 1, kind, {{"font-size", 10.5}, {"fill", palette::quiet_colour}});
     if (!curve.steps.empty()) {
       svg.element("circle", {{"class", "peak"},
                              {"cx", x(curve.peak_time)},
                              {"cy", y(curve.peak)},
                              {"r", 2.2},
-                             {"fill", palette::kInk}});
-      svg.text(axis.left + axis.width + 12, base - kMemoryHeight / 2 + 4,
-               peak_text(panel, curve.peak), {{"font-size", 11}, {"fill", palette::kInk}});
+                             {"fill", palette::ink_colour}});
+      svg.text(axis.left + axis.width + 12, base - memory_height / 2 + 4,
+               peak_text(panel, curve.peak), {{"font-size", 11}, {"fill", palette::ink_colour}});
     }
     svg.close();
   }

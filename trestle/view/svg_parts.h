@@ -10,13 +10,13 @@
 // The parts that to_svg() puts together. Internal to this folder.
 namespace trestle::view::parts {
 
-inline constexpr double kMargin = 28;        // white around everything
-inline constexpr double kNameColumn = 84;    // rank and stage names, left of the plot
-inline constexpr double kFactColumn = 116;   // idle and peak, right of the plot
-inline constexpr double kRowHeight = 28;     // a rank's cells
-inline constexpr double kMemoryHeight = 24;  // its memory chart
-inline constexpr double kMemoryGap = 5;      // between the two
-inline constexpr double kRankGap = 14;       // to the next rank
+inline constexpr double margin = 28;         // white around everything
+inline constexpr double name_column = 84;    // rank and stage names, left of the plot
+inline constexpr double fact_column = 116;   // idle and peak, right of the plot
+inline constexpr double row_height = 28;     // a rank's cells
+inline constexpr double memory_height = 24;  // its memory chart
+inline constexpr double memory_gap = 5;      // between the two
+inline constexpr double rank_gap = 14;       // to the next rank
 
 // The time axis, shared by all panels: seconds since a panel's first event to pixels.
 struct Axis {
@@ -54,7 +54,7 @@ struct Panel {
   std::vector<MemoryCurve> memory = {};
 
   double row(int rank) const { return top + rank * rank_pitch; }
-  double height() const { return timeline->rank_count * rank_pitch - kRankGap; }
+  double height() const { return timeline->rank_count * rank_pitch - rank_gap; }
 };
 
 // True if the event belongs on the picture at all.

@@ -13,7 +13,7 @@ namespace {
 using schedule::Event;
 using schedule::Timeline;
 
-constexpr double kSmallestIdle = 1.5;  // pixels; thinner gaps are seams, not idle time
+constexpr double smallest_idle = 1.5;  // pixels; thinner gaps are seams, not idle time
 
 std::vector<int> stages_of(const Timeline& timeline, int rank) {
   std::vector<int> stages;
@@ -64,12 +64,12 @@ void draw_idle(SvgWriter& svg, const Axis& axis, const Panel& panel, int rank,
   const auto gap = [&](double from, double to) {
     const double x0 = axis.x(from - panel.span.begin);
     const double x1 = axis.x(to - panel.span.begin);
-    if (x1 - x0 < kSmallestIdle) return;
+    if (x1 - x0 < smallest_idle) return;
     svg.element("rect", {{"class", "idle"},
                          {"x", x0 + 0.5},
                          {"y", panel.row(rank) + 0.5},
                          {"width", x1 - x0 - 1},
-                         {"height", kRowHeight - 1}});
+                         {"height", row_height - 1}});
   };
   for (const Event* event : events) {
     gap(free_from, event->begin);
@@ -96,7 +96,7 @@ void draw_cell(SvgWriter& svg, const Axis& axis, const Panel& panel, const Event
                     {"x", x0 + seam},
                     {"y", y + 0.5},
                     {"width", std::max(x1 - x0 - 2 * seam, 0.3)},
-                    {"height", kRowHeight - 1},
+                    {"height", row_height - 1},
                     {"rx", x1 - x0 > 8 ? 2.0 : 0.0},
                     {"fill", fill}});
   svg.element("title", {}, tooltip(event, axis, panel));
@@ -106,21 +106,22 @@ void draw_cell(SvgWriter& svg, const Axis& axis, const Panel& panel, const Event
 void draw_names(SvgWriter& svg, const Axis& axis, const Panel& panel, int rank, double seconds) {
   const Timeline& timeline = *panel.timeline;
   const std::vector<int> stages = stages_of(timeline, rank);
-  const double middle = panel.row(rank) + kRowHeight / 2;
+  const double middle = panel.row(rank) + row_height / 2;
   std::string stage_text;
   if (!stages.empty()) {
     stage_text = text(stages.size() == 1 ? "stage " : "stages ", join(stages, ", "));
     if (stages.size() > 4) stage_text = text(stages.size(), " stages");
   }
-  svg.text(kMargin, stage_text.empty() ? middle + 4.5 : middle - 1.5, text("rank ", rank),
-           {{"font-size", 12.5}, {"font-weight", 600}, {"fill", palette::kInk}});
+  svg.text(margin, stage_text.empty() ? middle + 4.5 : middle - 1.5, text("rank ", rank),
+           {{"font-size", 12.5}, {"font-weight", 600}, {"fill", palette::ink_colour}});
   if (!stage_text.empty()) {
-    svg.text(kMargin, middle + 11.5, stage_text, {{"font-size", 10.5}, {"fill", palette::kQuiet}});
+    svg.text(margin, middle + 11.5, stage_text,
+             {{"font-size", 10.5}, {"fill", palette::quiet_colour}});
   }
   const double length = panel.span.length();
   const double busy = length > 0 ? seconds / length : 0;
   svg.text(axis.left + axis.width + 12, middle + 4, text("busy ", percent(busy)),
-           {{"class", "busy"}, {"font-size", 11}, {"fill", palette::kQuiet}});
+           {{"class", "busy"}, {"font-size", 11}, {"fill", palette::quiet_colour}});
 }
 
 }  // namespace
@@ -153,7 +154,7 @@ void draw_labels(SvgWriter& svg, const Axis& axis, const Panel& panel) {
   svg.open("g", {{"class", "labels"},
                  {"font-size", font_size},
                  {"text-anchor", "middle"},
-                 {"fill", palette::kInk},
+                 {"fill", palette::ink_colour},
                  {"pointer-events", "none"}});
   for (const Event& event : timeline.events) {
     if (!takes_rank(event) || !drawable(event, timeline)) continue;
@@ -161,7 +162,7 @@ void draw_labels(SvgWriter& svg, const Axis& axis, const Panel& panel) {
     const double x1 = axis.x(event.end - panel.span.begin);
     const std::string label = cell_label(event.action);
     if (text_width(label, font_size) + 2 > x1 - x0) continue;
-    svg.text((x0 + x1) / 2, panel.row(event.rank) + kRowHeight / 2 + font_size * 0.36, label);
+    svg.text((x0 + x1) / 2, panel.row(event.rank) + row_height / 2 + font_size * 0.36, label);
   }
   svg.close();
 }

@@ -14,7 +14,7 @@ namespace {
 using schedule::Event;
 using schedule::Timeline;
 
-constexpr double kFan = 3.5;  // pixels between arrows that share both ends
+constexpr double fan = 3.5;  // pixels between arrows that share both ends
 
 // Many arrows are drawn fainter, so that the cells under them can still be read.
 double opacity(std::size_t arrows) {
@@ -23,21 +23,21 @@ double opacity(std::size_t arrows) {
 
 std::string arrow_path(const Axis& axis, const Panel& panel, const Event& from, const Event& to,
                        double departs, int nth) {
-  const double shift = kFan * nth;
+  const double shift = fan * nth;
   const double x0 = axis.x(departs - panel.span.begin) - shift;
   const double x1 = axis.x(to.begin - panel.span.begin) + 3 + shift;
   const double top_from = panel.row(from.rank);
   const double top_to = panel.row(to.rank);
-  constexpr double kHead = 3;  // the head's point stands a little inside the cell
+  constexpr double head_size = 3;  // the head's point stands a little inside the cell
   Path path;
   if (from.rank == to.rank) {  // a shallow bow above the row
     const double bow = top_from - 9;
-    path.move(x0, top_from + kHead).curve(x0, bow, x1, bow, x1, top_to + kHead);
+    path.move(x0, top_from + head_size).curve(x0, bow, x1, bow, x1, top_to + head_size);
     return path.text();
   }
   const bool down = to.rank > from.rank;
-  const double y0 = down ? top_from + kRowHeight - kHead : top_from + kHead;
-  const double y1 = down ? top_to + kHead : top_to + kRowHeight - kHead;
+  const double y0 = down ? top_from + row_height - head_size : top_from + head_size;
+  const double y1 = down ? top_to + head_size : top_to + row_height - head_size;
   const double pull = (y1 - y0) * 0.55;
   path.move(x0, y0).curve(x0, y0 + pull, x1, y1 - pull, x1, y1);
   return path.text();
@@ -65,14 +65,15 @@ void draw_skips(SvgWriter& svg, const Axis& axis, const Panel& panel) {
                 text(gradient ? "gradient of skip " : "skip ", timeline.routes[link.route].name,
                      " · micro-batch ", link.micro_batch, " · stage ", from.action.stage, " to ",
                      to.action.stage));
-    svg.element("path", {{"d", arrow_path(axis, panel, from, to, link.departs, nth)},
-                         {"fill", "none"},
-                         {"stroke", gradient ? palette::kSkipGradient : palette::kSkip},
-                         {"stroke-width", 1.1},
-                         {"stroke-opacity", opacity(arrows.size())},
-                         {"stroke-dasharray", gradient ? "4 2.5" : "none"},
-                         {"marker-end",
-                          gradient ? "url(#trestle-gradient-head)" : "url(#trestle-skip-head)"}});
+    svg.element(
+        "path",
+        {{"d", arrow_path(axis, panel, from, to, link.departs, nth)},
+         {"fill", "none"},
+         {"stroke", gradient ? palette::skip_gradient_colour : palette::skip_colour},
+         {"stroke-width", 1.1},
+         {"stroke-opacity", opacity(arrows.size())},
+         {"stroke-dasharray", gradient ? "4 2.5" : "none"},
+         {"marker-end", gradient ? "url(#trestle-gradient-head)" : "url(#trestle-skip-head)"}});
     svg.close();
   }
 }
@@ -84,11 +85,12 @@ void define_patterns(SvgWriter& svg) {
                        {"height", 6},
                        {"patternUnits", "userSpaceOnUse"},
                        {"patternTransform", "rotate(45)"}});
-  svg.element("rect", {{"width", 6}, {"height", 6}, {"fill", palette::kIdle}});
-  svg.element("rect", {{"width", 1.4}, {"height", 6}, {"fill", palette::kIdleHatch}});
+  svg.element("rect", {{"width", 6}, {"height", 6}, {"fill", palette::idle_colour}});
+  svg.element("rect", {{"width", 1.4}, {"height", 6}, {"fill", palette::idle_hatch_colour}});
   svg.close();
-  for (const auto& [id, colour] : {std::pair{"trestle-skip-head", palette::kSkip},
-                                   std::pair{"trestle-gradient-head", palette::kSkipGradient}}) {
+  for (const auto& [id, colour] :
+       {std::pair{"trestle-skip-head", palette::skip_colour},
+        std::pair{"trestle-gradient-head", palette::skip_gradient_colour}}) {
     svg.open("marker", {{"id", id},
                         {"viewBox", "0 0 8 8"},
                         {"refX", 7},

@@ -8,7 +8,7 @@
 namespace trestle::view {
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+constexpr std::string_view replacement = "\xEF\xBF\xBD";  // U+FFFD
 
 // Length of the valid UTF-8 sequence at `at` whose character XML allows, or 0.
 std::size_t sequence_length(std::string_view text, std::size_t at) {
@@ -52,7 +52,7 @@ std::string xml_escape(std::string_view text) {
         result += "&#39;";
         break;
       default:
-        result += length == 0 ? kReplacement : text.substr(at, length);
+        result += length == 0 ? replacement : text.substr(at, length);
     }
     at += length == 0 ? 1 : length;
   }
@@ -92,14 +92,14 @@ SvgWriter::SvgWriter(const Options& options) {
                {"viewBox", "0 0 " + width + " " + height},
                {"width", width},
                {"height", height},
-               {"font-family", palette::kFontFamily},
+               {"font-family", palette::font_family},
                {"role", "img"},
                {"aria-label", options.title}});
   element("title", {}, options.title);
   element("rect", {{"class", "background"},
                    {"width", options.width},
                    {"height", options.height},
-                   {"fill", palette::kBackground}});
+                   {"fill", palette::background_colour}});
 }
 
 void SvgWriter::begin(std::string_view tag, Attributes attributes) {

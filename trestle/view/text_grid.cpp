@@ -39,9 +39,9 @@ Grid make_grid(const Timeline& timeline, int available) {
   const Span all = span(timeline);
   Grid grid{.origin = all.begin, .slot = slot_length(timeline), .cell = 0, .columns = 0};
   const double cell = widest_label(timeline) + 1;
-  constexpr int kDefaultColumns = 120;
+  constexpr int default_columns = 120;
   const bool has_slots = grid.slot > 0 && all.length() / grid.slot * cell < 4000;
-  if (!has_slots && available <= 0) available = kDefaultColumns;
+  if (!has_slots && available <= 0) available = default_columns;
   if (has_slots) {
     grid.cell = cell;
     grid.columns = static_cast<int>(std::lround(all.length() / grid.slot * cell));
@@ -126,8 +126,8 @@ std::string summary(const Timeline& timeline) {
   const TimeUnit unit = resolve(TimeUnit::Auto, {timeline});
   const double slot = unit == TimeUnit::Slots ? slot_length(timeline) : 0;
   const double length = span(timeline).length();
-  constexpr double kMostSlots = 1e9;  // more are no number that anybody counts
-  const std::string size = slot > 0 && length / slot < kMostSlots
+  constexpr double most_slots = 1e9;  // more are no number that anybody counts
+  const std::string size = slot > 0 && length / slot < most_slots
                                ? text(std::lround(length / slot), " slots")
                                : duration_text(length, TimeUnit::Seconds);
   std::string line =

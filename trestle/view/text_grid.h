@@ -20,7 +20,7 @@ struct TextGridOptions {
 
 // The rows and the summary line, each ending in a newline. An action that takes several slots is
 // followed by dashes to its end; actions that take no time are left out; a dot is an idle slot.
-// Throws UsageError for more than kMostCells cells (labels.h).
+// Throws UsageError for more than most_cells cells (labels.h).
 std::string to_text_grid(const schedule::Timeline& timeline, const TextGridOptions& options = {});
 
 // The summary line alone, without a newline. Idle is given under both its names, never one.

@@ -16,11 +16,11 @@ using schedule::Timeline;
 bool whole(double x) { return std::abs(x - std::round(x)) < 1e-6; }
 
 bool looks_like_slots(const Timeline& timeline) {
-  constexpr double kGrain = 0.05;
+  constexpr double grain = 0.05;
   const double origin = span(timeline).begin;
   return std::all_of(timeline.events.begin(), timeline.events.end(), [&](const Event& event) {
     const double length = event.end - event.begin;
-    return whole((event.begin - origin) / kGrain) && whole(length / kGrain);
+    return whole((event.begin - origin) / grain) && whole(length / grain);
   });
 }
 
