@@ -135,15 +135,16 @@ class Mutator {
     constexpr std::string_view digit_characters = "0123456789";
     const std::size_t begin = bytes->find_first_of(digit_characters, below(bytes->size()));
     if (begin == std::string::npos) return;
-    const std::size_t end = std::min(bytes->find_first_not_of(digit_characters, begin), bytes->size());
+    const std::size_t end =
+        std::min(bytes->find_first_not_of(digit_characters, begin), bytes->size());
     bytes->replace(begin, end - begin, numbers[below(std::size(numbers))]);
   }
 
   // The same for binary formats: one, two, four or eight bytes, in either order.
   void binary_number(std::string* bytes, std::size_t at) {
     constexpr std::uint64_t numbers[] = {0,          1,          0x7f,       0x80,
-                                          0xff,       0x7fff,     0x8000,     0xffff,
-                                          0x7fffffff, 0x80000000, 0xffffffff, 0x7fffffffffffffff};
+                                         0xff,       0x7fff,     0x8000,     0xffff,
+                                         0x7fffffff, 0x80000000, 0xffffffff, 0x7fffffffffffffff};
     const std::size_t size = std::size_t{1} << below(4);
     const std::uint64_t number = numbers[below(std::size(numbers))];
     const bool big_endian = below(2) == 1;

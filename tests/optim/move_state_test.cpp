@@ -16,9 +16,8 @@ TEST_P(MoveState, GoesOnAsIfTheModelHadStayed) {
   const auto train = [&](bool move) {
     torch::manual_seed(1);
     torch::nn::Linear linear(4, 3);
-    const auto optimizer =
-        make_optimizer(linear->parameters(),
-                       {.name = GetParam(), .learning_rate = 0.05, .momentum = 0.9});
+    const auto optimizer = make_optimizer(
+        linear->parameters(), {.name = GetParam(), .learning_rate = 0.05, .momentum = 0.9});
     for (int step = 0; step < 4; ++step) {
       if (move && step == 2) {
         linear->zero_grad();
@@ -35,9 +34,10 @@ TEST_P(MoveState, GoesOnAsIfTheModelHadStayed) {
   EXPECT_TRUE(torch::allclose(train(false), train(true), 1e-6, 1e-7));
 }
 
-INSTANTIATE_TEST_SUITE_P(Optimizers, MoveState,
-                         testing::Values("sgd", "adam", "adamw", "rmsprop"),
-                         [](const testing::TestParamInfo<const char*>& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Optimizers, MoveState, testing::Values("sgd", "adam", "adamw", "rmsprop"),
+                         [](const testing::TestParamInfo<const char*>& info) {
+                           return info.param;
+                         });
 
 }  // namespace
 }  // namespace trestle::optim

@@ -80,7 +80,7 @@ struct Maker {
   Made (*make)(Parameters, const OptimizerOptions&);
 };
 constexpr std::array makers = {Maker{"sgd", make_sgd}, Maker{"adam", make_adam},
-                                Maker{"adamw", make_adamw}, Maker{"rmsprop", make_rmsprop}};
+                               Maker{"adamw", make_adamw}, Maker{"rmsprop", make_rmsprop}};
 
 }  // namespace
 
