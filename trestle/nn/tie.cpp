@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 
@@ -79,9 +80,7 @@ std::pair<torch::nn::Module*, std::string> owner_of(torch::nn::Module& module,
 
 [[noreturn]] void throw_unknown(const torch::nn::Module& module, const std::string& name) {
   const std::vector<std::string> names = module.named_parameters().keys();
-  const std::string close = nearest(name, names);
-  throw UsageError(text("there is no parameter '", name, "'",
-                        close.empty() ? "" : "; did you mean '" + close + "'?"),
+  throw UsageError(text("there is no parameter '", name, "'", did_you_mean(name, names)),
                    {.hint = names.empty() ? "The layer has no parameters."
                                           : "The layer's parameters: " + join(names, ", ") + "."});
 }

@@ -2,6 +2,7 @@
 
 #include <system_error>
 
+#include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/recipe/recipe_fields.h"
@@ -33,12 +34,7 @@ const std::vector<DataSet>& data_sets() {
 }
 
 const DataSet& find_data_set(std::string_view name) {
-  for (const DataSet& set : data_sets())
-    if (set.name == name) return set;
-  const std::string close = nearest(name, names());
-  throw UsageError(
-      text("unknown data set '", name, "'", close.empty() ? "" : "; did you mean '" + close + "'?"),
-      {.hint = "Data sets: " + data_set_names() + "."});
+  return choose("data set", name, data_sets());
 }
 
 std::vector<std::string> problems_of_data(const recipe::Recipe& recipe) {

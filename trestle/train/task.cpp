@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/train/data_set.h"
@@ -25,14 +26,7 @@ const std::vector<Metric>& metrics() {
   return all;
 }
 
-const Metric& find_metric(const std::string& name) {
-  for (const Metric& metric : metrics())
-    if (metric.name == name) return metric;
-  const std::string close = nearest(name, metric_names());
-  throw UsageError(
-      text("unknown metric '", name, "'", close.empty() ? "" : "; did you mean '" + close + "'?"),
-      {.hint = "Metrics: " + join(metric_names(), ", ") + "."});
-}
+const Metric& find_metric(const std::string& name) { return choose("metric", name, metrics()); }
 
 std::unique_ptr<data::Loader> training_loader(const recipe::Recipe& recipe, Examples examples) {
   data::LoaderOptions options;
