@@ -118,7 +118,7 @@ TEST_F(Trainer, ContinuesAtAnyStepToTheSameBits) {
 }
 
 TEST_F(Trainer, ClipsGradientsOverAllStages) {
-  Recipe clipped = recipe();
+  recipe::Recipe clipped = recipe();
   clipped.optimizer.name = "sgd";
   clipped.optimizer.learning_rate = 1;
   clipped.optimizer.clip_grad_norm = 1e-3;
