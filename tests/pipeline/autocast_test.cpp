@@ -4,48 +4,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/pipeline/support.h"
+#include "tests/pipeline/small_nets.h"
 #include "trestle/device/virtual_device.h"
 
 namespace trestle {
 namespace {
 
+using small::expect_equal;
+using small::gradients_of;
+using small::input;
+using small::linear;
+using small::micro_batches;
 using support::distance;
-
-constexpr std::int64_t width = 6;
-constexpr std::int64_t samples = 8;
-constexpr int micro_batches = 4;
-
-torch::nn::Linear linear(int seed, at::ScalarType dtype) {
-  torch::manual_seed(seed);
-  torch::nn::Linear layer(width, width);
-  layer->to(dtype);
-  return layer;
-}
-
-at::Tensor input(at::ScalarType dtype) {
-  torch::manual_seed(4);
-  return torch::randn({samples, width}, dtype);
-}
-std::vector<at::Tensor> gradients_of(const nn::Layers& net) {
-  std::vector<at::Tensor> result;
-  for (const auto& parameter : net.parameters()) {
-    EXPECT_TRUE(parameter.grad().defined());
-    result.push_back(parameter.grad().defined() ? parameter.grad().cpu().clone() : at::Tensor());
-  }
-  return result;
-}
-
-void expect_equal(const std::vector<at::Tensor>& expected, const std::vector<at::Tensor>& actual,
-                  double tolerance = 1e-12) {
-  ASSERT_EQ(expected.size(), actual.size());
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    ASSERT_TRUE(expected[i].defined() && actual[i].defined());
-    EXPECT_LE(distance(expected[i], actual[i]),
-              tolerance * (1 + expected[i].abs().max().item<double>()))
-        << "parameter " << i;
-  }
-}
 
 class AutocastGuard {
  public:

@@ -3,37 +3,22 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/pipeline/support.h"
+#include "tests/pipeline/small_nets.h"
 #include "trestle/base/error.h"
 #include "trestle/device/virtual_device.h"
 
 namespace trestle {
 namespace {
 
-using support::distance;
-using support::message_of;
+using small::expect_equal;
+using small::gradients_of;
+using small::input;
+using small::linear;
+using small::micro_batches;
+using small::target;
+using small::width;
 using testing::AllOf;
 using testing::HasSubstr;
-
-constexpr std::int64_t width = 6;
-constexpr std::int64_t samples = 8;
-constexpr int micro_batches = 4;
-
-torch::nn::Linear linear(int seed, at::ScalarType dtype = at::kDouble) {
-  torch::manual_seed(seed);
-  torch::nn::Linear layer(width, width);
-  layer->to(dtype);
-  return layer;
-}
-
-at::Tensor input(at::ScalarType dtype = at::kDouble) {
-  torch::manual_seed(4);
-  return torch::randn({samples, width}, dtype);
-}
-at::Tensor target() {
-  torch::manual_seed(5);
-  return torch::randint(width, {samples});
-}
 
 using Make = std::function<nn::Layers()>;
 
@@ -46,15 +31,6 @@ Make around(std::function<void(nn::Layers&)> middle) {
     net.add("last", linear(2));
     return net;
   };
-}
-
-std::vector<at::Tensor> gradients_of(const nn::Layers& net) {
-  std::vector<at::Tensor> result;
-  for (const auto& parameter : net.parameters()) {
-    EXPECT_TRUE(parameter.grad().defined());
-    result.push_back(parameter.grad().defined() ? parameter.grad().cpu().clone() : at::Tensor());
-  }
-  return result;
 }
 
 std::vector<at::Tensor> step_gradients(const Make& make, std::vector<Device> devices,
@@ -70,17 +46,6 @@ std::vector<at::Tensor> step_gradients(const Make& make, std::vector<Device> dev
   pipeline.zero_grad();
   pipeline.step(input(), target(), nn::cross_entropy());
   return gradients_of(net);
-}
-
-void expect_equal(const std::vector<at::Tensor>& expected, const std::vector<at::Tensor>& actual,
-                  double tolerance = 1e-12) {
-  ASSERT_EQ(expected.size(), actual.size());
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    ASSERT_TRUE(expected[i].defined() && actual[i].defined());
-    EXPECT_LE(distance(expected[i], actual[i]),
-              tolerance * (1 + expected[i].abs().max().item<double>()))
-        << "parameter " << i;
-  }
 }
 
 // Virtual devices, the CPU, and one device for both stages give the numbers of the CPU without
@@ -219,50 +184,6 @@ TEST(Recompute, BatchNormKeepsItsStatisticsOnce) {
   }));
 }
 
-// A pipeline as a layer of another one.
-struct InnerImpl : torch::nn::Module {
-  explicit InnerImpl(std::vector<Device> devices) {
-    nn::Layers net;
-    const auto inner = linear(3);
-    register_module("inner", inner);
-    net.add("linear", inner);
-    net.add("drop", torch::nn::Dropout(0.5));
-    pipeline = std::make_unique<Pipeline>(
-        net, PipelineOptions{.devices = std::move(devices), .balance = {1, 1}});
-  }
-  at::Tensor forward(at::Tensor x) { return pipeline->forward(x).to(x.device()); }
-  std::unique_ptr<Pipeline> pipeline;
-};
-TORCH_MODULE(Inner);
-
-TEST(Recompute, APipelineInsideALayer) {
-  const auto run = [](std::vector<Device> outer, std::vector<Device> inner, Recompute recompute) {
-    const support::WatchDog dog("a pipeline inside a layer");
-    nn::Layers net;
-    net.add("first", linear(1));
-    const Inner layer(std::move(inner));
-    net.add("inner", layer);
-    net.add("last", linear(2));
-    Pipeline pipeline(net, {.devices = std::move(outer),
-                            .balance = {1, 2},
-                            .micro_batches = micro_batches,
-                            .recompute = recompute});
-    // The outer pipeline moved the layer to its own device; the inner one needs its own.
-    for (int step = 0; step < 2; ++step) {
-      pipeline.zero_grad();
-      pipeline.step(input(), target(), nn::cross_entropy());
-    }
-    EXPECT_EQ(layer->pipeline->step_number(), 0);
-    return gradients_of(net);
-  };
-  const std::vector<Device> cpu(2, cpu_device());
-  const auto expected = run(cpu, cpu, Recompute::Never);
-  expect_equal(expected, run(cpu, cpu, Recompute::Always));
-  const std::vector<Device> one(2, virtual_devices(2)[1]);
-  expect_equal(expected, run({virtual_devices(2)[0], one[0]}, one, Recompute::Never));
-  expect_equal(expected, run({virtual_devices(2)[0], one[0]}, one, Recompute::Always));
-}
-
 nn::Layers with_dropout() {
   nn::Layers net;
   net.add("first", linear(1));
@@ -325,6 +246,54 @@ TEST(Recompute, AFloatThatWantsNoGradientStaysOne) {
     net.add("last", linear(2));
     return net;
   });
+}
+
+// The first micro-batches have no second value, the later ones do, with a gradient.
+TEST(Recompute, AValueThatIsNoneAtFirst) {
+  const auto make = [] {
+    return around([](nn::Layers& net) {
+      net.add("maybe", [](at::Tensor x) {
+        return std::make_tuple(x, x.size(0) > 1 ? x * 2 : at::Tensor());
+      });
+      net.add("use", [](at::Tensor x, std::optional<at::Tensor> y) { return y ? x + *y : x; });
+    })();
+  };
+  const auto gradients = [&](Recompute recompute) {
+    const nn::Layers net = make();
+    Pipeline pipeline(net, {.devices = virtual_devices(3),
+                            .balance = {2, 1, 1},
+                            .micro_batches = 4,
+                            .recompute = recompute});
+    pipeline.step(input().narrow(0, 0, 4), target().narrow(0, 0, 4), nn::cross_entropy());
+    pipeline.step(input(), target(), nn::cross_entropy());
+    return gradients_of(net);
+  };
+  expect_equal(gradients(Recompute::Never), gradients(Recompute::Always));
+}
+
+// A forward that changes its own weight, the same way each time.
+struct ClampsImpl : torch::nn::Module {
+  ClampsImpl() : weight(register_parameter("weight", torch::ones({width}, at::kDouble))) {}
+  at::Tensor forward(at::Tensor x) {
+    {
+      const torch::NoGradGuard no_grad;
+      weight.clamp_(-0.5, 0.5);
+    }
+    return x * weight;
+  }
+  at::Tensor weight;
+};
+TORCH_MODULE(Clamps);
+
+TEST(Recompute, AForwardThatChangesItsOwnParameter) {
+  const auto gradients = [&](Recompute recompute) {
+    const nn::Layers net = around([](nn::Layers& layers) { layers.add("clamps", Clamps()); })();
+    Pipeline pipeline(net,
+                      {.devices = virtual_devices(2), .balance = {1, 2}, .recompute = recompute});
+    pipeline.step(input(), target(), nn::cross_entropy());
+    return gradients_of(net);
+  };
+  expect_equal(gradients(Recompute::Never), gradients(Recompute::Always));
 }
 
 TEST(Recompute, AFrozenModelsOutputWantsNoGradient) {

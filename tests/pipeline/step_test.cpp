@@ -137,7 +137,7 @@ TEST(Options, AllMistakesAreSaidAtOnce) {
                             .threads = -1});
       }),
       AllOf(HasSubstr("the pipeline's options have 7 mistakes"), HasSubstr("micro_batches = 0"),
-            HasSubstr("threads = -1"), HasSubstr("Did you mean 'gpipe'"),
+            HasSubstr("threads = -1"), HasSubstr("did you mean 'gpipe'"),
             HasSubstr("a stage without layers"), HasSubstr("covers 4 layers"),
             HasSubstr("3 stages, but 2 devices"), HasSubstr("recompute_per_stage has 1 entries")));
 }

@@ -2,6 +2,7 @@
 
 #include <ATen/SequenceNumber.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
@@ -40,19 +41,27 @@ class SharedMemory {
 }  // namespace
 
 struct Segment::Frame {
-  Values values;          // for each slot; None before it is made and after its last use
-  std::vector<int> uses;  // still to come
+  Values values;                  // for each slot; None before it is made and after its last use
+  std::vector<int> uses;          // still to come
+  std::vector<std::size_t> live;  // the slots whose values are there
   SharedMemory shared;
 
   // A value has come to be: from outside, or from a layer.
   void put(const Slot& slot, std::size_t index, const at::Tensor& value, bool said_to_be_shared) {
-    if (slot.shared || said_to_be_shared) shared.add(value, slot.value);
-    for (std::size_t other = 0; other < values.size(); ++other) {
-      if (!may_share_memory(values[other], value)) continue;
-      shared.add(value, slot.value);
-      break;
-    }
-    if (uses[index] > 0) values[index] = value;
+    const bool aliased = std::any_of(live.begin(), live.end(), [&](std::size_t other) {
+      return may_share_memory(values[other], value);
+    });
+    if (slot.shared || said_to_be_shared || aliased) shared.add(value, slot.value);
+    if (uses[index] == 0 || !value.defined()) return;
+    values[index] = value;
+    live.push_back(index);
+  }
+
+  // The value for one more use; with the last one it is let go.
+  Value take(std::size_t index) {
+    if (--uses[index] > 0) return values[index];
+    std::erase(live, index);
+    return std::exchange(values[index], Value());
   }
 };
 
@@ -122,10 +131,8 @@ Segment::Result Segment::run(Values inputs, const std::vector<bool>& inputs_shar
       const auto slot = static_cast<std::size_t>(number);
       if (number < 0) {
         arguments.emplace_back();
-      } else if (--frame.uses[slot] == 0) {
-        arguments.push_back(std::exchange(frame.values[slot], Value()));
       } else {
-        arguments.push_back(frame.values[slot]);
+        arguments.push_back(frame.take(slot));
       }
       versions.push_back(version_of(arguments.back()));
     }

@@ -90,8 +90,10 @@ Snapshot::Snapshot(const ModuleState& state, BufferCopies& copies, const RunKey&
     : key_(key),
       autocast_(AutocastState::current()),
       training_(state.training_flags()),
-      buffers_(copies.take(state.buffers)) {
-  versions_.reserve(state.parameters.size());
+      buffers_(copies.take(state.buffers)) {}
+
+void Snapshot::note_parameters(const ModuleState& state) {
+  versions_.clear();
   for (const auto& [name, parameter] : state.parameters) versions_.push_back(version_of(parameter));
 }
 

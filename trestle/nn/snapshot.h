@@ -56,6 +56,9 @@ class Snapshot {
 
   const RunKey& key() const { return key_; }
 
+  // To be called when F is done: what F itself did to parameters (a clamp, say) it will do again.
+  void note_parameters(const ModuleState& state);
+
   // While it lives, the calling thread and the modules are as they were at the snapshot; afterwards
   // they are as before, buffers included, as if F had run only once. Throws StateError, naming the
   // parameter, if one was changed in place since: gradients would be those of another model (torch

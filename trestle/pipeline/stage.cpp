@@ -123,13 +123,23 @@ std::vector<StageValue> Stage::forward(Pass& pass, GraphMode mode, nn::BufferCop
   if (mode != GraphMode::Recompute) return hand_on(pass, run(pass, mode == GraphMode::Keep, key));
 
   pass.snapshot.emplace(modules_, copies, key);
-  const auto known = learned_->find(mode_of(/*with_graph=*/false, pass));
+  const std::uint64_t mode_key = mode_of(/*with_graph=*/false, pass);
+  const auto known = learned_->find(mode_key);
   auto values = hand_on(pass, run(pass, /*with_graph=*/!known, key));
-  if (known) {
-    pass.wants_gradient = *known;
-    for (std::size_t i = 0; i < values.size(); ++i) values[i].wants_gradient = (*known)[i];
+  pass.snapshot->note_parameters(modules_);
+  std::vector<bool> differentiable_outputs;
+  for (const auto& made : values) differentiable_outputs.push_back(differentiable(made.value));
+  for (const auto& made : pass.model_outputs)
+    differentiable_outputs.push_back(differentiable(made));
+  if (!known) {
+    learned_->add(mode_key, pass.wants_gradient, differentiable_outputs);
   } else {
-    learned_->add(mode_of(/*with_graph=*/false, pass), pass.wants_gradient);
+    // Without a graph: as it was learnt, and for a value that was None then, to be safe, yes.
+    for (std::size_t i = 0; i < known->size(); ++i) {
+      pass.wants_gradient[i] =
+          differentiable_outputs[i] && (*known)[i] != Learned::Wish::WantsNoGradient;
+      if (i < values.size()) values[i].wants_gradient = pass.wants_gradient[i];
+    }
   }
   pass.sink.reset();
   pass.output_edges.clear();
@@ -214,15 +224,22 @@ std::vector<at::Tensor> Stage::parameters() const {
   return result;
 }
 
-std::optional<std::vector<bool>> Stage::Learned::find(std::uint64_t mode) {
+std::optional<std::vector<Stage::Learned::Wish>> Stage::Learned::find(std::uint64_t mode) {
   const std::lock_guard lock(mutex);
   const auto found = wishes.find(mode);
   return found == wishes.end() ? std::nullopt : std::optional(found->second);
 }
 
-void Stage::Learned::add(std::uint64_t mode, const std::vector<bool>& wants_gradient) {
+void Stage::Learned::add(std::uint64_t mode, const std::vector<bool>& wants_gradient,
+                         const std::vector<bool>& differentiable) {
+  std::vector<Wish> learnt;
+  for (std::size_t i = 0; i < wants_gradient.size(); ++i) {
+    learnt.push_back(!differentiable[i]  ? Wish::Unknown
+                     : wants_gradient[i] ? Wish::WantsGradient
+                                         : Wish::WantsNoGradient);
+  }
   const std::lock_guard lock(mutex);
-  wishes[mode] = wants_gradient;
+  wishes[mode] = std::move(learnt);
 }
 
 }  // namespace trestle::pipeline

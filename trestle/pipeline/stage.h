@@ -83,13 +83,17 @@ class Stage {
   const std::vector<at::Tensor>& buffers() const { return modules_.buffers; }
 
  private:
-  // Which outputs want a gradient, in each mode that has been seen.
+  // Which outputs want a gradient, in each mode that has been seen; not known of those that were
+  // None, or of a type without gradients.
   struct Learned {
-    std::optional<std::vector<bool>> find(std::uint64_t mode);
-    void add(std::uint64_t mode, const std::vector<bool>& wants_gradient);
+    enum class Wish : std::uint8_t { Unknown, WantsGradient, WantsNoGradient };
+
+    std::optional<std::vector<Wish>> find(std::uint64_t mode);
+    void add(std::uint64_t mode, const std::vector<bool>& wants_gradient,
+             const std::vector<bool>& differentiable);
 
     std::mutex mutex;
-    std::unordered_map<std::uint64_t, std::vector<bool>> wishes;
+    std::unordered_map<std::uint64_t, std::vector<Wish>> wishes;
   };
 
   std::uint64_t mode_of(bool with_graph, const Pass& pass) const;

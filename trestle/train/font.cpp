@@ -87,7 +87,8 @@ int Font::width(std::string_view words) const {
 }
 
 int Font::height() const {
-  return face_->ascender() - static_cast<int>(face_->face->size->metrics.descender >> 6);
+  // Fitted to whole pixels, a letter's foot may stand one lower than the font says.
+  return face_->ascender() - static_cast<int>(face_->face->size->metrics.descender >> 6) + 1;
 }
 
 void Font::draw(std::string_view words, const Dot& dot) const {

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "tests/pipeline/support.h"
+
+// Linear layers of one width, data for them, and how their gradients are compared.
+namespace trestle::small {
+
+inline constexpr std::int64_t width = 6;
+inline constexpr std::int64_t samples = 8;
+inline constexpr int micro_batches = 4;
+
+inline torch::nn::Linear linear(int seed, at::ScalarType dtype = at::kDouble) {
+  torch::manual_seed(seed);
+  torch::nn::Linear layer(width, width);
+  layer->to(dtype);
+  return layer;
+}
+
+inline at::Tensor input(at::ScalarType dtype = at::kDouble) {
+  torch::manual_seed(4);
+  return torch::randn({samples, width}, dtype);
+}
+inline at::Tensor target() {
+  torch::manual_seed(5);
+  return torch::randint(width, {samples});
+}
+
+inline std::vector<at::Tensor> gradients_of(const nn::Layers& net) {
+  std::vector<at::Tensor> result;
+  for (const auto& parameter : net.parameters()) {
+    EXPECT_TRUE(parameter.grad().defined());
+    result.push_back(parameter.grad().defined() ? parameter.grad().cpu().clone() : at::Tensor());
+  }
+  return result;
+}
+
+inline void expect_equal(const std::vector<at::Tensor>& expected,
+                         const std::vector<at::Tensor>& actual, double tolerance = 1e-12) {
+  ASSERT_EQ(expected.size(), actual.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_TRUE(expected[i].defined() && actual[i].defined());
+    EXPECT_LE(support::distance(expected[i], actual[i]),
+              tolerance * (1 + expected[i].abs().max().item<double>()))
+        << "parameter " << i;
+  }
+}
+
+}  // namespace trestle::small
