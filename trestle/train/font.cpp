@@ -4,6 +4,7 @@
 #include FT_FREETYPE_H
 
 #include <string>
+#include <vector>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -87,23 +88,26 @@ int Font::width(std::string_view words) const {
 }
 
 int Font::height() const {
-  // Fitted to whole pixels, a letter's foot may stand one lower than the font says.
-  return face_->ascender() - static_cast<int>(face_->face->size->metrics.descender >> 6) + 1;
+  return face_->ascender() - static_cast<int>(face_->face->size->metrics.descender >> 6);
 }
 
 void Font::draw(std::string_view words, const Dot& dot) const {
   FT_Pos left = 0;
   while (!words.empty()) {
     const FT_GlyphSlot glyph = face_->load(next_character(words));
-    const FT_Bitmap& bitmap = glyph->bitmap;
+    const FT_Bitmap bitmap = glyph->bitmap;
+    // Copied, since `dot` may ask the font for a width, which loads other letters.
+    const std::vector<std::uint8_t> covers(
+        bitmap.buffer, bitmap.buffer + static_cast<std::size_t>(bitmap.rows) * bitmap.pitch);
     const int x = static_cast<int>((left + 32) >> 6) + glyph->bitmap_left;
     const int y = face_->ascender() - glyph->bitmap_top;
+    const FT_Pos advance = glyph->advance.x;
     for (int row = 0; row < static_cast<int>(bitmap.rows); ++row)
       for (int column = 0; column < static_cast<int>(bitmap.width); ++column) {
-        const std::uint8_t cover = bitmap.buffer[row * bitmap.pitch + column];
+        const std::uint8_t cover = covers[static_cast<std::size_t>(row * bitmap.pitch + column)];
         if (cover > 0) dot(x + column, y + row, cover);
       }
-    left += glyph->advance.x;
+    left += advance;
   }
 }
 
