@@ -21,7 +21,6 @@ using schedule::EventIndex;
 using schedule::Kind;
 using schedule::Route;
 using schedule::Timeline;
-using schedule::Transfer;
 using Way = schedule::Transfer::Way;
 
 class Ledger {

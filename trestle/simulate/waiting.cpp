@@ -24,8 +24,9 @@ Waiting::Waiting(const Timeline& timeline, const EventIndex& index) {
     std::sort(list.begin(), list.end(),
               [](const Delivery& a, const Delivery& b) { return a.made_from < b.made_from; });
     double earliest = end_;
-    for (auto at = list.rbegin(); at != list.rend(); ++at)
-      earliest = at->used_from = std::min(earliest, at->used_from);
+    std::for_each(list.rbegin(), list.rend(), [&](Delivery& delivery) {
+      earliest = delivery.used_from = std::min(earliest, delivery.used_from);
+    });
   }
 }
 
