@@ -17,6 +17,7 @@ using small::linear;
 using small::micro_batches;
 using small::target;
 using small::width;
+using support::distance;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -102,50 +103,6 @@ TEST(Recompute, EvaluationsOfANetThatDrawsDifferAndAreReproducible) {
   EXPECT_TRUE(torch::equal(first.cpu(), pipeline.evaluate(input()).cpu()));
 }
 
-// Reads a buffer and then changes it, as spectral norm and moving averages do.
-struct CountsImpl : torch::nn::Module {
-  CountsImpl() : n(register_buffer("n", torch::ones({}, at::kDouble))) {}
-  at::Tensor forward(at::Tensor x) {
-    const at::Tensor scale = n.clone();
-    n.add_(1);
-    return x * scale;
-  }
-  at::Tensor n;
-};
-TORCH_MODULE(Counts);
-
-TEST(Recompute, ALayerThatReadsABufferAndUpdatesIt) {
-  for (const auto recompute : {Recompute::Never, Recompute::ExceptLast, Recompute::Always}) {
-    SCOPED_TRACE(schedule::to_string(recompute));
-    // Plain libtorch: micro-batch m is scaled by 1 + m.
-    auto first = linear(1);
-    auto last = linear(2);
-    const auto x = input().chunk(micro_batches);
-    const auto y = target().chunk(micro_batches);
-    at::Tensor loss = torch::zeros({}, at::kDouble);
-    for (int m = 0; m < micro_batches; ++m) {
-      loss = loss + torch::nn::functional::cross_entropy(
-                        last->forward(first->forward(x[m]) * (1 + m)), y[m]) /
-                        micro_batches;
-    }
-    loss.backward();
-    nn::Layers net;
-    net.add("first", linear(1));
-    const Counts counts;
-    net.add("counts", counts);
-    net.add("last", linear(2));
-    Pipeline pipeline(net, {.devices = virtual_devices(2),
-                            .balance = {1, 2},
-                            .micro_batches = micro_batches,
-                            .recompute = recompute});
-    const auto result = pipeline.step(input(), target(), nn::cross_entropy());
-    EXPECT_NEAR(result.loss, loss.item<double>(), 1e-10);
-    expect_equal({first->weight.grad(), first->bias.grad(), last->weight.grad(), last->bias.grad()},
-                 gradients_of(net), 1e-10);
-    EXPECT_EQ(counts->n.item<double>(), 1 + micro_batches);
-  }
-}
-
 // One power iteration a forward, as spectral norm does.
 struct SpectralImpl : torch::nn::Module {
   SpectralImpl() {
@@ -229,6 +186,57 @@ TEST(Recompute, AChangedParameterIsAnErrorAsItIsWithoutRecomputation) {
                                  HasSubstr("optimizer's step() after backward()")));
     }
   }
+}
+
+TEST(Recompute, AChangedBatchIsAnError) {
+  for (const auto recompute : {Recompute::Never, Recompute::Always}) {
+    Pipeline pipeline(with_dropout(),
+                      {.devices = {cpu_device()}, .balance = {1, 2}, .recompute = recompute});
+    at::Tensor x = input();
+    pipeline.forward(x);  // the first run is on a copy
+    const at::Tensor y = pipeline.forward(x);
+    x.zero_();
+    std::string message;
+    try {
+      y.sum().backward();
+    } catch (const std::exception& error) {
+      message = error.what();
+    }
+    EXPECT_THAT(message, HasSubstr(recompute == Recompute::Never
+                                       ? "inplace operation"
+                                       : "input 0 of the model was changed in place"));
+  }
+}
+
+TEST(Recompute, FrozenBetweenForwardAndBackward) {
+  const nn::Layers net = with_dropout();
+  net.parameters()[2].requires_grad_(false);  // last.weight, as a GAN's discriminator
+  Pipeline pipeline(
+      net, {.devices = virtual_devices(2), .balance = {1, 2}, .recompute = Recompute::Always});
+  const at::Tensor y = pipeline.forward(input());
+  net.parameters()[2].requires_grad_(true);
+  y.sum().backward();
+  EXPECT_FALSE(net.parameters()[2].grad().defined());
+  EXPECT_TRUE(net.parameters()[2].requires_grad());
+}
+
+TEST(Recompute, TheCallerMayWriteToAnOutputThatIsAlsoAKeptInput) {
+  const auto gradient = [](Recompute recompute) {
+    nn::Layers net;
+    net.add("linear", linear(1));
+    net.add("two", [](at::Tensor h) { return std::make_tuple(h, h.exp()); });
+    Pipeline pipeline(net, {.devices = std::vector<Device>(2, cpu_device()),
+                            .balance = {1, 1},
+                            .recompute = recompute});
+    for (int call = 0; call < 4; ++call) {
+      pipeline.zero_grad();
+      nn::Values y = pipeline.forward(nn::Values{input()});
+      y[0].sub_(1);
+      (y[0].square().mean() + y[1].mean()).backward();
+    }
+    return net.parameters()[0].grad();
+  };
+  EXPECT_LT(distance(gradient(Recompute::Never), gradient(Recompute::Always)), 1e-12);
 }
 
 // A float that wants no gradient must not get one only because it will be computed again.

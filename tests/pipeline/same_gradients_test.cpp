@@ -116,7 +116,7 @@ TEST(SameGradients, FlatResNetWhoseSkipsCrossDevices) { check(flat_resnet()); }
 TEST(SameGradients, ToyWithFanOutSkipsAndDropout) { check(toy(0.3)); }
 TEST(SameGradients, ToyEqualsTheWholeBatchWithoutDropout) { check(toy(0)); }
 
-TEST(SameGradients, OnThePlainCpuInOneLane) {
+TEST(SameGradients, OnThePlainCpuInOneThread) {
   const Net net = toy(0.3);
   const auto expected = oracle::looped(net.make(), net.input, net.target, net.loss, 5, 7, 0);
   for (const Use use : {Use::GpipeStep, Use::CallersBackward, Use::OneFOneBStep}) {

@@ -7,6 +7,7 @@
 
 #include "tests/pipeline/support.h"
 #include "trestle/base/error.h"
+#include "trestle/device/threads.h"
 #include "trestle/device/virtual_device.h"
 #include "trestle/pipeline/autograd_bridge.h"
 #include "trestle/schedule/csv.h"
@@ -51,6 +52,37 @@ TEST(Step, ALossOfTheOutputAloneNeedsNoTarget) {
     for (std::size_t i = 0; i < plain.parameters().size(); ++i)
       EXPECT_LT(distance(plain.parameters()[i].grad(), net.parameters()[i].grad()), 1e-12);
   }
+}
+
+TEST(Step, AnEncoderBeforeItIsNotCutOffSilently) {
+  Pipeline pipeline(chain(3), {.devices = virtual_devices(2), .balance = {3, 2}});
+  const at::Tensor encoded = input().requires_grad_().tanh();
+  EXPECT_THAT(
+      message_of<UsageError>([&] { pipeline.step(encoded, target(), nn::cross_entropy()); }),
+      HasSubstr("input 0 was computed from something that wants a gradient"));
+}
+
+TEST(Step, ALossWithoutAGradientIsRefused) {
+  Pipeline pipeline(chain(3), {.devices = virtual_devices(2), .balance = {3, 2}});
+  const auto loss = nn::additive(
+      "cut", [](const at::Tensor& y, const at::Tensor&) { return y.detach().square().mean(); });
+  EXPECT_THAT(message_of<UsageError>([&] { pipeline.step(input(), target(), loss); }),
+              HasSubstr("loss 'cut' has no gradient"));
+}
+
+TEST(Step, RandomNumbersInTheLossAreKeyed) {
+  const auto loss = nn::additive("noisy", [](const at::Tensor& y, const at::Tensor&) {
+    return (y + torch::randn_like(y)).square().mean();
+  });
+  const auto run = [&](int seed, std::vector<Device> devices) {
+    Pipeline pipeline(chain(3), {.devices = std::move(devices), .balance = {3, 2}});
+    torch::manual_seed(seed);
+    const at::Tensor x = input();
+    torch::manual_seed(seed);
+    return pipeline.step(x, target(), loss).loss;
+  };
+  EXPECT_EQ(run(1, virtual_devices(2)), run(2, virtual_devices(2)));
+  EXPECT_NEAR(run(1, virtual_devices(2)), run(2, {cpu_device()}), 1e-12);
 }
 
 TEST(Step, ALossThatNeedsATargetSaysSo) {
@@ -140,6 +172,15 @@ TEST(Options, AllMistakesAreSaidAtOnce) {
             HasSubstr("threads = -1"), HasSubstr("did you mean 'gpipe'"),
             HasSubstr("a stage without layers"), HasSubstr("covers 4 layers"),
             HasSubstr("3 stages, but 2 devices"), HasSubstr("recompute_per_stage has 1 entries")));
+}
+
+// Thousands of threads would stop the machine before the first step.
+TEST(Options, MoreThreadsThanAMachineCanUseAreRefused) {
+  EXPECT_THAT(message_of<UsageError>(
+                  [] { Pipeline(chain(3), {.devices = {cpu_device()}, .threads = 4096}); }),
+              HasSubstr("threads = 4096 is not 0 (chosen) to"));
+  EXPECT_THAT(message_of<UsageError>([] { set_worker_threads(100000); }),
+              HasSubstr("cannot run an operator on 100000 threads"));
 }
 
 TEST(Options, AStageThatIsNotThereIsRefused) {

@@ -46,8 +46,8 @@ TEST(Fit, MoreMicroBatchesShrinkWhatIsTransient) {
   const std::string advice = suggest_fit(question, costs());
   // 4 micro-batches: 100 + 4 x 200 + 100; 8: 100 + 8 x 100 + 50, 950 x 1.05 < 1000; always: 710.
   EXPECT_EQ(advice,
-            "It would fit with micro_batches = 8 (predicted peak at most 950 B of 1000 B) or "
-            "recompute = \"always\" (predicted peak at most 710 B of 1000 B).");
+            "It would fit with micro_batches = 8 (predicted peak 950 B of 1000 B) or "
+            "recompute = \"always\" (predicted peak 710 B of 1000 B).");
 }
 
 TEST(Fit, BothTogetherOnlyWhereNeitherAloneDoes) {
@@ -90,7 +90,7 @@ TEST(Fit, AsksForTheTableOfTheQuestion) {
   FitQuestion question = two_stages("1f1b");
   question.budgets = {700, 700};
   EXPECT_THAT(suggest_fit(question, costs()),
-              HasSubstr("It would fit with micro_batches = 4 (predicted peak at most 600 B"));
+              HasSubstr("It would fit with micro_batches = 4 (predicted peak 600 B"));
 }
 
 TEST(Fit, WithoutCostsOrBudgetsTheAdviceIsGeneral) {

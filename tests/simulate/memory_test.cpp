@@ -140,11 +140,11 @@ TEST(Memory, WhatIsPulledWaitsNoLongerThanTheTableAllows) {
   EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(20, 20));
 }
 
-TEST(Memory, InOneLaneAMessageWaitsUntilItIsTaken) {
+TEST(Memory, InOneThreadAMessageWaitsUntilItIsTaken) {
   const Schedule lowered = lower(make("1f1b", 2, 8), {});
   Costs costs = unit_costs(2);
   costs.transport = Transport::Pull;
-  costs.control = Control::OneLane;
+  costs.control = Control::OneThread;
   costs.routes = {{.bytes = 10}};
   // Stage 0 goes on until it needs gradient 0 and has then made output 1; output 0 is taken at once.
   EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(10, 10));

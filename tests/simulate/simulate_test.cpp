@@ -151,9 +151,9 @@ TEST(Simulate, SaysWhereATableGetsStuck) {
 }
 
 // Rank by rank, each as far as it gets: 0F0 0F1 1F0 1F1 1B1 1B0 0B1 0B0.
-TEST(Simulate, OneLaneDoesOneThingAtATime) {
+TEST(Simulate, OneThreadDoesOneThingAtATime) {
   Costs costs = unit_costs(2);
-  costs.control = Control::OneLane;
+  costs.control = Control::OneThread;
   const Timeline timeline =
       simulate(lower(schedule::generate("gpipe", {.stages = 2, .micro_batches = 2}), {}), costs);
   EXPECT_EQ(event(timeline, "0F1").end, 2);

@@ -103,10 +103,11 @@ void install_virtual_devices(const VirtualDeviceOptions& options) {
     throw UsageError(text("cannot install ", options.count, " virtual devices"),
                      {.hint = text("Ask for 1 to ", most_virtual_devices, ".")});
   }
-  if (options.threads_per_device < 0) {
+  if (options.threads_per_device < 0 || options.threads_per_device > most_threads()) {
     throw UsageError(
         text("a virtual device cannot run on ", options.threads_per_device, " threads"),
-        {.hint = "Give 1 or more, or 0 for the cores divided by the devices."});
+        {.hint =
+             text("Give 1 to ", most_threads(), ", or 0 for the cores divided by the devices.")});
   }
   static std::mutex mutex;
   const std::lock_guard lock(mutex);

@@ -11,9 +11,9 @@ namespace trestle::models {
 struct UNetOptions {
   std::int64_t in_channels = 3;
   std::int64_t classes = 2;
-  std::int64_t width =
-      64;                 // channels of the first level; the others have 2, 4, 8, 16 times as many
-  bool bilinear = false;  // up-sample by interpolation instead of a learnt transposed convolution
+  // Channels of the first level; the others have 2, 4, 8, 16 times as many.
+  std::int64_t width = 64;
+  bool bilinear = false;    // up-sample by interpolation instead of a learnt transposed convolution
   std::uint64_t seed = 42;  // of the initial weights (nn/layers.h)
 };
 

@@ -12,7 +12,7 @@ namespace trestle::nn {
 
 namespace {
 
-// Where a value is made. Taps and lanes are lists of these.
+// Where a value is made. Taps and the main lane are lists of these.
 struct Source {
   int layer = model_input;
   int output = 0;

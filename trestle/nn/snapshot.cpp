@@ -25,7 +25,14 @@ void overwrite(const at::Tensor& buffer, const at::Tensor& value) {
   buffer.variable_data().copy_(value);
 }
 
-void set_flags(const ModuleState& state, const std::vector<bool>& flags) {
+void set_trained(const ModuleState& state, const std::vector<bool>& flags) {
+  for (std::size_t i = 0; i < flags.size(); ++i) {
+    at::Tensor parameter = state.parameters[i].second;
+    if (parameter.requires_grad() != flags[i]) parameter.requires_grad_(flags[i]);
+  }
+}
+
+void set_training(const ModuleState& state, const std::vector<bool>& flags) {
   // train() reaches the children too; they come later in the list and have the last word.
   for (std::size_t i = 0; i < flags.size(); ++i) state.modules[i]->train(flags[i]);
 }
@@ -77,6 +84,13 @@ std::vector<bool> ModuleState::training_flags() const {
   return flags;
 }
 
+std::vector<bool> ModuleState::trained_flags() const {
+  std::vector<bool> flags;
+  flags.reserve(parameters.size());
+  for (const auto& [name, parameter] : parameters) flags.push_back(parameter.requires_grad());
+  return flags;
+}
+
 const std::vector<at::Tensor>& BufferCopies::take(const std::vector<at::Tensor>& buffers) {
   const at::NoGradGuard no_grad;
   latest_.resize(buffers.size());
@@ -90,6 +104,7 @@ Snapshot::Snapshot(const ModuleState& state, BufferCopies& copies, const RunKey&
     : key_(key),
       autocast_(AutocastState::current()),
       training_(state.training_flags()),
+      trained_(state.trained_flags()),
       buffers_(copies.take(state.buffers)) {}
 
 void Snapshot::note_parameters(const ModuleState& state) {
@@ -100,22 +115,33 @@ void Snapshot::note_parameters(const ModuleState& state) {
 Snapshot::Again::Again(const Snapshot& snapshot, const ModuleState& state)
     : state_(state), autocast_(snapshot.autocast_) {
   check_parameters(state, snapshot.versions_);
-  const at::NoGradGuard no_grad;
-  // All copies first: should there be no memory for one, nothing has been changed yet.
-  for (const auto& buffer : state.buffers) buffers_before_.push_back(buffer.detach().clone());
-  for (std::size_t i = 0; i < state.buffers.size(); ++i)
-    overwrite(state.buffers[i], snapshot.buffers_[i]);
-  auto flags = state.training_flags();
-  if (flags == snapshot.training_) return;
-  set_flags(state, snapshot.training_);
-  flags_before_ = std::move(flags);
+  if (auto flags = state.training_flags(); flags != snapshot.training_) {
+    set_training(state, snapshot.training_);
+    training_before_ = std::move(flags);
+  }
+  if (auto flags = state.trained_flags(); flags != snapshot.trained_) {
+    set_trained(state, snapshot.trained_);
+    trained_before_ = std::move(flags);
+  }
 }
 
 Snapshot::Again::~Again() {
+  set_training(state_, training_before_);
+  set_trained(state_, trained_before_);
+}
+
+Snapshot::BuffersAgain::BuffersAgain(const Snapshot& snapshot, const ModuleState& state)
+    : state_(state) {
   const at::NoGradGuard no_grad;
-  set_flags(state_, flags_before_);
-  for (std::size_t i = 0; i < buffers_before_.size(); ++i)
-    overwrite(state_.buffers[i], buffers_before_[i]);
+  // All copies first: should there be no memory for one, nothing has been changed yet.
+  for (const auto& buffer : state.buffers) before_.push_back(buffer.detach().clone());
+  for (std::size_t i = 0; i < state.buffers.size(); ++i)
+    overwrite(state.buffers[i], snapshot.buffers_[i]);
+}
+
+Snapshot::BuffersAgain::~BuffersAgain() {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < before_.size(); ++i) overwrite(state_.buffers[i], before_[i]);
 }
 
 }  // namespace trestle::nn

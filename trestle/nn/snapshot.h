@@ -29,6 +29,7 @@ struct ModuleState {
   static ModuleState of(const Graph& graph, int first, int last);
 
   std::vector<bool> training_flags() const;
+  std::vector<bool> trained_flags() const;  // requires_grad of each parameter
 };
 
 // Copies of buffers, one for each value they had: while a buffer keeps its value, all snapshots
@@ -41,7 +42,8 @@ class BufferCopies {
   std::vector<at::Tensor> latest_;
 };
 
-// How the world looked when F ran: random key, autocast, the modules' train/eval flags, the buffers
+// How the world looked when F ran: random key, autocast, the modules' train/eval flags, which
+// parameters are trained, the buffers
 // as F found them (by value: batch norm changes its statistics without a new version), and the
 // parameters' versions.
 //
@@ -60,9 +62,8 @@ class Snapshot {
   void note_parameters(const ModuleState& state);
 
   // While it lives, the calling thread and the modules are as they were at the snapshot; afterwards
-  // they are as before, buffers included, as if F had run only once. Throws StateError, naming the
-  // parameter, if one was changed in place since: gradients would be those of another model (torch
-  // refuses the same without recomputation).
+  // they are as before. Throws StateError, naming the parameter, if one was changed in place since:
+  // gradients would be those of another model (torch refuses the same without recomputation).
   class Again {
    public:
     Again(const Snapshot& snapshot, const ModuleState& state);
@@ -72,15 +73,30 @@ class Snapshot {
 
    private:
     const ModuleState& state_;
-    std::vector<bool> flags_before_;  // empty where they are as they were
-    std::vector<at::Tensor> buffers_before_;
+    std::vector<bool> training_before_;  // empty where it is as it was
+    std::vector<bool> trained_before_;   // requires_grad of the parameters; likewise
     AutocastScope autocast_;
+  };
+
+  // The same for the buffers, which the graph of the second run may have saved: it lives until its
+  // backward is done. Afterwards they are as if F had run only once.
+  class BuffersAgain {
+   public:
+    BuffersAgain(const Snapshot& snapshot, const ModuleState& state);
+    ~BuffersAgain();
+    BuffersAgain(const BuffersAgain&) = delete;
+    BuffersAgain& operator=(const BuffersAgain&) = delete;
+
+   private:
+    const ModuleState& state_;
+    std::vector<at::Tensor> before_;
   };
 
  private:
   RunKey key_;
   AutocastState autocast_;
   std::vector<bool> training_;
+  std::vector<bool> trained_;  // requires_grad of the parameters
   std::vector<at::Tensor> buffers_;
   std::vector<std::uint32_t> versions_;  // of the parameters
 };

@@ -2,6 +2,7 @@
 #include <ATen/Functions.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "trestle/base/error.h"
@@ -88,7 +89,13 @@ void keep_model_outputs(StepState& state, const Pass& pass, int micro_batch) {
   for (std::size_t i = 0; i < pass.model_outputs.size(); ++i) {
     const at::Tensor& output = pass.model_outputs[i];
     if (pass.wants_gradient[first + i]) last.outputs_want_gradient[i] = true;
-    last.outputs[micro_batch].push_back(output.defined() ? output.detach() : output);
+    // The caller may write to it, and R starts from the kept inputs.
+    const bool kept_too = std::any_of(
+        pass.inputs.begin(), pass.inputs.end(),
+        [&](const StageValue& input) { return nn::may_share_memory(input.value, output); });
+    last.outputs[micro_batch].push_back(!output.defined() ? output
+                                        : kept_too        ? output.detach().clone()
+                                                          : output.detach());
   }
 }
 

@@ -96,22 +96,22 @@ bool can_run(const StepState& state, const Action& action) {
 }  // namespace
 
 Executor::Executor(int ranks, const std::vector<Stage>& stages, int threads)
-    : ranks_(ranks), lane_(std::all_of(stages.begin(), stages.end(), [](const Stage& stage) {
+    : ranks_(ranks), in_caller_(std::all_of(stages.begin(), stages.end(), [](const Stage& stage) {
         return stage.device().is_cpu();
       })) {
-  if (lane_) return;
+  if (in_caller_) return;
   const int each = threads > 0 ? threads : std::max(1, core_count() / ranks);
   for (int rank = 0; rank < ranks; ++rank) workers_.push_back(std::make_unique<Worker>(each));
 }
 
 void Executor::run(StepState& state, Part part) {
-  if (lane_) return run_here(state, part);
+  if (in_caller_) return run_here(state, part);
   run_on_all([&](int rank) { run_rank(state, rank, part); });
   if (auto failure = state.channels.failure()) std::rethrow_exception(failure);
 }
 
 void Executor::run_on(int rank, const std::function<void()>& job) {
-  if (lane_) return job();
+  if (in_caller_) return job();
   std::exception_ptr failure;
   std::latch done(1);
   const at::ThreadLocalState state;
@@ -129,7 +129,7 @@ void Executor::run_on(int rank, const std::function<void()>& job) {
 }
 
 void Executor::run_on_all(const std::function<void(int rank)>& job) {
-  if (lane_) {
+  if (in_caller_) {
     for (int rank = 0; rank < ranks_; ++rank) job(rank);
     return;
   }
@@ -158,9 +158,9 @@ void Executor::run_on_all(const std::function<void(int rank)>& job) {
 }
 
 void Executor::run_here(StepState& state, Part part) {
-  // Two threads' runs on the lane take turns, as they do on workers.
-  std::unique_lock<std::recursive_mutex> turn(lane_turn_, std::defer_lock);
-  if (lane_) turn.lock();
+  // Without workers two threads' runs take turns, as they do on workers.
+  std::unique_lock<std::recursive_mutex> turn(callers_turn_, std::defer_lock);
+  if (in_caller_) turn.lock();
   const int ranks = state.table().rank_count();
   std::vector<std::vector<Action>> actions;
   for (int rank = 0; rank < ranks; ++rank) actions.push_back(actions_of(state, rank, part));

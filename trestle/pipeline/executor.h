@@ -17,7 +17,7 @@ enum class Part { All, Forwards, Backwards };
 class Executor {
  public:
   // `threads`: of one operator on a worker; 0 = the cores divided by the ranks. One worker for each
-  // rank; none where every device is the plain cpu, which is one lane: there the calling thread
+  // rank; none where every device is the plain cpu: there the calling thread
   // runs all ranks' actions, each as soon as what it needs is there.
   Executor(int ranks, const std::vector<Stage>& stages, int threads);
 
@@ -30,20 +30,19 @@ class Executor {
   // on an autograd device thread, which must never wait for another thread.
   void run_here(StepState& state, Part part);
 
-  // Runs `job` on a rank's worker, with its thread settings, or here on the lane; throws what it
+  // Runs `job` on a rank's worker, with its thread settings, or here where there is none; throws what it
   // throws.
   void run_on(int rank, const std::function<void()>& job);
-  // job(rank) on all workers at the same time; one after the other on the lane.
+  // job(rank) on all workers at the same time; one after the other where there are none.
   void run_on_all(const std::function<void(int rank)>& job);
 
   int ranks() const { return ranks_; }
-  bool lane() const { return lane_; }
 
  private:
   int ranks_;
-  bool lane_;
+  bool in_caller_;       // no workers: the calling thread runs everything
   std::mutex hand_out_;  // all workers get the runs of several threads in the same order
-  std::recursive_mutex lane_turn_;
+  std::recursive_mutex callers_turn_;
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 

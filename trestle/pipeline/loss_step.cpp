@@ -6,7 +6,9 @@
 #include <functional>
 
 #include "trestle/base/error.h"
+#include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
+#include "trestle/device/keyed_random.h"
 #include "trestle/device/transfer.h"
 
 namespace trestle::pipeline {
@@ -15,8 +17,13 @@ namespace {
 // The last stage's graph is there for the loss alone, so its output may be written to, unless it is
 // to be returned. The target is the caller's, unless it had to be copied to the device.
 at::Tensor call(const StepState& state, const at::Tensor& output, bool owned,
-                const at::Tensor& target) {
+                const at::Tensor& target, int micro_batch) {
   const nn::Loss& loss = *state.inputs.loss;
+  // Keyed as if it were one more layer.
+  const nn::RunKey key = state.key(micro_batch);
+  const KeyedRandom random(
+      output.device(),
+      keyed_seed(key.seed, key.step, state.stages.back().plan().last_layer, key.micro_batch));
   const at::AutoGradMode grad(true);
   const at::Tensor here = to_device(target, output.device());
   auto handed = state.loss_boundary.hand_over({output, here}, {owned, !here.is_same(target)},
@@ -27,14 +34,18 @@ at::Tensor call(const StepState& state, const at::Tensor& output, bool owned,
     throw UsageError(text("loss '", loss.name, "' must return one number (a 0-dim tensor); got ",
                           nn::describe({value})));
   }
+  if (output.requires_grad() && !value.requires_grad()) {
+    throw UsageError(text("loss '", loss.name, "' has no gradient, and the model's output has one"),
+                     {.hint = "Compute it from the output itself: no detach(), no item()."});
+  }
   return value;
 }
 
 }  // namespace
 
 at::Tensor micro_batch_loss(StepState& state, const at::Tensor& output, int micro_batch) {
-  const at::Tensor loss =
-      call(state, output, !state.inputs.keep_outputs, state.inputs.targets[micro_batch]);
+  const at::Tensor loss = call(state, output, !state.inputs.keep_outputs,
+                               state.inputs.targets[micro_batch], micro_batch);
   state.last().losses[micro_batch] = loss.detach();
   return loss;
 }
@@ -53,7 +64,7 @@ void take_whole_batch_loss(StepState& state) {
   }
   nn::GradientSink sink(1);
   const at::Tensor whole = sink.begin(0, at::cat(pieces).detach());
-  const at::Tensor loss = call(state, whole, /*owned=*/true, state.inputs.whole_target);
+  const at::Tensor loss = call(state, whole, /*owned=*/true, state.inputs.whole_target, 0);
   loss.backward();
   state.last().losses[0] = loss.detach();
   auto& gradients = state.last().loss_gradients;

@@ -8,6 +8,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/device/threads.h"
 #include "trestle/pipeline/cut.h"
 #include "trestle/pipeline/executor.h"
 
@@ -44,8 +45,9 @@ void check_options(const PipelineOptions& options, int layers) {
     mistakes.push_back(text("micro_batches = ", options.micro_batches, " is not at least 1"));
   if (options.deadline.count() <= 0)
     mistakes.push_back(text("deadline = ", options.deadline.count(), " ms is not positive"));
-  if (options.threads < 0)
-    mistakes.push_back(text("threads = ", options.threads, " is negative; 0 = chosen"));
+  if (options.threads < 0 || options.threads > most_threads())
+    mistakes.push_back(
+        text("threads = ", options.threads, " is not 0 (chosen) to ", most_threads()));
   try {
     schedule::generate(options.schedule, {.stages = 1, .micro_batches = 1});
   } catch (const UsageError& error) {

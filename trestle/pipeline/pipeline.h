@@ -49,34 +49,38 @@ using schedule::Recompute;
 struct PipelineOptions {
   // One for each stage (a device may stand several times), or a single one for all; empty = cpu.
   std::vector<Device> devices = {};
-  std::vector<int> balance =
-      {};  // layers of each stage; empty = measured with `sample`, one stage a device
-  int micro_batches =
-      1;  // pieces of a mini-batch; a smaller batch makes fewer pieces, never empty ones
-  std::string schedule = "gpipe";  // a name that schedule::generate() knows
+  // Layers of each stage; empty = measured with `sample`, one stage a device.
+  std::vector<int> balance = {};
+  // Pieces of a mini-batch; a smaller batch makes fewer pieces, never empty ones.
+  int micro_batches = 1;
+  // A name that schedule::generate() knows.
+  std::string schedule = "gpipe";
   // Or your own compute-only table, used as it is; a batch that makes fewer micro-batches than it
   // has runs GPipe on the table's ranks.
   std::optional<schedule::Schedule> table = {};
   BackwardOrder backward_order = BackwardOrder::Reverse;  // of "gpipe"
   Recompute recompute = Recompute::Never;
-  std::vector<Recompute> recompute_per_stage = {};  // instead of `recompute`; one for each stage
-  std::uint64_t seed = 0;  // keys dropout and every other random number (keyed_seed)
+  // Instead of `recompute`, one for each stage.
+  std::vector<Recompute> recompute_per_stage = {};
+  // Keys dropout and every other random number (keyed_seed).
+  std::uint64_t seed = 0;
   // Of one operator on a stage's worker; 0 = the cores divided by the ranks. The backward of a
   // virtual device runs on the device's own thread, with VirtualDeviceOptions::threads_per_device.
   int threads = 0;
-  std::chrono::milliseconds deadline =
-      std::chrono::minutes(10);  // the longest a stage waits for another
-  nn::Values sample = {};        // an example mini-batch, for a measured balance
+  // The longest a stage waits for another.
+  std::chrono::milliseconds deadline = std::chrono::minutes(10);
+  // An example mini-batch, for a measured balance.
+  nn::Values sample = {};
 };
 
 // What one training step did.
 struct StepResult {
-  double loss =
-      0;  // of the whole mini-batch: the weighted mean of the micro-batches' for an additive loss
+  // Of the whole mini-batch: the weighted mean of the micro-batches' for an additive loss.
+  double loss = 0;
   int micro_batches = 0;  // how many pieces there were
   double weight = 0;      // what the loss was a mean over: samples, pixels, tokens
-  at::Tensor output =
-      {};  // the model's output for the mini-batch, detached, on the last device; see StepOptions
+  // The model's first output for the mini-batch, detached, on the last device; see StepOptions.
+  at::Tensor output = {};
 };
 
 struct StepOptions {
@@ -87,31 +91,35 @@ struct StepOptions {
 class Pipeline {
  public:
   // Cuts `model` and moves every stage to its device, in place: the model's modules, parameters and
-  // names stay the same objects. Throws UsageError for a balance that does not cover the layers, a
-  // stage without layers, more stages than layers, an unknown schedule, and for wiring mistakes,
-  // all of them at once.
+  // names stay the same objects, and gradients that are there move with them (an optimizer's state:
+  // optim::move_state). Throws UsageError for a balance that does not cover the layers, a stage
+  // without layers, more stages than layers, an unknown schedule, a table with actions that cannot
+  // be run, and for wiring mistakes, all of them at once.
   Pipeline(const nn::Layers& model, PipelineOptions options);
   ~Pipeline();
   Pipeline(Pipeline&&) noexcept;
   Pipeline& operator=(Pipeline&&) noexcept;
 
   // One training step: forward, loss, backward of all micro-batches in the schedule's order.
-  // Gradients are accumulated into the parameters' grad(), as backward() does. Tensors are split
-  // along dimension 0. Throws UsageError for a whole-batch loss under a schedule that starts a
-  // backward before the last forward.
+  // Gradients are accumulated into the parameters' grad(), as backward() does; autocast reaches
+  // forwards and loss, not the backwards. Tensors are split along dimension 0. `target` may be None
+  // (at::Tensor()) for a loss of the output alone. Throws UsageError for a whole-batch loss under a
+  // schedule that starts a backward before the last forward, and, by name, where a layer writes to a
+  // value that another layer takes.
   StepResult step(const at::Tensor& input, const at::Tensor& target, const nn::Loss& loss,
                   StepOptions options = {});
   StepResult step(const nn::Values& inputs, const at::Tensor& target, const nn::Loss& loss,
                   StepOptions options = {});
 
   // The other way: forward now, and the caller's own backward drives the pipeline's (GPipe order).
-  // The output is on the last device. A second backward through it, or grad() with inputs, is
-  // refused with the reason.
+  // The output is on the last device. A second backward through it, or grad() with the pipeline's
+  // own inputs, is refused with the reason; grad() with parameters finds them unused.
   at::Tensor forward(const at::Tensor& input);
   nn::Values forward(const nn::Values& inputs);
 
   // Forwards only: evaluation mode for the time of the call, no graph, no recomputation, no
-  // batch-norm updates.
+  // batch-norm updates. A net that draws in evaluation mode draws other numbers at each call, the
+  // same again after set_step_number().
   at::Tensor evaluate(const at::Tensor& input);
   nn::Values evaluate(const nn::Values& inputs);
 
@@ -142,7 +150,8 @@ class Pipeline {
   // it.
   schedule::Schedule schedule(int micro_batches = 0) const;
 
-  // What the last step, forward + backward, or evaluation did, and when.
+  // What the last step, forward + backward, or evaluation did, and when. Memory is the most that a
+  // stage's device held during each action.
   schedule::Timeline timeline() const;
 
   // Measures each stage with one micro-batch of `inputs` (a mini-batch, split as step() would):

@@ -82,6 +82,21 @@ std::vector<nn::Values> without_last(std::vector<nn::Values> pieces) {
   return pieces;
 }
 
+// step() ends at the pipeline's own inputs: a gradient would not go on to what made them.
+void check_history(const nn::Values& inputs, const at::Tensor& target) {
+  const auto refuse = [](const std::string& what) {
+    throw UsageError(what +
+                         " was computed from something that wants a gradient, and step() gives "
+                         "gradients to the pipeline's parameters alone",
+                     {.hint = "Use forward() and your own backward(), or pass it detached."});
+  };
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].defined() && inputs[i].requires_grad() && !inputs[i].is_leaf())
+      refuse(text("input ", i));
+  }
+  if (target.defined() && target.requires_grad() && !target.is_leaf()) refuse("the target");
+}
+
 void check_loss(const nn::Loss& loss, const schedule::Schedule& table) {
   if (loss.kind != nn::Loss::Kind::WholeBatch || schedule::all_forwards_first(table)) return;
   nn::refuse_whole_batch(loss, table.name);
@@ -266,6 +281,7 @@ StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& given
     throw UsageError("Pipeline::step() under no_grad: a training step needs gradients",
                      {.hint = "Use evaluate() for forwards only."});
   }
+  check_history(given, given_target);
   nn::Values batch = plain(given);  // detached: nobody reads the inputs' gradients
   const at::Tensor target = plain(given_target);
   PartitionedModel& parts = cut_for(batch);

@@ -303,7 +303,7 @@ void describe_devices(const PartitionedModel& model, simulate::Costs& costs) {
     if (found == devices.end()) devices.push_back(stage.device());
   }
   if (std::all_of(devices.begin(), devices.end(), [](auto device) { return device.is_cpu(); }))
-    costs.control = simulate::Control::OneLane;
+    costs.control = simulate::Control::OneThread;
 }
 
 }  // namespace

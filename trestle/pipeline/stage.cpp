@@ -52,12 +52,9 @@ Stage::Stage(const nn::Graph& graph, const Cut& cut, int index, at::Device devic
 
 // Runs that may differ in what they write to, or in which outputs have a gradient.
 std::uint64_t Stage::mode_of(bool with_graph, const Pass& pass) const {
-  std::vector<bool> trained;
-  for (const auto& [name, parameter] : modules_.parameters)
-    trained.push_back(parameter.requires_grad());
-  std::uint64_t key = with_graph ? 1 : 0;
+  std::uint64_t key = with_graph ? pass.input_kinds + 1 : pass.input_kinds;
   key = mix(key, modules_.training_flags());
-  key = mix(key, trained);
+  key = mix(key, modules_.trained_flags());
   return mix(key, pass.input_wants_gradient);
 }
 
@@ -82,6 +79,15 @@ nn::Segment::Result Stage::run(Pass& pass, bool with_graph, const nn::RunKey& ke
   }
   auto result = segment_.run(std::exchange(handed.values, {}), shared, &key);
   boundary_->take_back(handed);
+  // A buffer that is handed on would change under whoever takes it with the next forward.
+  for (std::size_t i = 0; i < result.outputs.size(); ++i) {
+    const bool is_buffer = std::any_of(
+        modules_.buffers.begin(), modules_.buffers.end(),
+        [&](const at::Tensor& buffer) { return nn::may_share_memory(buffer, result.outputs[i]); });
+    if (!is_buffer) continue;
+    result.outputs[i] = result.outputs[i].clone();
+    result.outputs_shared[i] = true;
+  }
   pass.node_numbers = std::move(result.node_numbers);
   return result;
 }
@@ -113,9 +119,12 @@ std::vector<StageValue> Stage::forward(Pass& pass, GraphMode mode, nn::BufferCop
                                        const nn::RunKey& key) const {
   nn::Values shown;
   pass.input_wants_gradient.clear();
+  pass.input_kinds = 0;
   for (const auto& input : pass.inputs) {
     shown.push_back(input.value);
     pass.input_wants_gradient.push_back(input.wants_gradient);
+    const auto kind = input.value.defined() ? static_cast<int>(input.value.scalar_type()) : -1;
+    pass.input_kinds = keyed_seed(pass.input_kinds, kind, 0, 0);
   }
   pass.input_shapes = nn::describe(shown);
   shown.clear();
@@ -127,6 +136,8 @@ std::vector<StageValue> Stage::forward(Pass& pass, GraphMode mode, nn::BufferCop
   const auto known = learned_->find(mode_key);
   auto values = hand_on(pass, run(pass, /*with_graph=*/!known, key));
   pass.snapshot->note_parameters(modules_);
+  pass.input_versions.clear();
+  for (const auto& input : pass.inputs) pass.input_versions.push_back(nn::version_of(input.value));
   std::vector<bool> differentiable_outputs;
   for (const auto& made : values) differentiable_outputs.push_back(differentiable(made.value));
   for (const auto& made : pass.model_outputs)
@@ -149,7 +160,15 @@ std::vector<StageValue> Stage::forward(Pass& pass, GraphMode mode, nn::BufferCop
 
 void Stage::recompute(Pass& pass) const {
   const nn::Snapshot snapshot = *std::exchange(pass.snapshot, std::nullopt);
+  for (std::size_t i = 0; i < pass.inputs.size(); ++i) {
+    if (nn::version_of(pass.inputs[i].value) == pass.input_versions[i]) continue;
+    throw StateError(text("the value of ", segment_.describe(plan_.inputs[i]),
+                          " was changed in place between forward and backward, and its stage has "
+                          "to be run again from it"),
+                     {.hint = "Change it after backward(), or change a clone."});
+  }
   const nn::Snapshot::Again again(snapshot, modules_);
+  pass.buffers_again = std::make_shared<nn::Snapshot::BuffersAgain>(snapshot, modules_);
   const auto announced = pass.wants_gradient;
   hand_on(pass, run(pass, /*with_graph=*/true, snapshot.key()));
   for (std::size_t i = 0; i < announced.size(); ++i) {

@@ -28,12 +28,16 @@ enum class GraphMode {
 
 // One micro-batch on its way through one stage, from F to the end of B.
 struct Pass {
-  std::vector<StageValue> inputs;          // as they arrived; kept for R, else gone after F
-  std::vector<bool> input_wants_gradient;  // of `inputs`, from F on
-  std::string input_shapes;                // the same, for messages
-  std::optional<nn::Snapshot> snapshot;    // what R needs
-  std::optional<nn::GradientSink> sink;    // where B leaves the inputs' gradients
-  std::vector<bool> wants_gradient;        // of plan.outputs and then of model_outputs
+  std::vector<StageValue> inputs;             // as they arrived; kept for R, else gone after F
+  std::vector<bool> input_wants_gradient;     // of `inputs`, from F on
+  std::string input_shapes;                   // the same, for messages
+  std::uint64_t input_kinds = 0;              // the same: a hash of dtypes and Nones
+  std::optional<nn::Snapshot> snapshot;       // what R needs
+  std::vector<std::uint32_t> input_versions;  // of `inputs`, where R needs them
+  // From R to the end of B: its graph may have saved buffers.
+  std::shared_ptr<nn::Snapshot::BuffersAgain> buffers_again;
+  std::optional<nn::GradientSink> sink;             // where B leaves the inputs' gradients
+  std::vector<bool> wants_gradient;                 // of plan.outputs and then of model_outputs
   std::vector<torch::autograd::Edge> output_edges;  // where each output's gradient enters the graph
   nn::Values model_outputs;  // last stage only: with their graph, until the loss has been taken
   std::vector<std::uint64_t> node_numbers;  // autograd's counter before each layer

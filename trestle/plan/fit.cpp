@@ -38,7 +38,7 @@ simulate::Costs for_smaller_pieces(simulate::Costs costs, double factor) {
   return costs;
 }
 
-// Of the device that comes closest to its budget, "at most 40 MiB of 60 MiB"; nothing if one is too
+// Of the device that comes closest to its budget, "40 MiB of 60 MiB"; nothing if one is too
 // small.
 std::optional<std::string> fitting_peak(const FitQuestion& question, const simulate::Costs& costs,
                                         int micro_batches, const Modes& modes) {
@@ -56,7 +56,7 @@ std::optional<std::string> fitting_peak(const FitQuestion& question, const simul
     if (share * margin > 1) return std::nullopt;
     if (share < fullest) continue;
     fullest = share;
-    words = text("at most ", format_bytes(peak), " of ", format_bytes(budget));
+    words = text(format_bytes(peak), " of ", format_bytes(budget));
   }
   return words;
 }

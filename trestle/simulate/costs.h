@@ -45,7 +45,7 @@ enum class Transport { Push, Pull };
 
 // Does each rank go on by itself, or does one thread of control walk them all, each rank in turn as
 // far as it gets (a pipeline on plain CPUs)? Then no two actions overlap.
-enum class Control { EachRank, OneLane };
+enum class Control { EachRank, OneThread };
 
 struct Costs {
   std::vector<StageCost> stages;  // one for each stage

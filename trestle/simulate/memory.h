@@ -25,7 +25,7 @@ namespace trestle::simulate {
 // How long a message waits for its receiver depends on timing that no profile knows. So peaks are
 // the most there can be: between two devices a pulled message counts until the sender begins
 // something that cannot have begun before the message was taken (it uses what the receiver made
-// then or later), or to the end of the step. Within a device, and with Control::OneLane, it counts
+// then or later), or to the end of the step. Within a device, and with Control::OneThread, it counts
 // until it is taken.
 //
 // A rank's memory is that of its stages, on all their devices. A device's peak is the most that all

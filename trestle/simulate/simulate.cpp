@@ -216,7 +216,7 @@ class Simulator {
   // As far as it gets.
   void walk(std::size_t rank) {
     const auto& actions = schedule_.ranks[rank];
-    double& free = costs_.control == Control::OneLane ? lane_ : free_[rank];
+    double& free = costs_.control == Control::OneThread ? thread_free_ : free_[rank];
     for (std::size_t& next = next_[rank]; next < actions.size(); ++next) {
       const Action& action = actions[next];
       if (is_receive(action.kind)) {  // its event is written when all arrivals are known
@@ -281,7 +281,7 @@ class Simulator {
   std::vector<bool> inside_;                // for each route: does it stay on its rank?
   std::vector<std::size_t> next_;           // for each rank the index of its next action
   std::vector<double> free_;                // for each rank when it has finished what it did
-  double lane_ = 0;                         // the same where one thread of control walks all ranks
+  double thread_free_ = 0;                  // the same where one thread of control walks all ranks
   std::vector<std::vector<Event>> events_;  // for each rank, but for its receives
   std::vector<std::vector<Action>> receives_;  // for each rank
 };

@@ -33,7 +33,7 @@ std::string number(double value) {
 
 std::string memory_line(const RunPlan::Stage& stage) {
   if (stage.predicted_peak <= 0) return "";
-  std::string line = "   predicted peak at most " + format_bytes(stage.predicted_peak);
+  std::string line = "   predicted peak " + format_bytes(stage.predicted_peak);
   if (stage.budget > 0) line += " of " + format_bytes(stage.budget);
   if (stage.budget > 0 && stage.predicted_peak > stage.budget) line += ": will not fit";
   return line;

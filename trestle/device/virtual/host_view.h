@@ -49,8 +49,8 @@ class HostView {
   int device_;
   c10::SmallVector<Storage, 6> storages_;
   c10::SmallVector<Argument, 8> arguments_;
-  c10::SmallVector<const c10::StorageImpl*, 4>
-      host_arguments_;  // CPU tensors the caller passed, mostly scalars
+  // CPU tensors the caller passed, mostly scalars.
+  c10::SmallVector<const c10::StorageImpl*, 4> host_arguments_;
 };
 
 }  // namespace trestle::virt
