@@ -70,7 +70,7 @@ TEST_F(TrainVerb, AProgramWithItsOwnModelHasEveryVerb) {
 TEST_F(TrainVerb, ADryRunMakesNothing) {
   const Finished planned = run({"train", "small.toml", "--dry-run", "--name", "dry"});
   EXPECT_EQ(planned.code, 0) << planned.err;
-  EXPECT_THAT(planned.out, HasSubstr("predicted peak"));
+  EXPECT_THAT(planned.out, HasSubstr("peak at most"));
   EXPECT_FALSE(fs::exists(folder_ / "runs/dry"));
 }
 

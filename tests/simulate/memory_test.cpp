@@ -99,6 +99,45 @@ TEST(Memory, GradientsAreBornInTheFirstBackward) {
   }
 }
 
+TEST(Memory, GradientsFromTheStepBeforeAreThereAllTheTime) {
+  const Schedule lowered = lower(make("gpipe", 1, 2), {});
+  Costs costs = unit_costs(1);
+  costs.stages[0] = {
+      .gradients = 6, .saved = 10, .transient_backward = 1, .transient_first_backward = 3};
+  EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(23));
+  costs.gradients_at_start = true;
+  EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(27));
+}
+
+TEST(Memory, ARecomputedMicroBatchHasItsOwnTransientsAndExcess) {
+  const Schedule lowered = lower(make("gpipe", 1, 2), {.recompute = {Recompute::Always}});
+  StageCost stage{.saved = 10, .kept_for_recompute = 1, .transient_no_graph = 30};
+  const auto peak = [&] {
+    return simulate(lowered, {.stages = {stage}, .routes = {}}).peak_bytes[0];
+  };
+  EXPECT_EQ(peak(), 2 + 30);  // the second F, both inputs kept
+  stage.transient_recompute = 40;
+  EXPECT_EQ(peak(), 1 + 10 + 40);  // the first R
+  stage.recompute_excess = 5;
+  EXPECT_EQ(peak(), 1 + 15 + 40);
+}
+
+TEST(Memory, OutputsForALossOverTheWholeBatchStayToTheEnd) {
+  const StageCost stage{.saved = 10, .kept_for_recompute = 1, .output_kept = 4};
+  // With a graph the output is a part of it; at the end of the second B both are left.
+  EXPECT_THAT(peaks(make("gpipe", 1, 2), stage), ElementsAre(20));
+  EXPECT_THAT(peaks(make("gpipe", 1, 2), stage, {.recompute = {Recompute::Always}}),
+              ElementsAre(2 * 4 + 1 + 10));
+}
+
+TEST(Memory, AViewHoldsMoreWhileItWaitsThanTravels) {
+  const Schedule lowered = lower(make("gpipe", 2, 4), {});
+  Costs costs = unit_costs(2);
+  costs.transport = Transport::Pull;
+  costs.routes = {{.bytes = 10, .activation_excess = 5}};
+  EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(60, 40));
+}
+
 TEST(Memory, WhatHasArrivedWaitsOnTheReceiver) {
   // Stage 1 is three times slower than stage 0: its inputs pile up.
   const Schedule lowered = lower(make("gpipe", 2, 4), {});

@@ -57,7 +57,7 @@ TEST(Progress, InAFileOneLineAnEpochAndNoControlCharacters) {
   EXPECT_THAT(words, Not(HasSubstr("\r")));
   EXPECT_THAT(words, Not(HasSubstr("3/8")));
   EXPECT_THAT(words, HasSubstr("1,942,594 parameters · cut [13, 9] (balance: given)"));
-  EXPECT_THAT(words, HasSubstr("predicted peak 2.0 MiB of 1.0 MiB: will not fit"));
+  EXPECT_THAT(words, HasSubstr("peak at most 2.0 MiB of 1.0 MiB: may not fit"));
   EXPECT_THAT(words, HasSubstr("8/8  loss 0.412  dice 0.871"));
   EXPECT_THAT(words, HasSubstr("continue: trestle train --resume runs/x"));
 }

@@ -76,6 +76,11 @@ std::uint32_t version_of(const at::Tensor& tensor) {
   return !tensor.defined() || tensor.is_inference() ? 0 : tensor._version();
 }
 
+Bytes memory_of(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage()) return 0;
+  return static_cast<Bytes>(tensor.storage().nbytes());
+}
+
 bool may_share_memory(const at::Tensor& a, const at::Tensor& b) {
   if (!a.defined() || !b.defined() || !a.has_storage() || !b.has_storage()) return false;
   if (!a.is_alias_of(b)) return false;

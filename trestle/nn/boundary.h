@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "trestle/base/units.h"
 #include "trestle/nn/value.h"
 
 // Who may write to a tensor that crosses a boundary: from the caller to a stage, from stage to
@@ -62,6 +63,9 @@ class Boundary {
 
 // autograd's count of changes to a tensor's memory; 0 for None and for inference tensors.
 std::uint32_t version_of(const at::Tensor& tensor);
+
+// All of the memory that a tensor holds on to: it may be a view of more.
+Bytes memory_of(const at::Tensor& tensor);
 
 // Do the two share memory, or might they? Views of disjoint parts do not, where that is easily told.
 bool may_share_memory(const at::Tensor& a, const at::Tensor& b);

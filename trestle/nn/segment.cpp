@@ -1,6 +1,7 @@
 #include "trestle/nn/segment.h"
 
 #include <ATen/SequenceNumber.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <map>
@@ -37,6 +38,15 @@ class SharedMemory {
  private:
   std::vector<std::pair<c10::weak_intrusive_ptr<c10::StorageImpl>, ValueId>> entries_;
 };
+
+// `s.add_(f(s))`: f's graph keeps s, and the history of s now leads to f's graph. Such a ring is
+// never freed, so a refused value lets its history go.
+void forget_history(const at::Tensor& tensor) {
+  if (auto* view = torch::autograd::impl::get_view_autograd_meta(tensor)) {
+    if (view->has_bw_view()) forget_history(view->get_backward_view().base_);
+  }
+  if (auto* meta = torch::autograd::impl::get_autograd_meta(tensor)) meta->grad_fn_ = nullptr;
+}
 
 }  // namespace
 
@@ -158,8 +168,10 @@ void Segment::check_writes(int layer, const Frame& frame, const Values& argument
                            const std::vector<std::uint32_t>& versions) const {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (!arguments[i].defined() || version_of(arguments[i]) == versions[i]) continue;
-    if (const auto shared = frame.shared.find(arguments[i]))
-      refuse_write(layer, static_cast<int>(i), *shared);
+    const auto shared = frame.shared.find(arguments[i]);
+    if (!shared) continue;
+    forget_history(arguments[i]);
+    refuse_write(layer, static_cast<int>(i), *shared);
   }
 }
 

@@ -29,8 +29,10 @@ void send(StepState& state, const Transfer& transfer) {
   const auto& places =
       forwards ? state.cut.route_outputs[transfer.route] : state.cut.route_inputs[transfer.route];
   Message message;
-  for (const int place : places) message.push_back(pending.values.at(place));
-  if (--pending.left == 0) pending = PendingSends();
+  for (const int place : places) {
+    StageValue& value = pending.values.at(place);
+    message.push_back(--pending.routes.at(place) > 0 ? value : std::move(value));
+  }
   state.channels.send(transfer, std::move(message), state.stages[from].device());
 }
 
@@ -112,9 +114,8 @@ void run_forward(StepState& state, const Action& action) {
   if (state.inputs.keep_outputs && stage.is_last()) keep_model_outputs(state, own.pass, m);
   if (mode == GraphMode::Recompute) own.pass.model_outputs.clear();
   if (mode == GraphMode::None) own.pass = Pass();
-  const auto& out = state.routes.out_of(action.stage);
-  if (!out.empty()) own.activations = {std::move(made), static_cast<int>(out.size())};
-  move_within_rank(state, out, m, Way::Activation, send);
+  own.activations = {std::move(made), stage.plan().output_routes};
+  move_within_rank(state, state.routes.out_of(action.stage), m, Way::Activation, send);
 }
 
 nn::Values run_stage_backward(StepState& state, const Stage& stage, MicroBatchState& own, int m) {
@@ -143,15 +144,16 @@ void run_backward(StepState& state, const Action& action) {
   std::vector<StageValue> made;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const ValueId value = stage.plan().inputs[i];
-    if (value.layer == nn::model_input && gradients[i].defined()) {
+    made.emplace_back();
+    if (value.layer != nn::model_input) {
+      made.back().value = gradients[i];
+    } else if (gradients[i].defined()) {
       own.model_input_gradients.resize(state.inputs.batch[m].size());
       own.model_input_gradients[value.output] = gradients[i];
     }
-    made.push_back({.value = gradients[i]});
   }
-  const auto& into = state.routes.into(action.stage);
-  if (!into.empty()) own.gradients = {std::move(made), static_cast<int>(into.size())};
-  move_within_rank(state, into, m, Way::Gradient, send);
+  own.gradients = {std::move(made), stage.plan().input_routes};
+  move_within_rank(state, state.routes.into(action.stage), m, Way::Gradient, send);
 }
 
 }  // namespace

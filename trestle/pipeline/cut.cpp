@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <set>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -41,12 +40,20 @@ int place_of(const std::vector<ValueId>& values, ValueId value) {
 }
 
 void find_places(Cut& cut) {
+  for (auto& stage : cut.stages) {
+    stage.output_routes.assign(stage.outputs.size(), 0);
+    stage.input_routes.assign(stage.inputs.size(), 0);
+  }
   for (std::size_t r = 0; r < cut.routes.size(); ++r) {
     auto& from = cut.route_outputs.emplace_back();
     auto& to = cut.route_inputs.emplace_back();
+    StagePlan& maker = cut.stages[cut.routes[r].from_stage];
+    StagePlan& taker = cut.stages[cut.routes[r].to_stage];
     for (const auto& value : cut.route_values[r]) {
-      from.push_back(place_of(cut.stages[cut.routes[r].from_stage].outputs, value));
-      to.push_back(place_of(cut.stages[cut.routes[r].to_stage].inputs, value));
+      from.push_back(place_of(maker.outputs, value));
+      to.push_back(place_of(taker.inputs, value));
+      ++maker.output_routes[from.back()];
+      ++taker.input_routes[to.back()];
     }
   }
 }
@@ -76,8 +83,7 @@ Cut cut(const nn::Graph& graph, const std::vector<int>& balance) {
   std::vector<int> stage_of_layer;
   int layer = 0;
   for (std::size_t s = 0; s < balance.size(); ++s) {
-    result.stages.push_back(
-        {.first_layer = layer, .last_layer = layer + balance[s], .inputs = {}, .outputs = {}});
+    result.stages.push_back({.first_layer = layer, .last_layer = layer + balance[s]});
     stage_of_layer.insert(stage_of_layer.end(), balance[s], static_cast<int>(s));
     layer += balance[s];
   }

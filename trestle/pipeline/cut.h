@@ -15,8 +15,12 @@ using nn::ValueId;
 struct StagePlan {
   int first_layer = 0;
   int last_layer = 0;
-  std::vector<ValueId> inputs;   // used here: model inputs, and values of earlier stages
-  std::vector<ValueId> outputs;  // made here, used by later stages
+  std::vector<ValueId> inputs = {};   // used here: model inputs, and values of earlier stages
+  std::vector<ValueId> outputs = {};  // made here, used by later stages
+  // On how many routes each output goes on, and the gradient of each input goes back (0 for an
+  // input of the model).
+  std::vector<int> output_routes = {};
+  std::vector<int> input_routes = {};
 };
 
 struct Cut {

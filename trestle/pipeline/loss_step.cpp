@@ -41,12 +41,15 @@ at::Tensor call(const StepState& state, const at::Tensor& output, bool owned,
   return value;
 }
 
+// The loss alone: some operators (mse_loss) return it in memory that is as large as their input.
+at::Tensor number(const at::Tensor& loss) { return loss.detach().clone(); }
+
 }  // namespace
 
 at::Tensor micro_batch_loss(StepState& state, const at::Tensor& output, int micro_batch) {
   const at::Tensor loss = call(state, output, !state.inputs.keep_outputs,
                                state.inputs.targets[micro_batch], micro_batch);
-  state.last().losses[micro_batch] = loss.detach();
+  state.last().losses[micro_batch] = number(loss);
   return loss;
 }
 
@@ -66,7 +69,7 @@ void take_whole_batch_loss(StepState& state) {
   const at::Tensor whole = sink.begin(0, at::cat(pieces).detach());
   const at::Tensor loss = call(state, whole, /*owned=*/true, state.inputs.whole_target, 0);
   loss.backward();
-  state.last().losses[0] = loss.detach();
+  state.last().losses[0] = number(loss);
   auto& gradients = state.last().loss_gradients;
   gradients.resize(state.micro_batches());
   std::int64_t begin = 0;

@@ -22,6 +22,7 @@ namespace {
 
 constexpr double seconds_for_each_stage = 0.25;
 constexpr int least_repeats = 3;
+constexpr Bytes number_bytes = sizeof(double);  // of a loss, at most
 
 // The parameters' own gradients, set aside; while it lives they have none, as before a step's first
 // backward, until one makes them.
@@ -65,6 +66,9 @@ struct Subject {
 
   std::vector<StageValue> forward(Pass& pass, GraphMode mode) const {
     nn::BufferCopies copies;
+    return forward(pass, mode, copies);
+  }
+  std::vector<StageValue> forward(Pass& pass, GraphMode mode, nn::BufferCopies& copies) const {
     return stage->forward(pass, mode, copies, {});
   }
 
@@ -104,25 +108,47 @@ Bytes bytes_of(const std::vector<at::Tensor>& tensors) {
 Bytes current(const Stage& stage) { return memory_usage(stage.device()).current; }
 Bytes peak(const Stage& stage) { return memory_usage(stage.device()).peak; }
 
-// What a stage hands on, on the CPU, and for each value the bytes that the stage's graph keeps too.
+// What a stage hands on, on the CPU, and the memory behind it.
 struct HandedOn {
   std::vector<StageValue> values;
-  std::vector<Bytes> saved;
+  std::vector<Bytes> memory;  // of each value while it waits to be taken
+  std::vector<Bytes> saved;   // of that, what the stage's graph keeps too
 };
 
 // Lets go of the stage's outputs one after the other: what that does not free the graph has saved.
 HandedOn hand_on(const Stage& stage, std::vector<StageValue> produced) {
   HandedOn result;
   for (auto& made : produced) {
-    const Bytes bytes = bytes_of({made.value});
+    const Bytes memory = nn::memory_of(made.value);
     StageValue copy = made;
     copy.value = made.value.defined() ? to_device(made.value, at::kCPU).clone() : made.value;
     const Bytes before = current(stage);
     made.value = at::Tensor();
-    result.saved.push_back(std::max<Bytes>(0, bytes - (before - current(stage))));
+    result.memory.push_back(memory);
+    result.saved.push_back(std::max<Bytes>(0, memory - (before - current(stage))));
     result.values.push_back(std::move(copy));
   }
   return result;
+}
+
+// The most that the gradients of a stage's outputs need while they come in: those of one output add
+// up where several stages take it.
+Bytes receiving(const Stage& stage, const nn::Values& gradients) {
+  Bytes adding = 0;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (stage.plan().output_routes[i] > 1) adding = std::max(adding, 2 * bytes_of({gradients[i]}));
+  }
+  return bytes_of(gradients) + adding;
+}
+
+// One B, watched: the most it needs beyond what was there before its gradients came.
+Bytes measure_backward(const Subject& subject, Pass& pass, const nn::Values& gradients) {
+  const Stage& stage = *subject.stage;
+  const Bytes before = current(stage) - bytes_of(gradients);
+  reset_peak_memory(stage.device());
+  subject.backward(pass, gradients);
+  const Bytes loss = stage.is_last() ? number_bytes : 0;  // a step notes it down
+  return std::max(peak(stage) - before, receiving(stage, gradients)) + loss;
 }
 
 // One F with its graph and one B, watched.
@@ -138,37 +164,57 @@ HandedOn measure_once(const Subject& subject, simulate::StageCost& cost) {
   // The outputs travel on: their bytes are the route's, and stay here only as far as the graph
   // saved them.
   HandedOn result = hand_on(stage, std::move(produced));
-  const Bytes before_backward = current(stage);
-  cost.saved = std::max<Bytes>(0, before_backward - bytes_of(gradients) - before);
+  cost.saved = std::max<Bytes>(0, current(stage) - bytes_of(gradients) - before);
   cost.transient_forward = std::max<Bytes>(0, most - before - cost.saved);
-  reset_peak_memory(stage.device());
-  subject.backward(pass, gradients);
-  cost.transient_backward = std::max<Bytes>(0, peak(stage) - before_backward + bytes_of(gradients));
+  cost.transient_backward = measure_backward(subject, pass, gradients);
   return result;
 }
 
-// Memory: one F that will be run again; then F and B as they begin a step, when B makes the
-// gradients, and as they go on, when it adds to them. Returns what the stage hands on.
+// One F that keeps its inputs alone, its R and its B, watched.
+void measure_recompute(const Subject& subject, simulate::StageCost& cost) {
+  const Stage& stage = *subject.stage;
+  const Bytes before = current(stage);
+  reset_peak_memory(stage.device());
+  Pass pass = subject.fresh();
+  nn::BufferCopies copies;
+  auto produced = subject.forward(pass, GraphMode::Recompute, copies);
+  Bytes most = peak(stage);
+  pass.model_outputs.clear();
+  const HandedOn handed_on = hand_on(stage, std::move(produced));
+  cost.kept_for_recompute = std::max<Bytes>(0, current(stage) - before);
+  cost.transient_no_graph = std::max<Bytes>(0, most - before - cost.kept_for_recompute);
+
+  reset_peak_memory(stage.device());
+  stage.recompute(pass);
+  most = peak(stage);
+  cost.recompute_excess = std::max<Bytes>(0, current(stage) - before - cost.saved);
+  cost.transient_recompute = std::max<Bytes>(0, most - before - cost.saved - cost.recompute_excess);
+  nn::Values gradients;
+  for (const auto& value : handed_on.values)
+    gradients.push_back(value.wants_gradient ? to_device(at::ones_like(value.value), stage.device())
+                                             : at::Tensor());
+  cost.transient_backward =
+      std::max(cost.transient_backward, measure_backward(subject, pass, gradients));
+}
+
+// Memory: F and B as they begin a step, when B makes the gradients, and as they go on, when it adds
+// to them; the same with R between them. Returns what the stage hands on.
 HandedOn measure_bytes(const Subject& subject, simulate::StageCost& cost) {
   const Stage& stage = *subject.stage;
   cost.persistent = bytes_of(stage.parameters()) + bytes_of(stage.buffers());
 
   // The first run in each mode learns what the stage does, on copies.
-  for (int round = 0; round < 2; ++round) {
-    const Bytes before = current(stage);
-    Pass pass = subject.fresh();
-    hand_on(stage, subject.forward(pass, GraphMode::Recompute));
-    pass.model_outputs.clear();
-    cost.kept_for_recompute = std::max<Bytes>(0, current(stage) - before);
-  }
-  {
+  for (const GraphMode mode : {GraphMode::Recompute, GraphMode::Keep}) {
     Pass learning = subject.fresh();
-    subject.forward(learning, GraphMode::Keep);
+    subject.forward(learning, mode);
   }
   measure_once(subject, cost);
   cost.transient_first_backward = cost.transient_backward;
   for (const auto& parameter : stage.parameters()) cost.gradients += bytes_of({parameter.grad()});
-  return measure_once(subject, cost);
+  HandedOn result = measure_once(subject, cost);
+  measure_recompute(subject, cost);
+  if (stage.is_last()) cost.output_kept = number_bytes;  // the loss
+  return result;
 }
 
 // A loss over the whole batch, on as many copies of the micro-batch's output as the batch has
@@ -192,12 +238,15 @@ void measure_loss(const Subject& subject, int micro_batches, simulate::StageCost
       const at::Tensor whole = sink.begin(0, at::cat(outputs));
       subject.loss->value(whole, targets).backward();
       device::synchronize(stage.device());
-      cost.loss_kept = bytes_of(outputs) + bytes_of({sink.gradient(0)});
+      cost.loss_kept = bytes_of({sink.gradient(0)});
     }
     const double took = watch.seconds();
     fastest = round < 2 ? took : std::min(fastest, took);
-    cost.loss_transient = std::max<Bytes>(0, peak(stage) - before - bytes_of(outputs));
+    // In a step the target comes to the device meanwhile.
+    cost.loss_transient =
+        std::max<Bytes>(0, peak(stage) - before - cost.loss_kept + bytes_of({targets}));
   }
+  cost.output_kept += bytes_of({outputs[0]});
   cost.backward += fastest / micro_batches;
 }
 
@@ -244,7 +293,7 @@ void measure_times(const Subject& subject, simulate::StageCost& cost) {
 std::vector<Subject> trace(PartitionedModel& model, const nn::Values& micro_batch,
                            const at::Tensor& target, const nn::Loss& loss, simulate::Costs& costs) {
   std::map<ValueId, StageValue> known;
-  std::map<ValueId, Bytes> saved;
+  std::map<ValueId, Bytes> memory, saved;
   for (std::size_t i = 0; i < micro_batch.size(); ++i)
     known[{nn::model_input, static_cast<int>(i)}].value = micro_batch[i];
   std::vector<Subject> subjects;
@@ -263,14 +312,18 @@ std::vector<Subject> trace(PartitionedModel& model, const nn::Values& micro_batc
     for (std::size_t i = 0; i < result.saved.size(); ++i) {
       const ValueId value = stage.plan().outputs[i];
       known[value] = result.values[i];
+      memory[value] = result.memory[i];
       saved[value] = result.saved[i];
     }
     subjects.push_back(std::move(subject));
   }
   for (std::size_t r = 0; r < model.cut.routes.size(); ++r) {
+    simulate::RouteCost& route = costs.routes[r];
     for (const auto& value : model.cut.route_values[r]) {
-      costs.routes[r].bytes += bytes_of({known.at(value).value});
-      costs.routes[r].saved += saved.at(value);
+      const Bytes bytes = bytes_of({known.at(value).value});
+      route.bytes += bytes;
+      route.saved += saved.at(value);
+      route.activation_excess += std::max<Bytes>(0, memory.at(value) - bytes);
     }
   }
   return subjects;
@@ -323,6 +376,9 @@ simulate::Costs profile_stages(PartitionedModel& model, const nn::Values& micro_
     for (auto& parameter : stage.parameters()) parameters.push_back(parameter);
     for (auto& buffer : stage.buffers()) buffers.push_back(buffer);
   }
+  costs.gradients_at_start =
+      std::any_of(parameters.begin(), parameters.end(),
+                  [](const at::Tensor& parameter) { return parameter.grad().defined(); });
   const nn::BufferKeeper keep_buffers(buffers);
   const UnlimitedBudgets no_budgets(devices);
   const GradientKeeper keep_gradients(parameters);

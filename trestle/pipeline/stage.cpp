@@ -221,12 +221,16 @@ nn::Values Stage::finish(Pass& pass, std::vector<torch::autograd::Edge> roots,
                                                           /*create_graph=*/false,
                                                           /*accumulate_grad=*/true);
   }
-  nn::Values input_gradients;
+  nn::Values input_gradients(plan_.inputs.size());
   for (std::size_t i = 0; i < plan_.inputs.size(); ++i) {
-    input_gradients.push_back(pass.sink && pass.input_wants_gradient[i] ? pass.sink->gradient(i)
-                                                                        : at::Tensor());
+    if (pass.sink && pass.input_wants_gradient[i]) input_gradients[i] = pass.sink->gradient(i);
   }
   pass = Pass();
+  // A part of cat()'s gradient would hold all of it for as long as its message waits.
+  for (auto& gradient : input_gradients) {
+    if (gradient.defined() && nn::memory_of(gradient) > static_cast<Bytes>(gradient.nbytes()))
+      gradient = gradient.clone();
+  }
   return input_gradients;
 }
 

@@ -42,10 +42,10 @@ struct StepInputs {
   bool whole_batch_loss() const { return loss && loss->kind == nn::Loss::Kind::WholeBatch; }
 };
 
-// What a stage has made for other stages.
+// What a stage has made for other stages. A value goes with the last route that carries it.
 struct PendingSends {
   std::vector<StageValue> values;
-  int left = 0;
+  std::vector<int> routes;  // for each value: on how many it has still to go
 };
 
 // One micro-batch in one stage.

@@ -27,13 +27,17 @@ simulate::Costs for_smaller_pieces(simulate::Costs costs, double factor) {
   for (auto& cost : costs.stages) {
     scale(cost.saved, factor);
     scale(cost.kept_for_recompute, factor);
+    scale(cost.output_kept, factor);
     scale(cost.transient_forward, factor);
+    scale(cost.transient_no_graph, factor);
+    scale(cost.transient_recompute, factor);
     scale(cost.transient_backward, factor);
     cost.transient_first_backward = 0;  // of the gradients' part nobody knows: the upper bound
   }
   for (auto& route : costs.routes) {
     scale(route.bytes, factor);
     scale(route.saved, factor);
+    scale(route.activation_excess, factor);
   }
   return costs;
 }

@@ -18,25 +18,32 @@ struct StageCost {
   double forward_no_graph = 1;  // F when it will be recomputed
   double step = 0;              // optimizer step
   Bytes persistent = 0;         // parameters, optimizer state, buffers
-  Bytes gradients = 0;          // made by the stage's first B (or W); a step begins without
+  Bytes gradients = 0;          // made by the stage's first B (or W)
   Bytes saved = 0;  // what one micro-batch's graph keeps from F (or R) to the end of B or W
   Bytes kept_for_recompute = 0;  // what F keeps when it will be recomputed: the stage's inputs
+  Bytes recompute_excess = 0;    // what R keeps beyond `saved`: the buffers' values meanwhile
   Bytes transient_forward = 0;   // the most F needs beyond what it keeps, while it runs
+  // The same for F when it will be recomputed, and for R; at least as much as transient_forward.
+  Bytes transient_no_graph = 0;
+  Bytes transient_recompute = 0;
   Bytes transient_backward = 0;  // the most B needs beyond what was kept, while it runs
   // The same for the stage's first B (or W), which adds the gradients as it gives the graph up;
   // 0 = transient_backward + gradients, as if it gave nothing up before its end.
   Bytes transient_first_backward = 0;
   // A loss over the whole batch, taken once, in the stage's first B: the most it needs while it is
-  // computed, and what it leaves from then to the end of the step (the outputs and their
-  // gradients). 0 for a loss that adds up, whose share of a micro-batch is part of B.
+  // computed, and what it leaves from then to the end of the step (the outputs' gradients). 0 for a
+  // loss that adds up, whose share of a micro-batch is part of B.
   Bytes loss_transient = 0;
   Bytes loss_kept = 0;
+  Bytes output_kept = 0;  // what each F leaves to the end of the step: for such a loss its output
 };
 
 struct RouteCost {
   double seconds = 0;  // one micro-batch's transfer, in either direction
   Bytes bytes = 0;     // one micro-batch's tensors
   Bytes saved = 0;  // of these, what the sender's graph keeps anyway (and `saved` of its stage has)
+  // What the sender of activations holds beyond `bytes` while they wait: views of larger memory.
+  Bytes activation_excess = 0;
 };
 
 // Where waits what is under way? On the receiver, in buffers of its own, or on the sender until the
@@ -55,6 +62,9 @@ struct Costs {
   // For each stage the number of the device it is on, from 0: stages on one device share its
   // memory. Empty = each rank has a device of its own.
   std::vector<int> device_of_stage = {};
+  // Does a step begin with the gradients of the one before and add to them? Otherwise its first
+  // backwards make them.
+  bool gradients_at_start = false;
 };
 
 // Throws UsageError unless a cost is a time that sums can be made of: 0 to longest_time seconds.

@@ -42,7 +42,9 @@ class Ledger {
       const int number = static_cast<int>(stage);
       accounts_.keep(number, costs_.stages[stage].persistent);
       for (int i = 0; i < index_.micro_batches(); ++i) add_graph(number, i);
-      if (const Event* first = first_gradients_[stage])
+      if (costs_.gradients_at_start)
+        accounts_.keep(number, costs_.stages[stage].gradients);
+      else if (const Event* first = first_gradients_[stage])
         accounts_.hold(number, costs_.stages[stage].gradients, first->end, end_);
       add_whole_batch_loss(number);
     }
@@ -74,9 +76,17 @@ class Ledger {
     if (first == nullptr || event.begin < first->begin) first = &event;
   }
 
+  Bytes transient_forward(int stage, int micro_batch) const {
+    const StageCost& own = cost(stage);
+    return index_.recompute(stage, micro_batch)
+               ? std::max(own.transient_forward, own.transient_no_graph)
+               : own.transient_forward;
+  }
+
   Bytes transient_backward(const Event& event, int stage) const {
     const StageCost& own = cost(stage);
-    if (first_gradients_[static_cast<std::size_t>(stage)] != &event) return own.transient_backward;
+    if (costs_.gradients_at_start || first_gradients_[static_cast<std::size_t>(stage)] != &event)
+      return own.transient_backward;
     return own.transient_first_backward > 0 ? own.transient_first_backward
                                             : own.transient_backward + own.gradients;
   }
@@ -86,11 +96,15 @@ class Ledger {
     if (!forward) return;
     const auto last = index_.last_backward(stage, micro_batch);
     double built = event(*forward).begin;
+    const double let_go = last ? event(*last).end : end_;
     if (const auto again = index_.recompute(stage, micro_batch)) {
       accounts_.hold(stage, cost(stage).kept_for_recompute, built, event(*again).begin);
+      accounts_.hold(stage, cost(stage).output_kept, built, let_go);
       built = event(*again).begin;
+      accounts_.hold(stage, cost(stage).recompute_excess, built, let_go);
     }
-    accounts_.hold(stage, cost(stage).saved, built, last ? event(*last).end : end_);
+    accounts_.hold(stage, cost(stage).saved, built, let_go);
+    accounts_.hold(stage, cost(stage).output_kept, let_go, end_);
   }
 
   void add_transient(const Event& event) {
@@ -100,14 +114,16 @@ class Ledger {
     };
     switch (action.kind) {
       case Kind::Forward:
+        return add(action.stage, transient_forward(action.stage, action.micro_batch));
       case Kind::Recompute:
-        return add(action.stage, cost(action.stage).transient_forward);
+        return add(action.stage, std::max(cost(action.stage).transient_forward,
+                                          cost(action.stage).transient_recompute));
       case Kind::Backward:
       case Kind::InputGrad:
       case Kind::WeightGrad:
         return add(action.stage, transient_backward(event, action.stage));
       case Kind::OverlapForwardBackward:
-        add(action.stage, cost(action.stage).transient_forward);
+        add(action.stage, transient_forward(action.stage, action.micro_batch));
         return add(action.partner_stage, transient_backward(event, action.partner_stage));
       default:
         return;
@@ -172,15 +188,16 @@ class Ledger {
       if (!made || !taken) continue;
       const double begin = event(*made).end;
       const double end = event(*taken).begin;
+      const Bytes held = own.bytes + (activation ? own.activation_excess : 0);
       if (costs_.transport == Transport::Push) {
         const Sent& message = sent(static_cast<int>(at), i, way);
-        accounts_.hold(from, own.bytes, begin, message.known ? message.departs : begin);
+        accounts_.hold(from, held, begin, message.known ? message.departs : begin);
         accounts_.hold(to, own.bytes, message.known ? message.arrives : begin, end);
         continue;
       }
       const bool graph = activation && !index_.recompute(from, i);
       const bool exact = one_device || !waiting;
-      accounts_.hold(from, own.bytes - (graph ? own.saved : 0), begin,
+      accounts_.hold(from, held - (graph ? own.saved : 0), begin,
                      exact ? end : waiting->latest(event(*taken), event(*made).rank));
     }
   }

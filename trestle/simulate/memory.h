@@ -9,14 +9,17 @@ namespace trestle::simulate {
 // from its events. A stage holds, on its device,
 //
 // - persistent: all the time;
-// - saved: from the begin of F (of R where there is one) to the end of B, or of W where B is split;
+// - saved: from the begin of F (of R where there is one, with recompute_excess) to the end of B, or
+//   of W where B is split;
 // - kept_for_recompute: from the begin of F to the begin of R, where there is an R;
 // - transient: from the begin to the end of F, R, B, I or W; of the stage's first B or W
 //   transient_first_backward, with which the gradients are born;
-// - gradients: from the end of that first B or W to the end of the step;
-// - of a whole-batch loss: loss_transient (where it is more than that B's transient) during the
-//   stage's first B, and loss_kept from its begin to the end of the step;
-// - a route's bytes: on the receiver from the arrival to the begin of the action that takes them,
+// - gradients: from the end of that first B or W to the end of the step; all the time where a step
+//   begins with them (gradients_at_start), and then no B is a first one;
+// - of a whole-batch loss: output_kept from each F to the end of the step, but for what the graph
+//   keeps anyway; loss_transient (where it is more than that B's transient) during the stage's first
+//   B, and loss_kept from its begin to the end of the step;
+// - a route's bytes (on the sender with what they exceed): on the receiver from the arrival to the begin of the action that takes them,
 //   which from then on counts them as its own; on the sender from the end of the action that made
 //   them until the SEND; within one rank from the one to the other.
 //   With Transport::Pull on the sender, from the end of the action that made them for as long as

@@ -31,11 +31,16 @@ std::string number(double value) {
   return out.str();
 }
 
-std::string memory_line(const RunPlan::Stage& stage) {
+// A bound, but where stages share a device: what they hold together depends on their timing.
+std::string memory_line(const RunPlan& plan, const RunPlan::Stage& stage) {
   if (stage.predicted_peak <= 0) return "";
-  std::string line = "   predicted peak " + format_bytes(stage.predicted_peak);
+  const bool shared =
+      std::count_if(plan.stages.begin(), plan.stages.end(),
+                    [&](const RunPlan::Stage& other) { return other.device == stage.device; }) > 1;
+  std::string line = shared ? "   peak about " : "   peak at most ";
+  line += format_bytes(stage.predicted_peak);
   if (stage.budget > 0) line += " of " + format_bytes(stage.budget);
-  if (stage.budget > 0 && stage.predicted_peak > stage.budget) line += ": will not fit";
+  if (stage.budget > 0 && stage.predicted_peak > stage.budget) line += ": may not fit";
   return line;
 }
 
@@ -55,8 +60,8 @@ class Lines : public Progress {
     for (std::size_t i = 0; i < plan.stages.size(); ++i) {
       const auto& stage = plan.stages[i];
       label(text("stage ", i)) << stage.device << std::string(widest - stage.device.size(), ' ')
-                               << std::setw(5) << stage.layers << " layers" << memory_line(stage)
-                               << "\n";
+                               << std::setw(5) << stage.layers << " layers"
+                               << memory_line(plan, stage) << "\n";
     }
     label("schedule") << plan.schedule << " · " << plan.micro_batches
                       << " micro-batches · recompute " << plan.recompute;

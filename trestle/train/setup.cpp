@@ -23,6 +23,24 @@ Bytes parameter_bytes(const Pipeline& pipeline, int stage) {
   return bytes;
 }
 
+// An optimizer step comes when all activations are gone. It works on one parameter at a time, with
+// up to three tensors of its size beside it (Adam with weight decay).
+void add_optimizer_peaks(const Pipeline& pipeline, const simulate::Costs& costs,
+                         schedule::Timeline* timeline) {
+  std::vector<Bytes> held(timeline->device_peak_bytes.size(), 0);
+  std::vector<Bytes> largest(held.size(), 0);
+  for (std::size_t stage = 0; stage < costs.stages.size(); ++stage) {
+    const auto device = static_cast<std::size_t>(timeline->device_of_stage.at(stage));
+    held[device] += costs.stages[stage].persistent + costs.stages[stage].gradients;
+    for (const at::Tensor& parameter : pipeline.stage_parameters(static_cast<int>(stage)))
+      largest[device] = std::max(largest[device], static_cast<Bytes>(parameter.nbytes()));
+  }
+  for (std::size_t device = 0; device < held.size(); ++device) {
+    Bytes& peak = timeline->device_peak_bytes[device];
+    peak = std::max(peak, held[device] + 3 * largest[device]);
+  }
+}
+
 }  // namespace
 
 std::vector<Device> open_devices(const recipe::Recipe& recipe) {
@@ -107,6 +125,7 @@ std::optional<Prediction> predict_step(const recipe::Recipe& recipe, Pipeline& p
           parameter_bytes(pipeline, stage) * optimizer_state_factor(recipe.optimizer);
     pipeline.remember_costs(prediction.costs);
     prediction.timeline = pipeline.predict(prediction.costs);
+    add_optimizer_peaks(pipeline, prediction.costs, &prediction.timeline);
     return prediction;
   } catch (const c10::OutOfMemoryError&) {
     return std::nullopt;  // with recomputation the run itself may still fit

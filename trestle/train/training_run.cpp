@@ -142,7 +142,6 @@ TrainingRun::Outcome TrainingRun::train_epoch() {
 
 void TrainingRun::train_step(const data::Batch& batch) {
   const Stopwatch watch;
-  pipeline_->zero_grad();
   const StepResult done = pipeline_->step(batch.inputs, batch.targets, task_.loss);
   const double step_seconds = watch.seconds();
   if (!std::isfinite(done.loss))
@@ -154,6 +153,7 @@ void TrainingRun::train_step(const data::Batch& batch) {
     pipeline_->clip_grad_norm(recipe_.optimizer.clip_grad_norm);
   }
   for (StageOptimizer& stage : optimizers_) stage.optimizer->step();
+  pipeline_->zero_grad();  // now, so that an evaluation has the gradients' memory too
   ++state_.step;
   ++state_.batch;
   if (++steps_here_ > warm_up_steps) {
