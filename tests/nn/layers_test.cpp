@@ -36,6 +36,36 @@ TEST(Layer, CountsArgumentsAndOutputs) {
   EXPECT_EQ(leading.required_arguments, 2);
 }
 
+// An argument whose parameter has a default may be left out, and a default that is no tensor stays.
+struct ScaledImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& more = at::full({1}, 5.0),
+                     double scale = 2) {
+    return (x + more) * scale;
+  }
+};
+TORCH_MODULE(Scaled);
+
+TEST(Layer, ParametersWithADefaultMayBeLeftOut) {
+  const at::Tensor x = at::full({1}, 3.0);
+  const Layer scaled = make_layer("scaled", Scaled());
+  EXPECT_EQ(scaled.arguments, 2);
+  EXPECT_EQ(scaled.required_arguments, 1);
+  EXPECT_EQ(scaled.forward({x})[0].item<double>(), 16);
+  EXPECT_EQ(scaled.forward({x, at::Tensor()})[0].item<double>(), 16);
+  EXPECT_EQ(scaled.forward({x, x})[0].item<double>(), 12);
+
+  torch::manual_seed(1);
+  torch::nn::GRU gru(4, 4);
+  torch::nn::MultiheadAttention attention(4, 2);
+  Layers net;
+  net.add("gru", gru).pass_on({0});
+  net.add("copies", [](at::Tensor y) { return std::tuple(y, y * 2, y * 3); });
+  net.add("attention", attention).pass_on({0});
+  const at::Tensor input = at::randn({5, 2, 4});
+  const at::Tensor y = std::get<0>(gru->forward(input));
+  EXPECT_TRUE(net.forward(input).equal(std::get<0>(attention->forward(y, y * 2, y * 3))));
+}
+
 TEST(Layer, AcceptsHoldersPointersAndValues) {
   Layers net;
   net.add("holder", torch::nn::Linear(2, 3));

@@ -83,7 +83,28 @@ TEST(InPlace, AnOutputThatIsATappedInputMayNotBeWrittenTo) {
         net.add("join", add).take("s");
         return net;
       },
-      "layer 'relu' writes into the value of 'same', which shares memory with");
+      "layer 'relu' writes into the value of 'same', which shares memory with the value that "
+      "'join' takes as \"s\"");
+}
+
+TEST(InPlace, ABufferThatALayerReturnsMayNotBeWrittenTo) {
+  struct PositionsImpl : torch::nn::Module {
+    PositionsImpl() { table = register_buffer("table", torch::zeros({1, width}, at::kDouble)); }
+    at::Tensor forward(const at::Tensor& /*x*/) { return table; }
+    at::Tensor table;
+  };
+  expect_refused_everywhere(
+      [] {
+        nn::Layers net;
+        net.add("first", Parts::make(at::kDouble, 1)).keep_output("s");
+        net.add("positions", std::make_shared<PositionsImpl>());
+        net.add("same", [](at::Tensor x) { return x; });
+        net.add("write", [](at::Tensor x) { return x.add_(1); });
+        net.add("join", add).take("s");
+        return net;
+      },
+      "layer 'write' writes into the value of 'same', which shares memory with a buffer of "
+      "'positions'");
 }
 
 TEST(InPlace, DisjointPartsOfOneTensorMayBeWrittenTo) {

@@ -116,6 +116,12 @@ TEST(Ties, AcrossStagesAreRefusedByNameBeforeAnythingMoves) {
   EXPECT_TRUE(net.parameters()[0].is_cpu());
 }
 
+TEST(Ties, AMeasuredBalanceDoesNotCutBetweenThem) {
+  const at::Tensor input = at::arange(24).reshape({8, 3}).remainder(words);
+  Pipeline pipeline(language_model(), {.devices = virtual_devices(2), .sample = {input}});
+  EXPECT_THAT(pipeline.balance(), testing::ElementsAre(3, 1));
+}
+
 TEST(ClipGradNorm, OfAPipelineIsTorchsOfThePlainModel) {
   const auto make = [] {
     nn::Layers net(nn::Seed{5});

@@ -78,6 +78,17 @@ TEST(Balance, FewerLayersThanPartsIsRefused) {
   EXPECT_THAT(refusal({}, 1), HasSubstr("0 layers"));
 }
 
+TEST(Balance, LayersThatBelongTogetherAreNotCutApart) {
+  EXPECT_THAT(balance({1, 1, 1, 1}, 2, {{1, 2}}), ElementsAre(3, 1));
+  EXPECT_THAT(balance({1, 1, 1, 5, 1}, 2, {{2, 4}}), ElementsAre(2, 3));
+  EXPECT_THAT(balance({1, 1, 1}, 2, {{0, 0}}), ElementsAre(2, 1));
+  EXPECT_THAT(
+      [] {
+        balance({1, 1, 1}, 2, {{0, 2}});
+      },
+      testing::ThrowsMessage<UsageError>(HasSubstr("there are only 0 places to cut")));
+}
+
 TEST(Balance, WhatIsNoCostIsRefused) {
   EXPECT_THAT(refusal({1, -2}, 1), HasSubstr("layer 1"));
   EXPECT_THAT(refusal({std::nan(""), 2}, 1), HasSubstr("layer 0"));

@@ -2,6 +2,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,14 @@ struct ValueId {
   int layer = model_input;
   int output = 0;
   friend auto operator<=>(const ValueId&, const ValueId&) = default;
+};
+
+// What else has a value's memory, so that no layer may write to it: another value, the value itself
+// where several arguments take it, or a buffer of the value's layer.
+struct SharedWith {
+  ValueId value;
+  bool buffer = false;
+  friend bool operator==(const SharedWith&, const SharedWith&) = default;
 };
 
 // A parameter that is another layer's: see Layers::tie(). The two layers' modules already know.

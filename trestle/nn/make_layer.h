@@ -18,8 +18,9 @@
 //   make_layer("conv", [] { return torch::nn::Conv2d(1, 8, 3); });     // made when it is needed
 //
 // A module's forward() is one function, or takes one tensor and returns one, as that of
-// torch::nn::Sequential. Parameters are at::Tensor or std::optional<at::Tensor>, and other
-// std::optional ones, which are left empty. It returns tensors, by themselves or in a std::tuple or
+// torch::nn::Sequential. Parameters are at::Tensor or std::optional<at::Tensor>, other std::optional
+// ones, which are left empty, and behind these any that have a default. An argument may be left out
+// where its parameter is optional or has a default (a GRU's `hx`). It returns tensors, by themselves or in a std::tuple or
 // std::pair, nested ones too (an LSTM's three), or a std::vector of tensors.
 namespace trestle::nn {
 
@@ -56,7 +57,17 @@ concept ModuleFactory =
     !ModuleLike<T> && std::invocable<T&> && ModuleLike<Bare<std::invoke_result_t<T&>>>;
 
 template <class Impl>
-struct ForwardOf : Signature<at::Tensor, at::Tensor> {
+struct Forward {  // a module's forward() as a callable
+  Impl* module;
+  template <class... Arguments>
+  auto operator()(Arguments&&... arguments) const requires requires(Impl& impl) {
+    impl.forward(std::forward<Arguments>(arguments)...);
+  }
+  { return module->forward(std::forward<Arguments>(arguments)...); }
+};
+
+template <class Impl>
+struct ForwardOf : Signature<Forward<Impl>, at::Tensor, at::Tensor> {
   static_assert(
       requires(Impl & module, at::Tensor x) {
         { module.forward(x) } -> std::convertible_to<at::Tensor>;
@@ -66,12 +77,12 @@ struct ForwardOf : Signature<at::Tensor, at::Tensor> {
 };
 template <class Impl>
 requires requires { &Impl::forward; }
-struct ForwardOf<Impl> : SignatureOf<decltype(&Impl::forward)> {};
+struct ForwardOf<Impl> : SignatureOf<Forward<Impl>, decltype(&Impl::forward)> {};
 
 template <class Impl>
 Values call_module(Impl& module, const Values& values) {
-  return ForwardOf<Impl>::call(
-      [&](auto&&... arguments) { return module.forward(std::move(arguments)...); }, values);
+  Forward<Impl> forward{&module};
+  return ForwardOf<Impl>::call(forward, values);
 }
 
 }  // namespace detail
@@ -110,7 +121,7 @@ Layer make_layer(std::string name, Factory factory) {
 // A function without template parameters of its own.
 template <class Function>
 Layer make_layer(std::string name, Function function) {
-  using Forward = detail::SignatureOf<Function>;
+  using Forward = detail::FunctionOf<Function>;
   auto call = [function = std::move(function)](const Values& values) mutable {
     return Forward::call(function, values);
   };

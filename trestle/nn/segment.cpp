@@ -20,23 +20,25 @@ namespace {
 // the memory itself, so a value still goes with its last user.
 class SharedMemory {
  public:
-  void add(const at::Tensor& tensor, ValueId value) {
+  void add(const at::Tensor& tensor, const SharedWith& owner) {
     if (tensor.defined() && tensor.has_storage())
-      entries_.emplace_back(tensor.storage().getWeakStorageImpl(), value);
+      entries_.emplace_back(tensor.storage().getWeakStorageImpl(), owner);
   }
 
-  // The value that shares the tensor's memory, if there is one.
-  std::optional<ValueId> find(const at::Tensor& tensor) const {
-    if (!tensor.defined() || !tensor.has_storage()) return std::nullopt;
+  // Who has the memory of `own`'s tensor: another one if there is one, else itself.
+  std::optional<SharedWith> find(const at::Tensor& tensor, ValueId own) const {
+    std::optional<SharedWith> found;
+    if (!tensor.defined() || !tensor.has_storage()) return found;
     const auto* storage = tensor.storage().unsafeGetStorageImpl();
-    for (const auto& [memory, value] : entries_) {
-      if (memory._unsafe_get_target() == storage) return value;
+    for (const auto& [memory, owner] : entries_) {
+      if (memory._unsafe_get_target() != storage) continue;
+      if (!found || found->value == own) found = owner;
     }
-    return std::nullopt;
+    return found;
   }
 
  private:
-  std::vector<std::pair<c10::weak_intrusive_ptr<c10::StorageImpl>, ValueId>> entries_;
+  std::vector<std::pair<c10::weak_intrusive_ptr<c10::StorageImpl>, SharedWith>> entries_;
 };
 
 // `s.add_(f(s))`: f's graph keeps s, and the history of s now leads to f's graph. Such a ring is
@@ -57,11 +59,15 @@ struct Segment::Frame {
   SharedMemory shared;
 
   // A value has come to be: from outside, or from a layer.
-  void put(const Slot& slot, std::size_t index, const at::Tensor& value, bool said_to_be_shared) {
-    const bool aliased = std::any_of(live.begin(), live.end(), [&](std::size_t other) {
-      return may_share_memory(values[other], value);
-    });
-    if (slot.shared || said_to_be_shared || aliased) shared.add(value, slot.value);
+  void put(const std::vector<Slot>& slots, std::size_t index, const at::Tensor& value,
+           const std::optional<SharedWith>& shared_with) {
+    if (shared_with) shared.add(value, *shared_with);
+    if (slots[index].shared) shared.add(value, {slots[index].value});
+    for (const std::size_t other : live) {
+      if (!may_share_memory(values[other], value)) continue;
+      shared.add(value, {slots[other].value});
+      shared.add(value, {slots[index].value});
+    }
     if (uses[index] == 0 || !value.defined()) return;
     values[index] = value;
     live.push_back(index);
@@ -118,16 +124,21 @@ Segment::Segment(const Graph& graph, int first, int last, std::vector<ValueId> i
           value.output, static_cast<int>(i));
     }
   }
+  for (std::size_t step = 0; step < steps_.size(); ++step) {
+    const Layer& layer = graph.layers[static_cast<std::size_t>(first) + step];
+    if (layer.module) steps_[step].buffers = layer.buffers();
+  }
 }
 
-Segment::Result Segment::run(Values inputs, const std::vector<bool>& inputs_shared,
+Segment::Result Segment::run(Values inputs,
+                             const std::vector<std::optional<SharedWith>>& inputs_shared,
                              const RunKey* key) const {
   Frame frame;
   frame.values.resize(slots_.size());
   for (const Slot& slot : slots_) frame.uses.push_back(slot.uses);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const auto slot = static_cast<std::size_t>(input_slots_[i]);
-    frame.put(slots_[slot], slot, inputs[i], i < inputs_shared.size() && inputs_shared[i]);
+    frame.put(slots_, slot, inputs[i], i < inputs_shared.size() ? inputs_shared[i] : std::nullopt);
   }
   inputs.clear();
 
@@ -150,15 +161,19 @@ Segment::Result Segment::run(Values inputs, const std::vector<bool>& inputs_shar
     check_writes(layer, frame, arguments, versions);
     arguments.clear();
     for (const auto& [output, number] : steps_[step].results) {
-      const auto slot = static_cast<std::size_t>(number);
-      frame.put(slots_[slot], slot, results.at(static_cast<std::size_t>(output)), false);
+      const at::Tensor& value = results.at(static_cast<std::size_t>(output));
+      std::optional<SharedWith> buffer;
+      for (const at::Tensor& each : steps_[step].buffers) {
+        if (may_share_memory(each, value)) buffer = {{layer, output}, /*buffer=*/true};
+      }
+      frame.put(slots_, static_cast<std::size_t>(number), value, buffer);
     }
   }
   result.node_numbers.push_back(at::sequence_number::peek());
   for (const int slot : output_slots_) {
-    const Value& value = frame.values[static_cast<std::size_t>(slot)];
-    result.outputs_shared.push_back(frame.shared.find(value).has_value());
-    result.outputs.push_back(value);
+    const auto index = static_cast<std::size_t>(slot);
+    result.outputs.push_back(frame.values[index]);
+    result.outputs_shared.push_back(frame.shared.find(frame.values[index], slots_[index].value));
   }
   return result;
 }
@@ -168,7 +183,7 @@ void Segment::check_writes(int layer, const Frame& frame, const Values& argument
                            const std::vector<std::uint32_t>& versions) const {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (!arguments[i].defined() || version_of(arguments[i]) == versions[i]) continue;
-    const auto shared = frame.shared.find(arguments[i]);
+    const auto shared = frame.shared.find(arguments[i], argument_value(layer, static_cast<int>(i)));
     if (!shared) continue;
     forget_history(arguments[i]);
     refuse_write(layer, static_cast<int>(i), *shared);
@@ -190,23 +205,27 @@ std::string Segment::takers_but(ValueId value, int layer, int argument) const {
   return join(words, " and ");
 }
 
-// `shared`: the argument's own value, or one whose memory it shares.
-void Segment::refuse_write(int layer, int argument, ValueId shared) const {
-  ValueId own;
+ValueId Segment::argument_value(int layer, int argument) const {
   for (const Edge& edge : graph_.edges) {
     if (edge.to_layer == layer && edge.to_argument == argument)
-      own = {edge.from_layer, edge.from_output};
+      return {edge.from_layer, edge.from_output};
   }
-  const std::string others = takers_but(shared, layer, argument);
-  std::string what;
-  if (others.empty()) {
-    what = text("the value of ", describe(own),
-                ", which shares memory with a value that goes elsewhere");
-  } else if (own == shared) {
+  return {};
+}
+
+// `shared`: with whom, see SharedWith.
+void Segment::refuse_write(int layer, int argument, const SharedWith& shared) const {
+  const ValueId own = argument_value(layer, argument);
+  const std::string others = takers_but(shared.value, layer, argument);
+  std::string what = text("the value of ", describe(own), ", which shares memory with ");
+  if (shared.buffer) {
+    what += text("a buffer of ", describe({shared.value.layer, 0}));
+  } else if (own == shared.value) {
     what = text("the value that ", others);
+  } else if (others.empty()) {
+    what += describe(shared.value);
   } else {
-    what =
-        text("the value of ", describe(own), ", which shares memory with the value that ", others);
+    what += text("the value that ", others);
   }
   throw UsageError(
       text("layer '", graph_.layers[static_cast<std::size_t>(layer)].name, "' writes into ", what),

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,8 +16,8 @@ namespace trestle::nn {
 // The layers [first, last) of a graph, and the values that they exchange with the rest. Everything
 // that does not change from run to run is looked up once, here. The graph must outlive the segment.
 //
-// No layer may write to a value that another layer takes too, or that shares memory with one:
-// run() refuses that by name. It is refused wherever the graph is cut, so that every plan of a model
+// No layer may write to a value that another layer takes too, or that shares memory with one or with
+// a layer's buffer: run() refuses that by name. It is refused wherever the graph is cut, so that every plan of a model
 // gives the same numbers or the same error.
 class Segment {
  public:
@@ -27,8 +28,8 @@ class Segment {
 
   struct Result {
     Values outputs;
-    // For each output: may no layer write to it, because another one takes it or its memory too?
-    std::vector<bool> outputs_shared;
+    // For each output: who has its memory too; nobody, and layers may write to it.
+    std::vector<std::optional<SharedWith>> outputs_shared;
     // autograd's counter before each layer, and behind the last: tells which layer made a node.
     std::vector<std::uint64_t> node_numbers;
   };
@@ -36,7 +37,8 @@ class Segment {
   // A value is let go as soon as its last user has run. `inputs_shared` as Result::outputs_shared of
   // the segments that made them; empty = none is. With `key` each layer's random numbers are keyed.
   // Throws what a layer throws, with the layer's name and its arguments' shapes.
-  Result run(Values inputs, const std::vector<bool>& inputs_shared, const RunKey* key) const;
+  Result run(Values inputs, const std::vector<std::optional<SharedWith>>& inputs_shared,
+             const RunKey* key) const;
 
   const std::vector<ValueId>& inputs() const { return inputs_; }
   const std::vector<ValueId>& outputs() const { return outputs_; }
@@ -53,12 +55,14 @@ class Segment {
   struct Step {
     std::vector<int> arguments;                // slots; -1 = None
     std::vector<std::pair<int, int>> results;  // (output, slot) of those that somebody takes
+    std::vector<at::Tensor> buffers;           // of the layer's module
   };
   struct Frame;  // the state of one run
 
   void check_writes(int layer, const Frame& frame, const Values& arguments,
                     const std::vector<std::uint32_t>& versions) const;
-  [[noreturn]] void refuse_write(int layer, int argument, ValueId shared) const;
+  ValueId argument_value(int layer, int argument) const;
+  [[noreturn]] void refuse_write(int layer, int argument, const SharedWith& shared) const;
   std::string takers_but(ValueId value, int layer, int argument) const;
 
   const Graph& graph_;

@@ -41,10 +41,6 @@ Bare<Parameter> to_argument(const Values& values, std::size_t index) {
   } else if constexpr (is_optional_tensor<T>) {
     return given ? T(values[index]) : T();
   } else {
-    static_assert(IsOptional<T>::value,
-                  "a layer's forward() may take at::Tensor and std::optional<at::Tensor>, and "
-                  "other std::optional parameters, which are left empty; wrap anything else in a "
-                  "lambda");
     return T();
   }
 }
@@ -96,54 +92,101 @@ struct Outputs<std::tuple<Ts...>> {
 template <class A, class B>
 struct Outputs<std::pair<A, B>> : Outputs<std::tuple<A, B>> {};
 
-template <class Return, class... Parameters>
-struct Signature {
-  static constexpr int arguments = (0 + ... + (is_layer_argument<Parameters> ? 1 : 0));
-  static constexpr int required = [] {
-    int seen = 0;
-    int last = 0;  // up to the last plain tensor: a value can only be left out behind it
-    (((seen += is_layer_argument<Parameters> ? 1 : 0),
-      (last = is_tensor<Parameters> ? seen : last)),
-     ...);
-    return last;
+// May `callable` be called with these alone, because the parameters behind them have defaults?
+template <class Callable, class... Parameters>
+concept CallableWith = requires(Callable& callable) {
+  callable(std::declval<Bare<Parameters>>()...);
+};
+
+template <class Callable, class Chosen, class Left>
+struct LeastPrefix;  // the smallest number of parameters to call it with
+template <class Callable, class... Chosen, class... Left>
+struct LeastPrefix<Callable, std::tuple<Chosen...>, std::tuple<Left...>> {
+  static constexpr std::size_t value = [] {
+    if constexpr (CallableWith<Callable, Chosen...> || sizeof...(Left) == 0) {
+      return sizeof...(Chosen);
+    } else {
+      return []<class Next, class... Rest>(std::tuple<Next, Rest...>*) {
+        return LeastPrefix<Callable, std::tuple<Chosen..., Next>, std::tuple<Rest...>>::value;
+      }(static_cast<std::tuple<Left...>*>(nullptr));
+    }
   }();
-  static constexpr int outputs = Outputs<Bare<Return>>::count;
+};
 
-  template <class Callable>
-  static Values call(Callable&& callable, const Values& values) {
-    return call_each(callable, values, std::index_sequence_for<Parameters...>());
-  }
+template <class Callable, class Return, class... Parameters>
+struct Signature {
+  // Parameters that must be there (the others have defaults), and those that can be: from the first
+  // on that is neither a tensor nor a std::optional, all keep their defaults.
+  static constexpr std::size_t least =
+      LeastPrefix<Callable, std::tuple<>, std::tuple<Bare<Parameters>...>>::value;
+  static constexpr std::size_t most = [] {
+    constexpr std::array<bool, sizeof...(Parameters) + 1> passable = {
+        (is_layer_argument<Parameters> || IsOptional<Bare<Parameters>>::value)..., false};
+    std::size_t number = 0;
+    while (passable[number]) ++number;
+    return number;
+  }();
+  static_assert(least <= most,
+                "a layer's forward() may take at::Tensor and std::optional<at::Tensor>, other "
+                "std::optional parameters, which are left empty, and behind these whatever has a "
+                "default; wrap anything else in a lambda");
 
- private:
-  // The argument's number of parameter `parameter`: parameters that are no tensors have none and do
-  // not count.
-  static constexpr std::size_t argument_number(std::size_t parameter) {
+  // How many arguments stand before that parameter: those that are no tensors do not count.
+  static constexpr std::size_t arguments_before(std::size_t parameter) {
     constexpr std::array<bool, sizeof...(Parameters) + 1> counts = {
         is_layer_argument<Parameters>..., false};
     std::size_t number = 0;
     for (std::size_t i = 0; i < parameter; ++i) number += counts[i] ? 1 : 0;
     return number;
   }
-  template <class Callable, std::size_t... Index>
+  static constexpr int arguments = static_cast<int>(arguments_before(most));
+  static constexpr int required = [] {  // up to the last plain tensor without a default
+    constexpr std::array<bool, sizeof...(Parameters) + 1> plain = {is_tensor<Parameters>..., false};
+    std::size_t number = least;
+    while (number > 0 && !plain[number - 1]) --number;
+    return static_cast<int>(arguments_before(number));
+  }();
+  static constexpr int outputs = Outputs<Bare<Return>>::count;
+
+  // With all parameters up to the last value that is given; those behind it keep their defaults.
+  template <std::size_t Count = least>
+  static Values call(Callable& callable, const Values& values) {
+    if constexpr (Count < most) {
+      for (std::size_t i = arguments_before(Count); i < values.size(); ++i) {
+        if (values[i].defined()) return call<Count + 1>(callable, values);
+      }
+    }
+    return call_each(callable, values, std::make_index_sequence<Count>());
+  }
+
+ private:
+  template <std::size_t... Index>
   static Values call_each(Callable& callable, const Values& values, std::index_sequence<Index...>) {
+    using All = std::tuple<Parameters...>;
     Values outputs;
-    Outputs<Bare<Return>>::append(
-        outputs, callable(to_argument<Parameters>(values, argument_number(Index))...));
+    Outputs<Bare<Return>>::append(outputs, callable(to_argument<std::tuple_element_t<Index, All>>(
+                                               values, arguments_before(Index))...));
     return outputs;
   }
 };
 
-template <class T>
-struct SignatureOf : SignatureOf<decltype(&T::operator())> {};
-template <class C, class R, class... P>
-struct SignatureOf<R (C::*)(P...)> : Signature<R, P...> {};
-template <class C, class R, class... P>
-struct SignatureOf<R (C::*)(P...) const> : Signature<R, P...> {};
-template <class C, class R, class... P>
-struct SignatureOf<R (C::*)(P...) noexcept> : Signature<R, P...> {};
-template <class C, class R, class... P>
-struct SignatureOf<R (C::*)(P...) const noexcept> : Signature<R, P...> {};
+// `Function`: the type of the callable's operator(), or of the function that it stands for.
+template <class Callable, class Function>
+struct SignatureOf;
+template <class T, class C, class R, class... P>
+struct SignatureOf<T, R (C::*)(P...)> : Signature<T, R, P...> {};
+template <class T, class C, class R, class... P>
+struct SignatureOf<T, R (C::*)(P...) const> : Signature<T, R, P...> {};
+template <class T, class C, class R, class... P>
+struct SignatureOf<T, R (C::*)(P...) noexcept> : Signature<T, R, P...> {};
+template <class T, class C, class R, class... P>
+struct SignatureOf<T, R (C::*)(P...) const noexcept> : Signature<T, R, P...> {};
+template <class T, class R, class... P>
+struct SignatureOf<T, R (*)(P...)> : Signature<T, R, P...> {};
+
+template <class Callable>
+struct FunctionOf : SignatureOf<Callable, decltype(&Callable::operator())> {};
 template <class R, class... P>
-struct SignatureOf<R (*)(P...)> : Signature<R, P...> {};
+struct FunctionOf<R (*)(P...)> : Signature<R (*)(P...), R, P...> {};
 
 }  // namespace trestle::nn::detail

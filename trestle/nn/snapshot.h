@@ -43,9 +43,8 @@ class BufferCopies {
 };
 
 // How the world looked when F ran: random key, autocast, the modules' train/eval flags, which
-// parameters are trained, the buffers
-// as F found them (by value: batch norm changes its statistics without a new version), and the
-// parameters' versions.
+// parameters are trained, the buffers as F found them (by value: batch norm changes its statistics
+// without a new version), and the parameters' versions.
 //
 //   Snapshot snapshot(state, copies, key);   // then F
 //   {

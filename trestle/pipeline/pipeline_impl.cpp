@@ -67,11 +67,12 @@ nn::Values plain(const nn::Values& values) {
 }
 
 // Do two of the model's inputs share memory? Then no layer may write to either.
-std::vector<bool> shared_inputs(const nn::Values& inputs) {
-  std::vector<bool> shared(inputs.size(), false);
+std::vector<std::optional<nn::SharedWith>> shared_inputs(const nn::Values& inputs) {
+  std::vector<std::optional<nn::SharedWith>> shared(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     for (std::size_t j = 0; j < inputs.size(); ++j) {
-      if (i != j && nn::may_share_memory(inputs[i], inputs[j])) shared[i] = true;
+      if (i != j && nn::may_share_memory(inputs[i], inputs[j]))
+        shared[i] = {{nn::model_input, static_cast<int>(j)}};
     }
   }
   return shared;
@@ -160,7 +161,10 @@ std::vector<double> Pipeline::Impl::layer_costs(const nn::Values& batch) {
 }
 
 void Pipeline::Impl::measure_balance(const nn::Values& batch) {
-  cut(plan::balance(layer_costs(batch), static_cast<int>(options.devices.size())));
+  std::vector<std::pair<int, int>> together;
+  for (const auto& tie : model.graph().ties)
+    together.emplace_back(std::minmax(tie.layer, tie.owner));
+  cut(plan::balance(layer_costs(batch), static_cast<int>(options.devices.size()), together));
 }
 
 std::vector<Recompute> Pipeline::Impl::recompute_modes() const {

@@ -62,7 +62,7 @@ nn::Segment::Result Stage::run(Pass& pass, bool with_graph, const nn::RunKey& ke
   const at::AutoGradMode grad_mode(with_graph);
   nn::Values inputs;
   std::vector<bool> owned;
-  std::vector<bool> shared;
+  std::vector<std::optional<nn::SharedWith>> shared;
   for (const auto& input : pass.inputs) {
     inputs.push_back(input.value);
     owned.push_back(input.owned && !pass.snapshot);  // with R to come the inputs are needed again
@@ -81,12 +81,8 @@ nn::Segment::Result Stage::run(Pass& pass, bool with_graph, const nn::RunKey& ke
   boundary_->take_back(handed);
   // A buffer that is handed on would change under whoever takes it with the next forward.
   for (std::size_t i = 0; i < result.outputs.size(); ++i) {
-    const bool is_buffer = std::any_of(
-        modules_.buffers.begin(), modules_.buffers.end(),
-        [&](const at::Tensor& buffer) { return nn::may_share_memory(buffer, result.outputs[i]); });
-    if (!is_buffer) continue;
-    result.outputs[i] = result.outputs[i].clone();
-    result.outputs_shared[i] = true;
+    const auto& shared_with = result.outputs_shared[i];
+    if (shared_with && shared_with->buffer) result.outputs[i] = result.outputs[i].clone();
   }
   pass.node_numbers = std::move(result.node_numbers);
   return result;

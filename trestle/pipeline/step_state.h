@@ -25,8 +25,9 @@ struct StepInputs {
   nn::RunKey key = {};                    // of micro-batch 0
   std::vector<nn::Values> batch = {};     // [micro-batch] the model's inputs, detached
   std::vector<bool> wants_gradient = {};  // [input of the model]
-  std::vector<bool> shared = {};          // [input of the model] does it share memory?
-  bool evaluating = false;                // forwards only, nothing is kept for a backward
+  // [input of the model] with which other one it shares memory, if it does
+  std::vector<std::optional<nn::SharedWith>> shared = {};
+  bool evaluating = false;  // forwards only, nothing is kept for a backward
   bool keep_outputs = false;
 
   // With a loss that adds up, B computes it from the micro-batch's output; a whole-batch loss is
