@@ -6,6 +6,9 @@
 struct Model {};
 Model unet();
 Model toy();
+// [trestle/base/file_lock.h]
+#include "trestle/base/error.h"
+extern const std::filesystem::path folder;
 // [trestle/base/stopwatch.h]
 void step();
 void report(double seconds);

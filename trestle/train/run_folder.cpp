@@ -1,6 +1,9 @@
 #include "trestle/train/run_folder.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <optional>
+#include <utility>
 
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
@@ -16,7 +19,29 @@ fs::path RunFolder::picture(std::int64_t epoch) const {
   return path / "pictures" / name;
 }
 
+void check_run_name(const std::string& name) {
+  constexpr std::size_t longest = 200;  // a file system's own limit is 255, and "_2" may follow
+  const bool plain = std::none_of(name.begin(), name.end(), [](char c) {
+    return c == '/' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+  });
+  if (plain && !name.empty() && name.size() <= longest && name[0] != '.' && name[0] != '-') return;
+  throw UsageError(text("a run cannot be named '", name, "'"),
+                   {.hint = text("A name is that of a folder: 1 to ", longest,
+                                 " bytes, no '/' and no control characters, and it does not begin "
+                                 "with '.' or '-'. Give one with --name.")});
+}
+
+void lock_run_folder(RunFolder& folder) {
+  std::optional<FileLock> lock = FileLock::try_lock(folder.path / ".lock");
+  if (!lock)
+    throw StateError(text(folder.path.string(), ": another process is training in this folder"),
+                     {.hint = "Wait until it has ended, or stop it (Ctrl-C there saves). A new run "
+                              "from a recipe gets a folder of its own."});
+  folder.lock = std::make_shared<const FileLock>(std::move(*lock));
+}
+
 RunFolder make_run_folder(const recipe::Recipe& recipe) {
+  check_run_name(recipe.name);
   const fs::path runs = recipe.train.runs;
   std::error_code error;
   fs::create_directories(runs, error);
@@ -25,6 +50,8 @@ RunFolder make_run_folder(const recipe::Recipe& recipe) {
   // start at once get a folder each.
   for (int number = 2; !error && !fs::create_directory(folder.path, error); ++number)
     folder.path = runs / text(recipe.name, "_", number);
+  // Before it has a recipe.toml, without which nobody resumes it.
+  if (!error) lock_run_folder(folder);
   if (!error) fs::create_directories(folder.path / "pictures", error);
   if (error)
     throw FileError(text("the run's folder cannot be made: ", error.message()),

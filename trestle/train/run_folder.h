@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 
+#include "trestle/base/file_lock.h"
 #include "trestle/recipe/recipe.h"
 
 // Where a run keeps what it makes.
@@ -10,6 +12,7 @@ namespace trestle::train {
 
 struct RunFolder {
   std::filesystem::path path;
+  std::shared_ptr<const FileLock> lock = {};  // held by who writes into it; null for who reads
 
   // The recipe with every field.
   std::filesystem::path recipe() const { return path / "recipe.toml"; }
@@ -28,12 +31,19 @@ struct RunFolder {
   std::filesystem::path picture(std::int64_t epoch) const;
 };
 
+// Throws UsageError, with what a name may hold, for one that cannot be a folder's.
+void check_run_name(const std::string& name);
+
 // Makes "<runs>/<name>", or "<name>_2", "<name>_3", ... where that is taken: an earlier run is
-// never written over. Writes recipe.toml into it. Throws FileError.
+// never written over. Locks it and writes recipe.toml into it. Throws FileError, and UsageError for
+// a name that check_run_name() refuses.
 RunFolder make_run_folder(const recipe::Recipe& recipe);
 
 // An existing one. Throws UsageError, with what to give instead, for a folder that is none.
 RunFolder open_run_folder(const std::filesystem::path& path);
+
+// Takes the folder's lock. Throws StateError where another process trains in it.
+void lock_run_folder(RunFolder& folder);
 
 // The recipe in a run folder, named as the folder is.
 recipe::Recipe recipe_of(const RunFolder& folder);

@@ -31,6 +31,7 @@ recipe::Recipe changed(const recipe::Recipe& before,
 }  // namespace
 
 TrainResult train(const recipe::Recipe& recipe, const TrainHooks& hooks) {
+  check_run_name(recipe.name);
   TrainingRun run(recipe, hooks);
   const RunFolder folder = make_run_folder(recipe);
   try {
@@ -49,7 +50,8 @@ TrainResult train(const recipe::Recipe& recipe, const TrainHooks& hooks) {
 TrainResult resume(const std::filesystem::path& run_folder,
                    const std::vector<std::pair<std::string, std::string>>& changes,
                    const TrainHooks& hooks) {
-  const RunFolder folder = open_run_folder(run_folder);
+  RunFolder folder = open_run_folder(run_folder);
+  lock_run_folder(folder);
   const recipe::Recipe recipe = changed(recipe_of(folder), changes);
   TrainingRun run(recipe, hooks);
   run.restore(folder);
@@ -58,6 +60,7 @@ TrainResult resume(const std::filesystem::path& run_folder,
 }
 
 RunPlan plan_run(const recipe::Recipe& recipe, const TrainHooks& hooks) {
+  check_run_name(recipe.name);
   RunPlan plan = TrainingRun(recipe, hooks).plan();
   if (hooks.progress != nullptr) hooks.progress->plan(plan);
   return plan;

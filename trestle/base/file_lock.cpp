@@ -1,0 +1,39 @@
+#include "trestle/base/file_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+
+namespace trestle {
+
+std::optional<FileLock> FileLock::try_lock(const std::filesystem::path& path) {
+  FileLock lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (lock.descriptor_ < 0)
+    throw FileError(text("cannot be opened: ", std::generic_category().message(errno)),
+                    {.file = path.string()});
+  while (::flock(lock.descriptor_, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) return std::nullopt;
+    if (errno != EINTR) break;  // no locks here: going on without is better than not at all
+  }
+  return lock;
+}
+
+FileLock::FileLock(FileLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+FileLock& FileLock::operator=(FileLock&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+FileLock::~FileLock() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+}  // namespace trestle
