@@ -28,9 +28,10 @@ struct RunOptions {
   std::map<std::string, std::function<nn::Layers(const models::ModelOptions&)>> models = {};
 };
 
-// Runs the verb that the arguments name. Returns the exit code: 0 done, 1 it failed, 2 it was asked
-// for something that cannot be, 130 stopped by Ctrl-C or SIGTERM after saving. Errors go to the
-// standard error as "trestle: <message>".
+// Runs the verb that the arguments name. Returns the exit code: 0 done, 1 it failed (also where its
+// output could not be written), 2 it was asked for something that cannot be: a flag, a recipe, a
+// value, a file that is not there; 130 stopped by Ctrl-C, 143 by SIGTERM. Errors go to the standard
+// error as "trestle: <message>".
 int run(int argc, char** argv, const RunOptions& options = {});
 
 }  // namespace trestle

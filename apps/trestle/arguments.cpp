@@ -2,9 +2,12 @@
 
 #include "apps/trestle/verbs.h"
 #include "trestle/base/choose.h"
+#include "trestle/base/error.h"
 #include "trestle/base/text.h"
 
 namespace trestle::app {
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -31,6 +34,53 @@ std::string unknown_argument(const CLI::App& app, const std::vector<std::string>
                            : known.empty() ? "did not expect"
                                            : "unknown verb";
   return text(what, " '", word, "'", did_you_mean(word, known), " See ", path, " --help.");
+}
+
+std::string field_group(const std::string& section) { return "[" + section + "] of the recipe"; }
+
+void refuse_empty_values(const CLI::App& app) {
+  const CLI::App& verb = chosen(app);
+  for (const CLI::Option* option : verb.get_options()) {
+    if (option->get_group().starts_with("[")) continue;
+    for (const std::string& value : option->results())
+      if (value.empty())
+        throw UsageError(text(option->get_name(), " is empty"),
+                         {.hint = "Leave it out, or give it a value."});
+  }
+}
+
+void refuse_without_effect(const CLI::App& verb, const std::vector<std::string>& flags,
+                           const std::string& form) {
+  std::vector<std::string> given;
+  for (const std::string& flag : flags)
+    if (verb.get_option(flag)->count() > 0) given.push_back(flag);
+  if (given.empty()) return;
+  throw UsageError(
+      text(join(given, " and "), given.size() == 1 ? " has" : " have", " no effect ", form),
+      {.hint = text("Leave ", given.size() == 1 ? "it" : "them", " out.")});
+}
+
+void need_file(const fs::path& path, const std::string& flag) {
+  if (!fs::exists(path) || fs::is_directory(path))
+    throw UsageError(text(flag, ": there is no file '", path.string(), "'"));
+}
+
+void need_folder(const fs::path& path, const std::string& flag) {
+  if (!fs::is_directory(path))
+    throw UsageError(text(flag, ": there is no folder '", path.string(), "'"));
+}
+
+void need_folder_for(const fs::path& file, const std::string& flag) {
+  const fs::path folder = file.parent_path();
+  if (folder.empty() || fs::is_directory(folder)) return;
+  throw UsageError(text(flag, " ", file.string(), ": there is no folder '", folder.string(), "'"),
+                   {.hint = text("Make it first: mkdir -p ", folder.string())});
+}
+
+std::string exit_codes() {
+  return "Exit codes: 0 done; 1 it failed; 2 asked for something that cannot be (a flag, a recipe, "
+         "a "
+         "value,\na file that is not there); 130 after Ctrl-C, 143 after SIGTERM.";
 }
 
 std::string examples(const std::vector<std::string>& lines) {

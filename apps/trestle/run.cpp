@@ -7,6 +7,8 @@
 #include <iostream>
 #include <new>
 
+#include "apps/trestle/interrupt.h"
+#include "apps/trestle/output.h"
 #include "apps/trestle/verbs.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -24,8 +26,9 @@ int complain(const std::string& message, int code) {
   return code;
 }
 
-int perform(const app::Action& action) {
+int perform(const CLI::App& app, const app::Action& action) {
   try {
+    app::refuse_empty_values(app);
     return action();
   } catch (const UsageError& error) {
     return complain(error.what(), misused);
@@ -43,25 +46,8 @@ int perform(const app::Action& action) {
   }
 }
 
-}  // namespace
-
-int run(int argc, char** argv, const RunOptions& options) {
-  std::signal(
-      SIGXFSZ,
-      SIG_IGN);  // a file that may not grow is an error to report, not the end of the process
-  std::signal(SIGPIPE, SIG_IGN);
-  CLI::App app("Trains neural networks over several devices.", "trestle");
-  app.set_version_flag("--version", std::string("trestle ") + TRESTLE_VERSION);
-  app.require_subcommand(0, 1);
-  app.footer(app::examples({"trestle train recipes/unet_quick.toml",
-                            "trestle view --schedule 1f1b --stages 4 --micro-batches 8",
-                            "trestle <verb> --help"}));
-  app::Action action;
-  app::add_train(app, action, options);
-  app::add_predict(app, action, options);
-  app::add_view(app, action);
-  app::add_data(app, action);
-  app::add_doctor(app, action);
+// Reads the words and does what they say.
+int obey(CLI::App& app, const app::Action& action, int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -74,11 +60,37 @@ int run(int argc, char** argv, const RunOptions& options) {
     return error.get_exit_code() == 0 ? app.exit(error, std::cout)
                                       : complain(error.what(), misused);
   }
-  if (!action) {
-    std::cout << app.help();
-    return misused;
-  }
-  return perform(action);
+  if (action) return perform(app, action);
+  std::cout << app.help();
+  return misused;
+}
+
+}  // namespace
+
+int run(int argc, char** argv, const RunOptions& options) {
+  app::open_standard_streams();
+  app::watch_interrupts();
+  std::signal(
+      SIGXFSZ,
+      SIG_IGN);  // a file that may not grow is an error to report, not the end of the process
+  std::signal(SIGPIPE, SIG_IGN);  // a run whose reader has gone saves before it ends
+  CLI::App app("Trains neural networks over several devices.", "trestle");
+  app.set_version_flag("--version", std::string("trestle ") + TRESTLE_VERSION);
+  app.require_subcommand(0, 1);
+  app.footer(app::examples({"trestle train recipes/unet_quick.toml",
+                            "trestle view --schedule 1f1b --stages 4 --micro-batches 8",
+                            "trestle <verb> --help"}) +
+             app::exit_codes());
+  app::Action action;
+  app::add_train(app, action, options);
+  app::add_predict(app, action, options);
+  app::add_view(app, action);
+  app::add_data(app, action);
+  app::add_doctor(app, action);
+  const int code = obey(app, action, argc, argv);
+  if (code != 0 || app::output_arrives()) return code;
+  const std::string why = app::why_output_was_lost();
+  return why.empty() ? failed : complain(why, failed);
 }
 
 }  // namespace trestle

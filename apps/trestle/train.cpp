@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include "apps/trestle/interrupt.h"
+#include "apps/trestle/output.h"
 #include "apps/trestle/verbs.h"
 #include "trestle/base/error.h"
 #include "trestle/recipe/recipe_fields.h"
@@ -20,7 +22,7 @@ namespace {
 struct Arguments {
   std::string recipe;
   std::string resume;
-  std::string name;
+  std::optional<std::string> name;
   bool json = false;
   bool quiet = false;
   bool dry_run = false;
@@ -52,36 +54,48 @@ void add_field_flags(CLI::App& verb, Arguments& arguments) {
               arguments.changes.emplace_back(name, value);
             },
             help + ")")
-        ->group("[" + field.section + "] of the recipe")
+        ->group(field_group(field.section))
         ->type_name("");
   }
 }
 
-int perform(const Arguments& arguments, const RunOptions& options) {
+// After a run: 0, or why it stopped between two steps.
+int exit_code(const train::TrainResult& result) {
+  if (result.finished) return 0;
+  if (interrupted()) return interrupted_exit_code();
+  const std::string why = why_output_was_lost();
+  if (!why.empty())
+    throw Error(why, {.hint = "The run was stopped and saved. To go on: trestle train --resume " +
+                              result.run_folder.string()});
+  return 1;
+}
+
+int perform(const CLI::App& verb, const Arguments& arguments, const RunOptions& options) {
   if (arguments.recipe.empty() == arguments.resume.empty())
     throw UsageError("give either a recipe to start from, or --resume RUN_FOLDER",
                      {.hint = "For example: trestle train recipes/unet_quick.toml"});
+  if (!arguments.resume.empty())
+    refuse_without_effect(verb, {"--name", "--dry-run"}, "with --resume");
+  if (arguments.json && arguments.quiet) throw UsageError("give --json or --quiet, not both");
   auto [style, colours] = train::progress_style_of(STDOUT_FILENO);
   if (arguments.json) style = train::ProgressStyle::Json;
   if (arguments.quiet) style = train::ProgressStyle::Silent;
   const auto progress = train::make_progress(style, colours, std::cout);
-  watch_interrupts();
   train::TrainHooks hooks;
   hooks.progress = progress.get();
-  hooks.should_stop = interrupted;
+  hooks.begins = finish_steps_on_interrupt;
+  hooks.should_stop = [] { return interrupted() || !output_arrives(); };
   hooks.models = options.models;
-  if (!arguments.resume.empty()) {
-    if (arguments.dry_run) throw UsageError("--dry-run is for a recipe, not for --resume");
-    return train::resume(arguments.resume, arguments.changes, hooks).finished ? 0 : 130;
-  }
+  if (!arguments.resume.empty())
+    return exit_code(train::resume(arguments.resume, arguments.changes, hooks));
   recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
   for (const auto& [name, value] : arguments.changes) recipe::set_field(recipe, name, value);
-  if (!arguments.name.empty()) recipe.name = arguments.name;
+  if (arguments.name) recipe.name = *arguments.name;
   if (arguments.dry_run) {
     train::plan_run(recipe, hooks);
     return 0;
   }
-  return train::train(recipe, hooks).finished ? 0 : 130;
+  return exit_code(train::train(recipe, hooks));
 }
 
 }  // namespace
@@ -107,10 +121,9 @@ void add_train(CLI::App& app, Action& action, const RunOptions& options) {
                 "trestle train recipes/unet_carvana.toml --dry-run",
                 "trestle train recipes/resnet18_mnist.toml --schedule 1f1b --balance 4,6",
                 "trestle train --resume runs/unet_quick --epochs 12"}) +
-      "Ctrl-C finishes the step and saves (exit code 130); a second one ends at once.\n"
-      "Exit codes: 0 done, 1 failed, 2 asked for something that cannot be.");
-  verb->callback([arguments, &action, &options] {
-    action = [arguments, &options] { return perform(*arguments, options); };
+      "Ctrl-C or SIGTERM finishes the step and saves; a second one ends at once.\n" + exit_codes());
+  verb->callback([verb, arguments, &action, &options] {
+    action = [verb, arguments, &options] { return perform(*verb, *arguments, options); };
   });
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -26,6 +27,27 @@ void add_doctor(CLI::App& app, Action& action);
 // "trestle train: unknown flag --epoch; did you mean '--epochs'?" for the
 // first word that no verb knows.
 std::string unknown_argument(const CLI::App& app, const std::vector<std::string>& words);
+
+// Throws UsageError for a value of the chosen verb that is there and empty, as --out "$NOT_SET" is.
+// Fields of a recipe may be: "" is their own default.
+void refuse_empty_values(const CLI::App& app);
+
+// Throws UsageError for any of these flags that was given: `form` is a way to use the verb in which
+// they would do nothing, as "with --csv".
+void refuse_without_effect(const CLI::App& verb, const std::vector<std::string>& flags,
+                           const std::string& form);
+
+// Throws UsageError where there is no such file or folder, or the folder that a file is to be
+// written into is missing. `flag` is what named it.
+void need_file(const std::filesystem::path& path, const std::string& flag);
+void need_folder(const std::filesystem::path& path, const std::string& flag);
+void need_folder_for(const std::filesystem::path& file, const std::string& flag);
+
+// The heading of a flag's group in --help when it is a field of a recipe's [section].
+std::string field_group(const std::string& section);
+
+// The one rule for exit codes, as every --help says it.
+std::string exit_codes();
 
 // The examples at the end of a verb's --help.
 std::string examples(const std::vector<std::string>& lines);

@@ -60,7 +60,8 @@ Started::Started(const fs::path& folder, const std::vector<std::string>& argumen
   argv.push_back(nullptr);
   child_ = fork();
   if (child_ != 0) return;
-  const int out = open(out_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  const int out =
+      open(with.out.empty() ? out_.c_str() : with.out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   const int err = open(err_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   dup2(out, STDOUT_FILENO);
   dup2(err, STDERR_FILENO);

@@ -18,6 +18,7 @@ struct Finished {
 struct RunWith {
   long largest_file = 0;  // bytes; 0 = no limit. Stands for a full disk.
   std::string program = TRESTLE_PROGRAM;
+  std::string out = {};  // where its standard output goes; empty = into Finished
 };
 
 // A started program, its working directory `folder`.

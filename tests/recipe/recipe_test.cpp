@@ -98,7 +98,7 @@ TEST(Recipe, ListsAllProblemsInTheOrderOfTheFile) {
 }
 
 TEST(Recipe, SaysWhereTomlItselfIsBroken) {
-  EXPECT_THROW(parse_recipe("[train\n", "my.toml"), FormatError);
+  EXPECT_THROW(parse_recipe("[train\n", "my.toml"), UsageError);
   EXPECT_THAT(reading("[train]\nepochs = = 2\n"), HasSubstr("recipes/my.toml:2: "));
   EXPECT_THROW(read_recipe("no/such.toml"), UsageError);
 }

@@ -141,9 +141,9 @@ Recipe parse_recipe(std::string_view toml_text, const std::string& file) {
   try {
     root = toml::parse(toml_text, std::string_view(file));
   } catch (const toml::parse_error& error) {
-    throw FormatError(text(place(file, error.source()), ": ", error.description()));
+    throw UsageError(text(place(file, error.source()), ": ", error.description()));
   } catch (const std::invalid_argument& error) {
-    throw FormatError(text(file, ": ", error.what()));
+    throw UsageError(text(file, ": ", error.what()));
   }
   Reader(file, recipe).read(root);
   return recipe;

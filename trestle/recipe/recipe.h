@@ -75,9 +75,9 @@ struct Recipe {
   } train;
 };
 
-// Reads a TOML file. Throws UsageError where there is none; FormatError for what is not TOML;
-// UsageError for unknown sections and keys (with the nearest known one), wrong types and values out
-// of range. Each names the file and the line.
+// Reads a TOML file. Throws UsageError where there is none, for what is not TOML, for unknown
+// sections and keys (with the nearest known one), wrong types and values out of range: a recipe is
+// what somebody asks for. Each names the file and the line.
 Recipe read_recipe(const std::filesystem::path& path);
 
 // The same from text; `file` is what the messages call it.

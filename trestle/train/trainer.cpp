@@ -33,6 +33,7 @@ recipe::Recipe changed(const recipe::Recipe& before,
 TrainResult train(const recipe::Recipe& recipe, const TrainHooks& hooks) {
   check_run_name(recipe.name);
   TrainingRun run(recipe, hooks);
+  if (hooks.begins) hooks.begins();
   const RunFolder folder = make_run_folder(recipe);
   try {
     run.begin(folder);
@@ -55,6 +56,7 @@ TrainResult resume(const std::filesystem::path& run_folder,
   const recipe::Recipe recipe = changed(recipe_of(folder), changes);
   TrainingRun run(recipe, hooks);
   run.restore(folder);
+  if (hooks.begins) hooks.begins();
   write_file(folder.recipe(), to_toml(recipe));
   return run.run();
 }

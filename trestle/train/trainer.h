@@ -21,6 +21,8 @@ namespace trestle::train {
 
 struct TrainHooks {
   Progress* progress = nullptr;  // is told what happens; null = nobody is
+  // Called when everything is set up and measured, before anything of the run is written.
+  std::function<void()> begins = {};
   // Asked between steps; true: save, and return an unfinished result.
   std::function<bool()> should_stop = {};
   std::int64_t stop_after_steps = 0;  // the same after so many steps of this call; 0 = never

@@ -1,0 +1,106 @@
+#include <gmock/gmock.h>
+
+#include <csignal>
+
+#include "tests/apps/program.h"
+#include "trestle/base/files.h"
+
+// How the program ends: exit codes, signals, output that nobody takes, two at work in one folder.
+namespace trestle {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class Endings : public ProgramTest {
+ protected:
+  // The program's own exit code while its output goes to a reader that has gone.
+  static Finished run_into_closed_pipe(const std::string& arguments) {
+    return run({"-c", "{ sleep 0.3; '" TRESTLE_PROGRAM "' " + arguments +
+                          "; echo code $? >&2; } | exec true"},
+               {.program = "/bin/sh"});
+  }
+  static std::vector<std::string> long_run(const std::string& name) {
+    return {"train", "small.toml", "--name", name, "--epochs", "1000", "--json"};
+  }
+};
+
+TEST_F(Endings, OneProcessAtATimeTrainsInAFolder) {
+  Started first(folder_, long_run("held"));
+  ASSERT_TRUE(first.wait_for("\"event\":\"epoch\""));
+  const Finished second = run({"train", "--resume", "runs/held"});
+  EXPECT_EQ(second.code, 1);
+  EXPECT_THAT(second.err, AllOf(HasSubstr("runs/held: another process is training in this folder"),
+                                HasSubstr("Wait until it has ended")));
+  const Finished beside = run({"train", "small.toml", "--name", "held", "--epochs", "1"});
+  EXPECT_EQ(beside.code, 0) << beside.err;
+  EXPECT_THAT(beside.out, HasSubstr("runs/held_2"));
+  first.send(SIGKILL);
+  EXPECT_EQ(first.wait().code, 128 + SIGKILL);
+  Started again(folder_, {"train", "--resume", "runs/held", "--json"});
+  EXPECT_TRUE(again.wait_for("\"event\":\"step\"")) << again.wait().err;
+}
+
+TEST_F(Endings, OutputThatCannotBeWrittenIsAFailure) {
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"--help"},
+                                             {"--version"},
+                                             {"doctor"},
+                                             {"view", "--schedule", "gpipe"},
+                                             {"train", "small.toml", "--dry-run"},
+                                             {"data", "check", "carvana", "--images",
+                                              "cars/train_hq", "--masks", "cars/train_masks"}}) {
+    const Finished finished = run(words, {.out = "/dev/full"});
+    EXPECT_EQ(finished.code, 1) << words[0];
+    EXPECT_EQ(finished.err,
+              "\rtrestle: the output could not be written: No space left on device\n");
+  }
+}
+
+TEST_F(Endings, ARunWhoseOutputIsLostSavesAndStops) {
+  std::vector<std::string> words = long_run("unheard");
+  const Finished finished = run(words, {.out = "/dev/full"});
+  EXPECT_EQ(finished.code, 1);
+  EXPECT_THAT(finished.err, HasSubstr("To go on: trestle train --resume runs/unheard"));
+  EXPECT_TRUE(fs::exists(folder_ / "runs/unheard/last/state.json"));
+}
+
+TEST_F(Endings, AReaderThatHasGoneEndsItQuietly) {
+  for (const char* words :
+       {"view --schedule gpipe", "doctor", "--help", "train small.toml --name piped --epochs 1000"})
+    EXPECT_EQ(run_into_closed_pipe(words).err, "code 1\n") << words;
+  EXPECT_TRUE(fs::exists(folder_ / "runs/piped/last/state.json"));
+}
+
+TEST_F(Endings, ASignalHasItsExitCode) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    Started training(folder_, long_run("signalled"));
+    ASSERT_TRUE(training.wait_for("\"event\":\"step\""));
+    training.send(signal);
+    const Finished finished = training.wait();
+    EXPECT_EQ(finished.code, 128 + signal);
+    EXPECT_THAT(finished.out, HasSubstr("\"finished\":false"));
+  }
+}
+
+TEST_F(Endings, ASignalBeforeTheFirstStepEndsItAtOnce) {
+  Started planning(folder_, {"train", "small.toml", "--dry-run", "--images", "later/train_hq",
+                             "--masks", "later/train_masks", "--synthesize", "1000000"});
+  ASSERT_TRUE(planning.wait_for("synthetic images"));
+  planning.send(SIGTERM);
+  const Finished finished = planning.wait();
+  EXPECT_EQ(finished.code, 143);
+  EXPECT_THAT(finished.err, AllOf(HasSubstr("trestle: stopped"), Not(HasSubstr("saving"))));
+  EXPECT_FALSE(fs::exists(folder_ / "later/train_hq"));
+}
+
+TEST_F(Endings, EveryHelpOfARunSaysTheExitCodes) {
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"--help"}, {"train", "--help"}})
+    EXPECT_THAT(run(words).out, HasSubstr("Exit codes: 0 done; 1 it failed; 2 asked for"));
+}
+
+}  // namespace
+}  // namespace trestle
