@@ -53,6 +53,14 @@ void swap_in(const fs::path& fresh, const fs::path& folder) {
   fs::remove_all(old, ignored);
 }
 
+fs::path whole_folder(const fs::path& folder) {
+  if (fs::exists(folder)) return folder;
+  if (const fs::path old = beside(folder, ".old"); fs::exists(old)) return old;
+  throw FileError(
+      "nothing to resume: there is no such folder",
+      {.file = folder.string(), .hint = "It appears at the end of the first epoch, or on Ctrl-C."});
+}
+
 std::string to_json(const TrainState& state) {
   json out = {{"format", format_version},
               {"step", state.step},
@@ -111,13 +119,12 @@ void write_training_checkpoint(const fs::path& folder, const TrainingCheckpoint&
   }
 }
 
+TrainState read_train_state(const fs::path& folder) {
+  return from_json(whole_folder(folder) / "state.json");
+}
+
 TrainingCheckpoint read_training_checkpoint(const fs::path& folder) {
-  fs::path from = folder;
-  if (!fs::exists(from)) from = beside(folder, ".old");
-  if (!fs::exists(from))
-    throw FileError("nothing to resume: there is no such folder",
-                    {.file = folder.string(),
-                     .hint = "It appears at the end of the first epoch, or on Ctrl-C."});
+  const fs::path from = whole_folder(folder);
   TrainingCheckpoint resume;
   resume.state = from_json(from / "state.json");
   resume.weights = read_tensors(from / "weights.safetensors").tensors;

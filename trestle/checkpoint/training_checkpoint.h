@@ -43,4 +43,7 @@ void write_training_checkpoint(const std::filesystem::path& folder,
 // Throws FileError where there is no such folder, FormatError where its content is not right.
 TrainingCheckpoint read_training_checkpoint(const std::filesystem::path& folder);
 
+// The same for where it stood alone, which is quickly read.
+TrainState read_train_state(const std::filesystem::path& folder);
+
 }  // namespace trestle::checkpoint

@@ -31,6 +31,11 @@ std::string number(double value) {
   return out.str();
 }
 
+// Nothing where nothing was timed: the first step, an epoch whose steps came before a stop.
+std::string rate(double examples_per_second) {
+  return examples_per_second > 0 ? "  " + fixed(examples_per_second, 1) + " images/s" : "";
+}
+
 // A bound, but where stages share a device: what they hold together depends on their timing.
 std::string memory_line(const RunPlan& plan, const RunPlan::Stage& stage) {
   if (stage.predicted_peak <= 0) return "";
@@ -63,6 +68,7 @@ class Lines : public Progress {
                                << std::setw(5) << stage.layers << " layers"
                                << memory_line(plan, stage) << "\n";
     }
+    if (!plan.suggestion.empty()) label("") << plan.suggestion << "\n";
     label("schedule") << plan.schedule << " · " << plan.micro_batches
                       << " micro-batches · recompute " << plan.recompute;
     if (plan.predicted_seconds > 0)
@@ -84,7 +90,7 @@ class Lines : public Progress {
       out_ << "  "
            << paint(report.best ? "1;32" : "0",
                     text(report.metric_name, " ", number(*report.metric)));
-    out_ << "  " << fixed(report.examples_per_second, 1) << " images/s\n";
+    out_ << rate(report.examples_per_second) << "\n";
     if (!report.picture.empty()) out_ << "          picture " << report.picture.string() << "\n";
     out_.flush();
   }
@@ -93,8 +99,8 @@ class Lines : public Progress {
     label(result.finished ? "done" : "stopped")
         << result.epochs << (result.epochs == 1 ? " epoch, " : " epochs, ")
         << format_count(result.steps) << " steps, " << format_duration(result.seconds);
-    if (result.best_epoch > 0)
-      out_ << " · best " << result.metric_name << " " << number(result.best_metric) << " (epoch "
+    if (result.best_metric)
+      out_ << " · best " << result.metric_name << " " << number(*result.best_metric) << " (epoch "
            << result.best_epoch << ")";
     if (result.step_seconds > 0) {
       out_ << " · " << format_duration(result.step_seconds) << " a step";
@@ -148,8 +154,7 @@ class Terminal : public Lines {
   void step(const StepReport& report) override {
     out_ << erase << "epoch " << report.epoch << "/" << report.epochs << " "
          << bar(report.step, report.steps) << " " << report.step << "/" << report.steps << "  loss "
-         << number(report.loss) << "  " << fixed(report.examples_per_second, 1) << " images/s"
-         << std::flush;
+         << number(report.loss) << rate(report.examples_per_second) << std::flush;
   }
 
   void epoch(const EpochReport& report) override {

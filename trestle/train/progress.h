@@ -48,10 +48,10 @@ struct TrainResult {
   std::int64_t steps = 0;   // done, all told
   double seconds = 0;       // of this call
   std::string metric_name;
-  double best_metric = 0;
-  std::int64_t best_epoch = 0;   // from 1; 0 = none yet
-  double step_seconds = 0;       // mean of forward and backward, after warm-up
-  double optimizer_seconds = 0;  // mean of what the optimizers add to it
+  std::optional<double> best_metric;  // nothing without validation
+  std::int64_t best_epoch = 0;        // from 1; 0 = none yet
+  double step_seconds = 0;            // mean of forward and backward, after warm-up
+  double optimizer_seconds = 0;       // mean of what the optimizers add to it
   double predicted_seconds = 0;
   std::vector<DevicePeak> peaks;  // empty for devices without meters
 };

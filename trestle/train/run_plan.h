@@ -26,6 +26,7 @@ struct RunPlan {
   std::vector<int> balance;
   std::string balance_from;  // "given" or "measured"
   std::vector<Stage> stages;
+  std::string suggestion;  // what would make it fit; empty where it is expected to
   std::string schedule;
   int micro_batches = 1;
   std::string recompute;

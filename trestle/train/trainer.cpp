@@ -3,7 +3,9 @@
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
+#include "trestle/checkpoint/training_checkpoint.h"
 #include "trestle/recipe/recipe_fields.h"
+#include "trestle/train/metrics.h"
 #include "trestle/train/run_folder.h"
 #include "trestle/train/training_run.h"
 
@@ -26,6 +28,30 @@ recipe::Recipe changed(const recipe::Recipe& before,
         {.hint = "Start a new run for that."});
   }
   return after;
+}
+
+// What a run that has all its epochs looks like, without setting it up again.
+TrainResult result_of(const RunFolder& folder, const checkpoint::TrainState& stands) {
+  TrainResult result;
+  result.run_folder = folder.path;
+  result.finished = true;
+  result.epochs = stands.epoch;
+  result.steps = stands.step;
+  result.best_epoch = stands.best_epoch + 1;
+  if (!std::filesystem::exists(folder.metrics())) return result;
+  for (const EpochReport& report : read_epochs(folder.metrics()))
+    if (report.epoch == result.best_epoch && report.metric) {
+      result.metric_name = report.metric_name;
+      result.best_metric = report.metric;
+    }
+  return result;
+}
+
+void refuse_fewer_epochs(const RunFolder& folder, std::int64_t asked, std::int64_t done) {
+  if (asked >= done) return;
+  throw UsageError(text(folder.path.string(), ": has ", done, " epochs already, more than the ",
+                        asked, " that were asked for"),
+                   {.hint = text("Give --epochs a number above ", done, " to go on.")});
 }
 
 }  // namespace
@@ -54,6 +80,17 @@ TrainResult resume(const std::filesystem::path& run_folder,
   RunFolder folder = open_run_folder(run_folder);
   lock_run_folder(folder);
   const recipe::Recipe recipe = changed(recipe_of(folder), changes);
+  const checkpoint::TrainState stands = checkpoint::read_train_state(folder.last());
+  refuse_fewer_epochs(folder, recipe.train.epochs, stands.epoch);
+  if (recipe.train.epochs == stands.epoch) {
+    const TrainResult result = result_of(folder, stands);
+    if (hooks.progress == nullptr) return result;
+    hooks.progress->note(text("nothing to do: ", folder.path.string(), " has all its ",
+                              stands.epoch, " epochs (--epochs ", stands.epoch + 1,
+                              " or more goes on)"));
+    hooks.progress->done(result);
+    return result;
+  }
   TrainingRun run(recipe, hooks);
   run.restore(folder);
   if (hooks.begins) hooks.begins();

@@ -36,7 +36,8 @@ TrainResult train(const recipe::Recipe& recipe, const TrainHooks& hooks = {});
 
 // Goes on with a run where it was saved. Losses, metrics and weights are those of the uninterrupted
 // run, to the bit. `changes` are fields of the recipe as set_field() takes them: {{"train.epochs",
-// "20"}}; throws UsageError for one that must not change in the middle of a run.
+// "20"}}; throws UsageError for one that must not change in the middle of a run, and for fewer
+// epochs than it has. One that has all its epochs is left as it is.
 TrainResult resume(const std::filesystem::path& run_folder,
                    const std::vector<std::pair<std::string, std::string>>& changes = {},
                    const TrainHooks& hooks = {});

@@ -45,6 +45,10 @@ TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks)
   // With a given balance all mistakes in [pipeline] are found before any data is read or made.
   if (!recipe_.pipeline.balance.empty()) pipeline_ = make_pipeline(recipe_, model, devices_, {});
   task_ = make_task(recipe_, progress_);
+  if (recipe_.optimizer.plateau && !task_.validation)
+    throw UsageError(
+        "'plateau' in [optimizer] goes by the validation metric, and no data are kept for it",
+        {.hint = "Give 'validation' in [data] a share above 0, or set plateau = false."});
   const data::Batch first = *task_.training->epoch(0).next();
   if (!pipeline_) pipeline_ = make_pipeline(recipe_, model, devices_, {first.inputs});
   optimizers_ = make_optimizers(recipe_, *pipeline_);
@@ -250,7 +254,7 @@ TrainResult TrainingRun::result(bool finished) const {
   out.steps = state_.step;
   out.seconds = watch_.seconds();
   out.metric_name = task_.metric_name;
-  out.best_metric = state_.best_metric;
+  if (task_.validation && state_.best_epoch >= 0) out.best_metric = state_.best_metric;
   out.best_epoch = state_.best_epoch + 1;
   if (timed_steps_ > 0) {
     out.step_seconds = step_seconds_ / static_cast<double>(timed_steps_);
