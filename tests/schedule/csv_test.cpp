@@ -72,7 +72,7 @@ TEST(Csv, OverlappedPairsCountTheirBackwardToo) {
 }
 
 TEST(Csv, ErrorsNameLineAndColumn) {
-  EXPECT_THAT(error_of("0F0,0B0\n1F0,what,1B0\n"), HasSubstr("line 2, column 2"));
+  EXPECT_THAT(error_of("0F0,0B0\n1F0,what,1B0\n"), HasSubstr("csv:2: column 2: "));
   EXPECT_THAT(error_of("0F0,0B0\n1F0,what,1B0\n"), HasSubstr("'what'"));
   EXPECT_THAT(error_of("0F0,\"0B0\n"), HasSubstr("never closed"));
   EXPECT_THAT(error_of("\"0F0\"0B0\n"), HasSubstr("follows a closing quote"));
@@ -80,8 +80,20 @@ TEST(Csv, ErrorsNameLineAndColumn) {
   EXPECT_THAT(error_of(",,\n\n"), HasSubstr("no action"));
 }
 
+TEST(Csv, AByteOrderMarkAndBlankLinesArePassedOver) {
+  EXPECT_EQ(parse_csv("\xEF\xBB\xBF\r\n0F0,0B0\r\n\r\n  \n1F0,1B0\n\n"),
+            parse_csv("0F0,0B0\n1F0,1B0\n"));
+  EXPECT_THAT(error_of("\n0F0,0B0\n\n1F0,what\n"), HasSubstr("csv:4: column 2: "));
+}
+
+TEST(Csv, ARankWithoutActionsKeepsItsRow) {
+  Schedule schedule = parse_csv("0F0,0B0\n\"\"\n1F0,1B0\n");
+  EXPECT_EQ(schedule.rank_count(), 3);
+  EXPECT_EQ(parse_csv(to_csv(schedule)), schedule);
+}
+
 TEST(Csv, RouteLinesAreChecked) {
-  EXPECT_THAT(error_of("0F0,0B0\n#route,0,1,main\n"), HasSubstr("line 2"));
+  EXPECT_THAT(error_of("0F0,0B0\n#route,0,1,main\n"), HasSubstr("csv:2: "));
   EXPECT_THAT(error_of("0F0,0B0\n#route,0,1,side,x\n"), HasSubstr("main|skip"));
   EXPECT_THAT(error_of("0F0,0B0\n#route,0,-1,main,x\n"), HasSubstr("not a stage number"));
   EXPECT_THAT(error_of("0F0,0B0\n#route,0,99999,main,x\n"), HasSubstr("not a stage number"));

@@ -32,12 +32,20 @@ struct Field {
 };
 using Record = std::vector<Field>;
 
-// RFC 4180 with one leniency: a lone "\n" ends a record as "\r\n" does.
+// "mine.csv:3", for messages.
+std::string place(std::string_view name, std::size_t line) { return text(name, ":", line); }
+
+// RFC 4180 with some leniency: a lone "\n" ends a record as "\r\n" does, spreadsheets' byte order
+// mark is passed over, and so are blank lines. A rank without actions is a line of "".
 class RecordReader {
  public:
-  explicit RecordReader(std::string_view text) : rest_(text) {}
+  RecordReader(std::string_view text, std::string_view name) : rest_(text), name_(name) {
+    constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+    if (rest_.starts_with(byte_order_mark)) rest_.remove_prefix(byte_order_mark.size());
+  }
 
   bool next(Record* record) {
+    skip_blank_lines();
     if (rest_.empty()) return false;
     record->clear();
     while (true) {
@@ -53,6 +61,16 @@ class RecordReader {
   }
 
  private:
+  void skip_blank_lines() {
+    for (std::size_t end = rest_.find('\n'); end != std::string_view::npos && !rest_.empty();
+         end = rest_.find('\n')) {
+      if (!trim(rest_.substr(0, end)).empty()) return;
+      rest_.remove_prefix(end + 1);
+      ++line_;
+    }
+    if (trim(rest_).empty()) rest_ = {};
+  }
+
   Field field() {
     if (!rest_.empty() && rest_.front() == '"') return quoted_field();
     const std::size_t end = std::min(rest_.find_first_of(",\n"), rest_.size());
@@ -67,8 +85,7 @@ class RecordReader {
     while (true) {
       const std::size_t end = rest_.find('"');
       if (end == std::string_view::npos) {
-        throw FormatError(
-            text("schedule table, line ", out.line, ": a quote is opened and never closed"));
+        throw FormatError("a quote is opened and never closed", {.file = place(name_, out.line)});
       }
       out.text += rest_.substr(0, end);
       rest_.remove_prefix(end + 1);
@@ -79,52 +96,51 @@ class RecordReader {
     line_ += static_cast<std::size_t>(std::count(out.text.begin(), out.text.end(), '\n'));
     if (!rest_.empty() && rest_.front() == '\r') rest_.remove_prefix(1);
     if (!rest_.empty() && rest_.front() != ',' && rest_.front() != '\n') {
-      throw FormatError(
-          text("schedule table, line ", out.line, ": something follows a closing quote"),
-          {.hint = "Put a comma between fields."});
+      throw FormatError("something follows a closing quote",
+                        {.file = place(name_, out.line), .hint = "Put a comma between fields."});
     }
     return out;
   }
 
   std::string_view rest_;
+  std::string_view name_;
   std::size_t line_ = 1;
 };
 
-int stage_number(const Field& field) {
+int stage_number(const Field& field, std::string_view name) {
   std::int16_t number = 0;
   const char* end = field.text.data() + field.text.size();
   const auto [rest, failure] = std::from_chars(field.text.data(), end, number);
   if (failure != std::errc{} || rest != end || number < 0 ||
       number == std::numeric_limits<std::int16_t>::max()) {
-    throw FormatError(
-        text("schedule table, line ", field.line, ": '", field.text, "' is not a stage number"));
+    throw FormatError(text("'", field.text, "' is not a stage number"),
+                      {.file = place(name, field.line)});
   }
   return number;
 }
 
-Route parse_route(const Record& record) {
+Route parse_route(const Record& record, std::string_view name) {
   if (record.size() != 5 || (record[3].text != "main" && record[3].text != "skip")) {
-    throw FormatError(
-        text("schedule table, line ", record.front().line, ": a route line that cannot be read"),
-        {.hint = "Expected '#route,FROM,TO,main|skip,NAME'."});
+    throw FormatError("a route line that cannot be read",
+                      {.file = place(name, record.front().line),
+                       .hint = "Expected '#route,FROM,TO,main|skip,NAME'."});
   }
-  return {.from_stage = stage_number(record[1]),
-          .to_stage = stage_number(record[2]),
+  return {.from_stage = stage_number(record[1], name),
+          .to_stage = stage_number(record[2], name),
           .skip = record[3].text == "skip",
           .name = record[4].text};
 }
 
-std::vector<Action> parse_row(const Record& record) {
+std::vector<Action> parse_row(const Record& record, std::string_view name) {
   std::vector<Action> actions;
   for (std::size_t column = 0; column < record.size(); ++column) {
     const Field& field = record[column];
     if (field.text.empty()) continue;
     try {
       actions.push_back(parse_action(field.text));
-    } catch (FormatError& error) {
-      error.add_context(
-          text("at line ", field.line, ", column ", column + 1, " of the schedule table"));
-      throw;
+    } catch (const FormatError& error) {
+      throw FormatError(text("column ", column + 1, ": ", error.what()),
+                        {.file = place(name, field.line)});
     }
   }
   return actions;
@@ -159,7 +175,8 @@ std::string to_csv(const Schedule& schedule) {
   for (const auto& actions : schedule.ranks) {
     std::vector<std::string> cells;
     for (const Action& action : actions) cells.push_back(to_string(action));
-    out += join(cells, ",") + "\n";
+    // A blank line is nobody's, as Python's csv module has it too.
+    out += (cells.empty() ? "\"\"" : join(cells, ",")) + "\n";
   }
   for (const Route& route : schedule.routes) {
     out += text(route_mark, ",", route.from_stage, ",", route.to_stage, ",",
@@ -171,23 +188,24 @@ std::string to_csv(const Schedule& schedule) {
 Schedule parse_csv(std::string_view text, std::string_view name) {
   Schedule schedule;
   schedule.name = name;
-  RecordReader reader(text);
+  RecordReader reader(text, name);
   Record record;
   while (reader.next(&record)) {
     if (record.front().text == route_mark) {
-      schedule.routes.push_back(parse_route(record));
+      schedule.routes.push_back(parse_route(record, name));
     } else if (!schedule.routes.empty()) {
-      throw FormatError(trestle::text("schedule table, line ", record.front().line,
-                                      ": a rank's row after the routes"),
-                        {.hint = "Put all ranks first, then the #route lines."});
+      throw FormatError("a rank's row after the routes",
+                        {.file = place(name, record.front().line),
+                         .hint = "Put all ranks first, then the #route lines."});
     } else {
-      schedule.ranks.push_back(parse_row(record));
+      schedule.ranks.push_back(parse_row(record, name));
     }
   }
   derive(&schedule);
   if (schedule.stages == 0) {
-    throw FormatError("the schedule table holds no action",
-                      {.hint = "Expected one row for each rank, such as '0F0,0B0'."});
+    throw FormatError(
+        "the schedule table holds no action",
+        {.file = std::string(name), .hint = "Expected one row for each rank, such as '0F0,0B0'."});
   }
   return schedule;
 }

@@ -24,7 +24,8 @@ std::string to_csv(const Schedule& schedule);
 // largest that occur plus one, and a stage belongs to the first rank that acts for it: call
 // validate() on what comes from outside. A table with SEND_F or SEND_B but no route lines
 // (PyTorch's lowered form) gets a main lane between all neighbours. Fields may be quoted ("..."
-// with "" for a quote); "\r\n" is accepted. Throws FormatError with row and column.
+// with "" for a quote); "\r\n" is accepted, a byte order mark and blank lines are passed over (a rank
+// without actions is a line of ""). Throws FormatError with name, line and column.
 Schedule parse_csv(std::string_view text, std::string_view name = "csv");
 
 }  // namespace trestle::schedule
