@@ -40,7 +40,7 @@ struct RunPlan {
   std::string metric;  // "dice" or "accuracy"
 };
 
-// The libraries and the program: "trestle 0.1 · libtorch 2.13.0".
+// The libraries and the program: "trestle 0.1.0 · libtorch 2.13.0".
 std::string versions();
 
 }  // namespace trestle::train
