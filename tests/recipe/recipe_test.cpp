@@ -75,16 +75,16 @@ TEST(Recipe, SuggestsTheNearestKeyWithFileAndLine) {
 
 TEST(Recipe, TellsTypesRangesAndChoices) {
   EXPECT_EQ(reading("[train]\nepochs = 0\n"),
-            "recipes/my.toml:2: 'epochs' in [train] is an integer >= 1, not 0");
+            "recipes/my.toml:2: 'epochs' in [train] is an integer from 1 to 1000000000, not 0");
   EXPECT_EQ(reading("[train]\nepochs = 1.5\n"),
-            "recipes/my.toml:2: 'epochs' in [train] is an integer >= 1, not 1.5");
+            "recipes/my.toml:2: 'epochs' in [train] is an integer from 1 to 1000000000, not 1.5");
   EXPECT_THAT(reading("[train]\nepochs = \"x\"\n"), HasSubstr("not \"x\""));
   EXPECT_THAT(reading("[train]\nepochs = 2020-01-01\n"), HasSubstr("not a date or time"));
   EXPECT_THAT(reading("[pipeline]\nrecompute = \"exept_last\"\n"),
               HasSubstr("did you mean 'except_last'?"));
   EXPECT_THAT(reading("[data]\nscale = 1.5\n"), HasSubstr("not 1.5"));
   EXPECT_THAT(reading("[data]\nscale = nan\n"), HasSubstr("not nan"));
-  EXPECT_THAT(reading("[pipeline]\nbalance = [1, \"x\"]\n"), HasSubstr("a list of integers >= 1"));
+  EXPECT_THAT(reading("[pipeline]\nbalance = [1, \"x\"]\n"), HasSubstr("a list of integers from 1 to 1000000000"));
   EXPECT_THAT(reading("train = 4\n"), HasSubstr("write [train]"));
 }
 
@@ -127,7 +127,7 @@ TEST(Recipe, FlagsSetEveryField) {
   EXPECT_TRUE(recipe.model.bilinear);
   EXPECT_EQ(recipe.optimizer.learning_rate, 1e-4);
   EXPECT_THAT(message_of([&] { set_field(recipe, "train.epochs", "three"); }),
-              HasSubstr("an integer >= 1, not 'three'"));
+              HasSubstr("an integer from 1 to 1000000000, not 'three'"));
   EXPECT_THAT(message_of([&] { set_field(recipe, "train.epoch", "3"); }),
               HasSubstr("did you mean 'train.epochs'?"));
   EXPECT_THROW(set_field(recipe, "name", "x"), UsageError) << "three sections have a name";

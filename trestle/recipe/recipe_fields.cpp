@@ -82,9 +82,9 @@ void add_data_fields(std::vector<Field>& fields) {
       "if the folders are missing, make so many synthetic examples in them; 0 = do not",
       Limits{0, many});
   add(&D::synthesize_width, "synthesize_width", "carvana: width of synthetic images in pixels",
-      Limits{16, 1e5});
+      Limits{16, 16384});
   add(&D::synthesize_height, "synthesize_height", "carvana: height of synthetic images in pixels",
-      Limits{16, 1e5});
+      Limits{16, 16384});
 }
 
 void add_pipeline_fields(std::vector<Field>& fields) {

@@ -43,7 +43,7 @@ const Field* find_field(std::string_view name);
 // True if no other section has this key, so that the flag may be written short.
 bool key_is_unique(const Field& field);
 
-// "an integer >= 1", "one of reverse, forward": for messages and --help.
+// "an integer from 1 to 256", "one of reverse, forward": for messages and --help.
 std::string describe(const Field& field);
 
 // The value in the field's own type (an integer is a number, one text a list of one). Throws

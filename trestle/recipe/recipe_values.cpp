@@ -45,10 +45,18 @@ std::string list_text(const std::vector<T>& items) {
   return "[" + join(words, ", ") + "]";
 }
 
+// "1", "1000000000", "1e-06", "9e+18": counts are written out.
+std::string bound(double value) {
+  return value == std::floor(value) && std::abs(value) < 1e15
+             ? text(static_cast<std::int64_t>(value))
+             : text(value);
+}
+
 void check_range(const Field& field, double value) {
   if (!(value >= field.smallest && value <= field.largest))
     throw UsageError(text("'", field.key, "' in [", field.section, "] is ", describe(field),
-                          ", not ", value == std::floor(value) ? text(value) : number_text(value)));
+                          ", not ",
+                          value == std::floor(value) ? bound(value) : number_text(value)));
 }
 
 void check_choice(const Field& field, const std::string& value) {
@@ -78,9 +86,7 @@ std::string describe(const Field& field) {
       if (!choice.empty()) words.push_back(choice);
     return text(field.type == FieldType::Texts ? "one or more of " : "one of ", join(words, ", "));
   }
-  std::string range;
-  if (field.smallest > -1e299) range = text(" >= ", field.smallest);
-  if (field.largest < 1e9) range += text(range.empty() ? "" : " and", " <= ", field.largest);
+  const std::string range = text(" from ", bound(field.smallest), " to ", bound(field.largest));
   switch (field.type) {
     case FieldType::Switch:
       return "true or false";

@@ -165,7 +165,7 @@ std::string car_id(std::uint64_t seed, std::int64_t car) {
 void synthesize_carvana(const std::filesystem::path& out, std::int64_t count,
                         const SynthesizeCarvanaOptions& options) {
   constexpr int min_side = 16;
-  if (count < 1) throw UsageError(text("cannot synthesize ", count, " pictures"));
+  if (count < 1) throw UsageError(text("cannot synthesize ", count, " pictures: at least 1"));
   if (options.width < min_side || options.height < min_side || options.width > 16'384 ||
       options.height > 16'384) {
     throw UsageError(text("cannot synthesize pictures of ", options.width, " x ", options.height,

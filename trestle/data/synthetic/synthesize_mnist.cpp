@@ -161,7 +161,8 @@ MnistArrays draw_part(std::int64_t count, std::uint64_t seed, const SynthesisPro
 void synthesize_mnist(const std::filesystem::path& out, std::int64_t count,
                       const SynthesizeMnistOptions& options) {
   if (count < 1 || options.test_count < 0) {
-    throw UsageError(text("cannot synthesize ", count, " and ", options.test_count, " digits"));
+    throw UsageError(text("cannot synthesize ", count, " digits to train on and ",
+                          options.test_count, " to test with: at least 1 and 0"));
   }
   const std::int64_t test =
       options.test_count > 0 ? options.test_count : std::max<std::int64_t>(1, count / 6);
