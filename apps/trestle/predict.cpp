@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "apps/trestle/verbs.h"
+#include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 #include "trestle/train/predictor.h"
@@ -32,9 +33,14 @@ void add_predict(CLI::App& app, Action& action, const RunOptions& options) {
     action = [arguments, &options] {
       arguments->models = options.models;
       const train::PredictResult result = train::predict(*arguments);
-      std::cout << "wrote " << result.masks.size() << " masks to " << arguments->out.string()
-                << " in " << format_duration(result.seconds) << std::endl;
-      return 0;
+      std::cout << "wrote " << result.masks.size()
+                << (result.masks.size() == 1 ? " mask to " : " masks to ")
+                << arguments->out.string() << " in " << format_duration(result.seconds)
+                << std::endl;
+      if (result.problems.empty()) return 0;
+      throw FormatError(text(result.problems.size(),
+                             result.problems.size() == 1 ? " image" : " images",
+                             " could not be read:\n  ", join(result.problems, "\n  ")));
     };
   });
 }

@@ -5,6 +5,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "trestle/base/error.h"
 #include "trestle/base/stopwatch.h"
@@ -55,6 +56,15 @@ std::vector<fs::path> find_images(const fs::path& images) {
   return found;
 }
 
+fs::path write_mask(const fs::path& out, const fs::path& image, const at::Tensor& computed) {
+  const at::Tensor output = computed.to(at::kCPU);
+  const std::int64_t white = 255 / std::max<std::int64_t>(output.size(1) - 1, 1);
+  const data::ImageSize size = data::read_image_size(image);
+  const fs::path mask = out / (image.stem().string() + "_mask.png");
+  data::write_png(mask, data::mask_to_image(output.argmax(1)[0] * white, size.width, size.height));
+  return mask;
+}
+
 }  // namespace
 
 PredictResult predict(const PredictOptions& options) {
@@ -73,27 +83,33 @@ PredictResult predict(const PredictOptions& options) {
   const std::vector<Device> devices = open_devices(weights.recipe);
   const nn::Layers model = make_model(weights.recipe, options.models);
   const double scale = weights.recipe.data.scale;
-  const auto pipeline = make_pipeline(weights.recipe, model, devices,
-                                      {data::load_picture(images[0], scale).unsqueeze(0)});
+  PredictResult result;
+  // Nothing where the picture cannot be read.
+  const auto load = [&](const fs::path& path) -> std::optional<at::Tensor> {
+    try {
+      return data::load_picture(path, scale).unsqueeze(0);
+    } catch (const Error& error) {
+      result.problems.emplace_back(error.what());
+    }
+    return std::nullopt;
+  };
+  std::size_t at = 0;
+  std::optional<at::Tensor> picture = load(images[at]);
+  while (!picture && ++at < images.size()) picture = load(images[at]);
+  if (!picture) return result;
+  const auto pipeline = make_pipeline(weights.recipe, model, devices, {*picture});
   NamedTensors into = pipeline->named_parameters();
   for (auto& buffer : pipeline->named_buffers()) into.push_back(buffer);
   checkpoint::copy_into(checkpoint::read_tensors(weights.file).tensors, into,
                         weights.file.string());
 
   const at::NoGradGuard no_grad;
-  PredictResult result;
-  for (const fs::path& path : images) {
-    const at::Tensor output =
-        pipeline->evaluate(data::load_picture(path, scale).unsqueeze(0)).to(at::kCPU);
-    const std::int64_t white = 255 / std::max<std::int64_t>(output.size(1) - 1, 1);
-    const data::ImageSize size = data::read_image_size(path);
-    const fs::path mask = options.out / (path.stem().string() + "_mask.png");
-    data::write_png(mask,
-                    data::mask_to_image(output.argmax(1)[0] * white, size.width, size.height));
-    result.masks.push_back(mask);
+  for (; at < images.size(); picture.reset(), ++at) {
+    if (!picture) picture = load(images[at]);
+    if (picture)
+      result.masks.push_back(write_mask(options.out, images[at], pipeline->evaluate(*picture)));
     if (options.progress)
-      options.progress(static_cast<std::int64_t>(result.masks.size()),
-                       static_cast<std::int64_t>(images.size()));
+      options.progress(static_cast<std::int64_t>(at) + 1, static_cast<std::int64_t>(images.size()));
   }
   result.seconds = watch.seconds();
   return result;

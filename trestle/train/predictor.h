@@ -26,12 +26,14 @@ struct PredictOptions {
 
 struct PredictResult {
   std::vector<std::filesystem::path> masks;
+  std::vector<std::string> problems;  // one for each image that could not be read, with its name
   double seconds = 0;
 };
 
 // Writes <out>/<id>_mask.png for each image <id>.*, in the image's own size: grey, class 0 black,
 // the last class white. Throws UsageError for missing folders and for a run that does not make
-// masks, FormatError for weights or images that are not right; masks already written stay.
+// masks, FormatError for weights that are not right. An image that cannot be read is passed over and
+// stands among the problems; masks already written stay.
 PredictResult predict(const PredictOptions& options);
 
 }  // namespace trestle::train
