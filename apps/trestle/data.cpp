@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <memory>
 
@@ -23,18 +24,43 @@ std::function<void(std::int64_t, std::int64_t)> counter(const char* verb) {
 }
 
 int synthesize(const std::string& kind, train::Synthesis wanted) {
+  const train::DataSet& set = train::find_data_set(kind);
   wanted.progress = counter("drawn");
-  std::cout << "wrote " << train::find_data_set(kind).synthesize(wanted) << std::endl;
+  std::string made;
+  try {
+    made = set.synthesize(wanted);
+  } catch (UsageError& error) {
+    error.add_context("--count says how many, --width and --height how large, --out where.");
+    throw;
+  } catch (FileError& error) {
+    error.add_context("Another --out is another folder.");
+    throw;
+  }
+  std::cout << "wrote " << made << std::endl;
   return 0;
 }
 
+// Flags that say something of other data sets only.
+void refuse_flags_of_others(const CLI::App& verb, const train::DataSet& set) {
+  std::vector<std::string> flags;
+  for (const train::DataSet& other : train::data_sets())
+    for (const std::string& path : other.paths)
+      if (std::find(set.paths.begin(), set.paths.end(), path) == set.paths.end())
+        flags.push_back("--" + path);
+  if (set.predicts != train::Predicts::Mask) flags.push_back("--classes");
+  refuse_without_effect(verb, flags, "for " + set.name);
+}
+
 // The flags of `data check` are fields of a recipe.
-int check(const recipe::Recipe& recipe) {
+int check(const CLI::App& verb, const recipe::Recipe& recipe) {
   const train::DataSet& set = train::find_data_set(recipe.data.name);
+  refuse_flags_of_others(verb, set);
   std::vector<std::string> flags;
   for (const std::string& path : set.paths) flags.push_back("--" + path + " DIR");
   if (!train::problems_of_data(recipe).empty())
     throw UsageError(text("data check ", set.name, " needs ", join(flags, " and ")));
+  for (const std::string& path : set.paths)
+    need_folder(verb.get_option("--" + path)->as<std::string>(), "--" + path);
   const data::CheckReport report = set.check(recipe, counter("checked"));
   std::cout << report.count << " good examples\n";
   for (const auto& [size, count] : report.sizes)
@@ -88,7 +114,8 @@ void add_check(CLI::App& verb, Action& action) {
   look->footer(examples(
       {"trestle data check carvana --images data/carvana/train_hq --masks data/carvana/train_masks",
        "trestle data check mnist --folder data/mnist"}));
-  look->callback([recipe, &action] { action = [recipe] { return check(*recipe); }; });
+  look->callback(
+      [look, recipe, &action] { action = [look, recipe] { return check(*look, *recipe); }; });
 }
 
 }  // namespace
@@ -96,6 +123,10 @@ void add_check(CLI::App& verb, Action& action) {
 void add_data(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("data", "Make synthetic data, or check data in full");
   verb->require_subcommand(1);
+  verb->footer(examples({"trestle data synthesize carvana --count 64 --out data/carvana",
+                         "trestle data check carvana --images data/carvana/train_hq --masks "
+                         "data/carvana/train_masks",
+                         "trestle data <verb> --help"}));
   add_synthesize(*verb, action);
   add_check(*verb, action);
 }

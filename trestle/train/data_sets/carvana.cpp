@@ -32,8 +32,8 @@ OpenedData open(const recipe::Recipe& recipe) {
 
 std::string synthesize(const Synthesis& wanted) {
   data::SynthesizeCarvanaOptions options;
-  if (wanted.width > 0) options.width = wanted.width;
-  if (wanted.height > 0) options.height = wanted.height;
+  if (wanted.width != 0) options.width = wanted.width;
+  if (wanted.height != 0) options.height = wanted.height;
   options.seed = wanted.seed;
   options.progress = wanted.progress;
   data::synthesize_carvana(wanted.out, wanted.count, options);

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 #include "trestle/data/synthetic/synthesize.h"
@@ -22,6 +23,8 @@ OpenedData open(const recipe::Recipe& recipe) {
 }
 
 std::string synthesize(const Synthesis& wanted) {
+  if (wanted.width != 0 || wanted.height != 0)
+    throw UsageError("digits are 28 x 28 pixels, they take no other width or height");
   data::SynthesizeMnistOptions options;
   options.seed = wanted.seed;
   options.progress = wanted.progress;
