@@ -72,7 +72,12 @@ std::vector<schedule::Timeline> simulated(const Arguments& arguments) {
   schedule::Schedule table;
   if (!arguments.csv.empty()) {
     table = schedule::parse_csv(read_file(arguments.csv), arguments.csv);
-    schedule::validate(table);
+    try {
+      schedule::validate(table);
+    } catch (Error& error) {
+      error.add_context("in " + arguments.csv);
+      throw;
+    }
   } else {
     schedule::GenerateOptions options;
     options.stages = arguments.stages;
@@ -111,8 +116,12 @@ int view_run(const Arguments& arguments) {
   if (!fs::exists(folder.timeline()))
     throw UsageError(text(folder.path.string(), ": has no timeline yet"),
                      {.hint = "It appears with the first epoch."});
-  const std::vector<schedule::Timeline> panels =
-      view::from_chrome_trace(read_file(folder.timeline()));
+  std::vector<schedule::Timeline> panels;
+  try {
+    panels = view::from_chrome_trace(read_file(folder.timeline()));
+  } catch (const FormatError& error) {
+    throw FormatError(error.what(), {.file = folder.timeline().string()});
+  }
   for (const auto& panel : panels) std::cout << panel.title << ": " << view::summary(panel) << "\n";
   write_picture(arguments.out.empty() ? folder.timeline_picture() : fs::path(arguments.out), panels,
                 folder.path.filename().string());
@@ -120,12 +129,29 @@ int view_run(const Arguments& arguments) {
   return 0;
 }
 
-int perform(const Arguments& arguments) {
+// Refuses what the chosen form of the verb would not look at, before anything is drawn.
+void check(const CLI::App& verb, const Arguments& arguments) {
   const int sources = !arguments.run.empty() + !arguments.schedule.empty() + !arguments.csv.empty();
   if (sources != 1)
     throw UsageError(
         "give one of: RUN_FOLDER, --schedule NAME, --csv FILE",
         {.hint = "For example: trestle view --schedule 1f1b --stages 4 --micro-batches 8"});
+  const std::vector<std::string> generated = {"--stages", "--micro-batches", "--backward-order"};
+  if (!arguments.run.empty()) {
+    refuse_without_effect(verb, generated, "with a run folder");
+    refuse_without_effect(verb, {"--costs", "--save-csv"}, "with a run folder");
+  } else if (!arguments.csv.empty()) {
+    refuse_without_effect(verb, generated, "with --csv");
+    need_file(arguments.csv, "--csv");
+  } else if (arguments.schedule != "gpipe") {
+    refuse_without_effect(verb, {"--backward-order"}, "with --schedule " + arguments.schedule);
+  }
+  need_folder_for(arguments.out, "--out");
+  need_folder_for(arguments.save_csv, "--save-csv");
+}
+
+int perform(const CLI::App& verb, const Arguments& arguments) {
+  check(verb, arguments);
   if (!arguments.run.empty()) return view_run(arguments);
   const std::vector<schedule::Timeline> panels = simulated(arguments);
   // What is too large to be drawn can still be written as a trace.
@@ -170,7 +196,9 @@ void add_view(CLI::App& app, Action& action) {
       examples({"trestle view --schedule 1f1b --stages 4 --micro-batches 8 --out 1f1b.svg",
                 "trestle view --schedule gpipe --stages 2 --micro-batches 4 --costs 1,2,1.5,3",
                 "trestle view --csv mine.csv --out mine.svg", "trestle view runs/unet_quick"}));
-  verb->callback([arguments, &action] { action = [arguments] { return perform(*arguments); }; });
+  verb->callback([verb, arguments, &action] {
+    action = [verb, arguments] { return perform(*verb, *arguments); };
+  });
 }
 
 }  // namespace trestle::app

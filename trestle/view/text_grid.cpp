@@ -93,6 +93,16 @@ void remove_touching_dots(std::string& row) {
   }
 }
 
+// "4 3 2 1", and "1000 999 998 ... 1 (of 1000 ranks)" where nobody would read them all.
+template <class Values>
+std::string shortened(const Values& values, std::string_view separator) {
+  constexpr std::size_t most = 32;
+  if (values.size() <= most) return join(values, separator);
+  const Values first(values.begin(), values.begin() + 3);
+  return text(join(first, separator), separator, "...", separator, values.back(), " (of ",
+              values.size(), " ranks)");
+}
+
 std::string without_trailing_blanks(std::string row) {
   row.erase(row.find_last_not_of(' ') + 1);
   return row;
@@ -134,12 +144,12 @@ std::string summary(const Timeline& timeline) {
       text("idle ", percent(schedule::idle_share_of_makespan(timeline)), " of ",
            timeline.rank_count, " x ", size, " (", percent(schedule::idle_share_of_ideal(timeline)),
            " of the ideal time) · peak activations ",
-           join(schedule::peak_live_activations(timeline), " "));
+           shortened(schedule::peak_live_activations(timeline), " "));
   if (std::any_of(timeline.peak_bytes.begin(), timeline.peak_bytes.end(),
                   [](Bytes bytes) { return bytes > 0; })) {
     std::vector<std::string> peaks;
     for (Bytes bytes : timeline.peak_bytes) peaks.push_back(format_bytes(bytes));
-    line += text(" · peak memory ", join(peaks, ", "));
+    line += text(" · peak memory ", shortened(peaks, ", "));
   }
   return line;
 }
