@@ -89,6 +89,8 @@ simulate::Costs Pipeline::profile(const nn::Values& inputs, const at::Tensor& ta
   return impl_->profile(inputs, target, loss);
 }
 void Pipeline::remember_costs(simulate::Costs costs) { impl_->remember_costs(std::move(costs)); }
+
+std::string Pipeline::suggest_fit() const { return impl_->suggest(); }
 schedule::Timeline Pipeline::predict(const simulate::Costs& costs, int micro_batches) const {
   return simulate::simulate(
       schedule(micro_batches > 0 ? micro_batches : impl_->planned_micro_batches()), costs);

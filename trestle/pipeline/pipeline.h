@@ -163,6 +163,10 @@ class Pipeline {
   // Costs to remember instead, for example with the optimizer's state added to `persistent`.
   void remember_costs(simulate::Costs costs);
 
+  // One sentence on what would make a step fit the devices' budgets, by the remembered costs. An
+  // out-of-memory error says the same.
+  std::string suggest_fit() const;
+
   // What the simulator expects of one step with these costs, in so many micro-batches (default: as
   // many as the profiled mini-batch is cut into). Peaks are the most there can be: see
   // simulate/memory.h.

@@ -40,6 +40,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   std::int64_t step_number() const;
   void set_step_number(std::int64_t step);
   void remember_costs(simulate::Costs costs);
+  std::string suggest() const;  // what would make a step fit
   // As many micro-batches as the profiled mini-batch is cut into.
   int planned_micro_batches() const;
 
@@ -59,7 +60,6 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   std::shared_ptr<pipeline::StepState> begin_step(pipeline::StepInputs inputs,
                                                   const nn::Values& batch);
   // What would make a plan fit that ran out of memory.
-  std::string suggest() const;
 
   std::shared_ptr<pipeline::PartitionedModel> parts_;
   mutable std::mutex mutex_;

@@ -157,6 +157,11 @@ RunPlan make_plan(const recipe::Recipe& recipe, const Pipeline& pipeline, const 
           prediction->timeline.device_of_stage.at(static_cast<std::size_t>(stage))));
     plan.stages.push_back(row);
   }
+  const bool fits =
+      std::none_of(plan.stages.begin(), plan.stages.end(), [](const RunPlan::Stage& stage) {
+        return stage.budget > 0 && stage.predicted_peak > stage.budget;
+      });
+  if (!fits) plan.suggestion = pipeline.suggest_fit();
   if (prediction) {
     plan.predicted_seconds = schedule::makespan(prediction->timeline);
     plan.predicted_idle = schedule::idle_share_of_makespan(prediction->timeline);
