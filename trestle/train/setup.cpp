@@ -41,6 +41,21 @@ void add_optimizer_peaks(const Pipeline& pipeline, const simulate::Costs& costs,
   }
 }
 
+// Nobody counts the bytes of the plain CPU: what is left of a prediction there, weights alone, would
+// be drawn as if it were all.
+void forget_bytes_of_cpu(const Pipeline& pipeline, schedule::Timeline* timeline) {
+  std::vector<bool> counted(static_cast<std::size_t>(timeline->rank_count), true);
+  for (int stage = 0; stage < pipeline.stage_count(); ++stage)
+    if (pipeline.device(stage).torch.is_cpu())
+      counted[static_cast<std::size_t>(
+          timeline->rank_of_stage.at(static_cast<std::size_t>(stage)))] = false;
+  std::erase_if(timeline->memory, [&](const schedule::MemorySample& sample) {
+    return !counted.at(static_cast<std::size_t>(sample.rank));
+  });
+  for (std::size_t rank = 0; rank < timeline->peak_bytes.size(); ++rank)
+    if (!counted.at(rank)) timeline->peak_bytes[rank] = 0;
+}
+
 }  // namespace
 
 std::vector<Device> open_devices(const recipe::Recipe& recipe) {
@@ -126,6 +141,7 @@ std::optional<Prediction> predict_step(const recipe::Recipe& recipe, Pipeline& p
     pipeline.remember_costs(prediction.costs);
     prediction.timeline = pipeline.predict(prediction.costs);
     add_optimizer_peaks(pipeline, prediction.costs, &prediction.timeline);
+    forget_bytes_of_cpu(pipeline, &prediction.timeline);
     return prediction;
   } catch (const c10::OutOfMemoryError&) {
     return std::nullopt;  // with recomputation the run itself may still fit
