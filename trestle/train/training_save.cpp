@@ -22,18 +22,24 @@ std::string rounded(double value) {
   return words;
 }
 
+std::string what_is_saved(const RunFolder& folder) {
+  const std::string place = folder.path.string();
+  if (std::filesystem::exists(folder.last()))
+    return text("What was saved before is whole. Make room, then: trestle train --resume ", place);
+  if (std::filesystem::exists(folder.best()))
+    return text(folder.best().string(),
+                " is whole, but nothing that --resume could go on from was saved yet. Make room, "
+                "then start again.");
+  return text("Nothing was saved yet in ", place, ". Make room, then start again.");
+}
+
 // Adds to an error of saving what the person most wants to know: what is left.
 template <class Action>
 void saving(const RunFolder& folder, Action action) {
   try {
     action();
   } catch (FileError& error) {
-    const bool saved = std::filesystem::exists(folder.last());
-    error.add_context(
-        saved ? text("What was saved before is whole. Make room, then: trestle train --resume ",
-                     folder.path.string())
-              : text("Nothing was saved yet in ", folder.path.string(),
-                     ". Make room, then start again."));
+    error.add_context(what_is_saved(folder));
     throw;
   }
 }
