@@ -84,7 +84,8 @@ TEST(Recipe, TellsTypesRangesAndChoices) {
               HasSubstr("did you mean 'except_last'?"));
   EXPECT_THAT(reading("[data]\nscale = 1.5\n"), HasSubstr("not 1.5"));
   EXPECT_THAT(reading("[data]\nscale = nan\n"), HasSubstr("not nan"));
-  EXPECT_THAT(reading("[pipeline]\nbalance = [1, \"x\"]\n"), HasSubstr("a list of integers from 1 to 1000000000"));
+  EXPECT_THAT(reading("[pipeline]\nbalance = [1, \"x\"]\n"),
+              HasSubstr("a list of integers from 1 to 1000000000"));
   EXPECT_THAT(reading("train = 4\n"), HasSubstr("write [train]"));
 }
 
