@@ -12,6 +12,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::Not;
 
 const std::vector<double> kEpochs = {1, 2, 3, 4};
 
@@ -74,6 +75,21 @@ TEST(Curves, OnePointNoPointAndNoLines) {
   const XmlElement one =
       parse_xml(to_svg_curves({{.chart = "<&>", .name = "a&b", .x = {1}, .y = {0}}}));
   EXPECT_THAT(texts(one), AllOf(Contains("<&>"), Contains("a&b 0.000")));
+}
+
+TEST(Curves, EpochsAreCountedInWholeNumbers) {
+  const XmlElement one =
+      parse_xml(to_svg_curves({{.chart = "loss", .name = "a", .x = {1}, .y = {0.5}}}));
+  EXPECT_THAT(texts(one), AllOf(Contains("1"), Not(Contains("0.90")), Not(Contains("1.10"))));
+  const XmlElement two =
+      parse_xml(to_svg_curves({{.chart = "loss", .name = "a", .x = {1, 2}, .y = {0.5, 0.4}}}));
+  EXPECT_THAT(texts(two), AllOf(Contains("1"), Contains("2"), Not(Contains("1.5"))));
+}
+
+TEST(Curves, HugeValuesHaveShortLabels) {
+  const XmlElement root =
+      parse_xml(to_svg_curves({{.chart = "loss", .name = "a", .x = {1, 2}, .y = {1e300, 2e300}}}));
+  for (const std::string& words : texts(root)) EXPECT_LT(words.size(), 30u) << words;
 }
 
 TEST(Curves, RefusesValuesThatDoNotPair) {

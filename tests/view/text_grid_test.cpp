@@ -70,6 +70,12 @@ TEST(TextGrid, SendsAndStepsWithoutLengthAreLeftOut) {
   EXPECT_THAT(grid, HasSubstr("0R2"));
 }
 
+TEST(TextGrid, PeaksOfManyRanksAreShortened) {
+  const std::string line = summary(samples::unit("gpipe", 100, 100));
+  EXPECT_THAT(line, HasSubstr("peak activations 100 100 100 ... 100 (of 100 ranks)"));
+  EXPECT_LT(line.size(), 200u);
+}
+
 TEST(TextGrid, AnEmptyTimelineIsALine) {
   EXPECT_EQ(split(trim(to_text_grid({})), '\n').size(), 1u);
 }

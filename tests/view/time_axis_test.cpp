@@ -45,6 +45,8 @@ TEST(TimeAxis, TicksAreRoundNumbers) {
   EXPECT_EQ(axis_unit(120, TimeUnit::Seconds), "s");
   EXPECT_EQ(axis_unit(12e-6, TimeUnit::Seconds), "us");
   EXPECT_THAT(labels(round_ticks(0.66, 0.97, 6)), ElementsAre("0.7", "0.8", "0.9"));
+  EXPECT_THAT(labels(round_ticks(1, 3, 11, 1)), ElementsAre("1", "2", "3"));
+  EXPECT_THAT(labels(round_ticks(0, 1e300, 3)), ElementsAre("0", "5e+299", "1e+300"));
   EXPECT_THAT(labels(round_ticks(-0.2, 0.2, 5)), ElementsAre("-0.2", "-0.1", "0.0", "0.1", "0.2"));
   EXPECT_THAT(labels(ticks(3, TimeUnit::Slots, 8)), ElementsAre("0", "1", "2", "3"));
   EXPECT_THAT(labels(ticks(0, TimeUnit::Slots, 8)), ElementsAre("0"));
@@ -56,6 +58,8 @@ TEST(TimeAxis, WritesDurations) {
   EXPECT_EQ(duration_text(0.31, TimeUnit::Seconds), "310 ms");
   EXPECT_EQ(decimal(-0.0001, 1), "0.0");
   EXPECT_EQ(decimal(100, 0, Zeros::Drop), "100");
+  EXPECT_EQ(decimal(1e300, 3), "1e+300");
+  EXPECT_EQ(decimal(-1.23456e15, 3), "-1.235e+15");
 }
 
 }  // namespace

@@ -62,6 +62,31 @@ Range range_of(const std::vector<Line>& lines, std::vector<double> Series::*valu
   return range;
 }
 
+// The range of x, and how far apart its numbers are at least. Between two epochs there is nothing
+// to count; a single one stands in the middle.
+struct XAxis {
+  Range range;
+  double least_step = 0;
+};
+
+XAxis x_axis(const std::vector<Line>& lines) {
+  XAxis axis{.range = range_of(lines, &Series::x)};
+  double first = axis.range.low;
+  bool whole = true, single = true, any = false;
+  for (const Line& line : lines)
+    for (std::size_t i = 0; i < line.series->x.size(); ++i) {
+      if (!finite(*line.series, i)) continue;
+      const double x = line.series->x[i];
+      if (!any) first = x;
+      any = true;
+      single = single && x == first;
+      whole = whole && x == std::round(x);
+    }
+  if (any && whole) axis.least_step = 1;
+  if (any && whole && single) axis.range = {.low = first - 0.5, .high = first + 0.5};
+  return axis;
+}
+
 // Widened to the ticks around it, so that the axis begins and ends with a number.
 Range to_round(const Range& range) {
   const std::vector<Tick> ticks = round_ticks(range.low, range.high, most_ticks);
@@ -246,7 +271,7 @@ std::string to_svg_curves(const std::vector<Series>& series, const CurveOptions&
   }
   std::vector<Line> all;
   for (const Series& line : series) all.push_back({.series = &line, .colour = {}});
-  const Range x = range_of(all, &Series::x);
+  const auto [x, least_step] = x_axis(all);
 
   SvgWriter svg({.width = options.width, .height = bottom + 52, .title = options.title});
   if (!options.title.empty()) {
@@ -259,7 +284,7 @@ std::string to_svg_curves(const std::vector<Series>& series, const CurveOptions&
                  {"font-size", 11},
                  {"fill", palette::quiet_colour},
                  {"text-anchor", "middle"}});
-  for (const Tick& tick : round_ticks(x.low, x.high, 11)) {
+  for (const Tick& tick : round_ticks(x.low, x.high, 11, least_step)) {
     svg.text(left + x.share(tick.at) * (right - left), bottom + 18, tick.label);
   }
   svg.text((left + right) / 2, bottom + 38, options.x_label, {{"font-size", 12}});

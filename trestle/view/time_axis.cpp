@@ -77,12 +77,12 @@ Span span(const Timeline& timeline) {
   return result;
 }
 
-std::vector<Tick> round_ticks(double low, double high, int most) {
+std::vector<Tick> round_ticks(double low, double high, int most, double least_step) {
   most = std::max(most, 2);
   if (!(high > low) || !std::isfinite(low) || !std::isfinite(high)) {
     return {{.at = low, .label = decimal(low, 3, Zeros::Drop)}};
   }
-  const double step = round_up((high - low) / (most - 1));
+  const double step = std::max(round_up((high - low) / (most - 1)), least_step);
   const int decimals = std::clamp(static_cast<int>(-std::floor(std::log10(step) + 1e-9)), 0, 9);
   std::vector<Tick> result;
   for (double k = std::ceil(low / step - 1e-9); k * step <= high + step * 1e-9; ++k) {
@@ -112,7 +112,12 @@ std::string duration_text(double length, TimeUnit unit) {
 }
 
 std::string decimal(double x, int decimals, Zeros zeros) {
-  char buffer[352];  // the longest double, written out, has 309 digits before the point
+  char buffer[32];
+  if (std::isfinite(x) &&
+      std::abs(x) >= 1e9) {  // nobody counts so many digits, and no label has room
+    std::snprintf(buffer, sizeof buffer, "%.4g", x);
+    return buffer;
+  }
   std::snprintf(buffer, sizeof buffer, "%.*f", std::clamp(decimals, 0, 17), x);
   std::string result = buffer;
   if (zeros == Zeros::Drop && result.find('.') != std::string::npos) {

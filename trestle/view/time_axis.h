@@ -43,12 +43,12 @@ std::string axis_unit(double length, TimeUnit unit);
 // A duration in words: "33 slots", "310 ms".
 std::string duration_text(double length, TimeUnit unit);
 
-// x with that many decimals; trailing zeros stay ("27.30"), or go ("27.3").
+// x with that many decimals; trailing zeros stay ("27.30"), or go ("27.3"). From 1e9 on "1.234e+09".
 enum class Zeros { Keep, Drop };
 std::string decimal(double x, int decimals, Zeros zeros = Zeros::Keep);
 
 // Round positions between two values for the axis of a chart: 1, 2, 5 x 10^k, at most `most` of
-// them (>= 2).
-std::vector<Tick> round_ticks(double low, double high, int most);
+// them (>= 2), at least `least_step` apart.
+std::vector<Tick> round_ticks(double low, double high, int most, double least_step = 0);
 
 }  // namespace trestle::view
