@@ -3,9 +3,11 @@
 #include <c10/util/Exception.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <iostream>
 #include <new>
+#include <stdexcept>
 
 #include "apps/trestle/interrupt.h"
 #include "apps/trestle/output.h"
@@ -26,6 +28,19 @@ int complain(const std::string& message, int code) {
   return code;
 }
 
+// libtorch says it with the place in its own sources in front.
+bool says_out_of_memory(const std::string& message) {
+  return message.find("can't allocate memory") != std::string::npos;
+}
+
+int out_of_memory(const std::string& place) {
+  return complain(
+      "this machine is out of memory" + (place.empty() ? "." : "\n" + place) +
+          "\n  In a training a smaller 'batch' or 'width', more 'micro_batches' or recompute "
+          "= \"always\" need less; in data synthesize a smaller --count.",
+      failed);
+}
+
 int perform(const CLI::App& app, const app::Action& action) {
   try {
     app::refuse_empty_values(app);
@@ -35,12 +50,14 @@ int perform(const CLI::App& app, const app::Action& action) {
   } catch (const Error& error) {
     return complain(error.what(), failed);
   } catch (const c10::Error& error) {
+    const std::string message = error.what_without_backtrace();
+    if (says_out_of_memory(message))
+      return out_of_memory(message.substr(std::min(message.find('\n'), message.size() - 1) + 1));
     return complain(error.what_without_backtrace(), failed);
   } catch (const std::bad_alloc&) {
-    return complain(
-        "this machine is out of memory. A smaller 'batch', more 'micro_batches' or recompute = "
-        "\"always\" need less.",
-        failed);
+    return out_of_memory("");
+  } catch (const std::length_error&) {  // more than there can be on any machine
+    return out_of_memory("");
   } catch (const std::exception& error) {
     return complain(error.what(), failed);
   }

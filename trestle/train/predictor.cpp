@@ -97,7 +97,9 @@ PredictResult predict(const PredictOptions& options) {
   std::optional<at::Tensor> picture = load(images[at]);
   while (!picture && ++at < images.size()) picture = load(images[at]);
   if (!picture) return result;
-  const auto pipeline = make_pipeline(weights.recipe, model, devices, {*picture});
+  const auto pipeline = with_inputs_named(weights.recipe, *picture, [&] {
+    return make_pipeline(weights.recipe, model, devices, {*picture});
+  });
   NamedTensors into = pipeline->named_parameters();
   for (auto& buffer : pipeline->named_buffers()) into.push_back(buffer);
   checkpoint::copy_into(checkpoint::read_tensors(weights.file).tensors, into,
@@ -106,8 +108,15 @@ PredictResult predict(const PredictOptions& options) {
   const at::NoGradGuard no_grad;
   for (; at < images.size(); picture.reset(), ++at) {
     if (!picture) picture = load(images[at]);
-    if (picture)
-      result.masks.push_back(write_mask(options.out, images[at], pipeline->evaluate(*picture)));
+    if (picture) {
+      try {
+        const at::Tensor output = with_inputs_named(weights.recipe, *picture,
+                                                    [&] { return pipeline->evaluate(*picture); });
+        result.masks.push_back(write_mask(options.out, images[at], output));
+      } catch (const UsageError& error) {  // too small a picture, for example
+        result.problems.push_back(images[at].string() + ": " + error.what());
+      }
+    }
     if (options.progress)
       options.progress(static_cast<std::int64_t>(at) + 1, static_cast<std::int64_t>(images.size()));
   }

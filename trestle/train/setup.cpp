@@ -1,8 +1,7 @@
 #include "trestle/train/setup.h"
 
-#include <c10/util/Exception.h>
-
 #include <algorithm>
+#include <string_view>
 #include <unordered_map>
 
 #include "trestle/base/error.h"
@@ -101,6 +100,28 @@ std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::
       std::chrono::milliseconds(static_cast<std::int64_t>(recipe.pipeline.deadline * 1000));
   if (options.balance.empty()) options.sample = sample;
   return std::make_unique<Pipeline>(model, std::move(options));
+}
+
+bool is_misfit(const c10::Error& error) {
+  return dynamic_cast<const c10::OutOfMemoryError*>(&error) == nullptr &&
+         dynamic_cast<const c10::AcceleratorError*>(&error) == nullptr &&
+         std::string_view(error.what_without_backtrace()).find("can't allocate memory") ==
+             std::string_view::npos;
+}
+
+void throw_misfit(const recipe::Recipe& recipe, const at::Tensor& inputs, const c10::Error& error) {
+  const auto sizes = inputs.sizes().slice(1);
+  const bool pictures = sizes.size() == 3;
+  std::string hint = "Check the layers of the model.";
+  if (pictures)
+    hint = text(
+        "Check 'scale' in [data], which may make them too small, and 'channels' in [model]: "
+        "they have ",
+        sizes[0], ".");
+  throw UsageError(
+      text("the model '", recipe.model.name, "' cannot take these inputs of ", join(sizes, " x "),
+           pictures ? " (channels, height, width)" : "", ":\n  ", error.what_without_backtrace()),
+      {.hint = std::move(hint)});
 }
 
 std::vector<StageOptimizer> make_optimizers(const recipe::Recipe& recipe,

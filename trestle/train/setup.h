@@ -1,5 +1,6 @@
 #pragma once
 
+#include <c10/util/Exception.h>
 #include <torch/optim/optimizer.h>
 
 #include <map>
@@ -38,6 +39,25 @@ std::vector<StageOptimizer> make_optimizers(const recipe::Recipe& recipe, const 
 
 // Bytes that the optimizer will remember for one byte of parameters: adam 2, plain sgd 0, ...
 int optimizer_state_factor(const recipe::Recipe::Optimizer& optimizer);
+
+[[noreturn]] void throw_misfit(const recipe::Recipe& recipe, const at::Tensor& inputs,
+                               const c10::Error& error);
+
+// Whether libtorch says that tensors do not go together, and not that a device or this machine is
+// full or broken.
+bool is_misfit(const c10::Error& error);
+
+// Runs what gives `inputs` to the model. An error that is_misfit() becomes a UsageError with what
+// came to the model and what may be changed.
+template <class Action>
+auto with_inputs_named(const recipe::Recipe& recipe, const at::Tensor& inputs, Action action) {
+  try {
+    return action();
+  } catch (const c10::Error& error) {
+    if (!is_misfit(error)) throw;
+    throw_misfit(recipe, inputs, error);
+  }
+}
 
 // What the simulator expects of a step, measured on one batch without training on it. Nothing where
 // even that does not fit the devices.

@@ -30,6 +30,14 @@ void check_loss(const recipe::Recipe& recipe) {
       nn::refuse_whole_batch(loss, known.name);
 }
 
+void check_channels(const recipe::Recipe& recipe, const at::Tensor& inputs) {
+  const std::int64_t asked = recipe.model.channels;
+  if (asked == 0 || inputs.dim() != 4 || inputs.size(1) == asked) return;
+  throw UsageError(text("'channels' in [model] is ", asked, ", the images of '", recipe.data.name,
+                        "' have ", inputs.size(1)),
+                   {.hint = "Leave 'channels' out to have the model's own number."});
+}
+
 }  // namespace
 
 TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks)
@@ -50,9 +58,15 @@ TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks)
         "'plateau' in [optimizer] goes by the validation metric, and no data are kept for it",
         {.hint = "Give 'validation' in [data] a share above 0, or set plateau = false."});
   const data::Batch first = *task_.training->epoch(0).next();
-  if (!pipeline_) pipeline_ = make_pipeline(recipe_, model, devices_, {first.inputs});
+  check_channels(recipe_, first.inputs);
+  if (!pipeline_)
+    pipeline_ = with_inputs_named(recipe_, first.inputs, [&] {
+      return make_pipeline(recipe_, model, devices_, {first.inputs});
+    });
   optimizers_ = make_optimizers(recipe_, *pipeline_);
-  if (recipe_.train.predict) prediction_ = predict_step(recipe_, *pipeline_, task_, first);
+  if (recipe_.train.predict)
+    prediction_ = with_inputs_named(
+        recipe_, first.inputs, [&] { return predict_step(recipe_, *pipeline_, task_, first); });
   plan_ = make_plan(recipe_, *pipeline_, model, devices_, task_, prediction_);
   if (recipe_.optimizer.plateau) {
     optim::PlateauOptions options;
@@ -146,7 +160,9 @@ TrainingRun::Outcome TrainingRun::train_epoch() {
 
 void TrainingRun::train_step(const data::Batch& batch) {
   const Stopwatch watch;
-  const StepResult done = pipeline_->step(batch.inputs, batch.targets, task_.loss);
+  const StepResult done = with_inputs_named(recipe_, batch.inputs, [&] {
+    return pipeline_->step(batch.inputs, batch.targets, task_.loss);
+  });
   const double step_seconds = watch.seconds();
   if (!std::isfinite(done.loss))
     throw Error(text("the loss became ", done.loss, " in step ", state_.step + 1, " (epoch ",
