@@ -20,6 +20,22 @@ std::vector<std::string> names() {
 
 }  // namespace
 
+MakingFolder::MakingFolder(const std::filesystem::path& path) : path_(path) {
+  std::error_code error;
+  std::filesystem::create_directories(path_, error);
+  if (error) throw FileError(text("cannot be made: ", error.message()), {.file = path_.string()});
+  lock_ = FileLock::try_lock(path_ / ".lock");
+  if (!lock_)
+    throw StateError(text(path_.string(), ": another process is making these data"),
+                     {.hint = "Wait until it has ended, then start again."});
+  std::filesystem::remove_all(content(), error);  // of one that was interrupted
+}
+
+MakingFolder::~MakingFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
 void move_into_place(const std::filesystem::path& from, const std::filesystem::path& to) {
   std::error_code error;
   std::filesystem::rename(from, to, error);

@@ -39,7 +39,7 @@ struct OpenedData {
 struct Synthesis {
   std::filesystem::path out;
   std::int64_t count = 0;
-  int width = 0, height = 0;  // of pictures; 0 = the data set's own size
+  int width = 0, height = 0;  // of pictures; 0 = the data set's own size, the only one of digits
   std::uint64_t seed = 42;
   std::function<void(std::int64_t, std::int64_t)> progress = {};  // called with (done, all)
 };
@@ -54,7 +54,8 @@ struct DataSet {
 
   // Opens what the recipe names. Throws UsageError for missing folders, FormatError for bad files.
   std::function<OpenedData(const recipe::Recipe&)> open;
-  // Writes synthetic examples in the data set's own files and formats; says what it wrote.
+  // Writes synthetic examples in the data set's own files and formats; says what it wrote. Throws
+  // UsageError for what cannot be made.
   std::function<std::string(const Synthesis&)> synthesize;
   // Writes data.synthesize examples where the recipe looks for them, all or nothing, unless
   // something is there already, and notes it before it begins.

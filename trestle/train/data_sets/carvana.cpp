@@ -50,19 +50,18 @@ void synthesize_missing(const recipe::Recipe& recipe, Progress& progress) {
     throw UsageError(text(
         "synthesize makes the folders train_hq and train_masks side by side; the recipe names ",
         images.string(), " and ", masks.string()));
+  const MakingFolder making(images.parent_path() / ".making");
+  if (fs::exists(images) || fs::exists(masks)) return;  // made by another process meanwhile
   progress.note(text("data      ", images.string(), " is missing: making ",
                      format_count(recipe.data.synthesize), " synthetic images of ",
                      recipe.data.synthesize_width, " x ", recipe.data.synthesize_height,
                      " pixels (synthesize in [data])"));
-  const fs::path making = images.parent_path() / ".making";
-  fs::remove_all(making);
-  synthesize({.out = making,
+  synthesize({.out = making.content(),
               .count = recipe.data.synthesize,
               .width = static_cast<int>(recipe.data.synthesize_width),
               .height = static_cast<int>(recipe.data.synthesize_height)});
-  move_into_place(making / "train_masks", masks);
-  move_into_place(making / "train_hq", images);
-  fs::remove_all(making);
+  move_into_place(making.content() / "train_masks", masks);
+  move_into_place(making.content() / "train_hq", images);
 }
 
 data::CheckReport check(const recipe::Recipe& recipe, const data::CheckProgress& progress) {

@@ -35,14 +35,15 @@ std::string synthesize(const Synthesis& wanted) {
 void synthesize_missing(const recipe::Recipe& recipe, Progress& progress) {
   const fs::path folder = recipe.data.folder;
   if (fs::exists(folder)) return;
+  fs::path beside = folder.has_filename() ? folder : folder.parent_path();
+  beside += ".making";
+  const MakingFolder making(beside);
+  if (fs::exists(folder)) return;  // made by another process meanwhile
   progress.note(text("data      ", folder.string(), " is missing: making ",
                      format_count(recipe.data.synthesize),
                      " synthetic digits (synthesize in [data])"));
-  fs::path making = folder;
-  making += ".making";
-  fs::remove_all(making);
-  synthesize({.out = making, .count = recipe.data.synthesize});
-  move_into_place(making, folder);
+  synthesize({.out = making.content(), .count = recipe.data.synthesize});
+  move_into_place(making.content(), folder);
 }
 
 data::CheckReport check(const recipe::Recipe& recipe, const data::CheckProgress&) {
