@@ -33,7 +33,8 @@ std::string unknown_argument(const CLI::App& app, const std::vector<std::string>
   const std::string what = word[0] == '-'  ? "unknown flag"
                            : known.empty() ? "did not expect"
                                            : "unknown verb";
-  return text(what, " '", word, "'", did_you_mean(word, known), " See ", path, " --help.");
+  const std::string meant = did_you_mean(word, known);
+  return text(what, " '", word, "'", meant.empty() ? "." : meant, " See ", path, " --help.");
 }
 
 std::string field_group(const std::string& section) { return "[" + section + "] of the recipe"; }

@@ -98,7 +98,8 @@ class Lines : public Progress {
   void done(const TrainResult& result) override {
     label(result.finished ? "done" : "stopped")
         << result.epochs << (result.epochs == 1 ? " epoch, " : " epochs, ")
-        << format_count(result.steps) << " steps, " << format_duration(result.seconds);
+        << format_count(result.steps) << " steps";
+    if (result.seconds > 0) out_ << ", " << format_duration(result.seconds);
     if (result.best_metric)
       out_ << " · best " << result.metric_name << " " << number(*result.best_metric) << " (epoch "
            << result.best_epoch << ")";
@@ -117,7 +118,7 @@ class Lines : public Progress {
     if (result.best_epoch > 0) label("") << "weights " << folder << "/best.safetensors\n";
     if (result.steps > 0)
       label("") << "look: trestle view " << folder << "      continue: trestle train --resume "
-                << folder << "\n";
+                << folder << (result.finished ? " --epochs N" : "") << "\n";
     out_.flush();
   }
 

@@ -85,9 +85,8 @@ TrainResult resume(const std::filesystem::path& run_folder,
   if (recipe.train.epochs == stands.epoch) {
     const TrainResult result = result_of(folder, stands);
     if (hooks.progress == nullptr) return result;
-    hooks.progress->note(text("nothing to do: ", folder.path.string(), " has all its ",
-                              stands.epoch, " epochs (--epochs ", stands.epoch + 1,
-                              " or more goes on)"));
+    hooks.progress->note(text("nothing to do: ", folder.path.string(), " has all its epochs, ",
+                              stands.epoch, " (--epochs ", stands.epoch + 1, " or more goes on)"));
     hooks.progress->done(result);
     return result;
   }
