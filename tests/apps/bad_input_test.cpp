@@ -104,13 +104,107 @@ TEST_F(BadInput, ADiskThatIsFull) {
   EXPECT_EQ(run({"train", "--resume", "runs/full", "--epochs", "2", "--quiet"}).code, 0);
 }
 
+TEST_F(BadInput, ADiskThatIsFullBeforeTheFirstSave) {
+  expect(run({"train", "small.toml", "--name", "filled", "--epochs", "1", "--quiet",
+              "--optimizer.name", "adam"},
+             {.largest_file = 600'000}),
+         1, {"runs/filled/best.safetensors is whole, but nothing that --resume could go on from"});
+  EXPECT_TRUE(fs::exists(folder_ / "runs/filled/best.safetensors"));
+}
+
+TEST_F(BadInput, ResumedForFewerEpochsThanItHas) {
+  ASSERT_EQ(run({"train", "small.toml", "--name", "two", "--quiet"}).code, 0);
+  const std::string before = read_file(folder_ / "runs/two/recipe.toml");
+  expect(run({"train", "--resume", "runs/two", "--epochs", "1"}), 2,
+         {"runs/two: has 2 epochs already, more than the 1 that were asked for",
+          "Give --epochs a number above 2"});
+  const Finished equal = run({"train", "--resume", "runs/two"});
+  EXPECT_EQ(equal.code, 0) << equal.err;
+  EXPECT_THAT(equal.out,
+              HasSubstr("nothing to do: runs/two has all its epochs, 2 (--epochs 3 or more"));
+  EXPECT_THAT(equal.out, HasSubstr("best dice"));
+  EXPECT_EQ(read_file(folder_ / "runs/two/recipe.toml"), before);
+}
+
+TEST_F(BadInput, NamesThatAreNoFolders) {
+  for (const char* name : {"a/b", "../evil", "-x", ".hidden", "..", "line\nbreak"}) {
+    const std::string flag = std::string("--name=") + name;
+    expect(run({"train", "small.toml", flag}), 2, {"a run cannot be named", "A name is that of"});
+    expect(run({"train", "small.toml", flag, "--dry-run"}), 2, {"a run cannot be named"});
+  }
+  expect(run({"train", "small.toml", "--name", ""}), 2, {"--name is empty"});
+  EXPECT_FALSE(fs::exists(folder_ / "evil"));
+}
+
+TEST_F(BadInput, FlagsWithoutEffect) {
+  write_file(folder_ / "two.csv", "0F0,0B0\n");
+  expect(run({"view", "--csv", "two.csv", "--stages", "3"}), 2,
+         {"--stages has no effect with --csv", "Leave it out."});
+  expect(run({"view", "runs/x", "--costs", "1,2"}), 2, {"--costs has no effect with a run folder"});
+  expect(run({"view", "--schedule", "1f1b", "--backward-order", "forward"}), 2,
+         {"--backward-order has no effect with --schedule 1f1b"});
+  expect(run({"view", "--schedule", "gpipe", "--out", ""}), 2, {"--out is empty"});
+  expect(run({"train", "--resume", "runs/x", "--name", "y", "--dry-run"}), 2,
+         {"--name and --dry-run have no effect with --resume"});
+  expect(run({"train", "small.toml", "--json", "--quiet"}), 2, {"--json or --quiet"});
+  expect(run({"train", "small.toml", "--validation", "0", "--plateau", "true"}), 2,
+         {"'plateau' in [optimizer] goes by the validation metric"});
+  expect(run({"data", "check", "mnist", "--folder", ".", "--masks", "."}), 2,
+         {"--masks has no effect for mnist"});
+  expect(run({"data", "synthesize", "mnist", "--count", "6", "--out", "d", "--width", "9"}), 2,
+         {"digits are 28 x 28 pixels"});
+}
+
+TEST_F(BadInput, FilesThatAreNotThere) {
+  expect(run({"view", "--csv", "none.csv"}), 2, {"--csv: there is no file 'none.csv'"});
+  expect(run({"view", "--schedule", "gpipe", "--out", "none/a.svg"}), 2,
+         {"--out none/a.svg: there is no folder 'none'", "mkdir -p none"});
+  expect(run({"data", "check", "carvana", "--images", "none", "--masks", "."}), 2,
+         {"--images: there is no folder 'none'"});
+  expect(run({"predict", "runs/x", "--images", "none", "--out", "m"}), 2, {"runs/x"});
+  write_file(folder_ / "cut.toml", "[train\n");
+  expect(run({"train", "cut.toml"}), 2, {"cut.toml:1: "});
+}
+
+TEST_F(BadInput, SynthesisSaysNothingBeforeItHasWritten) {
+  const Finished finished = run({"data", "synthesize", "carvana", "--count", "0", "--out", "none"});
+  expect(finished, 2, {"cannot synthesize 0 pictures: at least 1", "--count", "--out"});
+  EXPECT_EQ(finished.out, "");
+}
+
+TEST_F(BadInput, RangesAreSaidWhole) {
+  expect(run({"train", "small.toml", "--data.workers", "0"}), 2,
+         {"'workers' in [data] is an integer from 1 to 256, not 0"});
+  expect(run({"train", "small.toml", "--epochs", "2000000000"}), 2,
+         {"an integer from 1 to 1000000000, not 2000000000"});
+}
+
+TEST_F(BadInput, ImagesThatTheModelCannotTake) {
+  expect(run({"train", "small.toml", "--scale", "0.05", "--dry-run"}), 2,
+         {"the model 'unet' cannot take these inputs of 3 x 1 x 2 (channels, height, width)",
+          "'scale' in [data]"});
+  expect(run({"train", "small.toml", "--channels", "1", "--dry-run"}), 2,
+         {"'channels' in [model] is 1, the images of 'carvana' have 3"});
+}
+
+TEST_F(BadInput, MoreThanThisMachineHas) {
+  expect(run({"train", "small.toml", "--width", "100000", "--dry-run"}), 1,
+         {"this machine is out of memory", "while making layer", "'width'"});
+}
+
+TEST_F(BadInput, ATimelineThatIsCutOff) {
+  ASSERT_EQ(run({"train", "small.toml", "--name", "cut", "--epochs", "1", "--quiet"}).code, 0);
+  fs::resize_file(folder_ / "runs/cut/timeline.json", 100);
+  expect(run({"view", "runs/cut"}), 1, {"runs/cut/timeline.json: ", "not JSON"});
+}
+
 TEST_F(BadInput, WordsThatNoVerbKnows) {
   expect(run({"train", "small.toml", "--epoch", "3"}), 2, {"'--epoch'; did you mean '--epochs'?"});
   expect(run({"trian"}), 2, {"'trian'; did you mean 'train'?"});
   expect(run({"train"}), 2, {"a recipe", "--resume"});
   expect(run({"train", "nothing.toml"}), 2, {"nothing.toml: no such recipe"});
   expect(run({"train", "small.toml", "--epochs", "many"}), 2,
-         {"'epochs' in [train] is an integer >= 1, not 'many'"});
+         {"'epochs' in [train] is an integer from 1 to 1000000000, not 'many'"});
   expect(run({"train", "--resume", "cars"}), 2, {"cars: not a run folder"});
   expect(run({"train", "small.toml", "--optimizer.name", "rmspro"}), 2,
          {"did you mean 'rmsprop'?"});
@@ -134,9 +228,9 @@ TEST_F(BadInput, ViewAndPredict) {
   expect(run({"view", "--schedule", "gpipe", "--stages", "1000", "--micro-batches", "1000"}), 2,
          {"a picture of 2000000 cells is too large", "draw fewer stages"});
   write_file(folder_ / "swapped.csv", "0B0,0F0\n");
-  expect(run({"view", "--csv", "swapped.csv"}), 2, {"0B0 comes before 0F0"});
+  expect(run({"view", "--csv", "swapped.csv"}), 2, {"0B0 comes before 0F0", "in swapped.csv"});
   write_file(folder_ / "bad.csv", "0F0,zzz\n");
-  expect(run({"view", "--csv", "bad.csv"}), 1, {"zzz"});
+  expect(run({"view", "--csv", "bad.csv"}), 1, {"bad.csv:1: column 2: ", "zzz"});
   expect(run({"predict", "runs/none", "--images", "cars/train_hq", "--out", "m"}), 2,
          {"no such run folder"});
   expect(run({"predict", "small.toml", "--images", "cars/train_hq", "--out", "m"}), 2,

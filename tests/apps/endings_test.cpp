@@ -43,6 +43,17 @@ TEST_F(Endings, OneProcessAtATimeTrainsInAFolder) {
   EXPECT_TRUE(again.wait_for("\"event\":\"step\"")) << again.wait().err;
 }
 
+TEST_F(Endings, OneProcessAtATimeMakesData) {
+  const std::vector<std::string> words = {
+      "train",   "small.toml",       "--dry-run",    "--images", "both/train_hq",
+      "--masks", "both/train_masks", "--synthesize", "1000000"};
+  Started first(folder_, words);
+  ASSERT_TRUE(first.wait_for("synthetic images"));
+  const Finished second = run(words);
+  EXPECT_EQ(second.code, 1);
+  EXPECT_THAT(second.err, HasSubstr("both/.making: another process is making these data"));
+}
+
 TEST_F(Endings, OutputThatCannotBeWrittenIsAFailure) {
   for (const std::vector<std::string>& words :
        std::vector<std::vector<std::string>>{{"--help"},

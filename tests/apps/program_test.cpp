@@ -2,6 +2,7 @@
 
 #include "tests/apps/program.h"
 #include "trestle/base/files.h"
+#include "trestle/base/text.h"
 
 namespace trestle {
 namespace {
@@ -15,12 +16,14 @@ TEST_F(Program, EveryVerbExplainsItselfWithExamples) {
   for (const char* verb : {"train", "predict", "view", "data", "doctor"}) {
     const Finished finished = run({verb, "--help"});
     EXPECT_EQ(finished.code, 0) << verb;
-    EXPECT_THAT(finished.out, HasSubstr(verb));
+    EXPECT_THAT(finished.out, HasSubstr(std::string("Examples:\n  trestle ") + verb));
   }
   const Finished train = run({"train", "--help"});
   EXPECT_THAT(train.out, HasSubstr("Examples:\n  trestle train recipes/unet_quick.toml"));
   EXPECT_THAT(train.out, HasSubstr("--pipeline.micro_batches"));
-  EXPECT_THAT(train.out, HasSubstr("pieces that a batch is cut into (an integer >= 1; default 1)"));
+  EXPECT_THAT(
+      train.out,
+      HasSubstr("pieces that a batch is cut into (an integer from 1 to 1000000000; default 1)"));
   EXPECT_EQ(run({"--version"}).out.substr(0, 8), "trestle ");
   EXPECT_EQ(run({}).code, 2);
 }
@@ -53,6 +56,21 @@ TEST_F(Program, ViewDrawsSchedules) {
   const Finished again = run({"view", "--csv", "a.csv"});
   EXPECT_EQ(again.code, 0) << again.err;
   EXPECT_THAT(again.out, HasSubstr("rank 3"));
+}
+
+TEST_F(Program, OneVersionEverywhere) {
+  const std::string version = trim(run({"--version"}).out);
+  EXPECT_THAT(run({"train", "small.toml", "--dry-run"}).out, testing::StartsWith(version + " "));
+  EXPECT_THAT(run({"doctor"}).out, HasSubstr(version.substr(version.find(' ') + 1) + "\n"));
+}
+
+TEST_F(Program, ASpreadsheetsTableIsRead) {
+  write_file(folder_ / "sheet.csv",
+             "\xEF\xBB\xBF"
+             "0F0,0B0\r\n\r\n1F0,1B0\r\n");
+  const Finished drawn = run({"view", "--csv", "sheet.csv"});
+  EXPECT_EQ(drawn.code, 0) << drawn.err;
+  EXPECT_THAT(drawn.out, HasSubstr("rank 1 "));
 }
 
 TEST_F(Program, DataIsMadeAndChecked) {

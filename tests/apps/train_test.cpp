@@ -74,6 +74,46 @@ TEST_F(TrainVerb, ADryRunMakesNothing) {
   EXPECT_FALSE(fs::exists(folder_ / "runs/dry"));
 }
 
+TEST_F(TrainVerb, APlanThatMayNotFitSaysWhatWould) {
+  const Finished planned =
+      run({"train", "small.toml", "--dry-run", "--batch", "8", "--devices", "virtual:2x2500KiB"});
+  EXPECT_EQ(planned.code, 0) << planned.err;
+  EXPECT_THAT(planned.out, HasSubstr("may not fit"));
+  EXPECT_THAT(planned.out, HasSubstr("It would fit with"));
+  EXPECT_THAT(run({"train", "small.toml", "--dry-run"}).out, Not(HasSubstr("would fit")));
+}
+
+TEST_F(TrainVerb, WithoutValidationThereIsNoBestMetric) {
+  const Finished trained =
+      run({"train", "small.toml", "--validation", "0", "--epochs", "1", "--name", "unvalidated"});
+  EXPECT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.out, Not(HasSubstr("best dice")));
+  EXPECT_THAT(trained.out, HasSubstr("weights runs/unvalidated/best.safetensors"));
+}
+
+TEST_F(TrainVerb, NoMemoryIsDrawnForThePlainCpu) {
+  const Finished trained =
+      run({"train", "small.toml", "--devices", "cpu", "--epochs", "1", "--name", "plain"});
+  EXPECT_EQ(trained.code, 0) << trained.err;
+  const Finished drawn = run({"view", "runs/plain"});
+  EXPECT_THAT(drawn.out, HasSubstr("peak activations"));
+  EXPECT_THAT(drawn.out, Not(HasSubstr("peak memory")));
+}
+
+TEST_F(TrainVerb, PredictGoesOnAfterAnImageThatIsBroken) {
+  ASSERT_EQ(run({"train", "small.toml", "--epochs", "1", "--quiet", "--name", "seen"}).code, 0);
+  fs::copy(folder_ / "cars/train_hq", folder_ / "photos");
+  write_file(folder_ / "photos/0_first.jpg", "not a picture");
+  write_file(folder_ / "photos/zz_last.jpg", "");
+  const Finished finished =
+      run({"predict", "runs/seen", "--images", "photos", "--out", "some", "--devices", "cpu"});
+  EXPECT_EQ(finished.code, 1);
+  EXPECT_THAT(finished.out, HasSubstr("wrote 16 masks to some"));
+  EXPECT_THAT(finished.err,
+              testing::AllOf(HasSubstr("2 images could not be read"),
+                             HasSubstr("photos/0_first.jpg"), HasSubstr("photos/zz_last.jpg")));
+}
+
 TEST_F(TrainVerb, MakesItsDataWhereTheyAreMissing) {
   const std::vector<std::string> arguments = {"train",        "small.toml",
                                               "--name",       "made",

@@ -62,6 +62,20 @@ TEST(Progress, InAFileOneLineAnEpochAndNoControlCharacters) {
   EXPECT_THAT(words, HasSubstr("continue: trestle train --resume runs/x"));
 }
 
+TEST(Progress, WhatNobodyMeasuredIsNotSaid) {
+  const std::string words = spoken(ProgressStyle::Lines, Colours::Off);
+  EXPECT_THAT(words, Not(HasSubstr("0.0 images/s"))) << "no step of the epoch was timed";
+  std::ostringstream out;
+  TrainResult result;
+  result.best_epoch = 1;
+  result.metric_name = "dice";
+  make_progress(ProgressStyle::Lines, Colours::Off, out)->done(result);
+  EXPECT_THAT(out.str(), Not(HasSubstr("best dice"))) << "without validation there is none";
+  result.best_metric = 0.5;
+  make_progress(ProgressStyle::Lines, Colours::Off, out)->done(result);
+  EXPECT_THAT(out.str(), HasSubstr("best dice 0.500 (epoch 1)"));
+}
+
 TEST(Progress, OnATerminalTheBarMovesInPlace) {
   const std::string words = spoken(ProgressStyle::Terminal, Colours::Off);
   EXPECT_THAT(words, HasSubstr("\r\x1b[2Kepoch 1/2 ━━━━━━━─"));
