@@ -4,16 +4,20 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <csignal>
 #include <iostream>
 #include <new>
+#include <optional>
 #include <stdexcept>
+#include <string_view>
 
 #include "apps/trestle/interrupt.h"
 #include "apps/trestle/output.h"
 #include "apps/trestle/verbs.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/base/units.h"
 
 namespace trestle {
 
@@ -28,16 +32,22 @@ int complain(const std::string& message, int code) {
   return code;
 }
 
-// libtorch says it with the place in its own sources in front.
-bool says_out_of_memory(const std::string& message) {
-  return message.find("can't allocate memory") != std::string::npos;
+// Of libtorch's "... can't allocate memory: you tried to allocate 36000 bytes. ..." the number;
+// nothing for another message.
+std::optional<Bytes> bytes_not_there(const std::string& message) {
+  constexpr std::string_view words = "can't allocate memory: you tried to allocate ";
+  const auto at = message.find(words);
+  if (at == std::string::npos) return std::nullopt;
+  Bytes bytes = 0;
+  std::from_chars(message.data() + at + words.size(), message.data() + message.size(), bytes);
+  return bytes;
 }
 
-int out_of_memory(const std::string& place) {
+int out_of_memory(const std::string& details) {
   return complain(
-      "this machine is out of memory" + (place.empty() ? "." : "\n" + place) +
-          "\n  In a training a smaller 'batch' or 'width', more 'micro_batches' or recompute "
-          "= \"always\" need less; in data synthesize a smaller --count.",
+      "this machine is out of memory" + details +
+          "\n  In a training a smaller 'batch' or 'width', more 'micro_batches' or recompute = "
+          "\"always\" need less; in data synthesize a smaller --count.",
       failed);
 }
 
@@ -51,8 +61,11 @@ int perform(const CLI::App& app, const app::Action& action) {
     return complain(error.what(), failed);
   } catch (const c10::Error& error) {
     const std::string message = error.what_without_backtrace();
-    if (says_out_of_memory(message))
-      return out_of_memory(message.substr(std::min(message.find('\n'), message.size() - 1) + 1));
+    if (const auto bytes = bytes_not_there(message)) {
+      const auto place = std::min(message.find('\n'), message.size());
+      return out_of_memory(
+          text(": ", format_bytes(*bytes), " more were asked for", message.substr(place)));
+    }
     return complain(error.what_without_backtrace(), failed);
   } catch (const std::bad_alloc&) {
     return out_of_memory("");
