@@ -84,7 +84,7 @@ TEST(InPlace, AnOutputThatIsATappedInputMayNotBeWrittenTo) {
         return net;
       },
       "layer 'relu' writes into the value of 'same', which shares memory with the value that "
-      "'join' takes as \"s\"");
+      "'same' takes and 'join' takes as \"s\"");
 }
 
 TEST(InPlace, ABufferThatALayerReturnsMayNotBeWrittenTo) {
