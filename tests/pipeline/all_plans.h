@@ -9,9 +9,6 @@
 // Small nets' parts and data, and every plan that they are run under: cuts x devices x recompute modes.
 namespace trestle::support {
 
-constexpr std::int64_t width = 6;
-constexpr std::int64_t samples = 8;
-
 // Three linear layers.
 struct Parts {
   mutable std::array<torch::nn::Linear, 3> linear;  // forward() is not const
@@ -26,15 +23,6 @@ struct Parts {
 };
 
 inline at::Tensor add(at::Tensor x, at::Tensor skip) { return x + skip; }
-
-inline at::Tensor input(at::ScalarType dtype) {
-  torch::manual_seed(4);
-  return torch::randn({samples, width}, dtype);
-}
-inline at::Tensor target() {
-  torch::manual_seed(5);
-  return torch::randint(width, {samples});
-}
 
 struct Plan {
   std::vector<int> balance;

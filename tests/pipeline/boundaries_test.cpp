@@ -14,19 +14,11 @@ namespace {
 
 using support::chain;
 using support::distance;
+using support::input;
 using support::message_of;
+using support::target;
+using support::width;
 using testing::HasSubstr;
-
-constexpr std::int64_t width = 6;
-
-at::Tensor input(std::int64_t samples) {
-  torch::manual_seed(2);
-  return torch::randn({samples, width}, at::kDouble);
-}
-at::Tensor target(std::int64_t samples) {
-  torch::manual_seed(3);
-  return torch::randint(width, {samples});
-}
 
 using Make = std::function<nn::Layers()>;
 

@@ -16,21 +16,13 @@ namespace {
 
 using support::chain;
 using support::distance;
+using support::input;
 using support::message_of;
+using support::target;
+using support::width;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-constexpr std::int64_t width = 6;
-
-at::Tensor input(std::int64_t samples = 8) {
-  torch::manual_seed(2);
-  return torch::randn({samples, width}, at::kDouble);
-}
-at::Tensor target(std::int64_t samples = 8) {
-  torch::manual_seed(3);
-  return torch::randint(width, {samples});
-}
 
 void expect_refused(PipelineOptions options, const std::string& part) {
   EXPECT_THAT(message_of<UsageError>([&] { Pipeline(chain(3), std::move(options)); }),

@@ -7,8 +7,10 @@
 // Linear layers of one width, data for them, and how their gradients are compared.
 namespace trestle::small {
 
-inline constexpr std::int64_t width = 6;
-inline constexpr std::int64_t samples = 8;
+using support::input;
+using support::samples;
+using support::target;
+using support::width;
 inline constexpr int micro_batches = 4;
 
 inline torch::nn::Linear linear(int seed, at::ScalarType dtype = at::kDouble) {
@@ -16,15 +18,6 @@ inline torch::nn::Linear linear(int seed, at::ScalarType dtype = at::kDouble) {
   torch::nn::Linear layer(width, width);
   layer->to(dtype);
   return layer;
-}
-
-inline at::Tensor input(at::ScalarType dtype = at::kDouble) {
-  torch::manual_seed(4);
-  return torch::randn({samples, width}, dtype);
-}
-inline at::Tensor target() {
-  torch::manual_seed(5);
-  return torch::randint(width, {samples});
 }
 
 inline std::vector<at::Tensor> gradients_of(const nn::Layers& net) {

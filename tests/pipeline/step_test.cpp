@@ -17,20 +17,12 @@ namespace {
 
 using support::chain;
 using support::distance;
+using support::input;
 using support::message_of;
+using support::target;
+using support::width;
 using testing::AllOf;
 using testing::HasSubstr;
-
-constexpr std::int64_t width = 6;
-
-at::Tensor input(std::int64_t samples = 8) {
-  torch::manual_seed(2);
-  return torch::randn({samples, width}, at::kDouble);
-}
-at::Tensor target(std::int64_t samples = 8) {
-  torch::manual_seed(3);
-  return torch::randint(width, {samples});
-}
 
 TEST(Step, ALossOfTheOutputAloneNeedsNoTarget) {
   const auto energy = nn::additive("energy", [](const at::Tensor& y, const at::Tensor& t) {

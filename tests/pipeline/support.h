@@ -48,6 +48,20 @@ class WatchDog {
   std::thread thread_;  // last: starts when everything else is there
 };
 
+// Rows and their classes for nets of one width, the same every time.
+inline constexpr std::int64_t width = 6;
+inline constexpr std::int64_t samples = 8;
+
+inline at::Tensor input(std::int64_t count = samples, at::ScalarType dtype = at::kDouble) {
+  torch::manual_seed(4);
+  return torch::randn({count, width}, dtype);
+}
+inline at::Tensor input(at::ScalarType dtype) { return input(samples, dtype); }
+inline at::Tensor target(std::int64_t count = samples) {
+  torch::manual_seed(5);
+  return torch::randint(width, {count});
+}
+
 // The largest absolute difference of two tensors, wherever they are.
 inline double distance(const at::Tensor& a, const at::Tensor& b) {
   return (a.detach().cpu() - b.detach().cpu()).abs().max().item<double>();

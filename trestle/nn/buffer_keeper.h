@@ -15,6 +15,9 @@ class BufferKeeper {
   BufferKeeper(const BufferKeeper&) = delete;
   BufferKeeper& operator=(const BufferKeeper&) = delete;
 
+  // Meanwhile the buffers have these values, one for each; likewise without autograd noticing.
+  void put_in(const std::vector<at::Tensor>& values);
+
  private:
   std::vector<at::Tensor> buffers_;
   std::vector<at::Tensor> copies_;

@@ -19,12 +19,6 @@ bool same_value(const at::Tensor& a, const at::Tensor& b) {
          at::equal(a, b);
 }
 
-// Another version would make autograd refuse graphs that saved the buffer; variable_data() has a
-// version counter of its own.
-void overwrite(const at::Tensor& buffer, const at::Tensor& value) {
-  buffer.variable_data().copy_(value);
-}
-
 void set_trained(const ModuleState& state, const std::vector<bool>& flags) {
   for (std::size_t i = 0; i < flags.size(); ++i) {
     at::Tensor parameter = state.parameters[i].second;
@@ -128,20 +122,6 @@ Snapshot::Again::Again(const Snapshot& snapshot, const ModuleState& state)
 Snapshot::Again::~Again() {
   set_training(state_, training_before_);
   set_trained(state_, trained_before_);
-}
-
-Snapshot::BuffersAgain::BuffersAgain(const Snapshot& snapshot, const ModuleState& state)
-    : state_(state) {
-  const at::NoGradGuard no_grad;
-  // All copies first: should there be no memory for one, nothing has been changed yet.
-  for (const auto& buffer : state.buffers) before_.push_back(buffer.detach().clone());
-  for (std::size_t i = 0; i < state.buffers.size(); ++i)
-    overwrite(state.buffers[i], snapshot.buffers_[i]);
-}
-
-Snapshot::BuffersAgain::~BuffersAgain() {
-  const at::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < before_.size(); ++i) overwrite(state_.buffers[i], before_[i]);
 }
 
 }  // namespace trestle::nn

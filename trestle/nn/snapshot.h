@@ -48,7 +48,9 @@ class BufferCopies {
 //
 //   Snapshot snapshot(state, copies, key);   // then F
 //   {
-//     const Snapshot::Again again(snapshot, state);   // then F again, under again.key()
+//     const Snapshot::Again again(snapshot, state);
+//     BufferKeeper buffers(state.buffers);            // to the end of the backward
+//     buffers.put_in(snapshot.buffers());             // then F again, under snapshot.key()
 //   }
 class Snapshot {
  public:
@@ -56,6 +58,10 @@ class Snapshot {
   Snapshot(const ModuleState& state, BufferCopies& copies, const RunKey& key);
 
   const RunKey& key() const { return key_; }
+
+  // The values of ModuleState::buffers. The graph of the second run may save them, so a BufferKeeper
+  // that lives until its backward is done puts them in; afterwards it is as if F had run only once.
+  const std::vector<at::Tensor>& buffers() const { return buffers_; }
 
   // To be called when F is done: what F itself did to parameters (a clamp, say) it will do again.
   void note_parameters(const ModuleState& state);
@@ -75,20 +81,6 @@ class Snapshot {
     std::vector<bool> training_before_;  // empty where it is as it was
     std::vector<bool> trained_before_;   // requires_grad of the parameters; likewise
     AutocastScope autocast_;
-  };
-
-  // The same for the buffers, which the graph of the second run may have saved: it lives until its
-  // backward is done. Afterwards they are as if F had run only once.
-  class BuffersAgain {
-   public:
-    BuffersAgain(const Snapshot& snapshot, const ModuleState& state);
-    ~BuffersAgain();
-    BuffersAgain(const BuffersAgain&) = delete;
-    BuffersAgain& operator=(const BuffersAgain&) = delete;
-
-   private:
-    const ModuleState& state_;
-    std::vector<at::Tensor> before_;
   };
 
  private:

@@ -49,20 +49,13 @@ Made make_sgd(Parameters parameters, const OptimizerOptions& o) {
                                                  .weight_decay(o.weight_decay));
 }
 
+template <class Optimizer, class Options>
 Made make_adam(Parameters parameters, const OptimizerOptions& o) {
-  return std::make_unique<FusedAdam>(std::move(parameters),
-                                     torch::optim::AdamOptions(o.learning_rate)
+  return std::make_unique<Optimizer>(std::move(parameters),
+                                     Options(o.learning_rate)
                                          .betas(std::make_tuple(o.beta1, o.beta2))
                                          .eps(o.epsilon)
                                          .weight_decay(o.weight_decay));
-}
-
-Made make_adamw(Parameters parameters, const OptimizerOptions& o) {
-  return std::make_unique<FusedAdamW>(std::move(parameters),
-                                      torch::optim::AdamWOptions(o.learning_rate)
-                                          .betas(std::make_tuple(o.beta1, o.beta2))
-                                          .eps(o.epsilon)
-                                          .weight_decay(o.weight_decay));
 }
 
 Made make_rmsprop(Parameters parameters, const OptimizerOptions& o) {
@@ -79,8 +72,10 @@ struct Maker {
   std::string_view name;
   Made (*make)(Parameters, const OptimizerOptions&);
 };
-constexpr std::array makers = {Maker{"sgd", make_sgd}, Maker{"adam", make_adam},
-                               Maker{"adamw", make_adamw}, Maker{"rmsprop", make_rmsprop}};
+constexpr std::array makers = {Maker{"sgd", make_sgd},
+                               Maker{"adam", make_adam<FusedAdam, torch::optim::AdamOptions>},
+                               Maker{"adamw", make_adam<FusedAdamW, torch::optim::AdamWOptions>},
+                               Maker{"rmsprop", make_rmsprop}};
 
 }  // namespace
 

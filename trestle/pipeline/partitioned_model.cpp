@@ -1,7 +1,6 @@
 #include "trestle/pipeline/partitioned_model.h"
 
 #include <algorithm>
-#include <set>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"

@@ -164,7 +164,8 @@ void Stage::recompute(Pass& pass) const {
                      {.hint = "Change it after backward(), or change a clone."});
   }
   const nn::Snapshot::Again again(snapshot, modules_);
-  pass.buffers_again = std::make_shared<nn::Snapshot::BuffersAgain>(snapshot, modules_);
+  pass.buffers_again = std::make_shared<nn::BufferKeeper>(modules_.buffers);
+  pass.buffers_again->put_in(snapshot.buffers());
   const auto announced = pass.wants_gradient;
   hand_on(pass, run(pass, /*with_graph=*/true, snapshot.key()));
   for (std::size_t i = 0; i < announced.size(); ++i) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "trestle/nn/boundary.h"
+#include "trestle/nn/buffer_keeper.h"
 #include "trestle/nn/graph.h"
 #include "trestle/nn/segment.h"
 #include "trestle/nn/snapshot.h"
@@ -35,7 +36,7 @@ struct Pass {
   std::optional<nn::Snapshot> snapshot;       // what R needs
   std::vector<std::uint32_t> input_versions;  // of `inputs`, where R needs them
   // From R to the end of B: its graph may have saved buffers.
-  std::shared_ptr<nn::Snapshot::BuffersAgain> buffers_again;
+  std::shared_ptr<nn::BufferKeeper> buffers_again;
   std::optional<nn::GradientSink> sink;             // where B leaves the inputs' gradients
   std::vector<bool> wants_gradient;                 // of plan.outputs and then of model_outputs
   std::vector<torch::autograd::Edge> output_edges;  // where each output's gradient enters the graph
