@@ -71,6 +71,10 @@ extern Values values;
 extern const std::vector<bool> owned;
 extern const std::uint64_t mode;
 void consumer(const Values& values);
+// [trestle/nn/deferred_batch_norm.h]
+#include <torch/nn.h>
+extern torch::nn::Sequential model;
+extern const at::Tensor mini_batch;
 // [trestle/nn/snapshot.h]
 extern const ModuleState state;
 extern BufferCopies copies;

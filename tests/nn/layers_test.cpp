@@ -45,6 +45,23 @@ struct ScaledImpl : torch::nn::Module {
 };
 TORCH_MODULE(Scaled);
 
+struct LaterImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x, std::optional<double> scale = 3.0,
+                     const std::optional<at::Tensor>& more = {}) {
+    return x * scale.value_or(1) + (more ? *more : at::zeros({1}));
+  }
+};
+TORCH_MODULE(Later);
+
+at::Tensor doubled(at::Tensor x) noexcept { return x * 2; }
+
+TEST(Layer, ADefaultThatIsNoTensorIsNeverReplaced) {
+  const Layer later = make_layer("later", Later());
+  EXPECT_EQ(later.arguments, 1);  // what stands behind it cannot be given
+  EXPECT_EQ(later.forward({at::full({1}, 2.0)})[0].item<double>(), 6);
+  EXPECT_EQ(make_layer("doubled", doubled).forward({at::full({1}, 2.0)})[0].item<double>(), 4);
+}
+
 TEST(Layer, ParametersWithADefaultMayBeLeftOut) {
   const at::Tensor x = at::full({1}, 3.0);
   const Layer scaled = make_layer("scaled", Scaled());

@@ -308,5 +308,74 @@ TEST(Evaluate, ForwardUnderNoGradKeepsNoGraph) {
       HasSubstr("under no_grad"));
 }
 
+// Each micro-batch counts on, and whoever takes the count gets it as it was then.
+struct CounterImpl : torch::nn::Module {
+  CounterImpl() { count = register_buffer("count", torch::zeros({1, width}, at::kDouble)); }
+  std::tuple<at::Tensor, at::Tensor> forward(at::Tensor x) {
+    const at::NoGradGuard no_grad;
+    count.add_(1);
+    return {x, count};
+  }
+  at::Tensor count;
+};
+
+TEST(Boundaries, ABufferThatTwoLayersTakeIsTheOneOfItsMicroBatch) {
+  for (const auto& devices :
+       {virtual_devices(2), std::vector<Device>{cpu_device(), cpu_device()}}) {
+    for (const Recompute recompute : {Recompute::Never, Recompute::Always}) {
+      nn::Layers net;
+      net.add("count", std::make_shared<CounterImpl>()).keep_output("n", 1).pass_on({0});
+      net.add("one", [](at::Tensor x, at::Tensor n) { return x * 0 + n; }).take("n");
+      net.add("two", [](at::Tensor x, at::Tensor n) { return x * 10 + n; }).take("n");
+      Pipeline pipeline(
+          net, {.devices = devices, .balance = {1, 2}, .micro_batches = 4, .recompute = recompute});
+      const at::Tensor y = pipeline.forward(input(4)).cpu().select(1, 0);
+      EXPECT_TRUE(y.equal(torch::tensor({11.0, 22.0, 33.0, 44.0}, at::kDouble))) << y;
+    }
+  }
+}
+
+// autograd may make the first gradient of `table` a view of what the layer is given.
+struct AddTableImpl : torch::nn::Module {
+  AddTableImpl() { table = register_parameter("table", torch::zeros({3, width}, at::kDouble)); }
+  at::Tensor forward(const at::Tensor& x) { return x + table.unsqueeze(0); }
+  at::Tensor table;
+};
+
+TEST(Boundaries, AParametersFirstGradientHasMemoryOfItsOwn) {
+  const at::Tensor x = torch::arange(72, at::kDouble).reshape({4, 3, width}) / 50 - 0.5;
+  const auto square = [](at::Tensor y) { return y.square(); };
+  const auto mean = nn::additive(
+      "mean", [](const at::Tensor& y, const at::Tensor& /*target*/) { return y.mean(); });
+  for (const auto& devices :
+       {virtual_devices(2), std::vector<Device>{cpu_device(), cpu_device()}}) {
+    torch::manual_seed(3);
+    torch::nn::Linear linear(width, width);
+    linear->to(at::kDouble);
+    const at::Tensor plain = linear->forward(x).detach();
+    nn::Layers net;
+    net.add("linear", linear);
+    net.add("add", std::make_shared<AddTableImpl>());
+    net.add("square", square);
+    Pipeline pipeline(net, {.devices = devices, .balance = {1, 2}, .micro_batches = 4});
+    pipeline.step(x, torch::zeros({4}), mean);
+    const at::Tensor expected = (plain * 2 / static_cast<double>(plain.numel())).sum({0, 1});
+    EXPECT_LE(distance(linear->bias.grad(), expected), 1e-12);
+  }
+  // Through forward(): the caller's input gradient, and the gradient that the caller gives.
+  nn::Layers net;
+  net.add("square", square);
+  net.add("add", std::make_shared<AddTableImpl>());
+  Pipeline pipeline(net, {.micro_batches = 4});
+  const at::Tensor leaf = x.clone().requires_grad_();
+  const at::Tensor given = torch::ones_like(x);
+  pipeline.forward(leaf).backward(given);
+  EXPECT_TRUE(given.equal(torch::ones_like(x)));
+  EXPECT_LE(distance(leaf.grad(), 2 * x), 1e-12);
+  const at::Tensor table = net.parameters()[0].grad();
+  EXPECT_EQ(table.storage().nbytes(), table.nbytes());
+  EXPECT_LE(distance(table, torch::full_like(table, 4)), 1e-12);
+}
+
 }  // namespace
 }  // namespace trestle

@@ -107,6 +107,68 @@ TEST(InPlace, ABufferThatALayerReturnsMayNotBeWrittenTo) {
       "'positions'");
 }
 
+TEST(InPlace, AParameterThatALayerReturnsMayNotBeWrittenTo) {
+  struct TableImpl : torch::nn::Module {
+    TableImpl() {
+      table = register_parameter("table", torch::ones({1, width}, at::kDouble), false);
+    }
+    at::Tensor forward(const at::Tensor& /*x*/) { return table; }
+    at::Tensor table;
+  };
+  expect_refused_everywhere(
+      [] {
+        nn::Layers net;
+        net.add("first", Parts::make(at::kDouble, 1)).keep_output("s");
+        net.add("table", std::make_shared<TableImpl>());
+        net.add("write", [](at::Tensor x) { return x.mul_(2); });
+        net.add("join", add).take("s");
+        return net;
+      },
+      "layer 'write' writes into the value of 'table', which shares memory with a parameter of "
+      "'table'");
+}
+
+TEST(InPlace, APartNextToOneThatIsTakenTwiceMayBeWrittenTo) {
+  const auto make = [] {
+    nn::Layers net;
+    net.add("first", Parts::make(at::kDouble, 1));
+    net.add("halves",
+            [](at::Tensor x) {
+              const at::Tensor t = x.transpose(0, 1).contiguous();
+              return std::make_tuple(t.narrow(0, 0, 3), t.narrow(0, 3, 3));
+            })
+        .keep_output("second", 1)
+        .pass_on({0});
+    net.add("views",
+            [](at::Tensor a, at::Tensor b) {
+              return std::make_tuple(a, b.view({3, -1}));
+            })
+        .take("second")
+        .keep_output("viewed", 1)
+        .pass_on({0});
+    net.add("write", [](at::Tensor a) { return a.mul_(2); });
+    net.add("back",
+            [](at::Tensor a, at::Tensor b, at::Tensor c) {
+              return torch::cat({a, b + c}, 0).transpose(0, 1).contiguous();
+            })
+        .take("second")
+        .take("viewed");
+    return net;
+  };
+  torch::nn::Linear first = Parts::make(at::kDouble, 1);
+  const at::Tensor t = first->forward(input(at::kDouble)).transpose(0, 1);
+  const at::Tensor y =
+      torch::cat({t.narrow(0, 0, 3) * 2, t.narrow(0, 3, 3) * 2}, 0).transpose(0, 1);
+  torch::nn::functional::cross_entropy(y, target()).backward();
+  for (const Plan& plan : plans(static_cast<int>(make().size()))) {
+    SCOPED_TRACE(name_of(plan));
+    const nn::Layers net = make();
+    Pipeline pipeline(net, options_of(plan, 2));
+    pipeline.step(input(at::kDouble), target(), nn::cross_entropy());
+    EXPECT_LE(distance(net.parameters()[0].grad(), first->weight.grad()), 1e-12);
+  }
+}
+
 TEST(InPlace, DisjointPartsOfOneTensorMayBeWrittenTo) {
   const auto make = [] {
     nn::Layers net;

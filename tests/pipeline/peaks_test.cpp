@@ -21,6 +21,7 @@ struct Case {
   at::Tensor input;
   at::Tensor target;
   nn::Loss loss;
+  int micro_batches = 4;
 };
 
 // What crosses is a good part of what a stage keeps.
@@ -80,7 +81,7 @@ void compare(const Case& test, const std::vector<int>& balance, const std::strin
   const auto devices = virtual_devices(static_cast<int>(balance.size()));
   Pipeline pipeline(test.net(), {.devices = devices,
                                  .balance = balance,
-                                 .micro_batches = 4,
+                                 .micro_batches = test.micro_batches,
                                  .schedule = schedule,
                                  .recompute = recompute});
   const auto step = [&] {
@@ -144,6 +145,53 @@ TEST(Peaks, NoStepNeedsMoreThanPredictedWithSkipsAndViews) {
   expect_bound(
       {"skips", skip_net, {{6, 5}, {1, 2, 4, 2, 2}}, images(16), labels(16), nn::cross_entropy()},
       1.5);
+}
+
+// What comes back does not lie in memory as what went forward: a backward copies it.
+TEST(Peaks, NoStepNeedsMoreThanPredictedWhereAConsumerTransposes) {
+  const auto net = [] {
+    torch::manual_seed(0);
+    nn::Layers made;
+    made.add("head", torch::nn::Linear(8, 128));
+    made.add("transpose", [](at::Tensor x) { return x.transpose(1, 2); });
+    made.add("convolve", torch::nn::Conv1d(128, 4, 3));
+    return made;
+  };
+  torch::manual_seed(1);
+  expect_bound({"transposed",
+                net,
+                {{1, 2}, {2, 1}},
+                torch::randn({8, 40, 8}),
+                torch::randn({8, 4, 38}),
+                nn::mean_squared_error()},
+               1.3);
+}
+
+// The output is a part of something larger, and other outputs are no business of a training step.
+TEST(Peaks, NoStepNeedsMoreThanPredictedWithPartsAsOutputsOfAWholeBatch) {
+  const auto net = [] {
+    nn::Layers made = wide_net();
+    made.add("fork", [](at::Tensor x) { return std::tuple(x, x * 2); }).keep_output("more", 1);
+    made.add("last", [](at::Tensor x) { return x.reshape({-1, 4, 16}).select(1, -1); });
+    made.also_return("more");
+    return made;
+  };
+  expect_bound({"parts", net, {{3, 3}}, rows(1), rows(2).narrow(1, 0, 16), whole_batch_loss(), 8},
+               1.5);
+}
+
+// A convolution of a single image takes another kernel, which needs more.
+TEST(Peaks, NoStepNeedsMoreThanPredictedForASmallerLastPiece) {
+  const auto net = [] {
+    torch::manual_seed(0);
+    nn::Layers made;
+    for (const char* name : {"a", "b"})
+      made.add(name, torch::nn::Conv2d(torch::nn::Conv2dOptions(8, 8, 3).padding(1)));
+    return made;
+  };
+  torch::manual_seed(1);
+  const at::Tensor x = torch::randn({7, 8, 16, 16});
+  expect_bound({"7 in 4 pieces", net, {{1, 1}}, x, x * 2, nn::mean_squared_error()}, 1.6);
 }
 
 TEST(Peaks, NoStepNeedsMoreThanPredictedWithConvolutions) {

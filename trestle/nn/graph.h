@@ -33,11 +33,11 @@ struct ValueId {
 };
 
 // What else has a value's memory, so that no layer may write to it: another value, the value itself
-// where several arguments take it, or a buffer of the value's layer.
+// where several arguments take it, or a parameter or buffer of the layer that made `value`.
 struct SharedWith {
+  enum class Owner : std::uint8_t { Value, Parameter, Buffer };
   ValueId value;
-  bool buffer = false;
-  friend bool operator==(const SharedWith&, const SharedWith&) = default;
+  Owner owner = Owner::Value;
 };
 
 // A parameter that is another layer's: see Layers::tie(). The two layers' modules already know.

@@ -19,8 +19,9 @@
 //
 // A module's forward() is one function, or takes one tensor and returns one, as that of
 // torch::nn::Sequential. Parameters are at::Tensor or std::optional<at::Tensor>, other std::optional
-// ones, which are left empty, and behind these any that have a default. An argument may be left out
-// where its parameter is optional or has a default (a GRU's `hx`). It returns tensors, by themselves or in a std::tuple or
+// ones without a default, which are left empty, and behind these any that have a default. An argument
+// may be left out where its parameter is optional or has a default (a GRU's `hx`); what stands behind
+// a parameter that has a default and is no tensor cannot be given. It returns tensors, by themselves or in a std::tuple or
 // std::pair, nested ones too (an LSTM's three), or a std::vector of tensors.
 namespace trestle::nn {
 

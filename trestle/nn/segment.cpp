@@ -2,6 +2,7 @@
 
 #include <ATen/SequenceNumber.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/nn/module.h>
 
 #include <algorithm>
 #include <map>
@@ -21,24 +22,48 @@ namespace {
 class SharedMemory {
  public:
   void add(const at::Tensor& tensor, const SharedWith& owner) {
-    if (tensor.defined() && tensor.has_storage())
-      entries_.emplace_back(tensor.storage().getWeakStorageImpl(), owner);
+    if (!tensor.defined() || !tensor.has_storage()) return;
+    entries_.push_back({tensor.storage().getWeakStorageImpl(), Extent::of(tensor), owner});
   }
 
-  // Who has the memory of `own`'s tensor: another one if there is one, else itself.
+  // Who has the memory of `own`'s tensor: a buffer or parameter, else another value, else itself.
   std::optional<SharedWith> find(const at::Tensor& tensor, ValueId own) const {
     std::optional<SharedWith> found;
     if (!tensor.defined() || !tensor.has_storage()) return found;
     const auto* storage = tensor.storage().unsafeGetStorageImpl();
-    for (const auto& [memory, owner] : entries_) {
-      if (memory._unsafe_get_target() != storage) continue;
-      if (!found || found->value == own) found = owner;
+    const Extent extent = Extent::of(tensor);
+    for (const Entry& entry : entries_) {
+      if (entry.storage._unsafe_get_target() != storage || !entry.extent.may_meet(extent)) continue;
+      if (entry.owner.owner != SharedWith::Owner::Value) return entry.owner;
+      if (!found || found->value == own) found = entry.owner;
     }
     return found;
   }
 
  private:
-  std::vector<std::pair<c10::weak_intrusive_ptr<c10::StorageImpl>, SharedWith>> entries_;
+  // As may_share_memory() tells it, without the tensor.
+  struct Extent {
+    std::int64_t begin = 0;  // in bytes, in the storage
+    std::int64_t end = 0;
+    bool dense = false;  // takes all of it
+
+    static Extent of(const at::Tensor& tensor) {
+      const std::int64_t begin = tensor.storage_offset() * tensor.element_size();
+      return {.begin = begin,
+              .end = begin + static_cast<std::int64_t>(tensor.nbytes()),
+              .dense = tensor.is_non_overlapping_and_dense()};
+    }
+    bool may_meet(const Extent& other) const {
+      if (!dense || !other.dense) return true;
+      return begin < other.end && other.begin < end;
+    }
+  };
+  struct Entry {
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+    Extent extent;
+    SharedWith owner;
+  };
+  std::vector<Entry> entries_;
 };
 
 // `s.add_(f(s))`: f's graph keeps s, and the history of s now leads to f's graph. Such a ring is
@@ -126,7 +151,9 @@ Segment::Segment(const Graph& graph, int first, int last, std::vector<ValueId> i
   }
   for (std::size_t step = 0; step < steps_.size(); ++step) {
     const Layer& layer = graph.layers[static_cast<std::size_t>(first) + step];
-    if (layer.module) steps_[step].buffers = layer.buffers();
+    if (!layer.module) continue;
+    steps_[step].parameters = layer.module->parameters();  // those too that are tied to others
+    steps_[step].buffers = layer.module->buffers();
   }
 }
 
@@ -162,11 +189,16 @@ Segment::Result Segment::run(Values inputs,
     arguments.clear();
     for (const auto& [output, number] : steps_[step].results) {
       const at::Tensor& value = results.at(static_cast<std::size_t>(output));
-      std::optional<SharedWith> buffer;
-      for (const at::Tensor& each : steps_[step].buffers) {
-        if (may_share_memory(each, value)) buffer = {{layer, output}, /*buffer=*/true};
+      std::optional<SharedWith> shared_with;
+      for (const at::Tensor& parameter : steps_[step].parameters) {
+        if (may_share_memory(parameter, value))
+          shared_with = {{layer, output}, SharedWith::Owner::Parameter};
       }
-      frame.put(slots_, static_cast<std::size_t>(number), value, buffer);
+      for (const at::Tensor& buffer : steps_[step].buffers) {
+        if (may_share_memory(buffer, value))
+          shared_with = {{layer, output}, SharedWith::Owner::Buffer};
+      }
+      frame.put(slots_, static_cast<std::size_t>(number), value, shared_with);
     }
   }
   result.node_numbers.push_back(at::sequence_number::peek());
@@ -218,8 +250,9 @@ void Segment::refuse_write(int layer, int argument, const SharedWith& shared) co
   const ValueId own = argument_value(layer, argument);
   const std::string others = takers_but(shared.value, layer, argument);
   std::string what = text("the value of ", describe(own), ", which shares memory with ");
-  if (shared.buffer) {
-    what += text("a buffer of ", describe({shared.value.layer, 0}));
+  if (shared.owner != SharedWith::Owner::Value) {
+    what += text(shared.owner == SharedWith::Owner::Buffer ? "a buffer of " : "a parameter of ",
+                 describe({shared.value.layer, 0}));
   } else if (own == shared.value) {
     what = text("the value that ", others);
   } else if (others.empty()) {

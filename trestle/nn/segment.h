@@ -16,8 +16,8 @@ namespace trestle::nn {
 // The layers [first, last) of a graph, and the values that they exchange with the rest. Everything
 // that does not change from run to run is looked up once, here. The graph must outlive the segment.
 //
-// No layer may write to a value that another layer takes too, or that shares memory with one or with
-// a layer's buffer: run() refuses that by name. It is refused wherever the graph is cut, so that every plan of a model
+// No layer may write to a value that another layer takes too, or that shares memory with one, or
+// with a parameter or buffer: run() refuses that by name. It is refused wherever the graph is cut, so that every plan of a model
 // gives the same numbers or the same error.
 class Segment {
  public:
@@ -55,7 +55,8 @@ class Segment {
   struct Step {
     std::vector<int> arguments;                // slots; -1 = None
     std::vector<std::pair<int, int>> results;  // (output, slot) of those that somebody takes
-    std::vector<at::Tensor> buffers;           // of the layer's module
+    std::vector<at::Tensor> parameters;        // of the layer's module
+    std::vector<at::Tensor> buffers;
   };
   struct Frame;  // the state of one run
 

@@ -115,21 +115,25 @@ struct LeastPrefix<Callable, std::tuple<Chosen...>, std::tuple<Left...>> {
 
 template <class Callable, class Return, class... Parameters>
 struct Signature {
+  static_assert(CallableWith<Callable, Parameters...>,
+                "a layer's forward() must take its tensors by value or by const reference");
   // Parameters that must be there (the others have defaults), and those that can be: from the first
-  // on that is neither a tensor nor a std::optional, all keep their defaults.
+  // on that has a default and is no tensor, all keep their defaults.
   static constexpr std::size_t least =
       LeastPrefix<Callable, std::tuple<>, std::tuple<Bare<Parameters>...>>::value;
   static constexpr std::size_t most = [] {
-    constexpr std::array<bool, sizeof...(Parameters) + 1> passable = {
-        (is_layer_argument<Parameters> || IsOptional<Bare<Parameters>>::value)..., false};
+    constexpr std::array<bool, sizeof...(Parameters) + 1> tensor = {
+        is_layer_argument<Parameters>..., false};
+    constexpr std::array<bool, sizeof...(Parameters) + 1> optional = {
+        IsOptional<Bare<Parameters>>::value..., false};
     std::size_t number = 0;
-    while (passable[number]) ++number;
+    while (tensor[number] || (optional[number] && number < least)) ++number;
     return number;
   }();
   static_assert(least <= most,
                 "a layer's forward() may take at::Tensor and std::optional<at::Tensor>, other "
                 "std::optional parameters, which are left empty, and behind these whatever has a "
-                "default; wrap anything else in a lambda");
+                "default, which it keeps; wrap anything else in a lambda");
 
   // How many arguments stand before that parameter: those that are no tensors do not count.
   static constexpr std::size_t arguments_before(std::size_t parameter) {
@@ -188,5 +192,7 @@ template <class Callable>
 struct FunctionOf : SignatureOf<Callable, decltype(&Callable::operator())> {};
 template <class R, class... P>
 struct FunctionOf<R (*)(P...)> : Signature<R (*)(P...), R, P...> {};
+template <class R, class... P>
+struct FunctionOf<R (*)(P...) noexcept> : Signature<R (*)(P...) noexcept, R, P...> {};
 
 }  // namespace trestle::nn::detail

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trestle/nn/autocast_scope.h"
+#include "trestle/nn/buffer_keeper.h"
 #include "trestle/nn/graph.h"
 #include "trestle/nn/run_key.h"
 

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "trestle/base/error.h"
@@ -84,21 +85,36 @@ void take_model_inputs(const StepState& state, const Stage& stage, int micro_bat
   }
 }
 
+// The caller may write to what it gets, and R starts from the kept inputs; and a view would keep all
+// of what it is a view of.
+bool must_copy(const Pass& pass, const at::Tensor& output) {
+  if (nn::memory_of(output) > static_cast<Bytes>(output.nbytes())) return true;
+  return std::any_of(pass.inputs.begin(), pass.inputs.end(), [&](const StageValue& input) {
+    return nn::may_share_memory(input.value, output);
+  });
+}
+
 void keep_model_outputs(StepState& state, const Pass& pass, int micro_batch) {
   StageState& last = state.last();
   const std::size_t first = pass.wants_gradient.size() - pass.model_outputs.size();
   last.outputs_want_gradient.resize(pass.model_outputs.size(), false);
-  for (std::size_t i = 0; i < pass.model_outputs.size(); ++i) {
+  for (int i = 0; i < state.inputs.kept_outputs; ++i) {
     const at::Tensor& output = pass.model_outputs[i];
     if (pass.wants_gradient[first + i]) last.outputs_want_gradient[i] = true;
-    // The caller may write to it, and R starts from the kept inputs.
-    const bool kept_too = std::any_of(
-        pass.inputs.begin(), pass.inputs.end(),
-        [&](const StageValue& input) { return nn::may_share_memory(input.value, output); });
-    last.outputs[micro_batch].push_back(!output.defined() ? output
-                                        : kept_too        ? output.detach().clone()
-                                                          : output.detach());
+    last.outputs[micro_batch].push_back(!output.defined()         ? output
+                                        : must_copy(pass, output) ? output.detach().clone()
+                                                                  : output.detach());
   }
+}
+
+std::vector<StageValue> forward_once(const StepState& state, const Stage& stage, StageState& own,
+                                     Pass& pass, GraphMode mode, int micro_batch) {
+  std::optional<nn::DeferredBatchNorm::Watch> watch;
+  if (own.batch_norms) watch.emplace(*own.batch_norms);
+  auto made = stage.forward(pass, mode, own.buffers, state.key(micro_batch));
+  watch.reset();
+  if (++own.forwards == state.micro_batches() && own.batch_norms) own.batch_norms->commit();
+  return made;
 }
 
 void run_forward(StepState& state, const Action& action) {
@@ -110,8 +126,8 @@ void run_forward(StepState& state, const Action& action) {
   const GraphMode mode = state.inputs.evaluating ? GraphMode::None
                          : own.recomputed        ? GraphMode::Recompute
                                                  : GraphMode::Keep;
-  auto made = stage.forward(own.pass, mode, state.stage_states[action.stage].buffers, state.key(m));
-  if (state.inputs.keep_outputs && stage.is_last()) keep_model_outputs(state, own.pass, m);
+  auto made = forward_once(state, stage, state.stage_states[action.stage], own.pass, mode, m);
+  if (state.inputs.kept_outputs > 0 && stage.is_last()) keep_model_outputs(state, own.pass, m);
   if (mode == GraphMode::Recompute) own.pass.model_outputs.clear();
   if (mode == GraphMode::None) own.pass = Pass();
   own.activations = {std::move(made), stage.plan().output_routes};
@@ -180,7 +196,10 @@ void execute(StepState& state, const Action& action) {
     case Kind::Forward:
       return run_forward(state, action);
     case Kind::Recompute:
-      return state.stages[action.stage].recompute(state.at(action.stage, action.micro_batch).pass);
+      return state.stages[action.stage].recompute(
+          state.at(action.stage, action.micro_batch).pass,
+          state.inputs.batch_norm == nn::BatchNormStatistics::EachRun ? Stage::Buffers::Move
+                                                                      : Stage::Buffers::PutBack);
     case Kind::Backward:
       return run_backward(state, action);
     default:

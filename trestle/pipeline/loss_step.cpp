@@ -47,7 +47,7 @@ at::Tensor number(const at::Tensor& loss) { return loss.detach().clone(); }
 }  // namespace
 
 at::Tensor micro_batch_loss(StepState& state, const at::Tensor& output, int micro_batch) {
-  const at::Tensor loss = call(state, output, !state.inputs.keep_outputs,
+  const at::Tensor loss = call(state, output, state.inputs.kept_outputs == 0,
                                state.inputs.targets[micro_batch], micro_batch);
   state.last().losses[micro_batch] = number(loss);
   return loss;

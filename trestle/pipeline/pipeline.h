@@ -12,6 +12,7 @@
 
 #include "trestle/device/device.h"
 #include "trestle/device/named_tensors.h"
+#include "trestle/nn/batch_norm_statistics.h"
 #include "trestle/nn/loss.h"
 #include "trestle/nn/value.h"
 #include "trestle/optim/clip_grad_norm.h"
@@ -62,6 +63,9 @@ struct PipelineOptions {
   Recompute recompute = Recompute::Never;
   // Instead of `recompute`, one for each stage.
   std::vector<Recompute> recompute_per_stage = {};
+  // What moves the running statistics of batch norms. Except for EachRun, a recomputation leaves
+  // them, and all other buffers, as they are.
+  nn::BatchNormStatistics batch_norm = nn::BatchNormStatistics::EachMicroBatch;
   // Keys dropout and every other random number (keyed_seed).
   std::uint64_t seed = 0;
   // Of one operator on a stage's worker; 0 = the cores divided by the ranks. The backward of a

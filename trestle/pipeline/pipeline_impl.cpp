@@ -268,6 +268,7 @@ void Pipeline::Impl::check_inputs(const nn::Values& inputs) const {
 
 std::shared_ptr<StepState> Pipeline::Impl::begin_step(StepInputs inputs, const nn::Values& batch) {
   inputs.shared = shared_inputs(batch);
+  inputs.batch_norm = options.batch_norm;
   if (inputs.wants_gradient.empty()) inputs.wants_gradient.resize(batch.size(), false);
   // A caller's backward may come when the pipeline is gone.
   inputs.suggest = [weak = weak_from_this()](int) {
@@ -297,8 +298,8 @@ StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& given
   check_loss(loss, table);
 
   StepInputs inputs{.table = table, .loss = &loss};
-  inputs.keep_outputs =
-      inputs.whole_batch_loss() || step_options.output == StepOptions::Output::Keep;
+  if (inputs.whole_batch_loss() || step_options.output == StepOptions::Output::Keep)
+    inputs.kept_outputs = 1;
   StepResult result{.micro_batches = table.micro_batches};
   std::vector<double> weights;
   for (const auto& piece : pieces) {
@@ -340,7 +341,7 @@ nn::Values Pipeline::Impl::forward(const nn::Values& given) {
                     .key = next_key(),
                     .batch = std::move(pieces),
                     .evaluating = !graph,
-                    .keep_outputs = true};
+                    .kept_outputs = parts.graph.outputs};
   for (const auto& input : given)
     inputs.wants_gradient.push_back(graph && input.defined() && input.requires_grad());
   const auto state = begin_step(std::move(inputs), batch);
@@ -362,7 +363,7 @@ nn::Values Pipeline::Impl::evaluate(const nn::Values& given) {
                     .key = next_evaluation_key(),
                     .batch = std::move(pieces),
                     .evaluating = true,
-                    .keep_outputs = true};
+                    .kept_outputs = parts.graph.outputs};
   const auto state = begin_step(std::move(inputs), batch);
   parts.executor.run(*state, Part::Forwards);
   parts.set_timeline(state->timeline());
@@ -377,9 +378,7 @@ simulate::Costs Pipeline::Impl::profile(const nn::Values& given, const at::Tenso
   check_inputs(batch);
   batch.push_back(plain(given_target));
   const auto pieces = pipeline::split(batch, options.micro_batches);
-  const nn::Values inputs_of_one(pieces[0].begin(), pieces[0].end() - 1);
-  auto costs = pipeline::profile_stages(parts, inputs_of_one, pieces[0].back(), loss,
-                                        static_cast<int>(pieces.size()));
+  auto costs = pipeline::profile_stages(parts, pieces, loss);
   remember_costs(costs);
   const std::lock_guard lock(mutex_);
   samples_ = pipeline::piece_count(batch, std::numeric_limits<int>::max());

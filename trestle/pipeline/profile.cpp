@@ -5,7 +5,7 @@
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
-#include <barrier>
+#include <functional>
 #include <map>
 
 #include "trestle/base/error.h"
@@ -16,6 +16,7 @@
 #include "trestle/device/unlimited_budgets.h"
 #include "trestle/nn/boundary.h"
 #include "trestle/nn/buffer_keeper.h"
+#include "trestle/pipeline/micro_batch.h"
 
 namespace trestle::pipeline {
 namespace {
@@ -49,9 +50,13 @@ class GradientKeeper {
 // One stage being profiled: what reaches it, and how to run its F and B once.
 struct Subject {
   const Stage* stage = nullptr;
-  std::vector<StageValue> inputs;
+  std::vector<StageValue> inputs = {};
+  // What comes back, as the stages behind make it: how a gradient lies in memory decides whether a
+  // backward has to copy it. On the CPU; None where none comes.
+  nn::Values output_gradients = {};
   const nn::Loss* loss = nullptr;  // last stage only
-  at::Tensor target;
+  at::Tensor target = {};
+  at::Tensor loss_gradient = {};  // of a whole-batch loss: the model's output's, on the device
 
   // A pass whose inputs have just arrived: the stage owns them, as it does behind a transfer.
   Pass fresh() const {
@@ -79,7 +84,7 @@ struct Subject {
   nn::Values backward(Pass& pass, const nn::Values& output_gradients) const {
     if (!stage->is_last()) return stage->backward(pass, output_gradients, {});
     if (whole_batch_loss()) {  // taken once a step, by measure_loss()
-      return stage->backward(pass, output_gradients, {at::ones_like(pass.model_outputs.at(0))});
+      return stage->backward(pass, output_gradients, {loss_gradient});
     }
     at::Tensor value;
     {
@@ -90,11 +95,14 @@ struct Subject {
   }
 };
 
-nn::Values gradients_like(const std::vector<StageValue>& produced) {
+nn::Values on_device(const nn::Values& values, at::Device device) {
   nn::Values result;
-  for (const auto& made : produced)
-    result.push_back(made.wants_gradient ? at::ones_like(made.value) : at::Tensor());
+  for (const auto& value : values) result.push_back(to_device(value, device));
   return result;
+}
+
+at::Tensor on_cpu(const at::Tensor& value) {
+  return value.defined() ? to_device(value, at::kCPU).clone() : value;
 }
 
 Bytes bytes_of(const std::vector<at::Tensor>& tensors) {
@@ -113,6 +121,7 @@ struct HandedOn {
   std::vector<StageValue> values;
   std::vector<Bytes> memory;  // of each value while it waits to be taken
   std::vector<Bytes> saved;   // of that, what the stage's graph keeps too
+  nn::Values input_gradients;
 };
 
 // Lets go of the stage's outputs one after the other: what that does not free the graph has saved.
@@ -121,7 +130,7 @@ HandedOn hand_on(const Stage& stage, std::vector<StageValue> produced) {
   for (auto& made : produced) {
     const Bytes memory = nn::memory_of(made.value);
     StageValue copy = made;
-    copy.value = made.value.defined() ? to_device(made.value, at::kCPU).clone() : made.value;
+    copy.value = on_cpu(made.value);
     const Bytes before = current(stage);
     made.value = at::Tensor();
     result.memory.push_back(memory);
@@ -142,11 +151,12 @@ Bytes receiving(const Stage& stage, const nn::Values& gradients) {
 }
 
 // One B, watched: the most it needs beyond what was there before its gradients came.
-Bytes measure_backward(const Subject& subject, Pass& pass, const nn::Values& gradients) {
+Bytes measure_backward(const Subject& subject, Pass& pass, nn::Values* input_gradients) {
   const Stage& stage = *subject.stage;
-  const Bytes before = current(stage) - bytes_of(gradients);
+  const Bytes before = current(stage);
+  const nn::Values gradients = on_device(subject.output_gradients, stage.device());
   reset_peak_memory(stage.device());
-  subject.backward(pass, gradients);
+  *input_gradients = subject.backward(pass, gradients);
   const Bytes loss = stage.is_last() ? number_bytes : 0;  // a step notes it down
   return std::max(peak(stage) - before, receiving(stage, gradients)) + loss;
 }
@@ -160,13 +170,13 @@ HandedOn measure_once(const Subject& subject, simulate::StageCost& cost) {
   auto produced = subject.forward(pass, GraphMode::Keep);
   const Bytes most = peak(stage);
 
-  const nn::Values gradients = gradients_like(produced);
   // The outputs travel on: their bytes are the route's, and stay here only as far as the graph
   // saved them.
   HandedOn result = hand_on(stage, std::move(produced));
-  cost.saved = std::max<Bytes>(0, current(stage) - bytes_of(gradients) - before);
+  cost.saved = std::max<Bytes>(0, current(stage) - before);
   cost.transient_forward = std::max<Bytes>(0, most - before - cost.saved);
-  cost.transient_backward = measure_backward(subject, pass, gradients);
+  cost.transient_backward = measure_backward(subject, pass, &result.input_gradients);
+  for (auto& gradient : result.input_gradients) gradient = on_cpu(gradient);
   return result;
 }
 
@@ -180,7 +190,7 @@ void measure_recompute(const Subject& subject, simulate::StageCost& cost) {
   auto produced = subject.forward(pass, GraphMode::Recompute, copies);
   Bytes most = peak(stage);
   pass.model_outputs.clear();
-  const HandedOn handed_on = hand_on(stage, std::move(produced));
+  produced.clear();
   cost.kept_for_recompute = std::max<Bytes>(0, current(stage) - before);
   cost.transient_no_graph = std::max<Bytes>(0, most - before - cost.kept_for_recompute);
 
@@ -189,12 +199,9 @@ void measure_recompute(const Subject& subject, simulate::StageCost& cost) {
   most = peak(stage);
   cost.recompute_excess = std::max<Bytes>(0, current(stage) - before - cost.saved);
   cost.transient_recompute = std::max<Bytes>(0, most - before - cost.saved - cost.recompute_excess);
-  nn::Values gradients;
-  for (const auto& value : handed_on.values)
-    gradients.push_back(value.wants_gradient ? to_device(at::ones_like(value.value), stage.device())
-                                             : at::Tensor());
+  nn::Values input_gradients;
   cost.transient_backward =
-      std::max(cost.transient_backward, measure_backward(subject, pass, gradients));
+      std::max(cost.transient_backward, measure_backward(subject, pass, &input_gradients));
 }
 
 // Memory: F and B as they begin a step, when B makes the gradients, and as they go on, when it adds
@@ -202,12 +209,7 @@ void measure_recompute(const Subject& subject, simulate::StageCost& cost) {
 HandedOn measure_bytes(const Subject& subject, simulate::StageCost& cost) {
   const Stage& stage = *subject.stage;
   cost.persistent = bytes_of(stage.parameters()) + bytes_of(stage.buffers());
-
-  // The first run in each mode learns what the stage does, on copies.
-  for (const GraphMode mode : {GraphMode::Recompute, GraphMode::Keep}) {
-    Pass learning = subject.fresh();
-    subject.forward(learning, mode);
-  }
+  for (auto& parameter : stage.parameters()) parameter.mutable_grad() = at::Tensor();
   measure_once(subject, cost);
   cost.transient_first_backward = cost.transient_backward;
   for (const auto& parameter : stage.parameters()) cost.gradients += bytes_of({parameter.grad()});
@@ -217,9 +219,25 @@ HandedOn measure_bytes(const Subject& subject, simulate::StageCost& cost) {
   return result;
 }
 
+// The first runs, in each mode: a stage learns what it does on copies. Returns what it hands on.
+std::vector<StageValue> learn(Subject& subject) {
+  std::vector<StageValue> result;
+  for (const GraphMode mode : {GraphMode::Recompute, GraphMode::Keep}) {
+    Pass pass = subject.fresh();
+    result = hand_on(*subject.stage, subject.forward(pass, mode)).values;
+    if (mode != GraphMode::Keep || !subject.whole_batch_loss()) continue;
+    const at::AutoGradMode grad(true);
+    nn::GradientSink sink(1);
+    const at::Tensor whole = sink.begin(0, at::cat({pass.model_outputs.at(0).detach()}));
+    subject.loss->value(whole, subject.target).backward();
+    subject.loss_gradient = sink.gradient(0);
+  }
+  return result;
+}
+
 // A loss over the whole batch, on as many copies of the micro-batch's output as the batch has
 // micro-batches. Its time is spread over their Bs.
-void measure_loss(const Subject& subject, int micro_batches, simulate::StageCost& cost) {
+void measure_loss(const Subject& subject, std::size_t micro_batches, simulate::StageCost& cost) {
   const Stage& stage = *subject.stage;
   Pass pass = subject.fresh();
   subject.forward(pass, GraphMode::None);
@@ -247,7 +265,9 @@ void measure_loss(const Subject& subject, int micro_batches, simulate::StageCost
         std::max<Bytes>(0, peak(stage) - before - cost.loss_kept + bytes_of({targets}));
   }
   cost.output_kept += bytes_of({outputs[0]});
-  cost.backward += fastest / micro_batches;
+  if (nn::memory_of(outputs[0]) > bytes_of({outputs[0]}))  // kept as a copy, beside the graph's
+    cost.saved += bytes_of({outputs[0]});
+  cost.backward += fastest / static_cast<double>(micro_batches);
 }
 
 double median(std::vector<double> values) {
@@ -274,7 +294,8 @@ void measure_times(const Subject& subject, simulate::StageCost& cost) {
     const auto produced = subject.forward(pass, GraphMode::Keep);
     device::synchronize(stage.device());
     const double middle = watch.seconds();
-    const nn::Values gradients = gradients_like(produced);
+    const nn::Values gradients = on_device(subject.output_gradients, stage.device());
+    device::synchronize(stage.device());
     const double ready = watch.seconds();
     subject.backward(pass, gradients);
     device::synchronize(stage.device());
@@ -290,32 +311,48 @@ void measure_times(const Subject& subject, simulate::StageCost& cost) {
   cost.input_grad = cost.weight_grad = cost.backward / 2;
 }
 
-std::vector<Subject> trace(PartitionedModel& model, const nn::Values& micro_batch,
-                           const at::Tensor& target, const nn::Loss& loss, simulate::Costs& costs) {
+// Forwards through all stages and backwards through them again, measuring bytes. `piece`: the inputs
+// of one micro-batch, and its target.
+std::vector<Subject> trace(PartitionedModel& model, const nn::Values& piece, const nn::Loss& loss,
+                           simulate::Costs& costs) {
   std::map<ValueId, StageValue> known;
-  std::map<ValueId, Bytes> memory, saved;
-  for (std::size_t i = 0; i < micro_batch.size(); ++i)
-    known[{nn::model_input, static_cast<int>(i)}].value = micro_batch[i];
+  for (std::size_t i = 0; i + 1 < piece.size(); ++i)
+    known[{nn::model_input, static_cast<int>(i)}].value = piece[i];
+  const auto run_on = [&](std::size_t stage, const std::function<void()>& job) {
+    model.executor.run_on(static_cast<int>(stage) % model.executor.ranks(), job);
+  };
   std::vector<Subject> subjects;
   for (std::size_t s = 0; s < model.stages.size(); ++s) {
     const Stage& stage = model.stages[s];
-    Subject subject{.stage = &stage, .inputs = {}, .loss = &loss, .target = {}};
+    Subject subject{.stage = &stage, .loss = &loss};
     for (const auto& input : stage.plan().inputs) {
       subject.inputs.push_back(known.at(input));
       at::Tensor& value = subject.inputs.back().value;
       value = to_device(value, stage.device());
     }
-    if (stage.is_last()) subject.target = to_device(target, stage.device());
-    HandedOn result;
-    model.executor.run_on(static_cast<int>(s) % model.executor.ranks(),
-                          [&] { result = measure_bytes(subject, costs.stages[s]); });
-    for (std::size_t i = 0; i < result.saved.size(); ++i) {
-      const ValueId value = stage.plan().outputs[i];
-      known[value] = result.values[i];
-      memory[value] = result.memory[i];
-      saved[value] = result.saved[i];
-    }
+    if (stage.is_last()) subject.target = to_device(piece.back(), stage.device());
+    std::vector<StageValue> made;
+    run_on(s, [&] { made = learn(subject); });
+    for (std::size_t i = 0; i < made.size(); ++i) known[stage.plan().outputs[i]] = made[i];
     subjects.push_back(std::move(subject));
+  }
+  std::map<ValueId, at::Tensor> gradients;
+  std::map<ValueId, Bytes> memory, saved;
+  for (std::size_t s = subjects.size(); s-- > 0;) {
+    const StagePlan& plan = subjects[s].stage->plan();
+    for (const auto& output : plan.outputs)
+      subjects[s].output_gradients.push_back(gradients[output]);
+    HandedOn result;
+    run_on(s, [&] { result = measure_bytes(subjects[s], costs.stages[s]); });
+    for (std::size_t i = 0; i < plan.outputs.size(); ++i) {
+      memory[plan.outputs[i]] = result.memory[i];
+      saved[plan.outputs[i]] = result.saved[i];
+    }
+    for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
+      const at::Tensor& came = result.input_gradients[i];
+      at::Tensor& sum = gradients[plan.inputs[i]];
+      if (came.defined()) sum = sum.defined() ? sum + came : came;
+    }
   }
   for (std::size_t r = 0; r < model.cut.routes.size(); ++r) {
     simulate::RouteCost& route = costs.routes[r];
@@ -327,6 +364,21 @@ std::vector<Subject> trace(PartitionedModel& model, const nn::Values& micro_batc
     }
   }
   return subjects;
+}
+
+// A smaller piece may need more than a larger one: another kernel serves it.
+void raise_bytes(simulate::Costs& costs, const simulate::Costs& least) {
+  using simulate::RouteCost;
+  using simulate::StageCost;
+  for (std::size_t s = 0; s < costs.stages.size(); ++s) {
+    for (const auto bytes : {&StageCost::saved, &StageCost::kept_for_recompute,
+                             &StageCost::recompute_excess, &StageCost::transient_forward,
+                             &StageCost::transient_no_graph, &StageCost::transient_recompute,
+                             &StageCost::transient_backward, &StageCost::transient_first_backward})
+      costs.stages[s].*bytes = std::max(costs.stages[s].*bytes, least.stages[s].*bytes);
+  }
+  for (std::size_t r = 0; r < costs.routes.size(); ++r)  // its graph may keep less of a message
+    costs.routes[r].saved = std::min(costs.routes[r].saved, least.routes[r].saved);
 }
 
 // Copies one message of each route between its devices, as the channels will.
@@ -361,8 +413,8 @@ void describe_devices(const PartitionedModel& model, simulate::Costs& costs) {
 
 }  // namespace
 
-simulate::Costs profile_stages(PartitionedModel& model, const nn::Values& micro_batch,
-                               const at::Tensor& target, const nn::Loss& loss, int micro_batches) {
+simulate::Costs profile_stages(PartitionedModel& model, const std::vector<nn::Values>& pieces,
+                               const nn::Loss& loss) {
   simulate::Costs costs;
   costs.stages.resize(model.stages.size());
   costs.routes.resize(model.cut.routes.size());
@@ -382,7 +434,13 @@ simulate::Costs profile_stages(PartitionedModel& model, const nn::Values& micro_
   const nn::BufferKeeper keep_buffers(buffers);
   const UnlimitedBudgets no_budgets(devices);
   const GradientKeeper keep_gradients(parameters);
-  const std::vector<Subject> subjects = trace(model, micro_batch, target, loss, costs);
+  const simulate::Costs empty = costs;
+  const std::vector<Subject> subjects = trace(model, pieces.front(), loss, costs);
+  if (sample_count(pieces.back()) != sample_count(pieces.front())) {
+    simulate::Costs smallest = empty;
+    trace(model, pieces.back(), loss, smallest);
+    raise_bytes(costs, smallest);
+  }
   measure_routes(model, costs);
   model.executor.run_on_all([&](int rank) {
     for (std::size_t s = rank; s < subjects.size(); s += model.executor.ranks())
@@ -390,7 +448,7 @@ simulate::Costs profile_stages(PartitionedModel& model, const nn::Values& micro_
   });
   if (const Subject& last = subjects.back(); last.whole_batch_loss()) {
     model.executor.run_on(model.executor.ranks() - 1,
-                          [&] { measure_loss(last, micro_batches, costs.stages.back()); });
+                          [&] { measure_loss(last, pieces.size(), costs.stages.back()); });
   }
   return costs;
 }

@@ -12,8 +12,10 @@ namespace trestle::pipeline {
 // Runs one micro-batch through each stage on its own device and worker, forward and backward: first
 // one stage after the other for the bytes, then all stages at the same time for the times, since
 // that is how they will run. Parameters, their grad() and the buffers are afterwards as they were.
-// `target` belongs to the micro-batch. A whole-batch loss is taken on `micro_batches` copies of it.
-simulate::Costs profile_stages(PartitionedModel& model, const nn::Values& micro_batch,
-                               const at::Tensor& target, const nn::Loss& loss, int micro_batches);
+// `pieces`: the micro-batches as split() makes them, each with its target last. The first is
+// measured, and the bytes of the last where it is smaller. A whole-batch loss is taken on as many
+// copies of the first as there are pieces.
+simulate::Costs profile_stages(PartitionedModel& model, const std::vector<nn::Values>& pieces,
+                               const nn::Loss& loss);
 
 }  // namespace trestle::pipeline

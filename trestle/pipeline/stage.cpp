@@ -33,6 +33,32 @@ std::uint64_t mix(std::uint64_t key, const std::vector<bool>& flags) {
   return keyed_seed(key, static_cast<std::int64_t>(flags.size()), 0, 0);
 }
 
+// A parameter's first gradient may be a view of what a layer was given (that of `x + p.view(...)`):
+// adding the next one to it would change a gradient that is on its way to another stage, or the
+// caller's own tensor. While it lives gradients come to be; at its end each has memory of its own.
+class NewGradients {
+ public:
+  explicit NewGradients(const nn::ModuleState& modules) {
+    for (const auto& [name, parameter] : modules.parameters) {
+      if (!parameter.grad().defined()) without_.push_back(parameter);
+    }
+  }
+  ~NewGradients() {
+    for (auto& parameter : without_) {
+      const at::Tensor& gradient = parameter.grad();
+      if (!gradient.defined() || !gradient.has_storage()) continue;
+      const bool shared = gradient.storage().use_count() > 1;
+      if (shared || nn::memory_of(gradient) > static_cast<Bytes>(gradient.nbytes()))
+        parameter.mutable_grad() = gradient.clone();
+    }
+  }
+  NewGradients(const NewGradients&) = delete;
+  NewGradients& operator=(const NewGradients&) = delete;
+
+ private:
+  std::vector<at::Tensor> without_;
+};
+
 }  // namespace
 
 Stage::Stage(const nn::Graph& graph, const Cut& cut, int index, at::Device device)
@@ -82,7 +108,8 @@ nn::Segment::Result Stage::run(Pass& pass, bool with_graph, const nn::RunKey& ke
   // A buffer that is handed on would change under whoever takes it with the next forward.
   for (std::size_t i = 0; i < result.outputs.size(); ++i) {
     const auto& shared_with = result.outputs_shared[i];
-    if (shared_with && shared_with->buffer) result.outputs[i] = result.outputs[i].clone();
+    if (shared_with && shared_with->owner == nn::SharedWith::Owner::Buffer)
+      result.outputs[i] = result.outputs[i].clone();
   }
   pass.node_numbers = std::move(result.node_numbers);
   return result;
@@ -154,7 +181,7 @@ std::vector<StageValue> Stage::forward(Pass& pass, GraphMode mode, nn::BufferCop
   return values;
 }
 
-void Stage::recompute(Pass& pass) const {
+void Stage::recompute(Pass& pass, Buffers buffers) const {
   const nn::Snapshot snapshot = *std::exchange(pass.snapshot, std::nullopt);
   for (std::size_t i = 0; i < pass.inputs.size(); ++i) {
     if (nn::version_of(pass.inputs[i].value) == pass.input_versions[i]) continue;
@@ -164,8 +191,10 @@ void Stage::recompute(Pass& pass) const {
                      {.hint = "Change it after backward(), or change a clone."});
   }
   const nn::Snapshot::Again again(snapshot, modules_);
-  pass.buffers_again = std::make_shared<nn::BufferKeeper>(modules_.buffers);
-  pass.buffers_again->put_in(snapshot.buffers());
+  if (buffers == Buffers::PutBack) {
+    pass.buffers_again = std::make_shared<nn::BufferKeeper>(modules_.buffers);
+    pass.buffers_again->put_in(snapshot.buffers());
+  }
   const auto announced = pass.wants_gradient;
   hand_on(pass, run(pass, /*with_graph=*/true, snapshot.key()));
   for (std::size_t i = 0; i < announced.size(); ++i) {
@@ -213,6 +242,7 @@ nn::Values Stage::finish(Pass& pass, std::vector<torch::autograd::Edge> roots,
   // outputs' memory could go.
   pass.model_outputs.clear();
   if (!roots.empty()) {
+    const NewGradients new_gradients(modules_);
     const nn::AutocastScope no_autocast(nn::AutocastState::off());
     torch::autograd::Engine::get_default_engine().execute(roots, gradients, /*keep_graph=*/false,
                                                           /*create_graph=*/false,

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "trestle/nn/boundary.h"
-#include "trestle/nn/buffer_keeper.h"
 #include "trestle/nn/graph.h"
 #include "trestle/nn/segment.h"
 #include "trestle/nn/snapshot.h"
@@ -61,8 +60,10 @@ class Stage {
                                   const nn::RunKey& key) const;
 
   // Runs the layers again, with their graph, to the same bits: everything as in forward(), and
-  // afterwards as if they had run only once.
-  void recompute(Pass& pass) const;
+  // afterwards as if they had run only once. With Buffers::Move they find the buffers as they are,
+  // and what they do to them stays, as in torchgpipe.
+  enum class Buffers { PutBack, Move };
+  void recompute(Pass& pass, Buffers buffers = Buffers::PutBack) const;
 
   // From the gradients of plan.outputs and of the model's outputs (last stage; empty elsewhere),
   // None for "none came", to the gradients of plan.inputs. Parameter gradients are accumulated.
@@ -86,6 +87,9 @@ class Stage {
   // Parameters and buffers of the stage's layers, each once.
   std::vector<at::Tensor> parameters() const;
   const std::vector<at::Tensor>& buffers() const { return modules_.buffers; }
+  const std::vector<std::shared_ptr<torch::nn::Module>>& modules() const {
+    return modules_.modules;
+  }
 
  private:
   // Which outputs want a gradient, in each mode that has been seen; not known of those that were

@@ -16,7 +16,11 @@ StepState::StepState(StepInputs the_inputs, const std::vector<Stage>& all_stages
                deadline),
       stage_states(table().stages),
       records(table().rank_count()) {
-  for (auto& stage : stage_states) stage.micro_batches.resize(micro_batches());
+  for (std::size_t s = 0; s < stage_states.size(); ++s) {
+    stage_states[s].micro_batches.resize(micro_batches());
+    if (inputs.batch_norm == nn::BatchNormStatistics::WholeBatch)
+      stage_states[s].batch_norms.emplace(stages[s].modules());
+  }
   last().outputs.resize(micro_batches());
   last().losses.resize(micro_batches());
   for (const auto& rank : table().ranks) {

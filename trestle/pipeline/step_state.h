@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "trestle/base/stopwatch.h"
+#include "trestle/nn/batch_norm_statistics.h"
+#include "trestle/nn/deferred_batch_norm.h"
 #include "trestle/nn/loss.h"
 #include "trestle/nn/run_key.h"
 #include "trestle/nn/snapshot.h"
@@ -21,14 +23,15 @@ namespace trestle::pipeline {
 
 // What is run: given when a step begins, and then left as it is.
 struct StepInputs {
-  schedule::Schedule table;               // lowered
-  nn::RunKey key = {};                    // of micro-batch 0
+  schedule::Schedule table;  // lowered
+  nn::RunKey key = {};       // of micro-batch 0
+  nn::BatchNormStatistics batch_norm = nn::BatchNormStatistics::EachMicroBatch;
   std::vector<nn::Values> batch = {};     // [micro-batch] the model's inputs, detached
   std::vector<bool> wants_gradient = {};  // [input of the model]
   // [input of the model] with which other one it shares memory, if it does
   std::vector<std::optional<nn::SharedWith>> shared = {};
   bool evaluating = false;  // forwards only, nothing is kept for a backward
-  bool keep_outputs = false;
+  int kept_outputs = 0;     // of the model, the first so many
 
   // With a loss that adds up, B computes it from the micro-batch's output; a whole-batch loss is
   // taken at the first B of the last stage. Without a loss the caller gives the outputs' gradients.
@@ -63,6 +66,8 @@ struct MicroBatchState {
 struct StageState {
   std::vector<MicroBatchState> micro_batches;
   nn::BufferCopies buffers;
+  std::optional<nn::DeferredBatchNorm> batch_norms;  // where they are moved once, by all of it
+  int forwards = 0;                                  // so many micro-batches have been through F
   // Last stage only, [micro-batch]:
   std::vector<nn::Values> outputs;          // of the model, where they are kept
   std::vector<bool> outputs_want_gradient;  // of the model

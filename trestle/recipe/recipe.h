@@ -47,6 +47,7 @@ struct Recipe {
     std::string schedule = "gpipe";
     std::string backward_order = "reverse";
     std::vector<std::string> recompute = {"never"};
+    std::string batch_norm = "each_micro_batch";
     double deadline = 600;
   } pipeline;
 

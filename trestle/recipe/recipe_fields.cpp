@@ -111,6 +111,9 @@ void add_pipeline_fields(std::vector<Field>& fields) {
       "activation checkpointing: run forwards again instead of keeping what they computed; one "
       "word, or one for each stage",
       Limits{.choices = schedule::recompute_names()});
+  add(&P::batch_norm, "batch_norm",
+      "what moves the running statistics of batch norms: each_micro_batch, whole_batch (deferred "
+      "batch norm), or each_run (recomputations too, as in torchgpipe)");
   add(&P::deadline, "deadline", "seconds that one stage waits for another before it gives up",
       Limits{0.001, many});
 }

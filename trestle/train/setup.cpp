@@ -90,6 +90,7 @@ std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::
   options.micro_batches = static_cast<int>(recipe.pipeline.micro_batches);
   options.schedule = recipe.pipeline.schedule;
   options.backward_order = schedule::parse_backward_order(recipe.pipeline.backward_order);
+  options.batch_norm = nn::parse_batch_norm_statistics(recipe.pipeline.batch_norm);
   options.recompute = schedule::parse_recompute(recipe.pipeline.recompute.at(0));
   if (recipe.pipeline.recompute.size() > 1)
     for (const std::string& word : recipe.pipeline.recompute)
