@@ -71,6 +71,8 @@ extern Values values;
 extern const std::vector<bool> owned;
 extern const std::uint64_t mode;
 void consumer(const Values& values);
+// [trestle/nn/checkpointing.h]
+extern int batches_seen;
 // [trestle/nn/deferred_batch_norm.h]
 #include <torch/nn.h>
 extern torch::nn::Sequential model;

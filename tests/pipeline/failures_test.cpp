@@ -202,6 +202,11 @@ TEST(Failures, ALossThatThrows) {
     return at::Tensor();
   });
   EXPECT_THROW(pipeline.step(batch(), batch(), broken), OwnError);
+  const nn::Loss misfit = nn::additive("misfit", [](const at::Tensor& y, const at::Tensor&) {
+    return y.matmul(at::ones({17, 1})).sum();
+  });
+  EXPECT_THAT(message_of<c10::Error>([&] { pipeline.step(batch(), batch(), misfit); }),
+              HasSubstr("in loss 'misfit' (output and target ["));
   EXPECT_GT(pipeline.step(batch(), batch(), loss()).loss, 0);
 }
 

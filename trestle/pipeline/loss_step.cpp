@@ -10,6 +10,7 @@
 #include "trestle/base/text.h"
 #include "trestle/device/keyed_random.h"
 #include "trestle/device/transfer.h"
+#include "trestle/nn/error_context.h"
 
 namespace trestle::pipeline {
 namespace {
@@ -28,7 +29,13 @@ at::Tensor call(const StepState& state, const at::Tensor& output, bool owned,
   const at::Tensor here = to_device(target, output.device());
   auto handed = state.loss_boundary.hand_over({output, here}, {owned, !here.is_same(target)},
                                               std::hash<std::string>()(loss.name));
-  const at::Tensor value = loss.value(handed.values[0], handed.values[1]);
+  at::Tensor value;
+  try {
+    value = loss.value(handed.values[0], handed.values[1]);
+  } catch (...) {
+    nn::rethrow_with_context(
+        text("in loss '", loss.name, "' (output and target ", nn::describe({output, here}), ")"));
+  }
   state.loss_boundary.take_back(handed);
   if (!value.defined() || value.dim() != 0) {
     throw UsageError(text("loss '", loss.name, "' must return one number (a 0-dim tensor); got ",

@@ -14,7 +14,7 @@
 #include "trestle/device/transfer.h"
 #include "trestle/device/unlimited_budgets.h"
 #include "trestle/device/virtual_device.h"
-#include "trestle/nn/evaluation_mode.h"
+#include "trestle/nn/mode_scope.h"
 #include "trestle/pipeline/autograd_bridge.h"
 #include "trestle/pipeline/micro_batch.h"
 #include "trestle/pipeline/options.h"
@@ -357,7 +357,7 @@ nn::Values Pipeline::Impl::evaluate(const nn::Values& given) {
   const nn::Values batch = plain(given);
   PartitionedModel& parts = cut_for(batch);
   check_inputs(batch);
-  const nn::EvaluationMode mode(parts.graph);
+  const nn::ModeScope mode(parts.graph, nn::ModeScope::Mode::Evaluate);
   auto pieces = pipeline::split(batch, options.micro_batches);
   StepInputs inputs{.table = lowered(static_cast<int>(pieces.size()), "gpipe", false),
                     .key = next_evaluation_key(),

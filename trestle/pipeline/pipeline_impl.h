@@ -59,7 +59,6 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   nn::RunKey next_evaluation_key();
   std::shared_ptr<pipeline::StepState> begin_step(pipeline::StepInputs inputs,
                                                   const nn::Values& batch);
-  // What would make a plan fit that ran out of memory.
 
   std::shared_ptr<pipeline::PartitionedModel> parts_;
   mutable std::mutex mutex_;

@@ -9,6 +9,7 @@
 
 #include "trestle/base/stopwatch.h"
 #include "trestle/nn/buffer_keeper.h"
+#include "trestle/nn/mode_scope.h"
 #include "trestle/pipeline/cut.h"
 
 namespace trestle::pipeline {
@@ -69,6 +70,7 @@ std::vector<double> profile_layers(const nn::Graph& graph, const nn::Values& mic
     for (auto& buffer : layer.buffers()) buffers.push_back(buffer);
   }
   const nn::BufferKeeper keep_buffers(buffers);
+  const nn::ModeScope training(graph, nn::ModeScope::Mode::Train);
   const at::AutoGradMode grad(true);
   std::map<ValueId, at::Tensor> values;
   for (std::size_t i = 0; i < micro_batch.size(); ++i) {

@@ -12,6 +12,7 @@
 #include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
 #include "trestle/nn/autocast_scope.h"
+#include "trestle/nn/checkpointing.h"
 
 namespace trestle::pipeline {
 namespace {
@@ -152,6 +153,8 @@ std::vector<StageValue> Stage::forward(Pass& pass, GraphMode mode, nn::BufferCop
   pass.input_shapes = nn::describe(shown);
   shown.clear();
   const nn::AutocastScope autocast(nn::AutocastState::current());
+  const nn::CheckpointingScope checkpointing(
+      mode == GraphMode::Recompute ? nn::Checkpointing::First : nn::Checkpointing::None);
   if (mode != GraphMode::Recompute) return hand_on(pass, run(pass, mode == GraphMode::Keep, key));
 
   pass.snapshot.emplace(modules_, copies, key);
@@ -191,6 +194,7 @@ void Stage::recompute(Pass& pass, Buffers buffers) const {
                      {.hint = "Change it after backward(), or change a clone."});
   }
   const nn::Snapshot::Again again(snapshot, modules_);
+  const nn::CheckpointingScope checkpointing(nn::Checkpointing::Recompute);
   if (buffers == Buffers::PutBack) {
     pass.buffers_again = std::make_shared<nn::BufferKeeper>(modules_.buffers);
     pass.buffers_again->put_in(snapshot.buffers());

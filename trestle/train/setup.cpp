@@ -104,10 +104,13 @@ std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::
 }
 
 bool is_misfit(const c10::Error& error) {
+  const std::string_view words = error.what_without_backtrace();
+  const auto says = [&](std::string_view part) {
+    return words.find(part) != std::string_view::npos;
+  };
   return dynamic_cast<const c10::OutOfMemoryError*>(&error) == nullptr &&
          dynamic_cast<const c10::AcceleratorError*>(&error) == nullptr &&
-         std::string_view(error.what_without_backtrace()).find("can't allocate memory") ==
-             std::string_view::npos;
+         !says("can't allocate memory") && !says("in loss '");
 }
 
 void throw_misfit(const recipe::Recipe& recipe, const at::Tensor& inputs, const c10::Error& error) {

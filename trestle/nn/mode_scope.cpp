@@ -1,20 +1,20 @@
-#include "trestle/nn/evaluation_mode.h"
+#include "trestle/nn/mode_scope.h"
 
 #include <torch/nn/module.h>
 
 namespace trestle::nn {
 
-EvaluationMode::EvaluationMode(const nn::Graph& graph) {
+ModeScope::ModeScope(const nn::Graph& graph, Mode mode) {
   for (const auto& layer : graph.layers) {
     if (!layer.module) continue;
     for (const auto& module : layer.module->modules()) {
       was_training_.emplace_back(module, module->is_training());
     }
   }
-  for (auto& [module, was] : was_training_) module->train(false);
+  for (auto& [module, was] : was_training_) module->train(mode == Mode::Train);
 }
 
-EvaluationMode::~EvaluationMode() {
+ModeScope::~ModeScope() {
   // train() reaches the children too; they come later in the list and have the last word.
   for (auto& [module, was] : was_training_) module->train(was);
 }

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+
+// What a layer may ask about its own run, as torchgpipe's is_checkpointing() and is_recomputing().
+namespace trestle::nn {
+
+enum class Checkpointing : std::uint8_t {
+  None,       // a run like any other: its graph is kept, or nobody needs one
+  First,      // without a graph: it will be run again
+  Recompute,  // that second run, just before the backward
+};
+
+// Of the run in which the calling thread is; None outside of a pipeline.
+//
+//   if (checkpointing() != Checkpointing::Recompute) ++batches_seen;
+Checkpointing checkpointing();
+
+// The calling thread is in such a run while it lives.
+class CheckpointingScope {
+ public:
+  explicit CheckpointingScope(Checkpointing run);
+  ~CheckpointingScope();
+  CheckpointingScope(const CheckpointingScope&) = delete;
+  CheckpointingScope& operator=(const CheckpointingScope&) = delete;
+
+ private:
+  Checkpointing before_;
+};
+
+}  // namespace trestle::nn
