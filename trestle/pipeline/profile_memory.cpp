@@ -1,0 +1,246 @@
+#include "trestle/pipeline/profile_memory.h"
+
+#include <ATen/Functions.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <utility>
+
+#include "trestle/device/device.h"
+#include "trestle/device/transfer.h"
+#include "trestle/nn/boundary.h"
+
+namespace trestle::pipeline {
+namespace {
+
+constexpr Bytes number_bytes = sizeof(double);  // of a loss, at most
+
+at::Tensor on_cpu(const at::Tensor& value) {
+  return value.defined() ? to_device(value, at::kCPU).clone() : value;
+}
+
+Bytes current(const Stage& stage) { return memory_usage(stage.device()).current; }
+Bytes peak(const Stage& stage) { return memory_usage(stage.device()).peak; }
+
+// What a stage hands on, on the CPU, and the memory behind it.
+struct HandedOn {
+  std::vector<StageValue> values;
+  std::vector<Bytes> memory;  // of each value while it waits to be taken
+  std::vector<Bytes> saved;   // of that, what the stage's graph keeps too
+  nn::Values input_gradients;
+};
+
+// Lets go of the stage's outputs one after the other: what that does not free the graph has saved.
+HandedOn hand_on(const Stage& stage, std::vector<StageValue> produced) {
+  HandedOn result;
+  for (auto& made : produced) {
+    const Bytes memory = nn::memory_of(made.value);
+    StageValue copy = made;
+    copy.value = on_cpu(made.value);
+    const Bytes before = current(stage);
+    made.value = at::Tensor();
+    result.memory.push_back(memory);
+    result.saved.push_back(std::max<Bytes>(0, memory - (before - current(stage))));
+    result.values.push_back(std::move(copy));
+  }
+  return result;
+}
+
+// The most that the gradients of a stage's outputs need while they come in: those of one output add
+// up where several stages take it.
+Bytes receiving(const Stage& stage, const nn::Values& gradients) {
+  Bytes adding = 0;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (stage.plan().output_routes[i] > 1) adding = std::max(adding, 2 * bytes_of({gradients[i]}));
+  }
+  return bytes_of(gradients) + adding;
+}
+
+// One B, watched: the most it needs beyond what was there before its gradients came.
+Bytes measure_backward(const Subject& subject, Pass& pass, nn::Values* input_gradients) {
+  const Stage& stage = *subject.stage;
+  const Bytes before = current(stage);
+  const nn::Values gradients = subject.gradients();
+  reset_peak_memory(stage.device());
+  *input_gradients = subject.backward(pass, gradients);
+  const Bytes loss = stage.is_last() ? number_bytes : 0;  // a step notes it down
+  return std::max(peak(stage) - before, receiving(stage, gradients)) + loss;
+}
+
+// One F with its graph and one B, watched.
+HandedOn measure_once(const Subject& subject, simulate::StageCost& cost) {
+  const Stage& stage = *subject.stage;
+  const Bytes before = current(stage);
+  reset_peak_memory(stage.device());
+  Pass pass = subject.fresh();
+  auto produced = subject.forward(pass, GraphMode::Keep);
+  const Bytes most = peak(stage);
+
+  // The outputs travel on: their bytes are the route's, and stay here only as far as the graph
+  // saved them.
+  HandedOn result = hand_on(stage, std::move(produced));
+  cost.saved = std::max<Bytes>(0, current(stage) - before);
+  cost.transient_forward = std::max<Bytes>(0, most - before - cost.saved);
+  cost.transient_backward = measure_backward(subject, pass, &result.input_gradients);
+  for (auto& gradient : result.input_gradients) gradient = on_cpu(gradient);
+  return result;
+}
+
+// One F that keeps its inputs alone, its R and its B, watched.
+void measure_recompute(const Subject& subject, simulate::StageCost& cost) {
+  const Stage& stage = *subject.stage;
+  const Bytes before = current(stage);
+  reset_peak_memory(stage.device());
+  Pass pass = subject.fresh();
+  nn::BufferCopies copies;
+  auto produced = subject.forward(pass, GraphMode::Recompute, copies);
+  Bytes most = peak(stage);
+  pass.model_outputs.clear();
+  produced.clear();
+  cost.kept_for_recompute = std::max<Bytes>(0, current(stage) - before);
+  cost.transient_no_graph = std::max<Bytes>(0, most - before - cost.kept_for_recompute);
+
+  reset_peak_memory(stage.device());
+  stage.recompute(pass);
+  most = peak(stage);
+  cost.recompute_excess = std::max<Bytes>(0, current(stage) - before - cost.saved);
+  cost.transient_recompute = std::max<Bytes>(0, most - before - cost.saved - cost.recompute_excess);
+  nn::Values input_gradients;
+  cost.transient_backward =
+      std::max(cost.transient_backward, measure_backward(subject, pass, &input_gradients));
+}
+
+// Memory: F and B as they begin a step, when B makes the gradients, and as they go on, when it adds
+// to them; the same with R between them. Returns what the stage hands on.
+HandedOn measure_bytes(const Subject& subject, simulate::StageCost& cost) {
+  const Stage& stage = *subject.stage;
+  cost.persistent = bytes_of(stage.parameters()) + bytes_of(stage.buffers());
+  for (auto& parameter : stage.parameters()) parameter.mutable_grad() = at::Tensor();
+  measure_once(subject, cost);
+  cost.transient_first_backward = cost.transient_backward;
+  for (const auto& parameter : stage.parameters()) cost.gradients += bytes_of({parameter.grad()});
+  HandedOn result = measure_once(subject, cost);
+  measure_recompute(subject, cost);
+  if (stage.is_last()) cost.output_kept = number_bytes;  // the loss
+  return result;
+}
+
+// The first runs, in each mode: a stage learns what it does on copies. Returns what it hands on.
+std::vector<StageValue> learn(Subject& subject) {
+  std::vector<StageValue> result;
+  for (const GraphMode mode : {GraphMode::Recompute, GraphMode::Keep}) {
+    Pass pass = subject.fresh();
+    result = hand_on(*subject.stage, subject.forward(pass, mode)).values;
+    if (mode != GraphMode::Keep || !subject.whole_batch_loss()) continue;
+    const at::AutoGradMode grad(true);
+    nn::GradientSink sink(1);
+    const at::Tensor whole = sink.begin(0, at::cat({pass.model_outputs.at(0).detach()}));
+    subject.loss->value(whole, subject.target).backward();
+    subject.loss_gradient = sink.gradient(0);
+  }
+  return result;
+}
+
+}  // namespace
+
+Pass Subject::fresh() const {
+  Pass pass;
+  for (const auto& input : inputs) {
+    pass.inputs.push_back(input);
+    pass.inputs.back().owned = true;
+    if (input.value.defined()) pass.inputs.back().value = input.value.clone();
+  }
+  return pass;
+}
+
+nn::Values Subject::gradients() const {
+  nn::Values result;
+  for (const auto& value : output_gradients) result.push_back(to_device(value, stage->device()));
+  return result;
+}
+
+std::vector<StageValue> Subject::forward(Pass& pass, GraphMode mode) const {
+  nn::BufferCopies copies;
+  return forward(pass, mode, copies);
+}
+
+std::vector<StageValue> Subject::forward(Pass& pass, GraphMode mode,
+                                         nn::BufferCopies& copies) const {
+  return stage->forward(pass, mode, copies, {});
+}
+
+nn::Values Subject::backward(Pass& pass, const nn::Values& output_gradients) const {
+  if (!stage->is_last()) return stage->backward(pass, output_gradients, {});
+  if (whole_batch_loss()) return stage->backward(pass, output_gradients, {loss_gradient});
+  at::Tensor value;
+  {
+    const at::AutoGradMode grad(true);
+    value = loss->value(pass.model_outputs.at(0), target.defined() ? target.clone() : target);
+  }
+  return stage->backward_from_loss(pass, output_gradients, value, at::ones_like(value.detach()));
+}
+
+Bytes bytes_of(const std::vector<at::Tensor>& tensors) {
+  Bytes total = 0;
+  for (const auto& tensor : tensors) {
+    if (tensor.defined()) total += static_cast<Bytes>(tensor.nbytes());
+  }
+  return total;
+}
+
+std::vector<Subject> profile_memory(PartitionedModel& model, const nn::Values& piece,
+                                    const nn::Loss& loss, simulate::Costs& costs) {
+  std::map<ValueId, StageValue> known;
+  for (std::size_t i = 0; i + 1 < piece.size(); ++i)
+    known[{nn::model_input, static_cast<int>(i)}].value = piece[i];
+  const auto run_on = [&](std::size_t stage, const std::function<void()>& job) {
+    model.executor.run_on(static_cast<int>(stage) % model.executor.ranks(), job);
+  };
+  std::vector<Subject> subjects;
+  for (std::size_t s = 0; s < model.stages.size(); ++s) {
+    const Stage& stage = model.stages[s];
+    Subject subject{.stage = &stage, .loss = &loss};
+    for (const auto& input : stage.plan().inputs) {
+      subject.inputs.push_back(known.at(input));
+      at::Tensor& value = subject.inputs.back().value;
+      value = to_device(value, stage.device());
+    }
+    if (stage.is_last()) subject.target = to_device(piece.back(), stage.device());
+    std::vector<StageValue> made;
+    run_on(s, [&] { made = learn(subject); });
+    for (std::size_t i = 0; i < made.size(); ++i) known[stage.plan().outputs[i]] = made[i];
+    subjects.push_back(std::move(subject));
+  }
+  std::map<ValueId, at::Tensor> gradients;
+  std::map<ValueId, Bytes> memory, saved;
+  for (std::size_t s = subjects.size(); s-- > 0;) {
+    const StagePlan& plan = subjects[s].stage->plan();
+    for (const auto& output : plan.outputs)
+      subjects[s].output_gradients.push_back(gradients[output]);
+    HandedOn result;
+    run_on(s, [&] { result = measure_bytes(subjects[s], costs.stages[s]); });
+    for (std::size_t i = 0; i < plan.outputs.size(); ++i) {
+      memory[plan.outputs[i]] = result.memory[i];
+      saved[plan.outputs[i]] = result.saved[i];
+    }
+    for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
+      const at::Tensor& came = result.input_gradients[i];
+      at::Tensor& sum = gradients[plan.inputs[i]];
+      if (came.defined()) sum = sum.defined() ? sum + came : came;
+    }
+  }
+  for (std::size_t r = 0; r < model.cut.routes.size(); ++r) {
+    simulate::RouteCost& route = costs.routes[r];
+    for (const auto& value : model.cut.route_values[r]) {
+      const Bytes bytes = bytes_of({known.at(value).value});
+      route.bytes += bytes;
+      route.saved += saved.at(value);
+      route.activation_excess += std::max<Bytes>(0, memory.at(value) - bytes);
+    }
+  }
+  return subjects;
+}
+
+}  // namespace trestle::pipeline
