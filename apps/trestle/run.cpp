@@ -115,6 +115,7 @@ int run(int argc, char** argv, const RunOptions& options) {
   app::add_train(app, action, options);
   app::add_predict(app, action, options);
   app::add_view(app, action);
+  app::add_balance(app, action, options);
   app::add_data(app, action);
   app::add_doctor(app, action);
   const int code = obey(app, action, argc, argv);

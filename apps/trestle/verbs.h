@@ -21,6 +21,7 @@ using Action = std::function<int()>;
 void add_train(CLI::App& app, Action& action, const RunOptions& options);
 void add_predict(CLI::App& app, Action& action, const RunOptions& options);
 void add_view(CLI::App& app, Action& action);
+void add_balance(CLI::App& app, Action& action, const RunOptions& options);
 void add_data(CLI::App& app, Action& action);
 void add_doctor(CLI::App& app, Action& action);
 

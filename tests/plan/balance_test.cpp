@@ -111,5 +111,141 @@ TEST(Balance, IsTheOptimum) {
   }
 }
 
+// Layers one behind the other, each of which keeps its input.
+LayerProfile chain(const std::vector<Bytes>& parameters, const std::vector<Bytes>& values) {
+  LayerProfile profile;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    profile.layers.push_back({.name = "layer" + std::to_string(i),
+                              .forward = 1,
+                              .backward = 2,
+                              .parameters = parameters[i]});
+    profile.values.push_back({.from = static_cast<int>(i) - 1,
+                              .to = {static_cast<int>(i)},
+                              .saved_by = {static_cast<int>(i)},
+                              .bytes = values[i]});
+  }
+  return profile;
+}
+
+TEST(BalanceBySize, T52FollowsActivations) {
+  EXPECT_THAT(balance_by_size(chain({0, 0, 0, 0, 0, 0}, {1, 2, 3, 4, 5, 6}), 2), ElementsAre(4, 2));
+  EXPECT_THAT(balance_by_size(chain({0, 0, 0, 0, 0, 0}, {6, 5, 4, 3, 2, 1}), 2), ElementsAre(2, 4));
+}
+
+TEST(BalanceBySize, T53FollowsParameters) {
+  EXPECT_THAT(balance_by_size(chain({1, 2, 3, 4, 5, 6}, {0, 0, 0, 0, 0, 0}), 2), ElementsAre(4, 2));
+  EXPECT_THAT(balance_by_size(chain({6, 5, 4, 3, 2, 1}, {0, 0, 0, 0, 0, 0}), 2), ElementsAre(2, 4));
+}
+
+TEST(BalanceBySize, T54WhatTheOptimizerKeepsMayTurnItRound) {
+  const LayerProfile profile = chain({1, 2, 3, 4, 5, 6}, {60, 50, 40, 30, 20, 10});
+  EXPECT_THAT(balance_by_size(profile, 2), ElementsAre(2, 4));
+  EXPECT_THAT(balance_by_size(profile, 2, {.optimizer_states = 98}), ElementsAre(4, 2));
+  EXPECT_THAT(balance_by_size(profile, 2, {.micro_batches = 2}), ElementsAre(2, 4));
+}
+
+TEST(BalanceBySize, RecomputationKeepsInputsAlone) {
+  const LayerProfile profile = chain({0, 0, 0}, {10, 100, 100});
+  using schedule::Recompute;
+  const auto bytes = [&](Recompute recompute) {
+    return stage_bytes(profile, 0, 3, {.micro_batches = 4, .recompute = recompute});
+  };
+  EXPECT_EQ(bytes(Recompute::Never), 4 * 210);
+  EXPECT_EQ(bytes(Recompute::Always), 4 * 10 + 210);
+  EXPECT_EQ(bytes(Recompute::ExceptLast), 3 * 10 + 210);
+}
+
+TEST(BalanceBySize, ASkipCountsWhereItIsTakenAndKept) {
+  LayerProfile profile = chain({0, 0, 0, 0}, {0, 0, 0, 0});
+  profile.values.push_back({.from = 0, .to = {3}, .saved_by = {3}, .bytes = 50});
+  EXPECT_EQ(stage_bytes(profile, 0, 2, {}), 0);
+  EXPECT_EQ(stage_bytes(profile, 2, 4, {}), 50);
+  EXPECT_EQ(
+      stage_bytes(profile, 2, 4, {.micro_batches = 3, .recompute = schedule::Recompute::Always}),
+      3 * 50 + 50);
+}
+
+TEST(BalanceWithin, TheFastestThatFits) {
+  LayerProfile profile = chain({100, 1, 1, 1}, {0, 0, 0, 0});
+  profile.layers[3].backward = 50;
+  EXPECT_THAT(balance_by_time(profile, 2), ElementsAre(3, 1));
+  EXPECT_THAT(balance_within(profile, {0, 0}), ElementsAre(3, 1));
+  EXPECT_THAT(balance_within(profile, {202, 0}), ElementsAre(2, 2));  // weights and gradients
+  EXPECT_THAT(balance_within(profile, {200, 6}), ElementsAre(1, 3));
+  try {
+    balance_within(profile, {199, 0});
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no cut into 2 stages fits the budgets: the smallest needs "
+                                        "200 B, 6 B"));
+  }
+}
+
+// Against every cut.
+TEST(BalanceBySize, IsTheOptimum) {
+  std::mt19937 random(5);
+  const auto draw = [&](int most) { return static_cast<Bytes>(random() % (most + 1)); };
+  for (int round = 0; round < 200; ++round) {
+    const int layers = 3 + static_cast<int>(draw(5));
+    LayerProfile profile;
+    for (int i = 0; i < layers; ++i) {
+      profile.layers.push_back({.name = "",
+                                .forward = static_cast<double>(draw(9)),
+                                .parameters = draw(20),
+                                .inner = draw(20),
+                                .transient = draw(9)});
+      const int to = i + static_cast<int>(draw(layers - 1 - i));
+      profile.values.push_back({.from = i - 1, .to = {to}, .saved_by = {}, .bytes = draw(30)});
+      if (draw(1) > 0) profile.values.back().saved_by.push_back(to);
+    }
+    const SizeOptions options{
+        .optimizer_states = static_cast<int>(draw(2)),
+        .micro_batches = 1 + static_cast<int>(draw(3)),
+        .recompute = draw(1) > 0 ? schedule::Recompute::Never : schedule::Recompute::ExceptLast};
+    const auto largest = [&](const std::vector<int>& cut) {
+      Bytes most = 0;
+      int first = 0;
+      for (const int count : cut) {
+        most = std::max(most, stage_bytes(profile, first, first + count, options));
+        first += count;
+      }
+      return most;
+    };
+    Bytes best = largest({1, layers - 1});
+    for (int first = 2; first < layers; ++first)
+      best = std::min(best, largest({first, layers - first}));
+    EXPECT_EQ(largest(balance_by_size(profile, 2, options)), best);
+    // The tightest budget that fits, and no tighter one.
+    EXPECT_LE(largest(balance_within(profile, {best, best}, options)), best);
+    if (best > 1) {
+      EXPECT_THROW(balance_within(profile, {best - 1, best - 1}, options), UsageError);
+    }
+  }
+}
+
+TEST(LayerProfile, ComesBackFromJsonAsItWas) {
+  LayerProfile profile = chain({1, 2}, {3, 4});
+  profile.layers[0].forward = 0.1 + 0.2;
+  profile.together = {{0, 1}};
+  const std::string json = to_json(profile);
+  EXPECT_EQ(to_json(layer_profile_from_json(json)), json);
+  EXPECT_EQ(layer_profile_from_json(json).layers[0].forward, 0.1 + 0.2);
+}
+
+TEST(LayerProfile, WhatIsNoProfileIsRefused) {
+  const std::string json = to_json(chain({1, 2}, {3, 4}));
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string copy = json;
+    copy.replace(copy.find(from), from.size(), to);
+    return copy;
+  };
+  for (const std::string& bad :
+       {std::string(), std::string("{}"), std::string("[1]"), json.substr(0, json.size() / 2),
+        changed("\"forward_seconds\": 1.0", "\"forward_seconds\": -1.0"),
+        changed("\"forward_seconds\": 1.0", "\"forward_seconds\": \"x\""),
+        changed("\"from\": 0", "\"from\": 7"), changed("\"together\": []", "\"together\": [[1]]")})
+    EXPECT_THROW(layer_profile_from_json(bad), FormatError) << bad;
+}
+
 }  // namespace
 }  // namespace trestle::plan

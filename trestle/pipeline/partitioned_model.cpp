@@ -43,10 +43,6 @@ int rank_count(const std::vector<int>& rank_of_stage) {
 
 }  // namespace
 
-void move_layers(const nn::Graph& graph, at::Device device) {
-  for (const auto& layer : graph.layers) move_layer(layer, device);
-}
-
 PartitionedModel::PartitionedModel(nn::Graph model, const std::vector<int>& balance,
                                    const std::vector<Device>& devices,
                                    const std::vector<int>& rank_of_stage, int threads)

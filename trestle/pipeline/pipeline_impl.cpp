@@ -12,7 +12,6 @@
 #include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
 #include "trestle/device/transfer.h"
-#include "trestle/device/unlimited_budgets.h"
 #include "trestle/device/virtual_device.h"
 #include "trestle/nn/mode_scope.h"
 #include "trestle/pipeline/autograd_bridge.h"
@@ -150,21 +149,10 @@ void Pipeline::Impl::cut(const std::vector<int>& balance) {
       lower(options.micro_batches, options.schedule, recompute_modes());
 }
 
-// All layers on the first device, which need not have room for them.
-std::vector<double> Pipeline::Impl::layer_costs(const nn::Values& batch) {
-  const at::Device device = options.devices[0].torch;
-  const UnlimitedBudgets no_budget({device});
-  pipeline::move_layers(model.graph(), device);
-  nn::Values piece = pipeline::split(batch, options.micro_batches)[0];
-  for (auto& value : piece) value = to_device(value, device);
-  return pipeline::profile_layers(model.graph(), piece);
-}
-
 void Pipeline::Impl::measure_balance(const nn::Values& batch) {
-  std::vector<std::pair<int, int>> together;
-  for (const auto& tie : model.graph().ties)
-    together.emplace_back(std::minmax(tie.layer, tie.owner));
-  cut(plan::balance(layer_costs(batch), static_cast<int>(options.devices.size()), together));
+  const plan::LayerProfile profile = profile_layers(
+      model.graph(), pipeline::split(batch, options.micro_batches)[0], options.devices[0].torch);
+  cut(plan::balance_by_time(profile, static_cast<int>(options.devices.size())));
 }
 
 std::vector<Recompute> Pipeline::Impl::recompute_modes() const {

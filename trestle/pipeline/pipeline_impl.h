@@ -51,7 +51,6 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   void check_inputs(const nn::Values& inputs) const;
   void cut(const std::vector<int>& balance);
   void measure_balance(const nn::Values& batch);
-  std::vector<double> layer_costs(const nn::Values& batch);
   std::vector<Recompute> recompute_modes() const;
   schedule::Schedule lower(int micro_batches, const std::string& name,
                            const std::vector<Recompute>& recompute) const;

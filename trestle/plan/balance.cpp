@@ -2,63 +2,173 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
+#include <optional>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 
 namespace trestle::plan {
+namespace {
 
-std::vector<int> balance(const std::vector<double>& costs, int stages,
-                         const std::vector<std::pair<int, int>>& together) {
-  const int layers = static_cast<int>(costs.size());
+using Ranges = std::vector<std::pair<int, int>>;
+// What stage number `stage` costs with the layers [first, last).
+using StageCost = std::function<double(int stage, int first, int last)>;
+
+constexpr double never = std::numeric_limits<double>::infinity();
+
+// Where the model may be cut: before layer i.
+std::vector<bool> places_to_cut(int layers, int stages, const Ranges& together) {
   if (stages < 1) throw UsageError(text("a model cannot be cut into ", stages, " stages"));
   if (layers < stages) {
     throw UsageError(text("a model of ", layers, " layers cannot be cut into ", stages, " stages"),
                      {.hint = "Use at most one stage a layer, or split a layer into several."});
   }
-  for (int i = 0; i < layers; ++i) {
-    if (!(costs[i] >= 0))
-      throw UsageError(text("layer ", i, " has the cost ", costs[i], ", which is no cost"));
+  std::vector<bool> may_cut(static_cast<std::size_t>(layers) + 1, true);
+  for (const auto& [first, last] : together) {
+    for (int i = first + 1; i <= last; ++i) may_cut.at(static_cast<std::size_t>(i)) = false;
   }
-  std::vector<bool> may_cut(layers + 1, true);  // before layer i
-  for (const auto& [first_layer, last_layer] : together) {
-    for (int i = first_layer + 1; i <= last_layer; ++i) may_cut.at(i) = false;
+  const auto places = std::count(may_cut.begin() + 1, may_cut.end() - 1, true);
+  if (places < stages - 1) {
+    throw UsageError(
+        text("a model of ", layers, " layers, of which some share a parameter, cannot be cut into ",
+             stages, " stages: there are only ", places, " places to cut"),
+        {.hint = "Use fewer devices."});
   }
-  std::vector<double> before(layers + 1, 0);  // before[i]: cost of the first i layers
-  for (int i = 0; i < layers; ++i) before[i + 1] = before[i] + costs[i];
+  return may_cut;
+}
 
-  // best[k][i]: the cheapest bottleneck of the layers from i on in k stages; first[k][i]: how many
-  // the first one takes.
-  constexpr double never = std::numeric_limits<double>::infinity();
-  std::vector<std::vector<double>> best(stages + 1, std::vector<double>(layers + 1, never));
-  std::vector<std::vector<int>> first(stages + 1, std::vector<int>(layers + 1, 0));
-  best[0][layers] = 0;
+// The cut whose most expensive stage is cheapest; nothing where every cut has a stage that costs
+// infinitely much.
+std::optional<std::vector<int>> best_cut(int layers, int stages, const Ranges& together,
+                                         const StageCost& cost) {
+  const std::vector<bool> may_cut = places_to_cut(layers, stages, together);
+  // best[k][i]: the cheapest bottleneck of the layers from i on in the last k stages; first[k][i]:
+  // how many the first of these takes.
+  const auto rows = static_cast<std::size_t>(stages) + 1;
+  const auto columns = static_cast<std::size_t>(layers) + 1;
+  std::vector<std::vector<double>> best(rows, std::vector<double>(columns, never));
+  std::vector<std::vector<int>> first(rows, std::vector<int>(columns, 0));
+  best[0][static_cast<std::size_t>(layers)] = 0;
   for (int k = 1; k <= stages; ++k) {
+    const auto& behind = best[static_cast<std::size_t>(k) - 1];
     for (int i = layers - k; i >= 0; --i) {
+      double& least = best[static_cast<std::size_t>(k)][static_cast<std::size_t>(i)];
       for (int end = i + 1; end <= layers - k + 1; ++end) {
-        if (!may_cut[end]) continue;
-        const double bottleneck = std::max(before[end] - before[i], best[k - 1][end]);
-        if (bottleneck <=
-            best[k][i]) {  // "or equal": the later end, so that earlier stages take more
-          best[k][i] = bottleneck;
-          first[k][i] = end - i;
-        }
+        const auto at = static_cast<std::size_t>(end);
+        if (!may_cut[at] || behind[at] == never) continue;
+        const double bottleneck = std::max(cost(stages - k, i, end), behind[at]);
+        // "or equal": the later end, so that earlier stages take more
+        if (bottleneck == never || bottleneck > least) continue;
+        least = bottleneck;
+        first[static_cast<std::size_t>(k)][static_cast<std::size_t>(i)] = end - i;
       }
     }
   }
-  if (best[stages][0] == never) {
-    throw UsageError(
-        text("a model of ", layers, " layers, of which some share a parameter, cannot be cut into ",
-             stages, " stages: there are only ",
-             std::count(may_cut.begin() + 1, may_cut.end() - 1, true), " places to cut"),
-        {.hint = "Use fewer devices."});
-  }
+  if (best[static_cast<std::size_t>(stages)][0] == never) return std::nullopt;
   std::vector<int> result;
   for (int k = stages, i = 0; k > 0; --k) {
-    result.push_back(first[k][i]);
-    i += first[k][i];
+    result.push_back(first[static_cast<std::size_t>(k)][static_cast<std::size_t>(i)]);
+    i += result.back();
   }
   return result;
+}
+
+int count(const LayerProfile& profile) { return static_cast<int>(profile.layers.size()); }
+
+std::vector<double> sums(const std::vector<double>& costs) {
+  std::vector<double> before(costs.size() + 1, 0);  // before[i]: of the first i layers
+  std::partial_sum(costs.begin(), costs.end(), before.begin() + 1);
+  return before;
+}
+
+std::vector<double> times(const LayerProfile& profile) {
+  std::vector<double> result;
+  for (const LayerCost& layer : profile.layers) result.push_back(layer.forward + layer.backward);
+  return result;
+}
+
+bool inside(int layer, int first, int last) { return layer >= first && layer < last; }
+
+}  // namespace
+
+std::vector<int> balance(const std::vector<double>& costs, int stages, const Ranges& together) {
+  const int layers = static_cast<int>(costs.size());
+  for (int i = 0; i < layers; ++i) {
+    if (!(costs[static_cast<std::size_t>(i)] >= 0))
+      throw UsageError(text("layer ", i, " has the cost ", costs[static_cast<std::size_t>(i)],
+                            ", which is no cost"));
+  }
+  const std::vector<double> before = sums(costs);
+  const auto cost = [&](int /*stage*/, int first, int last) {
+    return before[static_cast<std::size_t>(last)] - before[static_cast<std::size_t>(first)];
+  };
+  const auto cut = best_cut(layers, stages, together, cost);
+  if (!cut) throw UsageError("the layers' costs are infinite");
+  return *cut;
+}
+
+std::vector<int> balance_by_time(const LayerProfile& profile, int stages) {
+  return balance(times(profile), stages, profile.together);
+}
+
+Bytes stage_bytes(const LayerProfile& profile, int first, int last, const SizeOptions& options) {
+  Bytes fixed = 0;
+  Bytes kept = 0;       // by one micro-batch's graph
+  Bytes inputs = 0;     // of one micro-batch
+  Bytes transient = 0;  // the most
+  for (int i = first; i < last; ++i) {
+    const LayerCost& layer = profile.layers.at(static_cast<std::size_t>(i));
+    fixed += layer.parameters * (2 + options.optimizer_states) + layer.buffers;
+    kept += layer.inner;
+    transient = std::max(transient, layer.transient);
+  }
+  for (const ValueCost& value : profile.values) {
+    const auto here = [&](int layer) { return inside(layer, first, last); };
+    const bool made = here(value.from);
+    const bool taken = std::any_of(value.to.begin(), value.to.end(), here);
+    if (!made && taken) inputs += value.bytes;
+    if ((made || taken) && std::any_of(value.saved_by.begin(), value.saved_by.end(), here))
+      kept += value.bytes;
+  }
+  const Bytes all = options.micro_batches;
+  using schedule::Recompute;
+  const Bytes recomputed = options.recompute == Recompute::Never    ? 0
+                           : options.recompute == Recompute::Always ? all
+                                                                    : all - 1;
+  // Of the recomputed ones one at a time has a graph.
+  const Bytes graphs = options.recompute == Recompute::Never ? all : 1;
+  return fixed + recomputed * inputs + graphs * kept + transient;
+}
+
+std::vector<int> balance_by_size(const LayerProfile& profile, int stages,
+                                 const SizeOptions& options) {
+  const auto cost = [&](int /*stage*/, int first, int last) {
+    return static_cast<double>(stage_bytes(profile, first, last, options));
+  };
+  return best_cut(count(profile), stages, profile.together, cost).value();
+}
+
+std::vector<int> balance_within(const LayerProfile& profile, const std::vector<Bytes>& budgets,
+                                const SizeOptions& options) {
+  const int stages = static_cast<int>(budgets.size());
+  const std::vector<double> before = sums(times(profile));
+  const auto cost = [&](int stage, int first, int last) {
+    const Bytes budget = budgets[static_cast<std::size_t>(stage)];
+    if (budget > 0 && stage_bytes(profile, first, last, options) > budget) return never;
+    return before[static_cast<std::size_t>(last)] - before[static_cast<std::size_t>(first)];
+  };
+  if (const auto cut = best_cut(count(profile), stages, profile.together, cost)) return *cut;
+  std::vector<std::string> needs;
+  int first = 0;
+  for (const int layers : balance_by_size(profile, stages, options)) {
+    needs.push_back(format_bytes(stage_bytes(profile, first, first + layers, options)));
+    first += layers;
+  }
+  throw UsageError(text("no cut into ", stages, " stages fits the budgets: the smallest needs ",
+                        join(needs, ", ")),
+                   {.hint = "Use recomputation, more micro-batches, more devices or larger "
+                            "budgets."});
 }
 
 }  // namespace trestle::plan

@@ -1,0 +1,131 @@
+// What is measured of layers, for a balance. T-numbers: torchgpipe's tests.
+#include "trestle/pipeline/profile_layers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/pipeline/conv_net.h"
+#include "tests/support/oracle.h"
+#include "trestle/plan/balance.h"
+
+namespace trestle {
+namespace {
+
+using namespace support;
+using testing::ElementsAre;
+
+// Returns so many numbers for each of its input's: nothing but an activation. sin() keeps its input.
+struct WidenImpl : torch::nn::Module {
+  explicit WidenImpl(std::int64_t count) : count(count) {}
+  at::Tensor forward(const at::Tensor& x) {
+    return x.narrow(1, 0, 1).expand({-1, count}).contiguous().sin();
+  }
+  std::int64_t count;
+};
+TORCH_MODULE(Widen);
+
+struct HeavyImpl : torch::nn::Module {
+  explicit HeavyImpl(std::int64_t count)
+      : weights(register_parameter("weights", torch::zeros({count}))) {}
+  at::Tensor forward(const at::Tensor& x) { return x + weights.sum(); }
+  at::Tensor weights;
+};
+TORCH_MODULE(Heavy);
+
+at::Device device() { return virtual_devices(2)[0].torch; }
+
+TEST(ProfileLayers, T52TheCutFollowsActivations) {
+  for (const bool reversed : {false, true}) {
+    nn::Layers net;
+    net.add("first", Heavy(1));  // something that wants a gradient: else nothing is kept
+    for (int i = 0; i < 6; ++i)
+      net.add("w" + std::to_string(i), Widen(1000 * (reversed ? 6 - i : i + 1)));
+    const auto profile = profile_layers(net, {at::ones({4, 1})}, device());
+    EXPECT_THAT(plan::balance_by_size(profile, 2, {.micro_batches = 8}),
+                reversed ? ElementsAre(3, 4) : ElementsAre(5, 2));
+  }
+}
+
+TEST(ProfileLayers, T53TheCutFollowsParameters) {
+  for (const bool reversed : {false, true}) {
+    nn::Layers net;
+    for (int i = 0; i < 6; ++i)
+      net.add("w" + std::to_string(i), Heavy(1000 * (reversed ? 6 - i : i + 1)));
+    const auto profile = profile_layers(net, {at::ones({1, 1})}, device());
+    EXPECT_EQ(profile.layers[0].parameters, reversed ? 24000 : 4000);
+    EXPECT_THAT(plan::balance_by_size(profile, 2),
+                reversed ? ElementsAre(2, 4) : ElementsAre(4, 2));
+  }
+}
+
+TEST(ProfileLayers, SaysWhatALayerKeeps) {
+  nn::Layers net;
+  net.add("linear", torch::nn::Linear(16, 32));  // keeps its input, not its output
+  net.add("tanh", torch::nn::Tanh());            // keeps its output
+  net.add("drop", torch::nn::Dropout(0.5));      // keeps a mask of its own
+  net.add("flatten", torch::nn::Flatten());      // a view: keeps nothing
+  net.add("sum", [](at::Tensor x) { return x.sum(1); });
+  const auto profile = profile_layers(net, {at::ones({64, 16})}, device());
+  ASSERT_EQ(profile.values.size(), 6u);
+  EXPECT_THAT(profile.values[0].saved_by, ElementsAre(0));
+  EXPECT_EQ(profile.values[0].bytes, 64 * 16 * 4);
+  EXPECT_THAT(profile.values[1].saved_by, ElementsAre());
+  EXPECT_THAT(profile.values[2].saved_by, ElementsAre(1));
+  EXPECT_GE(profile.layers[2].inner, 64 * 32);
+  EXPECT_EQ(profile.layers[0].inner, 0);
+  EXPECT_EQ(profile.layers[3].inner, 0);
+  EXPECT_GT(profile.seconds(), 0);
+  EXPECT_THAT(profile.values[5].to, ElementsAre(5));  // the caller
+}
+
+TEST(ProfileLayers, T55T56LeavesTheModelAsItWas) {
+  nn::Layers net = conv_net();
+  net.forward(images(4)).sum().backward();
+  net.eval();
+  const auto parameters = oracle::to_map(net.named_parameters());
+  const auto gradients = oracle::gradients_of(net.named_parameters());
+  const auto buffers = oracle::to_map(net.named_buffers());
+  const auto held = memory_usage(device()).current;
+  profile_layers(net, {images(4)}, device());
+  EXPECT_EQ(memory_usage(device()).current, held);
+  EXPECT_EQ(oracle::difference(parameters, oracle::to_map(net.named_parameters())), 0);
+  EXPECT_EQ(oracle::difference(gradients, oracle::gradients_of(net.named_parameters())), 0);
+  EXPECT_EQ(oracle::difference(buffers, oracle::to_map(net.named_buffers())), 0);
+  for (const auto& parameter : net.parameters()) EXPECT_TRUE(parameter.is_cpu());
+  for (const auto& layer : net.graph().layers) EXPECT_FALSE(layer.module->is_training());
+}
+
+TEST(ProfileLayers, T60TuplesAndSkipsAreMeasuredToo) {
+  nn::Layers net;
+  net.add("fork", [](at::Tensor x) { return std::tuple(x * 2, x.detach()); });
+  net.add("join", [](at::Tensor x, at::Tensor y) { return x + y; }).keep_output("s");
+  net.add("linear", torch::nn::Linear(8, 8));
+  net.add("last", [](at::Tensor x, at::Tensor s) { return x * s; }).take("s");
+  const auto profile = profile_layers(net, {at::ones({4, 8})}, device());
+  EXPECT_THAT(profile.values[3].to, ElementsAre(2, 3));
+  EXPECT_EQ(plan::balance_by_size(profile, 2).size(), 2u);
+}
+
+// Of a model that has room on no device, one layer at a time is there.
+TEST(ProfileLayers, AModelThatFitsNowhereIsMeasured) {
+  nn::Layers net(nn::Seed{1});
+  for (int i = 0; i < 8; ++i)
+    net.add("w" + std::to_string(i), [] { return torch::nn::Linear(256, 256); });
+  reset_peak_memory(device());
+  const auto before = memory_usage(device()).current;
+  const auto profile = profile_layers(net, {at::ones({4, 256})}, device());
+  const Bytes one = profile.layers[0].parameters;
+  EXPECT_LT(memory_usage(device()).peak - before, 4 * one);  // of eight
+  const auto cut = plan::balance_within(profile, {8 * one, 0});
+  EXPECT_LE(plan::stage_bytes(profile, 0, cut[0], {}), 8 * one);
+}
+
+TEST(ProfileLayers, OnThePlainCpuValuesCountAsKept) {
+  const auto profile = profile_layers(conv_net(), {images(2)}, at::kCPU);
+  EXPECT_GT(profile.seconds(), 0);
+  EXPECT_THAT(profile.values[0].saved_by, ElementsAre(0));
+  EXPECT_EQ(plan::balance_by_size(profile, 3).size(), 3u);
+}
+
+}  // namespace
+}  // namespace trestle
