@@ -77,6 +77,10 @@ extern int batches_seen;
 #include <torch/nn.h>
 extern torch::nn::Sequential model;
 extern const at::Tensor mini_batch;
+// [trestle/pipeline/profile_layers.h]
+#include "trestle/plan/balance.h"
+extern const nn::Layers net;
+extern const at::Tensor images;
 // [trestle/nn/snapshot.h]
 extern const ModuleState state;
 extern BufferCopies copies;

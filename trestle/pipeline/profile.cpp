@@ -14,6 +14,7 @@
 #include "trestle/device/unlimited_budgets.h"
 #include "trestle/nn/boundary.h"
 #include "trestle/nn/buffer_keeper.h"
+#include "trestle/nn/gradient_keeper.h"
 #include "trestle/pipeline/micro_batch.h"
 #include "trestle/pipeline/profile_memory.h"
 
@@ -22,28 +23,6 @@ namespace {
 
 constexpr double seconds_for_each_stage = 0.25;
 constexpr int least_repeats = 3;
-
-// The parameters' own gradients, set aside; while it lives they have none, as before a step's first
-// backward, until one makes them.
-class GradientKeeper {
- public:
-  explicit GradientKeeper(std::vector<at::Tensor> parameters) : parameters_(std::move(parameters)) {
-    for (auto& parameter : parameters_) {
-      kept_.push_back(parameter.grad());
-      parameter.mutable_grad() = at::Tensor();
-    }
-  }
-  ~GradientKeeper() {
-    // Backwards: of a parameter that is listed twice the first entry has its gradient.
-    for (std::size_t i = parameters_.size(); i-- > 0;) parameters_[i].mutable_grad() = kept_[i];
-  }
-  GradientKeeper(const GradientKeeper&) = delete;
-  GradientKeeper& operator=(const GradientKeeper&) = delete;
-
- private:
-  std::vector<at::Tensor> parameters_;
-  std::vector<at::Tensor> kept_;
-};
 
 // A loss over the whole batch, on as many copies of the micro-batch's output as the batch has
 // micro-batches. Its time is spread over their Bs.
@@ -188,7 +167,7 @@ simulate::Costs profile_stages(PartitionedModel& model, const std::vector<nn::Va
                   [](const at::Tensor& parameter) { return parameter.grad().defined(); });
   const nn::BufferKeeper keep_buffers(buffers);
   const UnlimitedBudgets no_budgets(devices);
-  const GradientKeeper keep_gradients(parameters);
+  const nn::GradientKeeper keep_gradients(parameters);
   const simulate::Costs empty = costs;
   const std::vector<Subject> subjects = profile_memory(model, pieces.front(), loss, costs);
   if (sample_count(pieces.back()) != sample_count(pieces.front())) {

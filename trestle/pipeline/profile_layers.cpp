@@ -1,8 +1,8 @@
 #include "trestle/pipeline/profile_layers.h"
 
 #include <ATen/Functions.h>
-#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/grad_mode.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -17,6 +17,7 @@
 #include "trestle/device/unlimited_budgets.h"
 #include "trestle/nn/boundary.h"
 #include "trestle/nn/buffer_keeper.h"
+#include "trestle/nn/gradient_keeper.h"
 #include "trestle/nn/mode_scope.h"
 
 namespace trestle {
@@ -47,6 +48,14 @@ class Visit {
   Visit(const Visit&) = delete;
   Visit& operator=(const Visit&) = delete;
 
+  std::vector<at::Tensor> parameters() const {
+    std::vector<at::Tensor> result;
+    for (const auto& [layer, home] : homes_) {
+      for (auto& parameter : layer->parameters()) result.push_back(parameter);
+    }
+    return result;
+  }
+
  private:
   void move(const nn::Layer& layer, at::Device device) {
     at::Device home = at::kCPU;
@@ -61,8 +70,7 @@ class Visit {
 // have one.
 struct Arguments {
   nn::Values values;
-  std::vector<at::Tensor> originals;
-  std::vector<at::Tensor> wanted;  // gradients of these: originals, and parameters
+  nn::GradientSink sink;
 };
 
 // The values that `layer` takes, by argument; {model_input - 1, 0} where it takes none.
@@ -79,38 +87,33 @@ std::vector<ValueId> taken_by(const nn::Graph& graph, int layer) {
 
 Arguments arguments_of(const nn::Graph& graph, int layer,
                        const std::map<ValueId, at::Tensor>& values, at::Device device) {
-  Arguments result;
-  for (const ValueId& id : taken_by(graph, layer)) {
-    const auto value = values.find(id);
-    at::Tensor original;
-    if (value != values.end() && value->second.defined()) {
-      original = to_device(value->second, device).detach();
-      if (original.is_floating_point() && id.layer != nn::model_input) {
-        original.requires_grad_();
-        result.wanted.push_back(original);
-      }
-    }
-    result.originals.push_back(original);
-    result.values.push_back(original.defined() ? original.clone() : original);
-  }
-  for (auto& parameter : graph.layers[static_cast<std::size_t>(layer)].parameters()) {
-    if (parameter.requires_grad()) result.wanted.push_back(parameter);
+  const std::vector<ValueId> taken = taken_by(graph, layer);
+  Arguments result{.values = nn::Values(taken.size()), .sink = nn::GradientSink(taken.size())};
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    const auto value = values.find(taken[i]);
+    if (value == values.end() || !value->second.defined()) continue;
+    const at::Tensor copy =
+        device.is_cpu() ? value->second.clone() : to_device(value->second, device);
+    const bool wanted = copy.is_floating_point() && taken[i].layer != nn::model_input;
+    result.values[i] = wanted ? result.sink.begin(i, copy) : copy;
   }
   return result;
 }
 
-// The backward of one forward; no gradient is accumulated anywhere.
-void run_backward(const nn::Values& results, const Arguments& arguments) {
-  std::vector<at::Tensor> outputs;
+// The backward of one forward. libtorch's own entry, since autograd::grad() leaves what it returns
+// with the device's thread for a moment longer.
+void run_backward(const nn::Values& results) {
+  torch::autograd::edge_list roots;
   std::vector<at::Tensor> gradients;
   for (const auto& result : results) {
     if (!result.defined() || !result.requires_grad()) continue;
-    outputs.push_back(result);
+    roots.push_back(torch::autograd::impl::gradient_edge(result));
     gradients.push_back(at::ones_like(result));
   }
-  if (outputs.empty() || arguments.wanted.empty()) return;
-  torch::autograd::grad(outputs, arguments.wanted, gradients, /*retain_graph=*/false,
-                        /*create_graph=*/false, /*allow_unused=*/true);
+  if (roots.empty()) return;
+  torch::autograd::Engine::get_default_engine().execute(roots, gradients, /*keep_graph=*/false,
+                                                        /*create_graph=*/false,
+                                                        /*accumulate_grad=*/true);
 }
 
 class LayerMeter {
@@ -152,6 +155,7 @@ class LayerMeter {
     const nn::Layer& layer = graph_.layers[static_cast<std::size_t>(index)];
     const nn::BufferKeeper keep_buffers(layer.buffers());
     const Visit visit(graph_, index, device_);
+    const nn::GradientKeeper keep_gradients(visit.parameters());
     profile.layers.push_back({.name = layer.name,
                               .parameters = bytes_of(layer.parameters()),
                               .buffers = bytes_of(layer.buffers())});
@@ -170,7 +174,7 @@ class LayerMeter {
       const nn::Values results = nn::run_layer(graph_, index, arguments.values, &key);
       device::synchronize(device_);
       const double forward = watch.seconds();
-      run_backward(results, arguments);
+      run_backward(results);
       device::synchronize(device_);
       const double backward = watch.seconds() - forward;
       const bool better = forward + backward < cost.forward + cost.backward;
@@ -230,7 +234,7 @@ class LayerMeter {
     results = nn::run_layer(graph_, index, arguments.values, &key);
     const Bytes kept = current();
     reset_peak_memory(device_);
-    run_backward(results, arguments);
+    run_backward(results);
     cost.transient = std::max<Bytes>({0, most - kept, peak() - kept});
   }
 

@@ -40,10 +40,11 @@ LayerProfile read(const ordered_json& json) {
   }
   const int count = static_cast<int>(profile.layers.size());
   for (const auto& value : json.at("values")) {
-    profile.values.push_back({.from = layers_in(ordered_json::array({value.at("from")}), -1, count - 1)[0],
-                              .to = layers_in(value.at("to"), 0, count),
-                              .saved_by = layers_in(value.at("saved_by"), 0, count - 1),
-                              .bytes = at_least<Bytes>(value, "bytes", 0)});
+    profile.values.push_back(
+        {.from = layers_in(ordered_json::array({value.at("from")}), -1, count - 1)[0],
+         .to = layers_in(value.at("to"), 0, count),
+         .saved_by = layers_in(value.at("saved_by"), 0, count - 1),
+         .bytes = at_least<Bytes>(value, "bytes", 0)});
   }
   for (const auto& pair : json.at("together")) {
     const auto layers = layers_in(pair, 0, count - 1);

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace trestle::nn {
+
+// Parameters' own gradients, set aside: while it lives they have none, as before a step's first
+// backward, until one makes them; at its end they are back.
+class GradientKeeper {
+ public:
+  explicit GradientKeeper(std::vector<at::Tensor> parameters);
+  ~GradientKeeper();
+  GradientKeeper(const GradientKeeper&) = delete;
+  GradientKeeper& operator=(const GradientKeeper&) = delete;
+
+ private:
+  std::vector<at::Tensor> parameters_;
+  std::vector<at::Tensor> kept_;
+};
+
+}  // namespace trestle::nn
