@@ -10,12 +10,15 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Every number of a profile is checked here: the balances rely on it.
+// Every number of a profile is checked here: the balances rely on sums of them. Ten terabytes, or as
+// many seconds, are more than a layer has.
 template <class T>
-T at_least(const ordered_json& object, const char* key, T least) {
-  const T value = object.at(key).get<T>();
-  if (!(value >= least)) throw FormatError(text("'", key, "' is ", value, ", less than ", least));
-  return value;
+T amount(const ordered_json& object, const char* key) {
+  constexpr double most = 1e13;
+  const double value = object.at(key).get<double>();
+  if (!(value >= 0 && value <= most))
+    throw FormatError(text("'", key, "' is ", value, ", outside of 0 to ", most));
+  return object.at(key).get<T>();
 }
 
 std::vector<int> layers_in(const ordered_json& list, int least, int most) {
@@ -31,12 +34,12 @@ LayerProfile read(const ordered_json& json) {
   LayerProfile profile;
   for (const auto& layer : json.at("layers")) {
     profile.layers.push_back({.name = layer.at("name").get<std::string>(),
-                              .forward = at_least(layer, "forward_seconds", 0.0),
-                              .backward = at_least(layer, "backward_seconds", 0.0),
-                              .parameters = at_least<Bytes>(layer, "parameter_bytes", 0),
-                              .buffers = at_least<Bytes>(layer, "buffer_bytes", 0),
-                              .inner = at_least<Bytes>(layer, "inner_bytes", 0),
-                              .transient = at_least<Bytes>(layer, "transient_bytes", 0)});
+                              .forward = amount<double>(layer, "forward_seconds"),
+                              .backward = amount<double>(layer, "backward_seconds"),
+                              .parameters = amount<Bytes>(layer, "parameter_bytes"),
+                              .buffers = amount<Bytes>(layer, "buffer_bytes"),
+                              .inner = amount<Bytes>(layer, "inner_bytes"),
+                              .transient = amount<Bytes>(layer, "transient_bytes")});
   }
   const int count = static_cast<int>(profile.layers.size());
   for (const auto& value : json.at("values")) {
@@ -44,7 +47,7 @@ LayerProfile read(const ordered_json& json) {
         {.from = layers_in(ordered_json::array({value.at("from")}), -1, count - 1)[0],
          .to = layers_in(value.at("to"), 0, count),
          .saved_by = layers_in(value.at("saved_by"), 0, count - 1),
-         .bytes = at_least<Bytes>(value, "bytes", 0)});
+         .bytes = amount<Bytes>(value, "bytes")});
   }
   for (const auto& pair : json.at("together")) {
     const auto layers = layers_in(pair, 0, count - 1);
