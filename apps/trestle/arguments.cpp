@@ -80,8 +80,7 @@ void need_folder_for(const fs::path& file, const std::string& flag) {
 
 std::string exit_codes() {
   return "Exit codes: 0 done; 1 it failed; 2 asked for something that cannot be (a flag, a recipe, "
-         "a "
-         "value,\na file that is not there); 130 after Ctrl-C, 143 after SIGTERM.";
+         "a value,\na file that is not there); 130 after Ctrl-C, 143 after SIGTERM.";
 }
 
 std::string examples(const std::vector<std::string>& lines) {

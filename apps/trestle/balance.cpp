@@ -7,7 +7,6 @@
 #include <iomanip>
 #include <iostream>
 #include <memory>
-#include <numeric>
 #include <optional>
 
 #include "apps/trestle/verbs.h"

@@ -81,6 +81,10 @@ Bytes memory_of(const at::Tensor& tensor) {
   return static_cast<Bytes>(tensor.storage().nbytes());
 }
 
+bool is_part_of_more(const at::Tensor& tensor) {
+  return tensor.defined() && memory_of(tensor) > static_cast<Bytes>(tensor.nbytes());
+}
+
 bool may_share_memory(const at::Tensor& a, const at::Tensor& b) {
   if (!a.defined() || !b.defined() || !a.has_storage() || !b.has_storage()) return false;
   if (!a.is_alias_of(b)) return false;

@@ -66,6 +66,7 @@ std::uint32_t version_of(const at::Tensor& tensor);
 
 // All of the memory that a tensor holds on to: it may be a view of more.
 Bytes memory_of(const at::Tensor& tensor);
+bool is_part_of_more(const at::Tensor& tensor);  // more than its own elements; not for None
 
 // Do the two share memory, or might they? Views of disjoint parts do not, where that is easily told.
 bool may_share_memory(const at::Tensor& a, const at::Tensor& b);

@@ -88,7 +88,7 @@ void take_model_inputs(const StepState& state, const Stage& stage, int micro_bat
 // The caller may write to what it gets, and R starts from the kept inputs; and a view would keep all
 // of what it is a view of.
 bool must_copy(const Pass& pass, const at::Tensor& output) {
-  if (nn::memory_of(output) > static_cast<Bytes>(output.nbytes())) return true;
+  if (nn::is_part_of_more(output)) return true;
   return std::any_of(pass.inputs.begin(), pass.inputs.end(), [&](const StageValue& input) {
     return nn::may_share_memory(input.value, output);
   });

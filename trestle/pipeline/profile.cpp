@@ -54,7 +54,7 @@ void measure_loss(const Subject& subject, std::size_t micro_batches, simulate::S
         0, memory_usage(stage.device()).peak - before - cost.loss_kept + bytes_of({targets}));
   }
   cost.output_kept += bytes_of({outputs[0]});
-  if (nn::memory_of(outputs[0]) > bytes_of({outputs[0]}))  // kept as a copy, beside the graph's
+  if (nn::is_part_of_more(outputs[0]))  // kept as a copy, beside the graph's
     cost.saved += bytes_of({outputs[0]});
   cost.backward += fastest / static_cast<double>(micro_batches);
 }
@@ -102,7 +102,6 @@ void measure_times(const Subject& subject, simulate::StageCost& cost) {
 
 // A smaller piece may need more than a larger one: another kernel serves it.
 void raise_bytes(simulate::Costs& costs, const simulate::Costs& least) {
-  using simulate::RouteCost;
   using simulate::StageCost;
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {
     for (const auto bytes : {&StageCost::saved, &StageCost::kept_for_recompute,

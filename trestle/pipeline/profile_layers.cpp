@@ -19,19 +19,13 @@
 #include "trestle/nn/buffer_keeper.h"
 #include "trestle/nn/gradient_keeper.h"
 #include "trestle/nn/mode_scope.h"
+#include "trestle/pipeline/profile_memory.h"
 
 namespace trestle {
 namespace {
 
 using nn::ValueId;
-
-Bytes bytes_of(const std::vector<at::Tensor>& tensors) {
-  Bytes total = 0;
-  for (const auto& tensor : tensors) {
-    if (tensor.defined()) total += static_cast<Bytes>(tensor.nbytes());
-  }
-  return total;
-}
+using pipeline::bytes_of;
 
 // A layer, and the owners of what it shares, on another device while this lives.
 class Visit {

@@ -49,8 +49,7 @@ class NewGradients {
       const at::Tensor& gradient = parameter.grad();
       if (!gradient.defined() || !gradient.has_storage()) continue;
       const bool shared = gradient.storage().use_count() > 1;
-      if (shared || nn::memory_of(gradient) > static_cast<Bytes>(gradient.nbytes()))
-        parameter.mutable_grad() = gradient.clone();
+      if (shared || nn::is_part_of_more(gradient)) parameter.mutable_grad() = gradient.clone();
     }
   }
   NewGradients(const NewGradients&) = delete;
@@ -259,8 +258,7 @@ nn::Values Stage::finish(Pass& pass, std::vector<torch::autograd::Edge> roots,
   pass = Pass();
   // A part of cat()'s gradient would hold all of it for as long as its message waits.
   for (auto& gradient : input_gradients) {
-    if (gradient.defined() && nn::memory_of(gradient) > static_cast<Bytes>(gradient.nbytes()))
-      gradient = gradient.clone();
+    if (nn::is_part_of_more(gradient)) gradient = gradient.clone();
   }
   return input_gradients;
 }
