@@ -13,19 +13,20 @@ class Trouble(Exception):
     """Something that the person at the keyboard can put right; the message says how."""
 
 
-def run(name, command, cwd=None):
-    """The JSON object on the last line of what the program prints."""
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=cwd)
+def run(name, command, show=False):
+    """The JSON object on the last line of what the program prints. `show`: what it says on the way is shown."""
+    done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, text=True,
+                          stderr=None if show else subprocess.PIPE)
     if done.returncode != 0:
         raise Trouble(f"{name} failed with exit code {done.returncode}:\n{(done.stderr or done.stdout).strip()[-800:]}")
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def seconds_until(name, command, is_the_line, cwd=None):
+def seconds_until(name, command, is_the_line):
     """From the process's start until it prints a line that `is_the_line`; it is then ended."""
     begin = time.perf_counter()
-    with subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          cwd=cwd) as process:
+    with subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True) as process:
         for line in process.stdout:
             if is_the_line(line):
                 took = time.perf_counter() - begin
@@ -61,8 +62,14 @@ def alternate(rounds, contestants, say):
     return results
 
 
-def ratios(results, ours, theirs, what):
-    return spread([a[what] / b[what] for a, b in zip(results[ours], results[theirs])])
+def best(results, names, what):
+    """For each round the least time of these contestants (one name, or several)."""
+    names = [names] if isinstance(names, str) else names
+    return [min(one[what] for one in together) for together in zip(*(results[name] for name in names))]
+
+
+def quotients(ours, theirs):
+    return spread([a / b for a, b in zip(ours, theirs)])
 
 
 def load():

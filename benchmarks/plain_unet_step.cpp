@@ -1,9 +1,11 @@
-// A training step of the U-Net as one would write it with libtorch and nothing else: plain CPU
-// tensors, the system's malloc, torch::optim::RMSprop. The peer that unet_step is held against.
+// A training step of the U-Net as one would write it with libtorch and nothing else: plain tensors,
+// on the CPU the system's malloc, torch::optim::RMSprop. The peer that unet_step is held against.
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
+#include <iostream>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "benchmarks/measured_steps.h"
 
@@ -80,20 +82,39 @@ torch::Tensor loss_of(const torch::Tensor& scores, const torch::Tensor& target) 
   return torch::nn::functional::cross_entropy(scores, target) + 1 - dice.mean();
 }
 
-}  // namespace
+struct Place {
+  std::string device = "cpu";
+  bool channels_last = false;
+};
 
-int main(int count, char** arguments) {
-  CLI::App app("A training step of the U-Net with libtorch alone.");
-  benchmarks::Job job;
-  benchmarks::add_flags(job, app);
-  CLI11_PARSE(app, count, arguments);
+// What Python's model.to(memory_format=torch.channels_last) does.
+void to_channels_last(torch::nn::Module& model) {
+  for (auto& parameter : model.parameters()) {
+    if (parameter.dim() == 4)
+      parameter.set_data(parameter.contiguous(at::MemoryFormat::ChannelsLast));
+  }
+}
 
+void measure(const benchmarks::Job& job, const Place& place) {
+  const at::Device device(place.device);
+  if (device.is_cuda() && !torch::cuda::is_available())
+    throw std::runtime_error("this process sees no GPU");
+  // On a GPU operators return before they are done: the clock is read when it is.
+  const auto synchronize = [&] {
+    if (device.is_cuda()) torch::cuda::synchronize(device.index());
+  };
   torch::manual_seed(1);
   UNet model(job.width);
+  auto images = torch::rand({job.batch, 3, job.rows, job.columns}, device);
+  const auto masks = torch::randint(2, {job.batch, job.rows, job.columns},
+                                    at::TensorOptions(device).dtype(at::kLong));
+  model->to(device);
+  if (place.channels_last) {
+    to_channels_last(*model);
+    images = images.contiguous(at::MemoryFormat::ChannelsLast);
+  }
   torch::optim::RMSprop optimizer(
       model->parameters(), torch::optim::RMSpropOptions(1e-5).weight_decay(1e-8).momentum(0.9));
-  const auto images = torch::rand({job.batch, 3, job.rows, job.columns});
-  const auto masks = torch::randint(2, {job.batch, job.rows, job.columns});
   double loss = 0;
   const auto times = benchmarks::run_steps(
       job,
@@ -102,9 +123,34 @@ int main(int count, char** arguments) {
         const auto value = loss_of(model(images), masks);
         value.backward();
         loss = value.item<double>();
+        synchronize();
       },
-      [&] { optimizer.step(); });
+      [&] {
+        optimizer.step();
+        synchronize();
+      });
   std::int64_t parameters = 0;
   for (const auto& parameter : model->parameters()) parameters += parameter.numel();
   benchmarks::print({{"parameters", parameters}, {"loss", loss}}, times);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  CLI::App app("A training step of the U-Net with libtorch alone.");
+  benchmarks::Job job;
+  Place place;
+  benchmarks::add_flags(job, app);
+  app.add_option("--device", place.device, "Where: cpu, cuda:0");
+  app.add_flag("--channels-last", place.channels_last, "Images and weights in that memory format");
+  CLI11_PARSE(app, count, arguments);
+  try {
+    measure(job, place);
+  } catch (const c10::Error& error) {
+    std::cerr << "plain_unet_step: " << error.what_without_backtrace() << "\n";
+    return 1;
+  } catch (const std::exception& error) {
+    std::cerr << "plain_unet_step: " << error.what() << "\n";
+    return 1;
+  }
 }

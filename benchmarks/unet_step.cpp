@@ -6,6 +6,7 @@
 
 #include "benchmarks/measured_steps.h"
 #include "trestle/base/error.h"
+#include "trestle/device/event.h"
 #include "trestle/trestle.h"
 
 namespace {
@@ -14,11 +15,14 @@ using nlohmann::ordered_json;
 
 struct Plan {
   std::string devices = "virtual:1";
-  std::vector<int> balance = {22};
+  std::vector<int> balance = {22};  // empty = measured
   int micro_batches = 1;
   std::string schedule = "gpipe";
   std::string recompute = "never";
   bool predict = false;
+  bool lend = false;
+  bool channels_last = false;
+  int threads = 0;
 };
 
 const std::map<std::string, trestle::Recompute> recompute_modes = {
@@ -28,21 +32,34 @@ const std::map<std::string, trestle::Recompute> recompute_modes = {
 
 void add_flags(Plan& plan, CLI::App& app) {
   app.add_option("--devices", plan.devices, "One for each stage");
-  app.add_option("--balance", plan.balance, "Layers of each stage, of 22")->delimiter(',');
+  auto* const balance = app.add_option("--balance", plan.balance, "Layers of each stage, of 22");
+  balance->delimiter(',');
+  app.add_flag_callback(
+         "--measure-balance", [&plan] { plan.balance.clear(); }, "Cut by time")
+      ->excludes(balance);
   app.add_option("--micro-batches", plan.micro_batches, "Pieces of a mini-batch");
   app.add_option("--schedule", plan.schedule, "gpipe or 1f1b");
   app.add_option("--recompute", plan.recompute, "never, except_last or always")
       ->check(CLI::IsMember(recompute_modes));
+  app.add_flag("--channels-last", plan.channels_last, "Images and weights in that memory format");
+  app.add_flag("--lend", plan.lend, "Let a stage use the cores of idle ones");
+  app.add_option("--threads", plan.threads, "Intra-op threads of a stage; 0 = cores / stages");
   app.add_flag("--predict", plan.predict, "Profile the stages first and say what was expected");
 }
 
-trestle::Pipeline make_pipeline(const benchmarks::Job& job, const Plan& plan) {
+trestle::Pipeline make_pipeline(const benchmarks::Job& job, const Plan& plan,
+                                const at::Tensor& images) {
   trestle::PipelineOptions options;
   options.devices = trestle::parse_devices(plan.devices);
+  if (options.devices[0].torch.is_cpu()) trestle::cache_cpu_memory();
   options.balance = plan.balance;
   options.micro_batches = plan.micro_batches;
   options.schedule = plan.schedule;
   options.recompute = recompute_modes.at(plan.recompute);
+  options.threads = plan.threads;
+  if (plan.channels_last) options.memory_format = at::MemoryFormat::ChannelsLast;
+  if (plan.balance.empty()) options.sample = {images};
+  if (plan.lend) options.core_lending = trestle::CoreLending::On;
   return {trestle::models::unet({.width = job.width}), options};
 }
 
@@ -105,11 +122,33 @@ ordered_json action_means(const trestle::schedule::Timeline& timeline) {
   return means;
 }
 
+// The share of the last step that each rank spent computing.
+std::vector<double> busy_shares(const trestle::schedule::Timeline& timeline) {
+  std::vector<double> shares = trestle::schedule::busy(timeline);
+  for (double& share : shares) share /= trestle::schedule::makespan(timeline);
+  return shares;
+}
+
+// On a GPU operators return before they are done: the clock is read when all devices are.
+void synchronize(const trestle::Pipeline& pipeline) {
+  for (int stage = 0; stage < pipeline.stage_count(); ++stage)
+    trestle::device::synchronize(pipeline.device(stage).torch);
+}
+
+// On GPUs the mini-batch lies where it is needed from the start, as it does for the peers.
+void place(const trestle::Pipeline& pipeline, at::Tensor& images, at::Tensor& masks) {
+  const at::Device first = pipeline.device(0).torch;
+  const at::Device last = pipeline.device(pipeline.stage_count() - 1).torch;
+  if (first.is_cuda()) images = images.to(first);
+  if (last.is_cuda()) masks = masks.to(last);
+}
+
 void measure(const benchmarks::Job& job, const Plan& plan) {
-  trestle::Pipeline pipeline = make_pipeline(job, plan);
+  at::Tensor images = torch::rand({job.batch, 3, job.rows, job.columns});
+  at::Tensor masks = torch::randint(2, {job.batch, job.rows, job.columns});
+  trestle::Pipeline pipeline = make_pipeline(job, plan, images);
+  place(pipeline, images, masks);
   const trestle::nn::Loss loss = loss_for(pipeline);
-  const at::Tensor images = torch::rand({job.batch, 3, job.rows, job.columns});
-  const at::Tensor masks = torch::randint(2, {job.batch, job.rows, job.columns});
   const Optimizers optimizers = make_optimizers(pipeline);
   ordered_json report{{"loss", 0.0}};
   if (plan.predict) report["predicted"] = predict(pipeline, images, masks, loss);
@@ -119,9 +158,11 @@ void measure(const benchmarks::Job& job, const Plan& plan) {
       [&] {
         pipeline.zero_grad();
         report["loss"] = pipeline.step(images, masks, loss).loss;
+        synchronize(pipeline);
       },
       [&] {
         for (const auto& optimizer : optimizers) optimizer->step();
+        synchronize(pipeline);
       },
       [&] {
         for (int stage = 0; stage < pipeline.stage_count(); ++stage)
@@ -129,6 +170,8 @@ void measure(const benchmarks::Job& job, const Plan& plan) {
       });
   for (int stage = 0; stage < pipeline.stage_count(); ++stage)
     report["peak_bytes"].push_back(trestle::memory_usage(pipeline.device(stage).torch).peak);
+  report["balance"] = pipeline.balance();
+  report["busy_shares"] = busy_shares(pipeline.timeline());
   report["action_seconds"] = action_means(pipeline.timeline());
   benchmarks::print(report, times);
 }

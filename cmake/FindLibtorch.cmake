@@ -99,11 +99,13 @@ if(Libtorch_FOUND AND NOT TARGET Libtorch::Libtorch)
     target_link_options(Libtorch::Libtorch INTERFACE "LINKER:-rpath-link,${_dir}" "LINKER:-rpath,${_dir}")
   endforeach()
   if(TRESTLE_CUDA)
-    find_package(CUDAToolkit REQUIRED)
-    find_library(_libtorch_cuda torch_cuda PATHS ${Libtorch_ROOT_DIR}/lib NO_DEFAULT_PATH NO_CACHE REQUIRED)
-    find_library(_libtorch_c10_cuda c10_cuda PATHS ${Libtorch_ROOT_DIR}/lib NO_DEFAULT_PATH NO_CACHE REQUIRED)
-    target_link_libraries(Libtorch::Libtorch INTERFACE CUDA::cudart ${_libtorch_c10_cuda}
-                          "-Wl,--no-as-needed,${_libtorch_cuda},--as-needed")
-    target_compile_definitions(Libtorch::Libtorch INTERFACE TRESTLE_CUDA=1)
+    # Its kernels register themselves when the library is loaded, so it is linked although nothing calls it. No CUDA
+    # header is used: neither a toolkit nor a compiler for CUDA is needed.
+    find_library(_libtorch_cuda torch_cuda PATHS ${Libtorch_ROOT_DIR}/lib NO_DEFAULT_PATH NO_CACHE)
+    if(NOT _libtorch_cuda)
+      message(FATAL_ERROR "TRESTLE_CUDA: ${Libtorch_ROOT_DIR} is a libtorch for the CPU alone. "
+                          "Name a CUDA build of it with -DTorch_DIR or LIBTORCH, or leave TRESTLE_CUDA off.")
+    endif()
+    target_link_libraries(Libtorch::Libtorch INTERFACE "-Wl,--no-as-needed,${_libtorch_cuda},--as-needed")
   endif()
 endif()

@@ -21,10 +21,12 @@ needed_disk_mb=4096
 needed_disk_mb_again=1024  # once libtorch and a build are there
 
 # Debian and Ubuntu packages; "package:program" counts as there when the program is, wherever it came from.
-packages=(g++:g++ cmake:cmake ninja-build:ninja ccache:ccache git:git python3:python3 python3-venv
+packages=(g++:g++ cmake:cmake ninja-build:ninja ccache:ccache git:git python3:python3 python3-venv zlib1g-dev
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev libjpeg-dev libpng-dev libgif-dev
-  libfreetype-dev fonts-dejavu-core libgtest-dev libgmock-dev libbenchmark-dev libexpat1-dev)
+  libfreetype-dev fonts-dejavu-core libzip-dev libgtest-dev libgmock-dev libbenchmark-dev libexpat1-dev)
 test_packages=(clang-format:clang-format clang-tidy:clang-tidy)
+# Of pip, beside torch: what the tests' other side needs to write and read files of weights.
+test_python_packages=(numpy safetensors typing_extensions)
 
 check_disk() {
   local need=$needed_disk_mb have
@@ -184,6 +186,10 @@ make_virtual_environment() {
 
 install_libtorch() {
   if given_libtorch "$@"; then return 0; fi
+  install_torch_package
+}
+
+install_torch_package() {
   local fix="Set LIBTORCH to a libtorch $torch_version you have, or make .venv hold the pip package torch==$torch_version."
   if torch_is_there; then
     step "libtorch: torch $torch_version of the project's own virtual environment (.venv)"
@@ -202,6 +208,20 @@ install_libtorch() {
   fi
 }
 
+# Python with torch, in the project's own virtual environment, wherever libtorch comes from.
+install_test_python() {
+  torch_is_there || install_torch_package
+  local site package missing=()
+  site=$(site_packages)
+  for package in "${test_python_packages[@]}"; do
+    [ -n "$(find "$site" -maxdepth 1 -name "$package-*.dist-info")" ] || missing+=("$package")
+  done
+  [ "${#missing[@]}" -gt 0 ] || return 0
+  step "Python packages of the tests: installing ${missing[*]} into .venv"
+  run_quiet pip "$root/.venv/bin/python" -m pip install --no-input --no-compile "${missing[@]}" ||
+    explain pip "installing ${missing[*]} with pip" "Make .venv hold these packages."
+}
+
 explain_pip() {
   if grep -q 'No matching distribution' "$logs/pip.log" && ! grep -qiE 'retry(ing)? ' "$logs/pip.log"; then
     fail "pip has no torch $torch_version for this Python ($("$root/.venv/bin/python" --version 2>&1)) and this machine ($(uname -m))." \
@@ -212,7 +232,9 @@ explain_pip() {
 
 # setup [--tests] [-D...]
 setup() {
+  local with_tests=no
   if [ "${1:-}" = --tests ]; then
+    with_tests=yes
     packages+=("${test_packages[@]}")
     shift
   fi
@@ -221,6 +243,7 @@ setup() {
   install_packages
   check_tools
   install_libtorch "$@"
+  if [ "$with_tests" = yes ]; then install_test_python; fi
 }
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then

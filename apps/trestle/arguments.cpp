@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "apps/trestle/verbs.h"
 #include "trestle/base/choose.h"
@@ -33,8 +34,29 @@ std::string unknown_argument(const CLI::App& app, const std::vector<std::string>
   const std::string what = word[0] == '-'  ? "unknown flag"
                            : known.empty() ? "did not expect"
                                            : "unknown verb";
+  if (std::find(known.begin(), known.end(), word) != known.end())
+    return text("'", word, "' stands behind '--', where flags are none: write it before. See ",
+                path, " --help.");
   const std::string meant = did_you_mean(word, known);
   return text(what, " '", word, "'", meant.empty() ? "." : meant, " See ", path, " --help.");
+}
+
+std::string missing_value(const CLI::App& app, const std::string& what) {
+  const CLI::App& verb = chosen(app);
+  const std::string first = what.substr(0, what.find(':'));
+  if (!what.ends_with("missing")) return what;
+  for (const CLI::Option* option : verb.get_options()) {
+    if (option->get_name() != first || option->get_lnames().empty()) continue;
+    // The name that people use is the last but for one with '_' in it.
+    std::string flag = first;
+    for (const std::string& name : option->get_lnames())
+      if (name.find('.') == std::string::npos && name.find('_') == std::string::npos) {
+        flag = "--" + name;
+        break;
+      }
+    return text(flag, " needs a value: ", flag, " VALUE");
+  }
+  return what;
 }
 
 std::string field_group(const std::string& section) { return "[" + section + "] of the recipe"; }
@@ -72,6 +94,8 @@ void need_folder(const fs::path& path, const std::string& flag) {
 }
 
 void need_folder_for(const fs::path& file, const std::string& flag) {
+  if (fs::is_directory(file))
+    throw UsageError(text(flag, " ", file.string(), ": is a folder, and a file is to be written"));
   const fs::path folder = file.parent_path();
   if (folder.empty() || fs::is_directory(folder)) return;
   throw UsageError(text(flag, " ", file.string(), ": there is no folder '", folder.string(), "'"),
@@ -80,7 +104,8 @@ void need_folder_for(const fs::path& file, const std::string& flag) {
 
 std::string exit_codes() {
   return "Exit codes: 0 done; 1 it failed; 2 asked for something that cannot be (a flag, a recipe, "
-         "a value,\na file that is not there); 130 after Ctrl-C, 143 after SIGTERM.";
+         "a value,\na file that is not there); 130 after Ctrl-C, 143 after SIGTERM,\n129 after "
+         "SIGHUP.";
 }
 
 std::string examples(const std::vector<std::string>& lines) {

@@ -4,6 +4,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
+#include <filesystem>
 #include <iomanip>
 #include <iostream>
 #include <memory>
@@ -17,6 +19,7 @@
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/layer_costs.h"
 #include "trestle/train/progress.h"
+#include "trestle/view/cut_picture.h"
 
 namespace trestle::app {
 
@@ -27,6 +30,8 @@ struct Arguments {
   std::optional<std::string> devices;
   std::string by = "both";
   std::string save;
+  std::string profile;
+  std::string svg;
   bool json = false;
 };
 
@@ -34,9 +39,11 @@ struct Cut {
   std::vector<int> balance;
   std::vector<double> seconds;  // forward and backward of each stage
   std::vector<Bytes> bytes;
+  schedule::Timeline predicted;  // one step under the recipe's schedule
 };
 
-Cut cut_of(const train::LayerCosts& costs, const std::string& by) {
+Cut cut_of(const recipe::Recipe& recipe, const train::LayerCosts& costs, const std::string& by,
+           const RunOptions& options) {
   const int stages = static_cast<int>(costs.budgets.size());
   Cut cut;
   cut.balance = by == "time"   ? plan::balance_by_time(costs.profile, stages)
@@ -53,15 +60,15 @@ Cut cut_of(const train::LayerCosts& costs, const std::string& by) {
     cut.bytes.push_back(plan::stage_bytes(costs.profile, first, first + layers, costs.sizes));
     first += layers;
   }
+  cut.predicted = train::predict_cut(recipe, costs, cut.balance, additions_of(options));
   return cut;
 }
 
 std::string bar(double share) {
-  constexpr int width = 24;
-  const int full = static_cast<int>(share * width + 0.5);
+  constexpr int width = 16;
   std::string line;
-  for (int i = 0; i < width; ++i) line += i < full ? "━" : " ";
-  return line;
+  for (int i = 0; i < static_cast<int>(share * width + 0.5); ++i) line += "━";
+  return line.empty() ? line : "  " + line;
 }
 
 void print_table(const train::LayerCosts& costs, const Cut& cut) {
@@ -96,28 +103,138 @@ void print_table(const train::LayerCosts& costs, const Cut& cut) {
     column(format_duration(layer.backward), 11);
     column(format_bytes(layer.parameters), 13);
     column(format_bytes(layer.inner), 13);
-    std::cout << "  " << bar(slowest > 0 ? (layer.forward + layer.backward) / slowest : 0) << "\n";
+    std::cout << bar(slowest > 0 ? (layer.forward + layer.backward) / slowest : 0) << "\n";
   }
 }
 
+// The peak of the device that a stage is on; nothing where nobody counts its bytes.
+std::optional<Bytes> peak_of(const train::LayerCosts& costs, const Cut& cut, std::size_t stage) {
+  if (costs.devices[stage] == "cpu") return std::nullopt;
+  const int device = cut.predicted.device_of_stage.at(stage);
+  return cut.predicted.device_peak_bytes.at(static_cast<std::size_t>(device));
+}
+
+// "virtual:0 4 MiB of 64 MiB", each device once.
+std::string peaks_line(const train::LayerCosts& costs, const Cut& cut) {
+  std::vector<std::string> parts;
+  for (std::size_t stage = 0; stage < costs.devices.size(); ++stage) {
+    const auto before = costs.devices.begin() + static_cast<std::ptrdiff_t>(stage);
+    const auto peak = peak_of(costs, cut, stage);
+    if (!peak || std::find(costs.devices.begin(), before, costs.devices[stage]) != before) continue;
+    const Bytes budget = costs.budgets[stage];
+    parts.push_back(text(costs.devices[stage], " ", format_bytes(*peak),
+                         budget > 0 ? " of " + format_bytes(budget) : "",
+                         budget > 0 && *peak > budget ? ": may not fit" : ""));
+  }
+  return join(parts, " · ");
+}
+
 void print_json(const train::LayerCosts& costs, const Cut& cut) {
+  std::vector<std::string> peaks;  // by stage
+  for (std::size_t stage = 0; stage < costs.devices.size(); ++stage) {
+    const auto peak = peak_of(costs, cut, stage);
+    peaks.push_back(peak ? text(*peak) : "null");
+  }
   std::string profile = plan::to_json(costs.profile);
   profile.pop_back();
   std::cout << "{\"balance\": [" << join(cut.balance, ", ") << "], \"stage_seconds\": ["
             << join(cut.seconds, ", ") << "], \"stage_bytes\": [" << join(cut.bytes, ", ")
-            << "], \"profile\": " << profile << "}\n";
+            << "], \"predicted_step_seconds\": " << schedule::makespan(cut.predicted)
+            << ", \"predicted_idle\": " << schedule::idle_share_of_makespan(cut.predicted)
+            << ", \"predicted_peak_bytes\": [" << join(peaks, ", ") << "], \"profile\": " << profile
+            << "}\n";
+}
+
+std::string prediction(const recipe::Recipe& recipe, const Cut& cut) {
+  const auto& step = cut.predicted;
+  return text(recipe.pipeline.schedule, " · ", step.micro_batches,
+              step.micro_batches == 1 ? " micro-batch" : " micro-batches", " · recompute ",
+              join(recipe.pipeline.recompute, ", "), " · predicted ",
+              format_duration(schedule::makespan(step)), " a step, ",
+              std::lround(100 * schedule::idle_share_of_makespan(step)), " % idle");
+}
+
+void print_prediction(const recipe::Recipe& recipe, const train::LayerCosts& costs,
+                      const Cut& cut) {
+  std::cout << prediction(recipe, cut) << "\n";
+  const std::string peaks = peaks_line(costs, cut);
+  if (!peaks.empty()) std::cout << "predicted peaks: " << peaks << "\n";
+}
+
+view::CutPicture picture_of(const recipe::Recipe& recipe, const train::LayerCosts& costs,
+                            const Cut& cut) {
+  view::CutPicture picture;
+  picture.title = text(recipe.model.name, " · balance [", join(cut.balance, ", "), "]");
+  picture.subtitle = prediction(recipe, cut);
+  for (const auto& layer : costs.profile.layers)
+    picture.layers.push_back({.name = layer.name,
+                              .forward = layer.forward,
+                              .backward = layer.backward,
+                              .weights = layer.parameters,
+                              .kept = layer.inner});
+  const int count = static_cast<int>(picture.layers.size());
+  for (const auto& value : costs.profile.values) {
+    if (!value.saved_by.empty()) {  // counted once, where it is kept first
+      const int first = *std::min_element(value.saved_by.begin(), value.saved_by.end());
+      picture.layers[static_cast<std::size_t>(first)].kept += value.bytes;
+    }
+    for (const int to : value.to) {
+      if (value.from >= 0 && to > value.from + 1 && to < count)
+        picture.skips.push_back({.from = value.from, .to = to});
+    }
+  }
+  for (std::size_t stage = 0; stage < cut.balance.size(); ++stage)
+    picture.stages.push_back({.device = costs.devices[stage],
+                              .layers = cut.balance[stage],
+                              .peak = peak_of(costs, cut, stage).value_or(0),
+                              .budget = costs.budgets[stage]});
+  return picture;
+}
+
+plan::LayerProfile read_profile(const std::string& file) {
+  need_file(file, "--profile");
+  try {
+    return plan::layer_profile_from_json(read_file(file));
+  } catch (const FormatError& error) {
+    throw UsageError(text(file, ": ", error.what()),
+                     {.hint = "Measure it again: trestle balance RECIPE --save FILE."});
+  }
+}
+
+train::LayerCosts costs_of(const recipe::Recipe& recipe, const Arguments& arguments,
+                           const RunOptions& options) {
+  if (!arguments.profile.empty())
+    return train::costs_of_profile(recipe, read_profile(arguments.profile), options.models,
+                                   additions_of(options));
+  const auto progress = train::make_progress(
+      arguments.json ? train::ProgressStyle::Silent : train::progress_style_of(STDOUT_FILENO).first,
+      train::Colours::Off, std::cout);
+  return train::measure_layers(recipe, *progress, options.models, additions_of(options));
+}
+
+// What is written must not be what is read, and be what its name says.
+void check_files(const Arguments& arguments) {
+  namespace fs = std::filesystem;
+  const auto ends_in = [](const std::string& file, const char* ending, const char* flag) {
+    if (!file.empty() && fs::path(file).extension() != ending)
+      throw UsageError(text(flag, " ", file, ": the file ends in ", ending),
+                       {.hint = text("Write ", flag, " ", fs::path(file).stem().string(), ending)});
+  };
+  ends_in(arguments.svg, ".svg", "--svg");
+  ends_in(arguments.save, ".json", "--save");
+  if (!arguments.svg.empty()) need_folder_for(arguments.svg, "--svg");
+  if (!arguments.save.empty()) need_folder_for(arguments.save, "--save");
 }
 
 int perform(const Arguments& arguments, const RunOptions& options) {
   recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
   if (arguments.devices) recipe::set_field(recipe, "devices.use", *arguments.devices);
-  if (!arguments.save.empty()) need_folder_for(arguments.save, "--save");
-  const auto progress = train::make_progress(
-      arguments.json ? train::ProgressStyle::Silent : train::progress_style_of(STDOUT_FILENO).first,
-      train::Colours::Off, std::cout);
-  const train::LayerCosts costs = train::measure_layers(recipe, *progress, options.models);
+  check_files(arguments);
+  const train::LayerCosts costs = costs_of(recipe, arguments, options);
   if (!arguments.save.empty()) write_file(arguments.save, plan::to_json(costs.profile));
-  const Cut cut = cut_of(costs, arguments.by);
+  const Cut cut = cut_of(recipe, costs, arguments.by, options);
+  if (!arguments.svg.empty())
+    write_file(arguments.svg, view::to_svg_cut(picture_of(recipe, costs, cut)));
   if (arguments.json) {
     print_json(costs, cut);
     return 0;
@@ -127,8 +244,10 @@ int perform(const Arguments& arguments, const RunOptions& options) {
             << " a micro-batch, " << costs.sizes.micro_batches << " at once · cut by "
             << (arguments.by == "both" ? "time, within the budgets" : arguments.by) << "\n";
   print_table(costs, cut);
+  print_prediction(recipe, costs, cut);
   std::cout << "balance = [" << join(cut.balance, ", ") << "]\n";
-  if (!arguments.save.empty()) std::cout << "wrote " << arguments.save << "\n";
+  for (const std::string& file : {arguments.save, arguments.svg})
+    if (!file.empty()) std::cout << "wrote " << file << "\n";
   return 0;
 }
 
@@ -149,12 +268,22 @@ void add_balance(CLI::App& app, Action& action, const RunOptions& options) {
                    "fits the devices' budgets (default)")
       ->check(CLI::IsMember({"time", "size", "both"}))
       ->type_name("WHAT");
-  verb->add_option("--save", arguments->save, "Write what was measured as JSON")->type_name("FILE");
+  CLI::Option* save = verb->add_option("--save", arguments->save, "Write what was measured as JSON")
+                          ->type_name("FILE");
+  verb->add_option("--profile", arguments->profile,
+                   "Cut by what --save wrote before, of the same model and micro-batch, instead of "
+                   "measuring")
+      ->type_name("FILE")
+      ->excludes(save);
+  verb->add_option("--svg", arguments->svg, "Draw the layers and the cut")->type_name("FILE");
   verb->add_flag("--json", arguments->json, "Print the cut and what was measured as JSON");
-  verb->footer(examples({"trestle balance recipes/unet_quick.toml",
-                         "trestle balance recipes/unet_quick.toml --by size",
-                         "trestle balance recipes/unet_carvana.toml --devices virtual:4x2GiB"}) +
-               exit_codes());
+  verb->footer(
+      examples({"trestle balance recipes/unet_quick.toml",
+                "trestle balance recipes/unet_quick.toml --by size",
+                "trestle balance recipes/unet_quick.toml --save layers.json",
+                "trestle balance recipes/unet_quick.toml --profile layers.json --svg cut.svg",
+                "trestle balance recipes/unet_carvana.toml --devices virtual:4x2GiB"}) +
+      exit_codes());
   verb->callback([arguments, &action, &options] {
     action = [arguments, &options] { return perform(*arguments, options); };
   });

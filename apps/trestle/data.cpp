@@ -6,9 +6,14 @@
 #include <memory>
 
 #include "apps/trestle/verbs.h"
+#include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/data/files/npy.h"
+#include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/data_set.h"
+#include "trestle/train/field_help.h"
+#include "trestle/train/find_data.h"
 
 namespace trestle::app {
 
@@ -23,8 +28,16 @@ std::function<void(std::int64_t, std::int64_t)> counter(const char* verb) {
   };
 }
 
+// Those that have synthetic examples.
+std::vector<train::DataSet> drawn_sets() {
+  std::vector<train::DataSet> sets = train::data_sets();
+  std::erase_if(sets, [](const train::DataSet& set) { return !set.synthesize; });
+  return sets;
+}
+
 int synthesize(const std::string& kind, train::Synthesis wanted) {
-  const train::DataSet& set = train::find_data_set(kind);
+  const std::vector<train::DataSet> sets = drawn_sets();
+  const train::DataSet& set = choose("kind of synthetic data", kind, sets);
   wanted.progress = counter("drawn");
   std::string made;
   try {
@@ -40,31 +53,65 @@ int synthesize(const std::string& kind, train::Synthesis wanted) {
   return 0;
 }
 
+// The fields of a recipe that are flags of `data check`.
+const std::vector<std::string> check_fields = {
+    "data.images",      "data.input_array",  "data.target_array", "data.masks",
+    "data.folder",      "data.mask_suffix",  "data.mask_values",  "data.scale",
+    "data.image_width", "data.image_height", "model.channels",    "model.classes"};
+
+std::string flag_of(const std::string& key) {
+  std::string flag = "--" + key;
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  return flag;
+}
+
 // Flags that say something of other data sets only.
 void refuse_flags_of_others(const CLI::App& verb, const train::DataSet& set) {
+  const auto has = [](const std::vector<std::string>& keys, const std::string& key) {
+    return std::find(keys.begin(), keys.end(), key) != keys.end();
+  };
   std::vector<std::string> flags;
-  for (const train::DataSet& other : train::data_sets())
-    for (const std::string& path : other.paths)
-      if (std::find(set.paths.begin(), set.paths.end(), path) == set.paths.end())
-        flags.push_back("--" + path);
-  if (set.predicts != train::Predicts::Mask) flags.push_back("--classes");
+  for (const std::string& name : check_fields) {
+    const recipe::Field& field = *recipe::find_field(name);
+    if (field.section == "data" && !has(set.paths, field.key) && !has(set.keys, field.key))
+      flags.push_back(flag_of(field.key));
+  }
   refuse_without_effect(verb, flags, "for " + set.name);
 }
 
-// The flags of `data check` are fields of a recipe.
-int check(const CLI::App& verb, const recipe::Recipe& recipe) {
-  const train::DataSet& set = train::find_data_set(recipe.data.name);
+using Changes = std::vector<std::pair<std::string, std::string>>;
+
+// `what` names a data set, or a recipe.
+int check(const CLI::App& verb, const std::string& what, const Changes& changes,
+          const train::Additions& own) {
+  recipe::Recipe recipe;
+  if (what.ends_with(".toml"))
+    recipe = recipe::read_recipe(what);
+  else
+    recipe.data.name = what;
+  for (const auto& [name, value] : changes) recipe::set_field(recipe, name, value);
+  const train::DataSet set = train::find_data_set(recipe.data.name, own);
   refuse_flags_of_others(verb, set);
   std::vector<std::string> flags;
-  for (const std::string& path : set.paths) flags.push_back("--" + path + " DIR");
-  if (!train::problems_of_data(recipe).empty())
-    throw UsageError(text("data check ", set.name, " needs ", join(flags, " and ")));
   for (const std::string& path : set.paths)
-    need_folder(verb.get_option("--" + path)->as<std::string>(), "--" + path);
-  const data::CheckReport report = set.check(recipe, counter("checked"));
-  std::cout << report.count << " good examples\n";
+    flags.push_back(flag_of(path) + (path.ends_with("_array") ? " FILE" : " DIR"));
+  if (!train::problems_of_data(recipe, own).empty())
+    throw UsageError(text("data check ", set.name, " needs ", join(flags, " and ")));
+  const std::vector<std::filesystem::path> paths = train::data_paths(set, recipe);
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    if (paths[i] == set.usual_place) continue;  // what is missing there, the check says
+    const std::filesystem::path file = data::file_of_npy(paths[i].string());
+    if (file.extension() == ".npy" || file.extension() == ".npz")
+      need_file(file, flag_of(set.paths[i]));
+    else
+      need_folder(paths[i], flag_of(set.paths[i]));
+  }
+  const data::CheckReport report = train::check_data(recipe, counter("checked"), own);
+  std::cout << report.count << " good examples"
+            << (train::synthetic_data_of(recipe, own) ? ", synthetic\n" : "\n");
   for (const auto& [size, count] : report.sizes)
     std::cout << "  " << count << " of " << size << "\n";
+  for (const std::string& note : report.notes) std::cout << note << "\n";
   std::cout << std::flush;
   if (report.ok()) return 0;
   throw FormatError(text(report.problems.size(),
@@ -72,11 +119,10 @@ int check(const CLI::App& verb, const recipe::Recipe& recipe) {
                          join(report.problems, "\n  ")));
 }
 
-// The data sets as a verb's help lists them.
-std::string kinds() {
+// As a verb's help lists them.
+std::string kinds(const std::vector<train::DataSet>& sets) {
   std::string lines = "One of:";
-  for (const train::DataSet& set : train::data_sets())
-    lines += "\n  " + set.name + ": " + set.summary;
+  for (const train::DataSet& set : sets) lines += "\n  " + set.name + ": " + set.summary;
   return lines;
 }
 
@@ -85,50 +131,66 @@ void add_synthesize(CLI::App& verb, Action& action) {
       verb.add_subcommand("synthesize", "Write synthetic data in the same files and formats");
   auto kind = std::make_shared<std::string>();
   auto wanted = std::make_shared<train::Synthesis>();
-  make->add_option("kind", *kind, kinds())->required()->type_name("KIND");
+  make->add_option("kind", *kind, kinds(drawn_sets()))->required()->type_name("KIND");
   make->add_option("--count", wanted->count, "How many")->required()->type_name("N");
-  make->add_option("--out", wanted->out, "The folder")->required()->type_name("DIR");
+  make->add_option("--out", wanted->out, "The folder, a new one or empty")
+      ->required()
+      ->type_name("DIR");
   make->add_option("--width", wanted->width, "carvana: pixels (default 1918)")->type_name("N");
   make->add_option("--height", wanted->height, "carvana: pixels (default 1280)")->type_name("N");
   make->add_option("--seed", wanted->seed, "The same seed gives the same files (default 42)")
       ->type_name("N");
-  make->footer(examples({"trestle data synthesize carvana --count 64 --out data/carvana",
-                         "trestle data synthesize mnist --count 6000 --out data/mnist"}));
+  make->footer(examples({"trestle data synthesize carvana --count 64 --out data/cars",
+                         "trestle data synthesize mnist --count 6000 --out data/digits"}));
   make->callback(
       [kind, wanted, &action] { action = [kind, wanted] { return synthesize(*kind, *wanted); }; });
 }
 
-void add_check(CLI::App& verb, Action& action) {
+void add_check(CLI::App& verb, Action& action, const RunOptions& options) {
   CLI::App* look = verb.add_subcommand(
       "check", "Read every file and list everything that would stop a training");
-  auto recipe = std::make_shared<recipe::Recipe>();
-  look->add_option("kind", recipe->data.name, kinds())->required()->type_name("KIND");
-  look->add_option("--images", recipe->data.images, "carvana: the folder of images")
-      ->type_name("DIR");
-  look->add_option("--masks", recipe->data.masks, "carvana: the folder of masks")->type_name("DIR");
-  look->add_option("--classes", recipe->model.classes,
-                   "carvana: how many class ids there are (default 2)")
-      ->type_name("N");
-  look->add_option("--folder", recipe->data.folder, "mnist: the folder of the four files")
-      ->type_name("DIR");
+  auto what = std::make_shared<std::string>();
+  auto changes = std::make_shared<Changes>();
+  std::string known = kinds(train::data_sets());
+  for (const auto& [name, open] : options.data_sets)
+    known += "\n  " + name + ": of this program's own";
+  look->add_option("kind", *what, known + "\nor a recipe, NAME.toml")
+      ->required()
+      ->type_name("KIND");
+  for (const std::string& name : check_fields) {
+    const recipe::Field& field = *recipe::find_field(name);
+    look->add_option_function<std::string>(
+            flag_of(field.key),
+            [changes, name](const std::string& value) { changes->emplace_back(name, value); },
+            train::help_of(field))
+        ->type_name(name == "data.images" || name == "data.masks" || name == "data.folder"
+                        ? "DIR"
+                        : "VALUE");
+  }
   look->footer(examples(
       {"trestle data check carvana --images data/carvana/train_hq --masks data/carvana/train_masks",
-       "trestle data check mnist --folder data/mnist"}));
-  look->callback(
-      [look, recipe, &action] { action = [look, recipe] { return check(*look, *recipe); }; });
+       "trestle data check segmentation --images photos --masks masks --mask-suffix _mask",
+       "trestle data check classification --folder flowers",
+       "trestle data check mnist --folder data/mnist",
+       "trestle data check recipes/unet_carvana.toml"}));
+  look->callback([look, what, changes, &action, &options] {
+    action = [look, what, changes, &options] {
+      return check(*look, *what, *changes, additions_of(options));
+    };
+  });
 }
 
 }  // namespace
 
-void add_data(CLI::App& app, Action& action) {
+void add_data(CLI::App& app, Action& action, const RunOptions& options) {
   CLI::App* verb = app.add_subcommand("data", "Make synthetic data, or check data in full");
   verb->require_subcommand(1);
-  verb->footer(examples({"trestle data synthesize carvana --count 64 --out data/carvana",
+  verb->footer(examples({"trestle data synthesize carvana --count 64 --out data/cars",
                          "trestle data check carvana --images data/carvana/train_hq --masks "
                          "data/carvana/train_masks",
                          "trestle data <verb> --help"}));
   add_synthesize(*verb, action);
-  add_check(*verb, action);
+  add_check(*verb, action, options);
 }
 
 }  // namespace trestle::app

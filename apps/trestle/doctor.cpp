@@ -11,16 +11,17 @@
 #include "trestle/schedule/generate.h"
 #include "trestle/train/data_set.h"
 #include "trestle/train/environment.h"
+#include "trestle/train/task.h"
 
 namespace trestle::app {
 
 namespace {
 
-int diagnose() {
+int diagnose(const RunOptions& options) {
   const train::Environment found = train::environment();
   std::cout << "trestle   " << found.trestle << "\n"
-            << "libtorch  " << found.libtorch << (found.mkl.empty() ? "" : ", MKL")
-            << (found.onednn.empty() ? "" : ", oneDNN") << "\n"
+            << "libtorch  " << to_string(found.libtorch) << (found.libtorch.mkl ? ", MKL" : "")
+            << (found.libtorch.onednn ? ", oneDNN" : "") << "\n"
             << "compiler  " << found.compiler << "\n"
             << "system    " << found.system << "\n"
             << "cpu       " << (found.cpu.empty() ? "unknown" : found.cpu) << ", " << found.cores
@@ -34,19 +35,24 @@ int diagnose() {
     std::cout << "no GPU that this libtorch can use\n";
   std::vector<std::string> schedules;
   for (const auto& known : schedule::known_schedules()) schedules.push_back(known.name);
+  std::vector<std::string> models = models::model_names();
+  for (const auto& [name, make] : options.models) models.push_back(name);
+  const train::Additions own = additions_of(options);
   std::cout << "schedules " << join(schedules, ", ") << "\n"
-            << "models    " << join(models::model_names(), ", ") << "\n"
-            << "data sets " << train::data_set_names() << std::endl;
+            << "models    " << join(models, ", ") << "\n"
+            << "data sets " << train::data_set_names(own) << "\n"
+            << "losses    " << join(train::loss_names(own), ", ") << "\n"
+            << "metrics   " << join(train::metric_names(own), ", ") << std::endl;
   return 0;
 }
 
 }  // namespace
 
-void add_doctor(CLI::App& app, Action& action) {
+void add_doctor(CLI::App& app, Action& action, const RunOptions& options) {
   CLI::App* verb = app.add_subcommand(
       "doctor", "Show versions, devices, cores, memory, and the names that recipes can use");
   verb->footer(examples({"trestle doctor"}));
-  verb->callback([&action] { action = diagnose; });
+  verb->callback([&action, &options] { action = [&options] { return diagnose(options); }; });
 }
 
 }  // namespace trestle::app

@@ -10,6 +10,7 @@ namespace trestle::app {
 namespace {
 
 volatile std::sig_atomic_t came = 0;  // the signal's number
+const char* volatile words_on_signal = "";
 
 void say(const char* words) {
   [[maybe_unused]] const auto written = write(STDERR_FILENO, words, std::strlen(words));
@@ -24,7 +25,7 @@ void end_now(int signal) {
 void on_signal(int signal) {
   if (came != 0) end_now(signal);
   came = signal;
-  say("\ntrestle: finishing this step, then saving; once more to stop at once\n");
+  say(words_on_signal);
 }
 
 void handle_signals(void (*handler)(int)) {
@@ -34,13 +35,23 @@ void handle_signals(void (*handler)(int)) {
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  struct sigaction before {};  // `nohup` has it ignored, and so it stays
+  sigaction(SIGHUP, nullptr, &before);
+  if (before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
 }
 
 }  // namespace
 
 void watch_interrupts() { handle_signals(end_now); }
 
-void finish_steps_on_interrupt() { handle_signals(on_signal); }
+void finish_steps_on_interrupt() {
+  stop_on_interrupt("\ntrestle: finishing this step, then saving; once more to stop at once\n");
+}
+
+void stop_on_interrupt(const char* words) {
+  words_on_signal = words;
+  handle_signals(on_signal);
+}
 
 bool interrupted() { return came != 0; }
 

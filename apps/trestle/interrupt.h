@@ -1,14 +1,18 @@
 #pragma once
 
-// Ctrl-C and SIGTERM. The exit code is 128 + the signal: 130 or 143.
+// Ctrl-C, SIGTERM, and SIGHUP where it is not ignored. The exit code is 128 + the signal: 130, 143
+// or 129.
 namespace trestle::app {
 
-// From now on the first SIGINT or SIGTERM ends the process, at once: nothing is lost yet.
+// From now on the first of them ends the process, at once: nothing is lost yet.
 void watch_interrupts();
 
 // From now on the first one only sets a mark (and says so on the standard error); the second ends
 // the process at once.
 void finish_steps_on_interrupt();
+
+// The same with other words than those of a training, for a verb that ends in another way.
+void stop_on_interrupt(const char* words);
 
 // Whether one came.
 bool interrupted();

@@ -24,7 +24,7 @@ void add_predict(CLI::App& app, Action& action, const RunOptions& options) {
       ->required()
       ->type_name("DIR");
   verb->add_option("--devices", arguments->devices,
-                   "cpu, virtual:2x512MiB, cuda:0,cuda:1 (default: as in the run)")
+                   "cpu, virtual:2x512MiB, cuda:0,cuda:1, cuda:all (default: as in the run)")
       ->type_name("DEVICES");
   verb->footer(examples(
       {"trestle predict runs/unet_quick --images photos --out masks",
@@ -32,6 +32,7 @@ void add_predict(CLI::App& app, Action& action, const RunOptions& options) {
   verb->callback([arguments, &action, &options] {
     action = [arguments, &options] {
       arguments->models = options.models;
+      arguments->additions = additions_of(options);
       const train::PredictResult result = train::predict(*arguments);
       std::cout << "wrote " << result.masks.size()
                 << (result.masks.size() == 1 ? " mask to " : " masks to ")

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <csignal>
+#include <filesystem>
 #include <iostream>
 #include <new>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
+#include "trestle/train/additions.h"
 
 namespace trestle {
 
@@ -71,6 +73,8 @@ int perform(const CLI::App& app, const app::Action& action) {
     return out_of_memory("");
   } catch (const std::length_error&) {  // more than there can be on any machine
     return out_of_memory("");
+  } catch (const std::filesystem::filesystem_error& error) {
+    return complain(text(error.path1().string(), ": ", error.code().message()), failed);
   } catch (const std::exception& error) {
     return complain(error.what(), failed);
   }
@@ -86,6 +90,8 @@ int obey(CLI::App& app, const app::Action& action, int argc, char** argv) {
     return app.exit(version, std::cout);
   } catch (const CLI::ExtrasError&) {
     return complain(app::unknown_argument(app, app.remaining(true)), misused);
+  } catch (const CLI::ArgumentMismatch& error) {
+    return complain(app::missing_value(app, error.what()), misused);
   } catch (const CLI::ParseError& error) {
     return error.get_exit_code() == 0 ? app.exit(error, std::cout)
                                       : complain(error.what(), misused);
@@ -96,6 +102,10 @@ int obey(CLI::App& app, const app::Action& action, int argc, char** argv) {
 }
 
 }  // namespace
+
+train::Additions app::additions_of(const RunOptions& options) {
+  return {.data_sets = options.data_sets, .losses = options.losses, .metrics = options.metrics};
+}
 
 int run(int argc, char** argv, const RunOptions& options) {
   app::open_standard_streams();
@@ -116,8 +126,12 @@ int run(int argc, char** argv, const RunOptions& options) {
   app::add_predict(app, action, options);
   app::add_view(app, action);
   app::add_balance(app, action, options);
-  app::add_data(app, action);
-  app::add_doctor(app, action);
+  app::add_sweep(app, action, options);
+  app::add_export(app, action);
+  app::add_data(app, action, options);
+  app::add_recipe(app, action, options);
+  app::add_doctor(app, action, options);
+  app::add_completion(app, action);
   const int code = obey(app, action, argc, argv);
   if (code != 0 || app::output_arrives()) return code;
   const std::string why = app::why_output_was_lost();

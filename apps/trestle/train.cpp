@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -13,7 +12,6 @@
 #include "apps/trestle/verbs.h"
 #include "trestle/base/error.h"
 #include "trestle/recipe/recipe_fields.h"
-#include "trestle/train/field_help.h"
 
 namespace trestle::app {
 
@@ -26,38 +24,8 @@ struct Arguments {
   bool json = false;
   bool quiet = false;
   bool dry_run = false;
-  std::vector<std::pair<std::string, std::string>> changes;
+  FieldChanges changes;
 };
-
-// "--train.epochs", "--epochs", and "--devices" for the field that every verb knows by that name.
-std::string flags_of(const recipe::Field& field) {
-  std::string flags = "--" + field.name();
-  if (recipe::key_is_unique(field)) {
-    flags += ",--" + field.key;
-    std::string dashed = field.key;
-    std::replace(dashed.begin(), dashed.end(), '_', '-');
-    if (dashed != field.key) flags += ",--" + dashed;
-  }
-  if (field.name() == "devices.use") flags += ",--devices";
-  return flags;
-}
-
-void add_field_flags(CLI::App& verb, Arguments& arguments) {
-  const recipe::Recipe defaults;
-  for (const recipe::Field& field : recipe::recipe_fields()) {
-    const std::string standard = recipe::to_toml(field.get(defaults));
-    std::string help = train::help_of(field) + " (" + describe(field);
-    if (standard != "\"\"" && standard != "[]") help += "; default " + standard;
-    verb.add_option_function<std::string>(
-            flags_of(field),
-            [&arguments, name = field.name()](const std::string& value) {
-              arguments.changes.emplace_back(name, value);
-            },
-            help + ")")
-        ->group(field_group(field.section))
-        ->type_name("");
-  }
-}
 
 // After a run: 0, or why it stopped between two steps.
 int exit_code(const train::TrainResult& result) {
@@ -86,6 +54,7 @@ int perform(const CLI::App& verb, const Arguments& arguments, const RunOptions& 
   hooks.begins = finish_steps_on_interrupt;
   hooks.should_stop = [] { return interrupted() || !output_arrives(); };
   hooks.models = options.models;
+  hooks.additions = additions_of(options);
   if (!arguments.resume.empty())
     return exit_code(train::resume(arguments.resume, arguments.changes, hooks));
   recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
@@ -114,14 +83,15 @@ void add_train(CLI::App& app, Action& action, const RunOptions& options) {
                  "Print what would happen and what it would cost, then stop");
   verb->add_flag("--json", arguments->json, "Print one JSON object a line");
   verb->add_flag("--quiet", arguments->quiet, "Print nothing but errors");
-  add_field_flags(*verb, *arguments);
+  add_field_flags(*verb, arguments->changes, options);
   verb->footer(
       examples({"trestle train recipes/unet_quick.toml",
                 "trestle train recipes/unet_quick.toml --epochs 3 --devices virtual:2x512MiB",
                 "trestle train recipes/unet_carvana.toml --dry-run",
                 "trestle train recipes/resnet18_mnist.toml --schedule 1f1b --balance 4,6",
                 "trestle train --resume runs/unet_quick --epochs 12"}) +
-      "Ctrl-C or SIGTERM finishes the step and saves; a second one ends at once.\n" + exit_codes());
+      "Ctrl-C, SIGTERM or SIGHUP finishes the batch and saves; a second one ends at once.\n" +
+      exit_codes());
   verb->callback([verb, arguments, &action, &options] {
     action = [verb, arguments, &options] { return perform(*verb, *arguments, options); };
   });

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trestle/run.h"
@@ -10,6 +11,10 @@
 // Inside of the command line: each verb adds itself in a file of its own and does one thing.
 namespace CLI {
 class App;
+}
+
+namespace trestle::train {
+struct Additions;
 }
 
 namespace trestle::app {
@@ -22,12 +27,30 @@ void add_train(CLI::App& app, Action& action, const RunOptions& options);
 void add_predict(CLI::App& app, Action& action, const RunOptions& options);
 void add_view(CLI::App& app, Action& action);
 void add_balance(CLI::App& app, Action& action, const RunOptions& options);
-void add_data(CLI::App& app, Action& action);
-void add_doctor(CLI::App& app, Action& action);
+void add_sweep(CLI::App& app, Action& action, const RunOptions& options);
+void add_data(CLI::App& app, Action& action, const RunOptions& options);
+void add_export(CLI::App& app, Action& action);
+void add_doctor(CLI::App& app, Action& action, const RunOptions& options);
+void add_recipe(CLI::App& app, Action& action, const RunOptions& options);
+// Of all verbs that are there when it is asked for.
+void add_completion(CLI::App& app, Action& action);
+
+// What the program brings beside models.
+train::Additions additions_of(const RunOptions& options);
+
+// Fields of a recipe that flags have set, by name, as recipe::set_field() takes them.
+using FieldChanges = std::vector<std::pair<std::string, std::string>>;
+
+// A flag for each field of a recipe. `changes` must live as long as the verb.
+void add_field_flags(CLI::App& verb, FieldChanges& changes, const RunOptions& options);
 
 // "trestle train: unknown flag --epoch; did you mean '--epochs'?" for the
 // first word that no verb knows.
 std::string unknown_argument(const CLI::App& app, const std::vector<std::string>& words);
+
+// "--epochs needs a value": `what` is CLI11's own sentence, which begins with the flag's first name
+// and may be of another kind; then it is returned as it is.
+std::string missing_value(const CLI::App& app, const std::string& what);
 
 // Throws UsageError for a value of the chosen verb that is there and empty, as --out "$NOT_SET" is.
 // Fields of a recipe may be: "" is their own default.

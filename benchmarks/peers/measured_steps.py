@@ -15,6 +15,8 @@ def job(description, add_flags=lambda parser: None):
     parser = argparse.ArgumentParser(description=description)
     for flag, value in (("width", 64), ("batch", 8), ("rows", 96), ("columns", 144), ("warm-up", 1), ("steps", 3)):
         parser.add_argument(f"--{flag}", type=int, default=value)
+    parser.add_argument("--channels-last", action="store_true", help="images and weights in that memory format")
+    parser.set_defaults(device="cpu")
     add_flags(parser)
     return parser.parse_args()
 
@@ -33,26 +35,47 @@ def rmsprop(parameters):
     return torch.optim.RMSprop(parameters, lr=1e-5, weight_decay=1e-8, momentum=0.9)
 
 
-def measure(model, size):
+def place(model, images, masks, size):
+    """Model and mini-batch where, and in the memory format in which, the job wants them."""
+    if size.device != "cpu":  # a torchgpipe model refuses to be moved, even to where it is
+        model, images, masks = model.to(size.device), images.to(size.device), masks.to(size.device)
+    if size.channels_last:
+        model, images = model.to(memory_format=torch.channels_last), images.to(memory_format=torch.channels_last)
+    return model, images, masks
+
+
+def measure(model, size, compiled=False):
     """Trains the model for as many steps as the job says, and prints how long each took."""
-    optimizer = rmsprop(model.parameters())
     images = torch.rand(size.batch, 3, size.rows, size.columns)
     masks = torch.randint(2, (size.batch, size.rows, size.columns))
+    model, images, masks = place(model, images, masks, size)
+    optimizer = rmsprop(model.parameters())
+    run = torch.compile(model) if compiled else model
+    warm_up = max(2, size.warm_up) if compiled else size.warm_up  # the compiler works in the first
     loss = 0.0
+
+    def wait():  # on a GPU operators return before they are done: the clock is read when it is
+        if size.device != "cpu":
+            torch.cuda.synchronize(size.device)
 
     def gradients():
         nonlocal loss
         optimizer.zero_grad()
-        value = loss_of(model(images), masks)
+        value = loss_of(run(images), masks)
         value.backward()
         loss = value.item()
+        wait()
+
+    def update():
+        optimizer.step()
+        wait()
 
     times = ([], [])
-    for step in range(size.warm_up + size.steps):
-        for work, seconds in zip((gradients, optimizer.step), times):
+    for step in range(warm_up + size.steps):
+        for work, seconds in zip((gradients, update), times):
             begin = time.perf_counter()
             work()
-            if step >= size.warm_up:
+            if step >= warm_up:
                 seconds.append(time.perf_counter() - begin)
         if step == 0:
             print("first step", flush=True)

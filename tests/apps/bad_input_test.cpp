@@ -44,7 +44,8 @@ TEST_F(BadInput, ABalanceThatDoesNotSum) {
 TEST_F(BadInput, MoreStagesThanLayers) {
   std::string ones = "1";
   for (int i = 1; i < 23; ++i) ones += ",1";
-  expect(run({"train", "small.toml", "--balance", ones}), 2, {"22 layers", "23 stages"});
+  expect(run({"train", "small.toml", "--balance", ones, "--devices", "cpu"}), 2,
+         {"22 layers", "23 stages"});
 }
 
 TEST_F(BadInput, AMissingDataFolder) {
@@ -149,6 +150,10 @@ TEST_F(BadInput, FlagsWithoutEffect) {
   expect(run({"train", "small.toml", "--json", "--quiet"}), 2, {"--json or --quiet"});
   expect(run({"train", "small.toml", "--validation", "0", "--plateau", "true"}), 2,
          {"'plateau' in [optimizer] goes by the validation metric"});
+  expect(run({"train", "small.toml", "--validation", "0", "--patience", "3"}), 2,
+         {"'patience' in [train] goes by the validation metric", "patience = 0"});
+  expect(run({"train", "small.toml", "--validation", "0", "--keep-best", "3"}), 2,
+         {"'keep_best' in [train] goes by the validation metric"});
   expect(run({"data", "check", "mnist", "--folder", ".", "--masks", "."}), 2,
          {"--masks has no effect for mnist"});
   expect(run({"data", "synthesize", "mnist", "--count", "6", "--out", "d", "--width", "9"}), 2,
@@ -183,8 +188,9 @@ TEST_F(BadInput, ImagesThatTheModelCannotTake) {
   expect(run({"train", "small.toml", "--scale", "0.05", "--dry-run"}), 2,
          {"the model 'unet' cannot take these inputs of 3 x 1 x 2 (channels, height, width)",
           "'scale' in [data]"});
-  expect(run({"train", "small.toml", "--channels", "1", "--dry-run"}), 2,
-         {"'channels' in [model] is 1, the images of 'carvana' have 3"});
+  expect(run({"train", "small.toml", "--channels", "5"}), 2,
+         {"image files have 1 channel (grey) or 3 (RGB), not 5", "'channels' in [model]"});
+  EXPECT_EQ(run({"train", "small.toml", "--channels", "1", "--dry-run"}).code, 0) << "in grey";
 }
 
 TEST_F(BadInput, MoreThanThisMachineHas) {
@@ -218,6 +224,17 @@ TEST_F(BadInput, WordsThatNoVerbKnows) {
   expect(run({"data", "check", "mnits", "--folder", "."}), 2, {"did you mean 'mnist'?"});
   expect(run({"data", "check", "carvana", "--images", "."}), 2,
          {"data check carvana needs --images DIR and --masks DIR"});
+}
+
+TEST_F(BadInput, HabitsFromOtherPrograms) {
+  expect(run({"train", "small.toml", "--epochs"}), 2, {"--epochs needs a value"});
+  expect(run({"train", "small.toml", "--", "--epochs", "3"}), 2, {"write it before"});
+  expect(run({"train", "small.toml", "--devices", "virtual:3"}), 2,
+         {"has 2 stages, and 3 devices are given", "--balance \"[]\""});
+  const Finished named = run(
+      {"train", "small.toml", "--dry-run", "--model", "unet", "--lr", "0.1", "--batch-size", "2"});
+  EXPECT_EQ(named.code, 0) << named.err;
+  EXPECT_THAT(named.out, HasSubstr("steps of 2"));
 }
 
 TEST_F(BadInput, ViewAndPredict) {

@@ -44,14 +44,14 @@ TEST_F(Endings, OneProcessAtATimeTrainsInAFolder) {
 }
 
 TEST_F(Endings, OneProcessAtATimeMakesData) {
-  const std::vector<std::string> words = {
-      "train",   "small.toml",       "--dry-run",    "--images", "both/train_hq",
-      "--masks", "both/train_masks", "--synthesize", "1000000"};
+  const std::vector<std::string> words = {"train",         "small.toml", "--images",
+                                          "both/train_hq", "--masks",    "both/train_masks",
+                                          "--synthesize",  "1000000"};
   Started first(folder_, words);
-  ASSERT_TRUE(first.wait_for("synthetic images"));
+  ASSERT_TRUE(first.wait_for("making synthetic data"));
   const Finished second = run(words);
   EXPECT_EQ(second.code, 1);
-  EXPECT_THAT(second.err, HasSubstr("both/.making: another process is making these data"));
+  EXPECT_THAT(second.err, HasSubstr("both-synthetic: another process is making these data"));
 }
 
 TEST_F(Endings, OutputThatCannotBeWrittenIsAFailure) {
@@ -86,7 +86,7 @@ TEST_F(Endings, AReaderThatHasGoneEndsItQuietly) {
 }
 
 TEST_F(Endings, ASignalHasItsExitCode) {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     Started training(folder_, long_run("signalled"));
     ASSERT_TRUE(training.wait_for("\"event\":\"step\""));
     training.send(signal);
@@ -96,15 +96,26 @@ TEST_F(Endings, ASignalHasItsExitCode) {
   }
 }
 
+// As `nohup` starts it.
+TEST_F(Endings, AHangUpThatIsIgnoredStaysSo) {
+  const Finished finished =
+      run({"-c", "trap '' HUP; '" TRESTLE_PROGRAM
+                 "' train small.toml --name unhung --epochs 8 --quiet & sleep 0.5; "
+                 "kill -HUP $!; wait $!"},
+          {.program = "/bin/sh"});
+  EXPECT_EQ(finished.code, 0) << finished.err;
+}
+
 TEST_F(Endings, ASignalBeforeTheFirstStepEndsItAtOnce) {
-  Started planning(folder_, {"train", "small.toml", "--dry-run", "--images", "later/train_hq",
-                             "--masks", "later/train_masks", "--synthesize", "1000000"});
-  ASSERT_TRUE(planning.wait_for("synthetic images"));
+  Started planning(folder_, {"train", "small.toml", "--images", "later/train_hq", "--masks",
+                             "later/train_masks", "--synthesize", "1000000"});
+  ASSERT_TRUE(planning.wait_for("making synthetic data"));
   planning.send(SIGTERM);
   const Finished finished = planning.wait();
   EXPECT_EQ(finished.code, 143);
   EXPECT_THAT(finished.err, AllOf(HasSubstr("trestle: stopped"), Not(HasSubstr("saving"))));
   EXPECT_FALSE(fs::exists(folder_ / "later/train_hq"));
+  EXPECT_FALSE(fs::exists(folder_ / "later-synthetic"));
 }
 
 TEST_F(Endings, EveryHelpOfARunSaysTheExitCodes) {

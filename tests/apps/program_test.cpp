@@ -13,7 +13,8 @@ using testing::HasSubstr;
 class Program : public ProgramTest {};
 
 TEST_F(Program, EveryVerbExplainsItselfWithExamples) {
-  for (const char* verb : {"train", "predict", "view", "data", "doctor"}) {
+  for (const char* verb : {"train", "predict", "export", "view", "balance", "sweep", "data",
+                           "recipe", "doctor", "completion"}) {
     const Finished finished = run({verb, "--help"});
     EXPECT_EQ(finished.code, 0) << verb;
     EXPECT_THAT(finished.out, HasSubstr(std::string("Examples:\n  trestle ") + verb));
@@ -39,6 +40,38 @@ TEST_F(Program, DoctorAndHelpNameWhatTheTablesHave) {
   EXPECT_THAT(run({"train", "--help"}).out,
               testing::AllOf(HasSubstr("which data set: carvana, mnist"),
                              HasSubstr("dice for carvana, accuracy for mnist")));
+}
+
+// What it prints trains as the recipe does, and says what flags have set.
+TEST_F(Program, ARecipeInFull) {
+  const Finished whole = run({"recipe", "small.toml", "--lr", "0.5"});
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  EXPECT_THAT(whole.out,
+              testing::AllOf(HasSubstr("learning_rate = 0.5"), HasSubstr("balance = [13, 9]"),
+                             HasSubstr("schedule = \"gpipe\"")));
+  write_file(folder_ / "whole.toml", whole.out);
+  EXPECT_EQ(run({"recipe", "whole.toml"}).out, whole.out);
+  EXPECT_EQ(run({"recipe", "none.toml"}).code, 2);
+}
+
+TEST_F(Program, CompletionKnowsVerbsAndFlags) {
+  const Finished script = run({"completion", "bash"});
+  ASSERT_EQ(script.code, 0) << script.err;
+  write_file(
+      folder_ / "complete.bash",
+      script.out +
+          "COMP_WORDS=(trestle \"$@\"); COMP_CWORD=$#; _trestle; echo \"${COMPREPLY[@]}\"\n");
+  const auto offered = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "complete.bash");
+    return run(words, {.program = "/bin/bash"}).out;
+  };
+  EXPECT_EQ(offered({"tr"}), "train\n");
+  EXPECT_EQ(offered({"train", "--epo"}), "--epochs\n");
+  EXPECT_EQ(offered({"train", "--micro"}), "--micro-batches\n");
+  EXPECT_EQ(offered({"data", "syn"}), "synthesize\n");
+  EXPECT_EQ(offered({"data", "check", "--fol"}), "--folder\n");
+  for (const char* shell : {"zsh", "fish"}) EXPECT_EQ(run({"completion", shell}).code, 0);
+  EXPECT_EQ(run({"completion", "csh"}).code, 2);
 }
 
 TEST_F(Program, ViewDrawsSchedules) {
@@ -75,12 +108,18 @@ TEST_F(Program, ASpreadsheetsTableIsRead) {
 
 TEST_F(Program, DataIsMadeAndChecked) {
   EXPECT_EQ(run({"data", "synthesize", "mnist", "--count", "20", "--out", "digits"}).code, 0);
+  const Finished again = run({"data", "synthesize", "mnist", "--count", "20", "--out", "digits"});
+  EXPECT_EQ(again.code, 2);
+  EXPECT_THAT(again.err, HasSubstr("digits: there are synthetic data here already: 20 digits"));
   const Finished digits = run({"data", "check", "mnist", "--folder", "digits"});
   EXPECT_EQ(digits.code, 0) << digits.err;
+  const Finished five = run({"data", "check", "mnist", "--folder", "digits", "--classes", "5"});
+  EXPECT_EQ(five.code, 1);
+  EXPECT_THAT(five.err, HasSubstr("its target is class 9, the classes are 0 to 4"));
   const Finished cars =
       run({"data", "check", "carvana", "--images", "cars/train_hq", "--masks", "cars/train_masks"});
   EXPECT_EQ(cars.code, 0) << cars.err;
-  EXPECT_THAT(cars.out, HasSubstr("16 good examples\n  16 of 48 x 32 x 3"));
+  EXPECT_THAT(cars.out, HasSubstr("16 good examples, synthetic\n  16 of 48 x 32 x 3"));
 }
 
 }  // namespace

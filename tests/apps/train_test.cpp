@@ -33,6 +33,7 @@ TEST_F(TrainVerb, TrainsPredictsAndDraws) {
   EXPECT_EQ(predicted.code, 0) << predicted.err;
   int masks = 0;
   for (const auto& image : fs::directory_iterator(folder_ / "cars/train_hq")) {
+    if (image.path().extension() != ".jpg") continue;  // what says that they are synthetic
     const std::string mask =
         read_file(folder_ / "masks" / (image.path().stem().string() + "_mask.png"));
     // Width and height stand at bytes 16 to 23 of a PNG file, high byte first.
@@ -48,6 +49,109 @@ TEST_F(TrainVerb, TrainsPredictsAndDraws) {
   const fs::path one = fs::directory_iterator(folder_ / "masks")->path();
   EXPECT_EQ(read_file(folder_ / "masks2" / one.filename()), read_file(one))
       << "one device or two, the same masks";
+
+  // Masks beside their images are not taken for images the next time; no mask overwrites another.
+  fs::copy(folder_ / "cars/train_hq", folder_ / "mixed");
+  fs::path first;
+  for (const auto& entry : fs::directory_iterator(folder_ / "mixed"))
+    if (entry.path().extension() == ".jpg") first = entry.path();
+  fs::copy_file(first, folder_ / "mixed" / (first.stem().string() + ".jpeg"));
+  for (int time = 0; time < 2; ++time) {
+    const Finished beside = run({"predict", "runs/small", "--images", "mixed", "--out", "mixed"});
+    EXPECT_THAT(beside.out, HasSubstr("wrote 17 masks")) << beside.err;
+  }
+  EXPECT_TRUE(fs::exists(folder_ / "mixed" / (first.stem().string() + ".jpeg_mask.png")));
+  EXPECT_TRUE(fs::exists(folder_ / "mixed" / (first.filename().string() + "_mask.png")));
+}
+
+// Photos and the masks that a run predicted for them are data like any others.
+TEST_F(TrainVerb, TrainsOnTwoFoldersAndOnWhatItPredicted) {
+  write_recipe("own", "name = \"carvana\"", "name = \"segmentation\"\nmask_suffix = \"_mask\"");
+  const Finished checked = run({"data", "check", "own.toml"});
+  EXPECT_EQ(checked.code, 0) << checked.err;
+  EXPECT_THAT(checked.out, HasSubstr("classes: 0 = 0 ("));
+  const Finished first = run({"train", "own.toml"});
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_THAT(first.out, HasSubstr("classes   0 = 0 ("));
+  EXPECT_THAT(first.out, HasSubstr("), 1 = 1 ("));
+  EXPECT_THAT(read_file(folder_ / "runs/own/recipe.toml"),
+              HasSubstr("mask_values = [\"0\", \"1\"]"));
+  const Finished on = run({"train", "--resume", "runs/own", "--epochs", "3"});
+  EXPECT_EQ(on.code, 0) << on.err;
+  EXPECT_THAT(on.out, HasSubstr("classes   0 = 0, 1 = 1\n"));
+  ASSERT_EQ(run({"predict", "runs/own", "--images", "cars/train_hq", "--out", "own_masks"}).code,
+            0);
+  const Finished again = run({"train", "own.toml", "--masks", "own_masks", "--name", "again",
+                              "--epochs", "1", "--mask-values", "0,255"});
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("classes   0 = 0, 1 = 255"));
+}
+
+TEST_F(TrainVerb, TrainsOnArrays) {
+  const std::string set = TRESTLE_SOURCE_DIR "/tests/golden/npy/packed.npz";
+  for (const char* model : {"mlp", "toy"})
+    write_file(folder_ / (std::string(model) + ".toml"),
+               "[model]\nname = \"" + std::string(model) +
+                   "\"\nclasses = 40\nchannels = 50\n[data]\nname = \"arrays\"\n"
+                   "input_array = \"" +
+                   set + ":x\"\ntarget_array = \"" + set + ":y\"\n");
+  for (const char* model : {"mlp.toml", "toy.toml"}) {
+    const Finished trained = run({"train", model});
+    EXPECT_EQ(trained.code, 0) << trained.err;
+    EXPECT_THAT(trained.out, Not(HasSubstr("picture")));
+  }
+  const Finished checked =
+      run({"data", "check", "arrays", "--input-array", set + ":x", "--target-array", set + ":y"});
+  EXPECT_EQ(checked.code, 0) << checked.err;
+  EXPECT_THAT(checked.out, HasSubstr("40 good examples\n  40 of 50\n"));
+  EXPECT_THAT(
+      run({"data", "check", "arrays", "--input-array", "no.npy", "--target-array", "no.npy"}).err,
+      HasSubstr("--input-array: there is no file 'no.npy'"));
+}
+
+TEST_F(TrainVerb, ARowModelTakesImagesAsRows) {
+  write_file(folder_ / "rows.toml",
+             "[model]\nname = \"mlp\"\nclasses = 10\n[data]\nname = \"mnist\"\n"
+             "folder = \"rows\"\nsynthesize = 60\n");
+  const Finished narrow = run({"train", "rows.toml"});
+  EXPECT_EQ(narrow.code, 2);
+  EXPECT_THAT(narrow.err, HasSubstr("set channels = 784 in [model]"));
+  const Finished trained = run({"train", "rows.toml", "--channels", "784"});
+  EXPECT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.out, HasSubstr("synthetic (rows-synthetic)"));
+  const Finished classes = run({"train", "rows.toml", "--channels", "784", "--classes", "5"});
+  EXPECT_EQ(classes.code, 2);
+  EXPECT_THAT(classes.err, HasSubstr("'classes' in [model] is 5, the data of 'mnist' have 10"));
+  const Finished own = run({"train", "rows.toml", "--channels", "784", "--classes", "0"});
+  EXPECT_EQ(own.code, 2) << "the model's own 5";
+  EXPECT_THAT(own.err, HasSubstr("more classes than"));
+  const Finished toy = run({"train", "rows.toml", "--model.name", "toy"});
+  EXPECT_EQ(toy.code, 2);
+  EXPECT_THAT(toy.err, HasSubstr("'mlp' makes rows of them"));
+}
+
+TEST_F(TrainVerb, TrainsOnAFolderForEachClassInGrey) {
+  write_recipe("sorted", "name = \"carvana\"",
+               "name = \"classification\"\nfolder = \"sorted\"\nimage_width = 28\n"
+               "image_height = 28");
+  for (const char* name : {"sorted/a", "sorted/b"}) fs::create_directories(folder_ / name);
+  int count = 0;
+  for (const auto& image : fs::directory_iterator(folder_ / "cars/train_hq"))
+    if (image.path().extension() == ".jpg")
+      fs::copy(image, folder_ / (count++ % 2 == 0 ? "sorted/a" : "sorted/b"));
+  const std::vector<std::string> words = {"train",      "sorted.toml", "--model.name",  "resnet18",
+                                          "--channels", "1",           "--model.width", "4",
+                                          "--balance",  "[]",          "--epochs",      "1"};
+  std::vector<std::string> two = words, one = words;
+  two.insert(two.end(), {"--classes", "2"});
+  const Finished trained = run(two);
+  EXPECT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.out, HasSubstr("classes   0 = a (8), 1 = b (8)"));
+  one.insert(one.end(), {"--classes", "1"});
+  const Finished wrong = run(one);
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.err,
+              HasSubstr("'classes' in [model] is 1, the data of 'classification' have 2"));
 }
 
 TEST_F(TrainVerb, AProgramWithItsOwnModelHasEveryVerb) {
@@ -67,11 +171,52 @@ TEST_F(TrainVerb, AProgramWithItsOwnModelHasEveryVerb) {
       << "trestle has no 'mine'";
 }
 
+// The example with a model, a data set, a loss and a metric of its own.
+TEST_F(TrainVerb, AProgramWithPartsOfItsOwn) {
+  const RunWith own{.program = OWN_PARTS_PROGRAM};
+  const std::string recipe = TRESTLE_SOURCE_DIR "/examples/own_parts/spirals.toml";
+  const Finished trained = run({"train", recipe, "--epochs", "3"}, own);
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.out, HasSubstr("rings · 5 layers"));
+  EXPECT_THAT(trained.out, HasSubstr("  recall "));
+  EXPECT_THAT(read_file(folder_ / "runs/spirals/curve.svg"), HasSubstr("recall"));
+  EXPECT_EQ(run({"train", "--resume", "runs/spirals", "--epochs", "4"}, own).code, 0);
+  EXPECT_THAT(run({"data", "check", recipe}, own).out, HasSubstr("600 good examples"));
+  EXPECT_EQ(run({"balance", recipe}, own).code, 0);
+  EXPECT_THAT(run({"doctor"}, own).out,
+              testing::AllOf(HasSubstr(", rings"), HasSubstr(", spirals"), HasSubstr(", focal"),
+                             HasSubstr(", recall")));
+  EXPECT_THAT(run({"train", "--help"}, own).out, HasSubstr(", spirals"));
+  for (const auto& [flag, wrong, known] :
+       {std::tuple{"--model.name", "ring", "rings"}, std::tuple{"--data.name", "spiral", "spirals"},
+        std::tuple{"--loss", "focel", "focal"}, std::tuple{"--metric", "recal", "recall"}}) {
+    const Finished refused = run({"train", recipe, flag, wrong}, own);
+    EXPECT_EQ(refused.code, 2) << flag;
+    EXPECT_THAT(refused.err, HasSubstr(std::string("did you mean '") + known + "'?"));
+  }
+  EXPECT_EQ(
+      run({"predict", "runs/spirals", "--images", "cars/train_hq", "--out", "none"}, own).code, 1)
+      << "points are learnt there, no images";
+  EXPECT_EQ(run({"train", recipe}).code, 2) << "trestle has none of these";
+}
+
 TEST_F(TrainVerb, ADryRunMakesNothing) {
   const Finished planned = run({"train", "small.toml", "--dry-run", "--name", "dry"});
   EXPECT_EQ(planned.code, 0) << planned.err;
-  EXPECT_THAT(planned.out, HasSubstr("peak at most"));
+  EXPECT_THAT(planned.out, HasSubstr("peak about"));
   EXPECT_FALSE(fs::exists(folder_ / "runs/dry"));
+}
+
+// A plan for a machine that is not this one, before its data are there.
+TEST_F(TrainVerb, ADryRunNeedsNeitherDataNorDevices) {
+  const Finished planned =
+      run({"train", "small.toml", "--dry-run", "--images", "later/train_hq", "--masks",
+           "later/train_masks", "--synthesize", "1000", "--devices", "cuda:0,cuda:1"});
+  ASSERT_EQ(planned.code, 0) << planned.err;
+  EXPECT_THAT(planned.out, HasSubstr("stage 1   cuda:1"));
+  EXPECT_THAT(planned.out, HasSubstr("(from small samples)"));
+  EXPECT_THAT(planned.out, HasSubstr("data      not there yet: later/train_hq"));
+  EXPECT_FALSE(fs::exists(folder_ / "later"));
 }
 
 TEST_F(TrainVerb, APlanThatMayNotFitSaysWhatWould) {
@@ -124,10 +269,17 @@ TEST_F(TrainVerb, MakesItsDataWhereTheyAreMissing) {
                                               "--scale",      "0.5"};
   const Finished first = run(arguments);
   EXPECT_EQ(first.code, 0) << first.err;
-  EXPECT_THAT(first.out, HasSubstr("made/train_hq is missing: making 16 synthetic images"));
+  EXPECT_THAT(first.out, HasSubstr("made/train_hq is missing: making synthetic data in "
+                                   "made-synthetic (16 images of cars, 96 x 64 pixels"));
+  EXPECT_THAT(first.out, HasSubstr("synthetic (made-synthetic/train_hq) · 12 to train on"));
+  EXPECT_FALSE(fs::exists(folder_ / "made")) << "where real data would be";
+  EXPECT_THAT(read_file(folder_ / "runs/made/metrics.jsonl"), HasSubstr("\"synthetic_data\":true"));
+  EXPECT_THAT(read_file(folder_ / "runs/made/curve.svg"), HasSubstr("made, synthetic data"));
+  EXPECT_THAT(read_file(folder_ / "runs/made/recipe.toml"), HasSubstr("made-synthetic/train_hq"));
   const Finished second = run(arguments);
   EXPECT_EQ(second.code, 0) << second.err;
   EXPECT_THAT(second.out, Not(HasSubstr("is missing")));
+  EXPECT_THAT(second.out, HasSubstr("synthetic (made-synthetic/train_hq)"));
   EXPECT_TRUE(fs::exists(folder_ / "runs/made_2"));
 }
 
@@ -149,6 +301,35 @@ TEST_F(TrainVerb, CtrlCFinishesTheStepSavesAndSaysHowToGoOn) {
   EXPECT_THAT(resumed.out, HasSubstr("epoch 2/2"));
   EXPECT_EQ(read_file(folder_ / "runs/stopped/last/weights.safetensors"),
             read_file(folder_ / "runs/whole/last/weights.safetensors"));
+}
+
+// It made other data of its own where the old ones were gone, and trained on those.
+TEST_F(ProgramTest, AResumeNeedsTheDataItBeganWith) {
+  write_recipe("going_on", "workers = 1", "workers = 1\nsynthesize = 16");
+  ASSERT_EQ(run({"train", "going_on.toml", "--epochs", "1"}).code, 0);
+  fs::rename(folder_ / "cars", folder_ / "elsewhere");
+  const Finished gone = run({"train", "--resume", "runs/going_on", "--epochs", "2"});
+  EXPECT_NE(gone.code, 0);
+  EXPECT_FALSE(fs::exists(folder_ / "cars")) << "made anew";
+  fs::rename(folder_ / "elsewhere", folder_ / "cars");
+  std::vector<fs::path> images;
+  for (const auto& entry : fs::directory_iterator(folder_ / "cars/train_hq"))
+    images.push_back(entry.path());
+  for (std::size_t i = 0; i < 8; ++i) fs::rename(images[i], folder_ / images[i].filename());
+  const Finished fewer = run({"train", "--resume", "runs/going_on", "--epochs", "2"});
+  EXPECT_EQ(fewer.code, 2) << fewer.err;
+  EXPECT_THAT(fewer.err, HasSubstr("training examples, and had 12 when this run was saved"));
+  for (std::size_t i = 0; i < 8; ++i) fs::rename(folder_ / images[i].filename(), images[i]);
+  EXPECT_EQ(run({"train", "--resume", "runs/going_on", "--epochs", "2"}).code, 0);
+}
+
+// A key that does nothing where the run is says so.
+TEST_F(TrainVerb, CoresThatCannotBeLentAreSaid) {
+  write_recipe("lending", "[pipeline]", "[pipeline]\nlend_cores = true");
+  const Finished apart = run({"train", "lending.toml", "--dry-run"});
+  EXPECT_THAT(apart.out, HasSubstr(" · cores lent")) << apart.err;
+  const Finished together = run({"train", "lending.toml", "--dry-run", "--devices", "cpu"});
+  EXPECT_THAT(together.out, HasSubstr("no cores lent: each stage wants a virtual device"));
 }
 
 }  // namespace

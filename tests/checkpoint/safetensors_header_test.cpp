@@ -1,4 +1,4 @@
-#include "trestle/checkpoint/safetensors_header.h"
+#include "trestle/checkpoint/files/safetensors_header.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

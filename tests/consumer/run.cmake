@@ -10,8 +10,9 @@ function(run)
   endif()
 endfunction()
 
+# build(<project> [<its folder, from here>])
 function(build project)
-  run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/${project} -B ${WORK}/${project} -G ${GENERATOR}
+  run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/${ARGN}/${project} -B ${WORK}/${project} -G ${GENERATOR}
       -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_PREFIX_PATH=${WORK}/elsewhere -DCMAKE_BUILD_TYPE=None)
   run(${CMAKE_COMMAND} --build ${WORK}/${project})
 endfunction()
@@ -38,4 +39,6 @@ if(TORCH)
   run(${WORK}/project/train)
   run(${WORK}/project/loader)
   run(${WORK}/project/own_model train ${CMAKE_CURRENT_LIST_DIR}/project/own_model.toml)
+  build(own_parts ../../examples)
+  run(${WORK}/own_parts/own_parts train ${CMAKE_CURRENT_LIST_DIR}/../../examples/own_parts/spirals.toml --epochs 1)
 endif()

@@ -1,7 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ATen/Context.h>
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/tensor.h>
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -10,10 +13,12 @@
 #include "tests/data/scratch.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
-#include "trestle/data/carvana.h"
+#include "trestle/data/arrays.h"
 #include "trestle/data/files/image_file.h"
 #include "trestle/data/files/resize.h"
 #include "trestle/data/mnist.h"
+#include "trestle/data/random_tensors.h"
+#include "trestle/data/segmentation.h"
 #include "trestle/data/split.h"
 #include "trestle/data/synthetic/synthesize.h"
 
@@ -54,11 +59,99 @@ TEST(Mnist, ExamplesAreFractionsAndLabels) {
   EXPECT_THROW(MnistDataset(scratch.path(), MnistPart::Test), UsageError);
 }
 
+TEST(Arrays, BytesAreFractionsAndWholeNumbersClasses) {
+  const std::string golden = TRESTLE_SOURCE_DIR "/tests/golden/npy/";
+  const ArrayDataset floats(golden + "set.npz:x", golden + "set.npz:y");
+  EXPECT_EQ(floats.size(), 2);
+  EXPECT_EQ(floats.classes(), 2);
+  EXPECT_TRUE(floats.get(1).input.equal(at::tensor({3.0f, 4.0f, 5.0f})));
+  EXPECT_EQ(floats.get(1).target.dim(), 0);
+  EXPECT_EQ(floats.get(0).target.item<std::int64_t>(), 1);
+  for (const char* type : {"b1", "i1", "u2", "i2", "u4", "i4", "i8"}) {
+    const Sample sample = ArrayDataset(golden + type + ".npy", golden + type + ".npy").get(0);
+    EXPECT_EQ(sample.input.scalar_type(), at::kLong) << type;
+    EXPECT_EQ(sample.target[1].item<std::int64_t>(), 1) << type;
+  }
+  for (const char* type : {"f2", "f4", "f8"}) {
+    const Sample sample = ArrayDataset(golden + type + ".npy", golden + type + ".npy").get(0);
+    EXPECT_EQ(sample.input.scalar_type(), at::kFloat) << type;
+    EXPECT_EQ(sample.target.scalar_type(), at::kFloat) << type;
+  }
+  const ArrayDataset bytes(golden + "u1.npy", golden + "set.npz:y");
+  EXPECT_EQ(bytes.get(1).input[2].item<float>(), 5 / 255.0f);
+  EXPECT_THROW(bytes.get(2), UsageError);
+  EXPECT_THROW(ArrayDataset(golden + "row.npy", golden + "set.npz:y"), FormatError);
+  EXPECT_THROW(ArrayDataset(golden + "scalar.npy", golden + "scalar.npy"), FormatError);
+}
+
+TEST(RandomTensors, AreNormalNumbersWithOneHotTargets) {
+  const RandomTensors data({.shape = {3, 40, 50}, .classes = 7, .count = 30, .seed = 5});
+  EXPECT_EQ(data.size(), 30);
+  std::vector<std::int64_t> seen(7, 0);
+  for (std::int64_t i = 0; i < data.size(); ++i) {
+    const Sample sample = data.get(i);
+    EXPECT_EQ(sample.input.sizes(), (std::vector<std::int64_t>{3, 40, 50}));
+    EXPECT_NEAR(sample.input.mean().item<double>(), 0, 0.07);
+    EXPECT_NEAR(sample.input.std().item<double>(), 1, 0.07);
+    EXPECT_EQ(sample.target.scalar_type(), at::kFloat);
+    EXPECT_EQ(sample.target.sum().item<double>(), 1);
+    ++seen[static_cast<std::size_t>(sample.target.argmax().item<std::int64_t>())];
+  }
+  EXPECT_GT(std::count_if(seen.begin(), seen.end(), [](std::int64_t n) { return n > 0; }), 4);
+}
+
+TEST(RandomTensors, DependOnSeedAndNumberAlone) {
+  const RandomTensorsOptions options = {.shape = {4}, .classes = 9, .count = 50, .seed = 5};
+  RandomTensorsOptions other = options;
+  other.seed = 6;
+  const RandomTensors data(options), again(options), others(other);
+  at::manual_seed(1);
+  const at::Tensor late = data.get(49).input;
+  at::manual_seed(2);
+  data.get(3);
+  EXPECT_TRUE(again.get(49).input.equal(late));
+  EXPECT_TRUE(again.get(49).target.equal(data.get(49).target));
+  EXPECT_FALSE(others.get(49).input.equal(late));
+  EXPECT_FALSE(data.get(48).input.equal(late));
+}
+
+TEST(RandomTensors, TargetsAreClassesOrNumbersWhereThatIsAsked) {
+  const Sample classes =
+      RandomTensors({.shape = {2}, .classes = 3, .count = 1, .targets = RandomTargets::Class})
+          .get(0);
+  EXPECT_EQ(classes.target.dim(), 0);
+  EXPECT_EQ(classes.target.scalar_type(), at::kLong);
+  EXPECT_LT(classes.target.item<std::int64_t>(), 3);
+  const Sample numbers =
+      RandomTensors({.shape = {2}, .classes = 3, .count = 1, .targets = RandomTargets::Normal})
+          .get(0);
+  EXPECT_EQ(numbers.target.sizes(), (std::vector<std::int64_t>{3}));
+  EXPECT_NE(numbers.target[0].item<float>(), numbers.target[1].item<float>());
+}
+
+TEST(RandomTensors, RefuseWhatCannotBe) {
+  EXPECT_THAT(message_of<UsageError>([] { RandomTensors({.classes = 3, .count = 1}); }),
+              HasSubstr("the shape is empty"));
+  EXPECT_THAT(message_of<UsageError>([] {
+                RandomTensors({.shape = {3, 0}, .classes = 3, .count = 1});
+              }),
+              HasSubstr("a size of the shape is 0"));
+  EXPECT_THAT(message_of<UsageError>([] { RandomTensors({.shape = {3}, .count = 1}); }),
+              HasSubstr("the number of classes is 0"));
+  const RandomTensors data({.shape = {3}, .classes = 2, .count = 4});
+  EXPECT_THROW(data.get(4), UsageError);
+  EXPECT_THROW(data.get(-1), UsageError);
+  EXPECT_THAT(message_of<UsageError>([] { parse_random_targets("onehot"); }),
+              HasSubstr("did you mean 'one_hot'?"));
+}
+
 class Cars : public testing::Test {
  protected:
   void SetUp() override { synthesize_carvana(scratch_.path(), 3, {.width = 59, .height = 40}); }
 
-  CarvanaDataset open(double scale = 1.0) const { return {images_, masks_, {.scale = scale}}; }
+  SegmentationDataset open(double scale = 1.0) const {
+    return {images_, masks_, {.picture = {.scale = scale}, .mask_suffix = carvana_suffix}};
+  }
 
   Scratch scratch_;
   std::filesystem::path images_ = scratch_ / "train_hq";
@@ -66,7 +159,7 @@ class Cars : public testing::Test {
 };
 
 TEST_F(Cars, ExamplesHavePillowsPixels) {
-  const CarvanaDataset data = open(0.5);
+  const SegmentationDataset data = open(0.5);
   ASSERT_EQ(data.size(), 3);
   const Sample sample = data.get(1);
   EXPECT_EQ(sample.input.sizes(), (std::vector<std::int64_t>{3, 20, 29}));
@@ -84,7 +177,7 @@ TEST_F(Cars, ExamplesHavePillowsPixels) {
       ASSERT_EQ(sample.target[y][x].item<std::int64_t>(), mask.at(x, y));
     }
   }
-  EXPECT_TRUE(load_picture(data.pair(1).image, 0.5).equal(sample.input));
+  EXPECT_TRUE(load_picture(data.pair(1).image, {.scale = 0.5}).equal(sample.input));
 }
 
 TEST_F(Cars, MasksReturnToThePicturesSize) {
@@ -111,7 +204,7 @@ TEST_F(Cars, AllMissingMasksAreNamedAtOnce) {
 }
 
 TEST_F(Cars, ErrorsNameTheFile) {
-  const CarvanaDataset data = open();
+  const SegmentationDataset data = open();
   write_gif_mask(data.pair(0).mask, Image::blank(58, 40, 1));
   EXPECT_THAT(message_of<FormatError>([&] { data.get(0); }),
               AllOf(HasSubstr("58 x 40"), HasSubstr("59 x 40"), HasSubstr("_01_mask.gif")));
@@ -123,13 +216,13 @@ TEST_F(Cars, ErrorsNameTheFile) {
 }
 
 TEST_F(Cars, MaskValuesAreClassIds) {
-  const CarvanaDataset data = open();
+  const SegmentationDataset data = open();
   Image mask = Image::blank(59, 40, 1);
   mask.pixels[100] = 2;
   std::filesystem::remove(data.pair(0).mask);
   write_png(data.pair(0).mask, mask);  // told apart by its bytes, whatever its name
   EXPECT_THAT(message_of<FormatError>([&] { data.get(0); }), HasSubstr("value 2"));
-  const CarvanaDataset three(images_, masks_, {.classes = 3});
+  const SegmentationDataset three(images_, masks_, {.mask_suffix = "_mask", .classes = 3});
   EXPECT_EQ(three.get(0).target.max().item<std::int64_t>(), 2);
 }
 

@@ -7,10 +7,11 @@
 #include "tests/data/scratch.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
-#include "trestle/data/files/carvana_files.h"
-#include "trestle/data/files/check.h"
+#include "trestle/data/files/class_folders.h"
 #include "trestle/data/files/idx.h"
 #include "trestle/data/files/image_file.h"
+#include "trestle/data/files/image_pairs.h"
+#include "trestle/data/files/mask_values.h"
 #include "trestle/data/files/mnist_files.h"
 
 namespace trestle::data {
@@ -68,7 +69,7 @@ TEST(Idx, EveryOtherLengthIsRefused) {
 
 TEST(Idx, ErrorsSayWhatIsWrong) {
   std::string bytes = image_bytes();
-  EXPECT_THAT(message_of("\x1f\x8b\x08 packed"), HasSubstr("gunzip"));
+  EXPECT_THAT(message_of("\x1f\x8b\x08 packed"), HasSubstr("not a readable gzip file"));
   EXPECT_THAT(message_of("\0\0"), HasSubstr("header alone has 16"));
   EXPECT_THROW(parse_idx_labels(bytes, "a"), FormatError);
   std::string zero = bytes;
@@ -112,13 +113,36 @@ TEST(MnistFiles, MismatchesAreErrors) {
   EXPECT_THROW(read_mnist(scratch.path(), MnistPart::Train), FormatError);
   EXPECT_THROW(read_mnist(scratch.path(), MnistPart::Test), UsageError);
   EXPECT_THROW(read_mnist(scratch / "nowhere", MnistPart::Test), UsageError);
-  write_file(scratch / "t10k-images-idx3-ubyte.gz", "\x1f\x8b");
-  try {
-    find_mnist(scratch.path(), MnistPart::Test);
-    FAIL();
-  } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("gunzip"));
+}
+
+// Files that gzip wrote (make_gzip_goldens.py): small ones in MNIST's format.
+const std::filesystem::path packed = TRESTLE_SOURCE_DIR "/tests/golden/mnist";
+
+TEST(MnistFiles, ReadsThemPackedAndWhereTorchvisionPutsThem) {
+  const MnistArrays expected = {{3, 2, 2, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 255}}, {7, 0, 9}};
+  for (const char* place : {"", "raw", "MNIST/raw", "FashionMNIST/raw"}) {
+    const Scratch scratch;
+    std::filesystem::create_directories(scratch / place);
+    for (const char* kind : {"images-idx3-ubyte.gz", "labels-idx1-ubyte.gz"})
+      std::filesystem::copy(packed / (std::string("train-") + kind), scratch / place);
+    const MnistArrays arrays = read_mnist(scratch.path(), MnistPart::Train);
+    EXPECT_EQ(arrays.images.count, expected.images.count) << place;
+    EXPECT_EQ(arrays.images.pixels, expected.images.pixels) << place;
+    EXPECT_EQ(arrays.labels, expected.labels) << place;
+    // Unpacked ones come first.
+    write_idx_labels(scratch / place / "train-labels-idx1-ubyte", {1, 2, 3});
+    EXPECT_THAT(read_mnist(scratch.path(), MnistPart::Train).labels, ElementsAre(1, 2, 3));
   }
+}
+
+TEST(MnistFiles, PackedFilesThatAreDamaged) {
+  const std::string whole = read_file(packed / "train-images-idx3-ubyte.gz");
+  for (std::size_t length = 2; length < whole.size(); ++length)
+    EXPECT_NE(message_of(whole.substr(0, length)), "no error") << length;
+  // Two gzip files, one behind the other, are one with both contents.
+  const std::string two = whole + whole;
+  EXPECT_THAT(message_of(two), AllOf(HasSubstr("3 x 2 x 2 need 12"), HasSubstr("are 13")));
+  EXPECT_THAT(message_of(whole + "x"), HasSubstr("not a readable gzip file"));
 }
 
 // Two folders and the files a test puts into them.
@@ -137,21 +161,21 @@ struct CarFolders {
   std::filesystem::path masks = scratch / "masks";
 };
 
-TEST(CarvanaFiles, PairsBySortedId) {
+TEST(ImagePairs, PairsBySortedId) {
   CarFolders cars;
   for (const char* id : {"b_02", "a_01", "b_01"}) cars.add(id);
   write_file(cars.images / ".DS_Store", "x");
   write_file(cars.masks / ".hidden_mask.gif", "x");
   std::filesystem::create_directory(cars.images / "more");
   write_file(cars.masks / "unused_mask.gif", "x");
-  const CarvanaListing listing = list_carvana(cars.images, cars.masks);
+  const PairListing listing = list_pairs(cars.images, cars.masks, carvana_suffix);
   EXPECT_THAT(listing.problems, IsEmpty());
   ASSERT_THAT(listing.pairs, SizeIs(3));
   EXPECT_EQ(listing.pairs[0].id, "a_01");
   EXPECT_EQ(listing.pairs[2].mask, cars.masks / "b_02_mask.gif");
 }
 
-TEST(CarvanaFiles, ListsEveryProblem) {
+TEST(ImagePairs, ListsEveryProblem) {
   CarFolders cars;
   cars.add("good");
   write_file(cars.images / "lonely.jpg", "x");
@@ -159,7 +183,7 @@ TEST(CarvanaFiles, ListsEveryProblem) {
   write_file(cars.images / "twice.png", "x");
   cars.add("masks");
   write_file(cars.masks / "masks_mask.png", "x");
-  const CarvanaListing listing = list_carvana(cars.images, cars.masks);
+  const PairListing listing = list_pairs(cars.images, cars.masks, carvana_suffix);
   EXPECT_THAT(listing.pairs, SizeIs(1));
   EXPECT_THAT(listing.problems,
               ElementsAre(HasSubstr("no mask for images/lonely.jpg (looked for lonely_mask.*)"),
@@ -167,60 +191,161 @@ TEST(CarvanaFiles, ListsEveryProblem) {
                           HasSubstr("2 images with the id twice: twice.jpg, twice.png")));
 }
 
-TEST(CarvanaFiles, MissingAndEmptyFoldersAreErrors) {
+TEST(ImagePairs, MissingAndEmptyFoldersAreErrors) {
   const CarFolders cars;
-  EXPECT_THROW(list_carvana(cars.images / "no", cars.masks), UsageError);
-  EXPECT_THROW(list_carvana(cars.images, cars.masks / "no"), UsageError);
-  EXPECT_THROW(list_carvana(cars.images, cars.masks), UsageError);
+  EXPECT_THROW(list_pairs(cars.images / "no", cars.masks, carvana_suffix), UsageError);
+  EXPECT_THROW(list_pairs(cars.images, cars.masks / "no", carvana_suffix), UsageError);
+  EXPECT_THROW(list_pairs(cars.images, cars.masks, carvana_suffix), UsageError);
 }
 
-TEST(Check, CarvanaReportsAllProblems) {
+TEST(ImagePairs, SameNamesOrAnySuffix) {
   CarFolders cars;
-  cars.add("a");
-  cars.add("b");
-  cars.add("wrong_size", 7);
-  cars.add("damaged");
-  std::filesystem::resize_file(cars.images / "damaged.jpg",
-                               std::filesystem::file_size(cars.images / "damaged.jpg") / 2);
-  write_jpeg(cars.images / "lonely.jpg", Image::blank(8, 6, 3));
-  cars.add("grey");
-  write_jpeg(cars.images / "grey.jpg", Image::blank(8, 6, 1));
-  cars.add("value");
-  Image mask = Image::blank(8, 6, 1);
-  mask.pixels[3] = 255;
-  std::filesystem::remove(cars.masks / "value_mask.gif");
-  write_png(cars.masks / "value_mask.png", mask);
-  std::int64_t steps = 0;
-  const CheckReport report =
-      check_carvana(cars.images, cars.masks, 2, [&](std::int64_t done, std::int64_t all) {
-        EXPECT_EQ(done, ++steps);
-        EXPECT_EQ(all, 6);
-      });
-  EXPECT_EQ(steps, 6);
-  EXPECT_FALSE(report.ok());
-  EXPECT_EQ(report.count, 2);
-  EXPECT_THAT(report.sizes, ElementsAre(testing::Pair("8 x 6 x 3", 2)));
-  EXPECT_THAT(report.problems,
-              testing::UnorderedElementsAre(HasSubstr("lonely"), HasSubstr("damaged.jpg"),
-                                            HasSubstr("1 channels instead of 3"),
-                                            HasSubstr("value 255"), HasSubstr("7 x 6 pixels")));
+  write_file(cars.images / "a.jpg", "x");
+  write_file(cars.masks / "a.png", "x");
+  EXPECT_THAT(list_pairs(cars.images, cars.masks, "").pairs, SizeIs(1));
+  EXPECT_THAT(list_pairs(cars.images, cars.masks, "_seg").problems,
+              ElementsAre(HasSubstr("looked for a_seg.*")));
+  std::filesystem::rename(cars.masks / "a.png", cars.masks / "a-seg.png");
+  EXPECT_THAT(list_pairs(cars.images, cars.masks, "-seg").pairs, SizeIs(1));
+  EXPECT_THAT(list_pairs(cars.images, cars.masks, "").problems,
+              ElementsAre(HasSubstr("there is a-seg.png: is mask_suffix \"-seg\"?")));
 }
 
-TEST(Check, NeverThrowsForMissingFolders) {
+TEST(ImagePairs, OneFolderWithBoth) {
   const Scratch scratch;
-  EXPECT_THAT(check_carvana(scratch / "a", scratch / "b").problems, SizeIs(1));
-  EXPECT_THAT(check_mnist(scratch / "a").problems, SizeIs(1));
-  EXPECT_THAT(check_mnist(scratch.path()).problems, SizeIs(2));
+  for (const char* name : {"a.jpg", "a_mask.png", "b.jpg", "b_mask.png"})
+    write_file(scratch / name, "x");
+  const PairListing listing = list_pairs(scratch.path(), scratch.path(), "_mask");
+  EXPECT_THAT(listing.problems, IsEmpty());
+  EXPECT_THAT(listing.pairs, SizeIs(2));
+  EXPECT_THROW(list_pairs(scratch.path(), scratch.path(), ""), UsageError);
 }
 
-TEST(Check, Mnist) {
+std::string folders_message(const std::filesystem::path& folder,
+                            const std::vector<std::string>& classes = {}) {
+  try {
+    list_class_folders(folder, classes);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(ClassFolders, AreSortedByName) {
   const Scratch scratch;
-  write_mnist(scratch.path(), MnistPart::Train, {3, 4});
-  write_mnist(scratch.path(), MnistPart::Test, {3, 4});
-  const CheckReport report = check_mnist(scratch.path());
-  EXPECT_TRUE(report.ok());
-  EXPECT_EQ(report.count, 4);
-  EXPECT_THAT(report.sizes, ElementsAre(testing::Pair("3 x 2 x 1", 4)));
+  for (const char* name : {"dogs", "cats", "birds", ".git"})
+    std::filesystem::create_directory(scratch / name);
+  for (const char* name : {"dogs/2.jpg", "dogs/1.jpg", "cats/1.png", "birds/a.gif", "notes.txt"})
+    write_file(scratch / name, "x");
+  const ClassFolders found = list_class_folders(scratch.path());
+  EXPECT_THAT(found.classes, ElementsAre("birds", "cats", "dogs"));
+  ASSERT_THAT(found.images, SizeIs(4));
+  EXPECT_EQ(found.images[1].label, 1);
+  EXPECT_EQ(found.images[2].path, scratch / "dogs/1.jpg");
+  EXPECT_EQ(found.images[2].label, 2);
+  const ClassFolders more = list_class_folders(scratch.path(), {"birds", "cats", "dogs", "fish"});
+  EXPECT_THAT(more.images, SizeIs(4));
+}
+
+TEST(ClassFolders, MistakesAreNamed) {
+  const Scratch scratch;
+  EXPECT_THAT(folders_message(scratch / "no"), HasSubstr("no such folder"));
+  std::filesystem::create_directories(scratch / "cats");
+  EXPECT_THAT(folders_message(scratch.path()), HasSubstr("1 folders here"));
+  std::filesystem::create_directories(scratch / "dogs");
+  write_file(scratch / "dogs/1.jpg", "x");
+  EXPECT_THAT(folders_message(scratch.path()), AllOf(HasSubstr("cats"), HasSubstr("no images")));
+  EXPECT_THAT(folders_message(scratch.path(), {"cats", "birds"}),
+              HasSubstr("the class 'dogs' is not one of cats, birds"));
+}
+
+Image mask_of(int channels, const std::vector<std::uint8_t>& pixels) {
+  return {static_cast<int>(pixels.size()) / channels, 1, channels, pixels};
+}
+
+TEST(MaskValues, AreWrittenAsTheyAreRead) {
+  EXPECT_EQ(to_string(parse_mask_value("0")), "0");
+  EXPECT_EQ(to_string(parse_mask_value("255")), "255");
+  EXPECT_EQ(to_string(parse_mask_value("#ff8000")), "#ff8000");
+  EXPECT_EQ(to_string(parse_mask_value("#FFFFFF")), "255");
+  for (const char* wrong : {"", "256", "-1", "red", "#ff80", "1 ", "#ff80000", "#", "0x10"})
+    EXPECT_THROW(parse_mask_value(wrong), UsageError) << wrong;
+}
+
+// The same shapes saved as class ids, as black and white, in colours: the same classes.
+TEST(MaskValues, EveryKindOfMaskGivesClassIds) {
+  const Scratch scratch;
+  const auto ids_of = [&](const Image& mask, int classes) {
+    write_png(scratch / "mask.png", mask);
+    const MaskCensus census = count_mask_values({scratch / "mask.png"}, 1);
+    EXPECT_THAT(census.problems, IsEmpty());
+    return MaskClasses(find_mask_values(census, classes))
+        .ids(read_mask(scratch / "mask.png"), "mask.png")
+        .pixels;
+  };
+  EXPECT_THAT(ids_of(mask_of(1, {0, 255, 0}), 2), ElementsAre(0, 1, 0));
+  EXPECT_THAT(ids_of(mask_of(1, {0, 1, 0}), 2), ElementsAre(0, 1, 0));
+  EXPECT_THAT(ids_of(mask_of(1, {0, 0, 0}), 2), ElementsAre(0, 0, 0));
+  EXPECT_THAT(ids_of(mask_of(1, {255, 255, 255}), 2), ElementsAre(1, 1, 1));
+  EXPECT_THAT(ids_of(mask_of(1, {0, 3, 2}), 5), ElementsAre(0, 3, 2));
+  EXPECT_THAT(ids_of(mask_of(1, {0, 254, 0}), 3), ElementsAre(0, 2, 0))
+      << "predicted, 127 is left out";
+  EXPECT_THAT(ids_of(mask_of(1, {60, 80, 10}), 3), ElementsAre(1, 2, 0));
+  EXPECT_THAT(ids_of(mask_of(3, {255, 0, 0, 0, 0, 0, 0, 0, 255}), 3), ElementsAre(2, 0, 1));
+  EXPECT_THAT(ids_of(mask_of(3, {0, 0, 0, 255, 255, 255}), 2), ElementsAre(0, 1)) << "grey as RGB";
+  EXPECT_THAT(ids_of(mask_of(4, {0, 0, 0, 9, 255, 255, 255, 7}), 2), ElementsAre(0, 1));
+  EXPECT_THAT(ids_of(mask_of(2, {0, 9, 255, 7}), 2), ElementsAre(0, 1)) << "grey and alpha";
+}
+
+TEST(MaskValues, ACensusCountsPixelsOnManyThreads) {
+  const Scratch scratch;
+  std::vector<std::filesystem::path> masks;
+  for (int i = 0; i < 20; ++i) {
+    masks.push_back(scratch / ("m" + std::to_string(i) + ".png"));
+    write_png(masks.back(), mask_of(1, {0, 255, 255, 0, 0}));
+  }
+  write_file(scratch / "broken.png", "x");
+  masks.push_back(scratch / "broken.png");
+  Image many = Image::blank(300, 1, 3);
+  for (int x = 0; x < 300; ++x) many.at(x, 0, x % 3) = static_cast<std::uint8_t>(1 + x / 3);
+  write_png(scratch / "many.png", many);
+  masks.push_back(scratch / "many.png");
+  for (const int threads : {1, 4}) {
+    std::int64_t last = 0;
+    const MaskCensus census =
+        count_mask_values(masks, threads, [&](std::int64_t done, std::int64_t) { last = done; });
+    EXPECT_GE(last, 1);
+    EXPECT_EQ(census.pixels.size(), 2u);
+    EXPECT_EQ(census.pixels.at(0), 60);
+    EXPECT_EQ(census.pixels.at(0xffffff), 40);
+    ASSERT_THAT(census.problems, SizeIs(2));
+    EXPECT_THAT(census.problems.at(scratch / "broken.png"), HasSubstr("not a picture"));
+    EXPECT_THAT(census.problems.at(scratch / "many.png"), HasSubstr("more than 256 different"));
+    EXPECT_EQ(describe_classes(find_mask_values(census, 2), census),
+              "0 = 0 (60.0 % of all pixels), 1 = 255 (40.0 %)");
+  }
+}
+
+TEST(MaskValues, WhatIsNoClassIsAnError) {
+  MaskCensus census;
+  for (const MaskValue value : {0u, 0x3c3c3cu, 0xff0000u}) census.pixels[value] = 1;
+  try {
+    find_mask_values(census, 2);
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("3 different values (0, 60, #ff0000)"),
+                                    HasSubstr("classes = 3"), HasSubstr("mask_values")));
+  }
+  const MaskClasses classes({0, 0xffffff});
+  try {
+    classes.ids(mask_of(1, {0, 7}), "masks/a.png");
+    FAIL();
+  } catch (const FormatError& error) {
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("masks/a.png"), HasSubstr("value 7"), HasSubstr("0 = 0, 1 = 255")));
+  }
+  EXPECT_THROW(MaskClasses({0, 0}), UsageError);
+  EXPECT_THROW(MaskClasses({}), UsageError);
 }
 
 }  // namespace

@@ -19,8 +19,9 @@ TEST_P(FuzzImage, DamageGivesAnErrorOrAWholeImage) {
     const auto result = fuzz::run(
         {seed, seed.substr(0, 64)},  // the start alone: half of the changes fall into the header
         [&](std::string_view bytes) {
-          const Image image =
-              decode_image(bytes, "fuzz", {.palette = palette, .max_pixels = 1'000'000});
+          const Image image = decode_image(
+              bytes, "fuzz",
+              {.palette = palette, .max_pixels = 1'000'000, .orientation = Orientation::Upright});
           ASSERT_GT(image.width, 0);
           ASSERT_EQ(image.pixels.size(),
                     Image::blank(image.width, image.height, image.channels).pixels.size());
@@ -34,7 +35,8 @@ TEST_P(FuzzImage, DamageGivesAnErrorOrAWholeImage) {
 INSTANTIATE_TEST_SUITE_P(Fuzz, FuzzImage,
                          testing::Values("rgb_420.jpg", "progressive.jpg", "grey_jpeg.jpg",
                                          "rgb.png", "palette.png", "one_bit.png", "mask.gif",
-                                         "interlaced.gif"),
+                                         "interlaced.gif", "orientation_6.jpg",
+                                         "orientation_6_png.png"),
                          [](const auto& info) {
                            std::string name = info.param;
                            name[name.find('.')] = '_';
@@ -57,6 +59,17 @@ TEST(FuzzIdx, DamageGivesAnErrorOrWholeArrays) {
   });
   EXPECT_GT(of_labels.accepted, 100);
   EXPECT_GT(of_labels.refused, 1000);
+}
+
+TEST(FuzzIdx, DamagedCompressionGivesAnErrorOrWholeArrays) {
+  const std::string packed =
+      read_file(TRESTLE_SOURCE_DIR "/tests/golden/mnist/train-images-idx3-ubyte.gz");
+  const auto result = fuzz::run({packed}, [](std::string_view bytes) {
+    const IdxImages read = parse_idx_images(bytes, "fuzz");
+    ASSERT_EQ(static_cast<std::size_t>(read.count * read.rows * read.columns), read.pixels.size());
+  });
+  EXPECT_GT(result.accepted, 10);
+  EXPECT_GT(result.refused, 1000);
 }
 
 }  // namespace

@@ -10,6 +10,8 @@
 #include "tests/data/scratch.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
+#include "trestle/data/files/channels.h"
+#include "trestle/data/files/exif.h"
 #include "trestle/data/files/image_file.h"
 #include "trestle/data/files/resize.h"
 
@@ -94,6 +96,58 @@ TEST(Image, PaletteTurnsIntoColours) {
   }
   const Image one_bit = read_image(golden / "one_bit.png", {.palette = Palette::Colours});
   EXPECT_EQ(*std::ranges::max_element(one_bit.pixels), 255);
+}
+
+TEST(Image, ExifTurnsItUpright) {
+  for (const char* name : {"orientation_1.jpg", "orientation_2.jpg", "orientation_3.jpg",
+                           "orientation_4.jpg", "orientation_5.jpg", "orientation_6.jpg",
+                           "orientation_7.jpg", "orientation_8.jpg", "orientation_6_png.png"}) {
+    const Image expected = read_pnm(std::filesystem::path(name).stem().string());
+    EXPECT_EQ(read_image(golden / name, {.orientation = Orientation::Upright}), expected) << name;
+    const ImageSize size = read_image_size(golden / name, Orientation::Upright);
+    EXPECT_EQ(size.width, expected.width) << name;
+    EXPECT_EQ(size.height, expected.height) << name;
+    EXPECT_EQ(read_image(golden / name).width, 13) << "as it is stored";
+  }
+}
+
+TEST(Image, ExifThatIsDamagedTurnsNothing) {
+  // A tag of another type, a number that is no orientation, a directory outside of the block.
+  const std::string good("II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0", 22);
+  EXPECT_EQ(exif_orientation(good), 6);
+  EXPECT_EQ(
+      exif_orientation(std::string("MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x08", 20)), 8);
+  for (const auto& [at, byte] :
+       {std::pair{12, 4}, std::pair{18, 9}, std::pair{18, 0}, std::pair{7, 127}, std::pair{8, 0},
+        std::pair{0, 120}, std::pair{2, 43}}) {
+    std::string bad = good;
+    bad[static_cast<std::size_t>(at)] = static_cast<char>(byte);
+    EXPECT_EQ(exif_orientation(bad), 1) << at;
+  }
+  for (std::size_t length = 0; length < 20; ++length)
+    EXPECT_EQ(exif_orientation(good.substr(0, length)), 1) << length;
+}
+
+TEST(Image, ChannelsConvertAsPillows) {
+  for (const char* name : {"rgb", "rgba", "grey", "grey_alpha"}) {
+    const Image image = read_image(golden / (std::string(name) + ".png"));
+    EXPECT_EQ(with_channels(image, 1), read_pnm(std::string(name) + "_to_l")) << name;
+    EXPECT_EQ(with_channels(image, 3), read_pnm(std::string(name) + "_to_rgb")) << name;
+  }
+  EXPECT_THROW(with_channels(gradient(4, 4, 3), 4), UsageError);
+}
+
+TEST(Image, AVeryLargeOneSaysWhatToDo) {
+  const Scratch scratch;
+  write_png(scratch / "a.png", Image::blank(300, 200, 1));
+  try {
+    read_image(scratch / "a.png", {.max_pixels = 50'000});
+    FAIL();
+  } catch (const FormatError& error) {
+    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("a.png"), HasSubstr("300 x 200 pixels"),
+                                             HasSubstr("the limit of 50,000"),
+                                             HasSubstr("Make the picture smaller")));
+  }
 }
 
 TEST(Resize, BitEqualToPillow) {

@@ -3,27 +3,35 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
+#include <thread>
 
 #include "tests/data/scratch.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
-#include "trestle/data/files/carvana_files.h"
-#include "trestle/data/files/check.h"
 #include "trestle/data/files/image_file.h"
+#include "trestle/data/files/image_pairs.h"
 #include "trestle/data/files/mnist_files.h"
 #include "trestle/data/synthetic/synthesize.h"
+#include "trestle/data/synthetic/synthetic_folder.h"
 
 namespace trestle::data {
 namespace {
 
 using testing::AllOf;
 using testing::Gt;
+using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Lt;
 using testing::SizeIs;
+
+PairListing pairs_in(const Scratch& scratch) {
+  return list_pairs(scratch / "train_hq", scratch / "train_masks", carvana_suffix);
+}
 
 TEST(SynthesizeCarvana, WritesTheLayoutOfTheOriginal) {
   const Scratch scratch;
@@ -35,12 +43,14 @@ TEST(SynthesizeCarvana, WritesTheLayoutOfTheOriginal) {
          EXPECT_EQ(all, 18);
        }});
   EXPECT_EQ(steps, 18);
-  const CheckReport report = check_carvana(scratch / "train_hq", scratch / "train_masks");
-  EXPECT_THAT(report.problems, IsEmpty());
-  EXPECT_EQ(report.count, 18);
-  EXPECT_THAT(report.sizes, testing::ElementsAre(testing::Pair("96 x 64 x 3", 18)));
-  for (const CarvanaPair& pair :
-       list_carvana(scratch / "train_hq", scratch / "train_masks").pairs) {
+  const PairListing listing = pairs_in(scratch);
+  EXPECT_THAT(listing.problems, IsEmpty());
+  EXPECT_THAT(listing.pairs, SizeIs(18));
+  for (const ImagePair& pair : listing.pairs) {
+    for (const auto& file : {pair.image, pair.mask}) {
+      EXPECT_EQ(read_image(file).width, 96);
+      EXPECT_EQ(read_image(file).height, 64);
+    }
     EXPECT_THAT(pair.id, testing::MatchesRegex("[0-9a-f]{12}_(0[1-9]|1[0-6])"));
     EXPECT_EQ(pair.image.extension(), ".jpg");
     EXPECT_EQ(pair.mask.filename(), pair.id + "_mask.gif");
@@ -50,8 +60,7 @@ TEST(SynthesizeCarvana, WritesTheLayoutOfTheOriginal) {
 TEST(SynthesizeCarvana, MasksAreCarsAndPicturesShowThem) {
   const Scratch scratch;
   synthesize_carvana(scratch.path(), 32, {.width = 120, .height = 80, .seed = 5});
-  for (const CarvanaPair& pair :
-       list_carvana(scratch / "train_hq", scratch / "train_masks").pairs) {
+  for (const ImagePair& pair : pairs_in(scratch).pairs) {
     const Image mask = read_image(pair.mask);
     const double share = std::ranges::count(mask.pixels, 1) / (120.0 * 80.0);
     EXPECT_THAT(share, AllOf(Gt(0.05), Lt(0.5))) << pair.id;
@@ -73,8 +82,8 @@ TEST(SynthesizeCarvana, MasksAreCarsAndPicturesShowThem) {
 TEST(Synthesize, TheSeedDecidesEveryByte) {
   const Scratch a, b, c;
   for (const auto& [scratch, seed] : {std::pair{&a, 1u}, std::pair{&b, 1u}, std::pair{&c, 2u}}) {
-    synthesize_carvana(scratch->path(), 2, {.width = 48, .height = 32, .seed = seed});
-    synthesize_mnist(scratch->path(), 12, {.seed = seed});
+    synthesize_carvana(*scratch / "cars", 2, {.width = 48, .height = 32, .seed = seed});
+    synthesize_mnist(*scratch / "digits", 12, {.seed = seed});
   }
   auto content = [](const Scratch& scratch) {
     std::map<std::string, std::string> files;
@@ -85,7 +94,7 @@ TEST(Synthesize, TheSeedDecidesEveryByte) {
     }
     return files;
   };
-  EXPECT_THAT(content(a), SizeIs(8));
+  EXPECT_THAT(content(a), SizeIs(8 + 4)) << "four files are markers";
   EXPECT_EQ(content(a), content(b));
   EXPECT_NE(content(a), content(c));
 }
@@ -96,7 +105,6 @@ TEST(SynthesizeMnist, WritesFourFilesWithAllDigits) {
   synthesize_mnist(scratch.path(), 120,
                    {.progress = [&](std::int64_t done, std::int64_t) { last = done; }});
   EXPECT_EQ(last, 140);
-  EXPECT_THAT(check_mnist(scratch.path()).problems, IsEmpty());
   const MnistArrays train = read_mnist(scratch.path(), MnistPart::Train);
   EXPECT_EQ(train.images.count, 120);
   EXPECT_EQ(train.images.rows, 28);
@@ -139,7 +147,89 @@ TEST(Synthesize, RefusesNonsense) {
   EXPECT_THROW(synthesize_carvana(scratch.path(), 1, {.width = 8}), UsageError);
   EXPECT_THROW(synthesize_mnist(scratch.path(), -1), UsageError);
   write_file(scratch / "file", "x");
-  EXPECT_THROW(synthesize_mnist(scratch / "file", 10), FileError);
+  EXPECT_THROW(synthesize_mnist(scratch / "file", 10), UsageError);
+  EXPECT_THROW(synthesize_mnist(scratch / "file" / "below", 10), FileError);
+}
+
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+int entries(const std::filesystem::path& folder) {
+  return static_cast<int>(std::distance(std::filesystem::directory_iterator(folder), {}));
+}
+
+TEST(SyntheticFolder, SaysWhatItIs) {
+  const Scratch scratch;
+  synthesize_carvana(scratch / "cars", 2, {.width = 48, .height = 32, .seed = 7});
+  synthesize_mnist(scratch / "digits", 12);
+  const std::string cars = "2 images of cars, 48 x 32 pixels, seed 7";
+  for (const char* folder : {"cars", "cars/train_hq", "cars/train_masks"})
+    EXPECT_EQ(synthetic_data_in(scratch / folder), cars) << folder;
+  EXPECT_EQ(synthetic_data_in(scratch / "digits"),
+            "12 digits to train on, 2 to test with, seed 42");
+  EXPECT_EQ(synthetic_data_in(scratch.path()), std::nullopt);
+  EXPECT_EQ(synthetic_data_in(scratch / "nowhere"), std::nullopt);
+  EXPECT_EQ(entries(scratch.path()), 2) << "nothing else is left";
+}
+
+TEST(SyntheticFolder, NothingThatIsThereIsWrittenOver) {
+  const Scratch scratch;
+  const MnistFiles real = mnist_paths(scratch / "mnist", MnistPart::Train);
+  std::filesystem::create_directory(scratch / "mnist");
+  write_idx_labels(real.labels, {1, 2, 3});
+  EXPECT_THAT(message_of([&] { synthesize_mnist(scratch / "mnist", 12); }),
+              AllOf(HasSubstr("mnist"), HasSubstr("has files already")));
+  EXPECT_EQ(read_idx_labels(real.labels), (IdxLabels{1, 2, 3}));
+  EXPECT_EQ(entries(scratch / "mnist"), 1);
+  synthesize_mnist(scratch / "drawn", 12);
+  const std::string before = read_file(scratch / "drawn/train-images-idx3-ubyte");
+  EXPECT_THAT(message_of([&] { synthesize_mnist(scratch / "drawn", 12, {.seed = 1}); }),
+              AllOf(HasSubstr("synthetic data here already: 12 digits"), HasSubstr("Remove")));
+  EXPECT_EQ(read_file(scratch / "drawn/train-images-idx3-ubyte"), before);
+}
+
+TEST(SyntheticFolder, WhatFailsHalfWayLeavesNothing) {
+  const Scratch scratch;
+  EXPECT_THROW(make_synthetic_folder(scratch / "a/b", "nothing",
+                                     [](const std::filesystem::path& folder) {
+                                       write_file(folder / "half", "x");
+                                       throw FileError("disk full");
+                                     }),
+               FileError);
+  EXPECT_EQ(entries(scratch / "a"), 0);
+}
+
+// Two that make the same data at once, over and over: one makes them, the other is told so.
+TEST(SyntheticFolder, TwoAtOnceMakeOneWholeFolder) {
+  const Scratch scratch;
+  for (int round = 0; round < 50; ++round) {
+    const std::filesystem::path out = scratch / std::to_string(round);
+    std::atomic<int> made = 0, told = 0;
+    const auto make = [&](const std::string& who) {
+      try {
+        make_synthetic_folder(out, who, [&](const std::filesystem::path& folder) {
+          for (const char* name : {"a", "b", "c"}) write_file(folder / name, who);
+        });
+        ++made;
+      } catch (const Error&) {
+        ++told;
+      }
+    };
+    std::thread first(make, "first"), second(make, "second");
+    first.join();
+    second.join();
+    EXPECT_EQ(made, 1);
+    EXPECT_EQ(told, 1);
+    const std::string who = *synthetic_data_in(out);
+    for (const char* name : {"a", "b", "c"}) EXPECT_EQ(read_file(out / name), who);
+    EXPECT_EQ(entries(scratch.path()), round + 1) << "nothing is left beside it";
+  }
 }
 
 }  // namespace

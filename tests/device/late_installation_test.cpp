@@ -4,10 +4,27 @@
 #include <gtest/gtest.h>
 
 #include "trestle/base/error.h"
+#include "trestle/device/cpu_cache.h"
 #include "trestle/device/virtual_device.h"
 
 namespace trestle {
 namespace {
+
+// Of programs on plain `cpu`.
+TEST(CpuCache, FreedMemoryComesBackAtOnce) {
+  cache_cpu_memory();
+  cache_cpu_memory();
+  const void* memory = nullptr;
+  {
+    const at::Tensor first = at::ones({2, 1 << 20});
+    memory = first.data_ptr();
+  }
+  const at::Tensor second = at::zeros({2, 1 << 20});
+#if !defined(__SANITIZE_ADDRESS__)
+  EXPECT_EQ(second.data_ptr(), memory);
+#endif
+  EXPECT_EQ(second.sum().item<float>(), 0);
+}
 
 TEST(LateInstallation, AfterABackwardIsRefusedWithTheReason) {
   at::ones({2}).set_requires_grad(true).sum().backward();

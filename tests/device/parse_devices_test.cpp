@@ -91,6 +91,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"cpu,virtual:1", "mixes cpu and virtual"},
         BadText{"cpu:1", "there is one CPU device"}, BadText{"cuda:99", "does not exist"},
         BadText{"cuda:0,cuda:99", "does not exist"},
+        BadText{"cuda:all", "this process sees no CUDA device"},
+        BadText{"cuda:all,cuda:0", "stands beside other devices"},
+        BadText{"virtual:all", "has no device number"},
         BadText{"virtual:99999999999999", "has no device number"}));
 
 TEST(ParseDevicesTest, ABadBudgetIsRefused) {
@@ -124,6 +127,28 @@ TEST(VirtualDevicesTest, ImpossibleNumbersAreRefused) {
 TEST(VirtualDevicesTest, CudaIsRefusedBesideThem) {
   virtual_device(0);
   EXPECT_THROW(cuda_devices(1), StateError);
+}
+
+// A plan for a machine that is not this one: nothing of it need be here.
+TEST(PlannedDevicesTest, NeedNotExist) {
+  const int installed = virtual_device_count();
+  const auto planned = [](std::string_view text) {
+    std::vector<std::string> result;
+    for (const Device& device : planned_devices(text)) result.push_back(to_string(device));
+    return result;
+  };
+  EXPECT_EQ(planned("cuda:0,cuda:7"), (Names{"cuda:0", "cuda:7"}));
+  EXPECT_EQ(planned("cpu,cpu"), (Names{"cpu", "cpu"}));
+  EXPECT_EQ(planned("virtual:1,virtual:1"), (Names{"virtual:1", "virtual:1"}));
+  const auto uneven = planned_devices("virtual:1x1GiB,virtual:2x16384GiB");
+  ASSERT_EQ(uneven.size(), 3U);
+  EXPECT_EQ(uneven[0].budget, 1_GiB);
+  EXPECT_EQ(uneven[2].budget, 16384_GiB);
+  EXPECT_EQ(uneven[2].torch.index(), 2);
+  EXPECT_EQ(virtual_device_count(), installed) << "nothing is installed";
+  EXPECT_THROW(planned_devices("cuda:all"), UsageError);
+  EXPECT_THROW(planned_devices("virtual:0,virtual:64"), UsageError);
+  EXPECT_THROW(planned_devices("gpu:0"), UsageError);
 }
 
 }  // namespace

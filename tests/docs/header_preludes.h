@@ -30,11 +30,31 @@ extern const std::size_t ranks, things;
 extern const Schedule schedule;
 extern const Action action;
 void use(const Route& route);
+// [trestle/plan/stage_costs.h]
+#include "trestle/plan/balance.h"
+#include "trestle/schedule/generate.h"
+#include "trestle/schedule/lower.h"
+#include "trestle/simulate/simulate.h"
+extern const LayerProfile profile;
+// [trestle/plan/extrapolate.h]
+extern const LayerProfile of_64_pixels, of_128_pixels;
 // [trestle/simulate/simulate.h]
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
 // [trestle/data/files/resize.h]
 extern Image photo;
+// [trestle/device/clock.h]
+extern const at::Device device;
+extern const at::Tensor x;
+at::Tensor layer(const at::Tensor& x);
+// [trestle/device/stream.h]
+#include <thread>
+extern const at::Device device;
+// [trestle/device/stream_check.h]
+#include "trestle/trestle.h"
+extern Pipeline pipeline;
+extern const at::Tensor x, y;
+extern const nn::Loss loss;
 // [trestle/trestle.h]
 #include <torch/nn.h>
 // [trestle/nn/layers.h]
@@ -90,6 +110,10 @@ void work();
 // [trestle/optim/clip_grad_norm.h]
 #include "trestle/nn/layers.h"
 extern nn::Layers net;
+// [trestle/optim/learning_rate.h]
+#include "trestle/optim/factory.h"
+extern torch::optim::Optimizer& optimizer;
+void train(int step);
 // [trestle/optim/reduce_on_plateau.h]
 #include <torch/optim/optimizer.h>
 extern double validation_dice, rate;
@@ -98,6 +122,10 @@ void set_learning_rate(torch::optim::Optimizer& optimizer, double rate);
 // [trestle/checkpoint/safetensors.h]
 #include "trestle/nn/layers.h"
 extern nn::Layers model;
+// [trestle/checkpoint/weights.h]
+#include <iostream>
+#include "trestle/nn/layers.h"
+extern nn::Layers net;
 // [trestle/device/device.h]
 #include <torch/types.h>
 // [trestle/device/virtual_device.h]
@@ -129,6 +157,32 @@ extern at::Tensor argument;
 #include <torch/types.h>
 extern nn::Layers net;
 extern std::vector<std::pair<at::Tensor, at::Tensor>> loader;
+extern Pipeline pipeline;
+extern const at::Tensor x1, x2, y1, y2;
+extern const nn::Loss loss;
+// [trestle/pipeline/find_nonfinite.h]
+#include <cmath>
+extern Pipeline pipeline;
+extern const at::Tensor image, mask;
+extern const nn::Loss loss;
+// [trestle/precision/autocast.h]
+#include <torch/torch.h>
+#include "trestle/nn/layers.h"
+#include "trestle/pipeline/pipeline.h"
+extern nn::Layers net;
+extern at::Tensor loss;
+extern const at::Tensor x, y;
+// [trestle/precision/gradient_scaler.h]
+#include <torch/optim.h>
+#include "trestle/pipeline/pipeline.h"
+extern Pipeline pipeline;
+extern torch::optim::Optimizer& optimizer;
+extern std::vector<std::pair<at::Tensor, at::Tensor>> loader;
+extern const nn::Loss loss;
+// [trestle/train/measure.h]
+#include <iostream>
+// [trestle/train/sweep.h]
+#include <iostream>
 // [trestle/train/trainer.h]
 #include <iostream>
 // [trestle/data/loader.h]

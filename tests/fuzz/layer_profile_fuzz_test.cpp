@@ -1,6 +1,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "trestle/base/error.h"
 #include "trestle/plan/balance.h"
+#include "trestle/plan/stage_costs.h"
 
 namespace trestle::plan {
 namespace {
@@ -24,7 +25,7 @@ TEST(Fuzz, LayerProfiles) {
                   EXPECT_EQ(to_json(layer_profile_from_json(to_json(profile))), to_json(profile));
                   try {
                     balance_by_time(profile, 2);
-                    balance_by_size(profile, 2, {.micro_batches = 4});
+                    costs_of_cut(profile, balance_by_size(profile, 2, {.micro_batches = 4}));
                   } catch (const UsageError&) {
                   }
                 });

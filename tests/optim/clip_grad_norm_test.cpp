@@ -35,6 +35,7 @@ TEST(ClipGradNorm, IsTorchsOnOneDevice) {
       const auto expected = some({at::kCPU});
       const auto actual = some({at::kCPU});
       const double norm = torch::nn::utils::clip_grad_norm_(expected, max_norm, p);
+      EXPECT_EQ(grad_norm(actual, p), norm);
       EXPECT_EQ(clip_grad_norm(actual, max_norm, {.p = p}), norm);
       for (std::size_t i = 0; i + 1 < expected.size(); ++i) {
         EXPECT_TRUE(actual[i].grad().equal(expected[i].grad())) << "p " << p << " to " << max_norm;

@@ -20,7 +20,8 @@ using testing::HasSubstr;
 schedule::Route main_route(int from) { return {from, from + 1, false, "main"}; }
 
 TEST(ChannelTable, SaysWhoWaitedForWhomWhenItIsTooLate) {
-  ChannelTable channels({main_route(0), {0, 1, true, "s"}}, {0, 1}, 2, 3, 20ms);
+  device::CopyStreams copies;
+  ChannelTable channels({main_route(0), {0, 1, true, "s"}}, {0, 1}, 2, 3, 20ms, copies);
   EXPECT_THAT(
       message_of<DeadlineError>([&] {
         channels.receive({0, 1, Way::Activation}, at::kCPU);
@@ -37,7 +38,8 @@ TEST(ChannelTable, SaysWhoWaitedForWhomWhenItIsTooLate) {
 }
 
 TEST(ChannelTable, DeliversEachMessageToItsOwnPlace) {
-  ChannelTable channels({main_route(0)}, {0, 1}, 2, 2, 10s);
+  device::CopyStreams copies;
+  ChannelTable channels({main_route(0)}, {0, 1}, 2, 2, 10s, copies);
   auto message = [](double value) {
     return Message{{.value = torch::tensor(value), .wants_gradient = true}};
   };
@@ -57,7 +59,8 @@ TEST(ChannelTable, DeliversEachMessageToItsOwnPlace) {
 
 TEST(ChannelTable, CancelWakesEveryoneAndKeepsTheFirstFailure) {
   const support::WatchDog dog("ChannelTable.cancel");
-  ChannelTable channels({main_route(0), main_route(1)}, {0, 1, 2}, 3, 1, 1h);
+  device::CopyStreams copies;
+  ChannelTable channels({main_route(0), main_route(1)}, {0, 1, 2}, 3, 1, 1h, copies);
   std::atomic<int> cancelled = 0;
   std::vector<std::thread> waiting;
   for (const int route : {0, 1}) {

@@ -1,78 +1,107 @@
 // How tensors pass between ranks, and in which order the devices are told so.
+#include "trestle/pipeline/channel.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/pipeline/support.h"
 #include "tests/support/virtual_environment.h"
-#include "trestle/pipeline/channel.h"
+#include "trestle/device/stream_check.h"
 
 namespace trestle::pipeline {
 namespace {
 
-using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
 
-// Writes down what happens to the events and the copies of a channel.
-std::vector<std::string>& journal() {
-  static std::vector<std::string> lines;
-  return lines;
-}
+const at::Device producer(at::kPrivateUse1, 0);
+const at::Device consumer(at::kPrivateUse1, 1);
 
-struct WatchedEvent {
-  void record(at::Device device) { journal().push_back("record on " + device_name(device)); }
-  void wait(at::Device device) { journal().push_back("wait on " + device_name(device)); }
-};
+at::Tensor made_by_the_producer() { return torch::ones({2}, producer) + 1; }
 
-// Notes when the last holder lets go of a tensor's memory.
-at::Tensor watched_tensor() {
-  auto* data = new float[2]{1, 2};
-  return torch::from_blob(data, {2}, [](void* memory) {
-    journal().push_back("free");
-    delete[] static_cast<float*>(memory);
-  });
-}
-
-struct WatchedCopy {
-  at::Tensor operator()(const at::Tensor& tensor, at::Device device) const {
-    journal().push_back("read");
-    return to_device(tensor, device);
-  }
-};
-
-TEST(Channel, WaitsBeforeItReadsAndRecordsBeforeItFrees) {
-  journal().clear();
-  BasicChannel<WatchedEvent, WatchedCopy> channel;
-  const at::Device consumer("virtual:1");
+TEST(Channel, TheConsumerWaitsForItsInput) {
+  const StreamCheck check;
+  device::CopyStreams copies;
+  Channel channel;
   EXPECT_FALSE(channel.full());
-  channel.put({{.value = watched_tensor(), .wants_gradient = true}}, at::kCPU);
+  channel.put({{.value = made_by_the_producer(), .wants_gradient = true}}, producer);
   EXPECT_TRUE(channel.full());
-  const Message taken = channel.take(consumer);
+  const Message taken = channel.take(consumer, copies);
   EXPECT_FALSE(channel.full());
-  EXPECT_THAT(journal(), ElementsAre("record on cpu", "wait on virtual:1", "read",
-                                     "record on virtual:1", "wait on cpu", "free"));
   EXPECT_EQ(taken[0].value.device(), consumer);
-  EXPECT_EQ(taken[0].value.sum().item<float>(), 3);
+  EXPECT_EQ(taken[0].value.sum().item<float>(), 4);
   EXPECT_TRUE(taken[0].wants_gradient);
   EXPECT_TRUE(taken[0].owned);
+  EXPECT_THAT(check.findings(), IsEmpty());
+}
+
+// What was asked of the producer after put() is none of the consumer's business: it does not wait.
+TEST(Channel, TheConsumerWaitsForNothingElse) {
+  const StreamCheck check;
+  device::CopyStreams copies;
+  Channel channel;
+  channel.put({{.value = made_by_the_producer()}}, producer);
+  const at::Tensor later = made_by_the_producer();
+  const Message taken = channel.take(consumer, copies);
+  EXPECT_THAT(check.findings(), IsEmpty());
+  device::Event after_the_copy;
+  after_the_copy.record(consumer);
+  const auto third = c10::impl::VirtualGuardImpl(at::kPrivateUse1)
+                         .getStreamFromGlobalPool(producer, /*isHighPriority=*/false);
+  after_the_copy.wait(third);
+  const device::StreamScope scope({third});
+  EXPECT_EQ((later + 1).numel(), 2);
+  EXPECT_EQ(check.findings().size(), 1U) << "the consumer knew of `later`";
+}
+
+TEST(Channel, TheProducersStreamWaitsForNobody) {
+  const StreamCheck check;
+  device::CopyStreams copies;
+  Channel channel;
+  channel.put({{.value = made_by_the_producer()}}, producer);
+  const Message taken = channel.take(consumer, copies);
+  const at::Tensor made_later = taken[0].value * 2;
+  device::Event of_the_producer;
+  of_the_producer.record(producer);
+  const auto third = c10::impl::VirtualGuardImpl(at::kPrivateUse1)
+                         .getStreamFromGlobalPool(consumer, /*isHighPriority=*/false);
+  of_the_producer.wait(third);
+  const device::StreamScope scope({third});
+  EXPECT_EQ((taken[0].value + 1).numel(), 2);
+  EXPECT_EQ(check.findings().size(), 1U) << "the producer's stream knew of the copy";
+}
+
+TEST(Channel, MemoryStaysUntilTheCopyHasReadIt) {
+  const StreamCheck check;
+  device::CopyStreams copies;
+  Channel channel;
+  channel.put({{.value = made_by_the_producer()}, {}}, producer);  // which keeps no reference
+  Message taken = channel.take(consumer, copies);
+  EXPECT_FALSE(taken[1].value.defined());
+  EXPECT_EQ((taken[0].value + 1).numel(), 2);
+  taken.clear();
+  EXPECT_THAT(check.findings(), IsEmpty());
+}
+
+// The same mistakes made on purpose: that the checks above could fail.
+TEST(Channel, ACopyThatWaitsForNoEventIsFound) {
+  const StreamCheck check;
+  device::CopyStreams copies;
+  const at::Tensor value = made_by_the_producer();
+  EXPECT_TRUE(copy_beside(value, consumer, device::Event(), copies).defined());
+  ASSERT_EQ(check.findings().size(), 1U);
+  EXPECT_THAT(check.findings()[0], HasSubstr("a copy between devices on stream"));
 }
 
 TEST(Channel, OnOneDeviceTheTensorItselfGoesOver) {
-  journal().clear();
-  BasicChannel<WatchedEvent, WatchedCopy> channel;
+  device::CopyStreams copies;
+  Channel channel;
   const at::Tensor tensor = torch::ones({2});
   channel.put({{.value = tensor}}, at::kCPU);
-  const Message taken = channel.take(at::kCPU);
+  const Message taken = channel.take(at::kCPU, copies);
   EXPECT_TRUE(taken[0].value.is_same(tensor));
   EXPECT_FALSE(taken[0].owned);
-  EXPECT_THAT(journal(), ElementsAre("record on cpu"));
-}
-
-TEST(Channel, KeepsTheProducersMemoryUntilItIsTaken) {
-  journal().clear();
-  BasicChannel<WatchedEvent, WatchedCopy> channel;
-  channel.put({{.value = watched_tensor(), .wants_gradient = true}, {}}, at::kCPU);
-  EXPECT_THAT(journal(), ElementsAre("record on cpu"));
-  EXPECT_FALSE(channel.take(at::Device("virtual:0"))[1].value.defined());
-  EXPECT_EQ(journal().back(), "free");
 }
 
 }  // namespace

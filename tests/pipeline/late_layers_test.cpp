@@ -43,6 +43,19 @@ TEST(LateLayers, EachIsMadeOnItsWayToItsDevice) {
   EXPECT_EQ(pipeline.stage_parameters(1)[0].device(), devices[1].torch);
 }
 
+// The pipeline has its stages: what comes later would never run.
+TEST(LateLayers, LayersAddedAfterTheCutAreRefused) {
+  nn::Layers net;
+  net.add("a", torch::nn::Linear(2, 2));
+  net.add("b", torch::nn::Linear(2, 2));
+  Pipeline pipeline(net, {.balance = {1, 1}});
+  pipeline.model().add("c", torch::nn::Linear(2, 2));
+  EXPECT_THAT(message_of<StateError>([&] {
+                pipeline.evaluate({torch::ones({1, 2})});
+              }),
+              AllOf(HasSubstr("2 layers"), HasSubstr("3")));
+}
+
 TEST(LateLayers, AMistakeInTheOptionsIsFoundBeforeAnyLayerIsMade) {
   nn::Layers net;
   int made = 0;

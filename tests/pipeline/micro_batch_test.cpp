@@ -29,6 +29,30 @@ TEST(MicroBatch, RaggedAndShortBatches) {
   EXPECT_EQ(piece_count({torch::zeros({2})}, 4), 2);
 }
 
+TEST(MicroBatch, BySizeAsTorchSplits) {
+  for (const std::int64_t samples : {1, 6, 7, 20, 120}) {
+    const at::Tensor batch = torch::arange(2 * samples).view({samples, 2});
+    const at::Tensor target = torch::arange(samples);
+    for (const std::int64_t size : {1, 3, 7, 20, 50, 119, 120, 121}) {
+      const auto expected = batch.split(size);
+      const auto pieces = split_by_size({batch, target, at::Tensor()}, size);
+      ASSERT_EQ(pieces.size(), expected.size()) << samples << " by " << size;
+      EXPECT_EQ(piece_count_by_size(samples, size), static_cast<int>(expected.size()));
+      for (std::size_t i = 0; i < pieces.size(); ++i) {
+        EXPECT_TRUE(pieces[i][0].equal(expected[i])) << samples << " by " << size;
+        EXPECT_TRUE(pieces[i][1].equal(target.split(size)[i]));
+        EXPECT_FALSE(pieces[i][2].defined());
+      }
+    }
+  }
+  EXPECT_THAT(message_of<UsageError>([] { split_by_size({torch::zeros({4})}, 0); }),
+              HasSubstr("pieces of 0"));
+  EXPECT_THAT(message_of<UsageError>([] {
+                split_by_size({torch::zeros({0, 2})}, 4);
+              }),
+              HasSubstr("the mini-batch is empty"));
+}
+
 TEST(MicroBatch, MergeUndoesSplit) {
   const nn::Values batch = {torch::randn({7, 3}), torch::arange(7), at::Tensor()};
   const auto pieces = split(batch, 4);

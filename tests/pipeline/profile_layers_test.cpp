@@ -34,6 +34,42 @@ TORCH_MODULE(Heavy);
 
 at::Device device() { return virtual_devices(2)[0].torch; }
 
+// Each round of measuring a layer begins with what reached it from the sample, also where layers change
+// the shape, and where one works in place.
+TEST(ProfileLayers, T51EveryRoundStartsFromTheSample) {
+  std::vector<std::pair<std::vector<std::int64_t>, double>> seen[3];
+  const auto note = [&](int layer, const at::Tensor& x) {
+    seen[layer].emplace_back(x.sizes().vec(), x.sum().item<double>());
+  };
+  torch::nn::Conv2d conv(torch::nn::Conv2dOptions(3, 2, 3));
+  torch::nn::Linear linear(2 * 30 * 30, 1);
+  nn::Layers net;
+  net.add("conv", conv);
+  net.add("add", [&](at::Tensor x) {
+    note(0, x);
+    return x.add_(1);
+  });
+  net.add("flatten", [&](at::Tensor x) {
+    note(1, x);
+    return x.flatten(1);
+  });
+  net.add("linear", linear);
+  net.add("last", [&](at::Tensor x) {
+    note(2, x);
+    return x * 2;
+  });
+  const auto profile = profile_layers(net, {images(2)}, device());
+  EXPECT_EQ(plan::balance_by_time(profile, 2).size(), 2u);
+  const std::vector<std::int64_t> shapes[] = {{2, 2, 30, 30}, {2, 2, 30, 30}, {2, 1}};
+  for (int layer = 0; layer < 3; ++layer) {
+    ASSERT_GE(seen[layer].size(), 3u);  // a warm-up and two rounds at least
+    for (const auto& [shape, sum] : seen[layer]) {
+      EXPECT_EQ(shape, shapes[layer]);
+      EXPECT_EQ(sum, seen[layer][0].second) << "layer " << layer;
+    }
+  }
+}
+
 TEST(ProfileLayers, T52TheCutFollowsActivations) {
   for (const bool reversed : {false, true}) {
     nn::Layers net;

@@ -8,6 +8,7 @@
 #include "tests/support/oracle.h"
 #include "tests/support/virtual_environment.h"
 #include "trestle/base/text.h"
+#include "trestle/models/resnet50.h"
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/plan/balance.h"
 
@@ -39,6 +40,15 @@ Net flat_resnet() {
   return {.name = "resnet18_flat",
           .make = [] { return oracle::in_double(models::resnet18_flat({.width = 4})); },
           .input = golden::formula_input({13, 1, 28, 28}).to(at::kDouble),
+          .target = golden::formula_classes({13}, 10),
+          .loss = nn::cross_entropy(),
+          .one_f_one_b_loss = nn::cross_entropy()};
+}
+
+Net narrow_resnet50() {
+  return {.name = "resnet50",
+          .make = [] { return oracle::in_double(models::resnet50({.classes = 10, .width = 2})); },
+          .input = golden::formula_input({13, 3, 33, 33}).to(at::kDouble),
           .target = golden::formula_classes({13}, 10),
           .loss = nn::cross_entropy(),
           .one_f_one_b_loss = nn::cross_entropy()};
@@ -79,9 +89,9 @@ oracle::Outcome run(const Net& net, Use use, const PipelineOptions& options) {
 
 // A caller's own loss is taken on the whole output: for an additive loss that is what the looped
 // oracle adds up to.
-void check(const Net& net) {
+void check(const Net& net, const std::vector<int>& micro_batch_counts = {1, 2, 4, 5}) {
   const int layers = static_cast<int>(net.make().size());
-  for (const int micro_batches : {1, 2, 4, 5}) {
+  for (const int micro_batches : micro_batch_counts) {
     const auto gpipe =
         oracle::looped(net.make(), net.input, net.target, net.loss, micro_batches, 7, 0);
     const auto one_f_one_b = oracle::looped(net.make(), net.input, net.target, net.one_f_one_b_loss,
@@ -113,6 +123,8 @@ void check(const Net& net) {
 
 TEST(SameGradients, NarrowUNetWithLongSkips) { check(narrow_unet()); }
 TEST(SameGradients, FlatResNetWhoseSkipsCrossDevices) { check(flat_resnet()); }
+// Many small operators: a tenth of a minute for each number.
+TEST(SameGradients, NarrowResNet50) { check(narrow_resnet50(), {2}); }
 TEST(SameGradients, ToyWithFanOutSkipsAndDropout) { check(toy(0.3)); }
 TEST(SameGradients, ToyEqualsTheWholeBatchWithoutDropout) { check(toy(0)); }
 

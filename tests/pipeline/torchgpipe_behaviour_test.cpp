@@ -2,9 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "tests/pipeline/support.h"
 #include "tests/support/oracle.h"
 #include "trestle/base/error.h"
+#include "trestle/base/text.h"
 #include "trestle/nn/checkpointing.h"
 
 namespace trestle {
@@ -34,6 +37,36 @@ int count(const schedule::Timeline& timeline, schedule::Kind kind) {
   return number;
 }
 
+// The gradient that comes in is the output itself, so that it is another one at each place.
+TEST(Torchgpipe, T4ASkipOverALayerGivesTheSameOutputAndInputGradientUnderEveryCut) {
+  const auto make = [] {
+    torch::manual_seed(2);
+    nn::Layers net;
+    net.add("layer1", torch::nn::Linear(width, width)).keep_output("skip");
+    net.add("layer2", torch::nn::Linear(width, width));
+    net.add("layer3", [](at::Tensor x, at::Tensor skip) { return (x * skip).tanh(); }).take("skip");
+    return oracle::in_double(net);
+  };
+  const at::Tensor x = input().requires_grad_();
+  const at::Tensor expected = make().forward(x);
+  expected.backward(expected.detach());
+  for (const std::vector<int>& balance : {std::vector<int>{3}, {1, 2}, {2, 1}, {1, 1, 1}}) {
+    for (const Recompute recompute : {Recompute::Never, Recompute::ExceptLast, Recompute::Always}) {
+      SCOPED_TRACE(text(join(balance, ":"), ", ", schedule::to_string(recompute)));
+      const nn::Layers net = make();
+      Pipeline pipeline(net, {.devices = virtual_devices(static_cast<int>(balance.size())),
+                              .balance = balance,
+                              .micro_batches = 3,
+                              .recompute = recompute});
+      const at::Tensor own = input().requires_grad_();
+      const at::Tensor y = pipeline.forward(own);
+      y.backward(y.detach());
+      EXPECT_LE(support::distance(expected, y), 1e-12);
+      EXPECT_LE(support::distance(x.grad(), own.grad()), 1e-12);
+    }
+  }
+}
+
 TEST(Torchgpipe, T5NoneCrossesStagesAsASkip) {
   for (const Recompute recompute : {Recompute::Never, Recompute::Always}) {
     nn::Layers net = chain(1);
@@ -54,6 +87,21 @@ TEST(Torchgpipe, T5NoneCrossesStagesAsASkip) {
     EXPECT_NEAR(loss, expected.loss, 1e-12);
     EXPECT_LE(oracle::difference(expected.gradients, oracle::gradients_of(net.named_parameters())),
               1e-12);
+
+    // It has its route, and nothing in it; the main lane has.
+    const auto costs = pipeline.profile({input()}, target(), nn::cross_entropy());
+    const auto routes = pipeline.schedule().routes;
+    ASSERT_EQ(costs.routes.size(), 3u);
+    for (std::size_t r = 0; r < routes.size(); ++r)
+      EXPECT_EQ(costs.routes[r].bytes == 0, routes[r].skip) << routes[r].name;
+
+    // A gradient of ones goes back past it.
+    const at::Tensor x = input().requires_grad_();
+    const at::Tensor same = input().requires_grad_();
+    pipeline.forward(x).sum().backward();
+    for (const auto& layer : net.graph().layers) layer.to(at::kCPU);
+    net.forward(same).sum().backward();
+    EXPECT_LE(support::distance(same.grad(), x.grad()), 1e-12);
   }
 }
 
@@ -126,6 +174,107 @@ TEST(Torchgpipe, T113MoreDevicesThanStagesAreRefused) {
                 Pipeline(chain(2), {.devices = virtual_devices(3), .balance = {2, 1}});
               }),
               HasSubstr("balance has 2 stages, but 3 devices are given"));
+}
+
+// As a user has one: layers that he kept the modules of, with a buffer of their own.
+struct Moved {
+  torch::nn::Linear first{width, width};
+  torch::nn::BatchNorm1d norm{width};
+  torch::nn::Linear last{width, width};
+  nn::Layers net;
+
+  Moved() {
+    torch::manual_seed(3);
+    net.add("first", first);
+    net.add("norm", norm);
+    net.add("last", last);
+    torch::manual_seed(5);
+    for (auto& parameter : net.parameters()) torch::nn::init::uniform_(parameter, -1, 1);
+  }
+};
+
+TEST(Torchgpipe, T115AMovedLayerIsRefused) {
+  struct Move {
+    const char* what;
+    std::function<void(Moved&, Pipeline&)> move;
+    const char* refusal;
+  };
+  const at::Device other = virtual_devices(3)[2].torch;
+  const Move moves[] = {
+      {"the model", [](Moved&, Pipeline& p) { p.model().to(at::kCPU); },
+       "'first.weight' is on cpu, but stage 0, which layer 'first' is in, is on virtual:0"},
+      {"the model, to a stage's device",
+       [&](Moved&, Pipeline& p) { p.model().to(virtual_devices(1)[0].torch); },
+       "'last.weight' is on virtual:0, but stage 1, which layer 'last' is in, is on virtual:1"},
+      {"a layer", [&](Moved& m, Pipeline&) { m.last->to(other); },
+       "'last.weight' is on virtual:2, but stage 1, which layer 'last' is in, is on virtual:1"},
+      {"a layer, and its type", [&](Moved& m, Pipeline&) { m.last->to(other, at::kDouble); },
+       "'last.weight' is on virtual:2"},
+      {"a parameter", [](Moved& m, Pipeline&) { m.first->bias.set_data(m.first->bias.cpu()); },
+       "'first.bias' is on cpu"},
+      {"a buffer",
+       [](Moved& m, Pipeline&) { m.norm->running_var.set_data(m.norm->running_var.cpu()); },
+       "'norm.running_var' is on cpu"}};
+  const at::Tensor x = input(at::kFloat);
+  for (const Move& move : moves) {
+    for (const bool before_the_first_step : {true, false}) {
+      SCOPED_TRACE(move.what);
+      Moved model;
+      Pipeline pipeline(model.net, {.devices = virtual_devices(2), .balance = {2, 1}});
+      if (!before_the_first_step) pipeline.step(x, target(), nn::cross_entropy());
+      const auto number = pipeline.step_number();
+      move.move(model, pipeline);
+      const auto refuses = [&](const char* call, auto action) {
+        EXPECT_THAT(message_of<StateError>(action), HasSubstr(move.refusal)) << call;
+      };
+      refuses("step", [&] { pipeline.step(x, target(), nn::cross_entropy()); });
+      refuses("forward", [&] { pipeline.forward(x); });
+      refuses("evaluate", [&] { pipeline.evaluate(x); });
+      refuses("profile", [&] { pipeline.profile({x}, target(), nn::cross_entropy()); });
+      EXPECT_EQ(pipeline.step_number(), number);
+      // Back where it was it goes on; module->to() leaves gradients where they are.
+      pipeline.zero_grad();
+      model.first->to(pipeline.device(0).torch, at::kFloat);
+      model.norm->to(pipeline.device(0).torch, at::kFloat);
+      model.last->to(pipeline.device(1).torch, at::kFloat);
+      pipeline.step(x, target(), nn::cross_entropy());
+    }
+  }
+}
+
+TEST(Torchgpipe, T115ACastModelIsTheCastModel) {
+  for (const at::ScalarType type : {at::kDouble, at::kBFloat16, at::kHalf}) {
+    for (const Recompute recompute : {Recompute::Never, Recompute::Always}) {
+      for (const bool after_a_step : {false, true}) {
+        SCOPED_TRACE(c10::toString(type));
+        Moved plain;
+        Moved model;
+        Pipeline pipeline(model.net, {.devices = virtual_devices(2),
+                                      .balance = {2, 1},
+                                      .micro_batches = 2,
+                                      .recompute = recompute});
+        const auto step = [&](at::ScalarType input_type) {
+          const at::Tensor x = input(input_type);
+          const auto expected = oracle::looped(plain.net, x, target(), nn::cross_entropy(), 2);
+          const double loss = pipeline.step(x, target(), nn::cross_entropy()).loss;
+          EXPECT_EQ(loss, expected.loss);
+          EXPECT_EQ(oracle::difference(expected.gradients,
+                                       oracle::gradients_of(model.net.named_parameters())),
+                    0);
+          EXPECT_EQ(oracle::difference(expected.buffers, oracle::to_map(model.net.named_buffers())),
+                    0);
+        };
+        if (after_a_step) step(at::kFloat);
+        for (Moved* each : {&plain, &model}) {
+          each->net.zero_grad();
+          for (const auto& layer : each->net.graph().layers) layer.module->to(type);
+        }
+        step(type);
+        for (const auto& parameter : pipeline.parameters())
+          EXPECT_EQ(parameter.grad().scalar_type(), type);
+      }
+    }
+  }
 }
 
 TEST(Torchgpipe, T116AModelWithoutLayersIsRefused) {

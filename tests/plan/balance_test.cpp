@@ -232,6 +232,18 @@ TEST(LayerProfile, ComesBackFromJsonAsItWas) {
   EXPECT_EQ(layer_profile_from_json(json).layers[0].forward, 0.1 + 0.2);
 }
 
+// Profiles that were saved before the forward's part was measured by itself.
+TEST(LayerProfile, WithoutTheForwardsPartTheWholeStandsForIt) {
+  LayerProfile profile = chain({1}, {3});
+  profile.layers[0].transient = 7;
+  profile.layers[0].transient_forward = 2;
+  std::string json = to_json(profile);
+  EXPECT_EQ(layer_profile_from_json(json).layers[0].transient_forward, 2);
+  const auto at = json.find("\"transient_bytes\"");
+  json.replace(at, json.find('}', at) - at, "\"transient_bytes\": 7");
+  EXPECT_EQ(layer_profile_from_json(json).layers[0].transient_forward, 7);
+}
+
 TEST(LayerProfile, WhatIsNoProfileIsRefused) {
   const std::string json = to_json(chain({1, 2}, {3, 4}));
   const auto changed = [&](const std::string& from, const std::string& to) {
@@ -245,6 +257,53 @@ TEST(LayerProfile, WhatIsNoProfileIsRefused) {
         changed("\"forward_seconds\": 1.0", "\"forward_seconds\": \"x\""),
         changed("\"from\": 0", "\"from\": 7"), changed("\"together\": []", "\"together\": [[1]]")})
     EXPECT_THROW(layer_profile_from_json(bad), FormatError) << bad;
+}
+
+LayerProfile two_layers() {
+  return {.layers = {{.name = "a", .forward = 1, .parameters = 8, .inner = 4},
+                     {.name = "b", .forward = 1, .parameters = 8, .inner = 4}},
+          .values = {{.from = 0, .to = {1}, .saved_by = {1}, .bytes = 16}}};
+}
+
+// A profile made by hand is held to what a profile from a file is.
+TEST(Balance, ProfilesOfImpossibleNumbersAreRefused) {
+  const auto refused = [](const auto& change) {
+    LayerProfile profile = two_layers();
+    change(profile);
+    EXPECT_THROW(balance_by_time(profile, 2), UsageError);
+    EXPECT_THROW(balance_by_size(profile, 2), UsageError);
+    EXPECT_THROW(balance_within(profile, {0, 0}), UsageError);
+    EXPECT_THROW(stage_bytes(profile, 0, 1, {}), UsageError);
+  };
+  refused([](LayerProfile& profile) { profile.layers[0].forward = -1; });
+  refused([](LayerProfile& profile) { profile.layers[0].backward = std::nan(""); });
+  refused([](LayerProfile& profile) { profile.layers[1].inner = -4; });
+  refused([](LayerProfile& profile) { profile.values[0].from = 2; });
+  refused([](LayerProfile& profile) { profile.values[0].to = {3}; });
+  refused([](LayerProfile& profile) { profile.values[0].saved_by = {2}; });
+  refused([](LayerProfile& profile) { profile.values[0].bytes = -1; });
+  refused([](LayerProfile& profile) { profile.together = {{0, 2}}; });
+  refused([](LayerProfile& profile) { profile.together = {{1, 0}}; });
+}
+
+TEST(Balance, OddArgumentsAreRefused) {
+  EXPECT_THROW(balance({1, 2}, 2, {{0, 5}}), UsageError);
+  EXPECT_THROW(balance({1, 2}, 2, {{-1, 0}}), UsageError);
+  EXPECT_THROW(stage_bytes(two_layers(), 1, 3, {}), UsageError);
+  EXPECT_THROW(stage_bytes(two_layers(), -1, 1, {}), UsageError);
+  EXPECT_THROW(stage_bytes(two_layers(), 2, 1, {}), UsageError);
+  EXPECT_THROW(balance_by_size(two_layers(), 2, {.micro_batches = 0}), UsageError);
+  EXPECT_THROW(balance_by_size(two_layers(), 2, {.optimizer_states = -1}), UsageError);
+}
+
+// Their sum is more than an integer holds: the most there is, and never a negative number.
+TEST(Balance, SizesBeyondTheIntegersDoNotWrap) {
+  LayerProfile profile = two_layers();
+  for (LayerCost& layer : profile.layers) layer.inner = Bytes{10'000'000'000'000};
+  EXPECT_EQ(stage_bytes(profile, 0, 2, {.micro_batches = 1'000'000}),
+            std::numeric_limits<Bytes>::max());
+  EXPECT_THROW(balance_within(profile, {1 << 30, 1 << 30}, {.micro_batches = 1'000'000}),
+               UsageError);
 }
 
 }  // namespace

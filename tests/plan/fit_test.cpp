@@ -93,6 +93,16 @@ TEST(Fit, AsksForTheTableOfTheQuestion) {
               HasSubstr("It would fit with micro_batches = 4 (predicted peak 600 B"));
 }
 
+TEST(Fit, ASizeIsSuggestedWhereTheBatchIsCutBySize) {
+  FitQuestion question = two_stages();  // 16 samples by 8
+  question.split_size = 8;
+  EXPECT_THAT(suggest_fit(question, costs()),
+              HasSubstr("It would fit with split_size = 2 (predicted peak 950 B of 1000 B)"));
+  // By 9 the pieces have 9 and 7 samples, and what was measured was the larger one.
+  question.split_size = 9;
+  EXPECT_THAT(suggest_fit(question, costs()), HasSubstr("It would fit with split_size = "));
+}
+
 TEST(Fit, WithoutCostsOrBudgetsTheAdviceIsGeneral) {
   EXPECT_THAT(suggest_fit(two_stages(), {}), HasSubstr("More micro-batches, recompute"));
   FitQuestion unlimited = two_stages();

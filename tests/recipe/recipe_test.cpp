@@ -70,7 +70,17 @@ TEST(Recipe, SuggestsTheNearestKeyWithFileAndLine) {
   EXPECT_EQ(reading("[train]\nlearning_rate = 0.1\n"),
             "recipes/my.toml:2: unknown key 'learning_rate' in [train]; did you mean [optimizer]?");
   EXPECT_THAT(reading("epochs = 3\n"), HasSubstr("outside of any section; did you mean [train]?"));
-  EXPECT_THAT(reading("[train]\nxyzzy = 3\n"), HasSubstr("known are epochs, batch, seed"));
+  EXPECT_THAT(reading("[train]\nxyzzy = 3\n"), HasSubstr("known are epochs, max_steps, batch"));
+}
+
+TEST(Recipe, MicroBatchesAreGivenByNumberOrBySize) {
+  Recipe recipe = parse_recipe(small, "recipes/my.toml");
+  set_field(recipe, "split_size", "20");
+  EXPECT_THAT(message_of([&] { check_recipe(recipe); }),
+              HasSubstr("'micro_batches' = 4 and 'split_size' = 20 in [pipeline] are both given"));
+  set_field(recipe, "micro_batches", "1");
+  EXPECT_NO_THROW(check_recipe(recipe));
+  EXPECT_EQ(parse_recipe(to_toml(recipe), "again.toml").pipeline.split_size, 20);
 }
 
 TEST(Recipe, TellsTypesRangesAndChoices) {
@@ -154,6 +164,9 @@ TEST(Recipe, HashChangesOnlyWithWhatMustNotChange) {
   Recipe longer = recipe;
   longer.train.epochs = 100;
   longer.train.runs = "elsewhere";
+  longer.pipeline.balance = {1};
+  longer.pipeline.micro_batches = 7;
+  longer.optimizer.learning_rate = 7;
   EXPECT_EQ(recipe_hash(longer), recipe_hash(recipe));
   Recipe other = recipe;
   other.train.batch = 3;

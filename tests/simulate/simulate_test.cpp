@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/schedule/tables.h"
 #include "trestle/base/error.h"
@@ -183,6 +187,40 @@ TEST(Simulate, ATableThatIsNotWholeIsRefused) {
   Schedule outside = lower(gpipe(1, 1), {});
   outside.ranks[0][1].micro_batch = 5;
   EXPECT_THROW(simulate(outside, unit_costs(1)), UsageError);
+}
+
+// torchgpipe's clock: in tick k every stage j runs the forward of micro-batch k - j, if there is one.
+TEST(Simulate, T139ForwardsFollowTorchgpipesClock) {
+  using Tick = std::vector<std::pair<int, int>>;  // (micro-batch, stage)
+  struct Case {
+    int micro_batches, stages;
+    std::vector<Tick> ticks;
+  };
+  const Case cases[] = {
+      {1, 1, {{{0, 0}}}},
+      {1, 3, {{{0, 0}}, {{0, 1}}, {{0, 2}}}},
+      {3, 1, {{{0, 0}}, {{1, 0}}, {{2, 0}}}},
+      {3, 3, {{{0, 0}}, {{1, 0}, {0, 1}}, {{2, 0}, {1, 1}, {0, 2}}, {{2, 1}, {1, 2}}, {{2, 2}}}},
+      {4, 2, {{{0, 0}}, {{1, 0}, {0, 1}}, {{2, 0}, {1, 1}}, {{3, 0}, {2, 1}}, {{3, 1}}}}};
+  for (const Case& test : cases) {
+    SCOPED_TRACE(std::to_string(test.micro_batches) + ", " + std::to_string(test.stages));
+    const auto table =
+        schedule::generate("gpipe", {.stages = test.stages, .micro_batches = test.micro_batches});
+    const auto timeline = simulate(schedule::lower(table, {}), unit_costs(test.stages));
+    std::vector<Tick> ticks(test.ticks.size());
+    for (const auto& event : timeline.events) {  // of rank 0 first
+      if (event.action.kind != schedule::Kind::Forward) continue;
+      EXPECT_EQ(event.end, event.begin + 1);
+      const auto tick = static_cast<std::size_t>(event.begin);
+      ASSERT_EQ(event.begin, static_cast<double>(tick));
+      ASSERT_LT(tick, ticks.size());
+      ticks[tick].emplace_back(event.action.micro_batch, event.action.stage);
+    }
+    for (auto& tick : ticks)
+      std::sort(tick.begin(), tick.end(),
+                [](const auto& a, const auto& b) { return a.second < b.second; });
+    EXPECT_EQ(ticks, test.ticks);
+  }
 }
 
 }  // namespace

@@ -34,6 +34,28 @@ run_setup
 expect_success "it is a CUDA build" "cuda-toolkit[cudart,cupti]==13.2.2"
 expect_call "pip install .*cuda-toolkit\[cudart,cupti\]==13.2.2"
 
+name="with what the tests need"
+new_machine
+run_setup --tests
+expect_success "installing numpy safetensors typing_extensions into .venv"
+expect_call "pip install .*numpy safetensors typing_extensions"
+
+name="the tests' second time"
+mkdir "$machine"/clone/.venv/lib/python3.11/site-packages/{numpy-1,safetensors-1,typing_extensions-1}.dist-info
+: >"$machine/calls"
+run_setup --tests
+expect_success
+expect_no_call "pip install"
+
+name="the tests need Python's torch beside another libtorch"
+new_machine
+mkdir -p "$machine/libtorch/include/torch/csrc/api/include/torch"
+touch "$machine/libtorch/include/torch/csrc/api/include/torch/torch.h"
+settings=("LIBTORCH=$machine/libtorch")
+run_setup --tests
+expect_success "the environment variable LIBTORCH=" "installing torch=="
+expect_call "pip install .*safetensors"
+
 name="missing packages are installed"
 new_machine
 lacks ccache

@@ -7,7 +7,10 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/data/files/image_file.h"
+#include "trestle/data/synthetic/synthesize.h"
 #include "trestle/train/field_help.h"
+#include "trestle/train/find_data.h"
 #include "trestle/train/progress.h"
 
 namespace trestle::train {
@@ -34,6 +37,8 @@ recipe::Recipe recipe_of_set(const DataSet& set, const fs::path& folder) {
   recipe.data.images = (folder / "train_hq").string();
   recipe.data.masks = (folder / "train_masks").string();
   recipe.data.folder = (folder / "digits").string();
+  recipe.data.input_array = (folder / "x.npy").string();
+  recipe.data.target_array = (folder / "y.npy").string();
   recipe.data.synthesize = 16;
   recipe.data.synthesize_width = 48;
   recipe.data.synthesize_height = 32;
@@ -44,13 +49,20 @@ recipe::Recipe recipe_of_set(const DataSet& set, const fs::path& folder) {
 TEST(DataSets, EachMakesChecksAndOpensItsOwnFiles) {
   const auto silent = make_progress(ProgressStyle::Silent, Colours::Off, std::cout);
   for (const DataSet& set : data_sets()) {
+    if (!set.stand_in) continue;
     SCOPED_TRACE(set.name);
+    if (set.paths.empty()) continue;
     const fs::path folder = fs::temp_directory_path() / text("trestle_", set.name, "_", getpid());
     fs::remove_all(folder);
     fs::create_directories(folder);
-    const recipe::Recipe recipe = recipe_of_set(set, folder);
+    recipe::Recipe recipe = recipe_of_set(set, folder);
     EXPECT_FALSE(set.check(recipe, {}).ok()) << "nothing is there yet";
-    set.synthesize_missing(recipe, *silent);
+    const recipe::Recipe asked = recipe;
+    recipe.data = find_data(asked, *silent);
+    EXPECT_FALSE(set.check(asked, {}).ok()) << "nothing is made where real data would be";
+    EXPECT_EQ(find_data(recipe, *silent), recipe.data) << "a stand-in has no stand-in";
+    EXPECT_FALSE(synthetic_data_of(asked));
+    EXPECT_TRUE(synthetic_data_of(recipe));
     const data::CheckReport report = set.check(recipe, {});
     EXPECT_THAT(report.problems, testing::IsEmpty());
     EXPECT_GE(report.count, 16);
@@ -73,6 +85,180 @@ TEST(DataSets, EachMakesChecksAndOpensItsOwnFiles) {
   }
 }
 
+TEST(DataSets, RealDataAreTakenAsSoonAsTheyAreThere) {
+  const auto silent = make_progress(ProgressStyle::Silent, Colours::Off, std::cout);
+  const fs::path folder = fs::temp_directory_path() / text("trestle_real_", getpid());
+  fs::remove_all(folder);
+  const recipe::Recipe recipe = recipe_of_set(find_data_set("mnist"), folder);
+  EXPECT_EQ(find_data(recipe, *silent).folder, (folder / "digits-synthetic").string());
+  EXPECT_EQ(find_data(recipe, *silent).folder, (folder / "digits-synthetic").string());
+  recipe::Recipe other = recipe;
+  other.data.synthesize = 17;
+  EXPECT_THAT(message_of([&] { find_data(other, *silent); }),
+              AllOf(HasSubstr("17 digits to train on"), HasSubstr("others here already: 16 digits"),
+                    HasSubstr("Remove the folder")));
+  other.data.synthesize = 0;
+  EXPECT_EQ(find_data(other, *silent).folder, recipe.data.folder) << "they were not asked for";
+  fs::create_directories(folder / "digits");
+  EXPECT_EQ(find_data(recipe, *silent).folder, recipe.data.folder);
+  fs::remove_all(folder);
+}
+
+// Its notes alone.
+class Notes : public Progress {
+ public:
+  void note(const std::string& line) override { lines += line + "\n"; }
+  void plan(const RunPlan&) override {}
+  void step(const StepReport&) override {}
+  void epoch(const EpochReport&) override {}
+  void done(const TrainResult&) override {}
+  std::string lines;
+};
+
+// A folder with images and masks of two classes, black and red, of two sizes.
+struct OwnImages {
+  OwnImages() {
+    fs::remove_all(folder);
+    for (const char* name : {"photos", "masks"}) fs::create_directories(folder / name);
+    for (int i = 0; i < 10; ++i) {
+      data::Image mask = data::Image::blank(i == 7 ? 10 : 8, 6, 3);
+      mask.at(i % 8, 2, 0) = 255;
+      data::write_jpeg(folder / text("photos/", i, ".jpg"), data::Image::blank(mask.width, 6, 3));
+      data::write_png(folder / text("masks/", i, "-seg.png"), mask);
+    }
+    recipe.data.name = "segmentation";
+    recipe.data.images = (folder / "photos").string();
+    recipe.data.masks = (folder / "masks").string();
+    recipe.data.mask_suffix = "-seg";
+    recipe.data.image_width = 8;
+    recipe.data.image_height = 6;
+  }
+  ~OwnImages() { fs::remove_all(folder); }
+
+  fs::path folder = fs::temp_directory_path() / text("trestle_own_", getpid());
+  recipe::Recipe recipe;
+};
+
+TEST(Segmentation, TheClassesAreFoundOnceAndKept) {
+  OwnImages own;
+  Notes notes;
+  own.recipe.data = find_data(own.recipe, notes);
+  EXPECT_THAT(own.recipe.data.mask_values, testing::ElementsAre("0", "#ff0000"));
+  EXPECT_THAT(notes.lines,
+              HasSubstr("classes   0 = 0 (98.0 % of all pixels), 1 = #ff0000 (2.0 %)"));
+  const OpenedData opened = find_data_set("segmentation").open(own.recipe);
+  EXPECT_EQ(opened.classes, 2);
+  EXPECT_EQ(opened.training.indices.size(), 8u);
+  EXPECT_EQ(opened.training.dataset->get(3).target.sum().item<std::int64_t>(), 1);
+  // Where the table is given, masks are not looked at.
+  data::write_png(own.folder / "masks/5-seg.png", data::Image::blank(8, 6, 1));
+  fs::resize_file(own.folder / "masks/4-seg.png", 3);
+  EXPECT_EQ(find_data(own.recipe, notes), own.recipe.data);
+}
+
+TEST(Segmentation, ACheckTellsMasksApartAndListsWhatIsWrong) {
+  OwnImages own;
+  data::CheckReport report = check_data(own.recipe, {});
+  EXPECT_THAT(report.problems, testing::IsEmpty());
+  EXPECT_EQ(report.count, 10);
+  EXPECT_THAT(report.notes, testing::ElementsAre(HasSubstr("classes: 0 = 0 (")));
+  own.recipe.data.image_width = own.recipe.data.image_height = 0;
+  fs::resize_file(own.folder / "masks/4-seg.png", 3);
+  fs::remove(own.folder / "masks/5-seg.png");
+  report = check_data(own.recipe, {});
+  EXPECT_EQ(report.count, 8);
+  EXPECT_THAT(report.problems, testing::UnorderedElementsAre(HasSubstr("4-seg.png"),
+                                                             HasSubstr("no mask for photos/5"),
+                                                             HasSubstr("1 of 10 x 6 x 3 (7)")));
+  own.recipe.model.classes = 5;
+  EXPECT_THAT(check_data(own.recipe, {}).problems,
+              testing::Contains(HasSubstr("not those of 5 classes")));
+}
+
+TEST(Classification, PartsOfTheirOwnAreNoClasses) {
+  const fs::path folder = fs::temp_directory_path() / text("trestle_classes_", getpid());
+  fs::remove_all(folder);
+  recipe::Recipe recipe;
+  recipe.data.name = "classification";
+  recipe.data.folder = folder.string();
+  recipe.data.validation = 0.5;
+  for (const char* name : {"cats/1", "cats/2", "dogs/1", "dogs/2"}) {
+    const fs::path file = folder / (std::string(name) + ".png");
+    fs::create_directories(file.parent_path());
+    data::write_png(file, data::Image::blank(4, 4, 1));
+  }
+  Notes notes;
+  find_data(recipe, notes);
+  EXPECT_EQ(notes.lines, "classes   0 = cats (2), 1 = dogs (2)\n");
+  OpenedData opened = find_data_set("classification").open(recipe);
+  EXPECT_EQ(opened.classes, 2);
+  EXPECT_EQ(opened.training.indices.size(), 2u);
+  EXPECT_EQ(opened.validation.indices.size(), 2u);
+  for (const char* part : {"train", "val"}) {
+    fs::create_directories(folder / part);
+    for (const char* name : {"cats", "dogs"}) fs::copy(folder / name, folder / part / name);
+  }
+  fs::remove(folder / "val/dogs/1.png");
+  opened = find_data_set("classification").open(recipe);
+  EXPECT_EQ(opened.training.indices.size(), 4u);
+  EXPECT_EQ(opened.validation.indices.size(), 3u);
+  EXPECT_THAT(check_data(recipe, {}).problems, testing::IsEmpty());
+  EXPECT_EQ(check_data(recipe, {}).count, 7);
+  fs::remove_all(folder);
+}
+
+TEST(Arrays, AreDividedAndChecked) {
+  recipe::Recipe recipe;
+  recipe.data.name = "arrays";
+  recipe.data.input_array = TRESTLE_SOURCE_DIR "/tests/golden/npy/packed.npz:x";
+  recipe.data.target_array = TRESTLE_SOURCE_DIR "/tests/golden/npy/packed.npz:y";
+  const OpenedData opened = find_data_set("arrays").open(recipe);
+  EXPECT_EQ(opened.classes, 40);
+  EXPECT_EQ(opened.training.indices.size(), 32u);
+  EXPECT_EQ(opened.validation.indices.size(), 8u);
+  const data::CheckReport report = check_data(recipe, {});
+  EXPECT_EQ(report.count, 40);
+  EXPECT_THAT(report.problems, testing::IsEmpty());
+  EXPECT_THAT(report.sizes, testing::ElementsAre(testing::Pair("50", 40)));
+  recipe.data.target_array = TRESTLE_SOURCE_DIR "/tests/golden/npy/set.npz:y";
+  EXPECT_THAT(check_data(recipe, {}).problems,
+              testing::ElementsAre(HasSubstr("2 targets, but 40 examples")));
+}
+
+TEST(DataSets, FashionMnistIsMnistsFormatAndHasItsPlace) {
+  const fs::path folder = fs::temp_directory_path() / text("trestle_fashion_", getpid());
+  fs::remove_all(folder);
+  data::synthesize_mnist(folder, 20);
+  recipe::Recipe recipe;
+  recipe.data.name = "fashion_mnist";
+  recipe.data.folder = folder.string();
+  EXPECT_EQ(check_data(recipe, {}).count, 23);
+  EXPECT_EQ(find_data_set("fashion_mnist").open(recipe).classes, 10);
+  recipe.data.synthesize = 20;
+  recipe.data.folder = (folder / "none").string();
+  Notes notes;
+  EXPECT_THAT(message_of([&] { find_data(recipe, notes); }),
+              HasSubstr("no synthetic examples of 'fashion_mnist'"));
+  fs::remove_all(folder);
+}
+
+TEST(DataSets, RandomTensorsNeedNoFiles) {
+  recipe::Recipe recipe;
+  recipe.data.name = "random";
+  EXPECT_THAT(problems_of_data(recipe), testing::IsEmpty());
+  const DataSet set = find_data_set("random");
+  EXPECT_EQ(message_of([&] { set.open(recipe); }),
+            "random needs 'shape' in [data] and 'count' in [data] and 'classes' in [model]");
+  recipe.data.shape = {3, 4, 4};
+  recipe.data.count = 6;
+  recipe.model.classes = 5;
+  const OpenedData opened = set.open(recipe);
+  EXPECT_EQ(opened.training.indices.size(), 6u);
+  EXPECT_TRUE(opened.validation.indices.empty());
+  EXPECT_EQ(opened.training.dataset->get(5).target.sizes(), at::IntArrayRef({5}));
+  EXPECT_FALSE(set.synthesize);
+}
+
 TEST(DataSets, AnUnknownNameGivesTheNearest) {
   EXPECT_EQ(find_data_set("mnist").name, "mnist");
   EXPECT_THAT(message_of([] { find_data_set("carvna"); }),
@@ -85,6 +271,11 @@ TEST(DataSets, ARecipeThatLeavesAPathOut) {
   EXPECT_THAT(problems_of_data(recipe), testing::ElementsAre(HasSubstr("no data")));
   for (const DataSet& set : data_sets()) {
     recipe.data.name = set.name;
+    if (!set.usual_place.empty()) {
+      EXPECT_EQ(data_paths(set, recipe), std::vector<fs::path>{set.usual_place});
+      continue;
+    }
+    if (set.paths.empty()) continue;
     ASSERT_EQ(problems_of_data(recipe).size(), 1u);
     for (const std::string& path : set.paths)
       EXPECT_THAT(problems_of_data(recipe)[0], HasSubstr("'" + path + "'"));

@@ -23,6 +23,10 @@ RunPlan some_plan() {
   plan.schedule = "gpipe";
   plan.micro_batches = 4;
   plan.recompute = "except_last";
+  plan.precision = "bf16";
+  plan.batch = 16;
+  plan.accumulate = 2;
+  plan.steps_per_epoch = 5;
   plan.predicted_seconds = 0.31;
   plan.predicted_idle = 0.2;
   return plan;
@@ -57,9 +61,25 @@ TEST(Progress, InAFileOneLineAnEpochAndNoControlCharacters) {
   EXPECT_THAT(words, Not(HasSubstr("\r")));
   EXPECT_THAT(words, Not(HasSubstr("3/8")));
   EXPECT_THAT(words, HasSubstr("1,942,594 parameters · cut [13, 9] (balance: given)"));
+  EXPECT_THAT(words, HasSubstr("recompute except_last · bf16 · predicted"));
+  EXPECT_THAT(words, HasSubstr("in 3 steps of 2 x 16,"));
   EXPECT_THAT(words, HasSubstr("peak at most 2.0 MiB of 1.0 MiB: may not fit"));
   EXPECT_THAT(words, HasSubstr("8/8  loss 0.412  dice 0.871"));
   EXPECT_THAT(words, HasSubstr("continue: trestle train --resume runs/x"));
+}
+
+TEST(Progress, LentCoresAndTheOrderInMemoryAreSaid) {
+  RunPlan plan = some_plan();
+  std::ostringstream plain;
+  make_progress(ProgressStyle::Lines, Colours::Off, plain)->plan(plan);
+  EXPECT_THAT(plain.str(), Not(HasSubstr("cores lent")));
+  EXPECT_THAT(plain.str(), Not(HasSubstr("channels_last")));
+  plan.core_lending = "cores lent";
+  plan.channels_last = true;
+  std::ostringstream faster;
+  make_progress(ProgressStyle::Lines, Colours::Off, faster)->plan(plan);
+  EXPECT_THAT(faster.str(), HasSubstr("recompute except_last · cores lent · bf16 · predicted"));
+  EXPECT_THAT(faster.str(), HasSubstr("parameters · channels_last · cut [13, 9]"));
 }
 
 TEST(Progress, WhatNobodyMeasuredIsNotSaid) {

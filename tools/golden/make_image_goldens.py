@@ -5,14 +5,15 @@
 
 Every `<name>.jpg|png|gif` has beside it `<name>.pgm` or `<name>.ppm` with the samples of
 numpy.asarray(Image.open(...)) (pictures with alpha: `<name>.raw`). `resize.txt` lists
-`source filter width height result`, one a line.
+`source filter width height result`, one a line. `orientation_<n>` have that Exif orientation, and beside them what
+ImageOps.exif_transpose makes of them; `<name>_to_l` and `<name>_to_rgb` are what convert("L") and convert("RGB") make.
 """
 
 import pathlib
 
 import numpy as np
 import PIL
-from PIL import Image
+from PIL import Image, ImageOps
 
 OUT = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden" / "images"
 
@@ -52,6 +53,24 @@ def save(name, suffix, image, **options):
         write_samples(name, read)
 
 
+def orientations():
+    for number in range(1, 9):
+        exif = Image.Exif()
+        exif[0x0112] = number
+        for suffix, options in (("jpg", {"quality": 90}), ("png", {})) if number == 6 else (("jpg", {"quality": 90}),):
+            name = f"orientation_{number}" + ("_png" if suffix == "png" else "")
+            Image.fromarray(photo(13, 8)).save(OUT / f"{name}.{suffix}", exif=exif, **options)
+            with Image.open(OUT / f"{name}.{suffix}") as image:
+                write_samples(name, ImageOps.exif_transpose(image))
+
+
+def conversions():
+    for name in ("rgb", "rgba", "grey", "grey_alpha"):
+        for mode in ("L", "RGB"):
+            with Image.open(OUT / f"{name}.png") as image:
+                write_samples(f"{name}_to_{mode.lower()}", image.convert(mode))
+
+
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
     rgb = Image.fromarray(photo(37, 23))
@@ -75,6 +94,9 @@ def main():
     save("mask", "gif", mask)
     save("interlaced", "gif", rgb.quantize(29), interlace=1)
     save("plain", "gif", rgb.quantize(200), interlace=0)
+
+    orientations()
+    conversions()
 
     lines = []
     for source, filters in (("rgb", "bicubic nearest"), ("grey", "bicubic nearest")):

@@ -158,45 +158,8 @@ def rounded(value, digits=8):
     return float(f"{value:.{digits}g}")
 
 
-def write_optimizers():
-    """Ten steps of each optimizer on three small tensors whose gradients follow the formula."""
-    kinds = {
-        "sgd": (torch.optim.SGD, dict(lr=0.1, momentum=0.9, weight_decay=0.01, nesterov=True)),
-        "adam": (torch.optim.Adam, dict(lr=0.01, weight_decay=0.01)),
-        "adamw": (torch.optim.AdamW, dict(lr=0.01, weight_decay=0.1)),
-        "rmsprop": (torch.optim.RMSprop, dict(lr=0.01, momentum=0.9, weight_decay=0.01)),
-        "rmsprop_plain": (torch.optim.RMSprop, dict(lr=0.01, alpha=0.9)),
-        "rmsprop_centered": (torch.optim.RMSprop, dict(lr=0.01, centered=True)),
-    }
-    shapes = [[3, 4], [5], [2, 3, 2]]
-    results = {}
-    for name, (optimizer, options) in kinds.items():
-        parameters = [formula.formula_tensor(shape, k).requires_grad_() for k, shape in enumerate(shapes)]
-        opt = optimizer(parameters, **options)
-        for step in range(10):
-            for k, parameter in enumerate(parameters):
-                parameter.grad = formula.formula_tensor(parameter.shape, 100 * (step + 1) + k)
-            opt.step()
-        results[name] = dict(options=options, values=[[rounded(v, 9) for v in p.detach().reshape(-1)] for p in parameters])
-    metrics = [0.1, 0.2, 0.2, 0.2, 0.2, 0.21, 0.2, 0.21, 0.1, 0.2, 0.3, 0.30001, 0.3, 0.3, 0.29, 0.3, 0.3, 0.3, 0.3, 0.31]
-    plateaus = []
-    for options in [dict(mode="max", patience=2), dict(mode="min", patience=1, factor=0.5),
-                    dict(mode="max", patience=1, cooldown=2, threshold=0.1)]:
-        opt = torch.optim.SGD([torch.zeros(1)], lr=1.0)
-        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(opt, **options)
-        rates = []
-        for metric in metrics:
-            plateau.step(metric)
-            rates.append(rounded(opt.param_groups[0]["lr"], 6))
-        plateaus.append(dict(options=options, rates=rates))
-    content = dict(made_by="python tools/golden/make_net_goldens.py", versions=dict(torch=torch.__version__.split("+")[0]),
-                   shapes=shapes, optimizers=results, metrics=metrics, plateaus=plateaus)
-    (OUT / "optimizers.json").write_text(json.dumps(content) + "\n")
-
-
 if __name__ == "__main__":
     torch.set_num_threads(1)
     OUT.mkdir(parents=True, exist_ok=True)
     for case in CASES:
         Case(case).write()
-    write_optimizers()

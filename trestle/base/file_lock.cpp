@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -13,16 +14,30 @@
 
 namespace trestle {
 
+namespace {
+
+// Whether the file that is open is the one that has this name now.
+bool is_still_there(int descriptor, const std::filesystem::path& path) {
+  struct stat opened = {}, named = {};
+  return ::fstat(descriptor, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+}  // namespace
+
 std::optional<FileLock> FileLock::try_lock(const std::filesystem::path& path) {
-  FileLock lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (lock.descriptor_ < 0)
-    throw FileError(text("cannot be opened: ", std::generic_category().message(errno)),
-                    {.file = path.string()});
-  while (::flock(lock.descriptor_, LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK) return std::nullopt;
-    if (errno != EINTR) break;  // no locks here: going on without is better than not at all
+  while (true) {
+    FileLock lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    if (lock.descriptor_ < 0)
+      throw FileError(text("cannot be opened: ", std::generic_category().message(errno)),
+                      {.file = path.string()});
+    while (::flock(lock.descriptor_, LOCK_EX | LOCK_NB) != 0) {
+      if (errno == EWOULDBLOCK) return std::nullopt;
+      if (errno != EINTR) return lock;  // no locks here: going on without is better than not at all
+    }
+    // Its holder may have removed the file between our two calls.
+    if (is_still_there(lock.descriptor_, path)) return lock;
   }
-  return lock;
 }
 
 FileLock::FileLock(FileLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}

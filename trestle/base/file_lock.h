@@ -10,7 +10,7 @@
 namespace trestle {
 
 // Held until it is destroyed. The kernel lets go of it when the process ends, however it ends, so
-// the file that stays behind means nothing. Where a file system has no locks it is always granted.
+// the file that stays behind means nothing; who holds the lock may remove it. Where a file system has no locks it is always granted.
 class FileLock {
  public:
   // Makes the file if there is none. Nothing where another process, or another lock of this one,

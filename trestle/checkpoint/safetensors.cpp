@@ -3,50 +3,18 @@
 #include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
 
-#include <array>
-#include <bit>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <set>
 
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
-#include "trestle/checkpoint/safetensors_header.h"
+#include "trestle/checkpoint/dtypes.h"
+#include "trestle/checkpoint/files/safetensors_header.h"
+#include "trestle/checkpoint/weights_file.h"
 
 namespace trestle::checkpoint {
 
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "the format is little endian");
-
-constexpr std::array<std::pair<const char*, at::ScalarType>, 10> types = {{
-    {"F64", at::kDouble},
-    {"F32", at::kFloat},
-    {"F16", at::kHalf},
-    {"BF16", at::kBFloat16},
-    {"I64", at::kLong},
-    {"I32", at::kInt},
-    {"I16", at::kShort},
-    {"I8", at::kChar},
-    {"U8", at::kByte},
-    {"BOOL", at::kBool},
-}};
-
-std::string dtype_name(const std::string& tensor, at::ScalarType type) {
-  for (const auto& [name, scalar] : types)
-    if (scalar == type) return name;
-  throw UsageError(text("tensor '", tensor, "' is of type ", c10::toString(type),
-                        ", which a safetensors file cannot hold"),
-                   {.hint = "Convert it first, for example to float."});
-}
-
-at::ScalarType scalar_type(const std::string& dtype) {
-  for (const auto& [name, scalar] : types)
-    if (dtype == name) return scalar;
-  throw FormatError(text("unknown type ", dtype));
-}
 
 SafetensorsHeader header_of(const NamedTensors& tensors,
                             const std::map<std::string, std::string>& metadata) {
@@ -54,12 +22,9 @@ SafetensorsHeader header_of(const NamedTensors& tensors,
   std::set<std::string> seen;
   std::uint64_t position = 0;
   for (const auto& [name, tensor] : tensors) {
-    if (!tensor.defined())
-      throw UsageError(text("tensor '", name, "' is undefined, it cannot be saved"));
+    check_writable(name, tensor);
     if (name == "__metadata__" || !seen.insert(name).second)
       throw UsageError(text("two tensors to be saved are called '", name, "'"));
-    if (tensor.layout() != at::kStrided || tensor.is_quantized())
-      throw UsageError(text("tensor '", name, "' is sparse or quantised, it cannot be saved"));
     const std::uint64_t bytes = static_cast<std::uint64_t>(tensor.numel()) * tensor.element_size();
     header.tensors.push_back({name, dtype_name(name, tensor.scalar_type()), tensor.sizes().vec(),
                               position, position + bytes});
@@ -87,32 +52,8 @@ void write_tensors(const std::filesystem::path& path, const NamedTensors& tensor
 }
 
 TensorFile read_tensors(const std::filesystem::path& path) {
-  std::error_code none;
-  if (!std::filesystem::is_regular_file(path, none))
-    throw FileError("no such file of weights", {.file = path.string()});
-  std::ifstream in(path, std::ios::binary);
-  const std::uint64_t size = std::filesystem::file_size(path, none);
-  if (!in || none)
-    throw FileError(text("cannot be read: ", std::strerror(errno)), {.file = path.string()});
-  std::uint64_t length = 0;
-  in.read(reinterpret_cast<char*>(&length), sizeof length);
-  if (size < 8 || length > size - 8 || length > longest_header)
-    throw FormatError(
-        text("not a safetensors file: ", size, " bytes long, with a header said to be ", length),
-        {.file = path.string()});
-  std::string json(length, '\0');
-  in.read(json.data(), static_cast<std::streamsize>(length));
-  const SafetensorsHeader header = parse_header(json, size - 8 - length, path.string());
-
-  TensorFile file{{}, header.metadata};
-  for (const TensorEntry& entry : header.tensors) {
-    at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(scalar_type(entry.dtype)));
-    in.read(static_cast<char*>(tensor.mutable_data_ptr()),
-            static_cast<std::streamsize>(entry.end - entry.begin));
-    file.tensors.emplace_back(entry.name, std::move(tensor));
-  }
-  if (!in) throw FileError("could not be read to its end", {.file = path.string()});
-  return file;
+  const auto file = open_safetensors(path);
+  return {file->read(), file->metadata()};
 }
 
 void copy_into(const NamedTensors& from, const NamedTensors& into, const std::string& file) {

@@ -107,6 +107,7 @@ void write_training_checkpoint(const fs::path& folder, const TrainingCheckpoint&
     fs::create_directories(fresh);
     write_tensors(fresh / "weights.safetensors", resume.weights);
     write_tensors(fresh / "optimizer.safetensors", resume.optimizer);
+    if (!resume.gradients.empty()) write_tensors(fresh / "gradients.safetensors", resume.gradients);
     write_file(fresh / "state.json", to_json(resume.state));
     flush_folder(fresh);
     swap_in(fresh, folder);
@@ -129,6 +130,8 @@ TrainingCheckpoint read_training_checkpoint(const fs::path& folder) {
   resume.state = from_json(from / "state.json");
   resume.weights = read_tensors(from / "weights.safetensors").tensors;
   resume.optimizer = read_tensors(from / "optimizer.safetensors").tensors;
+  if (const fs::path gradients = from / "gradients.safetensors"; fs::exists(gradients))
+    resume.gradients = read_tensors(gradients).tensors;
   return resume;
 }
 

@@ -7,10 +7,11 @@
 
 #include "trestle/checkpoint/safetensors.h"
 
-// Everything a training run needs to go on at a step boundary, in one folder:
+// Everything a training run needs to go on between two batches, in one folder:
 //
 //     last/weights.safetensors     parameters and buffers, unsplit names
 //     last/optimizer.safetensors   "<parameter>.<state>", for example "in.conv.weight.square_avg"
+//     last/gradients.safetensors   those so far of a step that adds up several batches, in its middle
 //     last/state.json              where it stood
 namespace trestle::checkpoint {
 
@@ -29,6 +30,7 @@ struct TrainState {
 struct TrainingCheckpoint {
   NamedTensors weights;
   NamedTensors optimizer;
+  NamedTensors gradients = {};  // empty between two steps
   TrainState state;
 };
 

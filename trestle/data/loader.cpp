@@ -73,11 +73,21 @@ at::Tensor stack(const std::vector<Sample>& samples, at::Tensor Sample::*part) {
   return out;
 }
 
-Batch read_batch(const Dataset& dataset, const std::int64_t* first, const std::int64_t* last) {
+Sample read_example(const Dataset& dataset, std::int64_t example, std::int64_t epoch,
+                    const LoaderOptions& options) {
+  constexpr std::int64_t of_a_transform = -2;  // order() has -1
+  Sample sample = dataset.get(example);
+  if (!options.transform) return sample;
+  return options.transform(std::move(sample),
+                           keyed_seed(options.seed, epoch, example, of_a_transform));
+}
+
+Batch read_batch(const Dataset& dataset, const std::int64_t* first, const std::int64_t* last,
+                 std::int64_t epoch, const LoaderOptions& options) {
   std::vector<Sample> samples;
   for (; first != last; ++first) {
     try {
-      samples.push_back(dataset.get(*first));
+      samples.push_back(read_example(dataset, *first, epoch, options));
     } catch (...) {
       rethrow_with_example(*first);
     }
@@ -101,6 +111,7 @@ struct Epoch::State {
   std::shared_ptr<const Dataset> dataset;
   std::vector<std::int64_t> order;
   LoaderOptions options;
+  std::int64_t epoch = 0;
   std::int64_t batches = 0;
 
   std::mutex mutex;
@@ -133,7 +144,7 @@ Slot Epoch::State::read(std::int64_t batch) const {
   const std::int64_t last = std::min<std::int64_t>(first + options.batch, std::ssize(order));
   Slot slot;
   try {
-    slot.batch = read_batch(*dataset, order.data() + first, order.data() + last);
+    slot.batch = read_batch(*dataset, order.data() + first, order.data() + last, epoch, options);
     slot.batch.index = batch;
   } catch (...) {
     slot.error = std::current_exception();
@@ -180,7 +191,7 @@ std::optional<Batch> Epoch::next() {
 
 Loader::Loader(std::shared_ptr<const Dataset> dataset, std::vector<std::int64_t> indices,
                LoaderOptions options)
-    : dataset_(std::move(dataset)), indices_(std::move(indices)), options_(options) {
+    : dataset_(std::move(dataset)), indices_(std::move(indices)), options_(std::move(options)) {
   auto positive = [](std::string_view name, std::int64_t value) {
     if (value < 1)
       throw UsageError(text("the loader's ", name, " is ", value, ": it must be at least 1"));
@@ -210,7 +221,7 @@ std::vector<std::int64_t> all_of(const Dataset& dataset) {
 }  // namespace
 
 Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderOptions options)
-    : Loader(dataset, all_of(*dataset), options) {}
+    : Loader(dataset, all_of(*dataset), std::move(options)) {}
 
 std::int64_t Loader::batches() const {
   const std::int64_t count = std::ssize(indices_);
@@ -241,6 +252,7 @@ Epoch Loader::epoch(std::int64_t epoch, std::int64_t first_batch) const {
   state->dataset = dataset_;
   state->order = order(epoch);
   state->options = options_;
+  state->epoch = epoch;
   state->batches = batches();
   state->claimed = state->taken = first_batch;
   const auto wanted = std::min<std::int64_t>(options_.workers, batches() - first_batch);

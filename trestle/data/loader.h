@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,6 +46,9 @@ struct LoaderOptions {
   int workers = 2;  // threads that read, at least 1; none uses torch's intra-op threads itself
   // Batches that may be ready or in the making before they are asked for, at least 1.
   int prefetch = 4;
+  // Changes each example on its way, on the threads that read: augment.h. `key` is a function of
+  // (seed, epoch, the example's number) alone, so neither workers nor a resume change what is drawn.
+  std::function<Sample(Sample sample, std::uint64_t key)> transform = {};
 };
 
 // One way through the data, made by Loader::epoch. The batches come in the same order and with

@@ -25,7 +25,11 @@ c10::DeviceIndex index_of(at::Device device) {
 
 }  // namespace
 
-std::string device_name(at::Device device) { return device.str(); }
+// torch knows the name "virtual" only once they are installed.
+std::string device_name(at::Device device) {
+  if (!device.is_privateuseone()) return device.str();
+  return device.has_index() ? text("virtual:", static_cast<int>(device.index())) : "virtual";
+}
 
 std::string to_string(const Device& device) { return device_name(device.torch); }
 

@@ -35,12 +35,17 @@ std::string to_string(const Device& device);
 //     virtual:2x512MiB     two virtual devices of 512 MiB each; groups can be joined:
 //                          virtual:1x1GiB,virtual:2x512MiB
 //     virtual:0,virtual:1  virtual devices by number, with the budgets they have
-//     cuda:0,cuda:1        GPUs by number (cuda is cuda:0)
+//     cuda:0,cuda:1        GPUs by number (cuda is cuda:0); cuda:all is every one of this process
 //
 // Installs the virtual devices if the text names any. Throws UsageError for text that is none of
 // this and for a device that does not exist, naming those that do and what to write instead;
 // StateError as install_virtual_devices().
 std::vector<Device> parse_devices(std::string_view text);
+
+// The same devices on paper: nothing is installed, nothing need exist, and budgets of virtual devices
+// given by number are not known (0). For a plan, not to compute on. Throws UsageError for text that is
+// none of this, and for cuda:all, since only a machine with GPUs knows how many that is.
+std::vector<Device> planned_devices(std::string_view text);
 
 // The first `count` virtual devices, each with `budget` bytes (0 = no limit). The first call
 // installs them; every call sets the budgets. Throws UsageError for count < 1, StateError as

@@ -2,15 +2,9 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "trestle/device/virtual/backend.h"
+#include "trestle/device/stream.h"
 
 namespace trestle::device {
-namespace {
-
-// Operators there have finished when they return.
-bool is_synchronous(at::Device device) { return device.is_cpu() || virt::is_virtual(device); }
-
-}  // namespace
 
 void Event::record(at::Device device) {
   if (is_synchronous(device)) {
@@ -21,13 +15,17 @@ void Event::record(at::Device device) {
   event_->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
 }
 
-void Event::wait(at::Device device) {
+void Event::wait(at::Device device) const {
   if (!event_) return;
   if (is_synchronous(device)) {
     event_->synchronize();
   } else {
     event_->block(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
   }
+}
+
+void Event::wait(const c10::Stream& stream) const {
+  if (event_) event_->block(stream);
 }
 
 bool Event::done() const { return !event_ || event_->query(); }

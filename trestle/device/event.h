@@ -5,16 +5,15 @@
 
 #include <optional>
 
-// The mark that orders two devices' streams: "this tensor is ready",
-// "this tensor has been consumed".
+// The mark that orders two devices' streams: "this tensor is ready".
 //
 //   Event ready;
 //   ready.record(source);       // after the kernels that write the tensor
 //   ready.wait(destination);    // before the kernels that read it
 //
-// On the CPU and on virtual devices all operators are synchronous and an event does
-// nothing. On CUDA it is an event of the current stream. A whole channel carries one
-// "ready" and one "consumed" event per slot.
+// On the CPU and on virtual devices all operators are synchronous and an event does nothing. On
+// CUDA, and on virtual devices whose streams are checked, it is an event of the calling thread's
+// current stream.
 namespace trestle::device {
 
 class Event {
@@ -25,7 +24,10 @@ class Event {
 
   // The device's current stream goes on only when the mark is reached; the calling thread does not
   // wait, except for device = cpu, where the host does. Does nothing if nothing was recorded.
-  void wait(at::Device device);
+  void wait(at::Device device) const;
+
+  // The same of another stream than the current one.
+  void wait(const c10::Stream& stream) const;
 
   // Whether the mark has been reached. True if nothing was recorded.
   bool done() const;

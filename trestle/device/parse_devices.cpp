@@ -13,7 +13,7 @@ namespace trestle {
 namespace {
 
 constexpr const char* forms =
-    "Write cpu, virtual:2, virtual:2x512MiB, virtual:0,virtual:1 or cuda:0,cuda:1.";
+    "Write cpu, virtual:2, virtual:2x512MiB, virtual:0,virtual:1, cuda:0,cuda:1 or cuda:all.";
 
 // One item between commas: kind[:number[xbudget]].
 struct Item {
@@ -21,6 +21,7 @@ struct Item {
   std::string kind;
   std::optional<int> number = {};
   std::optional<Bytes> budget = {};
+  bool all = false;  // cuda:all
 };
 
 std::optional<int> parse_number(std::string_view digits) {
@@ -47,13 +48,19 @@ Item parse_item(std::string_view written) {
     item.budget = parse_bytes(trim(number.substr(times + 1)));
     number.resize(times);
   }
+  if (item.kind == "cuda" && trim(number) == "all") {
+    item.all = true;
+    return item;
+  }
   item.number = parse_number(trim(number));
   if (!item.number)
     throw UsageError(text("'", item.text, "' has no device number"), {.hint = forms});
   return item;
 }
 
-std::vector<Device> virtual_groups(const std::vector<Item>& items) {
+enum class Use { Compute, Plan };
+
+std::vector<Device> virtual_groups(const std::vector<Item>& items, Use use) {
   int total = 0;
   for (const Item& item : items) {
     if (*item.number < 1)
@@ -64,43 +71,47 @@ std::vector<Device> virtual_groups(const std::vector<Item>& items) {
                        {.hint = text("A process can have ", most_virtual_devices, ".")});
     }
   }
-  std::vector<Device> devices = virtual_devices(total);
+  std::vector<Device> devices;
+  if (use == Use::Compute) devices = virtual_devices(total);
+  while (static_cast<int>(devices.size()) < total)
+    devices.push_back({virt::nth_device(static_cast<int>(devices.size())), 0});
   std::size_t next = 0;
   for (const Item& item : items) {
     for (int i = 0; i < *item.number; ++i, ++next) {
       devices[next].budget = item.budget.value_or(0);
-      set_budget(devices[next].torch, devices[next].budget);
+      if (use == Use::Compute) set_budget(devices[next].torch, devices[next].budget);
     }
   }
   return devices;
 }
 
-std::vector<Device> virtual_by_number(const std::vector<Item>& items) {
-  install_virtual_devices({.count = static_cast<int>(items.size())});
+std::vector<Device> virtual_by_number(const std::vector<Item>& items, Use use) {
+  const bool compute = use == Use::Compute;
+  if (compute) install_virtual_devices({.count = static_cast<int>(items.size())});
+  const int count = compute ? virtual_device_count() : most_virtual_devices;
   std::vector<Device> devices;
   for (const Item& item : items) {
-    if (*item.number >= virtual_device_count()) {
-      throw UsageError(
-          text("'", item.text, "' does not exist"),
-          {.hint = text("There are virtual:0 to virtual:", virtual_device_count() - 1, ".")});
+    if (*item.number >= count) {
+      throw UsageError(text("'", item.text, "' does not exist"),
+                       {.hint = text("There are virtual:0 to virtual:", count - 1, ".")});
     }
     const at::Device device = virt::nth_device(*item.number);
-    devices.push_back({device, budget(device)});
+    devices.push_back({device, compute ? budget(device) : 0});
   }
   return devices;
 }
 
 // A single "virtual:N" is a number of devices, as is everything with a budget; in a list, plain
 // numbers name devices.
-std::vector<Device> parse_virtual(std::vector<Item> items) {
+std::vector<Device> parse_virtual(std::vector<Item> items, Use use) {
   std::size_t groups = 0;
   for (Item& item : items) {
     if (!item.number) item.number = items.size() == 1 ? 1 : 0;
     if (item.budget) ++groups;
   }
   if (items.size() == 1) items[0].number = std::max(*items[0].number, items[0].budget ? 0 : 1);
-  if (items.size() == 1 || groups == items.size()) return virtual_groups(items);
-  if (groups == 0) return virtual_by_number(items);
+  if (items.size() == 1 || groups == items.size()) return virtual_groups(items, use);
+  if (groups == 0) return virtual_by_number(items, use);
   throw UsageError(
       "some of the virtual devices carry a budget and some do not, so it is not clear whether a "
       "number "
@@ -110,8 +121,13 @@ std::vector<Device> parse_virtual(std::vector<Item> items) {
 
 std::vector<Device> parse_cuda(const std::vector<Item>& items) {
   if (cuda_count() > 0) cuda_devices(1);  // refuses beside virtual devices
+  if (items.size() == 1 && items[0].all && cuda_count() > 0) return cuda_devices(cuda_count());
   std::vector<Device> devices;
   for (const Item& item : items) {
+    if (item.all && items.size() > 1) {
+      throw UsageError(text("'", item.text, "' stands beside other devices"),
+                       {.hint = "Write cuda:all alone, or name the devices: cuda:0,cuda:1."});
+    }
     const int number = item.number.value_or(0);
     if (number >= cuda_count()) {
       throw UsageError(
@@ -126,9 +142,19 @@ std::vector<Device> parse_cuda(const std::vector<Item>& items) {
   return devices;
 }
 
-}  // namespace
+std::vector<Device> cuda_on_paper(const std::vector<Item>& items) {
+  std::vector<Device> devices;
+  for (const Item& item : items) {
+    if (item.all)
+      throw UsageError("'cuda:all' says nothing without the GPUs",
+                       {.hint = "Name them to plan for them: cuda:0,cuda:1."});
+    devices.push_back(
+        {at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(item.number.value_or(0))), 0});
+  }
+  return devices;
+}
 
-std::vector<Device> parse_devices(std::string_view written) {
+std::vector<Device> parse(std::string_view written, Use use) {
   std::vector<Item> items;
   for (const std::string& part : split(written, ',')) {
     if (trim(part).empty())
@@ -141,8 +167,8 @@ std::vector<Device> parse_devices(std::string_view written) {
     }
   }
   const std::string kind = items.front().kind;
-  if (kind == "virtual") return parse_virtual(std::move(items));
-  if (kind == "cuda") return parse_cuda(items);
+  if (kind == "virtual") return parse_virtual(std::move(items), use);
+  if (kind == "cuda") return use == Use::Compute ? parse_cuda(items) : cuda_on_paper(items);
   for (const Item& item : items) {
     if (item.number && *item.number != 0) {
       throw UsageError(
@@ -152,5 +178,11 @@ std::vector<Device> parse_devices(std::string_view written) {
   }
   return std::vector<Device>(items.size(), cpu_device());
 }
+
+}  // namespace
+
+std::vector<Device> parse_devices(std::string_view written) { return parse(written, Use::Compute); }
+
+std::vector<Device> planned_devices(std::string_view written) { return parse(written, Use::Plan); }
 
 }  // namespace trestle

@@ -1,28 +1,86 @@
 #include "trestle/device/threads.h"
 
 #include <ATen/Parallel.h>
+#include <dlfcn.h>
+#include <sched.h>
 
 #include <algorithm>
+#include <mutex>
 #include <thread>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/device/virtual/backend.h"
 
 namespace trestle {
 
-int core_count() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+int core_count() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) > 0)
+    return CPU_COUNT(&cores);
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
 
 int most_threads() { return std::max(64, 4 * core_count()); }
 
-void set_worker_threads(int count) {
+namespace {
+
+void check_count(int count) {
   if (count < 1 || count > most_threads())
     throw UsageError(text("cannot run an operator on ", count, " threads"),
                      {.hint = text("Give 1 to ", most_threads(), "; this process has ",
                                    core_count(), " cores.")});
+}
+
+}  // namespace
+
+void set_worker_threads(int count) {
+  check_count(count);
   // A thread's first parallel operator takes over the process's default, whatever was
   // set before: have that done now.
   at::get_num_threads();
   at::set_num_threads(count);
+}
+
+// libtorch's own setter also changes the default of threads that start later, so a number lent for
+// one action would stay with strangers. What it does for the thread itself is done here: OpenMP's
+// number, and MKL's, which libtorch links and need not have.
+void set_own_threads(int count) {
+  using SetThreads = void(int);
+  static auto* const set_openmp =
+      reinterpret_cast<SetThreads*>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+  static auto* const set_mkl =
+      reinterpret_cast<SetThreads*>(dlsym(RTLD_DEFAULT, "MKL_Set_Num_Threads_Local"));
+  at::get_num_threads();  // a thread's first question sets its number: have that over
+  if (!set_openmp) return at::set_num_threads(count);
+  set_openmp(count);
+  if (set_mkl) set_mkl(count);
+}
+
+DeviceThreads::DeviceThreads(at::Device device, int count) : device_(device) {
+  check_count(count);
+  if (virt::is_virtual(device)) {
+    auto& threads = virt::threads_of(device.index());
+    const std::lock_guard lock(threads.mutex);
+    ++threads.scopes;
+    before_ = threads.count.exchange(count);
+  } else if (device.is_cpu()) {
+    before_ = at::get_num_threads();
+    set_own_threads(count);
+  }
+}
+
+DeviceThreads::~DeviceThreads() {
+  if (virt::is_virtual(device_)) {
+    // Two pipelines may use a device at the same time, and end in any order: the last one leaves it
+    // without a number.
+    auto& threads = virt::threads_of(device_.index());
+    const std::lock_guard lock(threads.mutex);
+    threads.count = --threads.scopes == 0 ? 0 : before_;
+  } else if (device_.is_cpu()) {
+    set_own_threads(before_);
+  }
 }
 
 }  // namespace trestle

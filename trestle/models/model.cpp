@@ -8,6 +8,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/models/resnet.h"
+#include "trestle/models/resnet50.h"
 #include "trestle/models/toy.h"
 #include "trestle/models/unet.h"
 
@@ -47,7 +48,12 @@ constexpr std::array model_table = {
     Maker{
         "resnet18_flat",
         [](const ModelOptions& o) { return resnet18_flat(sizes(o, &ResNetOptions::in_channels)); }},
+    Maker{"resnet50",
+          [](const ModelOptions& o) { return resnet50(sizes(o, &ResNet50Options::in_channels)); }},
     Maker{"toy", [](const ModelOptions& o) { return toy(sizes(o, &ToyOptions::features)); }},
+    Maker{
+        "two_linears",
+        [](const ModelOptions& o) { return two_linears(sizes(o, &TwoLinearsOptions::features)); }},
     Maker{"mlp", [](const ModelOptions& o) { return mlp(sizes(o, &MlpOptions::features)); }},
 };
 

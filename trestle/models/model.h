@@ -14,7 +14,7 @@ namespace trestle::models {
 // What a recipe's [model] can say. 0 stands for the model's own default.
 struct ModelOptions {
   std::string name = "unet";
-  std::int64_t in_channels = 0;  // of images; numbers a sample for "mlp" and "toy"
+  std::int64_t in_channels = 0;  // of images; numbers a sample for the others
   std::int64_t classes = 0;
   std::int64_t width = 0;
   bool bilinear = false;  // "unet" only
@@ -26,8 +26,9 @@ using MakeModel = std::function<nn::Layers(const ModelOptions&)>;
 // Models of a program's own, by the names that its recipes use.
 using OwnModels = std::map<std::string, MakeModel>;
 
-// "unet", "resnet18", "resnet18_flat", "toy" or "mlp". Throws UsageError for any other name, with
-// the nearest one, for negative sizes, and for an option the model does not have.
+// "unet", "resnet18", "resnet18_flat", "resnet50", "toy", "two_linears" or "mlp". Throws UsageError
+// for any other name, with the nearest one, for negative sizes, and for an option the model does not
+// have.
 nn::Layers make_model(const ModelOptions& options);
 
 std::vector<std::string> model_names();

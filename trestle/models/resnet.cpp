@@ -1,23 +1,18 @@
 #include "trestle/models/resnet.h"
 
 #include <torch/nn/modules/batchnorm.h>
-#include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/models/convolution.h"
 
 namespace trestle::models {
 
 namespace {
 
-torch::nn::Conv2d conv(std::int64_t in, std::int64_t out, int kernel, int stride) {
-  return torch::nn::Conv2d(
-      torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
-}
-
 auto conv_factory(std::int64_t in, std::int64_t out, int kernel, int stride) {
-  return [=] { return conv(in, out, kernel, stride); };
+  return [=] { return convolution(in, out, kernel, stride); };
 }
 
 auto norm_factory(std::int64_t channels) {
@@ -31,7 +26,7 @@ at::Tensor add_layer(const at::Tensor& x, const at::Tensor& identity) { return x
 
 struct InputLayerImpl : torch::nn::Module {
   InputLayerImpl(std::int64_t in, std::int64_t out)
-      : conv1(register_module("conv1", conv(in, out, 7, 2))),
+      : conv1(register_module("conv1", convolution(in, out, 7, 2))),
         norm1(register_module("norm1", torch::nn::BatchNorm2d(out))) {}
   at::Tensor forward(const at::Tensor& x) { return pool_layer(relu_layer(norm1(conv1(x)))); }
 
@@ -42,7 +37,7 @@ struct InputLayerImpl : torch::nn::Module {
 // x + the block's input, brought to x's shape.
 struct DownsampleAddImpl : torch::nn::Module {
   DownsampleAddImpl(std::int64_t in, std::int64_t out, int stride)
-      : conv1(register_module("conv", conv(in, out, 1, stride))),
+      : conv1(register_module("conv", convolution(in, out, 1, stride))),
         norm1(register_module("norm", torch::nn::BatchNorm2d(out))) {}
   at::Tensor forward(const at::Tensor& x, const at::Tensor& identity) {
     return x + norm1(conv1(identity));
@@ -54,9 +49,9 @@ struct DownsampleAddImpl : torch::nn::Module {
 
 struct BasicBlockImpl : torch::nn::Module {
   BasicBlockImpl(std::int64_t in, std::int64_t out, int stride)
-      : conv1(register_module("conv1", conv(in, out, 3, stride))),
+      : conv1(register_module("conv1", convolution(in, out, 3, stride))),
         norm1(register_module("norm1", torch::nn::BatchNorm2d(out))),
-        conv2(register_module("conv2", conv(out, out, 3, 1))),
+        conv2(register_module("conv2", convolution(out, out, 3, 1))),
         norm2(register_module("norm2", torch::nn::BatchNorm2d(out))) {
     if (stride != 1) {
       downsample = register_module("add", std::make_shared<DownsampleAddImpl>(in, out, stride));

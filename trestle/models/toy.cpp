@@ -66,4 +66,12 @@ nn::Layers mlp(const MlpOptions& options) {
   return net;
 }
 
+nn::Layers two_linears(const TwoLinearsOptions& options) {
+  nn::Layers net(nn::Seed{options.seed});
+  net.add("net1", linear(options.features, options.width));
+  net.add("relu", relu);
+  net.add("net2", linear(options.width, options.classes));
+  return net;
+}
+
 }  // namespace trestle::models

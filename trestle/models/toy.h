@@ -32,4 +32,15 @@ struct MlpOptions {
 // returns [N, classes].
 nn::Layers mlp(const MlpOptions& options = {});
 
+struct TwoLinearsOptions {
+  std::int64_t features = 10;
+  std::int64_t classes = 5;
+  std::int64_t width = 10;
+  std::uint64_t seed = 42;  // of the initial weights (nn/layers.h)
+};
+
+// The toy model of PyTorch's tutorial on model parallelism, under its names: net1 (linear), relu,
+// net2 (linear). Takes [N, features], returns [N, classes].
+nn::Layers two_linears(const TwoLinearsOptions& options = {});
+
 }  // namespace trestle::models

@@ -10,6 +10,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/device/torch_versions.h"
 
 namespace trestle::nn {
 namespace {
@@ -94,7 +95,7 @@ bool may_share_memory(const at::Tensor& a, const at::Tensor& b) {
 GradientSink::GradientSink(std::size_t inputs) : gradients_(std::make_shared<Values>(inputs)) {}
 
 at::Tensor GradientSink::begin(std::size_t input, const at::Tensor& value) {
-  auto node = c10::make_intrusive<SinkBackward>();
+  auto node = make_node<SinkBackward>();
   node->gradients = gradients_;
   node->input = input;
   at::Tensor inside = value.detach();

@@ -34,6 +34,8 @@ class Boundary {
   // `consumer` and the values' names are for error messages.
   Boundary(std::string consumer, std::vector<std::string> names);
 
+  const std::string& consumer() const { return consumer_; }
+
   struct Handed {
     Values values;  // what the consumer gets, the tensors or copies; may be moved from
     std::vector<c10::VariableVersion> counters;  // count the changes to `values`' memory

@@ -50,6 +50,16 @@ void Layer::to(at::Device device) const {
   }
 }
 
+void Layer::to(at::MemoryFormat format) const {
+  if (!module || format == at::MemoryFormat::Preserve) return;
+  for (auto& parameter : module->parameters()) {
+    if (!parameter.defined() || parameter.dim() != 4) continue;
+    parameter.set_data(parameter.detach().contiguous(format));
+    if (parameter.grad().defined())
+      parameter.mutable_grad() = parameter.grad().detach().contiguous(format);
+  }
+}
+
 std::string describe(const Values& values) {
   std::vector<std::string> words;
   for (const Value& value : values) {

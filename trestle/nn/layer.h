@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/MemoryFormat.h>
 
 #include <functional>
 #include <string>
@@ -32,6 +33,10 @@ struct Layer {
   // Moves parameters with their gradients, and buffers, in place: each stays the tensor object that
   // it is.
   void to(at::Device device) const;
+  // Puts parameters of four dimensions (the weights of 2-d convolutions), with their gradients,
+  // into this order in memory, in place, as torch's Module.to(memory_format=...) does.
+  // Preserve changes nothing.
+  void to(at::MemoryFormat format) const;
 };
 
 // "[4, 3, 32, 48] Float, None": how messages show what a layer was given.

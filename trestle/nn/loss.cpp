@@ -1,6 +1,7 @@
 #include "trestle/nn/loss.h"
 
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
 
 #include <utility>
 #include <vector>
@@ -12,6 +13,15 @@
 namespace trestle::nn {
 
 namespace {
+
+// Autocast leaves scores in bf16 or fp16, and torch's list for the CPU would leave the loss so too.
+// Without autocast they are those of a model that was cast, whose loss is of its own type, as torch's.
+at::Tensor in_float(const at::Tensor& scores) {
+  const at::ScalarType type = scores.scalar_type();
+  const bool half = type == at::kBFloat16 || type == at::kHalf;
+  return half && at::autocast::is_autocast_enabled(scores.device().type()) ? scores.to(at::kFloat)
+                                                                           : scores;
+}
 
 double samples(const at::Tensor& target) {
   return target.dim() == 0 ? 1.0 : static_cast<double>(target.size(0));
@@ -39,7 +49,7 @@ void check_class_ids(const char* loss, const at::Tensor& output, const at::Tenso
 at::Tensor cross_entropy_value(const CrossEntropyOptions& options, const at::Tensor& output,
                                const at::Tensor& target) {
   check_class_ids("cross_entropy", output, target);
-  const at::Tensor sum = at::cross_entropy_loss(output, target, {}, at::Reduction::Sum,
+  const at::Tensor sum = at::cross_entropy_loss(in_float(output), target, {}, at::Reduction::Sum,
                                                 options.ignore_index, options.label_smoothing);
   const at::Tensor count = target.ne(options.ignore_index).sum().clamp_min(1);
   return sum / count;
@@ -50,7 +60,7 @@ at::Tensor cross_entropy_value(const CrossEntropyOptions& options, const at::Ten
 at::Tensor dice_value(const DiceOptions& options, const at::Tensor& output,
                       const at::Tensor& target) {
   check_class_ids("dice", output, target);
-  const at::Tensor probability = at::softmax(output, 1);
+  const at::Tensor probability = at::softmax(in_float(output), 1);
   const at::Tensor truth = at::zeros_like(probability).scatter_(1, target.unsqueeze(1), 1.0);
   std::vector<std::int64_t> all_but_classes = {0};
   for (std::int64_t dim = 2; dim < output.dim(); ++dim) all_but_classes.push_back(dim);
@@ -100,7 +110,7 @@ Loss mean_squared_error() {
                                 join(output.sizes(), ", "), "] and [", join(target.sizes(), ", "),
                                 "]"));
         }
-        return at::mse_loss(output, target);
+        return at::mse_loss(in_float(output), target);
       },
       [](const at::Tensor& target) { return static_cast<double>(target.numel()); });
 }

@@ -41,6 +41,8 @@ struct CrossEntropyOptions {
 // Mean cross-entropy of logits [N, C, ...] and class ids int64 [N, ...]. Additive; weighs the
 // targets that are not ignored. A piece whose targets are all ignored has loss 0 and weight 0
 // (torch's mean would be NaN).
+//
+// This and the losses below compute in fp32 where autocast left the scores in bf16 or fp16.
 Loss cross_entropy(const CrossEntropyOptions& options = {});
 
 // Mean squared error over all elements. Additive; weighs the target's elements.

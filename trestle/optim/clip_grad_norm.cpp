@@ -66,7 +66,19 @@ at::Tensor norms_of(const std::vector<at::Tensor>& gradients, double p) {
   return at::stack(norms);
 }
 
+at::Tensor total_norm(const std::vector<at::Tensor>& gradients, double p) {
+  const at::Tensor norms = norms_of(gradients, p);
+  return norms.numel() == 1 ? norms[0] : norm_of(norms, p);
+}
+
 }  // namespace
+
+double grad_norm(const std::vector<at::Tensor>& parameters, double p) {
+  check(0, {.p = p});
+  const at::NoGradGuard no_grad;
+  const std::vector<at::Tensor> gradients = gradients_of(parameters);
+  return gradients.empty() ? 0 : total_norm(gradients, p).item<double>();
+}
 
 double clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm,
                       const ClipGradNormOptions& options) {
@@ -74,8 +86,7 @@ double clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm
   const at::NoGradGuard no_grad;
   const std::vector<at::Tensor> gradients = gradients_of(parameters);
   if (gradients.empty()) return 0;
-  const at::Tensor norms = norms_of(gradients, options.p);
-  const at::Tensor total = norms.numel() == 1 ? norms[0] : norm_of(norms, options.p);
+  const at::Tensor total = total_norm(gradients, options.p);
   const double norm = total.item<double>();
   if (options.error_if_nonfinite && !std::isfinite(norm)) {
     throw StateError(text("the norm of the gradients is ", norm, ": they cannot be clipped"),

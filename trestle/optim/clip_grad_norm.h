@@ -27,4 +27,7 @@ struct ClipGradNormOptions {
 double clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm,
                       const ClipGradNormOptions& options = {});
 
+// The norm alone; the gradients stay as they are.
+double grad_norm(const std::vector<at::Tensor>& parameters, double p = 2);
+
 }  // namespace trestle::optim

@@ -1,7 +1,5 @@
 #include "trestle/optim/factory.h"
 
-#include <torch/optim/sgd.h>
-
 #include <array>
 #include <tuple>
 #include <utility>
@@ -15,7 +13,7 @@ namespace trestle::optim {
 
 namespace {
 
-void check(const OptimizerOptions& options) {
+void check_numbers(const OptimizerOptions& options) {
   const auto require = [&](bool holds, const char* what, double value, const char* range) {
     if (holds) return;
     throw UsageError(
@@ -34,6 +32,14 @@ void check(const OptimizerOptions& options) {
   };
   share("beta1", options.beta1);
   share("beta2", options.beta2);
+  const auto only = [&](bool given, const char* what, bool here, const char* others) {
+    if (!given || here) return;
+    throw UsageError(text("optimizer '", options.name, "' has no ", what, "; ", others));
+  };
+  const bool adam = options.name == "adam" || options.name == "adamw";
+  only(options.nesterov, "nesterov", options.name == "sgd", "sgd has");
+  only(options.centered, "centered", options.name == "rmsprop", "rmsprop has");
+  only(options.amsgrad, "amsgrad", adam, "adam and adamw have");
   if (options.nesterov)
     require(options.momentum > 0, "momentum", options.momentum, "above 0, as nesterov needs it");
 }
@@ -42,11 +48,10 @@ using Parameters = std::vector<at::Tensor>;
 using Made = std::unique_ptr<torch::optim::Optimizer>;
 
 Made make_sgd(Parameters parameters, const OptimizerOptions& o) {
-  return std::make_unique<torch::optim::SGD>(std::move(parameters),
-                                             torch::optim::SGDOptions(o.learning_rate)
-                                                 .momentum(o.momentum)
-                                                 .nesterov(o.nesterov)
-                                                 .weight_decay(o.weight_decay));
+  return std::make_unique<FusedSgd>(std::move(parameters), torch::optim::SGDOptions(o.learning_rate)
+                                                               .momentum(o.momentum)
+                                                               .nesterov(o.nesterov)
+                                                               .weight_decay(o.weight_decay));
 }
 
 template <class Optimizer, class Options>
@@ -55,7 +60,8 @@ Made make_adam(Parameters parameters, const OptimizerOptions& o) {
                                      Options(o.learning_rate)
                                          .betas(std::make_tuple(o.beta1, o.beta2))
                                          .eps(o.epsilon)
-                                         .weight_decay(o.weight_decay));
+                                         .weight_decay(o.weight_decay)
+                                         .amsgrad(o.amsgrad));
 }
 
 Made make_rmsprop(Parameters parameters, const OptimizerOptions& o) {
@@ -79,12 +85,37 @@ constexpr std::array makers = {Maker{"sgd", make_sgd},
 
 }  // namespace
 
+void check_options(const OptimizerOptions& options) {
+  choose("optimizer", options.name, makers);
+  check_numbers(options);
+}
+
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(std::vector<at::Tensor> parameters,
                                                         const OptimizerOptions& options) {
   const Maker& maker = choose("optimizer", options.name, makers);
-  check(options);
+  check_numbers(options);
   if (parameters.empty()) throw UsageError("an optimizer needs parameters, and there are none");
   return maker.make(std::move(parameters), options);
+}
+
+std::unique_ptr<torch::optim::Optimizer> make_grouped_optimizer(
+    const std::vector<ParameterGroup>& groups, const OptimizerOptions& options) {
+  std::unique_ptr<torch::optim::Optimizer> all;
+  for (const ParameterGroup& group : groups) {
+    OptimizerOptions own = options;
+    own.learning_rate *= group.rate_factor;
+    own.weight_decay = group.weight_decay.value_or(options.weight_decay);
+    auto made = make_optimizer(group.parameters, own);
+    if (!all) {
+      all = std::move(made);
+      continue;
+    }
+    // Set afterwards: add_param_group() takes a value that is the class's default for one that was
+    // not given, and puts the first group's in its place.
+    all->add_param_group(torch::optim::OptimizerParamGroup(group.parameters));
+    all->param_groups().back().set_options(made->param_groups()[0].options().clone());
+  }
+  return all ? std::move(all) : make_optimizer(std::vector<at::Tensor>(), options);
 }
 
 std::vector<std::string> optimizer_names() {
@@ -97,8 +128,14 @@ double learning_rate(const torch::optim::Optimizer& optimizer) {
   return optimizer.param_groups().at(0).options().get_lr();
 }
 
-void set_learning_rate(torch::optim::Optimizer& optimizer, double rate) {
-  for (auto& group : optimizer.param_groups()) group.options().set_lr(rate);
+void set_learning_rate(torch::optim::Optimizer& optimizer, double rate,
+                       const std::vector<double>& factors) {
+  auto& groups = optimizer.param_groups();
+  if (!factors.empty() && factors.size() != groups.size())
+    throw UsageError(text("the optimizer has ", groups.size(), " groups, and ", factors.size(),
+                          " factors of the learning rate were given"));
+  for (std::size_t i = 0; i < groups.size(); ++i)
+    groups[i].options().set_lr(factors.empty() ? rate : rate * factors[i]);
 }
 
 }  // namespace trestle::optim

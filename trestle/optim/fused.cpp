@@ -6,6 +6,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/_fused_sgd.h>
 #include <torch/library.h>
 
 #include <memory>
@@ -73,11 +74,15 @@ bool all_are_plain(const Optimizer& optimizer) {
   return true;
 }
 
-// The gradient in the parameter's own memory order, since kernels walk all arrays side by side.
+// In the parameter's own memory order, since kernels walk all arrays side by side: a gradient may
+// have another one, and so has the state of a weight that was put into another format since.
+at::Tensor aligned(const at::Tensor& tensor, const at::Tensor& parameter) {
+  if (tensor.strides() == parameter.strides()) return tensor;
+  return at::empty_like(parameter).copy_(tensor);
+}
+
 at::Tensor aligned_gradient(const at::Tensor& parameter) {
-  const at::Tensor& gradient = parameter.grad();
-  if (gradient.strides() == parameter.strides()) return gradient;
-  return at::empty_like(parameter).copy_(gradient);
+  return aligned(parameter.grad(), parameter);
 }
 
 at::Tensor call(const Optimizer::LossClosure& closure) {
@@ -97,7 +102,7 @@ State& state_of(Optimizer& optimizer, const at::Tensor& parameter) {
 void note_change(const at::Tensor& parameter) { parameter.unsafeGetTensorImpl()->bump_version(); }
 
 at::Tensor or_zeros(const at::Tensor& tensor, const at::Tensor& like) {
-  return tensor.defined() ? tensor : at::zeros_like(like);
+  return tensor.defined() ? aligned(tensor, like) : at::zeros_like(like);
 }
 
 void adam_kernel(const torch::optim::AdamOptions& options, at::TensorList weights,
@@ -166,6 +171,35 @@ torch::Tensor FusedRmsprop::step(LossClosure closure) {
       rmsprop_operator().call(parameter, aligned_gradient(parameter), state.square_avg(), buffer,
                               options.lr(), options.alpha(), options.eps(), options.weight_decay(),
                               options.momentum());
+      note_change(parameter);
+    }
+  }
+  return loss;
+}
+
+torch::Tensor FusedSgd::step(LossClosure closure) {
+  const at::NoGradGuard no_grad;
+  at::Tensor loss = call(closure);
+  if (!all_are_plain(*this)) {
+    SGD::step();
+    return loss;
+  }
+  for (OptimizerParamGroup& group : param_groups()) {
+    const auto& options = static_cast<const torch::optim::SGDOptions&>(group.options());
+    for (const at::Tensor& parameter : group.params()) {
+      if (!parameter.grad().defined()) continue;
+      std::vector<at::Tensor> buffers;
+      bool first = false;
+      if (options.momentum() != 0) {
+        auto& state = state_of<torch::optim::SGDParamState>(*this, parameter);
+        first = !state.momentum_buffer().defined();
+        state.momentum_buffer(first ? at::empty_like(parameter)
+                                    : aligned(state.momentum_buffer(), parameter));
+        buffers.push_back(state.momentum_buffer());
+      }
+      at::_fused_sgd_({parameter}, {aligned_gradient(parameter)}, buffers, options.weight_decay(),
+                      options.momentum(), options.lr(), options.dampening(), options.nesterov(),
+                      /*maximize=*/false, first);
       note_change(parameter);
     }
   }

@@ -3,6 +3,7 @@
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
 
 // torch::optim's optimizers with one pass over memory for each parameter instead of up to eight:
 // 4 to 20 times faster on CPU cores and virtual devices. Options and state are those of the class
@@ -29,6 +30,13 @@ class FusedAdam : public torch::optim::Adam {
 class FusedAdamW : public torch::optim::AdamW {
  public:
   using torch::optim::AdamW::AdamW;
+  torch::Tensor step(LossClosure closure = nullptr) override;
+};
+
+// The kernel of Python's SGD(fused=True).
+class FusedSgd : public torch::optim::SGD {
+ public:
+  using torch::optim::SGD::SGD;
   torch::Tensor step(LossClosure closure = nullptr) override;
 };
 

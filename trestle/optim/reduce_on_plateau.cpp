@@ -1,5 +1,6 @@
 #include "trestle/optim/reduce_on_plateau.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "trestle/base/error.h"
@@ -15,14 +16,25 @@ ReduceOnPlateau::ReduceOnPlateau(const PlateauOptions& options) : options_(optio
     throw UsageError(text("patience = ", options.patience, " and cooldown = ", options.cooldown,
                           " must not be negative"));
   }
+  if (!(options.threshold >= 0 && options.lowest >= 0)) {
+    throw UsageError(text("threshold = ", options.threshold, " and lowest = ", options.lowest,
+                          " must not be negative"));
+  }
 }
 
 bool ReduceOnPlateau::is_better(double metric) const {
   if (std::isnan(metric)) return false;
   if (!state_.has_best) return true;
-  return options_.mode == PlateauOptions::Mode::Max
-             ? metric > state_.best * (1 + options_.threshold)
-             : metric < state_.best * (1 - options_.threshold);
+  const double best = state_.best, threshold = options_.threshold;
+  const bool higher = options_.mode == PlateauOptions::Mode::Max;
+  if (options_.threshold_mode == PlateauOptions::Threshold::Absolute)
+    return higher ? metric > best + threshold : metric < best - threshold;
+  return higher ? metric > best * (threshold + 1) : metric < best * (1 - threshold);
+}
+
+double ReduceOnPlateau::reduced(double rate) const {
+  const double lower = std::max(rate * options_.factor, options_.lowest);
+  return rate - lower > options_.smallest_change ? lower : rate;
 }
 
 bool ReduceOnPlateau::step(double metric) {

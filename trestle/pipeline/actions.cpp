@@ -71,14 +71,14 @@ void move_within_rank(StepState& state, const std::vector<int>& routes, int micr
   }
 }
 
-void take_model_inputs(const StepState& state, const Stage& stage, int micro_batch, Pass& pass) {
+void take_model_inputs(StepState& state, const Stage& stage, int micro_batch, Pass& pass) {
   pass.inputs.resize(stage.plan().inputs.size());
   for (std::size_t i = 0; i < stage.plan().inputs.size(); ++i) {
     const ValueId value = stage.plan().inputs[i];
     if (value.layer != nn::model_input) continue;
     const at::Tensor& given = state.inputs.batch[micro_batch].at(value.output);
     if (!given.defined()) continue;
-    pass.inputs[i] = {.value = to_device(given, stage.device()),
+    pass.inputs[i] = {.value = copy_beside(given, stage.device(), state.copies),
                       .wants_gradient = state.inputs.wants_gradient.at(value.output),
                       .shared = state.inputs.shared.at(value.output),
                       .owned = given.device() != stage.device()};
@@ -146,8 +146,9 @@ nn::Values run_stage_backward(StepState& state, const Stage& stage, MicroBatchSt
     return stage.backward(own.pass, gradients, {});
   }
   const at::Tensor loss = micro_batch_loss(state, own.pass.model_outputs.at(0), m);
-  return stage.backward_from_loss(own.pass, gradients, loss,
-                                  at::full_like(loss.detach(), state.inputs.shares[m]));
+  return stage.backward_from_loss(
+      own.pass, gradients, loss,
+      at::full_like(loss.detach(), state.inputs.shares[m] * state.inputs.gradient_scale));
 }
 
 void run_backward(StepState& state, const Action& action) {

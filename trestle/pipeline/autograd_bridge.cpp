@@ -14,6 +14,8 @@
 
 #include "trestle/base/error.h"
 #include "trestle/device/event.h"
+#include "trestle/device/stream.h"
+#include "trestle/device/torch_versions.h"
 #include "trestle/device/transfer.h"
 #include "trestle/pipeline/micro_batch.h"
 
@@ -25,8 +27,6 @@ using torch::autograd::variable_list;
 // What the two nodes share.
 struct Caught {
   variable_list gradients;
-  device::Event ready;
-  at::Device device = at::kCPU;
   std::atomic<bool> used = false;
 };
 
@@ -60,7 +60,6 @@ struct CatchBackward : torch::autograd::Node {
           "Call forward() again, or add the losses up and call backward() once.");
     }
     caught->gradients = std::move(gradients);
-    caught->ready.record(caught->device);
     return {at::zeros({})};
   }
   std::string name() const override { return "PipelineCatchBackward"; }
@@ -70,6 +69,9 @@ struct DriveBackward : torch::autograd::Node {
   std::shared_ptr<Caught> caught;
   std::shared_ptr<StepState> state;
   std::shared_ptr<PartitionedModel> model;
+  // What was current when the forward ran; the engine runs the first node, and orders its gradients,
+  // in these.
+  std::vector<c10::Stream> streams;
   std::size_t inputs = 0;
   // [micro-batch][output]: dimension 0, as the outputs were put together.
   std::vector<std::vector<std::int64_t>> output_sizes;
@@ -77,16 +79,25 @@ struct DriveBackward : torch::autograd::Node {
   variable_list apply(variable_list&&) override {
     const auto own_state = std::exchange(state, nullptr);
     const auto own_model = std::exchange(model, nullptr);
-    caught->ready.wait(caught->device);
-    deal_out(*own_state);
-    caught->gradients.clear();
-    if (on_autograd_device_thread()) {
-      own_model->executor.run_here(*own_state, Part::Backwards);
-    } else {
-      own_model->executor.run(*own_state, Part::Backwards);
+    variable_list result;
+    std::vector<std::pair<at::Device, device::Event>> done;
+    {
+      const device::StreamScope as_in_the_forward(streams);
+      deal_out(*own_state);
+      caught->gradients.clear();
+      if (on_autograd_device_thread()) {
+        own_model->executor.run_here(*own_state, Part::Backwards);
+      } else {
+        own_model->executor.run(*own_state, Part::Backwards);
+      }
+      own_model->remember(*own_state);
+      result = collect(*own_state);
+      for (const auto& stage : own_model->stages)
+        done.emplace_back(stage.device(), device::Event()).second.record(stage.device());
     }
-    own_model->set_timeline(own_state->timeline());
-    variable_list result = collect(*own_state);
+    // To the engine this is a node of the CPU: what was asked of the devices here must be known to
+    // the streams that are current out there.
+    for (const auto& [device, event] : done) event.wait(device);
     result.emplace_back();  // for the leaf that keeps this node in the graph
     return result;
   }
@@ -163,11 +174,11 @@ nn::Values attach_backward(const nn::Values& inputs, std::shared_ptr<StepState> 
   if (std::find(wants.begin(), wants.end(), true) == wants.end()) return outputs;
 
   auto caught = std::make_shared<Caught>();
-  caught->device = model->last_device();
-  auto drive = c10::make_intrusive<DriveBackward>();
+  auto drive = make_node<DriveBackward>();
   drive->caught = caught;
   drive->state = std::move(state);
   drive->model = std::move(model);
+  drive->streams = device::current_streams({drive->model->last_device()});
   drive->inputs = inputs.size();
   drive->output_sizes = std::move(sizes);
   torch::autograd::edge_list edges;
@@ -181,7 +192,7 @@ nn::Values attach_backward(const nn::Values& inputs, std::shared_ptr<StepState> 
   drive->set_next_edges(std::move(edges));
   drive->add_input_metadata(at::zeros({}));
 
-  auto node = c10::make_intrusive<CatchBackward>();
+  auto node = make_node<CatchBackward>();
   node->caught = caught;
   node->set_next_edges({torch::autograd::Edge(drive, 0)});
   for (std::size_t i = 0; i < outputs.size(); ++i) {

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <utility>
 #include <vector>
 
@@ -15,23 +13,15 @@ namespace trestle::pipeline {
 // What one route carries for one micro-batch: activations, or their gradients.
 using Message = std::vector<StageValue>;
 
-struct DeviceCopy {
-  at::Tensor operator()(const at::Tensor& tensor, at::Device device) const {
-    return to_device(tensor, device);
-  }
-};
-
-// One place for one message. The devices work asynchronously, so two events order them: `ready`
-// (the producer's device has made the tensors) is waited for before they are read, and `consumed`
-// (the consumer's device has copied them) before the producer's device may reuse their memory. Who
-// calls put() and take() when, and under which lock, is ChannelTable's business.
-//
-// The event and the copy are parameters so that a test can put in an event that watches the order.
-template <class EventType, class Copy = DeviceCopy>
-class BasicChannel {
+// One place for one message. `ready` marks when the producer's device has made the tensors; the
+// consumer's device waits for that and for the copy, and the producer's goes on with its next
+// micro-batch meanwhile. Who calls put() and take() when, and under which lock, is ChannelTable's
+// business.
+class Channel {
  public:
   bool full() const { return full_; }
 
+  // In the thread, and with the current streams, that made the tensors.
   void put(Message message, at::Device producer) {
     message_ = std::move(message);
     producer_ = producer;
@@ -41,30 +31,22 @@ class BasicChannel {
 
   // Leaves the channel empty. The result lives on `consumer`, which owns it unless it is the
   // producer's own device.
-  Message take(at::Device consumer) {
+  Message take(at::Device consumer, device::CopyStreams& copies) {
     full_ = false;
-    Message message = std::move(message_);
-    message_ = {};
+    Message message = std::exchange(message_, {});
     if (consumer == producer_) return message;
-    ready_.wait(consumer);
-    Message copy = message;
-    for (auto& entry : copy) {
-      entry.value = Copy()(entry.value, consumer);
+    for (auto& entry : message) {
+      entry.value = copy_beside(entry.value, consumer, ready_, copies);
       entry.owned = true;
     }
-    consumed_.record(consumer);
-    consumed_.wait(producer_);
-    return copy;  // the producer's tensors are released here, after its device was told to wait
+    return message;
   }
 
  private:
   Message message_;
   at::Device producer_ = at::kCPU;
-  EventType ready_;
-  EventType consumed_;
+  device::Event ready_;
   bool full_ = false;
 };
-
-using Channel = BasicChannel<device::Event>;
 
 }  // namespace trestle::pipeline

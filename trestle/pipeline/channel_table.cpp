@@ -7,11 +7,13 @@
 namespace trestle::pipeline {
 
 ChannelTable::ChannelTable(std::vector<schedule::Route> routes, std::vector<int> rank_of_stage,
-                           int ranks, int micro_batches, std::chrono::milliseconds deadline)
+                           int ranks, int micro_batches, std::chrono::milliseconds deadline,
+                           device::CopyStreams& copies)
     : routes_(std::move(routes)),
       rank_of_stage_(std::move(rank_of_stage)),
       micro_batches_(micro_batches),
       deadline_(deadline),
+      copies_(copies),
       channels_(routes_.size() * micro_batches * 2),
       last_(ranks),
       started_(ranks, false) {}
@@ -39,7 +41,8 @@ Message ChannelTable::receive(const Transfer& transfer, at::Device consumer) {
     if (failure_) throw Cancelled{};
     if (!in_time) throw DeadlineError(overdue(transfer));
   }
-  return from.take(consumer);  // only this rank takes from this channel, so the copy needs no lock
+  return from.take(consumer,
+                   copies_);  // only this rank takes from this channel, so the copy needs no lock
 }
 
 bool ChannelTable::arrived(const Transfer& transfer) const {

@@ -22,7 +22,7 @@ struct Cancelled {};
 class ChannelTable {
  public:
   ChannelTable(std::vector<schedule::Route> routes, std::vector<int> rank_of_stage, int ranks,
-               int micro_batches, std::chrono::milliseconds deadline);
+               int micro_batches, std::chrono::milliseconds deadline, device::CopyStreams& copies);
 
   // Puts a message where the other end of the route finds it. Never waits.
   void send(const Transfer& transfer, Message message, at::Device producer);
@@ -49,6 +49,7 @@ class ChannelTable {
   const std::vector<int> rank_of_stage_;
   const int micro_batches_;
   const std::chrono::milliseconds deadline_;
+  device::CopyStreams& copies_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Channel> channels_;       // [(route, micro-batch, way)]

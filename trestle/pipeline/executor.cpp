@@ -1,12 +1,15 @@
 #include "trestle/pipeline/executor.h"
 
 #include <ATen/ThreadLocalState.h>
+#include <c10/core/Stream.h>
 
 #include <algorithm>
 #include <latch>
+#include <optional>
 
 #include "trestle/base/error.h"
 #include "trestle/device/device.h"
+#include "trestle/device/stream.h"
 #include "trestle/device/threads.h"
 #include "trestle/pipeline/failure.h"
 
@@ -56,24 +59,29 @@ std::vector<Action> actions_of(const StepState& state, int rank, Part part) {
 // Carries out one action and writes down when, and the most memory that its device held meanwhile.
 void execute_and_record(StepState& state, int rank, const Action& action) {
   const at::Device device = state.stages[action.stage].device();
-  RankRecord& record = state.records[rank];
-  const double begin = state.now();
-  if (record.memory.empty()) {  // before the rank's first action: what is there anyway
+  RankRecord& record = state.record.ranks[rank];
+  if (record.actions.empty()) {  // what is there anyway
     take_recent_peak(device);
-    record.memory.push_back({.rank = rank, .time = 0, .bytes = memory_usage(device).current});
+    record.before = memory_usage(device).current;
   }
+  const auto begin = state.clock.mark(device);
   try {
+    std::optional<DeviceThreads> threads;
+    if (state.inputs.threads > 0)
+      threads.emplace(device, action.threads > 0 ? action.threads : state.inputs.threads);
     execute(state, action);
   } catch (const Cancelled&) {
     throw;
   } catch (...) {
     rethrow_from(state, rank, action);
   }
-  const double end = state.now();
+  const auto end = state.clock.mark(device);
   state.channels.finished(rank, action);
-  record.events.push_back({.rank = rank, .action = action, .begin = begin, .end = end});
-  record.memory.push_back({.rank = rank, .time = begin, .bytes = take_recent_peak(device)});
-  record.memory.push_back({.rank = rank, .time = end, .bytes = memory_usage(device).current});
+  record.actions.push_back({.action = action,
+                            .begin = begin,
+                            .end = end,
+                            .peak = take_recent_peak(device),
+                            .after = memory_usage(device).current});
 }
 
 void run_rank(StepState& state, int rank, Part part) {
@@ -93,6 +101,31 @@ bool can_run(const StepState& state, const Action& action) {
   return state.channels.arrived(transfer_of(state, action));
 }
 
+// What a worker takes over from the thread that gives it a job: grad mode, autocast and the like,
+// and the streams, so that the caller's work on a device and the worker's are in one order.
+class CallersState {
+ public:
+  explicit CallersState(const std::vector<at::Device>& devices)
+      : streams_(device::current_streams(devices)) {}
+
+  // The job is run as if in the caller's thread; what it throws is returned.
+  template <class Job>
+  std::exception_ptr run(const Job& job) const {
+    try {
+      const at::ThreadLocalStateGuard guard(state_);
+      const device::StreamScope scope(streams_);
+      job();
+      return nullptr;
+    } catch (...) {
+      return std::current_exception();
+    }
+  }
+
+ private:
+  const at::ThreadLocalState state_;
+  const std::vector<c10::Stream> streams_;
+};
+
 }  // namespace
 
 Executor::Executor(int ranks, const std::vector<Stage>& stages, int threads)
@@ -100,8 +133,9 @@ Executor::Executor(int ranks, const std::vector<Stage>& stages, int threads)
         return stage.device().is_cpu();
       })) {
   if (in_caller_) return;
-  const int each = threads > 0 ? threads : std::max(1, core_count() / ranks);
-  for (int rank = 0; rank < ranks; ++rank) workers_.push_back(std::make_unique<Worker>(each));
+  for (const Stage& stage : stages) devices_.push_back(stage.device());
+  threads_ = threads > 0 ? threads : std::max(1, core_count() / ranks);
+  for (int rank = 0; rank < ranks; ++rank) workers_.push_back(std::make_unique<Worker>(threads_));
 }
 
 void Executor::run(StepState& state, Part part) {
@@ -114,14 +148,9 @@ void Executor::run_on(int rank, const std::function<void()>& job) {
   if (in_caller_) return job();
   std::exception_ptr failure;
   std::latch done(1);
-  const at::ThreadLocalState state;
+  const CallersState state(devices_);
   workers_.at(rank)->run([&] {
-    try {
-      const at::ThreadLocalStateGuard guard(state);
-      job();
-    } catch (...) {
-      failure = std::current_exception();
-    }
+    failure = state.run(job);
     done.count_down();
   });
   done.wait();
@@ -133,20 +162,14 @@ void Executor::run_on_all(const std::function<void(int rank)>& job) {
     for (int rank = 0; rank < ranks_; ++rank) job(rank);
     return;
   }
-  // Workers do not inherit the caller's grad mode, autocast and the like.
-  const at::ThreadLocalState state;
+  const CallersState state(devices_);
   std::vector<std::exception_ptr> failures(ranks_);
   std::latch done(ranks_);
   {
     std::lock_guard lock(hand_out_);
     for (int rank = 0; rank < ranks_; ++rank) {
       workers_[rank]->run([&, rank] {
-        try {
-          const at::ThreadLocalStateGuard guard(state);
-          job(rank);
-        } catch (...) {
-          failures[rank] = std::current_exception();
-        }
+        failures[rank] = state.run([&] { job(rank); });
         done.count_down();
       });
     }

@@ -37,9 +37,13 @@ class Executor {
   void run_on_all(const std::function<void(int rank)>& job);
 
   int ranks() const { return ranks_; }
+  // Intra-op threads of a rank's actions that name no number of their own.
+  int threads() const { return threads_; }
 
  private:
   int ranks_;
+  int threads_ = 0;
+  std::vector<at::Device> devices_;
   bool in_caller_;       // no workers: the calling thread runs everything
   std::mutex hand_out_;  // all workers get the runs of several threads in the same order
   std::recursive_mutex callers_turn_;

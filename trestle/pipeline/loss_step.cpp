@@ -17,8 +17,8 @@ namespace {
 
 // The last stage's graph is there for the loss alone, so its output may be written to, unless it is
 // to be returned. The target is the caller's, unless it had to be copied to the device.
-at::Tensor call(const StepState& state, const at::Tensor& output, bool owned,
-                const at::Tensor& target, int micro_batch) {
+at::Tensor call(StepState& state, const at::Tensor& output, bool owned, const at::Tensor& target,
+                int micro_batch) {
   const nn::Loss& loss = *state.inputs.loss;
   // Keyed as if it were one more layer.
   const nn::RunKey key = state.key(micro_batch);
@@ -26,7 +26,7 @@ at::Tensor call(const StepState& state, const at::Tensor& output, bool owned,
       output.device(),
       keyed_seed(key.seed, key.step, state.stages.back().plan().last_layer, key.micro_batch));
   const at::AutoGradMode grad(true);
-  const at::Tensor here = to_device(target, output.device());
+  const at::Tensor here = copy_beside(target, output.device(), state.copies);
   auto handed = state.loss_boundary.hand_over({output, here}, {owned, !here.is_same(target)},
                                               std::hash<std::string>()(loss.name));
   at::Tensor value;
@@ -37,6 +37,9 @@ at::Tensor call(const StepState& state, const at::Tensor& output, bool owned,
         text("in loss '", loss.name, "' (output and target ", nn::describe({output, here}), ")"));
   }
   state.loss_boundary.take_back(handed);
+  // Its gradient is a share, or a gradient scaler's scale, which may be more than fp16 can hold.
+  if (value.defined() && (value.scalar_type() == at::kHalf || value.scalar_type() == at::kBFloat16))
+    value = value.to(at::kFloat);
   if (!value.defined() || value.dim() != 0) {
     throw UsageError(text("loss '", loss.name, "' must return one number (a 0-dim tensor); got ",
                           nn::describe({value})));
@@ -75,7 +78,7 @@ void take_whole_batch_loss(StepState& state) {
   nn::GradientSink sink(1);
   const at::Tensor whole = sink.begin(0, at::cat(pieces).detach());
   const at::Tensor loss = call(state, whole, /*owned=*/true, state.inputs.whole_target, 0);
-  loss.backward();
+  loss.backward(at::full_like(loss.detach(), state.inputs.gradient_scale));
   state.last().losses[0] = number(loss);
   auto& gradients = state.last().loss_gradients;
   gradients.resize(state.micro_batches());

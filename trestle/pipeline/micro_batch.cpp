@@ -12,7 +12,29 @@ namespace {
 
 bool is_batched(const nn::Value& value) { return value.defined() && value.dim() > 0; }
 
+std::vector<nn::Values> cut(const nn::Values& batch, const std::vector<std::int64_t>& sizes) {
+  std::vector<nn::Values> result(sizes.size());
+  for (const auto& value : batch) {
+    std::int64_t begin = 0;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      const bool whole = sizes.size() == 1 || !is_batched(value);
+      result[i].push_back(whole ? value : value.narrow(0, begin, sizes[i]));
+      begin += sizes[i];
+    }
+  }
+  return result;
+}
+
 }  // namespace
+
+nn::Values in_memory_format(nn::Values batch, at::MemoryFormat format) {
+  if (format == at::MemoryFormat::Preserve) return batch;
+  for (auto& value : batch) {
+    if (value.defined() && value.dim() == 4 && value.is_floating_point())
+      value = value.contiguous(format);
+  }
+  return batch;
+}
 
 std::int64_t sample_count(const nn::Values& batch) {
   std::int64_t samples = -1;
@@ -39,22 +61,23 @@ int piece_count(const nn::Values& batch, int pieces) {
 }
 
 std::vector<nn::Values> split(const nn::Values& batch, int pieces) {
+  const std::int64_t samples = sample_count(batch);
   const int count = piece_count(batch, pieces);
-  std::vector<nn::Values> result(count);
-  for (const auto& value : batch) {
-    if (!is_batched(value)) {
-      for (auto& piece : result) piece.push_back(value);
-      continue;
-    }
-    const std::int64_t samples = value.size(0);
-    std::int64_t begin = 0;
-    for (int i = 0; i < count; ++i) {
-      const std::int64_t size = samples / count + (i < samples % count ? 1 : 0);
-      result[i].push_back(count == 1 ? value : value.narrow(0, begin, size));
-      begin += size;
-    }
-  }
-  return result;
+  std::vector<std::int64_t> sizes;
+  for (int i = 0; i < count; ++i) sizes.push_back(samples / count + (i < samples % count ? 1 : 0));
+  return cut(batch, sizes);
+}
+
+std::vector<nn::Values> split_by_size(const nn::Values& batch, std::int64_t size) {
+  if (size < 1) throw UsageError(text("a mini-batch cannot be cut into pieces of ", size));
+  const std::int64_t samples = sample_count(batch);
+  std::vector<std::int64_t> sizes(piece_count_by_size(samples, size), size);
+  sizes.back() = samples - size * static_cast<std::int64_t>(sizes.size() - 1);
+  return cut(batch, sizes);
+}
+
+std::vector<nn::Values> split(const nn::Values& batch, int micro_batches, std::int64_t split_size) {
+  return split_size > 0 ? split_by_size(batch, split_size) : split(batch, micro_batches);
 }
 
 at::Tensor merge_one(const std::vector<nn::Values>& pieces, std::size_t output) {

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <c10/core/MemoryFormat.h>
+
+#include <cstdint>
 #include <vector>
 
 #include "trestle/nn/value.h"
@@ -16,11 +19,26 @@ namespace trestle::pipeline {
 // samples.
 std::vector<nn::Values> split(const nn::Values& batch, int pieces);
 
+// Cuts every tensor into parts of `size` samples, the last one smaller where the batch does not go
+// up in them, as torch's x.split(size): 7 samples by 3 are 3, 3, 1. Otherwise as split(); throws
+// UsageError too for a size below 1.
+std::vector<nn::Values> split_by_size(const nn::Values& batch, std::int64_t size);
+
+// As the options say: by `split_size` where it is above 0, else into `micro_batches` pieces.
+std::vector<nn::Values> split(const nn::Values& batch, int micro_batches, std::int64_t split_size);
+
+// The batch with its images (floating point, four dimensions) in this order in memory; Preserve
+// leaves them as they are.
+nn::Values in_memory_format(nn::Values batch, at::MemoryFormat format);
+
 // The size of dimension 0 that all tensors of a batch have which have one. Throws as split().
 std::int64_t sample_count(const nn::Values& batch);
 
-// How many pieces split() makes.
+// How many pieces split() makes, and split_by_size() of so many samples.
 int piece_count(const nn::Values& batch, int pieces);
+constexpr int piece_count_by_size(std::int64_t samples, std::int64_t size) {
+  return static_cast<int>((samples + size - 1) / size);
+}
 
 // The inverse for outputs: concatenates along dimension 0. An output that is None in every piece
 // stays None. Throws UsageError for an output that is None in some pieces only, or that has no

@@ -43,11 +43,23 @@ void check_options(const PipelineOptions& options, int layers) {
   Mistakes mistakes;
   if (options.micro_batches < 1)
     mistakes.push_back(text("micro_batches = ", options.micro_batches, " is not at least 1"));
+  if (options.split_size < 0)
+    mistakes.push_back(text("split_size = ", options.split_size, " is negative"));
+  if (options.micro_batches > 1 && options.split_size > 0)
+    mistakes.push_back(text("micro_batches = ", options.micro_batches,
+                            " and split_size = ", options.split_size,
+                            " are both given: say how many pieces a batch is cut into, or how many "
+                            "samples a piece has"));
   if (options.deadline.count() <= 0)
     mistakes.push_back(text("deadline = ", options.deadline.count(), " ms is not positive"));
   if (options.threads < 0 || options.threads > most_threads())
     mistakes.push_back(
         text("threads = ", options.threads, " is not 0 (chosen) to ", most_threads()));
+  if (options.memory_format != at::MemoryFormat::Preserve &&
+      options.memory_format != at::MemoryFormat::Contiguous &&
+      options.memory_format != at::MemoryFormat::ChannelsLast)
+    mistakes.push_back(text("memory_format = ", options.memory_format,
+                            " is not Preserve, Contiguous or ChannelsLast"));
   try {
     schedule::generate(options.schedule, {.stages = 1, .micro_batches = 1});
   } catch (const UsageError& error) {

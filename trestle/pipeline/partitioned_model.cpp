@@ -1,6 +1,8 @@
 #include "trestle/pipeline/partitioned_model.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -10,10 +12,11 @@
 namespace trestle::pipeline {
 namespace {
 
-void move_layer(const nn::Layer& layer, at::Device device) {
+void move_layer(const nn::Layer& layer, at::Device device, at::MemoryFormat format) {
   try {
     const LayerScope scope(layer.name);
     layer.to(device);  // made first, where it has not been: one layer at a time
+    layer.to(format);
   } catch (...) {
     nn::rethrow_with_context(
         text("while making and moving layer '", layer.name, "' to ", device_name(device)));
@@ -21,13 +24,13 @@ void move_layer(const nn::Layer& layer, at::Device device) {
 }
 
 std::vector<Stage> make_stages(const nn::Graph& graph, const Cut& cut,
-                               const std::vector<Device>& devices) {
+                               const std::vector<Device>& devices, at::MemoryFormat format) {
   std::vector<Stage> stages;
   for (std::size_t s = 0; s < cut.stages.size(); ++s) {
     const at::Device device = devices[devices.size() == 1 ? 0 : s].torch;
     try {
       for (int i = cut.stages[s].first_layer; i < cut.stages[s].last_layer; ++i)
-        move_layer(graph.layers[i], device);
+        move_layer(graph.layers[i], device, format);
     } catch (...) {
       nn::rethrow_with_context(text("in stage ", s));
     }
@@ -41,24 +44,42 @@ int rank_count(const std::vector<int>& rank_of_stage) {
   return *std::max_element(rank_of_stage.begin(), rank_of_stage.end()) + 1;
 }
 
+bool one_virtual_device_each(const std::vector<Stage>& stages,
+                             const std::vector<int>& rank_of_stage) {
+  std::map<int, at::Device> device_of_rank;
+  std::map<std::string, int> rank_of_device;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    const at::Device device = stages[s].device();
+    const int rank = rank_of_stage[s];
+    if (!device.is_privateuseone() ||
+        device_of_rank.try_emplace(rank, device).first->second != device ||
+        rank_of_device.try_emplace(device.str(), rank).first->second != rank)
+      return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 PartitionedModel::PartitionedModel(nn::Graph model, const std::vector<int>& balance,
                                    const std::vector<Device>& devices,
-                                   const std::vector<int>& rank_of_stage, int threads)
+                                   const std::vector<int>& rank_of_stage, int threads,
+                                   at::MemoryFormat format)
     : graph(std::move(model)),
       cut(pipeline::cut(graph, balance)),
-      stages(make_stages(graph, cut, devices)),
-      executor(rank_count(rank_of_stage), stages, threads) {}
+      stages(make_stages(graph, cut, devices, format)),
+      executor(rank_count(rank_of_stage), stages, threads),
+      can_lend_cores(one_virtual_device_each(stages, rank_of_stage)) {}
 
-void PartitionedModel::set_timeline(schedule::Timeline timeline) {
-  std::lock_guard lock(timeline_mutex_);
-  timeline_ = std::move(timeline);
+void PartitionedModel::remember(const StepState& step) {
+  std::lock_guard lock(record_mutex_);
+  record_ = step.record;
+  table_ = step.table();
 }
 
 schedule::Timeline PartitionedModel::timeline() const {
-  std::lock_guard lock(timeline_mutex_);
-  return timeline_;
+  std::lock_guard lock(record_mutex_);
+  return table_.stages == 0 ? schedule::Timeline() : record_.timeline(table_);
 }
 
 }  // namespace trestle::pipeline

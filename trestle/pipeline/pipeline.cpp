@@ -62,6 +62,7 @@ std::int64_t Pipeline::step_number() const { return impl_->step_number(); }
 void Pipeline::set_step_number(std::int64_t step) { impl_->set_step_number(step); }
 
 int Pipeline::stage_count() const { return static_cast<int>(impl_->parts().stages.size()); }
+bool Pipeline::lends_cores() const { return impl_->lends_cores(); }
 const std::vector<int>& Pipeline::balance() const {
   impl_->parts();
   return impl_->options.balance;
@@ -78,8 +79,15 @@ schedule::Schedule Pipeline::schedule(int micro_batches) const {
   impl_->parts();
   if (micro_batches < 0)
     throw UsageError(text("a schedule for ", micro_batches, " micro-batches cannot be made"));
-  return impl_->lowered(micro_batches == 0 ? impl_->options.micro_batches : micro_batches,
-                        impl_->options.schedule, true);
+  const auto& options = impl_->options;
+  if (micro_batches == 0)
+    micro_batches = options.split_size > 0 ? impl_->planned_micro_batches() : options.micro_batches;
+  if (micro_batches == 0)
+    throw UsageError(text("split_size = ", options.split_size,
+                          " does not say how many "
+                          "micro-batches there are: no mini-batch has been profiled"),
+                     {.hint = "Name their number, or call profile() first."});
+  return impl_->lowered(micro_batches, options.schedule, true);
 }
 
 schedule::Timeline Pipeline::timeline() const { return impl_->parts().timeline(); }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/MemoryFormat.h>
 
 #include <chrono>
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include "trestle/nn/loss.h"
 #include "trestle/nn/value.h"
 #include "trestle/optim/clip_grad_norm.h"
+#include "trestle/precision/autocast.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
 #include "trestle/schedule/schedule.h"
@@ -47,6 +49,10 @@ namespace trestle {
 using schedule::BackwardOrder;
 using schedule::Recompute;
 
+// What an idle stage's cores are for (schedule/lend_cores.h). How many threads an operator uses may
+// change the last bits of its result, so Off where another plan's bits are to be met.
+enum class CoreLending { Off, On };
+
 struct PipelineOptions {
   // One for each stage (a device may stand several times), or a single one for all; empty = cpu.
   std::vector<Device> devices = {};
@@ -54,6 +60,9 @@ struct PipelineOptions {
   std::vector<int> balance = {};
   // Pieces of a mini-batch; a smaller batch makes fewer pieces, never empty ones.
   int micro_batches = 1;
+  // Or samples of a piece, the last one smaller where they do not go up, as torch's x.split(); 0 = by
+  // `micro_batches`. Giving both is a mistake.
+  int split_size = 0;
   // A name that schedule::generate() knows.
   std::string schedule = "gpipe";
   // Or your own compute-only table, used as it is; a batch that makes fewer micro-batches than it
@@ -68,9 +77,19 @@ struct PipelineOptions {
   nn::BatchNormStatistics batch_norm = nn::BatchNormStatistics::EachMicroBatch;
   // Keys dropout and every other random number (keyed_seed).
   std::uint64_t seed = 0;
-  // Of one operator on a stage's worker; 0 = the cores divided by the ranks. The backward of a
-  // virtual device runs on the device's own thread, with VirtualDeviceOptions::threads_per_device.
+  // Of one operator of a stage; 0 = the cores divided by the ranks. Where stages share a virtual
+  // device, its backward thread has VirtualDeviceOptions::threads_per_device instead.
   int threads = 0;
+  // May a stage use the cores of stages that have nothing to do?
+  CoreLending core_lending = CoreLending::Off;
+  // The order in memory of images (tensors of four dimensions) and of the weights of 2-d
+  // convolutions: ChannelsLast is faster for most nets of convolutions, on CPUs and on GPUs. Values
+  // keep it from layer to layer and over every cut. Preserve leaves everything as it is. Random
+  // numbers are drawn in the order of memory, so a mask of dropout is another one.
+  at::MemoryFormat memory_format = at::MemoryFormat::Preserve;
+  // Of the arithmetic in forwards and losses, wherever a stage runs and whenever it runs again; an
+  // output is what autocast leaves it as. Float32: as autocast is in the caller's thread.
+  Precision precision = Precision::Float32;
   // The longest a stage waits for another.
   std::chrono::milliseconds deadline = std::chrono::minutes(10);
   // An example mini-batch, for a measured balance.
@@ -90,6 +109,12 @@ struct StepResult {
 struct StepOptions {
   enum class Output { Discard, Keep };
   Output output = Output::Discard;  // keeping it costs memory on the last device
+  // What every gradient of the step is multiplied by; the loss that it returns is not. Several
+  // steps then give the gradient of one larger mini-batch, if each has the share of its weight.
+  double gradient_scale = 1;
+  // The number of its first micro-batch. Above 0 the step goes on with the one before it: its random
+  // numbers are those of a larger mini-batch's later micro-batches.
+  std::int64_t first_micro_batch = 0;
 };
 
 class Pipeline {
@@ -110,6 +135,12 @@ class Pipeline {
   // (at::Tensor()) for a loss of the output alone. Throws UsageError for a whole-batch loss under a
   // schedule that starts a backward before the last forward, and, by name, where a layer writes to a
   // value that another layer takes.
+  //
+  // Two mini-batches of one size as one of twice that size:
+  //
+  //   auto first = pipeline.step(x1, y1, loss, {.gradient_scale = 0.5});
+  //   pipeline.step(x2, y2, loss,
+  //                 {.gradient_scale = 0.5, .first_micro_batch = first.micro_batches});
   StepResult step(const at::Tensor& input, const at::Tensor& target, const nn::Loss& loss,
                   StepOptions options = {});
   StepResult step(const nn::Values& inputs, const at::Tensor& target, const nn::Loss& loss,
@@ -145,13 +176,18 @@ class Pipeline {
   void set_step_number(std::int64_t step);
 
   int stage_count() const;
+  // Whether idle cores are lent: core_lending is On, and each stage is on a virtual device of its
+  // rank's own. Throws StateError before the model is cut.
+  bool lends_cores() const;
   const std::vector<int>& balance() const;
   const Device& device(int stage) const;
+  // Its layers are on their stages' devices and stay there: step(), forward(), evaluate() and
+  // profile() throw StateError, with the layer, where one was moved. They may be cast.
   nn::Layers& model();
   const PipelineOptions& options() const;
 
-  // The lowered table for so many micro-batches (default: options().micro_batches), as step() runs
-  // it.
+  // The lowered table for so many micro-batches, as step() runs it. Default: options().micro_batches;
+  // with split_size as many as the profiled mini-batch has, and a UsageError before one was profiled.
   schedule::Schedule schedule(int micro_batches = 0) const;
 
   // What the last step, forward + backward, or evaluation did, and when. Memory is the most that a

@@ -1,8 +1,6 @@
 #include "trestle/pipeline/pipeline_impl.h"
 
 #include <ATen/Functions.h>
-#include <c10/core/InferenceMode.h>
-#include <torch/csrc/autograd/grad_mode.h>
 
 #include <limits>
 #include <numeric>
@@ -11,21 +9,26 @@
 #include "trestle/base/error.h"
 #include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
+#include "trestle/device/threads.h"
 #include "trestle/device/transfer.h"
 #include "trestle/device/virtual_device.h"
 #include "trestle/nn/mode_scope.h"
 #include "trestle/pipeline/autograd_bridge.h"
 #include "trestle/pipeline/micro_batch.h"
 #include "trestle/pipeline/options.h"
+#include "trestle/pipeline/outside_inference_mode.h"
 #include "trestle/pipeline/profile.h"
 #include "trestle/pipeline/profile_layers.h"
+#include "trestle/pipeline/step_checks.h"
 #include "trestle/plan/balance.h"
 #include "trestle/plan/fit.h"
+#include "trestle/schedule/lend_cores.h"
 #include "trestle/schedule/placement.h"
 #include "trestle/schedule/validate.h"
 
 namespace trestle {
 
+using pipeline::OutsideInferenceMode;
 using pipeline::Part;
 using pipeline::PartitionedModel;
 using pipeline::StepInputs;
@@ -38,21 +41,6 @@ std::vector<int> one_rank_each(int stages) {
   std::iota(ranks.begin(), ranks.end(), 0);
   return ranks;
 }
-
-// Inference mode stops at the pipeline: tensors made in it have no versions, by which the pipeline
-// tells who wrote to what. Gradients stay off.
-class OutsideInferenceMode {
- public:
-  OutsideInferenceMode() {
-    if (!c10::InferenceMode::is_enabled()) return;
-    normal_.emplace(false);
-    no_grad_.emplace();
-  }
-
- private:
-  std::optional<c10::InferenceMode> normal_;
-  std::optional<at::NoGradGuard> no_grad_;
-};
 
 at::Tensor plain(const at::Tensor& tensor) {
   if (!tensor.defined()) return tensor;
@@ -82,26 +70,6 @@ std::vector<nn::Values> without_last(std::vector<nn::Values> pieces) {
   return pieces;
 }
 
-// step() ends at the pipeline's own inputs: a gradient would not go on to what made them.
-void check_history(const nn::Values& inputs, const at::Tensor& target) {
-  const auto refuse = [](const std::string& what) {
-    throw UsageError(what +
-                         " was computed from something that wants a gradient, and step() gives "
-                         "gradients to the pipeline's parameters alone",
-                     {.hint = "Use forward() and your own backward(), or pass it detached."});
-  };
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].defined() && inputs[i].requires_grad() && !inputs[i].is_leaf())
-      refuse(text("input ", i));
-  }
-  if (target.defined() && target.requires_grad() && !target.is_leaf()) refuse("the target");
-}
-
-void check_loss(const nn::Loss& loss, const schedule::Schedule& table) {
-  if (loss.kind != nn::Loss::Kind::WholeBatch || schedule::all_forwards_first(table)) return;
-  nn::refuse_whole_batch(loss, table.name);
-}
-
 }  // namespace
 
 Pipeline::Impl::Impl(const nn::Layers& layers, PipelineOptions given)
@@ -118,13 +86,29 @@ Pipeline::Impl::Impl(const nn::Layers& layers, PipelineOptions given)
   } else if (options.devices.size() == 1) {
     cut({count});
   } else if (!options.sample.empty()) {
-    measure_balance(plain(options.sample));
+    const precision::Autocast autocast(options.precision);
+    measure_balance(prepared(options.sample));
   }
+}
+
+// As the stages take it: without history, and in the memory format that was asked for.
+nn::Values Pipeline::Impl::prepared(const nn::Values& batch) const {
+  return pipeline::in_memory_format(plain(batch), options.memory_format);
+}
+
+std::vector<nn::Values> Pipeline::Impl::split(const nn::Values& batch) const {
+  return pipeline::split(batch, options.micro_batches, options.split_size);
 }
 
 PartitionedModel& Pipeline::Impl::cut_for(const nn::Values& inputs) {
   const std::lock_guard lock(mutex_);
   if (!parts_) measure_balance(inputs);
+  const auto cut = std::accumulate(options.balance.begin(), options.balance.end(), std::size_t{0});
+  if (cut != model.size())
+    throw StateError(
+        text("the pipeline was cut when its model had ", cut, " layers; now it has ", model.size()),
+        {.hint = "Add all layers first, then make the pipeline."});
+  for (const auto& stage : parts_->stages) stage.check_devices();
   return *parts_;
 }
 
@@ -143,15 +127,15 @@ void Pipeline::Impl::cut(const std::vector<int>& balance) {
   const int stages = static_cast<int>(balance.size());
   const auto ranks = options.table ? options.table->rank_of_stage : one_rank_each(stages);
   parts_ = std::make_shared<PartitionedModel>(model.graph(), balance, options.devices, ranks,
-                                              options.threads);
+                                              options.threads, options.memory_format);
   // Finds what is wrong with a table before the first step.
   tables_[{options.micro_batches, options.schedule, true}] =
       lower(options.micro_batches, options.schedule, recompute_modes());
 }
 
 void Pipeline::Impl::measure_balance(const nn::Values& batch) {
-  const plan::LayerProfile profile = profile_layers(
-      model.graph(), pipeline::split(batch, options.micro_batches)[0], options.devices[0].torch);
+  const plan::LayerProfile profile =
+      profile_layers(model.graph(), split(batch)[0], options.devices[0].torch);
   cut(plan::balance_by_time(profile, static_cast<int>(options.devices.size())));
 }
 
@@ -180,11 +164,19 @@ schedule::Schedule Pipeline::Impl::lower(int micro_batches, const std::string& n
                                                          .micro_batches = micro_batches,
                                                          .backward_order = options.backward_order});
   if (options.table && !given) table = schedule::place(table, *options.table);
-  return schedule::lower(table, {.routes = parts_->cut.routes, .recompute = recompute});
+  table = schedule::lower(table, {.routes = parts_->cut.routes, .recompute = recompute});
+  if (!lends_cores()) return table;
+  return schedule::lend_cores(table,
+                              {.all = core_count(), .each_rank = parts_->executor.threads()});
+}
+
+bool Pipeline::Impl::lends_cores() const {
+  return options.core_lending == CoreLending::On && parts().can_lend_cores;
 }
 
 int Pipeline::Impl::planned_micro_batches() const {
   const std::lock_guard lock(mutex_);
+  if (options.split_size > 0) return pipeline::piece_count_by_size(samples_, options.split_size);
   return samples_ > 0 ? std::min(options.micro_batches, samples_) : options.micro_batches;
 }
 
@@ -194,12 +186,15 @@ std::string Pipeline::Impl::suggest() const {
   plan::FitQuestion question{
       .lower = [this](int count,
                       const auto& modes) { return lower(count, options.schedule, modes); },
-      .micro_batches = planned_micro_batches(),
+      .micro_batches = std::max(planned_micro_batches(), 1),
+      .split_size = options.split_size,
       .recompute = recompute_modes()};
   const std::lock_guard lock(mutex_);
   question.samples = std::max(samples_, question.micro_batches);
   for (const int times : {2, 4, 8}) {
-    const int count = question.micro_batches * times;
+    const int size = options.split_size / times;
+    const int count =
+        size > 0 ? pipeline::piece_count_by_size(samples_, size) : question.micro_batches * times;
     if (!options.table && count <= samples_) question.other_micro_batches.push_back(count);
   }
   for (std::size_t stage = 0; stage < costs_.device_of_stage.size(); ++stage) {
@@ -228,13 +223,15 @@ void Pipeline::Impl::remember_costs(simulate::Costs costs) {
 
 // A pipeline inside a layer of another one follows that one's key, so that running the layer again
 // draws the same numbers; its own step number then stands still.
-nn::RunKey Pipeline::Impl::next_key() {
+nn::RunKey Pipeline::Impl::next_key(std::int64_t first_micro_batch) {
   if (const auto inner = nn::LayerRun::next_inner_key())
     return {.seed = keyed_seed(inner->seed, static_cast<std::int64_t>(options.seed), -1, 0),
-            .step = inner->step};
+            .step = inner->step,
+            .micro_batch = first_micro_batch};
   const std::lock_guard lock(mutex_);
   evaluations_ = 0;
-  return {.seed = options.seed, .step = step_number_++};
+  if (first_micro_batch == 0) ++step_number_;
+  return {.seed = options.seed, .step = step_number_ - 1, .micro_batch = first_micro_batch};
 }
 
 // Not the numbers of a step, and other numbers each time, for nets that draw in evaluation mode.
@@ -257,6 +254,7 @@ void Pipeline::Impl::check_inputs(const nn::Values& inputs) const {
 std::shared_ptr<StepState> Pipeline::Impl::begin_step(StepInputs inputs, const nn::Values& batch) {
   inputs.shared = shared_inputs(batch);
   inputs.batch_norm = options.batch_norm;
+  if (parts_->can_lend_cores) inputs.threads = parts_->executor.threads();
   if (inputs.wants_gradient.empty()) inputs.wants_gradient.resize(batch.size(), false);
   // A caller's backward may come when the pipeline is gone.
   inputs.suggest = [weak = weak_from_this()](int) {
@@ -264,26 +262,29 @@ std::shared_ptr<StepState> Pipeline::Impl::begin_step(StepInputs inputs, const n
     return impl ? impl->suggest() : std::string();
   };
   return std::make_shared<StepState>(std::move(inputs), parts_->stages, parts_->cut,
-                                     parts_->loss_boundary, options.deadline);
+                                     parts_->loss_boundary, parts_->copies, parts_->clock,
+                                     options.deadline);
 }
 
 StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& given_target,
                                 const nn::Loss& loss, StepOptions step_options) {
   const OutsideInferenceMode outside;
+  const precision::Autocast autocast(options.precision);
   if (!at::GradMode::is_enabled()) {
     throw UsageError("Pipeline::step() under no_grad: a training step needs gradients",
                      {.hint = "Use evaluate() for forwards only."});
   }
-  check_history(given, given_target);
-  nn::Values batch = plain(given);  // detached: nobody reads the inputs' gradients
+  pipeline::check_history(given, given_target);
+  pipeline::check_step(step_options, step_number());
+  nn::Values batch = prepared(given);  // detached: nobody reads the inputs' gradients
   const at::Tensor target = plain(given_target);
   PartitionedModel& parts = cut_for(batch);
   check_inputs(batch);
   batch.push_back(target);
-  auto pieces = pipeline::split(batch, options.micro_batches);
+  auto pieces = split(batch);
   batch.pop_back();
   const auto& table = lowered(static_cast<int>(pieces.size()), options.schedule, true);
-  check_loss(loss, table);
+  pipeline::check_loss(loss, table);
 
   StepInputs inputs{.table = table, .loss = &loss};
   if (inputs.whole_batch_loss() || step_options.output == StepOptions::Output::Keep)
@@ -302,11 +303,12 @@ StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& given
     inputs.shares.push_back(result.weight == 0 ? 0 : weight / result.weight);
   inputs.whole_target = target;
   inputs.batch = without_last(std::move(pieces));
-  inputs.key = next_key();
+  inputs.key = next_key(step_options.first_micro_batch);
+  inputs.gradient_scale = step_options.gradient_scale;
   const auto state = begin_step(std::move(inputs), batch);
 
   parts.executor.run(*state, Part::All);
-  parts.set_timeline(state->timeline());
+  parts.remember(*state);
   for (int m = 0; m < table.micro_batches; ++m) {
     const at::Tensor& part = state->last().losses[m];
     if (part.defined())
@@ -320,10 +322,11 @@ StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& given
 
 nn::Values Pipeline::Impl::forward(const nn::Values& given) {
   const OutsideInferenceMode outside;
-  const nn::Values batch = plain(given);
+  const precision::Autocast autocast(options.precision);
+  const nn::Values batch = prepared(given);
   PartitionedModel& parts = cut_for(batch);
   check_inputs(batch);
-  auto pieces = pipeline::split(batch, options.micro_batches);
+  auto pieces = split(batch);
   const bool graph = at::GradMode::is_enabled();
   StepInputs inputs{.table = lowered(static_cast<int>(pieces.size()), "gpipe", graph),
                     .key = next_key(),
@@ -334,19 +337,20 @@ nn::Values Pipeline::Impl::forward(const nn::Values& given) {
     inputs.wants_gradient.push_back(graph && input.defined() && input.requires_grad());
   const auto state = begin_step(std::move(inputs), batch);
   parts.executor.run(*state, Part::Forwards);
-  parts.set_timeline(state->timeline());
+  parts.remember(*state);
   return graph ? pipeline::attach_backward(given, state, parts_)
                : pipeline::merge(state->last().outputs);
 }
 
 nn::Values Pipeline::Impl::evaluate(const nn::Values& given) {
   const OutsideInferenceMode outside;
+  const precision::Autocast autocast(options.precision);
   const at::NoGradGuard no_grad;
-  const nn::Values batch = plain(given);
+  const nn::Values batch = prepared(given);
   PartitionedModel& parts = cut_for(batch);
   check_inputs(batch);
   const nn::ModeScope mode(parts.graph, nn::ModeScope::Mode::Evaluate);
-  auto pieces = pipeline::split(batch, options.micro_batches);
+  auto pieces = split(batch);
   StepInputs inputs{.table = lowered(static_cast<int>(pieces.size()), "gpipe", false),
                     .key = next_evaluation_key(),
                     .batch = std::move(pieces),
@@ -354,19 +358,20 @@ nn::Values Pipeline::Impl::evaluate(const nn::Values& given) {
                     .kept_outputs = parts.graph.outputs};
   const auto state = begin_step(std::move(inputs), batch);
   parts.executor.run(*state, Part::Forwards);
-  parts.set_timeline(state->timeline());
+  parts.remember(*state);
   return pipeline::merge(state->last().outputs);
 }
 
 simulate::Costs Pipeline::Impl::profile(const nn::Values& given, const at::Tensor& given_target,
                                         const nn::Loss& loss) {
   const OutsideInferenceMode outside;
-  nn::Values batch = plain(given);
+  const precision::Autocast autocast(options.precision);
+  nn::Values batch = prepared(given);
   PartitionedModel& parts = cut_for(batch);
   check_inputs(batch);
   batch.push_back(plain(given_target));
-  const auto pieces = pipeline::split(batch, options.micro_batches);
-  auto costs = pipeline::profile_stages(parts, pieces, loss);
+  const auto pieces = split(batch);
+  auto costs = pipeline::profile_stages(parts, pieces, loss, lends_cores() ? core_count() : 0);
   remember_costs(costs);
   const std::lock_guard lock(mutex_);
   samples_ = pipeline::piece_count(batch, std::numeric_limits<int>::max());

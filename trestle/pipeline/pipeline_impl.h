@@ -41,20 +41,23 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   void set_step_number(std::int64_t step);
   void remember_costs(simulate::Costs costs);
   std::string suggest() const;  // what would make a step fit
-  // As many micro-batches as the profiled mini-batch is cut into.
+  // As many micro-batches as the profiled mini-batch is cut into; 0 where that is not known yet.
   int planned_micro_batches() const;
+  bool lends_cores() const;  // StateError before the model is cut
 
   nn::Layers model;
   PipelineOptions options;
 
  private:
+  nn::Values prepared(const nn::Values& batch) const;
+  std::vector<nn::Values> split(const nn::Values& batch) const;
   void check_inputs(const nn::Values& inputs) const;
   void cut(const std::vector<int>& balance);
   void measure_balance(const nn::Values& batch);
   std::vector<Recompute> recompute_modes() const;
   schedule::Schedule lower(int micro_batches, const std::string& name,
                            const std::vector<Recompute>& recompute) const;
-  nn::RunKey next_key();
+  nn::RunKey next_key(std::int64_t first_micro_batch = 0);
   nn::RunKey next_evaluation_key();
   std::shared_ptr<pipeline::StepState> begin_step(pipeline::StepInputs inputs,
                                                   const nn::Values& batch);

@@ -5,11 +5,14 @@
 #include <torch/csrc/autograd/grad_mode.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "trestle/base/error.h"
+#include "trestle/base/median.h"
 #include "trestle/base/stopwatch.h"
 #include "trestle/device/device.h"
 #include "trestle/device/event.h"
+#include "trestle/device/threads.h"
 #include "trestle/device/transfer.h"
 #include "trestle/device/unlimited_budgets.h"
 #include "trestle/nn/boundary.h"
@@ -59,11 +62,6 @@ void measure_loss(const Subject& subject, std::size_t micro_batches, simulate::S
   cost.backward += fastest / static_cast<double>(micro_batches);
 }
 
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
-}
-
 // Times, while every other stage is at work too. The first round warms caches and allocators up and
 // does not count.
 void measure_times(const Subject& subject, simulate::StageCost& cost) {
@@ -98,6 +96,13 @@ void measure_times(const Subject& subject, simulate::StageCost& cost) {
   cost.forward = cost.recompute = median(forward);
   cost.backward = median(backward);
   cost.input_grad = cost.weight_grad = cost.backward / 2;
+}
+
+void measure_speed_up(const Subject& subject, int threads, simulate::StageCost& cost) {
+  simulate::StageCost alone = cost;
+  const DeviceThreads lent(subject.stage->device(), threads);
+  measure_times(subject, alone);
+  cost.lent_speed_up = (cost.forward + cost.backward) / (alone.forward + alone.backward);
 }
 
 // A smaller piece may need more than a larger one: another kernel serves it.
@@ -147,7 +152,7 @@ void describe_devices(const PartitionedModel& model, simulate::Costs& costs) {
 }  // namespace
 
 simulate::Costs profile_stages(PartitionedModel& model, const std::vector<nn::Values>& pieces,
-                               const nn::Loss& loss) {
+                               const nn::Loss& loss, int lent_threads) {
   simulate::Costs costs;
   costs.stages.resize(model.stages.size());
   costs.routes.resize(model.cut.routes.size());
@@ -176,9 +181,16 @@ simulate::Costs profile_stages(PartitionedModel& model, const std::vector<nn::Va
   }
   measure_routes(model, costs);
   model.executor.run_on_all([&](int rank) {
-    for (std::size_t s = rank; s < subjects.size(); s += model.executor.ranks())
+    for (std::size_t s = rank; s < subjects.size(); s += model.executor.ranks()) {
+      std::optional<DeviceThreads> threads;  // as in a step
+      if (model.can_lend_cores) threads.emplace(model.stages[s].device(), model.executor.threads());
       measure_times(subjects[s], costs.stages[s]);
+    }
   });
+  for (std::size_t s = 0; lent_threads > 0 && s < subjects.size(); ++s) {
+    model.executor.run_on(static_cast<int>(s) % model.executor.ranks(),
+                          [&] { measure_speed_up(subjects[s], lent_threads, costs.stages[s]); });
+  }
   if (const Subject& last = subjects.back(); last.whole_batch_loss()) {
     model.executor.run_on(model.executor.ranks() - 1,
                           [&] { measure_loss(last, pieces.size(), costs.stages.back()); });

@@ -14,8 +14,9 @@ namespace trestle::pipeline {
 // that is how they will run. Parameters, their grad() and the buffers are afterwards as they were.
 // `pieces`: the micro-batches as split() makes them, each with its target last. The first is
 // measured, and the bytes of the last where it is smaller. A whole-batch loss is taken on as many
-// copies of the first as there are pieces.
+// copies of the first as there are pieces. With `lent_threads` > 0 each stage is timed once more, alone and with so many
+// intra-op threads.
 simulate::Costs profile_stages(PartitionedModel& model, const std::vector<nn::Values>& pieces,
-                               const nn::Loss& loss);
+                               const nn::Loss& loss, int lent_threads = 0);
 
 }  // namespace trestle::pipeline

@@ -229,7 +229,8 @@ class LayerMeter {
     const Bytes kept = current();
     reset_peak_memory(device_);
     run_backward(results);
-    cost.transient = std::max<Bytes>({0, most - kept, peak() - kept});
+    cost.transient_forward = std::max<Bytes>(0, most - kept);
+    cost.transient = std::max(cost.transient_forward, peak() - kept);
   }
 
   const nn::Graph& graph_;

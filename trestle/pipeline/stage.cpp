@@ -11,6 +11,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
+#include "trestle/device/device.h"
 #include "trestle/nn/autocast_scope.h"
 #include "trestle/nn/checkpointing.h"
 
@@ -74,6 +75,30 @@ Stage::Stage(const nn::Graph& graph, const Cut& cut, int index, at::Device devic
   for (const auto& value : plan_.inputs)
     names.push_back("the value of " + segment_.describe(value));
   boundary_ = std::make_shared<nn::Boundary>(text("stage ", index), std::move(names));
+}
+
+void Stage::check_devices() const {
+  const auto here = [&](const at::Tensor& tensor) { return tensor.device() == device_; };
+  const auto& parameters = modules_.parameters;
+  const bool all_here = std::all_of(parameters.begin(), parameters.end(),
+                                    [&](const auto& named) { return here(named.second); }) &&
+                        std::all_of(modules_.buffers.begin(), modules_.buffers.end(), here);
+  if (all_here) return;
+  for (int i = plan_.first_layer; i < plan_.last_layer; ++i) {
+    const nn::Layer& layer = graph_.layers[i];
+    if (!layer.module) continue;
+    for (const auto& named : {layer.module->named_parameters(), layer.module->named_buffers()}) {
+      for (const auto& item : named) {
+        if (!item.value().defined() || here(item.value())) continue;
+        throw StateError(
+            text("'", layer.name, ".", item.key(), "' is on ", device_name(item.value().device()),
+                 ", but ", boundary_->consumer(), ", which layer '", layer.name, "' is in, is on ",
+                 device_name(device_)),
+            {.hint = "A pipeline places its layers when it is made. Move none of them "
+                     "afterwards: make a new Pipeline with other devices."});
+      }
+    }
+  }
 }
 
 // Runs that may differ in what they write to, or in which outputs have a gradient.

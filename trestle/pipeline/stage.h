@@ -48,6 +48,10 @@ class Stage {
   // Looks up parameters and buffers: the layers' modules are made, and on `device`, by then.
   Stage(const nn::Graph& graph, const Cut& cut, int index, at::Device device);
 
+  // Throws StateError, with the layer, where a parameter or buffer is no longer on the stage's device:
+  // the stage's inputs come to that one. A cast to another type is fine.
+  void check_devices() const;
+
   // Runs the layers on pass.inputs. With GraphMode::Keep the pass then holds all that backward()
   // needs, and no tensor that the graph itself does not need; with GraphMode::Recompute its inputs
   // and a snapshot for recompute(). `key` keys the random numbers. Returns what goes on, for each of

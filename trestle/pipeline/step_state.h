@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "trestle/base/stopwatch.h"
 #include "trestle/nn/batch_norm_statistics.h"
 #include "trestle/nn/deferred_batch_norm.h"
 #include "trestle/nn/loss.h"
@@ -15,9 +14,9 @@
 #include "trestle/nn/snapshot.h"
 #include "trestle/pipeline/channel_table.h"
 #include "trestle/pipeline/stage.h"
+#include "trestle/pipeline/step_record.h"
 #include "trestle/schedule/routes.h"
 #include "trestle/schedule/schedule.h"
-#include "trestle/schedule/timeline.h"
 
 namespace trestle::pipeline {
 
@@ -32,6 +31,8 @@ struct StepInputs {
   std::vector<std::optional<nn::SharedWith>> shared = {};
   bool evaluating = false;  // forwards only, nothing is kept for a backward
   int kept_outputs = 0;     // of the model, the first so many
+  // Intra-op threads of actions that name no number, in forward and backward; 0 = as they come.
+  int threads = 0;
 
   // With a loss that adds up, B computes it from the micro-batch's output; a whole-batch loss is
   // taken at the first B of the last stage. Without a loss the caller gives the outputs' gradients.
@@ -39,6 +40,7 @@ struct StepInputs {
   std::vector<at::Tensor> targets = {};  // [micro-batch]
   at::Tensor whole_target = {};          // of a whole-batch loss
   std::vector<double> shares = {};       // [micro-batch] its weight divided by the mini-batch's
+  double gradient_scale = 1;             // of every gradient, not of the loss
 
   // Says what would make a stage fit that ran out of memory; may be empty.
   std::function<std::string(int stage)> suggest = {};
@@ -76,27 +78,23 @@ struct StageState {
                                             // whole-batch loss
 };
 
-// One rank's part of the record.
-struct RankRecord {
-  std::vector<schedule::Event> events;
-  std::vector<schedule::MemorySample> memory;
-};
-
 // One mini-batch on its way through the pipeline. Lives from the first F to the last B, which for a
 // caller's own backward is longer than one call.
 struct StepState {
   StepState(StepInputs the_inputs, const std::vector<Stage>& all_stages, const Cut& the_cut,
-            nn::Boundary& before_the_loss, std::chrono::milliseconds deadline);
+            nn::Boundary& before_the_loss, device::CopyStreams& copy_streams,
+            device::Clock& the_clock, std::chrono::milliseconds deadline);
 
   const StepInputs inputs;
   const std::vector<Stage>& stages;
   const Cut& cut;
   nn::Boundary& loss_boundary;
+  device::CopyStreams& copies;
   const schedule::RouteTable routes;
   ChannelTable channels;
+  device::Clock& clock;
   std::vector<StageState> stage_states;
-  std::vector<RankRecord> records;
-  const Stopwatch watch;  // since the step began
+  StepRecord record;
 
   const schedule::Schedule& table() const { return inputs.table; }
   int micro_batches() const { return inputs.table.micro_batches; }
@@ -108,8 +106,6 @@ struct StepState {
   }
   StageState& last() { return stage_states.back(); }
   nn::RunKey key(int micro_batch) const;
-  double now() const { return watch.seconds(); }
-  schedule::Timeline timeline() const;
 };
 
 }  // namespace trestle::pipeline

@@ -26,6 +26,9 @@ std::vector<bool> places_to_cut(int layers, int stages, const Ranges& together) 
   }
   std::vector<bool> may_cut(static_cast<std::size_t>(layers) + 1, true);
   for (const auto& [first, last] : together) {
+    if (first < 0 || last < first || last >= layers)
+      throw UsageError(text("layers ", first, " to ", last, " cannot stay together: there are ",
+                            layers, ", counted from 0"));
     for (int i = first + 1; i <= last; ++i) may_cut.at(static_cast<std::size_t>(i)) = false;
   }
   const auto places = std::count(may_cut.begin() + 1, may_cut.end() - 1, true);
@@ -88,7 +91,48 @@ std::vector<double> times(const LayerProfile& profile) {
   return result;
 }
 
+void check(const SizeOptions& options) {
+  if (options.optimizer_states < 0 || options.micro_batches < 1)
+    throw UsageError(text("optimizer_states is ", options.optimizer_states, " and micro_batches ",
+                          options.micro_batches),
+                     {.hint = "The first is at least 0, the second at least 1."});
+}
+
 bool inside(int layer, int first, int last) { return layer >= first && layer < last; }
+
+// In floating point: many micro-batches of large layers are more than an integer holds.
+Bytes bytes_of_layers(const LayerProfile& profile, int first, int last,
+                      const SizeOptions& options) {
+  double fixed = 0;
+  double kept = 0;       // by one micro-batch's graph
+  double inputs = 0;     // of one micro-batch
+  double transient = 0;  // the most
+  for (int i = first; i < last; ++i) {
+    const LayerCost& layer = profile.layers.at(static_cast<std::size_t>(i));
+    fixed += static_cast<double>(layer.parameters) * (2 + options.optimizer_states) +
+             static_cast<double>(layer.buffers);
+    kept += static_cast<double>(layer.inner);
+    transient = std::max(transient, static_cast<double>(layer.transient));
+  }
+  for (const ValueCost& value : profile.values) {
+    const auto here = [&](int layer) { return inside(layer, first, last); };
+    const bool made = here(value.from);
+    const bool taken = std::any_of(value.to.begin(), value.to.end(), here);
+    if (!made && taken) inputs += static_cast<double>(value.bytes);
+    if ((made || taken) && std::any_of(value.saved_by.begin(), value.saved_by.end(), here))
+      kept += static_cast<double>(value.bytes);
+  }
+  const double all = options.micro_batches;
+  using schedule::Recompute;
+  const double recomputed = options.recompute == Recompute::Never    ? 0
+                            : options.recompute == Recompute::Always ? all
+                                                                     : all - 1;
+  // Of the recomputed ones one at a time has a graph.
+  const double graphs = options.recompute == Recompute::Never ? all : 1;
+  const double bytes = fixed + recomputed * inputs + graphs * kept + transient;
+  constexpr Bytes most = std::numeric_limits<Bytes>::max();
+  return bytes < static_cast<double>(most) ? static_cast<Bytes>(bytes) : most;
+}
 
 }  // namespace
 
@@ -109,60 +153,44 @@ std::vector<int> balance(const std::vector<double>& costs, int stages, const Ran
 }
 
 std::vector<int> balance_by_time(const LayerProfile& profile, int stages) {
+  check(profile);
   return balance(times(profile), stages, profile.together);
 }
 
 Bytes stage_bytes(const LayerProfile& profile, int first, int last, const SizeOptions& options) {
-  Bytes fixed = 0;
-  Bytes kept = 0;       // by one micro-batch's graph
-  Bytes inputs = 0;     // of one micro-batch
-  Bytes transient = 0;  // the most
-  for (int i = first; i < last; ++i) {
-    const LayerCost& layer = profile.layers.at(static_cast<std::size_t>(i));
-    fixed += layer.parameters * (2 + options.optimizer_states) + layer.buffers;
-    kept += layer.inner;
-    transient = std::max(transient, layer.transient);
-  }
-  for (const ValueCost& value : profile.values) {
-    const auto here = [&](int layer) { return inside(layer, first, last); };
-    const bool made = here(value.from);
-    const bool taken = std::any_of(value.to.begin(), value.to.end(), here);
-    if (!made && taken) inputs += value.bytes;
-    if ((made || taken) && std::any_of(value.saved_by.begin(), value.saved_by.end(), here))
-      kept += value.bytes;
-  }
-  const Bytes all = options.micro_batches;
-  using schedule::Recompute;
-  const Bytes recomputed = options.recompute == Recompute::Never    ? 0
-                           : options.recompute == Recompute::Always ? all
-                                                                    : all - 1;
-  // Of the recomputed ones one at a time has a graph.
-  const Bytes graphs = options.recompute == Recompute::Never ? all : 1;
-  return fixed + recomputed * inputs + graphs * kept + transient;
+  check(profile);
+  check(options);
+  if (first < 0 || last < first || last > count(profile))
+    throw UsageError(text("a stage of the layers [", first, ", ", last, ") of ", count(profile)));
+  return bytes_of_layers(profile, first, last, options);
 }
 
 std::vector<int> balance_by_size(const LayerProfile& profile, int stages,
                                  const SizeOptions& options) {
+  check(profile);
+  check(options);
   const auto cost = [&](int /*stage*/, int first, int last) {
-    return static_cast<double>(stage_bytes(profile, first, last, options));
+    return static_cast<double>(bytes_of_layers(profile, first, last, options));
   };
   return best_cut(count(profile), stages, profile.together, cost).value();
 }
 
 std::vector<int> balance_within(const LayerProfile& profile, const std::vector<Bytes>& budgets,
                                 const SizeOptions& options) {
+  check(profile);
+  check(options);
   const int stages = static_cast<int>(budgets.size());
   const std::vector<double> before = sums(times(profile));
   const auto cost = [&](int stage, int first, int last) {
     const Bytes budget = budgets[static_cast<std::size_t>(stage)];
-    if (budget > 0 && stage_bytes(profile, first, last, options) > budget) return never;
+    if (budget > 0 && bytes_of_layers(profile, first, last, options) > budget) return never;
     return before[static_cast<std::size_t>(last)] - before[static_cast<std::size_t>(first)];
   };
   if (const auto cut = best_cut(count(profile), stages, profile.together, cost)) return *cut;
   std::vector<std::string> needs;
   int first = 0;
   for (const int layers : balance_by_size(profile, stages, options)) {
-    needs.push_back(format_bytes(stage_bytes(profile, first, first + layers, options)));
+    needs.push_back(format_bytes(bytes_of_layers(profile, first, first + layers, options)));
     first += layers;
   }
   throw UsageError(text("no cut into ", stages, " stages fits the budgets: the smallest needs ",

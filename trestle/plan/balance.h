@@ -12,17 +12,17 @@
 namespace trestle::plan {
 
 // The number of layers for each of `stages` stages, in order, such that the most expensive stage is
-// as cheap as it can be, in O(stages x layers^2). Among equal optima the earlier stages take more
-// layers. `costs` are the layers' costs, in any unit, each >= 0. The layers `first` to `last`
+// as cheap as it can be, in O(stages x layers^2). Among equal optima the first stage takes as many
+// layers as it can, then the second, ... `costs` are the layers' costs, in any unit, each >= 0. The layers `first` to `last`
 // (counted) of each pair in `together` go into one stage. Throws UsageError if there are fewer layers
-// than stages, or fewer places to cut than needed, stages < 1, or a cost that is negative or not a
-// number.
+// than stages, or fewer places to cut than needed, stages < 1, a pair that names a layer which is not
+// there, or a cost that is negative or not a number.
 //
 //   balance({1, 2, 3, 4, 5, 6}, 2);  // {4, 2}
 std::vector<int> balance(const std::vector<double>& costs, int stages,
                          const std::vector<std::pair<int, int>>& together = {});
 
-// By forward and backward time. Throws as balance().
+// By forward and backward time. Throws as balance() and check(profile), as the others do.
 std::vector<int> balance_by_time(const LayerProfile& profile, int stages);
 
 // What decides how much memory a stage needs beside its layers.
@@ -35,7 +35,8 @@ struct SizeOptions {
 // Bytes of a stage that has the layers [first, last): parameters, their gradients and optimizer
 // states, buffers; for each micro-batch in flight what the graph keeps, or, where it is recomputed,
 // the stage's inputs, skips among them; and the largest transient need. The sender's share of what is
-// under way is not in it: Pipeline::profile() and predict() know that of a cut.
+// under way is not in it: Pipeline::profile() and predict() know that of a cut. Throws
+// UsageError for a range that is not one of the profile's, and for options that cannot be.
 Bytes stage_bytes(const LayerProfile& profile, int first, int last, const SizeOptions& options);
 
 // The largest stage as small as it can be. Throws as balance().

@@ -46,8 +46,13 @@ simulate::Costs for_smaller_pieces(simulate::Costs costs, double factor) {
 // small.
 std::optional<std::string> fitting_peak(const FitQuestion& question, const simulate::Costs& costs,
                                         int micro_batches, const Modes& modes) {
-  const double factor = static_cast<double>(largest_piece(question.samples, micro_batches)) /
-                        largest_piece(question.samples, question.micro_batches);
+  const int measured = question.split_size > 0
+                           ? std::min(question.split_size, question.samples)
+                           : largest_piece(question.samples, question.micro_batches);
+  const double factor =
+      micro_batches == question.micro_batches
+          ? 1
+          : static_cast<double>(largest_piece(question.samples, micro_batches)) / measured;
   const auto timeline =
       simulate::simulate(question.lower(micro_batches, modes), for_smaller_pieces(costs, factor));
   double fullest = 0;
@@ -65,10 +70,13 @@ std::optional<std::string> fitting_peak(const FitQuestion& question, const simul
   return words;
 }
 
-std::string describe(int micro_batches, int before, const Modes& modes, const Modes& modes_before) {
+std::string describe(const FitQuestion& question, int micro_batches, const Modes& modes) {
   std::vector<std::string> changes;
-  if (modes != modes_before) changes.emplace_back("recompute = \"always\"");
-  if (micro_batches != before) changes.push_back(text("micro_batches = ", micro_batches));
+  if (modes != question.recompute) changes.emplace_back("recompute = \"always\"");
+  if (micro_batches != question.micro_batches)
+    changes.push_back(question.split_size > 0
+                          ? text("split_size = ", largest_piece(question.samples, micro_batches))
+                          : text("micro_batches = ", micro_batches));
   return join(changes, " and ");
 }
 
@@ -89,7 +97,7 @@ std::string suggest_fit(const FitQuestion& question, const simulate::Costs& cost
   if (question.recompute != always) all_modes.push_back(always);
   for (const Modes& modes : all_modes) {
     for (const int count : counts) {
-      const std::string change = describe(count, question.micro_batches, modes, question.recompute);
+      const std::string change = describe(question, count, modes);
       const bool both = count != question.micro_batches && modes != question.recompute;
       if (change.empty() || (both && !ways.empty())) continue;
       const auto peak = fitting_peak(question, costs, count, modes);

@@ -15,8 +15,10 @@ struct FitQuestion {
   std::function<schedule::Schedule(int micro_batches,
                                    const std::vector<schedule::Recompute>& recompute)>
       lower;
-  int samples = 1;                                  // of a mini-batch
-  int micro_batches = 1;                            // of the plan; the costs are of its largest one
+  int samples = 1;        // of a mini-batch
+  int micro_batches = 1;  // of the plan; the costs are of its largest one
+  // Of the plan, where it is cut by size: micro-batches are then suggested by theirs.
+  int split_size = 0;
   std::vector<int> other_micro_batches = {};        // numbers to try instead, in this order
   std::vector<schedule::Recompute> recompute = {};  // of the plan, for each stage
   std::vector<Bytes> budgets = {};                  // for each device of the costs; 0 = no limit

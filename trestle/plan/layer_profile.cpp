@@ -1,6 +1,8 @@
 #include "trestle/plan/layer_profile.h"
 
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -10,14 +12,16 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Every number of a profile is checked here: the balances rely on sums of them. Ten terabytes, or as
-// many seconds, are more than a layer has.
+// The balances rely on sums of these. Ten terabytes, or as many seconds, are more than a layer has.
+constexpr double most = 1e13;
+
 template <class T>
 T amount(const ordered_json& object, const char* key) {
-  constexpr double most = 1e13;
   const double value = object.at(key).get<double>();
   if (!(value >= 0 && value <= most))
     throw FormatError(text("'", key, "' is ", value, ", outside of 0 to ", most));
+  if (value > static_cast<double>(std::numeric_limits<T>::max()))
+    throw FormatError(text("'", key, "' is ", value, ", more than there can be"));
   return object.at(key).get<T>();
 }
 
@@ -32,14 +36,20 @@ std::vector<int> layers_in(const ordered_json& list, int least, int most) {
 
 LayerProfile read(const ordered_json& json) {
   LayerProfile profile;
+  if (json.contains("examples")) profile.examples = amount<int>(json, "examples");
+  profile.memory_format = json.value("memory_format", "");
   for (const auto& layer : json.at("layers")) {
-    profile.layers.push_back({.name = layer.at("name").get<std::string>(),
-                              .forward = amount<double>(layer, "forward_seconds"),
-                              .backward = amount<double>(layer, "backward_seconds"),
-                              .parameters = amount<Bytes>(layer, "parameter_bytes"),
-                              .buffers = amount<Bytes>(layer, "buffer_bytes"),
-                              .inner = amount<Bytes>(layer, "inner_bytes"),
-                              .transient = amount<Bytes>(layer, "transient_bytes")});
+    profile.layers.push_back(
+        {.name = layer.at("name").get<std::string>(),
+         .forward = amount<double>(layer, "forward_seconds"),
+         .backward = amount<double>(layer, "backward_seconds"),
+         .parameters = amount<Bytes>(layer, "parameter_bytes"),
+         .buffers = amount<Bytes>(layer, "buffer_bytes"),
+         .inner = amount<Bytes>(layer, "inner_bytes"),
+         .transient = amount<Bytes>(layer, "transient_bytes"),
+         .transient_forward = amount<Bytes>(layer, layer.contains("transient_forward_bytes")
+                                                       ? "transient_forward_bytes"
+                                                       : "transient_bytes")});
   }
   const int count = static_cast<int>(profile.layers.size());
   for (const auto& value : json.at("values")) {
@@ -58,7 +68,43 @@ LayerProfile read(const ordered_json& json) {
   return profile;
 }
 
+void check_amounts(const LayerCost& layer) {
+  const auto refuse = [&](const char* what, auto value) {
+    if (!(value >= 0 && static_cast<double>(value) <= most))
+      throw UsageError(text("layer '", layer.name, "' of a profile: ", what, " = ", value,
+                            ", outside of 0 to ", most));
+  };
+  refuse("forward", layer.forward);
+  refuse("backward", layer.backward);
+  refuse("parameters", layer.parameters);
+  refuse("buffers", layer.buffers);
+  refuse("inner", layer.inner);
+  refuse("transient", layer.transient);
+  refuse("transient_forward", layer.transient_forward);
+}
+
 }  // namespace
+
+void check(const LayerProfile& profile) {
+  const int count = static_cast<int>(profile.layers.size());
+  const auto in_range = [&](int layer, int least, int last, const char* what) {
+    if (layer < least || layer > last)
+      throw UsageError(
+          text(what, " of a profile names layer ", layer, ", outside of ", least, " to ", last));
+  };
+  for (const LayerCost& layer : profile.layers) check_amounts(layer);
+  for (const ValueCost& value : profile.values) {
+    in_range(value.from, -1, count - 1, "a value");
+    for (const int layer : value.to) in_range(layer, 0, count, "a value");
+    for (const int layer : value.saved_by) in_range(layer, 0, count - 1, "a value");
+    if (value.bytes < 0 || static_cast<double>(value.bytes) > most)
+      throw UsageError(text("a value of a profile has ", value.bytes, " bytes"));
+  }
+  for (const auto& [first, last] : profile.together) {
+    in_range(first, 0, last, "a pair of layers that share a parameter");
+    in_range(last, first, count - 1, "a pair of layers that share a parameter");
+  }
+}
 
 double LayerProfile::seconds() const {
   double sum = 0;
@@ -68,6 +114,8 @@ double LayerProfile::seconds() const {
 
 std::string to_json(const LayerProfile& profile) {
   ordered_json json;
+  if (profile.examples > 0) json["examples"] = profile.examples;
+  if (!profile.memory_format.empty()) json["memory_format"] = profile.memory_format;
   json["layers"] = ordered_json::array();
   for (const LayerCost& layer : profile.layers) {
     json["layers"].push_back({{"name", layer.name},
@@ -76,7 +124,8 @@ std::string to_json(const LayerProfile& profile) {
                               {"parameter_bytes", layer.parameters},
                               {"buffer_bytes", layer.buffers},
                               {"inner_bytes", layer.inner},
-                              {"transient_bytes", layer.transient}});
+                              {"transient_bytes", layer.transient},
+                              {"transient_forward_bytes", layer.transient_forward}});
   }
   json["values"] = ordered_json::array();
   for (const ValueCost& value : profile.values) {
@@ -93,7 +142,8 @@ LayerProfile layer_profile_from_json(const std::string& text) {
   try {
     return read(ordered_json::parse(text));
   } catch (const nlohmann::json::exception& error) {
-    throw FormatError(trestle::text("no layer profile: ", error.what()));
+    const std::string_view words = error.what();  // behind the library's own "[...] "
+    throw FormatError(trestle::text("no layer profile: ", words.substr(words.find("] ") + 2)));
   }
 }
 

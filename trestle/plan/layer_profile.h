@@ -18,7 +18,8 @@ struct LayerCost {
   Bytes buffers = 0;
   // What its graph keeps from forward to backward, but for its arguments and its outputs.
   Bytes inner = 0;
-  Bytes transient = 0;  // the most it needs beyond what it keeps, forward or backward
+  Bytes transient = 0;          // the most it needs beyond what it keeps, forward or backward
+  Bytes transient_forward = 0;  // the same, forward alone
 };
 
 // A tensor that goes from a layer, or from the model's input, to others.
@@ -33,9 +34,17 @@ struct LayerProfile {
   std::vector<LayerCost> layers;
   std::vector<ValueCost> values;
   std::vector<std::pair<int, int>> together = {};  // first and last layer that share a parameter
+  // What was measured: examples of the micro-batch, and the order in memory of its images
+  // ("contiguous" or "channels_last"). 0 and "" = not known.
+  int examples = 0;
+  std::string memory_format = {};
 
   double seconds() const;  // of all layers, forward and backward
 };
+
+// Throws UsageError for a number that is no cost, and for a value or a pair that names a layer which
+// is not there. What takes a profile calls it.
+void check(const LayerProfile& profile);
 
 // As JSON, to be kept or read by a person; read back to the same numbers. from_json() throws
 // FormatError, with what is wrong.

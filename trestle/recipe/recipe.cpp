@@ -153,6 +153,8 @@ Recipe read_recipe(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path))
     throw UsageError(text(path.string(), ": no such recipe"),
                      {.hint = "Give a TOML file, for example recipes/unet_quick.toml."});
+  if (std::filesystem::is_directory(path))
+    throw UsageError(text(path.string(), ": is a folder, and a recipe is a file"));
   return parse_recipe(read_file(path), path.string());
 }
 
@@ -169,6 +171,11 @@ void set_field(Recipe& recipe, std::string_view name, std::string_view value) {
 void check_recipe(const Recipe& recipe, std::vector<std::string> problems) {
   if (recipe.model.name.empty())
     problems.push_back("no model: give 'name' in [model], for example \"unet\"");
+  if (recipe.pipeline.micro_batches > 1 && recipe.pipeline.split_size > 0)
+    problems.push_back(text("'micro_batches' = ", recipe.pipeline.micro_batches,
+                            " and 'split_size' = ", recipe.pipeline.split_size,
+                            " in [pipeline] are both given: give one, the number of pieces that a "
+                            "batch is cut into or the samples of a piece"));
   if (recipe.pipeline.recompute.empty())
     problems.push_back("'recompute' in [pipeline] is an empty list");
   const auto& recompute = recipe.pipeline.recompute;
@@ -194,7 +201,7 @@ std::string to_toml(const Recipe& recipe) {
 std::string recipe_hash(const Recipe& recipe) {
   std::uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a: a mark of equality, not of trust
   for (const Field& field : recipe_fields()) {
-    if (field.on_resume == Field::OnResume::MayChange) continue;
+    if (field.on_resume != Field::OnResume::MustBeEqual) continue;
     for (const char c : field.name() + "=" + to_toml(field.get(recipe)) + "\n")
       hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   }

@@ -23,17 +23,31 @@ struct Recipe {
     std::int64_t channels = 0;
     std::int64_t width = 0;
     bool bilinear = false;
+    std::string memory_format = "contiguous";
+    std::string weights;
+    bool weights_strict = true;
   } model;
 
   struct Data {
     std::string name;
     std::string images, masks, folder;
+    std::string input_array, target_array;
+    std::string mask_suffix;
+    std::vector<std::string> mask_values;
     double scale = 1;
+    std::int64_t image_width = 0, image_height = 0;
     double validation = 0.2;
     std::int64_t split_seed = 42;
     std::int64_t workers = 2;
+    std::string flip = "none";
+    double crop = 0, colour = 0;
     std::int64_t synthesize = 0;
+    std::vector<std::int64_t> shape;
+    std::int64_t count = 0;
+    std::string targets = "one_hot";
     std::int64_t synthesize_width = 96, synthesize_height = 64;
+
+    bool operator==(const Data&) const = default;
   } data;
 
   struct Devices {
@@ -44,10 +58,12 @@ struct Recipe {
   struct Pipeline {
     std::vector<std::int64_t> balance;
     std::int64_t micro_batches = 1;
+    std::int64_t split_size = 0;
     std::string schedule = "gpipe";
     std::string backward_order = "reverse";
     std::vector<std::string> recompute = {"never"};
     std::string batch_norm = "each_micro_batch";
+    bool lend_cores = false;
     double deadline = 600;
   } pipeline;
 
@@ -56,22 +72,50 @@ struct Recipe {
     double learning_rate = 1e-3;
     double momentum = 0;
     double weight_decay = 0;
+    bool nesterov = false;
+    double beta1 = 0.9, beta2 = 0.999;
+    double epsilon = 1e-8;
+    bool amsgrad = false;
+    double alpha = 0.99;
+    bool centered = false;
     double clip_grad_norm = 0;
+    std::vector<std::string> frozen, no_weight_decay, rate_factors;
+    std::string learning_rate_schedule = "constant";
+    std::string schedule_by = "step";
+    std::int64_t schedule_length = 0;
+    double decay_factor = 0.1;
+    std::int64_t decay_every = 1;
+    std::vector<std::int64_t> milestones;
+    double one_cycle_rise = 0.3, one_cycle_first_divisor = 25, one_cycle_last_divisor = 1e4;
+    std::int64_t warm_up = 0;
+    double warm_up_from = 0.01;
+    double min_learning_rate = 0;
     bool plateau = false;
     std::int64_t plateau_patience = 2;
     double plateau_factor = 0.1;
+    double plateau_threshold = 1e-4;
+    std::string plateau_threshold_mode = "relative";
+    std::int64_t plateau_cooldown = 0;
   } optimizer;
 
   struct Train {
     std::int64_t epochs = 1;
+    std::int64_t max_steps = 0;
     std::int64_t batch = 16;
+    std::int64_t accumulate = 1;
+    std::string precision = "fp32";
     std::int64_t seed = 42;
     std::string loss;
     std::string metric;
     bool drop_last = true;
+    bool deterministic = false;
     bool pictures = true;
+    bool tensorboard = true;
     bool predict = true;
     std::int64_t save_every = 0;
+    std::int64_t keep_best = 1;
+    std::int64_t patience = 0;
+    double min_delta = 0;
     std::string runs = "runs";
   } train;
 };
@@ -94,8 +138,7 @@ void check_recipe(const Recipe& recipe, std::vector<std::string> problems = {});
 // The recipe as TOML with every field, read back by parse_recipe() to an equal one.
 std::string to_toml(const Recipe& recipe);
 
-// A number for "is this the same run?": every field but those that a continued run may change
-// (epochs, devices.threads, the runs folder, pictures, how often it saves).
+// A number for "is this the same run?": every field but those that a continued run may change.
 std::string recipe_hash(const Recipe& recipe);
 
 }  // namespace trestle::recipe

@@ -19,7 +19,11 @@ using FieldValue = std::variant<bool, std::int64_t, double, std::string, std::ve
 enum class FieldType { Switch, Integer, Number, Text, Integers, Texts };
 
 struct Field {
-  enum class OnResume { MustBeEqual, MayChange };
+  enum class OnResume {
+    MustBeEqual,
+    MayChange,       // the numbers stay as they are (to rounding), or it says itself what changes
+    ChangesNumbers,  // may change too; the run is then another one from there on
+  };
 
   std::string section;
   std::string key;

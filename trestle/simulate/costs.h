@@ -17,9 +17,11 @@ struct StageCost {
   double recompute = 1;         // R: F again, with its graph
   double forward_no_graph = 1;  // F when it will be recomputed
   double step = 0;              // optimizer step
-  Bytes persistent = 0;         // parameters, optimizer state, buffers
-  Bytes gradients = 0;          // made by the stage's first B (or W)
-  Bytes saved = 0;  // what one micro-batch's graph keeps from F (or R) to the end of B or W
+  // How much faster an action is that was lent other ranks' cores (Action::threads is not 0).
+  double lent_speed_up = 1;
+  Bytes persistent = 0;  // parameters, optimizer state, buffers
+  Bytes gradients = 0;   // made by the stage's first B (or W)
+  Bytes saved = 0;       // what one micro-batch's graph keeps from F (or R) to the end of B or W
   Bytes kept_for_recompute = 0;  // what F keeps when it will be recomputed: the stage's inputs
   Bytes recompute_excess = 0;    // what R keeps beyond `saved`: the buffers' values meanwhile
   Bytes transient_forward = 0;   // the most F needs beyond what it keeps, while it runs

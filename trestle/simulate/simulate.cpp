@@ -1,6 +1,7 @@
 #include "trestle/simulate/simulate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <iterator>
 #include <utility>
@@ -50,6 +51,8 @@ void check(const Schedule& schedule, const Costs& costs) {
   }
   for (std::size_t stage = 0; stage < costs.stages.size(); ++stage) {
     const StageCost& cost = costs.stages[stage];
+    if (!(cost.lent_speed_up > 0) || !std::isfinite(cost.lent_speed_up))
+      throw UsageError(text("stage ", stage, ": lent_speed_up is ", cost.lent_speed_up));
     for (const double time : {cost.forward, cost.backward, cost.input_grad, cost.weight_grad,
                               cost.recompute, cost.forward_no_graph, cost.step})
       check_time(time, text("stage ", stage));
@@ -158,6 +161,11 @@ class Simulator {
 
   double duration(const Action& action) const {
     const StageCost& cost = costs_.stages[static_cast<std::size_t>(action.stage)];
+    const double time = own_duration(action, cost);
+    return action.threads > 0 ? time / cost.lent_speed_up : time;
+  }
+
+  double own_duration(const Action& action, const StageCost& cost) const {
     switch (action.kind) {
       case Kind::Forward:
         return recomputed_[cell(action.stage, action.micro_batch)] ? cost.forward_no_graph

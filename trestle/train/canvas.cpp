@@ -48,14 +48,35 @@ void Canvas::draw(const data::Image& image, int x, int y) {
     }
 }
 
-void Canvas::write(const Font& font, std::string_view words, int x, int y, Colour colour) {
-  font.draw(words, [&](int dx, int dy, std::uint8_t cover) {
-    if (x + dx < 0 || y + dy < 0 || x + dx >= image_.width || y + dy >= image_.height) return;
-    for (int c = 0; c < 3; ++c) {
-      std::uint8_t& sample = image_.at(x + dx, y + dy, c);
-      sample = static_cast<std::uint8_t>((colour[c] * cover + sample * (255 - cover) + 127) / 255);
+void Canvas::mix(int x, int y, Colour colour, std::uint8_t cover) {
+  if (x < 0 || y < 0 || x >= image_.width || y >= image_.height) return;
+  for (int c = 0; c < 3; ++c) {
+    std::uint8_t& sample = image_.at(x, y, c);
+    sample = static_cast<std::uint8_t>((colour[c] * cover + sample * (255 - cover) + 127) / 255);
+  }
+}
+
+void Canvas::line(double x0, double y0, double x1, double y1, double width, Colour colour) {
+  const double reach = width / 2 + 1;
+  const double dx = x1 - x0, dy = y1 - y0;
+  const double length = dx * dx + dy * dy;
+  const auto pixel = [](double at, int most) {
+    return static_cast<int>(std::clamp(std::floor(at), -1.0, static_cast<double>(most)));
+  };
+  for (int y = pixel(std::min(y0, y1) - reach, image_.height);
+       y <= pixel(std::max(y0, y1) + reach, image_.height); ++y)
+    for (int x = pixel(std::min(x0, x1) - reach, image_.width);
+         x <= pixel(std::max(x0, x1) + reach, image_.width); ++x) {
+      const double px = x + 0.5 - x0, py = y + 0.5 - y0;
+      const double along = length > 0 ? std::clamp((px * dx + py * dy) / length, 0.0, 1.0) : 0.0;
+      const double distance = std::hypot(px - along * dx, py - along * dy);
+      const double cover = std::clamp(width / 2 + 0.5 - distance, 0.0, 1.0);
+      if (cover > 0) mix(x, y, colour, static_cast<std::uint8_t>(std::lround(255 * cover)));
     }
-  });
+}
+
+void Canvas::write(const Font& font, std::string_view words, int x, int y, Colour colour) {
+  font.draw(words, [&](int dx, int dy, std::uint8_t cover) { mix(x + dx, y + dy, colour, cover); });
 }
 
 data::Image fit(const data::Image& image, int width, int height) {

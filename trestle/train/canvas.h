@@ -27,6 +27,8 @@ class Canvas {
 
   void fill(int x, int y, int width, int height, Colour colour);
   void outline(int x, int y, int width, int height, Colour colour);
+  // A line with round ends and smooth edges; a point where both ends are the same.
+  void line(double x0, double y0, double x1, double y1, double width, Colour colour);
   // Grey or RGB; parts outside of the canvas are left out.
   void draw(const data::Image& image, int x, int y);
   // UTF-8 text with its upper left corner at (x, y).
@@ -35,6 +37,7 @@ class Canvas {
   const data::Image& image() const { return image_; }
 
  private:
+  void mix(int x, int y, Colour colour, std::uint8_t cover);  // outside of the canvas: nothing
   data::Image image_;
 };
 

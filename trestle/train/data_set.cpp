@@ -1,6 +1,7 @@
 #include "trestle/train/data_set.h"
 
-#include <system_error>
+#include <algorithm>
+#include <utility>
 
 #include "trestle/base/choose.h"
 #include "trestle/base/error.h"
@@ -12,60 +13,109 @@ namespace trestle::train {
 
 namespace {
 
-std::vector<std::string> names() {
-  std::vector<std::string> names;
-  for (const DataSet& set : data_sets()) names.push_back(set.name);
-  return names;
+OpenedData open_own(const data::OpenOwnData& open, const recipe::Recipe& recipe) {
+  data::OwnData opened = open({.folder = recipe.data.folder,
+                               .images = recipe.data.images,
+                               .masks = recipe.data.masks,
+                               .picture = picture_options(recipe),
+                               .classes = recipe.model.classes,
+                               .seed = static_cast<std::uint64_t>(recipe.train.seed)});
+  if (!opened.training)
+    throw UsageError(text("the data set '", recipe.data.name, "' gives nothing to train on"));
+  if (!opened.validation) return divide(recipe, std::move(opened.training));
+  return {all_of(std::move(opened.training)), all_of(std::move(opened.validation))};
+}
+
+DataSet own_set(const std::string& name, const data::OpenOwnData& open) {
+  std::vector<std::string> keys = picture_keys;
+  keys.insert(keys.end(), {"folder", "images", "masks"});
+  return {.name = name,
+          .summary = "a data set of this program's own",
+          .loss = "cross_entropy",
+          .metric = "accuracy",
+          .predicts = Predicts::Mask,
+          .paths = {},
+          .keys = keys,
+          .open = [open](const recipe::Recipe& recipe) { return open_own(open, recipe); }};
+}
+
+std::vector<DataSet> with_own(const Additions& own) {
+  std::vector<DataSet> all = data_sets();
+  for (const auto& [name, open] : own.data_sets) all.push_back(own_set(name, open));
+  return all;
 }
 
 }  // namespace
 
-MakingFolder::MakingFolder(const std::filesystem::path& path) : path_(path) {
-  std::error_code error;
-  std::filesystem::create_directories(path_, error);
-  if (error) throw FileError(text("cannot be made: ", error.message()), {.file = path_.string()});
-  lock_ = FileLock::try_lock(path_ / ".lock");
-  if (!lock_)
-    throw StateError(text(path_.string(), ": another process is making these data"),
-                     {.hint = "Wait until it has ended, then start again."});
-  std::filesystem::remove_all(content(), error);  // of one that was interrupted
-}
-
-MakingFolder::~MakingFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
-void move_into_place(const std::filesystem::path& from, const std::filesystem::path& to) {
-  std::error_code error;
-  std::filesystem::rename(from, to, error);
-  if (error)
-    throw FileError(text("cannot be moved to ", to.string(), ": ", error.message()),
-                    {.file = from.string()});
-}
-
 const std::vector<DataSet>& data_sets() {
-  static const std::vector<DataSet> all = {carvana_set(), mnist_set()};
+  static const std::vector<DataSet> all = {
+      carvana_set(),        mnist_set(),  fashion_mnist_set(), segmentation_set(),
+      classification_set(), arrays_set(), random_set()};
   return all;
 }
 
-const DataSet& find_data_set(std::string_view name) {
-  return choose("data set", name, data_sets());
+DataSet find_data_set(std::string_view name, const Additions& own) {
+  return choose("data set", name, with_own(own));
 }
 
-std::vector<std::string> problems_of_data(const recipe::Recipe& recipe) {
+std::vector<std::string> problems_of_data(const recipe::Recipe& recipe, const Additions& own) {
   if (recipe.data.name.empty())
-    return {text("no data: give 'name' in [data], one of ", data_set_names())};
-  const DataSet& set = find_data_set(recipe.data.name);
+    return {text("no data: give 'name' in [data], one of ", data_set_names(own))};
+  const DataSet set = find_data_set(recipe.data.name, own);
+  const std::vector<std::filesystem::path> paths = data_paths(set, recipe);
   std::vector<std::string> missing;
-  for (const std::string& key : set.paths) {
-    const recipe::FieldValue value = recipe::find_field("data." + key)->get(recipe);
-    if (std::get<std::string>(value).empty()) missing.push_back("'" + key + "'");
-  }
+  for (std::size_t i = 0; i < paths.size(); ++i)
+    if (paths[i].empty()) missing.push_back("'" + set.paths[i] + "'");
   if (missing.empty()) return {};
   return {text(set.name, " needs ", join(missing, " and "), " in [data]")};
 }
 
-std::string data_set_names() { return join(names(), ", "); }
+std::string data_set_names(const Additions& own) {
+  std::vector<std::string> names;
+  for (const DataSet& set : with_own(own)) names.push_back(set.name);
+  return join(names, ", ");
+}
+
+data::CheckReport check_data(const recipe::Recipe& recipe, const data::CheckProgress& progress,
+                             const Additions& own) {
+  const DataSet set = find_data_set(recipe.data.name, own);
+  if (set.check) return set.check(recipe, progress);
+  data::CheckReport report;
+  try {
+    check_opened(recipe, set.open(recipe), report, progress);
+  } catch (const Error& error) {
+    report.problems.emplace_back(error.what());
+  }
+  return report;
+}
+
+void check_opened(const recipe::Recipe& recipe, const OpenedData& opened, data::CheckReport& report,
+                  const data::CheckProgress& progress) {
+  const std::int64_t asked = recipe.model.classes;
+  const std::int64_t classes = asked > 0 ? asked : opened.classes;
+  const data::Dataset* first = opened.training.dataset.get();
+  data::check_examples(*first, classes, report, progress);
+  const data::Dataset* second = opened.validation.dataset.get();
+  if (second != nullptr && second != first)
+    data::check_examples(*second, classes, report, progress);
+}
+
+data::PictureOptions picture_options(const recipe::Recipe& recipe) {
+  return {.scale = recipe.data.scale,
+          .width = static_cast<int>(recipe.data.image_width),
+          .height = static_cast<int>(recipe.data.image_height),
+          .channels = recipe.model.channels > 0
+                          ? static_cast<int>(std::min<std::int64_t>(recipe.model.channels, 9999))
+                          : 3};
+}
+
+std::vector<std::filesystem::path> data_paths(const DataSet& set, const recipe::Recipe& recipe) {
+  std::vector<std::filesystem::path> paths;
+  for (const std::string& key : set.paths) {
+    auto path = std::get<std::string>(recipe::find_field("data." + key)->get(recipe));
+    paths.emplace_back(path.empty() ? set.usual_place : path);
+  }
+  return paths;
+}
 
 }  // namespace trestle::train

@@ -8,9 +8,11 @@
 #include <string_view>
 #include <vector>
 
+#include "trestle/data/check.h"
 #include "trestle/data/dataset.h"
-#include "trestle/data/files/check.h"
+#include "trestle/data/picture.h"
 #include "trestle/recipe/recipe.h"
+#include "trestle/train/additions.h"
 
 // The data sets that a recipe's [data] can name: one table. Recipes, `trestle data`, --help and the
 // documents go by it. How files become tensors is the business of trestle/data.
@@ -32,10 +34,11 @@ struct Examples {
 
 struct OpenedData {
   Examples training;
-  Examples validation;  // may be empty
+  Examples validation;       // may be empty
+  std::int64_t classes = 0;  // that the targets tell apart; 0 = not known
 };
 
-// What `trestle data synthesize` is asked for.
+// What `trestle data synthesize` is asked for. `out` must not be there, or be empty.
 struct Synthesis {
   std::filesystem::path out;
   std::int64_t count = 0;
@@ -44,35 +47,62 @@ struct Synthesis {
   std::function<void(std::int64_t, std::int64_t)> progress = {};  // called with (done, all)
 };
 
+// What a recipe with `synthesize` trains on where its data are missing.
+struct StandIn {
+  Synthesis wanted;           // in a folder of its own, beside where the data would be
+  std::string what;           // what the folder's marker says of such data
+  recipe::Recipe::Data data;  // the recipe's, with its paths there
+};
+
 struct DataSet {
   std::string name;     // what [data] name says
   std::string summary;  // one line
   std::string loss;     // of a recipe that names none
   std::string metric;   // of a recipe that names none
   Predicts predicts;
-  std::vector<std::string> paths;  // the keys of [data] that say where it lies; all are needed
+  std::vector<std::string>
+      paths;  // the keys of [data] that say where it lies; all are needed; none
+  // for data that lie nowhere
+  std::vector<std::string> keys = {};  // other keys of [data] that say how it is read
+  // Where a package of the system puts it: stands for a path that the recipe leaves out.
+  std::string usual_place = {};
 
+  // Sizes of an example as the model gets it, without its batch, where no data are there to look at.
+  std::function<std::vector<std::int64_t>(const recipe::Recipe&)> usual_input = {};
   // Opens what the recipe names. Throws UsageError for missing folders, FormatError for bad files.
   std::function<OpenedData(const recipe::Recipe&)> open;
+  // The recipe's [data] with what the files alone can say filled in, so that a resumed run need not
+  // look again; notes what it found. Null where there is nothing of the kind.
+  std::function<recipe::Recipe::Data(const recipe::Recipe&, Progress&)> fill_in = {};
   // Writes synthetic examples in the data set's own files and formats; says what it wrote. Throws
-  // UsageError for what cannot be made.
-  std::function<std::string(const Synthesis&)> synthesize;
-  // Writes data.synthesize examples where the recipe looks for them, all or nothing, unless
-  // something is there already, and notes it before it begins.
-  std::function<void(const recipe::Recipe&, Progress&)> synthesize_missing;
-  // Reads every file that the recipe names; never throws for what is wrong with them.
-  std::function<data::CheckReport(const recipe::Recipe&, const data::CheckProgress&)> check;
+  // UsageError for what cannot be made. Null where there is nothing of the kind.
+  std::function<std::string(const Synthesis&)> synthesize = {};
+  // For a recipe with `synthesize`; null as above.
+  std::function<StandIn(const recipe::Recipe&)> stand_in = {};
+  // Reads every file that the recipe names; never throws for what is wrong with them. Null: opens
+  // the data and reads every example (check_data).
+  std::function<data::CheckReport(const recipe::Recipe&, const data::CheckProgress&)> check = {};
 };
 
 const std::vector<DataSet>& data_sets();
 
-// Throws UsageError for a name that the table does not have, with the nearest that it has.
-const DataSet& find_data_set(std::string_view name);
+// From the table or of the program's own. Throws UsageError for another name, with the nearest.
+DataSet find_data_set(std::string_view name, const Additions& own = {});
 
 // What is wrong with the recipe's [data] before any file is looked at: no name, a path left out.
-std::vector<std::string> problems_of_data(const recipe::Recipe& recipe);
+std::vector<std::string> problems_of_data(const recipe::Recipe& recipe, const Additions& own = {});
 
 // "carvana, mnist"
-std::string data_set_names();
+std::string data_set_names(const Additions& own = {});
+
+// `trestle data check` of the recipe's data.
+data::CheckReport check_data(const recipe::Recipe& recipe, const data::CheckProgress& progress,
+                             const Additions& own = {});
+
+// How the recipe has image files read: 3 channels where [model] says nothing of it.
+data::PictureOptions picture_options(const recipe::Recipe& recipe);
+
+// What the recipe's keys of `set.paths` say, in their order, or the usual place.
+std::vector<std::filesystem::path> data_paths(const DataSet& set, const recipe::Recipe& recipe);
 
 }  // namespace trestle::train

@@ -1,9 +1,7 @@
 #include "trestle/train/environment.h"
 
-#include <ATen/Context.h>
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
-#include <torch/version.h>
 
 #include <algorithm>
 #include <ctime>
@@ -47,7 +45,7 @@ std::string short_bytes(Bytes bytes) {
 Environment environment() {
   Environment found;
   found.trestle = TRESTLE_VERSION;
-  found.libtorch = text(TORCH_VERSION_MAJOR, ".", TORCH_VERSION_MINOR, ".", TORCH_VERSION_PATCH);
+  found.libtorch = libtorch_build();
   found.compiler = text("gcc ", __VERSION__);
   utsname system{};
   if (uname(&system) == 0)
@@ -56,8 +54,6 @@ Environment environment() {
   found.cores = core_count();
   struct sysinfo info {};
   if (sysinfo(&info) == 0) found.memory = static_cast<Bytes>(info.totalram) * info.mem_unit;
-  found.mkl = at::hasMKL() ? "yes" : "";
-  found.onednn = at::hasMKLDNN() ? "yes" : "";
   return found;
 }
 
@@ -65,14 +61,17 @@ std::string environment_json(const std::vector<Device>& devices) {
   const Environment found = environment();
   nlohmann::ordered_json out = {{"began", now()},
                                 {"trestle", found.trestle},
-                                {"libtorch", found.libtorch},
+                                {"libtorch", found.libtorch.version},
                                 {"compiler", found.compiler},
                                 {"system", found.system},
                                 {"cpu", found.cpu},
                                 {"cores", found.cores},
                                 {"memory_bytes", found.memory},
-                                {"mkl", !found.mkl.empty()},
-                                {"onednn", !found.onednn.empty()}};
+                                {"mkl", found.libtorch.mkl},
+                                {"onednn", found.libtorch.onednn}};
+  if (!found.libtorch.cuda.empty()) out["cuda"] = found.libtorch.cuda;
+  if (!found.libtorch.cudnn.empty()) out["cudnn"] = found.libtorch.cudnn;
+  if (!found.libtorch.nccl.empty()) out["nccl"] = found.libtorch.nccl;
   for (const Device& device : devices)
     out["devices"].push_back(
         {{"name", device_name(device.torch)}, {"budget_bytes", device.budget}});
@@ -102,7 +101,7 @@ std::string describe_devices(const std::vector<Device>& devices) {
 
 std::string versions() {
   const Environment found = environment();
-  return text("trestle ", found.trestle, " · libtorch ", found.libtorch);
+  return text("trestle ", found.trestle, " · libtorch ", to_string(found.libtorch));
 }
 
 }  // namespace trestle::train

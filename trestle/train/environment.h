@@ -4,19 +4,19 @@
 #include <vector>
 
 #include "trestle/device/device.h"
+#include "trestle/device/libtorch_build.h"
 
 // What a run ran on, for whoever looks at it later.
 namespace trestle::train {
 
 struct Environment {
   std::string trestle;  // version
-  std::string libtorch;
+  LibtorchBuild libtorch;
   std::string compiler;
   std::string system;  // kernel and architecture
   std::string cpu;
   int cores = 0;
-  Bytes memory = 0;         // of the machine
-  std::string mkl, onednn;  // libtorch's back ends, "" where it has none
+  Bytes memory = 0;  // of the machine
 };
 
 Environment environment();

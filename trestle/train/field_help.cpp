@@ -4,8 +4,8 @@
 
 #include "trestle/base/text.h"
 #include "trestle/models/model.h"
-#include "trestle/nn/loss.h"
 #include "trestle/optim/factory.h"
+#include "trestle/optim/learning_rate.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/train/data_set.h"
 #include "trestle/train/task.h"
@@ -29,14 +29,15 @@ std::string defaults(std::string DataSet::*member) {
 
 }  // namespace
 
-std::string help_of(const recipe::Field& field) {
-  static const std::map<std::string, std::string> names = {
+std::string help_of(const recipe::Field& field, const Additions& own) {
+  const std::map<std::string, std::string> names = {
       {"model.name", join(models::model_names(), ", ") + ", or one that the program adds"},
-      {"data.name", data_set_names()},
+      {"data.name", data_set_names(own)},
       {"pipeline.schedule", schedule_names()},
       {"optimizer.name", join(optim::optimizer_names(), ", ")},
-      {"train.loss", join(nn::loss_names(), ", ") + defaults(&DataSet::loss)},
-      {"train.metric", join(metric_names(), ", ") + defaults(&DataSet::metric)},
+      {"optimizer.learning_rate_schedule", join(optim::learning_rate_schedules(), ", ")},
+      {"train.loss", join(loss_names(own), ", ") + defaults(&DataSet::loss)},
+      {"train.metric", join(metric_names(own), ", ") + defaults(&DataSet::metric)},
   };
   const auto found = names.find(field.name());
   return found == names.end() ? field.help : field.help + ": " + found->second;

@@ -1,31 +1,182 @@
 #include "trestle/train/layer_costs.h"
 
+#include <algorithm>
+#include <utility>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
 #include "trestle/pipeline/micro_batch.h"
 #include "trestle/pipeline/profile_layers.h"
+#include "trestle/plan/stage_costs.h"
+#include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
+#include "trestle/simulate/simulate.h"
 #include "trestle/train/progress.h"
 #include "trestle/train/setup.h"
 
 namespace trestle::train {
+namespace {
+
+// `recompute` may be a list for all stages: sizes are then those of the mode that keeps most.
+schedule::Recompute largest_mode(const recipe::Recipe& recipe) {
+  const auto& words = recipe.pipeline.recompute;
+  if (words.empty())
+    throw UsageError("'recompute' in [pipeline] is an empty list",
+                     {.hint = "Give one word for all stages, or one for each."});
+  schedule::Recompute largest = schedule::Recompute::Always;
+  for (const auto& word : words) largest = std::min(largest, schedule::parse_recompute(word));
+  return largest;
+}
+
+std::string format_name(const recipe::Recipe& recipe) {
+  return memory_format_of(recipe) == at::MemoryFormat::ChannelsLast ? "channels_last"
+                                                                    : "contiguous";
+}
+
+Bytes parameter_bytes(const nn::Layer& layer) {
+  Bytes bytes = 0;
+  for (const at::Tensor& parameter : layer.parameters())
+    bytes += static_cast<Bytes>(parameter.nbytes());
+  return bytes;
+}
+
+// Tied layers hold a parameter each, and the profile counts it once.
+void check_layers(const recipe::Recipe& recipe, const plan::LayerProfile& profile,
+                  const nn::Layers& model) {
+  const auto& layers = model.graph().layers;
+  const auto refuse = [&](const std::string& what) {
+    throw UsageError(text("the profile is not of the model '", recipe.model.name, "': ", what),
+                     {.hint = "Measure it again: trestle balance RECIPE --save FILE."});
+  };
+  if (profile.layers.size() != layers.size())
+    refuse(text("it has ", profile.layers.size(), " layers, the model ", layers.size()));
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (profile.layers[i].name != layers[i].name)
+      refuse(text("layer ", i, " is '", profile.layers[i].name, "' there and '", layers[i].name,
+                  "' in the model"));
+    const Bytes held = parameter_bytes(layers[i]);
+    if (profile.layers[i].parameters > held ||
+        (profile.together.empty() && profile.layers[i].parameters != held))
+      refuse(text("layer ", i, ", '", layers[i].name, "', has ",
+                  format_bytes(profile.layers[i].parameters), " of weights there and ",
+                  format_bytes(held), " in the model"));
+  }
+}
+
+// Times and bytes are those of one micro-batch in one order of memory, and hold for no other.
+void check_measured_with(const recipe::Recipe& recipe, const plan::LayerProfile& profile,
+                         int examples) {
+  const auto refuse = [](const std::string& what) {
+    throw UsageError(what, {.hint = "Measure it again: trestle balance RECIPE --save FILE."});
+  };
+  if (profile.examples > 0 && profile.examples != examples)
+    refuse(text("the profile is of micro-batches of ", profile.examples, ", the recipe's have ",
+                examples, " ('batch' in [train] over 'micro_batches' in [pipeline])"));
+  if (!profile.memory_format.empty() && profile.memory_format != format_name(recipe))
+    refuse(text("the profile was measured ", profile.memory_format, ", the recipe runs ",
+                format_name(recipe), " ('memory_format' in [model])"));
+}
+
+}  // namespace
+
+LayerCosts costs_without_layers(const recipe::Recipe& recipe, const std::vector<Device>& devices,
+                                int micro_batches) {
+  const std::size_t stages = std::max(devices.size(), recipe.pipeline.balance.size());
+  LayerCosts result;
+  for (std::size_t s = 0; s < (devices.size() == 1 ? stages : devices.size()); ++s) {
+    const Device& device = devices[devices.size() == 1 ? 0 : s];
+    result.devices.push_back(device_name(device.torch));
+    result.budgets.push_back(device.budget);
+  }
+  result.sizes = {.optimizer_states = optimizer_state_factor(recipe.optimizer),
+                  .micro_batches = micro_batches,
+                  .recompute = largest_mode(recipe)};
+  return result;
+}
 
 LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
-                          const models::OwnModels& own) {
+                          const models::OwnModels& own, const Additions& additions) {
+  check_training(recipe, additions);
   const std::vector<Device> devices = open_devices(recipe);
   const nn::Layers model = make_model(recipe, own);
-  const Task task = make_task(recipe, progress);
+  const Task task = make_task(recipe, progress, additions);
+  const at::MemoryFormat format = memory_format_of(recipe);
+  for (const auto& layer : model.graph().layers) layer.to(format);
   const data::Batch batch = *task.training->epoch(0).next();
-  const auto pieces =
-      pipeline::split({batch.inputs}, static_cast<int>(recipe.pipeline.micro_batches));
-  const at::Tensor& piece = pieces[0][0];
-  LayerCosts result;
+  check_channels(recipe, batch.inputs);
+  const auto pieces = pipeline::split(
+      {batch.inputs}, static_cast<int>(recipe.pipeline.micro_batches), recipe.pipeline.split_size);
+  const at::Tensor piece = pipeline::in_memory_format(pieces[0], format)[0];
+  LayerCosts result = costs_without_layers(recipe, devices, static_cast<int>(pieces.size()));
+  const precision::Autocast autocast(precision::parse_precision(recipe.train.precision));
   result.profile = with_inputs_named(
       recipe, piece, [&] { return profile_layers(model, {piece}, devices.at(0).torch); });
   result.examples = static_cast<int>(piece.size(0));
-  for (const Device& device : devices) result.budgets.push_back(device.budget);
-  result.sizes = {.optimizer_states = optimizer_state_factor(recipe.optimizer),
-                  .micro_batches = static_cast<int>(pieces.size()),
-                  .recompute = schedule::parse_recompute(recipe.pipeline.recompute.at(0))};
+  result.profile.examples = result.examples;
+  result.profile.memory_format = format_name(recipe);
   return result;
+}
+
+LayerCosts costs_of_profile(const recipe::Recipe& recipe, plan::LayerProfile profile,
+                            const models::OwnModels& own, const Additions& additions) {
+  check_training(recipe, additions);
+  const std::vector<Device> devices = planned_devices(recipe.devices.use);
+  check_layers(recipe, profile, make_model(recipe, own));
+  LayerCosts result = costs_without_layers(recipe, devices, micro_batches_of(recipe));
+  result.examples = largest_piece_of(recipe);
+  check_measured_with(recipe, profile, result.examples);
+  result.profile = std::move(profile);
+  return result;
+}
+
+plan::CutCosts costs_of_cut(const recipe::Recipe& recipe, const LayerCosts& costs,
+                            const std::vector<int>& balance, const Additions& additions) {
+  const bool whole = loss_of(recipe, additions).kind == nn::Loss::Kind::WholeBatch;
+  plan::CutCosts cut =
+      plan::costs_of_cut(costs.profile, balance,
+                         {.optimizer_states = costs.sizes.optimizer_states,
+                          .whole_batch_loss_over = whole ? costs.sizes.micro_batches : 0});
+  bool all_cpu = true;
+  std::vector<std::string> seen;
+  for (const std::string& device : costs.devices) {
+    const auto found = std::find(seen.begin(), seen.end(), device);
+    cut.costs.device_of_stage.push_back(static_cast<int>(found - seen.begin()));
+    if (found == seen.end()) seen.push_back(device);
+    all_cpu = all_cpu && device == "cpu";
+  }
+  if (all_cpu) cut.costs.control = simulate::Control::OneThread;
+  return cut;
+}
+
+std::vector<schedule::Recompute> recompute_modes(const recipe::Recipe& recipe, std::size_t stages) {
+  const auto& words = recipe.pipeline.recompute;
+  if (words.size() != 1 && words.size() != stages)
+    throw UsageError(
+        text("'recompute' in [pipeline] has ", words.size(), " entries for ", stages, " stages"),
+        {.hint = "Give one for all stages, or one for each."});
+  std::vector<schedule::Recompute> modes;
+  for (std::size_t s = 0; s < stages; ++s)
+    modes.push_back(schedule::parse_recompute(words[words.size() == 1 ? 0 : s]));
+  return modes;
+}
+
+schedule::Schedule lowered_table(const recipe::Recipe& recipe,
+                                 const std::vector<schedule::Route>& routes, int micro_batches,
+                                 const std::vector<schedule::Recompute>& modes) {
+  const auto table = schedule::generate(
+      recipe.pipeline.schedule,
+      {.stages = static_cast<int>(modes.size()),
+       .micro_batches = micro_batches,
+       .backward_order = schedule::parse_backward_order(recipe.pipeline.backward_order)});
+  return schedule::lower(table, {.routes = routes, .recompute = modes});
+}
+
+schedule::Timeline predict_cut(const recipe::Recipe& recipe, const LayerCosts& costs,
+                               const std::vector<int>& balance, const Additions& additions) {
+  const plan::CutCosts cut = costs_of_cut(recipe, costs, balance, additions);
+  return simulate::simulate(lowered_table(recipe, cut.routes, costs.sizes.micro_batches,
+                                          recompute_modes(recipe, balance.size())),
+                            cut.costs);
 }
 
 }  // namespace trestle::train

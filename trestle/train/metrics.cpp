@@ -19,8 +19,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr const char* metric_names[] = {"dice", "accuracy"};
-
 // JSON has no infinity: a loss that ran away is written as null.
 ordered_json number(double value) {
   return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
@@ -66,8 +64,14 @@ void MetricsFile::append(const std::string& line) {
     throw FileError(text("cannot be written: ", std::strerror(errno)), {.file = path_.string()});
 }
 
-void MetricsFile::add_step(std::int64_t step, std::int64_t epoch, double loss) {
-  append(ordered_json{{"step", step}, {"epoch", epoch}, {"loss", number(loss)}}.dump());
+void MetricsFile::add_step(const StepMetrics& step) {
+  ordered_json out = {{"step", step.step},
+                      {"epoch", step.epoch},
+                      {"loss", number(step.loss)},
+                      {"learning_rate", step.learning_rate},
+                      {"gradient_norm", number(step.gradient_norm)}};
+  for (const auto& [device, bytes] : step.peaks) out["peak_bytes"][device] = bytes;
+  append(out.dump());
 }
 
 void MetricsFile::add_epoch(const EpochReport& report) {
@@ -79,6 +83,7 @@ void MetricsFile::add_epoch(const EpochReport& report) {
   out["learning_rate"] = report.learning_rate;
   out["examples_per_second"] = report.examples_per_second;
   out["seconds"] = report.seconds;
+  if (report.synthetic_data) out["synthetic_data"] = true;
   append(out.dump());
 }
 
@@ -96,14 +101,16 @@ std::vector<EpochReport> read_epochs(const std::filesystem::path& path) {
     report.step = static_cast<std::int64_t>(value("step"));
     report.training_loss = value("training_loss");
     if (parsed->contains("validation_loss")) report.validation_loss = value("validation_loss");
-    for (const char* name : metric_names)
-      if (parsed->contains(name)) {
-        report.metric_name = name;
-        report.metric = value(name);
-      }
+    // The metric, whatever its name, stands behind the validation loss.
+    auto metric = parsed->find("validation_loss");
+    if (metric != parsed->end() && ++metric != parsed->end() && metric.key() != "learning_rate") {
+      report.metric_name = metric.key();
+      report.metric = value(metric.key().c_str());
+    }
     report.learning_rate = value("learning_rate");
     report.examples_per_second = value("examples_per_second");
     report.seconds = value("seconds");
+    report.synthetic_data = parsed->contains("synthetic_data");
     epochs.push_back(report);
   }
   return epochs;
@@ -115,7 +122,9 @@ std::string draw_curves(const std::vector<EpochReport>& epochs, const std::strin
   training.name = "training";
   validation.name = metric.name = "validation";
   metric.mark = view::Mark::Highest;
+  bool synthetic = false;
   for (const EpochReport& epoch : epochs) {
+    synthetic = synthetic || epoch.synthetic_data;
     const double x = static_cast<double>(epoch.epoch);
     training.x.push_back(x);
     training.y.push_back(epoch.training_loss);
@@ -127,7 +136,7 @@ std::string draw_curves(const std::vector<EpochReport>& epochs, const std::strin
   }
   std::vector<view::Series> series = {training};
   if (!metric.chart.empty()) series.insert(series.end(), {validation, metric});
-  return view::to_svg_curves(series, {.title = title});
+  return view::to_svg_curves(series, {.title = synthetic ? title + ", synthetic data" : title});
 }
 
 }  // namespace trestle::train

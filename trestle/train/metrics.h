@@ -3,16 +3,30 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trestle/train/progress.h"
 
 // metrics.jsonl: one JSON object a line, one line for each step and one for each epoch.
 //
-//     {"step": 12, "epoch": 1, "loss": 0.61}
+//     {"step": 12, "epoch": 1, "loss": 0.61, "learning_rate": 0.001, "gradient_norm": 2.4,
+//      "peak_bytes": {"virtual:0": 222298112}}
 //     {"epoch": 1, "step": 80, "training_loss": 0.41, "validation_loss": 0.38, "dice": 0.87,
 //      "learning_rate": 0.001, "examples_per_second": 26.1, "seconds": 24.7}
+//
+// An epoch on synthetic data has "synthetic_data": true as well.
 namespace trestle::train {
+
+// What is written of one step.
+struct StepMetrics {
+  std::int64_t step = 0, epoch = 0;  // from 1
+  double loss = 0;
+  double learning_rate = 0;  // that the step was made with
+  double gradient_norm = 0;  // of all gradients together, before clipping
+  // The most that each device held since the epoch began.
+  std::vector<std::pair<std::string, Bytes>> peaks = {};
+};
 
 class MetricsFile {
  public:
@@ -23,7 +37,7 @@ class MetricsFile {
   // drops what a crash left behind them, a broken last line included.
   MetricsFile(std::filesystem::path path, std::int64_t step, std::int64_t epochs);
 
-  void add_step(std::int64_t step, std::int64_t epoch, double loss);
+  void add_step(const StepMetrics& step);
   void add_epoch(const EpochReport& report);
 
  private:
@@ -34,7 +48,8 @@ class MetricsFile {
 // The closing lines of the epochs.
 std::vector<EpochReport> read_epochs(const std::filesystem::path& path);
 
-// The loss and metric of every epoch as a chart, SVG.
+// The loss and metric of every epoch as a chart, SVG; its title says so if they are of synthetic
+// data.
 std::string draw_curves(const std::vector<EpochReport>& epochs, const std::string& title);
 
 }  // namespace trestle::train

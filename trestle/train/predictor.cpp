@@ -5,14 +5,16 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <set>
 
 #include "trestle/base/error.h"
 #include "trestle/base/stopwatch.h"
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/safetensors.h"
-#include "trestle/data/carvana.h"
 #include "trestle/data/files/image_file.h"
+#include "trestle/data/segmentation.h"
 #include "trestle/train/data_set.h"
 #include "trestle/train/run_folder.h"
 #include "trestle/train/setup.h"
@@ -43,7 +45,20 @@ Weights find_weights(const fs::path& run) {
       run.string(), ": there is no recipe.toml beside these weights, so their model is not known"));
 }
 
-std::vector<fs::path> find_images(const fs::path& images) {
+// <out>/<stem>_mask.png; where images share a stem ("a.jpg", "a.png"), their whole name instead.
+std::vector<fs::path> mask_files(const std::vector<fs::path>& images, const fs::path& out) {
+  std::map<fs::path, int> with_stem;
+  for (const fs::path& image : images) ++with_stem[image.stem()];
+  std::vector<fs::path> masks;
+  for (const fs::path& image : images) {
+    const fs::path name = with_stem[image.stem()] > 1 ? image.filename() : image.stem();
+    masks.push_back(out / (name.string() + "_mask.png"));
+  }
+  return masks;
+}
+
+// Without the masks of an earlier prediction, where those are written beside the images.
+std::vector<fs::path> find_images(const fs::path& images, const fs::path& out) {
   if (fs::is_regular_file(images)) return {images};
   if (!fs::is_directory(images))
     throw UsageError(text(images.string(), ": no such folder of images"));
@@ -51,16 +66,23 @@ std::vector<fs::path> find_images(const fs::path& images) {
   for (const auto& entry : fs::directory_iterator(images))
     if (entry.is_regular_file() && entry.path().filename().string().front() != '.')
       found.push_back(entry.path());
-  if (found.empty()) throw UsageError(text(images.string(), ": no images in this folder"));
   std::sort(found.begin(), found.end());
+  std::error_code not_there;
+  if (fs::equivalent(images, out, not_there)) {
+    std::set<fs::path> masks;
+    for (const fs::path& mask : mask_files(found, out)) masks.insert(mask.filename());
+    std::erase_if(found, [&](const fs::path& path) { return masks.contains(path.filename()); });
+  }
+  if (found.empty()) throw UsageError(text(images.string(), ": no images in this folder"));
   return found;
 }
 
-fs::path write_mask(const fs::path& out, const fs::path& image, const at::Tensor& computed) {
+fs::path write_mask(const fs::path& mask, const fs::path& image, const at::Tensor& computed) {
   const at::Tensor output = computed.to(at::kCPU);
+  if (output.dim() != 4)
+    throw UsageError(text("the model gives ", output.sizes(), " for an image, which is no mask"));
   const std::int64_t white = 255 / std::max<std::int64_t>(output.size(1) - 1, 1);
-  const data::ImageSize size = data::read_image_size(image);
-  const fs::path mask = out / (image.stem().string() + "_mask.png");
+  const data::ImageSize size = data::read_image_size(image, data::Orientation::Upright);
   data::write_png(mask, data::mask_to_image(output.argmax(1)[0] * white, size.width, size.height));
   return mask;
 }
@@ -70,24 +92,28 @@ fs::path write_mask(const fs::path& out, const fs::path& image, const at::Tensor
 PredictResult predict(const PredictOptions& options) {
   const Stopwatch watch;
   Weights weights = find_weights(options.run);
-  if (find_data_set(weights.recipe.data.name).predicts != Predicts::Mask)
+  if (find_data_set(weights.recipe.data.name, options.additions).predicts != Predicts::Mask)
     throw UsageError(
         text("this run learnt '", weights.recipe.data.name, "', which has no masks to predict"));
   if (!options.devices.empty()) weights.recipe.devices.use = options.devices;
-  const std::vector<fs::path> images = find_images(options.images);
+  const std::vector<fs::path> images = find_images(options.images, options.out);
+  const std::vector<fs::path> masks = mask_files(images, options.out);
   std::error_code error;
   fs::create_directories(options.out, error);
   if (error)
     throw FileError(text("cannot be made: ", error.message()), {.file = options.out.string()});
 
   const std::vector<Device> devices = open_devices(weights.recipe);
+  // The run's cut is for the run's devices.
+  if (devices.size() != 1 && devices.size() != weights.recipe.pipeline.balance.size())
+    weights.recipe.pipeline.balance.clear();
   const nn::Layers model = make_model(weights.recipe, options.models);
-  const double scale = weights.recipe.data.scale;
+  const data::PictureOptions picture_is = picture_options(weights.recipe);
   PredictResult result;
   // Nothing where the picture cannot be read.
   const auto load = [&](const fs::path& path) -> std::optional<at::Tensor> {
     try {
-      return data::load_picture(path, scale).unsqueeze(0);
+      return data::load_picture(path, picture_is).unsqueeze(0);
     } catch (const Error& error) {
       result.problems.emplace_back(error.what());
     }
@@ -112,7 +138,7 @@ PredictResult predict(const PredictOptions& options) {
       try {
         const at::Tensor output = with_inputs_named(weights.recipe, *picture,
                                                     [&] { return pipeline->evaluate(*picture); });
-        result.masks.push_back(write_mask(options.out, images[at], output));
+        result.masks.push_back(write_mask(masks[at], images[at], output));
       } catch (const UsageError& error) {  // too small a picture, for example
         result.problems.push_back(images[at].string() + ": " + error.what());
       }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trestle/models/model.h"
+#include "trestle/train/additions.h"
 
 // Masks for new images, from a run's weights.
 //
@@ -20,6 +21,7 @@ struct PredictOptions {
   std::filesystem::path out;     // made if missing
   std::string devices = {};      // "" = those of the run
   models::OwnModels models = {};
+  Additions additions = {};
   // Called after each image with (done, all).
   std::function<void(std::int64_t, std::int64_t)> progress = {};
 };
@@ -31,7 +33,9 @@ struct PredictResult {
 };
 
 // Writes <out>/<id>_mask.png for each image <id>.*, in the image's own size: grey, class 0 black,
-// the last class white. Throws UsageError for missing folders and for a run that does not make
+// the last class white. Of images that differ only in their ending ("a.jpg", "a.png") the ending
+// stays in the name: a.jpg_mask.png. Where `out` is the images' own folder, masks written there
+// before are no images. Throws UsageError for missing folders and for a run that does not make
 // masks, FormatError for weights that are not right. An image that cannot be read is passed over and
 // stands among the problems; masks already written stay.
 PredictResult predict(const PredictOptions& options);

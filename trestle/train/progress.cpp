@@ -36,17 +36,25 @@ std::string rate(double examples_per_second) {
   return examples_per_second > 0 ? "  " + fixed(examples_per_second, 1) + " images/s" : "";
 }
 
-// A bound, but where stages share a device: what they hold together depends on their timing.
+// A bound, but where stages share a device: what they hold together depends on their timing. From
+// small samples it is an estimate.
 std::string memory_line(const RunPlan& plan, const RunPlan::Stage& stage) {
   if (stage.predicted_peak <= 0) return "";
   const bool shared =
       std::count_if(plan.stages.begin(), plan.stages.end(),
                     [&](const RunPlan::Stage& other) { return other.device == stage.device; }) > 1;
-  std::string line = shared ? "   peak about " : "   peak at most ";
+  std::string line = shared || plan.from_samples ? "   peak about " : "   peak at most ";
   line += format_bytes(stage.predicted_peak);
   if (stage.budget > 0) line += " of " + format_bytes(stage.budget);
   if (stage.budget > 0 && stage.predicted_peak > stage.budget) line += ": may not fit";
   return line;
+}
+
+// "24 steps of 16", "12 steps of 2 x 16"
+std::string steps_of(const RunPlan& plan) {
+  const std::int64_t steps = (plan.steps_per_epoch + plan.accumulate - 1) / plan.accumulate;
+  const std::string batches = plan.accumulate > 1 ? text(plan.accumulate, " x ") : "";
+  return text(format_count(steps), " steps of ", batches, plan.batch);
 }
 
 class Lines : public Progress {
@@ -58,7 +66,8 @@ class Lines : public Progress {
   void plan(const RunPlan& plan) override {
     out_ << paint("1", versions()) << " · " << plan.devices << "\n";
     label("model") << plan.model << " · " << plan.layers << " layers · "
-                   << format_count(plan.parameters) << " parameters · cut ["
+                   << format_count(plan.parameters) << " parameters · "
+                   << (plan.channels_last ? "channels_last · " : "") << "cut ["
                    << join(plan.balance, ", ") << "] (balance: " << plan.balance_from << ")\n";
     std::size_t widest = 0;
     for (const auto& stage : plan.stages) widest = std::max(widest, stage.device.size());
@@ -71,13 +80,21 @@ class Lines : public Progress {
     if (!plan.suggestion.empty()) label("") << plan.suggestion << "\n";
     label("schedule") << plan.schedule << " · " << plan.micro_batches
                       << " micro-batches · recompute " << plan.recompute;
+    if (!plan.core_lending.empty()) out_ << " · " << plan.core_lending;
+    if (plan.precision != "fp32") out_ << " · " << plan.precision;
     if (plan.predicted_seconds > 0)
       out_ << " · predicted " << format_duration(plan.predicted_seconds) << " a step, "
-           << fixed(100 * plan.predicted_idle, 0) << " % idle";
+           << fixed(100 * plan.predicted_idle, 0) << " % idle"
+           << (plan.from_samples ? " (from small samples)" : "");
     out_ << "\n";
-    label("data") << format_count(plan.training_examples) << " to train on in "
-                  << format_count(plan.steps_per_epoch) << " steps of " << plan.batch << ", "
-                  << format_count(plan.validation_examples) << " to validate" << std::endl;
+    if (!plan.data_missing.empty()) {
+      label("data") << "not there yet: " << plan.data_missing << std::endl;
+      return;
+    }
+    label("data");
+    if (!plan.synthetic_data.empty()) out_ << "synthetic (" << plan.synthetic_data << ") · ";
+    out_ << format_count(plan.training_examples) << " to train on in " << steps_of(plan) << ", "
+         << format_count(plan.validation_examples) << " to validate" << std::endl;
   }
 
   void step(const StepReport&) override {}

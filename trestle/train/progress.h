@@ -32,6 +32,7 @@ struct EpochReport {
   double examples_per_second = 0;  // training alone
   double seconds = 0;              // the epoch with its validation
   bool best = false;
+  bool synthetic_data = false;
   std::filesystem::path picture;  // empty = none drawn
 };
 

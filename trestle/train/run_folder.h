@@ -25,6 +25,8 @@ struct RunFolder {
   std::filesystem::path environment() const { return path / "environment.json"; }
   // The best epoch's weights.
   std::filesystem::path best() const { return path / "best.safetensors"; }
+  // Those of the best few, where more than one is kept.
+  std::filesystem::path bests() const { return path / "best"; }
   // Where the run goes on from: checkpoint/training_checkpoint.h.
   std::filesystem::path last() const { return path / "last"; }
   // Of one epoch, from 1.

@@ -29,13 +29,20 @@ struct RunPlan {
   std::string suggestion;  // what would make it fit; empty where it is expected to
   std::string schedule;
   int micro_batches = 1;
+  std::string precision = "fp32";
   std::string recompute;
+  std::string core_lending;      // "", "cores lent", or why they are not although it was asked for
+  bool channels_last = false;    // images and the weights of convolutions
+  bool from_samples = false;     // what is predicted is extrapolated from small samples
   double predicted_seconds = 0;  // of one step: forward, backward, transfers
   double predicted_idle = 0;     // share of the makespan
+  std::string data_missing;      // why no examples are known; empty where they are
+  std::string synthetic_data;    // where they lie; empty for real data
   std::int64_t training_examples = 0;
   std::int64_t validation_examples = 0;
   std::int64_t batch = 0;
-  std::int64_t steps_per_epoch = 0;
+  std::int64_t accumulate = 1;       // batches of one step
+  std::int64_t steps_per_epoch = 0;  // batches of an epoch
   std::int64_t epochs = 0;
   std::string metric;  // "dice" or "accuracy"
 };

@@ -2,23 +2,30 @@
 
 #include <algorithm>
 #include <string_view>
-#include <unordered_map>
 
+#include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/device/cpu_cache.h"
+#include "trestle/device/determinism.h"
 #include "trestle/device/threads.h"
 #include "trestle/device/virtual_device.h"
 #include "trestle/optim/factory.h"
+#include "trestle/pipeline/micro_batch.h"
+#include "trestle/train/data_set.h"
 #include "trestle/train/environment.h"
+#include "trestle/train/parameter_groups.h"
+#include "trestle/train/run_rate.h"
 
 namespace trestle::train {
 
 namespace {
 
+// Of those that are trained.
 Bytes parameter_bytes(const Pipeline& pipeline, int stage) {
   Bytes bytes = 0;
   for (const at::Tensor& parameter : pipeline.stage_parameters(stage))
-    bytes += static_cast<Bytes>(parameter.nbytes());
+    if (parameter.requires_grad()) bytes += static_cast<Bytes>(parameter.nbytes());
   return bytes;
 }
 
@@ -55,17 +62,69 @@ void forget_bytes_of_cpu(const Pipeline& pipeline, schedule::Timeline* timeline)
     if (!counted.at(rank)) timeline->peak_bytes[rank] = 0;
 }
 
+// The pipeline refuses it too, but only once there is a batch.
+void check_loss(const recipe::Recipe& recipe, const Additions& own) {
+  const nn::Loss loss = loss_of(recipe, own);
+  if (loss.kind == nn::Loss::Kind::Additive) return;
+  for (const auto& known : schedule::known_schedules())
+    if (known.name == recipe.pipeline.schedule && !known.all_forwards_first)
+      nn::refuse_whole_batch(loss, known.name);
+}
+
+optim::OptimizerOptions optimizer_options(const recipe::Recipe& recipe) {
+  optim::OptimizerOptions options;
+  options.name = recipe.optimizer.name;
+  options.learning_rate = recipe.optimizer.learning_rate;
+  options.weight_decay = recipe.optimizer.weight_decay;
+  options.momentum = recipe.optimizer.momentum;
+  options.nesterov = recipe.optimizer.nesterov;
+  options.alpha = recipe.optimizer.alpha;
+  options.centered = recipe.optimizer.centered;
+  options.beta1 = recipe.optimizer.beta1;
+  options.beta2 = recipe.optimizer.beta2;
+  options.epsilon = recipe.optimizer.epsilon;
+  options.amsgrad = recipe.optimizer.amsgrad;
+  return options;
+}
+
 }  // namespace
 
+void check_training(const recipe::Recipe& recipe, const Additions& own) {
+  recipe::check_recipe(recipe, problems_of_data(recipe, own));
+  check_loss(recipe, own);
+  optim::check_options(optimizer_options(recipe));
+  check_rate(recipe.optimizer);
+  schedule::parse_backward_order(recipe.pipeline.backward_order);
+  nn::parse_batch_norm_statistics(recipe.pipeline.batch_norm);
+  for (const std::string& word : recipe.pipeline.recompute) schedule::parse_recompute(word);
+}
+
+void check_channels(const recipe::Recipe& recipe, const at::Tensor& inputs) {
+  const std::int64_t asked = recipe.model.channels;
+  if (asked == 0 || inputs.dim() != 4 || inputs.size(1) == asked) return;
+  // A model that takes a row of numbers, as "mlp": all of an image's.
+  if (inputs[0].numel() == asked) return;
+  throw UsageError(text("'channels' in [model] is ", asked, ", the images of '", recipe.data.name,
+                        "' have ", inputs.size(1)),
+                   {.hint = "Leave 'channels' out to have the model's own number."});
+}
+
 std::vector<Device> open_devices(const recipe::Recipe& recipe) {
+  if (recipe.train.deterministic) use_deterministic_algorithms();
   const int threads = static_cast<int>(recipe.devices.threads);
   // The devices' backward threads take their number when they start, at the installation.
   if (threads > 0 && recipe.devices.use.find("virtual") != std::string::npos) {
     install_virtual_devices({.count = 1, .threads_per_device = threads});
   }
   std::vector<Device> devices = parse_devices(recipe.devices.use);
+  if (devices[0].torch.is_cpu()) cache_cpu_memory();
   if (threads > 0) set_worker_threads(threads);
   return devices;
+}
+
+at::MemoryFormat memory_format_of(const recipe::Recipe& recipe) {
+  return recipe.model.memory_format == "channels_last" ? at::MemoryFormat::ChannelsLast
+                                                       : at::MemoryFormat::Preserve;
 }
 
 nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own) {
@@ -78,16 +137,32 @@ nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own
   options.seed = static_cast<std::uint64_t>(recipe.train.seed);
   if (const auto found = own.find(recipe.model.name); found != own.end())
     return found->second(options);
+  std::vector<std::string> known = models::model_names();
+  for (const auto& [name, make] : own) known.push_back(name);
+  if (std::find(known.begin(), known.end(), options.name) == known.end())
+    throw_unknown("model", options.name, known);
   return models::make_model(options);
+}
+
+// The pipeline refuses it too; here it can be said how a recipe or a flag mends it.
+void check_balance(const recipe::Recipe& recipe, std::size_t devices) {
+  const std::size_t stages = recipe.pipeline.balance.size();
+  if (stages == 0 || devices == 1 || devices == stages) return;
+  throw UsageError(
+      text("'balance' in [pipeline] has ", stages, " stages, and ", devices, " devices are given"),
+      {.hint = text("Leave 'balance' out (--balance \"[]\") to have the model cut for ", devices,
+                    " devices by measured times, or give one of ", devices, " entries.")});
 }
 
 std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::Layers& model,
                                         const std::vector<Device>& devices,
                                         const nn::Values& sample) {
+  check_balance(recipe, devices.size());
   PipelineOptions options;
   options.devices = devices;
   options.balance.assign(recipe.pipeline.balance.begin(), recipe.pipeline.balance.end());
   options.micro_batches = static_cast<int>(recipe.pipeline.micro_batches);
+  options.split_size = static_cast<int>(recipe.pipeline.split_size);
   options.schedule = recipe.pipeline.schedule;
   options.backward_order = schedule::parse_backward_order(recipe.pipeline.backward_order);
   options.batch_norm = nn::parse_batch_norm_statistics(recipe.pipeline.batch_norm);
@@ -95,8 +170,11 @@ std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::
   if (recipe.pipeline.recompute.size() > 1)
     for (const std::string& word : recipe.pipeline.recompute)
       options.recompute_per_stage.push_back(schedule::parse_recompute(word));
+  options.memory_format = memory_format_of(recipe);
+  options.precision = precision::parse_precision(recipe.train.precision);
   options.seed = static_cast<std::uint64_t>(recipe.train.seed);
   options.threads = static_cast<int>(recipe.devices.threads);
+  if (recipe.pipeline.lend_cores) options.core_lending = CoreLending::On;
   options.deadline =
       std::chrono::milliseconds(static_cast<std::int64_t>(recipe.pipeline.deadline * 1000));
   if (options.balance.empty()) options.sample = sample;
@@ -113,6 +191,15 @@ bool is_misfit(const c10::Error& error) {
          !says("can't allocate memory") && !says("in loss '");
 }
 
+void refuse_missing_class(const recipe::Recipe& recipe, const c10::Error& error) {
+  const std::string words = error.what_without_backtrace();
+  const auto at = words.find("Target ");
+  if (at == std::string::npos || words.find("is out of bounds", at) == std::string::npos) return;
+  throw UsageError(text("the data have more classes than the model '", recipe.model.name,
+                        "' tells apart:\n  ", words.substr(at)),
+                   {.hint = "Set 'classes' in [model] to their number."});
+}
+
 void throw_misfit(const recipe::Recipe& recipe, const at::Tensor& inputs, const c10::Error& error) {
   const auto sizes = inputs.sizes().slice(1);
   const bool pictures = sizes.size() == 3;
@@ -122,6 +209,11 @@ void throw_misfit(const recipe::Recipe& recipe, const at::Tensor& inputs, const 
         "Check 'scale' in [data], which may make them too small, and 'channels' in [model]: "
         "they have ",
         sizes[0], ".");
+  if (pictures && recipe.model.name == "mlp")
+    hint = text("It takes a row of numbers: set channels = ", sizes[0] * sizes[1] * sizes[2],
+                " in [model], as many as an image has.");
+  if (pictures && recipe.model.name == "toy")
+    hint = "It takes rows of numbers, and images are none; 'mlp' makes rows of them.";
   throw UsageError(
       text("the model '", recipe.model.name, "' cannot take these inputs of ", join(sizes, " x "),
            pictures ? " (channels, height, width)" : "", ":\n  ", error.what_without_backtrace()),
@@ -130,29 +222,23 @@ void throw_misfit(const recipe::Recipe& recipe, const at::Tensor& inputs, const 
 
 std::vector<StageOptimizer> make_optimizers(const recipe::Recipe& recipe,
                                             const Pipeline& pipeline) {
-  optim::OptimizerOptions options;
-  options.name = recipe.optimizer.name;
-  options.learning_rate = recipe.optimizer.learning_rate;
-  options.weight_decay = recipe.optimizer.weight_decay;
-  options.momentum = recipe.optimizer.momentum;
-  std::unordered_map<const void*, std::string> names;
-  for (const auto& [name, parameter] : pipeline.named_parameters())
-    names[parameter.unsafeGetTensorImpl()] = name;
+  const optim::OptimizerOptions options = optimizer_options(recipe);
   std::vector<StageOptimizer> optimizers;
   for (int stage = 0; stage < pipeline.stage_count(); ++stage) {
-    const std::vector<at::Tensor> parameters = pipeline.stage_parameters(stage);
-    if (parameters.empty()) continue;
-    StageOptimizer made{stage, {}, optim::make_optimizer(parameters, options)};
-    for (const at::Tensor& parameter : parameters)
-      made.names.push_back(names.at(parameter.unsafeGetTensorImpl()));
+    StageGroups trained = groups_of(recipe, pipeline, stage);
+    if (trained.groups.empty()) continue;
+    StageOptimizer made{stage, std::move(trained.names),
+                        optim::make_grouped_optimizer(trained.groups, options)};
+    for (const auto& group : trained.groups) made.rate_factors.push_back(group.rate_factor);
     optimizers.push_back(std::move(made));
   }
   return optimizers;
 }
 
 int optimizer_state_factor(const recipe::Recipe::Optimizer& optimizer) {
-  if (optimizer.name == "adam" || optimizer.name == "adamw") return 2;
-  return (optimizer.name == "rmsprop" ? 1 : 0) + (optimizer.momentum > 0 ? 1 : 0);
+  if (optimizer.name == "adam" || optimizer.name == "adamw") return optimizer.amsgrad ? 3 : 2;
+  return (optimizer.name == "rmsprop" ? 1 : 0) + (optimizer.momentum > 0 ? 1 : 0) +
+         (optimizer.centered ? 1 : 0);
 }
 
 std::optional<Prediction> predict_step(const recipe::Recipe& recipe, Pipeline& pipeline,
@@ -173,21 +259,52 @@ std::optional<Prediction> predict_step(const recipe::Recipe& recipe, Pipeline& p
   }
 }
 
-RunPlan make_plan(const recipe::Recipe& recipe, const Pipeline& pipeline, const nn::Layers& model,
-                  const std::vector<Device>& devices, const Task& task,
-                  const std::optional<Prediction>& prediction) {
+int micro_batches_of(const recipe::Recipe& recipe) {
+  const std::int64_t size = recipe.pipeline.split_size;
+  const std::int64_t batch = recipe.train.batch;
+  return size > 0 ? pipeline::piece_count_by_size(batch, size)
+                  : static_cast<int>(std::min(recipe.pipeline.micro_batches, batch));
+}
+
+int largest_piece_of(const recipe::Recipe& recipe) {
+  const std::int64_t batch = recipe.train.batch;
+  if (recipe.pipeline.split_size > 0)
+    return static_cast<int>(std::min(recipe.pipeline.split_size, batch));
+  const std::int64_t pieces = micro_batches_of(recipe);
+  return static_cast<int>((batch + pieces - 1) / pieces);
+}
+
+std::string core_lending(const recipe::Recipe& recipe, bool possible) {
+  if (!recipe.pipeline.lend_cores) return "";
+  return possible ? "cores lent" : "no cores lent: each stage wants a virtual device of its own";
+}
+
+RunPlan plan_of_recipe(const recipe::Recipe& recipe, const Additions& own) {
   RunPlan plan;
   plan.name = recipe.name;
-  plan.devices = describe_devices(devices);
   plan.model = recipe.model.name;
+  plan.balance_from = recipe.pipeline.balance.empty() ? "measured" : "given";
+  plan.schedule = recipe.pipeline.schedule;
+  plan.recompute = join(recipe.pipeline.recompute, ", ");
+  plan.channels_last = memory_format_of(recipe) == at::MemoryFormat::ChannelsLast;
+  plan.batch = recipe.train.batch;
+  plan.accumulate = recipe.train.accumulate;
+  plan.precision = recipe.train.precision;
+  plan.epochs = recipe.train.epochs;
+  plan.metric = metric_of(recipe, own);
+  return plan;
+}
+
+RunPlan make_plan(const recipe::Recipe& recipe, const Pipeline& pipeline, const nn::Layers& model,
+                  const std::vector<Device>& devices, const Task& task,
+                  const std::optional<Prediction>& prediction, const Additions& own) {
+  RunPlan plan = plan_of_recipe(recipe, own);
+  plan.devices = describe_devices(devices);
   plan.layers = static_cast<int>(model.size());
   plan.parameters = model.parameter_count();
   plan.balance = pipeline.balance();
-  plan.balance_from = recipe.pipeline.balance.empty() ? "measured" : "given";
-  plan.schedule = recipe.pipeline.schedule;
-  plan.micro_batches =
-      static_cast<int>(std::min(recipe.pipeline.micro_batches, recipe.train.batch));
-  plan.recompute = join(recipe.pipeline.recompute, ", ");
+  plan.micro_batches = micro_batches_of(recipe);
+  plan.core_lending = core_lending(recipe, pipeline.lends_cores());
   for (int stage = 0; stage < pipeline.stage_count(); ++stage) {
     const Device& device = pipeline.device(stage);
     RunPlan::Stage row{device_name(device.torch), plan.balance[static_cast<std::size_t>(stage)], 0,
@@ -207,12 +324,10 @@ RunPlan make_plan(const recipe::Recipe& recipe, const Pipeline& pipeline, const 
     plan.predicted_seconds = schedule::makespan(prediction->timeline);
     plan.predicted_idle = schedule::idle_share_of_makespan(prediction->timeline);
   }
+  plan.synthetic_data = task.synthetic;
   plan.training_examples = task.training->examples();
   plan.validation_examples = task.validation ? task.validation->examples() : 0;
-  plan.batch = recipe.train.batch;
   plan.steps_per_epoch = task.training->batches();
-  plan.epochs = recipe.train.epochs;
-  plan.metric = task.metric_name;
   return plan;
 }
 

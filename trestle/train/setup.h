@@ -18,8 +18,21 @@
 // From a recipe to the objects that train it.
 namespace trestle::train {
 
+// Throws UsageError for what no data and no device are needed to see: an unknown word, a number out
+// of its range, a loss that the schedule does not allow.
+void check_training(const recipe::Recipe& recipe, const Additions& own = {});
+
+// Throws UsageError where 'channels' is given, and the data have another number.
+void check_channels(const recipe::Recipe& recipe, const at::Tensor& inputs);
+
+// Throws UsageError where a balance is given, and more devices than one but not one for each stage.
+void check_balance(const recipe::Recipe& recipe, std::size_t devices);
+
 // The devices of [devices], installed and with their threads set.
 std::vector<Device> open_devices(const recipe::Recipe& recipe);
+
+// What [model] says of it; Preserve for torch's own.
+at::MemoryFormat memory_format_of(const recipe::Recipe& recipe);
 
 // The model of [model]: one of `own`, or one of models::make_model's.
 nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own);
@@ -29,11 +42,18 @@ std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::
                                         const std::vector<Device>& devices,
                                         const nn::Values& sample);
 
-// One stage's optimizer, stepped for that stage alone, and its parameters' unsplit names.
+// How many pieces a batch of the recipe is cut into.
+int micro_batches_of(const recipe::Recipe& recipe);
+// Examples of the largest of them, which is the first.
+int largest_piece_of(const recipe::Recipe& recipe);
+
+// One stage's optimizer, stepped for that stage alone, and its parameters' unsplit names. A stage
+// that is frozen as a whole has none.
 struct StageOptimizer {
   int stage = 0;
   std::vector<std::string> names;
   std::unique_ptr<torch::optim::Optimizer> optimizer;
+  std::vector<double> rate_factors = {};  // one for each of its groups
 };
 std::vector<StageOptimizer> make_optimizers(const recipe::Recipe& recipe, const Pipeline& pipeline);
 
@@ -47,6 +67,9 @@ int optimizer_state_factor(const recipe::Recipe::Optimizer& optimizer);
 // full or broken.
 bool is_misfit(const c10::Error& error);
 
+// Throws UsageError where libtorch says that a target is a class which the output does not have.
+void refuse_missing_class(const recipe::Recipe& recipe, const c10::Error& error);
+
 // Runs what gives `inputs` to the model. An error that is_misfit() becomes a UsageError with what
 // came to the model and what may be changed.
 template <class Action>
@@ -54,6 +77,7 @@ auto with_inputs_named(const recipe::Recipe& recipe, const at::Tensor& inputs, A
   try {
     return action();
   } catch (const c10::Error& error) {
+    refuse_missing_class(recipe, error);
     if (!is_misfit(error)) throw;
     throw_misfit(recipe, inputs, error);
   }
@@ -68,8 +92,14 @@ struct Prediction {
 std::optional<Prediction> predict_step(const recipe::Recipe& recipe, Pipeline& pipeline,
                                        const Task& task, const data::Batch& batch);
 
+// What a plan says of lent cores: nothing where the recipe does not ask for them.
+std::string core_lending(const recipe::Recipe& recipe, bool possible);
+
+// What a plan takes from the recipe alone.
+RunPlan plan_of_recipe(const recipe::Recipe& recipe, const Additions& own = {});
+
 RunPlan make_plan(const recipe::Recipe& recipe, const Pipeline& pipeline, const nn::Layers& model,
                   const std::vector<Device>& devices, const Task& task,
-                  const std::optional<Prediction>& prediction);
+                  const std::optional<Prediction>& prediction, const Additions& own = {});
 
 }  // namespace trestle::train

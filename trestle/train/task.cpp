@@ -1,11 +1,14 @@
 #include "trestle/train/task.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/data/augment.h"
 #include "trestle/train/data_set.h"
+#include "trestle/train/find_data.h"
 
 namespace trestle::train {
 
@@ -13,20 +16,19 @@ namespace {
 
 struct Metric {
   std::string name;
-  nn::Tally (*tally)(const at::Tensor& output, const at::Tensor& target);
+  std::function<nn::Tally(const at::Tensor& output, const at::Tensor& target)> tally;
 };
 
 // The validation metrics; of each a larger value is better.
-const std::vector<Metric>& metrics() {
-  static const std::vector<Metric> all = {
+std::vector<Metric> metrics(const Additions& own) {
+  std::vector<Metric> all = {
       {"dice", [](const at::Tensor& output,
                   const at::Tensor& target) { return nn::dice_tally(output, target); }},
       {"accuracy", nn::accuracy_tally},
   };
+  for (const auto& [name, tally] : own.metrics) all.push_back({name, tally});
   return all;
 }
-
-const Metric& find_metric(const std::string& name) { return choose("metric", name, metrics()); }
 
 std::unique_ptr<data::Loader> training_loader(const recipe::Recipe& recipe, Examples examples) {
   data::LoaderOptions options;
@@ -35,6 +37,13 @@ std::unique_ptr<data::Loader> training_loader(const recipe::Recipe& recipe, Exam
   options.last_batch = recipe.train.drop_last ? data::LastBatch::Drop : data::LastBatch::Keep;
   options.seed = static_cast<std::uint64_t>(recipe.train.seed);
   options.workers = static_cast<int>(recipe.data.workers);
+  const data::AugmentOptions augment{.flip = data::parse_flip(recipe.data.flip),
+                                     .crop = recipe.data.crop,
+                                     .colour = recipe.data.colour};
+  if (augment.any())
+    options.transform = [augment](data::Sample sample, std::uint64_t key) {
+      return data::vary(std::move(sample), data::draw_variation(augment, key));
+    };
   if (recipe.train.drop_last &&
       static_cast<std::int64_t>(examples.indices.size()) < recipe.train.batch)
     throw UsageError(text("there are ", examples.indices.size(),
@@ -53,39 +62,64 @@ std::unique_ptr<data::Loader> validation_loader(const recipe::Recipe& recipe, Ex
                                         options);
 }
 
-OpenedData open_data(const recipe::Recipe& recipe, Progress& progress) {
-  const DataSet& set = find_data_set(recipe.data.name);
-  if (recipe.data.synthesize > 0) set.synthesize_missing(recipe, progress);
-  return set.open(recipe);
+// Masks or classes, as the tensors' shapes say.
+std::optional<data::Image> draw(const data::Batch& batch, const at::Tensor& output,
+                                const PictureText& words) {
+  const at::Tensor &x = batch.inputs, &y = batch.targets;
+  const bool pictures = x.dim() == 4 && x.is_floating_point() && (x.size(1) == 1 || x.size(1) == 3);
+  if (!pictures || y.scalar_type() != at::kLong || output.dim() != y.dim() + 1) return std::nullopt;
+  if (y.dim() == 3) return draw_masks(x, y, output, words);
+  if (y.dim() == 1) return draw_classes(x, y, output, words);
+  return std::nullopt;
 }
 
 }  // namespace
 
-std::vector<std::string> metric_names() {
+std::vector<std::string> metric_names(const Additions& own) {
   std::vector<std::string> names;
-  for (const Metric& metric : metrics()) names.push_back(metric.name);
+  for (const Metric& metric : metrics(own)) names.push_back(metric.name);
   return names;
 }
 
-nn::Loss loss_of(const recipe::Recipe& recipe) {
-  const std::string& name = recipe.train.loss;
-  return nn::make_loss(name.empty() ? find_data_set(recipe.data.name).loss : name);
+std::vector<std::string> loss_names(const Additions& own) {
+  std::vector<std::string> names = nn::loss_names();
+  for (const auto& [name, make] : own.losses) names.push_back(name);
+  return names;
 }
 
-Task make_task(const recipe::Recipe& recipe, Progress& progress) {
-  const DataSet& set = find_data_set(recipe.data.name);
-  const Metric& metric =
-      find_metric(recipe.train.metric.empty() ? set.metric : recipe.train.metric);
+nn::Loss loss_of(const recipe::Recipe& recipe, const Additions& own) {
+  const std::string name =
+      recipe.train.loss.empty() ? find_data_set(recipe.data.name, own).loss : recipe.train.loss;
+  if (const auto found = own.losses.find(name); found != own.losses.end()) return found->second();
+  const std::vector<std::string> known = loss_names(own);
+  if (std::find(known.begin(), known.end(), name) == known.end())
+    throw_unknown("loss", name, known);
+  return nn::make_loss(name);
+}
+
+std::string metric_of(const recipe::Recipe& recipe, const Additions& own) {
+  const std::string& name = recipe.train.metric;
+  return choose("metric", name.empty() ? find_data_set(recipe.data.name, own).metric : name,
+                metrics(own))
+      .name;
+}
+
+Task make_task(const recipe::Recipe& asked, Progress& progress, const Additions& own) {
+  const auto problems = problems_of_data(asked, own);
+  if (!problems.empty()) throw UsageError(problems[0]);
+  recipe::Recipe recipe = asked;
+  recipe.data = find_data(asked, progress, own);
+  const DataSet set = find_data_set(recipe.data.name, own);
+  const Metric metric = choose("metric", metric_of(recipe, own), metrics(own));
   Task task;
-  task.loss = loss_of(recipe);
+  task.loss = loss_of(recipe, own);
   task.metric_name = metric.name;
   task.metric = metric.tally;
-  const auto draw = set.predicts == Predicts::Mask ? draw_masks : draw_classes;
-  task.picture = [draw](const data::Batch& batch, const at::Tensor& output,
-                        const PictureText& words) {
-    return draw(batch.inputs, batch.targets, output, words);
-  };
-  OpenedData opened = open_data(recipe, progress);
+  task.picture = draw;
+  task.data = recipe.data;
+  task.synthetic = synthetic_data_of(recipe, own).value_or("");
+  OpenedData opened = set.open(recipe);
+  task.classes = opened.classes;
   task.training = training_loader(recipe, std::move(opened.training));
   task.validation = validation_loader(recipe, std::move(opened.validation));
   return task;

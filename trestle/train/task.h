@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "trestle/nn/loss.h"
 #include "trestle/nn/metrics.h"
 #include "trestle/recipe/recipe.h"
+#include "trestle/train/additions.h"
 #include "trestle/train/picture.h"
 #include "trestle/train/progress.h"
 
@@ -17,26 +19,33 @@
 namespace trestle::train {
 
 struct Task {
+  recipe::Recipe::Data data;  // the recipe's, with the paths of what was opened (find_data.h)
+  std::int64_t classes = 0;   // that the targets tell apart; 0 = not known
+  std::string synthetic;      // where the data lie if they are synthetic; empty for real ones
   std::unique_ptr<data::Loader> training;  // shuffled, keyed by (train.seed, epoch)
   // In order, nothing dropped; null where nothing is kept for it.
   std::unique_ptr<data::Loader> validation;
   nn::Loss loss;
   std::string metric_name;  // larger is better
   std::function<nn::Tally(const at::Tensor& output, const at::Tensor& target)> metric;
-  std::function<data::Image(const data::Batch& batch, const at::Tensor& output,
-                            const PictureText& text)>
+  // Nothing for examples that are no pictures.
+  std::function<std::optional<data::Image>(const data::Batch& batch, const at::Tensor& output,
+                                           const PictureText& text)>
       picture;
 };
 
-// Opens the data. Where its folders are missing and the recipe says `synthesize`, makes synthetic
-// data first, all or nothing, and says so. Throws UsageError for missing folders and unknown names,
-// FormatError for data that is not right.
-Task make_task(const recipe::Recipe& recipe, Progress& progress);
+// Opens the data, those that find_data() finds. Throws UsageError for missing folders and unknown
+// names, FormatError for data that is not right.
+Task make_task(const recipe::Recipe& recipe, Progress& progress, const Additions& own = {});
 
 // The same for a recipe's loss and metric only.
-nn::Loss loss_of(const recipe::Recipe& recipe);
+nn::Loss loss_of(const recipe::Recipe& recipe, const Additions& own = {});
+
+// The name of the metric of a recipe, or of its data set. Throws UsageError for one that is not known.
+std::string metric_of(const recipe::Recipe& recipe, const Additions& own = {});
 
 // Those that a recipe can name.
-std::vector<std::string> metric_names();
+std::vector<std::string> metric_names(const Additions& own = {});
+std::vector<std::string> loss_names(const Additions& own = {});
 
 }  // namespace trestle::train

@@ -5,6 +5,8 @@
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/training_checkpoint.h"
 #include "trestle/recipe/recipe_fields.h"
+#include "trestle/train/dry_run.h"
+#include "trestle/train/early_stop.h"
 #include "trestle/train/metrics.h"
 #include "trestle/train/run_folder.h"
 #include "trestle/train/training_run.h"
@@ -13,21 +15,51 @@ namespace trestle::train {
 
 namespace {
 
-recipe::Recipe changed(const recipe::Recipe& before,
-                       const std::vector<std::pair<std::string, std::string>>& changes) {
-  recipe::Recipe after = before;
+// The recipe that the run goes on with, and what to say of it.
+struct Changed {
+  recipe::Recipe after;
+  std::vector<std::string> notes;
+};
+
+Changed changed(const recipe::Recipe& before,
+                const std::vector<std::pair<std::string, std::string>>& changes) {
+  using OnResume = recipe::Field::OnResume;
+  Changed result{before, {}};
+  recipe::Recipe& after = result.after;
   for (const auto& [name, value] : changes) recipe::set_field(after, name, value);
   for (const recipe::Field& field : recipe::recipe_fields()) {
-    if (field.on_resume == recipe::Field::OnResume::MayChange ||
-        field.get(after) == field.get(before))
+    if (field.get(after) == field.get(before)) continue;
+    if (field.on_resume != OnResume::MustBeEqual) {
+      result.notes.push_back(
+          text("changed   ", field.name(), " = ", recipe::to_toml(field.get(after)), ", was ",
+               recipe::to_toml(field.get(before)),
+               field.on_resume == OnResume::ChangesNumbers ? ": from here on the numbers are others"
+                                                           : ""));
       continue;
+    }
     throw UsageError(
         text("'", field.key, "' in [", field.section,
              "] cannot change in the middle of a run: it is ", recipe::to_toml(field.get(before)),
              " there, ", recipe::to_toml(field.get(after)), " was asked for"),
         {.hint = "Start a new run for that."});
   }
-  return after;
+  return result;
+}
+
+// Why there is nothing left to do; "" where there is. `stands` is where the run was saved.
+std::string why_finished(const recipe::Recipe& recipe, const checkpoint::TrainState& stands) {
+  if (recipe.train.epochs == stands.epoch)
+    return text("has all its epochs, ", stands.epoch, " (--epochs ", stands.epoch + 1,
+                " or more goes on)");
+  if (recipe.train.max_steps > 0 && stands.step >= recipe.train.max_steps)
+    return text("has all its steps, ", stands.step, " (--max-steps ", stands.step + 1,
+                " or more goes on, 0 to the end of its epochs)");
+  EarlyStop early(recipe.train.patience, recipe.train.min_delta);
+  early.load(stands.numbers);
+  if (early.stops())
+    return text("ended early, ", early.bad_epochs(), " epochs without a better metric (--patience ",
+                early.bad_epochs() + 1, " or more goes on, 0 to the end of its epochs)");
+  return "";
 }
 
 // What a run that has all its epochs looks like, without setting it up again.
@@ -60,7 +92,7 @@ TrainResult train(const recipe::Recipe& recipe, const TrainHooks& hooks) {
   check_run_name(recipe.name);
   TrainingRun run(recipe, hooks);
   if (hooks.begins) hooks.begins();
-  const RunFolder folder = make_run_folder(recipe);
+  const RunFolder folder = make_run_folder(run.recipe());
   try {
     run.begin(folder);
     return run.run();
@@ -79,27 +111,28 @@ TrainResult resume(const std::filesystem::path& run_folder,
                    const TrainHooks& hooks) {
   RunFolder folder = open_run_folder(run_folder);
   lock_run_folder(folder);
-  const recipe::Recipe recipe = changed(recipe_of(folder), changes);
+  const auto [recipe, notes] = changed(recipe_of(folder), changes);
   const checkpoint::TrainState stands = checkpoint::read_train_state(folder.last());
   refuse_fewer_epochs(folder, recipe.train.epochs, stands.epoch);
-  if (recipe.train.epochs == stands.epoch) {
+  if (const std::string why = why_finished(recipe, stands); !why.empty()) {
     const TrainResult result = result_of(folder, stands);
     if (hooks.progress == nullptr) return result;
-    hooks.progress->note(text("nothing to do: ", folder.path.string(), " has all its epochs, ",
-                              stands.epoch, " (--epochs ", stands.epoch + 1, " or more goes on)"));
+    hooks.progress->note(text("nothing to do: ", folder.path.string(), " ", why));
     hooks.progress->done(result);
     return result;
   }
-  TrainingRun run(recipe, hooks);
+  TrainingRun run(recipe, hooks, TrainingRun::Data::MustBeThere);
   run.restore(folder);
   if (hooks.begins) hooks.begins();
+  if (hooks.progress != nullptr)
+    for (const std::string& note : notes) hooks.progress->note(note);
   write_file(folder.recipe(), to_toml(recipe));
   return run.run();
 }
 
 RunPlan plan_run(const recipe::Recipe& recipe, const TrainHooks& hooks) {
   check_run_name(recipe.name);
-  RunPlan plan = TrainingRun(recipe, hooks).plan();
+  RunPlan plan = plan_on_paper(recipe, hooks.models, hooks.additions);
   if (hooks.progress != nullptr) hooks.progress->plan(plan);
   return plan;
 }

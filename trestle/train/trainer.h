@@ -9,6 +9,7 @@
 
 #include "trestle/models/model.h"
 #include "trestle/recipe/recipe.h"
+#include "trestle/train/additions.h"
 #include "trestle/train/progress.h"
 
 // Trains a model as a recipe says.
@@ -27,6 +28,7 @@ struct TrainHooks {
   std::function<bool()> should_stop = {};
   std::int64_t stop_after_steps = 0;  // the same after so many steps of this call; 0 = never
   models::OwnModels models = {};      // models of your own, by the names that recipes use
+  Additions additions = {};           // the same for data sets, losses and metrics
 };
 
 // Trains from the start, in a new run folder. Saves for resume() at the end of each
@@ -36,14 +38,17 @@ TrainResult train(const recipe::Recipe& recipe, const TrainHooks& hooks = {});
 
 // Goes on with a run where it was saved. Losses, metrics and weights are those of the uninterrupted
 // run, to the bit. `changes` are fields of the recipe as set_field() takes them: {{"train.epochs",
-// "20"}}; throws UsageError for one that must not change in the middle of a run, and for fewer
-// epochs than it has. One that has all its epochs is left as it is.
+// "20"}}. The cut, the schedule, recomputation and devices may change, and leave the numbers as they
+// are, to rounding; so may the learning rate and micro-batches, which change them. What changes is
+// told to `progress`. Throws UsageError for a field that must not change in the middle of a run, and
+// for fewer epochs than it has. A run that is finished is left as it is.
 TrainResult resume(const std::filesystem::path& run_folder,
                    const std::vector<std::pair<std::string, std::string>>& changes = {},
                    const TrainHooks& hooks = {});
 
-// What train() would do, without doing it: opens data and devices, measures
-// one batch, makes no run folder.
+// What train() would do, on paper: the model is made, and its layers measured on small samples; step and
+// peaks are extrapolated from them. Neither the data nor the devices need be there, and nothing is
+// written. Throws UsageError for what train() would refuse.
 RunPlan plan_run(const recipe::Recipe& recipe, const TrainHooks& hooks = {});
 
 }  // namespace trestle::train

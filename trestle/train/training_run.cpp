@@ -3,120 +3,160 @@
 #include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
 
-#include <cmath>
 #include <iostream>
 #include <utility>
 
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
-#include "trestle/optim/factory.h"
 #include "trestle/optim/state.h"
+#include "trestle/precision/cpu_support.h"
 #include "trestle/train/data_set.h"
 #include "trestle/train/environment.h"
+#include "trestle/train/initial_weights.h"
+#include "trestle/train/parameter_groups.h"
 
 namespace trestle::train {
 
 namespace {
 
-constexpr std::int64_t warm_up_steps = 2;
-
-// The pipeline refuses it too, but only once there is a batch.
-void check_loss(const recipe::Recipe& recipe) {
-  const nn::Loss loss = loss_of(recipe);
-  if (loss.kind == nn::Loss::Kind::Additive) return;
-  for (const auto& known : schedule::known_schedules())
-    if (known.name == recipe.pipeline.schedule && !known.all_forwards_first)
-      nn::refuse_whole_batch(loss, known.name);
+void check_validation(const recipe::Recipe& recipe, const Task& task) {
+  if (task.validation) return;
+  const auto refuse = [](const char* what, const char* without) {
+    throw UsageError(
+        text(what, " goes by the validation metric, and no data are kept for it"),
+        {.hint = text("Give 'validation' in [data] a share above 0, or set ", without, ".")});
+  };
+  if (recipe.optimizer.plateau) refuse("'plateau' in [optimizer]", "plateau = false");
+  if (recipe.train.patience > 0) refuse("'patience' in [train]", "patience = 0");
+  if (recipe.train.keep_best > 1) refuse("'keep_best' in [train]", "keep_best = 1");
 }
 
-void check_channels(const recipe::Recipe& recipe, const at::Tensor& inputs) {
-  const std::int64_t asked = recipe.model.channels;
-  if (asked == 0 || inputs.dim() != 4 || inputs.size(1) == asked) return;
-  throw UsageError(text("'channels' in [model] is ", asked, ", the images of '", recipe.data.name,
-                        "' have ", inputs.size(1)),
-                   {.hint = "Leave 'channels' out to have the model's own number."});
+// Slower than fp32 where the CPU has no instructions for it, so nobody would ask for it knowingly.
+void note_precision(const recipe::Recipe& recipe, const std::vector<Device>& devices,
+                    Progress& progress) {
+  const Precision precision = precision::parse_precision(recipe.train.precision);
+  if (devices[0].torch.is_cuda() || precision::cpu_supports(precision)) return;
+  progress.note(text("this CPU has no instructions for ", recipe.train.precision,
+                     ": it computes by way of fp32, more slowly than with precision = \"fp32\""));
+}
+
+// What bf16 and fp16 computed is judged and drawn in fp32.
+at::Tensor in_float(const at::Tensor& output) {
+  const bool half = output.scalar_type() == at::kBFloat16 || output.scalar_type() == at::kHalf;
+  return half ? output.to(at::kFloat) : output;
+}
+
+std::int64_t steps_in(std::int64_t batches, std::int64_t accumulate) {
+  return (batches + accumulate - 1) / accumulate;
+}
+
+void check_classes(const recipe::Recipe& recipe, std::int64_t in_data) {
+  const std::int64_t asked = recipe.model.classes;
+  if (asked == 0 || asked >= in_data) return;
+  throw UsageError(text("'classes' in [model] is ", asked, ", the data of '", recipe.data.name,
+                        "' have ", in_data),
+                   {.hint = text("Set classes = ", in_data, ".")});
 }
 
 }  // namespace
 
-TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks)
+TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks, Data data)
     : recipe_(recipe),
       hooks_(hooks),
       silent_(hooks.progress ? nullptr
                              : make_progress(ProgressStyle::Silent, Colours::Off, std::cout)),
-      progress_(hooks.progress ? *hooks.progress : *silent_) {
-  recipe::check_recipe(recipe_, problems_of_data(recipe_));
-  check_loss(recipe_);
+      progress_(hooks.progress ? *hooks.progress : *silent_),
+      early_stop_(recipe.train.patience, recipe.train.min_delta) {
+  check_training(recipe_, hooks_.additions);
+  // A run that goes on has weights of its own.
+  const bool begins = data == Data::MakeMissing;
+  if (begins) check_initial_weights(recipe_);
   devices_ = open_devices(recipe_);
   nn::Layers model = make_model(recipe_, hooks_.models);
   // With a given balance all mistakes in [pipeline] are found before any data is read or made.
   if (!recipe_.pipeline.balance.empty()) pipeline_ = make_pipeline(recipe_, model, devices_, {});
-  task_ = make_task(recipe_, progress_);
-  if (recipe_.optimizer.plateau && !task_.validation)
-    throw UsageError(
-        "'plateau' in [optimizer] goes by the validation metric, and no data are kept for it",
-        {.hint = "Give 'validation' in [data] a share above 0, or set plateau = false."});
+  recipe::Recipe with_data = recipe_;
+  if (data == Data::MustBeThere) with_data.data.synthesize = 0;
+  task_ = make_task(with_data, progress_, hooks_.additions);
+  // The run goes on with what it began with, whatever appears meanwhile where the recipe looked.
+  const std::int64_t synthesize = recipe_.data.synthesize;
+  recipe_.data = task_.data;
+  recipe_.data.synthesize = synthesize;
+  check_validation(recipe_, task_);
+  check_classes(recipe_, task_.classes);
   const data::Batch first = *task_.training->epoch(0).next();
   check_channels(recipe_, first.inputs);
   if (!pipeline_)
     pipeline_ = with_inputs_named(recipe_, first.inputs, [&] {
       return make_pipeline(recipe_, model, devices_, {first.inputs});
     });
+  if (begins) load_initial_weights(recipe_, weights(), progress_);
+  freeze_parameters(recipe_, *pipeline_);
   optimizers_ = make_optimizers(recipe_, *pipeline_);
+  note_precision(recipe_, devices_, progress_);
   if (recipe_.train.predict)
     prediction_ = with_inputs_named(
         recipe_, first.inputs, [&] { return predict_step(recipe_, *pipeline_, task_, first); });
-  plan_ = make_plan(recipe_, *pipeline_, model, devices_, task_, prediction_);
-  if (recipe_.optimizer.plateau) {
-    optim::PlateauOptions options;
-    options.factor = recipe_.optimizer.plateau_factor;
-    options.patience = static_cast<int>(recipe_.optimizer.plateau_patience);
-    plateau_.emplace(options);
-  }
+  plan_ = make_plan(recipe_, *pipeline_, model, devices_, task_, prediction_, hooks_.additions);
+  rate_.emplace(recipe_.optimizer, RunLength{.epochs = recipe_.train.epochs,
+                                             .steps_per_epoch = steps_in(plan_.steps_per_epoch,
+                                                                         recipe_.train.accumulate),
+                                             .max_steps = recipe_.train.max_steps});
+  if (recipe_.train.precision == "fp16") scaler_.emplace();
   state_.seed = static_cast<std::uint64_t>(recipe_.train.seed);
   state_.recipe_hash = recipe::recipe_hash(recipe_);
 }
 
 void TrainingRun::begin(const RunFolder& folder) {
   folder_ = folder;
+  bests_.emplace(folder_.bests(), recipe_.train.keep_best);
   write_file(folder_.environment(), environment_json(devices_));
   metrics_ = std::make_unique<MetricsFile>(folder_.metrics());
+  if (recipe_.train.tensorboard) events_.emplace(folder_.path, 0);
 }
 
 void TrainingRun::restore(const RunFolder& folder) {
   folder_ = folder;
+  bests_.emplace(folder_.bests(), recipe_.train.keep_best);
   checkpoint::TrainingCheckpoint saved = checkpoint::read_training_checkpoint(folder_.last());
   if (saved.state.recipe_hash != state_.recipe_hash)
     throw UsageError(
         text(folder_.recipe().string(), ": is not the recipe that this run was saved under"),
         {.hint = "Put it back as it was, or start a new run."});
+  const auto had = saved.state.numbers.find("training_examples");
+  const auto has = static_cast<double>(task_.training->examples());
+  if (had != saved.state.numbers.end() && had->second != has)
+    throw UsageError(text("the data have ", has, " training examples, and had ", had->second,
+                          " when this run was saved"),
+                     {.hint = "Put them back as they were, or start a new run."});
   checkpoint::copy_into(saved.weights, weights(),
                         (folder_.last() / "weights.safetensors").string());
   for (StageOptimizer& stage : optimizers_)
     optim::load_optimizer_state(*stage.optimizer, stage.names, saved.optimizer);
   state_ = std::move(saved.state);
-  pipeline_->set_step_number(state_.step);
+  put_in(saved.gradients);
+  pipeline_->set_step_number(state_.step + (inside_step() ? 1 : 0));  // its number is taken
   auto number = [&](const char* name) {
     const auto found = state_.numbers.find(name);
     return found == state_.numbers.end() ? 0.0 : found->second;
   };
   loss_sum_ = number("loss_sum");
   loss_weight_ = number("loss_weight");
-  for (StageOptimizer& stage : optimizers_)
-    optim::set_learning_rate(*stage.optimizer, state_.numbers.at("learning_rate"));
-  if (plateau_)
-    plateau_->load({.best = number("plateau_best"),
-                    .has_best = number("plateau_has_best") != 0,
-                    .bad_steps = static_cast<int>(number("plateau_bad_steps")),
-                    .cooling = static_cast<int>(number("plateau_cooling"))});
+  group_loss_ = number("group_loss");
+  learning_rate_ = number("last_learning_rate");
+  rate_->load(state_.numbers);
+  early_stop_.load(state_.numbers);
+  bests_->load(state_.numbers);
+  if (scaler_) scaler_->load_state(state_.numbers);
   metrics_ = std::make_unique<MetricsFile>(folder_.metrics(), state_.step, state_.epoch);
+  if (recipe_.train.tensorboard) events_.emplace(folder_.path, state_.step);
 }
 
 TrainResult TrainingRun::run() {
   watch_ = Stopwatch();
   progress_.plan(plan_);
-  while (state_.epoch < recipe_.train.epochs) {
+  while (state_.epoch < recipe_.train.epochs && !has_all_steps() && !early_stop_.stops()) {
     const Stopwatch epoch_watch;
     EpochReport report;
     if (train_epoch() == Outcome::Stopped || validate(report) == Outcome::Stopped) {
@@ -132,73 +172,17 @@ TrainResult TrainingRun::run() {
   return result(true);
 }
 
+bool TrainingRun::has_all_steps() const {
+  return recipe_.train.max_steps > 0 && state_.step >= recipe_.train.max_steps;
+}
+
+bool TrainingRun::inside_step() const {
+  return state_.batch % recipe_.train.accumulate != 0 && state_.batch < plan_.steps_per_epoch;
+}
+
 bool TrainingRun::stop_asked() const {
   return (hooks_.stop_after_steps > 0 && steps_here_ >= hooks_.stop_after_steps) ||
          (hooks_.should_stop && hooks_.should_stop());
-}
-
-TrainingRun::Outcome TrainingRun::train_epoch() {
-  pipeline_->train();
-  reset_peaks();
-  epoch_seconds_ = 0;
-  epoch_examples_ = 0;
-  const Stopwatch watch;
-  data::Epoch batches = task_.training->epoch(state_.epoch, state_.batch);
-  while (std::optional<data::Batch> batch = batches.next()) {
-    train_step(*batch);
-    epoch_seconds_ = watch.seconds();
-    if (state_.batch == plan_.steps_per_epoch || stop_asked()) measured_ = pipeline_->timeline();
-    if (stop_asked()) {
-      keep_peaks();
-      return Outcome::Stopped;
-    }
-    if (recipe_.train.save_every > 0 && state_.step % recipe_.train.save_every == 0) save();
-  }
-  keep_peaks();
-  return Outcome::Finished;
-}
-
-void TrainingRun::train_step(const data::Batch& batch) {
-  const Stopwatch watch;
-  const StepResult done = with_inputs_named(recipe_, batch.inputs, [&] {
-    return pipeline_->step(batch.inputs, batch.targets, task_.loss);
-  });
-  const double step_seconds = watch.seconds();
-  if (!std::isfinite(done.loss))
-    throw Error(text("the loss became ", done.loss, " in step ", state_.step + 1, " (epoch ",
-                     state_.epoch + 1, ")"),
-                {.hint = "Lower learning_rate in [optimizer]. What was saved before this step "
-                         "stays as it is."});
-  if (recipe_.optimizer.clip_grad_norm > 0) {
-    pipeline_->clip_grad_norm(recipe_.optimizer.clip_grad_norm);
-  }
-  for (StageOptimizer& stage : optimizers_) stage.optimizer->step();
-  pipeline_->zero_grad();  // now, so that an evaluation has the gradients' memory too
-  ++state_.step;
-  ++state_.batch;
-  if (++steps_here_ > warm_up_steps) {
-    ++timed_steps_;
-    step_seconds_ += step_seconds;
-    optimizer_seconds_ += watch.seconds() - step_seconds;
-  }
-  // An additive loss is a mean over what it weighs; a whole-batch loss has no weight
-  // of its own and counts examples.
-  const double weight = task_.loss.kind == nn::Loss::Kind::Additive && done.weight > 0
-                            ? done.weight
-                            : static_cast<double>(batch.size());
-  loss_sum_ += done.loss * weight;
-  loss_weight_ += weight;
-  epoch_examples_ += batch.size();
-  metrics_->add_step(state_.step, state_.epoch + 1, done.loss);
-  progress_.step({.epoch = state_.epoch + 1,
-                  .epochs = recipe_.train.epochs,
-                  .step = state_.batch,
-                  .steps = plan_.steps_per_epoch,
-                  .loss = done.loss,
-                  .examples_per_second =
-                      epoch_seconds_ > 0
-                          ? static_cast<double>(epoch_examples_ - batch.size()) / epoch_seconds_
-                          : 0});
 }
 
 TrainingRun::Outcome TrainingRun::validate(EpochReport& report) {
@@ -207,7 +191,7 @@ TrainingRun::Outcome TrainingRun::validate(EpochReport& report) {
   nn::Tally loss, metric;
   data::Epoch batches = task_.validation->epoch(0);
   for (data::Batch& batch : batches) {
-    const at::Tensor output = pipeline_->evaluate(batch.inputs).to(at::kCPU);
+    const at::Tensor output = in_float(pipeline_->evaluate(batch.inputs).to(at::kCPU));
     const double weight = task_.loss.kind == nn::Loss::Kind::Additive
                               ? task_.loss.weight(batch.targets)
                               : static_cast<double>(batch.size());
@@ -230,36 +214,61 @@ void TrainingRun::close_epoch(EpochReport& report) {
   report.epoch = state_.epoch + 1;
   report.epochs = recipe_.train.epochs;
   report.step = state_.step;
-  report.steps = plan_.steps_per_epoch;
+  report.steps = state_.batch;
   report.training_loss = loss_weight_ > 0 ? loss_sum_ / loss_weight_ : 0;
   report.metric_name = task_.metric_name;
-  report.learning_rate = optim::learning_rate(*optimizers_.at(0).optimizer);
+  report.synthetic_data = !task_.synthetic.empty();
+  report.learning_rate = learning_rate_;
   report.examples_per_second =
       epoch_seconds_ > 0 ? static_cast<double>(epoch_examples_) / epoch_seconds_ : 0;
   report.best = !report.metric || state_.best_epoch < 0 || *report.metric > state_.best_metric;
   draw_picture(report);
   metrics_->add_epoch(report);
+  add_events(report);
+  judge_epoch(report);
+  if (state_.batch == plan_.steps_per_epoch) {  // not where max_steps ended it in its middle
+    ++state_.epoch;
+    state_.batch = 0;
+    loss_sum_ = loss_weight_ = 0;
+  }
+  save();
+  save_views();
+  progress_.epoch(report);
+  if (early_stop_.stops())
+    progress_.note(text("          no better ", task_.metric_name, " for ",
+                        early_stop_.bad_epochs(),
+                        " epochs: the run ends (patience = ", recipe_.train.patience, ")"));
+}
+
+// What follows from how good it was.
+void TrainingRun::judge_epoch(EpochReport& report) {
   if (report.best) {
     save_best(report);
     state_.best_epoch = state_.epoch;
     state_.best_metric = report.metric.value_or(0);
   }
+  if (!report.metric) return;
+  keep_weights(report);
+  early_stop_.epoch_ends(*report.metric);
   lower_learning_rate(report);
-  ++state_.epoch;
-  state_.batch = 0;
-  loss_sum_ = loss_weight_ = 0;
-  save();
-  save_views();
-  progress_.epoch(report);
 }
 
 void TrainingRun::lower_learning_rate(const EpochReport& report) {
-  if (!plateau_ || !report.metric || !plateau_->step(*report.metric)) return;
-  const double rate = report.learning_rate * plateau_->factor();
-  for (StageOptimizer& stage : optimizers_) optim::set_learning_rate(*stage.optimizer, rate);
+  const std::optional<double> rate = rate_->epoch_ends(report.metric);
+  if (!rate) return;
   progress_.note(text("          no better ", task_.metric_name, " for ",
                       recipe_.optimizer.plateau_patience + 1, " epochs: the learning rate is now ",
-                      rate));
+                      *rate));
+}
+
+void TrainingRun::add_events(const EpochReport& report) {
+  if (!events_) return;
+  EventFile::Scalars scalars = {{"epoch/training_loss", report.training_loss},
+                                {"epoch/examples_per_second", report.examples_per_second}};
+  if (report.validation_loss)
+    scalars.emplace_back("epoch/validation_loss", *report.validation_loss);
+  if (report.metric) scalars.emplace_back("epoch/" + report.metric_name, *report.metric);
+  events_->add(report.step, scalars);
 }
 
 TrainResult TrainingRun::result(bool finished) const {
@@ -272,10 +281,9 @@ TrainResult TrainingRun::result(bool finished) const {
   out.metric_name = task_.metric_name;
   if (task_.validation && state_.best_epoch >= 0) out.best_metric = state_.best_metric;
   out.best_epoch = state_.best_epoch + 1;
-  if (timed_steps_ > 0) {
-    out.step_seconds = step_seconds_ / static_cast<double>(timed_steps_);
+  if (timed_batches_ > 0) out.step_seconds = step_seconds_ / static_cast<double>(timed_batches_);
+  if (timed_steps_ > 0)
     out.optimizer_seconds = optimizer_seconds_ / static_cast<double>(timed_steps_);
-  }
   out.predicted_seconds = plan_.predicted_seconds;
   out.peaks = peaks_;
   return out;

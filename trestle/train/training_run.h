@@ -7,10 +7,15 @@
 
 #include "trestle/base/stopwatch.h"
 #include "trestle/checkpoint/training_checkpoint.h"
-#include "trestle/optim/reduce_on_plateau.h"
+#include "trestle/precision/gradient_scaler.h"
+#include "trestle/train/best_weights.h"
+#include "trestle/train/early_stop.h"
+#include "trestle/train/measure.h"
 #include "trestle/train/metrics.h"
 #include "trestle/train/run_folder.h"
+#include "trestle/train/run_rate.h"
 #include "trestle/train/setup.h"
+#include "trestle/train/tensorboard.h"
 #include "trestle/train/trainer.h"
 
 // Inside of the trainer. Not installed.
@@ -19,29 +24,54 @@ namespace trestle::train {
 // One call of train() or resume(): everything that a recipe makes, and where the run stands.
 class TrainingRun {
  public:
-  TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks);
+  enum class Data {
+    MakeMissing,  // `synthesize` in [data] may make what is not there
+    MustBeThere,  // a run that goes on needs the data that it began with
+  };
+  TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks, Data data = Data::MakeMissing);
 
   const RunPlan& plan() const { return plan_; }
+  // As asked for, with the paths of the data that were found.
+  const recipe::Recipe& recipe() const { return recipe_; }
   void begin(const RunFolder& folder);    // from the start
   void restore(const RunFolder& folder);  // where it was saved
   TrainResult run();
+  StepTimes measure(const MeasureOptions& options);  // measure.cpp; instead of all of these
 
  private:
   enum class Outcome { Finished, Stopped };
 
   // training_run.cpp
-  Outcome train_epoch();
-  void train_step(const data::Batch& batch);
   Outcome validate(EpochReport& report);
   void close_epoch(EpochReport& report);
+  void judge_epoch(EpochReport& report);
   void lower_learning_rate(const EpochReport& report);
+  bool has_all_steps() const;  // of max_steps
+  bool inside_step() const;    // between two batches whose gradients add up
   bool stop_asked() const;
+  void add_events(const EpochReport& report);
   TrainResult result(bool finished) const;
+
+  // training_step.cpp
+  Outcome train_epoch();
+  void train_batch(const data::Batch& batch, double share);
+  void finish_step();
+  bool unscale_gradients();
+  double clip_gradients();
+  void refuse_nonfinite(double loss, const data::Batch& batch) const;
+  void refuse_nonfinite_gradients(double norm) const;
+  double weight_of(const data::Batch& batch) const;
+  std::vector<double> shares_of(const std::vector<data::Batch>& group) const;
+  void report_step(const data::Batch& batch, double loss);
 
   // training_save.cpp
   NamedTensors weights() const;
+  NamedTensors gradients() const;
+  void put_in(const NamedTensors& gradients);
   void save();
   void save_best(const EpochReport& report);
+  void keep_weights(const EpochReport& report);
+  void write_weights(const std::filesystem::path& file, const EpochReport& report);
   void save_views();
   void draw_picture(EpochReport& report);
   void keep_peaks();
@@ -57,12 +87,18 @@ class TrainingRun {
   std::vector<StageOptimizer> optimizers_;
   std::optional<Prediction> prediction_;
   RunPlan plan_;
-  std::optional<optim::ReduceOnPlateau> plateau_;
+  std::optional<RunRate> rate_;
+  std::optional<precision::GradientScaler> scaler_;  // of fp16
+  EarlyStop early_stop_;
+  std::optional<BestWeights> bests_;
 
   RunFolder folder_;
   std::unique_ptr<MetricsFile> metrics_;
+  std::optional<EventFile> events_;
   checkpoint::TrainState state_;
   double loss_sum_ = 0, loss_weight_ = 0;  // of this epoch so far
+  double group_loss_ = 0;                  // of the step so far whose batches add up
+  double learning_rate_ = 0;               // that the last step was made with
   schedule::Timeline measured_;
   std::vector<DevicePeak> peaks_;
   std::optional<data::Batch> shown_;  // the first validation batch, cut to what a picture shows
@@ -70,7 +106,7 @@ class TrainingRun {
 
   Stopwatch watch_;
   std::int64_t steps_here_ = 0;  // of this call
-  std::int64_t timed_steps_ = 0;
+  std::int64_t timed_steps_ = 0, timed_batches_ = 0;
   double step_seconds_ = 0, optimizer_seconds_ = 0;
   double epoch_seconds_ = 0;  // training in this epoch, in this call
   std::int64_t epoch_examples_ = 0;

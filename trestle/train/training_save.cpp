@@ -5,7 +5,6 @@
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 #include "trestle/data/files/image_file.h"
-#include "trestle/optim/factory.h"
 #include "trestle/optim/state.h"
 #include "trestle/train/training_run.h"
 #include "trestle/view/chrome_trace.h"
@@ -52,33 +51,61 @@ NamedTensors TrainingRun::weights() const {
   return all;
 }
 
+NamedTensors TrainingRun::gradients() const {
+  NamedTensors all;
+  for (const auto& [name, parameter] : pipeline_->named_parameters())
+    if (parameter.grad().defined()) all.emplace_back(name, parameter.grad());
+  return all;
+}
+
+void TrainingRun::put_in(const NamedTensors& gradients) {
+  std::map<std::string, at::Tensor> parameters;
+  for (const auto& [name, parameter] : pipeline_->named_parameters()) parameters[name] = parameter;
+  for (const auto& [name, gradient] : gradients) {
+    const auto found = parameters.find(name);
+    if (found == parameters.end() || found->second.sizes() != gradient.sizes())
+      throw FormatError(text("the gradient of '", name, "' is not one of this model"),
+                        {.file = (folder_.last() / "gradients.safetensors").string()});
+    const at::Tensor& parameter = found->second;
+    parameter.mutable_grad() =
+        at::empty_like(parameter, parameter.options().requires_grad(false)).copy_(gradient);
+  }
+}
+
 void TrainingRun::save() {
   checkpoint::TrainingCheckpoint resume;
   resume.weights = weights();
   for (const StageOptimizer& stage : optimizers_)
     for (auto& entry : optim::optimizer_state(*stage.optimizer, stage.names))
       resume.optimizer.push_back(std::move(entry));
-  state_.numbers = {{"loss_sum", loss_sum_},
+  if (inside_step()) resume.gradients = gradients();
+  state_.numbers = {{"training_examples", static_cast<double>(task_.training->examples())},
+                    {"loss_sum", loss_sum_},
                     {"loss_weight", loss_weight_},
-                    {"learning_rate", optim::learning_rate(*optimizers_.at(0).optimizer)}};
-  if (plateau_) {
-    const auto& plateau = plateau_->state();
-    state_.numbers.insert({{"plateau_best", plateau.best},
-                           {"plateau_has_best", plateau.has_best ? 1.0 : 0.0},
-                           {"plateau_bad_steps", plateau.bad_steps},
-                           {"plateau_cooling", plateau.cooling}});
-  }
+                    {"group_loss", group_loss_},
+                    {"last_learning_rate", learning_rate_}};
+  rate_->save(state_.numbers);
+  early_stop_.save(state_.numbers);
+  bests_->save(state_.numbers);
+  if (scaler_) state_.numbers.merge(scaler_->state());
   resume.state = state_;
   saving(folder_, [&] { checkpoint::write_training_checkpoint(folder_.last(), resume); });
 }
 
-void TrainingRun::save_best(const EpochReport& report) {
+void TrainingRun::save_best(const EpochReport& report) { write_weights(folder_.best(), report); }
+
+void TrainingRun::keep_weights(const EpochReport& report) {
+  bests_->add(report.epoch, report.metric.value_or(0),
+              [&](const std::filesystem::path& file) { write_weights(file, report); });
+}
+
+void TrainingRun::write_weights(const std::filesystem::path& file, const EpochReport& report) {
   std::map<std::string, std::string> metadata = {{"format", "pt"},
                                                  {"model", recipe_.model.name},
                                                  {"epoch", text(report.epoch)},
                                                  {"step", text(report.step)}};
   if (report.metric) metadata[report.metric_name] = text(*report.metric);
-  saving(folder_, [&] { checkpoint::write_tensors(folder_.best(), weights(), metadata); });
+  saving(folder_, [&] { checkpoint::write_tensors(file, weights(), metadata); });
 }
 
 void TrainingRun::save_views() {
@@ -97,15 +124,17 @@ void TrainingRun::save_views() {
 void TrainingRun::draw_picture(EpochReport& report) {
   if (!shown_) return;
   std::string title = text(recipe_.name, ", epoch ", report.epoch, " of ", report.epochs);
+  if (report.synthetic_data) title += ", synthetic data";
   if (report.metric) title += text(", ", report.metric_name, " ", rounded(*report.metric));
-  const data::Image picture =
+  const std::optional<data::Image> picture =
       task_.picture(*shown_, shown_output_, {.title = title, .names = shown_->names});
+  shown_.reset();
+  if (!picture) return;
   report.picture = folder_.picture(report.epoch);
   saving(folder_, [&] {
     std::filesystem::create_directories(report.picture.parent_path());
-    data::write_png(report.picture, picture);
+    data::write_png(report.picture, *picture);
   });
-  shown_.reset();
 }
 
 void TrainingRun::reset_peaks() {

@@ -22,6 +22,10 @@ ImageSize jpeg_size(const Source& source);
 ImageSize png_size(const Source& source);
 ImageSize gif_size(const Source& source);
 
+// The picture's Exif block, or nothing.
+std::string jpeg_exif(const Source& source);
+std::string png_exif(const Source& source);
+
 std::string encode_png(const Image& image, std::string_view name);
 std::string encode_jpeg(const Image& image, int quality, std::string_view name);
 std::string encode_gif_mask(const Image& mask, std::string_view name);

@@ -3,11 +3,13 @@
 #include <array>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
+#include "trestle/data/files/gzip.h"
 
 namespace trestle::data {
 namespace {
@@ -23,21 +25,37 @@ std::int64_t size_at(std::string_view bytes, std::size_t at) {
          byte_at(bytes, at + 3);
 }
 
-// Checks everything up to the values, and that exactly as many bytes follow as the sizes say.
+constexpr std::string_view copy_again = "Copy or download it again.";
+
 template <std::size_t dimensions>
-std::array<std::int64_t, dimensions> parse_header(std::string_view bytes, std::string_view name,
-                                                  std::string_view what) {
-  auto fail = [&](std::string_view reason, std::string_view hint) {
+constexpr std::size_t header_bytes = 4 + 4 * dimensions;
+
+// What messages call the file, and what should be in it.
+struct Name {
+  std::string_view file;
+  std::string_view what;
+
+  [[noreturn]] void fail(std::string_view reason, std::string_view hint) const {
     throw FormatError(text("not an IDX file of ", what, ": ", reason),
-                      {.file = std::string(name), .hint = std::string(hint)});
-  };
-  constexpr std::string_view copy_again = "Copy or download it again.";
-  if (bytes.starts_with("\x1f\x8b")) {
-    fail("it is gzip-compressed", "Unpack it first: gunzip " + std::string(name));
+                      {.file = std::string(file), .hint = std::string(hint)});
   }
-  constexpr std::size_t header_bytes = 4 + 4 * dimensions;
-  if (bytes.size() < header_bytes) {
-    fail(text("it has ", bytes.size(), " bytes, the header alone has ", header_bytes), copy_again);
+};
+
+template <std::size_t dimensions>
+struct Sizes {
+  std::array<std::int64_t, dimensions> of = {};
+  std::int64_t values = 1;  // their product
+};
+
+// Checks everything up to the values.
+template <std::size_t dimensions>
+Sizes<dimensions> parse_header(std::string_view bytes, const Name& name) {
+  const auto fail = [&](std::string_view reason, std::string_view hint) {
+    name.fail(reason, hint);
+  };
+  if (bytes.size() < header_bytes<dimensions>) {
+    fail(text("it has ", bytes.size(), " bytes, the header alone has ", header_bytes<dimensions>),
+         copy_again);
   }
   if (bytes[0] != 0 || bytes[1] != 0 || byte_at(bytes, 2) != unsigned_byte ||
       byte_at(bytes, 3) != dimensions) {
@@ -46,28 +64,43 @@ std::array<std::int64_t, dimensions> parse_header(std::string_view bytes, std::s
               dimensions),
          "Images and labels are separate files: are they swapped?");
   }
-  std::array<std::int64_t, dimensions> sizes = {};
-  const auto rest = static_cast<std::int64_t>(bytes.size() - header_bytes);
-  std::int64_t wanted = 1;
+  Sizes<dimensions> sizes;
   for (std::size_t d = 0; d < dimensions; ++d) {
-    sizes[d] = size_at(bytes, 4 + 4 * d);
+    const std::int64_t size = sizes.of[d] = size_at(bytes, 4 + 4 * d);
     // Picture sides stay far below what an int holds; the product is
     // stopped before it can overflow.
-    const bool absurd = d > 0 && sizes[d] > 65'535;
-    if (sizes[d] == 0 || absurd) {
-      fail(text("dimension ", d, " has size ", sizes[d]), copy_again);
+    const bool absurd = d > 0 && size > 65'535;
+    if (size == 0 || absurd) {
+      fail(text("dimension ", d, " has size ", size), copy_again);
     }
-    if (wanted > std::numeric_limits<std::int64_t>::max() / sizes[d]) {
+    if (sizes.values > std::numeric_limits<std::int64_t>::max() / size) {
       fail(text("its sizes multiply to more than a 64-bit number"), copy_again);
     }
-    wanted *= sizes[d];
-  }
-  if (wanted != rest) {
-    fail(text("its sizes ", join(sizes, " x "), " need ", format_count(wanted),
-              " bytes, after the header there are ", format_count(rest)),
-         copy_again);
+    sizes.values *= size;
   }
   return sizes;
+}
+
+// Unpacks what the header asks for, and a byte more if there is one.
+template <std::size_t dimensions>
+std::string unpacked(std::string_view bytes, const Name& name) {
+  const std::string head = gunzip(bytes, name.file, header_bytes<dimensions>);
+  const auto values = static_cast<std::size_t>(parse_header<dimensions>(head, name).values);
+  return gunzip(bytes, name.file, header_bytes<dimensions> + values + 1);
+}
+
+// The sizes and the values, of which there must be exactly as many as the sizes say.
+template <std::size_t dimensions>
+std::pair<Sizes<dimensions>, std::string_view> parse(std::string_view bytes, const Name& name) {
+  const Sizes<dimensions> sizes = parse_header<dimensions>(bytes, name);
+  const std::string_view values = bytes.substr(header_bytes<dimensions>);
+  if (std::cmp_not_equal(values.size(), sizes.values)) {
+    name.fail(text("its sizes ", join(sizes.of, " x "), " need ", format_count(sizes.values),
+                   " bytes, after the header there are ",
+                   format_count(static_cast<std::int64_t>(values.size()))),
+              copy_again);
+  }
+  return {sizes, values};
 }
 
 void put_size(std::string& bytes, std::int64_t size) {
@@ -85,15 +118,20 @@ constexpr std::int64_t max_size = std::numeric_limits<std::uint32_t>::max();
 
 }  // namespace
 
-IdxImages parse_idx_images(std::string_view bytes, std::string_view name) {
-  const auto [count, rows, columns] = parse_header<3>(bytes, name, "images");
-  const std::string_view values = bytes.substr(16);
-  return {count, static_cast<int>(rows), static_cast<int>(columns), {values.begin(), values.end()}};
+IdxImages parse_idx_images(std::string_view bytes, std::string_view file) {
+  const Name name{file, "images"};
+  if (is_gzip(bytes)) return parse_idx_images(unpacked<3>(bytes, name), file);
+  const auto [sizes, values] = parse<3>(bytes, name);
+  return {sizes.of[0],
+          static_cast<int>(sizes.of[1]),
+          static_cast<int>(sizes.of[2]),
+          {values.begin(), values.end()}};
 }
 
-IdxLabels parse_idx_labels(std::string_view bytes, std::string_view name) {
-  parse_header<1>(bytes, name, "labels");
-  const std::string_view values = bytes.substr(8);
+IdxLabels parse_idx_labels(std::string_view bytes, std::string_view file) {
+  const Name name{file, "labels"};
+  if (is_gzip(bytes)) return parse_idx_labels(unpacked<1>(bytes, name), file);
+  const std::string_view values = parse<1>(bytes, name).second;
   return {values.begin(), values.end()};
 }
 

@@ -8,11 +8,11 @@
 // IDX, the file format of MNIST (yann.lecun.com/exdb/mnist): a magic number 00 00 <type>
 // <dimensions>, one big-endian 32-bit size for each dimension, then the values. Read and
 // written here are the two kinds MNIST uses, both of unsigned bytes: pictures (3
-// dimensions) and labels (1 dimension).
+// dimensions) and labels (1 dimension). A gzip-compressed file is read as it is.
 //
 // Anything else gives FormatError with the file and the numbers: another type or number of
-// dimensions, a size of zero, fewer or more bytes than the sizes say, a file that is still
-// gzip-compressed. The sizes are checked against the file's length before anything is allocated.
+// dimensions, a size of zero, fewer or more bytes than the sizes say, damaged compression. What the
+// sizes ask for is not allocated before it is there.
 namespace trestle::data {
 
 struct IdxImages {

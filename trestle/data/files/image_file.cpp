@@ -8,6 +8,7 @@
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 #include "trestle/data/files/codecs.h"
+#include "trestle/data/files/exif.h"
 
 namespace trestle::data {
 namespace codecs {
@@ -20,8 +21,8 @@ void throw_unreadable(const Source& source, std::string_view format, std::string
 
 void check_claimed_size(const Source& source, long long width, long long height,
                         std::int64_t max_pixels) {
-  const Where where{.file = std::string(source.name),
-                    .hint = "The file is probably damaged: copy or download it again."};
+  Where where{.file = std::string(source.name),
+              .hint = "The file is probably damaged: copy or download it again."};
   if (width <= 0 || height <= 0) {
     throw FormatError(text("the picture is ", width, " x ", height, " pixels: nothing to read"),
                       where);
@@ -31,6 +32,7 @@ void check_claimed_size(const Source& source, long long width, long long height,
   const auto bytes = static_cast<long long>(source.bytes.size());
   const long long limit = std::min<long long>(max_pixels, bytes * pixels_per_byte);
   if (height > limit / width) {
+    if (limit == max_pixels) where.hint = "Make the picture smaller first, or cut it into several.";
     throw FormatError(
         text("the file claims ", width, " x ", height, " pixels, more than ",
              limit == max_pixels ? "the limit of " : "its length can hold: ", format_count(limit)),
@@ -74,20 +76,50 @@ void check_writable(const Image& image, std::string_view name, std::string_view 
   }
 }
 
+int orientation_of(const Source& source, Orientation wanted) {
+  if (wanted == Orientation::AsStored) return 1;
+  switch (format_of(source)) {
+    case Format::Jpeg:
+      return exif_orientation(jpeg_exif(source));
+    case Format::Png:
+      return exif_orientation(png_exif(source));
+    case Format::Gif:
+      break;
+  }
+  return 1;
+}
+
+Image decode(const Source& source, const ReadImageOptions& options) {
+  switch (format_of(source)) {
+    case Format::Jpeg:
+      return decode_jpeg(source, options);
+    case Format::Png:
+      return decode_png(source, options);
+    case Format::Gif:
+      break;
+  }
+  return decode_gif(source, options);
+}
+
+ImageSize size_of(const Source& source) {
+  switch (format_of(source)) {
+    case Format::Jpeg:
+      return jpeg_size(source);
+    case Format::Png:
+      return png_size(source);
+    case Format::Gif:
+      break;
+  }
+  return gif_size(source);
+}
+
 }  // namespace
 }  // namespace codecs
 
 Image decode_image(std::string_view bytes, std::string_view name, const ReadImageOptions& options) {
   const codecs::Source source{bytes, name};
-  switch (codecs::format_of(source)) {
-    case codecs::Format::Jpeg:
-      return codecs::decode_jpeg(source, options);
-    case codecs::Format::Png:
-      return codecs::decode_png(source, options);
-    case codecs::Format::Gif:
-      break;
-  }
-  return codecs::decode_gif(source, options);
+  return turn_upright(codecs::decode(source, options),
+                      codecs::orientation_of(source, options.orientation));
 }
 
 Image read_image(const std::filesystem::path& path, const ReadImageOptions& options) {
@@ -95,19 +127,14 @@ Image read_image(const std::filesystem::path& path, const ReadImageOptions& opti
   return decode_image(bytes, path.string(), options);
 }
 
-ImageSize read_image_size(const std::filesystem::path& path) {
+ImageSize read_image_size(const std::filesystem::path& path, Orientation orientation) {
   const std::string bytes = read_file(path);
   const std::string name = path.string();
   const codecs::Source source{bytes, name};
-  switch (codecs::format_of(source)) {
-    case codecs::Format::Jpeg:
-      return codecs::jpeg_size(source);
-    case codecs::Format::Png:
-      return codecs::png_size(source);
-    case codecs::Format::Gif:
-      break;
-  }
-  return codecs::gif_size(source);
+  const ImageSize size = codecs::size_of(source);
+  return turns_sideways(codecs::orientation_of(source, orientation))
+             ? ImageSize{size.height, size.width}
+             : size;
 }
 
 void write_png(const std::filesystem::path& path, const Image& image) {

@@ -26,9 +26,16 @@ enum class Palette {
   Colours,
 };
 
+// What a camera noted of how it was held (Exif, in JPEG and PNG).
+enum class Orientation {
+  AsStored,  // is ignored
+  Upright,   // turns the picture, as Pillow's ImageOps.exif_transpose
+};
+
 struct ReadImageOptions {
   Palette palette = Palette::Indices;
   std::int64_t max_pixels = 100'000'000;  // 300 MB as RGB
+  Orientation orientation = Orientation::AsStored;
 };
 
 // Reads a picture. JPEG: 1 or 3 channels. PNG: 1 to 4 channels of 8 bits; grey of 1 bit gives 0 and
@@ -48,7 +55,8 @@ struct ImageSize {
 
 // The size alone, from the header; quicker than read_image by the whole
 // decoding. Throws as read_image.
-ImageSize read_image_size(const std::filesystem::path& path);
+ImageSize read_image_size(const std::filesystem::path& path,
+                          Orientation orientation = Orientation::AsStored);
 
 // Writers. The file is whole or not there. An image whose `pixels` do not fit its size,
 // with no pixels, or with a number of channels that the format lacks, is a UsageError;

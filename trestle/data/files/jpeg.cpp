@@ -87,6 +87,7 @@ bool read_header(Decoder& decoder, const Source& source) {
   jpeg_create_decompress(&decoder.info);
   jpeg_mem_src(&decoder.info, reinterpret_cast<const unsigned char*>(source.bytes.data()),
                source.bytes.size());
+  jpeg_save_markers(&decoder.info, JPEG_APP0 + 1, 0xffff);  // Exif
   jpeg_read_header(&decoder.info, TRUE);
   return true;
 }
@@ -184,6 +185,17 @@ ImageSize jpeg_size(const Source& source) {
                      ReadImageOptions{}.max_pixels);
   return {static_cast<int>(decoder->info.image_width),
           static_cast<int>(decoder->info.image_height)};
+}
+
+std::string jpeg_exif(const Source& source) {
+  auto decoder = std::make_unique<Decoder>();
+  open(*decoder, source);
+  constexpr std::string_view head("Exif\0\0", 6);
+  for (auto* marker = decoder->info.marker_list; marker != nullptr; marker = marker->next) {
+    const std::string_view data(reinterpret_cast<const char*>(marker->data), marker->data_length);
+    if (data.starts_with(head)) return std::string(data.substr(head.size()));
+  }
+  return "";
 }
 
 std::string encode_jpeg(const Image& image, int quality, std::string_view name) {

@@ -16,22 +16,20 @@ namespace fs = std::filesystem;
 std::string prefix(MnistPart part) { return part == MnistPart::Train ? "train" : "t10k"; }
 
 fs::path find_file(const fs::path& folder, const std::string& stem, const std::string& kind) {
-  for (const char* separator : {"-", "."}) {
-    const fs::path path = folder / (stem + separator + kind);
-    if (fs::exists(path)) return path;
-    const fs::path packed = path.string() + ".gz";
-    if (fs::exists(packed)) {
-      throw UsageError(
-          "the file is gzip-compressed",
-          {.file = packed.string(), .hint = "Unpack it first: gunzip " + packed.string()});
+  for (const char* place : {"", "raw", "MNIST/raw", "FashionMNIST/raw"}) {
+    for (const char* ending : {"", ".gz"}) {
+      for (const char* separator : {"-", "."}) {
+        const fs::path path = folder / place / (stem + separator + kind + ending);
+        if (fs::exists(path)) return path;
+      }
     }
   }
   throw UsageError(
-      text("no file ", stem, "-", kind, " here"),
+      text("no file ", stem, "-", kind, " here, nor one that ends in .gz"),
       {.file = folder.string(),
        .hint = text("Put MNIST's four IDX files here, or make synthetic ones: trestle data "
                     "synthesize mnist --out ",
-                    folder.string())});
+                    folder.string(), "-synthetic")});
 }
 
 }  // namespace
@@ -46,7 +44,7 @@ MnistFiles find_mnist(const fs::path& folder, MnistPart part) {
     throw UsageError("no such folder",
                      {.file = folder.string(),
                       .hint = text("Make synthetic digits: trestle data synthesize mnist --out ",
-                                   folder.string())});
+                                   folder.string(), "-synthetic")});
   }
   return {find_file(folder, prefix(part) + "-images", "idx3-ubyte"),
           find_file(folder, prefix(part) + "-labels", "idx1-ubyte")};

@@ -5,7 +5,7 @@
 #include "trestle/data/files/idx.h"
 
 // MNIST's four files, under the names of the original (either spelling: "train-images-idx3-ubyte"
-// or "train-images.idx3-ubyte").
+// or "train-images.idx3-ubyte"), as they are or gzip-compressed (.gz). Fashion-MNIST has the same.
 namespace trestle::data {
 
 enum class MnistPart {
@@ -13,13 +13,15 @@ enum class MnistPart {
   Test,   // t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte
 };
 
+inline constexpr int mnist_classes = 10;
+
 struct MnistFiles {
   std::filesystem::path images;
   std::filesystem::path labels;
 };
 
-// The paths of a part inside `folder`. Throws UsageError when the folder or one of the two files is
-// missing (a file that is there only as .gz is named, with the way to unpack it).
+// The paths of a part inside `folder`, or where torchvision puts them in it: MNIST/raw,
+// FashionMNIST/raw, raw. Throws UsageError when the folder or one of the two files is missing.
 MnistFiles find_mnist(const std::filesystem::path& folder, MnistPart part);
 
 // The paths under which a part is written.

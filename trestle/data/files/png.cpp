@@ -38,6 +38,8 @@ struct Reader {
   int bits = 0;
   int colour = 0;
   bool has_transparency = false;
+  png_bytep exif = nullptr;  // belongs to `info`
+  png_uint_32 exif_size = 0;
 
   explicit Reader(std::string_view bytes) : rest(bytes) {}
   ~Reader() { png_destroy_read_struct(&png, &info, nullptr); }
@@ -65,6 +67,7 @@ bool read_header(Reader& reader) {
   png_get_IHDR(reader.png, reader.info, &reader.width, &reader.height, &reader.bits, &reader.colour,
                nullptr, nullptr, nullptr);
   reader.has_transparency = png_get_valid(reader.png, reader.info, PNG_INFO_tRNS) != 0;
+  png_get_eXIf_1(reader.png, reader.info, &reader.exif_size, &reader.exif);
   return true;
 }
 
@@ -167,6 +170,13 @@ ImageSize png_size(const Source& source) {
   if (!read_header(reader)) throw_unreadable(source, "PNG", reason(reader.messages));
   check_claimed_size(source, reader.width, reader.height, ReadImageOptions{}.max_pixels);
   return {static_cast<int>(reader.width), static_cast<int>(reader.height)};
+}
+
+std::string png_exif(const Source& source) {
+  Reader reader(source.bytes);
+  if (!read_header(reader)) throw_unreadable(source, "PNG", reason(reader.messages));
+  if (reader.exif == nullptr) return "";
+  return {reinterpret_cast<const char*>(reader.exif), reader.exif_size};
 }
 
 std::string encode_png(const Image& image, std::string_view name) {

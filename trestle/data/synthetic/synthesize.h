@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <string>
 
 // Synthetic data in the folders, names and formats of the two data sets, so that everything runs
-// without a login. The same seed gives the same files on every machine with the same libjpeg.
+// without a login. The same seed gives the same files on every machine with the same libjpeg. They
+// lie in a folder of their own, marked (synthetic_folder.h).
 namespace trestle::data {
 
 // Called after each written picture with (pictures written, pictures in all).
@@ -21,10 +23,14 @@ struct SynthesizeCarvanaOptions {
 // `count` pictures of cars on a turntable, 16 views of each car: <out>/train_hq/<id>_NN.jpg with
 // <out>/train_masks/<id>_NN_mask.gif, <id> of 12 hexadecimal digits and NN from 01 to 16. Each car
 // has its own build, colour and place, each picture its own light and noise; the mask is exactly
-// the car (its shadow is not part of it). Existing files of other names stay. Throws UsageError for
-// a count or size that is too small, FileError when the disk refuses.
+// the car (its shadow is not part of it). Throws UsageError for a count or size that is too small,
+// and as make_synthetic_folder.
 void synthesize_carvana(const std::filesystem::path& out, std::int64_t count,
                         const SynthesizeCarvanaOptions& options = {});
+
+// What the marker says of them: "480 images of cars, 192 x 128 pixels, seed 42".
+std::string describe_synthetic_carvana(std::int64_t count,
+                                       const SynthesizeCarvanaOptions& options = {});
 
 struct SynthesizeMnistOptions {
   std::int64_t test_count = 0;  // 0: a sixth of `count`, as MNIST, at least 1
@@ -37,5 +43,9 @@ struct SynthesizeMnistOptions {
 // in random order and equally often. Throws as above.
 void synthesize_mnist(const std::filesystem::path& out, std::int64_t count,
                       const SynthesizeMnistOptions& options = {});
+
+// What the marker says of them: "6000 digits to train on, 1000 to test with, seed 42".
+std::string describe_synthetic_mnist(std::int64_t count,
+                                     const SynthesizeMnistOptions& options = {});
 
 }  // namespace trestle::data

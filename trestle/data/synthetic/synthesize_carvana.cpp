@@ -11,9 +11,9 @@
 #include "trestle/base/text.h"
 #include "trestle/data/files/image_file.h"
 #include "trestle/data/synthetic/car.h"
-#include "trestle/data/synthetic/folders.h"
 #include "trestle/data/synthetic/render.h"
 #include "trestle/data/synthetic/synthesize.h"
+#include "trestle/data/synthetic/synthetic_folder.h"
 
 namespace trestle::data {
 namespace {
@@ -160,19 +160,10 @@ std::string car_id(std::uint64_t seed, std::int64_t car) {
   return id;
 }
 
-}  // namespace
-
-void synthesize_carvana(const std::filesystem::path& out, std::int64_t count,
-                        const SynthesizeCarvanaOptions& options) {
-  constexpr int min_side = 16;
-  if (count < 1) throw UsageError(text("cannot synthesize ", count, " pictures: at least 1"));
-  if (options.width < min_side || options.height < min_side || options.width > 16'384 ||
-      options.height > 16'384) {
-    throw UsageError(text("cannot synthesize pictures of ", options.width, " x ", options.height,
-                          ": a side has ", min_side, " to 16384 pixels"));
-  }
-  make_folder(out / "train_hq");
-  make_folder(out / "train_masks");
+void write_carvana(const std::filesystem::path& folder, std::int64_t count,
+                   const SynthesizeCarvanaOptions& options) {
+  std::filesystem::create_directory(folder / "train_hq");
+  std::filesystem::create_directory(folder / "train_masks");
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t number = i / views;
     const int view_number = static_cast<int>(i % views);
@@ -185,10 +176,31 @@ void synthesize_carvana(const std::filesystem::path& out, std::int64_t count,
     char suffix[8];
     std::snprintf(suffix, sizeof suffix, "_%02d", view_number + 1);
     const std::string name = car_id(options.seed, number) + suffix;
-    write_jpeg(out / "train_hq" / (name + ".jpg"), picture.image, 92);
-    write_gif_mask(out / "train_masks" / (name + "_mask.gif"), picture.mask);
+    write_jpeg(folder / "train_hq" / (name + ".jpg"), picture.image, 92);
+    write_gif_mask(folder / "train_masks" / (name + "_mask.gif"), picture.mask);
     if (options.progress) options.progress(i + 1, count);
   }
+}
+
+}  // namespace
+
+std::string describe_synthetic_carvana(std::int64_t count,
+                                       const SynthesizeCarvanaOptions& options) {
+  return text(count, " images of cars, ", options.width, " x ", options.height, " pixels, seed ",
+              options.seed);
+}
+
+void synthesize_carvana(const std::filesystem::path& out, std::int64_t count,
+                        const SynthesizeCarvanaOptions& options) {
+  constexpr int min_side = 16;
+  if (count < 1) throw UsageError(text("cannot synthesize ", count, " pictures: at least 1"));
+  if (options.width < min_side || options.height < min_side || options.width > 16'384 ||
+      options.height > 16'384) {
+    throw UsageError(text("cannot synthesize pictures of ", options.width, " x ", options.height,
+                          ": a side has ", min_side, " to 16384 pixels"));
+  }
+  make_synthetic_folder(out, describe_synthetic_carvana(count, options),
+                        [&](const auto& folder) { write_carvana(folder, count, options); });
 }
 
 }  // namespace trestle::data

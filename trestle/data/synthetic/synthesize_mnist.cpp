@@ -9,8 +9,8 @@
 #include "trestle/base/random.h"
 #include "trestle/base/text.h"
 #include "trestle/data/files/mnist_files.h"
-#include "trestle/data/synthetic/folders.h"
 #include "trestle/data/synthetic/synthesize.h"
+#include "trestle/data/synthetic/synthetic_folder.h"
 
 namespace trestle::data {
 namespace {
@@ -156,7 +156,30 @@ MnistArrays draw_part(std::int64_t count, std::uint64_t seed, const SynthesisPro
   return arrays;
 }
 
+std::int64_t tests_of(std::int64_t count, const SynthesizeMnistOptions& options) {
+  return options.test_count > 0 ? options.test_count : std::max<std::int64_t>(1, count / 6);
+}
+
+void write_mnist(const std::filesystem::path& folder, std::int64_t count,
+                 const SynthesizeMnistOptions& options) {
+  const std::int64_t test = tests_of(count, options);
+  for (const MnistPart part : {MnistPart::Train, MnistPart::Test}) {
+    const bool training = part == MnistPart::Train;
+    const MnistArrays arrays =
+        draw_part(training ? count : test, keyed_seed(options.seed, training ? 0 : 1, -1, -1),
+                  options.progress, training ? 0 : count, count + test);
+    const MnistFiles files = mnist_paths(folder, part);
+    write_idx_images(files.images, arrays.images);
+    write_idx_labels(files.labels, arrays.labels);
+  }
+}
+
 }  // namespace
+
+std::string describe_synthetic_mnist(std::int64_t count, const SynthesizeMnistOptions& options) {
+  return text(count, " digits to train on, ", tests_of(count, options), " to test with, seed ",
+              options.seed);
+}
 
 void synthesize_mnist(const std::filesystem::path& out, std::int64_t count,
                       const SynthesizeMnistOptions& options) {
@@ -164,18 +187,8 @@ void synthesize_mnist(const std::filesystem::path& out, std::int64_t count,
     throw UsageError(text("cannot synthesize ", count, " digits to train on and ",
                           options.test_count, " to test with: at least 1 and 0"));
   }
-  const std::int64_t test =
-      options.test_count > 0 ? options.test_count : std::max<std::int64_t>(1, count / 6);
-  make_folder(out);
-  for (const MnistPart part : {MnistPart::Train, MnistPart::Test}) {
-    const bool training = part == MnistPart::Train;
-    const MnistArrays arrays =
-        draw_part(training ? count : test, keyed_seed(options.seed, training ? 0 : 1, -1, -1),
-                  options.progress, training ? 0 : count, count + test);
-    const MnistFiles files = mnist_paths(out, part);
-    write_idx_images(files.images, arrays.images);
-    write_idx_labels(files.labels, arrays.labels);
-  }
+  make_synthetic_folder(out, describe_synthetic_mnist(count, options),
+                        [&](const auto& folder) { write_mnist(folder, count, options); });
 }
 
 }  // namespace trestle::data

@@ -3,7 +3,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Exception.h>
-#include <torch/csrc/autograd/node.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <array>
 #include <atomic>
@@ -13,6 +13,7 @@
 #include "trestle/device/layer_scope.h"
 #include "trestle/device/virtual/backend.h"
 #include "trestle/device/virtual/block_cache.h"
+#include "trestle/device/virtual/stream_order.h"
 #include "trestle/device/virtual_device.h"
 
 namespace trestle::virt {
@@ -108,6 +109,7 @@ void* take(int device, std::size_t bytes) {
 
 void release(void* memory) {
   if (!memory) return;
+  if (checks_streams()) note_release(memory);
   Header* header = static_cast<Header*>(memory) - 1;
   if (header->device != nobody) count_down(header->device, static_cast<Bytes>(header->bytes));
   cache().give(header, header->size_class);
@@ -130,6 +132,7 @@ class TaggedAllocator final : public c10::Allocator {
   explicit TaggedAllocator(int device) : device_(device) {}
   c10::DataPtr allocate(std::size_t bytes) override {
     void* memory = take(device_, bytes);
+    if (checks_streams()) note_allocation(memory, device_);
     return {tagged(memory), memory, &release, nth_device(device_)};
   }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
@@ -151,7 +154,9 @@ class BackendAllocator final : public c10::DeviceAllocator {
   }
   bool initialized() override { return device_count() > 0; }
   void emptyCache(c10::MempoolId_t) override { cache().clear(); }
-  void recordStream(const c10::DataPtr&, c10::Stream) override {}  // one synchronous stream
+  void recordStream(const c10::DataPtr& memory, c10::Stream stream) override {
+    keep_for_stream(untagged(memory.get()), stream);
+  }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
     c10::CachingDeviceAllocator::DeviceStats stats;
     const MemoryUsage now = usage(device);
@@ -189,14 +194,19 @@ c10::Allocator* device_allocator(int device) {
   return (*allocators)[device];
 }
 
-void install_allocators() {
+void install_cpu_allocator() {
   constexpr std::uint8_t highest_priority = 255;
-  c10::SetAllocator(device_type, new BackendAllocator);
   c10::SetCPUAllocator(cpu_allocator(), highest_priority);
+}
+
+void install_allocators() {
+  c10::SetAllocator(device_type, new BackendAllocator);
+  install_cpu_allocator();
 }
 
 c10::DataPtr lifted(c10::DataPtr&& host, int device) {
   void* memory = host.get();
+  if (checks_streams()) note_allocation(memory, device);
   const c10::DeleterFnPtr deleter = host.get_deleter();
   return {tagged(memory), host.release_context(), deleter, nth_device(device)};
 }

@@ -37,8 +37,9 @@ int charged();
 c10::Allocator* cpu_allocator();  // untagged pointers, charged as the thread's ChargeScope says
 c10::Allocator* device_allocator(int device);  // tagged pointers
 
-// Registers both with libtorch, for the process.
-void install_allocators();
+// Registers them with libtorch, for the process.
+void install_cpu_allocator();
+void install_allocators();  // both
 
 // The memory behind `host`, taken over as device memory: same bytes, tagged pointer.
 c10::DataPtr lifted(c10::DataPtr&& host, int device);

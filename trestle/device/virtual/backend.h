@@ -3,7 +3,9 @@
 #include <c10/core/Device.h>
 #include <c10/core/DispatchKeySet.h>
 
+#include <atomic>
 #include <cstdint>
+#include <mutex>
 
 // What the parts of the virtual backend share. Internal: users include virtual_device.h.
 namespace trestle::virt {
@@ -22,6 +24,13 @@ inline bool is_virtual(c10::Device device) { return device.type() == device_type
 // How many devices were installed; 0 before. Written once, by the installation.
 int device_count();
 void set_device_count(int count);
+
+struct ThreadsOfDevice {
+  std::atomic<int> count{0};  // intra-op threads of its operators; 0 = the calling thread's own
+  std::mutex mutex;           // of those who change it
+  int scopes = 0;             // that live and give it a number
+};
+ThreadsOfDevice& threads_of(int device);
 
 // The device that this thread's operators use when none is named.
 int current_device();

@@ -87,7 +87,7 @@ void BlockCache::give(void* block, int size_class) noexcept {
 void BlockCache::make_room(std::size_t bytes) {
   const std::size_t wanted = in_use_.load(relaxed) + bytes;
   const std::size_t most = std::max(most_in_use_.load(relaxed), wanted);
-  const std::size_t bound = most + most / 8 + slack;
+  const std::size_t bound = most + most / 2 + slack;
   while (wanted + kept() > bound && give_up_one()) {
   }
 }

@@ -1,5 +1,6 @@
 #include "trestle/device/virtual/fallback.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/Exception.h>
 
@@ -9,10 +10,12 @@
 #include <unordered_map>
 
 #include "trestle/device/layer_scope.h"
+#include "trestle/device/threads.h"
 #include "trestle/device/virtual/allocator.h"
 #include "trestle/device/virtual/backend.h"
 #include "trestle/device/virtual/generator.h"
 #include "trestle/device/virtual/host_view.h"
+#include "trestle/device/virtual/stream_order.h"
 
 namespace trestle::virt {
 namespace {
@@ -24,7 +27,8 @@ struct Traits {
   std::optional<std::size_t> generator = {};  // the argument that takes a generator
   bool host_indices = false;                  // lists of optional tensors may be CPU index tensors
   bool host_arguments =
-      false;  // takes CPU tensors beside device tensors (lengths of packed sequences)
+      false;                // takes CPU tensors beside device tensors (lengths of packed sequences)
+  bool host_waits = false;  // on a GPU, the host waits for its result
 };
 
 bool starts_with_any(std::string_view name, std::initializer_list<std::string_view> prefixes) {
@@ -48,6 +52,9 @@ Traits read_traits(const c10::FunctionSchema& schema) {
       starts_with_any(name, {"aten::index", "aten::_index", "aten::_unsafe_index"});
   traits.host_arguments =
       starts_with_any(name, {"aten::_pack_padded_sequence", "aten::_pad_packed_sequence"});
+  traits.host_waits =
+      starts_with_any(name, {"aten::_local_scalar_dense", "aten::equal", "aten::nonzero",
+                             "aten::masked_select", "aten::_unique"});
   if (name == "aten::_pack_padded_sequence")
     traits.host_results = 0b10;  // batch sizes are read by the host
   return traits;
@@ -146,6 +153,37 @@ c10::IValue to_device(HostView& view, const c10::IValue& value) {
   return value;
 }
 
+// What the call does to memory, for who checks the order of streams.
+void note_call(const c10::OperatorHandle& op, const Traits& traits, int device,
+               const HostView& view, const torch::jit::Stack& stack) {
+  std::vector<BlockAccess> accesses = view.accesses();
+  const auto add_result = [&](const at::Tensor& tensor) {
+    if (!tensor.defined() || !is_virtual(tensor.device())) return;
+    const void* block = untagged(tensor.storage().data());
+    const auto known = [block](const BlockAccess& access) { return access.block == block; };
+    if (std::none_of(accesses.begin(), accesses.end(), known)) accesses.push_back({block, true});
+  };
+  for (std::size_t i = stack.size() - op.schema().returns().size(); i < stack.size(); ++i) {
+    if (stack[i].isTensor()) add_result(stack[i].toTensor());
+    if (!stack[i].isTensorList()) continue;
+    for (const at::Tensor& tensor : stack[i].toTensorList()) add_result(tensor);
+  }
+  note_operator(op.schema().name(), device, accesses);
+  if (traits.host_waits) host_waits(current_stream(device));
+}
+
+// The number of threads is libtorch's own for each thread; a device's, where it has one, goes before
+// it, in whichever thread its operators are asked for.
+void take_threads_of(int device) {
+  thread_local int own = 0;  // while this thread has a device's number: what it had before
+  thread_local int taken = 0;
+  const int wanted = threads_of(device).count.load(std::memory_order_relaxed);
+  if (wanted == taken) return;
+  if (taken == 0) own = at::get_num_threads();
+  set_own_threads(wanted == 0 ? own : wanted);
+  taken = wanted;
+}
+
 }  // namespace
 
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -157,6 +195,7 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   for (std::size_t i = 0; i < argument_count; ++i) call.see(i, (*stack)[first + i]);
   const int device = call.found();
 
+  take_threads_of(device);
   HostView view(device);
   for (std::size_t i = 0; i < argument_count; ++i) {
     auto& value = (*stack)[first + i];
@@ -179,6 +218,7 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     auto& value = (*stack)[first_result + i];
     value = to_device(view, value);
   }
+  if (checks_streams()) note_call(op, traits, device, view, *stack);
 }
 
 }  // namespace trestle::virt

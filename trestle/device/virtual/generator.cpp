@@ -84,6 +84,9 @@ class Hooks final : public at::PrivateUse1HooksInterface {
   at::Generator getNewGenerator(c10::DeviceIndex device) const override {
     return at::make_generator<VirtualGenerator>(named_or_current(device));
   }
+  // What a copy to the host that need not wait, and pin_memory(), ask for: any host memory will do.
+  at::Allocator* getPinnedMemoryAllocator() const override { return cpu_allocator(); }
+  bool isPinnedPtr(const void*) const override { return false; }
   void resizePrivateUse1Bytes(const c10::Storage& storage, std::size_t bytes) const override {
     c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
     c10::DataPtr memory = device_allocator(impl->device().index())->allocate(bytes);

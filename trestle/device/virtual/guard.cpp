@@ -3,9 +3,12 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 
+#include <array>
 #include <atomic>
 
 #include "trestle/device/virtual/backend.h"
+#include "trestle/device/virtual/stream_order.h"
+#include "trestle/device/virtual_device.h"
 
 namespace trestle::virt {
 namespace {
@@ -17,8 +20,8 @@ std::atomic<int>& installed_count() {
 
 thread_local int current = 0;
 
-// Operators have finished when they return, so every stream is the default
-// one and every event has happened.
+// Operators have finished when they return, so every stream is the default one and every event has
+// happened, unless somebody checks how streams and events would order them (stream_order.h).
 class Guard final : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override { return device_type; }
@@ -39,35 +42,61 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
 
   c10::Stream getStream(c10::Device device) const override {
+    return current_stream(device.has_index() ? device.index() : current);
+  }
+  c10::Stream getDefaultStream(c10::Device device) const override {
     return c10::Stream(c10::Stream::DEFAULT, device.has_index() ? device : getDevice());
   }
-  c10::Stream getDefaultStream(c10::Device device) const override { return getStream(device); }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
-    return getStream(device);
+    return next_pool_stream(device.has_index() ? device.index() : current);
   }
-  c10::Stream getNewStream(c10::Device device, int) const override { return getStream(device); }
+  c10::Stream getNewStream(c10::Device device, int) const override {
+    return getStreamFromGlobalPool(device, false);
+  }
   c10::Stream exchangeStream(c10::Stream stream) const override {
-    return getStream(stream.device());
+    return exchange_current_stream(stream);
   }
   bool queryStream(const c10::Stream&) const override { return true; }
-  void synchronizeStream(const c10::Stream&) const override {}
-  void synchronizeDevice(c10::DeviceIndex) const override {}
+  void synchronizeStream(const c10::Stream& stream) const override { host_waits(stream); }
+  void synchronizeDevice(c10::DeviceIndex device) const override { host_waits_for_device(device); }
 
-  void record(void** event, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {
-    static char recorded;
-    *event = &recorded;  // anything but null says that the event was recorded
+  // An event without an order is not made: anything but null says that it was recorded.
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex,
+              c10::EventFlag) const override {
+    if (is_real(*event)) destroy_event(*event);
+    *event = checks_streams() ? record_event(stream) : &no_order;
   }
-  void block(void*, const c10::Stream&) const override {}
+  void block(void* event, const c10::Stream& stream) const override {
+    if (is_real(event)) stream_waits(stream, event);
+  }
   bool queryEvent(void*) const override { return true; }
-  void synchronizeEvent(void*) const override {}
-  void destroyEvent(void*, c10::DeviceIndex) const noexcept override {}
-  double elapsedTime(void*, void*, c10::DeviceIndex) const override { return 0; }
+  void synchronizeEvent(void* event) const override {
+    if (is_real(event)) host_waits(event);
+  }
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
+    if (is_real(event)) destroy_event(event);
+  }
+  double elapsedTime(void* first, void* second, c10::DeviceIndex) const override {
+    return is_real(first) && is_real(second) ? 1e3 * seconds_between(first, second) : 0;
+  }
+  void recordDataPtrOnStream(const c10::DataPtr& memory, const c10::Stream& stream) const override {
+    keep_for_stream(untagged(memory.get()), stream);
+  }
+
+ private:
+  static inline char no_order = 0;
+  static bool is_real(void* event) { return event && event != &no_order; }
 };
 
 }  // namespace
 
 int device_count() { return installed_count().load(std::memory_order_relaxed); }
 void set_device_count(int count) { installed_count() = count; }
+
+ThreadsOfDevice& threads_of(int device) {
+  static std::array<ThreadsOfDevice, most_virtual_devices> threads{};
+  return threads[static_cast<std::size_t>(device)];
+}
 
 int current_device() { return current; }
 

@@ -81,6 +81,15 @@ void HostView::write_back() {
   }
 }
 
+std::vector<BlockAccess> HostView::accesses() const {
+  std::vector<BlockAccess> result;
+  for (const Argument& argument : arguments_) {
+    const void* block = untagged(argument.device.storage().data());
+    result.push_back({block, argument.access == Access::write});
+  }
+  return result;
+}
+
 // Empty where the result lies in a CPU tensor that the caller passed.
 c10::Storage HostView::device_storage(const at::Tensor& result) {
   auto* host = result.storage().unsafeGetStorageImpl();

@@ -3,7 +3,10 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 
+#include <vector>
+
 #include "trestle/device/virtual/backend.h"
+#include "trestle/device/virtual/stream_order.h"
 
 namespace trestle::virt {
 
@@ -31,6 +34,9 @@ class HostView {
   // A kernel's result as a tensor of the device: the argument itself where it is one, a view where
   // it is a view of one, else its memory taken over. CPU arguments that come back stay on the CPU.
   at::Tensor to_device(const at::Tensor& result);
+
+  // The device memory of the arguments, and what the kernel did to it.
+  std::vector<BlockAccess> accesses() const;
 
  private:
   struct Storage {

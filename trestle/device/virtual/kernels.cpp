@@ -16,6 +16,7 @@
 #include "trestle/device/virtual/backend.h"
 #include "trestle/device/virtual/fallback.h"
 #include "trestle/device/virtual/host_view.h"
+#include "trestle/device/virtual/stream_order.h"
 
 namespace trestle::virt {
 namespace {
@@ -50,19 +51,39 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
 
 // --- copies, the one operator whose arguments may lie on two devices ---
 
-at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool) {
+// What a GPU's copy does to the order of streams: to the host it is done when the call returns,
+// unless it was asked not to wait.
+void note_order(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
+  const auto block = [](const at::Tensor& tensor) { return untagged(tensor.storage().data()); };
+  if (is_virtual(source.device()) && is_virtual(target.device()))
+    return note_copy(block(source), source.device().index(), block(target),
+                     target.device().index());
+  const bool to_host = is_virtual(source.device());
+  const int device = to_host ? source.device().index() : target.device().index();
+  note_operator(to_host ? "a copy to the host" : "a copy from the host", device,
+                {{block(to_host ? source : target), !to_host}});
+  if (to_host && !non_blocking) host_waits(current_stream(device));
+}
+
+at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
   const int payer = is_virtual(target.device()) ? target.device().index() : source.device().index();
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const ChargeScope charge(payer);
   HostView view(payer);
   const at::Tensor from = view.to_host(source, Access::read);
   view.to_host(target, Access::write).copy_(from);
+  if (checks_streams()) note_order(source, target, non_blocking);
   return target;
 }
 
 at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& target) {
   if (target.sizes() != source.sizes()) target.resize_(source.sizes());
   return copy_from(source, target, false);
+}
+
+// Tensor.record_stream(): its memory stays until the stream has done what it was asked for.
+void record_stream(at::Tensor& tensor, c10::Stream stream) {
+  if (tensor.has_storage()) keep_for_stream(untagged(tensor.storage().data()), stream);
 }
 
 bool can_change_device_in_place(const at::Tensor& self, const at::Tensor& from) {
@@ -188,6 +209,7 @@ void register_kernels() {
   aten.impl("set_.source_Storage", set_whole_storage);
   aten.impl("set_.source_Tensor", set_tensor);
   aten.impl("set_", set_empty);
+  aten.impl("record_stream", record_stream);
   // Views: libtorch's own kernels, which look at shapes only.
   aten.impl("as_strided", at::native::as_strided_tensorimpl);
   aten.impl("view", at::native::view);

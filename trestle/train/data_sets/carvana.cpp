@@ -1,13 +1,10 @@
+#include <algorithm>
 #include <filesystem>
 
-#include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/base/units.h"
-#include "trestle/data/carvana.h"
-#include "trestle/data/split.h"
+#include "trestle/data/files/image_pairs.h"
 #include "trestle/data/synthetic/synthesize.h"
 #include "trestle/train/data_sets/data_sets.h"
-#include "trestle/train/progress.h"
 
 namespace trestle::train {
 
@@ -15,57 +12,53 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int default_classes = 2;
-
-int classes_of(const recipe::Recipe& recipe) {
-  return recipe.model.classes > 0 ? static_cast<int>(recipe.model.classes) : default_classes;
+// Those that would be made, or the challenge's own.
+std::vector<std::int64_t> usual_input(const recipe::Recipe& recipe) {
+  const data::PictureOptions options = picture_options(recipe);
+  if (options.width > 0) return {options.channels, options.height, options.width};
+  const bool made = recipe.data.synthesize > 0;
+  const auto side = [&](std::int64_t synthetic, double real) {
+    const double pixels = made ? static_cast<double>(synthetic) : real;
+    return std::max<std::int64_t>(1, static_cast<std::int64_t>(recipe.data.scale * pixels));
+  };
+  return {options.channels, side(recipe.data.synthesize_height, 1280),
+          side(recipe.data.synthesize_width, 1918)};
 }
 
-OpenedData open(const recipe::Recipe& recipe) {
-  const auto dataset = std::make_shared<data::CarvanaDataset>(
-      recipe.data.images, recipe.data.masks,
-      data::CarvanaOptions{.scale = recipe.data.scale, .classes = classes_of(recipe)});
-  data::Split split = data::random_split(dataset->size(), recipe.data.validation,
-                                         static_cast<std::uint64_t>(recipe.data.split_seed));
-  return {{dataset, std::move(split.train)}, {dataset, std::move(split.validation)}};
-}
-
-std::string synthesize(const Synthesis& wanted) {
+data::SynthesizeCarvanaOptions options_of(const Synthesis& wanted) {
   data::SynthesizeCarvanaOptions options;
   if (wanted.width != 0) options.width = wanted.width;
   if (wanted.height != 0) options.height = wanted.height;
   options.seed = wanted.seed;
   options.progress = wanted.progress;
-  data::synthesize_carvana(wanted.out, wanted.count, options);
+  return options;
+}
+
+std::string synthesize(const Synthesis& wanted) {
+  data::synthesize_carvana(wanted.out, wanted.count, options_of(wanted));
   return text(wanted.count, " images to ", (wanted.out / "train_hq").string(),
               " and their masks to ", (wanted.out / "train_masks").string());
 }
 
-void synthesize_missing(const recipe::Recipe& recipe, Progress& progress) {
+StandIn stand_in(const recipe::Recipe& recipe) {
   const fs::path images = recipe.data.images;
-  const fs::path masks = recipe.data.masks;
-  if (fs::exists(images) || fs::exists(masks)) return;
-  if (images.filename() != "train_hq" || masks.filename() != "train_masks" ||
-      images.parent_path() != masks.parent_path())
-    throw UsageError(text(
-        "synthesize makes the folders train_hq and train_masks side by side; the recipe names ",
-        images.string(), " and ", masks.string()));
-  const MakingFolder making(images.parent_path() / ".making");
-  if (fs::exists(images) || fs::exists(masks)) return;  // made by another process meanwhile
-  progress.note(text("data      ", images.string(), " is missing: making ",
-                     format_count(recipe.data.synthesize), " synthetic images of ",
-                     recipe.data.synthesize_width, " x ", recipe.data.synthesize_height,
-                     " pixels (synthesize in [data])"));
-  synthesize({.out = making.content(),
-              .count = recipe.data.synthesize,
-              .width = static_cast<int>(recipe.data.synthesize_width),
-              .height = static_cast<int>(recipe.data.synthesize_height)});
-  move_into_place(making.content() / "train_masks", masks);
-  move_into_place(making.content() / "train_hq", images);
+  // "data/cars" for data/cars/train_hq, and any other folder's own name.
+  const bool usual = images.filename() == "train_hq" && images.has_parent_path();
+  const Synthesis wanted{.out = synthetic_name(usual ? images.parent_path() : images),
+                         .count = recipe.data.synthesize,
+                         .width = static_cast<int>(recipe.data.synthesize_width),
+                         .height = static_cast<int>(recipe.data.synthesize_height)};
+  StandIn made{wanted, data::describe_synthetic_carvana(wanted.count, options_of(wanted)),
+               recipe.data};
+  made.data.images = (wanted.out / "train_hq").string();
+  made.data.masks = (wanted.out / "train_masks").string();
+  return made;
 }
 
+OpenedData open(const recipe::Recipe& recipe) { return open_pairs(recipe, data::carvana_suffix); }
+
 data::CheckReport check(const recipe::Recipe& recipe, const data::CheckProgress& progress) {
-  return data::check_carvana(recipe.data.images, recipe.data.masks, classes_of(recipe), progress);
+  return check_pairs(recipe, data::carvana_suffix, MaskValues::ClassIds, progress);
 }
 
 }  // namespace
@@ -78,9 +71,11 @@ DataSet carvana_set() {
       .metric = "dice",
       .predicts = Predicts::Mask,
       .paths = {"images", "masks"},
+      .keys = picture_keys,
+      .usual_input = usual_input,
       .open = open,
       .synthesize = synthesize,
-      .synthesize_missing = synthesize_missing,
+      .stand_in = stand_in,
       .check = check};
 }
 

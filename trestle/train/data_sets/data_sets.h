@@ -3,10 +3,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <numeric>
-#include <optional>
 #include <vector>
 
-#include "trestle/base/file_lock.h"
 #include "trestle/train/data_set.h"
 
 // Inside of the table of data sets: one function, and one file, for each.
@@ -15,29 +13,42 @@ namespace trestle::train {
 // Kaggle's Carvana challenge: photos of cars, a mask each.
 DataSet carvana_set();
 
+// Images with a mask each, in two folders of the user's own.
+DataSet segmentation_set();
+
+// Images in a folder for each class.
+DataSet classification_set();
+
 // MNIST's handwritten digits (LeCun, Cortes, Burges), in four IDX files.
 DataSet mnist_set();
 
-// Where data are made before they are moved into place: empty at first, of this process alone while
-// this lives, and removed with it.
-class MakingFolder {
- public:
-  // Throws StateError where another process makes the same data.
-  explicit MakingFolder(const std::filesystem::path& path);
-  ~MakingFolder();
-  MakingFolder(const MakingFolder&) = delete;
-  MakingFolder& operator=(const MakingFolder&) = delete;
+// Zalando's Fashion-MNIST (Xiao, Rasul, Vollgraf 2017): clothes, in the same files.
+DataSet fashion_mnist_set();
 
-  std::filesystem::path content() const { return path_ / "data"; }
+// Random numbers, in no files.
+DataSet random_set();
 
- private:
-  std::filesystem::path path_;
-  std::optional<FileLock> lock_;
-};
+// "data/mnist" -> "data/mnist-synthetic", which stays as it is.
+std::filesystem::path synthetic_name(const std::filesystem::path& folder);
 
-// Renames, and throws FileError with the reason where the system refuses. A folder is moved into
-// place when it is complete, so that a synthesis that was interrupted leaves no smaller data set.
-void move_into_place(const std::filesystem::path& from, const std::filesystem::path& to);
+// NumPy's arrays.
+DataSet arrays_set();
+
+// What the sets of images with masks share; `suffix` as in data::list_pairs().
+OpenedData open_pairs(const recipe::Recipe& recipe, const std::string& suffix);
+enum class MaskValues { ClassIds, OfTheMasks };
+data::CheckReport check_pairs(const recipe::Recipe& recipe, const std::string& suffix,
+                              MaskValues values, const data::CheckProgress& progress);
+
+// The keys of [data] that say how image files are read.
+inline const std::vector<std::string> picture_keys = {"scale", "image_width", "image_height"};
+
+// Some of the data for training and some for validation, as the recipe says.
+OpenedData divide(const recipe::Recipe& recipe, std::shared_ptr<const data::Dataset> dataset);
+
+// Reads every example of both parts.
+void check_opened(const recipe::Recipe& recipe, const OpenedData& opened, data::CheckReport& report,
+                  const data::CheckProgress& progress);
 
 // All examples of a data set, in order.
 inline Examples all_of(std::shared_ptr<const data::Dataset> dataset) {

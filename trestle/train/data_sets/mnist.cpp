@@ -1,53 +1,71 @@
 #include "trestle/data/mnist.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/base/units.h"
 #include "trestle/data/synthetic/synthesize.h"
 #include "trestle/train/data_sets/data_sets.h"
-#include "trestle/train/progress.h"
 
 namespace trestle::train {
 
 namespace {
 
-namespace fs = std::filesystem;
+Examples part_of(const recipe::Recipe& recipe, data::MnistPart part) {
+  const DataSet& set = find_data_set(recipe.data.name);
+  const std::filesystem::path folder = data_paths(set, recipe).at(0);
+  if (folder == set.usual_place && !std::filesystem::exists(folder))
+    throw UsageError(text("'", set.name, "' is not here"),
+                     {.file = folder.string(),
+                      .hint = "Install it (Debian, Ubuntu: apt-get install dataset-fashion-mnist), "
+                              "or give its 'folder'."});
+  return all_of(std::make_shared<data::MnistDataset>(folder, part));
+}
 
 // The test part validates.
 OpenedData open(const recipe::Recipe& recipe) {
-  const fs::path folder = recipe.data.folder;
-  return {all_of(std::make_shared<data::MnistDataset>(folder, data::MnistPart::Train)),
-          all_of(std::make_shared<data::MnistDataset>(folder, data::MnistPart::Test))};
+  return {part_of(recipe, data::MnistPart::Train), part_of(recipe, data::MnistPart::Test),
+          data::mnist_classes};
+}
+
+std::vector<std::int64_t> usual_input(const recipe::Recipe&) { return {1, 28, 28}; }
+
+data::SynthesizeMnistOptions options_of(const Synthesis& wanted) {
+  data::SynthesizeMnistOptions options;
+  options.seed = wanted.seed;
+  options.progress = wanted.progress;
+  return options;
 }
 
 std::string synthesize(const Synthesis& wanted) {
   if (wanted.width != 0 || wanted.height != 0)
     throw UsageError("digits are 28 x 28 pixels, they take no other width or height");
-  data::SynthesizeMnistOptions options;
-  options.seed = wanted.seed;
-  options.progress = wanted.progress;
-  data::synthesize_mnist(wanted.out, wanted.count, options);
+  data::synthesize_mnist(wanted.out, wanted.count, options_of(wanted));
   return text(wanted.count, " digits, and a sixth as many to test with, to ", wanted.out.string());
 }
 
-void synthesize_missing(const recipe::Recipe& recipe, Progress& progress) {
-  const fs::path folder = recipe.data.folder;
-  if (fs::exists(folder)) return;
-  fs::path beside = folder.has_filename() ? folder : folder.parent_path();
-  beside += ".making";
-  const MakingFolder making(beside);
-  if (fs::exists(folder)) return;  // made by another process meanwhile
-  progress.note(text("data      ", folder.string(), " is missing: making ",
-                     format_count(recipe.data.synthesize),
-                     " synthetic digits (synthesize in [data])"));
-  synthesize({.out = making.content(), .count = recipe.data.synthesize});
-  move_into_place(making.content(), folder);
+StandIn stand_in(const recipe::Recipe& recipe) {
+  const Synthesis wanted{.out = synthetic_name(recipe.data.folder),
+                         .count = recipe.data.synthesize};
+  StandIn made{wanted, data::describe_synthetic_mnist(wanted.count, options_of(wanted)),
+               recipe.data};
+  made.data.folder = wanted.out.string();
+  return made;
 }
 
-data::CheckReport check(const recipe::Recipe& recipe, const data::CheckProgress&) {
-  return data::check_mnist(recipe.data.folder);
+data::CheckReport check(const recipe::Recipe& recipe, const data::CheckProgress& progress) {
+  data::CheckReport report;
+  for (const auto part : {data::MnistPart::Train, data::MnistPart::Test}) {
+    try {
+      check_opened(recipe, {part_of(recipe, part), {}, data::mnist_classes}, report, progress);
+    } catch (const Error& error) {
+      // A missing folder misses both parts.
+      if (std::ranges::find(report.problems, error.what()) == report.problems.end())
+        report.problems.emplace_back(error.what());
+    }
+  }
+  return report;
 }
 
 }  // namespace
@@ -59,9 +77,23 @@ DataSet mnist_set() {
           .metric = "accuracy",
           .predicts = Predicts::Class,
           .paths = {"folder"},
+          .usual_input = usual_input,
           .open = open,
           .synthesize = synthesize,
-          .synthesize_missing = synthesize_missing,
+          .stand_in = stand_in,
+          .check = check};
+}
+
+DataSet fashion_mnist_set() {
+  return {.name = "fashion_mnist",
+          .summary = "pictures of clothes in MNIST's format; a Debian package has it",
+          .loss = "cross_entropy",
+          .metric = "accuracy",
+          .predicts = Predicts::Class,
+          .paths = {"folder"},
+          .usual_place = "/usr/share/datasets/fashion-mnist",
+          .usual_input = usual_input,
+          .open = open,
           .check = check};
 }
 

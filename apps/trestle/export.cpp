@@ -1,0 +1,50 @@
+#include "trestle/train/export.h"
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+
+#include "apps/trestle/verbs.h"
+#include "trestle/base/text.h"
+#include "trestle/base/units.h"
+#include "trestle/checkpoint/weights.h"
+
+namespace trestle::app {
+
+void add_export(CLI::App& app, Action& action) {
+  CLI::App* verb =
+      app.add_subcommand("export", "Write a run's weights to a file that Python loads");
+  auto arguments = std::make_shared<train::ExportOptions>();
+  auto last = std::make_shared<bool>(false);
+  verb->add_option("from", arguments->from,
+                   "A run folder, the folder last/ of one, or a file of weights")
+      ->required()
+      ->type_name("RUN_OR_CHECKPOINT");
+  verb->add_option("--out", arguments->out,
+                   "The file: .pt or .pth for torch.load, .safetensors for safetensors")
+      ->required()
+      ->type_name("FILE");
+  verb->add_flag("--last", *last, "The last saved weights of a run, not those of its best epoch");
+  verb->add_option("--names", arguments->names,
+                   "Whose names the tensors get: " + join(checkpoint::name_table_names(), ", ") +
+                       " (default: trestle's own)")
+      ->type_name("WHOSE");
+  verb->footer(examples(
+      {"trestle export runs/unet_quick --out unet.pt",
+       "trestle export runs/resnet18_mnist --out resnet18.pt --names torchvision",
+       "trestle export runs/unet_quick/last --out unet.safetensors",
+       "python3 -c 'import torch; print(torch.load(\"unet.pt\", weights_only=True).keys())'"}));
+  verb->callback([arguments, last, &action] {
+    action = [arguments, last] {
+      need_folder_for(arguments->out, "--out");
+      if (*last) arguments->which = train::ExportedWeights::Last;
+      const train::ExportResult result = train::export_weights(*arguments);
+      std::cout << "wrote " << result.tensors << " tensors, " << format_count(result.numbers)
+                << " numbers, of " << result.from.string() << " to " << arguments->out.string()
+                << std::endl;
+      return 0;
+    };
+  });
+}
+
+}  // namespace trestle::app

@@ -1,0 +1,43 @@
+#include "trestle/recipe/recipe.h"
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+
+#include "apps/trestle/verbs.h"
+#include "trestle/recipe/recipe_fields.h"
+
+namespace trestle::app {
+
+namespace {
+
+struct Arguments {
+  std::string recipe;
+  FieldChanges changes;
+};
+
+int print(const Arguments& arguments) {
+  recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
+  for (const auto& [name, value] : arguments.changes) recipe::set_field(recipe, name, value);
+  std::cout << recipe::to_toml(recipe) << std::flush;
+  return 0;
+}
+
+}  // namespace
+
+void add_recipe(CLI::App& app, Action& action, const RunOptions& options) {
+  CLI::App* verb =
+      app.add_subcommand("recipe", "Print a recipe in full: every key, with what it is set to");
+  auto arguments = std::make_shared<Arguments>();
+  verb->add_option("recipe", arguments->recipe, "A TOML file, see recipes/")
+      ->required()
+      ->type_name("RECIPE");
+  add_field_flags(*verb, arguments->changes, options);
+  verb->footer(examples({"trestle recipe recipes/unet_quick.toml",
+                         "trestle recipe recipes/unet_quick.toml --epochs 3 > mine.toml",
+                         "trestle recipe runs/unet_quick/recipe.toml"}) +
+               exit_codes());
+  verb->callback([arguments, &action] { action = [arguments] { return print(*arguments); }; });
+}
+
+}  // namespace trestle::app

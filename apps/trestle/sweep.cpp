@@ -1,0 +1,211 @@
+#include "trestle/train/sweep.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iomanip>
+#include <iostream>
+#include <memory>
+
+#include "apps/trestle/interrupt.h"
+#include "apps/trestle/output.h"
+#include "apps/trestle/verbs.h"
+#include "trestle/base/error.h"
+#include "trestle/base/stopwatch.h"
+#include "trestle/base/text.h"
+#include "trestle/base/units.h"
+#include "trestle/train/run_plan.h"
+#include "trestle/train/sweep_files.h"
+
+namespace trestle::app {
+
+namespace {
+
+struct Arguments {
+  std::vector<std::string> recipes;
+  std::vector<std::string> over;
+  std::vector<std::string> set;
+  std::string out;
+  int runs = 3;
+  int steps = 5;
+  int warm_up = 2;
+  bool dry_run = false;
+  bool json = false;
+};
+
+std::vector<recipe::Recipe> read_recipes(const Arguments& arguments) {
+  std::vector<recipe::Recipe> recipes;
+  for (const std::string& file : arguments.recipes) {
+    recipes.push_back(recipe::read_recipe(file));
+    for (const std::string& words : arguments.set) train::set_field(recipes.back(), words);
+  }
+  return recipes;
+}
+
+std::string out_folder(const Arguments& arguments, const std::vector<recipe::Recipe>& recipes) {
+  if (!arguments.out.empty()) return arguments.out;
+  const std::string name = recipes.size() == 1 ? recipes[0].name + "_sweep" : "sweep";
+  return (std::filesystem::path(recipes[0].train.runs) / name).string();
+}
+
+std::string row_in_words(const train::SweepRow& row) {
+  if (!row.measured()) return "not measured";
+  std::string words = text(format_duration(row.seconds()), " a step");
+  if (row.runs.size() > 1)
+    words += text(", ", format_duration(row.fastest()), " to ", format_duration(row.slowest()));
+  if (!row.predicted.empty())
+    words += text(" (predicted ", format_duration(row.predicted_seconds()), ")");
+  return words;
+}
+
+std::size_t name_width(const train::SweepResult& result) {
+  std::size_t width = 0;
+  for (const train::SweepRow& row : result.rows) width = std::max(width, row.name.size());
+  return width;
+}
+
+int print_plan(const Arguments& arguments, const train::SweepResult& plan) {
+  for (const train::SweepRow& row : plan.rows) {
+    if (arguments.json)
+      std::cout << train::plan_event(row, arguments.runs) << "\n";
+    else
+      std::cout << std::left << std::setw(static_cast<int>(name_width(plan))) << row.name << "   "
+                << row.runs.size() << " of " << arguments.runs << " runs measured\n";
+  }
+  return 0;
+}
+
+// Prints a line for each run, with what is left to do.
+class Lines {
+ public:
+  Lines(const Arguments& arguments, std::size_t width)
+      : arguments_(arguments), width_(static_cast<int>(width)) {}
+
+  void operator()(const train::SweepRow& row, std::int64_t done, std::int64_t all) {
+    if (arguments_.json) {
+      std::cout << train::run_event(row, done, all) << std::endl;
+      return;
+    }
+    ++here_;
+    std::cout << std::setw(4) << std::right << done << "/" << all << "  " << std::left
+              << std::setw(width_) << row.name << "  ";
+    if (!row.error.empty()) {
+      std::cout << "failed" << std::endl;
+      return;
+    }
+    std::cout << format_duration(row.runs.back()) << " a step";
+    if (!row.predicted.empty())
+      std::cout << " (predicted " << format_duration(row.predicted.back()) << ")";
+    if (done < all)
+      std::cout << " · "
+                << format_duration(watch_.seconds() / static_cast<double>(here_) *
+                                   static_cast<double>(all - done))
+                << " left";
+    std::cout << std::endl;
+  }
+
+ private:
+  const Arguments& arguments_;
+  int width_;
+  Stopwatch watch_;
+  std::int64_t here_ = 0;
+};
+
+void print_result(const train::SweepResult& result) {
+  std::cout << "\n";
+  const int width = static_cast<int>(name_width(result));
+  for (std::size_t i = 0; i < result.rows.size(); ++i) {
+    const train::SweepRow& row = result.rows[i];
+    std::cout << std::left << std::setw(width) << row.name << "  " << row_in_words(row)
+              << (static_cast<int>(i) == result.best ? "   best" : "") << "\n";
+  }
+  for (const auto& file : result.files) std::cout << "wrote " << file.string() << "\n";
+  std::cout << std::flush;
+}
+
+int ending(const Arguments& arguments, const train::SweepResult& result) {
+  if (!result.finished) {
+    if (!arguments.json)
+      std::cout << "stopped. What was measured is kept: the same command goes on from there."
+                << std::endl;
+    return interrupted() ? interrupted_exit_code() : 1;
+  }
+  if (result.failed() == 0) return 0;
+  std::string all;
+  for (const train::SweepRow& row : result.rows)
+    if (!row.error.empty()) all += text("\n", row.name, ": ", row.error);
+  throw Error(text(result.failed(), " of ", result.rows.size(), " points failed", all));
+}
+
+int perform(const Arguments& arguments, const RunOptions& options) {
+  const std::vector<recipe::Recipe> recipes = read_recipes(arguments);
+  std::vector<train::SweepAxis> axes;
+  for (const std::string& words : arguments.over) axes.push_back(train::parse_axis(words));
+  train::SweepOptions sweep{.out = out_folder(arguments, recipes),
+                            .runs = arguments.runs,
+                            .warm_up = arguments.warm_up,
+                            .steps = arguments.steps,
+                            .models = options.models,
+                            .additions = additions_of(options)};
+  const train::SweepResult plan = train::plan_sweep(recipes, axes, sweep);
+  if (!arguments.json)
+    std::cout << train::versions() << "\nsweep     " << plan.rows.size()
+              << (plan.rows.size() == 1 ? " point" : " points") << ", each " << arguments.runs
+              << (arguments.runs == 1 ? " run" : " runs") << " of " << arguments.steps
+              << " steps after " << arguments.warm_up << " to warm up · results in "
+              << sweep.out.string() << "\n"
+              << std::flush;
+  if (arguments.dry_run) return print_plan(arguments, plan);
+  stop_on_interrupt("\ntrestle: stopping; what was measured is kept\n");
+  sweep.should_stop = [] { return interrupted() || !output_arrives(); };
+  const train::SweepResult result =
+      train::sweep(recipes, axes, sweep, Lines(arguments, name_width(plan)));
+  if (arguments.json)
+    std::cout << train::done_event(result) << std::endl;
+  else
+    print_result(result);
+  return ending(arguments, result);
+}
+
+}  // namespace
+
+void add_sweep(CLI::App& app, Action& action, const RunOptions& options) {
+  CLI::App* verb = app.add_subcommand(
+      "sweep", "Measure a recipe's step over values of any of its fields, or several recipes'");
+  auto arguments = std::make_shared<Arguments>();
+  verb->add_option("recipe", arguments->recipes, "TOML files, see recipes/; several are compared")
+      ->required()
+      ->type_name("RECIPE...");
+  verb->add_option("--over", arguments->over,
+                   "A field and its values; more than once: every combination. Values with commas "
+                   "of their own are parted by semicolons")
+      ->allow_extra_args(false)
+      ->type_name("KEY=VALUE,...");
+  verb->add_option("--set", arguments->set, "A field's value at every point")
+      ->allow_extra_args(false)
+      ->type_name("KEY=VALUE");
+  verb->add_option("--runs", arguments->runs,
+                   "Of each point, each in a process of its own (default 3)")
+      ->type_name("N");
+  verb->add_option("--steps", arguments->steps, "Timed in each run (default 5)")->type_name("N");
+  verb->add_option("--warm-up", arguments->warm_up, "Steps before them (default 2)")
+      ->type_name("N");
+  verb->add_option("--out", arguments->out,
+                   "The folder of the results (default: runs/<recipe>_sweep). What it has of the "
+                   "same points is not measured again")
+      ->type_name("FOLDER");
+  verb->add_flag("--dry-run", arguments->dry_run, "List the points, measure nothing");
+  verb->add_flag("--json", arguments->json, "Print one JSON object a line");
+  verb->footer(
+      examples({"trestle sweep recipes/resnet50_pipelined.toml --over pipeline.split_size=12,20,60",
+                "trestle sweep recipes/unet_quick.toml --over micro_batches=1,2,4,8 --over "
+                "schedule=gpipe,1f1b",
+                "trestle sweep recipes/unet_quick.toml --over \"balance=13,9;11,11\" --runs 5",
+                "trestle sweep recipes/resnet50_*.toml --set train.batch=24 --out runs/compared"}) +
+      "Writes sweep.csv, sweep.json, sweep.svg and sweep.png beside measurements.jsonl.\n" +
+      exit_codes());
+  verb->callback([arguments, &action, &options] {
+    action = [arguments, &options] { return perform(*arguments, options); };
+  });
+}
+
+}  // namespace trestle::app

@@ -1,0 +1,136 @@
+#include "trestle/optim/learning_rate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "trestle/base/error.h"
+#include "trestle/base/files.h"
+#include "trestle/optim/reduce_on_plateau.h"
+
+namespace trestle::optim {
+namespace {
+
+using testing::HasSubstr;
+
+// tools/golden/make_learning_rate_goldens.py
+nlohmann::json goldens() {
+  return nlohmann::json::parse(
+      read_file(std::string(TRESTLE_SOURCE_DIR) + "/tests/golden/optim/learning_rates.json"));
+}
+
+LearningRateOptions options_of(const nlohmann::json& o) {
+  LearningRateOptions options;
+  options.schedule = o["schedule"];
+  options.factor = o.value("factor", options.factor);
+  options.every = o.value("every", options.every);
+  options.milestones = o.value("milestones", options.milestones);
+  options.length = o.value("length", options.length);
+  options.lowest = o.value("lowest", options.lowest);
+  options.rise = o.value("rise", options.rise);
+  options.first_divisor = o.value("first_divisor", options.first_divisor);
+  options.last_divisor = o.value("last_divisor", options.last_divisor);
+  options.warm_up = o.value("warm_up", options.warm_up);
+  options.warm_up_from = o.value("warm_up_from", options.warm_up_from);
+  return options;
+}
+
+// To the last digit that two libraries' cosines have in common.
+TEST(LearningRate, EveryStepAsPython) {
+  for (const auto& golden : goldens()["schedules"]) {
+    LearningRate rate(golden["base"], options_of(golden["options"]));
+    for (std::size_t step = 0; step < golden["rates"].size(); ++step)
+      EXPECT_DOUBLE_EQ(rate.at(static_cast<std::int64_t>(step)),
+                       golden["rates"][step].get<double>())
+          << golden["options"] << " step " << step;
+  }
+}
+
+TEST(LearningRate, FollowsFromTheStepAlone) {
+  for (const auto& golden : goldens()["schedules"]) {
+    LearningRate steady(golden["base"], options_of(golden["options"]));
+    for (const std::int64_t step : {59, 3, 0, 31, 30}) {
+      LearningRate fresh(golden["base"], options_of(golden["options"]));
+      EXPECT_EQ(steady.at(step), fresh.at(step)) << golden["options"] << " step " << step;
+    }
+  }
+}
+
+TEST(LearningRate, AnotherBaseScalesAllOfIt) {
+  for (const auto& golden : goldens()["schedules"]) {
+    if (golden["options"].contains("lowest")) continue;
+    LearningRate rate(golden["base"], options_of(golden["options"]));
+    const double before = rate.at(20);
+    rate.set_base(rate.base() * 2);
+    EXPECT_DOUBLE_EQ(rate.at(20), 2 * before);
+  }
+}
+
+TEST(LearningRate, AfterItsLengthOneCycleStaysAtItsEnd) {
+  LearningRate rate(0.1, {.schedule = "one_cycle", .length = 10});
+  EXPECT_DOUBLE_EQ(rate.at(9), 0.1 / 25 / 1e4);
+  EXPECT_EQ(rate.at(9), rate.at(100));
+  EXPECT_EQ(LearningRate(0.1, {.schedule = "one_cycle", .length = 1}).at(0), 0.1 / 25 / 1e4);
+}
+
+std::string refusal(const LearningRateOptions& options) {
+  try {
+    const LearningRate rate(0.1, options);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "taken";
+}
+
+TEST(LearningRate, RefusesWhatCannotBe) {
+  EXPECT_THAT(refusal({.schedule = "cosin"}), HasSubstr("did you mean 'cosine'?"));
+  EXPECT_THAT(refusal({.schedule = "cosine"}), HasSubstr("length = 0 is not at least 1"));
+  EXPECT_THAT(refusal({.schedule = "one_cycle", .length = 5, .rise = 2}), HasSubstr("rise = 2"));
+  EXPECT_THAT(refusal({.schedule = "step", .every = 0}), HasSubstr("every = 0"));
+  EXPECT_THAT(refusal({.schedule = "multi_step", .milestones = {3, 2}}), HasSubstr("[3, 2]"));
+  EXPECT_THAT(refusal({.warm_up = -1}), HasSubstr("warm_up = -1"));
+  EXPECT_THAT(refusal({.warm_up = 3, .warm_up_from = 0}), HasSubstr("warm_up_from = 0"));
+  LearningRate rate(0.1);
+  EXPECT_THROW(rate.at(-1), UsageError);
+}
+
+PlateauOptions plateau_options_of(const nlohmann::json& o) {
+  PlateauOptions options;
+  options.mode = o["mode"] == "max" ? PlateauOptions::Mode::Max : PlateauOptions::Mode::Min;
+  options.factor = o.value("factor", 0.1);
+  options.patience = o["patience"];
+  options.threshold = o.value("threshold", 1e-4);
+  if (o.value("threshold_mode", "rel") == "abs")
+    options.threshold_mode = PlateauOptions::Threshold::Absolute;
+  options.cooldown = o.value("cooldown", 0);
+  options.lowest = o.value("min_lr", 0.0);
+  options.smallest_change = o.value("eps", 1e-8);
+  return options;
+}
+
+TEST(ReduceOnPlateau, RatesAsPython) {
+  const nlohmann::json golden = goldens();
+  for (const auto& plateau : golden["plateaus"]) {
+    const PlateauOptions options = plateau_options_of(plateau["options"]);
+    ReduceOnPlateau reduce(options);
+    double rate = 1;
+    for (std::size_t i = 0; i < golden["metrics"].size(); ++i) {
+      ReduceOnPlateau resumed(options);  // from plain numbers, after every step
+      resumed.load(reduce.state());
+      reduce = resumed;
+      if (reduce.step(golden["metrics"][i])) rate = reduce.reduced(rate);
+      EXPECT_EQ(rate, plateau["rates"][i].get<double>()) << plateau["options"] << " " << i;
+    }
+  }
+}
+
+TEST(ReduceOnPlateau, RefusesWhatCannotBe) {
+  EXPECT_THROW(ReduceOnPlateau({.factor = 1}), UsageError);
+  EXPECT_THROW(ReduceOnPlateau({.patience = -1}), UsageError);
+  EXPECT_THROW(ReduceOnPlateau({.threshold = -1}), UsageError);
+  EXPECT_THROW(ReduceOnPlateau({.lowest = -1}), UsageError);
+}
+
+}  // namespace
+}  // namespace trestle::optim

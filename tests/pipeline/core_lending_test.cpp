@@ -1,0 +1,164 @@
+// Stages that use the cores of idle ones: the same gradients, the same bits on each run, and every
+// thread back where it was.
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "tests/pipeline/small_nets.h"
+#include "tests/pipeline/support.h"
+#include "trestle/device/threads.h"
+#include "trestle/nn/loss.h"
+
+namespace trestle {
+namespace {
+
+using support::distance;
+
+std::vector<at::Tensor> gradients(CoreLending lending, int runs = 1) {
+  auto net = support::chain(4, small::width);
+  Pipeline pipeline(net, {.devices = virtual_devices(2),
+                          .balance = {3, 4},
+                          .micro_batches = 4,
+                          .threads = 1,
+                          .core_lending = lending});
+  for (int run = 0; run < runs; ++run) {
+    pipeline.zero_grad();
+    pipeline.step(small::input(), small::target(), nn::cross_entropy());
+  }
+  return small::gradients_of(net);
+}
+
+TEST(CoreLending, GivesThePlainGradients) {
+  small::expect_equal(gradients(CoreLending::Off), gradients(CoreLending::On));
+}
+
+TEST(CoreLending, GivesTheSameBitsOnEachRun) {
+  const auto first = gradients(CoreLending::On);
+  for (int again = 0; again < 3; ++again) {
+    const auto other = gradients(CoreLending::On, 2);
+    for (std::size_t i = 0; i < first.size(); ++i)
+      EXPECT_TRUE(torch::equal(first[i], other[i])) << "parameter " << i;
+  }
+}
+
+// The threads that operators have, asked in forward and, in the device's own thread, in backward.
+struct Seen {
+  std::mutex mutex;
+  std::vector<int> forward, backward;
+};
+
+struct AskThreads : torch::autograd::Function<AskThreads> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            Seen* seen) {
+    context->saved_data["seen"] = reinterpret_cast<std::int64_t>(seen);
+    const at::Tensor y = x + 1;  // the number is taken when an operator runs
+    const std::lock_guard lock(seen->mutex);
+    seen->forward.push_back(at::get_num_threads());
+    return y;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    auto* seen = reinterpret_cast<Seen*>(context->saved_data["seen"].toInt());
+    const at::Tensor gradient = gradients[0] * 1;
+    const std::lock_guard lock(seen->mutex);
+    seen->backward.push_back(at::get_num_threads());
+    return {gradient, at::Tensor()};
+  }
+};
+
+TEST(CoreLending, ReachesForwardAndBackward) {
+  Seen first, last;
+  nn::Layers net;
+  net.add("first", [&](at::Tensor x) { return AskThreads::apply(x, &first); });
+  net.add("linear", small::linear(1));
+  net.add("last", [&](at::Tensor x) { return AskThreads::apply(x, &last); });
+  Pipeline pipeline(net, {.devices = virtual_devices(2),
+                          .balance = {1, 2},
+                          .micro_batches = 2,
+                          .threads = 1,
+                          .core_lending = CoreLending::On});
+  const at::Tensor x = small::input().requires_grad_();
+  pipeline.forward(x * 1).sum().backward();  // so that the first layer has a backward
+  const int all = core_count();
+  EXPECT_EQ(first.forward, (std::vector<int>{all, 1}));
+  EXPECT_EQ(first.backward, (std::vector<int>{1, all}));
+  // Of the last stage the second forward and the first backward are alone.
+  EXPECT_EQ(last.forward.back(), all);
+  EXPECT_EQ(last.backward, (std::vector<int>{all, 1}));
+}
+
+// A lent number was libtorch's default for every thread that started later.
+TEST(CoreLending, OtherThreadsKeepTheirNumber) {
+  const auto in_a_new_thread = [] {
+    int number = 0;
+    std::thread([&] { number = at::get_num_threads(); }).join();
+    return number;
+  };
+  const int caller = at::get_num_threads(), fresh = in_a_new_thread();
+  auto net = support::chain(4, small::width);
+  Pipeline pipeline(net, {.devices = virtual_devices(2),
+                          .balance = {3, 4},
+                          .micro_batches = 4,
+                          .threads = 1,
+                          .core_lending = CoreLending::On});
+  const int workers_own = in_a_new_thread();  // a pipeline's workers say theirs aloud
+  for (int step = 0; step < 3; ++step) {
+    pipeline.step(small::input(), small::target(), nn::cross_entropy());
+    EXPECT_EQ(at::get_num_threads(), caller);
+    EXPECT_EQ(in_a_new_thread(), workers_own) << "was " << fresh << " before the pipeline";
+  }
+}
+
+TEST(CoreLending, IsOffWhereRanksShareADevice) {
+  const auto device = virtual_devices(1)[0];
+  Pipeline pipeline(support::chain(4), {.devices = {device, device},
+                                        .balance = {3, 4},
+                                        .micro_batches = 2,
+                                        .threads = 1,
+                                        .core_lending = CoreLending::On});
+  const auto table = pipeline.schedule();
+  for (const auto& rank : table.ranks)
+    for (const auto& action : rank) EXPECT_EQ(action.threads, 0);
+}
+
+TEST(CoreLending, TheProfileKnowsWhatItIsWorth) {
+  Pipeline pipeline(support::chain(4), {.devices = virtual_devices(2),
+                                        .balance = {3, 4},
+                                        .micro_batches = 2,
+                                        .threads = 1,
+                                        .core_lending = CoreLending::On});
+  const auto costs = pipeline.profile({small::input()}, small::target(), nn::cross_entropy());
+  for (const auto& stage : costs.stages) EXPECT_GT(stage.lent_speed_up, 0);
+}
+
+TEST(DeviceThreads, ScopesThatOverlapLeaveNothingBehind) {
+  const at::Tensor x = torch::ones({2}, at::Device("virtual:2"));
+  EXPECT_EQ((x + 1).numel(), 2);
+  const int before = at::get_num_threads();
+  auto first = std::make_unique<DeviceThreads>(x.device(), before + 1);
+  auto second = std::make_unique<DeviceThreads>(x.device(), before + 2);
+  first.reset();
+  second.reset();
+  EXPECT_EQ((x + 1).numel(), 2);
+  EXPECT_EQ(at::get_num_threads(), before);
+}
+
+TEST(DeviceThreads, AreADevicesOwnAndGoAgain) {
+  const at::Tensor x = torch::ones({2}, at::Device("virtual:1"));
+  const int before = at::get_num_threads();
+  {
+    const DeviceThreads threads(x.device(), before + 1);
+    EXPECT_EQ((x + 1).numel(), 2);
+    EXPECT_EQ(at::get_num_threads(), before + 1);
+    EXPECT_EQ((torch::ones({2}, at::Device("virtual:0")) + 1).numel(), 2);
+    EXPECT_EQ(at::get_num_threads(), before) << "another device has its own number";
+  }
+  EXPECT_EQ((x + 1).numel(), 2);
+  EXPECT_EQ(at::get_num_threads(), before);
+}
+
+}  // namespace
+}  // namespace trestle

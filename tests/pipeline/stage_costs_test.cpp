@@ -1,0 +1,181 @@
+// Costs of a cut made from single layers, against those measured of the cut itself.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "tests/pipeline/conv_net.h"
+#include "trestle/base/text.h"
+#include "trestle/pipeline/profile_layers.h"
+#include "trestle/plan/stage_costs.h"
+#include "trestle/schedule/generate.h"
+#include "trestle/simulate/simulate.h"
+
+namespace trestle {
+namespace {
+
+using namespace support;
+
+// A skip to the next stage, one over a stage, one to two takers; dropout, batch norm, cat.
+nn::Layers skip_net() {
+  torch::manual_seed(0);
+  nn::Layers net;
+  const auto conv = [](int in) {
+    return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, 8, 3).padding(1));
+  };
+  net.add("first", conv(3)).keep_output("a");
+  net.add("norm", torch::nn::BatchNorm2d(8)).keep_output("b");
+  net.add("relu", torch::nn::ReLU());
+  net.add("second", conv(8));
+  net.add("drop", torch::nn::Dropout(0.5));
+  net.add("join", [](at::Tensor x, at::Tensor b) { return torch::cat({x, b}, 1); }).take("b");
+  net.add("third", conv(16));
+  net.add("again",
+          [](at::Tensor x, at::Tensor a, at::Tensor b) {
+            return torch::cat({x, a, b}, 1);
+          })
+      .take("a")
+      .take("b");
+  net.add("mean", [](at::Tensor x) { return x.mean({2, 3}); });
+  net.add("out", torch::nn::Linear(24, classes));
+  return net;
+}
+
+struct Case {
+  const char* name;
+  std::function<nn::Layers()> net;
+  std::vector<int> balance;
+};
+const Case cases[] = {{"TwoStages", [] { return conv_net(); }, {7, 5}},
+                      {"ThreeStages", [] { return conv_net(); }, {4, 3, 5}},
+                      {"OneStage", [] { return conv_net(); }, {12}},
+                      {"SkipsTwoStages", skip_net, {4, 6}},
+                      {"SkipsThreeStages", skip_net, {3, 4, 3}},
+                      {"SkipsALayerEach", skip_net, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1}}};
+
+constexpr int micro_batches = 4;
+
+// Within a tenth; most are the same byte for byte. What differs: parts of a gradient that keep the
+// whole of it (behind cat()), the loss, and what a kernel needs of memory when it runs another time.
+constexpr double tolerance = 0.1;
+constexpr Bytes small_change = 128;  // numbers of the loss, of counters
+
+class StageCosts : public testing::TestWithParam<Case> {
+ protected:
+  StageCosts()
+      : net_(GetParam().net()),
+        pipeline_(net_, {.devices = virtual_devices(static_cast<int>(GetParam().balance.size())),
+                         .balance = GetParam().balance,
+                         .micro_batches = micro_batches}),
+        measured_(pipeline_.profile({images(32)}, labels(32), nn::cross_entropy())) {
+    const nn::Layers same = GetParam().net();
+    const auto device = virtual_devices(1)[0].torch;
+    made_ = plan::costs_of_cut(profile_layers(same, {images(8)}, device), GetParam().balance);
+  }
+
+  nn::Layers net_;
+  Pipeline pipeline_;
+  simulate::Costs measured_;
+  plan::CutCosts made_;
+};
+
+TEST_P(StageCosts, RoutesAreThoseOfThePipeline) {
+  const auto routes = pipeline_.schedule().routes;
+  ASSERT_EQ(made_.routes.size(), routes.size());
+  for (std::size_t r = 0; r < routes.size(); ++r) {
+    EXPECT_EQ(made_.routes[r].from_stage, routes[r].from_stage) << r;
+    EXPECT_EQ(made_.routes[r].to_stage, routes[r].to_stage) << r;
+    EXPECT_EQ(made_.routes[r].skip, routes[r].skip) << r;
+    EXPECT_EQ(made_.costs.routes[r].bytes, measured_.routes[r].bytes) << r;
+    EXPECT_EQ(made_.costs.routes[r].saved, measured_.routes[r].saved) << r;
+  }
+}
+
+TEST_P(StageCosts, BytesAreNearWhatIsMeasured) {
+  using simulate::StageCost;
+  struct Field {
+    const char* name;
+    Bytes StageCost::*bytes;
+  };
+  const Field fields[] = {{"saved", &StageCost::saved},
+                          {"kept_for_recompute", &StageCost::kept_for_recompute},
+                          {"recompute_excess", &StageCost::recompute_excess},
+                          {"transient_forward", &StageCost::transient_forward},
+                          {"transient_no_graph", &StageCost::transient_no_graph},
+                          {"transient_recompute", &StageCost::transient_recompute},
+                          {"transient_backward", &StageCost::transient_backward},
+                          {"transient_first_backward", &StageCost::transient_first_backward}};
+  ASSERT_EQ(made_.costs.stages.size(), measured_.stages.size());
+  for (std::size_t s = 0; s < measured_.stages.size(); ++s) {
+    const StageCost& measured = measured_.stages[s];
+    const StageCost& made = made_.costs.stages[s];
+    EXPECT_EQ(made.persistent, measured.persistent) << "stage " << s;
+    EXPECT_EQ(made.gradients, measured.gradients) << "stage " << s;
+    for (const Field& field : fields) {
+      const Bytes expected = measured.*field.bytes;
+      EXPECT_NEAR(made.*field.bytes, expected, tolerance * expected + small_change)
+          << field.name << " of stage " << s;
+    }
+  }
+}
+
+TEST_P(StageCosts, PredictThePeaksThatMeasuredCostsPredict) {
+  for (const std::string schedule : {"gpipe", "1f1b"}) {
+    for (const Recompute recompute : all_modes) {
+      SCOPED_TRACE(text(schedule, ", recompute ", schedule::to_string(recompute)));
+      const int stages = static_cast<int>(GetParam().balance.size());
+      const auto table =
+          schedule::generate(schedule, {.stages = stages, .micro_batches = micro_batches});
+      const std::vector<Recompute> modes(static_cast<std::size_t>(stages), recompute);
+      const auto peaks = [&](const simulate::Costs& costs, const auto& routes) {
+        const auto lowered = schedule::lower(table, {.routes = routes, .recompute = modes});
+        return simulate::simulate(lowered, costs).device_peak_bytes;
+      };
+      // The same times, so that bytes alone differ.
+      simulate::Costs made = made_.costs;
+      for (std::size_t s = 0; s < made.stages.size(); ++s) {
+        made.stages[s].forward = measured_.stages[s].forward;
+        made.stages[s].forward_no_graph = measured_.stages[s].forward_no_graph;
+        made.stages[s].recompute = measured_.stages[s].recompute;
+        made.stages[s].backward = measured_.stages[s].backward;
+      }
+      for (std::size_t r = 0; r < made.routes.size(); ++r)
+        made.routes[r].seconds = measured_.routes[r].seconds;
+      const auto expected = peaks(measured_, pipeline_.schedule().routes);
+      const auto predicted = peaks(made, made_.routes);
+      ASSERT_EQ(predicted.size(), expected.size());
+      for (std::size_t device = 0; device < expected.size(); ++device)
+        EXPECT_NEAR(predicted[device], expected[device],
+                    tolerance * expected[device] + small_change)
+            << "device " << device;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuts, StageCosts, testing::ValuesIn(cases),
+                         [](const auto& info) { return info.param.name; });
+
+// Times are another matter: a layer alone, and a stage while others run. But which is slow shows.
+TEST(StageCostTimes, TheSlowStageIsTheSameOne) {
+  nn::Layers net;
+  net.add("small", torch::nn::Linear(8, 512));
+  net.add("large0", torch::nn::Linear(512, 2048));
+  net.add("large1", torch::nn::Linear(2048, 512));
+  net.add("out", torch::nn::Linear(512, classes));
+  const std::vector<int> balance = {1, 2, 1};
+  const at::Tensor x = torch::ones({64, 8});
+  const auto made =
+      plan::costs_of_cut(profile_layers(net, {x}, virtual_devices(1)[0].torch), balance);
+  Pipeline pipeline(net, {.devices = virtual_devices(3), .balance = balance});
+  const auto measured = pipeline.profile({x}, labels(64), nn::cross_entropy());
+  for (const simulate::Costs* costs : {&made.costs, &measured}) {
+    for (const std::size_t other : {std::size_t{0}, std::size_t{2}}) {
+      EXPECT_GT(costs->stages[1].forward, costs->stages[other].forward);
+      EXPECT_GT(costs->stages[1].backward, costs->stages[other].backward);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trestle

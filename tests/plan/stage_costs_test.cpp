@@ -1,0 +1,149 @@
+// What stages cost, from hand-made layers, to the byte.
+#include "trestle/plan/stage_costs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "trestle/base/error.h"
+#include "trestle/schedule/generate.h"
+#include "trestle/schedule/lower.h"
+#include "trestle/simulate/simulate.h"
+
+namespace trestle::plan {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+// Four layers in a row. Of `b` the graph keeps the input, of `c` the output, of `d` its input. The
+// first layer's result is also taken by the last: a skip.
+LayerProfile four() {
+  return {
+      .layers =
+          {{.name = "a", .forward = 1, .backward = 2, .parameters = 10, .buffers = 3},
+           {.name = "b", .forward = 2, .backward = 3, .parameters = 20, .inner = 7},
+           {.name = "c", .forward = 4, .backward = 8, .transient = 790, .transient_forward = 40},
+           {.name = "d", .forward = 1, .backward = 1, .parameters = 5, .transient = 660}},
+      .values = {{.from = -1, .to = {0}, .saved_by = {0}, .bytes = 100},
+                 {.from = 0, .to = {1, 3}, .saved_by = {1, 3}, .bytes = 200},
+                 {.from = 1, .to = {2}, .saved_by = {}, .bytes = 300},
+                 {.from = 2, .to = {3}, .saved_by = {2, 3}, .bytes = 400},
+                 {.from = 3, .to = {4}, .saved_by = {}, .bytes = 50}}};
+}
+
+TEST(StageCosts, TimesAreSums) {
+  const auto stages = costs_of_cut(four(), {2, 2}).costs.stages;
+  ASSERT_EQ(stages.size(), 2u);
+  EXPECT_EQ(stages[0].forward, 3);
+  EXPECT_EQ(stages[0].forward_no_graph, 3);
+  EXPECT_EQ(stages[0].recompute, 3);
+  EXPECT_EQ(stages[0].backward, 5);
+  EXPECT_EQ(stages[0].input_grad, 2.5);
+  EXPECT_EQ(stages[0].weight_grad, 2.5);
+  EXPECT_EQ(stages[1].forward, 5);
+  EXPECT_EQ(stages[1].backward, 9);
+}
+
+TEST(StageCosts, WhatStays) {
+  const auto stages = costs_of_cut(four(), {2, 2}, {.optimizer_states = 2}).costs.stages;
+  EXPECT_EQ(stages[0].persistent, 3 * 30 + 3);
+  EXPECT_EQ(stages[0].gradients, 30);
+  EXPECT_EQ(stages[1].persistent, 3 * 5);
+  EXPECT_EQ(stages[1].gradients, 5);
+}
+
+TEST(StageCosts, WhatGraphsKeep) {
+  const auto stages = costs_of_cut(four(), {2, 2}).costs.stages;
+  EXPECT_EQ(stages[0].saved, 100 + 200 + 7);
+  EXPECT_EQ(stages[1].saved, 200 + 400 + 50);  // the skip, what c made, and the model's output
+  EXPECT_EQ(stages[0].kept_for_recompute, 100 + 3);
+  EXPECT_EQ(stages[1].kept_for_recompute, 200 + 300);
+  EXPECT_EQ(stages[0].recompute_excess, 2 * 3);
+  EXPECT_EQ(stages[1].recompute_excess, 0);
+}
+
+TEST(StageCosts, WhatAForwardNeedsBeyondThat) {
+  const auto stages = costs_of_cut(four(), {2, 2}).costs.stages;
+  EXPECT_EQ(stages[0].transient_forward, 300);  // b's result, which its graph does not keep
+  // While c runs: both inputs, the result, and 40 for a moment: 940, against 650 kept.
+  EXPECT_EQ(stages[1].transient_forward, 200 + 300 + 400 + 40 - 650);
+  // With copies of the inputs: b holds a's result, which goes on, its own, and 7 inside.
+  EXPECT_EQ(stages[0].transient_no_graph, 200 + 300 + 7);
+  EXPECT_EQ(stages[1].transient_no_graph, 200 + 300 + 400 + 40);
+}
+
+TEST(StageCosts, WhatABackwardNeedsBeyondThat) {
+  const auto stages = costs_of_cut(four(), {2, 2}).costs.stages;
+  // From outside: gradients of a's result, which goes on, and of b's. At b the whole graph is there,
+  // its own gradient is part of its transient need, and that of a's result waits.
+  EXPECT_EQ(stages[0].transient_backward, 200 + 300);
+  EXPECT_EQ(stages[0].transient_first_backward, 300 + 200);  // graphs go before gradients come
+  // While c runs back, its output is still there; the skip, which d kept, is gone, but not its
+  // gradient, and d's 5 bytes of gradients have come to be.
+  EXPECT_EQ(stages[1].transient_backward, 790 + 400 + 200 - 650);
+  EXPECT_EQ(stages[1].transient_first_backward, 790 + 400 + 200 + 5 - 650);
+}
+
+// Layers whose backward needs no memory of its own hand on parts of what came to them: when the
+// inputs' gradients are copied to be sent, the whole is there too.
+TEST(StageCosts, PartsOfAGradientAreCopiedToBeSent) {
+  LayerProfile profile = four();
+  profile.layers[2].transient = profile.layers[3].transient = 0;
+  const auto stages = costs_of_cut(profile, {2, 2}).costs.stages;
+  EXPECT_EQ(stages[1].transient_backward, (200 + 300) + (400 + 50) - 650);
+}
+
+TEST(StageCosts, WhatTravels) {
+  const CutCosts cut = costs_of_cut(four(), {1, 1, 2}, {.bytes_per_second = 100});
+  ASSERT_EQ(cut.routes.size(), 3u);
+  ASSERT_EQ(cut.costs.routes.size(), 3u);
+  EXPECT_EQ(cut.routes[0], (schedule::Route{0, 1, false, "main"}));
+  EXPECT_EQ(cut.routes[1], (schedule::Route{1, 2, false, "main"}));
+  EXPECT_EQ(cut.routes[2], (schedule::Route{0, 2, true, "a"}));
+  EXPECT_EQ(cut.costs.routes[0].bytes, 200);
+  EXPECT_EQ(cut.costs.routes[0].seconds, 2);
+  EXPECT_EQ(cut.costs.routes[0].saved, 0);  // those who keep it are in other stages
+  EXPECT_EQ(cut.costs.routes[1].bytes, 300);
+  EXPECT_EQ(cut.costs.routes[2].bytes, 200);
+  EXPECT_EQ(costs_of_cut(four(), {2, 2}).costs.routes[1].saved, 200);  // b keeps it
+  EXPECT_TRUE(costs_of_cut(four(), {4}).routes.empty());
+}
+
+TEST(StageCosts, ALossOverTheWholeBatch) {
+  const auto stages = costs_of_cut(four(), {2, 2}, {.whole_batch_loss_over = 8}).costs.stages;
+  EXPECT_EQ(stages[0].output_kept, 0);
+  EXPECT_EQ(stages[1].output_kept, 50);
+  EXPECT_EQ(stages[1].loss_kept, 8 * 50);
+  EXPECT_EQ(stages[1].loss_transient, 8 * 50);
+}
+
+TEST(StageCosts, TheSimulatorTakesThem) {
+  const CutCosts cut = costs_of_cut(four(), {2, 2});
+  const auto table = schedule::generate("gpipe", {.stages = 2, .micro_batches = 3});
+  const auto timeline =
+      simulate::simulate(schedule::lower(table, {.routes = cut.routes}), cut.costs);
+  // Stage 1 begins when the first F of stage 0 is done, and stage 0 ends with one B more.
+  EXPECT_EQ(schedule::makespan(timeline), 3 + 3 * 5 + 3 * 9 + 5);
+  EXPECT_EQ(timeline.device_peak_bytes.size(), 2u);
+}
+
+TEST(StageCosts, WhatDoesNotFitIsRefused) {
+  const auto refuses = [](std::vector<int> balance, StageCostOptions options, const char* why) {
+    EXPECT_THAT([&] { costs_of_cut(four(), balance, options); },
+                ThrowsMessage<UsageError>(HasSubstr(why)));
+  };
+  refuses({2, 1}, {}, "balance [2, 1] does not cut 4 layers");
+  refuses({4, 0}, {}, "balance [4, 0]");
+  refuses({}, {}, "balance []");
+  refuses({2, 2}, {.optimizer_states = -1}, "optimizer_states -1");
+  refuses({2, 2}, {.bytes_per_second = -1}, "bytes_per_second -1");
+}
+
+TEST(StageCosts, AProfileWhoseStagesHandNothingOnIsRefused) {
+  LayerProfile profile = four();
+  profile.values.clear();
+  EXPECT_THROW(costs_of_cut(profile, {2, 2}), UsageError);
+}
+
+}  // namespace
+}  // namespace trestle::plan

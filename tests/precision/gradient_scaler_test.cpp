@@ -1,0 +1,139 @@
+#include "trestle/precision/gradient_scaler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "trestle/base/error.h"
+#include "trestle/base/files.h"
+#include "trestle/device/device.h"
+
+namespace trestle::precision {
+namespace {
+
+using testing::HasSubstr;
+
+// tools/golden/make_gradient_scaler_goldens.py
+nlohmann::json goldens() {
+  return nlohmann::json::parse(
+      read_file(std::string(TRESTLE_SOURCE_DIR) + "/tests/golden/precision/gradient_scaler.json"));
+}
+
+GradientScalerOptions options_of(const nlohmann::json& o) {
+  return {.initial_scale = o["init_scale"],
+          .growth_factor = o["growth_factor"],
+          .backoff_factor = o["backoff_factor"],
+          .growth_interval = o["growth_interval"]};
+}
+
+at::Tensor floats(const nlohmann::json& values) {
+  return torch::tensor(values.get<std::vector<double>>(), at::kDouble).to(at::kFloat);
+}
+
+std::map<std::string, double> state_of(const nlohmann::json& state) { return state; }
+
+TEST(GradientScaler, EveryStepAndStateAsPython) {
+  const at::Device there = virtual_devices(1)[0].torch;
+  for (const at::Device device : {at::Device(at::kCPU), there}) {
+    for (const auto& golden : goldens()["cases"]) {
+      const at::Tensor parameter = at::zeros({6}).to(device).requires_grad_();
+      torch::optim::SGD optimizer({parameter}, 0.1);
+      GradientScaler scaler(options_of(golden["options"]));
+      for (const auto& step : golden["steps"]) {
+        EXPECT_EQ(scaler.scale(), step["scale"].get<double>());
+        const bool bad = step["bad"];
+        at::Tensor gradient = bad ? at::ones({6}) : floats(step["gradient"]);
+        if (bad) gradient[3] = std::numeric_limits<float>::infinity();
+        parameter.mutable_grad() = gradient.to(device);
+        EXPECT_EQ(scaler.unscale({parameter}), !bad);
+        if (!bad) {
+          EXPECT_TRUE(parameter.grad().cpu().equal(floats(step["unscaled"])));
+          optimizer.step();
+        }
+        EXPECT_TRUE(parameter.detach().cpu().equal(floats(step["parameter"])));
+        scaler.update();
+        EXPECT_EQ(scaler.state(), state_of(step["state"]));
+      }
+    }
+  }
+}
+
+TEST(GradientScaler, GoesOnFromPythonsState) {
+  for (const auto& golden : goldens()["cases"]) {
+    GradientScaler scaler;
+    scaler.load_state(state_of(golden["steps"][9]["state"]));
+    for (std::size_t i = 10; i < golden["steps"].size(); ++i) {
+      const auto& step = golden["steps"][i];
+      const at::Tensor parameter = at::zeros({6}).requires_grad_();
+      parameter.mutable_grad() =
+          step["bad"] ? at::full({6}, std::nan("")) : floats(step["gradient"]);
+      scaler.unscale({parameter});
+      scaler.update();
+      EXPECT_EQ(scaler.state(), state_of(step["state"])) << i;
+    }
+  }
+}
+
+TEST(GradientScaler, OneBadGradientAmongManyLeavesTheStepOut) {
+  GradientScaler scaler;
+  const at::Tensor good = at::zeros({3}).requires_grad_(), bad = at::zeros({3}).requires_grad_();
+  const at::Tensor without = at::zeros({3}).requires_grad_();
+  good.mutable_grad() = at::ones({3});
+  bad.mutable_grad() = at::full({3}, std::nan(""));
+  EXPECT_FALSE(scaler.unscale({bad, without}));
+  EXPECT_FALSE(scaler.unscale({good})) << "those of another stage count";
+  EXPECT_TRUE(good.grad().equal(at::full({3}, 1.0 / 65536)));
+  scaler.update();
+  EXPECT_EQ(scaler.scale(), 32768);
+  good.mutable_grad() = at::ones({3});
+  EXPECT_TRUE(scaler.unscale({good, without}));
+}
+
+TEST(GradientScaler, ScalesALossInFloat) {
+  const GradientScaler scaler;
+  const at::Tensor scaled = scaler.scale(at::full({}, 2, at::kHalf));
+  EXPECT_EQ(scaled.scalar_type(), at::kFloat);
+  EXPECT_EQ(scaled.item<double>(), 131072);
+}
+
+template <class Error, class Action>
+std::string message(Action action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "taken";
+}
+
+TEST(GradientScaler, RefusesWhatCannotBe) {
+  const auto refusal = [](const GradientScalerOptions& options) {
+    return message<UsageError>([&] { const GradientScaler scaler(options); });
+  };
+  EXPECT_THAT(refusal({.initial_scale = 0}), HasSubstr("scale = 0"));
+  EXPECT_THAT(refusal({.growth_factor = 1}), HasSubstr("growth_factor = 1 is not above 1"));
+  EXPECT_THAT(refusal({.backoff_factor = 1}), HasSubstr("backoff_factor"));
+  EXPECT_THAT(refusal({.growth_interval = 0}), HasSubstr("growth_interval"));
+  GradientScaler scaler;
+  EXPECT_THAT(message<StateError>([&] { scaler.update(); }), HasSubstr("has seen no gradients"));
+  const at::Tensor half = at::zeros({2}, at::kHalf).requires_grad_();
+  half.mutable_grad() = at::ones({2}, at::kHalf);
+  EXPECT_THAT(message<UsageError>([&] { scaler.unscale({half}); }), HasSubstr("fp16"));
+  auto state = scaler.state();
+  state.erase("_growth_tracker");
+  EXPECT_THAT(message<FormatError>([&] { scaler.load_state(state); }),
+              HasSubstr("lacks '_growth_tracker'"));
+  state = scaler.state();
+  state["scale"] = std::nan("");
+  EXPECT_THAT(message<FormatError>([&] { scaler.load_state(state); }), HasSubstr("scale = nan"));
+  state = scaler.state();
+  state["_growth_tracker"] = -1;
+  EXPECT_THAT(message<FormatError>([&] { scaler.load_state(state); }), HasSubstr("not a count"));
+}
+
+}  // namespace
+}  // namespace trestle::precision

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""tools/get_mnist and tools/get_carvana, with a folder for the network and a program that stands for Kaggle's."""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+# Makes the archive that it is asked for: COUNT files, or a broken one, or says no.
+KAGGLE = """#!{python}
+import os, sys, zipfile
+if os.environ.get("KAGGLE_SAYS"):
+    sys.exit(os.environ["KAGGLE_SAYS"])
+part = sys.argv[sys.argv.index("-f") + 1]
+path = os.path.join(sys.argv[sys.argv.index("-p") + 1], part)
+stem = part[:-4]
+with zipfile.ZipFile(path, "w") as made:
+    for i in range(int(os.environ["COUNT"])):
+        made.writestr(f"{{stem}}/car{{i}}" + ("_mask.gif" if stem == "train_masks" else ".jpg"), b"x")
+    made.writestr("__MACOSX/._x", b"x")
+if os.environ.get("CUT"):
+    os.truncate(path, os.path.getsize(path) // 2)
+"""
+
+
+class GetData(unittest.TestCase):
+    def setUp(self):
+        self.holder = tempfile.TemporaryDirectory()
+        self.folder = Path(self.holder.name)
+        self.addCleanup(self.holder.cleanup)
+
+    def run_tool(self, tool, *arguments, **environment):
+        done = subprocess.run([sys.executable, TOOLS / tool, *map(str, arguments)], capture_output=True, text=True,
+                              cwd=self.folder, env=os.environ | environment)
+        return done.returncode, done.stdout + done.stderr
+
+
+class GetMnist(GetData):
+    def test_a_damaged_file_is_not_kept(self):
+        (self.folder / "mirror").mkdir()
+        (self.folder / "mirror/train-images-idx3-ubyte.gz").write_bytes(b"not MNIST")
+        code, said = self.run_tool("get_mnist", "out", "--from", (self.folder / "mirror").as_uri())
+        self.assertEqual(code, 1)
+        self.assertIn("its checksum is not f68b3c2dcbeaaa9fbdd348bbdeb94873", said)
+        self.assertEqual(list((self.folder / "out").iterdir()), [])
+
+    def test_no_network_says_what_works_without(self):
+        code, said = self.run_tool("get_mnist", "out", "--from", (self.folder / "nowhere").as_uri())
+        self.assertEqual(code, 1)
+        for words in ("cannot be fetched", "--from", "dataset-fashion-mnist", "mnist-synthetic"):
+            self.assertIn(words, said)
+
+    def test_nothing_that_is_there_is_touched(self):
+        (self.folder / "out").mkdir()
+        mine = self.folder / "out/train-images-idx3-ubyte.gz"
+        mine.write_bytes(b"mine")
+        code, said = self.run_tool("get_mnist", "out")
+        self.assertEqual(code, 1)
+        self.assertIn("is not MNIST's file of that name", said)
+        self.assertEqual(mine.read_bytes(), b"mine")
+        (self.folder / "out/SYNTHETIC.txt").write_text("20 digits")
+        self.assertIn("holds synthetic data", self.run_tool("get_mnist", "out")[1])
+
+
+class GetCarvana(GetData):
+    def setUp(self):
+        super().setUp()
+        programs = self.folder / "bin"
+        programs.mkdir()
+        (programs / "kaggle").write_text(KAGGLE.format(python=sys.executable))
+        (programs / "kaggle").chmod(0o755)
+        self.path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+
+    def expect_nothing_left(self):
+        self.assertEqual(list((self.folder / "data/carvana").iterdir()), [])
+
+    def test_fetches_checks_and_puts_in_place(self):
+        code, said = self.run_tool("get_carvana", PATH=self.path, COUNT="5088")
+        self.assertEqual(code, 0, said)
+        self.assertEqual(len(list((self.folder / "data/carvana/train_masks").iterdir())), 5088)
+        self.assertTrue((self.folder / "data/carvana/train_hq/car7.jpg").exists())
+        self.assertEqual(len(list((self.folder / "data/carvana").iterdir())), 2)
+        code, said = self.run_tool("get_carvana", PATH=self.path, COUNT="5088")
+        self.assertEqual(code, 1)
+        self.assertIn("is there already", said)
+
+    def test_some_that_are_missing(self):
+        code, said = self.run_tool("get_carvana", PATH=self.path, COUNT="12")
+        self.assertEqual(code, 1)
+        self.assertIn("12 images and 12 masks", said)
+        self.expect_nothing_left()
+
+    def test_an_archive_that_is_cut_off(self):
+        code, said = self.run_tool("get_carvana", PATH=self.path, COUNT="12", CUT="1")
+        self.assertEqual(code, 1)
+        self.assertIn("train_hq.zip is damaged", said)
+        self.expect_nothing_left()
+
+    def test_no_account(self):
+        code, said = self.run_tool("get_carvana", PATH=self.path, KAGGLE_SAYS="403 - Forbidden")
+        self.assertEqual(code, 1)
+        for words in ("403 - Forbidden", "accept the rules", "kaggle.json", "--synthesize 64"):
+            self.assertIn(words, said)
+        self.expect_nothing_left()
+
+    def test_no_program(self):
+        code, said = self.run_tool("get_carvana", PATH="/nowhere")
+        self.assertEqual(code, 1)
+        self.assertIn("pip install kaggle", said)
+        self.assertFalse((self.folder / "data").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+
+#include "trestle/base/error.h"
+#include "trestle/base/files.h"
+#include "trestle/base/text.h"
+#include "trestle/data/synthetic/synthesize.h"
+#include "trestle/train/run_folder.h"
+#include "trestle/train/trainer.h"
+
+// A small model and small data for tests of whole runs.
+namespace trestle::train {
+
+namespace fs = std::filesystem;
+
+// Convolution, batch statistics, dropout and a skip: whatever could tell a resumed
+// run from an uninterrupted one.
+inline nn::Layers make_mine(const models::ModelOptions& options) {
+  nn::Layers net(nn::Seed{options.seed});
+  net.add("in",
+          [] { return torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 4, 3).stride(2).padding(1)); })
+      .keep_output("skip");
+  net.add("norm", torch::nn::BatchNorm2d(4));
+  net.add("drop", torch::nn::Dropout(0.3));
+  net.add("add", [](at::Tensor x, at::Tensor skip) { return (x + skip).relu().flatten(1); })
+      .take("skip");
+  net.add("out", [] { return torch::nn::Linear(4 * 14 * 14, 10); });
+  return net;
+}
+
+class Training : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    base_ = fs::path(TRESTLE_BINARY_DIR) / "scratch" / text("training_", getpid());
+    fs::remove_all(base_);
+    data::synthesize_mnist(base_ / "mnist", 40, {.test_count = 20, .seed = 42, .progress = {}});
+  }
+  static void TearDownTestSuite() { fs::remove_all(base_); }
+
+  static recipe::Recipe recipe() {
+    recipe::Recipe recipe;
+    recipe.name = testing::UnitTest::GetInstance()->current_test_info()->name();
+    recipe.model.name = "mine";
+    recipe.data.name = "mnist";
+    recipe.data.folder = (base_ / "mnist").string();
+    recipe.devices.use = "virtual:2";
+    recipe.pipeline.balance = {2, 3};
+    recipe.pipeline.micro_batches = 2;
+    recipe.pipeline.recompute = {"except_last"};
+    recipe.optimizer.learning_rate = 0.01;
+    recipe.train.epochs = 2;
+    recipe.train.batch = 12;
+    recipe.train.runs = (base_ / "runs").string();
+    return recipe;
+  }
+
+  static TrainHooks hooks(std::int64_t stop_after_steps = 0) {
+    TrainHooks hooks;
+    hooks.models = {{"mine", make_mine}};
+    hooks.stop_after_steps = stop_after_steps;
+    return hooks;
+  }
+
+  // metrics.jsonl without what a clock says.
+  static std::string metrics(const fs::path& run) {
+    std::string kept;
+    for (const std::string& line : split(read_file(run / "metrics.jsonl"), '\n'))
+      kept += line.substr(0, std::min(line.find(",\"examples_per_second\""),
+                                      line.find(",\"peak_bytes\""))) +
+              "\n";
+    return kept;
+  }
+
+  inline static fs::path base_;
+};
+
+}  // namespace trestle::train

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+// What a pickle of Python's torch.save says, read without running any of it. No torch in here, so
+// that it is cheap to fuzz.
+//
+// A pickle is a program for a small machine with a stack, and Python's own reader calls whatever
+// function the program names. This one knows tensors, their storages, and dict, OrderedDict, list,
+// tuple, torch.Size, str, int, float, bool and None; any other name is refused.
+//
+//     https://docs.python.org/3/library/pickletools.html, the opcodes of protocol 2
+namespace trestle::checkpoint {
+
+// One storage of the archive, "data/<key>": numbers in a row, which tensors are views of.
+struct PickledStorage {
+  std::string key;
+  std::string dtype;  // as in safetensors_header.h: "F32", "I64", ...
+  std::uint64_t elements = 0;
+};
+
+// Lies within its storage: parse_pickle() has checked that.
+struct PickledTensor {
+  std::size_t storage = 0;  // of Pickle::storages
+  std::int64_t offset = 0;  // elements
+  std::vector<std::int64_t> shape, strides;
+};
+
+// Whatever contains other values stands elsewhere, under a number: so values that contain
+// themselves, or lie a million deep, are nothing special.
+struct PickledValue {
+  enum class Kind : std::uint8_t {
+    None,
+    Bool,
+    Integer,   // number
+    Real,      // a float, or an integer of more than 64 bits: not kept
+    String,    // text
+    Sequence,  // a list or a tuple: number is its place in Pickle::sequences
+    Dict,      // place in Pickle::dicts
+    Storage,   // place in Pickle::storages
+    Tensor,    // place in Pickle::tensors
+    Function,  // one of those that may be called
+    Dtype      // the type of a storage: text is "F32", ...
+  };
+  Kind kind = Kind::None;
+  std::int64_t number = 0;
+  std::string_view text = {};  // of the bytes that were parsed
+
+  std::size_t place() const { return static_cast<std::size_t>(number); }
+};
+
+struct Pickle {
+  using Dict = std::vector<std::pair<PickledValue, PickledValue>>;  // in the order of the file
+
+  PickledValue root;
+  std::deque<std::vector<PickledValue>> sequences;
+  std::deque<Dict> dicts;
+  std::deque<PickledStorage> storages;  // each key once
+  std::deque<PickledTensor> tensors;
+};
+
+// Pickles longer than this, and those that make more values, are refused. A tensor takes about 100
+// bytes and 30 values.
+inline constexpr std::uint64_t longest_pickle = 64 << 20;
+inline constexpr std::size_t most_values = 10'000'000;
+
+// Reads `bytes`, which must outlive the result. Throws FormatError (naming `file`) for anything but
+// one whole pickle of protocol 2 made of the above, with every tensor inside its storage.
+Pickle parse_pickle(std::string_view bytes, const std::string& file);
+
+// A name from a file, fit to be shown: not too long, without control characters.
+std::string shown(std::string_view name);
+
+}  // namespace trestle::checkpoint

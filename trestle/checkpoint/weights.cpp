@@ -1,0 +1,174 @@
+#include "trestle/checkpoint/weights.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/checkpoint/files/pickle.h"
+#include "trestle/checkpoint/files/weight_names.h"
+#include "trestle/checkpoint/weights_file.h"
+#include "trestle/nn/layers.h"
+
+namespace trestle::checkpoint {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string quoted(std::string_view name, at::IntArrayRef shape) {
+  return text("'", shown(name), "' ", shape);
+}
+
+// What is to be read where, and what does not fit.
+struct Matching {
+  std::vector<WeightsFile::Read> reads;
+  LoadReport report;
+};
+
+bool converts(at::ScalarType from, at::ScalarType to) {
+  return from == to || (at::isFloatingType(from) && at::isFloatingType(to));
+}
+
+Matching match(const NamedTensors& into, const WeightsFile& file, const LoadOptions& options,
+               const std::string& path) {
+  std::vector<std::string> in_file, wanted;
+  for (const StoredTensor& tensor : file.tensors()) in_file.push_back(tensor.name);
+  for (const auto& [name, tensor] : into) wanted.push_back(name);
+  Naming naming;
+  if (options.rename) {
+    naming.title = "the caller's";
+    for (const std::string& name : in_file) naming.names.push_back(options.rename(name));
+  } else {
+    naming = names_of(in_file, wanted);
+  }
+
+  Matching out;
+  LoadReport& report = out.report;
+  report.names = naming.title;
+  std::unordered_map<std::string, std::size_t> numbers;  // of the file's tensors
+  for (std::size_t i = 0; i < naming.names.size(); ++i) {
+    const auto [before, is_new] = numbers.try_emplace(naming.names[i], i);
+    if (!is_new)
+      throw FormatError(text("both '", shown(in_file[before->second]), "' and '", shown(in_file[i]),
+                             "' are '", shown(naming.names[i]), "'"),
+                        {.file = path});
+  }
+  for (const auto& [name, tensor] : into) {
+    const auto found = numbers.find(name);
+    if (found == numbers.end()) {
+      if (!name.ends_with("num_batches_tracked"))
+        report.missing.push_back(quoted(name, tensor.sizes()));
+      continue;
+    }
+    const StoredTensor& stored = file.tensors()[found->second];
+    if (tensor.sizes() != at::IntArrayRef(stored.shape) ||
+        !converts(stored.type, tensor.scalar_type())) {
+      report.mismatched.push_back(text("'", shown(stored.name), "' is ", c10::toString(stored.type),
+                                       " ", at::IntArrayRef(stored.shape), ", the model's ",
+                                       stored.name == name ? "" : text("'", name, "' "), "is ",
+                                       c10::toString(tensor.scalar_type()), " ", tensor.sizes()));
+    } else {
+      report.converted += stored.type != tensor.scalar_type() ? 1 : 0;
+      out.reads.push_back({found->second, tensor});
+    }
+    numbers.erase(found);
+  }
+  for (std::size_t i = 0; i < naming.names.size(); ++i)
+    if (numbers.contains(naming.names[i]))
+      report.unexpected.push_back(quoted(in_file[i], file.tensors()[i].shape));
+  for (const std::string& name : file.others())
+    report.unexpected.push_back(text("'", shown(name), "' (not a tensor)"));
+  report.loaded = out.reads.size();
+  return out;
+}
+
+void add_list(std::string& out, const char* title, const std::vector<std::string>& items) {
+  constexpr std::size_t most_shown = 20;
+  if (items.empty()) return;
+  out += text("\n  ", title, " (", items.size(), "): ");
+  out += join(std::vector<std::string>(
+                  items.begin(),
+                  items.begin() + static_cast<std::ptrdiff_t>(std::min(items.size(), most_shown))),
+              ", ");
+  if (items.size() > most_shown) out += ", ...";
+}
+
+std::string differences(const LoadReport& report) {
+  std::string out;
+  add_list(out, "missing in the file", report.missing);
+  add_list(out, "unexpected, not in the model", report.unexpected);
+  add_list(out, "of another shape or type", report.mismatched);
+  return out;
+}
+
+}  // namespace
+
+std::unique_ptr<WeightsFile> open_weights(const fs::path& path) {
+  std::error_code none;
+  if (!fs::is_regular_file(path, none))
+    throw FileError("no such file of weights", {.file = path.string()});
+  std::array<char, 512> first{};
+  std::ifstream in(path, std::ios::binary);
+  if (!in.is_open()) throw FileError("cannot be opened for reading", {.file = path.string()});
+  in.read(first.data(), first.size());
+  const std::string_view begin(first.data(), static_cast<std::size_t>(in.gcount()));
+  // A safetensors file begins with any number of 8 bytes, and then its header.
+  if (begin.size() > 8 && begin[8] == '{') return open_safetensors(path);
+  if (begin.starts_with("PK\x03\x04")) return open_torch_archive(path);
+  // A plain pickle, or the tar archives before it.
+  constexpr std::size_t tar_magic = 257;
+  if (begin.starts_with('\x80') ||
+      (begin.size() > tar_magic && begin.substr(tar_magic).starts_with("ustar")))
+    throw FormatError(
+        "is in the old format of torch.save (before PyTorch 1.6), which is not read",
+        {.file = path.string(),
+         .hint = "In Python: torch.save(torch.load(file, weights_only=True), other_file)."});
+  return open_safetensors(path);
+}
+
+std::vector<StoredTensor> list_weights(const fs::path& path) {
+  return open_weights(path)->tensors();
+}
+
+TensorFile read_weights(const fs::path& path) {
+  const auto file = open_weights(path);
+  return {file->read(), file->metadata()};
+}
+
+LoadReport load_weights(const NamedTensors& into, const fs::path& path,
+                        const LoadOptions& options) {
+  const auto file = open_weights(path);
+  Matching matching = match(into, *file, options, path.string());
+  const LoadReport& report = matching.report;
+  if (report.loaded == 0 || (options.strict && !report.whole())) {
+    std::string hint;
+    if (report.loaded > 0)
+      hint =
+          "To load what fits and leave the rest as it is: strict = false (in a recipe, "
+          "weights_strict = false).";
+    throw FormatError(
+        text("these weights are not this model's; ", report.loaded, " of its ", into.size(),
+             " tensors fit, under ", report.names, " names:", differences(report)),
+        {.file = path.string(), .hint = std::move(hint)});
+  }
+  file->read(std::move(matching.reads));
+  return report;
+}
+
+LoadReport load_weights(const nn::Layers& model, const fs::path& path, const LoadOptions& options) {
+  NamedTensors all = model.named_parameters();
+  for (auto& buffer : model.named_buffers()) all.push_back(std::move(buffer));
+  return load_weights(all, path, options);
+}
+
+std::string describe(const LoadReport& report) {
+  std::string out = text(report.loaded, " tensors, under ", report.names, " names");
+  if (report.converted > 0) out += text(", ", report.converted, " of them of another type");
+  return out + differences(report);
+}
+
+}  // namespace trestle::checkpoint

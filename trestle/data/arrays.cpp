@@ -1,0 +1,64 @@
+#include "trestle/data/arrays.h"
+
+#include <cstring>
+
+#include <ATen/Functions.h>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/data/files/npy.h"
+
+namespace trestle::data {
+namespace {
+
+at::ScalarType type_of(const std::string& type) {
+  if (type == "b1") return at::kBool;
+  if (type == "u1") return at::kByte;
+  if (type == "i1") return at::kChar;
+  if (type == "u2") return at::kUInt16;
+  if (type == "i2") return at::kShort;
+  if (type == "u4") return at::kUInt32;
+  if (type == "i4") return at::kInt;
+  if (type == "i8") return at::kLong;
+  if (type == "f2") return at::kHalf;
+  return type == "f4" ? at::kFloat : at::kDouble;
+}
+
+at::Tensor read_tensor(const std::string& place) {
+  const NpyArray array = read_npy(place);
+  if (array.shape.empty() || array.count() == 0)
+    throw FormatError(text("the array has the shape [", join(array.shape, ", "), "]: no examples"),
+                      {.file = place, .hint = "Examples are counted by the first dimension."});
+  at::Tensor tensor = at::empty(array.shape, type_of(array.type));
+  std::memcpy(tensor.mutable_data_ptr(), array.bytes.data(), array.bytes.size());
+  return tensor;
+}
+
+}  // namespace
+
+ArrayDataset::ArrayDataset(const std::string& inputs, const std::string& targets)
+    : inputs_(read_tensor(inputs)), targets_(read_tensor(targets)) {
+  if (inputs_.size(0) != targets_.size(0))
+    throw FormatError(text("there are ", targets_.size(0), " targets, but ", inputs_.size(0),
+                           " examples in ", inputs),
+                      {.file = targets});
+  const bool bytes = inputs_.scalar_type() == at::kByte;
+  const bool numbers = bytes || inputs_.is_floating_point();
+  if (!bytes) inputs_ = inputs_.to(numbers ? at::kFloat : at::kLong);
+  targets_ = targets_.to(targets_.is_floating_point() ? at::kFloat : at::kLong);
+}
+
+Sample ArrayDataset::get(std::int64_t index) const {
+  if (index < 0 || index >= size())
+    throw UsageError(text("example ", index, " of ", size(), " in the arrays"));
+  at::Tensor input = inputs_[index];
+  if (input.scalar_type() == at::kByte) input = input.to(at::kFloat).div_(255);
+  return {std::move(input), targets_[index], std::to_string(index)};
+}
+
+std::int64_t ArrayDataset::classes() const {
+  if (targets_.scalar_type() != at::kLong || targets_.min().item<std::int64_t>() < 0) return 0;
+  return targets_.max().item<std::int64_t>() + 1;
+}
+
+}  // namespace trestle::data

@@ -1,0 +1,41 @@
+#include "trestle/data/files/class_folders.h"
+
+#include <algorithm>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/data/files/listing.h"
+
+namespace trestle::data {
+
+namespace fs = std::filesystem;
+
+ClassFolders list_class_folders(const fs::path& folder, const std::vector<std::string>& classes) {
+  const std::vector<fs::path> folders = folders_of(folder);
+  ClassFolders found{.classes = classes};
+  if (classes.empty())
+    for (const fs::path& each : folders) found.classes.push_back(each.filename().string());
+  if (found.classes.size() < 2)
+    throw UsageError(
+        text("there are ", folders.size(), " folders here, one for each class makes at least two"),
+        {.file = folder.string(),
+         .hint = "Sort the images into a folder for each class: FOLDER/cats/1.jpg, "
+                 "FOLDER/dogs/1.jpg."});
+  for (const fs::path& each : folders) {
+    const std::string name = each.filename().string();
+    const auto at = std::ranges::find(found.classes, name);
+    if (at == found.classes.end())
+      throw UsageError(
+          text("the class '", name, "' is not one of ", join(classes, ", ")),
+          {.file = each.string(), .hint = "Training and validation need the same class folders."});
+    const std::vector<fs::path> images = files_of(each);
+    if (images.empty() && classes.empty())
+      throw UsageError("the class has no images",
+                       {.file = each.string(), .hint = "Put some into it, or remove it."});
+    for (const fs::path& image : images)
+      found.images.push_back({image, static_cast<int>(at - found.classes.begin())});
+  }
+  return found;
+}
+
+}  // namespace trestle::data

@@ -1,0 +1,66 @@
+#include "trestle/data/files/exif.h"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace trestle::data {
+namespace {
+
+constexpr int as_it_is = 1;
+
+// A number of `size` bytes; 0 outside of the block.
+std::uint32_t number_at(std::string_view tiff, std::uint64_t at, std::uint64_t size,
+                        bool big_endian) {
+  if (at + size > tiff.size()) return 0;
+  std::uint32_t value = 0;
+  for (std::uint64_t i = 0; i < size; ++i) {
+    const std::uint64_t byte = big_endian ? i : size - 1 - i;
+    value = value << 8 | static_cast<unsigned char>(tiff[at + byte]);
+  }
+  return value;
+}
+
+}  // namespace
+
+int exif_orientation(std::string_view tiff) {
+  const bool big_endian = tiff.starts_with("MM");
+  if (!big_endian && !tiff.starts_with("II")) return as_it_is;
+  if (number_at(tiff, 2, 2, big_endian) != 42) return as_it_is;
+  const std::uint64_t directory = number_at(tiff, 4, 4, big_endian);
+  const std::uint64_t entries = number_at(tiff, directory, 2, big_endian);
+  constexpr std::uint64_t entry_bytes = 12;
+  constexpr std::uint32_t orientation_tag = 0x0112, short_type = 3;
+  for (std::uint64_t i = 0; i < entries; ++i) {
+    const std::uint64_t entry = directory + 2 + i * entry_bytes;
+    if (number_at(tiff, entry, 2, big_endian) != orientation_tag) continue;
+    if (number_at(tiff, entry + 2, 2, big_endian) != short_type) return as_it_is;
+    const std::uint32_t value = number_at(tiff, entry + 8, 2, big_endian);
+    return value >= 1 && value <= 8 ? static_cast<int>(value) : as_it_is;
+  }
+  return as_it_is;
+}
+
+Image turn_upright(Image image, int orientation) {
+  if (orientation < 2 || orientation > 8) return image;
+  const bool sideways = turns_sideways(orientation);
+  Image out = sideways ? Image::blank(image.height, image.width, image.channels)
+                       : Image::blank(image.width, image.height, image.channels);
+  const int right = image.width - 1, bottom = image.height - 1;
+  // From the right, from the bottom: what the number says of the picture in the file.
+  const bool from_right = orientation == 2 || orientation == 3 || orientation >= 7;
+  const bool from_bottom =
+      orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+  std::uint8_t* to = out.pixels.data();
+  for (int y = 0; y < out.height; ++y) {
+    for (int x = 0; x < out.width; ++x) {
+      const int along = sideways ? y : x, down = sideways ? x : y;
+      const int column = from_right ? right - along : along;
+      const int row = from_bottom ? bottom - down : down;
+      const auto at = (static_cast<std::size_t>(row) * image.width + column) * image.channels;
+      to = std::copy_n(&image.pixels[at], image.channels, to);
+    }
+  }
+  return out;
+}
+
+}  // namespace trestle::data

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+// Inside of the readers. Not installed.
+namespace trestle::data {
+
+// The files of a folder, sorted, without hidden ones (".DS_Store") and folders. Throws UsageError
+// where there is no such folder, FileError when it cannot be read.
+std::vector<std::filesystem::path> files_of(const std::filesystem::path& folder);
+
+// The folders in a folder, as above.
+std::vector<std::filesystem::path> folders_of(const std::filesystem::path& folder);
+
+}  // namespace trestle::data

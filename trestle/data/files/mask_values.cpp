@@ -1,0 +1,213 @@
+#include "trestle/data/files/mask_values.h"
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <cstdio>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/data/files/channels.h"
+#include "trestle/data/files/image_file.h"
+
+namespace trestle::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t most_values = 256;
+
+constexpr MaskValue grey(MaskValue v) { return v << 16 | v << 8 | v; }
+constexpr bool is_grey(MaskValue value) { return value == grey(value & 255); }
+
+// The values of a mask, pixel by pixel.
+template <class Visit>
+void for_each_value(const Image& mask, Visit visit) {
+  const std::uint8_t* from = mask.pixels.data();
+  const std::uint8_t* end = from + mask.pixels.size();
+  if (mask.channels == 1) {
+    for (; from != end; ++from) visit(grey(*from));
+  } else {
+    for (; from != end; from += 3)
+      visit(static_cast<MaskValue>(from[0]) << 16 | static_cast<MaskValue>(from[1]) << 8 | from[2]);
+  }
+}
+
+// Throws FormatError for a file with more values than classes can be.
+std::unordered_map<MaskValue, std::int64_t> count(const fs::path& path) {
+  std::unordered_map<MaskValue, std::int64_t> found;
+  MaskValue last = 0;
+  std::int64_t* pixels = &found[last];  // neighbours are mostly alike
+  for_each_value(read_mask(path), [&](MaskValue value) {
+    if (value != last) {
+      pixels = &found[value];
+      last = value;
+      if (found.size() > most_values + 1)
+        throw FormatError(text("the mask has more than ", most_values, " different values"),
+                          {.file = path.string(),
+                           .hint = "A pixel of a mask says its class. JPEG and smooth scaling blur "
+                                   "them: save masks as PNG, resized to the nearest sample."});
+    }
+    ++*pixels;
+  });
+  return found;
+}
+
+std::string list(const std::map<MaskValue, std::int64_t>& pixels) {
+  std::vector<std::string> words;
+  for (const auto& [value, count] : pixels) {
+    if (words.size() == 12) {
+      words.push_back(text("and ", pixels.size() - 12, " more"));
+      break;
+    }
+    words.push_back(to_string(value));
+  }
+  return join(words, ", ");
+}
+
+}  // namespace
+
+std::string to_string(MaskValue value) {
+  if (is_grey(value)) return std::to_string(value & 255);
+  char words[16];
+  std::snprintf(words, sizeof words, "#%06x", static_cast<unsigned>(value & 0xffffff));
+  return words;
+}
+
+MaskValue parse_mask_value(std::string_view text_) {
+  const bool colour = text_.starts_with('#');
+  const std::string_view digits = text_.substr(colour ? 1 : 0);
+  MaskValue value = 0;
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), value, colour ? 16 : 10);
+  const bool whole = error == std::errc() && end == digits.data() + digits.size();
+  if (!whole || (colour ? digits.size() != 6 : value > 255))
+    throw UsageError(text("'", text_, "' is no value of a mask"),
+                     {.hint = "Write a grey value or palette index from 0 to 255, or a colour as "
+                              "#ff8000."});
+  return colour ? value : grey(value);
+}
+
+Image read_mask(const fs::path& path) {
+  const Image mask = read_image(path, {.orientation = Orientation::Upright});
+  return with_channels(mask, mask.channels <= 2 ? 1 : 3);
+}
+
+MaskCensus count_mask_values(const std::vector<fs::path>& masks, int threads,
+                             const std::function<void(std::int64_t, std::int64_t)>& progress) {
+  MaskCensus census;
+  std::mutex mutex;
+  std::atomic<std::size_t> next = 0;
+  std::int64_t done = 0;  // guarded by the mutex, as the census
+  const auto work = [&](bool tells) {
+    for (std::size_t i = next++; i < masks.size(); i = next++) {
+      std::unordered_map<MaskValue, std::int64_t> found;
+      std::string problem;
+      try {
+        found = count(masks[i]);
+      } catch (const std::exception& error) {
+        problem = error.what();
+      }
+      const std::lock_guard lock(mutex);
+      if (!problem.empty()) census.problems[masks[i]] = problem;
+      for (const auto& [value, pixels] : found)
+        if (pixels > 0) census.pixels[value] += pixels;
+      ++done;
+      if (tells && progress) progress(done, static_cast<std::int64_t>(masks.size()));
+    }
+  };
+  std::vector<std::thread> others;
+  for (int i = 1; i < threads; ++i) others.emplace_back(work, false);
+  work(true);
+  for (std::thread& other : others) other.join();
+  return census;
+}
+
+std::vector<MaskValue> find_mask_values(const MaskCensus& census, int classes) {
+  const auto spaced = [&](MaskValue step) {
+    std::vector<MaskValue> values;
+    for (MaskValue c = 0; c < static_cast<MaskValue>(classes); ++c)
+      values.push_back(grey(c * step));
+    return values;
+  };
+  const auto all_among = [&](const std::vector<MaskValue>& values) {
+    return std::ranges::all_of(census.pixels, [&](const auto& found) {
+      return std::ranges::find(values, found.first) != values.end();
+    });
+  };
+  if (classes >= 1 && classes <= static_cast<int>(most_values)) {
+    const std::vector<MaskValue> ids = spaced(1);
+    if (all_among(ids)) return ids;
+    const std::vector<MaskValue> predicted =
+        spaced(255 / static_cast<MaskValue>(std::max(classes - 1, 1)));
+    if (all_among(predicted)) return predicted;
+    if (census.pixels.size() == static_cast<std::size_t>(classes)) {
+      std::vector<MaskValue> values;
+      for (const auto& [value, pixels] : census.pixels) values.push_back(value);
+      return values;
+    }
+  }
+  throw UsageError(
+      text("the masks have ", census.pixels.size(), " different values (", list(census.pixels),
+           "), which are not those of ", classes, " classes"),
+      {.hint = text("Set classes = ", census.pixels.size(),
+                    " in [model] if each is a class, or list the classes' values as mask_values in "
+                    "[data]. Values that nobody drew come from JPEG or smooth scaling: save masks "
+                    "as PNG.")});
+}
+
+std::string describe_classes(const std::vector<MaskValue>& values, const MaskCensus& census) {
+  double all = 0;
+  for (const auto& [value, pixels] : census.pixels) all += static_cast<double>(pixels);
+  std::vector<std::string> words;
+  for (std::size_t c = 0; c < values.size(); ++c) {
+    std::string word = text(c, " = ", to_string(values[c]));
+    if (all > 0) {
+      const auto found = census.pixels.find(values[c]);
+      const double pixels = found == census.pixels.end() ? 0 : static_cast<double>(found->second);
+      char share[64];
+      std::snprintf(share, sizeof share, " (%.1f %%%s)", 100 * pixels / all,
+                    c == 0 ? " of all pixels" : "");
+      word += share;
+    }
+    words.push_back(word);
+  }
+  return join(words, ", ");
+}
+
+MaskClasses::MaskClasses(std::vector<MaskValue> values) : values_(std::move(values)) {
+  for (std::size_t c = 0; c < values_.size(); ++c)
+    if (!classes_.emplace(values_[c], static_cast<int>(c)).second)
+      throw UsageError(text("the mask value ", to_string(values_[c]), " is given for two classes"));
+  if (values_.empty() || values_.size() > most_values)
+    throw UsageError(
+        text("masks can tell 1 to ", most_values, " classes apart, not ", values_.size()));
+  for (MaskValue v = 0; v < 256; ++v) grey_.push_back(find(grey(v)));
+}
+
+int MaskClasses::find(MaskValue value) const {
+  const auto found = classes_.find(value);
+  return found == classes_.end() ? -1 : found->second;
+}
+
+Image MaskClasses::ids(const Image& mask, const fs::path& file) const {
+  Image out = Image::blank(mask.width, mask.height, 1);
+  std::uint8_t* to = out.pixels.data();
+  for_each_value(mask, [&](MaskValue value) {
+    const int id = is_grey(value) ? grey_[value & 255] : find(value);
+    if (id < 0)
+      throw FormatError(
+          text("the mask has the value ", to_string(value), ", but the classes are ",
+               describe_classes(values_)),
+          {.file = file.string(),
+           .hint = "Check 'classes' in [model] and, where there is one, 'mask_values' in [data]."});
+    *to++ = static_cast<std::uint8_t>(id);
+  });
+  return out;
+}
+
+}  // namespace trestle::data

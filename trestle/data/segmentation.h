@@ -1,0 +1,63 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trestle/data/dataset.h"
+#include "trestle/data/files/image.h"
+#include "trestle/data/files/image_pairs.h"
+#include "trestle/data/files/mask_values.h"
+#include "trestle/data/picture.h"
+
+namespace trestle::data {
+
+struct SegmentationOptions {
+  PictureOptions picture = {};
+  // Between an image's name and its mask's ending.
+  std::string mask_suffix = {};
+  // The mask value of each class; empty: masks hold class ids, 0 to `classes` - 1.
+  std::vector<MaskValue> mask_values = {};
+  int classes = 2;
+};
+
+// Pictures with a mask each, in two folders (image_pairs.h). Carvana's are of this kind:
+//
+//   SegmentationDataset cars("data/carvana/train_hq", "data/carvana/train_masks",
+//                            {.picture = {.scale = 0.5}, .mask_suffix = carvana_suffix});
+//   at::Tensor x = cars.get(0).input;   // float [3, 640, 959] in [0, 1]
+//   at::Tensor y = cars.get(0).target;  // int64 [640, 959], class ids
+//
+// Pictures are resized bicubically with antialiasing, masks to the nearest sample, both with
+// Pillow's bits; examples are in the order of their ids. The constructor throws UsageError when
+// options do not go together, a folder is missing or empty, or any image lacks its one mask (the
+// message counts them and shows the first few). get() reads two files; it throws FormatError,
+// naming the file, when one is damaged, their sizes differ, or the mask has a value that is no
+// class, and UsageError when the scale leaves no pixels.
+class SegmentationDataset : public Dataset {
+ public:
+  SegmentationDataset(const std::filesystem::path& images_folder,
+                      const std::filesystem::path& masks_folder,
+                      const SegmentationOptions& options = {});
+  // Of these files alone.
+  SegmentationDataset(std::vector<ImagePair> pairs, const SegmentationOptions& options);
+
+  std::int64_t size() const override { return static_cast<std::int64_t>(pairs_.size()); }
+  Sample get(std::int64_t index) const override;
+
+  // The files behind example `index`.
+  const ImagePair& pair(std::int64_t index) const;
+
+ private:
+  std::vector<ImagePair> pairs_;
+  SegmentationOptions options_;
+  MaskClasses classes_;
+};
+
+// int64 or uint8 class ids [height, width], back in the picture's own size with the nearest sample,
+// as an image of one channel: what write_gif_mask and write_png take. Throws UsageError unless the
+// tensor has two dimensions of CPU values 0 to 255.
+Image mask_to_image(const at::Tensor& mask, int width, int height);
+
+}  // namespace trestle::data

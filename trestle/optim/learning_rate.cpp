@@ -1,0 +1,83 @@
+#include "trestle/optim/learning_rate.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "trestle/base/choose.h"
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/optim/rates/rates.h"
+
+namespace trestle::optim {
+
+namespace {
+
+struct Schedule {
+  std::string_view name;
+  double (*rate)(const LearningRateOptions&, const rates::Position&);
+  bool has_length = false;
+};
+constexpr std::array schedules = {
+    Schedule{"constant", rates::constant}, Schedule{"step", rates::step},
+    Schedule{"multi_step", rates::multi_step}, Schedule{"cosine", rates::cosine, true},
+    Schedule{"one_cycle", rates::one_cycle, true}};
+
+// Returns the schedule's place in the table.
+std::size_t check(const LearningRateOptions& o) {
+  const Schedule& schedule = choose("learning-rate schedule", o.schedule, schedules);
+  const auto require = [&](bool holds, const char* what, double value, const char* range) {
+    if (holds) return;
+    throw UsageError(
+        text("learning-rate schedule '", o.schedule, "': ", what, " = ", value, " is not ", range));
+  };
+  require(o.factor > 0, "factor", o.factor, "above 0");
+  require(o.every >= 1, "every", static_cast<double>(o.every), "at least 1");
+  require(!schedule.has_length || o.length >= 1, "length", static_cast<double>(o.length),
+          "at least 1");
+  require(o.lowest >= 0, "lowest", o.lowest, "at least 0");
+  require(o.rise >= 0 && o.rise <= 1, "rise", o.rise, "in [0, 1]");
+  require(o.first_divisor > 0, "first_divisor", o.first_divisor, "above 0");
+  require(o.last_divisor > 0, "last_divisor", o.last_divisor, "above 0");
+  require(o.warm_up >= 0, "warm_up", static_cast<double>(o.warm_up), "at least 0");
+  require(o.warm_up_from > 0 && o.warm_up_from <= 1, "warm_up_from", o.warm_up_from, "in (0, 1]");
+  if (!std::is_sorted(o.milestones.begin(), o.milestones.end()))
+    throw UsageError(text("learning-rate schedule '", o.schedule, "': the milestones [",
+                          join(o.milestones, ", "), "] do not ascend"));
+  return static_cast<std::size_t>(&schedule - schedules.data());
+}
+
+}  // namespace
+
+LearningRate::LearningRate(double base, LearningRateOptions options)
+    : base_(base), options_(std::move(options)), schedule_(check(options_)) {}
+
+void LearningRate::set_base(double base) {
+  base_ = base;
+  step_ = -1;
+}
+
+double LearningRate::next(std::int64_t step, double before) const {
+  if (step < options_.warm_up) return rates::warm_up(options_, {step, before, base_});
+  const std::int64_t own = step - options_.warm_up;
+  return schedules[schedule_].rate(options_, {own, own == 0 ? base_ : before, base_});
+}
+
+double LearningRate::at(std::int64_t step) {
+  if (step < 0) throw UsageError(text("there is no step ", step, ": steps are counted from 0"));
+  if (step < step_) step_ = -1;
+  while (step_ < step) {
+    ++step_;
+    rate_ = next(step_, rate_);
+  }
+  return rate_;
+}
+
+std::vector<std::string> learning_rate_schedules() {
+  std::vector<std::string> names;
+  for (const Schedule& schedule : schedules) names.emplace_back(schedule.name);
+  return names;
+}
+
+}  // namespace trestle::optim

@@ -1,0 +1,15 @@
+#include <algorithm>
+#include <cmath>
+
+#include "trestle/optim/rates/rates.h"
+
+namespace trestle::optim::rates {
+
+double multi_step(const LearningRateOptions& options, const Position& position) {
+  const auto times = std::count(options.milestones.begin(), options.milestones.end(),
+                                position.step);  // a milestone may stand there twice
+  if (times == 0) return position.before;
+  return position.before * std::pow(options.factor, static_cast<double>(times));
+}
+
+}  // namespace trestle::optim::rates

@@ -1,0 +1,33 @@
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "trestle/optim/rates/rates.h"
+
+namespace trestle::optim::rates {
+
+namespace {
+
+// From `first` to `last` along half a cosine; `share` of the way is done.
+double along_cosine(double first, double last, double share) {
+  return last + (first - last) / 2.0 * (std::cos(std::numbers::pi * share) + 1);
+}
+
+double share_of(double begin, double end, double at) {
+  return end > begin ? (at - begin) / (end - begin) : 1;
+}
+
+}  // namespace
+
+double one_cycle(const LearningRateOptions& options, const Position& position) {
+  const double top = position.base;
+  const double first = top / options.first_divisor;
+  const double last = first / options.last_divisor;
+  const auto length = static_cast<double>(options.length);
+  const double turn = options.rise * length - 1;
+  const double at = static_cast<double>(std::min(position.step, options.length - 1));
+  if (at <= turn) return along_cosine(first, top, share_of(0, turn, at));
+  return along_cosine(top, last, share_of(turn, length - 1, at));
+}
+
+}  // namespace trestle::optim::rates

@@ -1,0 +1,66 @@
+#include "trestle/plan/extrapolate.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+
+namespace trestle::plan {
+namespace {
+
+// From the larger of two sizes to the one that is asked for.
+struct Line {
+  double steps = 0;       // as many times the way from the small to the large one
+  double proportion = 1;  // of the large one
+
+  Bytes bytes(Bytes small, Bytes large) const {
+    const double slope = static_cast<double>(large) - static_cast<double>(small);
+    return static_cast<Bytes>(
+        std::llround(std::max(0.0, static_cast<double>(large) + steps * slope)));
+  }
+  double seconds(double small, double large) const {
+    return std::clamp(large + steps * (large - small), large, large * proportion);
+  }
+};
+
+void check_same(const LayerProfile& small, const LayerProfile& large) {
+  check(small);
+  check(large);
+  const bool same_layers =
+      std::equal(small.layers.begin(), small.layers.end(), large.layers.begin(), large.layers.end(),
+                 [](const LayerCost& a, const LayerCost& b) { return a.name == b.name; });
+  const bool same_values = std::equal(
+      small.values.begin(), small.values.end(), large.values.begin(), large.values.end(),
+      [](const ValueCost& a, const ValueCost& b) { return a.from == b.from && a.to == b.to; });
+  if (!same_layers || !same_values || small.together != large.together)
+    throw UsageError("the two profiles are not of the same model");
+}
+
+}  // namespace
+
+LayerProfile extrapolate(const LayerProfile& small, double small_size, const LayerProfile& large,
+                         double large_size, double size) {
+  if (!(small_size > 0 && small_size < large_size && large_size <= size && std::isfinite(size)))
+    throw UsageError(text("sizes ", small_size, " and ", large_size, " say nothing of ", size),
+                     {.hint = "The first is above 0, and each is above the one before."});
+  check_same(small, large);
+  const Line line{.steps = (size - large_size) / (large_size - small_size),
+                  .proportion = size / large_size};
+  LayerProfile result = large;
+  for (std::size_t i = 0; i < result.layers.size(); ++i) {
+    const LayerCost& a = small.layers[i];
+    LayerCost& b = result.layers[i];
+    b.forward = line.seconds(a.forward, b.forward);
+    b.backward = line.seconds(a.backward, b.backward);
+    for (Bytes LayerCost::*bytes : {&LayerCost::parameters, &LayerCost::buffers, &LayerCost::inner,
+                                    &LayerCost::transient, &LayerCost::transient_forward})
+      b.*bytes = line.bytes(a.*bytes, b.*bytes);
+  }
+  for (std::size_t i = 0; i < result.values.size(); ++i)
+    result.values[i].bytes = line.bytes(small.values[i].bytes, large.values[i].bytes);
+  result.examples = 0;
+  return result;
+}
+
+}  // namespace trestle::plan

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+// Keeps the gradients of fp16 in its range: the loss is multiplied by a scale, the gradients are
+// divided by it before the optimizer's step, a step whose gradients overflowed is left out, and the
+// scale follows (Micikevicius et al. 2017, "Mixed precision training"). Numbers and state are those
+// of Python's torch.amp.GradScaler.
+//
+//   precision::GradientScaler scaler;
+//   for (auto& [image, mask] : loader) {
+//     pipeline.zero_grad();
+//     pipeline.step(image, mask, loss, {.gradient_scale = scaler.scale()});
+//     if (scaler.unscale(pipeline.parameters())) {     // may be clipped now
+//       pipeline.clip_grad_norm(1.0);
+//       optimizer.step();
+//     }
+//     scaler.update();
+//   }
+//
+// With a backward of one's own: scaler.scale(loss).backward().
+namespace trestle::precision {
+
+struct GradientScalerOptions {
+  double initial_scale = 65536;
+  double growth_factor = 2;
+  double backoff_factor = 0.5;
+  std::int64_t growth_interval = 2000;  // good steps in a row before the scale grows
+};
+
+class GradientScaler {
+ public:
+  // Throws UsageError for a scale that is not above 0, a growth not above 1, a backoff not in (0, 1),
+  // an interval below 1.
+  explicit GradientScaler(const GradientScalerOptions& options = {});
+
+  double scale() const { return scale_; }
+  at::Tensor scale(const at::Tensor& loss) const;  // in fp32: fp16 ends at 65504
+
+  // Divides the gradients by the scale, in place, on their devices; parameters without one are passed
+  // over. True if all are finite, those of earlier calls since the last update() too: then the
+  // optimizer may step. Throws UsageError for gradients in fp16: parameters stay in fp32.
+  bool unscale(const std::vector<at::Tensor>& parameters);
+
+  // To be called after each step, made or left out. Throws StateError without an unscale() before.
+  void update();
+
+  // By the names of Python's state_dict(): scale, growth_factor, backoff_factor, growth_interval,
+  // _growth_tracker. load_state() throws FormatError where one is missing or out of range.
+  std::map<std::string, double> state() const;
+  void load_state(const std::map<std::string, double>& state);
+
+ private:
+  GradientScalerOptions options_;
+  float scale_;
+  std::int64_t good_steps_ = 0;  // since the scale changed
+  bool checked_ = false, overflowed_ = false;
+};
+
+}  // namespace trestle::precision

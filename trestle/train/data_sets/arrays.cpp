@@ -1,0 +1,31 @@
+#include "trestle/data/arrays.h"
+
+#include "trestle/train/data_sets/data_sets.h"
+
+namespace trestle::train {
+
+namespace {
+
+OpenedData open(const recipe::Recipe& recipe) {
+  const auto arrays =
+      std::make_shared<data::ArrayDataset>(recipe.data.input_array, recipe.data.target_array);
+  OpenedData opened = divide(recipe, arrays);
+  opened.classes = arrays->classes();
+  return opened;
+}
+
+}  // namespace
+
+DataSet arrays_set() {
+  return {.name = "arrays",
+          .summary =
+              "two NumPy arrays, .npy or in an .npz: inputs and targets by their first "
+              "dimension",
+          .loss = "cross_entropy",
+          .metric = "accuracy",
+          .predicts = Predicts::Class,
+          .paths = {"input_array", "target_array"},
+          .open = open};
+}
+
+}  // namespace trestle::train

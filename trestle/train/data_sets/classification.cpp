@@ -1,0 +1,86 @@
+#include "trestle/data/classification.h"
+
+#include <filesystem>
+#include <optional>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/train/data_sets/data_sets.h"
+#include "trestle/train/progress.h"
+
+namespace trestle::train {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Parts {
+  fs::path training;
+  std::optional<fs::path> validation;  // a folder of its own; nothing: a share of the training's
+};
+
+// Two folders "train" and "val" (or "validation", "valid", "test") are the parts, not classes.
+Parts parts_of(const fs::path& folder) {
+  if (fs::is_directory(folder / "train"))
+    for (const char* name : {"val", "validation", "valid", "test"})
+      if (fs::is_directory(folder / name)) return {folder / "train", folder / name};
+  return {folder, std::nullopt};
+}
+
+OpenedData open(const recipe::Recipe& recipe) {
+  const Parts parts = parts_of(recipe.data.folder);
+  const data::PictureOptions options = picture_options(recipe);
+  const auto training = std::make_shared<data::ClassificationDataset>(parts.training, options);
+  OpenedData opened;
+  if (parts.validation)
+    opened = {all_of(training), all_of(std::make_shared<data::ClassificationDataset>(
+                                    *parts.validation, options, training->classes()))};
+  else
+    opened = divide(recipe, training);
+  opened.classes = std::ssize(training->classes());
+  return opened;
+}
+
+// "0 = cats (120), 1 = dogs (98)"
+std::string describe(const recipe::Recipe& recipe) {
+  const data::ClassificationDataset training(parts_of(recipe.data.folder).training,
+                                             picture_options(recipe));
+  const std::vector<std::int64_t> counts = training.counts();
+  std::vector<std::string> words;
+  for (std::size_t c = 0; c < counts.size(); ++c)
+    words.push_back(text(c, " = ", training.classes()[c], " (", counts[c], ")"));
+  return join(words, ", ");
+}
+
+recipe::Recipe::Data fill_in(const recipe::Recipe& recipe, Progress& progress) {
+  progress.note("classes   " + describe(recipe));
+  return recipe.data;
+}
+
+data::CheckReport check(const recipe::Recipe& recipe, const data::CheckProgress& progress) {
+  data::CheckReport report;
+  try {
+    report.notes.push_back("classes: " + describe(recipe));
+    check_opened(recipe, open(recipe), report, progress);
+  } catch (const Error& error) {
+    report.problems.emplace_back(error.what());
+  }
+  return report;
+}
+
+}  // namespace
+
+DataSet classification_set() {
+  return {.name = "classification",
+          .summary = "images in a folder for each class, of your own",
+          .loss = "cross_entropy",
+          .metric = "accuracy",
+          .predicts = Predicts::Class,
+          .paths = {"folder"},
+          .keys = picture_keys,
+          .open = open,
+          .fill_in = fill_in,
+          .check = check};
+}
+
+}  // namespace trestle::train

@@ -1,0 +1,139 @@
+#include "trestle/data/segmentation.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/data/split.h"
+#include "trestle/train/data_sets/data_sets.h"
+#include "trestle/train/progress.h"
+
+namespace trestle::train {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int default_classes = 2;
+
+int classes_of(const recipe::Recipe& recipe) {
+  return recipe.model.classes > 0
+             ? static_cast<int>(std::min<std::int64_t>(recipe.model.classes, 1 << 30))
+             : default_classes;
+}
+
+data::SegmentationOptions options_of(const recipe::Recipe& recipe, const std::string& suffix) {
+  data::SegmentationOptions options{.picture = picture_options(recipe),
+                                    .mask_suffix = suffix,
+                                    .mask_values = {},
+                                    .classes = classes_of(recipe)};
+  for (const std::string& value : recipe.data.mask_values)
+    options.mask_values.push_back(data::parse_mask_value(value));
+  return options;
+}
+
+std::vector<fs::path> masks_of(const std::vector<data::ImagePair>& pairs) {
+  std::vector<fs::path> masks;
+  for (const data::ImagePair& pair : pairs) masks.push_back(pair.mask);
+  return masks;
+}
+
+std::vector<std::string> words_of(const std::vector<data::MaskValue>& values) {
+  std::vector<std::string> words;
+  for (const data::MaskValue value : values) words.push_back(data::to_string(value));
+  return words;
+}
+
+// Which value of a mask is which class: from the recipe, or from all masks.
+recipe::Recipe::Data fill_in(const recipe::Recipe& recipe, Progress& progress) {
+  recipe::Recipe::Data data = recipe.data;
+  if (!data.mask_values.empty()) {
+    progress.note("classes   " +
+                  data::describe_classes(options_of(recipe, data.mask_suffix).mask_values));
+    return data;
+  }
+  const data::PairListing listing = data::list_pairs(data.images, data.masks, data.mask_suffix);
+  const data::MaskCensus census =
+      data::count_mask_values(masks_of(listing.pairs), static_cast<int>(data.workers));
+  if (!census.problems.empty())
+    throw FormatError(census.problems.begin()->second,
+                      {.hint = "`trestle data check` lists all such files."});
+  const auto values = data::find_mask_values(census, classes_of(recipe));
+  progress.note("classes   " + data::describe_classes(values, census));
+  data.mask_values = words_of(values);
+  return data;
+}
+
+OpenedData open(const recipe::Recipe& recipe) {
+  return open_pairs(recipe, recipe.data.mask_suffix);
+}
+
+// As fill_in, for a check: masks that cannot be read are among the report's problems, and no longer
+// among the pairs.
+recipe::Recipe with_values(const recipe::Recipe& recipe, std::vector<data::ImagePair>& pairs,
+                           data::CheckReport& report) {
+  recipe::Recipe known = recipe;
+  if (!known.data.mask_values.empty()) return known;
+  const data::MaskCensus census =
+      data::count_mask_values(masks_of(pairs), static_cast<int>(recipe.data.workers));
+  for (const auto& [mask, problem] : census.problems) report.problems.push_back(problem);
+  std::erase_if(pairs, [&](const auto& pair) { return census.problems.contains(pair.mask); });
+  const auto values = data::find_mask_values(census, classes_of(recipe));
+  report.notes.push_back("classes: " + data::describe_classes(values, census));
+  known.data.mask_values = words_of(values);
+  return known;
+}
+
+data::CheckReport check(const recipe::Recipe& recipe, const data::CheckProgress& progress) {
+  return check_pairs(recipe, recipe.data.mask_suffix, MaskValues::OfTheMasks, progress);
+}
+
+}  // namespace
+
+OpenedData divide(const recipe::Recipe& recipe, std::shared_ptr<const data::Dataset> dataset) {
+  data::Split split = data::random_split(dataset->size(), recipe.data.validation,
+                                         static_cast<std::uint64_t>(recipe.data.split_seed));
+  return {{dataset, std::move(split.train)}, {dataset, std::move(split.validation)}};
+}
+
+OpenedData open_pairs(const recipe::Recipe& recipe, const std::string& suffix) {
+  const data::SegmentationOptions options = options_of(recipe, suffix);
+  OpenedData opened = divide(recipe, std::make_shared<data::SegmentationDataset>(
+                                         recipe.data.images, recipe.data.masks, options));
+  opened.classes = std::ssize(options.mask_values);
+  return opened;
+}
+
+data::CheckReport check_pairs(const recipe::Recipe& recipe, const std::string& suffix,
+                              MaskValues values, const data::CheckProgress& progress) {
+  data::CheckReport report;
+  try {
+    data::PairListing listing = data::list_pairs(recipe.data.images, recipe.data.masks, suffix);
+    report.problems = std::move(listing.problems);
+    const recipe::Recipe known =
+        values == MaskValues::OfTheMasks ? with_values(recipe, listing.pairs, report) : recipe;
+    const data::SegmentationDataset dataset(std::move(listing.pairs), options_of(known, suffix));
+    data::check_examples(dataset, 0, report, progress);
+  } catch (const Error& error) {
+    report.problems.emplace_back(error.what());
+  }
+  return report;
+}
+
+DataSet segmentation_set() {
+  std::vector<std::string> keys = picture_keys;
+  keys.insert(keys.end(), {"mask_suffix", "mask_values"});
+  return {.name = "segmentation",
+          .summary = "images with a mask each, in two folders of your own",
+          .loss = "cross_entropy+dice",
+          .metric = "dice",
+          .predicts = Predicts::Mask,
+          .paths = {"images", "masks"},
+          .keys = keys,
+          .open = open,
+          .fill_in = fill_in,
+          .check = check};
+}
+
+}  // namespace trestle::train

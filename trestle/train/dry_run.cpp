@@ -1,0 +1,235 @@
+#include "trestle/train/dry_run.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/device/cuda_count.h"
+#include "trestle/device/threads.h"
+#include "trestle/device/virtual_device.h"
+#include "trestle/nn/error_context.h"
+#include "trestle/pipeline/micro_batch.h"
+#include "trestle/pipeline/profile_layers.h"
+#include "trestle/plan/extrapolate.h"
+#include "trestle/plan/fit.h"
+#include "trestle/simulate/simulate.h"
+#include "trestle/train/data_set.h"
+#include "trestle/train/environment.h"
+#include "trestle/train/find_data.h"
+#include "trestle/train/layer_costs.h"
+#include "trestle/train/setup.h"
+#include "trestle/train/task.h"
+
+namespace trestle::train {
+namespace {
+
+// The data as far as a plan needs them.
+struct DataOnPaper {
+  at::Tensor example;                         // [1, ...], as the model gets it
+  std::int64_t training = 0, validation = 0;  // 0 and 0 where they are not there
+  std::string missing;                        // why not
+  std::string synthetic;                      // where they lie if they are synthetic
+};
+
+DataOnPaper look_at_data(const recipe::Recipe& recipe, const Additions& own) {
+  const DataSet set = find_data_set(recipe.data.name, own);
+  DataOnPaper data;
+  try {
+    recipe::Recipe found = recipe;
+    found.data = data_that_are_there(recipe, own);
+    const OpenedData opened = set.open(found);
+    data.synthetic = synthetic_data_of(found, own).value_or("");
+    data.training = static_cast<std::int64_t>(opened.training.indices.size());
+    data.validation = static_cast<std::int64_t>(opened.validation.indices.size());
+    data.example = opened.training.dataset->get(opened.training.indices.at(0)).input.unsqueeze(0);
+  } catch (const UsageError& error) {
+    if (!set.usual_input) throw;
+    const std::vector<std::int64_t> sizes = set.usual_input(recipe);
+    data.missing = split(error.what(), '\n')[0];
+    data.example = at::zeros({1}).expand(sizes).unsqueeze(0);
+  }
+  return data;
+}
+
+// Pixels of samples. Larger ones are nearer to the truth and take longer: seconds for the largest
+// model that ships.
+constexpr double small_area = 96 * 96;
+constexpr double large_area = 192 * 192;
+constexpr std::int64_t few_examples = 4;
+
+// The sizes of a picture of about this area, with the same proportions. Multiples of 32, which nets
+// with five halvings take.
+std::pair<std::int64_t, std::int64_t> sides_of(const at::Tensor& example, double area) {
+  const double shrink = std::sqrt(area / static_cast<double>(example.size(2) * example.size(3)));
+  const auto side = [&](std::int64_t dimension) {
+    const double wanted = static_cast<double>(example.size(dimension)) * shrink / 32;
+    return 32 * std::max<std::int64_t>(1, std::llround(wanted));
+  };
+  return {side(2), side(3)};
+}
+
+class Samples {
+ public:
+  Samples(const recipe::Recipe& recipe, const nn::Layers& model, at::Device device)
+      : recipe_(recipe), model_(model), device_(device) {}
+
+  // Of a micro-batch of `count` examples like this one.
+  plan::LayerProfile profile(const at::Tensor& example, std::int64_t count) const {
+    const bool large = example.dim() == 4 &&
+                       static_cast<double>(example.size(2) * example.size(3)) > 2 * large_area;
+    if (large) {
+      try {
+        return by_area(example, count);
+      } catch (const c10::Error& error) {
+        if (!is_misfit(error)) throw;  // a net for pictures of one size
+      }
+    }
+    if (count <= few_examples) return measure(example, count);
+    return plan::extrapolate(measure(example, few_examples / 2), few_examples / 2,
+                             measure(example, few_examples), few_examples,
+                             static_cast<double>(count));
+  }
+
+ private:
+  plan::LayerProfile measure(const at::Tensor& example, std::int64_t count) const {
+    std::vector<std::int64_t> sizes = example.sizes().vec();
+    sizes[0] = count;
+    const at::Tensor inputs =
+        pipeline::in_memory_format({at::rand(sizes)}, memory_format_of(recipe_))[0];
+    const precision::Autocast autocast(precision::parse_precision(recipe_.train.precision));
+    return profile_layers(model_, {inputs}, device_);
+  }
+
+  plan::LayerProfile by_area(const at::Tensor& example, std::int64_t count) const {
+    const auto of_area = [&](double area) {
+      const auto [height, width] = sides_of(example, area);
+      const at::Tensor sample = at::zeros({1}).expand({1, example.size(1), height, width});
+      return std::pair(measure(sample, 1), static_cast<double>(height * width));
+    };
+    const auto [small, small_size] = of_area(small_area);
+    const auto [large, large_size] = of_area(large_area);
+    return plan::extrapolate(small, small_size, large, large_size,
+                             static_cast<double>(count * example.size(2) * example.size(3)));
+  }
+
+  const recipe::Recipe& recipe_;
+  const nn::Layers& model_;
+  const at::Device device_;
+};
+
+// One that is too large for this machine is named.
+void make_layers(const nn::Layers& model, at::MemoryFormat format) {
+  for (const auto& layer : model.graph().layers) {
+    try {
+      layer.to(at::kCPU);
+      layer.to(format);
+    } catch (...) {
+      nn::rethrow_with_context(text("while making layer '", layer.name, "'"));
+    }
+  }
+}
+
+// Bytes are only counted on devices with meters.
+at::Device device_to_measure_on(const recipe::Recipe& recipe, const std::vector<Device>& planned) {
+  const int threads = static_cast<int>(recipe.devices.threads);
+  if (planned[0].torch.is_cuda() && cuda_count() > 0) return at::Device(at::kCUDA, 0);
+  install_virtual_devices({.count = 1, .threads_per_device = std::max(threads, 1)});
+  if (threads > 0) set_worker_threads(threads);
+  return virtual_devices(1)[0].torch;
+}
+
+std::vector<int> cut_of(const recipe::Recipe& recipe, const LayerCosts& costs) {
+  if (!recipe.pipeline.balance.empty())
+    return {recipe.pipeline.balance.begin(), recipe.pipeline.balance.end()};
+  try {
+    return plan::balance_within(costs.profile, costs.budgets, costs.sizes);
+  } catch (const UsageError&) {  // nothing fits: then what comes nearest
+    return plan::balance_by_size(costs.profile, static_cast<int>(costs.budgets.size()),
+                                 costs.sizes);
+  }
+}
+
+bool each_on_its_own(const std::vector<Device>& devices, std::size_t stages) {
+  std::set<int> numbers;
+  for (const Device& device : devices)
+    if (device.torch.is_privateuseone()) numbers.insert(device.torch.index());
+  return numbers.size() == stages;
+}
+
+std::string suggestion(const recipe::Recipe& recipe, const LayerCosts& costs,
+                       const plan::CutCosts& cut, std::size_t stages) {
+  plan::FitQuestion question{
+      .lower = [&](int count,
+                   const auto& modes) { return lowered_table(recipe, cut.routes, count, modes); },
+      .samples = static_cast<int>(recipe.train.batch),
+      .micro_batches = costs.sizes.micro_batches,
+      .recompute = recompute_modes(recipe, stages)};
+  for (const int times : {2, 4, 8})
+    if (costs.sizes.micro_batches * times <= recipe.train.batch)
+      question.other_micro_batches.push_back(costs.sizes.micro_batches * times);
+  for (std::size_t s = 0; s < stages; ++s) {
+    const auto device = static_cast<std::size_t>(cut.costs.device_of_stage[s]);
+    question.budgets.resize(std::max(question.budgets.size(), device + 1), 0);
+    question.budgets[device] = costs.budgets[s];
+  }
+  return plan::suggest_fit(question, cut.costs);
+}
+
+}  // namespace
+
+RunPlan plan_on_paper(const recipe::Recipe& recipe, const models::OwnModels& own,
+                      const Additions& additions) {
+  check_training(recipe, additions);
+  const std::vector<Device> devices = planned_devices(recipe.devices.use);
+  check_balance(recipe, devices.size());
+  const nn::Layers model = make_model(recipe, own);
+  const DataOnPaper data = look_at_data(recipe, additions);
+  check_channels(recipe, data.example);
+  const at::Device device = device_to_measure_on(recipe, devices);
+  make_layers(model, memory_format_of(recipe));
+
+  const int pieces = micro_batches_of(recipe);
+  LayerCosts costs = costs_without_layers(recipe, devices, pieces);
+  costs.profile = with_inputs_named(recipe, data.example, [&] {
+    return Samples(recipe, model, device).profile(data.example, largest_piece_of(recipe));
+  });
+  const std::vector<int> balance = cut_of(recipe, costs);
+  const plan::CutCosts cut = costs_of_cut(recipe, costs, balance, additions);
+  schedule::Timeline step = simulate::simulate(
+      lowered_table(recipe, cut.routes, pieces, recompute_modes(recipe, balance.size())),
+      cut.costs);
+
+  RunPlan plan = plan_of_recipe(recipe, additions);
+  plan.from_samples = true;
+  plan.devices = describe_devices(devices);
+  plan.layers = static_cast<int>(model.size());
+  plan.parameters = model.parameter_count();
+  plan.balance = balance;
+  plan.micro_batches = pieces;
+  plan.core_lending = core_lending(recipe, each_on_its_own(devices, balance.size()));
+  bool fits = true;
+  for (std::size_t s = 0; s < balance.size(); ++s) {
+    const auto on = static_cast<std::size_t>(cut.costs.device_of_stage[s]);
+    RunPlan::Stage row{costs.devices[s], balance[s], 0, costs.budgets[s]};
+    if (row.device != "cpu") row.predicted_peak = step.device_peak_bytes.at(on);
+    fits = fits && (row.budget == 0 || row.predicted_peak <= row.budget);
+    plan.stages.push_back(row);
+  }
+  if (!fits) plan.suggestion = suggestion(recipe, costs, cut, balance.size());
+  plan.predicted_seconds = schedule::makespan(step);
+  plan.predicted_idle = schedule::idle_share_of_makespan(step);
+  plan.data_missing = data.missing;
+  plan.synthetic_data = data.synthetic;
+  const std::int64_t batch = recipe.train.batch;
+  plan.training_examples =
+      recipe.train.drop_last ? data.training - data.training % batch : data.training;
+  plan.validation_examples = data.validation;
+  plan.steps_per_epoch = (plan.training_examples + batch - 1) / batch;
+  return plan;
+}
+
+}  // namespace trestle::train

@@ -1,0 +1,136 @@
+#include "trestle/train/parameter_groups.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "trestle/base/choose.h"
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+
+namespace trestle::train {
+
+namespace {
+
+constexpr std::string_view one_dimensional = "one_dimensional";
+
+// With * for any characters.
+bool matches(std::string_view pattern, std::string_view name) {
+  const std::size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return pattern == name;
+  if (name.substr(0, star) != pattern.substr(0, star)) return false;
+  for (std::size_t begin = star; begin <= name.size(); ++begin)
+    if (matches(pattern.substr(star + 1), name.substr(begin))) return true;
+  return false;
+}
+
+struct RateFactor {
+  std::string pattern;
+  double factor;
+};
+
+std::vector<RateFactor> rate_factors(const recipe::Recipe& recipe) {
+  std::vector<RateFactor> factors;
+  for (const std::string& entry : recipe.optimizer.rate_factors) {
+    const std::size_t sign = entry.rfind('=');
+    const std::string number = sign == std::string::npos ? "" : trim(entry.substr(sign + 1));
+    double factor = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), factor);
+    if (error != std::errc() || end != number.data() + number.size() || !(factor > 0) ||
+        factor > 1e9)
+      throw UsageError(text("'rate_factors' in [optimizer] is a list of \"pattern=factor\" with a "
+                            "factor above 0, not \"",
+                            entry, "\""),
+                       {.hint = "For example [\"in=0.1\", \"*.bias=2\"]."});
+    factors.push_back({trim(entry.substr(0, sign)), factor});
+  }
+  return factors;
+}
+
+bool decays(const recipe::Recipe& recipe, const std::string& name, const at::Tensor& parameter) {
+  for (const std::string& pattern : recipe.optimizer.no_weight_decay)
+    if (pattern == one_dimensional ? parameter.dim() <= 1 : names_parameter(pattern, name))
+      return false;
+  return true;
+}
+
+void check_pattern(const std::string& key, const std::string& pattern, const NamedTensors& all) {
+  for (const auto& [name, parameter] : all)
+    if (names_parameter(pattern, name)) return;
+  std::vector<std::string> known;
+  for (const auto& [name, parameter] : all) {
+    known.push_back(name);
+    for (std::size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1))
+      known.push_back(name.substr(0, dot));
+  }
+  throw UsageError(text("'", key, "' in [optimizer]: no layer or parameter is named '", pattern,
+                        "'", did_you_mean(pattern, known)),
+                   {.hint = "A * stands for any characters: \"down*\", \"*.bias\"."});
+}
+
+}  // namespace
+
+bool names_parameter(std::string_view pattern, std::string_view parameter) {
+  if (matches(pattern, parameter)) return true;
+  for (std::size_t dot = parameter.find('.'); dot != std::string_view::npos;
+       dot = parameter.find('.', dot + 1))
+    if (matches(pattern, parameter.substr(0, dot))) return true;
+  return false;
+}
+
+void freeze_parameters(const recipe::Recipe& recipe, Pipeline& pipeline) {
+  const NamedTensors all = pipeline.named_parameters();
+  for (const std::string& pattern : recipe.optimizer.frozen) check_pattern("frozen", pattern, all);
+  for (const std::string& pattern : recipe.optimizer.no_weight_decay)
+    if (pattern != one_dimensional) check_pattern("no_weight_decay", pattern, all);
+  for (const RateFactor& entry : rate_factors(recipe))
+    check_pattern("rate_factors", entry.pattern, all);
+  bool trains = all.empty();
+  for (const auto& [name, parameter] : all) {
+    const auto& frozen = recipe.optimizer.frozen;
+    if (std::any_of(frozen.begin(), frozen.end(), [&, &name = name](const std::string& pattern) {
+          return names_parameter(pattern, name);
+        }))
+      at::Tensor(parameter).requires_grad_(false);
+    trains = trains || parameter.requires_grad();
+  }
+  if (!trains)
+    throw UsageError("'frozen' in [optimizer] names every parameter: nothing is left to train",
+                     {.hint = "Leave out what is to be trained."});
+}
+
+StageGroups groups_of(const recipe::Recipe& recipe, const Pipeline& pipeline, int stage) {
+  std::unordered_map<const void*, std::string> names;
+  for (const auto& [name, parameter] : pipeline.named_parameters())
+    names[parameter.unsafeGetTensorImpl()] = name;
+  const std::vector<RateFactor> factors = rate_factors(recipe);
+  std::vector<optim::ParameterGroup> groups;
+  std::vector<std::vector<std::string>> group_names;
+  for (const at::Tensor& parameter : pipeline.stage_parameters(stage)) {
+    if (!parameter.requires_grad()) continue;
+    const std::string& name = names.at(parameter.unsafeGetTensorImpl());
+    double factor = 1;  // the last pattern that fits has the last word
+    for (const RateFactor& entry : factors)
+      if (names_parameter(entry.pattern, name)) factor = entry.factor;
+    std::optional<double> decay;
+    if (!decays(recipe, name, parameter)) decay = 0;
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& known) {
+      return known.rate_factor == factor && known.weight_decay == decay;
+    });
+    if (group == groups.end()) {
+      groups.push_back({.parameters = {}, .rate_factor = factor, .weight_decay = decay});
+      group_names.emplace_back();
+      group = std::prev(groups.end());
+    }
+    group->parameters.push_back(parameter);
+    group_names[static_cast<std::size_t>(group - groups.begin())].push_back(name);
+  }
+  StageGroups result{.groups = std::move(groups), .names = {}};
+  for (const auto& some : group_names)
+    result.names.insert(result.names.end(), some.begin(), some.end());
+  return result;
+}
+
+}  // namespace trestle::train

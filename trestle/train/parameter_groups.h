@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trestle/optim/factory.h"
+#include "trestle/pipeline/pipeline.h"
+#include "trestle/recipe/recipe.h"
+
+// Inside of the trainer. Not installed.
+namespace trestle::train {
+
+// Is the parameter "down1.conv.weight" meant? A pattern is its name or the beginning of it up to a
+// dot ("down1", "down1.conv"), and a * in it stands for any characters: "down*", "*.bias".
+bool names_parameter(std::string_view pattern, std::string_view parameter);
+
+// Takes what `frozen` in [optimizer] names out of the training: no gradients. Throws UsageError for
+// a pattern that names nothing, in any of the three lists, and where nothing is left to train.
+void freeze_parameters(const recipe::Recipe& recipe, Pipeline& pipeline);
+
+// What is trained of a stage, in groups of one weight decay and one learning rate.
+struct StageGroups {
+  std::vector<optim::ParameterGroup> groups;
+  std::vector<std::string> names;  // of all of them, in that order
+};
+StageGroups groups_of(const recipe::Recipe& recipe, const Pipeline& pipeline, int stage);
+
+}  // namespace trestle::train

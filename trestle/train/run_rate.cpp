@@ -1,0 +1,108 @@
+#include "trestle/train/run_rate.h"
+
+#include <algorithm>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+
+namespace trestle::train {
+
+namespace {
+
+// Of a schedule that takes all of the run unless it is told its length.
+std::int64_t schedule_length(const recipe::Recipe::Optimizer& optimizer, const RunLength& length) {
+  if (optimizer.schedule_length > 0) return optimizer.schedule_length;
+  const std::int64_t run = optimizer.schedule_by == "epoch" ? length.epochs : length.steps();
+  const bool needed = optimizer.learning_rate_schedule == "cosine" ||
+                      optimizer.learning_rate_schedule == "one_cycle";
+  if (needed && optimizer.warm_up >= run)
+    throw UsageError(text("the run has ", run, " ", optimizer.schedule_by, "s, and warm_up = ",
+                          optimizer.warm_up, " in [optimizer] leaves none for the schedule '",
+                          optimizer.learning_rate_schedule, "'"),
+                     {.hint = "Make warm_up smaller or the run longer, or give schedule_length."});
+  return std::max<std::int64_t>(run - optimizer.warm_up, 1);
+}
+
+optim::LearningRateOptions rate_options(const recipe::Recipe::Optimizer& optimizer,
+                                        const RunLength& length) {
+  return {.schedule = optimizer.learning_rate_schedule,
+          .factor = optimizer.decay_factor,
+          .every = optimizer.decay_every,
+          .milestones = optimizer.milestones,
+          .length = schedule_length(optimizer, length),
+          .lowest = optimizer.min_learning_rate,
+          .rise = optimizer.one_cycle_rise,
+          .first_divisor = optimizer.one_cycle_first_divisor,
+          .last_divisor = optimizer.one_cycle_last_divisor,
+          .warm_up = optimizer.warm_up,
+          .warm_up_from = optimizer.warm_up_from};
+}
+
+optim::PlateauOptions plateau_options(const recipe::Recipe::Optimizer& optimizer) {
+  using Threshold = optim::PlateauOptions::Threshold;
+  return {.factor = optimizer.plateau_factor,
+          .patience = static_cast<int>(optimizer.plateau_patience),
+          .threshold = optimizer.plateau_threshold,
+          .threshold_mode = optimizer.plateau_threshold_mode == "absolute" ? Threshold::Absolute
+                                                                           : Threshold::Relative,
+          .cooldown = static_cast<int>(optimizer.plateau_cooldown),
+          .lowest = optimizer.min_learning_rate};
+}
+
+}  // namespace
+
+std::int64_t RunLength::steps() const {
+  const std::int64_t all = epochs * steps_per_epoch;
+  return max_steps > 0 ? std::min(all, max_steps) : all;
+}
+
+void check_rate(const recipe::Recipe::Optimizer& optimizer) {
+  constexpr std::int64_t long_enough = 2'000'000'000;  // no warm-up is longer
+  const RunRate rate(optimizer, {.epochs = long_enough});
+}
+
+RunRate::RunRate(const recipe::Recipe::Optimizer& optimizer, const RunLength& length)
+    : asked_(optimizer.learning_rate),
+      by_epoch_(optimizer.schedule_by == "epoch"),
+      rate_(optimizer.learning_rate, rate_options(optimizer, length)) {
+  if (optimizer.plateau) plateau_.emplace(plateau_options(optimizer));
+}
+
+double RunRate::at(std::int64_t step, std::int64_t epoch) {
+  return rate_.at(by_epoch_ ? epoch : step);
+}
+
+std::optional<double> RunRate::epoch_ends(const std::optional<double>& metric) {
+  if (!plateau_ || !metric || !plateau_->step(*metric)) return std::nullopt;
+  const double lower = plateau_->reduced(rate_.base());
+  if (lower == rate_.base()) return std::nullopt;
+  rate_.set_base(lower);
+  return lower;
+}
+
+void RunRate::save(std::map<std::string, double>& numbers) const {
+  numbers["learning_rate"] = asked_;
+  numbers["base_learning_rate"] = rate_.base();
+  if (!plateau_) return;
+  const auto& state = plateau_->state();
+  numbers["plateau_best"] = state.best;
+  numbers["plateau_has_best"] = state.has_best ? 1 : 0;
+  numbers["plateau_bad_steps"] = state.bad_steps;
+  numbers["plateau_cooling"] = state.cooling;
+}
+
+void RunRate::load(const std::map<std::string, double>& numbers) {
+  const auto number = [&](const char* name) {
+    const auto found = numbers.find(name);
+    return found == numbers.end() ? 0.0 : found->second;
+  };
+  const double before = number("learning_rate"), base = number("base_learning_rate");
+  if (before > 0) rate_.set_base(before == asked_ ? base : base * (asked_ / before));
+  if (plateau_)
+    plateau_->load({.best = number("plateau_best"),
+                    .has_best = number("plateau_has_best") != 0,
+                    .bad_steps = static_cast<int>(number("plateau_bad_steps")),
+                    .cooling = static_cast<int>(number("plateau_cooling"))});
+}
+
+}  // namespace trestle::train
