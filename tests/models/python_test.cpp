@@ -62,8 +62,7 @@ TEST_P(Python, Looped) {
 TEST_P(PythonCurve, TenSteps) {
   ASSERT_EQ(golden_.content["curves"].size(), 2);
   for (const auto& [name, curve] : golden_.content["curves"].items()) {
-    golden::Case golden = golden::load_case(GetParam());
-    golden::set_formula_weights(golden.net.named_parameters());
+    golden::Case golden = golden::load_case_for_curves(GetParam());
     const auto& options = curve["options"];
     const auto optimizer = optim::make_optimizer(
         golden.net.parameters(), {.name = name,
@@ -75,7 +74,7 @@ TEST_P(PythonCurve, TenSteps) {
       const at::Tensor loss = golden.loss.value(looped(golden, chunks_), golden.target);
       loss.backward();
       optimizer->step();
-      EXPECT_NEAR(loss.item<double>(), expected, 1e-4 * expected) << name;
+      EXPECT_NEAR(loss.item<double>(), expected, 1e-8 * expected) << name;
     }
   }
 }

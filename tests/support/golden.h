@@ -110,6 +110,17 @@ inline Case load_case(const std::string& file) {
   return c;
 }
 
+// The case with formula weights and in double, as the curves were computed: in single precision ten
+// steps differ from one CPU's kernels to another's by more than a mistake would.
+inline Case load_case_for_curves(const std::string& file) {
+  Case c = load_case(file);
+  set_formula_weights(c.net.named_parameters());
+  for (const auto& layer : c.net.graph().layers)
+    if (layer.module) layer.module->to(at::kDouble);
+  c.input = c.input.to(at::kDouble);
+  return c;
+}
+
 // Expects the loss and every parameter's gradient of one step to be those of Python's run: "whole"
 // (unsplit batch), "looped" (the plain net over `chunks` pieces, one loss on all outputs) or
 // "torchgpipe" (two CPU stages, `chunks` micro-batches, except_last). `tolerance` is relative to

@@ -78,19 +78,22 @@ inline Outcome looped(nn::Layers net, const at::Tensor& input, const at::Tensor&
     outputs.push_back(nn::run(graph, {pieces[m][0]}, key).at(0));
   }
   at::Tensor value;
+  double number = 0;  // the pieces' losses are added in double, as step() says
   if (loss.kind == nn::Loss::Kind::WholeBatch) {
     value = loss.value(at::cat(outputs), target);
+    number = value.item<double>();
   } else {
     double total = 0;
     for (const auto& piece : pieces) total += loss.weight(piece[1]);
     for (std::size_t m = 0; m < pieces.size(); ++m) {
-      const at::Tensor part =
-          loss.value(outputs[m], pieces[m][1]) * (loss.weight(pieces[m][1]) / total);
-      value = value.defined() ? value + part : part;
+      const double share = loss.weight(pieces[m][1]) / total;
+      const at::Tensor part = loss.value(outputs[m], pieces[m][1]);
+      number += part.item<double>() * share;
+      value = value.defined() ? value + part * share : part * share;
     }
   }
   value.backward();
-  return collect(net, value.item<double>(), at::cat(outputs), x);
+  return collect(net, number, at::cat(outputs), x);
 }
 
 // The largest difference between the two, relative to the tensor's own largest element or to a

@@ -29,7 +29,7 @@ def cross_entropy(output, target):
 def cross_entropy_and_dice(output, target):
     """The reference program's loss (dice class by class, reduced over the batch first)."""
     probability = output.softmax(1)
-    truth = F.one_hot(target, output.size(1)).permute(0, 3, 1, 2).float()
+    truth = F.one_hot(target, output.size(1)).permute(0, 3, 1, 2).to(output.dtype)
     dice = 0
     for c in range(output.size(1)):
         a, b = probability[:, c].reshape(-1), truth[:, c].reshape(-1)
@@ -89,9 +89,9 @@ class Case:
         formula.set_formula_weights(nets.named_parameters(layers))
         return layers
 
-    def looped(self, layers, chunks):
+    def looped(self, layers, x, chunks):
         outputs = []
-        for micro_batch, piece in enumerate(self.x.chunk(chunks)):
+        for micro_batch, piece in enumerate(x.chunk(chunks)):
             def key(index):
                 torch.manual_seed(keyed_seed(SEED, STEP, index, micro_batch))
             outputs.append(nets.run_plain(layers, piece, key))
@@ -109,15 +109,19 @@ class Case:
         return dict(loss=rounded(loss, 9), gradients=gradients)
 
     def curve(self, optimizer, options):
+        """In double: single precision would differ from one CPU's kernels to another's, and Adam divides
+        gradients that are rounding alone (of a bias before a batch norm) by their own size."""
         layers = self.layers()
+        for _, module, _, _ in layers:
+            module.double()
         optimizer = optimizer([p for _, p in nets.named_parameters(layers)], **options)
         losses = []
         for _ in range(10):
             optimizer.zero_grad()
-            loss = self.loss(self.looped(layers, CHUNKS), self.target)
+            loss = self.loss(self.looped(layers, self.x.double(), CHUNKS), self.target)
             loss.backward()
             optimizer.step()
-            losses.append(rounded(loss, 9))
+            losses.append(rounded(loss, 12))
         return losses
 
     def write(self):
@@ -127,7 +131,7 @@ class Case:
         if case["net"] != "toy" or not self.options.get("dropout"):
             results["whole"] = self.one_step(lambda: nets.run_plain(layers, self.x), layers)
         layers_looped = self.layers()
-        results["looped"] = self.one_step(lambda: self.looped(layers_looped, CHUNKS), layers_looped)
+        results["looped"] = self.one_step(lambda: self.looped(layers_looped, self.x, CHUNKS), layers_looped)
         if case["balance"]:
             layers_piped = self.layers()
             model = GPipe(for_torchgpipe(layers_piped), case["balance"], devices=["cpu"] * len(case["balance"]),
