@@ -152,7 +152,7 @@ TEST(Failures, AFailingStageStopsTheOthers) {
   net.forward[0] = [&] {
     if (net.forwards[0] > 1) {
       while (!failed) std::this_thread::sleep_for(1ms);
-      std::this_thread::sleep_for(200ms);  // far longer than the word needs
+      std::this_thread::sleep_for(500ms);  // far longer than the word needs
     }
   };
   EXPECT_THROW(pipeline.step(batch(), batch(), loss()), OwnError);
@@ -164,15 +164,15 @@ TEST(Failures, TheDeadlineNamesWhoWaitedForWhom) {
   const WatchDog dog("a deadline");
   Net net;
   auto options = three_stages();
-  options.deadline = 300ms;
+  options.deadline = 1s;  // no healthy step takes as long, on a busy machine either
   Pipeline pipeline(net.layers(), options);
   std::atomic<bool> sleepy = true;
   net.forward[0] = [&] {
-    if (net.forwards[0] == 2 && sleepy.exchange(false)) std::this_thread::sleep_for(1500ms);
+    if (net.forwards[0] == 2 && sleepy.exchange(false)) std::this_thread::sleep_for(4s);
   };
   const std::string message =
       message_of<DeadlineError>([&] { pipeline.step(batch(), batch(), loss()); });
-  EXPECT_THAT(message, HasSubstr("waited 300 ms for the activations of micro-batch 1 from rank"));
+  EXPECT_THAT(message, HasSubstr("waited 1.0 s for the activations of micro-batch 1 from rank"));
   EXPECT_THAT(message, HasSubstr("in stage"));
   sleepy = false;
   EXPECT_GT(pipeline.step(batch(), batch(), loss()).loss, 0);
