@@ -42,6 +42,7 @@ data::OwnData open_spirals(const data::DataOptions& options) {
   return {.training = std::make_shared<Spirals>(options.seed)};  // 'validation' takes a share of it
 }
 
+// [model]
 nn::Layers make_rings(const trestle::models::ModelOptions& options) {
   const std::int64_t width = options.width > 0 ? options.width : 32;
   nn::Layers net(nn::Seed{options.seed});
@@ -53,6 +54,7 @@ nn::Layers make_rings(const trestle::models::ModelOptions& options) {
   net.add("out", [width] { return torch::nn::Linear(width, 2); });
   return net;
 }
+// [model]
 
 // Cross-entropy that cares less for what is right already (Lin and others 2017). A mean over
 // examples, so it is additive: micro-batches add up to the batch, under every schedule.
@@ -73,6 +75,7 @@ nn::Tally recall(const at::Tensor& output, const at::Tensor& target) {
 
 }  // namespace
 
+// [run]
 int main(int argc, char** argv) {
   return trestle::run(argc, argv,
                       {.models = {{"rings", make_rings}},
@@ -80,3 +83,4 @@ int main(int argc, char** argv) {
                        .losses = {{"focal", focal}},
                        .metrics = {{"recall", recall}}});
 }
+// [run]
