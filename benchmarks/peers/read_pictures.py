@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader, Dataset
 
 class Carvana(Dataset):
     def __init__(self, images, masks, scale):
-        self.images = sorted(images.iterdir())
-        by_name = {path.stem.removesuffix("_mask"): path for path in masks.iterdir()}
+        self.images = sorted(images.glob("*.jpg"))
+        by_name = {path.stem.removesuffix("_mask"): path for path in masks.glob("*.gif")}
         self.masks = [by_name[path.stem] for path in self.images]
         self.scale = scale
 
