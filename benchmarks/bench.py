@@ -2,7 +2,7 @@
 import subprocess
 from pathlib import Path
 
-from measuring import Trouble, best, quotients, run, spread, step_seconds
+from measuring import Trouble, best, quotients, run, say, spread, step_seconds
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -60,6 +60,19 @@ class Bench:
             if key == "step" or gradients:
                 self.row(f"{what}, {words}", best(results, ours, key), best(results, theirs, key),
                          target if key == "step" else None)
+
+
+def synthetic_cars(bench, name, count, width, height):
+    """The folders of pictures and masks, which are made where they are not there yet."""
+    folder = ROOT / "data" / f"{name}-synthetic"
+    if not folder.exists():
+        say(f"  making {count} pictures of {width} x {height} in {folder}")
+        done = subprocess.run([str(word) for word in (
+            bench.program("trestle", "apps/trestle"), "data", "synthesize", "carvana", "--count", count, "--width", width,
+            "--height", height, "--out", folder)], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Trouble(f"trestle data synthesize failed:\n{done.stderr.strip()}")
+    return folder / "train_hq", folder / "train_masks"
 
 
 def table(rows):

@@ -44,9 +44,13 @@ def spread(values):
 
 
 def step_seconds(report):
-    """Medians of one process's steps: zero_grad to the end of backward, and with the optimizer."""
+    """Medians of one process's steps: zero_grad to the end of backward, with the optimizer, and, where it says so, of a
+    forward alone."""
     both = [a + b for a, b in zip(report["gradients_seconds"], report["optimizer_seconds"])]
-    return {"gradients": middle(report["gradients_seconds"]), "step": middle(both)}
+    found = {"gradients": middle(report["gradients_seconds"]), "step": middle(both)}
+    if "forward_seconds" in report:
+        found["forward"] = middle(report["forward_seconds"])
+    return found
 
 
 def alternate(rounds, contestants, say):

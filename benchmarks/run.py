@@ -8,13 +8,18 @@
   (f) one step of each optimizer, against torch::optim
   (g) the largest U-Net that trains on 1, 2, 4, 8 virtual devices of 512 MiB
   (h) compiling a program that includes trestle, against one that includes torch
-  (w) a safetensors file of 1 GiB into a model's parameters, against Python's load_file and load_state_dict
+  (bf16) a step of the 31 M U-Net in bf16 autocast, against Python torch's, eager and compiled
+  (reader) Carvana's pictures in batches, against Pillow and DataLoader, and the loader's share of a quick recipe's step
+  (resnet50) ResNet-50, forward and training step, against Python torch
+  (sweep) PyTorch's model-parallel tutorial: split sizes over stages of known costs, and over ResNet-50 on this machine
+  (weights) a safetensors file of 1 GiB into a model's parameters, against Python's load_file and load_state_dict
 
-Programs run as processes of their own, one at a time, alternating. What is below 1 is in trestle's favour (but in g).
+Programs run as processes of their own, one at a time, alternating. What is below 1 is in trestle's favour, but in g and for
+pictures a second.
 Close everything else first: on a busy machine the numbers mean nothing.
 
     cmake --preset release && cmake --build --preset release --target trestle_benchmarks trestle_program
-    benchmarks/run.py --python PYTHON_WITH_TORCH_AND_TORCHGPIPE [--only a,e] [--save]
+    benchmarks/run.py --python PYTHON_WITH_TORCH_AND_TORCHGPIPE [--only a,bf16] [--save]
 """
 import argparse
 import datetime
@@ -23,26 +28,29 @@ import sys
 
 from bench import HERE, ROOT, Bench, table
 from measuring import Trouble, load, machine, say
-from sections import parts, predictions, start, steps, weights
+from sections import parts, precision, predictions, reader, resnet50, start, steps, sweep, weights
 
-SECTIONS = {"a": steps.one_stage, "b": steps.two_stages, "cd": predictions.predictions, "e": start.first_step,
-            "f": parts.optimizers, "g": parts.largest, "h": parts.compiling, "w": weights.loading}
-LETTERS = "".join(SECTIONS)
+# Names of what a function measures, and the function.
+SECTIONS = {("a",): steps.one_stage, ("b",): steps.two_stages, ("c", "d"): predictions.predictions, ("e",): start.first_step,
+            ("f",): parts.optimizers, ("g",): parts.largest, ("h",): parts.compiling, ("bf16",): precision.bf16,
+            ("reader",): reader.reading, ("resnet50",): resnet50.steps, ("sweep",): sweep.tutorial,
+            ("weights",): weights.loading}
+NAMES = [name for names in SECTIONS for name in names]
 
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=ROOT / "build" / "release", help="the build folder (default: build/release)")
     parser.add_argument("--python", default="python3", help="a Python that has the peers (default: python3)")
-    parser.add_argument("--only", default=",".join(LETTERS), help=f"which of {','.join(LETTERS)} (default: all)")
+    parser.add_argument("--only", default=",".join(NAMES), help=f"which of {','.join(NAMES)} (default: all)")
     parser.add_argument("--rounds", type=int, default=5, help="processes of each contestant (default: 5)")
     parser.add_argument("--steps", type=int, default=3, help="counted steps of each process (default: 3)")
     parser.add_argument("--tiny", action="store_true", help="tiny nets, only to see that everything runs")
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/<time>.json")
     arguments = parser.parse_args()
     arguments.only = arguments.only.split(",")
-    if unknown := set(arguments.only) - set(LETTERS):
-        parser.error(f"--only knows {', '.join(LETTERS)}, not {', '.join(sorted(unknown))}")
+    if unknown := set(arguments.only) - set(NAMES):
+        parser.error(f"--only knows {', '.join(NAMES)}, not {', '.join(sorted(unknown))}")
     if arguments.rounds < 1 or arguments.steps < 1:
         parser.error("--rounds and --steps must be at least 1")
     return arguments
@@ -57,10 +65,10 @@ def main():
     if load_before > 1:
         say(f"note: other programs are running (load {load_before:.1f}); the numbers will be worse than they should be")
     try:
-        for letters, measure in SECTIONS.items():
-            if set(letters) & set(arguments.only):
+        for names, measure in SECTIONS.items():
+            if set(names) & set(arguments.only):
                 say(f"{measure.__doc__} ...")
-                details[letters] = measure(bench)
+                details["".join(names)] = measure(bench)
     finally:  # what was measured before a trouble is not lost
         if bench.rows:
             print(table(bench.rows))

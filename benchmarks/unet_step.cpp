@@ -22,6 +22,7 @@ struct Plan {
   bool predict = false;
   bool lend = false;
   bool channels_last = false;
+  std::string precision = "fp32";
   int threads = 0;
 };
 
@@ -42,6 +43,7 @@ void add_flags(Plan& plan, CLI::App& app) {
   app.add_option("--recompute", plan.recompute, "never, except_last or always")
       ->check(CLI::IsMember(recompute_modes));
   app.add_flag("--channels-last", plan.channels_last, "Images and weights in that memory format");
+  app.add_option("--precision", plan.precision, "fp32, bf16 or fp16, by autocast");
   app.add_flag("--lend", plan.lend, "Let a stage use the cores of idle ones");
   app.add_option("--threads", plan.threads, "Intra-op threads of a stage; 0 = cores / stages");
   app.add_flag("--predict", plan.predict, "Profile the stages first and say what was expected");
@@ -57,6 +59,7 @@ trestle::Pipeline make_pipeline(const benchmarks::Job& job, const Plan& plan,
   options.schedule = plan.schedule;
   options.recompute = recompute_modes.at(plan.recompute);
   options.threads = plan.threads;
+  options.precision = trestle::precision::parse_precision(plan.precision);
   if (plan.channels_last) options.memory_format = at::MemoryFormat::ChannelsLast;
   if (plan.balance.empty()) options.sample = {images};
   if (plan.lend) options.core_lending = trestle::CoreLending::On;

@@ -23,8 +23,8 @@ def main():
     parser.add_argument("--masks", type=Path, required=True)
     arguments = parser.parse_args()
     torch.manual_seed(42)
-    names = sorted(path.stem for path in arguments.images.iterdir())
-    masks = {path.stem.removesuffix("_mask"): path for path in arguments.masks.iterdir()}
+    names = sorted(path.stem for path in arguments.images.glob("*.jpg"))
+    masks = {path.stem.removesuffix("_mask"): path for path in arguments.masks.glob("*.gif")}
     random.Random(42).shuffle(names)
     batch = names[:len(names) * 4 // 5][:16]
     size = (96, 64)

@@ -16,7 +16,7 @@ def job(description, add_flags=lambda parser: None):
     for flag, value in (("width", 64), ("batch", 8), ("rows", 96), ("columns", 144), ("warm-up", 1), ("steps", 3)):
         parser.add_argument(f"--{flag}", type=int, default=value)
     parser.add_argument("--channels-last", action="store_true", help="images and weights in that memory format")
-    parser.set_defaults(device="cpu")
+    parser.set_defaults(device="cpu", precision="fp32")
     add_flags(parser)
     return parser.parse_args()
 
@@ -35,20 +35,46 @@ def rmsprop(parameters):
     return torch.optim.RMSprop(parameters, lr=1e-5, weight_decay=1e-8, momentum=0.9)
 
 
-def place(model, images, masks, size):
+def place(model, tensors, size):
     """Model and mini-batch where, and in the memory format in which, the job wants them."""
     if size.device != "cpu":  # a torchgpipe model refuses to be moved, even to where it is
-        model, images, masks = model.to(size.device), images.to(size.device), masks.to(size.device)
+        model, tensors = model.to(size.device), [tensor.to(size.device) for tensor in tensors]
     if size.channels_last:
-        model, images = model.to(memory_format=torch.channels_last), images.to(memory_format=torch.channels_last)
-    return model, images, masks
+        model = model.to(memory_format=torch.channels_last)
+        tensors = [tensor.to(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor for tensor in tensors]
+    return model, *tensors
+
+
+def timed(work):
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def run_steps(warm_up, steps, gradients, update):
+    """Seconds of each counted step, in two parts: as measured_steps.cpp."""
+    times = {"gradients_seconds": [], "optimizer_seconds": []}
+    for step in range(warm_up + steps):
+        for work, seconds in zip((gradients, update), times.values()):
+            took = timed(work)
+            if step >= warm_up:
+                seconds.append(took)
+        if step == 0:
+            print("first step", flush=True)
+    return times
+
+
+def report(model, loss, times):
+    """The last line a program prints."""
+    print(json.dumps({"parameters": sum(p.numel() for p in model.parameters()), "loss": loss,
+                      "threads": torch.get_num_threads(), "torch": torch.__version__, **times}), flush=True)
 
 
 def measure(model, size, compiled=False):
-    """Trains the model for as many steps as the job says, and prints how long each took."""
+    """Trains the U-Net for as many steps as the job says, and prints how long each took."""
     images = torch.rand(size.batch, 3, size.rows, size.columns)
     masks = torch.randint(2, (size.batch, size.rows, size.columns))
-    model, images, masks = place(model, images, masks, size)
+    model, images, masks = place(model, [images, masks], size)
     optimizer = rmsprop(model.parameters())
     run = torch.compile(model) if compiled else model
     warm_up = max(2, size.warm_up) if compiled else size.warm_up  # the compiler works in the first
@@ -58,10 +84,14 @@ def measure(model, size, compiled=False):
         if size.device != "cpu":
             torch.cuda.synchronize(size.device)
 
+    def forward():
+        with torch.autocast(torch.device(size.device).type, torch.bfloat16, enabled=size.precision == "bf16"):
+            return loss_of(run(images).float(), masks)  # the loss in fp32, as trestle has it
+
     def gradients():
         nonlocal loss
         optimizer.zero_grad()
-        value = loss_of(run(images), masks)
+        value = forward()
         value.backward()
         loss = value.item()
         wait()
@@ -70,15 +100,5 @@ def measure(model, size, compiled=False):
         optimizer.step()
         wait()
 
-    times = ([], [])
-    for step in range(warm_up + size.steps):
-        for work, seconds in zip((gradients, update), times):
-            begin = time.perf_counter()
-            work()
-            if step >= warm_up:
-                seconds.append(time.perf_counter() - begin)
-        if step == 0:
-            print("first step", flush=True)
-    print(json.dumps({"parameters": sum(p.numel() for p in model.parameters()), "loss": loss,
-                      "threads": torch.get_num_threads(), "torch": torch.__version__, "gradients_seconds": times[0],
-                      "optimizer_seconds": times[1]}), flush=True)
+    times = run_steps(warm_up, size.steps, gradients, update)
+    report(model, loss, times)

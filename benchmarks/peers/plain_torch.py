@@ -7,6 +7,7 @@ from nets import Plain, unet
 
 def add_flags(parser):
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1")
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="bf16: by autocast")
     parser.add_argument("--compile", action="store_true", help="torch.compile the model; at least two steps warm up")
 
 

@@ -1,9 +1,8 @@
 """(e): from the start of a process to the end of its first training step."""
-import subprocess
 import tempfile
 
-from bench import ROOT, TWO_STAGES
-from measuring import Trouble, alternate, best, say, seconds_until
+from bench import ROOT, TWO_STAGES, synthetic_cars
+from measuring import alternate, best, say, seconds_until
 
 QUICK = ["--width", "16", "--batch", "16", "--rows", "64", "--columns", "96", "--steps", "1", "--warm-up", "0"]
 WITHOUT_PREDICTION, WITH_PREDICTION = "<= 0.18", "<= 0.28"
@@ -18,7 +17,7 @@ def first_step(bench):
     details = {"in memory": race(bench, "(e) start to first step, model and batch in memory", WITHOUT_PREDICTION,
                                  lambda: seconds_until("unet_step", ours, said),
                                  lambda: seconds_until("plain_torch.py", theirs, said))}
-    images, masks = quick_data(bench)
+    images, masks = synthetic_cars(bench, "carvana_small", 480, width=192, height=128)
     peer = [*bench.peer("first_recipe_step"), "--images", images, "--masks", masks]
     stepped = lambda line: '"event":"step"' in line
     with tempfile.TemporaryDirectory() as runs:
@@ -29,17 +28,6 @@ def first_step(bench):
                                             lambda: seconds_until("trestle train", train, stepped),
                                             lambda: seconds_until("first_recipe_step.py", peer, said))
     return details
-
-
-def quick_data(bench):
-    folder = ROOT / "data" / "carvana_small-synthetic"
-    if not folder.exists():
-        say("  making the quick recipe's pictures")
-        done = subprocess.run([bench.program("trestle", "apps/trestle"), "data", "synthesize", "carvana", "--count", "480",
-                               "--width", "192", "--height", "128", "--out", folder], capture_output=True, text=True)
-        if done.returncode != 0:
-            raise Trouble(f"trestle data synthesize failed:\n{done.stderr.strip()}")
-    return folder / "train_hq", folder / "train_masks"
 
 
 def race(bench, what, target, ours, theirs):

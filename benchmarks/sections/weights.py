@@ -1,4 +1,4 @@
-"""(w): from a file of weights to a model's parameters."""
+"""(weights): from a file of weights to a model's parameters."""
 import math
 import subprocess
 import tempfile
@@ -8,7 +8,7 @@ from measuring import Trouble, alternate, best, middle, run, say
 
 
 def loading(bench):
-    """(w) a safetensors file into a model's parameters"""
+    """(weights) a safetensors file into a model's parameters"""
     bench.need("torch", "numpy", "safetensors")
     with tempfile.TemporaryDirectory() as folder:
         flags = ["--file", Path(folder) / "weights.safetensors", *bench.tiny("--layers", "4", "--width", "64")]
@@ -28,6 +28,6 @@ def loading(bench):
                                                      "Python": contestant("Python", theirs)}, say)
     if not math.isclose(reports["trestle"]["sum"], reports["Python"]["sum"], rel_tol=1e-6, abs_tol=1e-6):
         raise Trouble(f"the two did not load the same numbers: {reports}")
-    bench.row(f"(w) {reports['trestle']['bytes'] / 2**30:.2f} GiB of safetensors into the parameters, against load_file and "
+    bench.row(f"(weights) {reports['trestle']['bytes'] / 2**30:.2f} GiB of safetensors into the parameters, against load_file and "
               "load_state_dict", best(results, "trestle", "load"), best(results, "Python", "load"), "<= 1.00")
     return results

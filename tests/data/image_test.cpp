@@ -180,6 +180,21 @@ TEST(Image, PngRoundTrip) {
   }
 }
 
+// Long runs, and noise, which fills the table of strings many times over.
+TEST(Image, GifsOfAnyPatternComeBack) {
+  const Scratch scratch;
+  std::uint32_t random = 1;
+  for (const int run : {1, 2, 50, 5000}) {
+    Image mask = Image::blank(331, 257, 1);
+    for (std::size_t i = 0; i < mask.pixels.size(); ++i) {
+      if (i % run == 0) random = random * 1664525 + 1013904223;
+      mask.pixels[i] = static_cast<std::uint8_t>(random >> 31);
+    }
+    write_gif_mask(scratch / "m.gif", mask);
+    EXPECT_EQ(read_image(scratch / "m.gif"), mask) << run;
+  }
+}
+
 TEST(Image, GifMaskRoundTrip) {
   const Scratch scratch;
   Image mask = gradient(33, 21, 1);

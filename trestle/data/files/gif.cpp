@@ -9,6 +9,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/data/files/codecs.h"
+#include "trestle/data/files/gif_lzw.h"
 
 namespace trestle::data::codecs {
 namespace {
@@ -88,6 +89,29 @@ std::vector<int> row_order(int height, bool interlaced) {
   return order;
 }
 
+// The frame's indices in the order of the file.
+std::vector<std::uint8_t> read_frame(GifFileType& gif, const Source& source) {
+  std::vector<std::uint8_t> indices(static_cast<std::size_t>(gif.Image.Width) * gif.Image.Height);
+  int code_size = 0;
+  GifByteType* block = nullptr;  // its length, then its bytes; null when there is no more
+  if (DGifGetCode(&gif, &code_size, &block) == GIF_ERROR)
+    throw_unreadable(source, "GIF", reason(gif.Error));
+  const auto step = [&] {
+    if (DGifGetCodeNext(&gif, &block) == GIF_ERROR)
+      throw_unreadable(source, "GIF", reason(gif.Error));
+  };
+  bool first = true;
+  const auto next_block = [&]() -> std::string_view {
+    if (!std::exchange(first, false) && block != nullptr) step();
+    if (block == nullptr) return {};
+    return {reinterpret_cast<const char*>(block) + 1, block[0]};
+  };
+  const std::string_view problem = decode_lzw(code_size, next_block, indices);
+  if (!problem.empty()) throw_unreadable(source, "GIF", problem);
+  while (block != nullptr) step();  // a file that is cut off behind its pixels is not whole
+  return indices;
+}
+
 Image to_colours(const Image& indices, const GifFileType& gif, const Source& source) {
   const ColorMapObject* map = gif.Image.ColorMap != nullptr ? gif.Image.ColorMap : gif.SColorMap;
   if (map == nullptr) throw_unreadable(source, "GIF", "it has no palette");
@@ -134,10 +158,11 @@ Image decode_gif(const Source& source, const ReadImageOptions& options) {
   check_claimed_size(source, width, height, options.max_pixels);
   Image image = Image::blank(width, height, 1);
   if (transparent) std::ranges::fill(image.pixels, static_cast<std::uint8_t>(*transparent));
+  const std::vector<std::uint8_t> indices = read_frame(*gif, source);
+  auto row = indices.begin();
   for (const int y : row_order(frame.Height, frame.Interlace)) {
-    if (DGifGetLine(gif.get(), &image.at(frame.Left, frame.Top + y), frame.Width) == GIF_ERROR) {
-      throw_unreadable(source, "GIF", reason(gif->Error));
-    }
+    std::copy_n(row, frame.Width, &image.at(frame.Left, frame.Top + y));
+    row += frame.Width;
   }
   return options.palette == Palette::Colours ? to_colours(image, *gif, source) : image;
 }

@@ -68,26 +68,27 @@ std::uint8_t to_sample(int fixed) {
   return static_cast<std::uint8_t>(std::clamp(fixed >> bits, 0, 255));
 }
 
+// The number of channels is known to the compiler, which so keeps the sums in registers.
+template <int channels>
+void resize_row(const Kernel& kernel, const std::uint8_t* row, std::uint8_t* to) {
+  for (const Window& window : kernel.windows) {
+    const int* weights = &kernel.weights[window.weights];
+    const std::uint8_t* from = row + static_cast<std::ptrdiff_t>(window.first) * channels;
+    int sums[channels];
+    std::fill_n(sums, channels, half);
+    for (int j = 0; j < window.count; ++j, from += channels)
+      for (int c = 0; c < channels; ++c) sums[c] += from[c] * weights[j];
+    for (int c = 0; c < channels; ++c) *to++ = to_sample(sums[c]);
+  }
+}
+
 Image resize_rows(const Image& image, int width) {
   const Kernel kernel = make_kernel(image.width, width);
-  const int channels = image.channels;
-  Image out = Image::blank(width, image.height, channels);
+  Image out = Image::blank(width, image.height, image.channels);
+  const auto resize = image.channels == 3 ? resize_row<3> : resize_row<1>;
   for (int y = 0; y < image.height; ++y) {
-    const std::uint8_t* row = &image.pixels[static_cast<std::size_t>(y) * image.width * channels];
-    std::uint8_t* to = &out.pixels[static_cast<std::size_t>(y) * width * channels];
-    for (const Window& window : kernel.windows) {
-      const int* weights = &kernel.weights[window.weights];
-      int sums[3] = {half, half, half};
-      const std::uint8_t* from = row + static_cast<std::ptrdiff_t>(window.first) * channels;
-      if (channels == 3) {
-        for (int j = 0; j < window.count; ++j, from += 3) {
-          for (int c = 0; c < 3; ++c) sums[c] += from[c] * weights[j];
-        }
-      } else {
-        for (int j = 0; j < window.count; ++j) sums[0] += from[j] * weights[j];
-      }
-      for (int c = 0; c < channels; ++c) *to++ = to_sample(sums[c]);
-    }
+    const std::size_t line = static_cast<std::size_t>(y) * image.channels;
+    resize(kernel, &image.pixels[line * image.width], &out.pixels[line * width]);
   }
   return out;
 }
@@ -151,10 +152,13 @@ Image resize_nearest(const Image& image, int width, int height) {
   Image out = Image::blank(width, height, image.channels);
   std::uint8_t* to = out.pixels.data();
   for (const int y : ys) {
-    for (const int x : xs) {
-      const std::uint8_t* from =
-          &image.pixels[(static_cast<std::size_t>(y) * image.width + x) * image.channels];
-      to = std::copy_n(from, image.channels, to);
+    const std::uint8_t* row =
+        &image.pixels[static_cast<std::size_t>(y) * image.width * image.channels];
+    if (image.channels == 1) {  // masks: no loop over channels in the innermost one
+      for (const int x : xs) *to++ = row[x];
+    } else {
+      for (const int x : xs)
+        to = std::copy_n(row + static_cast<std::ptrdiff_t>(x) * image.channels, image.channels, to);
     }
   }
   return out;
