@@ -123,6 +123,15 @@ TEST_F(RunLogs, AnEpochTakesWhatItTookBeforeAStopToo) {
   EXPECT_LT(epochs[1].seconds, 1000);
 }
 
+TEST_F(RunLogs, TheSecondsOfAnEpochAreForTensorBoardToo) {
+  const TrainResult result = train(recipe(), hooks());
+  std::string events;
+  for (const auto& entry : fs::directory_iterator(result.run_folder))
+    if (entry.path().filename().string().find("tfevents") != std::string::npos)
+      events += read_file(entry.path());
+  EXPECT_EQ(count(events, "epoch/seconds"), 2u);
+}
+
 TEST(RunLog, AFileThatCannotBeWrittenIsAnError) {
   RunLog log(nullptr);
   log.note("before");

@@ -8,7 +8,7 @@
 namespace trestle::train {
 
 // Columns that UTF-8 text takes on a terminal: 2 for the wide letters of Chinese, Japanese and
-// Korean and for emoji, none for marks upon a letter and for colours ("\x1b[1m").
+// Korean and most emoji, none for marks upon a letter and for colours ("\x1b[1m").
 int columns_of(std::string_view words);
 
 // The longest beginning of `words`, without colours, that takes no more than so many columns.
