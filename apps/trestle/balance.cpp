@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "apps/trestle/verbs.h"
+#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
@@ -90,7 +91,7 @@ void print_table(const train::LayerCosts& costs, const Cut& cut) {
   int first = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (static_cast<int>(i) == first) {
-      std::cout << "── stage " << next << " · " << cut.balance[next] << " layers · "
+      std::cout << "── stage " << next << " · " << counted(cut.balance[next], "layer") << " · "
                 << format_duration(cut.seconds[next]) << " · " << format_bytes(cut.bytes[next]);
       if (costs.budgets[next] > 0) std::cout << " of " << format_bytes(costs.budgets[next]);
       std::cout << "\n";
@@ -147,8 +148,8 @@ void print_json(const train::LayerCosts& costs, const Cut& cut) {
 
 std::string prediction(const recipe::Recipe& recipe, const Cut& cut) {
   const auto& step = cut.predicted;
-  return text(recipe.pipeline.schedule, " · ", step.micro_batches,
-              step.micro_batches == 1 ? " micro-batch" : " micro-batches", " · recompute ",
+  return text(recipe.pipeline.schedule, " · ",
+              counted(step.micro_batches, "micro-batch", "micro-batches"), " · recompute ",
               join(recipe.pipeline.recompute, ", "), " · predicted ",
               format_duration(schedule::makespan(step)), " a step, ",
               std::lround(100 * schedule::idle_share_of_makespan(step)), " % idle");
@@ -239,9 +240,10 @@ int perform(const Arguments& arguments, const RunOptions& options) {
     print_json(costs, cut);
     return 0;
   }
-  std::cout << recipe.model.name << " · " << costs.profile.layers.size() << " layers · "
-            << costs.examples << (costs.examples == 1 ? " example" : " examples")
-            << " a micro-batch, " << costs.sizes.micro_batches << " at once · cut by "
+  std::cout << recipe.model.name << " · "
+            << counted(static_cast<std::int64_t>(costs.profile.layers.size()), "layer") << " · "
+            << counted(costs.examples, "example") << " a micro-batch, " << costs.sizes.micro_batches
+            << " at once · cut by "
             << (arguments.by == "both" ? "time, within the budgets" : arguments.by) << "\n";
   print_table(costs, cut);
   print_prediction(recipe, costs, cut);

@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
@@ -7,10 +5,12 @@
 
 #include "apps/trestle/verbs.h"
 #include "trestle/base/choose.h"
+#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/data/files/npy.h"
 #include "trestle/recipe/recipe_fields.h"
+#include "trestle/train/bar.h"
 #include "trestle/train/data_set.h"
 #include "trestle/train/field_help.h"
 #include "trestle/train/find_data.h"
@@ -18,15 +18,6 @@
 namespace trestle::app {
 
 namespace {
-
-// A count that moves in place, on a terminal only.
-std::function<void(std::int64_t, std::int64_t)> counter(const char* verb) {
-  if (isatty(STDOUT_FILENO) == 0) return {};
-  return [verb](std::int64_t done, std::int64_t all) {
-    std::cout << "\r" << verb << " " << done << "/" << all << (done == all ? "\n" : "")
-              << std::flush;
-  };
-}
 
 // Those that have synthetic examples.
 std::vector<train::DataSet> drawn_sets() {
@@ -38,7 +29,7 @@ std::vector<train::DataSet> drawn_sets() {
 int synthesize(const std::string& kind, train::Synthesis wanted) {
   const std::vector<train::DataSet> sets = drawn_sets();
   const train::DataSet& set = choose("kind of synthetic data", kind, sets);
-  wanted.progress = counter("drawn");
+  wanted.progress = train::count_bar("drawn");
   std::string made;
   try {
     made = set.synthesize(wanted);
@@ -106,17 +97,16 @@ int check(const CLI::App& verb, const std::string& what, const Changes& changes,
     else
       need_folder(paths[i], flag_of(set.paths[i]));
   }
-  const data::CheckReport report = train::check_data(recipe, counter("checked"), own);
-  std::cout << report.count << " good examples"
+  const data::CheckReport report = train::check_data(recipe, train::count_bar("checked"), own);
+  std::cout << counted(report.count, "good example")
             << (train::synthetic_data_of(recipe, own) ? ", synthetic\n" : "\n");
   for (const auto& [size, count] : report.sizes)
     std::cout << "  " << count << " of " << size << "\n";
   for (const std::string& note : report.notes) std::cout << note << "\n";
   std::cout << std::flush;
   if (report.ok()) return 0;
-  throw FormatError(text(report.problems.size(),
-                         report.problems.size() == 1 ? " problem:\n  " : " problems:\n  ",
-                         join(report.problems, "\n  ")));
+  throw FormatError(text(counted(static_cast<std::int64_t>(report.problems.size()), "problem"),
+                         ":\n  ", join(report.problems, "\n  ")));
 }
 
 // As a verb's help lists them.

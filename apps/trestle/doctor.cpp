@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "apps/trestle/verbs.h"
+#include "trestle/base/counted.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 #include "trestle/device/virtual_device.h"
@@ -24,8 +25,8 @@ int diagnose(const RunOptions& options) {
             << (found.libtorch.onednn ? ", oneDNN" : "") << "\n"
             << "compiler  " << found.compiler << "\n"
             << "system    " << found.system << "\n"
-            << "cpu       " << (found.cpu.empty() ? "unknown" : found.cpu) << ", " << found.cores
-            << (found.cores == 1 ? " core" : " cores") << " for this process\n"
+            << "cpu       " << (found.cpu.empty() ? "unknown" : found.cpu) << ", "
+            << counted(found.cores, "core") << " for this process\n"
             << "memory    " << format_bytes(found.memory) << "\n"
             << "devices   cpu; virtual:N (up to " << most_virtual_devices << " of any size); ";
   const auto gpus = torch::cuda::device_count();

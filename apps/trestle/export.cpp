@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "apps/trestle/verbs.h"
+#include "trestle/base/counted.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 #include "trestle/checkpoint/weights.h"
@@ -39,9 +40,9 @@ void add_export(CLI::App& app, Action& action) {
       need_folder_for(arguments->out, "--out");
       if (*last) arguments->which = train::ExportedWeights::Last;
       const train::ExportResult result = train::export_weights(*arguments);
-      std::cout << "wrote " << result.tensors << " tensors, " << format_count(result.numbers)
-                << " numbers, of " << result.from.string() << " to " << arguments->out.string()
-                << std::endl;
+      std::cout << "wrote " << counted(result.tensors, "tensor") << ", "
+                << counted(result.numbers, "number") << ", of " << result.from.string() << " to "
+                << arguments->out.string() << std::endl;
       return 0;
     };
   });

@@ -1,6 +1,7 @@
 #include "trestle/run.h"
 
 #include <c10/util/Exception.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -30,7 +31,9 @@ constexpr int misused = 2;
 
 int complain(const std::string& message, int code) {
   std::cout.flush();
-  std::cerr << "\rtrestle: " << trim(message) << std::endl;
+  // On a terminal it may stand behind the "^C" of a Ctrl-C.
+  std::cerr << (isatty(STDERR_FILENO) == 1 ? "\r" : "") << "trestle: " << trim(message)
+            << std::endl;
   return code;
 }
 

@@ -9,6 +9,7 @@
 #include "apps/trestle/interrupt.h"
 #include "apps/trestle/output.h"
 #include "apps/trestle/verbs.h"
+#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/stopwatch.h"
 #include "trestle/base/text.h"
@@ -69,7 +70,7 @@ int print_plan(const Arguments& arguments, const train::SweepResult& plan) {
       std::cout << train::plan_event(row, arguments.runs) << "\n";
     else
       std::cout << std::left << std::setw(static_cast<int>(name_width(plan))) << row.name << "   "
-                << row.runs.size() << " of " << arguments.runs << " runs measured\n";
+                << row.runs.size() << " of " << counted(arguments.runs, "run") << " measured\n";
   }
   return 0;
 }
@@ -133,7 +134,9 @@ int ending(const Arguments& arguments, const train::SweepResult& result) {
   std::string all;
   for (const train::SweepRow& row : result.rows)
     if (!row.error.empty()) all += text("\n", row.name, ": ", row.error);
-  throw Error(text(result.failed(), " of ", result.rows.size(), " points failed", all));
+  throw Error(text(result.failed(), " of ",
+                   counted(static_cast<std::int64_t>(result.rows.size()), "point"), " failed",
+                   all));
 }
 
 int perform(const Arguments& arguments, const RunOptions& options) {
@@ -148,11 +151,11 @@ int perform(const Arguments& arguments, const RunOptions& options) {
                             .additions = additions_of(options)};
   const train::SweepResult plan = train::plan_sweep(recipes, axes, sweep);
   if (!arguments.json)
-    std::cout << train::versions() << "\nsweep     " << plan.rows.size()
-              << (plan.rows.size() == 1 ? " point" : " points") << ", each " << arguments.runs
-              << (arguments.runs == 1 ? " run" : " runs") << " of " << arguments.steps
-              << " steps after " << arguments.warm_up << " to warm up · results in "
-              << sweep.out.string() << "\n"
+    std::cout << train::versions() << "\nsweep     "
+              << counted(static_cast<std::int64_t>(plan.rows.size()), "point") << ", each "
+              << counted(arguments.runs, "run") << " of " << counted(arguments.steps, "step")
+              << " after " << arguments.warm_up << " to warm up · results in " << sweep.out.string()
+              << "\n"
               << std::flush;
   if (arguments.dry_run) return print_plan(arguments, plan);
   stop_on_interrupt("\ntrestle: stopping; what was measured is kept\n");

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "apps/trestle/verbs.h"
+#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
@@ -55,9 +56,9 @@ simulate::Costs parse_costs(const std::string& words, int stages) {
   if (words.empty()) return costs;
   const std::vector<std::string> numbers = split(words, ',');
   if (numbers.size() != 2 && numbers.size() != 2 * static_cast<std::size_t>(stages))
-    throw UsageError(text("--costs has ", numbers.size(),
-                          " times; give F,B for all stages, or F,B for each of the ", stages, " (",
-                          2 * stages, " times)"));
+    throw UsageError(text(
+        "--costs has ", counted(static_cast<std::int64_t>(numbers.size()), "time"),
+        "; give F,B for all stages, or F,B for each of the ", stages, " (", 2 * stages, " times)"));
   for (std::size_t stage = 0; stage < costs.stages.size(); ++stage) {
     const std::size_t at = numbers.size() == 2 ? 0 : 2 * stage;
     auto& of = costs.stages[stage];
@@ -161,7 +162,8 @@ int perform(const CLI::App& verb, const Arguments& arguments) {
   if (!arguments.out.empty())
     write_picture(arguments.out, panels,
                   text(arguments.csv.empty() ? arguments.schedule : arguments.csv, ", ",
-                       panels[0].stages, " stages, ", panels[0].micro_batches, " micro-batches"));
+                       counted(panels[0].stages, "stage"), ", ",
+                       counted(panels[0].micro_batches, "micro-batch", "micro-batches")));
   return 0;
 }
 

@@ -117,7 +117,7 @@ TEST_F(BadInput, ResumedForFewerEpochsThanItHas) {
   ASSERT_EQ(run({"train", "small.toml", "--name", "two", "--quiet"}).code, 0);
   const std::string before = read_file(folder_ / "runs/two/recipe.toml");
   expect(run({"train", "--resume", "runs/two", "--epochs", "1"}), 2,
-         {"runs/two: has 2 epochs already, more than the 1 that were asked for",
+         {"runs/two: has 2 epochs already, more than the 1 that was asked for",
           "Give --epochs a number above 2"});
   const Finished equal = run({"train", "--resume", "runs/two"});
   EXPECT_EQ(equal.code, 0) << equal.err;

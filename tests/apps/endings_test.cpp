@@ -65,8 +65,7 @@ TEST_F(Endings, OutputThatCannotBeWrittenIsAFailure) {
                                               "cars/train_hq", "--masks", "cars/train_masks"}}) {
     const Finished finished = run(words, {.out = "/dev/full"});
     EXPECT_EQ(finished.code, 1) << words[0];
-    EXPECT_EQ(finished.err,
-              "\rtrestle: the output could not be written: No space left on device\n");
+    EXPECT_EQ(finished.err, "trestle: the output could not be written: No space left on device\n");
   }
 }
 

@@ -5,6 +5,8 @@
 
 #include <sstream>
 
+#include "trestle/train/terminal.h"
+
 namespace trestle::train {
 namespace {
 
@@ -27,16 +29,17 @@ RunPlan some_plan() {
   plan.batch = 16;
   plan.accumulate = 2;
   plan.steps_per_epoch = 5;
+  plan.epochs = 2;
   plan.predicted_seconds = 0.31;
   plan.predicted_idle = 0.2;
   return plan;
 }
 
-std::string spoken(ProgressStyle style, Colours colours) {
-  std::ostringstream out;
-  const auto progress = make_progress(style, colours, out);
-  progress->plan(some_plan());
-  progress->step(
+void speak(Progress& progress) {
+  progress.plan(some_plan());
+  progress.making_data(1, 3);
+  progress.note("classes   0 = background (12.0 %), 1 = car (88.0 %)");
+  progress.step(
       {.epoch = 1, .epochs = 2, .step = 3, .steps = 8, .loss = 0.5, .examples_per_second = 10});
   EpochReport epoch;
   epoch.epoch = 1;
@@ -46,12 +49,19 @@ std::string spoken(ProgressStyle style, Colours colours) {
   epoch.metric_name = "dice";
   epoch.metric = 0.871;
   epoch.picture = "p.png";
-  progress->epoch(epoch);
+  epoch.seconds = 9.66;
+  progress.validation_step({.epoch = 1, .epochs = 2, .step = 5, .steps = 6, .loss = 0.7});
+  progress.epoch(epoch);
   TrainResult result;
   result.run_folder = "runs/x";
   result.steps = 8;
   result.peaks = {{"virtual:0", 3 << 20, 2 << 20}};
-  progress->done(result);
+  progress.done(result);
+}
+
+std::string spoken(ProgressStyle style, Colours colours) {
+  std::ostringstream out;
+  speak(*make_progress(style, colours, out, [] { return 200; }));
   return out.str();
 }
 
@@ -64,7 +74,7 @@ TEST(Progress, InAFileOneLineAnEpochAndNoControlCharacters) {
   EXPECT_THAT(words, HasSubstr("recompute except_last · bf16 · predicted"));
   EXPECT_THAT(words, HasSubstr("in 3 steps of 2 x 16,"));
   EXPECT_THAT(words, HasSubstr("peak at most 2.0 MiB of 1.0 MiB: may not fit"));
-  EXPECT_THAT(words, HasSubstr("8/8  loss 0.412  dice 0.871"));
+  EXPECT_THAT(words, HasSubstr("8/8  loss 0.412  dice 0.871  in 9.7 s\n"));
   EXPECT_THAT(words, HasSubstr("continue: trestle train --resume runs/x"));
 }
 
@@ -99,8 +109,97 @@ TEST(Progress, WhatNobodyMeasuredIsNotSaid) {
 TEST(Progress, OnATerminalTheBarMovesInPlace) {
   const std::string words = spoken(ProgressStyle::Terminal, Colours::Off);
   EXPECT_THAT(words, HasSubstr("\r\x1b[2Kepoch 1/2 ━━━━━━━─"));
+  EXPECT_THAT(words,
+              HasSubstr("\r\x1b[2Kepoch 1/2 validation ━━━━━━━━━━━━━━━━──── 5/6  loss 0.700"));
+  EXPECT_THAT(words, HasSubstr("\r\x1b[2Kmaking data ━━━━━━────────────── 1/3"));
+  EXPECT_THAT(words, HasSubstr("\r\x1b[2Kclasses   0 = background")) << "where the bar was";
   EXPECT_THAT(words, Not(HasSubstr("\x1b[1m")));
   EXPECT_THAT(spoken(ProgressStyle::Terminal, Colours::On), HasSubstr("\x1b[1m"));
+}
+
+// On a terminal wide enough for every part of a line.
+TEST(Progress, EveryLineFitsTheTerminal) {
+  for (int columns = 60; columns <= 200; ++columns) {
+    std::ostringstream out;
+    const auto progress =
+        make_progress(ProgressStyle::Terminal, Colours::On, out, [&] { return columns; });
+    speak(*progress);
+    const std::string words = out.str();
+    std::istringstream lines(words);
+    for (std::string line; std::getline(lines, line);) {
+      if (const auto erased = line.rfind("\x1b[2K"); erased != std::string::npos)
+        line.erase(0, erased + 4);
+      EXPECT_LE(columns_of(line), columns) << line;
+    }
+  }
+}
+
+TEST(Progress, TheHeaderNamesTheRun) {
+  RunPlan plan = some_plan();
+  plan.name = "quick";
+  const auto header = [&] {
+    std::ostringstream out;
+    make_progress(ProgressStyle::Lines, Colours::Off, out)->plan(plan);
+    return out.str();
+  };
+  EXPECT_THAT(header(), HasSubstr("\nrun       quick · 2 epochs, 6 steps\n")) << "on paper";
+  plan.folder = "runs/quick_2";
+  plan.max_steps = 1;
+  EXPECT_THAT(header(),
+              HasSubstr("\nrun       quick_2 · 2 epochs, 1 step · writes into runs/quick_2\n"));
+  plan.max_steps = 0;
+  plan.steps_done = 1;
+  plan.epochs = 1;
+  EXPECT_THAT(header(), HasSubstr(" · 1 epoch, 3 steps · goes on after 1 step · writes"));
+  EXPECT_THAT(header(), testing::StartsWith("trestle "));
+  EXPECT_THAT(header(), HasSubstr(" · libtorch "));
+  plan.steps_per_epoch = 0;
+  plan.data_missing = "no folder";
+  EXPECT_THAT(header(), HasSubstr(" · 1 epoch · goes")) << "nobody knows how many steps";
+}
+
+TEST(Progress, OneOfAThingIsOne) {
+  RunPlan plan = some_plan();
+  plan.layers = plan.micro_batches = 1;
+  plan.stages = {{"virtual:0", 1, 2 << 20, 0}, {"virtual:1", 12, 2 << 20, 0}};
+  std::ostringstream out;
+  make_progress(ProgressStyle::Lines, Colours::Off, out)->plan(plan);
+  EXPECT_THAT(out.str(), HasSubstr("unet · 1 layer · "));
+  EXPECT_THAT(out.str(), HasSubstr(" · 1 micro-batch · "));
+  EXPECT_THAT(out.str(), HasSubstr("virtual:0    1 layer    peak"));
+  EXPECT_THAT(out.str(), HasSubstr("virtual:1   12 layers   peak"));
+}
+
+TEST(Progress, InAFileALineEverySoManyBatches) {
+  std::ostringstream out;
+  const auto progress = make_progress(ProgressStyle::Lines, Colours::Off, out);
+  RunPlan plan = some_plan();
+  plan.log_every = 2;
+  progress->plan(plan);
+  out.str("");
+  StepReport report{.epoch = 1, .epochs = 2, .steps = 8, .loss = 0.5, .learning_rate = 1e-4};
+  for (report.step = 1; report.step <= 4; ++report.step) {
+    if (report.step == 3) report.examples_per_second = 10;
+    if (report.step == 3) report.seconds_left = 5;
+    if (report.step == 4) report.run_seconds_left = 62;
+    progress->step(report);
+  }
+  EXPECT_EQ(
+      out.str(),
+      "epoch 1/2  2/8  loss 0.500  learning rate 0.0001\n"
+      "epoch 1/2  4/8  loss 0.500  learning rate 0.0001  10.0 images/s  5 s left, run 1 min 2 s\n");
+  out.str("");
+  report.seconds_left.reset();
+  report.step = 6;
+  progress->validation_step(report);
+  EXPECT_EQ(out.str(),
+            "epoch 1/2  validation 6/8  loss 0.500  10.0 images/s  run 1 min 2 s left\n");
+  plan.log_every = 0;
+  progress->plan(plan);
+  out.str("");
+  progress->step(report);
+  progress->validation_step(report);
+  EXPECT_EQ(out.str(), "");
 }
 
 TEST(Progress, JsonIsOneObjectALine) {
@@ -110,7 +209,7 @@ TEST(Progress, JsonIsOneObjectALine) {
     EXPECT_THAT(line, testing::StartsWith("{\"event\":\""));
     EXPECT_EQ(line.back(), '}');
   }
-  EXPECT_EQ(count, 4);
+  EXPECT_EQ(count, 6);
   EXPECT_EQ(spoken(ProgressStyle::Silent, Colours::Off), "");
 }
 

@@ -112,6 +112,7 @@ struct Recipe {
     bool pictures = true;
     bool tensorboard = true;
     bool predict = true;
+    std::int64_t log_every = 10;
     std::int64_t save_every = 0;
     std::int64_t keep_best = 1;
     std::int64_t patience = 0;

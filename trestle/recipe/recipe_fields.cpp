@@ -267,6 +267,11 @@ void add_run_fields(std::vector<Field>& fields) {
       Limits{.on_resume = OnResume::MayChange});
   run(&T::predict, "predict", "measure one batch first and print what a step will cost",
       Limits{.on_resume = OnResume::MayChange});
+  run(&T::log_every, "log_every",
+      "batches between two lines in a file or pipe and in log.txt, of training and of validation; "
+      "0 "
+      "= one line an epoch",
+      Limits{0, many, {}, OnResume::MayChange});
   run(&T::save_every, "save_every",
       "steps between two saves for --resume; 0 = at the end of each epoch",
       Limits{0, many, {}, OnResume::MayChange});

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "trestle/base/counted.h"
 #include "trestle/base/text.h"
 #include "trestle/device/threads.h"
 #include "trestle/train/run_plan.h"
@@ -24,15 +25,6 @@ std::string cpu_model() {
   return "";
 }
 
-std::string now() {
-  const std::time_t time = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&time, &parts);
-  char words[32];
-  std::strftime(words, sizeof words, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return words;
-}
-
 // "512.0 MiB" -> "512 MiB".
 std::string short_bytes(Bytes bytes) {
   std::string words = format_bytes(bytes);
@@ -41,6 +33,15 @@ std::string short_bytes(Bytes bytes) {
 }
 
 }  // namespace
+
+std::string utc_now() {
+  const std::time_t time = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&time, &parts);
+  char words[32];
+  std::strftime(words, sizeof words, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return words;
+}
 
 Environment environment() {
   Environment found;
@@ -59,7 +60,7 @@ Environment environment() {
 
 std::string environment_json(const std::vector<Device>& devices) {
   const Environment found = environment();
-  nlohmann::ordered_json out = {{"began", now()},
+  nlohmann::ordered_json out = {{"began", utc_now()},
                                 {"trestle", found.trestle},
                                 {"libtorch", found.libtorch.version},
                                 {"compiler", found.compiler},
@@ -79,20 +80,20 @@ std::string environment_json(const std::vector<Device>& devices) {
 }
 
 std::string describe_devices(const std::vector<Device>& devices) {
-  const std::string cores = text(core_count(), core_count() == 1 ? " core" : " cores");
+  const std::string cores = counted(core_count(), "core");
   const bool virtuals = std::all_of(devices.begin(), devices.end(), [](const Device& d) {
     return d.torch.type() == at::kPrivateUse1;
   });
   const bool gpus = std::all_of(devices.begin(), devices.end(),
                                 [](const Device& d) { return d.torch.is_cuda(); });
-  const std::string plural = devices.size() == 1 ? "" : "s";
+  const auto count = static_cast<std::int64_t>(devices.size());
   if (virtuals) {
     const bool equal = std::all_of(devices.begin(), devices.end(),
                                    [&](const Device& d) { return d.budget == devices[0].budget; });
     std::string of = equal && devices[0].budget > 0 ? " of " + short_bytes(devices[0].budget) : "";
-    return text(devices.size(), " virtual device", plural, of, " on ", cores);
+    return text(counted(count, "virtual device"), of, " on ", cores);
   }
-  if (gpus) return text(devices.size(), " GPU", plural);
+  if (gpus) return counted(count, "GPU");
   if (devices.size() == 1) return text("cpu, ", cores);
   std::vector<std::string> names;
   for (const Device& device : devices) names.push_back(device_name(device.torch));

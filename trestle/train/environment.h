@@ -21,6 +21,9 @@ struct Environment {
 
 Environment environment();
 
+// The time as "2026-01-31T23:59:59Z".
+std::string utc_now();
+
 // As JSON, with the devices of the run and when it began.
 std::string environment_json(const std::vector<Device>& devices);
 

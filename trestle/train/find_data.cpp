@@ -40,8 +40,10 @@ void make(const DataSet& set, const StandIn& stand_in, const std::string& missin
           Progress& progress) {
   progress.note(text("data      ", missing, " is missing: making synthetic data in ",
                      stand_in.wanted.out.string(), " (", stand_in.what, "; synthesize in [data])"));
+  Synthesis wanted = stand_in.wanted;
+  wanted.progress = [&](std::int64_t done, std::int64_t all) { progress.making_data(done, all); };
   try {
-    set.synthesize(stand_in.wanted);
+    set.synthesize(wanted);
   } catch (const UsageError&) {
     // Made by another process since we looked.
     if (!data::synthetic_data_in(stand_in.wanted.out)) throw;

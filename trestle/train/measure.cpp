@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/median.h"
 #include "trestle/base/text.h"
@@ -42,7 +43,7 @@ StepTimes TrainingRun::measure(const MeasureOptions& options) {
 
 StepTimes measure_steps(const recipe::Recipe& recipe, const MeasureOptions& options) {
   if (options.steps < 1 || options.warm_up < 0)
-    throw UsageError(text("measuring ", options.steps, " steps after ", options.warm_up,
+    throw UsageError(text("measuring ", counted(options.steps, "step"), " after ", options.warm_up,
                           " to warm up: at least 1 and 0 are needed"));
   return TrainingRun(recipe, {.models = options.models, .additions = options.additions})
       .measure(options);

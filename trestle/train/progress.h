@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <iosfwd>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trestle/train/run_plan.h"
@@ -13,11 +15,17 @@
 // What a run says while it runs.
 namespace trestle::train {
 
+// One batch of training or of validation.
 struct StepReport {
   std::int64_t epoch = 0, epochs = 0;  // from 1
-  std::int64_t step = 0, steps = 0;    // of the epoch, from 1
-  double loss = 0;                     // of this batch
-  double examples_per_second = 0;
+  std::int64_t step = 0, steps = 0;    // batches of the epoch, or of its validation, from 1
+  double loss = 0;                     // of this batch; in validation the mean so far
+  double examples_per_second = 0;      // 0 = not measured yet
+  double learning_rate = 0;            // of training
+  // Of this epoch's training, or of this validation; nothing before it was measured.
+  std::optional<double> seconds_left = {};
+  // Of the whole run with its validations; the same.
+  std::optional<double> run_seconds_left = {};
 };
 
 struct EpochReport {
@@ -30,7 +38,7 @@ struct EpochReport {
   std::optional<double> metric;
   double learning_rate = 0;
   double examples_per_second = 0;  // training alone
-  double seconds = 0;              // the epoch with its validation
+  double seconds = 0;              // the epoch with its validation, before a stop as well
   bool best = false;
   bool synthetic_data = false;
   std::filesystem::path picture;  // empty = none drawn
@@ -65,18 +73,24 @@ class Progress {
   virtual void step(const StepReport& report) = 0;
   virtual void epoch(const EpochReport& report) = 0;
   virtual void done(const TrainResult& result) = 0;
+  // A batch of validation.
+  virtual void validation_step(const StepReport&) {}
+  // Synthetic data are being made; called often.
+  virtual void making_data(std::int64_t, std::int64_t) {}  // done, all
 };
 
 enum class ProgressStyle {
   Terminal,  // a bar that moves in place
-  Lines,     // one line an epoch, for files and pipes
+  Lines,     // one line an epoch, and one every plan.log_every batches, for files and pipes
   Json,      // one object a line: {"event": "epoch", ...}
   Silent,
 };
 enum class Colours { Off, On };
 
-// `out` must outlive it.
-std::unique_ptr<Progress> make_progress(ProgressStyle style, Colours colours, std::ostream& out);
+// `out` must outlive it. On a terminal every line fits it where it can: `columns` says how wide it is,
+// asked for again each time; left out: as wide as the terminal that standard output is.
+std::unique_ptr<Progress> make_progress(ProgressStyle style, Colours colours, std::ostream& out,
+                                        std::function<int()> columns = {});
 
 // The style for a file descriptor: Terminal for a terminal, else Lines; colours on a terminal
 // unless the environment has NO_COLOR or TERM=dumb.

@@ -24,7 +24,8 @@ class Json : public Progress {
                         {"predicted_peak_bytes", stage.predicted_peak},
                         {"budget_bytes", stage.budget}});
     write({{"event", "plan"},
-           {"run", plan.name},
+           {"run", plan.folder.empty() ? plan.name : plan.folder.filename().string()},
+           {"run_folder", plan.folder.string()},
            {"versions", versions()},
            {"devices", plan.devices},
            {"model", plan.model},
@@ -51,17 +52,18 @@ class Json : public Progress {
            {"accumulate", plan.accumulate},
            {"steps_per_epoch", plan.steps_per_epoch},
            {"epochs", plan.epochs},
+           {"total_steps", plan.steps()},
+           {"steps_done", plan.steps_done},
            {"metric", plan.metric}});
   }
 
   void step(const StepReport& report) override {
-    write({{"event", "step"},
-           {"epoch", report.epoch},
-           {"step", report.step},
-           {"steps", report.steps},
-           {"loss", report.loss},
-           {"examples_per_second", report.examples_per_second}});
+    ordered_json out = of_step("step", report);
+    out["learning_rate"] = report.learning_rate;
+    write(out);
   }
+
+  void validation_step(const StepReport& report) override { write(of_step("validation", report)); }
 
   void epoch(const EpochReport& report) override {
     ordered_json out = {{"event", "epoch"},
@@ -101,6 +103,15 @@ class Json : public Progress {
   }
 
  private:
+  static ordered_json of_step(const char* event, const StepReport& report) {
+    ordered_json out = {{"event", event},      {"epoch", report.epoch},
+                        {"step", report.step}, {"steps", report.steps},
+                        {"loss", report.loss}, {"examples_per_second", report.examples_per_second}};
+    if (report.seconds_left) out["seconds_left"] = *report.seconds_left;
+    if (report.run_seconds_left) out["run_seconds_left"] = *report.run_seconds_left;
+    return out;
+  }
+
   void write(const ordered_json& object) {
     out_ << object.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << std::endl;
   }

@@ -18,6 +18,8 @@ struct RunFolder {
   std::filesystem::path recipe() const { return path / "recipe.toml"; }
   // Written and read by metrics.h.
   std::filesystem::path metrics() const { return path / "metrics.jsonl"; }
+  // What the run said: run_log.h.
+  std::filesystem::path log() const { return path / "log.txt"; }
   // Chrome trace: simulated, measured.
   std::filesystem::path timeline() const { return path / "timeline.json"; }
   std::filesystem::path timeline_picture() const { return path / "timeline.svg"; }

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -18,8 +20,9 @@ struct RunPlan {
     Bytes budget = 0;          // 0 = no limit
   };
 
-  std::string name;     // of the run
-  std::string devices;  // "2 virtual devices of 512 MiB on 2 cores"
+  std::string name;              // of the run
+  std::filesystem::path folder;  // that it writes into; empty on paper
+  std::string devices;           // "2 virtual devices of 512 MiB on 2 cores"
   std::string model;
   int layers = 0;
   std::int64_t parameters = 0;
@@ -44,7 +47,20 @@ struct RunPlan {
   std::int64_t accumulate = 1;       // batches of one step
   std::int64_t steps_per_epoch = 0;  // batches of an epoch
   std::int64_t epochs = 0;
-  std::string metric;  // "dice" or "accuracy"
+  std::int64_t max_steps = 0;   // 0 = epochs alone
+  std::int64_t steps_done = 0;  // of a run that goes on
+  std::int64_t log_every = 0;   // batches between two lines of a log; 0 = one line an epoch
+  std::string metric;           // "dice" or "accuracy"
+
+  // Of the optimizer.
+  std::int64_t optimizer_steps_per_epoch() const {
+    return (steps_per_epoch + accumulate - 1) / accumulate;
+  }
+  // Of the whole run, unless something ends it early.
+  std::int64_t steps() const {
+    const std::int64_t all = epochs * optimizer_steps_per_epoch();
+    return max_steps > 0 ? std::min(max_steps, all) : all;
+  }
 };
 
 // The libraries and the program: "trestle 0.1.0 · libtorch 2.13.0".

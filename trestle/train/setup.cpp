@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "trestle/base/choose.h"
+#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/device/cpu_cache.h"
@@ -148,10 +149,13 @@ nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own
 void check_balance(const recipe::Recipe& recipe, std::size_t devices) {
   const std::size_t stages = recipe.pipeline.balance.size();
   if (stages == 0 || devices == 1 || devices == stages) return;
+  const auto given = static_cast<std::int64_t>(stages), wanted = static_cast<std::int64_t>(devices);
   throw UsageError(
-      text("'balance' in [pipeline] has ", stages, " stages, and ", devices, " devices are given"),
-      {.hint = text("Leave 'balance' out (--balance \"[]\") to have the model cut for ", devices,
-                    " devices by measured times, or give one of ", devices, " entries.")});
+      text("'balance' in [pipeline] has ", counted(given, "stage"), ", and ",
+           counted(wanted, "device"), plural(wanted, " is", " are"), " given"),
+      {.hint = text("Leave 'balance' out (--balance \"[]\") to have the model cut for ",
+                    counted(wanted, "device"), " by measured times, or give one of ",
+                    counted(wanted, "entry", "entries"), ".")});
 }
 
 std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::Layers& model,
@@ -291,6 +295,8 @@ RunPlan plan_of_recipe(const recipe::Recipe& recipe, const Additions& own) {
   plan.accumulate = recipe.train.accumulate;
   plan.precision = recipe.train.precision;
   plan.epochs = recipe.train.epochs;
+  plan.max_steps = recipe.train.max_steps;
+  plan.log_every = recipe.train.log_every;
   plan.metric = metric_of(recipe, own);
   return plan;
 }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <system_error>
 
+#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/file_lock.h"
 #include "trestle/base/median.h"
@@ -20,8 +21,9 @@ namespace {
 
 void check(const SweepOptions& options) {
   if (options.runs < 1 || options.steps < 1 || options.warm_up < 0)
-    throw UsageError(text("a sweep of ", options.runs, " runs of ", options.steps, " steps after ",
-                          options.warm_up, " to warm up: at least 1, 1 and 0 are needed"));
+    throw UsageError(text("a sweep of ", counted(options.runs, "run"), " of ",
+                          counted(options.steps, "step"), " after ", options.warm_up,
+                          " to warm up: at least 1, 1 and 0 are needed"));
   if (options.out.empty()) throw UsageError("a sweep needs a folder for its results");
 }
 

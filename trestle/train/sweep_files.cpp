@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "trestle/base/counted.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 #include "trestle/data/files/image_file.h"
@@ -158,7 +159,8 @@ Chart chart_of(const SweepResult& result) {
       std::max_element(result.rows.begin(), result.rows.end(), [](const auto& a, const auto& b) {
         return a.runs.size() < b.runs.size();
       })->runs.size();
-  chart.subtitle = text("median of ", runs, runs == 1 ? " run" : " runs, bars: fastest to slowest");
+  chart.subtitle = text("median of ", counted(static_cast<std::int64_t>(runs), "run"),
+                        runs == 1 ? "" : ", bars: fastest to slowest");
   if (devices.size() == 1) chart.subtitle = text(*devices.begin(), " · ", chart.subtitle);
   if (along < 0) {
     chart.kind = Chart::Kind::Bars;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "trestle/base/choose.h"
+#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/data/augment.h"
@@ -46,8 +47,8 @@ std::unique_ptr<data::Loader> training_loader(const recipe::Recipe& recipe, Exam
     };
   if (recipe.train.drop_last &&
       static_cast<std::int64_t>(examples.indices.size()) < recipe.train.batch)
-    throw UsageError(text("there are ", examples.indices.size(),
-                          " examples to train on, fewer than one batch of ", recipe.train.batch),
+    throw UsageError(text(counted(static_cast<std::int64_t>(examples.indices.size()), "example"),
+                          " to train on: fewer than one batch of ", recipe.train.batch),
                      {.hint = "Make 'batch' in [train] smaller, or set drop_last = false."});
   return std::make_unique<data::Loader>(std::move(examples.dataset), std::move(examples.indices),
                                         options);

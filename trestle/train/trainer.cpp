@@ -1,5 +1,8 @@
 #include "trestle/train/trainer.h"
 
+#include <c10/util/Exception.h>
+
+#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
@@ -7,8 +10,10 @@
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/dry_run.h"
 #include "trestle/train/early_stop.h"
+#include "trestle/train/environment.h"
 #include "trestle/train/metrics.h"
 #include "trestle/train/run_folder.h"
+#include "trestle/train/run_log.h"
 #include "trestle/train/training_run.h"
 
 namespace trestle::train {
@@ -57,8 +62,9 @@ std::string why_finished(const recipe::Recipe& recipe, const checkpoint::TrainSt
   EarlyStop early(recipe.train.patience, recipe.train.min_delta);
   early.load(stands.numbers);
   if (early.stops())
-    return text("ended early, ", early.bad_epochs(), " epochs without a better metric (--patience ",
-                early.bad_epochs() + 1, " or more goes on, 0 to the end of its epochs)");
+    return text("ended early, ", counted(early.bad_epochs(), "epoch"),
+                " without a better metric (--patience ", early.bad_epochs() + 1,
+                " or more goes on, 0 to the end of its epochs)");
   return "";
 }
 
@@ -81,21 +87,39 @@ TrainResult result_of(const RunFolder& folder, const checkpoint::TrainState& sta
 
 void refuse_fewer_epochs(const RunFolder& folder, std::int64_t asked, std::int64_t done) {
   if (asked >= done) return;
-  throw UsageError(text(folder.path.string(), ": has ", done, " epochs already, more than the ",
-                        asked, " that were asked for"),
-                   {.hint = text("Give --epochs a number above ", done, " to go on.")});
+  throw UsageError(
+      text(folder.path.string(), ": has ", counted(done, "epoch"), " already, more than the ",
+           asked, " that ", plural(asked, "was", "were"), " asked for"),
+      {.hint = text("Give --epochs a number above ", done, " to go on.")});
+}
+
+// Runs to its end; a failure is in the log too.
+TrainResult run_logged(TrainingRun& run, RunLog& log) {
+  try {
+    return run.run();
+  } catch (const c10::Error& error) {
+    log.failed(error.what_without_backtrace());
+    throw;
+  } catch (const std::exception& error) {
+    log.failed(error.what());
+    throw;
+  }
 }
 
 }  // namespace
 
 TrainResult train(const recipe::Recipe& recipe, const TrainHooks& hooks) {
   check_run_name(recipe.name);
-  TrainingRun run(recipe, hooks);
+  RunLog log(hooks.progress);
+  TrainHooks logged = hooks;
+  logged.progress = &log;
+  TrainingRun run(recipe, logged);
   if (hooks.begins) hooks.begins();
   const RunFolder folder = make_run_folder(run.recipe());
   try {
     run.begin(folder);
-    return run.run();
+    log.open(folder.log(), "began     " + utc_now());
+    return run_logged(run, log);
   } catch (...) {
     // A run that ended before its first step leaves nothing worth a folder.
     std::error_code none;
@@ -121,13 +145,16 @@ TrainResult resume(const std::filesystem::path& run_folder,
     hooks.progress->done(result);
     return result;
   }
-  TrainingRun run(recipe, hooks, TrainingRun::Data::MustBeThere);
+  RunLog log(hooks.progress);
+  TrainHooks logged = hooks;
+  logged.progress = &log;
+  TrainingRun run(recipe, logged, TrainingRun::Data::MustBeThere);
   run.restore(folder);
   if (hooks.begins) hooks.begins();
-  if (hooks.progress != nullptr)
-    for (const std::string& note : notes) hooks.progress->note(note);
+  log.open(folder.log(), text("resumed   ", utc_now(), ", after ", counted(stands.step, "step")));
+  for (const std::string& note : notes) log.note(note);
   write_file(folder.recipe(), to_toml(recipe));
-  return run.run();
+  return run_logged(run, log);
 }
 
 RunPlan plan_run(const recipe::Recipe& recipe, const TrainHooks& hooks) {

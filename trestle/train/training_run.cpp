@@ -6,6 +6,7 @@
 #include <iostream>
 #include <utility>
 
+#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
@@ -149,15 +150,18 @@ void TrainingRun::restore(const RunFolder& folder) {
   early_stop_.load(state_.numbers);
   bests_->load(state_.numbers);
   if (scaler_) scaler_->load_state(state_.numbers);
+  epoch_seconds_before_ = number("epoch_seconds");
+  plan_.steps_done = state_.step;
   metrics_ = std::make_unique<MetricsFile>(folder_.metrics(), state_.step, state_.epoch);
   if (recipe_.train.tensorboard) events_.emplace(folder_.path, state_.step);
 }
 
 TrainResult TrainingRun::run() {
   watch_ = Stopwatch();
+  plan_.folder = folder_.path;
   progress_.plan(plan_);
   while (state_.epoch < recipe_.train.epochs && !has_all_steps() && !early_stop_.stops()) {
-    const Stopwatch epoch_watch;
+    epoch_watch_ = Stopwatch();
     EpochReport report;
     if (train_epoch() == Outcome::Stopped || validate(report) == Outcome::Stopped) {
       save();
@@ -165,8 +169,10 @@ TrainResult TrainingRun::run() {
       progress_.done(result(false));
       return result(false);
     }
-    report.seconds = epoch_watch.seconds();
+    report.seconds = seconds_of_epoch();
+    const Stopwatch watch;
     close_epoch(report);
+    times_.closing.add(watch.seconds());
   }
   progress_.done(result(true));
   return result(true);
@@ -189,6 +195,9 @@ TrainingRun::Outcome TrainingRun::validate(EpochReport& report) {
   if (!task_.validation) return Outcome::Finished;
   at::NoGradGuard no_grad;
   nn::Tally loss, metric;
+  const Stopwatch watch;
+  double before = 0;
+  std::int64_t done = 0, examples = 0;
   data::Epoch batches = task_.validation->epoch(0);
   for (data::Batch& batch : batches) {
     const at::Tensor output = in_float(pipeline_->evaluate(batch.inputs).to(at::kCPU));
@@ -203,6 +212,11 @@ TrainingRun::Outcome TrainingRun::validate(EpochReport& report) {
       shown_ = data::Batch{batch.inputs.narrow(0, 0, rows).clone(),
                            batch.targets.narrow(0, 0, rows).clone(), batch.names, 0};
     }
+    examples += batch.size();
+    const double took = watch.seconds();
+    times_.validation.add(took - before);
+    before = took;
+    report_validation(++done, loss.mean(), static_cast<double>(examples) / took);
     if (stop_asked()) return Outcome::Stopped;
   }
   report.validation_loss = loss.mean();
@@ -230,14 +244,16 @@ void TrainingRun::close_epoch(EpochReport& report) {
     ++state_.epoch;
     state_.batch = 0;
     loss_sum_ = loss_weight_ = 0;
+    epoch_seconds_before_ = 0;
+    epoch_watch_ = Stopwatch();
   }
   save();
   save_views();
   progress_.epoch(report);
   if (early_stop_.stops())
     progress_.note(text("          no better ", task_.metric_name, " for ",
-                        early_stop_.bad_epochs(),
-                        " epochs: the run ends (patience = ", recipe_.train.patience, ")"));
+                        counted(early_stop_.bad_epochs(), "epoch"),
+                        ": the run ends (patience = ", recipe_.train.patience, ")"));
 }
 
 // What follows from how good it was.
@@ -257,36 +273,8 @@ void TrainingRun::lower_learning_rate(const EpochReport& report) {
   const std::optional<double> rate = rate_->epoch_ends(report.metric);
   if (!rate) return;
   progress_.note(text("          no better ", task_.metric_name, " for ",
-                      recipe_.optimizer.plateau_patience + 1, " epochs: the learning rate is now ",
-                      *rate));
-}
-
-void TrainingRun::add_events(const EpochReport& report) {
-  if (!events_) return;
-  EventFile::Scalars scalars = {{"epoch/training_loss", report.training_loss},
-                                {"epoch/examples_per_second", report.examples_per_second}};
-  if (report.validation_loss)
-    scalars.emplace_back("epoch/validation_loss", *report.validation_loss);
-  if (report.metric) scalars.emplace_back("epoch/" + report.metric_name, *report.metric);
-  events_->add(report.step, scalars);
-}
-
-TrainResult TrainingRun::result(bool finished) const {
-  TrainResult out;
-  out.run_folder = folder_.path;
-  out.finished = finished;
-  out.epochs = state_.epoch;
-  out.steps = state_.step;
-  out.seconds = watch_.seconds();
-  out.metric_name = task_.metric_name;
-  if (task_.validation && state_.best_epoch >= 0) out.best_metric = state_.best_metric;
-  out.best_epoch = state_.best_epoch + 1;
-  if (timed_batches_ > 0) out.step_seconds = step_seconds_ / static_cast<double>(timed_batches_);
-  if (timed_steps_ > 0)
-    out.optimizer_seconds = optimizer_seconds_ / static_cast<double>(timed_steps_);
-  out.predicted_seconds = plan_.predicted_seconds;
-  out.peaks = peaks_;
-  return out;
+                      counted(recipe_.optimizer.plateau_patience + 1, "epoch"),
+                      ": the learning rate is now ", *rate));
 }
 
 }  // namespace trestle::train

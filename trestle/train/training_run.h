@@ -16,6 +16,7 @@
 #include "trestle/train/run_rate.h"
 #include "trestle/train/setup.h"
 #include "trestle/train/tensorboard.h"
+#include "trestle/train/time_left.h"
 #include "trestle/train/trainer.h"
 
 // Inside of the trainer. Not installed.
@@ -49,8 +50,6 @@ class TrainingRun {
   bool has_all_steps() const;  // of max_steps
   bool inside_step() const;    // between two batches whose gradients add up
   bool stop_asked() const;
-  void add_events(const EpochReport& report);
-  TrainResult result(bool finished) const;
 
   // training_step.cpp
   Outcome train_epoch();
@@ -62,7 +61,14 @@ class TrainingRun {
   void refuse_nonfinite_gradients(double norm) const;
   double weight_of(const data::Batch& batch) const;
   std::vector<double> shares_of(const std::vector<data::Batch>& group) const;
+
+  // training_report.cpp
   void report_step(const data::Batch& batch, double loss);
+  void report_validation(std::int64_t done, double loss, double examples_per_second);
+  TimeLeft::Work work_left(std::int64_t validated) const;
+  double seconds_of_epoch() const;
+  void add_events(const EpochReport& report);
+  TrainResult result(bool finished) const;
 
   // training_save.cpp
   NamedTensors weights() const;
@@ -110,6 +116,9 @@ class TrainingRun {
   double step_seconds_ = 0, optimizer_seconds_ = 0;
   double epoch_seconds_ = 0;  // training in this epoch, in this call
   std::int64_t epoch_examples_ = 0;
+  Stopwatch epoch_watch_;            // of this epoch, in this call
+  double epoch_seconds_before_ = 0;  // what it took before the stop
+  TimeLeft times_;
 };
 
 }  // namespace trestle::train

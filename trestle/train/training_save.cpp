@@ -83,7 +83,8 @@ void TrainingRun::save() {
                     {"loss_sum", loss_sum_},
                     {"loss_weight", loss_weight_},
                     {"group_loss", group_loss_},
-                    {"last_learning_rate", learning_rate_}};
+                    {"last_learning_rate", learning_rate_},
+                    {"epoch_seconds", state_.batch == 0 ? 0 : seconds_of_epoch()}};
   rate_->save(state_.numbers);
   early_stop_.save(state_.numbers);
   bests_->save(state_.numbers);

@@ -45,6 +45,7 @@ TrainingRun::Outcome TrainingRun::train_epoch() {
       train_batch(batch, shares[i]);
       const bool last = i + 1 == group.size();
       if (last) finish_step();
+      times_.training.add(watch.seconds() - epoch_seconds_);
       epoch_seconds_ = watch.seconds();
       const bool stop = stop_asked();
       if (state_.batch == plan_.steps_per_epoch || stop || has_all_steps())
@@ -104,16 +105,6 @@ void TrainingRun::train_batch(const data::Batch& batch, double share) {
   group_loss_ += done.loss * share;
   epoch_examples_ += batch.size();
   report_step(batch, done.loss);
-}
-
-void TrainingRun::report_step(const data::Batch& batch, double loss) {
-  const auto before = static_cast<double>(epoch_examples_ - batch.size());
-  progress_.step({.epoch = state_.epoch + 1,
-                  .epochs = recipe_.train.epochs,
-                  .step = state_.batch,
-                  .steps = plan_.steps_per_epoch,
-                  .loss = loss,
-                  .examples_per_second = epoch_seconds_ > 0 ? before / epoch_seconds_ : 0});
 }
 
 void TrainingRun::finish_step() {

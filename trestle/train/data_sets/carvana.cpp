@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "trestle/base/counted.h"
 #include "trestle/base/text.h"
 #include "trestle/data/files/image_pairs.h"
 #include "trestle/data/synthetic/synthesize.h"
@@ -36,8 +37,9 @@ data::SynthesizeCarvanaOptions options_of(const Synthesis& wanted) {
 
 std::string synthesize(const Synthesis& wanted) {
   data::synthesize_carvana(wanted.out, wanted.count, options_of(wanted));
-  return text(wanted.count, " images to ", (wanted.out / "train_hq").string(),
-              " and their masks to ", (wanted.out / "train_masks").string());
+  return text(counted(wanted.count, "image"), " to ", (wanted.out / "train_hq").string(), " and ",
+              plural(wanted.count, "its mask", "their masks"), " to ",
+              (wanted.out / "train_masks").string());
 }
 
 StandIn stand_in(const recipe::Recipe& recipe) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/data/synthetic/synthesize.h"
@@ -42,7 +43,8 @@ std::string synthesize(const Synthesis& wanted) {
   if (wanted.width != 0 || wanted.height != 0)
     throw UsageError("digits are 28 x 28 pixels, they take no other width or height");
   data::synthesize_mnist(wanted.out, wanted.count, options_of(wanted));
-  return text(wanted.count, " digits, and a sixth as many to test with, to ", wanted.out.string());
+  return text(counted(wanted.count, "digit"), ", and a sixth as many to test with, to ",
+              wanted.out.string());
 }
 
 StandIn stand_in(const recipe::Recipe& recipe) {

@@ -1,0 +1,56 @@
+#include "trestle/train/terminal.h"
+
+#include <gtest/gtest.h>
+
+#include "trestle/base/text.h"
+
+namespace trestle::train {
+namespace {
+
+TEST(Terminal, WidthIsCountedInColumns) {
+  EXPECT_EQ(columns_of(""), 0);
+  EXPECT_EQ(columns_of("epoch 1/6"), 9);
+  EXPECT_EQ(columns_of("━━━"), 3) << "nine bytes";
+  EXPECT_EQ(columns_of("a · b"), 5);
+  EXPECT_EQ(columns_of("é"), 1);
+  EXPECT_EQ(columns_of("e\u0301"), 1) << "an accent of its own";
+  EXPECT_EQ(columns_of("車と猫"), 6);
+  EXPECT_EQ(columns_of("🚗"), 2);
+  EXPECT_EQ(columns_of("\x1b[1;32mdice\x1b[0m"), 4) << "colours take no room";
+  EXPECT_EQ(columns_of("a\xff\xc3"), 3) << "bytes that are no UTF-8";
+  EXPECT_EQ(columns_of("\x1b["), 1) << "a colour without its end";
+}
+
+TEST(Terminal, CutsBetweenLetters) {
+  EXPECT_EQ(cut_to("━━━━", 2), "━━");
+  EXPECT_EQ(cut_to("車と猫", 5), "車と");
+  EXPECT_EQ(cut_to("abc", 9), "abc");
+  EXPECT_EQ(cut_to("abc", 0), "");
+}
+
+TEST(Terminal, LongLinesEndBetweenTheirParts) {
+  const std::string line = "model     unet · 22 layers · 1,942,594 parameters · cut [13, 9]";
+  EXPECT_EQ(folded(line, 80, 10), line);
+  EXPECT_EQ(folded(line, 40, 10),
+            "model     unet · 22 layers\n"
+            "          1,942,594 parameters\n"
+            "          cut [13, 9]");
+  EXPECT_EQ(folded("          look: trestle view runs/x      continue: now", 40, 10),
+            "          look: trestle view runs/x\n"
+            "          continue: now");
+  EXPECT_EQ(folded("weights   runs/a_name_without_end/best.safetensors", 20, 10),
+            "weights   runs/a_name_without_end/best.safetensors")
+      << "a path stays whole";
+  EXPECT_EQ(folded("", 20, 10), "");
+}
+
+TEST(Terminal, NoFoldedLineIsWiderUnlessAPartIs) {
+  const std::string line =
+      "epoch 1/6 ━━━━━━━━━━ 24/24  loss 0.682  validation loss 0.422  dice 0.929  40.7 images/s";
+  for (int columns = 31; columns <= 200; ++columns)
+    for (const std::string& row : split(folded(line, columns, 10), '\n'))
+      EXPECT_LE(columns_of(row), columns) << row;
+}
+
+}  // namespace
+}  // namespace trestle::train

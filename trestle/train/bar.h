@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "trestle/base/stopwatch.h"
+#include "trestle/train/progress.h"
+#include "trestle/train/terminal.h"
+
+// A bar that moves in place on a terminal.
+namespace trestle::train {
+
+// "epoch 1/6 ━━━━━━━━━━━───────── 14/24  loss 0.412  8 s left"
+struct BarLine {
+  std::string label;  // "epoch 1/6"
+  std::int64_t done = 0, all = 0;
+  // What follows, each with what stands before it ("  loss 0.412"), the most important first.
+  std::vector<std::string> words = {};
+};
+
+// The line in at most so many columns. Where they are few, the bar gets shorter first, from 20 cells
+// to 10; then the words go, from the last; then the bar; then the label, word by word from its first;
+// then the line is cut off.
+std::string draw(const BarLine& line, int columns, Colours colours = Colours::Off);
+
+// "\x1b[1mwords\x1b[0m", or the words alone.
+std::string painted(Colours colours, const char* code, const std::string& words);
+
+// "8 s", "1 min 32 s": whole seconds, since an estimate is no better.
+std::string format_time_left(double seconds);
+
+class Bar {
+ public:
+  // `out` must outlive it.
+  Bar(std::ostream& out, Colours colours, Columns columns);
+  ~Bar();  // leaves nothing on the line
+  Bar(const Bar&) = delete;
+  Bar& operator=(const Bar&) = delete;
+
+  // In the terminal's width of this moment. At most twenty times a second under one label, but for
+  // the last.
+  void show(const BarLine& line);
+  void erase();
+
+ private:
+  std::ostream& out_;
+  Colours colours_;
+  Columns columns_;
+  std::string label_;
+  bool shown_ = false;
+  Stopwatch since_shown_;
+};
+
+// For a verb that works through a number of things: call it with (done, all) after each. On a
+// terminal it shows a bar on the standard output, with the time that is left once that was
+// measured, and takes it away at the end or when the function goes. Elsewhere it is empty.
+//
+//   const auto count = train::count_bar("drawn");
+//   if (count) count(i + 1, images.size());
+std::function<void(std::int64_t, std::int64_t)> count_bar(const std::string& label);
+
+}  // namespace trestle::train
