@@ -87,6 +87,8 @@ struct Recipe {
     std::int64_t decay_every = 1;
     std::vector<std::int64_t> milestones;
     double one_cycle_rise = 0.3, one_cycle_first_divisor = 25, one_cycle_last_divisor = 1e4;
+    bool one_cycle_momentum = true;
+    double one_cycle_lowest_momentum = 0.85, one_cycle_highest_momentum = 0.95;
     std::int64_t warm_up = 0;
     double warm_up_from = 0.01;
     double min_learning_rate = 0;

@@ -217,6 +217,14 @@ void add_rate_fields(std::vector<Field>& fields) {
       "one_cycle: it begins at learning_rate divided by this", Limits{1e-9, 1e9});
   add(&O::one_cycle_last_divisor, "one_cycle_last_divisor",
       "one_cycle: ... and ends at its beginning divided by this", Limits{1e-9, 1e9});
+  add(&O::one_cycle_momentum, "one_cycle_momentum",
+      "one_cycle: the momentum (beta1 of adam, adamw) falls while the rate rises and rises while "
+      "it "
+      "falls, instead of its own value");
+  add(&O::one_cycle_lowest_momentum, "one_cycle_lowest_momentum",
+      "one_cycle_momentum: where the rate is highest", Limits{0, 1});
+  add(&O::one_cycle_highest_momentum, "one_cycle_highest_momentum",
+      "one_cycle_momentum: at both ends", Limits{0, 1});
   add(&O::warm_up, "warm_up", "how long it rises in a line before its schedule begins",
       Limits{0, many});
   add(&O::warm_up_from, "warm_up_from", "warm_up: the share of it at which it begins",

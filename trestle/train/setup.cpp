@@ -77,6 +77,9 @@ optim::OptimizerOptions optimizer_options(const recipe::Recipe& recipe) {
   options.learning_rate = recipe.optimizer.learning_rate;
   options.weight_decay = recipe.optimizer.weight_decay;
   options.momentum = recipe.optimizer.momentum;
+  // Before a step it is set to the schedule's; nesterov needs to know that there is one.
+  if (cycles_momentum(recipe.optimizer) && options.momentum == 0)
+    options.momentum = recipe.optimizer.one_cycle_highest_momentum;
   options.nesterov = recipe.optimizer.nesterov;
   options.alpha = recipe.optimizer.alpha;
   options.centered = recipe.optimizer.centered;
@@ -237,8 +240,8 @@ std::vector<StageOptimizer> make_optimizers(const recipe::Recipe& recipe,
 
 int optimizer_state_factor(const recipe::Recipe::Optimizer& optimizer) {
   if (optimizer.name == "adam" || optimizer.name == "adamw") return optimizer.amsgrad ? 3 : 2;
-  return (optimizer.name == "rmsprop" ? 1 : 0) + (optimizer.momentum > 0 ? 1 : 0) +
-         (optimizer.centered ? 1 : 0);
+  const bool momentum = optimizer.momentum > 0 || cycles_momentum(optimizer);
+  return (optimizer.name == "rmsprop" ? 1 : 0) + (momentum ? 1 : 0) + (optimizer.centered ? 1 : 0);
 }
 
 std::optional<Prediction> predict_step(const recipe::Recipe& recipe, Pipeline& pipeline,
