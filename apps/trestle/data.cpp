@@ -19,15 +19,6 @@ namespace trestle::app {
 
 namespace {
 
-// A count that moves in place, on a terminal only.
-std::function<void(std::int64_t, std::int64_t)> counter(const char* verb) {
-  if (isatty(STDOUT_FILENO) == 0) return {};
-  return [verb](std::int64_t done, std::int64_t all) {
-    std::cout << "\r" << verb << " " << done << "/" << all << (done == all ? "\n" : "")
-              << std::flush;
-  };
-}
-
 // Those that have synthetic examples.
 std::vector<train::DataSet> drawn_sets() {
   std::vector<train::DataSet> sets = train::data_sets();
@@ -55,9 +46,9 @@ int synthesize(const std::string& kind, train::Synthesis wanted) {
 
 // The fields of a recipe that are flags of `data check`.
 const std::vector<std::string> check_fields = {
-    "data.images",      "data.input_array",  "data.target_array", "data.masks",
-    "data.folder",      "data.mask_suffix",  "data.mask_values",  "data.scale",
-    "data.image_width", "data.image_height", "model.channels",    "model.classes"};
+    "data.images",       "data.input_array", "data.target_array", "data.masks", "data.folder",
+    "data.mask_suffix",  "data.mask_values", "data.mask_ignore",  "data.scale", "data.image_width",
+    "data.image_height", "model.channels",   "model.classes"};
 
 std::string flag_of(const std::string& key) {
   std::string flag = "--" + key;

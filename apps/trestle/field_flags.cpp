@@ -36,7 +36,8 @@ std::string flags_of(const recipe::Field& field) {
 
 }  // namespace
 
-void add_field_flags(CLI::App& verb, FieldChanges& changes, const RunOptions& options) {
+void add_field_flags(CLI::App& verb, FieldChanges& changes, const RunOptions& options,
+                     const std::vector<std::string>& only) {
   const recipe::Recipe defaults;
   for (const recipe::Field& field : recipe::recipe_fields()) {
     const std::string standard = recipe::to_toml(field.get(defaults));

@@ -29,4 +29,12 @@ std::string why_output_was_lost() {
   return text("the output could not be written: ", std::generic_category().message(errno));
 }
 
+std::function<void(std::int64_t, std::int64_t)> counter(const std::string& verb) {
+  if (isatty(STDOUT_FILENO) == 0) return {};
+  return [verb](std::int64_t done, std::int64_t all) {
+    std::cout << "\r" << verb << " " << done << "/" << all << (done == all ? "\n" : "")
+              << std::flush;
+  };
+}
+
 }  // namespace trestle::app

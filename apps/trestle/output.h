@@ -16,4 +16,8 @@ bool output_arrives();
 // simply has gone, as `head` does: nobody wants to know.
 std::string why_output_was_lost();
 
+// A count "<verb> 3/16" that moves in place, for what takes a while; nothing where the output is no
+// terminal.
+std::function<void(std::int64_t, std::int64_t)> counter(const std::string& verb);
+
 }  // namespace trestle::app

@@ -33,7 +33,8 @@ struct Recipe {
     std::string images, masks, folder;
     std::string input_array, target_array;
     std::string mask_suffix;
-    std::vector<std::string> mask_values;
+    std::vector<std::string> mask_values, mask_ignore;
+    std::vector<std::string> class_names;
     double scale = 1;
     std::int64_t image_width = 0, image_height = 0;
     double validation = 0.2;

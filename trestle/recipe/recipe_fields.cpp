@@ -92,6 +92,12 @@ void add_data_fields(std::vector<Field>& fields) {
       "segmentation: what a mask's pixels of class 0, 1, ... are, as 0,255 or #000000,#ff8000; "
       "left "
       "out: found in the masks");
+  add(&D::mask_ignore, "mask_ignore",
+      "segmentation: values of a mask's pixels that count neither in the loss nor in the metric, "
+      "as "
+      "255");
+  add(&D::class_names, "class_names",
+      "classification: the folders of class 0, 1, ...; left out: by their names");
   add(&D::scale, "scale", "of image files: made smaller by this, 0 < scale <= 1", Limits{1e-6, 1});
   add(&D::image_width, "image_width",
       "of image files: every one is made so many pixels wide; 0 = its own width times scale",

@@ -12,6 +12,8 @@
 
 namespace trestle::train {
 
+static_assert(data::ignored_target == nn::ignored_target);
+
 namespace {
 
 struct Metric {
@@ -75,6 +77,13 @@ std::optional<data::Image> draw(const data::Batch& batch, const at::Tensor& outp
 
 }  // namespace
 
+void check_batch(const recipe::Recipe& recipe, std::int64_t examples) {
+  if (!recipe.train.drop_last || examples >= recipe.train.batch) return;
+  throw UsageError(text("there are ", examples, " examples to train on, fewer than one batch of ",
+                        recipe.train.batch),
+                   {.hint = "Make 'batch' in [train] smaller, or set drop_last = false."});
+}
+
 std::vector<std::string> metric_names(const Additions& own) {
   std::vector<std::string> names;
   for (const Metric& metric : metrics(own)) names.push_back(metric.name);
@@ -94,7 +103,7 @@ nn::Loss loss_of(const recipe::Recipe& recipe, const Additions& own) {
   const std::vector<std::string> known = loss_names(own);
   if (std::find(known.begin(), known.end(), name) == known.end())
     throw_unknown("loss", name, known);
-  return nn::make_loss(name);
+  return nn::make_loss(name, {.ignores = !recipe.data.mask_ignore.empty()});
 }
 
 std::string metric_of(const recipe::Recipe& recipe, const Additions& own) {

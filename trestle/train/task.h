@@ -34,6 +34,9 @@ struct Task {
       picture;
 };
 
+// Throws UsageError for training data of which no batch can be made.
+void check_batch(const recipe::Recipe& recipe, std::int64_t examples);
+
 // Opens the data, those that find_data() finds. Throws UsageError for missing folders and unknown
 // names, FormatError for data that is not right.
 Task make_task(const recipe::Recipe& recipe, Progress& progress, const Additions& own = {});

@@ -108,6 +108,20 @@ TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks, 
   state_.recipe_hash = recipe::recipe_hash(recipe_);
 }
 
+// The run goes on with what it began with, whatever appears meanwhile where the recipe looked.
+void TrainingRun::open_data(const RunFolder* going_on) {
+  if (going_on != nullptr) {
+    recipe::Recipe with_data = seen_from_here(*going_on, recipe_);
+    with_data.data.synthesize = 0;
+    task_ = make_task(with_data, progress_, hooks_.additions);
+    return;
+  }
+  task_ = make_task(recipe_, progress_, hooks_.additions, hooks_.making_data);
+  const std::int64_t synthesize = recipe_.data.synthesize;
+  recipe_.data = task_.data;
+  recipe_.data.synthesize = synthesize;
+}
+
 void TrainingRun::begin(const RunFolder& folder) {
   folder_ = folder;
   bests_.emplace(folder_.bests(), recipe_.train.keep_best);

@@ -42,6 +42,7 @@ class TrainingRun {
   enum class Outcome { Finished, Stopped };
 
   // training_run.cpp
+  void open_data(const RunFolder* going_on);
   Outcome validate(EpochReport& report);
   void close_epoch(EpochReport& report);
   void judge_epoch(EpochReport& report);
