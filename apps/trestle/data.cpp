@@ -91,8 +91,8 @@ int check(const CLI::App& verb, const std::string& what, const Changes& changes,
   const std::vector<std::filesystem::path> paths = train::data_paths(set, recipe);
   for (std::size_t i = 0; i < paths.size(); ++i) {
     if (paths[i] == set.usual_place) continue;  // what is missing there, the check says
-    const std::filesystem::path file = data::file_of_npy(paths[i].string());
-    if (file.extension() == ".npy" || file.extension() == ".npz")
+    const std::filesystem::path file = data::file_of_array(paths[i].string());
+    if (set.paths[i].ends_with("_array"))
       need_file(file, flag_of(set.paths[i]));
     else
       need_folder(paths[i], flag_of(set.paths[i]));

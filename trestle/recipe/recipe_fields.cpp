@@ -84,7 +84,8 @@ void add_data_fields(std::vector<Field>& fields) {
       "mnist, fashion_mnist: the folder of the four IDX files; classification: of a folder for "
       "each "
       "class");
-  add(&D::input_array, "input_array", "arrays: x.npy, or set.npz:x for the array x in set.npz");
+  add(&D::input_array, "input_array",
+      "arrays: x.npy or x.pt, or set.npz:x, set.pt:x for the array x in a set");
   add(&D::target_array, "target_array", "arrays: the same for the targets");
   add(&D::mask_suffix, "mask_suffix",
       "segmentation: what follows an image's name in its mask's name, as _mask; empty: nothing");

@@ -17,8 +17,8 @@ enum class ExportedWeights { Best, Last };
 struct ExportOptions {
   // A run folder, the folder last/ of one, or a file of weights.
   std::filesystem::path from;
-  std::filesystem::path out;  // .pt or .pth: as torch.save writes it; .safetensors
-  ExportedWeights which = ExportedWeights::Best;  // of a run folder
+  std::filesystem::path out;            // .pt or .pth: as torch.save writes it; .safetensors
+  Checkpoint which = Checkpoint::Best;  // of a run folder
   // Whose names the tensors get: "" = as they are, or one of checkpoint::name_table_names().
   std::string names = {};
 };
