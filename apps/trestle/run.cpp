@@ -34,6 +34,11 @@ int complain(const std::string& message, int code) {
   return code;
 }
 
+// Of libtorch's messages of sizes that do not fit into 64 bits.
+bool is_overflow(const std::string& message) {
+  return message.find("overflow") != std::string::npos;
+}
+
 // Of libtorch's "... can't allocate memory: you tried to allocate 36000 bytes. ..." the number;
 // nothing for another message.
 std::optional<Bytes> bytes_not_there(const std::string& message) {
@@ -68,7 +73,12 @@ int perform(const CLI::App& app, const app::Action& action) {
       return out_of_memory(
           text(": ", format_bytes(*bytes), " more were asked for", message.substr(place)));
     }
-    return complain(error.what_without_backtrace(), failed);
+    if (is_overflow(message)) {
+      const auto place = std::min(message.find('\n'), message.size());
+      return out_of_memory(": more bytes than can be counted were asked for" +
+                           message.substr(place));
+    }
+    return complain(message, failed);
   } catch (const std::bad_alloc&) {
     return out_of_memory("");
   } catch (const std::length_error&) {  // more than there can be on any machine

@@ -190,8 +190,29 @@ bool is_misfit(const c10::Error& error) {
     return words.find(part) != std::string_view::npos;
   };
   return dynamic_cast<const c10::OutOfMemoryError*>(&error) == nullptr &&
-         dynamic_cast<const c10::AcceleratorError*>(&error) == nullptr &&
-         !says("can't allocate memory") && !says("in loss '");
+         dynamic_cast<const c10::AcceleratorError*>(&error) == nullptr && !is_too_large(error) &&
+         !says("in loss '");
+}
+
+bool is_too_large(const c10::Error& error) {
+  const std::string_view words = error.what_without_backtrace();
+  return dynamic_cast<const c10::OutOfMemoryError*>(&error) == nullptr &&
+         (words.find("can't allocate memory") != std::string_view::npos ||
+          words.find("overflow") != std::string_view::npos);
+}
+
+std::string sizes_of(const recipe::Recipe& recipe) {
+  const recipe::Recipe standard;
+  std::vector<std::string> words;
+  for (const char* name :
+       {"model.width", "model.channels", "model.classes", "data.image_width", "data.image_height",
+        "data.shape", "train.batch", "pipeline.micro_batches", "pipeline.split_size"}) {
+    const recipe::Field& field = *recipe::find_field(name);
+    if (field.get(recipe) != field.get(standard) || field.key == "batch")
+      words.push_back(
+          text(field.key, " = ", recipe::to_toml(field.get(recipe)), " in [", field.section, "]"));
+  }
+  return "with " + join(words, ", ");
 }
 
 void refuse_missing_class(const recipe::Recipe& recipe, const c10::Error& error) {

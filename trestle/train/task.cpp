@@ -46,11 +46,7 @@ std::unique_ptr<data::Loader> training_loader(const recipe::Recipe& recipe, Exam
     options.transform = [augment](data::Sample sample, std::uint64_t key) {
       return data::vary(std::move(sample), data::draw_variation(augment, key));
     };
-  if (recipe.train.drop_last &&
-      static_cast<std::int64_t>(examples.indices.size()) < recipe.train.batch)
-    throw UsageError(text("there are ", examples.indices.size(),
-                          " examples to train on, fewer than one batch of ", recipe.train.batch),
-                     {.hint = "Make 'batch' in [train] smaller, or set drop_last = false."});
+  check_batch(recipe, std::ssize(examples.indices));
   return std::make_unique<data::Loader>(std::move(examples.dataset), std::move(examples.indices),
                                         options);
 }

@@ -86,10 +86,7 @@ void refuse_fewer_epochs(const RunFolder& folder, std::int64_t asked, std::int64
                    {.hint = text("Give --epochs a number above ", done, " to go on.")});
 }
 
-}  // namespace
-
-TrainResult train(const recipe::Recipe& recipe, const TrainHooks& hooks) {
-  check_run_name(recipe.name);
+TrainResult train_from_start(const recipe::Recipe& recipe, const TrainHooks& hooks) {
   TrainingRun run(recipe, hooks);
   if (hooks.begins) hooks.begins();
   const RunFolder folder = make_run_folder(run.recipe());
@@ -104,6 +101,13 @@ TrainResult train(const recipe::Recipe& recipe, const TrainHooks& hooks) {
       std::filesystem::remove_all(folder.path, none);
     throw;
   }
+}
+
+}  // namespace
+
+TrainResult train(const recipe::Recipe& recipe, const TrainHooks& hooks) {
+  check_run_name(recipe.name);
+  return with_sizes_named(recipe, [&] { return train_from_start(recipe, hooks); });
 }
 
 TrainResult resume(const std::filesystem::path& run_folder,
@@ -121,18 +125,21 @@ TrainResult resume(const std::filesystem::path& run_folder,
     hooks.progress->done(result);
     return result;
   }
-  TrainingRun run(recipe, hooks, TrainingRun::Data::MustBeThere);
-  run.restore(folder);
-  if (hooks.begins) hooks.begins();
-  if (hooks.progress != nullptr)
-    for (const std::string& note : notes) hooks.progress->note(note);
-  write_file(folder.recipe(), to_toml(recipe));
-  return run.run();
+  return with_sizes_named(recipe, [&, &recipe = recipe, &notes = notes] {
+    TrainingRun run(recipe, hooks, &folder);
+    run.restore(folder);
+    if (hooks.begins) hooks.begins();
+    if (hooks.progress != nullptr)
+      for (const std::string& note : notes) hooks.progress->note(note);
+    write_file(folder.recipe(), to_toml(recipe));
+    return run.run();
+  });
 }
 
 RunPlan plan_run(const recipe::Recipe& recipe, const TrainHooks& hooks) {
   check_run_name(recipe.name);
-  RunPlan plan = plan_on_paper(recipe, hooks.models, hooks.additions);
+  RunPlan plan = with_sizes_named(
+      recipe, [&] { return plan_on_paper(recipe, hooks.models, hooks.additions); });
   if (hooks.progress != nullptr) hooks.progress->plan(plan);
   return plan;
 }
