@@ -5,6 +5,8 @@
 #include <iostream>
 #include <memory>
 
+#include "apps/trestle/interrupt.h"
+#include "apps/trestle/output.h"
 #include "apps/trestle/verbs.h"
 #include "trestle/base/choose.h"
 #include "trestle/base/error.h"
@@ -29,7 +31,10 @@ std::vector<train::DataSet> drawn_sets() {
 int synthesize(const std::string& kind, train::Synthesis wanted) {
   const std::vector<train::DataSet> sets = drawn_sets();
   const train::DataSet& set = choose("kind of synthetic data", kind, sets);
-  wanted.progress = counter("drawn");
+  wanted.progress = [show = counter("drawn")](std::int64_t done, std::int64_t all) {
+    if (show) show(done, all);
+    if (!goes_on(done, all)) train::throw_stopped_making(done, all);
+  };
   std::string made;
   try {
     made = set.synthesize(wanted);

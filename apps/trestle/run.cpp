@@ -65,7 +65,7 @@ int perform(const CLI::App& app, const app::Action& action) {
   } catch (const UsageError& error) {
     return complain(error.what(), misused);
   } catch (const Error& error) {
-    return complain(error.what(), failed);
+    return complain(error.what(), app::interrupted() ? app::interrupted_exit_code() : failed);
   } catch (const c10::Error& error) {
     const std::string message = error.what_without_backtrace();
     if (const auto bytes = bytes_not_there(message)) {

@@ -109,11 +109,20 @@ std::string metric_of(const recipe::Recipe& recipe, const Additions& own) {
       .name;
 }
 
-Task make_task(const recipe::Recipe& asked, Progress& progress, const Additions& own) {
+namespace {
+
+struct OpenedTask {
+  Task task;  // without loaders
+  OpenedData data;
+  recipe::Recipe recipe;  // with the data that were found
+};
+
+OpenedTask open_task(const recipe::Recipe& asked, Progress& progress, const Additions& own,
+                     const MakingData& making = {}) {
   const auto problems = problems_of_data(asked, own);
   if (!problems.empty()) throw UsageError(problems[0]);
   recipe::Recipe recipe = asked;
-  recipe.data = find_data(asked, progress, own);
+  recipe.data = find_data(asked, progress, own, making);
   const DataSet set = find_data_set(recipe.data.name, own);
   const Metric metric = choose("metric", metric_of(recipe, own), metrics(own));
   Task task;
@@ -123,11 +132,36 @@ Task make_task(const recipe::Recipe& asked, Progress& progress, const Additions&
   task.picture = draw;
   task.data = recipe.data;
   task.synthetic = synthetic_data_of(recipe, own).value_or("");
-  OpenedData opened = set.open(recipe);
-  task.classes = opened.classes;
-  task.training = training_loader(recipe, std::move(opened.training));
-  task.validation = validation_loader(recipe, std::move(opened.validation));
-  return task;
+  opened.data = set.open(recipe);
+  task.classes = opened.data.classes;
+  opened.recipe = std::move(recipe);
+  return opened;
+}
+
+}  // namespace
+
+Task make_task(const recipe::Recipe& recipe, Progress& progress, const Additions& own,
+               const MakingData& making) {
+  OpenedTask opened = open_task(recipe, progress, own, making);
+  opened.task.training = training_loader(opened.recipe, std::move(opened.data.training));
+  opened.task.validation = validation_loader(opened.recipe, std::move(opened.data.validation));
+  return std::move(opened.task);
+}
+
+Task make_judging_task(const recipe::Recipe& recipe, Progress& progress, const Additions& own,
+                       Judged judged) {
+  OpenedTask opened = open_task(recipe, progress, own);
+  const OpenedData& data = opened.data;
+  const bool one_part =
+      data.validation.indices.empty() || data.validation.dataset == data.training.dataset;
+  Examples examples =
+      judged == Judged::Everything && one_part ? all_of(data.training.dataset) : data.validation;
+  if (examples.indices.empty())
+    throw UsageError("no data are kept for validation",
+                     {.hint = text("'validation' in [data] is ", recipe.data.validation, " of ",
+                                   data.training.dataset->size(), " examples.")});
+  opened.task.validation = validation_loader(opened.recipe, std::move(examples));
+  return std::move(opened.task);
 }
 
 }  // namespace trestle::train
