@@ -36,6 +36,7 @@ DataSet own_set(const std::string& name, const data::OpenOwnData& open) {
           .predicts = Predicts::Mask,
           .paths = {},
           .keys = keys,
+          .picture = picture_options,
           .open = [open](const recipe::Recipe& recipe) { return open_own(open, recipe); }};
 }
 

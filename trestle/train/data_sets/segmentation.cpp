@@ -142,6 +142,7 @@ DataSet segmentation_set() {
           .predicts = Predicts::Mask,
           .paths = {"images", "masks"},
           .keys = keys,
+          .picture = picture_options,
           .open = open,
           .fill_in = fill_in,
           .check = check};
