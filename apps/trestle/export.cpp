@@ -37,7 +37,7 @@ void add_export(CLI::App& app, Action& action) {
   verb->callback([arguments, last, &action] {
     action = [arguments, last] {
       need_folder_for(arguments->out, "--out");
-      if (*last) arguments->which = train::ExportedWeights::Last;
+      if (*last) arguments->which = train::Checkpoint::Last;
       const train::ExportResult result = train::export_weights(*arguments);
       std::cout << "wrote " << result.tensors << " tensors, " << format_count(result.numbers)
                 << " numbers, of " << result.from.string() << " to " << arguments->out.string()

@@ -133,6 +133,7 @@ int run(int argc, char** argv, const RunOptions& options) {
              app::exit_codes());
   app::Action action;
   app::add_train(app, action, options);
+  app::add_evaluate(app, action, options);
   app::add_predict(app, action, options);
   app::add_view(app, action);
   app::add_balance(app, action, options);

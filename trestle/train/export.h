@@ -5,14 +5,14 @@
 #include <filesystem>
 #include <string>
 
+#include "trestle/train/run_checkpoint.h"
+
 // A run's weights as a file for Python, or for another run.
 //
 //   train::export_weights({.from = "runs/resnet18_mnist", .out = "resnet18.pt"});
 //
 // In Python: model.load_state_dict(torch.load("resnet18.pt", weights_only=True)).
 namespace trestle::train {
-
-enum class ExportedWeights { Best, Last };
 
 struct ExportOptions {
   // A run folder, the folder last/ of one, or a file of weights.

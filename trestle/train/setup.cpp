@@ -12,6 +12,7 @@
 #include "trestle/device/virtual_device.h"
 #include "trestle/optim/factory.h"
 #include "trestle/pipeline/micro_batch.h"
+#include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/data_set.h"
 #include "trestle/train/environment.h"
 #include "trestle/train/parameter_groups.h"

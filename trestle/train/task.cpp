@@ -7,7 +7,9 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/data/augment.h"
+#include "trestle/data/segmentation.h"
 #include "trestle/train/data_set.h"
+#include "trestle/train/data_sets/data_sets.h"
 #include "trestle/train/find_data.h"
 
 namespace trestle::train {
@@ -125,7 +127,8 @@ OpenedTask open_task(const recipe::Recipe& asked, Progress& progress, const Addi
   recipe.data = find_data(asked, progress, own, making);
   const DataSet set = find_data_set(recipe.data.name, own);
   const Metric metric = choose("metric", metric_of(recipe, own), metrics(own));
-  Task task;
+  OpenedTask opened;
+  Task& task = opened.task;
   task.loss = loss_of(recipe, own);
   task.metric_name = metric.name;
   task.metric = metric.tally;

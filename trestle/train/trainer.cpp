@@ -9,6 +9,7 @@
 #include "trestle/train/early_stop.h"
 #include "trestle/train/metrics.h"
 #include "trestle/train/run_folder.h"
+#include "trestle/train/setup.h"
 #include "trestle/train/training_run.h"
 
 namespace trestle::train {
