@@ -77,6 +77,7 @@
 #include "trestle/schedule/lower.h"
 #include "trestle/schedule/validate.h"
 #include "trestle/simulate/simulate.h"
+#include "trestle/train/evaluator.h"
 #include "trestle/train/export.h"
 #include "trestle/train/predictor.h"
 #include "trestle/train/progress.h"

@@ -3,6 +3,7 @@
 #include <iostream>
 #include <memory>
 
+#include "apps/trestle/interrupt.h"
 #include "apps/trestle/verbs.h"
 #include "trestle/base/choose.h"
 #include "trestle/base/counted.h"
@@ -29,7 +30,10 @@ std::vector<train::DataSet> drawn_sets() {
 int synthesize(const std::string& kind, train::Synthesis wanted) {
   const std::vector<train::DataSet> sets = drawn_sets();
   const train::DataSet& set = choose("kind of synthetic data", kind, sets);
-  wanted.progress = train::count_bar("drawn");
+  wanted.progress = [show = train::count_bar("drawn")](std::int64_t done, std::int64_t all) {
+    if (show) show(done, all);
+    if (!goes_on(done, all)) train::throw_stopped_making(done, all);
+  };
   std::string made;
   try {
     made = set.synthesize(wanted);
@@ -46,9 +50,9 @@ int synthesize(const std::string& kind, train::Synthesis wanted) {
 
 // The fields of a recipe that are flags of `data check`.
 const std::vector<std::string> check_fields = {
-    "data.images",      "data.input_array",  "data.target_array", "data.masks",
-    "data.folder",      "data.mask_suffix",  "data.mask_values",  "data.scale",
-    "data.image_width", "data.image_height", "model.channels",    "model.classes"};
+    "data.images",       "data.input_array", "data.target_array", "data.masks", "data.folder",
+    "data.mask_suffix",  "data.mask_values", "data.mask_ignore",  "data.scale", "data.image_width",
+    "data.image_height", "model.channels",   "model.classes"};
 
 std::string flag_of(const std::string& key) {
   std::string flag = "--" + key;
@@ -91,8 +95,8 @@ int check(const CLI::App& verb, const std::string& what, const Changes& changes,
   const std::vector<std::filesystem::path> paths = train::data_paths(set, recipe);
   for (std::size_t i = 0; i < paths.size(); ++i) {
     if (paths[i] == set.usual_place) continue;  // what is missing there, the check says
-    const std::filesystem::path file = data::file_of_npy(paths[i].string());
-    if (file.extension() == ".npy" || file.extension() == ".npz")
+    const std::filesystem::path file = data::file_of_array(paths[i].string());
+    if (set.paths[i].ends_with("_array"))
       need_file(file, flag_of(set.paths[i]));
     else
       need_folder(paths[i], flag_of(set.paths[i]));

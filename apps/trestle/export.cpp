@@ -38,7 +38,7 @@ void add_export(CLI::App& app, Action& action) {
   verb->callback([arguments, last, &action] {
     action = [arguments, last] {
       need_folder_for(arguments->out, "--out");
-      if (*last) arguments->which = train::ExportedWeights::Last;
+      if (*last) arguments->which = train::Checkpoint::Last;
       const train::ExportResult result = train::export_weights(*arguments);
       std::cout << "wrote " << counted(result.tensors, "tensor") << ", "
                 << counted(result.numbers, "number") << ", of " << result.from.string() << " to "

@@ -36,12 +36,14 @@ std::string flags_of(const recipe::Field& field) {
 
 }  // namespace
 
-void add_field_flags(CLI::App& verb, FieldChanges& changes, const RunOptions& options) {
+void add_field_flags(CLI::App& verb, FieldChanges& changes, const RunOptions& options,
+                     const std::vector<std::string>& only) {
   const recipe::Recipe defaults;
   for (const recipe::Field& field : recipe::recipe_fields()) {
+    if (!only.empty() && std::ranges::find(only, field.name()) == only.end()) continue;
     const std::string standard = recipe::to_toml(field.get(defaults));
     std::string help = train::help_of(field, additions_of(options)) + " (" + describe(field);
-    if (standard != "\"\"" && standard != "[]") help += "; default " + standard;
+    if (only.empty() && standard != "\"\"" && standard != "[]") help += "; default " + standard;
     verb.add_option_function<std::string>(
             flags_of(field),
             [&changes, name = field.name()](const std::string& value) {

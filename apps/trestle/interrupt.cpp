@@ -53,6 +53,12 @@ void stop_on_interrupt(const char* words) {
   handle_signals(on_signal);
 }
 
+bool goes_on(std::int64_t done, std::int64_t all) {
+  if (done == 1) stop_on_interrupt("\ntrestle: stopping, and removing what was made so far\n");
+  if (done == all && !interrupted()) watch_interrupts();
+  return !interrupted();
+}
+
 bool interrupted() { return came != 0; }
 
 int interrupted_exit_code() { return 128 + came; }

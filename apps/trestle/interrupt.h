@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 // Ctrl-C, SIGTERM, and SIGHUP where it is not ignored. The exit code is 128 + the signal: 130, 143
 // or 129.
 namespace trestle::app {
@@ -13,6 +15,11 @@ void finish_steps_on_interrupt();
 
 // The same with other words than those of a training, for a verb that ends in another way.
 void stop_on_interrupt(const char* words);
+
+// For work that leaves nothing behind when it is given up, called after each part of it: from the
+// first to the last the first signal only sets a mark, which this returns false for; the second ends
+// the process at once, as the first does before and afterwards.
+bool goes_on(std::int64_t done, std::int64_t all);
 
 // Whether one came.
 bool interrupted();

@@ -6,43 +6,83 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
+#include "trestle/train/bar.h"
 #include "trestle/train/predictor.h"
 
 namespace trestle::app {
 
+namespace {
+
+struct Arguments {
+  train::PredictOptions options;
+  std::string checkpoint = "best";
+  bool json = false;
+};
+
+void print(const train::PredictResult& result, const train::PredictOptions& options) {
+  if (result.table.empty())
+    std::cout << "wrote " << result.masks.size()
+              << (result.masks.size() == 1 ? " mask to " : " masks to ") << options.out.string();
+  else
+    std::cout << "wrote the classes of " << result.classes.size()
+              << (result.classes.size() == 1 ? " image to " : " images to ")
+              << result.table.string();
+  std::cout << " in " << format_duration(result.seconds) << std::endl;
+}
+
+int perform(Arguments& arguments, const RunOptions& options) {
+  arguments.options.checkpoint =
+      arguments.checkpoint == "last" ? train::Checkpoint::Last : train::Checkpoint::Best;
+  arguments.options.models = options.models;
+  arguments.options.additions = additions_of(options);
+  if (!arguments.json) arguments.options.progress = train::count_bar("predicted");
+  const train::PredictResult result = train::predict(arguments.options);
+  if (arguments.json)
+    std::cout << to_json(result) << std::flush;
+  else
+    print(result, arguments.options);
+  if (result.problems.empty()) return 0;
+  throw FormatError(text(result.problems.size(), result.problems.size() == 1 ? " image" : " images",
+                         " could not be read:\n  ", join(result.problems, "\n  ")));
+}
+
+}  // namespace
+
 void add_predict(CLI::App& app, Action& action, const RunOptions& options) {
-  CLI::App* verb =
-      app.add_subcommand("predict", "Write masks for new images with a run's best weights");
-  auto arguments = std::make_shared<train::PredictOptions>();
-  verb->add_option("run", arguments->run, "A run folder, or a .safetensors file in one")
+  CLI::App* verb = app.add_subcommand(
+      "predict", "Write masks for new images, or a table of their classes, with a run's weights");
+  auto arguments = std::make_shared<Arguments>();
+  verb->add_option("run", arguments->options.run, "A run folder, or a .safetensors file in one")
       ->required()
       ->type_name("RUN_FOLDER");
-  verb->add_option("--images", arguments->images, "A folder of images, or one image")
+  verb->add_option("--images", arguments->options.images, "A folder of images, or one image")
       ->required()
       ->type_name("DIR");
-  verb->add_option("--out", arguments->out, "Where <image>_mask.png is written")
+  verb->add_option("--out", arguments->options.out,
+                   "Where <image>_mask.png, or predictions.csv, is written")
       ->required()
       ->type_name("DIR");
-  verb->add_option("--devices", arguments->devices,
+  verb->add_option("--top-k", arguments->options.top_k,
+                   "Classes of each image in predictions.csv, the most probable first (default 1)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("K");
+  verb->add_option("--checkpoint", arguments->checkpoint,
+                   "Which weights of a run folder: best (the default) or last")
+      ->check(CLI::IsMember({"best", "last"}))
+      ->type_name("WHICH");
+  verb->add_option("--devices", arguments->options.devices,
                    "cpu, virtual:2x512MiB, cuda:0,cuda:1, cuda:all (default: as in the run)")
       ->type_name("DEVICES");
-  verb->footer(examples(
-      {"trestle predict runs/unet_quick --images photos --out masks",
-       "trestle predict runs/unet_quick/best.safetensors --images car.jpg --out . --devices cpu"}));
+  verb->add_flag("--json", arguments->json, "Print one JSON object a line, for each image");
+  verb->footer(
+      examples(
+          {"trestle predict runs/unet_quick --images photos --out masks",
+           "trestle predict runs/resnet18_mnist --images digits --out . --top-k 3",
+           "trestle predict runs/unet_quick/best.safetensors --images car.jpg --out . --devices "
+           "cpu"}) +
+      exit_codes());
   verb->callback([arguments, &action, &options] {
-    action = [arguments, &options] {
-      arguments->models = options.models;
-      arguments->additions = additions_of(options);
-      const train::PredictResult result = train::predict(*arguments);
-      std::cout << "wrote " << result.masks.size()
-                << (result.masks.size() == 1 ? " mask to " : " masks to ")
-                << arguments->out.string() << " in " << format_duration(result.seconds)
-                << std::endl;
-      if (result.problems.empty()) return 0;
-      throw FormatError(text(result.problems.size(),
-                             result.problems.size() == 1 ? " image" : " images",
-                             " could not be read:\n  ", join(result.problems, "\n  ")));
-    };
+    action = [arguments, &options] { return perform(*arguments, options); };
   });
 }
 

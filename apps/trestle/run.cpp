@@ -37,6 +37,11 @@ int complain(const std::string& message, int code) {
   return code;
 }
 
+// Of libtorch's messages of sizes that do not fit into 64 bits.
+bool is_overflow(const std::string& message) {
+  return message.find("overflow") != std::string::npos;
+}
+
 // Of libtorch's "... can't allocate memory: you tried to allocate 36000 bytes. ..." the number;
 // nothing for another message.
 std::optional<Bytes> bytes_not_there(const std::string& message) {
@@ -63,7 +68,7 @@ int perform(const CLI::App& app, const app::Action& action) {
   } catch (const UsageError& error) {
     return complain(error.what(), misused);
   } catch (const Error& error) {
-    return complain(error.what(), failed);
+    return complain(error.what(), app::interrupted() ? app::interrupted_exit_code() : failed);
   } catch (const c10::Error& error) {
     const std::string message = error.what_without_backtrace();
     if (const auto bytes = bytes_not_there(message)) {
@@ -71,7 +76,12 @@ int perform(const CLI::App& app, const app::Action& action) {
       return out_of_memory(
           text(": ", format_bytes(*bytes), " more were asked for", message.substr(place)));
     }
-    return complain(error.what_without_backtrace(), failed);
+    if (is_overflow(message)) {
+      const auto place = std::min(message.find('\n'), message.size());
+      return out_of_memory(": more bytes than can be counted were asked for" +
+                           message.substr(place));
+    }
+    return complain(message, failed);
   } catch (const std::bad_alloc&) {
     return out_of_memory("");
   } catch (const std::length_error&) {  // more than there can be on any machine
@@ -126,6 +136,7 @@ int run(int argc, char** argv, const RunOptions& options) {
              app::exit_codes());
   app::Action action;
   app::add_train(app, action, options);
+  app::add_evaluate(app, action, options);
   app::add_predict(app, action, options);
   app::add_view(app, action);
   app::add_balance(app, action, options);

@@ -53,6 +53,7 @@ int perform(const CLI::App& verb, const Arguments& arguments, const RunOptions& 
   hooks.progress = progress.get();
   hooks.begins = finish_steps_on_interrupt;
   hooks.should_stop = [] { return interrupted() || !output_arrives(); };
+  hooks.making_data = goes_on;
   hooks.models = options.models;
   hooks.additions = additions_of(options);
   if (!arguments.resume.empty())

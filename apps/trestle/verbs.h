@@ -24,6 +24,7 @@ namespace trestle::app {
 using Action = std::function<int()>;
 
 void add_train(CLI::App& app, Action& action, const RunOptions& options);
+void add_evaluate(CLI::App& app, Action& action, const RunOptions& options);
 void add_predict(CLI::App& app, Action& action, const RunOptions& options);
 void add_view(CLI::App& app, Action& action);
 void add_balance(CLI::App& app, Action& action, const RunOptions& options);
@@ -41,8 +42,9 @@ train::Additions additions_of(const RunOptions& options);
 // Fields of a recipe that flags have set, by name, as recipe::set_field() takes them.
 using FieldChanges = std::vector<std::pair<std::string, std::string>>;
 
-// A flag for each field of a recipe. `changes` must live as long as the verb.
-void add_field_flags(CLI::App& verb, FieldChanges& changes, const RunOptions& options);
+// A flag for each field of a recipe, or for those named. `changes` must live as long as the verb.
+void add_field_flags(CLI::App& verb, FieldChanges& changes, const RunOptions& options,
+                     const std::vector<std::string>& only = {});
 
 // "trestle train: unknown flag --epoch; did you mean '--epochs'?" for the
 // first word that no verb knows.

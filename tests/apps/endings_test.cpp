@@ -1,9 +1,14 @@
 #include <gmock/gmock.h>
 
+#include <unistd.h>
+
+#include <chrono>
 #include <csignal>
+#include <functional>
 
 #include "tests/apps/program.h"
 #include "trestle/base/files.h"
+#include "trestle/base/text.h"
 
 // How the program ends: exit codes, signals, output that nobody takes, two at work in one folder.
 namespace trestle {
@@ -21,6 +26,14 @@ class Endings : public ProgramTest {
     return run({"-c", "{ sleep 0.3; '" TRESTLE_PROGRAM "' " + arguments +
                           "; echo code $? >&2; } | exec true"},
                {.program = "/bin/sh"});
+  }
+  // Whether it comes true within a minute.
+  static bool comes(const std::function<bool()>& what) {
+    for (int tries = 0; tries < 12'000; ++tries) {
+      if (what()) return true;
+      usleep(5000);
+    }
+    return false;
   }
   static std::vector<std::string> long_run(const std::string& name) {
     return {"train", "small.toml", "--name", name, "--epochs", "1000", "--json"};
@@ -105,16 +118,52 @@ TEST_F(Endings, AHangUpThatIsIgnoredStaysSo) {
   EXPECT_EQ(finished.code, 0) << finished.err;
 }
 
+// Data in the making: within a second, nothing of them is left, and the next run makes its own.
+TEST_F(Endings, ASignalWhileDataAreMadeLeavesNothing) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    for (const bool training : {true, false}) {
+      SCOPED_TRACE(text(signal, " ", training));
+      std::vector<std::string> words = {
+          "data",    "synthesize", "carvana",  "--count", "1000000", "--out", "later-synthetic",
+          "--width", "48",         "--height", "32"};
+      if (training)
+        words = {"train",   "small.toml",        "--images",     "later/train_hq",
+                 "--masks", "later/train_masks", "--synthesize", "1000000"};
+      Started making(folder_, words);
+      const fs::path first = folder_ / ".later-synthetic.making/train_masks";
+      ASSERT_TRUE(comes([&] { return fs::exists(first) && !fs::is_empty(first); }));
+      usleep(100'000);  // some more
+      const auto before = std::chrono::steady_clock::now();
+      making.send(signal);
+      const Finished finished = making.wait();
+      EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(5));
+      EXPECT_EQ(finished.code, 128 + signal);
+      EXPECT_THAT(finished.err, AllOf(HasSubstr("stopping, and removing what was made so far"),
+                                      HasSubstr("stopped while synthetic data were made, after "),
+                                      HasSubstr(" of 1000000 examples: nothing of them was kept"),
+                                      Not(HasSubstr("saving"))));
+      for (const auto& entry : fs::directory_iterator(folder_))
+        EXPECT_THAT(entry.path().filename().string(), Not(HasSubstr("later")));
+    }
+  }
+  EXPECT_EQ(run({"train", "small.toml", "--images", "later/train_hq", "--masks",
+                 "later/train_masks", "--synthesize", "16", "--epochs", "1", "--quiet"})
+                .code,
+            0);
+}
+
+// Also after data were made.
 TEST_F(Endings, ASignalBeforeTheFirstStepEndsItAtOnce) {
-  Started planning(folder_, {"train", "small.toml", "--images", "later/train_hq", "--masks",
-                             "later/train_masks", "--synthesize", "1000000"});
+  Started planning(folder_, {"train", "small.toml", "--images", "soon/train_hq", "--masks",
+                             "soon/train_masks", "--synthesize", "16", "--synthesize-width", "256",
+                             "--synthesize-height", "256", "--width", "16", "--devices", "cpu"});
   ASSERT_TRUE(planning.wait_for("making synthetic data"));
+  ASSERT_TRUE(comes([&] { return fs::exists(folder_ / "soon-synthetic"); }));
   planning.send(SIGTERM);
   const Finished finished = planning.wait();
   EXPECT_EQ(finished.code, 143);
   EXPECT_THAT(finished.err, AllOf(HasSubstr("trestle: stopped"), Not(HasSubstr("saving"))));
-  EXPECT_FALSE(fs::exists(folder_ / "later/train_hq"));
-  EXPECT_FALSE(fs::exists(folder_ / "later-synthetic"));
+  EXPECT_FALSE(fs::exists(folder_ / "runs/small"));
 }
 
 TEST_F(Endings, EveryHelpOfARunSaysTheExitCodes) {

@@ -80,6 +80,20 @@ TEST(Arrays, BytesAreFractionsAndWholeNumbersClasses) {
   const ArrayDataset bytes(golden + "u1.npy", golden + "set.npz:y");
   EXPECT_EQ(bytes.get(1).input[2].item<float>(), 5 / 255.0f);
   EXPECT_THROW(bytes.get(2), UsageError);
+  // Those of Python's torch.save, by name or alone.
+  const std::string saved = TRESTLE_SOURCE_DIR "/tests/golden/weights/";
+  const ArrayDataset tensors(saved + "python.pt:layer.weight", saved + "python.pt:mask");
+  EXPECT_EQ(tensors.size(), 3);
+  EXPECT_TRUE(tensors.get(1).input.equal(at::tensor({0.5f, 0.625f, 0.75f, 0.875f})));
+  EXPECT_EQ(tensors.get(2).target.item<std::int64_t>(), 1);
+  EXPECT_EQ(tensors.get(2).target.scalar_type(), at::kLong);
+  const ArrayDataset narrow(saved + "python.pt:brain", saved + "one_tensor.pt");
+  EXPECT_EQ(narrow.get(1).input.item<float>(), 3);
+  EXPECT_EQ(narrow.get(1).input.scalar_type(), at::kFloat);
+  EXPECT_EQ(narrow.get(0).target.scalar_type(), at::kFloat);
+  EXPECT_THROW(ArrayDataset(saved + "python.pt:layer.steps", saved + "one_tensor.pt"), FormatError)
+      << "one number";
+  EXPECT_THROW(ArrayDataset(saved + "command.pt", saved + "one_tensor.pt"), FormatError);
   EXPECT_THROW(ArrayDataset(golden + "row.npy", golden + "set.npz:y"), FormatError);
   EXPECT_THROW(ArrayDataset(golden + "scalar.npy", golden + "scalar.npy"), FormatError);
 }

@@ -79,8 +79,11 @@ TEST(Npz, ReadsAnArrayByItsName) {
   EXPECT_THAT(values<std::int64_t>(read_npy(golden + "set.npz:y")), ElementsAre(1, 0));
   EXPECT_THAT(read_npy(golden + "packed.npz:x").shape, ElementsAre(40, 50));
   EXPECT_THAT(read_npy(golden + "one.npz").shape, ElementsAre(2, 3)) << "its only one";
-  EXPECT_EQ(file_of_npy("a/set.npz:x"), "a/set.npz");
-  EXPECT_EQ(file_of_npy("a/x.npy"), "a/x.npy");
+  EXPECT_EQ(file_of_array("a/set.npz:x"), "a/set.npz");
+  EXPECT_EQ(file_of_array("a/x.npy"), "a/x.npy");
+  EXPECT_EQ(file_of_array("a/set.pt:x.y"), "a/set.pt");
+  EXPECT_EQ(file_of_array("a/set.pth:x"), "a/set.pth");
+  EXPECT_EQ(file_of_array("a/x.pt"), "a/x.pt");
 }
 
 TEST(Npz, MistakesNameWhatThereIs) {

@@ -98,6 +98,43 @@ TEST(Segmentation, MasksOfAnyKindAndSize) {
               AllOf(HasSubstr("masks/a.png"), HasSubstr("value #ff0000")));
 }
 
+// The 255 "void" of some sets, and a colour.
+TEST(Segmentation, IgnoredValuesHaveNoClass) {
+  const Scratch scratch;
+  for (const char* name : {"images", "masks"}) std::filesystem::create_directory(scratch / name);
+  write_png(scratch / "images/a.png", gradient(4, 2, 3));
+  Image mask = Image::blank(4, 2, 1);
+  mask.at(1, 0, 0) = 1;
+  mask.at(3, 1, 0) = 255;
+  write_png(scratch / "masks/a.png", mask);
+  const MaskCensus census = count_mask_values({scratch / "masks/a.png"}, 1);
+  EXPECT_THROW(find_mask_values(census, 2), UsageError);
+  const std::vector<MaskValue> ignored = {parse_mask_value("255")};
+  const std::vector<MaskValue> found = find_mask_values(census, 2, ignored);
+  EXPECT_EQ(describe_classes(found, census, ignored),
+            "0 = 0 (75.0 % of all pixels), 1 = 1 (12.5 %), ignored: 255 (12.5 %)");
+  for (const std::vector<MaskValue>& values : {found, std::vector<MaskValue>{}}) {
+    const SegmentationDataset data(scratch / "images", scratch / "masks",
+                                   {.mask_values = values, .ignored = ignored});
+    const at::Tensor target = data.get(0).target;
+    EXPECT_EQ(target[0][1].item<std::int64_t>(), 1);
+    EXPECT_EQ(target[1][3].item<std::int64_t>(), ignored_target);
+    EXPECT_EQ(target.sum().item<std::int64_t>(), 1 + ignored_target);
+  }
+  EXPECT_THAT(
+      message_of([&] {
+        SegmentationDataset(scratch / "images", scratch / "masks", {.mask_values = found}).get(0);
+      }),
+      AllOf(HasSubstr("value 255"), HasSubstr("mask_ignore")));
+  EXPECT_THAT(message_of([&] { MaskClasses(found, {found[1]}); }),
+              HasSubstr("1 is class 1, and is to be ignored too"));
+  std::vector<MaskValue> many;
+  for (int v = 0; v < 256; ++v) many.push_back(parse_mask_value(std::to_string(v)));
+  EXPECT_EQ(MaskClasses(many).count(), 256);
+  EXPECT_THAT(message_of([&] { MaskClasses(many, {parse_mask_value("#ff8000")}); }),
+              HasSubstr("1 to 255 classes apart, not 256"));
+}
+
 // A picture that lies on its side in its file, and a mask drawn on the screen.
 TEST(Segmentation, AnUprightMaskFitsAPictureOnItsSide) {
   const Scratch scratch;

@@ -97,6 +97,54 @@ TEST(Loss, DiceReducesOverTheBatchFirst) {
               1e-6);
 }
 
+// What the losses of a recipe with ignored mask values do, beside plain libtorch.
+TEST(Loss, IgnoredPixelsCountInNothing) {
+  torch::manual_seed(0);
+  at::Tensor target = at::randint(3, {4, 5, 6}, at::kLong);
+  target.masked_fill_(at::rand({4, 5, 6}) < 0.3, ignored_target);
+  const at::Tensor scores = at::randn({4, 3, 5, 6});
+  const auto gradient = [&](const Loss& loss, double* value) {
+    const at::Tensor output = scores.clone().requires_grad_();
+    const at::Tensor result = loss.value(output, target);
+    *value = number(result);
+    result.backward();
+    return output.grad();
+  };
+  double ours = 0;
+  const at::Tensor of_entropy = gradient(make_loss("cross_entropy", {.ignores = true}), &ours);
+  const at::Tensor plain = scores.clone().requires_grad_();
+  const at::Tensor torchs = torch::nn::functional::cross_entropy(
+      plain, target, torch::nn::functional::CrossEntropyFuncOptions().ignore_index(ignored_target));
+  torchs.backward();
+  EXPECT_NEAR(ours, number(torchs), 1e-6);
+  EXPECT_LT(number((of_entropy - plain.grad()).abs().max()), 1e-7);
+
+  // Dice: as if the ignored pixels were not there, all others in one row.
+  const at::Tensor known = target.ne(ignored_target);
+  const at::Tensor row = scores.clone().requires_grad_();
+  const at::Tensor few =
+      row.permute({0, 2, 3, 1}).index({known}).t().unsqueeze(0).unsqueeze(2);  // [1, C, 1, n]
+  const at::Tensor expected = dice().value(few, target.index({known}).view({1, 1, -1}));
+  expected.backward();
+  const at::Tensor of_dice = gradient(dice({.ignores = true}), &ours);
+  EXPECT_NEAR(ours, number(expected), 1e-6);
+  EXPECT_LT(number((of_dice - row.grad()).abs().max()), 1e-7);
+
+  const at::Tensor of_both = gradient(make_loss("cross_entropy+dice", {.ignores = true}), &ours);
+  EXPECT_LT(number((of_both - of_entropy - of_dice).abs().max()), 1e-7);
+  EXPECT_EQ(number(of_both.masked_select(known.logical_not().unsqueeze(1)).abs().sum()), 0);
+}
+
+// Where nothing is ignored the numbers are those without the option, to the bit.
+TEST(Loss, IgnoringNothingChangesNothing) {
+  torch::manual_seed(0);
+  const at::Tensor output = at::randn({4, 3, 5, 6});
+  const at::Tensor target = at::randint(3, {4, 5, 6}, at::kLong);
+  for (const char* name : {"dice", "cross_entropy+dice", "dice_per_micro_batch"})
+    EXPECT_EQ(number(make_loss(name, {.ignores = true}).value(output, target)),
+              number(make_loss(name).value(output, target)));
+}
+
 TEST(Loss, DiceOfAPerfectOutputIsZero) {
   const at::Tensor target = at::zeros({1, 2, 2}, at::kLong);  // class 1 nowhere
   at::Tensor output = at::zeros({1, 2, 2, 2});
@@ -139,6 +187,21 @@ TEST(Metrics, AccuracyCountsHits) {
   all += {1, 1};
   EXPECT_DOUBLE_EQ(all.mean(), 0.75);
   EXPECT_EQ(Tally{}.mean(), 0);
+}
+
+TEST(Metrics, IgnoredTargetsDoNotCount) {
+  const at::Tensor guess = at::tensor({1, 1, 0, 1, 1, 0, 0, 0, 1, 1, 0, 0}, at::kLong);
+  const at::Tensor output =
+      at::one_hot(guess.view({3, 2, 2}), 2).permute({0, 3, 1, 2}).to(at::kFloat);
+  // Image 0: one right, one missed nowhere, two ignored. Image 1: a false one. Image 2: all ignored.
+  const at::Tensor target =
+      at::tensor({1, -100, 0, -100, 0, 0, 0, 0, -100, -100, -100, -100}, at::kLong).view({3, 2, 2});
+  const Tally hits = accuracy_tally(output, target);
+  EXPECT_EQ(hits.sum, 1 + 1 + 3);
+  EXPECT_EQ(hits.count, 2 + 4);
+  const Tally dice = dice_tally(output, target);
+  EXPECT_EQ(dice.count, 2);
+  EXPECT_NEAR(dice.sum, 1 + 0, 1e-5);
 }
 
 TEST(Metrics, DiceAveragesOverImages) {

@@ -2,11 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/torch.h>
 
 #include <nlohmann/json.hpp>
 
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
+#include "trestle/optim/factory.h"
 #include "trestle/optim/reduce_on_plateau.h"
 
 namespace trestle::optim {
@@ -31,6 +33,8 @@ LearningRateOptions options_of(const nlohmann::json& o) {
   options.rise = o.value("rise", options.rise);
   options.first_divisor = o.value("first_divisor", options.first_divisor);
   options.last_divisor = o.value("last_divisor", options.last_divisor);
+  options.lowest_momentum = o.value("lowest_momentum", options.lowest_momentum);
+  options.highest_momentum = o.value("highest_momentum", options.highest_momentum);
   options.warm_up = o.value("warm_up", options.warm_up);
   options.warm_up_from = o.value("warm_up_from", options.warm_up_from);
   return options;
@@ -67,6 +71,62 @@ TEST(LearningRate, AnotherBaseScalesAllOfIt) {
   }
 }
 
+// OneCycleLR's cycle_momentum, which is its default.
+TEST(LearningRate, MomentumAsPython) {
+  for (const auto& golden : goldens()["momenta"]) {
+    LearningRate rate(golden["base"], options_of(golden["options"]));
+    for (std::size_t step = 0; step < golden["momenta"].size(); ++step) {
+      const auto at = static_cast<std::int64_t>(step);
+      const std::optional<double> momentum = rate.momentum_at(at);
+      ASSERT_TRUE(momentum.has_value());
+      EXPECT_DOUBLE_EQ(*momentum, golden["momenta"][step].get<double>())
+          << golden["options"] << " step " << step;
+      // Python's LinearLR in front of OneCycleLR rises to the cycle's beginning, ours to its top.
+      if (golden["options"].contains("warm_up")) continue;
+      EXPECT_DOUBLE_EQ(rate.at(at), golden["rates"][step].get<double>()) << step;
+    }
+  }
+  EXPECT_FALSE(LearningRate(0.1, {.schedule = "cosine", .length = 9}).momentum_at(3));
+  EXPECT_FALSE(LearningRate(0.1, {.schedule = "one_cycle", .length = 9, .cycle_momentum = false})
+                   .momentum_at(3));
+  LearningRate rate(0.1, {.schedule = "one_cycle", .length = 10});
+  EXPECT_DOUBLE_EQ(*rate.momentum_at(9), 0.95);
+  EXPECT_EQ(rate.momentum_at(9), rate.momentum_at(100));
+}
+
+OptimizerOptions optimizer_of(const nlohmann::json& o, double rate) {
+  OptimizerOptions options;
+  options.name = o["name"];
+  options.learning_rate = rate;
+  options.momentum = o.value("momentum", 0.0);
+  options.nesterov = o.value("nesterov", false);
+  options.weight_decay = o.value("weight_decay", 0.0);
+  return options;
+}
+
+// What they do to weights, step by step: in double by torch's own steps, in float by the fused ones.
+TEST(SetMomentum, WeightsAsPython) {
+  const nlohmann::json all = goldens();
+  for (const auto& golden : all["momenta"]) {
+    for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
+      const at::Tensor weight = torch::tensor({1.0, -2.0, 0.5}, type).requires_grad_();
+      const at::Tensor aim = torch::tensor({0.3f, 0.2f, -0.1f}).to(type);
+      const auto optimizer = make_optimizer({weight}, optimizer_of(golden["optimizer"], 1));
+      for (std::size_t step = 0; step < golden["weights"].size(); ++step) {
+        set_learning_rate(*optimizer, golden["rates"][step]);
+        set_momentum(*optimizer, golden["momenta"][step]);
+        optimizer->zero_grad();
+        ((weight - aim).square() * (1 + static_cast<double>(step % 3))).sum().backward();
+        optimizer->step();
+        for (int i = 0; i < 3; ++i)
+          EXPECT_NEAR(weight[i].item<double>(), golden["weights"][step][i].get<double>(),
+                      type == at::kDouble ? 1e-12 : 2e-5)
+              << golden["optimizer"] << " step " << step;
+      }
+    }
+  }
+}
+
 TEST(LearningRate, AfterItsLengthOneCycleStaysAtItsEnd) {
   LearningRate rate(0.1, {.schedule = "one_cycle", .length = 10});
   EXPECT_DOUBLE_EQ(rate.at(9), 0.1 / 25 / 1e4);
@@ -87,6 +147,10 @@ TEST(LearningRate, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal({.schedule = "cosin"}), HasSubstr("did you mean 'cosine'?"));
   EXPECT_THAT(refusal({.schedule = "cosine"}), HasSubstr("length = 0 is not at least 1"));
   EXPECT_THAT(refusal({.schedule = "one_cycle", .length = 5, .rise = 2}), HasSubstr("rise = 2"));
+  EXPECT_THAT(refusal({.schedule = "one_cycle", .length = 5, .highest_momentum = 1}),
+              HasSubstr("highest_momentum = 1 is not below 1"));
+  EXPECT_THAT(refusal({.schedule = "one_cycle", .length = 5, .lowest_momentum = 0.96}),
+              HasSubstr("lowest_momentum = 0.96"));
   EXPECT_THAT(refusal({.schedule = "step", .every = 0}), HasSubstr("every = 0"));
   EXPECT_THAT(refusal({.schedule = "multi_step", .milestones = {3, 2}}), HasSubstr("[3, 2]"));
   EXPECT_THAT(refusal({.warm_up = -1}), HasSubstr("warm_up = -1"));

@@ -94,6 +94,25 @@ TEST_F(Habits, TheScheduleIsFollowedAndResumed) {
   EXPECT_EQ(metrics(part.run_folder), metrics(whole.run_folder));
 }
 
+TEST_F(Habits, OneCycleMovesTheMomentumAndIsResumed) {
+  for (const char* optimizer : {"sgd", "adam", "rmsprop"}) {
+    SCOPED_TRACE(optimizer);
+    recipe::Recipe cycling = recipe();
+    cycling.optimizer.name = optimizer;
+    cycling.optimizer.learning_rate = 1e-3;
+    cycling.optimizer.learning_rate_schedule = "one_cycle";
+    const TrainResult whole = train(cycling, hooks());
+    TrainResult part = train(cycling, hooks(3));
+    part = resume(part.run_folder, {}, hooks());
+    EXPECT_EQ(metrics(part.run_folder), metrics(whole.run_folder));
+    const Weights expected = weights(whole.run_folder), actual = weights(part.run_folder);
+    for (const auto& [name, tensor] : expected) EXPECT_TRUE(tensor.equal(actual.at(name))) << name;
+    cycling.optimizer.one_cycle_momentum = false;
+    const Weights still = weights(train(cycling, hooks()).run_folder);
+    EXPECT_FALSE(still.at("out.weight").equal(expected.at("out.weight")));
+  }
+}
+
 TEST_F(Habits, AScheduleMayCountEpochs) {
   recipe::Recipe scheduled = recipe();
   scheduled.train.epochs = 3;

@@ -161,11 +161,10 @@ TEST_F(RunWeights, AreExportedForPythonAndForAnotherRun) {
   export_weights({.from = base_ / "out.pt", .out = base_ / "back.safetensors"});
   EXPECT_TRUE(torch::equal(read(base_ / "back.safetensors").at("fc.weight"),
                            best.at("output_layer.linear.weight")));
-  EXPECT_EQ(
-      export_weights(
-          {.from = result.run_folder, .out = base_ / "last.pth", .which = ExportedWeights::Last})
-          .from,
-      result.run_folder / "last/weights.safetensors");
+  EXPECT_EQ(export_weights(
+                {.from = result.run_folder, .out = base_ / "last.pth", .which = Checkpoint::Last})
+                .from,
+            result.run_folder / "last/weights.safetensors");
   EXPECT_EQ(export_weights({.from = result.run_folder / "last", .out = base_ / "last.pth"}).from,
             result.run_folder / "last/weights.safetensors");
 

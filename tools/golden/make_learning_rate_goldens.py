@@ -46,6 +46,50 @@ def one_cycle(opt, **options):
     return lr_scheduler.OneCycleLR(opt, opt.param_groups[0]["lr"], cycle_momentum=False, **options)
 
 
+def momentum_of(opt):
+    group = opt.param_groups[0]
+    return group["momentum"] if "momentum" in group else group["betas"][0]
+
+
+# OneCycleLR with its default cycle_momentum: rates and momenta of each optimizer, and the weights that they lead to.
+MOMENTA = [
+    (0.1, "sgd", dict(momentum=0.9), dict(length=40), None),
+    (0.1, "sgd", {}, dict(length=41, rise=0.25, lowest_momentum=0.6, highest_momentum=0.9), None),
+    (0.01, "sgd", dict(momentum=0.9, nesterov=True), dict(length=30), (10, 0.1)),
+    (0.01, "adam", {}, dict(length=40), None),
+    (0.01, "adamw", dict(weight_decay=0.1), dict(length=40, lowest_momentum=0.7), None),
+    (0.01, "rmsprop", {}, dict(length=40), None),
+]
+OPTIMIZERS = dict(sgd=torch.optim.SGD, adam=torch.optim.Adam, adamw=torch.optim.AdamW, rmsprop=torch.optim.RMSprop)
+
+
+def momenta(base, name, of_optimizer, of_schedule, warm_up):
+    weight = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64, requires_grad=True)
+    opt = OPTIMIZERS[name]([weight], lr=base, **of_optimizer)
+    schedule = lr_scheduler.OneCycleLR(opt, base, total_steps=of_schedule["length"],
+                                       pct_start=of_schedule.get("rise", 0.3),
+                                       base_momentum=of_schedule.get("lowest_momentum", 0.85),
+                                       max_momentum=of_schedule.get("highest_momentum", 0.95))
+    if warm_up:
+        # LinearLR first, as for the other schedules; it reads the rate that the optimizer began with.
+        opt = OPTIMIZERS[name]([weight], lr=base, **of_optimizer)
+        rise = lr_scheduler.LinearLR(opt, start_factor=warm_up[1], total_iters=warm_up[0])
+        cycle = lr_scheduler.OneCycleLR(opt, base, total_steps=of_schedule["length"])
+        schedule = lr_scheduler.SequentialLR(opt, [rise, cycle], milestones=[warm_up[0]])
+        of_schedule = dict(of_schedule, warm_up=warm_up[0], warm_up_from=warm_up[1])
+    rates, momenta, weights = [], [], []
+    for step in range(40):
+        rates.append(opt.param_groups[0]["lr"])
+        momenta.append(momentum_of(opt))
+        opt.zero_grad()
+        ((weight - torch.tensor([0.3, 0.2, -0.1])) ** 2 * (1 + step % 3)).sum().backward()
+        opt.step()
+        schedule.step()
+        weights.append(weight.tolist())
+    return dict(base=base, optimizer=dict(of_optimizer, name=name), options=dict(of_schedule, schedule="one_cycle"),
+                rates=rates, momenta=momenta, weights=weights)
+
+
 # The options have the names of trestle's LearningRateOptions.
 CASES = [
     (0.1, dict(schedule="constant", warm_up=10, warm_up_from=0.01), constant),
@@ -93,7 +137,8 @@ if __name__ == "__main__":
         cases.append(dict(base=base, options=options, rates=rates_of(base, warm_up, make)))
     content = dict(made_by="python tools/golden/make_learning_rate_goldens.py",
                    versions=dict(torch=torch.__version__.split("+")[0]), schedules=cases, metrics=METRICS,
+                   momenta=[momenta(*case) for case in MOMENTA],
                    plateaus=[plateau(options) for options in PLATEAUS])
     OUT.parent.mkdir(parents=True, exist_ok=True)
     OUT.write_text(json.dumps(content) + "\n")
-    print(len(cases), "schedules,", len(PLATEAUS), "plateaus")
+    print(len(cases), "schedules,", len(MOMENTA), "momenta,", len(PLATEAUS), "plateaus")

@@ -6,6 +6,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/checkpoint/files/pickled_array.h"
 #include "trestle/data/files/npy.h"
 
 namespace trestle::data {
@@ -24,13 +25,42 @@ at::ScalarType type_of(const std::string& type) {
   return type == "f4" ? at::kFloat : at::kDouble;
 }
 
+// Those of torch.save.
+at::ScalarType type_of_tensor(const std::string& dtype) {
+  if (dtype == "BOOL") return at::kBool;
+  if (dtype == "U8") return at::kByte;
+  if (dtype == "I8") return at::kChar;
+  if (dtype == "I16") return at::kShort;
+  if (dtype == "I32") return at::kInt;
+  if (dtype == "I64") return at::kLong;
+  if (dtype == "F16") return at::kHalf;
+  if (dtype == "BF16") return at::kBFloat16;
+  return dtype == "F32" ? at::kFloat : at::kDouble;
+}
+
+at::Tensor to_tensor(const std::vector<std::int64_t>& shape, at::ScalarType type,
+                     const std::string& bytes) {
+  at::Tensor tensor = at::empty(shape, type);
+  std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
+  return tensor;
+}
+
 at::Tensor read_tensor(const std::string& place) {
-  const NpyArray array = read_npy(place);
-  if (array.shape.empty() || array.count() == 0)
-    throw FormatError(text("the array has the shape [", join(array.shape, ", "), "]: no examples"),
-                      {.file = place, .hint = "Examples are counted by the first dimension."});
-  at::Tensor tensor = at::empty(array.shape, type_of(array.type));
-  std::memcpy(tensor.mutable_data_ptr(), array.bytes.data(), array.bytes.size());
+  const std::filesystem::path file = file_of_array(place);
+  at::Tensor tensor;
+  if (file.extension() == ".pt" || file.extension() == ".pth") {
+    const std::size_t name = file.string().size() + 1;
+    const checkpoint::PickledArray array =
+        checkpoint::read_pickled_array(file, name < place.size() ? place.substr(name) : "");
+    tensor = to_tensor(array.shape, type_of_tensor(array.dtype), array.bytes);
+  } else {
+    const NpyArray array = read_npy(place);
+    tensor = to_tensor(array.shape, type_of(array.type), array.bytes);
+  }
+  if (tensor.dim() == 0 || tensor.numel() == 0)
+    throw FormatError(
+        text("the array has the shape [", join(tensor.sizes(), ", "), "]: no examples"),
+        {.file = place, .hint = "Examples are counted by the first dimension."});
   return tensor;
 }
 

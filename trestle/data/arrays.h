@@ -6,7 +6,8 @@
 
 namespace trestle::data {
 
-// Two arrays of NumPy's, examples along the first dimension (files/npy.h says how they are named).
+// Two arrays, examples along the first dimension: NumPy's (files/npy.h says how they are named), and
+// tensors of Python's torch.save, alone in "x.pt" or, of a dict of tensors, "set.pt:x" (.pth too).
 //
 //   ArrayDataset rows("data/x.npy", "data/y.npy");          // x: float32 [1000, 20]
 //   at::Tensor x = rows.get(0).input;                       // float [20]
@@ -15,7 +16,7 @@ namespace trestle::data {
 //
 // Inputs become float, of bytes (uint8) their 255th part; whole numbers of other types become int64.
 // Targets of whole numbers and bools become int64, others float. Both are kept in memory. The
-// constructor throws as read_npy, and FormatError where the two have not as many examples.
+// constructor throws as read_npy, of the same kinds for a .pt, and FormatError where the two have not as many examples.
 class ArrayDataset : public Dataset {
  public:
   ArrayDataset(const std::string& inputs, const std::string& targets);

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
 
 #include "trestle/base/error.h"
 #include "trestle/base/keyed_seed.h"
@@ -50,6 +51,9 @@ void check_can_stack(const std::vector<Sample>& samples) {
   } catch (Error& error) {
     error.add_context(context);
     throw;
+  } catch (c10::Error& error) {  // stays libtorch's own, which says what memory is missing
+    error.add_context(context);
+    throw;
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& error) {
@@ -59,18 +63,22 @@ void check_can_stack(const std::vector<Sample>& samples) {
 
 // By hand and not with at::stack, which wakes intra-op threads: beside a training they are in the
 // way, and at::set_num_threads(1) here would also become the default of threads that start later.
-at::Tensor stack(const std::vector<Sample>& samples, at::Tensor Sample::*part) {
-  const at::Tensor& first = samples[0].*part;
-  std::vector<std::int64_t> sizes = first.sizes().vec();
-  sizes.insert(sizes.begin(), std::ssize(samples));
-  at::Tensor out = at::empty(sizes, first.options().requires_grad(false));
+void stack(const std::vector<Sample>& samples, at::Tensor Sample::*part, at::Tensor& out) {
   auto* to = static_cast<std::byte*>(out.mutable_data_ptr());
   for (const Sample& sample : samples) {
     const at::Tensor from = (sample.*part).contiguous();
     if (from.nbytes() > 0) std::memcpy(to, from.const_data_ptr(), from.nbytes());
     to += from.nbytes();
   }
-  return out;
+}
+
+// For `count` examples like this one. Before the others are read: where there is no room for them,
+// they need not be. Nothing for an example that check_can_stack() refuses.
+at::Tensor room_for(std::int64_t count, const at::Tensor& example) {
+  if (!example.defined() || !example.device().is_cpu()) return {};
+  std::vector<std::int64_t> sizes = example.sizes().vec();
+  sizes.insert(sizes.begin(), count);
+  return at::empty(sizes, example.options().requires_grad(false));
 }
 
 Sample read_example(const Dataset& dataset, std::int64_t example, std::int64_t epoch,
@@ -85,17 +93,21 @@ Sample read_example(const Dataset& dataset, std::int64_t example, std::int64_t e
 Batch read_batch(const Dataset& dataset, const std::int64_t* first, const std::int64_t* last,
                  std::int64_t epoch, const LoaderOptions& options) {
   std::vector<Sample> samples;
+  Batch batch;
+  const std::int64_t count = last - first;
   for (; first != last; ++first) {
     try {
       samples.push_back(read_example(dataset, *first, epoch, options));
     } catch (...) {
       rethrow_with_example(*first);
     }
+    if (samples.size() > 1) continue;
+    batch.inputs = room_for(count, samples[0].input);
+    batch.targets = room_for(count, samples[0].target);
   }
   check_can_stack(samples);
-  Batch batch;
-  batch.inputs = stack(samples, &Sample::input);
-  batch.targets = stack(samples, &Sample::target);
+  stack(samples, &Sample::input, batch.inputs);
+  stack(samples, &Sample::target, batch.targets);
   for (Sample& sample : samples) batch.names.push_back(std::move(sample.name));
   return batch;
 }

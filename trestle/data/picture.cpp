@@ -36,6 +36,12 @@ at::Tensor to_tensor(const Image& image) {
 }  // namespace
 
 void check_picture_options(const PictureOptions& options) {
+  const std::int64_t pixels = static_cast<std::int64_t>(options.width) * options.height;
+  if (pixels > ReadImageOptions{}.max_pixels)
+    throw UsageError(
+        text("images of ", options.width, " x ", options.height, " are ", pixels,
+             " pixels, more than the ", ReadImageOptions{}.max_pixels, " that are read"),
+        {.hint = "Make image_width and image_height in [data] smaller."});
   if (!(options.scale > 0 && options.scale <= 1)) {
     throw UsageError(
         text("the image scale is ", options.scale, ": it must be above 0 and at most 1"));

@@ -40,7 +40,16 @@ RandomTensors::RandomTensors(RandomTensorsOptions options) : options_(std::move(
   if (options_.shape.empty())
     throw UsageError("random tensors: the shape is empty",
                      {.hint = "Give the shape of one example, for example [3, 128, 128]."});
-  for (const std::int64_t size : options_.shape) check_positive("a size of the shape", size);
+  std::int64_t numbers = 1;
+  for (const std::int64_t size : options_.shape) {
+    check_positive("a size of the shape", size);
+    constexpr std::int64_t most = std::int64_t{1} << 50;
+    if (size > most / numbers)
+      throw UsageError(text("random tensors: the shape [", join(options_.shape, ", "),
+                            "] has more numbers than any machine holds"),
+                       {.hint = "Make 'shape' in [data] smaller."});
+    numbers *= size;
+  }
   check_positive("the number of classes", options_.classes);
   check_positive("the number of examples", options_.count);
 }

@@ -36,15 +36,17 @@ std::vector<ImagePair> all_pairs(const fs::path& images, const fs::path& masks,
 }
 
 MaskClasses classes_of(const SegmentationOptions& options) {
-  if (!options.mask_values.empty()) return MaskClasses(options.mask_values);
+  if (!options.mask_values.empty()) return MaskClasses(options.mask_values, options.ignored);
   std::vector<MaskValue> ids;
   for (int c = 0; c < options.classes; ++c) ids.push_back(parse_mask_value(text(std::min(c, 255))));
-  return MaskClasses(std::move(ids));
+  return MaskClasses(std::move(ids), options.ignored);
 }
 
-at::Tensor mask_to_target(const Image& ids) {
+at::Tensor mask_to_target(const Image& ids, const SegmentationOptions& options) {
   at::Tensor target = at::empty({ids.height, ids.width}, at::kLong);
-  std::ranges::copy(ids.pixels, target.data_ptr<std::int64_t>());
+  const int ignored = options.ignored.empty() ? -1 : MaskClasses::ignored_id;
+  std::ranges::transform(ids.pixels, target.data_ptr<std::int64_t>(),
+                         [&](std::uint8_t id) { return id == ignored ? ignored_target : id; });
   return target;
 }
 
@@ -80,7 +82,7 @@ Sample SegmentationDataset::get(std::int64_t index) const {
   const ImageSize size = target_size(mask, options_.picture, files.mask);
   const Image small = resize_nearest(mask, size.width, size.height);
   return {picture_to_tensor(image, options_.picture, files.image),
-          mask_to_target(classes_.ids(small, files.mask)), files.id};
+          mask_to_target(classes_.ids(small, files.mask), options_), files.id};
 }
 
 Image mask_to_image(const at::Tensor& mask, int width, int height) {

@@ -13,6 +13,9 @@
 
 namespace trestle::data {
 
+// In a target: a pixel without a class. torch's number for it, and nn::ignored_target.
+inline constexpr std::int64_t ignored_target = -100;
+
 struct SegmentationOptions {
   PictureOptions picture = {};
   // Between an image's name and its mask's ending.
@@ -20,6 +23,8 @@ struct SegmentationOptions {
   // The mask value of each class; empty: masks hold class ids, 0 to `classes` - 1.
   std::vector<MaskValue> mask_values = {};
   int classes = 2;
+  // Values of pixels that have no class: they become ignored_target.
+  std::vector<MaskValue> ignored = {};
 };
 
 // Pictures with a mask each, in two folders (image_pairs.h). Carvana's are of this kind:

@@ -60,8 +60,15 @@ at::Tensor cross_entropy_value(const CrossEntropyOptions& options, const at::Ten
 at::Tensor dice_value(const DiceOptions& options, const at::Tensor& output,
                       const at::Tensor& target) {
   check_class_ids("dice", output, target);
-  const at::Tensor probability = at::softmax(in_float(output), 1);
-  const at::Tensor truth = at::zeros_like(probability).scatter_(1, target.unsqueeze(1), 1.0);
+  at::Tensor probability = at::softmax(in_float(output), 1);
+  at::Tensor truth = at::zeros_like(probability);
+  if (options.ignores) {
+    const at::Tensor counts = target.ne(ignored_target).unsqueeze(1).to(probability.scalar_type());
+    probability = probability * counts;
+    truth.scatter_(1, target.clamp_min(0).unsqueeze(1), counts);
+  } else {
+    truth.scatter_(1, target.unsqueeze(1), 1.0);
+  }
   std::vector<std::int64_t> all_but_classes = {0};
   for (std::int64_t dim = 2; dim < output.dim(); ++dim) all_but_classes.push_back(dim);
   const at::Tensor intersection = (probability * truth).sum(all_but_classes);
@@ -70,8 +77,10 @@ at::Tensor dice_value(const DiceOptions& options, const at::Tensor& output,
   return 1 - dice.mean();
 }
 
-at::Tensor cross_entropy_and_dice_value(const at::Tensor& output, const at::Tensor& target) {
-  return cross_entropy_value({}, output, target) + dice_value({}, output, target);
+auto cross_entropy_and_dice_value(const DiceOptions& options) {
+  return [options](const at::Tensor& output, const at::Tensor& target) {
+    return cross_entropy_value({}, output, target) + dice_value(options, output, target);
+  };
 }
 
 }  // namespace
@@ -128,12 +137,12 @@ Loss dice_per_micro_batch(const DiceOptions& options) {
                   });
 }
 
-Loss cross_entropy_and_dice() {
-  return whole_batch("cross_entropy+dice", cross_entropy_and_dice_value);
+Loss cross_entropy_and_dice(const DiceOptions& options) {
+  return whole_batch("cross_entropy+dice", cross_entropy_and_dice_value(options));
 }
 
-Loss cross_entropy_and_dice_per_micro_batch() {
-  return additive("cross_entropy+dice_per_micro_batch", cross_entropy_and_dice_value);
+Loss cross_entropy_and_dice_per_micro_batch(const DiceOptions& options) {
+  return additive("cross_entropy+dice_per_micro_batch", cross_entropy_and_dice_value(options));
 }
 
 void refuse_whole_batch(const Loss& loss, std::string_view schedule) {
@@ -146,15 +155,20 @@ void refuse_whole_batch(const Loss& loss, std::string_view schedule) {
 
 namespace {
 
-std::vector<Loss> known_losses() {
-  return {
-      cross_entropy(),        mean_squared_error(),     dice(),
-      dice_per_micro_batch(), cross_entropy_and_dice(), cross_entropy_and_dice_per_micro_batch()};
+std::vector<Loss> known_losses(const DiceOptions& options = {}) {
+  return {cross_entropy(),
+          mean_squared_error(),
+          dice(options),
+          dice_per_micro_batch(options),
+          cross_entropy_and_dice(options),
+          cross_entropy_and_dice_per_micro_batch(options)};
 }
 
 }  // namespace
 
-Loss make_loss(std::string_view name) { return choose("loss", name, known_losses()); }
+Loss make_loss(std::string_view name, const DiceOptions& options) {
+  return choose("loss", name, known_losses(options));
+}
 
 std::vector<std::string> loss_names() {
   std::vector<std::string> names;

@@ -34,8 +34,11 @@ Loss additive(std::string name,
 Loss whole_batch(std::string name,
                  std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> value);
 
+// What stands in a target for "counts neither in a loss nor in a metric": torch's own number.
+inline constexpr std::int64_t ignored_target = -100;
+
 struct CrossEntropyOptions {
-  std::int64_t ignore_index = -100;
+  std::int64_t ignore_index = ignored_target;
   double label_smoothing = 0;
 };
 // Mean cross-entropy of logits [N, C, ...] and class ids int64 [N, ...]. Additive; weighs the
@@ -50,6 +53,9 @@ Loss mean_squared_error();
 
 struct DiceOptions {
   double epsilon = 1e-6;
+  // Whether targets may be ignored_target: pixels that are left out of all sums. Costs a pass over
+  // the scores, so it is asked for.
+  bool ignores = false;
 };
 // 1 - dice of soft-max(logits [N, C, H, W]) against one-hot class ids [N, H, W], all classes,
 // reduced over the batch first. Whole batch.
@@ -61,8 +67,8 @@ Loss dice_per_micro_batch(const DiceOptions& options = {});
 
 // Cross-entropy + dice, as the torchgpipe U-Net example trains. Whole batch because dice is; the
 // second is additive.
-Loss cross_entropy_and_dice();
-Loss cross_entropy_and_dice_per_micro_batch();
+Loss cross_entropy_and_dice(const DiceOptions& options = {});
+Loss cross_entropy_and_dice_per_micro_batch(const DiceOptions& options = {});
 
 // Throws the UsageError for a whole-batch loss under a schedule that starts a backward before the
 // last forward, with the ways out.
@@ -70,7 +76,7 @@ Loss cross_entropy_and_dice_per_micro_batch();
 
 // By name, for recipes: "cross_entropy", "cross_entropy+dice", "mean_squared_error", ... Throws
 // UsageError, with the nearest name.
-Loss make_loss(std::string_view name);
+Loss make_loss(std::string_view name, const DiceOptions& options = {});
 
 // The names that make_loss() knows.
 std::vector<std::string> loss_names();

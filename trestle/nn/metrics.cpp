@@ -4,6 +4,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/nn/loss.h"
 
 namespace trestle::nn {
 
@@ -14,7 +15,7 @@ Tally accuracy_tally(const at::Tensor& output, const at::Tensor& target) {
                           join(output.sizes(), ", "), "] and [", join(target.sizes(), ", "), "]"));
   }
   return {static_cast<double>(guess.eq(target).sum().item<std::int64_t>()),
-          static_cast<double>(target.numel())};
+          static_cast<double>(target.ne(ignored_target).sum().item<std::int64_t>())};
 }
 
 Tally dice_tally(const at::Tensor& output, const at::Tensor& target, double epsilon) {
@@ -23,7 +24,7 @@ Tally dice_tally(const at::Tensor& output, const at::Tensor& target, double epsi
     throw UsageError(text("dice takes scores [N, C >= 2, H, W] and class ids [N, H, W]; got [",
                           join(output.sizes(), ", "), "] and [", join(target.sizes(), ", "), "]"));
   }
-  const at::Tensor guess = output.argmax(1);
+  const at::Tensor guess = output.argmax(1).masked_fill_(target.eq(ignored_target), ignored_target);
   at::Tensor dice = at::zeros({output.size(0)}, at::kDouble);
   for (std::int64_t channel = 1; channel < output.size(1); ++channel) {
     const at::Tensor guessed = guess.eq(channel);
@@ -34,7 +35,8 @@ Tally dice_tally(const at::Tensor& output, const at::Tensor& target, double epsi
     dice += (2 * both + epsilon) / (sums + epsilon);
   }
   const double channels = static_cast<double>(output.size(1) - 1);
-  return {dice.sum().item<double>() / channels, static_cast<double>(output.size(0))};
+  const at::Tensor known = target.ne(ignored_target).flatten(1).any(1).cpu().to(at::kDouble);
+  return {(dice * known).sum().item<double>() / channels, known.sum().item<double>()};
 }
 
 }  // namespace trestle::nn

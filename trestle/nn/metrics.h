@@ -19,6 +19,8 @@ struct Tally {
   }
 };
 
+// Targets that are ignored_target (loss.h) count in neither, nor does an image that has no others.
+//
 // Arg-max hits over examples: output [N, C, ...] of scores, target int64 [N, ...] of class ids.
 Tally accuracy_tally(const at::Tensor& output, const at::Tensor& target);
 

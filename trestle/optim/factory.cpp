@@ -138,4 +138,20 @@ void set_learning_rate(torch::optim::Optimizer& optimizer, double rate,
     groups[i].options().set_lr(factors.empty() ? rate : rate * factors[i]);
 }
 
+void set_momentum(torch::optim::Optimizer& optimizer, double momentum) {
+  for (torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
+    torch::optim::OptimizerOptions& options = group.options();
+    if (auto* sgd = dynamic_cast<torch::optim::SGDOptions*>(&options))
+      sgd->momentum(momentum);
+    else if (auto* rmsprop = dynamic_cast<torch::optim::RMSpropOptions*>(&options))
+      rmsprop->momentum(momentum);
+    else if (auto* adam = dynamic_cast<torch::optim::AdamOptions*>(&options))
+      adam->betas(std::make_tuple(momentum, std::get<1>(adam->betas())));
+    else if (auto* adamw = dynamic_cast<torch::optim::AdamWOptions*>(&options))
+      adamw->betas(std::make_tuple(momentum, std::get<1>(adamw->betas())));
+    else
+      throw UsageError("the optimizer has no momentum that could be set");
+  }
+}
+
 }  // namespace trestle::optim

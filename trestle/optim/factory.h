@@ -57,4 +57,7 @@ double learning_rate(const torch::optim::Optimizer& optimizer);
 void set_learning_rate(torch::optim::Optimizer& optimizer, double rate,
                        const std::vector<double>& factors = {});
 
+// The momentum of all groups of one of these optimizers: beta1 of adam and adamw.
+void set_momentum(torch::optim::Optimizer& optimizer, double momentum);
+
 }  // namespace trestle::optim

@@ -18,11 +18,12 @@ struct Schedule {
   std::string_view name;
   double (*rate)(const LearningRateOptions&, const rates::Position&);
   bool has_length = false;
+  double (*momentum)(const LearningRateOptions&, std::int64_t step) = nullptr;
 };
 constexpr std::array schedules = {
     Schedule{"constant", rates::constant}, Schedule{"step", rates::step},
     Schedule{"multi_step", rates::multi_step}, Schedule{"cosine", rates::cosine, true},
-    Schedule{"one_cycle", rates::one_cycle, true}};
+    Schedule{"one_cycle", rates::one_cycle, true, rates::one_cycle_momentum}};
 
 // Returns the schedule's place in the table.
 std::size_t check(const LearningRateOptions& o) {
@@ -40,6 +41,9 @@ std::size_t check(const LearningRateOptions& o) {
   require(o.rise >= 0 && o.rise <= 1, "rise", o.rise, "in [0, 1]");
   require(o.first_divisor > 0, "first_divisor", o.first_divisor, "above 0");
   require(o.last_divisor > 0, "last_divisor", o.last_divisor, "above 0");
+  require(o.lowest_momentum >= 0 && o.lowest_momentum <= o.highest_momentum, "lowest_momentum",
+          o.lowest_momentum, "from 0 to highest_momentum");
+  require(o.highest_momentum < 1, "highest_momentum", o.highest_momentum, "below 1");
   require(o.warm_up >= 0, "warm_up", static_cast<double>(o.warm_up), "at least 0");
   require(o.warm_up_from > 0 && o.warm_up_from <= 1, "warm_up_from", o.warm_up_from, "in (0, 1]");
   if (!std::is_sorted(o.milestones.begin(), o.milestones.end()))
@@ -62,6 +66,12 @@ double LearningRate::next(std::int64_t step, double before) const {
   if (step < options_.warm_up) return rates::warm_up(options_, {step, before, base_});
   const std::int64_t own = step - options_.warm_up;
   return schedules[schedule_].rate(options_, {own, own == 0 ? base_ : before, base_});
+}
+
+std::optional<double> LearningRate::momentum_at(std::int64_t step) const {
+  const Schedule& schedule = schedules[schedule_];
+  if (schedule.momentum == nullptr || !options_.cycle_momentum) return std::nullopt;
+  return schedule.momentum(options_, std::max<std::int64_t>(step - options_.warm_up, 0));
 }
 
 double LearningRate::at(std::int64_t step) {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,10 @@ struct LearningRateOptions {
   double lowest = 0;                          // cosine: where it ends; afterwards it rises again
   double rise = 0.3;                          // one_cycle: share of its steps that go up
   double first_divisor = 25;                  // one_cycle: it begins at rate / first_divisor
-  double last_divisor = 1e4;   // ... and ends at that / last_divisor, and stays there
+  double last_divisor = 1e4;  // ... and ends at that / last_divisor, and stays there
+  // one_cycle: the momentum falls while the rate rises, and rises again while it falls.
+  bool cycle_momentum = true;
+  double lowest_momentum = 0.85, highest_momentum = 0.95;
   std::int64_t warm_up = 0;    // steps before the schedule's own first one
   double warm_up_from = 0.01;  // the share of the rate that the first of them has
 };
@@ -44,6 +48,10 @@ class LearningRate {
   // The rate of a step, counted from 0. Python's formulas go from one step to the next: a look ahead
   // takes as many of them as there are steps in between, about 20 ns each.
   double at(std::int64_t step);
+
+  // The momentum of a step, where the schedule has one: one_cycle's. Throughout a warm-up it is the
+  // highest. For adam and adamw it is beta1.
+  std::optional<double> momentum_at(std::int64_t step) const;
 
   double base() const { return base_; }
   void set_base(double base);

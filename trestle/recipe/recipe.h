@@ -33,7 +33,8 @@ struct Recipe {
     std::string images, masks, folder;
     std::string input_array, target_array;
     std::string mask_suffix;
-    std::vector<std::string> mask_values;
+    std::vector<std::string> mask_values, mask_ignore;
+    std::vector<std::string> class_names;
     double scale = 1;
     std::int64_t image_width = 0, image_height = 0;
     double validation = 0.2;
@@ -87,6 +88,8 @@ struct Recipe {
     std::int64_t decay_every = 1;
     std::vector<std::int64_t> milestones;
     double one_cycle_rise = 0.3, one_cycle_first_divisor = 25, one_cycle_last_divisor = 1e4;
+    bool one_cycle_momentum = true;
+    double one_cycle_lowest_momentum = 0.85, one_cycle_highest_momentum = 0.95;
     std::int64_t warm_up = 0;
     double warm_up_from = 0.01;
     double min_learning_rate = 0;

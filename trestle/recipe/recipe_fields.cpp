@@ -84,7 +84,8 @@ void add_data_fields(std::vector<Field>& fields) {
       "mnist, fashion_mnist: the folder of the four IDX files; classification: of a folder for "
       "each "
       "class");
-  add(&D::input_array, "input_array", "arrays: x.npy, or set.npz:x for the array x in set.npz");
+  add(&D::input_array, "input_array",
+      "arrays: x.npy or x.pt, or set.npz:x, set.pt:x for the array x in a set");
   add(&D::target_array, "target_array", "arrays: the same for the targets");
   add(&D::mask_suffix, "mask_suffix",
       "segmentation: what follows an image's name in its mask's name, as _mask; empty: nothing");
@@ -92,6 +93,12 @@ void add_data_fields(std::vector<Field>& fields) {
       "segmentation: what a mask's pixels of class 0, 1, ... are, as 0,255 or #000000,#ff8000; "
       "left "
       "out: found in the masks");
+  add(&D::mask_ignore, "mask_ignore",
+      "segmentation: values of a mask's pixels that count neither in the loss nor in the metric, "
+      "as "
+      "255");
+  add(&D::class_names, "class_names",
+      "classification: the folders of class 0, 1, ...; left out: by their names");
   add(&D::scale, "scale", "of image files: made smaller by this, 0 < scale <= 1", Limits{1e-6, 1});
   add(&D::image_width, "image_width",
       "of image files: every one is made so many pixels wide; 0 = its own width times scale",
@@ -217,6 +224,14 @@ void add_rate_fields(std::vector<Field>& fields) {
       "one_cycle: it begins at learning_rate divided by this", Limits{1e-9, 1e9});
   add(&O::one_cycle_last_divisor, "one_cycle_last_divisor",
       "one_cycle: ... and ends at its beginning divided by this", Limits{1e-9, 1e9});
+  add(&O::one_cycle_momentum, "one_cycle_momentum",
+      "one_cycle: the momentum (beta1 of adam, adamw) falls while the rate rises and rises while "
+      "it "
+      "falls, instead of its own value");
+  add(&O::one_cycle_lowest_momentum, "one_cycle_lowest_momentum",
+      "one_cycle_momentum: where the rate is highest", Limits{0, 1});
+  add(&O::one_cycle_highest_momentum, "one_cycle_highest_momentum",
+      "one_cycle_momentum: at both ends", Limits{0, 1});
   add(&O::warm_up, "warm_up", "how long it rises in a line before its schedule begins",
       Limits{0, many});
   add(&O::warm_up_from, "warm_up_from", "warm_up: the share of it at which it begins",

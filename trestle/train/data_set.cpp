@@ -36,6 +36,7 @@ DataSet own_set(const std::string& name, const data::OpenOwnData& open) {
           .predicts = Predicts::Mask,
           .paths = {},
           .keys = keys,
+          .picture = picture_options,
           .open = [open](const recipe::Recipe& recipe) { return open_own(open, recipe); }};
 }
 
@@ -104,9 +105,7 @@ data::PictureOptions picture_options(const recipe::Recipe& recipe) {
   return {.scale = recipe.data.scale,
           .width = static_cast<int>(recipe.data.image_width),
           .height = static_cast<int>(recipe.data.image_height),
-          .channels = recipe.model.channels > 0
-                          ? static_cast<int>(std::min<std::int64_t>(recipe.model.channels, 9999))
-                          : 3};
+          .channels = recipe.model.channels > 0 ? static_cast<int>(recipe.model.channels) : 3};
 }
 
 std::vector<std::filesystem::path> data_paths(const DataSet& set, const recipe::Recipe& recipe) {

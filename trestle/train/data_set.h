@@ -69,6 +69,10 @@ struct DataSet {
 
   // Sizes of an example as the model gets it, without its batch, where no data are there to look at.
   std::function<std::vector<std::int64_t>(const recipe::Recipe&)> usual_input = {};
+  // How an image file becomes an input of the model; null for data that are no image files.
+  std::function<data::PictureOptions(const recipe::Recipe&)> picture = {};
+  // What class 0, 1, ... is called, where that is known.
+  std::function<std::vector<std::string>(const recipe::Recipe&)> class_names = {};
   // Opens what the recipe names. Throws UsageError for missing folders, FormatError for bad files.
   std::function<OpenedData(const recipe::Recipe&)> open;
   // The recipe's [data] with what the files alone can say filled in, so that a resumed run need not

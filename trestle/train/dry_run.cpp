@@ -181,14 +181,19 @@ std::string suggestion(const recipe::Recipe& recipe, const LayerCosts& costs,
 
 }  // namespace
 
-RunPlan plan_on_paper(const recipe::Recipe& recipe, const models::OwnModels& own,
+RunPlan plan_on_paper(const recipe::Recipe& asked, const models::OwnModels& own,
                       const Additions& additions) {
+  recipe::Recipe recipe = asked;
   check_training(recipe, additions);
   const std::vector<Device> devices = planned_devices(recipe.devices.use);
   check_balance(recipe, devices.size());
   const nn::Layers model = make_model(recipe, own);
   const DataOnPaper data = look_at_data(recipe, additions);
   check_channels(recipe, data.example);
+  if (data.training > 0) {
+    check_batch(recipe, data.training);
+    recipe.train.batch = std::min(recipe.train.batch, data.training);
+  }
   const at::Device device = device_to_measure_on(recipe, devices);
   make_layers(model, memory_format_of(recipe));
 

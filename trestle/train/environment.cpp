@@ -58,9 +58,10 @@ Environment environment() {
   return found;
 }
 
-std::string environment_json(const std::vector<Device>& devices) {
+std::string environment_json(const std::vector<Device>& devices, const std::string& started_in) {
   const Environment found = environment();
   nlohmann::ordered_json out = {{"began", utc_now()},
+                                {"started_in", started_in},
                                 {"trestle", found.trestle},
                                 {"libtorch", found.libtorch.version},
                                 {"compiler", found.compiler},

@@ -24,8 +24,8 @@ Environment environment();
 // The time as "2026-01-31T23:59:59Z".
 std::string utc_now();
 
-// As JSON, with the devices of the run and when it began.
-std::string environment_json(const std::vector<Device>& devices);
+// As JSON, with the devices of the run, when it began, and `started_in` (run_paths.h).
+std::string environment_json(const std::vector<Device>& devices, const std::string& started_in);
 
 // "2 virtual devices of 512 MiB on 2 cores", "cpu, 2 cores", "2 GPUs".
 std::string describe_devices(const std::vector<Device>& devices);

@@ -15,13 +15,7 @@ fs::path find_file(const ExportOptions& options) {
   const char* const saved = "weights.safetensors";  // in last/
   if (fs::is_regular_file(options.from)) return options.from;
   if (fs::exists(options.from / saved)) return options.from / saved;
-  const RunFolder folder = open_run_folder(options.from);
-  const fs::path file =
-      options.which == ExportedWeights::Best ? folder.best() : folder.last() / saved;
-  if (fs::exists(file)) return file;
-  throw UsageError(
-      text(folder.path.string(), ": has no ", fs::relative(file, folder.path).string(), " yet"),
-      {.hint = "It appears at the end of the first epoch."});
+  return saved_weights(open_run_folder(options.from), options.which);
 }
 
 }  // namespace

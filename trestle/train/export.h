@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <string>
 
+#include "trestle/train/run_checkpoint.h"
+
 // A run's weights as a file for Python, or for another run.
 //
 //   train::export_weights({.from = "runs/resnet18_mnist", .out = "resnet18.pt"});
@@ -12,13 +14,11 @@
 // In Python: model.load_state_dict(torch.load("resnet18.pt", weights_only=True)).
 namespace trestle::train {
 
-enum class ExportedWeights { Best, Last };
-
 struct ExportOptions {
   // A run folder, the folder last/ of one, or a file of weights.
   std::filesystem::path from;
-  std::filesystem::path out;  // .pt or .pth: as torch.save writes it; .safetensors
-  ExportedWeights which = ExportedWeights::Best;  // of a run folder
+  std::filesystem::path out;            // .pt or .pth: as torch.save writes it; .safetensors
+  Checkpoint which = Checkpoint::Best;  // of a run folder
   // Whose names the tensors get: "" = as they are, or one of checkpoint::name_table_names().
   std::string names = {};
 };

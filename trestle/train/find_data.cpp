@@ -14,6 +14,11 @@ namespace trestle::train {
 
 namespace fs = std::filesystem;
 
+void throw_stopped_making(std::int64_t made, std::int64_t all) {
+  throw StateError(text("stopped while synthetic data were made, after ", made, " of ", all,
+                        " examples: nothing of them was kept"));
+}
+
 fs::path synthetic_name(const fs::path& folder) {
   const std::string name = (folder.has_filename() ? folder : folder.parent_path()).string();
   constexpr const char* ending = "-synthetic";
@@ -37,11 +42,14 @@ void check_made(const StandIn& stand_in) {
 }
 
 void make(const DataSet& set, const StandIn& stand_in, const std::string& missing,
-          Progress& progress) {
+          Progress& progress, const MakingData& making) {
   progress.note(text("data      ", missing, " is missing: making synthetic data in ",
                      stand_in.wanted.out.string(), " (", stand_in.what, "; synthesize in [data])"));
   Synthesis wanted = stand_in.wanted;
-  wanted.progress = [&](std::int64_t done, std::int64_t all) { progress.making_data(done, all); };
+  wanted.progress = [&](std::int64_t done, std::int64_t all) {
+    progress.making_data(done, all);
+    if (making && !making(done, all)) throw_stopped_making(done, all);
+  };
   try {
     set.synthesize(wanted);
   } catch (const UsageError&) {
@@ -52,7 +60,7 @@ void make(const DataSet& set, const StandIn& stand_in, const std::string& missin
 
 // Nothing is made where `progress` is null.
 recipe::Recipe::Data real_or_synthetic(const DataSet& set, const recipe::Recipe& recipe,
-                                       Progress* progress) {
+                                       Progress* progress, const MakingData& making) {
   const std::vector<fs::path> paths = data_paths(set, recipe);
   const bool there = std::any_of(paths.begin(), paths.end(),
                                  [](const fs::path& path) { return fs::exists(path); });
@@ -64,7 +72,7 @@ recipe::Recipe::Data real_or_synthetic(const DataSet& set, const recipe::Recipe&
   const StandIn stand_in = set.stand_in(recipe);
   if (!fs::exists(stand_in.wanted.out)) {
     if (progress == nullptr) return recipe.data;
-    make(set, stand_in, paths[0].string(), *progress);
+    make(set, stand_in, paths[0].string(), *progress, making);
   }
   check_made(stand_in);
   return stand_in.data;
@@ -73,17 +81,17 @@ recipe::Recipe::Data real_or_synthetic(const DataSet& set, const recipe::Recipe&
 }  // namespace
 
 recipe::Recipe::Data find_data(const recipe::Recipe& recipe, Progress& progress,
-                               const Additions& own) {
+                               const Additions& own, const MakingData& making) {
   const DataSet set = find_data_set(recipe.data.name, own);
   recipe::Recipe found = recipe;
-  found.data = real_or_synthetic(set, recipe, &progress);
+  found.data = real_or_synthetic(set, recipe, &progress, making);
   return set.fill_in ? set.fill_in(found, progress) : found.data;
 }
 
 recipe::Recipe::Data data_that_are_there(const recipe::Recipe& recipe, const Additions& own) {
   const DataSet set = find_data_set(recipe.data.name, own);
   recipe::Recipe found = recipe;
-  found.data = real_or_synthetic(set, recipe, nullptr);
+  found.data = real_or_synthetic(set, recipe, nullptr, {});
   const auto silent = make_progress(ProgressStyle::Silent, Colours::Off, std::cout);
   return set.fill_in ? set.fill_in(found, *silent) : found.data;
 }

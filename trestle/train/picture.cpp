@@ -58,8 +58,11 @@ data::Image colour_mask(const at::Tensor& mask, std::int64_t classes) {
       data::Image::blank(static_cast<int>(mask.size(1)), static_cast<int>(mask.size(0)), 3);
   const std::int64_t* id = ids.const_data_ptr<std::int64_t>();
   for (std::size_t i = 0; i < image.pixels.size(); i += 3) {
-    const Colour colour = viridis(static_cast<double>(*id++) /
-                                  static_cast<double>(std::max<std::int64_t>(classes - 1, 1)));
+    const Colour colour =
+        *id < 0 ? quiet
+                : viridis(static_cast<double>(*id) /
+                          static_cast<double>(std::max<std::int64_t>(classes - 1, 1)));
+    ++id;
     std::copy(colour.begin(), colour.end(), image.pixels.begin() + static_cast<std::ptrdiff_t>(i));
   }
   return image;

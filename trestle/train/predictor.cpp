@@ -6,17 +6,18 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
+#include <memory>
 #include <set>
+#include <utility>
 
 #include "trestle/base/error.h"
+#include "trestle/base/files.h"
 #include "trestle/base/stopwatch.h"
 #include "trestle/base/text.h"
-#include "trestle/checkpoint/safetensors.h"
 #include "trestle/data/files/image_file.h"
 #include "trestle/data/segmentation.h"
 #include "trestle/train/data_set.h"
-#include "trestle/train/run_folder.h"
+#include "trestle/train/run_weights.h"
 #include "trestle/train/setup.h"
 
 namespace trestle::train {
@@ -25,25 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Weights {
-  fs::path file;
-  recipe::Recipe recipe;
-};
-
-Weights find_weights(const fs::path& run) {
-  if (!fs::is_regular_file(run)) {
-    const RunFolder folder = open_run_folder(run);
-    if (!fs::exists(folder.best()))
-      throw UsageError(text(folder.path.string(), ": has no best.safetensors yet"),
-                       {.hint = "It appears at the end of the first epoch."});
-    return {folder.best(), recipe_of(folder)};
-  }
-  for (const fs::path& folder : {run.parent_path(), run.parent_path().parent_path()})
-    if (fs::exists(folder / "recipe.toml"))
-      return {run, recipe::read_recipe(folder / "recipe.toml")};
-  throw UsageError(text(
-      run.string(), ": there is no recipe.toml beside these weights, so their model is not known"));
-}
+constexpr const char* table_name = "predictions.csv";
 
 // <out>/<stem>_mask.png; where images share a stem ("a.jpg", "a.png"), their whole name instead.
 std::vector<fs::path> mask_files(const std::vector<fs::path>& images, const fs::path& out) {
@@ -57,7 +40,7 @@ std::vector<fs::path> mask_files(const std::vector<fs::path>& images, const fs::
   return masks;
 }
 
-// Without the masks of an earlier prediction, where those are written beside the images.
+// Without what an earlier prediction wrote, where that is beside the images.
 std::vector<fs::path> find_images(const fs::path& images, const fs::path& out) {
   if (fs::is_regular_file(images)) return {images};
   if (!fs::is_directory(images))
@@ -69,7 +52,7 @@ std::vector<fs::path> find_images(const fs::path& images, const fs::path& out) {
   std::sort(found.begin(), found.end());
   std::error_code not_there;
   if (fs::equivalent(images, out, not_there)) {
-    std::set<fs::path> masks;
+    std::set<fs::path> masks = {table_name};
     for (const fs::path& mask : mask_files(found, out)) masks.insert(mask.filename());
     std::erase_if(found, [&](const fs::path& path) { return masks.contains(path.filename()); });
   }
@@ -77,75 +60,103 @@ std::vector<fs::path> find_images(const fs::path& images, const fs::path& out) {
   return found;
 }
 
-fs::path write_mask(const fs::path& mask, const fs::path& image, const at::Tensor& computed) {
-  const at::Tensor output = computed.to(at::kCPU);
-  if (output.dim() != 4)
-    throw UsageError(text("the model gives ", output.sizes(), " for an image, which is no mask"));
+fs::path write_mask(const fs::path& mask, const fs::path& image, const at::Tensor& output) {
   const std::int64_t white = 255 / std::max<std::int64_t>(output.size(1) - 1, 1);
   const data::ImageSize size = data::read_image_size(image, data::Orientation::Upright);
   data::write_png(mask, data::mask_to_image(output.argmax(1)[0] * white, size.width, size.height));
   return mask;
 }
 
+// One call of predict(), once its images are known.
+class ImagePredictor {
+ public:
+  ImagePredictor(const PredictOptions& options, RunWeights weights)
+      : options_(options),
+        weights_(std::move(weights)),
+        set_(find_data_set(weights_.recipe.data.name, options.additions)) {
+    if (!set_.picture)
+      throw UsageError(text("this run learnt '", set_.name, "', which are no image files"));
+    const bool own = options.additions.data_sets.contains(set_.name);
+    if (options.top_k > 1 && set_.predicts == Predicts::Mask && !own)
+      throw UsageError(text("'top_k' has no effect for '", set_.name, "', which has masks"),
+                       {.hint = "Leave it out."});
+    if (set_.class_names) class_names_ = set_.class_names(weights_.recipe);
+    if (!options.devices.empty()) weights_.recipe.devices.use = options.devices;
+    images_ = find_images(options.images, options.out);
+    masks_ = mask_files(images_, options.out);
+    devices_ = open_devices(weights_.recipe);
+    model_ = make_model(weights_.recipe, options.models);
+  }
+
+  PredictResult run() {
+    make_folder(options_.out);
+    for (std::size_t at = 0; at < images_.size(); ++at) {
+      try {
+        add(at);
+      } catch (const UsageError& error) {  // too small a picture, for example
+        if (picture_.defined() && !pipeline_) throw;
+        problem(text(picture_.defined() ? images_[at].string() + ": " : "", error.what()));
+      } catch (const Error& error) {  // of reading the picture: else of the weights, of writing
+        if (picture_.defined()) throw;
+        problem(error.what());
+      }
+      if (options_.progress)
+        options_.progress(static_cast<std::int64_t>(at) + 1,
+                          static_cast<std::int64_t>(images_.size()));
+    }
+    if (!result_.classes.empty()) {
+      result_.table = options_.out / table_name;
+      write_file(result_.table, to_csv(result_.images, result_.classes));
+    }
+    return std::move(result_);
+  }
+
+ private:
+  static void make_folder(const fs::path& out) {
+    std::error_code error;
+    fs::create_directories(out, error);
+    if (error) throw FileError(text("cannot be made: ", error.message()), {.file = out.string()});
+  }
+
+  void problem(const std::string& words) { result_.problems.push_back(words); }
+
+  void add(std::size_t at) {
+    picture_ = at::Tensor();
+    picture_ = data::load_picture(images_[at], set_.picture(weights_.recipe)).unsqueeze(0);
+    if (!pipeline_) pipeline_ = make_trained_pipeline(weights_, model_, devices_, picture_);
+    const at::NoGradGuard no_grad;
+    const at::Tensor output = with_inputs_named(
+        weights_.recipe, picture_, [&] { return pipeline_->evaluate(picture_).to(at::kCPU); });
+    if (output.dim() == 4)
+      result_.masks.push_back(write_mask(masks_[at], images_[at], output));
+    else if (output.dim() == 2)
+      result_.classes.push_back(most_probable(output[0], class_names_, options_.top_k));
+    else
+      throw UsageError(text("the model gives ", output.sizes(),
+                            " for an image, which is neither a mask nor a class"));
+    result_.images.push_back(images_[at]);
+  }
+
+  const PredictOptions& options_;
+  RunWeights weights_;
+  DataSet set_;
+  std::vector<std::string> class_names_;
+  std::vector<fs::path> images_, masks_;
+  std::vector<Device> devices_;
+  nn::Layers model_;
+  std::unique_ptr<Pipeline> pipeline_;
+  at::Tensor picture_;
+  PredictResult result_;
+};
+
 }  // namespace
 
 PredictResult predict(const PredictOptions& options) {
   const Stopwatch watch;
-  Weights weights = find_weights(options.run);
-  if (find_data_set(weights.recipe.data.name, options.additions).predicts != Predicts::Mask)
-    throw UsageError(
-        text("this run learnt '", weights.recipe.data.name, "', which has no masks to predict"));
-  if (!options.devices.empty()) weights.recipe.devices.use = options.devices;
-  const std::vector<fs::path> images = find_images(options.images, options.out);
-  const std::vector<fs::path> masks = mask_files(images, options.out);
-  std::error_code error;
-  fs::create_directories(options.out, error);
-  if (error)
-    throw FileError(text("cannot be made: ", error.message()), {.file = options.out.string()});
-
-  const std::vector<Device> devices = open_devices(weights.recipe);
-  // The run's cut is for the run's devices.
-  if (devices.size() != 1 && devices.size() != weights.recipe.pipeline.balance.size())
-    weights.recipe.pipeline.balance.clear();
-  const nn::Layers model = make_model(weights.recipe, options.models);
-  const data::PictureOptions picture_is = picture_options(weights.recipe);
-  PredictResult result;
-  // Nothing where the picture cannot be read.
-  const auto load = [&](const fs::path& path) -> std::optional<at::Tensor> {
-    try {
-      return data::load_picture(path, picture_is).unsqueeze(0);
-    } catch (const Error& error) {
-      result.problems.emplace_back(error.what());
-    }
-    return std::nullopt;
-  };
-  std::size_t at = 0;
-  std::optional<at::Tensor> picture = load(images[at]);
-  while (!picture && ++at < images.size()) picture = load(images[at]);
-  if (!picture) return result;
-  const auto pipeline = with_inputs_named(weights.recipe, *picture, [&] {
-    return make_pipeline(weights.recipe, model, devices, {*picture});
-  });
-  NamedTensors into = pipeline->named_parameters();
-  for (auto& buffer : pipeline->named_buffers()) into.push_back(buffer);
-  checkpoint::copy_into(checkpoint::read_tensors(weights.file).tensors, into,
-                        weights.file.string());
-
-  const at::NoGradGuard no_grad;
-  for (; at < images.size(); picture.reset(), ++at) {
-    if (!picture) picture = load(images[at]);
-    if (picture) {
-      try {
-        const at::Tensor output = with_inputs_named(weights.recipe, *picture,
-                                                    [&] { return pipeline->evaluate(*picture); });
-        result.masks.push_back(write_mask(masks[at], images[at], output));
-      } catch (const UsageError& error) {  // too small a picture, for example
-        result.problems.push_back(images[at].string() + ": " + error.what());
-      }
-    }
-    if (options.progress)
-      options.progress(static_cast<std::int64_t>(at) + 1, static_cast<std::int64_t>(images.size()));
-  }
+  if (options.top_k < 1)
+    throw UsageError(text("top_k is ", options.top_k, ", and must be 1 or more"));
+  PredictResult result =
+      ImagePredictor(options, find_run_weights(options.run, options.checkpoint)).run();
   result.seconds = watch.seconds();
   return result;
 }

@@ -71,6 +71,16 @@ RunFolder open_run_folder(const fs::path& path) {
   return folder;
 }
 
+fs::path saved_weights(const RunFolder& folder, Checkpoint which) {
+  const bool best = which == Checkpoint::Best;
+  const fs::path file = best ? folder.best() : folder.last() / "weights.safetensors";
+  if (fs::exists(file)) return file;
+  throw UsageError(
+      text(folder.path.string(), ": has no ", fs::relative(file, folder.path).string(), " yet"),
+      {.hint = best ? "It appears at the end of the first epoch."
+                    : "It appears at the end of the first epoch, or when the run is stopped."});
+}
+
 recipe::Recipe recipe_of(const RunFolder& folder) {
   recipe::Recipe recipe = recipe::read_recipe(folder.recipe());
   recipe.name = folder.path.filename().string();

@@ -6,6 +6,7 @@
 
 #include "trestle/base/file_lock.h"
 #include "trestle/recipe/recipe.h"
+#include "trestle/train/run_checkpoint.h"
 
 // Where a run keeps what it makes.
 namespace trestle::train {
@@ -48,6 +49,9 @@ RunFolder open_run_folder(const std::filesystem::path& path);
 
 // Takes the folder's lock. Throws StateError where another process trains in it.
 void lock_run_folder(RunFolder& folder);
+
+// The file of these weights of a run. Throws UsageError where they were not saved yet.
+std::filesystem::path saved_weights(const RunFolder& folder, Checkpoint which);
 
 // The recipe in a run folder, named as the folder is.
 recipe::Recipe recipe_of(const RunFolder& folder);

@@ -34,6 +34,9 @@ optim::LearningRateOptions rate_options(const recipe::Recipe::Optimizer& optimiz
           .rise = optimizer.one_cycle_rise,
           .first_divisor = optimizer.one_cycle_first_divisor,
           .last_divisor = optimizer.one_cycle_last_divisor,
+          .cycle_momentum = optimizer.one_cycle_momentum,
+          .lowest_momentum = optimizer.one_cycle_lowest_momentum,
+          .highest_momentum = optimizer.one_cycle_highest_momentum,
           .warm_up = optimizer.warm_up,
           .warm_up_from = optimizer.warm_up_from};
 }
@@ -56,6 +59,10 @@ std::int64_t RunLength::steps() const {
   return max_steps > 0 ? std::min(all, max_steps) : all;
 }
 
+bool cycles_momentum(const recipe::Recipe::Optimizer& optimizer) {
+  return optimizer.learning_rate_schedule == "one_cycle" && optimizer.one_cycle_momentum;
+}
+
 void check_rate(const recipe::Recipe::Optimizer& optimizer) {
   constexpr std::int64_t long_enough = 2'000'000'000;  // no warm-up is longer
   const RunRate rate(optimizer, {.epochs = long_enough});
@@ -70,6 +77,10 @@ RunRate::RunRate(const recipe::Recipe::Optimizer& optimizer, const RunLength& le
 
 double RunRate::at(std::int64_t step, std::int64_t epoch) {
   return rate_.at(by_epoch_ ? epoch : step);
+}
+
+std::optional<double> RunRate::momentum_at(std::int64_t step, std::int64_t epoch) const {
+  return rate_.momentum_at(by_epoch_ ? epoch : step);
 }
 
 std::optional<double> RunRate::epoch_ends(const std::optional<double>& metric) {

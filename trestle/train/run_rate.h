@@ -24,6 +24,9 @@ struct RunLength {
 // Throws UsageError for what no run of any length could follow.
 void check_rate(const recipe::Recipe::Optimizer& optimizer);
 
+// Whether a schedule sets the optimizer's momentum, whatever the recipe's own value.
+bool cycles_momentum(const recipe::Recipe::Optimizer& optimizer);
+
 // The learning rate of [optimizer]: a schedule that follows from the step's number, and under it the
 // base that `plateau` lowers, which is the one thing to be saved.
 class RunRate {
@@ -32,6 +35,9 @@ class RunRate {
   RunRate(const recipe::Recipe::Optimizer& optimizer, const RunLength& length);
 
   double at(std::int64_t step, std::int64_t epoch);  // both from 0
+
+  // Of the same step; nothing where the optimizer's own stays.
+  std::optional<double> momentum_at(std::int64_t step, std::int64_t epoch) const;
 
   // The new base where an epoch's validation metric makes `plateau` lower it.
   std::optional<double> epoch_ends(const std::optional<double>& metric);

@@ -13,6 +13,7 @@
 #include "trestle/device/virtual_device.h"
 #include "trestle/optim/factory.h"
 #include "trestle/pipeline/micro_batch.h"
+#include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/data_set.h"
 #include "trestle/train/environment.h"
 #include "trestle/train/parameter_groups.h"
@@ -78,6 +79,9 @@ optim::OptimizerOptions optimizer_options(const recipe::Recipe& recipe) {
   options.learning_rate = recipe.optimizer.learning_rate;
   options.weight_decay = recipe.optimizer.weight_decay;
   options.momentum = recipe.optimizer.momentum;
+  // Before a step it is set to the schedule's; nesterov needs to know that there is one.
+  if (cycles_momentum(recipe.optimizer) && options.momentum == 0)
+    options.momentum = recipe.optimizer.one_cycle_highest_momentum;
   options.nesterov = recipe.optimizer.nesterov;
   options.alpha = recipe.optimizer.alpha;
   options.centered = recipe.optimizer.centered;
@@ -191,8 +195,29 @@ bool is_misfit(const c10::Error& error) {
     return words.find(part) != std::string_view::npos;
   };
   return dynamic_cast<const c10::OutOfMemoryError*>(&error) == nullptr &&
-         dynamic_cast<const c10::AcceleratorError*>(&error) == nullptr &&
-         !says("can't allocate memory") && !says("in loss '");
+         dynamic_cast<const c10::AcceleratorError*>(&error) == nullptr && !is_too_large(error) &&
+         !says("in loss '");
+}
+
+bool is_too_large(const c10::Error& error) {
+  const std::string_view words = error.what_without_backtrace();
+  return dynamic_cast<const c10::OutOfMemoryError*>(&error) == nullptr &&
+         (words.find("can't allocate memory") != std::string_view::npos ||
+          words.find("overflow") != std::string_view::npos);
+}
+
+std::string sizes_of(const recipe::Recipe& recipe) {
+  const recipe::Recipe standard;
+  std::vector<std::string> words;
+  for (const char* name :
+       {"model.width", "model.channels", "model.classes", "data.image_width", "data.image_height",
+        "data.shape", "train.batch", "pipeline.micro_batches", "pipeline.split_size"}) {
+    const recipe::Field& field = *recipe::find_field(name);
+    if (field.get(recipe) != field.get(standard) || field.key == "batch")
+      words.push_back(
+          text(field.key, " = ", recipe::to_toml(field.get(recipe)), " in [", field.section, "]"));
+  }
+  return "with " + join(words, ", ");
 }
 
 void refuse_missing_class(const recipe::Recipe& recipe, const c10::Error& error) {
@@ -241,8 +266,8 @@ std::vector<StageOptimizer> make_optimizers(const recipe::Recipe& recipe,
 
 int optimizer_state_factor(const recipe::Recipe::Optimizer& optimizer) {
   if (optimizer.name == "adam" || optimizer.name == "adamw") return optimizer.amsgrad ? 3 : 2;
-  return (optimizer.name == "rmsprop" ? 1 : 0) + (optimizer.momentum > 0 ? 1 : 0) +
-         (optimizer.centered ? 1 : 0);
+  const bool momentum = optimizer.momentum > 0 || cycles_momentum(optimizer);
+  return (optimizer.name == "rmsprop" ? 1 : 0) + (momentum ? 1 : 0) + (optimizer.centered ? 1 : 0);
 }
 
 std::optional<Prediction> predict_step(const recipe::Recipe& recipe, Pipeline& pipeline,

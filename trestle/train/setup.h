@@ -83,6 +83,24 @@ auto with_inputs_named(const recipe::Recipe& recipe, const at::Tensor& inputs, A
   }
 }
 
+// Whether libtorch says that this machine has no room, or that sizes do not fit into 64 bits.
+bool is_too_large(const c10::Error& error);
+
+// "with width = 1000000 in [model], batch = 4 in [train]"
+std::string sizes_of(const recipe::Recipe& recipe);
+
+// Runs what makes the recipe's tensors. An error that is_too_large() gets a line with the sizes that
+// were asked for.
+template <class Action>
+auto with_sizes_named(const recipe::Recipe& recipe, Action action) {
+  try {
+    return action();
+  } catch (c10::Error& error) {
+    if (is_too_large(error)) error.add_context(sizes_of(recipe));
+    throw;
+  }
+}
+
 // What the simulator expects of a step, measured on one batch without training on it. Nothing where
 // even that does not fit the devices.
 struct Prediction {

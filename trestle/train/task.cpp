@@ -8,10 +8,14 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/data/augment.h"
+#include "trestle/data/segmentation.h"
 #include "trestle/train/data_set.h"
+#include "trestle/train/data_sets/data_sets.h"
 #include "trestle/train/find_data.h"
 
 namespace trestle::train {
+
+static_assert(data::ignored_target == nn::ignored_target);
 
 namespace {
 
@@ -45,11 +49,7 @@ std::unique_ptr<data::Loader> training_loader(const recipe::Recipe& recipe, Exam
     options.transform = [augment](data::Sample sample, std::uint64_t key) {
       return data::vary(std::move(sample), data::draw_variation(augment, key));
     };
-  if (recipe.train.drop_last &&
-      static_cast<std::int64_t>(examples.indices.size()) < recipe.train.batch)
-    throw UsageError(text(counted(static_cast<std::int64_t>(examples.indices.size()), "example"),
-                          " to train on: fewer than one batch of ", recipe.train.batch),
-                     {.hint = "Make 'batch' in [train] smaller, or set drop_last = false."});
+  check_batch(recipe, std::ssize(examples.indices));
   return std::make_unique<data::Loader>(std::move(examples.dataset), std::move(examples.indices),
                                         options);
 }
@@ -76,6 +76,13 @@ std::optional<data::Image> draw(const data::Batch& batch, const at::Tensor& outp
 
 }  // namespace
 
+void check_batch(const recipe::Recipe& recipe, std::int64_t examples) {
+  if (!recipe.train.drop_last || examples >= recipe.train.batch) return;
+  throw UsageError(text("there are ", examples, " examples to train on, fewer than one batch of ",
+                        recipe.train.batch),
+                   {.hint = "Make 'batch' in [train] smaller, or set drop_last = false."});
+}
+
 std::vector<std::string> metric_names(const Additions& own) {
   std::vector<std::string> names;
   for (const Metric& metric : metrics(own)) names.push_back(metric.name);
@@ -95,7 +102,7 @@ nn::Loss loss_of(const recipe::Recipe& recipe, const Additions& own) {
   const std::vector<std::string> known = loss_names(own);
   if (std::find(known.begin(), known.end(), name) == known.end())
     throw_unknown("loss", name, known);
-  return nn::make_loss(name);
+  return nn::make_loss(name, {.ignores = !recipe.data.mask_ignore.empty()});
 }
 
 std::string metric_of(const recipe::Recipe& recipe, const Additions& own) {
@@ -105,25 +112,60 @@ std::string metric_of(const recipe::Recipe& recipe, const Additions& own) {
       .name;
 }
 
-Task make_task(const recipe::Recipe& asked, Progress& progress, const Additions& own) {
+namespace {
+
+struct OpenedTask {
+  Task task;  // without loaders
+  OpenedData data;
+  recipe::Recipe recipe;  // with the data that were found
+};
+
+OpenedTask open_task(const recipe::Recipe& asked, Progress& progress, const Additions& own,
+                     const MakingData& making = {}) {
   const auto problems = problems_of_data(asked, own);
   if (!problems.empty()) throw UsageError(problems[0]);
   recipe::Recipe recipe = asked;
-  recipe.data = find_data(asked, progress, own);
+  recipe.data = find_data(asked, progress, own, making);
   const DataSet set = find_data_set(recipe.data.name, own);
   const Metric metric = choose("metric", metric_of(recipe, own), metrics(own));
-  Task task;
+  OpenedTask opened;
+  Task& task = opened.task;
   task.loss = loss_of(recipe, own);
   task.metric_name = metric.name;
   task.metric = metric.tally;
   task.picture = draw;
   task.data = recipe.data;
   task.synthetic = synthetic_data_of(recipe, own).value_or("");
-  OpenedData opened = set.open(recipe);
-  task.classes = opened.classes;
-  task.training = training_loader(recipe, std::move(opened.training));
-  task.validation = validation_loader(recipe, std::move(opened.validation));
-  return task;
+  opened.data = set.open(recipe);
+  task.classes = opened.data.classes;
+  opened.recipe = std::move(recipe);
+  return opened;
+}
+
+}  // namespace
+
+Task make_task(const recipe::Recipe& recipe, Progress& progress, const Additions& own,
+               const MakingData& making) {
+  OpenedTask opened = open_task(recipe, progress, own, making);
+  opened.task.training = training_loader(opened.recipe, std::move(opened.data.training));
+  opened.task.validation = validation_loader(opened.recipe, std::move(opened.data.validation));
+  return std::move(opened.task);
+}
+
+Task make_judging_task(const recipe::Recipe& recipe, Progress& progress, const Additions& own,
+                       Judged judged) {
+  OpenedTask opened = open_task(recipe, progress, own);
+  const OpenedData& data = opened.data;
+  const bool one_part =
+      data.validation.indices.empty() || data.validation.dataset == data.training.dataset;
+  Examples examples =
+      judged == Judged::Everything && one_part ? all_of(data.training.dataset) : data.validation;
+  if (examples.indices.empty())
+    throw UsageError("no data are kept for validation",
+                     {.hint = text("'validation' in [data] is ", recipe.data.validation, " of ",
+                                   data.training.dataset->size(), " examples.")});
+  opened.task.validation = validation_loader(opened.recipe, std::move(examples));
+  return std::move(opened.task);
 }
 
 }  // namespace trestle::train

@@ -12,6 +12,7 @@
 #include "trestle/nn/metrics.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/train/additions.h"
+#include "trestle/train/making_data.h"
 #include "trestle/train/picture.h"
 #include "trestle/train/progress.h"
 
@@ -34,9 +35,22 @@ struct Task {
       picture;
 };
 
+// Throws UsageError for training data of which no batch can be made.
+void check_batch(const recipe::Recipe& recipe, std::int64_t examples);
+
 // Opens the data, those that find_data() finds. Throws UsageError for missing folders and unknown
 // names, FormatError for data that is not right.
-Task make_task(const recipe::Recipe& recipe, Progress& progress, const Additions& own = {});
+Task make_task(const recipe::Recipe& recipe, Progress& progress, const Additions& own = {},
+               const MakingData& making = {});
+
+// The same to judge a model, without training data: `validation` is there, `training` is null.
+enum class Judged {
+  Validation,  // what a training keeps for it
+  Everything,  // all examples, but for data sets with a part of their own for validation: that part
+};
+// Throws UsageError where there is nothing to judge by, too.
+Task make_judging_task(const recipe::Recipe& recipe, Progress& progress, const Additions& own,
+                       Judged judged);
 
 // The same for a recipe's loss and metric only.
 nn::Loss loss_of(const recipe::Recipe& recipe, const Additions& own = {});

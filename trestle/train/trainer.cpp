@@ -14,6 +14,7 @@
 #include "trestle/train/metrics.h"
 #include "trestle/train/run_folder.h"
 #include "trestle/train/run_log.h"
+#include "trestle/train/setup.h"
 #include "trestle/train/training_run.h"
 
 namespace trestle::train {
@@ -106,10 +107,7 @@ TrainResult run_logged(TrainingRun& run, RunLog& log) {
   }
 }
 
-}  // namespace
-
-TrainResult train(const recipe::Recipe& recipe, const TrainHooks& hooks) {
-  check_run_name(recipe.name);
+TrainResult train_from_start(const recipe::Recipe& recipe, const TrainHooks& hooks) {
   RunLog log(hooks.progress);
   TrainHooks logged = hooks;
   logged.progress = &log;
@@ -130,6 +128,13 @@ TrainResult train(const recipe::Recipe& recipe, const TrainHooks& hooks) {
   }
 }
 
+}  // namespace
+
+TrainResult train(const recipe::Recipe& recipe, const TrainHooks& hooks) {
+  check_run_name(recipe.name);
+  return with_sizes_named(recipe, [&] { return train_from_start(recipe, hooks); });
+}
+
 TrainResult resume(const std::filesystem::path& run_folder,
                    const std::vector<std::pair<std::string, std::string>>& changes,
                    const TrainHooks& hooks) {
@@ -148,18 +153,21 @@ TrainResult resume(const std::filesystem::path& run_folder,
   RunLog log(hooks.progress);
   TrainHooks logged = hooks;
   logged.progress = &log;
-  TrainingRun run(recipe, logged, TrainingRun::Data::MustBeThere);
-  run.restore(folder);
-  if (hooks.begins) hooks.begins();
-  log.open(folder.log(), text("resumed   ", utc_now(), ", after ", counted(stands.step, "step")));
-  for (const std::string& note : notes) log.note(note);
-  write_file(folder.recipe(), to_toml(recipe));
-  return run_logged(run, log);
+  return with_sizes_named(recipe, [&, &recipe = recipe, &notes = notes] {
+    TrainingRun run(recipe, logged, &folder);
+    run.restore(folder);
+    if (hooks.begins) hooks.begins();
+    log.open(folder.log(), text("resumed   ", utc_now(), ", after ", counted(stands.step, "step")));
+    for (const std::string& note : notes) log.note(note);
+    write_file(folder.recipe(), to_toml(recipe));
+    return run_logged(run, log);
+  });
 }
 
 RunPlan plan_run(const recipe::Recipe& recipe, const TrainHooks& hooks) {
   check_run_name(recipe.name);
-  RunPlan plan = plan_on_paper(recipe, hooks.models, hooks.additions);
+  RunPlan plan = with_sizes_named(
+      recipe, [&] { return plan_on_paper(recipe, hooks.models, hooks.additions); });
   if (hooks.progress != nullptr) hooks.progress->plan(plan);
   return plan;
 }

@@ -10,6 +10,7 @@
 #include "trestle/models/model.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/train/additions.h"
+#include "trestle/train/making_data.h"
 #include "trestle/train/progress.h"
 
 // Trains a model as a recipe says.
@@ -26,6 +27,9 @@ struct TrainHooks {
   std::function<void()> begins = {};
   // Asked between steps; true: save, and return an unfinished result.
   std::function<bool()> should_stop = {};
+  // Called after each synthetic example that is made of missing data, with (made, all); false: what
+  // was made is removed, and train() throws StateError.
+  MakingData making_data = {};
   std::int64_t stop_after_steps = 0;  // the same after so many steps of this call; 0 = never
   models::OwnModels models = {};      // models of your own, by the names that recipes use
   Additions additions = {};           // the same for data sets, losses and metrics

@@ -1,7 +1,6 @@
 #include "trestle/train/training_run.h"
 
 #include <ATen/Functions.h>
-#include <c10/core/GradMode.h>
 
 #include <iostream>
 #include <utility>
@@ -15,7 +14,9 @@
 #include "trestle/train/data_set.h"
 #include "trestle/train/environment.h"
 #include "trestle/train/initial_weights.h"
+#include "trestle/train/judge.h"
 #include "trestle/train/parameter_groups.h"
+#include "trestle/train/run_paths.h"
 
 namespace trestle::train {
 
@@ -42,12 +43,6 @@ void note_precision(const recipe::Recipe& recipe, const std::vector<Device>& dev
                      ": it computes by way of fp32, more slowly than with precision = \"fp32\""));
 }
 
-// What bf16 and fp16 computed is judged and drawn in fp32.
-at::Tensor in_float(const at::Tensor& output) {
-  const bool half = output.scalar_type() == at::kBFloat16 || output.scalar_type() == at::kHalf;
-  return half ? output.to(at::kFloat) : output;
-}
-
 std::int64_t steps_in(std::int64_t batches, std::int64_t accumulate) {
   return (batches + accumulate - 1) / accumulate;
 }
@@ -62,7 +57,8 @@ void check_classes(const recipe::Recipe& recipe, std::int64_t in_data) {
 
 }  // namespace
 
-TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks, Data data)
+TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks,
+                         const RunFolder* going_on)
     : recipe_(recipe),
       hooks_(hooks),
       silent_(hooks.progress ? nullptr
@@ -71,19 +67,13 @@ TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks, 
       early_stop_(recipe.train.patience, recipe.train.min_delta) {
   check_training(recipe_, hooks_.additions);
   // A run that goes on has weights of its own.
-  const bool begins = data == Data::MakeMissing;
+  const bool begins = going_on == nullptr;
   if (begins) check_initial_weights(recipe_);
   devices_ = open_devices(recipe_);
   nn::Layers model = make_model(recipe_, hooks_.models);
   // With a given balance all mistakes in [pipeline] are found before any data is read or made.
   if (!recipe_.pipeline.balance.empty()) pipeline_ = make_pipeline(recipe_, model, devices_, {});
-  recipe::Recipe with_data = recipe_;
-  if (data == Data::MustBeThere) with_data.data.synthesize = 0;
-  task_ = make_task(with_data, progress_, hooks_.additions);
-  // The run goes on with what it began with, whatever appears meanwhile where the recipe looked.
-  const std::int64_t synthesize = recipe_.data.synthesize;
-  recipe_.data = task_.data;
-  recipe_.data.synthesize = synthesize;
+  open_data(going_on);
   check_validation(recipe_, task_);
   check_classes(recipe_, task_.classes);
   const data::Batch first = *task_.training->epoch(0).next();
@@ -109,10 +99,25 @@ TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks, 
   state_.recipe_hash = recipe::recipe_hash(recipe_);
 }
 
+// The run goes on with what it began with, whatever appears meanwhile where the recipe looked.
+void TrainingRun::open_data(const RunFolder* going_on) {
+  if (going_on != nullptr) {
+    recipe::Recipe with_data = seen_from_here(*going_on, recipe_);
+    with_data.data.synthesize = 0;
+    task_ = make_task(with_data, progress_, hooks_.additions);
+    return;
+  }
+  task_ = make_task(recipe_, progress_, hooks_.additions, hooks_.making_data);
+  const std::int64_t synthesize = recipe_.data.synthesize;
+  recipe_.data = task_.data;
+  recipe_.data.synthesize = synthesize;
+}
+
 void TrainingRun::begin(const RunFolder& folder) {
   folder_ = folder;
   bests_.emplace(folder_.bests(), recipe_.train.keep_best);
-  write_file(folder_.environment(), environment_json(devices_));
+  write_file(folder_.environment(),
+             environment_json(devices_, current_directory_from(folder_.path)));
   metrics_ = std::make_unique<MetricsFile>(folder_.metrics());
   if (recipe_.train.tensorboard) events_.emplace(folder_.path, 0);
 }
@@ -193,19 +198,13 @@ bool TrainingRun::stop_asked() const {
 
 TrainingRun::Outcome TrainingRun::validate(EpochReport& report) {
   if (!task_.validation) return Outcome::Finished;
-  at::NoGradGuard no_grad;
-  nn::Tally loss, metric;
+  Judgement judged;
   const Stopwatch watch;
   double before = 0;
   std::int64_t done = 0, examples = 0;
   data::Epoch batches = task_.validation->epoch(0);
   for (data::Batch& batch : batches) {
-    const at::Tensor output = in_float(pipeline_->evaluate(batch.inputs).to(at::kCPU));
-    const double weight = task_.loss.kind == nn::Loss::Kind::Additive
-                              ? task_.loss.weight(batch.targets)
-                              : static_cast<double>(batch.size());
-    loss += {task_.loss.value(output, batch.targets).item<double>() * weight, weight};
-    metric += task_.metric(output, batch.targets);
+    const at::Tensor output = judged.add(*pipeline_, task_, batch);
     if (batch.index == 0 && recipe_.train.pictures) {
       const std::int64_t rows = std::min<std::int64_t>(batch.size(), 32);
       shown_output_ = output.narrow(0, 0, rows).clone();
@@ -216,11 +215,11 @@ TrainingRun::Outcome TrainingRun::validate(EpochReport& report) {
     const double took = watch.seconds();
     times_.validation.add(took - before);
     before = took;
-    report_validation(++done, loss.mean(), static_cast<double>(examples) / took);
+    report_validation(++done, judged.loss.mean(), static_cast<double>(examples) / took);
     if (stop_asked()) return Outcome::Stopped;
   }
-  report.validation_loss = loss.mean();
-  report.metric = metric.mean();
+  report.validation_loss = judged.loss.mean();
+  report.metric = judged.metric.mean();
   return Outcome::Finished;
 }
 

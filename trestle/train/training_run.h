@@ -25,11 +25,10 @@ namespace trestle::train {
 // One call of train() or resume(): everything that a recipe makes, and where the run stands.
 class TrainingRun {
  public:
-  enum class Data {
-    MakeMissing,  // `synthesize` in [data] may make what is not there
-    MustBeThere,  // a run that goes on needs the data that it began with
-  };
-  TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks, Data data = Data::MakeMissing);
+  // `synthesize` in [data] may make what is not there. A run that is `going_on` in its folder needs
+  // the data that it began with.
+  TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks,
+              const RunFolder* going_on = nullptr);
 
   const RunPlan& plan() const { return plan_; }
   // As asked for, with the paths of the data that were found.
@@ -43,6 +42,7 @@ class TrainingRun {
   enum class Outcome { Finished, Stopped };
 
   // training_run.cpp
+  void open_data(const RunFolder* going_on);
   Outcome validate(EpochReport& report);
   void close_epoch(EpochReport& report);
   void judge_epoch(EpochReport& report);

@@ -114,8 +114,10 @@ void TrainingRun::finish_step() {
   const double norm = clip_gradients();
   if (finite) {
     refuse_nonfinite_gradients(norm);
+    const std::optional<double> momentum = rate_->momentum_at(state_.step, state_.epoch);
     for (StageOptimizer& stage : optimizers_) {
       optim::set_learning_rate(*stage.optimizer, learning_rate_, stage.rate_factors);
+      if (momentum) optim::set_momentum(*stage.optimizer, *momentum);
       stage.optimizer->step();
     }
   }

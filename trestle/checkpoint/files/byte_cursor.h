@@ -21,7 +21,7 @@ class ByteCursor {
   // Each throws FormatError where there are not as many bytes.
   std::string_view take(std::uint64_t count) {
     if (count > left())
-      throw FormatError("not weights that can be trusted: cut short", {.file = file_});
+      throw FormatError("not tensors that can be trusted: cut short", {.file = file_});
     const std::string_view piece = bytes_.substr(at_, static_cast<std::size_t>(count));
     at_ += piece.size();
     return piece;

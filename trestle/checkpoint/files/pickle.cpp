@@ -49,7 +49,7 @@ class Machine {
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw FormatError(text("not weights that can be trusted: ", what), {.file = file_});
+    throw FormatError(text("not tensors that can be trusted: ", what), {.file = file_});
   }
   [[noreturn]] void refuse(std::string_view name) const {
     throw FormatError(text("holds '", shown(name),

@@ -13,8 +13,10 @@ namespace trestle::checkpoint {
 
 void ZipFile::Close::operator()(zip* archive) const { zip_discard(archive); }
 
-ZipFile::ZipFile(const std::filesystem::path& path)
-    : path_(path.string()), file_size_(std::filesystem::file_size(path)) {
+ZipFile::ZipFile(const std::filesystem::path& path) : path_(path.string()) {
+  std::error_code missing;
+  file_size_ = std::filesystem::file_size(path, missing);
+  if (missing) throw FileError(text("cannot be read: ", missing.message()), {.file = path_});
   int code = 0;
   archive_.reset(zip_open(path_.c_str(), ZIP_RDONLY, &code));
   if (archive_) return;
@@ -28,7 +30,7 @@ ZipFile::ZipFile(const std::filesystem::path& path)
 }
 
 void ZipFile::fail(const std::string& what, std::string hint) const {
-  throw FormatError(text("not weights that can be trusted: ", what),
+  throw FormatError(text("not tensors that can be trusted: ", what),
                     {.file = path_, .hint = std::move(hint)});
 }
 

@@ -127,7 +127,10 @@ MaskCensus count_mask_values(const std::vector<fs::path>& masks, int threads,
   return census;
 }
 
-std::vector<MaskValue> find_mask_values(const MaskCensus& census, int classes) {
+std::vector<MaskValue> find_mask_values(const MaskCensus& all, int classes,
+                                        const std::vector<MaskValue>& ignored) {
+  MaskCensus census{.pixels = all.pixels};
+  for (const MaskValue value : ignored) census.pixels.erase(value);
   const auto spaced = [&](MaskValue step) {
     std::vector<MaskValue> values;
     for (MaskValue c = 0; c < static_cast<MaskValue>(classes); ++c)
@@ -156,36 +159,46 @@ std::vector<MaskValue> find_mask_values(const MaskCensus& census, int classes) {
            "), which are not those of ", classes, " classes"),
       {.hint = text("Set classes = ", census.pixels.size(),
                     " in [model] if each is a class, or list the classes' values as mask_values in "
-                    "[data]. Values that nobody drew come from JPEG or smooth scaling: save masks "
+                    "[data]. A value that means no class can be left out: mask_ignore. Values that "
+                    "nobody drew come from JPEG or smooth scaling: save masks "
                     "as PNG.")});
 }
 
-std::string describe_classes(const std::vector<MaskValue>& values, const MaskCensus& census) {
+std::string describe_classes(const std::vector<MaskValue>& values, const MaskCensus& census,
+                             const std::vector<MaskValue>& ignored) {
   double all = 0;
   for (const auto& [value, pixels] : census.pixels) all += static_cast<double>(pixels);
+  const auto share_of = [&](MaskValue value, const char* of) -> std::string {
+    if (all == 0) return "";
+    const auto found = census.pixels.find(value);
+    const double pixels = found == census.pixels.end() ? 0 : static_cast<double>(found->second);
+    char share[64];
+    std::snprintf(share, sizeof share, " (%.1f %%%s)", 100 * pixels / all, of);
+    return share;
+  };
   std::vector<std::string> words;
-  for (std::size_t c = 0; c < values.size(); ++c) {
-    std::string word = text(c, " = ", to_string(values[c]));
-    if (all > 0) {
-      const auto found = census.pixels.find(values[c]);
-      const double pixels = found == census.pixels.end() ? 0 : static_cast<double>(found->second);
-      char share[64];
-      std::snprintf(share, sizeof share, " (%.1f %%%s)", 100 * pixels / all,
-                    c == 0 ? " of all pixels" : "");
-      word += share;
-    }
-    words.push_back(word);
-  }
+  for (std::size_t c = 0; c < values.size(); ++c)
+    words.push_back(
+        text(c, " = ", to_string(values[c]), share_of(values[c], c == 0 ? " of all pixels" : "")));
+  for (std::size_t i = 0; i < ignored.size(); ++i)
+    words.push_back(
+        text(i == 0 ? "ignored: " : "", to_string(ignored[i]), share_of(ignored[i], "")));
   return join(words, ", ");
 }
 
-MaskClasses::MaskClasses(std::vector<MaskValue> values) : values_(std::move(values)) {
+MaskClasses::MaskClasses(std::vector<MaskValue> values, std::vector<MaskValue> ignored)
+    : values_(std::move(values)), ignored_(std::move(ignored)) {
   for (std::size_t c = 0; c < values_.size(); ++c)
     if (!classes_.emplace(values_[c], static_cast<int>(c)).second)
       throw UsageError(text("the mask value ", to_string(values_[c]), " is given for two classes"));
-  if (values_.empty() || values_.size() > most_values)
-    throw UsageError(
-        text("masks can tell 1 to ", most_values, " classes apart, not ", values_.size()));
+  const std::size_t most = most_values - (ignored_.empty() ? 0 : 1);
+  if (values_.empty() || values_.size() > most)
+    throw UsageError(text("masks can tell 1 to ", most, " classes apart, not ", values_.size()));
+  for (const MaskValue value : ignored_)
+    if (const auto [place, is_new] = classes_.emplace(value, ignored_id);
+        !is_new && place->second != ignored_id)
+      throw UsageError(text("the mask value ", to_string(value), " is class ", place->second,
+                            ", and is to be ignored too"));
   for (MaskValue v = 0; v < 256; ++v) grey_.push_back(find(grey(v)));
 }
 
@@ -202,9 +215,10 @@ Image MaskClasses::ids(const Image& mask, const fs::path& file) const {
     if (id < 0)
       throw FormatError(
           text("the mask has the value ", to_string(value), ", but the classes are ",
-               describe_classes(values_)),
+               describe_classes(values_, {}, ignored_)),
           {.file = file.string(),
-           .hint = "Check 'classes' in [model] and, where there is one, 'mask_values' in [data]."});
+           .hint = "Check 'classes' in [model] and, where there are any, 'mask_values' and "
+                   "'mask_ignore' in [data]."});
     *to++ = static_cast<std::uint8_t>(id);
   });
   return out;

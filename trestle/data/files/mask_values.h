@@ -36,23 +36,30 @@ struct MaskCensus {
 MaskCensus count_mask_values(const std::vector<std::filesystem::path>& masks, int threads,
                              const std::function<void(std::int64_t, std::int64_t)>& progress = {});
 
-// The values of class 0, 1, ... `classes` - 1, so far as the values found can tell:
+// The values of class 0, 1, ... `classes` - 1, so far as the values found can tell, those of
+// `ignored` left aside:
 // - all below `classes`: they are class ids, whether all occur or not;
 // - all among `classes` grey values evenly from 0 to 255 (0, 127, 254): masks as `trestle predict`
 //   writes them;
 // - as many as classes, whatever they are: in order, black first.
 // Throws UsageError with all values for anything else.
-std::vector<MaskValue> find_mask_values(const MaskCensus& census, int classes);
+std::vector<MaskValue> find_mask_values(const MaskCensus& census, int classes,
+                                        const std::vector<MaskValue>& ignored = {});
 
-// "0 = 0 (83.1 % of all pixels), 1 = 255 (16.9 %)"; without a census "0 = 0, 1 = 255".
-std::string describe_classes(const std::vector<MaskValue>& values, const MaskCensus& census = {});
+// "0 = 0 (83.1 % of all pixels), 1 = 128 (14.9 %), ignored: 255 (2.0 %)"; without a census "0 = 0, 1
+// = 128, ignored: 255".
+std::string describe_classes(const std::vector<MaskValue>& values, const MaskCensus& census = {},
+                             const std::vector<MaskValue>& ignored = {});
 
 // Turns masks into class ids.
 class MaskClasses {
  public:
-  // values[c] is what a pixel of class c has. Throws UsageError unless they are 1 to 256 different
-  // ones.
-  explicit MaskClasses(std::vector<MaskValue> values);
+  // values[c] is what a pixel of class c has; pixels with one of `ignored` have none, and become
+  // ignored_id. Throws UsageError unless they are 1 to 256 different ones, with `ignored` to 255, and
+  // none of them ignored.
+  explicit MaskClasses(std::vector<MaskValue> values, std::vector<MaskValue> ignored = {});
+
+  static constexpr int ignored_id = 255;
 
   int count() const { return static_cast<int>(values_.size()); }
 
@@ -63,7 +70,7 @@ class MaskClasses {
  private:
   int find(MaskValue value) const;
 
-  std::vector<MaskValue> values_;
+  std::vector<MaskValue> values_, ignored_;
   std::map<MaskValue, int> classes_;
   std::vector<int> grey_;  // class of each grey value, -1 = none
 };

@@ -171,13 +171,16 @@ NpyArray parse_npy(std::string_view bytes, std::string_view name) {
   return array;
 }
 
-std::filesystem::path file_of_npy(const std::string& place) {
-  const auto at = place.rfind(".npz:");
-  return at == std::string::npos ? place : place.substr(0, at + 4);
+std::filesystem::path file_of_array(const std::string& place) {
+  for (const std::string_view ending : {".npz", ".pth", ".pt"}) {
+    const auto at = place.rfind(text(ending, ":"));
+    if (at != std::string::npos) return place.substr(0, at + ending.size());
+  }
+  return place;
 }
 
 NpyArray read_npy(const std::string& place) {
-  const std::filesystem::path file = file_of_npy(place);
+  const std::filesystem::path file = file_of_array(place);
   if (file.extension() != ".npz") return parse_npy(read_file(file), place);
   const std::string entry =
       file.string().size() < place.size() ? place.substr(file.string().size() + 1) : "";

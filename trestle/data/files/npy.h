@@ -26,7 +26,7 @@ NpyArray read_npy(const std::string& place);
 // A .npy from bytes in memory; `name` stands for the file in messages.
 NpyArray parse_npy(std::string_view bytes, std::string_view name);
 
-// The file of a place: "set.npz" of "set.npz:x".
-std::filesystem::path file_of_npy(const std::string& place);
+// The file of a place: "set.npz" of "set.npz:x", and so for .pt and .pth, which torch.save writes.
+std::filesystem::path file_of_array(const std::string& place);
 
 }  // namespace trestle::data

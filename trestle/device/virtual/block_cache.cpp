@@ -1,8 +1,12 @@
 #include "trestle/device/virtual/block_cache.h"
 
 #include <c10/core/impl/alloc_cpu.h>
+#include <c10/util/Exception.h>
 
 #include <bit>
+#include <fstream>
+#include <limits>
+#include <string>
 
 namespace trestle::virt {
 namespace {
@@ -17,6 +21,30 @@ constexpr bool keeps_blocks = false;
 #else
 constexpr bool keeps_blocks = true;
 #endif
+
+// What the system says that it can give without ending some process; everything where it says
+// nothing.
+std::size_t bytes_available() {
+  std::ifstream in("/proc/meminfo");
+  std::size_t available = 0;
+  bool known = false;
+  for (std::string name, unit; in >> name;) {
+    std::size_t kibibytes = 0;
+    if (!(in >> kibibytes)) break;
+    if (name == "MemAvailable:" || name == "SwapFree:") available += kibibytes * 1024;
+    known |= name == "MemAvailable:";
+    std::getline(in, unit);
+  }
+  return known ? available : std::numeric_limits<std::size_t>::max();
+}
+
+// A system that lends more than it has would end the process when the memory is written to.
+void refuse_more_than_there_is(std::size_t bytes) {
+  constexpr std::size_t large = std::size_t{1}
+                                << 30;  // below, the question costs more than it tells
+  TORCH_CHECK(bytes < large || bytes <= bytes_available(),
+              "can't allocate memory: you tried to allocate ", bytes, " bytes.");
+}
 
 }  // namespace
 
@@ -52,6 +80,7 @@ void* BlockCache::take(std::size_t bytes, int& size_class) {
   if (!block) {
     make_room(rounded);
     try {
+      refuse_more_than_there_is(rounded);
       block = c10::alloc_cpu(rounded);
     } catch (...) {
       if (kept() == 0) throw;

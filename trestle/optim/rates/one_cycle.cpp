@@ -17,17 +17,26 @@ double share_of(double begin, double end, double at) {
   return end > begin ? (at - begin) / (end - begin) : 1;
 }
 
+// From `first` to `top` while the rate rises, and then to `last`.
+double along_cycle(const LearningRateOptions& options, std::int64_t step, double first, double top,
+                   double last) {
+  const auto length = static_cast<double>(options.length);
+  const double turn = options.rise * length - 1;
+  const double at = static_cast<double>(std::min(step, options.length - 1));
+  if (at <= turn) return along_cosine(first, top, share_of(0, turn, at));
+  return along_cosine(top, last, share_of(turn, length - 1, at));
+}
+
 }  // namespace
 
 double one_cycle(const LearningRateOptions& options, const Position& position) {
-  const double top = position.base;
-  const double first = top / options.first_divisor;
-  const double last = first / options.last_divisor;
-  const auto length = static_cast<double>(options.length);
-  const double turn = options.rise * length - 1;
-  const double at = static_cast<double>(std::min(position.step, options.length - 1));
-  if (at <= turn) return along_cosine(first, top, share_of(0, turn, at));
-  return along_cosine(top, last, share_of(turn, length - 1, at));
+  const double first = position.base / options.first_divisor;
+  return along_cycle(options, position.step, first, position.base, first / options.last_divisor);
+}
+
+double one_cycle_momentum(const LearningRateOptions& options, std::int64_t step) {
+  return along_cycle(options, step, options.highest_momentum, options.lowest_momentum,
+                     options.highest_momentum);
 }
 
 }  // namespace trestle::optim::rates

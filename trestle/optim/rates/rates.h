@@ -17,6 +17,7 @@ double step(const LearningRateOptions& options, const Position& position);
 double multi_step(const LearningRateOptions& options, const Position& position);
 double cosine(const LearningRateOptions& options, const Position& position);
 double one_cycle(const LearningRateOptions& options, const Position& position);
+double one_cycle_momentum(const LearningRateOptions& options, std::int64_t step);
 double warm_up(const LearningRateOptions& options, const Position& position);
 
 }  // namespace trestle::optim::rates

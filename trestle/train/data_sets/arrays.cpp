@@ -17,15 +17,16 @@ OpenedData open(const recipe::Recipe& recipe) {
 }  // namespace
 
 DataSet arrays_set() {
-  return {.name = "arrays",
-          .summary =
-              "two NumPy arrays, .npy or in an .npz: inputs and targets by their first "
-              "dimension",
-          .loss = "cross_entropy",
-          .metric = "accuracy",
-          .predicts = Predicts::Class,
-          .paths = {"input_array", "target_array"},
-          .open = open};
+  return {
+      .name = "arrays",
+      .summary =
+          "two arrays, NumPy's (.npy, or in an .npz) or of torch.save (.pt): inputs and targets "
+          "by their first dimension",
+      .loss = "cross_entropy",
+      .metric = "accuracy",
+      .predicts = Predicts::Class,
+      .paths = {"input_array", "target_array"},
+      .open = open};
 }
 
 }  // namespace trestle::train

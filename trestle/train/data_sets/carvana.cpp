@@ -75,6 +75,7 @@ DataSet carvana_set() {
       .paths = {"images", "masks"},
       .keys = picture_keys,
       .usual_input = usual_input,
+      .picture = picture_options,
       .open = open,
       .synthesize = synthesize,
       .stand_in = stand_in,

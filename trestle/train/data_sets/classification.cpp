@@ -30,7 +30,8 @@ Parts parts_of(const fs::path& folder) {
 OpenedData open(const recipe::Recipe& recipe) {
   const Parts parts = parts_of(recipe.data.folder);
   const data::PictureOptions options = picture_options(recipe);
-  const auto training = std::make_shared<data::ClassificationDataset>(parts.training, options);
+  const auto training = std::make_shared<data::ClassificationDataset>(parts.training, options,
+                                                                      recipe.data.class_names);
   OpenedData opened;
   if (parts.validation)
     opened = {all_of(training), all_of(std::make_shared<data::ClassificationDataset>(
@@ -41,10 +42,13 @@ OpenedData open(const recipe::Recipe& recipe) {
   return opened;
 }
 
+data::ClassificationDataset training_part(const recipe::Recipe& recipe) {
+  return data::ClassificationDataset(parts_of(recipe.data.folder).training, picture_options(recipe),
+                                     recipe.data.class_names);
+}
+
 // "0 = cats (120), 1 = dogs (98)"
-std::string describe(const recipe::Recipe& recipe) {
-  const data::ClassificationDataset training(parts_of(recipe.data.folder).training,
-                                             picture_options(recipe));
+std::string describe(const data::ClassificationDataset& training) {
   const std::vector<std::int64_t> counts = training.counts();
   std::vector<std::string> words;
   for (std::size_t c = 0; c < counts.size(); ++c)
@@ -53,14 +57,17 @@ std::string describe(const recipe::Recipe& recipe) {
 }
 
 recipe::Recipe::Data fill_in(const recipe::Recipe& recipe, Progress& progress) {
-  progress.note("classes   " + describe(recipe));
-  return recipe.data;
+  const data::ClassificationDataset training = training_part(recipe);
+  progress.note("classes   " + describe(training));
+  recipe::Recipe::Data data = recipe.data;
+  data.class_names = training.classes();
+  return data;
 }
 
 data::CheckReport check(const recipe::Recipe& recipe, const data::CheckProgress& progress) {
   data::CheckReport report;
   try {
-    report.notes.push_back("classes: " + describe(recipe));
+    report.notes.push_back("classes: " + describe(training_part(recipe)));
     check_opened(recipe, open(recipe), report, progress);
   } catch (const Error& error) {
     report.problems.emplace_back(error.what());
@@ -71,13 +78,17 @@ data::CheckReport check(const recipe::Recipe& recipe, const data::CheckProgress&
 }  // namespace
 
 DataSet classification_set() {
+  std::vector<std::string> keys = picture_keys;
+  keys.emplace_back("class_names");
   return {.name = "classification",
           .summary = "images in a folder for each class, of your own",
           .loss = "cross_entropy",
           .metric = "accuracy",
           .predicts = Predicts::Class,
           .paths = {"folder"},
-          .keys = picture_keys,
+          .keys = keys,
+          .picture = picture_options,
+          .class_names = [](const recipe::Recipe& recipe) { return recipe.data.class_names; },
           .open = open,
           .fill_in = fill_in,
           .check = check};

@@ -32,6 +32,19 @@ OpenedData open(const recipe::Recipe& recipe) {
 
 std::vector<std::int64_t> usual_input(const recipe::Recipe&) { return {1, 28, 28}; }
 
+data::PictureOptions picture(const recipe::Recipe&) {
+  return {.width = 28, .height = 28, .channels = 1};
+}
+
+std::vector<std::string> digits(const recipe::Recipe&) {
+  return {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
+}
+
+std::vector<std::string> clothes(const recipe::Recipe&) {
+  return {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
+          "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot"};
+}
+
 data::SynthesizeMnistOptions options_of(const Synthesis& wanted) {
   data::SynthesizeMnistOptions options;
   options.seed = wanted.seed;
@@ -80,6 +93,8 @@ DataSet mnist_set() {
           .predicts = Predicts::Class,
           .paths = {"folder"},
           .usual_input = usual_input,
+          .picture = picture,
+          .class_names = digits,
           .open = open,
           .synthesize = synthesize,
           .stand_in = stand_in,
@@ -95,6 +110,8 @@ DataSet fashion_mnist_set() {
           .paths = {"folder"},
           .usual_place = "/usr/share/datasets/fashion-mnist",
           .usual_input = usual_input,
+          .picture = picture,
+          .class_names = clothes,
           .open = open,
           .check = check};
 }

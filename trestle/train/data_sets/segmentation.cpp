@@ -23,11 +23,19 @@ int classes_of(const recipe::Recipe& recipe) {
              : default_classes;
 }
 
+std::vector<data::MaskValue> ignored_by(const recipe::Recipe& recipe) {
+  std::vector<data::MaskValue> values;
+  for (const std::string& value : recipe.data.mask_ignore)
+    values.push_back(data::parse_mask_value(value));
+  return values;
+}
+
 data::SegmentationOptions options_of(const recipe::Recipe& recipe, const std::string& suffix) {
   data::SegmentationOptions options{.picture = picture_options(recipe),
                                     .mask_suffix = suffix,
                                     .mask_values = {},
-                                    .classes = classes_of(recipe)};
+                                    .classes = classes_of(recipe),
+                                    .ignored = ignored_by(recipe)};
   for (const std::string& value : recipe.data.mask_values)
     options.mask_values.push_back(data::parse_mask_value(value));
   return options;
@@ -50,7 +58,8 @@ recipe::Recipe::Data fill_in(const recipe::Recipe& recipe, Progress& progress) {
   recipe::Recipe::Data data = recipe.data;
   if (!data.mask_values.empty()) {
     progress.note("classes   " +
-                  data::describe_classes(options_of(recipe, data.mask_suffix).mask_values));
+                  data::describe_classes(options_of(recipe, data.mask_suffix).mask_values, {},
+                                         ignored_by(recipe)));
     return data;
   }
   const data::PairListing listing = data::list_pairs(data.images, data.masks, data.mask_suffix);
@@ -59,8 +68,9 @@ recipe::Recipe::Data fill_in(const recipe::Recipe& recipe, Progress& progress) {
   if (!census.problems.empty())
     throw FormatError(census.problems.begin()->second,
                       {.hint = "`trestle data check` lists all such files."});
-  const auto values = data::find_mask_values(census, classes_of(recipe));
-  progress.note("classes   " + data::describe_classes(values, census));
+  const auto ignored = ignored_by(recipe);
+  const auto values = data::find_mask_values(census, classes_of(recipe), ignored);
+  progress.note("classes   " + data::describe_classes(values, census, ignored));
   data.mask_values = words_of(values);
   return data;
 }
@@ -79,8 +89,9 @@ recipe::Recipe with_values(const recipe::Recipe& recipe, std::vector<data::Image
       data::count_mask_values(masks_of(pairs), static_cast<int>(recipe.data.workers));
   for (const auto& [mask, problem] : census.problems) report.problems.push_back(problem);
   std::erase_if(pairs, [&](const auto& pair) { return census.problems.contains(pair.mask); });
-  const auto values = data::find_mask_values(census, classes_of(recipe));
-  report.notes.push_back("classes: " + data::describe_classes(values, census));
+  const auto ignored = ignored_by(recipe);
+  const auto values = data::find_mask_values(census, classes_of(recipe), ignored);
+  report.notes.push_back("classes: " + data::describe_classes(values, census, ignored));
   known.data.mask_values = words_of(values);
   return known;
 }
@@ -123,7 +134,7 @@ data::CheckReport check_pairs(const recipe::Recipe& recipe, const std::string& s
 
 DataSet segmentation_set() {
   std::vector<std::string> keys = picture_keys;
-  keys.insert(keys.end(), {"mask_suffix", "mask_values"});
+  keys.insert(keys.end(), {"mask_suffix", "mask_values", "mask_ignore"});
   return {.name = "segmentation",
           .summary = "images with a mask each, in two folders of your own",
           .loss = "cross_entropy+dice",
@@ -131,6 +142,7 @@ DataSet segmentation_set() {
           .predicts = Predicts::Mask,
           .paths = {"images", "masks"},
           .keys = keys,
+          .picture = picture_options,
           .open = open,
           .fill_in = fill_in,
           .check = check};

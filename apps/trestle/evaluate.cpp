@@ -1,0 +1,93 @@
+#include "trestle/train/evaluator.h"
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+
+#include "apps/trestle/verbs.h"
+#include "trestle/base/text.h"
+#include "trestle/base/units.h"
+#include "trestle/train/bar.h"
+
+namespace trestle::app {
+
+namespace {
+
+struct Arguments {
+  train::EvaluateOptions options;
+  std::string checkpoint = "best";
+  FieldChanges changes;
+  bool json = false;
+};
+
+// What may be another than in the run.
+const std::vector<std::string> fields = {
+    "data.images",       "data.masks",       "data.folder",       "data.input_array",
+    "data.target_array", "data.mask_suffix", "data.mask_values",  "data.mask_ignore",
+    "data.scale",        "data.image_width", "data.image_height", "data.workers",
+    "devices.use",       "devices.threads",  "pipeline.balance",  "pipeline.micro_batches",
+    "train.batch",       "train.precision",  "train.loss",        "train.metric"};
+
+void print(const train::EvaluateResult& result) {
+  std::cout << "weights   " << result.weights.string();
+  if (result.epoch > 0) std::cout << " · epoch " << result.epoch << ", step " << result.step;
+  std::cout << "\ndata      " << result.examples
+            << (result.examples == 1 ? " example" : " examples");
+  if (!result.data.empty()) std::cout << " of " << join(result.data, ", ");
+  std::cout << (result.others ? "" : ", the run's own for validation")
+            << (result.synthetic_data ? ", synthetic\n" : "\n");
+  std::cout << "loss      " << result.validation_loss << "\n"
+            << result.metric_name
+            << std::string(std::max<std::size_t>(10, result.metric_name.size() + 1) -
+                               result.metric_name.size(),
+                           ' ')
+            << result.metric << "\n"
+            << "done      in " << format_duration(result.seconds) << std::endl;
+}
+
+int perform(Arguments& arguments, const RunOptions& options) {
+  arguments.options.checkpoint =
+      arguments.checkpoint == "last" ? train::Checkpoint::Last : train::Checkpoint::Best;
+  arguments.options.changes = arguments.changes;
+  arguments.options.models = options.models;
+  arguments.options.additions = additions_of(options);
+  if (!arguments.json) arguments.options.progress = train::count_bar("evaluated");
+  const train::EvaluateResult result = train::evaluate(arguments.options);
+  if (arguments.json)
+    std::cout << to_json(result) << std::endl;
+  else
+    print(result);
+  return 0;
+}
+
+}  // namespace
+
+void add_evaluate(CLI::App& app, Action& action, const RunOptions& options) {
+  CLI::App* verb = app.add_subcommand(
+      "evaluate", "Validation loss and metric of a run's weights, on its own data or on others");
+  auto arguments = std::make_shared<Arguments>();
+  verb->add_option("run", arguments->options.run, "A run folder, or a .safetensors file in one")
+      ->required()
+      ->type_name("RUN_FOLDER");
+  verb->add_option("--checkpoint", arguments->checkpoint,
+                   "Which weights of a run folder: best (the default) or last")
+      ->check(CLI::IsMember({"best", "last"}))
+      ->type_name("WHICH");
+  verb->add_flag("--json", arguments->json, "Print one JSON object");
+  add_field_flags(*verb, arguments->changes, options, fields);
+  verb->footer(
+      examples({"trestle evaluate runs/unet_quick",
+                "trestle evaluate runs/unet_quick --checkpoint last --devices cpu --json",
+                "trestle evaluate runs/unet_quick --images other/photos --masks other/masks",
+                "trestle evaluate runs/resnet18_mnist --folder data/mnist"}) +
+      "Without other data: what the run kept for validation, with the numbers of its "
+      "metrics.jsonl.\n"
+      "Of others every example counts, or the part for validation where they have one of their "
+      "own.\n" +
+      exit_codes());
+  verb->callback([arguments, &action, &options] {
+    action = [arguments, &options] { return perform(*arguments, options); };
+  });
+}
+
+}  // namespace trestle::app

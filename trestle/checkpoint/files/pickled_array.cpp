@@ -1,0 +1,82 @@
+#include "trestle/checkpoint/files/pickled_array.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "trestle/base/choose.h"
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/checkpoint/files/pickled_file.h"
+#include "trestle/checkpoint/files/pickled_state_dict.h"
+#include "trestle/checkpoint/files/safetensors_header.h"
+
+namespace trestle::checkpoint {
+
+namespace {
+
+PickledFile::Named find_array(const PickledFile& file, const std::string& name) {
+  const Pickle& pickle = file.pickle();
+  if (pickle.root.kind == PickledValue::Kind::Tensor) {
+    if (!name.empty())
+      throw FormatError(text("holds one tensor, and none that is called '", name, "'"),
+                        {.file = file.path(), .hint = text("Leave ':", name, "' out.")});
+    return {"", pickle.root.place()};
+  }
+  const PickledStateDict found = find_state_dict(pickle, file.path());
+  std::vector<std::string> names;
+  for (const NamedPickledTensor& one : found.tensors) names.push_back(shown(one.name));
+  if (name.empty() && names.size() > 1)
+    throw FormatError(
+        text("it has ", names.size(), " tensors: ", join(names, ", ")),
+        {.file = file.path(), .hint = text("Say which: ", file.path(), ":", names[0])});
+  for (const NamedPickledTensor& one : found.tensors)
+    if (name.empty() || one.name == name) return {one.name, one.tensor};
+  throw FormatError(text("there is no tensor '", name, "' in it", did_you_mean(name, names)),
+                    {.file = file.path(), .hint = text("It has ", join(names, ", "), ".")});
+}
+
+bool is_whole(const PickledTensor& tensor, std::uint64_t elements) {
+  std::int64_t stride = 1;
+  for (std::size_t i = tensor.shape.size(); i > 0; --i) {
+    if (tensor.shape[i - 1] != 1 && tensor.strides[i - 1] != stride) return false;
+    stride *= tensor.shape[i - 1];
+  }
+  return tensor.offset == 0 && static_cast<std::uint64_t>(stride) == elements;
+}
+
+// Row after row, wherever its elements lie in the storage.
+std::string in_rows(const PickledTensor& tensor, const std::string& storage, std::size_t size) {
+  std::int64_t count = 1;
+  for (const std::int64_t side : tensor.shape) count *= side;
+  std::string bytes(static_cast<std::size_t>(count) * size, '\0');
+  std::vector<std::int64_t> at(tensor.shape.size(), 0);
+  std::int64_t from = tensor.offset;
+  for (std::int64_t to = 0; to < count; ++to) {
+    std::memcpy(bytes.data() + static_cast<std::size_t>(to) * size,
+                storage.data() + static_cast<std::size_t>(from) * size, size);
+    for (std::size_t i = at.size(); i > 0; --i) {
+      from += tensor.strides[i - 1];
+      if (++at[i - 1] < tensor.shape[i - 1]) break;
+      from -= tensor.strides[i - 1] * tensor.shape[i - 1];
+      at[i - 1] = 0;
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+PickledArray read_pickled_array(const std::filesystem::path& path, const std::string& name) {
+  const PickledFile file(path);
+  const PickledFile::Named found = find_array(file, name);
+  file.check({found});
+  const PickledTensor& tensor = file.pickle().tensors[found.tensor];
+  const PickledStorage& storage = file.pickle().storages[tensor.storage];
+  const auto size = static_cast<std::size_t>(dtype_bytes(storage.dtype));
+  std::string bytes(storage.elements * size, '\0');
+  file.read_storage(tensor.storage, bytes.data(), bytes.size());
+  if (!is_whole(tensor, storage.elements)) bytes = in_rows(tensor, bytes, size);
+  return {storage.dtype, tensor.shape, std::move(bytes)};
+}
+
+}  // namespace trestle::checkpoint

@@ -1,0 +1,121 @@
+#include "trestle/train/evaluator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "trestle/base/error.h"
+#include "trestle/base/stopwatch.h"
+#include "trestle/base/text.h"
+#include "trestle/data/files/npy.h"
+#include "trestle/train/data_set.h"
+#include "trestle/train/judge.h"
+#include "trestle/train/progress.h"
+#include "trestle/train/run_weights.h"
+#include "trestle/train/setup.h"
+#include "trestle/train/task.h"
+
+namespace trestle::train {
+
+namespace {
+
+// A key that is not read would leave the numbers as they are, and nobody would know why.
+void refuse_without_effect(const DataSet& set, const std::string& name) {
+  constexpr std::string_view section = "data.";
+  if (!name.starts_with(section)) return;
+  const std::string key = name.substr(section.size());
+  if (key == "workers" || std::ranges::find(set.paths, key) != set.paths.end() ||
+      std::ranges::find(set.keys, key) != set.keys.end())
+    return;
+  throw UsageError(text("'", key, "' in [data] has no effect for '", set.name, "'"),
+                   {.hint = "Leave it out."});
+}
+
+// The run's task on the data that are asked for.
+Task open_task(const recipe::Recipe& recipe, bool others, const Additions& own) {
+  const auto silent = make_progress(ProgressStyle::Silent, Colours::Off, std::cout);
+  try {
+    return make_judging_task(recipe, *silent, own,
+                             others ? Judged::Everything : Judged::Validation);
+  } catch (UsageError& error) {
+    const DataSet set = find_data_set(recipe.data.name, own);
+    const auto is_missing = [](const std::filesystem::path& path) {
+      return !std::filesystem::exists(data::file_of_array(path.string()));
+    };
+    if (!others && std::ranges::any_of(data_paths(set, recipe), is_missing))
+      error.add_context("These are the data that the run was trained on. Others can be given: --" +
+                        join(set.paths, ", --") + ".");
+    throw;
+  }
+}
+
+EvaluateResult evaluate(RunWeights& weights, const EvaluateOptions& options) {
+  const Stopwatch watch;
+  recipe::Recipe& recipe = weights.recipe;
+  recipe.data.synthesize = 0;
+  const DataSet set = find_data_set(recipe.data.name, options.additions);
+  const recipe::Recipe::Data own_data = recipe.data;
+  for (const auto& [name, value] : options.changes) {
+    refuse_without_effect(set, name);
+    recipe::set_field(recipe, name, value);
+  }
+  EvaluateResult result{.weights = weights.file};
+  result.others = recipe.data.images != own_data.images || recipe.data.masks != own_data.masks ||
+                  recipe.data.folder != own_data.folder ||
+                  recipe.data.input_array != own_data.input_array ||
+                  recipe.data.target_array != own_data.target_array;
+  const std::vector<Device> devices = open_devices(recipe);
+  const nn::Layers model = make_model(recipe, options.models);
+  const Task task = open_task(recipe, result.others, options.additions);
+  for (const auto& path : data_paths(set, recipe)) result.data.push_back(path.string());
+  result.synthetic_data = !task.synthetic.empty();
+  result.examples = task.validation->examples();
+  result.metric_name = task.metric_name;
+
+  std::unique_ptr<Pipeline> pipeline;
+  Judgement judged;
+  TrainedFor trained_for;
+  data::Epoch batches = task.validation->epoch(0);
+  for (const data::Batch& batch : batches) {
+    if (!pipeline) {
+      check_channels(recipe, batch.inputs);
+      pipeline = make_trained_pipeline(weights, model, devices, batch.inputs, &trained_for);
+    }
+    with_inputs_named(recipe, batch.inputs, [&] { judged.add(*pipeline, task, batch); });
+    if (options.progress) options.progress(batch.index + 1, task.validation->batches());
+  }
+  result.epoch = trained_for.epochs;
+  result.step = trained_for.steps;
+  result.validation_loss = judged.loss.mean();
+  result.metric = judged.metric.mean();
+  result.seconds = watch.seconds();
+  return result;
+}
+
+}  // namespace
+
+EvaluateResult evaluate(const EvaluateOptions& options) {
+  RunWeights weights = find_run_weights(options.run, options.checkpoint);
+  return with_sizes_named(weights.recipe, [&] { return evaluate(weights, options); });
+}
+
+std::string to_json(const EvaluateResult& result) {
+  using nlohmann::ordered_json;
+  const auto number = [](double value) {
+    return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
+  };
+  ordered_json out = {{"weights", result.weights.string()}};
+  if (result.epoch > 0) out["epoch"] = result.epoch;
+  if (result.step > 0) out["step"] = result.step;
+  out["data"] = result.data;
+  out["examples"] = result.examples;
+  out["validation_loss"] = number(result.validation_loss);
+  out[result.metric_name] = number(result.metric);
+  out["seconds"] = result.seconds;
+  if (result.synthetic_data) out["synthetic_data"] = true;
+  return out.dump();
+}
+
+}  // namespace trestle::train

@@ -1,0 +1,27 @@
+#include "trestle/train/judge.h"
+
+#include <c10/core/GradMode.h>
+
+namespace trestle::train {
+
+namespace {
+
+at::Tensor in_float(const at::Tensor& output) {
+  const bool half = output.scalar_type() == at::kBFloat16 || output.scalar_type() == at::kHalf;
+  return half ? output.to(at::kFloat) : output;
+}
+
+}  // namespace
+
+at::Tensor Judgement::add(Pipeline& pipeline, const Task& task, const data::Batch& batch) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor output = in_float(pipeline.evaluate(batch.inputs).to(at::kCPU));
+  const double weight = task.loss.kind == nn::Loss::Kind::Additive
+                            ? task.loss.weight(batch.targets)
+                            : static_cast<double>(batch.size());
+  loss += {task.loss.value(output, batch.targets).item<double>() * weight, weight};
+  metric += task.metric(output, batch.targets);
+  return output;
+}
+
+}  // namespace trestle::train

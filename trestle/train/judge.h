@@ -1,0 +1,21 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "trestle/nn/metrics.h"
+#include "trestle/pipeline/pipeline.h"
+#include "trestle/train/task.h"
+
+// How good a model is, batch by batch: what a run's validation and `trestle evaluate` share. Not
+// installed.
+namespace trestle::train {
+
+struct Judgement {
+  nn::Tally loss, metric;
+
+  // Runs a batch through the model, without gradients. Returns its output, on the CPU and in fp32
+  // whatever it was computed in.
+  at::Tensor add(Pipeline& pipeline, const Task& task, const data::Batch& batch);
+};
+
+}  // namespace trestle::train
