@@ -11,6 +11,7 @@
 #include "trestle/base/text.h"
 #include "trestle/optim/state.h"
 #include "trestle/precision/cpu_support.h"
+#include "trestle/train/better.h"
 #include "trestle/train/data_set.h"
 #include "trestle/train/environment.h"
 #include "trestle/train/initial_weights.h"
@@ -192,10 +193,10 @@ TrainingRun::Outcome TrainingRun::validate(EpochReport& report) {
   data::Epoch batches = task_.validation->epoch(0);
   for (data::Batch& batch : batches) {
     const at::Tensor output = in_float(pipeline_->evaluate(batch.inputs).to(at::kCPU));
-    const double weight = task_.loss.kind == nn::Loss::Kind::Additive
-                              ? task_.loss.weight(batch.targets)
-                              : static_cast<double>(batch.size());
-    loss += {task_.loss.value(output, batch.targets).item<double>() * weight, weight};
+    const double weight = weight_of(batch);
+    // Where nothing counts, a mean over what counts is 0 / 0.
+    if (weight > 0)
+      loss += {task_.loss.value(output, batch.targets).item<double>() * weight, weight};
     metric += task_.metric(output, batch.targets);
     if (batch.index == 0 && recipe_.train.pictures) {
       const std::int64_t rows = std::min<std::int64_t>(batch.size(), 32);
@@ -221,7 +222,8 @@ void TrainingRun::close_epoch(EpochReport& report) {
   report.learning_rate = learning_rate_;
   report.examples_per_second =
       epoch_seconds_ > 0 ? static_cast<double>(epoch_examples_) / epoch_seconds_ : 0;
-  report.best = !report.metric || state_.best_epoch < 0 || *report.metric > state_.best_metric;
+  report.best =
+      !report.metric || state_.best_epoch < 0 || is_better(*report.metric, state_.best_metric);
   draw_picture(report);
   metrics_->add_epoch(report);
   add_events(report);

@@ -61,12 +61,11 @@ TrainingRun::Outcome TrainingRun::train_epoch() {
   return Outcome::Finished;
 }
 
-// An additive loss is a mean over what it weighs; a whole-batch loss has no weight of its own and
-// counts examples.
+// An additive loss is a mean over what it weighs, nothing where all of a batch is ignored; a
+// whole-batch loss has no weight of its own and counts examples.
 double TrainingRun::weight_of(const data::Batch& batch) const {
-  const double weight =
-      task_.loss.kind == nn::Loss::Kind::Additive ? task_.loss.weight(batch.targets) : 0;
-  return weight > 0 ? weight : static_cast<double>(batch.size());
+  const bool additive = task_.loss.kind == nn::Loss::Kind::Additive;
+  return additive ? task_.loss.weight(batch.targets) : static_cast<double>(batch.size());
 }
 
 std::vector<double> TrainingRun::shares_of(const std::vector<data::Batch>& group) const {
@@ -74,9 +73,7 @@ std::vector<double> TrainingRun::shares_of(const std::vector<data::Batch>& group
   std::vector<double> shares;
   double all = 0;
   for (const data::Batch& batch : group) {
-    const bool additive = task_.loss.kind == nn::Loss::Kind::Additive;
-    shares.push_back(additive ? task_.loss.weight(batch.targets)
-                              : static_cast<double>(batch.size()));
+    shares.push_back(weight_of(batch));
     all += shares.back();
   }
   for (double& share : shares) share = all > 0 ? share / all : 0;
