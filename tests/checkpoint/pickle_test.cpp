@@ -112,6 +112,25 @@ TEST(Pickle, TensorsLieInTheirStorage) {
   EXPECT_THAT(one(tensor("K\0"s, "X\x01\0\0\0z\x85"s, "K\x01\x85")), HasSubstr("tuple of sizes"));
 }
 
+TEST(Pickle, WhatIsSaidOfATensorsValuesIsObeyedOrRefused) {
+  const auto with = [](const std::string& metadata, const std::string& storage = storage_of_4) {
+    return begin + "}X\x01\0\0\0a"s + rebuild + "(" + storage + "K\0"s + "K\x04\x85" + "K\x01\x85" +
+           hooks + metadata + "tRs.";
+  };
+  const std::string neg = "}X\x03\0\0\0neg"s, conj = "}X\x04\0\0\0conj"s;
+  EXPECT_TRUE(parse_pickle(with(neg + "\x88s"), "x.pt").tensors[0].negated);
+  EXPECT_FALSE(parse_pickle(with(neg + "\x89s"), "x.pt").tensors[0].negated);
+  EXPECT_FALSE(parse_pickle(with(conj + "\x89s"), "x.pt").tensors[0].negated);
+  EXPECT_FALSE(parse_pickle(with("}"), "x.pt").tensors[0].negated);
+  EXPECT_THAT(refusal(with(conj + "\x88s")), HasSubstr("not known: 'conj'"));
+  EXPECT_THAT(refusal(with(neg + "K\x01s")), HasSubstr("not known: 'neg'"));
+  EXPECT_THAT(refusal(with("N")), HasSubstr("is no dict"));
+  const std::string bools =
+      "(X\x07\0\0\0storagectorch\nBoolStorage\nX\x01\0\0\0"s
+      "0X\x03\0\0\0cpuK\x04tQ"s;
+  EXPECT_THAT(refusal(with(neg + "\x88s", bools)), HasSubstr("bools"));
+}
+
 TEST(Pickle, AStorageIsOneThing) {
   std::string other = storage_of_4;
   other[other.size() - 3] = 5;

@@ -4,8 +4,10 @@
 #include <sys/resource.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <csignal>
 #include <fstream>
+#include <limits>
 
 #include "trestle/base/error.h"
 
@@ -59,6 +61,20 @@ TEST_F(ResumeFolder, ComesBackToTheBit) {
   EXPECT_EQ(back.optimizer[0].first, "w.square_avg");
   EXPECT_EQ(std::distance(fs::directory_iterator(base_), fs::directory_iterator()), 1)
       << "only last/ stays";
+}
+
+// A metric of one's own may be; JSON has no word for it.
+TEST_F(ResumeFolder, NumbersThatAreNotFiniteComeBack) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  TrainingCheckpoint resume = at_step(1);
+  resume.state.best_metric = -infinity;
+  resume.state.numbers = {{"stop_best", std::nan("")}, {"plateau_best", infinity}};
+  write_training_checkpoint(folder_, resume);
+  const TrainState back = read_train_state(folder_);
+  EXPECT_EQ(back.best_metric, -infinity);
+  EXPECT_TRUE(std::isnan(back.numbers.at("stop_best")));
+  EXPECT_EQ(back.numbers.at("plateau_best"), infinity);
+  EXPECT_EQ(back.numbers.size(), 2u);
 }
 
 TEST_F(ResumeFolder, ACrashBetweenTheTwoRenamesIsFound) {

@@ -77,6 +77,36 @@ TEST_F(Weights, ReadsWhatTorchSaved) {
       << "one storage, as in Python";
 }
 
+TEST_F(Weights, AValueThatIsMinusItsStoragesHasTheRightSign) {
+  const at::Tensor expected = torch::tensor({-2.0F, 4.0F, -0.5F});
+  const auto back = by_name(read_weights(golden / "negated.pt").tensors);
+  EXPECT_TRUE(torch::equal(back.at("negated"), expected));
+  EXPECT_TRUE(torch::equal(back.at("plain"), expected));
+  const at::Tensor into = torch::zeros({3}), other = torch::zeros({3});
+  load_weights({{"negated", into}, {"plain", other}}, golden / "negated.pt");
+  EXPECT_TRUE(torch::equal(into, expected));
+  // The same in memory, both ways: libtorch's own flag for it.
+  for (const char* name : {"a.pt", "a.safetensors"}) {
+    write_weights(folder_ / name, {{"w", at::_neg_view(torch::ones({3}))}});
+    EXPECT_TRUE(torch::equal(read_weights(folder_ / name).tensors[0].second, -torch::ones({3})));
+    const at::Tensor negative = at::_neg_view(torch::zeros({3}));
+    load_weights({{"w", negative}}, folder_ / name);
+    EXPECT_TRUE(torch::equal(negative, -torch::ones({3}))) << name;
+  }
+}
+
+// As copy_() would tell it: the gradient would be that of other weights.
+TEST_F(Weights, ABackwardThroughTheOldWeightsIsAnError) {
+  for (const char* name : {"a.pt", "a.safetensors"}) {
+    write_weights(folder_ / name, {{"w", torch::ones({3})}});
+    const at::Tensor weight = torch::rand({3}, torch::requires_grad());
+    const at::Tensor input = torch::rand({3}, torch::requires_grad());
+    const at::Tensor sum = (weight * input).sum();
+    load_weights({{"w", weight}}, folder_ / name);
+    EXPECT_THROW(sum.backward(), c10::Error) << name;
+  }
+}
+
 TEST_F(Weights, ListsWhatAFileHoldsWithoutReadingIt) {
   const auto list = list_weights(golden / "checkpoint.pt");
   ASSERT_EQ(list.size(), 7u) << "the weights, not the optimizer's state";

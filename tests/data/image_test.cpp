@@ -99,9 +99,10 @@ TEST(Image, PaletteTurnsIntoColours) {
 }
 
 TEST(Image, ExifTurnsItUpright) {
-  for (const char* name : {"orientation_1.jpg", "orientation_2.jpg", "orientation_3.jpg",
-                           "orientation_4.jpg", "orientation_5.jpg", "orientation_6.jpg",
-                           "orientation_7.jpg", "orientation_8.jpg", "orientation_6_png.png"}) {
+  for (const char* name :
+       {"orientation_1.jpg", "orientation_2.jpg", "orientation_3.jpg", "orientation_4.jpg",
+        "orientation_5.jpg", "orientation_6.jpg", "orientation_7.jpg", "orientation_8.jpg",
+        "orientation_6_png.png", "orientation_6_behind.png", "orientation_6_long.jpg"}) {
     const Image expected = read_pnm(std::filesystem::path(name).stem().string());
     EXPECT_EQ(read_image(golden / name, {.orientation = Orientation::Upright}), expected) << name;
     const ImageSize size = read_image_size(golden / name, Orientation::Upright);
@@ -118,7 +119,7 @@ TEST(Image, ExifThatIsDamagedTurnsNothing) {
   EXPECT_EQ(
       exif_orientation(std::string("MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x08", 20)), 8);
   for (const auto& [at, byte] :
-       {std::pair{12, 4}, std::pair{18, 9}, std::pair{18, 0}, std::pair{7, 127}, std::pair{8, 0},
+       {std::pair{12, 2}, std::pair{18, 9}, std::pair{18, 0}, std::pair{7, 127}, std::pair{8, 0},
         std::pair{0, 120}, std::pair{2, 43}}) {
     std::string bad = good;
     bad[static_cast<std::size_t>(at)] = static_cast<char>(byte);

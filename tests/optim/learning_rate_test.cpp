@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "trestle/base/error.h"
@@ -186,6 +188,20 @@ TEST(ReduceOnPlateau, RatesAsPython) {
       if (reduce.step(golden["metrics"][i])) rate = reduce.reduced(rate);
       EXPECT_EQ(rate, plateau["rates"][i].get<double>()) << plateau["options"] << " " << i;
     }
+  }
+}
+
+// Python's begins with the worst there is, so what is not better than that counts as bad.
+TEST(ReduceOnPlateau, AnInfiniteLossIsNoImprovement) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const auto mode : {PlateauOptions::Mode::Min, PlateauOptions::Mode::Max}) {
+    const double worst = mode == PlateauOptions::Mode::Min ? infinity : -infinity;
+    ReduceOnPlateau reduce({.mode = mode, .patience = 1});
+    EXPECT_FALSE(reduce.step(worst));
+    EXPECT_FALSE(reduce.state().has_best);
+    EXPECT_TRUE(reduce.step(std::nan("")));
+    EXPECT_FALSE(reduce.step(0.5));
+    EXPECT_EQ(reduce.state().best, 0.5);
   }
 }
 

@@ -93,6 +93,27 @@ TEST(GradientScaler, OneBadGradientAmongManyLeavesTheStepOut) {
   EXPECT_TRUE(scaler.unscale({good, without}));
 }
 
+// A second division would be a step that is 65536 times too small, and no error.
+TEST(GradientScaler, DividesEachGradientOnce) {
+  GradientScaler scaler;
+  const at::Tensor one = at::zeros({3}).requires_grad_(), other = at::zeros({2}).requires_grad_();
+  one.mutable_grad() = at::full({3}, 65536.0);
+  other.mutable_grad() = at::full({2}, 65536.0);
+  EXPECT_TRUE(scaler.unscale({one, one}));
+  EXPECT_TRUE(one.grad().equal(at::ones({3})));
+  try {
+    scaler.unscale({other, one});
+    FAIL() << "it was taken";
+  } catch (const StateError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("parameter 1, [3], was unscaled already"));
+  }
+  EXPECT_TRUE(one.grad().equal(at::ones({3})));
+  EXPECT_TRUE(other.grad().equal(at::full({2}, 65536.0))) << "nothing was changed";
+  EXPECT_TRUE(scaler.unscale({other}));
+  scaler.update();
+  EXPECT_TRUE(scaler.unscale({one, other})) << "the next step's";
+}
+
 TEST(GradientScaler, ScalesALossInFloat) {
   const GradientScaler scaler;
   const at::Tensor scaled = scaler.scale(at::full({}, 2, at::kHalf));

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "tests/train/training.h"
 #include "trestle/checkpoint/training_checkpoint.h"
@@ -20,18 +19,6 @@ using Weights = std::map<std::string, at::Tensor>;
 
 class Habits : public Training {
  protected:
-  static std::vector<nlohmann::json> lines(const fs::path& run, const char* key) {
-    std::vector<nlohmann::json> result;
-    for (const std::string& line : split(read_file(run / "metrics.jsonl"), '\n')) {
-      if (line.empty()) continue;
-      auto parsed = nlohmann::json::parse(line);
-      if (parsed.contains(key)) result.push_back(std::move(parsed));
-    }
-    return result;
-  }
-  static std::vector<nlohmann::json> steps(const fs::path& run) {
-    return lines(run, "gradient_norm");
-  }
   static Weights weights(const fs::path& run) {
     const auto saved = checkpoint::read_tensors(run / "last/weights.safetensors");
     return {saved.tensors.begin(), saved.tensors.end()};

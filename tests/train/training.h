@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
@@ -76,6 +78,20 @@ class Training : public testing::Test {
                                       line.find(",\"peak_bytes\""))) +
               "\n";
     return kept;
+  }
+
+  // Those lines of metrics.jsonl that have this key.
+  static std::vector<nlohmann::json> lines(const fs::path& run, const char* key) {
+    std::vector<nlohmann::json> result;
+    for (const std::string& line : split(read_file(run / "metrics.jsonl"), '\n')) {
+      if (line.empty()) continue;
+      auto parsed = nlohmann::json::parse(line);
+      if (parsed.contains(key)) result.push_back(std::move(parsed));
+    }
+    return result;
+  }
+  static std::vector<nlohmann::json> steps(const fs::path& run) {
+    return lines(run, "gradient_norm");
   }
 
   inline static fs::path base_;

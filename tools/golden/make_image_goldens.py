@@ -64,6 +64,22 @@ def orientations():
                 write_samples(name, ImageOps.exif_transpose(image))
 
 
+def odd_orientations():
+    """The chunk behind the pixels, and the number as a long: both are turned by Pillow."""
+    png = (OUT / "orientation_6_png.png").read_bytes()
+    at = png.index(b"eXIf") - 4
+    end = at + 12 + int.from_bytes(png[at : at + 4], "big")
+    last = png.rindex(b"IEND") - 4
+    (OUT / "orientation_6_behind.png").write_bytes(png[:at] + png[end:last] + png[at:end] + png[last:])
+    jpeg = (OUT / "orientation_6.jpg").read_bytes()
+    short, long = b"\x01\x12\x00\x03\x00\x00\x00\x01\x00\x06\x00\x00", b"\x01\x12\x00\x04\x00\x00\x00\x01\x00\x00\x00\x06"
+    assert short in jpeg
+    (OUT / "orientation_6_long.jpg").write_bytes(jpeg.replace(short, long))
+    for name in ("orientation_6_behind.png", "orientation_6_long.jpg"):
+        with Image.open(OUT / name) as image:
+            write_samples(name.split(".")[0], ImageOps.exif_transpose(image))
+
+
 def conversions():
     for name in ("rgb", "rgba", "grey", "grey_alpha"):
         for mode in ("L", "RGB"):
@@ -96,6 +112,7 @@ def main():
     save("plain", "gif", rgb.quantize(200), interlace=0)
 
     orientations()
+    odd_orientations()
     conversions()
 
     lines = []

@@ -28,6 +28,7 @@ KINDS = {
     "adamw_amsgrad": (AdamW, dict(lr=0.02, betas=[0.5, 0.6], weight_decay=0.1, amsgrad=True)),
     "rmsprop": (RMSprop, dict(lr=0.01, momentum=0.9, weight_decay=0.01)),
     "rmsprop_plain": (RMSprop, dict(lr=0.01, alpha=0.9)),
+    "rmsprop_slow": (RMSprop, dict(lr=0.01, alpha=0.99999)),
     "rmsprop_eps": (RMSprop, dict(lr=0.01, alpha=0.95, eps=1e-2)),
     "rmsprop_centered": (RMSprop, dict(lr=0.01, centered=True)),
     "rmsprop_all": (RMSprop, dict(lr=0.01, alpha=0.9, centered=True, momentum=0.5, weight_decay=0.01)),

@@ -33,6 +33,10 @@ weights = collections.OrderedDict(
 )
 torch.save(weights, out / "python.pt")
 
+# Minus what its storage holds, which the file says beside it.
+negated = torch.tensor([1 + 2j, 3 - 4j, 5 + 0.5j]).conj().imag
+torch.save({"negated": negated, "plain": negated.resolve_neg()}, out / "negated.pt")
+
 model = nn.Sequential(collections.OrderedDict(fc=nn.Linear(2, 3), norm=nn.BatchNorm1d(3)))
 for number, parameter in enumerate(model.parameters()):
     parameter.data = torch.arange(parameter.numel(), dtype=torch.float32).view_as(parameter) + number

@@ -44,7 +44,7 @@ void write_tensors(const std::filesystem::path& path, const NamedTensors& tensor
     out.write(header.data(), static_cast<std::streamsize>(header.size()));
     for (const auto& [name, tensor] : tensors) {
       // One tensor at a time: a device's tensors are never all on the host at once.
-      const at::Tensor rows = tensor.detach().to(at::kCPU).contiguous();
+      const at::Tensor rows = tensor.detach().to(at::kCPU).resolve_neg().contiguous();
       out.write(static_cast<const char*>(rows.const_data_ptr()),
                 static_cast<std::streamsize>(rows.nbytes()));
     }

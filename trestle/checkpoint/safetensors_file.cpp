@@ -62,8 +62,10 @@ class SafetensorsFile : public WeightsFile {
     std::vector<Piece> pieces;
     for (const Read& one : reads) {
       const at::Tensor& into = one.into;
-      if (into.is_cpu() && into.is_contiguous() &&
+      if (into.is_cpu() && into.is_contiguous() && !into.is_neg() &&
           into.scalar_type() == tensors_[one.tensor].type) {
+        // As copy_() would: a backward through a graph that saved the old values is then an error.
+        into.unsafeGetTensorImpl()->bump_version();
         pieces.push_back(piece_of(one.tensor, into));
         continue;
       }

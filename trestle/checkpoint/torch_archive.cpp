@@ -60,7 +60,8 @@ class TorchArchive : public WeightsFile {
 
   at::Tensor view(const at::Tensor& storage, std::size_t tensor) const {
     const PickledTensor& view = views_[tensor];
-    return at::as_strided(storage, view.shape, view.strides, view.offset);
+    const at::Tensor values = at::as_strided(storage, view.shape, view.strides, view.offset);
+    return view.negated ? values.neg() : values;
   }
 
   // Reads each storage once, and calls use(storage, tensor) for the tensors that are views of it.

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -61,16 +62,31 @@ fs::path whole_folder(const fs::path& folder) {
       {.file = folder.string(), .hint = "It appears at the end of the first epoch, or on Ctrl-C."});
 }
 
+// JSON has neither infinity nor NaN, which a metric of somebody's own may be: they are words there.
+json in_json(double value) {
+  if (std::isfinite(value)) return value;
+  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
+
+double number(const json& value) {
+  if (value == "nan") return std::nan("");
+  if (value == "inf") return HUGE_VAL;
+  if (value == "-inf") return -HUGE_VAL;
+  return value.get<double>();
+}
+
 std::string to_json(const TrainState& state) {
+  json numbers = json::object();
+  for (const auto& [name, value] : state.numbers) numbers[name] = in_json(value);
   json out = {{"format", format_version},
               {"step", state.step},
               {"epoch", state.epoch},
               {"batch", state.batch},
               {"seed", state.seed},
               {"best_epoch", state.best_epoch},
-              {"best_metric", state.best_metric},
+              {"best_metric", in_json(state.best_metric)},
               {"recipe_hash", state.recipe_hash},
-              {"numbers", state.numbers}};
+              {"numbers", numbers}};
   return out.dump(2) + "\n";
 }
 
@@ -87,9 +103,9 @@ TrainState from_json(const fs::path& path) {
     in.at("batch").get_to(state.batch);
     in.at("seed").get_to(state.seed);
     in.at("best_epoch").get_to(state.best_epoch);
-    in.at("best_metric").get_to(state.best_metric);
+    state.best_metric = number(in.at("best_metric"));
     in.at("recipe_hash").get_to(state.recipe_hash);
-    in.at("numbers").get_to(state.numbers);
+    for (const auto& [name, value] : in.at("numbers").items()) state.numbers[name] = number(value);
     if (state.step < 0 || state.epoch < 0 || state.batch < 0)
       throw FormatError("step, epoch and batch cannot be negative", {.file = path.string()});
     return state;

@@ -42,7 +42,7 @@ void write_archive(std::ostream& out, const std::string& pickle, const NamedTens
   writer.writeRecord("byteorder", order.data(), order.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     // One tensor at a time: a device's tensors are never all on the host at once.
-    const at::Tensor rows = tensors[i].second.detach().to(at::kCPU).contiguous();
+    const at::Tensor rows = tensors[i].second.detach().to(at::kCPU).resolve_neg().contiguous();
     writer.writeRecord(text("data/", i), rows.const_data_ptr(), rows.nbytes());
   }
   writer.writeEndOfFile();

@@ -25,9 +25,9 @@ using torch::optim::OptimizerParamGroup;
 void rmsprop_on_cpu(at::Tensor weight, const at::Tensor& gradient, at::Tensor square,
                     const std::optional<at::Tensor>& buffer, double rate, double alpha,
                     double epsilon, double weight_decay, double momentum) {
-  const RmspropNumbers numbers = {static_cast<float>(rate), static_cast<float>(alpha),
-                                  static_cast<float>(epsilon), static_cast<float>(weight_decay),
-                                  static_cast<float>(momentum)};
+  const RmspropNumbers numbers = {static_cast<float>(rate),         static_cast<float>(alpha),
+                                  static_cast<float>(1 - alpha),    static_cast<float>(epsilon),
+                                  static_cast<float>(weight_decay), static_cast<float>(momentum)};
   auto* w = weight.mutable_data_ptr<float>();
   const auto* g = gradient.const_data_ptr<float>();
   auto* s = square.mutable_data_ptr<float>();

@@ -23,10 +23,11 @@ ReduceOnPlateau::ReduceOnPlateau(const PlateauOptions& options) : options_(optio
 }
 
 bool ReduceOnPlateau::is_better(double metric) const {
-  if (std::isnan(metric)) return false;
-  if (!state_.has_best) return true;
-  const double best = state_.best, threshold = options_.threshold;
+  const double threshold = options_.threshold;
   const bool higher = options_.mode == PlateauOptions::Mode::Max;
+  // As Python's, which begins with the worst there is: an infinite loss is no improvement.
+  const double worst = higher ? -HUGE_VAL : HUGE_VAL;
+  const double best = state_.has_best ? state_.best : worst;
   if (options_.threshold_mode == PlateauOptions::Threshold::Absolute)
     return higher ? metric > best + threshold : metric < best - threshold;
   return higher ? metric > best * (threshold + 1) : metric < best * (1 - threshold);

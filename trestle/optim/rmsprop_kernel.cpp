@@ -18,10 +18,9 @@ namespace {
 TRESTLE_CLONES void step_with_momentum(float* __restrict weight, const float* __restrict gradient,
                                        float* __restrict square, float* __restrict buffer,
                                        std::int64_t count, const RmspropNumbers n) {
-  const float rest = 1 - n.alpha;
   for (std::int64_t i = 0; i < count; ++i) {
     const float g = gradient[i] + n.weight_decay * weight[i];
-    square[i] = n.alpha * square[i] + rest * g * g;
+    square[i] = n.alpha * square[i] + n.rest * g * g;
     buffer[i] = n.momentum * buffer[i] + g / (std::sqrt(square[i]) + n.epsilon);
     weight[i] -= n.rate * buffer[i];
   }
@@ -31,10 +30,9 @@ TRESTLE_CLONES void step_without_momentum(float* __restrict weight,
                                           const float* __restrict gradient,
                                           float* __restrict square, std::int64_t count,
                                           const RmspropNumbers n) {
-  const float rest = 1 - n.alpha;
   for (std::int64_t i = 0; i < count; ++i) {
     const float g = gradient[i] + n.weight_decay * weight[i];
-    square[i] = n.alpha * square[i] + rest * g * g;
+    square[i] = n.alpha * square[i] + n.rest * g * g;
     weight[i] -= n.rate * (g / (std::sqrt(square[i]) + n.epsilon));
   }
 }

@@ -8,6 +8,7 @@ namespace trestle::optim {
 struct RmspropNumbers {
   float rate;
   float alpha;
+  float rest;  // 1 - alpha, rounded once: alpha in float is too coarse for that where it is near 1
   float epsilon;
   float weight_decay;
   float momentum;

@@ -47,14 +47,22 @@ at::Tensor GradientScaler::scale(const at::Tensor& loss) const {
 
 bool GradientScaler::unscale(const std::vector<at::Tensor>& parameters) {
   const at::NoGradGuard no_grad;
-  // As Python: the reciprocal in double precision, then rounded.
-  const double inverse = static_cast<float>(1.0 / static_cast<double>(scale_));
-  for (const at::Tensor& parameter : parameters) {
-    at::Tensor gradient = parameter.grad();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const at::Tensor& gradient = parameters[i].grad();
     if (!gradient.defined()) continue;
     if (gradient.scalar_type() == at::kHalf)
       throw UsageError("a gradient in fp16 cannot be unscaled",
                        {.hint = "Keep the parameters in fp32 and let autocast do the casting."});
+    if (unscaled_.contains(parameters[i].unsafeGetTensorImpl()))
+      throw StateError(text("the gradient of parameter ", i, ", [", join(gradient.sizes(), ", "),
+                            "], was unscaled already, and would be divided by the scale again"),
+                       {.hint = "Call unscale() once for each parameter, then update()."});
+  }
+  // As Python: the reciprocal in double precision, then rounded.
+  const double inverse = static_cast<float>(1.0 / static_cast<double>(scale_));
+  for (const at::Tensor& parameter : parameters) {
+    at::Tensor gradient = parameter.grad();
+    if (!gradient.defined() || !unscaled_.insert(parameter.unsafeGetTensorImpl()).second) continue;
     if (gradient.is_sparse()) {
       gradient = gradient.coalesce();
       parameter.mutable_grad() = gradient;
@@ -79,6 +87,7 @@ void GradientScaler::update() {
     good_steps_ = 0;
   }
   checked_ = overflowed_ = false;
+  unscaled_.clear();
 }
 
 std::map<std::string, double> GradientScaler::state() const {
@@ -111,6 +120,7 @@ void GradientScaler::load_state(const std::map<std::string, double>& state) {
   scale_ = static_cast<float>(options.initial_scale);
   options_ = options;
   checked_ = overflowed_ = false;
+  unscaled_.clear();
 }
 
 }  // namespace trestle::precision

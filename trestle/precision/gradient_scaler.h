@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 // Keeps the gradients of fp16 in its range: the loss is multiplied by a scale, the gradients are
@@ -43,8 +44,10 @@ class GradientScaler {
   at::Tensor scale(const at::Tensor& loss) const;  // in fp32: fp16 ends at 65504
 
   // Divides the gradients by the scale, in place, on their devices; parameters without one are passed
-  // over. True if all are finite, those of earlier calls since the last update() too: then the
-  // optimizer may step. Throws UsageError for gradients in fp16: parameters stay in fp32.
+  // over, and one that stands there twice is divided once. True if all are finite, those of earlier
+  // calls since the last update() too: then the optimizer may step. Throws StateError for a parameter
+  // of an earlier call since then, whose gradient would be divided again, and UsageError for gradients
+  // in fp16: parameters stay in fp32. No gradient is changed then.
   bool unscale(const std::vector<at::Tensor>& parameters);
 
   // To be called after each step, made or left out. Throws StateError without an unscale() before.
@@ -60,6 +63,7 @@ class GradientScaler {
   float scale_;
   std::int64_t good_steps_ = 0;  // since the scale changed
   bool checked_ = false, overflowed_ = false;
+  std::unordered_set<const void*> unscaled_;  // parameters since the last update(), to compare only
 };
 
 }  // namespace trestle::precision

@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "trestle/base/text.h"
+#include "trestle/train/better.h"
 
 namespace trestle::train {
 
@@ -20,8 +21,9 @@ void BestWeights::add(std::int64_t epoch, double metric,
                       const std::function<void(const fs::path&)>& write) {
   if (most_ <= 1) return;
   forget(epoch);  // of which max_steps had left a part
-  const auto place = std::find_if(kept_.begin(), kept_.end(),
-                                  [&](const Kept& other) { return metric > other.metric; });
+  const auto place = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& other) {
+    return is_better(metric, other.metric);
+  });
   if (place == kept_.end() && static_cast<std::int64_t>(kept_.size()) >= most_) return;
   fs::create_directories(folder_);
   write(file(epoch));

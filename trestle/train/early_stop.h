@@ -4,6 +4,8 @@
 #include <map>
 #include <string>
 
+#include "trestle/train/better.h"
+
 // Inside of the trainer. Not installed.
 namespace trestle::train {
 
@@ -17,7 +19,7 @@ class EarlyStop {
 
   // Takes the metric of one more epoch.
   void epoch_ends(double metric) {
-    if (epochs_ == 0 || metric > best_ + delta_) {
+    if (epochs_ == 0 || is_better(metric, best_, delta_)) {
       best_ = metric;
       bad_ = 0;
     } else {

@@ -13,13 +13,18 @@ at::Tensor in_float(const at::Tensor& output) {
 
 }  // namespace
 
+double weight_of(const Task& task, const data::Batch& batch) {
+  const bool additive = task.loss.kind == nn::Loss::Kind::Additive;
+  return additive ? task.loss.weight(batch.targets) : static_cast<double>(batch.size());
+}
+
 at::Tensor Judgement::add(Pipeline& pipeline, const Task& task, const data::Batch& batch) {
   const at::NoGradGuard no_grad;
   const at::Tensor output = in_float(pipeline.evaluate(batch.inputs).to(at::kCPU));
-  const double weight = task.loss.kind == nn::Loss::Kind::Additive
-                            ? task.loss.weight(batch.targets)
-                            : static_cast<double>(batch.size());
-  loss += {task.loss.value(output, batch.targets).item<double>() * weight, weight};
+  const double weight = weight_of(task, batch);
+  // Where nothing counts, a mean over what counts is 0 / 0.
+  if (weight > 0)
+    loss += {task.loss.value(output, batch.targets).item<double>() * weight, weight};
   metric += task.metric(output, batch.targets);
   return output;
 }

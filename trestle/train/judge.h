@@ -10,6 +10,11 @@
 // installed.
 namespace trestle::train {
 
+// What a batch counts for in the mean of a loss: an additive loss is a mean over what it weighs,
+// nothing where all of a batch is ignored; a whole-batch loss has no weight of its own and counts
+// examples.
+double weight_of(const Task& task, const data::Batch& batch);
+
 struct Judgement {
   nn::Tally loss, metric;
 

@@ -11,6 +11,7 @@
 #include "trestle/base/text.h"
 #include "trestle/optim/state.h"
 #include "trestle/precision/cpu_support.h"
+#include "trestle/train/better.h"
 #include "trestle/train/data_set.h"
 #include "trestle/train/environment.h"
 #include "trestle/train/initial_weights.h"
@@ -234,7 +235,8 @@ void TrainingRun::close_epoch(EpochReport& report) {
   report.learning_rate = learning_rate_;
   report.examples_per_second =
       epoch_seconds_ > 0 ? static_cast<double>(epoch_examples_) / epoch_seconds_ : 0;
-  report.best = !report.metric || state_.best_epoch < 0 || *report.metric > state_.best_metric;
+  report.best =
+      !report.metric || state_.best_epoch < 0 || is_better(*report.metric, state_.best_metric);
   draw_picture(report);
   metrics_->add_epoch(report);
   add_events(report);

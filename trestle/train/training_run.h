@@ -59,7 +59,6 @@ class TrainingRun {
   double clip_gradients();
   void refuse_nonfinite(double loss, const data::Batch& batch) const;
   void refuse_nonfinite_gradients(double norm) const;
-  double weight_of(const data::Batch& batch) const;
   std::vector<double> shares_of(const std::vector<data::Batch>& group) const;
 
   // training_report.cpp

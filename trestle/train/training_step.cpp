@@ -7,6 +7,7 @@
 #include "trestle/optim/clip_grad_norm.h"
 #include "trestle/optim/factory.h"
 #include "trestle/pipeline/find_nonfinite.h"
+#include "trestle/train/judge.h"
 #include "trestle/train/training_run.h"
 
 namespace trestle::train {
@@ -62,22 +63,12 @@ TrainingRun::Outcome TrainingRun::train_epoch() {
   return Outcome::Finished;
 }
 
-// An additive loss is a mean over what it weighs; a whole-batch loss has no weight of its own and
-// counts examples.
-double TrainingRun::weight_of(const data::Batch& batch) const {
-  const double weight =
-      task_.loss.kind == nn::Loss::Kind::Additive ? task_.loss.weight(batch.targets) : 0;
-  return weight > 0 ? weight : static_cast<double>(batch.size());
-}
-
 std::vector<double> TrainingRun::shares_of(const std::vector<data::Batch>& group) const {
   if (group.size() == 1) return {1};
   std::vector<double> shares;
   double all = 0;
   for (const data::Batch& batch : group) {
-    const bool additive = task_.loss.kind == nn::Loss::Kind::Additive;
-    shares.push_back(additive ? task_.loss.weight(batch.targets)
-                              : static_cast<double>(batch.size()));
+    shares.push_back(weight_of(task_, batch));
     all += shares.back();
   }
   for (double& share : shares) share = all > 0 ? share / all : 0;
@@ -99,7 +90,7 @@ void TrainingRun::train_batch(const data::Batch& batch, double share) {
     ++timed_batches_;
     step_seconds_ += watch.seconds();
   }
-  const double weight = weight_of(batch);
+  const double weight = weight_of(task_, batch);
   loss_sum_ += done.loss * weight;
   loss_weight_ += weight;
   group_loss_ += done.loss * share;

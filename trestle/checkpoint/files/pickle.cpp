@@ -200,6 +200,22 @@ class Machine {
     return out;
   }
 
+  // What a tensor's values are, beside its storage's: {"conj": False, "neg": True}.
+  bool is_negated(const PickledValue& metadata, const PickledTensor& tensor) const {
+    if (metadata.kind != Kind::Dict) fail("what is said of a tensor's values is no dict");
+    bool negated = false;
+    for (const auto& [key, value] : pickle_.dicts[metadata.place()]) {
+      if (key.kind != Kind::String || value.kind != Kind::Bool ||
+          (key.text != "neg" && value.number))
+        fail(text("of a tensor's values something is said that is not known: '", shown(key.text),
+                  "'"));
+      negated = negated || value.number != 0;
+    }
+    if (negated && pickle_.storages[tensor.storage].dtype == "BOOL")
+      fail("a tensor of bools is said to be negative");
+    return negated;
+  }
+
   // (storage, offset, shape, strides, requires_grad, hooks), and sometimes metadata.
   PickledValue rebuild_tensor(const std::vector<PickledValue>& values) {
     if (values.size() < 6 || values.size() > 7 || values[0].kind != Kind::Storage ||
@@ -209,6 +225,7 @@ class Machine {
                          sizes(values[2], "the shape of a tensor"),
                          sizes(values[3], "what a tensor has for strides")};
     check(tensor);
+    if (values.size() > 6) tensor.negated = is_negated(values[6], tensor);
     pickle_.tensors.push_back(std::move(tensor));
     return at_place(Kind::Tensor, pickle_.tensors.size() - 1);
   }

@@ -30,6 +30,7 @@ struct PickledTensor {
   std::size_t storage = 0;  // of Pickle::storages
   std::int64_t offset = 0;  // elements
   std::vector<std::int64_t> shape, strides;
+  bool negated = false;  // its values are minus those of the storage (torch.imag of a conjugate)
 };
 
 // Whatever contains other values stands elsewhere, under a number: so values that contain

@@ -29,12 +29,14 @@ int exif_orientation(std::string_view tiff) {
   const std::uint64_t directory = number_at(tiff, 4, 4, big_endian);
   const std::uint64_t entries = number_at(tiff, directory, 2, big_endian);
   constexpr std::uint64_t entry_bytes = 12;
-  constexpr std::uint32_t orientation_tag = 0x0112, short_type = 3;
+  // The standard says a short; some programs write a long.
+  constexpr std::uint32_t orientation_tag = 0x0112, short_type = 3, long_type = 4;
   for (std::uint64_t i = 0; i < entries; ++i) {
     const std::uint64_t entry = directory + 2 + i * entry_bytes;
     if (number_at(tiff, entry, 2, big_endian) != orientation_tag) continue;
-    if (number_at(tiff, entry + 2, 2, big_endian) != short_type) return as_it_is;
-    const std::uint32_t value = number_at(tiff, entry + 8, 2, big_endian);
+    const std::uint32_t type = number_at(tiff, entry + 2, 2, big_endian);
+    if (type != short_type && type != long_type) return as_it_is;
+    const std::uint32_t value = number_at(tiff, entry + 8, type == long_type ? 4 : 2, big_endian);
     return value >= 1 && value <= 8 ? static_cast<int>(value) : as_it_is;
   }
   return as_it_is;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <csetjmp>
 #include <cstdio>
 #include <cstring>
@@ -38,8 +39,6 @@ struct Reader {
   int bits = 0;
   int colour = 0;
   bool has_transparency = false;
-  png_bytep exif = nullptr;  // belongs to `info`
-  png_uint_32 exif_size = 0;
 
   explicit Reader(std::string_view bytes) : rest(bytes) {}
   ~Reader() { png_destroy_read_struct(&png, &info, nullptr); }
@@ -67,7 +66,6 @@ bool read_header(Reader& reader) {
   png_get_IHDR(reader.png, reader.info, &reader.width, &reader.height, &reader.bits, &reader.colour,
                nullptr, nullptr, nullptr);
   reader.has_transparency = png_get_valid(reader.png, reader.info, PNG_INFO_tRNS) != 0;
-  png_get_eXIf_1(reader.png, reader.info, &reader.exif_size, &reader.exif);
   return true;
 }
 
@@ -172,11 +170,18 @@ ImageSize png_size(const Source& source) {
   return {static_cast<int>(reader.width), static_cast<int>(reader.height)};
 }
 
+// Chunk by chunk: it may stand behind the pixels too, which libpng would have to decode before.
 std::string png_exif(const Source& source) {
-  Reader reader(source.bytes);
-  if (!read_header(reader)) throw_unreadable(source, "PNG", reason(reader.messages));
-  if (reader.exif == nullptr) return "";
-  return {reinterpret_cast<const char*>(reader.exif), reader.exif_size};
+  constexpr std::size_t signature = 8, head = 8;  // of the file; of a chunk: its length and name
+  constexpr std::size_t around = head + 4;        // with the checksum behind it
+  std::string_view rest = source.bytes.substr(std::min(signature, source.bytes.size()));
+  while (rest.size() >= around) {
+    const std::size_t length = png_get_uint_32(reinterpret_cast<png_const_bytep>(rest.data()));
+    if (length > rest.size() - around) break;
+    if (rest.substr(4, 4) == "eXIf") return std::string(rest.substr(head, length));
+    rest.remove_prefix(around + length);
+  }
+  return "";
 }
 
 std::string encode_png(const Image& image, std::string_view name) {
