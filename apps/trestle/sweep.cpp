@@ -5,6 +5,7 @@
 #include <iomanip>
 #include <iostream>
 #include <memory>
+#include <set>
 
 #include "apps/trestle/interrupt.h"
 #include "apps/trestle/output.h"
@@ -39,6 +40,19 @@ std::vector<recipe::Recipe> read_recipes(const Arguments& arguments) {
     for (const std::string& words : arguments.set) train::set_field(recipes.back(), words);
   }
   return recipes;
+}
+
+// A field has one place where its values stand; of two the second would win unseen.
+void refuse_set_twice(const Arguments& arguments, const std::vector<train::SweepAxis>& axes) {
+  recipe::Recipe any;
+  std::set<std::string> keys;
+  for (const train::SweepAxis& axis : axes) keys.insert(axis.key);
+  for (const std::string& words : arguments.set) {
+    const std::string key = train::set_field(any, words);
+    if (keys.insert(key).second) continue;
+    throw UsageError(text("--set ", words, ": '", key, "' is given values twice"),
+                     {.hint = "Leave one of them out."});
+  }
 }
 
 std::string out_folder(const Arguments& arguments, const std::vector<recipe::Recipe>& recipes) {
@@ -140,6 +154,7 @@ int perform(const Arguments& arguments, const RunOptions& options) {
   const std::vector<recipe::Recipe> recipes = read_recipes(arguments);
   std::vector<train::SweepAxis> axes;
   for (const std::string& words : arguments.over) axes.push_back(train::parse_axis(words));
+  refuse_set_twice(arguments, axes);
   train::SweepOptions sweep{.out = out_folder(arguments, recipes),
                             .runs = arguments.runs,
                             .warm_up = arguments.warm_up,
