@@ -48,9 +48,9 @@ void add_field_flags(CLI::App& verb, FieldChanges& changes, const RunOptions& op
 // first word that no verb knows.
 std::string unknown_argument(const CLI::App& app, const std::vector<std::string>& words);
 
-// "--epochs needs a value": `what` is CLI11's own sentence, which begins with the flag's first name
-// and may be of another kind; then it is returned as it is.
-std::string missing_value(const CLI::App& app, const std::string& what);
+// "--epochs needs a value", "--epochs is given more than once": `what` is CLI11's own sentence, which
+// begins with the flag's first name and may be of another kind; then it is returned as it is.
+std::string count_mismatch(const CLI::App& app, const std::string& what);
 
 // Throws UsageError for a value of the chosen verb that is there and empty, as --out "$NOT_SET" is.
 // Fields of a recipe may be: "" is their own default.

@@ -93,6 +93,12 @@ std::vector<schedule::Timeline> simulated(const Arguments& arguments) {
   return {simulate::simulate(table.lowered() ? table : schedule::lower(table, {}), costs)};
 }
 
+void check_ending(const fs::path& out) {
+  const fs::path ending = out.extension();
+  if (ending == ".svg" || ending == ".json" || ending == ".txt") return;
+  throw UsageError(text(out.string(), ": a picture ends in .svg, .json (Chrome trace) or .txt"));
+}
+
 void write_picture(const fs::path& out, const std::vector<schedule::Timeline>& panels,
                    const std::string& title) {
   const std::string ending = out.extension().string();
@@ -100,13 +106,11 @@ void write_picture(const fs::path& out, const std::vector<schedule::Timeline>& p
     write_file(out, view::to_svg(panels, {.title = title}));
   } else if (ending == ".json") {
     write_file(out, view::to_chrome_trace(panels));
-  } else if (ending == ".txt") {
+  } else {
     std::string grids;
     for (const auto& panel : panels)
       grids += (panels.size() > 1 ? panel.title + "\n" : "") + view::to_text_grid(panel);
     write_file(out, grids);
-  } else {
-    throw UsageError(text(out.string(), ": a picture ends in .svg, .json (Chrome trace) or .txt"));
   }
   std::cout << "wrote " << out.string() << std::endl;
 }
@@ -147,6 +151,7 @@ void check(const CLI::App& verb, const Arguments& arguments) {
     refuse_without_effect(verb, {"--backward-order"}, "with --schedule " + arguments.schedule);
   }
   need_folder_for(arguments.out, "--out");
+  if (!arguments.out.empty()) check_ending(arguments.out);
   need_folder_for(arguments.save_csv, "--save-csv");
 }
 

@@ -231,6 +231,10 @@ TEST_F(BadInput, HabitsFromOtherPrograms) {
   expect(run({"train", "small.toml", "--", "--epochs", "3"}), 2, {"write it before"});
   expect(run({"train", "small.toml", "--devices", "virtual:3"}), 2,
          {"has 2 stages, and 3 devices are given", "--balance \"[]\""});
+  expect(run({"train", "small.toml", "--epochs", "3", "--epochs", "4"}), 2,
+         {"--epochs is given more than once"});
+  expect(run({"recipe", "small.toml", "--batch-size=3", "--train.batch=5"}), 2,
+         {"--batch is given more than once"});
   const Finished named = run(
       {"train", "small.toml", "--dry-run", "--model", "unet", "--lr", "0.1", "--batch-size", "2"});
   EXPECT_EQ(named.code, 0) << named.err;
@@ -241,7 +245,11 @@ TEST_F(BadInput, ViewAndPredict) {
   expect(run({"view"}), 2, {"--schedule NAME"});
   expect(run({"view", "--schedule", "gpip"}), 2, {"gpipe"});
   expect(run({"view", "--schedule", "gpipe", "--costs", "1,x"}), 2, {"'x' is not a time"});
-  expect(run({"view", "--schedule", "gpipe", "--out", "a.bmp"}), 2, {".svg, .json"});
+  const Finished ending =
+      run({"view", "--schedule", "gpipe", "--out", "a.bmp", "--save-csv", "unwritten.csv"});
+  expect(ending, 2, {".svg, .json"});
+  EXPECT_EQ(ending.out, "") << "before anything is drawn or written";
+  EXPECT_FALSE(fs::exists(folder_ / "unwritten.csv"));
   expect(run({"view", "--schedule", "gpipe", "--costs", "1e308,1e308"}), 2,
          {"'1e308' is not a time above 0 and up to 1e+15"});
   expect(run({"view", "--schedule", "gpipe", "--stages", "1000", "--micro-batches", "1000"}), 2,
