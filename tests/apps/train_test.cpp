@@ -259,6 +259,21 @@ TEST_F(TrainVerb, PredictGoesOnAfterAnImageThatIsBroken) {
                              HasSubstr("photos/0_first.jpg"), HasSubstr("photos/zz_last.jpg")));
 }
 
+// "a.jpg.png" and "a.jpg" beside "a.png" were both a.jpg_mask.png, and one was lost.
+TEST_F(TrainVerb, PredictGivesEachImageAMaskOfItsOwn) {
+  ASSERT_EQ(run({"train", "small.toml", "--epochs", "1", "--quiet", "--name", "own"}).code, 0);
+  const fs::path image = fs::directory_iterator(folder_ / "cars/train_hq")->path();
+  fs::create_directories(folder_ / "alike");
+  for (const char* name : {"a.jpg", "a.png", "a.jpg.png", "b.png"})
+    fs::copy(image, folder_ / "alike" / name);
+  const Finished finished =
+      run({"predict", "runs/own", "--images", "alike", "--out", "apart", "--devices", "cpu"});
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  EXPECT_THAT(finished.out, HasSubstr("wrote 4 masks"));
+  for (const char* name : {"a.jpg_mask.png", "a.png_mask.png", "a.jpg.png_mask.png", "b_mask.png"})
+    EXPECT_TRUE(fs::exists(folder_ / "apart" / name)) << name;
+}
+
 TEST_F(TrainVerb, MakesItsDataWhereTheyAreMissing) {
   const std::vector<std::string> arguments = {"train",        "small.toml",
                                               "--name",       "made",
