@@ -44,11 +44,6 @@ std::unique_ptr<data::Loader> training_loader(const recipe::Recipe& recipe, Exam
     options.transform = [augment](data::Sample sample, std::uint64_t key) {
       return data::vary(std::move(sample), data::draw_variation(augment, key));
     };
-  if (recipe.train.drop_last &&
-      static_cast<std::int64_t>(examples.indices.size()) < recipe.train.batch)
-    throw UsageError(text("there are ", examples.indices.size(),
-                          " examples to train on, fewer than one batch of ", recipe.train.batch),
-                     {.hint = "Make 'batch' in [train] smaller, or set drop_last = false."});
   return std::make_unique<data::Loader>(std::move(examples.dataset), std::move(examples.indices),
                                         options);
 }
@@ -97,6 +92,30 @@ nn::Loss loss_of(const recipe::Recipe& recipe, const Additions& own) {
   return nn::make_loss(name);
 }
 
+void check_examples(const recipe::Recipe& recipe, const OpenedData& data) {
+  const auto& train = recipe.train;
+  const std::int64_t classes = recipe.model.classes;
+  const std::size_t count = data.training.indices.size();
+  if (count == 0) throw UsageError("there are no examples to train on");
+  if (train.drop_last && static_cast<std::int64_t>(count) < train.batch)
+    throw UsageError(
+        text("there are ", count, " examples to train on, fewer than one batch of ", train.batch),
+        {.hint = "Make 'batch' in [train] smaller, or set drop_last = false."});
+  if (classes > 0 && classes < data.classes)
+    throw UsageError(text("'classes' in [model] is ", classes, ", the data of '", recipe.data.name,
+                          "' have ", data.classes),
+                     {.hint = text("Set classes = ", data.classes, ".")});
+  if (!data.validation.indices.empty()) return;
+  const auto refuse = [](const char* what, const char* without) {
+    throw UsageError(
+        text(what, " goes by the validation metric, and no data are kept for it"),
+        {.hint = text("Give 'validation' in [data] a share above 0, or set ", without, ".")});
+  };
+  if (recipe.optimizer.plateau) refuse("'plateau' in [optimizer]", "plateau = false");
+  if (train.patience > 0) refuse("'patience' in [train]", "patience = 0");
+  if (train.keep_best > 1) refuse("'keep_best' in [train]", "keep_best = 1");
+}
+
 std::string metric_of(const recipe::Recipe& recipe, const Additions& own) {
   const std::string& name = recipe.train.metric;
   return choose("metric", name.empty() ? find_data_set(recipe.data.name, own).metric : name,
@@ -119,7 +138,7 @@ Task make_task(const recipe::Recipe& asked, Progress& progress, const Additions&
   task.data = recipe.data;
   task.synthetic = synthetic_data_of(recipe, own).value_or("");
   OpenedData opened = set.open(recipe);
-  task.classes = opened.classes;
+  check_examples(recipe, opened);
   task.training = training_loader(recipe, std::move(opened.training));
   task.validation = validation_loader(recipe, std::move(opened.validation));
   return task;

@@ -20,18 +20,6 @@ namespace trestle::train {
 
 namespace {
 
-void check_validation(const recipe::Recipe& recipe, const Task& task) {
-  if (task.validation) return;
-  const auto refuse = [](const char* what, const char* without) {
-    throw UsageError(
-        text(what, " goes by the validation metric, and no data are kept for it"),
-        {.hint = text("Give 'validation' in [data] a share above 0, or set ", without, ".")});
-  };
-  if (recipe.optimizer.plateau) refuse("'plateau' in [optimizer]", "plateau = false");
-  if (recipe.train.patience > 0) refuse("'patience' in [train]", "patience = 0");
-  if (recipe.train.keep_best > 1) refuse("'keep_best' in [train]", "keep_best = 1");
-}
-
 // Slower than fp32 where the CPU has no instructions for it, so nobody would ask for it knowingly.
 void note_precision(const recipe::Recipe& recipe, const std::vector<Device>& devices,
                     Progress& progress) {
@@ -51,12 +39,6 @@ std::int64_t steps_in(std::int64_t batches, std::int64_t accumulate) {
   return (batches + accumulate - 1) / accumulate;
 }
 
-void check_classes(const recipe::Recipe& recipe, std::int64_t in_data) {
-  const std::int64_t asked = recipe.model.classes;
-  if (asked == 0 || asked >= in_data) return;
-  throw UsageError(text("'classes' in [model] is ", asked, ", the data of '", recipe.data.name,
-                        "' have ", in_data),
-                   {.hint = text("Set classes = ", in_data, ".")});
 }
 
 }  // namespace
@@ -83,8 +65,6 @@ TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks, 
   const std::int64_t synthesize = recipe_.data.synthesize;
   recipe_.data = task_.data;
   recipe_.data.synthesize = synthesize;
-  check_validation(recipe_, task_);
-  check_classes(recipe_, task_.classes);
   const data::Batch first = *task_.training->epoch(0).next();
   check_channels(recipe_, first.inputs);
   if (!pipeline_)
