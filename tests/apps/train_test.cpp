@@ -335,6 +335,17 @@ TEST_F(ProgramTest, AResumeNeedsTheDataItBeganWith) {
   EXPECT_EQ(fewer.code, 2) << fewer.err;
   EXPECT_THAT(fewer.err, HasSubstr("training examples, and had 12 when this run was saved"));
   for (std::size_t i = 0; i < 8; ++i) fs::rename(folder_ / images[i].filename(), images[i]);
+  // As many batches as before, of other images.
+  const fs::path mask = fs::directory_iterator(folder_ / "cars/train_masks")->path();
+  const fs::path added = "cars/train_hq/added" + images[0].extension().string();
+  const fs::path its_mask = "cars/train_masks/added_mask" + mask.extension().string();
+  fs::copy(images[0], folder_ / added);
+  fs::copy(mask, folder_ / its_mask);
+  const Finished more = run({"train", "--resume", "runs/going_on", "--epochs", "2"});
+  EXPECT_EQ(more.code, 2) << more.out;
+  EXPECT_THAT(more.err, HasSubstr("are not those that this run was saved with"));
+  fs::remove(folder_ / added);
+  fs::remove(folder_ / its_mask);
   EXPECT_EQ(run({"train", "--resume", "runs/going_on", "--epochs", "2"}).code, 0);
 }
 

@@ -8,6 +8,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
+#include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
 #include "trestle/optim/state.h"
 #include "trestle/precision/cpu_support.h"
@@ -39,6 +40,10 @@ std::int64_t steps_in(std::int64_t batches, std::int64_t accumulate) {
   return (batches + accumulate - 1) / accumulate;
 }
 
+// Other images, more of them or fewer are drawn in another order: then the first ones have other
+// names. A number that JSON keeps exactly.
+double mark_of(const data::Batch& first) {
+  return static_cast<double>(name_hash(join(first.names, "\n")) >> 11);
 }
 
 }  // namespace
@@ -66,6 +71,7 @@ TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks, 
   recipe_.data = task_.data;
   recipe_.data.synthesize = synthesize;
   const data::Batch first = *task_.training->epoch(0).next();
+  data_mark_ = mark_of(first);
   check_channels(recipe_, first.inputs);
   if (!pipeline_)
     pipeline_ = with_inputs_named(recipe_, first.inputs, [&] {
@@ -110,6 +116,12 @@ void TrainingRun::restore(const RunFolder& folder) {
     throw UsageError(text("the data have ", has, " training examples, and had ", had->second,
                           " when this run was saved"),
                      {.hint = "Put them back as they were, or start a new run."});
+  const auto mark = saved.state.numbers.find("data_mark");
+  if (mark != saved.state.numbers.end() && mark->second != data_mark_)
+    throw UsageError(
+        "the data are not those that this run was saved with: its examples have other "
+        "names, or there are more or fewer",
+        {.hint = "Put them back as they were, or start a new run."});
   checkpoint::copy_into(saved.weights, weights(),
                         (folder_.last() / "weights.safetensors").string());
   for (StageOptimizer& stage : optimizers_)
