@@ -135,7 +135,7 @@ class Lines : public Progress {
     if (result.best_epoch > 0) label("") << "weights " << folder << "/best.safetensors\n";
     if (result.steps > 0)
       label("") << "look: trestle view " << folder << "      continue: trestle train --resume "
-                << folder << (result.finished ? " --epochs N" : "") << "\n";
+                << folder << (result.to_go_on.empty() ? "" : " ") << result.to_go_on << "\n";
     out_.flush();
   }
 

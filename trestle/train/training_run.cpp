@@ -16,6 +16,7 @@
 #include "trestle/train/environment.h"
 #include "trestle/train/initial_weights.h"
 #include "trestle/train/parameter_groups.h"
+#include "trestle/train/run_end.h"
 
 namespace trestle::train {
 
@@ -241,6 +242,8 @@ void TrainingRun::judge_epoch(EpochReport& report) {
   }
   if (!report.metric) return;
   keep_weights(report);
+  // Of an epoch that max_steps cuts in two, patience counts its end alone.
+  if (state_.batch < plan_.steps_per_epoch) return;
   early_stop_.epoch_ends(*report.metric);
   lower_learning_rate(report);
 }
@@ -267,6 +270,7 @@ TrainResult TrainingRun::result(bool finished) const {
   TrainResult out;
   out.run_folder = folder_.path;
   out.finished = finished;
+  if (finished) out.to_go_on = flags_to_go_on(recipe_, state_, early_stop_);
   out.epochs = state_.epoch;
   out.steps = state_.step;
   out.seconds = watch_.seconds();
