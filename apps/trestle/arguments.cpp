@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 
 #include "apps/trestle/verbs.h"
 #include "trestle/base/choose.h"
@@ -39,6 +40,20 @@ std::string unknown_argument(const CLI::App& app, const std::vector<std::string>
                 path, " --help.");
   const std::string meant = did_you_mean(word, known);
   return text(what, " '", word, "'", meant.empty() ? "." : meant, " See ", path, " --help.");
+}
+
+CLI::Option* add_number(CLI::App& verb, const std::string& flag, Range range,
+                        const std::function<void(std::int64_t)>& set, const std::string& help) {
+  const auto read = [flag, range, set](const std::string& word) {
+    std::int64_t number = 0;
+    const char* const end = word.data() + word.size();
+    const auto [behind, error] = std::from_chars(word.data(), end, number);
+    if (error != std::errc() || behind != end || number < range.smallest || number > range.largest)
+      throw CLI::ValidationError(text(flag, " is a whole number from ", range.smallest, " to ",
+                                      range.largest, ", not '", word, "'"));
+    set(number);
+  };
+  return verb.add_option_function<std::string>(flag, read, help);
 }
 
 namespace {

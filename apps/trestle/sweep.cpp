@@ -198,12 +198,15 @@ void add_sweep(CLI::App& app, Action& action, const RunOptions& options) {
   verb->add_option("--set", arguments->set, "A field's value at every point")
       ->allow_extra_args(false)
       ->type_name("KEY=VALUE");
-  verb->add_option("--runs", arguments->runs,
-                   "Of each point, each in a process of its own (default 3)")
-      ->type_name("N");
-  verb->add_option("--steps", arguments->steps, "Timed in each run (default 5)")->type_name("N");
-  verb->add_option("--warm-up", arguments->warm_up, "Steps before them (default 2)")
-      ->type_name("N");
+  const auto count = [&](const char* flag, int Arguments::*which, int smallest, const char* help) {
+    add_number(
+        *verb, flag, {smallest, 1'000'000},
+        [arguments, which](std::int64_t n) { (*arguments).*which = static_cast<int>(n); }, help)
+        ->type_name("N");
+  };
+  count("--runs", &Arguments::runs, 1, "Of each point, each in a process of its own (default 3)");
+  count("--steps", &Arguments::steps, 1, "Timed in each run (default 5)");
+  count("--warm-up", &Arguments::warm_up, 0, "Steps before them (default 2)");
   verb->add_option("--out", arguments->out,
                    "The folder of the results (default: runs/<recipe>_sweep). What it has of the "
                    "same points is not measured again")

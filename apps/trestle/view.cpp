@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
+#include <limits>
 #include <memory>
 
 #include "apps/trestle/verbs.h"
@@ -182,9 +183,15 @@ void add_view(CLI::App& app, Action& action) {
   for (const auto& info : schedule::known_schedules())
     known += "\n  " + info.name + ": " + info.summary;
   verb->add_option("--schedule", arguments->schedule, "One of:" + known)->type_name("NAME");
-  verb->add_option("--stages", arguments->stages, "How many (default 4)")->type_name("P");
-  verb->add_option("--micro-batches", arguments->micro_batches, "How many (default 8)")
-      ->type_name("M");
+  const auto count = [&](const char* flag, int Arguments::*which, const char* type) {
+    add_number(
+        *verb, flag, {std::numeric_limits<int>::min(), std::numeric_limits<int>::max()},
+        [arguments, which](std::int64_t n) { (*arguments).*which = static_cast<int>(n); },
+        text("How many (default ", (*arguments).*which, ")"))
+        ->type_name(type);
+  };
+  count("--stages", &Arguments::stages, "P");
+  count("--micro-batches", &Arguments::micro_batches, "M");
   verb->add_option("--backward-order", arguments->backward_order, "gpipe: reverse or forward")
       ->check(CLI::IsMember(schedule::backward_order_names()))
       ->type_name("ORDER");

@@ -226,6 +226,26 @@ TEST_F(BadInput, WordsThatNoVerbKnows) {
          {"data check carvana needs --images DIR and --masks DIR"});
 }
 
+// They were taken for 18446744073709551615, for 8, and for the largest number there is.
+TEST_F(BadInput, NumbersOfFlagsAreReadAsThoseOfRecipes) {
+  const auto drawn = [](const std::string& flag, const std::string& value) {
+    return run({"data", "synthesize", "carvana", "--out", "drawn", "--count", "1", flag, value});
+  };
+  for (const char* seed : {"-1", "99999999999999999999", "0x10", "1.5", "one"})
+    expect(drawn("--seed", seed), 2,
+           {"--seed is a whole number from 0 to 9000000000000000000, not '", seed});
+  expect(drawn("--width", "1e3"), 2, {"--width is a whole number", "not '1e3'"});
+  EXPECT_FALSE(fs::exists(folder_ / "drawn"));
+  const Finished ten = run({"view", "--schedule", "gpipe", "--stages", "010"});
+  EXPECT_THAT(ten.out, HasSubstr("rank 9"));
+  expect(run({"view", "--schedule", "gpipe", "--stages", "99999999999999999999"}), 2,
+         {"--stages is a whole number"});
+  write_file(folder_ / "words.txt", "words");
+  expect(
+      run({"data", "check", "arrays", "--input-array", "nowhere", "--target-array", "words.txt"}),
+      2, {"--input-array: there is no file 'nowhere'"});
+}
+
 TEST_F(BadInput, HabitsFromOtherPrograms) {
   expect(run({"train", "small.toml", "--epochs"}), 2, {"--epochs needs a value"});
   expect(run({"train", "small.toml", "--", "--epochs", "3"}), 2, {"write it before"});
