@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 
 #include "apps/trestle/verbs.h"
 #include "trestle/base/choose.h"
@@ -41,21 +42,42 @@ std::string unknown_argument(const CLI::App& app, const std::vector<std::string>
   return text(what, " '", word, "'", meant.empty() ? "." : meant, " See ", path, " --help.");
 }
 
-std::string missing_value(const CLI::App& app, const std::string& what) {
-  const CLI::App& verb = chosen(app);
-  const std::string first = what.substr(0, what.find(':'));
-  if (!what.ends_with("missing")) return what;
+CLI::Option* add_number(CLI::App& verb, const std::string& flag, Range range,
+                        const std::function<void(std::int64_t)>& set, const std::string& help) {
+  const auto read = [flag, range, set](const std::string& word) {
+    std::int64_t number = 0;
+    const char* const end = word.data() + word.size();
+    const auto [behind, error] = std::from_chars(word.data(), end, number);
+    if (error != std::errc() || behind != end || number < range.smallest || number > range.largest)
+      throw CLI::ValidationError(text(flag, " is a whole number from ", range.smallest, " to ",
+                                      range.largest, ", not '", word, "'"));
+    set(number);
+  };
+  return verb.add_option_function<std::string>(flag, read, help);
+}
+
+namespace {
+
+// The name of it that people use: the last but for one with '_' in it.
+std::string flag_as_typed(const CLI::App& verb, const std::string& first) {
   for (const CLI::Option* option : verb.get_options()) {
-    if (option->get_name() != first || option->get_lnames().empty()) continue;
-    // The name that people use is the last but for one with '_' in it.
-    std::string flag = first;
+    if (option->get_name() != first) continue;
     for (const std::string& name : option->get_lnames())
-      if (name.find('.') == std::string::npos && name.find('_') == std::string::npos) {
-        flag = "--" + name;
-        break;
-      }
-    return text(flag, " needs a value: ", flag, " VALUE");
+      if (name.find('.') == std::string::npos && name.find('_') == std::string::npos)
+        return "--" + name;
   }
+  return first;
+}
+
+}  // namespace
+
+std::string count_mismatch(const CLI::App& app, const std::string& what) {
+  const std::string first = what.substr(0, what.find(':'));
+  if (!first.starts_with("--")) return what;
+  const std::string flag = flag_as_typed(chosen(app), first);
+  if (what.ends_with("missing")) return text(flag, " needs a value: ", flag, " VALUE");
+  if (what.find("At Most 1 required") != std::string::npos)
+    return text(flag, " is given more than once");
   return what;
 }
 

@@ -126,13 +126,26 @@ void add_synthesize(CLI::App& verb, Action& action) {
   auto kind = std::make_shared<std::string>();
   auto wanted = std::make_shared<train::Synthesis>();
   make->add_option("kind", *kind, kinds(drawn_sets()))->required()->type_name("KIND");
-  make->add_option("--count", wanted->count, "How many")->required()->type_name("N");
+  add_number(
+      *make, "--count", {0, 1'000'000'000'000'000}, [wanted](std::int64_t n) { wanted->count = n; },
+      "How many")
+      ->required()
+      ->type_name("N");
   make->add_option("--out", wanted->out, "The folder, a new one or empty")
       ->required()
       ->type_name("DIR");
-  make->add_option("--width", wanted->width, "carvana: pixels (default 1918)")->type_name("N");
-  make->add_option("--height", wanted->height, "carvana: pixels (default 1280)")->type_name("N");
-  make->add_option("--seed", wanted->seed, "The same seed gives the same files (default 42)")
+  const auto pixels = [&](const char* flag, int train::Synthesis::*side, const char* help) {
+    add_number(
+        *make, flag, {1, 1'000'000'000},
+        [wanted, side](std::int64_t n) { (*wanted).*side = static_cast<int>(n); }, help)
+        ->type_name("N");
+  };
+  pixels("--width", &train::Synthesis::width, "carvana: pixels (default 1918)");
+  pixels("--height", &train::Synthesis::height, "carvana: pixels (default 1280)");
+  add_number(
+      *make, "--seed", {0, 9'000'000'000'000'000'000},
+      [wanted](std::int64_t n) { wanted->seed = static_cast<std::uint64_t>(n); },
+      "The same seed gives the same files (default 42)")
       ->type_name("N");
   make->footer(examples({"trestle data synthesize carvana --count 64 --out data/cars",
                          "trestle data synthesize mnist --count 6000 --out data/digits"}));

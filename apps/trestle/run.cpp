@@ -104,7 +104,7 @@ int obey(CLI::App& app, const app::Action& action, int argc, char** argv) {
   } catch (const CLI::ExtrasError&) {
     return complain(app::unknown_argument(app, app.remaining(true)), misused);
   } catch (const CLI::ArgumentMismatch& error) {
-    return complain(app::missing_value(app, error.what()), misused);
+    return complain(app::count_mismatch(app, error.what()), misused);
   } catch (const CLI::ParseError& error) {
     return error.get_exit_code() == 0 ? app.exit(error, std::cout)
                                       : complain(error.what(), misused);

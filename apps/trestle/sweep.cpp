@@ -5,6 +5,7 @@
 #include <iomanip>
 #include <iostream>
 #include <memory>
+#include <set>
 
 #include "apps/trestle/interrupt.h"
 #include "apps/trestle/output.h"
@@ -40,6 +41,19 @@ std::vector<recipe::Recipe> read_recipes(const Arguments& arguments) {
     for (const std::string& words : arguments.set) train::set_field(recipes.back(), words);
   }
   return recipes;
+}
+
+// A field has one place where its values stand; of two the second would win unseen.
+void refuse_set_twice(const Arguments& arguments, const std::vector<train::SweepAxis>& axes) {
+  recipe::Recipe any;
+  std::set<std::string> keys;
+  for (const train::SweepAxis& axis : axes) keys.insert(axis.key);
+  for (const std::string& words : arguments.set) {
+    const std::string key = train::set_field(any, words);
+    if (keys.insert(key).second) continue;
+    throw UsageError(text("--set ", words, ": '", key, "' is given values twice"),
+                     {.hint = "Leave one of them out."});
+  }
 }
 
 std::string out_folder(const Arguments& arguments, const std::vector<recipe::Recipe>& recipes) {
@@ -143,6 +157,7 @@ int perform(const Arguments& arguments, const RunOptions& options) {
   const std::vector<recipe::Recipe> recipes = read_recipes(arguments);
   std::vector<train::SweepAxis> axes;
   for (const std::string& words : arguments.over) axes.push_back(train::parse_axis(words));
+  refuse_set_twice(arguments, axes);
   train::SweepOptions sweep{.out = out_folder(arguments, recipes),
                             .runs = arguments.runs,
                             .warm_up = arguments.warm_up,
@@ -186,12 +201,15 @@ void add_sweep(CLI::App& app, Action& action, const RunOptions& options) {
   verb->add_option("--set", arguments->set, "A field's value at every point")
       ->allow_extra_args(false)
       ->type_name("KEY=VALUE");
-  verb->add_option("--runs", arguments->runs,
-                   "Of each point, each in a process of its own (default 3)")
-      ->type_name("N");
-  verb->add_option("--steps", arguments->steps, "Timed in each run (default 5)")->type_name("N");
-  verb->add_option("--warm-up", arguments->warm_up, "Steps before them (default 2)")
-      ->type_name("N");
+  const auto count = [&](const char* flag, int Arguments::*which, int smallest, const char* help) {
+    add_number(
+        *verb, flag, {smallest, 1'000'000},
+        [arguments, which](std::int64_t n) { (*arguments).*which = static_cast<int>(n); }, help)
+        ->type_name("N");
+  };
+  count("--runs", &Arguments::runs, 1, "Of each point, each in a process of its own (default 3)");
+  count("--steps", &Arguments::steps, 1, "Timed in each run (default 5)");
+  count("--warm-up", &Arguments::warm_up, 0, "Steps before them (default 2)");
   verb->add_option("--out", arguments->out,
                    "The folder of the results (default: runs/<recipe>_sweep). What it has of the "
                    "same points is not measured again")

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -11,7 +12,8 @@
 // Inside of the command line: each verb adds itself in a file of its own and does one thing.
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace trestle::train {
 struct Additions;
@@ -50,9 +52,18 @@ void add_field_flags(CLI::App& verb, FieldChanges& changes, const RunOptions& op
 // first word that no verb knows.
 std::string unknown_argument(const CLI::App& app, const std::vector<std::string>& words);
 
-// "--epochs needs a value": `what` is CLI11's own sentence, which begins with the flag's first name
-// and may be of another kind; then it is returned as it is.
-std::string missing_value(const CLI::App& app, const std::string& what);
+// A flag that takes a whole number, read as recipes read theirs: 010 is ten, and what is out of the
+// range is refused. CLI11's own takes 010 for eight, -1 for 18446744073709551615 where a number has
+// no sign, and one that is too large for the largest there is.
+struct Range {
+  std::int64_t smallest, largest;
+};
+CLI::Option* add_number(CLI::App& verb, const std::string& flag, Range range,
+                        const std::function<void(std::int64_t)>& set, const std::string& help);
+
+// "--epochs needs a value", "--epochs is given more than once": `what` is CLI11's own sentence, which
+// begins with the flag's first name and may be of another kind; then it is returned as it is.
+std::string count_mismatch(const CLI::App& app, const std::string& what);
 
 // Throws UsageError for a value of the chosen verb that is there and empty, as --out "$NOT_SET" is.
 // Fields of a recipe may be: "" is their own default.

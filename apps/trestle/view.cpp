@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
+#include <limits>
 #include <memory>
 
 #include "apps/trestle/verbs.h"
@@ -94,6 +95,12 @@ std::vector<schedule::Timeline> simulated(const Arguments& arguments) {
   return {simulate::simulate(table.lowered() ? table : schedule::lower(table, {}), costs)};
 }
 
+void check_ending(const fs::path& out) {
+  const fs::path ending = out.extension();
+  if (ending == ".svg" || ending == ".json" || ending == ".txt") return;
+  throw UsageError(text(out.string(), ": a picture ends in .svg, .json (Chrome trace) or .txt"));
+}
+
 void write_picture(const fs::path& out, const std::vector<schedule::Timeline>& panels,
                    const std::string& title) {
   const std::string ending = out.extension().string();
@@ -101,13 +108,11 @@ void write_picture(const fs::path& out, const std::vector<schedule::Timeline>& p
     write_file(out, view::to_svg(panels, {.title = title}));
   } else if (ending == ".json") {
     write_file(out, view::to_chrome_trace(panels));
-  } else if (ending == ".txt") {
+  } else {
     std::string grids;
     for (const auto& panel : panels)
       grids += (panels.size() > 1 ? panel.title + "\n" : "") + view::to_text_grid(panel);
     write_file(out, grids);
-  } else {
-    throw UsageError(text(out.string(), ": a picture ends in .svg, .json (Chrome trace) or .txt"));
   }
   std::cout << "wrote " << out.string() << std::endl;
 }
@@ -148,6 +153,7 @@ void check(const CLI::App& verb, const Arguments& arguments) {
     refuse_without_effect(verb, {"--backward-order"}, "with --schedule " + arguments.schedule);
   }
   need_folder_for(arguments.out, "--out");
+  if (!arguments.out.empty()) check_ending(arguments.out);
   need_folder_for(arguments.save_csv, "--save-csv");
 }
 
@@ -179,9 +185,15 @@ void add_view(CLI::App& app, Action& action) {
   for (const auto& info : schedule::known_schedules())
     known += "\n  " + info.name + ": " + info.summary;
   verb->add_option("--schedule", arguments->schedule, "One of:" + known)->type_name("NAME");
-  verb->add_option("--stages", arguments->stages, "How many (default 4)")->type_name("P");
-  verb->add_option("--micro-batches", arguments->micro_batches, "How many (default 8)")
-      ->type_name("M");
+  const auto count = [&](const char* flag, int Arguments::*which, const char* type) {
+    add_number(
+        *verb, flag, {std::numeric_limits<int>::min(), std::numeric_limits<int>::max()},
+        [arguments, which](std::int64_t n) { (*arguments).*which = static_cast<int>(n); },
+        text("How many (default ", (*arguments).*which, ")"))
+        ->type_name(type);
+  };
+  count("--stages", &Arguments::stages, "P");
+  count("--micro-batches", &Arguments::micro_batches, "M");
   verb->add_option("--backward-order", arguments->backward_order, "gpipe: reverse or forward")
       ->check(CLI::IsMember(schedule::backward_order_names()))
       ->type_name("ORDER");

@@ -226,11 +226,35 @@ TEST_F(BadInput, WordsThatNoVerbKnows) {
          {"data check carvana needs --images DIR and --masks DIR"});
 }
 
+// They were taken for 18446744073709551615, for 8, and for the largest number there is.
+TEST_F(BadInput, NumbersOfFlagsAreReadAsThoseOfRecipes) {
+  const auto drawn = [](const std::string& flag, const std::string& value) {
+    return run({"data", "synthesize", "carvana", "--out", "drawn", "--count", "1", flag, value});
+  };
+  for (const char* seed : {"-1", "99999999999999999999", "0x10", "1.5", "one"})
+    expect(drawn("--seed", seed), 2,
+           {"--seed is a whole number from 0 to 9000000000000000000, not '", seed});
+  expect(drawn("--width", "1e3"), 2, {"--width is a whole number", "not '1e3'"});
+  EXPECT_FALSE(fs::exists(folder_ / "drawn"));
+  const Finished ten = run({"view", "--schedule", "gpipe", "--stages", "010"});
+  EXPECT_THAT(ten.out, HasSubstr("rank 9"));
+  expect(run({"view", "--schedule", "gpipe", "--stages", "99999999999999999999"}), 2,
+         {"--stages is a whole number"});
+  write_file(folder_ / "words.txt", "words");
+  expect(
+      run({"data", "check", "arrays", "--input-array", "nowhere", "--target-array", "words.txt"}),
+      2, {"--input-array: there is no file 'nowhere'"});
+}
+
 TEST_F(BadInput, HabitsFromOtherPrograms) {
   expect(run({"train", "small.toml", "--epochs"}), 2, {"--epochs needs a value"});
   expect(run({"train", "small.toml", "--", "--epochs", "3"}), 2, {"write it before"});
   expect(run({"train", "small.toml", "--devices", "virtual:3"}), 2,
          {"has 2 stages, and 3 devices are given", "--balance \"[]\""});
+  expect(run({"train", "small.toml", "--epochs", "3", "--epochs", "4"}), 2,
+         {"--epochs is given more than once"});
+  expect(run({"recipe", "small.toml", "--batch-size=3", "--train.batch=5"}), 2,
+         {"--batch is given more than once"});
   const Finished named = run(
       {"train", "small.toml", "--dry-run", "--model", "unet", "--lr", "0.1", "--batch-size", "2"});
   EXPECT_EQ(named.code, 0) << named.err;
@@ -241,7 +265,11 @@ TEST_F(BadInput, ViewAndPredict) {
   expect(run({"view"}), 2, {"--schedule NAME"});
   expect(run({"view", "--schedule", "gpip"}), 2, {"gpipe"});
   expect(run({"view", "--schedule", "gpipe", "--costs", "1,x"}), 2, {"'x' is not a time"});
-  expect(run({"view", "--schedule", "gpipe", "--out", "a.bmp"}), 2, {".svg, .json"});
+  const Finished ending =
+      run({"view", "--schedule", "gpipe", "--out", "a.bmp", "--save-csv", "unwritten.csv"});
+  expect(ending, 2, {".svg, .json"});
+  EXPECT_EQ(ending.out, "") << "before anything is drawn or written";
+  EXPECT_FALSE(fs::exists(folder_ / "unwritten.csv"));
   expect(run({"view", "--schedule", "gpipe", "--costs", "1e308,1e308"}), 2,
          {"'1e308' is not a time above 0 and up to 1e+15"});
   expect(run({"view", "--schedule", "gpipe", "--stages", "1000", "--micro-batches", "1000"}), 2,

@@ -146,7 +146,12 @@ TEST_F(SweepVerb, WhatCannotBeIsRefusedBeforeAnythingIsMade) {
                     HasSubstr("at toy · pipeline.split_size = 1")));
   EXPECT_THAT(refusal(sizes("1,2", {"--set", "batch=4,8"})),
               HasSubstr("'batch' in [train] is an integer"));
-  EXPECT_THAT(refusal({"sweep", "toy.toml", "--runs", "0"}), HasSubstr("a sweep of 0 runs"));
+  EXPECT_THAT(refusal(sizes("1,2", {"--set", "split_size=4"})),
+              HasSubstr("'pipeline.split_size' is given values twice"));
+  EXPECT_THAT(refusal({"sweep", "toy.toml", "--set", "batch=4", "--set", "train.batch=8"}),
+              HasSubstr("--set train.batch=8: 'train.batch' is given values twice"));
+  EXPECT_THAT(refusal({"sweep", "toy.toml", "--runs", "0"}),
+              HasSubstr("--runs is a whole number from 1 to 1000000, not '0'"));
   EXPECT_THAT(refusal({"sweep", "none.toml"}), HasSubstr("none.toml: no such recipe"));
   EXPECT_THAT(refusal({"sweep"}), HasSubstr("recipe"));
   EXPECT_FALSE(fs::exists(folder_ / "runs"));

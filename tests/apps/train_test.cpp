@@ -259,6 +259,21 @@ TEST_F(TrainVerb, PredictGoesOnAfterAnImageThatIsBroken) {
                              HasSubstr("photos/0_first.jpg"), HasSubstr("photos/zz_last.jpg")));
 }
 
+// "a.jpg.png" and "a.jpg" beside "a.png" were both a.jpg_mask.png, and one was lost.
+TEST_F(TrainVerb, PredictGivesEachImageAMaskOfItsOwn) {
+  ASSERT_EQ(run({"train", "small.toml", "--epochs", "1", "--quiet", "--name", "own"}).code, 0);
+  const fs::path image = fs::directory_iterator(folder_ / "cars/train_hq")->path();
+  fs::create_directories(folder_ / "alike");
+  for (const char* name : {"a.jpg", "a.png", "a.jpg.png", "b.png"})
+    fs::copy(image, folder_ / "alike" / name);
+  const Finished finished =
+      run({"predict", "runs/own", "--images", "alike", "--out", "apart", "--devices", "cpu"});
+  ASSERT_EQ(finished.code, 0) << finished.err;
+  EXPECT_THAT(finished.out, HasSubstr("wrote 4 masks"));
+  for (const char* name : {"a.jpg_mask.png", "a.png_mask.png", "a.jpg.png_mask.png", "b_mask.png"})
+    EXPECT_TRUE(fs::exists(folder_ / "apart" / name)) << name;
+}
+
 TEST_F(TrainVerb, MakesItsDataWhereTheyAreMissing) {
   const std::vector<std::string> arguments = {"train",        "small.toml",
                                               "--name",       "made",
@@ -322,6 +337,17 @@ TEST_F(ProgramTest, AResumeNeedsTheDataItBeganWith) {
   EXPECT_EQ(fewer.code, 2) << fewer.err;
   EXPECT_THAT(fewer.err, HasSubstr("training examples, and had 12 when this run was saved"));
   for (std::size_t i = 0; i < 8; ++i) fs::rename(folder_ / images[i].filename(), images[i]);
+  // As many batches as before, of other images.
+  const fs::path mask = fs::directory_iterator(folder_ / "cars/train_masks")->path();
+  const fs::path added = "cars/train_hq/added" + images[0].extension().string();
+  const fs::path its_mask = "cars/train_masks/added_mask" + mask.extension().string();
+  fs::copy(images[0], folder_ / added);
+  fs::copy(mask, folder_ / its_mask);
+  const Finished more = run({"train", "--resume", "runs/going_on", "--epochs", "2"});
+  EXPECT_EQ(more.code, 2) << more.out;
+  EXPECT_THAT(more.err, HasSubstr("are not those that this run was saved with"));
+  fs::remove(folder_ / added);
+  fs::remove(folder_ / its_mask);
   EXPECT_EQ(run({"train", "--resume", "runs/going_on", "--epochs", "2"}).code, 0);
 }
 

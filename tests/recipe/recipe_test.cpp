@@ -125,6 +125,22 @@ TEST(Recipe, WrittenOutItReadsBackEqual) {
     EXPECT_EQ(field.get(back), field.get(recipe)) << field.name();
 }
 
+// Its recipe.toml could not be read back, by --resume or predict.
+TEST(Recipe, TextThatIsNotUtf8IsRefused) {
+  Recipe recipe = parse_recipe(small, "my.toml");
+  for (const auto& [field, value] : std::vector<std::pair<std::string, std::string>>{
+           {"data.images", "b\xe4r"}, {"optimizer.frozen", "in,\xff"}, {"train.runs", "\xc3"}}) {
+    try {
+      set_field(recipe, field, value);
+      ADD_FAILURE() << field << " was taken";
+    } catch (const UsageError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("is not UTF-8"));
+    }
+  }
+  set_field(recipe, "data.images", "b\xc3\xa4r");
+  EXPECT_EQ(parse_recipe(to_toml(recipe), "my.toml").data.images, "b\xc3\xa4r");
+}
+
 TEST(Recipe, FlagsSetEveryField) {
   Recipe recipe = parse_recipe(small, "my.toml");
   set_field(recipe, "train.epochs", "3");

@@ -75,7 +75,18 @@ TEST(Progress, InAFileOneLineAnEpochAndNoControlCharacters) {
   EXPECT_THAT(words, HasSubstr("in 3 steps of 2 x 16,"));
   EXPECT_THAT(words, HasSubstr("peak at most 2.0 MiB of 1.0 MiB: may not fit"));
   EXPECT_THAT(words, HasSubstr("8/8  loss 0.412  dice 0.871  in 9.7 s\n"));
-  EXPECT_THAT(words, HasSubstr("continue: trestle train --resume runs/x"));
+  EXPECT_THAT(words, HasSubstr("continue: trestle train --resume runs/x\n"));
+}
+
+TEST(Progress, HowARunGoesOnIsSaidWhole) {
+  std::ostringstream out;
+  TrainResult result;
+  result.run_folder = "runs/x";
+  result.finished = true;
+  result.steps = 8;
+  result.to_go_on = "--max-steps N";
+  make_progress(ProgressStyle::Lines, Colours::Off, out)->done(result);
+  EXPECT_THAT(out.str(), HasSubstr("continue: trestle train --resume runs/x --max-steps N\n"));
 }
 
 TEST(Progress, LentCoresAndTheOrderInMemoryAreSaid) {

@@ -104,6 +104,25 @@ TEST(SweepPoints, AreAGridOverEachRecipe) {
   EXPECT_EQ(name_of(alone.at(0), {}, false), "a");
 }
 
+TEST(SweepAxis, TextIsTakenAsItIs) {
+  const SweepAxis axis = parse_axis(R"(folder=a\b;say "x")");
+  EXPECT_THAT(axis.values, ElementsAre(R"(a\b)", R"(say "x")"));
+  const auto points = sweep_points({named("a")}, {axis});
+  EXPECT_EQ(points.at(0).recipe.data.folder, R"(a\b)");
+  EXPECT_EQ(points.at(1).recipe.data.folder, R"(say "x")");
+}
+
+TEST(SweepPoints, TooManyAreRefusedBeforeTheyAreMade) {
+  std::string numbers = "1";
+  for (int i = 2; i <= 3000; ++i) numbers += "," + std::to_string(i);
+  std::vector<SweepAxis> axes = {parse_axis("batch=" + numbers), parse_axis("epochs=" + numbers)};
+  EXPECT_THAT(message_of([&] { sweep_points({named("a")}, axes); }),
+              AllOf(HasSubstr("9,000,000 points"), HasSubstr("at most 10,000")));
+  for (const char* key : {"seed", "split_seed", "count", "save_every", "warm_up"})
+    axes.push_back(parse_axis(std::string(key) + "=" + numbers));
+  EXPECT_THAT(message_of([&] { sweep_points({named("a")}, axes); }), HasSubstr("points"));
+}
+
 TEST(SweepPoints, ThatCannotBeAreRefusedBeforeAnythingIsMeasured) {
   recipe::Recipe recipe = named("a");
   recipe.pipeline.micro_batches = 4;

@@ -177,6 +177,34 @@ TEST_F(RunWeights, AreExportedForPythonAndForAnotherRun) {
       best.at("basic_block42.conv2.weight")));
 }
 
+TEST_F(RunWeights, AreNotExportedOverFilesOfARun) {
+  recipe::Recipe kept = recipe();
+  kept.name = "kept";
+  const fs::path run = train(kept).run_folder;
+  const std::string best = read_file(run / "best.safetensors");
+  const auto refused = [](const ExportOptions& options) -> std::string {
+    try {
+      export_weights(options);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  EXPECT_THAT(refused({.from = run,
+                       .out = run / "best.safetensors",
+                       .which = ExportedWeights::Last,
+                       .names = "torchvision"}),
+              HasSubstr("a file of a run"));
+  EXPECT_THAT(refused({.from = run, .out = run / "last/weights.safetensors"}),
+              HasSubstr("a file of a run"));
+  EXPECT_EQ(read_file(run / "best.safetensors"), best);
+  export_weights({.from = run, .out = base_ / "again.pt"});
+  export_weights({.from = run, .out = base_ / "again.pt"});
+  EXPECT_THAT(refused({.from = base_ / "again.pt", .out = base_ / "again.pt"}),
+              HasSubstr("what is to be exported"));
+  export_weights({.from = run, .out = run / "mine.safetensors"});
+}
+
 TEST_F(RunWeights, WhatCannotBeExportedIsSaid) {
   const auto refused = [](const ExportOptions& options) -> std::string {
     try {

@@ -5,6 +5,7 @@
 #include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/base/utf8.h"
 #include "trestle/recipe/recipe_fields.h"
 
 namespace trestle::recipe {
@@ -59,7 +60,16 @@ void check_range(const Field& field, double value) {
                           value == std::floor(value) ? bound(value) : number_text(value)));
 }
 
-void check_choice(const Field& field, const std::string& value) {
+// TOML has no other: the run's own recipe.toml could not be read back.
+void check_utf8(const Field& field, const std::string& value) {
+  if (is_utf8(value)) return;
+  throw UsageError(
+      text("'", field.key, "' in [", field.section, "] is not UTF-8: '", value, "'"),
+      {.hint = "A recipe is UTF-8. If it is the name of a file or folder, rename it."});
+}
+
+void check_text(const Field& field, const std::string& value) {
+  check_utf8(field, value);
   if (field.choices.empty()) return;
   for (const std::string& choice : field.choices)
     if (choice == value) return;
@@ -118,11 +128,11 @@ FieldValue check_value(const Field& field, FieldValue value) {
   if (const auto* integer = std::get_if<std::int64_t>(&value))
     check_range(field, static_cast<double>(*integer));
   if (const auto* number = std::get_if<double>(&value)) check_range(field, *number);
-  if (const auto* word = std::get_if<std::string>(&value)) check_choice(field, *word);
+  if (const auto* word = std::get_if<std::string>(&value)) check_text(field, *word);
   if (const auto* integers = std::get_if<std::vector<std::int64_t>>(&value))
     for (const std::int64_t integer : *integers) check_range(field, static_cast<double>(integer));
   if (const auto* words = std::get_if<std::vector<std::string>>(&value))
-    for (const std::string& word : *words) check_choice(field, word);
+    for (const std::string& word : *words) check_text(field, word);
   return value;
 }
 

@@ -21,6 +21,7 @@
 #include "trestle/train/environment.h"
 #include "trestle/train/find_data.h"
 #include "trestle/train/layer_costs.h"
+#include "trestle/train/parameter_groups.h"
 #include "trestle/train/setup.h"
 #include "trestle/train/task.h"
 
@@ -38,20 +39,23 @@ struct DataOnPaper {
 DataOnPaper look_at_data(const recipe::Recipe& recipe, const Additions& own) {
   const DataSet set = find_data_set(recipe.data.name, own);
   DataOnPaper data;
+  recipe::Recipe found = recipe;
+  OpenedData opened;
   try {
-    recipe::Recipe found = recipe;
     found.data = data_that_are_there(recipe, own);
-    const OpenedData opened = set.open(found);
-    data.synthetic = synthetic_data_of(found, own).value_or("");
-    data.training = static_cast<std::int64_t>(opened.training.indices.size());
-    data.validation = static_cast<std::int64_t>(opened.validation.indices.size());
-    data.example = opened.training.dataset->get(opened.training.indices.at(0)).input.unsqueeze(0);
+    opened = set.open(found);
   } catch (const UsageError& error) {
     if (!set.usual_input) throw;
     const std::vector<std::int64_t> sizes = set.usual_input(recipe);
     data.missing = split(error.what(), '\n')[0];
     data.example = at::zeros({1}).expand(sizes).unsqueeze(0);
+    return data;
   }
+  check_examples(found, opened);
+  data.synthetic = synthetic_data_of(found, own).value_or("");
+  data.training = std::ssize(opened.training.indices);
+  data.validation = std::ssize(opened.validation.indices);
+  data.example = opened.training.dataset->get(opened.training.indices.at(0)).input.unsqueeze(0);
   return data;
 }
 
@@ -190,12 +194,10 @@ RunPlan plan_on_paper(const recipe::Recipe& asked, const models::OwnModels& own,
   const nn::Layers model = make_model(recipe, own);
   const DataOnPaper data = look_at_data(recipe, additions);
   check_channels(recipe, data.example);
-  if (data.training > 0) {
-    check_batch(recipe, data.training);
-    recipe.train.batch = std::min(recipe.train.batch, data.training);
-  }
+  if (data.training > 0) recipe.train.batch = std::min(recipe.train.batch, data.training);
   const at::Device device = device_to_measure_on(recipe, devices);
   make_layers(model, memory_format_of(recipe));
+  check_parameter_names(recipe, model.named_parameters());
 
   const int pieces = micro_batches_of(recipe);
   LayerCosts costs = costs_without_layers(recipe, devices, pieces);

@@ -18,11 +18,32 @@ fs::path find_file(const ExportOptions& options) {
   return saved_weights(open_run_folder(options.from), options.which);
 }
 
+// What a run saved: with other names or of another epoch, the run could not go back to it.
+bool is_of_a_run(const fs::path& file) {
+  const fs::path folder = fs::absolute(file).parent_path();
+  const bool beside_recipe = fs::exists(folder / "recipe.toml");
+  return file.extension() == ".safetensors" &&
+         (fs::exists(folder / "state.json") ||
+          (beside_recipe && file.filename() == "best.safetensors") ||
+          (folder.filename() == "best" && fs::exists(folder.parent_path() / "recipe.toml")));
+}
+
+void refuse_overwriting(const fs::path& out, const fs::path& from) {
+  std::error_code not_there;
+  if (!fs::exists(out)) return;
+  const bool same = fs::equivalent(from, out, not_there);
+  if (same || is_of_a_run(out))
+    throw UsageError(text(out.string(), ": is there already, and is ",
+                          same ? "what is to be exported" : "a file of a run"),
+                     {.hint = "Give --out another name."});
+}
+
 }  // namespace
 
 ExportResult export_weights(const ExportOptions& options) {
   checkpoint::check_weights_ending(options.out);
   ExportResult result{.from = find_file(options)};
+  refuse_overwriting(options.out, result.from);
   checkpoint::TensorFile file = checkpoint::read_weights(result.from);
   if (!options.names.empty())
     file.tensors = checkpoint::rename_weights(std::move(file.tensors), options.names);

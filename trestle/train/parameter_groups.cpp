@@ -56,6 +56,12 @@ bool decays(const recipe::Recipe& recipe, const std::string& name, const at::Ten
   return true;
 }
 
+bool is_frozen(const recipe::Recipe& recipe, const std::string& name) {
+  const auto& frozen = recipe.optimizer.frozen;
+  return std::any_of(frozen.begin(), frozen.end(),
+                     [&](const std::string& pattern) { return names_parameter(pattern, name); });
+}
+
 void check_pattern(const std::string& key, const std::string& pattern, const NamedTensors& all) {
   for (const auto& [name, parameter] : all)
     if (names_parameter(pattern, name)) return;
@@ -80,25 +86,26 @@ bool names_parameter(std::string_view pattern, std::string_view parameter) {
   return false;
 }
 
-void freeze_parameters(const recipe::Recipe& recipe, Pipeline& pipeline) {
-  const NamedTensors all = pipeline.named_parameters();
+void check_parameter_names(const recipe::Recipe& recipe, const NamedTensors& all) {
   for (const std::string& pattern : recipe.optimizer.frozen) check_pattern("frozen", pattern, all);
   for (const std::string& pattern : recipe.optimizer.no_weight_decay)
     if (pattern != one_dimensional) check_pattern("no_weight_decay", pattern, all);
   for (const RateFactor& entry : rate_factors(recipe))
     check_pattern("rate_factors", entry.pattern, all);
-  bool trains = all.empty();
-  for (const auto& [name, parameter] : all) {
-    const auto& frozen = recipe.optimizer.frozen;
-    if (std::any_of(frozen.begin(), frozen.end(), [&, &name = name](const std::string& pattern) {
-          return names_parameter(pattern, name);
-        }))
-      at::Tensor(parameter).requires_grad_(false);
-    trains = trains || parameter.requires_grad();
-  }
+  const bool trains =
+      all.empty() || std::any_of(all.begin(), all.end(), [&](const auto& parameter) {
+        return !is_frozen(recipe, parameter.first) && parameter.second.requires_grad();
+      });
   if (!trains)
     throw UsageError("'frozen' in [optimizer] names every parameter: nothing is left to train",
                      {.hint = "Leave out what is to be trained."});
+}
+
+void freeze_parameters(const recipe::Recipe& recipe, Pipeline& pipeline) {
+  const NamedTensors all = pipeline.named_parameters();
+  check_parameter_names(recipe, all);
+  for (const auto& [name, parameter] : all)
+    if (is_frozen(recipe, name)) at::Tensor(parameter).requires_grad_(false);
 }
 
 StageGroups groups_of(const recipe::Recipe& recipe, const Pipeline& pipeline, int stage) {

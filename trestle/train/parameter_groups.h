@@ -15,8 +15,11 @@ namespace trestle::train {
 // dot ("down1", "down1.conv"), and a * in it stands for any characters: "down*", "*.bias".
 bool names_parameter(std::string_view pattern, std::string_view parameter);
 
-// Takes what `frozen` in [optimizer] names out of the training: no gradients. Throws UsageError for
-// a pattern that names nothing, in any of the three lists, and where nothing is left to train.
+// Throws UsageError for a pattern of [optimizer] that names none of these parameters, in any of the
+// three lists, and where nothing is left to train.
+void check_parameter_names(const recipe::Recipe& recipe, const NamedTensors& all);
+
+// Takes what `frozen` in [optimizer] names out of the training: no gradients. Throws as above.
 void freeze_parameters(const recipe::Recipe& recipe, Pipeline& pipeline);
 
 // What is trained of a stage, in groups of one weight decay and one learning rate.

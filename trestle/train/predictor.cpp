@@ -28,15 +28,23 @@ namespace fs = std::filesystem;
 
 constexpr const char* table_name = "predictions.csv";
 
-// <out>/<stem>_mask.png; where images share a stem ("a.jpg", "a.png"), their whole name instead.
+// <out>/<stem>_mask.png; where two would be one file ("a.jpg", "a.png"; then "a.jpg.png" too), their
+// whole names instead.
 std::vector<fs::path> mask_files(const std::vector<fs::path>& images, const fs::path& out) {
-  std::map<fs::path, int> with_stem;
-  for (const fs::path& image : images) ++with_stem[image.stem()];
-  std::vector<fs::path> masks;
-  for (const fs::path& image : images) {
-    const fs::path name = with_stem[image.stem()] > 1 ? image.filename() : image.stem();
-    masks.push_back(out / (name.string() + "_mask.png"));
+  std::vector<std::string> names;
+  for (const fs::path& image : images) names.push_back(image.stem().string());
+  for (bool again = true; std::exchange(again, false);) {
+    std::map<std::string, int> times;
+    for (const std::string& name : names) ++times[name];
+    for (std::size_t i = 0; i < images.size(); ++i) {
+      const std::string whole = images[i].filename().string();
+      if (times[names[i]] < 2 || names[i] == whole) continue;
+      names[i] = whole;
+      again = true;
+    }
   }
+  std::vector<fs::path> masks;
+  for (const std::string& name : names) masks.push_back(out / (name + "_mask.png"));
   return masks;
 }
 

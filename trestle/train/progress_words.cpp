@@ -184,7 +184,7 @@ std::vector<std::string> done_lines(const TrainResult& result, Colours colours) 
   if (result.steps > 0)
     lines.push_back(text(indent, "look: trestle view ", folder,
                          "      continue: trestle train --resume ", folder,
-                         result.finished ? " --epochs N" : ""));
+                         result.to_go_on.empty() ? "" : " ", result.to_go_on));
   return lines;
 }
 

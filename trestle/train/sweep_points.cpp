@@ -5,6 +5,7 @@
 #include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/base/units.h"
 #include "trestle/recipe/recipe_fields.h"
 
 namespace trestle::train {
@@ -40,10 +41,23 @@ std::vector<std::string> values_of(const recipe::Field& field, const std::string
 }
 
 // Without the quotes that only TOML needs.
-std::string plain(const std::string& toml) {
-  const bool quoted = toml.size() > 2 && toml.front() == '"' && toml.back() == '"' &&
-                      toml.find('\\') == std::string::npos;
-  return quoted ? toml.substr(1, toml.size() - 2) : toml;
+std::string plain(const recipe::FieldValue& value) {
+  const auto* word = std::get_if<std::string>(&value);
+  const auto* words = std::get_if<std::vector<std::string>>(&value);
+  if (words != nullptr && words->size() == 1) word = words->data();
+  return word != nullptr ? *word : recipe::to_toml(value);
+}
+
+// A slip of the hand ("batch=1,2,...,3000" for two fields) must not take all memory.
+void check_count(const std::vector<recipe::Recipe>& recipes, const std::vector<SweepAxis>& axes) {
+  constexpr std::int64_t most = 10'000;
+  constexpr std::int64_t countless = 1'000'000'000'000;
+  std::int64_t count = std::ssize(recipes);
+  for (const SweepAxis& axis : axes) count = std::min(count, countless) * std::ssize(axis.values);
+  if (count > most)
+    throw UsageError(
+        text("all combinations of these values are ", format_count(count), " points"),
+        {.hint = text("A sweep has at most ", format_count(most), ": give fewer values.")});
 }
 
 // What stands before the sign, and behind it.
@@ -58,9 +72,10 @@ std::pair<const recipe::Field&, std::string> key_and_values(std::string_view wor
 
 }  // namespace
 
-void set_field(recipe::Recipe& recipe, std::string_view words) {
+std::string set_field(recipe::Recipe& recipe, std::string_view words) {
   const auto [field, value] = key_and_values(words, "KEY=VALUE");
   recipe::set_field(recipe, field.name(), trim(value));
+  return field.name();
 }
 
 SweepAxis parse_axis(std::string_view words) {
@@ -72,7 +87,7 @@ SweepAxis parse_axis(std::string_view words) {
     if (trim(word).empty())
       throw UsageError(text("'", words, "' has an empty value"),
                        {.hint = "Values are parted by single commas."});
-    const std::string value = plain(recipe::to_toml(recipe::parse_value(field, trim(word))));
+    const std::string value = plain(recipe::parse_value(field, trim(word)));
     if (std::find(axis.values.begin(), axis.values.end(), value) != axis.values.end())
       throw UsageError(text("'", words, "' has the value ", value, " twice"));
     axis.values.push_back(value);
@@ -92,6 +107,7 @@ std::vector<SweepPoint> sweep_points(const std::vector<recipe::Recipe>& recipes,
       if (recipes[i].name == recipes[k].name)
         throw UsageError(text("two recipes are called '", recipes[i].name, "'"),
                          {.hint = "Give one of the files another name."});
+  check_count(recipes, axes);
   std::vector<SweepPoint> points;
   for (const recipe::Recipe& recipe : recipes) points.push_back({recipe, {}});
   for (const SweepAxis& axis : axes) {

@@ -23,8 +23,9 @@ struct SweepAxis {
 // one that stands twice.
 SweepAxis parse_axis(std::string_view words);
 
-// "batch=16": the recipe with that one field changed; the value may have commas. Throws as above.
-void set_field(recipe::Recipe& recipe, std::string_view words);
+// "batch=16": the recipe with that one field changed; the value may have commas. Returns the
+// field's whole name. Throws as above.
+std::string set_field(recipe::Recipe& recipe, std::string_view words);
 
 struct SweepPoint {
   recipe::Recipe recipe;            // with the point's values
@@ -32,7 +33,8 @@ struct SweepPoint {
 };
 
 // Recipes one after the other, the last axis fastest. Throws UsageError for a field that two axes
-// name, for two recipes of one name, and, with the point, for recipes that cannot be.
+// name, for two recipes of one name, for more than 10,000 points, and, with the point, for recipes
+// that cannot be.
 std::vector<SweepPoint> sweep_points(const std::vector<recipe::Recipe>& recipes,
                                      const std::vector<SweepAxis>& axes);
 

@@ -49,7 +49,6 @@ std::unique_ptr<data::Loader> training_loader(const recipe::Recipe& recipe, Exam
     options.transform = [augment](data::Sample sample, std::uint64_t key) {
       return data::vary(std::move(sample), data::draw_variation(augment, key));
     };
-  check_batch(recipe, std::ssize(examples.indices));
   return std::make_unique<data::Loader>(std::move(examples.dataset), std::move(examples.indices),
                                         options);
 }
@@ -76,13 +75,6 @@ std::optional<data::Image> draw(const data::Batch& batch, const at::Tensor& outp
 
 }  // namespace
 
-void check_batch(const recipe::Recipe& recipe, std::int64_t examples) {
-  if (!recipe.train.drop_last || examples >= recipe.train.batch) return;
-  throw UsageError(text("there are ", examples, " examples to train on, fewer than one batch of ",
-                        recipe.train.batch),
-                   {.hint = "Make 'batch' in [train] smaller, or set drop_last = false."});
-}
-
 std::vector<std::string> metric_names(const Additions& own) {
   std::vector<std::string> names;
   for (const Metric& metric : metrics(own)) names.push_back(metric.name);
@@ -103,6 +95,30 @@ nn::Loss loss_of(const recipe::Recipe& recipe, const Additions& own) {
   if (std::find(known.begin(), known.end(), name) == known.end())
     throw_unknown("loss", name, known);
   return nn::make_loss(name, {.ignores = !recipe.data.mask_ignore.empty()});
+}
+
+void check_examples(const recipe::Recipe& recipe, const OpenedData& data) {
+  const auto& train = recipe.train;
+  const std::int64_t classes = recipe.model.classes;
+  const std::size_t count = data.training.indices.size();
+  if (count == 0) throw UsageError("there are no examples to train on");
+  if (train.drop_last && static_cast<std::int64_t>(count) < train.batch)
+    throw UsageError(
+        text("there are ", count, " examples to train on, fewer than one batch of ", train.batch),
+        {.hint = "Make 'batch' in [train] smaller, or set drop_last = false."});
+  if (classes > 0 && classes < data.classes)
+    throw UsageError(text("'classes' in [model] is ", classes, ", the data of '", recipe.data.name,
+                          "' have ", data.classes),
+                     {.hint = text("Set classes = ", data.classes, ".")});
+  if (!data.validation.indices.empty()) return;
+  const auto refuse = [](const char* what, const char* without) {
+    throw UsageError(
+        text(what, " goes by the validation metric, and no data are kept for it"),
+        {.hint = text("Give 'validation' in [data] a share above 0, or set ", without, ".")});
+  };
+  if (recipe.optimizer.plateau) refuse("'plateau' in [optimizer]", "plateau = false");
+  if (train.patience > 0) refuse("'patience' in [train]", "patience = 0");
+  if (train.keep_best > 1) refuse("'keep_best' in [train]", "keep_best = 1");
 }
 
 std::string metric_of(const recipe::Recipe& recipe, const Additions& own) {
@@ -147,6 +163,7 @@ OpenedTask open_task(const recipe::Recipe& asked, Progress& progress, const Addi
 Task make_task(const recipe::Recipe& recipe, Progress& progress, const Additions& own,
                const MakingData& making) {
   OpenedTask opened = open_task(recipe, progress, own, making);
+  check_examples(opened.recipe, opened.data);
   opened.task.training = training_loader(opened.recipe, std::move(opened.data.training));
   opened.task.validation = validation_loader(opened.recipe, std::move(opened.data.validation));
   return std::move(opened.task);

@@ -19,9 +19,10 @@
 // What is to be learnt: the data, the loss and the metric that a recipe names.
 namespace trestle::train {
 
+struct OpenedData;  // data_set.h
+
 struct Task {
   recipe::Recipe::Data data;  // the recipe's, with the paths of what was opened (find_data.h)
-  std::int64_t classes = 0;   // that the targets tell apart; 0 = not known
   std::string synthetic;      // where the data lie if they are synthetic; empty for real ones
   std::unique_ptr<data::Loader> training;  // shuffled, keyed by (train.seed, epoch)
   // In order, nothing dropped; null where nothing is kept for it.
@@ -34,9 +35,6 @@ struct Task {
                                            const PictureText& text)>
       picture;
 };
-
-// Throws UsageError for training data of which no batch can be made.
-void check_batch(const recipe::Recipe& recipe, std::int64_t examples);
 
 // Opens the data, those that find_data() finds. Throws UsageError for missing folders and unknown
 // names, FormatError for data that is not right.
@@ -51,6 +49,10 @@ enum class Judged {
 // Throws UsageError where there is nothing to judge by, too.
 Task make_judging_task(const recipe::Recipe& recipe, Progress& progress, const Additions& own,
                        Judged judged);
+
+// Throws UsageError for data that are whole and do not do for the recipe: fewer than a batch, more
+// classes than the model has, none kept for a metric that something goes by.
+void check_examples(const recipe::Recipe& recipe, const OpenedData& data);
 
 // The same for a recipe's loss and metric only.
 nn::Loss loss_of(const recipe::Recipe& recipe, const Additions& own = {});

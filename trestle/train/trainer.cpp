@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <utility>
+
 #include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
@@ -9,9 +11,9 @@
 #include "trestle/checkpoint/training_checkpoint.h"
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/dry_run.h"
-#include "trestle/train/early_stop.h"
 #include "trestle/train/environment.h"
 #include "trestle/train/metrics.h"
+#include "trestle/train/run_end.h"
 #include "trestle/train/run_folder.h"
 #include "trestle/train/run_log.h"
 #include "trestle/train/setup.h"
@@ -52,28 +54,13 @@ Changed changed(const recipe::Recipe& before,
   return result;
 }
 
-// Why there is nothing left to do; "" where there is. `stands` is where the run was saved.
-std::string why_finished(const recipe::Recipe& recipe, const checkpoint::TrainState& stands) {
-  if (recipe.train.epochs == stands.epoch)
-    return text("has all its epochs, ", stands.epoch, " (--epochs ", stands.epoch + 1,
-                " or more goes on)");
-  if (recipe.train.max_steps > 0 && stands.step >= recipe.train.max_steps)
-    return text("has all its steps, ", stands.step, " (--max-steps ", stands.step + 1,
-                " or more goes on, 0 to the end of its epochs)");
-  EarlyStop early(recipe.train.patience, recipe.train.min_delta);
-  early.load(stands.numbers);
-  if (early.stops())
-    return text("ended early, ", counted(early.bad_epochs(), "epoch"),
-                " without a better metric (--patience ", early.bad_epochs() + 1,
-                " or more goes on, 0 to the end of its epochs)");
-  return "";
-}
-
 // What a run that has all its epochs looks like, without setting it up again.
-TrainResult result_of(const RunFolder& folder, const checkpoint::TrainState& stands) {
+TrainResult result_of(const RunFolder& folder, const checkpoint::TrainState& stands,
+                      std::string to_go_on) {
   TrainResult result;
   result.run_folder = folder.path;
   result.finished = true;
+  result.to_go_on = std::move(to_go_on);
   result.epochs = stands.epoch;
   result.steps = stands.step;
   result.best_epoch = stands.best_epoch + 1;
@@ -143,8 +130,10 @@ TrainResult resume(const std::filesystem::path& run_folder,
   const auto [recipe, notes] = changed(recipe_of(folder), changes);
   const checkpoint::TrainState stands = checkpoint::read_train_state(folder.last());
   refuse_fewer_epochs(folder, recipe.train.epochs, stands.epoch);
-  if (const std::string why = why_finished(recipe, stands); !why.empty()) {
-    const TrainResult result = result_of(folder, stands);
+  EarlyStop early(recipe.train.patience, recipe.train.min_delta);
+  early.load(stands.numbers);
+  if (const std::string why = why_finished(recipe, stands, early); !why.empty()) {
+    const TrainResult result = result_of(folder, stands, flags_to_go_on(recipe, stands, early));
     if (hooks.progress == nullptr) return result;
     hooks.progress->note(text("nothing to do: ", folder.path.string(), " ", why));
     hooks.progress->done(result);

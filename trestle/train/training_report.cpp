@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "trestle/train/run_end.h"
 #include "trestle/train/training_run.h"
 
 namespace trestle::train {
@@ -78,6 +79,7 @@ TrainResult TrainingRun::result(bool finished) const {
   TrainResult out;
   out.run_folder = folder_.path;
   out.finished = finished;
+  if (finished) out.to_go_on = flags_to_go_on(recipe_, state_, early_stop_);
   out.epochs = state_.epoch;
   out.steps = state_.step;
   out.seconds = watch_.seconds();

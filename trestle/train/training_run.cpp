@@ -8,6 +8,7 @@
 #include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
+#include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
 #include "trestle/optim/state.h"
 #include "trestle/precision/cpu_support.h"
@@ -17,23 +18,12 @@
 #include "trestle/train/initial_weights.h"
 #include "trestle/train/judge.h"
 #include "trestle/train/parameter_groups.h"
+#include "trestle/train/run_end.h"
 #include "trestle/train/run_paths.h"
 
 namespace trestle::train {
 
 namespace {
-
-void check_validation(const recipe::Recipe& recipe, const Task& task) {
-  if (task.validation) return;
-  const auto refuse = [](const char* what, const char* without) {
-    throw UsageError(
-        text(what, " goes by the validation metric, and no data are kept for it"),
-        {.hint = text("Give 'validation' in [data] a share above 0, or set ", without, ".")});
-  };
-  if (recipe.optimizer.plateau) refuse("'plateau' in [optimizer]", "plateau = false");
-  if (recipe.train.patience > 0) refuse("'patience' in [train]", "patience = 0");
-  if (recipe.train.keep_best > 1) refuse("'keep_best' in [train]", "keep_best = 1");
-}
 
 // Slower than fp32 where the CPU has no instructions for it, so nobody would ask for it knowingly.
 void note_precision(const recipe::Recipe& recipe, const std::vector<Device>& devices,
@@ -48,12 +38,10 @@ std::int64_t steps_in(std::int64_t batches, std::int64_t accumulate) {
   return (batches + accumulate - 1) / accumulate;
 }
 
-void check_classes(const recipe::Recipe& recipe, std::int64_t in_data) {
-  const std::int64_t asked = recipe.model.classes;
-  if (asked == 0 || asked >= in_data) return;
-  throw UsageError(text("'classes' in [model] is ", asked, ", the data of '", recipe.data.name,
-                        "' have ", in_data),
-                   {.hint = text("Set classes = ", in_data, ".")});
+// Other images, more of them or fewer are drawn in another order: then the first ones have other
+// names. A number that JSON keeps exactly.
+double mark_of(const data::Batch& first) {
+  return static_cast<double>(name_hash(join(first.names, "\n")) >> 11);
 }
 
 }  // namespace
@@ -75,9 +63,8 @@ TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks,
   // With a given balance all mistakes in [pipeline] are found before any data is read or made.
   if (!recipe_.pipeline.balance.empty()) pipeline_ = make_pipeline(recipe_, model, devices_, {});
   open_data(going_on);
-  check_validation(recipe_, task_);
-  check_classes(recipe_, task_.classes);
   const data::Batch first = *task_.training->epoch(0).next();
+  data_mark_ = mark_of(first);
   check_channels(recipe_, first.inputs);
   if (!pipeline_)
     pipeline_ = with_inputs_named(recipe_, first.inputs, [&] {
@@ -137,6 +124,12 @@ void TrainingRun::restore(const RunFolder& folder) {
     throw UsageError(text("the data have ", has, " training examples, and had ", had->second,
                           " when this run was saved"),
                      {.hint = "Put them back as they were, or start a new run."});
+  const auto mark = saved.state.numbers.find("data_mark");
+  if (mark != saved.state.numbers.end() && mark->second != data_mark_)
+    throw UsageError(
+        "the data are not those that this run was saved with: its examples have other "
+        "names, or there are more or fewer",
+        {.hint = "Put them back as they were, or start a new run."});
   checkpoint::copy_into(saved.weights, weights(),
                         (folder_.last() / "weights.safetensors").string());
   for (StageOptimizer& stage : optimizers_)
@@ -266,6 +259,8 @@ void TrainingRun::judge_epoch(EpochReport& report) {
   }
   if (!report.metric) return;
   keep_weights(report);
+  // Of an epoch that max_steps cuts in two, patience counts its end alone.
+  if (state_.batch < plan_.steps_per_epoch) return;
   early_stop_.epoch_ends(*report.metric);
   lower_learning_rate(report);
 }

@@ -103,6 +103,7 @@ class TrainingRun {
   checkpoint::TrainState state_;
   double loss_sum_ = 0, loss_weight_ = 0;  // of this epoch so far
   double group_loss_ = 0;                  // of the step so far whose batches add up
+  double data_mark_ = 0;                   // of the data: which examples come first
   double learning_rate_ = 0;               // that the last step was made with
   schedule::Timeline measured_;
   std::vector<DevicePeak> peaks_;

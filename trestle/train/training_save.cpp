@@ -80,6 +80,7 @@ void TrainingRun::save() {
       resume.optimizer.push_back(std::move(entry));
   if (inside_step()) resume.gradients = gradients();
   state_.numbers = {{"training_examples", static_cast<double>(task_.training->examples())},
+                    {"data_mark", data_mark_},
                     {"loss_sum", loss_sum_},
                     {"loss_weight", loss_weight_},
                     {"group_loss", group_loss_},

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "trestle/base/utf8.h"
 #include "trestle/view/palette.h"
 #include "trestle/view/time_axis.h"
 
@@ -10,22 +11,13 @@ namespace {
 
 constexpr std::string_view replacement = "\xEF\xBF\xBD";  // U+FFFD
 
-// Length of the valid UTF-8 sequence at `at` whose character XML allows, or 0.
+// Length of the UTF-8 character at `at` where XML allows it, or 0.
 std::size_t sequence_length(std::string_view text, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(at);
-  if (first < 0x80) return first >= 0x20 || first == '\t' || first == '\n' || first == '\r';
-  const std::size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  if (first < 0xC2 || first > 0xF4 || at + length > text.size()) return 0;
-  char32_t code = first & (0x7Fu >> length);
-  for (std::size_t i = at + 1; i < at + length; ++i) {
-    if ((byte(i) & 0xC0u) != 0x80u) return 0;
-    code = (code << 6) | (byte(i) & 0x3Fu);
-  }
-  const bool overlong = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
-  const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
-  const bool outside = code > 0x10FFFF || code == 0xFFFE || code == 0xFFFF;
-  return overlong || surrogate || outside ? 0 : length;
+  const auto first = static_cast<unsigned char>(text[at]);
+  if (first < 0x20) return first == '\t' || first == '\n' || first == '\r' ? 1 : 0;
+  const std::string_view rest = text.substr(at);
+  if (rest.starts_with("\xEF\xBF\xBE") || rest.starts_with("\xEF\xBF\xBF")) return 0;
+  return utf8_length(text, at);
 }
 
 }  // namespace

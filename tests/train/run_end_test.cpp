@@ -1,0 +1,50 @@
+#include <gtest/gtest.h>
+
+#include "tests/train/training.h"
+
+// How a run ends, and how it goes on from there.
+namespace trestle::train {
+namespace {
+
+class RunEnd : public Training {};
+
+// Patience and plateau count epochs: a part of one is none.
+TEST_F(RunEnd, MaxStepsInTheMiddleOfAnEpochIsNoEpochForPatienceAndPlateau) {
+  recipe::Recipe judged = recipe();
+  judged.train.epochs = 3;
+  judged.train.patience = 2;
+  judged.train.min_delta = 1;  // of an accuracy: never reached
+  judged.optimizer.plateau = true;
+  judged.optimizer.plateau_patience = 0;
+  judged.optimizer.plateau_threshold = 1;
+  judged.optimizer.plateau_threshold_mode = "absolute";
+  const TrainResult whole = train(judged, hooks());
+  recipe::Recipe shorter = judged;
+  shorter.train.max_steps = 4;
+  const TrainResult part = train(shorter, hooks());
+  ASSERT_EQ(part.epochs, 1);
+  EXPECT_EQ(resume(part.run_folder, {{"train.max_steps", "0"}}, hooks()).epochs, whole.epochs);
+  EXPECT_EQ(read_file(part.run_folder / "last/weights.safetensors"),
+            read_file(whole.run_folder / "last/weights.safetensors"));
+  EXPECT_EQ(metrics(part.run_folder), metrics(whole.run_folder));
+}
+
+TEST_F(RunEnd, ARunThatHasEndedSaysWhichFlagsMakeItGoOn) {
+  EXPECT_EQ(train(recipe(), hooks()).to_go_on, "--epochs N");
+  recipe::Recipe some = recipe();
+  some.train.max_steps = 4;
+  const TrainResult part = train(some, hooks());
+  EXPECT_EQ(part.to_go_on, "--max-steps N");
+  EXPECT_EQ(resume(part.run_folder, {{"train.epochs", "9"}}, hooks()).to_go_on, "--max-steps N");
+  some.train.max_steps = 6;
+  EXPECT_EQ(train(some, hooks()).to_go_on, "--epochs N --max-steps N");
+  some = recipe();
+  some.train.epochs = 9;
+  some.train.patience = 1;
+  some.train.min_delta = 1;
+  EXPECT_EQ(train(some, hooks()).to_go_on, "--patience N");
+  EXPECT_EQ(train(recipe(), hooks(1)).to_go_on, "") << "stopped, not finished";
+}
+
+}  // namespace
+}  // namespace trestle::train

@@ -1,0 +1,44 @@
+#include "trestle/train/run_end.h"
+
+#include <vector>
+
+#include "trestle/base/text.h"
+
+namespace trestle::train {
+
+namespace {
+
+bool has_all_epochs(const recipe::Recipe& recipe, const checkpoint::TrainState& stands) {
+  return stands.epoch >= recipe.train.epochs;
+}
+
+bool has_all_steps(const recipe::Recipe& recipe, const checkpoint::TrainState& stands) {
+  return recipe.train.max_steps > 0 && stands.step >= recipe.train.max_steps;
+}
+
+}  // namespace
+
+std::string why_finished(const recipe::Recipe& recipe, const checkpoint::TrainState& stands,
+                         const EarlyStop& early) {
+  if (has_all_epochs(recipe, stands))
+    return text("has all its epochs, ", stands.epoch, " (--epochs ", stands.epoch + 1,
+                " or more goes on)");
+  if (has_all_steps(recipe, stands))
+    return text("has all its steps, ", stands.step, " (--max-steps ", stands.step + 1,
+                " or more goes on, 0 to the end of its epochs)");
+  if (early.stops())
+    return text("ended early, ", early.bad_epochs(), " epochs without a better metric (--patience ",
+                early.bad_epochs() + 1, " or more goes on, 0 to the end of its epochs)");
+  return "";
+}
+
+std::string flags_to_go_on(const recipe::Recipe& recipe, const checkpoint::TrainState& stands,
+                           const EarlyStop& early) {
+  std::vector<std::string> flags;
+  if (has_all_epochs(recipe, stands)) flags.emplace_back("--epochs N");
+  if (has_all_steps(recipe, stands)) flags.emplace_back("--max-steps N");
+  if (early.stops()) flags.emplace_back("--patience N");
+  return join(flags, " ");
+}
+
+}  // namespace trestle::train
