@@ -10,6 +10,7 @@
 #include "trestle/base/stopwatch.h"
 #include "trestle/data/loader.h"
 #include "trestle/data/segmentation.h"
+#include "trestle/device/cpu_cache.h"
 
 namespace {
 
@@ -24,6 +25,7 @@ struct Job {
 };
 
 void measure(const Job& job) {
+  trestle::cache_cpu_memory();  // as `trestle train`
   const auto cars = std::make_shared<data::SegmentationDataset>(
       job.images, job.masks,
       data::SegmentationOptions{.picture = {.scale = job.scale},

@@ -250,12 +250,13 @@ TEST_F(TrainVerb, PredictGoesOnAfterAnImageThatIsBroken) {
   fs::copy(folder_ / "cars/train_hq", folder_ / "photos");
   write_file(folder_ / "photos/0_first.jpg", "not a picture");
   write_file(folder_ / "photos/zz_last.jpg", "");
+  fs::create_symlink("round.jpg", folder_ / "photos/round.jpg");
   const Finished finished =
       run({"predict", "runs/seen", "--images", "photos", "--out", "some", "--devices", "cpu"});
   EXPECT_EQ(finished.code, 1);
   EXPECT_THAT(finished.out, HasSubstr("wrote 16 masks to some"));
   EXPECT_THAT(finished.err,
-              testing::AllOf(HasSubstr("2 images could not be read"),
+              testing::AllOf(HasSubstr("3 images could not be read"), HasSubstr("photos/round.jpg"),
                              HasSubstr("photos/0_first.jpg"), HasSubstr("photos/zz_last.jpg")));
 }
 

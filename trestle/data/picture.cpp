@@ -76,6 +76,8 @@ ImageSize target_size(const Image& image, const PictureOptions& options, const f
 at::Tensor picture_to_tensor(const Image& image, const PictureOptions& options,
                              const fs::path& path) {
   const ImageSize size = target_size(image, options, path);
+  if (image.channels == options.channels)  // as most are: no copy of a large picture
+    return to_tensor(resize_bicubic(image, size.width, size.height));
   return to_tensor(resize_bicubic(with_channels(image, options.channels), size.width, size.height));
 }
 

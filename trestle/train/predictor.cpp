@@ -15,6 +15,7 @@
 #include "trestle/base/stopwatch.h"
 #include "trestle/base/text.h"
 #include "trestle/data/files/image_file.h"
+#include "trestle/data/files/listing.h"
 #include "trestle/data/segmentation.h"
 #include "trestle/train/data_set.h"
 #include "trestle/train/run_weights.h"
@@ -53,11 +54,7 @@ std::vector<fs::path> find_images(const fs::path& images, const fs::path& out) {
   if (fs::is_regular_file(images)) return {images};
   if (!fs::is_directory(images))
     throw UsageError(text(images.string(), ": no such folder of images"));
-  std::vector<fs::path> found;
-  for (const auto& entry : fs::directory_iterator(images))
-    if (entry.is_regular_file() && entry.path().filename().string().front() != '.')
-      found.push_back(entry.path());
-  std::sort(found.begin(), found.end());
+  std::vector<fs::path> found = data::files_of(images);
   std::error_code not_there;
   if (fs::equivalent(images, out, not_there)) {
     std::set<fs::path> masks = {table_name};

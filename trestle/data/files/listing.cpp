@@ -14,6 +14,12 @@ namespace fs = std::filesystem;
 
 enum class Kind { Files, Folders };
 
+// Whoever opened one of these would wait for ever.
+bool gives_no_end(fs::file_type type) {
+  return type == fs::file_type::fifo || type == fs::file_type::socket ||
+         type == fs::file_type::character || type == fs::file_type::block;
+}
+
 std::vector<fs::path> list(const fs::path& folder, Kind kind) {
   if (!fs::is_directory(folder)) {
     throw UsageError(
@@ -27,7 +33,13 @@ std::vector<fs::path> list(const fs::path& folder, Kind kind) {
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
     if (entry->path().filename().string().starts_with('.')) continue;
-    if (entry->is_directory() == (kind == Kind::Folders)) found.push_back(entry->path());
+    std::error_code unknown;  // a link in a circle: who reads the file says so
+    const fs::file_type type = entry->status(unknown).type();
+    if ((type == fs::file_type::directory) != (kind == Kind::Folders)) continue;
+    if (gives_no_end(type))
+      throw FormatError("is no file, but a pipe, a socket or a device",
+                        {.file = entry->path().string(), .hint = "Take it out of the folder."});
+    found.push_back(entry->path());
   }
   if (error)
     throw FileError(text("cannot list the folder: ", error.message()), {.file = folder.string()});

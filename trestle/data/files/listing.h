@@ -7,7 +7,8 @@
 namespace trestle::data {
 
 // The files of a folder, sorted, without hidden ones (".DS_Store") and folders. Throws UsageError
-// where there is no such folder, FileError when it cannot be read.
+// where there is no such folder, FileError when it cannot be read, and FormatError for a pipe or a
+// device in it.
 std::vector<std::filesystem::path> files_of(const std::filesystem::path& folder);
 
 // The folders in a folder, as above.

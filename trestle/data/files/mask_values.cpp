@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -93,8 +94,9 @@ MaskValue parse_mask_value(std::string_view text_) {
 }
 
 Image read_mask(const fs::path& path) {
-  const Image mask = read_image(path, {.orientation = Orientation::Upright});
-  return with_channels(mask, mask.channels <= 2 ? 1 : 3);
+  Image mask = read_image(path, {.orientation = Orientation::Upright});
+  const int channels = mask.channels <= 2 ? 1 : 3;
+  return with_channels(std::move(mask), channels);
 }
 
 MaskCensus count_mask_values(const std::vector<fs::path>& masks, int threads,

@@ -1,0 +1,52 @@
+#include "trestle/data/files/listing.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "tests/data/scratch.h"
+#include "trestle/base/error.h"
+#include "trestle/base/files.h"
+
+namespace trestle::data {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(Listing, HasFilesOrFoldersSortedWithoutHiddenOnes) {
+  const Scratch scratch;
+  for (const char* name : {"b.png", "a.png", ".DS_Store"}) write_file(scratch / name, "x");
+  fs::create_directory(scratch / "c");
+  fs::create_directory_symlink(scratch / "c", scratch / "d");
+  EXPECT_THAT(files_of(scratch.path()), ElementsAre(scratch / "a.png", scratch / "b.png"));
+  EXPECT_THAT(folders_of(scratch.path()), ElementsAre(scratch / "c", scratch / "d"));
+  EXPECT_THROW(files_of(scratch / "none"), UsageError);
+  EXPECT_THROW(files_of(scratch / "a.png"), UsageError);
+}
+
+// Opening it waited for ever.
+TEST(Listing, APipeIsRefused) {
+  const Scratch scratch;
+  ASSERT_EQ(mkfifo((scratch / "a.png").c_str(), 0600), 0);
+  try {
+    files_of(scratch.path());
+    ADD_FAILURE() << "it was taken";
+  } catch (const FormatError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("a.png: is no file, but a pipe"));
+  }
+  EXPECT_THAT(folders_of(scratch.path()), ElementsAre());
+}
+
+// The whole folder could not be listed.
+TEST(Listing, ALinkInACircleIsAFileThatCannotBeRead) {
+  const Scratch scratch;
+  fs::create_symlink("a.png", scratch / "a.png");
+  fs::create_symlink("nowhere", scratch / "b.png");
+  EXPECT_THAT(files_of(scratch.path()), ElementsAre(scratch / "a.png", scratch / "b.png"));
+  EXPECT_THROW(read_file(scratch / "a.png"), FileError);
+}
+
+}  // namespace
+}  // namespace trestle::data
