@@ -38,10 +38,11 @@ function(trestle_use_torch target)
   endif()
 endfunction()
 
-# trestle_add_test(<name> LABEL core|torch|ranks|slow SOURCES ... FOLDERS nn device ... [TORCH] [PACKAGES ...])
+# trestle_add_test(<name> LABEL core|torch|slow SOURCES ... FOLDERS nn device ... [TORCH] [PACKAGES ...])
 # One GoogleTest binary; every test in it becomes one ctest entry with a time-out. The target trestle_tests builds all of
-# them. A build without torch leaves out the tests of the folders that it lacks. In a build with sanitizers the label is "sanitize", and of the tests that use torch only those named in
-# TRESTLE_SANITIZED_TESTS ("all" for all) are built: libtorch makes such builds slow.
+# them. A build without torch leaves out the tests of the folders that it lacks. In a build with sanitizers the label is
+# "sanitize", and of the tests that use torch only those named in TRESTLE_SANITIZED_TESTS ("all" for all) are built:
+# libtorch makes such builds slow.
 function(trestle_add_test name)
   cmake_parse_arguments(ARG "TORCH" "LABEL;TIMEOUT" "SOURCES;FOLDERS;PACKAGES" ${ARGN})
   if(NOT ARG_TIMEOUT)

@@ -47,8 +47,8 @@ struct RunOptions {
 
 // Runs the verb that the arguments name. Returns the exit code: 0 done, 1 it failed (also where its
 // output could not be written), 2 it was asked for something that cannot be: a flag, a recipe, a
-// value, a file that is not there; 130 stopped by Ctrl-C, 143 by SIGTERM. Errors go to the standard
-// error as "trestle: <message>".
+// value, a file that is not there; 130 stopped by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP. Errors go to the
+// standard error as "trestle: <message>".
 int run(int argc, char** argv, const RunOptions& options = {});
 
 }  // namespace trestle

@@ -16,7 +16,7 @@ void add_export(CLI::App& app, Action& action) {
   CLI::App* verb =
       app.add_subcommand("export", "Write a run's weights to a file that Python loads");
   auto arguments = std::make_shared<train::ExportOptions>();
-  auto last = std::make_shared<bool>(false);
+  auto checkpoint = std::make_shared<std::string>("best");
   verb->add_option("from", arguments->from,
                    "A run folder, the folder last/ of one, or a file of weights")
       ->required()
@@ -25,7 +25,10 @@ void add_export(CLI::App& app, Action& action) {
                    "The file: .pt or .pth for torch.load, .safetensors for safetensors")
       ->required()
       ->type_name("FILE");
-  verb->add_flag("--last", *last, "The last saved weights of a run, not those of its best epoch");
+  verb->add_option("--checkpoint", *checkpoint,
+                   "Which weights of a run folder: best (the default) or last")
+      ->check(CLI::IsMember({"best", "last"}))
+      ->type_name("WHICH");
   verb->add_option("--names", arguments->names,
                    "Whose names the tensors get: " + join(checkpoint::name_table_names(), ", ") +
                        " (default: trestle's own)")
@@ -34,11 +37,12 @@ void add_export(CLI::App& app, Action& action) {
       {"trestle export runs/unet_quick --out unet.pt",
        "trestle export runs/resnet18_mnist --out resnet18.pt --names torchvision",
        "trestle export runs/unet_quick/last --out unet.safetensors",
-       "python3 -c 'import torch; print(torch.load(\"unet.pt\", weights_only=True).keys())'"}));
-  verb->callback([arguments, last, &action] {
-    action = [arguments, last] {
+       "python3 -c 'import torch; print(torch.load(\"unet.pt\", weights_only=True).keys())'"}) +
+      exit_codes());
+  verb->callback([arguments, checkpoint, &action] {
+    action = [arguments, checkpoint] {
       need_folder_for(arguments->out, "--out");
-      if (*last) arguments->which = train::Checkpoint::Last;
+      if (*checkpoint == "last") arguments->which = train::Checkpoint::Last;
       const train::ExportResult result = train::export_weights(*arguments);
       std::cout << "wrote " << counted(result.tensors, "tensor") << ", "
                 << counted(result.numbers, "number") << ", of " << result.from.string() << " to "

@@ -62,9 +62,10 @@ void add_predict(CLI::App& app, Action& action, const RunOptions& options) {
                    "Where <image>_mask.png, or predictions.csv, is written")
       ->required()
       ->type_name("DIR");
-  verb->add_option("--top-k", arguments->options.top_k,
-                   "Classes of each image in predictions.csv, the most probable first (default 1)")
-      ->check(CLI::PositiveNumber)
+  add_number(
+      *verb, "--top-k", {1, 1'000'000},
+      [arguments](std::int64_t k) { arguments->options.top_k = static_cast<int>(k); },
+      "Classes of each image in predictions.csv, the most probable first (default 1)")
       ->type_name("K");
   verb->add_option("--checkpoint", arguments->checkpoint,
                    "Which weights of a run folder: best (the default) or last")

@@ -305,7 +305,8 @@ TEST_F(TrainVerb, CtrlCFinishesTheStepSavesAndSaysHowToGoOn) {
       run({"train", "small.toml", "--name", "whole", "--epochs", "15", "--quiet"});
   ASSERT_EQ(whole.code, 0) << whole.err;
 
-  Started training(folder_, {"train", "small.toml", "--name", "stopped", "--epochs", "15", "--json"});
+  Started training(folder_,
+                   {"train", "small.toml", "--name", "stopped", "--epochs", "15", "--json"});
   ASSERT_TRUE(training.wait_for("\"event\":\"step\"")) << training.wait().err;
   training.send(SIGINT);
   const Finished stopped = training.wait();

@@ -65,7 +65,12 @@ TEST(PickledArray, ViewsComeRowByRow) {
 }
 
 TEST(PickledArray, ATensorThatWasSavedAlone) {
-  EXPECT_FALSE(read_pickled_array(golden + "one_tensor.pt", "").bytes.empty());
+  const PickledArray ones = read_pickled_array(golden + "one_tensor.pt", "");
+  EXPECT_EQ(ones.dtype, "F32");
+  EXPECT_THAT(ones.shape, ElementsAre(2));
+  EXPECT_THAT(values<float>(ones), ElementsAre(1, 1));
+  EXPECT_FALSE(ones.negated);
+  EXPECT_TRUE(read_pickled_array(golden + "negated.pt", "negated").negated);
   EXPECT_THAT(message_of("one_tensor.pt", "x"), HasSubstr("none that is called 'x'"));
 }
 

@@ -8,8 +8,10 @@
 #include <csignal>
 #include <fstream>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "trestle/base/error.h"
+#include "trestle/base/files.h"
 
 namespace trestle::checkpoint {
 namespace {
@@ -106,6 +108,13 @@ TEST_F(ResumeFolder, RefusesWhatIsNotThereOrNotRight) {
   EXPECT_THROW(read_training_checkpoint(folder_), FormatError);
   std::ofstream(folder_ / "state.json") << "{\"format\":9}";
   EXPECT_THROW(read_training_checkpoint(folder_), FormatError);
+  write_training_checkpoint(folder_, at_step(1));
+  nlohmann::json state = nlohmann::json::parse(read_file(folder_ / "state.json"));
+  for (const char* damage : {"5", "[1, 2]", "null"}) {
+    state["numbers"] = nlohmann::json::parse(damage);
+    std::ofstream(folder_ / "state.json") << state;
+    EXPECT_THROW(read_training_checkpoint(folder_), FormatError) << damage;
+  }
 }
 
 }  // namespace

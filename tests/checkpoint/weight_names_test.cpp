@@ -37,6 +37,7 @@ TEST(WeightNames, GoBothWays) {
     }
     EXPECT_EQ(names_for(ours, table), theirs) << table.name;
     EXPECT_THROW(names_for({"nobody.weight"}, table), UsageError);
+    EXPECT_EQ(names_for(theirs, table), theirs) << "ResNet-50 has torchvision's names";
   }
 }
 

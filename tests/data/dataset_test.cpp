@@ -93,6 +93,9 @@ TEST(Arrays, BytesAreFractionsAndWholeNumbersClasses) {
   EXPECT_EQ(narrow.get(0).target.scalar_type(), at::kFloat);
   EXPECT_THROW(ArrayDataset(saved + "python.pt:layer.steps", saved + "one_tensor.pt"), FormatError)
       << "one number";
+  const ArrayDataset negated(saved + "negated.pt:negated", saved + "negated.pt:plain");
+  for (const std::int64_t i : {0, 1, 2})
+    EXPECT_EQ(negated.get(i).input.item<float>(), negated.get(i).target.item<float>());
   EXPECT_THROW(ArrayDataset(saved + "command.pt", saved + "one_tensor.pt"), FormatError);
   EXPECT_THROW(ArrayDataset(golden + "row.npy", golden + "set.npz:y"), FormatError);
   EXPECT_THROW(ArrayDataset(golden + "scalar.npy", golden + "scalar.npy"), FormatError);

@@ -112,6 +112,16 @@ TEST(Image, ExifTurnsItUpright) {
   }
 }
 
+// What follows the last chunk of a PNG is no part of it, for Pillow and libpng too.
+TEST(Image, ExifBehindTheEndTurnsNothing) {
+  const Scratch scratch;
+  const std::string file = read_file(golden / "orientation_6_behind.png");
+  constexpr std::size_t end_bytes = 12;
+  const std::size_t at = file.find("eXIf") - 4, end = file.size() - end_bytes;
+  write_file(scratch / "a.png", file.substr(0, at) + file.substr(end) + file.substr(at, end - at));
+  EXPECT_EQ(read_image(scratch / "a.png", {.orientation = Orientation::Upright}).width, 13);
+}
+
 TEST(Image, ExifThatIsDamagedTurnsNothing) {
   // A tag of another type, a number that is no orientation, a directory outside of the block.
   const std::string good("II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0", 22);

@@ -48,5 +48,13 @@ TEST(Listing, ALinkInACircleIsAFileThatCannotBeRead) {
   EXPECT_THROW(read_file(scratch / "a.png"), FileError);
 }
 
+// A class would be missing, and those behind it would have other numbers.
+TEST(Listing, AFolderThatCannotBeLookedAtIsNotLeftOut) {
+  const Scratch scratch;
+  fs::create_directory(scratch / "a");
+  fs::create_symlink("rose", scratch / "rose");
+  EXPECT_THROW(folders_of(scratch.path()), FileError);
+}
+
 }  // namespace
 }  // namespace trestle::data

@@ -1,8 +1,11 @@
 #include "trestle/device/virtual/block_cache.h"
 
+#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <fstream>
+#include <string>
 #include <thread>
 
 namespace trestle::virt {
@@ -23,6 +26,21 @@ TEST(BlockCacheTest, ClassesAreTightAndGrow) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__)
+// A system that lends more than it has would end the process at the first write.
+TEST(BlockCacheTest, MoreThanTheMachineHasIsRefusedAfterTheKeptBlocksWentBackToo) {
+  std::size_t kibibytes = 0, more = 0;
+  std::ifstream in("/proc/meminfo");
+  for (std::string name, rest; in >> name >> more && std::getline(in, rest);)
+    if (name == "MemTotal:" || name == "SwapTotal:") kibibytes += more;
+  ASSERT_GT(kibibytes, 0U);
+  BlockCache cache;
+  int size_class = 0;
+  cache.give(cache.take(10000, size_class), size_class);
+  ASSERT_GT(cache.kept(), 0U);
+  EXPECT_THROW(cache.take(kibibytes * 1024, size_class), c10::Error);
+  EXPECT_EQ(cache.kept(), 0U);
+}
+
 TEST(BlockCacheTest, AFreedBlockServesTheNextRequestOfItsClass) {
   BlockCache cache;
   int size_class = 0;

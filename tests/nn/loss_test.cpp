@@ -135,6 +135,18 @@ TEST(Loss, IgnoredPixelsCountInNothing) {
   EXPECT_EQ(number(of_both.masked_select(known.logical_not().unsqueeze(1)).abs().sum()), 0);
 }
 
+// A piece of a batch weighs the pixels that count in it.
+TEST(Loss, MicroBatchesWeighWhatIsNotIgnored) {
+  const at::Tensor target = at::full({2, 3, 3}, ignored_target, at::kLong);
+  target[0][1][1] = 1;
+  for (const char* name : {"dice_per_micro_batch", "cross_entropy+dice_per_micro_batch"}) {
+    EXPECT_EQ(make_loss(name, {.ignores = true}).weight(target), 1) << name;
+    EXPECT_EQ(make_loss(name).weight(target), 2) << name;
+  }
+  target[0][0][0] = -1;  // a mistake, and no class 0
+  EXPECT_THROW(dice({.ignores = true}).value(at::randn({2, 2, 3, 3}), target), c10::Error);
+}
+
 // Where nothing is ignored the numbers are those without the option, to the bit.
 TEST(Loss, IgnoringNothingChangesNothing) {
   torch::manual_seed(0);

@@ -49,7 +49,7 @@ TEST(Bar, WhatGoesFirstWhereColumnsAreFew) {
   EXPECT_EQ(draw(usual, 40), "epoch 1/6 ━━━━━━────── 12/24  loss 0.412");
   EXPECT_EQ(draw(usual, 30), "epoch 1/6 ━━━━━━━─────── 12/24");
   EXPECT_EQ(draw(usual, 20), "epoch 1/6 12/24");
-  EXPECT_EQ(draw({"epoch 1/6 validation", 3, 6}, 20), "validation 3/6");
+  EXPECT_EQ(draw({"epoch 1/6 validation", 3, 6}, 16), "validation 3/6");
   EXPECT_EQ(draw(usual, 8), "12/24");
   EXPECT_EQ(draw(usual, 3), "12/");
 }

@@ -207,6 +207,8 @@ TEST_F(Evaluate, RefusesWhatCannotBe) {
   EvaluateOptions other = options(run);
   other.changes = {{"data.images", "photos"}};
   EXPECT_THAT(refusal(other), HasSubstr("'images' in [data] has no effect for 'mnist'"));
+  other.changes = {{"devices.use", "cpu,cpu,cpu"}, {"pipeline.balance", "5,9"}};
+  EXPECT_THAT(refusal(other), HasSubstr("balance has 2 stages, and there are 3 devices"));
   fs::remove_all(base_ / "gone");
   EXPECT_THAT(refusal(options(run)),
               AllOf(HasSubstr((base_ / "gone").string()),

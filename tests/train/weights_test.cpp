@@ -192,7 +192,7 @@ TEST_F(RunWeights, AreNotExportedOverFilesOfARun) {
   };
   EXPECT_THAT(refused({.from = run,
                        .out = run / "best.safetensors",
-                       .which = ExportedWeights::Last,
+                       .which = Checkpoint::Last,
                        .names = "torchvision"}),
               HasSubstr("a file of a run"));
   EXPECT_THAT(refused({.from = run, .out = run / "last/weights.safetensors"}),

@@ -105,7 +105,8 @@ TrainState from_json(const fs::path& path) {
     in.at("best_epoch").get_to(state.best_epoch);
     state.best_metric = number(in.at("best_metric"));
     in.at("recipe_hash").get_to(state.recipe_hash);
-    for (const auto& [name, value] : in.at("numbers").items()) state.numbers[name] = number(value);
+    for (const auto& [name, value] : in.at("numbers").get_ref<const json::object_t&>())
+      state.numbers[name] = number(value);
     if (state.step < 0 || state.epoch < 0 || state.batch < 0)
       throw FormatError("step, epoch and batch cannot be negative", {.file = path.string()});
     return state;

@@ -35,11 +35,16 @@ at::ScalarType type_of_tensor(const std::string& dtype) {
   if (dtype == "I64") return at::kLong;
   if (dtype == "F16") return at::kHalf;
   if (dtype == "BF16") return at::kBFloat16;
-  return dtype == "F32" ? at::kFloat : at::kDouble;
+  if (dtype == "F32") return at::kFloat;
+  if (dtype == "F64") return at::kDouble;
+  throw FormatError(text("arrays of type ", dtype, " are not read"));
 }
 
-at::Tensor to_tensor(const std::vector<std::int64_t>& shape, at::ScalarType type,
-                     const std::string& bytes) {
+at::Tensor to_tensor(const std::string& place, const std::vector<std::int64_t>& shape,
+                     at::ScalarType type, const std::string& bytes) {
+  if (shape.empty() || bytes.empty())
+    throw FormatError(text("the array has the shape [", join(shape, ", "), "]: no examples"),
+                      {.file = place, .hint = "Examples are counted by the first dimension."});
   at::Tensor tensor = at::empty(shape, type);
   std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
   return tensor;
@@ -52,15 +57,12 @@ at::Tensor read_tensor(const std::string& place) {
     const std::size_t name = file.string().size() + 1;
     const checkpoint::PickledArray array =
         checkpoint::read_pickled_array(file, name < place.size() ? place.substr(name) : "");
-    tensor = to_tensor(array.shape, type_of_tensor(array.dtype), array.bytes);
+    tensor = to_tensor(place, array.shape, type_of_tensor(array.dtype), array.bytes);
+    if (array.negated) tensor = tensor.neg();
   } else {
     const NpyArray array = read_npy(place);
-    tensor = to_tensor(array.shape, type_of(array.type), array.bytes);
+    tensor = to_tensor(place, array.shape, type_of(array.type), array.bytes);
   }
-  if (tensor.dim() == 0 || tensor.numel() == 0)
-    throw FormatError(
-        text("the array has the shape [", join(tensor.sizes(), ", "), "]: no examples"),
-        {.file = place, .hint = "Examples are counted by the first dimension."});
   return tensor;
 }
 

@@ -16,7 +16,8 @@ namespace trestle::data {
 //
 // Inputs become float, of bytes (uint8) their 255th part; whole numbers of other types become int64.
 // Targets of whole numbers and bools become int64, others float. Both are kept in memory. The
-// constructor throws as read_npy, of the same kinds for a .pt, and FormatError where the two have not as many examples.
+// constructor throws FileError for a file that cannot be read, and FormatError for one that holds no
+// such array, for an array without examples, and where the two have not as many examples.
 class ArrayDataset : public Dataset {
  public:
   ArrayDataset(const std::string& inputs, const std::string& targets);

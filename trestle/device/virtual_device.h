@@ -13,8 +13,8 @@
 // has a byte budget with real out-of-memory errors, memory meters, its own random generator and its
 // own backward thread; mixing devices is an error, and host code that reads a device pointer
 // crashes. Numbers are bit for bit those of the CPU for all operators whose CPU kernel is used
-// (recurrent cells and attention differ in rounding). They are synchronous, so they cannot find
-// stream mistakes. See docs/virtual_devices.md.
+// (recurrent cells and attention differ in rounding). They are synchronous: the order
+// of a GPU's streams is checked by stream_check.h instead. See docs/virtual_devices.md.
 //
 //   trestle::install_virtual_devices({.count = 2});
 //   at::Tensor x = torch::ones({4}, at::Device("virtual:1"));

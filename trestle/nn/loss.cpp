@@ -65,7 +65,7 @@ at::Tensor dice_value(const DiceOptions& options, const at::Tensor& output,
   if (options.ignores) {
     const at::Tensor counts = target.ne(ignored_target).unsqueeze(1).to(probability.scalar_type());
     probability = probability * counts;
-    truth.scatter_(1, target.clamp_min(0).unsqueeze(1), counts);
+    truth.scatter_(1, target.masked_fill(target.eq(ignored_target), 0).unsqueeze(1), counts);
   } else {
     truth.scatter_(1, target.unsqueeze(1), 1.0);
   }
@@ -75,6 +75,11 @@ at::Tensor dice_value(const DiceOptions& options, const at::Tensor& output,
   const at::Tensor sums = probability.sum(all_but_classes) + truth.sum(all_but_classes);
   const at::Tensor dice = (2 * intersection + options.epsilon) / (sums + options.epsilon);
   return 1 - dice.mean();
+}
+
+// Where targets may be ignored, a piece weighs as many as count.
+double counted_targets(const at::Tensor& target) {
+  return static_cast<double>(target.ne(ignored_target).sum().item<std::int64_t>());
 }
 
 auto cross_entropy_and_dice_value(const DiceOptions& options) {
@@ -134,7 +139,8 @@ Loss dice_per_micro_batch(const DiceOptions& options) {
   return additive("dice_per_micro_batch",
                   [options](const at::Tensor& output, const at::Tensor& target) {
                     return dice_value(options, output, target);
-                  });
+                  },
+                  options.ignores ? counted_targets : samples);
 }
 
 Loss cross_entropy_and_dice(const DiceOptions& options) {
@@ -142,7 +148,8 @@ Loss cross_entropy_and_dice(const DiceOptions& options) {
 }
 
 Loss cross_entropy_and_dice_per_micro_batch(const DiceOptions& options) {
-  return additive("cross_entropy+dice_per_micro_batch", cross_entropy_and_dice_value(options));
+  return additive("cross_entropy+dice_per_micro_batch", cross_entropy_and_dice_value(options),
+                  options.ignores ? counted_targets : samples);
 }
 
 void refuse_whole_batch(const Loss& loss, std::string_view schedule) {

@@ -150,7 +150,9 @@ void set_momentum(torch::optim::Optimizer& optimizer, double momentum) {
     else if (auto* adamw = dynamic_cast<torch::optim::AdamWOptions*>(&options))
       adamw->betas(std::make_tuple(momentum, std::get<1>(adamw->betas())));
     else
-      throw UsageError("the optimizer has no momentum that could be set");
+      throw UsageError(
+          "set_momentum: the optimizer is none of sgd, rmsprop, adam and adamw, so it has no momentum",
+          {.hint = "Use a learning-rate schedule with cycle_momentum = false."});
   }
 }
 

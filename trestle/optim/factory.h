@@ -57,7 +57,8 @@ double learning_rate(const torch::optim::Optimizer& optimizer);
 void set_learning_rate(torch::optim::Optimizer& optimizer, double rate,
                        const std::vector<double>& factors = {});
 
-// The momentum of all groups of one of these optimizers: beta1 of adam and adamw.
+// The momentum of all groups of one of these optimizers: beta1 of adam and adamw. Throws UsageError
+// for any other optimizer.
 void set_momentum(torch::optim::Optimizer& optimizer, double momentum);
 
 }  // namespace trestle::optim

@@ -40,8 +40,8 @@ class ReduceOnPlateau {
   // Throws UsageError for a factor that is not in (0, 1), or a negative count, threshold or floor.
   explicit ReduceOnPlateau(const PlateauOptions& options = {});
 
-  // Takes the metric of one more epoch. True when the learning rate should be reduced now. A metric
-  // that is not a number counts as no improvement.
+  // Takes the metric of one more epoch. True when the learning rate should be reduced now. NaN, and
+  // the infinity that is the worst there is, count as no improvement, in the first epoch too.
   bool step(double metric);
   // What the learning rate becomes then; the same one where the floor is reached.
   double reduced(double rate) const;

@@ -13,10 +13,10 @@ namespace trestle::plan {
 
 // The number of layers for each of `stages` stages, in order, such that the most expensive stage is
 // as cheap as it can be, in O(stages x layers^2). Among equal optima the first stage takes as many
-// layers as it can, then the second, ... `costs` are the layers' costs, in any unit, each >= 0. The layers `first` to `last`
-// (counted) of each pair in `together` go into one stage. Throws UsageError if there are fewer layers
-// than stages, or fewer places to cut than needed, stages < 1, a pair that names a layer which is not
-// there, or a cost that is negative or not a number.
+// layers as it can, then the second, ... `costs` are the layers' costs, in any unit, each >= 0. The
+// layers `first` to `last` (counted) of each pair in `together` go into one stage. Throws UsageError
+// if there are fewer layers than stages, or fewer places to cut than needed, stages < 1, a pair that
+// names a layer which is not there, or a cost that is negative or not a number.
 //
 //   balance({1, 2, 3, 4, 5, 6}, 2);  // {4, 2}
 std::vector<int> balance(const std::vector<double>& costs, int stages,

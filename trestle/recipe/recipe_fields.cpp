@@ -111,7 +111,7 @@ void add_data_fields(std::vector<Field>& fields) {
       Limits{0, 0.99});
   add(&D::split_seed, "split_seed", "seed of the validation split, of its own", Limits{0, 9e18});
   add(&D::workers, "workers", "threads that load ahead", Limits{1, 256, {}, OnResume::MayChange});
-  add(&D::flip, "flip", "training images: every second one is mirrored",
+  add(&D::flip, "flip", "training images: each is mirrored with probability one half",
       Limits{.choices = {"none", "horizontal", "vertical", "both"}});
   add(&D::crop, "crop",
       "training images: up to this share of both sides is cut off at random, the rest enlarged",
@@ -298,8 +298,7 @@ void add_run_fields(std::vector<Field>& fields) {
       Limits{0, many, {}, OnResume::MayChange});
   run(&T::min_delta, "min_delta", "patience: how much better is better",
       Limits{0, 1e9, {}, OnResume::MayChange});
-  run(&T::runs, "runs", "the folder in which the run's folder is made",
-      Limits{.on_resume = OnResume::MayChange});
+  run(&T::runs, "runs", "the folder in which the run's folder is made");
 }
 
 }  // namespace

@@ -19,9 +19,10 @@ namespace trestle::simulate {
 // - of a whole-batch loss: output_kept from each F to the end of the step, but for what the graph
 //   keeps anyway; loss_transient (where it is more than that B's transient) during the stage's first
 //   B, and loss_kept from its begin to the end of the step;
-// - a route's bytes (on the sender with what they exceed): on the receiver from the arrival to the begin of the action that takes them,
-//   which from then on counts them as its own; on the sender from the end of the action that made
-//   them until the SEND; within one rank from the one to the other.
+// - a route's bytes (on the sender with what they exceed): on the receiver from the arrival to the
+//   begin of the action that takes them, which from then on counts them as its own; on the sender
+//   from the end of the action that made them until the SEND; within one rank from the one to the
+//   other.
 //   With Transport::Pull on the sender, from the end of the action that made them for as long as
 //   they may be waiting there, but for what the sender's graph keeps anyway.
 //

@@ -59,7 +59,8 @@ class Bar {
 // measured, and takes it away at the end or when the function goes. Elsewhere it is empty.
 //
 //   const auto count = train::count_bar("drawn");
-//   if (count) count(i + 1, images.size());
+//   for (int i = 0; i < 100; ++i)
+//     if (count) count(i + 1, 100);
 std::function<void(std::int64_t, std::int64_t)> count_bar(const std::string& label);
 
 }  // namespace trestle::train

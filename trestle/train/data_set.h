@@ -60,9 +60,8 @@ struct DataSet {
   std::string loss;     // of a recipe that names none
   std::string metric;   // of a recipe that names none
   Predicts predicts;
-  std::vector<std::string>
-      paths;  // the keys of [data] that say where it lies; all are needed; none
-  // for data that lie nowhere
+  // The keys of [data] that say where it lies; all are needed. None: data that lie nowhere.
+  std::vector<std::string> paths;
   std::vector<std::string> keys = {};  // other keys of [data] that say how it is read
   // Where a package of the system puts it: stands for a path that the recipe leaves out.
   std::string usual_place = {};

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/stopwatch.h"
 #include "trestle/base/text.h"
@@ -67,6 +68,13 @@ EvaluateResult evaluate(RunWeights& weights, const EvaluateOptions& options) {
                   recipe.data.input_array != own_data.input_array ||
                   recipe.data.target_array != own_data.target_array;
   const std::vector<Device> devices = open_devices(recipe);
+  const auto cut_is_asked_for = std::ranges::any_of(
+      options.changes, [](const auto& change) { return change.first == "pipeline.balance"; });
+  const std::size_t stages = recipe.pipeline.balance.size();
+  if (cut_is_asked_for && stages > 0 && devices.size() > 1 && stages != devices.size())
+    throw UsageError(text("balance has ", counted(stages, "stage"), ", and there are ",
+                          counted(devices.size(), "device")),
+                     {.hint = "Leave it out, and the layers are measured."});
   const nn::Layers model = make_model(recipe, options.models);
   const Task task = open_task(recipe, result.others, options.additions);
   for (const auto& path : data_paths(set, recipe)) result.data.push_back(path.string());

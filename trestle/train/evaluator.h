@@ -51,7 +51,7 @@ struct EvaluateResult {
 // the run's data set; FormatError for weights or data that are not right.
 EvaluateResult evaluate(const EvaluateOptions& options);
 
-// One line: {"run": ..., "epoch": 5, "step": 120, "examples": 20, "validation_loss": 0.2, "dice": 0.9}
+// One line: {"weights": ..., "epoch": 5, "step": 120, "examples": 20, "validation_loss": 0.2, "dice": 0.9}
 std::string to_json(const EvaluateResult& result);
 
 }  // namespace trestle::train

@@ -14,8 +14,8 @@ namespace trestle::train {
 // The recipe's [data]. Where nothing of it is there and it says `synthesize`, the same with the paths
 // of synthetic data in a folder of their own, which are made first unless they are there, whole or
 // not at all; a note says so. Throws UsageError where that folder has other data than the recipe
-// asks for, StateError where another process is making them, or `making` gives up. What only the files can say, as which
-// value of a mask is which class, is filled in.
+// asks for, StateError where another process is making them, or `making` gives up. What only the
+// files can say, as which value of a mask is which class, is filled in.
 recipe::Recipe::Data find_data(const recipe::Recipe& recipe, Progress& progress,
                                const Additions& own = {}, const MakingData& making = {});
 

@@ -3,11 +3,13 @@
 #include <ft2build.h>
 #include FT_FREETYPE_H
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/base/utf8.h"
 
 // The file that CMake found (TRESTLE_FONT), as the assembler puts it into the library.
 extern "C" {
@@ -36,18 +38,13 @@ void check(FT_Error error, const char* what) {
 
 // Takes one character off the front of UTF-8 text.
 char32_t next_character(std::string_view& words) {
-  const auto first = static_cast<unsigned char>(words[0]);
-  words.remove_prefix(1);
-  if (first < 0x80) return first;
-  const int more = first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : first >= 0xc0 ? 1 : 0;
-  if (more == 0 || static_cast<int>(words.size()) < more) return replacement;
-  char32_t character = first & (0x3f >> more);
-  for (int i = 0; i < more; ++i) {
-    const auto byte = static_cast<unsigned char>(words[static_cast<std::size_t>(i)]);
-    if ((byte & 0xc0) != 0x80) return replacement;
-    character = character << 6 | (byte & 0x3f);
-  }
-  words.remove_prefix(static_cast<std::size_t>(more));
+  const std::size_t length = utf8_length(words, 0);
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(words[i]); };
+  char32_t character = length == 0   ? replacement
+                       : length == 1 ? byte(0)
+                                     : byte(0) & (0xffU >> (length + 1));
+  for (std::size_t i = 1; i < length; ++i) character = character << 6 | (byte(i) & 0x3fU);
+  words.remove_prefix(std::max<std::size_t>(length, 1));
   return character;
 }
 

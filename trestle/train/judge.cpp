@@ -23,8 +23,7 @@ at::Tensor Judgement::add(Pipeline& pipeline, const Task& task, const data::Batc
   const at::Tensor output = in_float(pipeline.evaluate(batch.inputs).to(at::kCPU));
   const double weight = weight_of(task, batch);
   // Where nothing counts, a mean over what counts is 0 / 0.
-  if (weight > 0)
-    loss += {task.loss.value(output, batch.targets).item<double>() * weight, weight};
+  if (weight > 0) loss += {task.loss.value(output, batch.targets).item<double>() * weight, weight};
   metric += task.metric(output, batch.targets);
   return output;
 }

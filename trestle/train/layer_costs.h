@@ -34,10 +34,9 @@ LayerCosts costs_without_layers(const recipe::Recipe& recipe, const std::vector<
 LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
                           const models::OwnModels& own, const Additions& additions = {});
 
-// The same from a profile that was measured before. No data are opened, nothing is run, and the devices
-// need not exist. Throws
-// UsageError where its layers are not those of the recipe's model, or its micro-batch or order in
-// memory not the recipe's.
+// The same from a profile that was measured before. No data are opened, nothing is run, and
+// the devices need not exist. Throws UsageError where its layers are not those of the recipe's model,
+// or its micro-batch or order in memory not the recipe's.
 LayerCosts costs_of_profile(const recipe::Recipe& recipe, plan::LayerProfile profile,
                             const models::OwnModels& own, const Additions& additions = {});
 

@@ -11,8 +11,8 @@
 // Inside of the trainer. Not installed.
 namespace trestle::train {
 
-// Is the parameter "down1.conv.weight" meant? A pattern is its name or the beginning of it up to a
-// dot ("down1", "down1.conv"), and a * in it stands for any characters: "down*", "*.bias".
+// Is the parameter "down1.conv1.weight" meant? A pattern is its name or the beginning of it up to a
+// dot ("down1", "down1.conv1"), and a * in it stands for any characters: "down*", "*.bias".
 bool names_parameter(std::string_view pattern, std::string_view parameter);
 
 // Throws UsageError for a pattern of [optimizer] that names none of these parameters, in any of the

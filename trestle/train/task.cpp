@@ -97,19 +97,27 @@ nn::Loss loss_of(const recipe::Recipe& recipe, const Additions& own) {
   return nn::make_loss(name, {.ignores = !recipe.data.mask_ignore.empty()});
 }
 
+namespace {
+
+void check_classes(const recipe::Recipe& recipe, const OpenedData& data) {
+  const std::int64_t classes = recipe.model.classes;
+  if (classes > 0 && classes < data.classes)
+    throw UsageError(text("'classes' in [model] is ", classes, ", the data of '", recipe.data.name,
+                          "' have ", data.classes),
+                     {.hint = text("Set classes = ", data.classes, ".")});
+}
+
+}  // namespace
+
 void check_examples(const recipe::Recipe& recipe, const OpenedData& data) {
   const auto& train = recipe.train;
-  const std::int64_t classes = recipe.model.classes;
   const std::size_t count = data.training.indices.size();
   if (count == 0) throw UsageError("there are no examples to train on");
   if (train.drop_last && static_cast<std::int64_t>(count) < train.batch)
     throw UsageError(
         text("there are ", count, " examples to train on, fewer than one batch of ", train.batch),
         {.hint = "Make 'batch' in [train] smaller, or set drop_last = false."});
-  if (classes > 0 && classes < data.classes)
-    throw UsageError(text("'classes' in [model] is ", classes, ", the data of '", recipe.data.name,
-                          "' have ", data.classes),
-                     {.hint = text("Set classes = ", data.classes, ".")});
+  check_classes(recipe, data);
   if (!data.validation.indices.empty()) return;
   const auto refuse = [](const char* what, const char* without) {
     throw UsageError(
@@ -153,7 +161,6 @@ OpenedTask open_task(const recipe::Recipe& asked, Progress& progress, const Addi
   task.data = recipe.data;
   task.synthetic = synthetic_data_of(recipe, own).value_or("");
   opened.data = set.open(recipe);
-  task.classes = opened.data.classes;
   opened.recipe = std::move(recipe);
   return opened;
 }
@@ -173,6 +180,7 @@ Task make_judging_task(const recipe::Recipe& recipe, Progress& progress, const A
                        Judged judged) {
   OpenedTask opened = open_task(recipe, progress, own);
   const OpenedData& data = opened.data;
+  check_classes(opened.recipe, data);
   const bool one_part =
       data.validation.indices.empty() || data.validation.dataset == data.training.dataset;
   Examples examples =

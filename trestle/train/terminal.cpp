@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "trestle/base/utf8.h"
+
 namespace trestle::train {
 
 namespace {
@@ -55,13 +57,10 @@ Letter next_letter(std::string_view words) {
     const auto end = words.find('m');
     return {end == std::string_view::npos ? 1 : end + 1, 0};
   }
-  const std::size_t bytes = byte(0) < 0xc0 ? 1 : byte(0) < 0xe0 ? 2 : byte(0) < 0xf0 ? 3 : 4;
-  if (bytes > words.size()) return {};
+  const std::size_t bytes = utf8_length(words, 0);
+  if (bytes == 0) return {};
   std::uint32_t letter = bytes == 1 ? byte(0) : byte(0) & (0xffU >> (bytes + 1));
-  for (std::size_t i = 1; i < bytes; ++i) {
-    if ((byte(i) & 0xc0U) != 0x80) return {};
-    letter = letter << 6U | (byte(i) & 0x3fU);
-  }
+  for (std::size_t i = 1; i < bytes; ++i) letter = letter << 6U | (byte(i) & 0x3fU);
   return {bytes, in(without_width, letter) ? 0 : in(wide, letter) ? 2 : 1};
 }
 

@@ -51,8 +51,8 @@ TrainResult resume(const std::filesystem::path& run_folder,
                    const TrainHooks& hooks = {});
 
 // What train() would do, on paper: the model is made, and its layers measured on small samples; step and
-// peaks are extrapolated from them. Neither the data nor the devices need be there, and nothing is
-// written. Throws UsageError for what train() would refuse.
+// peaks are extrapolated from them. The devices need not be there, nor the data where the recipe says how large an
+// input is; nothing is written. Throws UsageError for what train() would refuse.
 RunPlan plan_run(const recipe::Recipe& recipe, const TrainHooks& hooks = {});
 
 }  // namespace trestle::train

@@ -55,8 +55,8 @@ class Machine {
     throw FormatError(text("holds '", shown(name),
                            "'; only tensors, dict, list, tuple, str and numbers are read"),
                       {.file = file_,
-                       .hint = "In Python, save the weights alone: torch.save(model.state_dict(), "
-                               "file)."});
+                       .hint = "In Python, save tensors alone: torch.save(model.state_dict(), file) for "
+                               "weights, torch.save({\"x\": x}, file) for data."});
   }
 
   // Everything that takes memory is counted.

@@ -22,20 +22,32 @@ PickledFile::Named find_array(const PickledFile& file, const std::string& name) 
                         {.file = file.path(), .hint = text("Leave ':", name, "' out.")});
     return {"", pickle.root.place()};
   }
+  if (pickle.root.kind != PickledValue::Kind::Dict)
+    throw FormatError("holds neither a tensor nor a dict of tensors",
+                      {.file = file.path(),
+                       .hint = "In Python: torch.save({\"x\": x, \"y\": y}, file)."});
+  for (const auto& [key, value] : pickle.dicts[pickle.root.place()])
+    if (!name.empty() && key.kind == PickledValue::Kind::String && key.text == name &&
+        value.kind == PickledValue::Kind::Tensor)
+      return {name, value.place()};
   const PickledStateDict found = find_state_dict(pickle, file.path());
   std::vector<std::string> names;
   for (const NamedPickledTensor& one : found.tensors) names.push_back(shown(one.name));
+  constexpr std::size_t most_shown = 20;
+  const auto end = names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), most_shown));
+  const std::string listed = join(std::vector(names.begin(), end), ", ") +
+                             (names.size() > most_shown ? ", ..." : "");
   if (name.empty() && names.size() > 1)
     throw FormatError(
-        text("it has ", names.size(), " tensors: ", join(names, ", ")),
+        text("it has ", names.size(), " tensors: ", listed),
         {.file = file.path(), .hint = text("Say which: ", file.path(), ":", names[0])});
   for (const NamedPickledTensor& one : found.tensors)
     if (name.empty() || one.name == name) return {one.name, one.tensor};
   throw FormatError(text("there is no tensor '", name, "' in it", did_you_mean(name, names)),
-                    {.file = file.path(), .hint = text("It has ", join(names, ", "), ".")});
+                    {.file = file.path(), .hint = text("It has ", listed, ".")});
 }
 
-bool is_whole(const PickledTensor& tensor, std::uint64_t elements) {
+bool is_contiguous(const PickledTensor& tensor, std::uint64_t elements) {
   std::int64_t stride = 1;
   for (std::size_t i = tensor.shape.size(); i > 0; --i) {
     if (tensor.shape[i - 1] != 1 && tensor.strides[i - 1] != stride) return false;
@@ -45,7 +57,7 @@ bool is_whole(const PickledTensor& tensor, std::uint64_t elements) {
 }
 
 // Row after row, wherever its elements lie in the storage.
-std::string in_rows(const PickledTensor& tensor, const std::string& storage, std::size_t size) {
+std::string to_contiguous(const PickledTensor& tensor, const std::string& storage, std::size_t size) {
   std::int64_t count = 1;
   for (const std::int64_t side : tensor.shape) count *= side;
   std::string bytes(static_cast<std::size_t>(count) * size, '\0');
@@ -55,9 +67,12 @@ std::string in_rows(const PickledTensor& tensor, const std::string& storage, std
     std::memcpy(bytes.data() + static_cast<std::size_t>(to) * size,
                 storage.data() + static_cast<std::size_t>(from) * size, size);
     for (std::size_t i = at.size(); i > 0; --i) {
-      from += tensor.strides[i - 1];
-      if (++at[i - 1] < tensor.shape[i - 1]) break;
-      from -= tensor.strides[i - 1] * tensor.shape[i - 1];
+      if (++at[i - 1] < tensor.shape[i - 1]) {
+        from += tensor.strides[i - 1];
+        break;
+      }
+      // Never a step further than the last one: the stride of a single one may be any number.
+      from -= tensor.strides[i - 1] * (tensor.shape[i - 1] - 1);
       at[i - 1] = 0;
     }
   }
@@ -75,8 +90,8 @@ PickledArray read_pickled_array(const std::filesystem::path& path, const std::st
   const auto size = static_cast<std::size_t>(dtype_bytes(storage.dtype));
   std::string bytes(storage.elements * size, '\0');
   file.read_storage(tensor.storage, bytes.data(), bytes.size());
-  if (!is_whole(tensor, storage.elements)) bytes = in_rows(tensor, bytes, size);
-  return {storage.dtype, tensor.shape, std::move(bytes)};
+  if (!is_contiguous(tensor, storage.elements)) bytes = to_contiguous(tensor, bytes, size);
+  return {storage.dtype, tensor.shape, std::move(bytes), tensor.negated};
 }
 
 }  // namespace trestle::checkpoint

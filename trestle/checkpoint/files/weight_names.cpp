@@ -152,6 +152,11 @@ std::vector<std::string> names_for(const std::vector<std::string>& ours, const N
       names.push_back(found->second + name.substr(dot));
   }
   if (unknown.empty()) return names;
+  // Another of their models, as torchvision's ResNet-50 beside its ResNet-18: the names are theirs.
+  if (names.empty() && std::ranges::any_of(ours, [&](const std::string& name) {
+        return table.modules.contains(name.substr(0, std::min(name.rfind('.'), name.size())));
+      }))
+    return ours;
   constexpr std::size_t most_shown = 5;
   const std::size_t count = unknown.size();
   unknown.resize(std::min(count, most_shown));

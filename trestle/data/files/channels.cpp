@@ -5,7 +5,7 @@
 
 namespace trestle::data {
 
-Image with_channels(Image image, int channels) {
+Image with_channels(const Image& image, int channels) {
   if ((channels != 1 && channels != 3) || image.channels < 1 || image.channels > 4)
     throw UsageError(text("cannot turn a picture of ", image.channels, " channels into one of ",
                           channels, ": 1 (grey) and 3 (RGB) are possible"));

@@ -14,8 +14,8 @@ namespace fs = std::filesystem;
 
 enum class Kind { Files, Folders };
 
-// Whoever opened one of these would wait for ever.
-bool gives_no_end(fs::file_type type) {
+// Opening a pipe would wait for a writer; and none of these is a picture.
+bool is_special(fs::file_type type) {
   return type == fs::file_type::fifo || type == fs::file_type::socket ||
          type == fs::file_type::character || type == fs::file_type::block;
 }
@@ -33,10 +33,18 @@ std::vector<fs::path> list(const fs::path& folder, Kind kind) {
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
     if (entry->path().filename().string().starts_with('.')) continue;
-    std::error_code unknown;  // a link in a circle: who reads the file says so
-    const fs::file_type type = entry->status(unknown).type();
+    std::error_code problem;
+    if (entry->is_regular_file(problem)) {  // as the listing says: no stat for each file
+      if (kind == Kind::Files) found.push_back(entry->path());
+      continue;
+    }
+    const fs::file_type type = entry->status(problem).type();
+    // Of a file, its reader says what is wrong; a folder would be missing without a word.
+    if (type == fs::file_type::none && kind == Kind::Folders)
+      throw FileError(text("cannot be looked at: ", problem.message()),
+                      {.file = entry->path().string()});
     if ((type == fs::file_type::directory) != (kind == Kind::Folders)) continue;
-    if (gives_no_end(type))
+    if (is_special(type))
       throw FormatError("is no file, but a pipe, a socket or a device",
                         {.file = entry->path().string(), .hint = "Take it out of the folder."});
     found.push_back(entry->path());

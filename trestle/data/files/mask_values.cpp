@@ -8,7 +8,6 @@
 #include <mutex>
 #include <thread>
 #include <unordered_map>
-#include <utility>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -95,8 +94,8 @@ MaskValue parse_mask_value(std::string_view text_) {
 
 Image read_mask(const fs::path& path) {
   Image mask = read_image(path, {.orientation = Orientation::Upright});
-  const int channels = mask.channels <= 2 ? 1 : 3;
-  return with_channels(std::move(mask), channels);
+  if (mask.channels == 1 || mask.channels == 3) return mask;
+  return with_channels(mask, mask.channels == 2 ? 1 : 3);
 }
 
 MaskCensus count_mask_values(const std::vector<fs::path>& masks, int threads,

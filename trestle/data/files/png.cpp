@@ -178,7 +178,9 @@ std::string png_exif(const Source& source) {
   while (rest.size() >= around) {
     const std::size_t length = png_get_uint_32(reinterpret_cast<png_const_bytep>(rest.data()));
     if (length > rest.size() - around) break;
-    if (rest.substr(4, 4) == "eXIf") return std::string(rest.substr(head, length));
+    const std::string_view name = rest.substr(4, 4);
+    if (name == "eXIf") return std::string(rest.substr(head, length));
+    if (name == "IEND") break;  // what follows is no part of the picture
     rest.remove_prefix(around + length);
   }
   return "";

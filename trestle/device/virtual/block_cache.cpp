@@ -22,8 +22,8 @@ constexpr bool keeps_blocks = false;
 constexpr bool keeps_blocks = true;
 #endif
 
-// What the system says that it can give without ending some process; everything where it says
-// nothing.
+// What the whole machine has left; everything where the system does not say. A container's own limit
+// is not known here.
 std::size_t bytes_available() {
   std::ifstream in("/proc/meminfo");
   std::size_t available = 0;
@@ -39,11 +39,11 @@ std::size_t bytes_available() {
 }
 
 // A system that lends more than it has would end the process when the memory is written to.
-void refuse_more_than_there_is(std::size_t bytes) {
-  constexpr std::size_t large = std::size_t{1}
-                                << 30;  // below, the question costs more than it tells
+void* allocate(std::size_t bytes) {
+  constexpr std::size_t large = std::size_t{1} << 30;  // below, it is not worth reading the file
   TORCH_CHECK(bytes < large || bytes <= bytes_available(),
               "can't allocate memory: you tried to allocate ", bytes, " bytes.");
+  return c10::alloc_cpu(bytes);
 }
 
 }  // namespace
@@ -80,12 +80,11 @@ void* BlockCache::take(std::size_t bytes, int& size_class) {
   if (!block) {
     make_room(rounded);
     try {
-      refuse_more_than_there_is(rounded);
-      block = c10::alloc_cpu(rounded);
+      block = allocate(rounded);
     } catch (...) {
       if (kept() == 0) throw;
       clear();
-      block = c10::alloc_cpu(rounded);
+      block = allocate(rounded);
     }
   }
   const std::size_t now = in_use_.fetch_add(rounded, relaxed) + rounded;
