@@ -105,6 +105,11 @@ void refuse_without_effect(const CLI::App& verb, const std::vector<std::string>&
       {.hint = text("Leave ", given.size() == 1 ? "it" : "them", " out.")});
 }
 
+void refuse_checkpoint_of_file(const CLI::App& verb, const fs::path& weights) {
+  if (fs::is_regular_file(weights) || fs::exists(weights / "weights.safetensors"))
+    refuse_without_effect(verb, {"--checkpoint"}, "with " + weights.string());
+}
+
 void need_file(const fs::path& path, const std::string& flag) {
   if (!fs::exists(path) || fs::is_directory(path))
     throw UsageError(text(flag, ": there is no file '", path.string(), "'"));

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "apps/trestle/verbs.h"
+#include "trestle/base/counted.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 #include "trestle/train/bar.h"
@@ -22,17 +23,17 @@ struct Arguments {
 
 // What may be another than in the run.
 const std::vector<std::string> fields = {
-    "data.images",       "data.masks",       "data.folder",       "data.input_array",
-    "data.target_array", "data.mask_suffix", "data.mask_values",  "data.mask_ignore",
-    "data.scale",        "data.image_width", "data.image_height", "data.workers",
-    "devices.use",       "devices.threads",  "pipeline.balance",  "pipeline.micro_batches",
-    "train.batch",       "train.precision",  "train.loss",        "train.metric"};
+    "data.images",         "data.masks",       "data.folder",       "data.input_array",
+    "data.target_array",   "data.mask_suffix", "data.mask_values",  "data.mask_ignore",
+    "data.scale",          "data.image_width", "data.image_height", "data.workers",
+    "devices.use",         "devices.threads",  "pipeline.balance",  "pipeline.micro_batches",
+    "pipeline.split_size", "train.batch",      "train.precision",   "train.loss",
+    "train.metric"};
 
 void print(const train::EvaluateResult& result) {
   std::cout << "weights   " << result.weights.string();
   if (result.epoch > 0) std::cout << " · epoch " << result.epoch << ", step " << result.step;
-  std::cout << "\ndata      " << result.examples
-            << (result.examples == 1 ? " example" : " examples");
+  std::cout << "\ndata      " << counted(result.examples, "example");
   if (!result.data.empty()) std::cout << " of " << join(result.data, ", ");
   std::cout << (result.others ? "" : ", the run's own for validation")
             << (result.synthetic_data ? ", synthetic\n" : "\n");
@@ -45,14 +46,15 @@ void print(const train::EvaluateResult& result) {
             << "done      in " << format_duration(result.seconds) << std::endl;
 }
 
-int perform(Arguments& arguments, const RunOptions& options) {
-  arguments.options.checkpoint =
+int perform(const Arguments& arguments, const RunOptions& options) {
+  train::EvaluateOptions wanted = arguments.options;  // its bar goes before an error is printed
+  wanted.checkpoint =
       arguments.checkpoint == "last" ? train::Checkpoint::Last : train::Checkpoint::Best;
-  arguments.options.changes = arguments.changes;
-  arguments.options.models = options.models;
-  arguments.options.additions = additions_of(options);
-  if (!arguments.json) arguments.options.progress = train::count_bar("evaluated");
-  const train::EvaluateResult result = train::evaluate(arguments.options);
+  wanted.changes = arguments.changes;
+  wanted.models = options.models;
+  wanted.additions = additions_of(options);
+  if (!arguments.json) wanted.progress = train::count_bar("evaluated");
+  const train::EvaluateResult result = train::evaluate(wanted);
   if (arguments.json)
     std::cout << to_json(result) << std::endl;
   else
@@ -85,8 +87,11 @@ void add_evaluate(CLI::App& app, Action& action, const RunOptions& options) {
       "Of others every example counts, or the part for validation where they have one of their "
       "own.\n" +
       exit_codes());
-  verb->callback([arguments, &action, &options] {
-    action = [arguments, &options] { return perform(*arguments, options); };
+  verb->callback([verb, arguments, &action, &options] {
+    action = [verb, arguments, &options] {
+      refuse_checkpoint_of_file(*verb, arguments->options.run);
+      return perform(*arguments, options);
+    };
   });
 }
 

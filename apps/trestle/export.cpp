@@ -33,15 +33,17 @@ void add_export(CLI::App& app, Action& action) {
                    "Whose names the tensors get: " + join(checkpoint::name_table_names(), ", ") +
                        " (default: trestle's own)")
       ->type_name("WHOSE");
-  verb->footer(examples(
-      {"trestle export runs/unet_quick --out unet.pt",
-       "trestle export runs/resnet18_mnist --out resnet18.pt --names torchvision",
-       "trestle export runs/unet_quick/last --out unet.safetensors",
-       "python3 -c 'import torch; print(torch.load(\"unet.pt\", weights_only=True).keys())'"}) +
+  verb->footer(
+      examples(
+          {"trestle export runs/unet_quick --out unet.pt",
+           "trestle export runs/resnet18_mnist --out resnet18.pt --names torchvision",
+           "trestle export runs/unet_quick/last --out unet.safetensors",
+           "python3 -c 'import torch; print(torch.load(\"unet.pt\", weights_only=True).keys())'"}) +
       exit_codes());
-  verb->callback([arguments, checkpoint, &action] {
-    action = [arguments, checkpoint] {
+  verb->callback([verb, arguments, checkpoint, &action] {
+    action = [verb, arguments, checkpoint] {
       need_folder_for(arguments->out, "--out");
+      refuse_checkpoint_of_file(*verb, arguments->from);
       if (*checkpoint == "last") arguments->which = train::Checkpoint::Last;
       const train::ExportResult result = train::export_weights(*arguments);
       std::cout << "wrote " << counted(result.tensors, "tensor") << ", "

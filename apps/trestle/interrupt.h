@@ -16,9 +16,9 @@ void finish_steps_on_interrupt();
 // The same with other words than those of a training, for a verb that ends in another way.
 void stop_on_interrupt(const char* words);
 
-// For work that leaves nothing behind when it is given up, called after each part of it: from the
-// first to the last the first signal only sets a mark, which this returns false for; the second ends
-// the process at once, as the first does before and afterwards.
+// Called after each part of a work that can be given up: false after a signal, for the caller to
+// clean up and end. A second signal ends the process at once. Before the first part is done, and
+// after the last, the first signal does.
 bool goes_on(std::int64_t done, std::int64_t all);
 
 // Whether one came.

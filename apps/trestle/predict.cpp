@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "apps/trestle/verbs.h"
+#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
@@ -20,30 +21,32 @@ struct Arguments {
 };
 
 void print(const train::PredictResult& result, const train::PredictOptions& options) {
-  if (result.table.empty())
-    std::cout << "wrote " << result.masks.size()
-              << (result.masks.size() == 1 ? " mask to " : " masks to ") << options.out.string();
+  if (result.images.empty())
+    std::cout << "wrote nothing";
+  else if (result.table.empty())
+    std::cout << "wrote " << counted(std::ssize(result.masks), "mask") << " to "
+              << options.out.string();
   else
-    std::cout << "wrote the classes of " << result.classes.size()
-              << (result.classes.size() == 1 ? " image to " : " images to ")
+    std::cout << "wrote the classes of " << counted(std::ssize(result.classes), "image") << " to "
               << result.table.string();
   std::cout << " in " << format_duration(result.seconds) << std::endl;
 }
 
-int perform(Arguments& arguments, const RunOptions& options) {
-  arguments.options.checkpoint =
+int perform(const Arguments& arguments, const RunOptions& options) {
+  train::PredictOptions wanted = arguments.options;  // its bar goes before an error is printed
+  wanted.checkpoint =
       arguments.checkpoint == "last" ? train::Checkpoint::Last : train::Checkpoint::Best;
-  arguments.options.models = options.models;
-  arguments.options.additions = additions_of(options);
-  if (!arguments.json) arguments.options.progress = train::count_bar("predicted");
-  const train::PredictResult result = train::predict(arguments.options);
+  wanted.models = options.models;
+  wanted.additions = additions_of(options);
+  if (!arguments.json) wanted.progress = train::count_bar("predicted");
+  const train::PredictResult result = train::predict(wanted);
   if (arguments.json)
     std::cout << to_json(result) << std::flush;
   else
-    print(result, arguments.options);
+    print(result, wanted);
   if (result.problems.empty()) return 0;
-  throw FormatError(text(result.problems.size(), result.problems.size() == 1 ? " image" : " images",
-                         " could not be read:\n  ", join(result.problems, "\n  ")));
+  throw FormatError(text(counted(std::ssize(result.problems), "image"), " could not be read:\n  ",
+                         join(result.problems, "\n  ")));
 }
 
 }  // namespace
@@ -82,8 +85,11 @@ void add_predict(CLI::App& app, Action& action, const RunOptions& options) {
            "trestle predict runs/unet_quick/best.safetensors --images car.jpg --out . --devices "
            "cpu"}) +
       exit_codes());
-  verb->callback([arguments, &action, &options] {
-    action = [arguments, &options] { return perform(*arguments, options); };
+  verb->callback([verb, arguments, &action, &options] {
+    action = [verb, arguments, &options] {
+      refuse_checkpoint_of_file(*verb, arguments->options.run);
+      return perform(*arguments, options);
+    };
   });
 }
 

@@ -21,6 +21,7 @@
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 #include "trestle/train/additions.h"
+#include "trestle/train/setup.h"
 
 namespace trestle {
 
@@ -35,11 +36,6 @@ int complain(const std::string& message, int code) {
   std::cerr << (isatty(STDERR_FILENO) == 1 ? "\r" : "") << "trestle: " << trim(message)
             << std::endl;
   return code;
-}
-
-// Of libtorch's messages of sizes that do not fit into 64 bits.
-bool is_overflow(const std::string& message) {
-  return message.find("overflow") != std::string::npos;
 }
 
 // Of libtorch's "... can't allocate memory: you tried to allocate 36000 bytes. ..." the number;
@@ -67,20 +63,18 @@ int perform(const CLI::App& app, const app::Action& action) {
     return action();
   } catch (const UsageError& error) {
     return complain(error.what(), misused);
-  } catch (const Error& error) {
+  } catch (const StateError& error) {  // as data in the making, given up for a signal
     return complain(error.what(), app::interrupted() ? app::interrupted_exit_code() : failed);
+  } catch (const Error& error) {
+    return complain(error.what(), failed);
   } catch (const c10::Error& error) {
     const std::string message = error.what_without_backtrace();
-    if (const auto bytes = bytes_not_there(message)) {
-      const auto place = std::min(message.find('\n'), message.size());
-      return out_of_memory(
-          text(": ", format_bytes(*bytes), " more were asked for", message.substr(place)));
-    }
-    if (is_overflow(message)) {
-      const auto place = std::min(message.find('\n'), message.size());
-      return out_of_memory(": more bytes than can be counted were asked for" +
-                           message.substr(place));
-    }
+    std::string where;
+    for (const std::string& context : error.context()) where += "\n  " + context;
+    if (const auto bytes = bytes_not_there(message))
+      return out_of_memory(text(": ", format_bytes(*bytes), " more were asked for", where));
+    if (train::is_too_large(error))
+      return out_of_memory(": more bytes than can be counted were asked for" + where);
     return complain(message, failed);
   } catch (const std::bad_alloc&) {
     return out_of_memory("");

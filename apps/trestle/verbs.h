@@ -74,6 +74,10 @@ void refuse_empty_values(const CLI::App& app);
 void refuse_without_effect(const CLI::App& verb, const std::vector<std::string>& flags,
                            const std::string& form);
 
+// Throws UsageError for a --checkpoint that was given where `weights` is a file, or the folder last/
+// of a run: what they are is said already.
+void refuse_checkpoint_of_file(const CLI::App& verb, const std::filesystem::path& weights);
+
 // Throws UsageError where there is no such file or folder, or the folder that a file is to be
 // written into is missing. `flag` is what named it.
 void need_file(const std::filesystem::path& path, const std::string& flag);

@@ -187,7 +187,7 @@ void add_view(CLI::App& app, Action& action) {
   verb->add_option("--schedule", arguments->schedule, "One of:" + known)->type_name("NAME");
   const auto count = [&](const char* flag, int Arguments::*which, const char* type) {
     add_number(
-        *verb, flag, {std::numeric_limits<int>::min(), std::numeric_limits<int>::max()},
+        *verb, flag, {1, std::numeric_limits<int>::max()},
         [arguments, which](std::int64_t n) { (*arguments).*which = static_cast<int>(n); },
         text("How many (default ", (*arguments).*which, ")"))
         ->type_name(type);

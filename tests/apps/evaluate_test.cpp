@@ -70,6 +70,8 @@ TEST_F(EvaluateVerb, RefusesWithWhatToDo) {
   refused({"evaluate", "runs/none"}, "no such run folder");
   refused({"evaluate", "cars"}, "not a run folder");
   refused({"evaluate", "runs/small", "--checkpoint", "first"}, "--checkpoint");
+  refused({"evaluate", "runs/small/best.safetensors", "--checkpoint", "last"},
+          "--checkpoint has no effect with runs/small/best.safetensors");
   refused({"evaluate", "runs/small", "--folder", "x"}, "'folder' in [data] has no effect");
   refused({"evaluate", "runs/small", "--images", "none"}, "none");
   refused({"evaluate", "runs/small", "--metric", "accurac"}, "did you mean 'accuracy'?");

@@ -44,7 +44,8 @@ TEST(GifLzw, AFullTableStaysAsItIs) {
 TEST(GifLzw, CodesThatStandForNothingAreRefused) {
   std::vector<std::uint8_t> pixels(8);
   const auto decode = [&](std::string_view codes) {
-    return decode_lzw(2, [&] { return std::exchange(codes, std::string_view()); }, pixels);
+    return decode_lzw(
+        2, [&] { return std::exchange(codes, std::string_view()); }, pixels);
   };
   EXPECT_NE(decode(std::string_view("\x3c", 1)), "");  // clear, then 7: nothing is 7 yet
   EXPECT_NE(decode(std::string_view("\x2c", 1)), "");  // clear, then the end

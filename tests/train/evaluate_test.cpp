@@ -112,6 +112,19 @@ TEST_F(Evaluate, OtherDataOfAPartOfItsOwn) {
   EXPECT_THAT(result.data, testing::ElementsAre((base_ / "others").string()));
 }
 
+// "cars/" is no other place than "cars": the examples that were trained on do not count.
+TEST_F(Evaluate, TheSamePlaceInOtherLetters) {
+  draw_classes(base_ / "same", {{"a", 0}, {"b", 120}}, 10);
+  const fs::path run = train(of_classes(base_ / "same"), hooks()).run_folder;
+  for (const char* place : {"same/", "./same", "same/../same"}) {
+    EvaluateOptions again = options(run);
+    again.changes = {{"data.folder", (base_ / place).string()}};
+    const EvaluateResult result = evaluate(again);
+    EXPECT_FALSE(result.others) << place;
+    EXPECT_EQ(result.examples, 4) << place;
+  }
+}
+
 // Of a data set without parts every example counts, and a class keeps its number where others are
 // missing.
 TEST_F(Evaluate, OtherDataInClassFolders) {
@@ -207,8 +220,11 @@ TEST_F(Evaluate, RefusesWhatCannotBe) {
   EvaluateOptions other = options(run);
   other.changes = {{"data.images", "photos"}};
   EXPECT_THAT(refusal(other), HasSubstr("'images' in [data] has no effect for 'mnist'"));
+  other.changes = {{"images", "photos"}};  // the same key, as set_field() takes it too
+  EXPECT_THAT(refusal(other), HasSubstr("'images' in [data] has no effect for 'mnist'"));
   other.changes = {{"devices.use", "cpu,cpu,cpu"}, {"pipeline.balance", "5,9"}};
-  EXPECT_THAT(refusal(other), HasSubstr("balance has 2 stages, and there are 3 devices"));
+  EXPECT_THAT(refusal(other),
+              HasSubstr("'balance' in [pipeline] has 2 stages, and 3 devices are given"));
   fs::remove_all(base_ / "gone");
   EXPECT_THAT(refusal(options(run)),
               AllOf(HasSubstr((base_ / "gone").string()),

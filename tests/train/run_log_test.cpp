@@ -51,6 +51,16 @@ TEST_F(RunLogs, HaveWhatTheRunPrinted) {
   EXPECT_THAT(kept, HasSubstr("\ndone      2 epochs, 6 steps"));
 }
 
+TEST_F(RunLogs, NoTrainingIsLeftAfterTheLastOfMaxSteps) {
+  recipe::Recipe some = recipe();
+  some.train.max_steps = 4;
+  some.train.log_every = 1;
+  EXPECT_THAT(
+      log(train(some, hooks())),
+      ContainsRegex("\nepoch 2/2  1/3  loss [0-9.]+  learning rate [0-9.]+  (run [^ ]+ m?s left  )?"
+                    "[0-9.]+ images/s"));
+}
+
 TEST_F(RunLogs, AreKeptWhereNobodyListensAndOnATerminal) {
   EXPECT_THAT(log(train(recipe(), hooks())), HasSubstr("\ndone      2 epochs, 6 steps"));
   std::ostringstream out;

@@ -136,11 +136,12 @@ Loss dice(const DiceOptions& options) {
 }
 
 Loss dice_per_micro_batch(const DiceOptions& options) {
-  return additive("dice_per_micro_batch",
-                  [options](const at::Tensor& output, const at::Tensor& target) {
-                    return dice_value(options, output, target);
-                  },
-                  options.ignores ? counted_targets : samples);
+  return additive(
+      "dice_per_micro_batch",
+      [options](const at::Tensor& output, const at::Tensor& target) {
+        return dice_value(options, output, target);
+      },
+      options.ignores ? counted_targets : samples);
 }
 
 Loss cross_entropy_and_dice(const DiceOptions& options) {

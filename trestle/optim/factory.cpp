@@ -151,7 +151,8 @@ void set_momentum(torch::optim::Optimizer& optimizer, double momentum) {
       adamw->betas(std::make_tuple(momentum, std::get<1>(adamw->betas())));
     else
       throw UsageError(
-          "set_momentum: the optimizer is none of sgd, rmsprop, adam and adamw, so it has no momentum",
+          "set_momentum: the optimizer is none of sgd, rmsprop, adam and adamw, so it has no "
+          "momentum",
           {.hint = "Use a learning-rate schedule with cycle_momentum = false."});
   }
 }

@@ -93,8 +93,9 @@ std::function<void(std::int64_t, std::int64_t)> count_bar(const std::string& lab
       new Counting{{std::cout, colours, columns_of_terminal(STDOUT_FILENO)}, {}});
   return [label, counting](std::int64_t done, std::int64_t all) {
     BarLine line{label, done, all};
+    if (done <= 1) counting->watch = Stopwatch();  // getting ready takes time of its own
     if (done > 1 && done < all) {
-      const double each = counting->watch.seconds() / static_cast<double>(done);
+      const double each = counting->watch.seconds() / static_cast<double>(done - 1);
       line.words = {"  " + format_time_left(each * static_cast<double>(all - done)) + " left"};
     }
     if (done < all) counting->bar.show(line);

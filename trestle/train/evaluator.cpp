@@ -6,14 +6,15 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/stopwatch.h"
 #include "trestle/base/text.h"
 #include "trestle/data/files/npy.h"
+#include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/data_set.h"
 #include "trestle/train/judge.h"
 #include "trestle/train/progress.h"
+#include "trestle/train/run_paths.h"
 #include "trestle/train/run_weights.h"
 #include "trestle/train/setup.h"
 #include "trestle/train/task.h"
@@ -57,24 +58,18 @@ EvaluateResult evaluate(RunWeights& weights, const EvaluateOptions& options) {
   recipe::Recipe& recipe = weights.recipe;
   recipe.data.synthesize = 0;
   const DataSet set = find_data_set(recipe.data.name, options.additions);
-  const recipe::Recipe::Data own_data = recipe.data;
+  const recipe::Recipe own = recipe;
+  bool cut_is_asked_for = false;
   for (const auto& [name, value] : options.changes) {
-    refuse_without_effect(set, name);
-    recipe::set_field(recipe, name, value);
+    recipe::set_field(recipe, name, value);  // refuses what is no field
+    const std::string field = recipe::find_field(name)->name();
+    refuse_without_effect(set, field);
+    cut_is_asked_for |= field == "pipeline.balance";
   }
   EvaluateResult result{.weights = weights.file};
-  result.others = recipe.data.images != own_data.images || recipe.data.masks != own_data.masks ||
-                  recipe.data.folder != own_data.folder ||
-                  recipe.data.input_array != own_data.input_array ||
-                  recipe.data.target_array != own_data.target_array;
+  result.others = !same_places(recipe, own);
   const std::vector<Device> devices = open_devices(recipe);
-  const auto cut_is_asked_for = std::ranges::any_of(
-      options.changes, [](const auto& change) { return change.first == "pipeline.balance"; });
-  const std::size_t stages = recipe.pipeline.balance.size();
-  if (cut_is_asked_for && stages > 0 && devices.size() > 1 && stages != devices.size())
-    throw UsageError(text("balance has ", counted(stages, "stage"), ", and there are ",
-                          counted(devices.size(), "device")),
-                     {.hint = "Leave it out, and the layers are measured."});
+  if (cut_is_asked_for) check_balance(recipe, devices.size());
   const nn::Layers model = make_model(recipe, options.models);
   const Task task = open_task(recipe, result.others, options.additions);
   for (const auto& path : data_paths(set, recipe)) result.data.push_back(path.string());
@@ -123,7 +118,7 @@ std::string to_json(const EvaluateResult& result) {
   out[result.metric_name] = number(result.metric);
   out["seconds"] = result.seconds;
   if (result.synthetic_data) out["synthetic_data"] = true;
-  return out.dump();
+  return out.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
 }  // namespace trestle::train

@@ -53,7 +53,7 @@ struct DevicePeak {
 struct TrainResult {
   std::filesystem::path run_folder;
   bool finished = false;    // false: stopped between two steps, to be continued
-  std::string to_go_on;     // flags of --resume without which a finished run does not: "--epochs N"
+  std::string to_go_on;     // of a finished run: the flags that --resume needs, as "--epochs N"
   std::int64_t epochs = 0;  // done, all told
   std::int64_t steps = 0;   // done, all told
   double seconds = 0;       // of this call

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "trestle/base/counted.h"
 #include "trestle/base/text.h"
 
 namespace trestle::train {
@@ -20,16 +21,18 @@ bool has_all_steps(const recipe::Recipe& recipe, const checkpoint::TrainState& s
 
 std::string why_finished(const recipe::Recipe& recipe, const checkpoint::TrainState& stands,
                          const EarlyStop& early) {
+  std::vector<std::string> why;
   if (has_all_epochs(recipe, stands))
-    return text("has all its epochs, ", stands.epoch, " (--epochs ", stands.epoch + 1,
-                " or more goes on)");
+    why.push_back(text("has all its epochs, ", stands.epoch, " (--epochs ", stands.epoch + 1,
+                       " or more goes on)"));
   if (has_all_steps(recipe, stands))
-    return text("has all its steps, ", stands.step, " (--max-steps ", stands.step + 1,
-                " or more goes on, 0 to the end of its epochs)");
+    why.push_back(text("has all its steps, ", stands.step, " (--max-steps ", stands.step + 1,
+                       " or more goes on, 0 to the end of its epochs)"));
   if (early.stops())
-    return text("ended early, ", early.bad_epochs(), " epochs without a better metric (--patience ",
-                early.bad_epochs() + 1, " or more goes on, 0 to the end of its epochs)");
-  return "";
+    why.push_back(text("ended early, ", counted(early.bad_epochs(), "epoch"),
+                       " without a better metric (--patience ", early.bad_epochs() + 1,
+                       " or more goes on, 0 to the end of its epochs)"));
+  return join(why, "; and ");
 }
 
 std::string flags_to_go_on(const recipe::Recipe& recipe, const checkpoint::TrainState& stands,

@@ -14,8 +14,8 @@ namespace trestle::train {
 std::string why_finished(const recipe::Recipe& recipe, const checkpoint::TrainState& stands,
                          const EarlyStop& early);
 
-// The flags that make --resume go on: "--epochs N", "--max-steps N", or both; "" where it goes on
-// without.
+// The flags that --resume needs to go on, all of them: "--epochs N --max-steps N --patience N" or
+// fewer; "" where it goes on without.
 std::string flags_to_go_on(const recipe::Recipe& recipe, const checkpoint::TrainState& stands,
                            const EarlyStop& early);
 

@@ -1,5 +1,6 @@
 #include "trestle/train/run_paths.h"
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -50,6 +51,16 @@ recipe::Recipe seen_from_here(const RunFolder& folder, recipe::Recipe recipe) {
       field.set(recipe, there.lexically_proximate(here).string());
   }
   return recipe;
+}
+
+bool same_places(const recipe::Recipe& a, const recipe::Recipe& b) {
+  const auto place = [](const recipe::Recipe& recipe, const char* key) {
+    std::error_code none;
+    const auto path = std::get<std::string>(recipe::find_field(key)->get(recipe));
+    return path.empty() ? fs::path() : fs::weakly_canonical(path + "/.", none);
+  };
+  return std::ranges::all_of(keys_of_paths,
+                             [&](const char* key) { return place(a, key) == place(b, key); });
 }
 
 }  // namespace trestle::train

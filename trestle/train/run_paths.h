@@ -19,4 +19,7 @@ std::string current_directory_from(const std::filesystem::path& run_folder);
 // from its data finds them where its recipe says, seen from here.
 recipe::Recipe seen_from_here(const RunFolder& folder, recipe::Recipe recipe);
 
+// Whether both name the same places for their data, however they write them: "cars/" is "cars".
+bool same_places(const recipe::Recipe& a, const recipe::Recipe& b);
+
 }  // namespace trestle::train

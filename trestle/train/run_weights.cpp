@@ -56,6 +56,7 @@ std::unique_ptr<Pipeline> make_trained_pipeline(const RunWeights& weights, const
   // The run's cut is for the run's devices.
   if (devices.size() != 1 && devices.size() != recipe.pipeline.balance.size())
     recipe.pipeline.balance.clear();
+  recipe.pipeline.recompute = {"never"};  // of backwards, and of the run's stages
   auto pipeline = with_inputs_named(
       recipe, sample, [&] { return make_pipeline(recipe, model, devices, {sample}); });
   NamedTensors into = pipeline->named_parameters();

@@ -20,13 +20,13 @@ std::optional<double> if_any(const TimeLeft& times, const TimeLeft::Work& work) 
 // validation.
 TimeLeft::Work TrainingRun::work_left(std::int64_t validated) const {
   const std::int64_t per_epoch = plan_.steps_per_epoch;
-  std::int64_t batches = (recipe_.train.epochs - state_.epoch) * per_epoch - state_.batch;
-  if (recipe_.train.max_steps > 0) {
-    const std::int64_t steps = recipe_.train.max_steps - state_.step;
-    const std::int64_t most =
-        steps * recipe_.train.accumulate - state_.batch % recipe_.train.accumulate;
-    batches = std::clamp<std::int64_t>(most, 0, batches);
+  std::int64_t all = recipe_.train.epochs * per_epoch;  // batches of the whole run
+  if (const std::int64_t most = recipe_.train.max_steps; most > 0) {
+    const std::int64_t steps = plan_.optimizer_steps_per_epoch();
+    all = std::min(all, most / steps * per_epoch + most % steps * recipe_.train.accumulate);
   }
+  const std::int64_t batches =
+      std::max<std::int64_t>(all - state_.epoch * per_epoch - state_.batch, 0);
   const std::int64_t closings = (state_.batch + batches + per_epoch - 1) / per_epoch;
   const std::int64_t validation = task_.validation ? task_.validation->batches() : 0;
   return {batches, closings * validation - validated, closings};

@@ -34,12 +34,8 @@ void note_precision(const recipe::Recipe& recipe, const std::vector<Device>& dev
                      ": it computes by way of fp32, more slowly than with precision = \"fp32\""));
 }
 
-std::int64_t steps_in(std::int64_t batches, std::int64_t accumulate) {
-  return (batches + accumulate - 1) / accumulate;
-}
-
-// Other images, more of them or fewer are drawn in another order: then the first ones have other
-// names. A number that JSON keeps exactly.
+// The names of the first batch: images that came or went change which come first. Not noticed: a new
+// name outside of this batch, and other numbers in an array. A number that JSON keeps exactly.
 double mark_of(const data::Batch& first) {
   return static_cast<double>(name_hash(join(first.names, "\n")) >> 11);
 }
@@ -79,8 +75,7 @@ TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks,
         recipe_, first.inputs, [&] { return predict_step(recipe_, *pipeline_, task_, first); });
   plan_ = make_plan(recipe_, *pipeline_, model, devices_, task_, prediction_, hooks_.additions);
   rate_.emplace(recipe_.optimizer, RunLength{.epochs = recipe_.train.epochs,
-                                             .steps_per_epoch = steps_in(plan_.steps_per_epoch,
-                                                                         recipe_.train.accumulate),
+                                             .steps_per_epoch = plan_.optimizer_steps_per_epoch(),
                                              .max_steps = recipe_.train.max_steps});
   if (recipe_.train.precision == "fp16") scaler_.emplace();
   state_.seed = static_cast<std::uint64_t>(recipe_.train.seed);
@@ -127,8 +122,7 @@ void TrainingRun::restore(const RunFolder& folder) {
   const auto mark = saved.state.numbers.find("data_mark");
   if (mark != saved.state.numbers.end() && mark->second != data_mark_)
     throw UsageError(
-        "the data are not those that this run was saved with: its examples have other "
-        "names, or there are more or fewer",
+        "the data are not those that this run was saved with: other examples come first",
         {.hint = "Put them back as they were, or start a new run."});
   checkpoint::copy_into(saved.weights, weights(),
                         (folder_.last() / "weights.safetensors").string());
@@ -239,7 +233,6 @@ void TrainingRun::close_epoch(EpochReport& report) {
     state_.batch = 0;
     loss_sum_ = loss_weight_ = 0;
     epoch_seconds_before_ = 0;
-    epoch_watch_ = Stopwatch();
   }
   save();
   save_views();

@@ -52,11 +52,12 @@ class Machine {
     throw FormatError(text("not tensors that can be trusted: ", what), {.file = file_});
   }
   [[noreturn]] void refuse(std::string_view name) const {
-    throw FormatError(text("holds '", shown(name),
-                           "'; only tensors, dict, list, tuple, str and numbers are read"),
-                      {.file = file_,
-                       .hint = "In Python, save tensors alone: torch.save(model.state_dict(), file) for "
-                               "weights, torch.save({\"x\": x}, file) for data."});
+    throw FormatError(
+        text("holds '", shown(name),
+             "'; only tensors, dict, list, tuple, str and numbers are read"),
+        {.file = file_,
+         .hint = "In Python, save tensors alone: torch.save(model.state_dict(), file) for "
+                 "weights, torch.save({\"x\": x}, file) for data."});
   }
 
   // Everything that takes memory is counted.

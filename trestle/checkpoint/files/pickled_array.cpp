@@ -23,9 +23,9 @@ PickledFile::Named find_array(const PickledFile& file, const std::string& name) 
     return {"", pickle.root.place()};
   }
   if (pickle.root.kind != PickledValue::Kind::Dict)
-    throw FormatError("holds neither a tensor nor a dict of tensors",
-                      {.file = file.path(),
-                       .hint = "In Python: torch.save({\"x\": x, \"y\": y}, file)."});
+    throw FormatError(
+        "holds neither a tensor nor a dict of tensors",
+        {.file = file.path(), .hint = "In Python: torch.save({\"x\": x, \"y\": y}, file)."});
   for (const auto& [key, value] : pickle.dicts[pickle.root.place()])
     if (!name.empty() && key.kind == PickledValue::Kind::String && key.text == name &&
         value.kind == PickledValue::Kind::Tensor)
@@ -35,8 +35,8 @@ PickledFile::Named find_array(const PickledFile& file, const std::string& name) 
   for (const NamedPickledTensor& one : found.tensors) names.push_back(shown(one.name));
   constexpr std::size_t most_shown = 20;
   const auto end = names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), most_shown));
-  const std::string listed = join(std::vector(names.begin(), end), ", ") +
-                             (names.size() > most_shown ? ", ..." : "");
+  const std::string listed =
+      join(std::vector(names.begin(), end), ", ") + (names.size() > most_shown ? ", ..." : "");
   if (name.empty() && names.size() > 1)
     throw FormatError(
         text("it has ", names.size(), " tensors: ", listed),
@@ -57,7 +57,8 @@ bool is_contiguous(const PickledTensor& tensor, std::uint64_t elements) {
 }
 
 // Row after row, wherever its elements lie in the storage.
-std::string to_contiguous(const PickledTensor& tensor, const std::string& storage, std::size_t size) {
+std::string to_contiguous(const PickledTensor& tensor, const std::string& storage,
+                          std::size_t size) {
   std::int64_t count = 1;
   for (const std::int64_t side : tensor.shape) count *= side;
   std::string bytes(static_cast<std::size_t>(count) * size, '\0');
