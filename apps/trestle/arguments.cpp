@@ -105,6 +105,17 @@ void refuse_without_effect(const CLI::App& verb, const std::vector<std::string>&
       {.hint = text("Leave ", given.size() == 1 ? "it" : "them", " out.")});
 }
 
+void add_checkpoint_flag(CLI::App& verb, train::Checkpoint& which) {
+  verb.add_option_function<std::string>(
+          "--checkpoint",
+          [&which](const std::string& word) {
+            which = word == "last" ? train::Checkpoint::Last : train::Checkpoint::Best;
+          },
+          "Which weights of a run folder: best (the default) or last")
+      ->check(CLI::IsMember({"best", "last"}))
+      ->type_name("WHICH");
+}
+
 void refuse_checkpoint_of_file(const CLI::App& verb, const fs::path& weights) {
   if (fs::is_regular_file(weights) || fs::exists(weights / "weights.safetensors"))
     refuse_without_effect(verb, {"--checkpoint"}, "with " + weights.string());

@@ -16,7 +16,6 @@ namespace {
 
 struct Arguments {
   train::EvaluateOptions options;
-  std::string checkpoint = "best";
   FieldChanges changes;
   bool json = false;
 };
@@ -48,8 +47,6 @@ void print(const train::EvaluateResult& result) {
 
 int perform(const Arguments& arguments, const RunOptions& options) {
   train::EvaluateOptions wanted = arguments.options;  // its bar goes before an error is printed
-  wanted.checkpoint =
-      arguments.checkpoint == "last" ? train::Checkpoint::Last : train::Checkpoint::Best;
   wanted.changes = arguments.changes;
   wanted.models = options.models;
   wanted.additions = additions_of(options);
@@ -71,10 +68,7 @@ void add_evaluate(CLI::App& app, Action& action, const RunOptions& options) {
   verb->add_option("run", arguments->options.run, "A run folder, or a .safetensors file in one")
       ->required()
       ->type_name("RUN_FOLDER");
-  verb->add_option("--checkpoint", arguments->checkpoint,
-                   "Which weights of a run folder: best (the default) or last")
-      ->check(CLI::IsMember({"best", "last"}))
-      ->type_name("WHICH");
+  add_checkpoint_flag(*verb, arguments->options.checkpoint);
   verb->add_flag("--json", arguments->json, "Print one JSON object");
   add_field_flags(*verb, arguments->changes, options, fields);
   verb->footer(

@@ -16,7 +16,6 @@ void add_export(CLI::App& app, Action& action) {
   CLI::App* verb =
       app.add_subcommand("export", "Write a run's weights to a file that Python loads");
   auto arguments = std::make_shared<train::ExportOptions>();
-  auto checkpoint = std::make_shared<std::string>("best");
   verb->add_option("from", arguments->from,
                    "A run folder, the folder last/ of one, or a file of weights")
       ->required()
@@ -25,10 +24,7 @@ void add_export(CLI::App& app, Action& action) {
                    "The file: .pt or .pth for torch.load, .safetensors for safetensors")
       ->required()
       ->type_name("FILE");
-  verb->add_option("--checkpoint", *checkpoint,
-                   "Which weights of a run folder: best (the default) or last")
-      ->check(CLI::IsMember({"best", "last"}))
-      ->type_name("WHICH");
+  add_checkpoint_flag(*verb, arguments->which);
   verb->add_option("--names", arguments->names,
                    "Whose names the tensors get: " + join(checkpoint::name_table_names(), ", ") +
                        " (default: trestle's own)")
@@ -40,11 +36,10 @@ void add_export(CLI::App& app, Action& action) {
            "trestle export runs/unet_quick/last --out unet.safetensors",
            "python3 -c 'import torch; print(torch.load(\"unet.pt\", weights_only=True).keys())'"}) +
       exit_codes());
-  verb->callback([verb, arguments, checkpoint, &action] {
-    action = [verb, arguments, checkpoint] {
+  verb->callback([verb, arguments, &action] {
+    action = [verb, arguments] {
       need_folder_for(arguments->out, "--out");
       refuse_checkpoint_of_file(*verb, arguments->from);
-      if (*checkpoint == "last") arguments->which = train::Checkpoint::Last;
       const train::ExportResult result = train::export_weights(*arguments);
       std::cout << "wrote " << counted(result.tensors, "tensor") << ", "
                 << counted(result.numbers, "number") << ", of " << result.from.string() << " to "

@@ -16,7 +16,6 @@ namespace {
 
 struct Arguments {
   train::PredictOptions options;
-  std::string checkpoint = "best";
   bool json = false;
 };
 
@@ -34,8 +33,6 @@ void print(const train::PredictResult& result, const train::PredictOptions& opti
 
 int perform(const Arguments& arguments, const RunOptions& options) {
   train::PredictOptions wanted = arguments.options;  // its bar goes before an error is printed
-  wanted.checkpoint =
-      arguments.checkpoint == "last" ? train::Checkpoint::Last : train::Checkpoint::Best;
   wanted.models = options.models;
   wanted.additions = additions_of(options);
   if (!arguments.json) wanted.progress = train::count_bar("predicted");
@@ -70,10 +67,7 @@ void add_predict(CLI::App& app, Action& action, const RunOptions& options) {
       [arguments](std::int64_t k) { arguments->options.top_k = static_cast<int>(k); },
       "Classes of each image in predictions.csv, the most probable first (default 1)")
       ->type_name("K");
-  verb->add_option("--checkpoint", arguments->checkpoint,
-                   "Which weights of a run folder: best (the default) or last")
-      ->check(CLI::IsMember({"best", "last"}))
-      ->type_name("WHICH");
+  add_checkpoint_flag(*verb, arguments->options.checkpoint);
   verb->add_option("--devices", arguments->options.devices,
                    "cpu, virtual:2x512MiB, cuda:0,cuda:1, cuda:all (default: as in the run)")
       ->type_name("DEVICES");

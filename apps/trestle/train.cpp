@@ -43,7 +43,7 @@ int perform(const CLI::App& verb, const Arguments& arguments, const RunOptions& 
     throw UsageError("give either a recipe to start from, or --resume RUN_FOLDER",
                      {.hint = "For example: trestle train recipes/unet_quick.toml"});
   if (!arguments.resume.empty())
-    refuse_without_effect(verb, {"--name", "--dry-run"}, "with --resume");
+    refuse_without_effect(verb, {"--name", "--runs", "--dry-run"}, "with --resume");
   if (arguments.json && arguments.quiet) throw UsageError("give --json or --quiet, not both");
   auto [style, colours] = train::progress_style_of(STDOUT_FILENO);
   if (arguments.json) style = train::ProgressStyle::Json;

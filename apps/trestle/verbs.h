@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trestle/run.h"
+#include "trestle/train/run_checkpoint.h"
 
 // Inside of the command line: each verb adds itself in a file of its own and does one thing.
 namespace CLI {
@@ -73,6 +74,9 @@ void refuse_empty_values(const CLI::App& app);
 // they would do nothing, as "with --csv".
 void refuse_without_effect(const CLI::App& verb, const std::vector<std::string>& flags,
                            const std::string& form);
+
+// --checkpoint best, which `which` is to begin with, or --checkpoint last.
+void add_checkpoint_flag(CLI::App& verb, train::Checkpoint& which);
 
 // Throws UsageError for a --checkpoint that was given where `weights` is a file, or the folder last/
 // of a run: what they are is said already.

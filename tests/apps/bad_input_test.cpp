@@ -147,6 +147,8 @@ TEST_F(BadInput, FlagsWithoutEffect) {
   expect(run({"view", "--schedule", "gpipe", "--out", ""}), 2, {"--out is empty"});
   expect(run({"train", "--resume", "runs/x", "--name", "y", "--dry-run"}), 2,
          {"--name and --dry-run have no effect with --resume"});
+  expect(run({"train", "--resume", "runs/x", "--runs", "elsewhere"}), 2,
+         {"--runs has no effect with --resume"});
   expect(run({"train", "small.toml", "--json", "--quiet"}), 2, {"--json or --quiet"});
   expect(run({"train", "small.toml", "--validation", "0", "--plateau", "true"}), 2,
          {"'plateau' in [optimizer] goes by the validation metric"});

@@ -55,10 +55,9 @@ TEST_F(RunLogs, NoTrainingIsLeftAfterTheLastOfMaxSteps) {
   recipe::Recipe some = recipe();
   some.train.max_steps = 4;
   some.train.log_every = 1;
-  EXPECT_THAT(
-      log(train(some, hooks())),
-      ContainsRegex("\nepoch 2/2  1/3  loss [0-9.]+  learning rate [0-9.]+  (run [^ ]+ m?s left  )?"
-                    "[0-9.]+ images/s"));
+  EXPECT_THAT(log(train(some, hooks())),
+              ContainsRegex(
+                  "\nepoch 2/2  1/3  loss [0-9.]+  learning rate [0-9.]+(  run [0-9]+ s left)?\n"));
 }
 
 TEST_F(RunLogs, AreKeptWhereNobodyListensAndOnATerminal) {

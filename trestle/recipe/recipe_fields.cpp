@@ -298,7 +298,8 @@ void add_run_fields(std::vector<Field>& fields) {
       Limits{0, many, {}, OnResume::MayChange});
   run(&T::min_delta, "min_delta", "patience: how much better is better",
       Limits{0, 1e9, {}, OnResume::MayChange});
-  run(&T::runs, "runs", "the folder in which the run's folder is made");
+  run(&T::runs, "runs", "the folder in which the run's folder is made",
+      Limits{.on_resume = OnResume::MayChange});
 }
 
 }  // namespace
