@@ -61,6 +61,16 @@ TEST_F(EvaluateVerb, OtherDataAreGivenByFlags) {
                                     "synthetic\n"));
 }
 
+// What predict writes are masks of 0 and 255, the run's own have 0 and 1.
+TEST_F(EvaluateVerb, PredictedMasksAreMasksAgain) {
+  ASSERT_EQ(run({"predict", "runs/small", "--images", "cars/train_hq", "--out", "predicted"}).code,
+            0);
+  const Finished same = run({"evaluate", "runs/small", "--images", "cars/train_hq", "--masks",
+                             "predicted", "--mask-values", "0,255", "--json"});
+  ASSERT_EQ(same.code, 0) << same.err;
+  EXPECT_THAT(same.out, HasSubstr("\"dice\":1.0"));
+}
+
 TEST_F(EvaluateVerb, RefusesWithWhatToDo) {
   const auto refused = [&](const std::vector<std::string>& words, const char* why) {
     const Finished finished = run(words);

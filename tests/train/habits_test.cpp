@@ -63,6 +63,17 @@ TEST_F(Habits, EveryStepSaysItsRateNormAndMemory) {
       << "the norm is that from before clipping";
 }
 
+// The second of the batches that make a step finds the gradients of the first.
+TEST_F(Habits, PeaksArePredictedWithGradientsThatAreThere) {
+  recipe::Recipe summed = recipe();
+  summed.train.batch = 4;
+  summed.train.accumulate = 3;
+  summed.pipeline.recompute = {"always"};
+  const TrainResult result = train(summed, hooks());
+  ASSERT_EQ(result.peaks.size(), 2u);
+  for (const DevicePeak& peak : result.peaks) EXPECT_LE(peak.measured, peak.predicted);
+}
+
 TEST_F(Habits, TheScheduleIsFollowedAndResumed) {
   recipe::Recipe scheduled = recipe();
   scheduled.train.epochs = 3;

@@ -82,21 +82,18 @@ void add_data_fields(std::vector<Field>& fields) {
   add(&D::masks, "masks", "carvana, segmentation: the folder of masks");
   add(&D::folder, "folder",
       "mnist, fashion_mnist: the folder of the four IDX files; classification: of a folder for "
-      "each "
-      "class");
+      "each class");
   add(&D::input_array, "input_array",
       "arrays: x.npy or x.pt, or set.npz:x, set.pt:x for the array x in a set");
   add(&D::target_array, "target_array", "arrays: the same for the targets");
   add(&D::mask_suffix, "mask_suffix",
       "segmentation: what follows an image's name in its mask's name, as _mask; empty: nothing");
   add(&D::mask_values, "mask_values",
-      "segmentation: what a mask's pixels of class 0, 1, ... are, as 0,255 or #000000,#ff8000; "
-      "left "
-      "out: found in the masks");
+      "segmentation, carvana: what a mask's pixels of class 0, 1, ... are, as 0,255 or "
+      "#000000,#ff8000; left out: found in the masks (carvana: 0, 1, ...)");
   add(&D::mask_ignore, "mask_ignore",
-      "segmentation: values of a mask's pixels that count neither in the loss nor in the metric, "
-      "as "
-      "255");
+      "segmentation, carvana: values of a mask's pixels that count neither in the loss nor in the "
+      "metric, as 255");
   add(&D::class_names, "class_names",
       "classification: the folders of class 0, 1, ...; left out: by their names");
   add(&D::scale, "scale", "of image files: made smaller by this, 0 < scale <= 1", Limits{1e-6, 1});

@@ -147,6 +147,7 @@ plan::CutCosts costs_of_cut(const recipe::Recipe& recipe, const LayerCosts& cost
     all_cpu = all_cpu && device == "cpu";
   }
   if (all_cpu) cut.costs.control = simulate::Control::OneThread;
+  cut.costs.gradients_at_start = recipe.train.accumulate > 1;
   return cut;
 }
 

@@ -278,6 +278,8 @@ std::optional<Prediction> predict_step(const recipe::Recipe& recipe, Pipeline& p
     for (int stage = 0; stage < pipeline.stage_count(); ++stage)
       prediction.costs.stages[static_cast<std::size_t>(stage)].persistent +=
           parameter_bytes(pipeline, stage) * optimizer_state_factor(recipe.optimizer);
+    // After the first of the batches that make a step, gradients are there already.
+    prediction.costs.gradients_at_start |= recipe.train.accumulate > 1;
     pipeline.remember_costs(prediction.costs);
     prediction.timeline = pipeline.predict(prediction.costs);
     add_optimizer_peaks(pipeline, prediction.costs, &prediction.timeline);

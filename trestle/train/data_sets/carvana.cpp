@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "trestle/base/counted.h"
 #include "trestle/base/text.h"
@@ -66,6 +67,8 @@ data::CheckReport check(const recipe::Recipe& recipe, const data::CheckProgress&
 }  // namespace
 
 DataSet carvana_set() {
+  std::vector<std::string> keys = picture_keys;
+  keys.insert(keys.end(), {"mask_values", "mask_ignore"});
   return {
       .name = "carvana",
       .summary = "photos of cars with a mask each, in the folders of Kaggle's Carvana challenge",
@@ -73,7 +76,7 @@ DataSet carvana_set() {
       .metric = "dice",
       .predicts = Predicts::Mask,
       .paths = {"images", "masks"},
-      .keys = picture_keys,
+      .keys = std::move(keys),
       .usual_input = usual_input,
       .picture = picture_options,
       .open = open,
