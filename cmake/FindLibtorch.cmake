@@ -93,6 +93,16 @@ if(Libtorch_FOUND AND NOT TARGET Libtorch::Libtorch)
                "${Libtorch_ROOT_DIR}/include;${Libtorch_ROOT_DIR}/include/torch/csrc/api/include"
                INTERFACE_COMPILE_DEFINITIONS "${_definitions}"
                INTERFACE_LINK_LIBRARIES "Libtorch::c10;Threads::Threads")
+  # For at::parallel_for, which is a loop on one thread where -fopenmp is not given. The OpenMP that this libtorch runs on:
+  # a second one in the process would have threads of its own.
+  file(GLOB _libgomp ${Libtorch_ROOT_DIR}/lib/libgomp*.so*)
+  if(_libgomp)
+    list(GET _libgomp 0 _libgomp)
+    target_link_libraries(Libtorch::Libtorch INTERFACE ${_libgomp})
+  else()
+    find_package(OpenMP REQUIRED COMPONENTS CXX)
+    target_link_libraries(Libtorch::Libtorch INTERFACE OpenMP::OpenMP_CXX)
+  endif()
   # A CUDA build's CPU half still needs the CUDA run-time libraries, which its wheel's own dependencies bring.
   file(GLOB _cuda_runtime ${Libtorch_ROOT_DIR}/../nvidia/*/lib ${Libtorch_ROOT_DIR}/../nvidia/*/*/lib)
   foreach(_dir ${_cuda_runtime})

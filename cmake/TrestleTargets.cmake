@@ -38,6 +38,11 @@ function(trestle_use_torch target)
   endif()
 endfunction()
 
+# at::parallel_for in these sources runs on several threads; without this it compiles too, and runs on one.
+function(trestle_use_parallel_for)
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS $<$<CXX_COMPILER_ID:GNU>:-fopenmp> SKIP_PRECOMPILE_HEADERS ON)
+endfunction()
+
 # trestle_add_test(<name> LABEL core|torch|slow SOURCES ... FOLDERS nn device ... [TORCH] [PACKAGES ...])
 # One GoogleTest binary; every test in it becomes one ctest entry with a time-out. The target trestle_tests builds all of
 # them. A build without torch leaves out the tests of the folders that it lacks. In a build with sanitizers the label is

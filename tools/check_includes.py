@@ -110,6 +110,16 @@ def check_includes(root, table):
                 yield f"{where}: write the include from the project's folder, not {include}"
 
 
+def check_parallel_for(root):
+    """at::parallel_for compiles without -fopenmp, and then is a loop on one thread."""
+    for path in files_of(root, ["trestle"], SOURCES):
+        if "parallel_for(" not in path.read_text(encoding="utf-8", errors="replace"):
+            continue
+        build = path.parent / "CMakeLists.txt"
+        if not (build.is_file() and re.search(rf"trestle_use_parallel_for\([^)]*\b{re.escape(path.name)}", build.read_text())):
+            yield f"{path.relative_to(root)}: parallel_for, and no trestle_use_parallel_for({path.name}) in {build.relative_to(root)}"
+
+
 def check_texts(root):
     here = [path for path in sorted(root.iterdir())
             if path.is_file() and path.suffix in TEXTS and path.name not in (".gitignore",)]
@@ -134,7 +144,7 @@ def check_texts(root):
 def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
     table = read_table(root)
-    findings = [*check_table(root, table), *check_includes(root, table), *check_texts(root)]
+    findings = [*check_table(root, table), *check_includes(root, table), *check_parallel_for(root), *check_texts(root)]
     print("\n".join(findings) if findings else "includes, sizes and texts keep the rules of ARCHITECTURE.md")
     return 1 if findings else 0
 

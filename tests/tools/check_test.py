@@ -85,6 +85,13 @@ class CheckIncludes(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("base and schedule may include each other", said)
 
+    def test_a_parallel_for_that_would_run_on_one_thread(self):
+        files = {"trestle/nn/a.cpp": "at::parallel_for(0, 9, 1, work);\n", "trestle/nn/CMakeLists.txt": "\n"}
+        self.expect("no trestle_use_parallel_for(a.cpp)", files=files)
+        files["trestle/nn/CMakeLists.txt"] = "trestle_use_parallel_for(b.cpp a.cpp)\n"
+        code, said, _ = run("check_includes.py", PROJECT | files)
+        self.assertEqual(code, 0, said)
+
     def test_a_long_file(self):
         self.expect("401 lines", files={"trestle/nn/a.cpp": "\n" * 401})
 
