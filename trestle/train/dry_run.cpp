@@ -11,7 +11,6 @@
 #include "trestle/device/cuda_count.h"
 #include "trestle/device/threads.h"
 #include "trestle/device/virtual_device.h"
-#include "trestle/nn/error_context.h"
 #include "trestle/pipeline/micro_batch.h"
 #include "trestle/pipeline/profile_layers.h"
 #include "trestle/plan/extrapolate.h"
@@ -125,15 +124,10 @@ class Samples {
   const at::Device device_;
 };
 
-// One that is too large for this machine is named.
 void make_layers(const nn::Layers& model, at::MemoryFormat format) {
   for (const auto& layer : model.graph().layers) {
-    try {
-      layer.to(at::kCPU);
-      layer.to(format);
-    } catch (...) {
-      nn::rethrow_with_context(text("while making layer '", layer.name, "'"));
-    }
+    layer.to(at::kCPU);
+    layer.to(format);
   }
 }
 
