@@ -96,10 +96,13 @@ int check(const CLI::App& verb, const std::string& what, const Changes& changes,
   for (std::size_t i = 0; i < paths.size(); ++i) {
     if (paths[i] == set.usual_place) continue;  // what is missing there, the check says
     const std::filesystem::path file = data::file_of_array(paths[i].string());
-    if (set.paths[i].ends_with("_array"))
-      need_file(file, flag_of(set.paths[i]));
+    const std::string &key = set.paths[i], flag = flag_of(key);
+    const std::string named =
+        verb.get_option(flag)->count() > 0 ? flag : text("'", key, "' in [data] of ", what);
+    if (key.ends_with("_array"))
+      need_file(file, named);
     else
-      need_folder(paths[i], flag_of(set.paths[i]));
+      need_folder(paths[i], named);
   }
   const data::CheckReport report = train::check_data(recipe, train::count_bar("checked"), own);
   std::cout << counted(report.count, "good example")

@@ -70,6 +70,9 @@ TEST_F(TrainVerb, TrainsOnTwoFoldersAndOnWhatItPredicted) {
   const Finished checked = run({"data", "check", "own.toml"});
   EXPECT_EQ(checked.code, 0) << checked.err;
   EXPECT_THAT(checked.out, HasSubstr("classes: 0 = 0 ("));
+  write_recipe("lost", "cars/train_hq", "gone/train_hq");
+  EXPECT_THAT(run({"data", "check", "lost.toml"}).err,
+              HasSubstr("'images' in [data] of lost.toml: there is no folder 'gone/train_hq'"));
   const Finished first = run({"train", "own.toml"});
   ASSERT_EQ(first.code, 0) << first.err;
   EXPECT_THAT(first.out, HasSubstr("classes   0 = 0 ("));

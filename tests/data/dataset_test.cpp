@@ -96,6 +96,8 @@ TEST(Arrays, BytesAreFractionsAndWholeNumbersClasses) {
   const ArrayDataset negated(saved + "negated.pt:negated", saved + "negated.pt:plain");
   for (const std::int64_t i : {0, 1, 2})
     EXPECT_EQ(negated.get(i).input.item<float>(), negated.get(i).target.item<float>());
+  for (const char* none : {"none.npy", "none.npz:x", "none.pt:x"})
+    EXPECT_THROW(ArrayDataset(saved + none, saved + "one_tensor.pt"), UsageError) << none;
   EXPECT_THROW(ArrayDataset(saved + "command.pt", saved + "one_tensor.pt"), FormatError);
   EXPECT_THROW(ArrayDataset(golden + "row.npy", golden + "set.npz:y"), FormatError);
   EXPECT_THROW(ArrayDataset(golden + "scalar.npy", golden + "scalar.npy"), FormatError);

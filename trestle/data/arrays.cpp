@@ -52,6 +52,9 @@ at::Tensor to_tensor(const std::string& place, const std::vector<std::int64_t>& 
 
 at::Tensor read_tensor(const std::string& place) {
   const std::filesystem::path file = file_of_array(place);
+  if (!std::filesystem::exists(file))
+    throw UsageError("no such file", {.file = file.string(),
+                                      .hint = "Give the .npy, .npz or .pt file of your data."});
   at::Tensor tensor;
   if (file.extension() == ".pt" || file.extension() == ".pth") {
     const std::size_t name = file.string().size() + 1;

@@ -80,7 +80,9 @@ class ImagePredictor {
         weights_(std::move(weights)),
         set_(find_data_set(weights_.recipe.data.name, options.additions)) {
     if (!set_.picture)
-      throw UsageError(text("this run learnt '", set_.name, "', which are no image files"));
+      throw UsageError(
+          text("this run learnt '", set_.name, "', which are no image files"),
+          {.hint = "`trestle evaluate` says how good it is on other data of that kind."});
     const bool own = options.additions.data_sets.contains(set_.name);
     if (options.top_k > 1 && set_.predicts == Predicts::Mask && !own)
       throw UsageError(text("'top_k' has no effect for '", set_.name, "', which has masks"),

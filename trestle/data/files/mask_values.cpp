@@ -104,6 +104,7 @@ MaskCensus count_mask_values(const std::vector<fs::path>& masks, int threads,
   std::mutex mutex;
   std::atomic<std::size_t> next = 0;
   std::int64_t done = 0;  // guarded by the mutex, as the census
+  const auto all = static_cast<std::int64_t>(masks.size());
   const auto work = [&](bool tells) {
     for (std::size_t i = next++; i < masks.size(); i = next++) {
       std::unordered_map<MaskValue, std::int64_t> found;
@@ -118,13 +119,14 @@ MaskCensus count_mask_values(const std::vector<fs::path>& masks, int threads,
       for (const auto& [value, pixels] : found)
         if (pixels > 0) census.pixels[value] += pixels;
       ++done;
-      if (tells && progress) progress(done, static_cast<std::int64_t>(masks.size()));
+      if (tells && progress && done < all) progress(done, all);
     }
   };
   std::vector<std::thread> others;
   for (int i = 1; i < threads; ++i) others.emplace_back(work, false);
   work(true);
   for (std::thread& other : others) other.join();
+  if (progress && all > 0) progress(all, all);  // the last mask may have been another thread's
   return census;
 }
 
