@@ -240,10 +240,9 @@ int perform(const Arguments& arguments, const RunOptions& options) {
     print_json(costs, cut);
     return 0;
   }
-  std::cout << recipe.model.name << " · "
-            << counted(static_cast<std::int64_t>(costs.profile.layers.size()), "layer") << " · "
-            << counted(costs.examples, "example") << " a micro-batch, " << costs.sizes.micro_batches
-            << " at once · cut by "
+  std::cout << recipe.model.name << " · " << counted(std::ssize(costs.profile.layers), "layer")
+            << " · " << counted(costs.examples, "example") << " a micro-batch, "
+            << costs.sizes.micro_batches << " at once · cut by "
             << (arguments.by == "both" ? "time, within the budgets" : arguments.by) << "\n";
   print_table(costs, cut);
   print_prediction(recipe, costs, cut);

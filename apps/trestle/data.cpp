@@ -62,14 +62,10 @@ std::string flag_of(const std::string& key) {
 
 // Flags that say something of other data sets only.
 void refuse_flags_of_others(const CLI::App& verb, const train::DataSet& set) {
-  const auto has = [](const std::vector<std::string>& keys, const std::string& key) {
-    return std::find(keys.begin(), keys.end(), key) != keys.end();
-  };
   std::vector<std::string> flags;
   for (const std::string& name : check_fields) {
     const recipe::Field& field = *recipe::find_field(name);
-    if (field.section == "data" && !has(set.paths, field.key) && !has(set.keys, field.key))
-      flags.push_back(flag_of(field.key));
+    if (field.section == "data" && !set.reads(field.key)) flags.push_back(flag_of(field.key));
   }
   refuse_without_effect(verb, flags, "for " + set.name);
 }
@@ -112,8 +108,8 @@ int check(const CLI::App& verb, const std::string& what, const Changes& changes,
   for (const std::string& note : report.notes) std::cout << note << "\n";
   std::cout << std::flush;
   if (report.ok()) return 0;
-  throw FormatError(text(counted(static_cast<std::int64_t>(report.problems.size()), "problem"),
-                         ":\n  ", join(report.problems, "\n  ")));
+  throw FormatError(text(counted(std::ssize(report.problems), "problem"), ":\n  ",
+                         join(report.problems, "\n  ")));
 }
 
 // As a verb's help lists them.

@@ -148,9 +148,8 @@ int ending(const Arguments& arguments, const train::SweepResult& result) {
   std::string all;
   for (const train::SweepRow& row : result.rows)
     if (!row.error.empty()) all += text("\n", row.name, ": ", row.error);
-  throw Error(text(result.failed(), " of ",
-                   counted(static_cast<std::int64_t>(result.rows.size()), "point"), " failed",
-                   all));
+  throw Error(
+      text(result.failed(), " of ", counted(std::ssize(result.rows), "point"), " failed", all));
 }
 
 int perform(const Arguments& arguments, const RunOptions& options) {
@@ -166,11 +165,10 @@ int perform(const Arguments& arguments, const RunOptions& options) {
                             .additions = additions_of(options)};
   const train::SweepResult plan = train::plan_sweep(recipes, axes, sweep);
   if (!arguments.json)
-    std::cout << train::versions() << "\nsweep     "
-              << counted(static_cast<std::int64_t>(plan.rows.size()), "point") << ", each "
-              << counted(arguments.runs, "run") << " of " << counted(arguments.steps, "step")
-              << " after " << arguments.warm_up << " to warm up · results in " << sweep.out.string()
-              << "\n"
+    std::cout << train::versions() << "\nsweep     " << counted(std::ssize(plan.rows), "point")
+              << ", each " << counted(arguments.runs, "run") << " of "
+              << counted(arguments.steps, "step") << " after " << arguments.warm_up
+              << " to warm up · results in " << sweep.out.string() << "\n"
               << std::flush;
   if (arguments.dry_run) return print_plan(arguments, plan);
   stop_on_interrupt("\ntrestle: stopping; what was measured is kept\n");

@@ -57,9 +57,9 @@ simulate::Costs parse_costs(const std::string& words, int stages) {
   if (words.empty()) return costs;
   const std::vector<std::string> numbers = split(words, ',');
   if (numbers.size() != 2 && numbers.size() != 2 * static_cast<std::size_t>(stages))
-    throw UsageError(text(
-        "--costs has ", counted(static_cast<std::int64_t>(numbers.size()), "time"),
-        "; give F,B for all stages, or F,B for each of the ", stages, " (", 2 * stages, " times)"));
+    throw UsageError(text("--costs has ", counted(std::ssize(numbers), "time"),
+                          "; give F,B for all stages, or F,B for each of the ", stages, " (",
+                          2 * stages, " times)"));
   for (std::size_t stage = 0; stage < costs.stages.size(); ++stage) {
     const std::size_t at = numbers.size() == 2 ? 0 : 2 * stage;
     auto& of = costs.stages[stage];

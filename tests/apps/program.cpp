@@ -132,4 +132,14 @@ void ProgramTest::write_recipe(const std::string& name, const std::string& word,
   write_file(folder_ / (name + ".toml"), recipe);
 }
 
+std::string ProgramTest::completed(const std::vector<std::string>& words) {
+  write_file(
+      folder_ / "complete.bash",
+      run({"completion", "bash"}).out +
+          "COMP_WORDS=(trestle \"$@\"); COMP_CWORD=$#; _trestle; echo \"${COMPREPLY[@]}\"\n");
+  std::vector<std::string> all = {"complete.bash"};
+  all.insert(all.end(), words.begin(), words.end());
+  return run(all, {.program = "/bin/bash"}).out;
+}
+
 }  // namespace trestle

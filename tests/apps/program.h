@@ -46,6 +46,8 @@ class ProgramTest : public testing::Test {
   // small.toml with a word replaced, as NAME.toml.
   static void write_recipe(const std::string& name, const std::string& word,
                            const std::string& instead);
+  // What bash offers behind `trestle` and these words, by the program's own script.
+  static std::string completed(const std::vector<std::string>& words);
 
   static std::filesystem::path folder_;
 };

@@ -75,6 +75,18 @@ void Bar::show(const BarLine& line) {
   since_shown_ = Stopwatch();
 }
 
+void Bar::count(const std::string& label, std::int64_t done, std::int64_t all) {
+  if (done >= all) return erase();
+  BarLine line{label, done, all};
+  if (done <= 1) {
+    since_first_part_ = Stopwatch();
+  } else {
+    const double each = since_first_part_.seconds() / static_cast<double>(done - 1);
+    line.words = {"  " + format_time_left(each * static_cast<double>(all - done)) + " left"};
+  }
+  show(line);
+}
+
 void Bar::erase() {
   if (!shown_) return;
   out_ << "\r\x1b[2K" << std::flush;
@@ -84,23 +96,9 @@ void Bar::erase() {
 std::function<void(std::int64_t, std::int64_t)> count_bar(const std::string& label) {
   const auto [style, colours] = progress_style_of(STDOUT_FILENO);
   if (style != ProgressStyle::Terminal) return {};
-  struct Counting {
-    Bar bar;
-    Stopwatch watch;
-  };
   // A function is copied, a bar is not.
-  const std::shared_ptr<Counting> counting(
-      new Counting{{std::cout, colours, columns_of_terminal(STDOUT_FILENO)}, {}});
-  return [label, counting](std::int64_t done, std::int64_t all) {
-    BarLine line{label, done, all};
-    if (done <= 1) counting->watch = Stopwatch();  // getting ready takes time of its own
-    if (done > 1 && done < all) {
-      const double each = counting->watch.seconds() / static_cast<double>(done - 1);
-      line.words = {"  " + format_time_left(each * static_cast<double>(all - done)) + " left"};
-    }
-    if (done < all) counting->bar.show(line);
-    if (done >= all) counting->bar.erase();
-  };
+  const auto bar = std::make_shared<Bar>(std::cout, colours, columns_of_terminal(STDOUT_FILENO));
+  return [label, bar](std::int64_t done, std::int64_t all) { bar->count(label, done, all); };
 }
 
 }  // namespace trestle::train

@@ -43,6 +43,10 @@ class Bar {
   // In the terminal's width of this moment. At most twenty times a second under one label, but for
   // the last.
   void show(const BarLine& line);
+  // How far a work of equal parts is: a line with the time that is left once a part was measured,
+  // and none when all are done. The clock begins with the first part's end: getting ready takes time
+  // of its own.
+  void count(const std::string& label, std::int64_t done, std::int64_t all);
   void erase();
 
  private:
@@ -51,7 +55,7 @@ class Bar {
   Columns columns_;
   std::string label_;
   bool shown_ = false;
-  Stopwatch since_shown_;
+  Stopwatch since_shown_, since_first_part_;
 };
 
 // For a verb that works through a number of things: call it with (done, all) after each. On a

@@ -27,15 +27,13 @@ OpenedData open_own(const data::OpenOwnData& open, const recipe::Recipe& recipe)
 }
 
 DataSet own_set(const std::string& name, const data::OpenOwnData& open) {
-  std::vector<std::string> keys = picture_keys;
-  keys.insert(keys.end(), {"folder", "images", "masks"});
   return {.name = name,
           .summary = "a data set of this program's own",
           .loss = "cross_entropy",
           .metric = "accuracy",
           .predicts = Predicts::Mask,
           .paths = {},
-          .keys = keys,
+          .keys = picture_keys_and({"folder", "images", "masks"}),
           .picture = picture_options,
           .open = [open](const recipe::Recipe& recipe) { return open_own(open, recipe); }};
 }
@@ -99,6 +97,13 @@ void check_opened(const recipe::Recipe& recipe, const OpenedData& opened, data::
   const data::Dataset* second = opened.validation.dataset.get();
   if (second != nullptr && second != first)
     data::check_examples(*second, classes, report, progress);
+}
+
+bool DataSet::reads(const std::string& key) const {
+  const auto has = [&](const std::vector<std::string>& names) {
+    return std::ranges::find(names, key) != names.end();
+  };
+  return has(paths) || has(keys);
 }
 
 data::PictureOptions picture_options(const recipe::Recipe& recipe) {

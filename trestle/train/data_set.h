@@ -63,6 +63,8 @@ struct DataSet {
   // The keys of [data] that say where it lies; all are needed. None: data that lie nowhere.
   std::vector<std::string> paths;
   std::vector<std::string> keys = {};  // other keys of [data] that say how it is read
+  // Whether [data] `key` says something of it.
+  bool reads(const std::string& key) const;
   // Where a package of the system puts it: stands for a path that the recipe leaves out.
   std::string usual_place = {};
 

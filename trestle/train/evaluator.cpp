@@ -1,7 +1,6 @@
 #include "trestle/train/evaluator.h"
 
 #include <algorithm>
-#include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -12,6 +11,7 @@
 #include "trestle/data/files/npy.h"
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/data_set.h"
+#include "trestle/train/json_number.h"
 #include "trestle/train/judge.h"
 #include "trestle/train/progress.h"
 #include "trestle/train/run_paths.h"
@@ -28,9 +28,7 @@ void refuse_without_effect(const DataSet& set, const std::string& name) {
   constexpr std::string_view section = "data.";
   if (!name.starts_with(section)) return;
   const std::string key = name.substr(section.size());
-  if (key == "workers" || std::ranges::find(set.paths, key) != set.paths.end() ||
-      std::ranges::find(set.keys, key) != set.keys.end())
-    return;
+  if (key == "workers" || set.reads(key)) return;
   throw UsageError(text("'", key, "' in [data] has no effect for '", set.name, "'"),
                    {.hint = "Leave it out."});
 }
@@ -106,16 +104,13 @@ EvaluateResult evaluate(const EvaluateOptions& options) {
 
 std::string to_json(const EvaluateResult& result) {
   using nlohmann::ordered_json;
-  const auto number = [](double value) {
-    return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
-  };
   ordered_json out = {{"weights", result.weights.string()}};
   if (result.epoch > 0) out["epoch"] = result.epoch;
   if (result.step > 0) out["step"] = result.step;
   out["data"] = result.data;
   out["examples"] = result.examples;
-  out["validation_loss"] = number(result.validation_loss);
-  out[result.metric_name] = number(result.metric);
+  out["validation_loss"] = json_number(result.validation_loss);
+  out[result.metric_name] = json_number(result.metric);
   out["seconds"] = result.seconds;
   if (result.synthetic_data) out["synthetic_data"] = true;
   return out.dump(-1, ' ', false, ordered_json::error_handler_t::replace);

@@ -50,8 +50,8 @@ void check_layers(const recipe::Recipe& recipe, const plan::LayerProfile& profil
                      {.hint = "Measure it again: trestle balance RECIPE --save FILE."});
   };
   if (profile.layers.size() != layers.size())
-    refuse(text("it has ", counted(static_cast<std::int64_t>(profile.layers.size()), "layer"),
-                ", the model ", layers.size()));
+    refuse(text("it has ", counted(std::ssize(profile.layers), "layer"), ", the model ",
+                layers.size()));
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (profile.layers[i].name != layers[i].name)
       refuse(text("layer ", i, " is '", profile.layers[i].name, "' there and '", layers[i].name,
@@ -154,10 +154,10 @@ plan::CutCosts costs_of_cut(const recipe::Recipe& recipe, const LayerCosts& cost
 std::vector<schedule::Recompute> recompute_modes(const recipe::Recipe& recipe, std::size_t stages) {
   const auto& words = recipe.pipeline.recompute;
   if (words.size() != 1 && words.size() != stages)
-    throw UsageError(text("'recompute' in [pipeline] has ",
-                          counted(static_cast<std::int64_t>(words.size()), "entry", "entries"),
-                          " for ", counted(static_cast<std::int64_t>(stages), "stage")),
-                     {.hint = "Give one for all stages, or one for each."});
+    throw UsageError(
+        text("'recompute' in [pipeline] has ", counted(std::ssize(words), "entry", "entries"),
+             " for ", counted(static_cast<std::int64_t>(stages), "stage")),
+        {.hint = "Give one for all stages, or one for each."});
   std::vector<schedule::Recompute> modes;
   for (std::size_t s = 0; s < stages; ++s)
     modes.push_back(schedule::parse_recompute(words[words.size() == 1 ? 0 : s]));

@@ -1,7 +1,6 @@
 #include "trestle/train/metrics.h"
 
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -11,6 +10,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
+#include "trestle/train/json_number.h"
 #include "trestle/view/curve.h"
 
 namespace trestle::train {
@@ -18,11 +18,6 @@ namespace trestle::train {
 namespace {
 
 using nlohmann::ordered_json;
-
-// JSON has no infinity: a loss that ran away is written as null.
-ordered_json number(double value) {
-  return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
-}
 
 std::optional<ordered_json> parse_line(const std::string& line) {
   ordered_json parsed = ordered_json::parse(line, nullptr, false);
@@ -67,9 +62,9 @@ void MetricsFile::append(const std::string& line) {
 void MetricsFile::add_step(const StepMetrics& step) {
   ordered_json out = {{"step", step.step},
                       {"epoch", step.epoch},
-                      {"loss", number(step.loss)},
+                      {"loss", json_number(step.loss)},
                       {"learning_rate", step.learning_rate},
-                      {"gradient_norm", number(step.gradient_norm)}};
+                      {"gradient_norm", json_number(step.gradient_norm)}};
   for (const auto& [device, bytes] : step.peaks) out["peak_bytes"][device] = bytes;
   append(out.dump());
 }
@@ -77,9 +72,9 @@ void MetricsFile::add_step(const StepMetrics& step) {
 void MetricsFile::add_epoch(const EpochReport& report) {
   ordered_json out = {{"epoch", report.epoch},
                       {"step", report.step},
-                      {"training_loss", number(report.training_loss)}};
-  if (report.validation_loss) out["validation_loss"] = number(*report.validation_loss);
-  if (report.metric) out[report.metric_name] = number(*report.metric);
+                      {"training_loss", json_number(report.training_loss)}};
+  if (report.validation_loss) out["validation_loss"] = json_number(*report.validation_loss);
+  if (report.metric) out[report.metric_name] = json_number(*report.metric);
   out["learning_rate"] = report.learning_rate;
   out["examples_per_second"] = report.examples_per_second;
   out["seconds"] = report.seconds;

@@ -8,7 +8,6 @@
 #include <string_view>
 #include <utility>
 
-#include "trestle/base/stopwatch.h"
 #include "trestle/base/text.h"
 #include "trestle/train/bar.h"
 #include "trestle/train/progress_json.h"
@@ -66,14 +65,7 @@ class Terminal : public Lines {
   void validation_step(const StepReport& report) override { show(report, " validation"); }
 
   void making_data(std::int64_t done, std::int64_t all) override {
-    if (done == 1) making_ = Stopwatch();
-    BarLine line{.label = "making data", .done = done, .all = all};
-    if (done > 1) {
-      const double each = making_.seconds() / static_cast<double>(done - 1);
-      line.words = {"  " + format_time_left(each * static_cast<double>(all - done)) + " left"};
-    }
-    bar_.show(line);
-    if (done == all) bar_.erase();
+    bar_.count("making data", done, all);
   }
 
  private:
@@ -96,7 +88,6 @@ class Terminal : public Lines {
 
   Columns columns_;
   Bar bar_;
-  Stopwatch making_;
 };
 
 class Silent : public Progress {

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <filesystem>
-#include <utility>
 
 #include "trestle/base/counted.h"
 #include "trestle/base/text.h"
@@ -67,8 +66,6 @@ data::CheckReport check(const recipe::Recipe& recipe, const data::CheckProgress&
 }  // namespace
 
 DataSet carvana_set() {
-  std::vector<std::string> keys = picture_keys;
-  keys.insert(keys.end(), {"mask_values", "mask_ignore"});
   return {
       .name = "carvana",
       .summary = "photos of cars with a mask each, in the folders of Kaggle's Carvana challenge",
@@ -76,7 +73,7 @@ DataSet carvana_set() {
       .metric = "dice",
       .predicts = Predicts::Mask,
       .paths = {"images", "masks"},
-      .keys = std::move(keys),
+      .keys = picture_keys_and({"mask_values", "mask_ignore"}),
       .usual_input = usual_input,
       .picture = picture_options,
       .open = open,

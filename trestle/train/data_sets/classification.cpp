@@ -78,15 +78,13 @@ data::CheckReport check(const recipe::Recipe& recipe, const data::CheckProgress&
 }  // namespace
 
 DataSet classification_set() {
-  std::vector<std::string> keys = picture_keys;
-  keys.emplace_back("class_names");
   return {.name = "classification",
           .summary = "images in a folder for each class, of your own",
           .loss = "cross_entropy",
           .metric = "accuracy",
           .predicts = Predicts::Class,
           .paths = {"folder"},
-          .keys = keys,
+          .keys = picture_keys_and({"class_names"}),
           .picture = picture_options,
           .class_names = [](const recipe::Recipe& recipe) { return recipe.data.class_names; },
           .open = open,

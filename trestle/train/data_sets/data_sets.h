@@ -41,7 +41,10 @@ data::CheckReport check_pairs(const recipe::Recipe& recipe, const std::string& s
                               MaskValues values, const data::CheckProgress& progress);
 
 // The keys of [data] that say how image files are read.
-inline const std::vector<std::string> picture_keys = {"scale", "image_width", "image_height"};
+inline std::vector<std::string> picture_keys_and(std::vector<std::string> more) {
+  more.insert(more.begin(), {"scale", "image_width", "image_height"});
+  return more;
+}
 
 // Some of the data for training and some for validation, as the recipe says.
 OpenedData divide(const recipe::Recipe& recipe, std::shared_ptr<const data::Dataset> dataset);

@@ -133,15 +133,13 @@ data::CheckReport check_pairs(const recipe::Recipe& recipe, const std::string& s
 }
 
 DataSet segmentation_set() {
-  std::vector<std::string> keys = picture_keys;
-  keys.insert(keys.end(), {"mask_suffix", "mask_values", "mask_ignore"});
   return {.name = "segmentation",
           .summary = "images with a mask each, in two folders of your own",
           .loss = "cross_entropy+dice",
           .metric = "dice",
           .predicts = Predicts::Mask,
           .paths = {"images", "masks"},
-          .keys = keys,
+          .keys = picture_keys_and({"mask_suffix", "mask_values", "mask_ignore"}),
           .picture = picture_options,
           .open = open,
           .fill_in = fill_in,
