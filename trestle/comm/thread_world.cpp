@@ -30,15 +30,14 @@ class ThreadWorld : public World::Impl {
 World thread_world(const std::shared_ptr<ThreadBoard>& board, int rank,
                    std::chrono::milliseconds deadline, const std::string& started_by) {
   const int size = board->size();
-  return World(std::make_shared<ThreadWorld>(
-      World::Impl::Facts{.rank = rank,
-                         .size = size,
-                         .local_rank = rank,
-                         .local_size = size,
-                         .backend = "threads",
-                         .started_by = started_by,
-                         .deadline = deadline},
-      board));
+  return World(std::make_shared<ThreadWorld>(World::Impl::Facts{.rank = rank,
+                                                                .size = size,
+                                                                .local_rank = rank,
+                                                                .local_size = size,
+                                                                .backend = "threads",
+                                                                .started_by = started_by,
+                                                                .deadline = deadline},
+                                             board));
 }
 
 }  // namespace trestle::comm
