@@ -13,7 +13,7 @@
 
 namespace trestle::comm {
 
-enum class Reduce { Sum, Product, Min, Max };
+enum class Reduce { Sum, Product, Min, Max };  // for bool: or, and, and, or
 
 // Whether ranks compare what they are about to do (kind, order, shape, dtype) before they do it. It
 // costs one small message each; without it ranks that differ end in a wrong number, a time-out or a
@@ -46,29 +46,29 @@ class Group {
   Group with_check(Check check) const;
 
   // Into `tensor`, of one shape and dtype on all ranks.
-  Work broadcast(at::Tensor tensor, int from);
-  Work all_reduce(at::Tensor tensor, Reduce op = Reduce::Sum);
+  Work broadcast(at::Tensor tensor, int from) const;
+  Work all_reduce(at::Tensor tensor, Reduce op = Reduce::Sum) const;
   // `input` has size() times the elements of `output`: rank r gets the r-th piece of the sum.
-  Work reduce_scatter(at::Tensor output, at::Tensor input, Reduce op = Reduce::Sum);
+  Work reduce_scatter(at::Tensor output, at::Tensor input, Reduce op = Reduce::Sum) const;
   // `output` has size() times the elements of `input`, in the order of ranks.
-  Work all_gather(at::Tensor output, at::Tensor input);
+  Work all_gather(at::Tensor output, at::Tensor input) const;
   // Inputs that differ along dimension 0, also 0; returns those of all ranks in order. Waits.
-  std::vector<at::Tensor> all_gather_uneven(const at::Tensor& input);
+  std::vector<at::Tensor> all_gather_uneven(const at::Tensor& input) const;
   // Rows of dimension 0: input_rows[r] of them go to rank r, output_rows[r] come from it; both empty =
   // even.
   Work all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t> output_rows = {},
-                  std::vector<std::int64_t> input_rows = {});
-  void barrier();
+                  std::vector<std::int64_t> input_rows = {}) const;
+  void barrier() const;
 
   // One tensor from rank to rank: shape and dtype must be the same on both ends. Messages between
   // two ranks with one tag (0 to 2^20) arrive in order; those with different tags in any. A send may
   // wait for its receive: post receives first.
-  Work send(at::Tensor tensor, int to, int tag = 0);
-  Work receive(at::Tensor tensor, int from, int tag = 0);
+  Work send(at::Tensor tensor, int to, int tag = 0) const;
+  Work receive(at::Tensor tensor, int from, int tag = 0) const;
 
   // Bytes: a string, JSON, whatever. All ranks get rank `from`'s. Waits.
-  std::string broadcast_bytes(std::string bytes, int from);
-  std::vector<std::string> all_gather_bytes(const std::string& bytes);
+  std::string broadcast_bytes(std::string bytes, int from) const;
+  std::vector<std::string> all_gather_bytes(const std::string& bytes) const;
 
  private:
   std::shared_ptr<Impl> impl_;

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
+#include <optional>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "trestle/comm/world.h"

@@ -1,0 +1,28 @@
+#pragma once
+
+#include "trestle/comm/world.h"
+
+// What every engine must do, as expectations on each rank of a world: against a plain computation,
+// for worlds of any size.
+namespace trestle::testing {
+
+void check_broadcast(World& world);
+void check_all_reduce(World& world);
+void check_reduce_scatter(World& world);
+void check_all_gather(World& world);
+void check_all_gather_uneven(World& world);
+void check_all_to_all(World& world);
+void check_bytes(World& world);
+void check_messages(World& world);
+void check_empty_tensors(World& world);
+void check_memory_orders(World& world);
+void check_many_under_way(World& world);
+void check_dropped_works(World& world);
+void check_groups(World& world);
+void check_without_fingerprints(World& world);
+void check_refused_tensors(World& world);
+
+// All of them.
+void check_collectives(World& world);
+
+}  // namespace trestle::testing

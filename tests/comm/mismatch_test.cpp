@@ -1,0 +1,27 @@
+// Ranks of one group that do different things: an error on each, that names two ranks and what they do.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "tests/comm/mismatches.h"
+#include "tests/support/run_ranks.h"
+#include "trestle/comm/rank_error.h"
+
+namespace trestle::testing {
+namespace {
+
+class ThreadMismatch : public ::testing::TestWithParam<Mismatch> {};
+
+TEST_P(ThreadMismatch, IsAnErrorOnAllRanks) {
+  try {
+    run_ranks(2, [&](World& world) { expect_mismatch(world, GetParam()); });
+  } catch (const RankError& error) {
+    FAIL() << "a rank did not see it: " << error.what();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, ThreadMismatch, ::testing::ValuesIn(mismatches()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace trestle::testing

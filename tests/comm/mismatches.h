@@ -1,0 +1,23 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "trestle/comm/world.h"
+
+namespace trestle::testing {
+
+// Something that two ranks of a group do not do alike.
+struct Mismatch {
+  std::string name;
+  std::function<void(comm::Group&)> does;  // on each rank, differently; waits
+  std::vector<std::string> says;           // words that the error must hold
+};
+
+std::vector<Mismatch> mismatches();
+
+// Does it, and expects a RankError with these words, also of what is asked for afterwards.
+void expect_mismatch(World& world, const Mismatch& mismatch);
+
+}  // namespace trestle::testing

@@ -1,0 +1,166 @@
+#include "trestle/comm/spawn.h"
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <atomic>
+#include <thread>
+
+#include "trestle/base/error.h"
+#include "trestle/comm/rank_error.h"
+#include "trestle/device/device.h"
+#include "trestle/device/threads.h"
+
+namespace trestle {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(Spawn, ReturnsWhatEachRankReturned) {
+  const auto sums = spawn(4, [](World& world) {
+    at::Tensor sum = torch::ones({1}) * world.rank();
+    world.group().all_reduce(sum).wait();
+    return sum.item<double>() + 10 * world.rank();
+  });
+  EXPECT_EQ(sums, (std::vector<double>{6, 16, 26, 36}));
+}
+
+TEST(Spawn, ARankKnowsWhoItIs) {
+  spawn(3, [](World& world) {
+    EXPECT_EQ(world.size(), 3);
+    EXPECT_EQ(world.local_rank(), world.rank());
+    EXPECT_EQ(world.local_size(), 3);
+    EXPECT_EQ(world.restart(), 0);
+    EXPECT_EQ(world.backend(), "threads");
+    EXPECT_EQ(world.started_by(), "spawn");
+    EXPECT_EQ(world.group().rank(), world.rank());
+    EXPECT_EQ(world.group().ranks(), (std::vector<int>{0, 1, 2}));
+    EXPECT_FALSE(world.failure());
+  });
+}
+
+// Whether the ranks that wait are woken within a second, and whose failure the caller gets.
+template <class Wait>
+void expect_woken(Wait wait) {
+  std::atomic<int> woken = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    spawn(3, [&](World& world) {
+      if (world.rank() == 2) {
+        std::this_thread::sleep_for(50ms);
+        throw FormatError("no such picture");
+      }
+      try {
+        wait(world);
+      } catch (const RankError& error) {
+        EXPECT_NE(std::string(error.what()).find("rank 2 failed: no such picture"), std::string::npos)
+            << error.what();
+        ++woken;
+        throw;
+      }
+    });
+    FAIL() << "no failure";
+  } catch (const FormatError& error) {
+    EXPECT_STREQ(error.what(), "no such picture\n  on rank 2");
+  }
+  EXPECT_EQ(woken, 2);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 1s);
+}
+
+TEST(Spawn, AFailureWakesWhoWaitsInACollective) {
+  expect_woken([](World& world) { world.group().barrier(); });
+}
+
+TEST(Spawn, AFailureWakesWhoWaitsForARankThatLives) {
+  expect_woken([](World& world) {
+    at::Tensor tensor = torch::ones({4});
+    world.group().receive(tensor, 1 - world.rank(), 1).wait();
+  });
+}
+
+TEST(Spawn, OtherExceptionsKeepTheirTypeToo) {
+  EXPECT_THROW(spawn(2, [](World& world) { if (world.rank() == 1) throw std::out_of_range("x"); }), std::out_of_range);
+  EXPECT_THROW(spawn(2, [](World& world) { if (world.rank() == 1) throw 3; }), int);
+  try {
+    spawn(2, [](World& world) { if (world.rank() == 1) TORCH_CHECK(false, "bad sizes"); });
+    FAIL();
+  } catch (const c10::Error& error) {
+    EXPECT_NE(std::string(error.what()).find("on rank 1"), std::string::npos);
+  }
+}
+
+TEST(Spawn, CanBeRepeatedAndNested) {
+  for (int i = 0; i < 20; ++i) spawn(2, [](World& world) { world.group().barrier(); });
+  const auto sums = spawn(2, [](World& outer) {
+    const auto inner = spawn(2, [&](World& world) {
+      at::Tensor sum = torch::ones({1}) * outer.rank();
+      world.group().all_reduce(sum).wait();
+      return sum.item<double>();
+    });
+    at::Tensor sum = torch::full({1}, inner[0]);
+    outer.group().all_reduce(sum).wait();
+    return sum.item<double>();
+  });
+  EXPECT_EQ(sums, (std::vector<double>{2, 2}));
+}
+
+TEST(Spawn, RefusesNumbersThatCannotBe) {
+  EXPECT_THROW(spawn(0, [](World&) {}), UsageError);
+  EXPECT_THROW(spawn(-1, [](World&) { return 1; }), UsageError);
+  EXPECT_THROW(spawn(100'000, [](World&) {}), UsageError);
+  EXPECT_THROW(spawn(2, [](World&) {}, {.threads = -1}), UsageError);
+}
+
+TEST(Spawn, OperatorsOfARankUseItsShareOfTheCores) {
+  const int before = at::get_num_threads();
+  spawn(2, [](World&) { EXPECT_EQ(at::get_num_threads(), std::max(1, core_count() / 2)); });
+  spawn(2, [](World&) { EXPECT_EQ(at::get_num_threads(), 1); }, {.threads = 1});
+  EXPECT_EQ(at::get_num_threads(), before);
+}
+
+TEST(World, ADeviceOfTwoRanksIsRefusedOnAll) {
+  const auto devices = virtual_devices(3);
+  std::atomic<int> refused = 0;
+  spawn(3, [&](World& world) {
+    const auto mine = static_cast<std::size_t>(world.rank());
+    world.own_devices({cpu_device(), devices[mine]});
+    try {
+      world.own_devices({cpu_device(), devices[mine == 2 ? 0 : mine]});
+    } catch (const UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find("ranks 0 and 2 both use virtual:0"), std::string::npos)
+          << error.what();
+      ++refused;
+    }
+    world.own_devices({devices[2 - mine]});  // what was claimed before is free again
+  });
+  EXPECT_EQ(refused, 3);
+}
+
+TEST(World, GroupsThatDifferBetweenRanksAreRefused) {
+  EXPECT_THROW(spawn(2, [](World& world) { world.make_group({world.rank()}); }), UsageError);
+}
+
+TEST(World, FailEndsTheWaitsOfAll) {
+  spawn(2, [](World& world) {
+    if (world.rank() == 0) return world.fail("no space left for the checkpoint");
+    EXPECT_THROW(world.group().barrier(), RankError);
+    EXPECT_EQ(world.failure(), "no space left for the checkpoint");
+    world.fail("a second reason");
+    EXPECT_EQ(world.failure(), "no space left for the checkpoint");
+  });
+}
+
+TEST(World, AGroupLivesLongerThanItsWorld) {
+  spawn(2, [](World& world) {
+    comm::Group group;
+    {
+      const World copy = world;
+      group = copy.group();
+    }
+    group.barrier();
+  });
+}
+
+}  // namespace
+}  // namespace trestle

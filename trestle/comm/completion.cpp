@@ -1,0 +1,56 @@
+#include "trestle/comm/completion.h"
+
+#include "trestle/base/text.h"
+#include "trestle/comm/rank_error.h"
+
+namespace trestle::comm {
+
+void Failed::raise() const {
+  if (how == How::Deadline) throw DeadlineError(reason);
+  throw RankError(reason);
+}
+
+std::string seconds_text(std::chrono::milliseconds time) {
+  const auto tenths = (time.count() + 50) / 100;
+  return tenths % 10 == 0 ? text(tenths / 10, " s") : text(tenths / 10, ".", tenths % 10, " s");
+}
+
+std::string deadline_message(std::chrono::milliseconds deadline, const std::string& what) {
+  return text("waited longer than ", seconds_text(deadline), ": ", what);
+}
+
+Completion::Completion(std::shared_ptr<Control> control, std::chrono::milliseconds deadline,
+                       std::function<std::string()> late)
+    : control_(std::move(control)), deadline_(deadline), late_(std::move(late)) {}
+
+void Completion::wait() {
+  std::unique_lock lock(mutex_);
+  if (!finished_.wait_for(lock, deadline_, [&] { return is_finished_; })) {
+    lock.unlock();
+    const std::string reason = deadline_message(deadline_, late_());
+    finish(Failed{Failed::How::Deadline, reason});
+    control_->fail(reason);
+    lock.lock();
+  }
+  const auto failed = failed_;
+  lock.unlock();
+  if (failed) failed->raise();
+}
+
+bool Completion::done() {
+  const std::lock_guard lock(mutex_);
+  return is_finished_;
+}
+
+void Completion::finish(std::optional<Failed> failed) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_finished_) return;
+    is_finished_ = true;
+    failed_ = std::move(failed);
+  }
+  finished_.notify_all();
+  if (then_) then_(failed_);
+}
+
+}  // namespace trestle::comm

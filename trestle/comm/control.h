@@ -1,0 +1,45 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace trestle::comm {
+
+class Connection;
+
+// What the ranks of a world tell each other beside their tensors: that one failed, and what each did
+// last. One for each rank; may be called from every thread.
+class Control {
+ public:
+  virtual ~Control() = default;
+
+  // The first reason of all ranks wins; it ends all waits of all ranks, here before it returns.
+  virtual void fail(const std::string& reason) = 0;
+  virtual std::optional<std::string> failure() const = 0;
+
+  virtual void say_status(std::string status) = 0;
+  virtual std::string status_of(int rank) const = 0;
+
+  // Something broke under a wait for `ranks` (of the world), with the engine's message `error`.
+  // Returns what to tell the user: the first failing rank's reason, else what is known of the ranks
+  // that are gone. May take a moment to find out; afterwards the world has failed.
+  virtual std::string explain(const std::string& error, const std::vector<int>& ranks) = 0;
+
+  // Breaks this connection too when any rank fails, at once if one has.
+  void attach(const std::shared_ptr<Connection>& connection);
+
+ protected:
+  void break_connections(const std::string& reason);
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<Connection>> connections_;
+};
+
+// "rank 1: 'backward of stage 1', 0.2 s ago; rank 2: ...", for a message of a deadline.
+std::string statuses(const Control& control, const std::vector<int>& ranks, int but);
+
+}  // namespace trestle::comm

@@ -1,0 +1,157 @@
+#include "trestle/comm/fingerprint.h"
+
+#include <algorithm>
+#include <cctype>
+#include <span>
+
+#include "trestle/base/text.h"
+
+namespace trestle::comm {
+namespace {
+
+const char* name_of(Kind kind) {
+  switch (kind) {
+    case Kind::Broadcast:
+      return "broadcast";
+    case Kind::AllReduce:
+      return "all_reduce";
+    case Kind::ReduceScatter:
+      return "reduce_scatter";
+    case Kind::AllGather:
+      return "all_gather";
+    case Kind::AllToAll:
+      return "all_to_all";
+    case Kind::Barrier:
+      return "barrier";
+    case Kind::Send:
+      return "send";
+    case Kind::Receive:
+      return "receive";
+  }
+  return "an unknown collective";
+}
+
+const char* name_of(Reduce op) {
+  switch (op) {
+    case Reduce::Sum:
+      return "sum";
+    case Reduce::Product:
+      return "product";
+    case Reduce::Min:
+      return "min";
+    case Reduce::Max:
+      return "max";
+  }
+  return "unknown";
+}
+
+bool is_message(Kind kind) { return kind == Kind::Send || kind == Kind::Receive; }
+
+std::string call_of(const Fingerprint& print) {
+  std::string call = name_of(print.kind);
+  if (print.kind == Kind::AllReduce || print.kind == Kind::ReduceScatter)
+    call += text(" (", name_of(static_cast<Reduce>(print.reduce)), ")");
+  if (print.kind == Kind::Broadcast) call += text(" from ", print.root);
+  if (is_message(print.kind)) call += text(" with tag ", print.root);
+  if (print.order > 0) call += text(" number ", print.order);
+  return call;
+}
+
+// Nothing for the usual order of a contiguous tensor.
+std::string memory_order(const Fingerprint& print) {
+  const int dimensions = std::min<int>(print.dimensions, Fingerprint::most_dimensions);
+  std::int64_t stride = 1;
+  bool usual = true;
+  for (int d = dimensions - 1; d >= 0; --d) {
+    if (print.sizes[d] != 1 && print.strides[d] != 0) usual = usual && print.strides[d] == stride;
+    stride *= std::max<std::int64_t>(1, print.sizes[d]);
+  }
+  if (usual) return "";
+  return text(" with strides [",
+              join(std::span(print.strides.data(), static_cast<std::size_t>(dimensions)), ", "),
+              "]");
+}
+
+}  // namespace
+
+std::string dtype_name(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return "float32";
+    case at::kDouble:
+      return "float64";
+    case at::kHalf:
+      return "float16";
+    case at::kBFloat16:
+      return "bfloat16";
+    case at::kLong:
+      return "int64";
+    case at::kInt:
+      return "int32";
+    case at::kShort:
+      return "int16";
+    case at::kChar:
+      return "int8";
+    case at::kByte:
+      return "uint8";
+    case at::kBool:
+      return "bool";
+    default:
+      return c10::toString(type);
+  }
+}
+
+Fingerprint fingerprint_of(const at::Tensor& tensor) {
+  Fingerprint print;
+  print.dtype = static_cast<std::int8_t>(tensor.scalar_type());
+  if (tensor.dim() > Fingerprint::most_dimensions) {
+    print.dimensions = 1;
+    print.sizes[0] = tensor.numel();
+    return print;
+  }
+  print.dimensions = static_cast<std::uint8_t>(tensor.dim());
+  for (std::int64_t d = 0; d < tensor.dim(); ++d) {
+    const auto at = static_cast<std::size_t>(d);
+    print.sizes[at] = tensor.size(d);
+    // The stride of a dimension of one element, or of an empty tensor, says nothing.
+    if (tensor.size(d) > 1 && tensor.numel() > 0) print.strides[at] = tensor.stride(d);
+  }
+  return print;
+}
+
+std::string describe(const Fingerprint& print) {
+  const std::string call = call_of(print);
+  if (print.kind == Kind::Barrier) return call;
+  std::vector<std::string> sizes;
+  for (int d = 0; d < print.dimensions; ++d)
+    sizes.push_back(print.sizes[d] < 0 ? "rows" : std::to_string(print.sizes[d]));
+  return text(call, is_message(print.kind) ? " of " : " on ",
+              dtype_name(static_cast<at::ScalarType>(print.dtype)), " [", join(sizes, ", "), "]",
+              memory_order(print));
+}
+
+std::optional<std::string> difference(const std::vector<Fingerprint>& prints,
+                                      const std::vector<int>& ranks) {
+  for (std::size_t i = 1; i < prints.size(); ++i) {
+    if (prints[i] == prints[0]) continue;
+    return text("ranks of one group do different things: rank ", ranks[0], " calls ",
+                describe(prints[0]), ", rank ", ranks[i], " calls ", describe(prints[i]));
+  }
+  return {};
+}
+
+std::optional<std::string> difference(const Fingerprint& sent, int from,
+                                      const Fingerprint& received, int to) {
+  Fingerprint expected = received;
+  expected.kind = Kind::Send;
+  if (sent == expected) return {};
+  return text("the two ends of a message differ: rank ", from, " calls ", describe(sent), " to ", to,
+              ", rank ", to, " calls ", describe(received), " from ", from);
+}
+
+std::string piece_difference(int from, std::int64_t sent, int to, std::int64_t received) {
+  return text("rows of an all_to_all differ: rank ", from, " sends ", sent, " bytes to rank ", to,
+              ", which expects ", received);
+}
+
+}  // namespace trestle::comm

@@ -1,0 +1,75 @@
+#include "trestle/comm/group.h"
+
+#include "trestle/base/error.h"
+#include "trestle/comm/group_impl.h"
+#include "trestle/comm/request.h"
+
+namespace trestle::comm {
+namespace {
+
+const Group::Impl& checked(const std::shared_ptr<Group::Impl>& impl) {
+  if (impl) return *impl;
+  throw UsageError("this rank is not in the group",
+                   {.hint = "make_group() gives a group that is not valid() to ranks outside it."});
+}
+
+}  // namespace
+
+int Group::rank() const { return checked(impl_).place().rank; }
+int Group::size() const { return checked(impl_).size(); }
+const std::vector<int>& Group::ranks() const { return checked(impl_).place().ranks; }
+std::chrono::milliseconds Group::deadline() const { return checked(impl_).place().deadline; }
+
+Group Group::with_check(Check check) const {
+  return Group(std::make_shared<Impl>(checked(impl_).shared_connection(), check));
+}
+
+Work Group::broadcast(at::Tensor tensor, int from) const {
+  const Impl& impl = checked(impl_);
+  return impl.connection().collective(broadcast_request(tensor, from, impl.size()), impl.check());
+}
+
+Work Group::all_reduce(at::Tensor tensor, Reduce op) const {
+  const Impl& impl = checked(impl_);
+  return impl.connection().collective(all_reduce_request(tensor, op), impl.check());
+}
+
+Work Group::reduce_scatter(at::Tensor output, at::Tensor input, Reduce op) const {
+  const Impl& impl = checked(impl_);
+  return impl.connection().collective(reduce_scatter_request(output, input, op, impl.size()),
+                                      impl.check());
+}
+
+Work Group::all_gather(at::Tensor output, at::Tensor input) const {
+  const Impl& impl = checked(impl_);
+  return impl.connection().collective(all_gather_request(output, input, impl.size()),
+                                      impl.check());
+}
+
+Work Group::all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t> output_rows,
+                       std::vector<std::int64_t> input_rows) const {
+  const Impl& impl = checked(impl_);
+  return impl.connection().collective(
+      all_to_all_request(output, input, std::move(output_rows), std::move(input_rows), impl.size()),
+      impl.check());
+}
+
+void Group::barrier() const {
+  const Impl& impl = checked(impl_);
+  impl.connection().collective(barrier_request(), impl.check()).wait();
+}
+
+Work Group::send(at::Tensor tensor, int to, int tag) const {
+  const Impl& impl = checked(impl_);
+  return impl.connection().message(
+      message_request(Kind::Send, tensor, to, tag, impl.place().rank, impl.size()), impl.check());
+}
+
+Work Group::receive(at::Tensor tensor, int from, int tag) const {
+  const Impl& impl = checked(impl_);
+  return impl.connection().message(
+      message_request(Kind::Receive, tensor, from, tag, impl.place().rank, impl.size()),
+      impl.check());
+}
+
+}  // namespace trestle::comm

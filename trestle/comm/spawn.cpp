@@ -1,0 +1,98 @@
+#include "trestle/comm/spawn.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/comm/thread_board.h"
+#include "trestle/comm/thread_world.h"
+#include "trestle/device/threads.h"
+
+namespace trestle::comm {
+namespace {
+
+// The first failure of all ranks, and how it is called among them.
+class FirstFailure {
+ public:
+  // In a catch block.
+  void keep(ThreadBoard& board, int rank) {
+    const std::string reason = text("rank ", rank, " failed: ", message());
+    {
+      const std::lock_guard lock(mutex_);
+      if (!error_) {
+        error_ = std::current_exception();
+        rank_ = rank;
+      }
+    }
+    board.fail(reason);
+  }
+
+  void raise() {
+    if (!error_) return;
+    const std::string context = text("on rank ", rank_);
+    try {
+      std::rethrow_exception(error_);
+    } catch (Error& error) {
+      error.add_context(context);
+      throw;
+    } catch (c10::Error& error) {
+      error.add_context(context);
+      throw;
+    }
+  }
+
+ private:
+  static std::string message() {
+    try {
+      throw;
+    } catch (const c10::Error& error) {
+      return error.what_without_backtrace();
+    } catch (const std::exception& error) {
+      return error.what();
+    } catch (...) {
+      return "an exception that is no std::exception";
+    }
+  }
+
+  std::mutex mutex_;
+  std::exception_ptr error_;
+  int rank_ = 0;
+};
+
+}  // namespace
+
+void run_thread_ranks(int ranks, const SpawnOptions& options,
+                      const std::function<void(World&)>& function) {
+  if (ranks < 1 || ranks > most_thread_ranks)
+    throw UsageError(text("cannot start ", ranks, " ranks as threads"),
+                     {.hint = text("Give 1 to ", most_thread_ranks, ".")});
+  if (options.threads < 0 || options.threads > most_threads())
+    throw UsageError(text("cannot run an operator on ", options.threads, " threads"));
+  const int threads = options.threads > 0 ? options.threads : std::max(1, core_count() / ranks);
+  const auto board = std::make_shared<ThreadBoard>(ranks);
+  FirstFailure failure;
+  std::vector<std::thread> running;
+  for (int rank = 0; rank < ranks; ++rank) {
+    running.emplace_back([&, rank] {
+      std::optional<World> world;  // goes after the failure is known, not while it passes by
+      try {
+        set_own_threads(threads);
+        world.emplace(thread_world(board, rank, options.deadline));
+        function(*world);
+      } catch (...) {
+        failure.keep(*board, rank);
+      }
+    });
+  }
+  for (std::thread& thread : running) thread.join();
+  board->fail("the ranks of this world have ended");  // lets go of what nobody took
+  failure.raise();
+}
+
+}  // namespace trestle::comm

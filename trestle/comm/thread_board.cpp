@@ -1,0 +1,64 @@
+#include "trestle/comm/thread_board.h"
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/comm/completion.h"
+#include "trestle/comm/thread_hub.h"
+
+namespace trestle::comm {
+
+ThreadBoard::ThreadBoard(int ranks) : ranks_(static_cast<std::size_t>(ranks)) {}
+
+void ThreadBoard::fail(const std::string& reason) {
+  std::vector<std::shared_ptr<ThreadHub>> hubs;
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return;
+    failure_ = reason;
+    for (const auto& [number, hub] : hubs_) hubs.push_back(hub);
+  }
+  for (const auto& hub : hubs) hub->kill(reason);
+}
+
+std::optional<std::string> ThreadBoard::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void ThreadBoard::say_status(int rank, std::string status) {
+  const std::lock_guard lock(mutex_);
+  ranks_.at(static_cast<std::size_t>(rank)) = {std::move(status)};
+}
+
+std::string ThreadBoard::status_of(int rank) const {
+  const std::lock_guard lock(mutex_);
+  const Rank& known = ranks_.at(static_cast<std::size_t>(rank));
+  return last_words(known.status, std::chrono::duration_cast<std::chrono::milliseconds>(
+                                      std::chrono::steady_clock::now() - known.said));
+}
+
+std::shared_ptr<ThreadHub> ThreadBoard::hub(int number, const std::vector<int>& ranks) {
+  const std::lock_guard lock(mutex_);
+  auto& hub = hubs_[number];
+  if (!hub) {
+    hub = std::make_shared<ThreadHub>(ranks);
+    if (failure_) hub->kill(*failure_);
+  }
+  if (hub->ranks() != ranks)
+    throw UsageError(text("ranks make different groups: [", join(hub->ranks(), ", "), "] and [",
+                          join(ranks, ", "), "]"),
+                     {.hint = "Every rank makes the same groups in the same order."});
+  return hub;
+}
+
+std::string ThreadControl::explain(const std::string& error, const std::vector<int>&) {
+  fail(error);
+  return *failure();
+}
+
+std::string last_words(const std::string& status, std::chrono::milliseconds ago) {
+  return status.empty() ? text("has said nothing for ", seconds_text(ago))
+                        : text("said last '", status, "', ", seconds_text(ago), " ago");
+}
+
+}  // namespace trestle::comm

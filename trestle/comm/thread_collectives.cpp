@@ -1,0 +1,156 @@
+#include "trestle/comm/thread_collectives.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+namespace trestle::comm {
+namespace {
+
+struct Range {
+  const char* begin;
+  const char* end;
+  bool meets(const Range& other) const { return begin < other.end && other.begin < end; }
+};
+
+Range range_of(const at::Tensor& tensor) {
+  const char* begin = static_cast<const char*>(tensor.const_data_ptr());
+  return {begin, begin + tensor.nbytes()};
+}
+
+// Whether what one rank writes lies over what another one, or itself, reads or writes. In place is
+// one and the same tensor, and fine.
+bool lie_over_each_other(const std::vector<Request>& requests) {
+  for (std::size_t a = 0; a < requests.size(); ++a) {
+    const Range written = range_of(requests[a].output);
+    for (std::size_t b = 0; b < requests.size(); ++b) {
+      const bool in_place = a == b && requests[a].output.is_same(requests[a].input);
+      if (!in_place && written.meets(range_of(requests[b].input))) return true;
+      if (a != b && written.meets(range_of(requests[b].output))) return true;
+    }
+  }
+  return false;
+}
+
+void reduce_into(at::Tensor& sum, const at::Tensor& more, Reduce op) {
+  switch (op) {
+    case Reduce::Sum:
+      sum.add_(more);
+      return;
+    case Reduce::Product:
+      sum.mul_(more);
+      return;
+    case Reduce::Min:
+      at::minimum_out(sum, sum, more);
+      return;
+    case Reduce::Max:
+      at::maximum_out(sum, sum, more);
+      return;
+  }
+}
+
+void copy_bytes(at::Tensor& to, std::int64_t at, const at::Tensor& from, std::int64_t begin,
+                std::int64_t elements) {
+  if (elements == 0) return;
+  const auto size = static_cast<std::int64_t>(to.element_size());
+  std::memcpy(static_cast<char*>(to.mutable_data_ptr()) + at * size,
+              static_cast<const char*>(from.const_data_ptr()) + begin * size,
+              static_cast<std::size_t>(elements * size));
+}
+
+// In pieces that stay in a core's cache from the first sum to the last copy.
+void all_reduce(std::vector<Request>& requests) {
+  constexpr std::int64_t piece = 1 << 16;
+  const std::int64_t elements = requests[0].output.numel();
+  for (std::int64_t begin = 0; begin < elements; begin += piece) {
+    const std::int64_t count = std::min(piece, elements - begin);
+    at::Tensor sum = requests[0].output.narrow(0, begin, count);
+    for (std::size_t r = 1; r < requests.size(); ++r)
+      reduce_into(sum, requests[r].input.narrow(0, begin, count), requests[0].reduce);
+    for (std::size_t r = 1; r < requests.size(); ++r)
+      copy_bytes(requests[r].output, begin, sum, 0, count);
+  }
+}
+
+void reduce_scatter(std::vector<Request>& requests) {
+  for (std::size_t to = 0; to < requests.size(); ++to) {
+    at::Tensor& sum = requests[to].output;
+    const std::int64_t count = sum.numel(), begin = static_cast<std::int64_t>(to) * count;
+    copy_bytes(sum, 0, requests[0].input, begin, count);
+    for (std::size_t r = 1; r < requests.size(); ++r)
+      reduce_into(sum, requests[r].input.narrow(0, begin, count), requests[0].reduce);
+  }
+}
+
+void all_gather(std::vector<Request>& requests) {
+  for (Request& to : requests) {
+    std::int64_t at = 0;
+    for (const Request& from : requests) {
+      copy_bytes(to.output, at, from.input, 0, from.input.numel());
+      at += from.input.numel();
+    }
+  }
+}
+
+void all_to_all(std::vector<Request>& requests) {
+  std::vector<std::int64_t> read(requests.size(), 0);  // of each input, how much is sent already
+  for (std::size_t to = 0; to < requests.size(); ++to) {
+    std::int64_t at = 0;
+    for (std::size_t from = 0; from < requests.size(); ++from) {
+      const std::int64_t count = requests[from].input_pieces[to];
+      copy_bytes(requests[to].output, at, requests[from].input, read[from], count);
+      at += count;
+      read[from] += count;
+    }
+  }
+}
+
+void run(std::vector<Request>& requests) {
+  switch (requests[0].print.kind) {
+    case Kind::Broadcast: {
+      const auto root = static_cast<std::size_t>(requests[0].peer);
+      for (std::size_t r = 0; r < requests.size(); ++r) {
+        if (r != root)
+          copy_bytes(requests[r].output, 0, requests[root].input, 0, requests[r].output.numel());
+      }
+      return;
+    }
+    case Kind::AllReduce:
+      return all_reduce(requests);
+    case Kind::ReduceScatter:
+      return reduce_scatter(requests);
+    case Kind::AllGather:
+      return all_gather(requests);
+    case Kind::AllToAll:
+      return all_to_all(requests);
+    case Kind::Barrier:
+    case Kind::Send:
+    case Kind::Receive:
+      return;
+  }
+}
+
+}  // namespace
+
+void run_collective(std::vector<Request>& requests) {
+  const at::NoGradGuard no_grad;
+  if (requests[0].print.kind == Kind::Barrier) return;
+  if (!lie_over_each_other(requests)) return run(requests);
+  // Read copies, write copies, and then put the results where they belong.
+  std::vector<Request> apart = requests;
+  for (Request& request : apart) {
+    const bool in_place = request.output.is_same(request.input);
+    request.input = request.input.clone();
+    request.output = in_place ? request.input : at::empty_like(request.output);
+  }
+  run(apart);
+  for (std::size_t r = 0; r < requests.size(); ++r)
+    copy_bytes(requests[r].output, 0, apart[r].output, 0, requests[r].output.numel());
+}
+
+}  // namespace trestle::comm

@@ -1,0 +1,155 @@
+#include "trestle/comm/thread_hub.h"
+
+#include <cstring>
+#include <exception>
+
+#include "trestle/base/text.h"
+#include "trestle/comm/thread_collectives.h"
+
+namespace trestle::comm {
+
+ThreadHub::ThreadHub(std::vector<int> ranks) : ranks_(std::move(ranks)), called_(ranks_.size()) {}
+
+ThreadHub::Mismatch ThreadHub::difference_with(const Collective& known, int rank,
+                                               const Request& request) const {
+  for (std::size_t other = 0; other < known.requests.size(); ++other) {
+    if (!known.requests[other]) continue;
+    const Request& theirs = *known.requests[other];
+    const auto mine = static_cast<std::size_t>(rank);
+    auto found = other < mine ? difference({theirs.print, request.print}, {ranks_[other], ranks_[mine]})
+                              : difference({request.print, theirs.print}, {ranks_[mine], ranks_[other]});
+    if (found) return found;
+    if (request.print.kind != Kind::AllToAll) continue;
+    const auto pieces = [&](const Request& from, std::size_t a, const Request& to,
+                            std::size_t b) -> Mismatch {
+      if (from.input_pieces[b] == to.output_pieces[a]) return {};
+      return piece_difference(ranks_[a], from.input_pieces[b], ranks_[b], to.output_pieces[a]);
+    };
+    if (auto differs = pieces(request, mine, theirs, other)) return differs;
+    if (auto differs = pieces(theirs, other, request, mine)) return differs;
+  }
+  return {};
+}
+
+void ThreadHub::finish(Collective& all) {
+  std::vector<Request> requests;
+  for (auto& request : all.requests) requests.push_back(std::move(*request));
+  std::optional<Failed> failed;
+  try {
+    run_collective(requests);
+  } catch (const std::exception& error) {
+    failed = Failed{Failed::How::Rank, text(describe(requests[0].print), " failed: ", error.what())};
+  }
+  requests.clear();  // whoever waits may rely on nobody else holding its tensors
+  for (const auto& completion : all.completions) completion->finish(failed);
+}
+
+ThreadHub::Mismatch ThreadHub::collective(int rank, Request request,
+                                          std::shared_ptr<Completion> completion) {
+  const auto mine = static_cast<std::size_t>(rank);
+  std::optional<Collective> complete;
+  Mismatch mismatch;
+  std::optional<std::string> dead;
+  {
+    const std::lock_guard lock(mutex_);
+    const std::uint64_t order = ++called_[mine];
+    request.print.order = order;
+    dead = dead_;
+    if (!dead) {
+      Collective& known = collectives_[order];
+      known.requests.resize(ranks_.size());
+      known.completions.resize(ranks_.size());
+      mismatch = difference_with(known, rank, request);
+      known.requests[mine] = std::move(request);
+      known.completions[mine] = completion;
+      if (!mismatch && ++known.arrived == ranks_.size()) {
+        complete = std::move(known);
+        collectives_.erase(order);
+      }
+    }
+  }
+  if (dead) completion->finish(Failed{Failed::How::Rank, *dead});
+  if (mismatch) kill(*mismatch);
+  if (complete) finish(*complete);
+  return mismatch;
+}
+
+ThreadHub::Mismatch ThreadHub::message(int rank, Request request,
+                                       std::shared_ptr<Completion> completion) {
+  const bool sends = request.print.kind == Kind::Send;
+  const int from = sends ? rank : request.peer, to = sends ? request.peer : rank;
+  std::optional<Message> other;
+  std::optional<std::string> dead;
+  {
+    const std::lock_guard lock(mutex_);
+    dead = dead_;
+    if (!dead) {
+      const auto place = waiting_.try_emplace({from, to, request.tag}).first;
+      auto& theirs = sends ? place->second.receives : place->second.sends;
+      if (theirs.empty()) {
+        auto& own = sends ? place->second.sends : place->second.receives;
+        own.push_back({std::move(request), std::move(completion)});
+        return {};
+      }
+      other = std::move(theirs.front());
+      theirs.pop_front();
+      if (place->second.sends.empty() && place->second.receives.empty()) waiting_.erase(place);
+    }
+  }
+  if (dead) {
+    completion->finish(Failed{Failed::How::Rank, *dead});
+    return {};
+  }
+  Request& sent = sends ? request : other->request;
+  Request& received = sends ? other->request : request;
+  const auto at = [&](int group_rank) { return ranks_[static_cast<std::size_t>(group_rank)]; };
+  if (auto mismatch = difference(sent.print, at(from), received.print, at(to))) {
+    kill(*mismatch);
+    const Failed failed{Failed::How::Rank, *mismatch};
+    other->completion->finish(failed);
+    completion->finish(failed);
+    return mismatch;
+  }
+  if (sent.input.nbytes() > 0)
+    std::memmove(received.output.mutable_data_ptr(), sent.input.const_data_ptr(),
+                 sent.input.nbytes());
+  sent = received = {};
+  other->completion->finish();
+  completion->finish();
+  return {};
+}
+
+void ThreadHub::kill(const std::string& reason) {
+  std::vector<std::shared_ptr<Completion>> under_way;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!dead_) dead_ = reason;
+    for (auto& [order, collective] : collectives_) {
+      for (auto& completion : collective.completions)
+        if (completion) under_way.push_back(std::move(completion));
+    }
+    for (auto& [place, ends] : waiting_) {
+      for (auto& message : ends.sends) under_way.push_back(std::move(message.completion));
+      for (auto& message : ends.receives) under_way.push_back(std::move(message.completion));
+    }
+    collectives_.clear();
+    waiting_.clear();
+  }
+  for (const auto& completion : under_way) completion->finish(Failed{Failed::How::Rank, reason});
+}
+
+std::vector<int> ThreadHub::missing(std::uint64_t order) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<int> ranks;
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    if (called_[r] < order) ranks.push_back(ranks_[r]);
+  }
+  return ranks;
+}
+
+std::uint64_t ThreadHub::next_order(int rank) const {
+  const std::lock_guard lock(mutex_);
+  return called_[static_cast<std::size_t>(rank)] + 1;
+}
+
+}  // namespace trestle::comm

@@ -1,0 +1,44 @@
+#include "trestle/comm/thread_world.h"
+
+#include "trestle/comm/thread_connection.h"
+#include "trestle/comm/world_impl.h"
+
+namespace trestle::comm {
+namespace {
+
+class ThreadWorld : public World::Impl {
+ public:
+  ThreadWorld(Facts facts, std::shared_ptr<ThreadBoard> board)
+      : Impl(facts, std::make_shared<ThreadControl>(board, facts.rank)), board_(std::move(board)) {
+    connect_all();
+  }
+  ~ThreadWorld() override { fail_if_unwinding(); }
+
+  std::shared_ptr<Connection> connect(int number, const std::vector<int>& ranks) override {
+    const auto hub = board_->hub(number, ranks);
+    auto place = place_in(ranks);
+    if (!place) return nullptr;
+    return std::make_shared<ThreadConnection>(std::move(*place), hub);
+  }
+
+ private:
+  const std::shared_ptr<ThreadBoard> board_;
+};
+
+}  // namespace
+
+World thread_world(const std::shared_ptr<ThreadBoard>& board, int rank,
+                   std::chrono::milliseconds deadline, const std::string& started_by) {
+  const int size = board->size();
+  return World(std::make_shared<ThreadWorld>(
+      World::Impl::Facts{.rank = rank,
+                         .size = size,
+                         .local_rank = rank,
+                         .local_size = size,
+                         .backend = "threads",
+                         .started_by = started_by,
+                         .deadline = deadline},
+      board));
+}
+
+}  // namespace trestle::comm

@@ -1,0 +1,13 @@
+#include "trestle/comm/work.h"
+
+#include "trestle/comm/completion.h"
+
+namespace trestle::comm {
+
+void Work::wait() {
+  if (state_) state_->wait();
+}
+
+bool Work::done() const { return !state_ || state_->done(); }
+
+}  // namespace trestle::comm

@@ -1,0 +1,96 @@
+#include "trestle/comm/world.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/comm/group_impl.h"
+#include "trestle/comm/world_impl.h"
+
+namespace trestle {
+
+void World::Impl::fail_if_unwinding() {
+  if (std::uncaught_exceptions() > exceptions_)
+    control_->fail(text("rank ", facts_.rank, " ended with an exception"));
+}
+
+std::optional<comm::Connection::Place> World::Impl::place_in(const std::vector<int>& ranks) const {
+  const auto found = std::find(ranks.begin(), ranks.end(), facts_.rank);
+  if (found == ranks.end()) return {};
+  return comm::Connection::Place{static_cast<int>(found - ranks.begin()), ranks, facts_.deadline,
+                                 control_};
+}
+
+void World::Impl::connect_all() {
+  std::vector<int> ranks;
+  for (int r = 0; r < facts_.size; ++r) ranks.push_back(r);
+  group_ = make_group(ranks);
+}
+
+comm::Group World::Impl::make_group(const std::vector<int>& ranks) {
+  if (ranks.empty()) throw UsageError("a group of no ranks");
+  for (const int rank : ranks) {
+    if (rank < 0 || rank >= facts_.size)
+      throw UsageError(text("a group of ranks [", join(ranks, ", "), "]: the world's ranks are 0 to ",
+                            facts_.size - 1));
+  }
+  if (std::set<int>(ranks.begin(), ranks.end()).size() != ranks.size())
+    throw UsageError(text("a group of ranks [", join(ranks, ", "), "] names one twice"));
+  int number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    number = groups_++;
+  }
+  const auto connection = connect(number, ranks);
+  if (!connection) return {};
+  control_->attach(connection);
+  return comm::Group(std::make_shared<comm::Group::Impl>(connection, comm::Check::On));
+}
+
+int World::rank() const { return impl_->facts().rank; }
+int World::size() const { return impl_->facts().size; }
+int World::local_rank() const { return impl_->facts().local_rank; }
+int World::local_size() const { return impl_->facts().local_size; }
+int World::restart() const { return impl_->facts().restart; }
+const std::string& World::backend() const { return impl_->facts().backend; }
+const std::string& World::started_by() const { return impl_->facts().started_by; }
+const comm::Group& World::group() const { return impl_->group(); }
+
+comm::Group World::make_group(const std::vector<int>& ranks) const {
+  return impl_->make_group(ranks);
+}
+
+void World::own_devices(const std::vector<Device>& devices) const {
+  std::vector<std::string> names;
+  for (const Device& device : devices)
+    if (!device.torch.is_cpu()) names.push_back(impl_->facts().machine + "\n" + device_name(device.torch));
+  comm::Group all = group();
+  std::map<std::string, std::size_t> owners;
+  const auto claims = all.all_gather_bytes(join(names, "\t"));
+  for (std::size_t rank = 0; rank < claims.size(); ++rank) {
+    for (const std::string& name : split(claims[rank], '\t')) {
+      if (name.empty()) continue;
+      const auto [owner, is_new] = owners.try_emplace(name, rank);
+      if (is_new || owner->second == rank) continue;
+      throw UsageError(text("ranks ", owner->second, " and ", rank, " both use ",
+                            name.substr(name.find('\n') + 1)),
+                       {.hint = "Give each rank devices of its own: two that share one would wait "
+                                "for each other in its backward thread."});
+    }
+  }
+}
+
+void World::say_status(std::string status) const { impl_->control()->say_status(std::move(status)); }
+
+std::string World::status_of(int rank) const {
+  if (rank < 0 || rank >= size())
+    throw UsageError(text("no rank ", rank, ": the world's ranks are 0 to ", size() - 1));
+  return impl_->control()->status_of(rank);
+}
+
+void World::fail(const std::string& reason) const { impl_->control()->fail(reason); }
+std::optional<std::string> World::failure() const { return impl_->control()->failure(); }
+
+}  // namespace trestle
