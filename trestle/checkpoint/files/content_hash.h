@@ -13,15 +13,16 @@ namespace trestle::checkpoint {
 // 16 hexadecimal digits that tell one content from another: a damaged file, or one of another save.
 // No protection against somebody who wants two contents with one hash. About as fast as memory.
 //
-// h = 0; for every 8 bytes, little endian, the last ones filled up with zeros:
-// h = (h xor word) * 0x9e3779b97f4a7c15, h = h xor (h >> 32); at the end split_mix(h xor length).
+// h = 0x9e3779b97f4a7c15 = c; for every 8 bytes, little endian, the last ones filled up with zeros:
+// p = (h xor word) * c, in 128 bits, and h = (p mod 2^64) xor (p / 2^64). At the end split_mix(h xor
+// length).
 inline std::string content_hash(std::string_view bytes) {
-  std::uint64_t hash = 0;
+  std::uint64_t hash = split_mix_step;
   const auto take = [&hash](const char* from, std::size_t count) {
     std::uint64_t word = 0;
     std::memcpy(&word, from, count);
-    hash = (hash ^ word) * split_mix_step;
-    hash ^= hash >> 32;
+    const auto product = static_cast<unsigned __int128>(hash ^ word) * split_mix_step;
+    hash = static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
   };
   const std::size_t words = bytes.size() / 8;
   for (std::size_t i = 0; i < words; ++i) take(bytes.data() + 8 * i, 8);
