@@ -8,10 +8,8 @@ namespace trestle::checkpoint {
 
 // Who saves a checkpoint together. As it is: one process alone.
 //
-//   checkpoint::SaveRanks ranks{.rank = group.rank(), .size = group.size(),
-//                               .all_gather = [&](const std::string& mine) {
-//                                 return group.all_gather_bytes(mine);
-//                               }};
+//     SaveRanks{.rank = group.rank(), .size = group.size(),
+//               .all_gather = [&](const std::string& mine) { return group.all_gather_bytes(mine); }}
 struct SaveRanks {
   int rank = 0;
   int size = 1;
