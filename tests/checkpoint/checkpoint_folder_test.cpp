@@ -10,6 +10,7 @@
 
 #include "tests/checkpoint/random_boxes.h"
 #include "tests/checkpoint/rank_threads.h"
+#include "tests/fuzz/fuzz.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
@@ -257,6 +258,32 @@ TEST_F(Checkpoints, APartThatIsNotOfThisSaveIsNamed) {
   EXPECT_THROW(
       CheckpointFolder(folder_).read("weights", {{"w1", torch::zeros({50, 2}).select(1, 0)}}),
       FormatError);
+}
+
+// Whatever the index says, nothing is read but what its files have.
+TEST_F(Checkpoints, FuzzADamagedIndexGivesAnErrorOrWholeTensors) {
+  ASSERT_THAT(on_ranks(2,
+                       [&](const SaveRanks& ranks) {
+                         write_checkpoint(
+                             folder_,
+                             {{"weights",
+                               {{"w", torch::ones({2, 3}), {ranks.rank * 2, 0}, {4, 3}},
+                                {text("b", ranks.rank), torch::ones({})}}}},
+                             R"({"step": 3})", ranks);
+                       }),
+              Each(""));
+  const std::string index = read_file(folder_ / "index.json");
+  const auto result = fuzz::run(
+      {index},
+      [&](std::string_view bytes) {
+        std::ofstream(folder_ / "index.json", std::ios::binary | std::ios::trunc) << bytes;
+        const CheckpointFolder saved(folder_);
+        for (const auto& [name, tensor] : saved.read("weights"))
+          ASSERT_TRUE(torch::equal(tensor, torch::ones_like(tensor))) << name;
+      },
+      {.iterations = 5000});
+  EXPECT_GT(result.accepted, 20);
+  EXPECT_GT(result.refused, 500);
 }
 
 TEST_F(Checkpoints, AreReadAsAFileOfWeights) {

@@ -76,6 +76,20 @@ TEST(CheckpointIndex, RefusesWhatCannotBeTrusted) {
   EXPECT_THAT(refusal(with("[8, 3]", "[8, 3.5]")), HasSubstr("not a list of sizes"));
 }
 
+TEST(CheckpointIndex, NeitherDepthNorDimensionsTakeTheStack) {
+  const auto nested = [](std::size_t depth) {
+    return std::string(depth, '[') + std::string(depth, ']');
+  };
+  EXPECT_THAT(refusal(with("{\"step\":12}", "{\"a\": " + nested(1'000'000) + "}")),
+              HasSubstr("more than 32 levels deep"));
+  EXPECT_THAT(refusal(with("\"version\": 2", "\"version\": " + nested(1'000'000))),
+              HasSubstr("more than 32 levels deep"));
+  EXPECT_EQ(refusal(with("{\"step\":12}", "{\"a\": " + nested(20) + "}")), "nothing was thrown");
+  std::string ones = "[1";
+  for (int i = 1; i < 65; ++i) ones += ", 1";
+  EXPECT_THAT(refusal(with("[8, 3]", ones + "]")), HasSubstr("65 dimensions"));
+}
+
 TEST(CheckpointIndex, PartsLieBesideItAndNowhereElse) {
   for (const char* name : {"../x.safetensors", "/x.safetensors", "a/b.safetensors", "",
                            ".safetensors", ".x.safetensors", "..", "x", "a\\\\b.safetensors",

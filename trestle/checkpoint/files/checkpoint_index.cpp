@@ -18,6 +18,7 @@ using nlohmann::json;
 
 constexpr const char* format_name = "trestle checkpoint";
 constexpr std::string_view part_ending = ".safetensors";
+constexpr std::size_t most_dimensions = 64;
 constexpr const char* what = "the index of this checkpoint";
 
 std::string in_words(const json& value) {
@@ -79,6 +80,8 @@ class IndexReader {
     const json& list = member(in, key, where);
     if (!list.is_array() || !std::all_of(list.begin(), list.end(), is_count))
       fail(text(where, " has a ", key, " that is not a list of sizes"));
+    if (list.size() > most_dimensions)
+      fail(text(where, " has ", list.size(), " dimensions, more than any tensor"));
     Sizes out;
     for (const json& size : list)
       out.push_back(static_cast<std::int64_t>(size.get<std::uint64_t>()));

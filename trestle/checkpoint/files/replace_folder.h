@@ -5,9 +5,9 @@
 // A folder that is replaced as one: whenever the machine stops, one whole folder is there, the older
 // or the newer. No torch in here. Internal to trestle/checkpoint.
 //
-//   begin_folder(folder);        // "<folder>.tmp" is there, empty
-//   ...                          // files are written into it
-//   swap_in(folder);             // it is "<folder>"; what stood there is gone
+//     begin_folder(folder);        // "<folder>.tmp" is there, empty
+//     ...                          // files are written into it
+//     swap_in(folder);             // it is "<folder>"; what stood there is gone
 //
 // Killed in between, "<folder>.tmp" stays behind: half of the newer one, or all of the older. Nobody
 // reads it, and the next begin_folder() removes it.

@@ -12,6 +12,9 @@
 // JSON from outside. Internal to trestle/checkpoint.
 namespace trestle::checkpoint {
 
+// Deeper values are refused: to print or copy one takes stack for each level.
+inline constexpr int deepest_json = 32;
+
 // One JSON object in which no key stands twice: nlohmann keeps the last of two equal keys, and a file
 // with two tensors of one name is a mistake or an attack. Throws FormatError that begins with `what`
 // ("its header").
@@ -21,7 +24,10 @@ inline nlohmann::json parse_object(std::string_view bytes, const std::string& wh
   std::vector<std::set<std::string>> keys;
   std::string twice;
   bool is_twice = false;
-  auto watch = [&](int, json::parse_event_t event, json& parsed) {
+  auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
+    if (depth > deepest_json)
+      throw FormatError(text(what, " has values more than ", deepest_json, " levels deep"),
+                        {.file = file});
     if (event == json::parse_event_t::object_start) keys.emplace_back();
     if (event == json::parse_event_t::object_end) keys.pop_back();
     if (event == json::parse_event_t::key &&
