@@ -214,7 +214,7 @@ void check_empty_tensors(World& world) {
 void check_memory_orders(World& world) {
   Group group = world.group();
   const auto channels_last = at::MemoryFormat::ChannelsLast;
-  const at::IntArrayRef sizes = {2, 3, 2, 2};
+  const std::vector<std::int64_t> sizes = {2, 3, 2, 2};
   at::Tensor tensor = numbers(sizes, world.rank()).contiguous(channels_last);
   group.all_reduce(tensor).wait();
   EXPECT_TRUE(tensor.is_contiguous(channels_last));

@@ -3,12 +3,16 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <ostream>
+
 #include "trestle/comm/rank_error.h"
 
 namespace trestle::testing {
 
 using comm::Group;
 using comm::Reduce;
+
+void PrintTo(const Mismatch& mismatch, std::ostream* out) { *out << mismatch.name; }
 
 std::vector<Mismatch> mismatches() {
   return {

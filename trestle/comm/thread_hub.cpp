@@ -71,7 +71,6 @@ ThreadHub::Mismatch ThreadHub::collective(int rank, Request request,
     }
   }
   if (dead) completion->finish(Failed{Failed::How::Rank, *dead});
-  if (mismatch) kill(*mismatch);
   if (complete) finish(*complete);
   return mismatch;
 }
@@ -80,6 +79,7 @@ ThreadHub::Mismatch ThreadHub::message(int rank, Request request,
                                        std::shared_ptr<Completion> completion) {
   const bool sends = request.print.kind == Kind::Send;
   const int from = sends ? rank : request.peer, to = sends ? request.peer : rank;
+  const auto at = [&](int group_rank) { return ranks_[static_cast<std::size_t>(group_rank)]; };
   std::optional<Message> other;
   std::optional<std::string> dead;
   {
@@ -88,10 +88,16 @@ ThreadHub::Mismatch ThreadHub::message(int rank, Request request,
     if (!dead) {
       const auto place = waiting_.try_emplace({from, to, request.tag}).first;
       auto& theirs = sends ? place->second.receives : place->second.sends;
-      if (theirs.empty()) {
-        auto& own = sends ? place->second.sends : place->second.receives;
+      auto& own = sends ? place->second.sends : place->second.receives;
+      Mismatch mismatch;
+      if (!theirs.empty()) {
+        const Fingerprint& print = theirs.front().request.print;
+        mismatch = sends ? difference(request.print, at(from), print, at(to))
+                         : difference(print, at(from), request.print, at(to));
+      }
+      if (theirs.empty() || mismatch) {  // in which case both wait for the end that comes now
         own.push_back({std::move(request), std::move(completion)});
-        return {};
+        return mismatch;
       }
       other = std::move(theirs.front());
       theirs.pop_front();
@@ -104,14 +110,6 @@ ThreadHub::Mismatch ThreadHub::message(int rank, Request request,
   }
   Request& sent = sends ? request : other->request;
   Request& received = sends ? other->request : request;
-  const auto at = [&](int group_rank) { return ranks_[static_cast<std::size_t>(group_rank)]; };
-  if (auto mismatch = difference(sent.print, at(from), received.print, at(to))) {
-    kill(*mismatch);
-    const Failed failed{Failed::How::Rank, *mismatch};
-    other->completion->finish(failed);
-    completion->finish(failed);
-    return mismatch;
-  }
   if (sent.input.nbytes() > 0)
     std::memmove(received.output.mutable_data_ptr(), sent.input.const_data_ptr(),
                  sent.input.nbytes());
