@@ -129,7 +129,8 @@ int run(int argc, char** argv, const RunOptions& options) {
                             "trestle <verb> --help"}) +
              app::exit_codes());
   app::Action action;
-  app::add_train(app, action, options);
+  const std::vector<std::string> given(argv + std::min(argc, 1), argv + argc);
+  app::add_train(app, action, options, given);
   app::add_evaluate(app, action, options);
   app::add_predict(app, action, options);
   app::add_view(app, action);

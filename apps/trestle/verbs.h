@@ -26,7 +26,9 @@ namespace trestle::app {
 // sets it. Returns the exit code.
 using Action = std::function<int()>;
 
-void add_train(CLI::App& app, Action& action, const RunOptions& options);
+// `words` are all that the command was given.
+void add_train(CLI::App& app, Action& action, const RunOptions& options,
+               const std::vector<std::string>& words);
 void add_evaluate(CLI::App& app, Action& action, const RunOptions& options);
 void add_predict(CLI::App& app, Action& action, const RunOptions& options);
 void add_view(CLI::App& app, Action& action);

@@ -93,4 +93,16 @@ class CheckpointFolder {
   std::shared_ptr<const Content> content_;
 };
 
+// The group "weights" of a checkpoint as one safetensors file, tensor by tensor: no more than one is
+// in memory. Throws as CheckpointFolder::read() and write_tensors().
+void write_as_one_file(const CheckpointFolder& folder, const std::filesystem::path& path,
+                       const std::map<std::string, std::string>& metadata = {});
+
+// write_tensors() over ranks: each gives what it has, the file holds all of it. Called by all ranks with
+// one path that all of them see; the parts lie beside it meanwhile, in "<path>.parts". Throws on all
+// ranks what one met, as write_checkpoint(); what stood at `path` before stays then.
+void write_tensors_over_ranks(const std::filesystem::path& path, const NamedTensors& tensors,
+                              const std::map<std::string, std::string>& metadata,
+                              const SaveRanks& ranks);
+
 }  // namespace trestle::checkpoint

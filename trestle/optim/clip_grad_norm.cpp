@@ -35,7 +35,7 @@ at::Tensor norm_of(const at::Tensor& values, double p) {
 }
 
 // Of all gradients together, in their type where they have one.
-at::Tensor total_norm(const std::vector<GradientNorm>& norms, double p) {
+at::Tensor total_of(const std::vector<GradientNorm>& norms, double p) {
   bool one_type = true;
   std::vector<double> values;
   for (const auto& norm : norms) {
@@ -82,15 +82,18 @@ std::vector<GradientNorm> gradient_norms(const std::vector<at::Tensor>& paramete
 
 double grad_norm(const std::vector<at::Tensor>& parameters, double p) {
   check_clipping(0, {.p = p});
-  const std::vector<GradientNorm> norms = gradient_norms(parameters, p);
-  return norms.empty() ? 0 : total_norm(norms, p).item<double>();
+  return total_norm(gradient_norms(parameters, p), p);
+}
+
+double total_norm(const std::vector<GradientNorm>& norms, double p) {
+  return norms.empty() ? 0 : total_of(norms, p).item<double>();
 }
 
 double clip_by(const std::vector<at::Tensor>& parameters, const std::vector<GradientNorm>& norms,
                double max_norm, const ClipGradNormOptions& options) {
   if (norms.empty()) return 0;
   const at::NoGradGuard no_grad;
-  const at::Tensor total = total_norm(norms, options.p);
+  const at::Tensor total = total_of(norms, options.p);
   const double norm = total.item<double>();
   if (options.error_if_nonfinite && !std::isfinite(norm)) {
     throw StateError(text("the norm of the gradients is ", norm, ": they cannot be clipped"),

@@ -21,6 +21,9 @@ void check_clipping(double max_norm, const ClipGradNormOptions& options);
 // Of each parameter that has a gradient, in their order. One transfer a device.
 std::vector<GradientNorm> gradient_norms(const std::vector<at::Tensor>& parameters, double p);
 
+// The norm of all of them together; 0 where there are none.
+double total_norm(const std::vector<GradientNorm>& norms, double p);
+
 // Scales the gradients of `parameters` by the norm of all of `norms`, which may be of more gradients than are
 // here: the rest of clip_grad_norm(). Returns that norm.
 double clip_by(const std::vector<at::Tensor>& parameters, const std::vector<GradientNorm>& norms,

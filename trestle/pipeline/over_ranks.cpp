@@ -2,15 +2,16 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 #include <sstream>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/optim/gradient_norms.h"
 #include "trestle/pipeline/options.h"
 #include "trestle/pipeline/pipeline_impl.h"
+#include "trestle/pipeline/rank_timeline.h"
 #include "trestle/schedule/csv.h"
 
 namespace trestle {
@@ -94,17 +95,13 @@ std::vector<int> Pipeline::Impl::share_balance(std::vector<int> balance) {
   return balance;
 }
 
-// The norms of all gradients in the order of the stages, so that the total has the bits that one
-// process gives it.
-double Pipeline::Impl::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& norm) {
-  optim::check_clipping(max_norm, norm);
+// In the order of the stages, so that the total has the bits that one process gives it.
+std::vector<optim::GradientNorm> Pipeline::Impl::all_gradient_norms(double p) const {
   std::vector<double> own;
-  std::vector<at::Tensor> parameters;
   for (const auto& stage : parts().stages) {
-    for (const auto& one : optim::gradient_norms(stage.parameters(), norm.p))
-      own.insert(own.end(),
-                 {static_cast<double>(stage.index()), static_cast<double>(one.dtype), one.value});
-    for (auto& parameter : stage.parameters()) parameters.push_back(std::move(parameter));
+    for (const auto& one : optim::gradient_norms(stage.parameters(), p))
+      own.insert(own.end(), {static_cast<double>(stage.index()),
+                             static_cast<double>(one.dtype), one.value});
   }
   const at::Tensor rows = at::tensor(own, at::kDouble).reshape({-1, 3});
   const at::Tensor all = at::cat(options.group.all_gather_uneven(rows));
@@ -116,7 +113,28 @@ double Pipeline::Impl::clip_grad_norm(double max_norm, const optim::ClipGradNorm
   for (const auto& [stage, dtype, value] : sorted)
     norms.push_back(
         {.value = value, .dtype = static_cast<at::ScalarType>(static_cast<int>(dtype))});
-  return optim::clip_by(parameters, norms, max_norm, norm);
+  return norms;
+}
+
+// All ranks scale by the same norm and throw the same error, so nobody has to be told.
+double Pipeline::Impl::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& norm) {
+  optim::check_clipping(max_norm, norm);
+  std::vector<at::Tensor> parameters;
+  for (const auto& stage : parts().stages) {
+    for (auto& parameter : stage.parameters()) parameters.push_back(std::move(parameter));
+  }
+  return optim::clip_by(parameters, all_gradient_norms(norm.p), max_norm, norm);
+}
+
+double Pipeline::Impl::grad_norm(double p) const {
+  optim::check_clipping(0, {.p = p});
+  return optim::total_norm(all_gradient_norms(p), p);
+}
+
+schedule::Timeline Pipeline::Impl::gather_timeline() const {
+  const auto [own, begin] = parts().timeline_and_begin();
+  return pipeline::gather_timeline(options.group, own, begin,
+                                   [this] { return parts_->clock.now(); });
 }
 
 }  // namespace trestle

@@ -105,9 +105,12 @@ void PartitionedModel::remember(const StepState& step) {
   table_ = step.table();
 }
 
-schedule::Timeline PartitionedModel::timeline() const {
+std::pair<schedule::Timeline, double> PartitionedModel::timeline_and_begin() const {
   std::lock_guard lock(record_mutex_);
-  return table_.stages == 0 ? schedule::Timeline() : record_.timeline(table_);
+  if (table_.stages == 0) return {};
+  return {record_.timeline(table_), record_.begin};
 }
+
+schedule::Timeline PartitionedModel::timeline() const { return timeline_and_begin().first; }
 
 }  // namespace trestle::pipeline

@@ -2,6 +2,7 @@
 
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "trestle/device/device.h"
@@ -42,6 +43,8 @@ class PartitionedModel {
   // What the last step did; timeline() waits for devices that are still at it.
   void remember(const StepState& step);
   schedule::Timeline timeline() const;
+  // And when it began, on the clock below.
+  std::pair<schedule::Timeline, double> timeline_and_begin() const;
 
   device::CopyStreams copies;
   device::Clock clock;

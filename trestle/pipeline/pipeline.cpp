@@ -68,7 +68,10 @@ std::vector<at::Tensor> Pipeline::stage_parameters(int stage) const {
 
 double Pipeline::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options) {
   if (!impl_->over_ranks()) return optim::clip_grad_norm(parameters(), max_norm, options);
-  return impl_->together([&] { return impl_->clip_grad_norm(max_norm, options); });
+  return impl_->clip_grad_norm(max_norm, options);
+}
+double Pipeline::grad_norm(double p) const {
+  return impl_->over_ranks() ? impl_->grad_norm(p) : optim::grad_norm(parameters(), p);
 }
 void Pipeline::zero_grad() {
   for (auto& parameter : parameters()) parameter.mutable_grad() = at::Tensor();
@@ -80,6 +83,10 @@ std::int64_t Pipeline::step_number() const { return impl_->step_number(); }
 void Pipeline::set_step_number(std::int64_t step) { impl_->set_step_number(step); }
 
 int Pipeline::stage_count() const { return impl_->parts().stages.count(); }
+bool Pipeline::has_stage(int stage) const {
+  check_stage(stage);
+  return impl_->parts().stages.has(stage);
+}
 bool Pipeline::lends_cores() const { return impl_->lends_cores(); }
 const std::vector<int>& Pipeline::balance() const {
   impl_->parts();
@@ -88,7 +95,8 @@ const std::vector<int>& Pipeline::balance() const {
 const Device& Pipeline::device(int stage) const {
   check_stage(stage);
   const auto& devices = impl_->options.devices;
-  return devices[devices.size() == 1 ? 0 : stage];
+  if (devices.size() == 1) return devices[0];
+  return devices[static_cast<std::size_t>(impl_->parts().stages.place(stage))];
 }
 nn::Layers& Pipeline::model() { return impl_->model; }
 const PipelineOptions& Pipeline::options() const { return impl_->options; }
@@ -109,6 +117,9 @@ schedule::Schedule Pipeline::schedule(int micro_batches) const {
 }
 
 schedule::Timeline Pipeline::timeline() const { return impl_->parts().timeline(); }
+schedule::Timeline Pipeline::gather_timeline() const {
+  return impl_->over_ranks() ? impl_->gather_timeline() : timeline();
+}
 
 simulate::Costs Pipeline::profile(const nn::Values& inputs, const at::Tensor& target,
                                   const nn::Loss& loss) {

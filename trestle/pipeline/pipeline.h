@@ -75,7 +75,8 @@ struct PipelineOptions {
   // One for each stage (a device may stand several times), or a single one for all; empty = cpu.
   // Over ranks: of this rank's own stages.
   std::vector<Device> devices = {};
-  // Layers of each stage; empty = measured with `sample`, one stage a device.
+  // Layers of each stage; empty = measured with `sample`, one stage a device. Over ranks one stage a
+  // rank, measured when the pipeline is made, with the sample of the first stage's rank.
   std::vector<int> balance = {};
   // Pieces of a mini-batch; a smaller batch makes fewer pieces, never empty ones.
   int micro_batches = 1;
@@ -193,6 +194,8 @@ class Pipeline {
   // Scales the gradients of all stages together, before an optimizer's step: clip_grad_norm.h.
   // Returns their norm from before.
   double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options = {});
+  // That norm alone.
+  double grad_norm(double p = 2) const;
   void train();
   void eval();
 
@@ -202,6 +205,8 @@ class Pipeline {
   void set_step_number(std::int64_t step);
 
   int stage_count() const;
+  // Whether a stage is here: over ranks a rank has its own alone.
+  bool has_stage(int stage) const;
   // Whether idle cores are lent: core_lending is On, and each stage is on a virtual device of its
   // rank's own. Throws StateError before the model is cut.
   bool lends_cores() const;
@@ -218,7 +223,10 @@ class Pipeline {
 
   // What the last step, forward + backward, or evaluation did, and when. Memory is the most that a
   // stage's device held during each action.
+  // Over ranks: what this rank did.
   schedule::Timeline timeline() const;
+  // Over ranks: what all did, with their clocks aligned. All ranks call it.
+  schedule::Timeline gather_timeline() const;
 
   // Measures each stage with one micro-batch of `inputs` (a mini-batch, split as step() would):
   // times, bytes, transfers. Leaves parameters, gradients, buffers and random keys as they were.

@@ -54,7 +54,7 @@ Pipeline::Impl::Impl(const nn::Layers& layers, PipelineOptions given)
     cut(options.balance);
   } else if (options.devices.size() == 1 && !over_ranks()) {
     cut({count});
-  } else if (!options.sample.empty()) {
+  } else if (!options.sample.empty() || over_ranks()) {
     const precision::Autocast autocast(options.precision);
     measure_balance(prepared(options.sample));
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "trestle/nn/layers.h"
+#include "trestle/optim/gradient_norms.h"
 #include "trestle/pipeline/partitioned_model.h"
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/pipeline/rank_link.h"
@@ -34,7 +35,10 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
                   StepOptions options);
   nn::Values forward(const nn::Values& inputs);
   nn::Values evaluate(const nn::Values& inputs);
-  double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& norm);  // over ranks
+  // over_ranks.cpp
+  double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& norm);
+  double grad_norm(double p) const;
+  schedule::Timeline gather_timeline() const;
   void backward(const at::Tensor& loss);  // of the last forward(), where the last stage is not
   simulate::Costs profile(const nn::Values& inputs, const at::Tensor& target, const nn::Loss& loss);
 
@@ -79,10 +83,10 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   std::shared_ptr<pipeline::StepState> begin_step(pipeline::StepInputs inputs,
                                                   const nn::Values& batch);
 
-  // over_ranks.cpp
   int first_rank() const;  // that of the first stage
   void check_ranks() const;
   void join_ranks();
+  std::vector<optim::GradientNorm> all_gradient_norms(double p) const;
   std::vector<int> share_balance(std::vector<int> balance);
 
   std::vector<std::int64_t> piece_sizes(pipeline::StepPlan plan, const nn::Values& batch);

@@ -24,9 +24,11 @@ class StageList {
   int count() const { return static_cast<int>(places_.size()); }
   bool has(int stage) const { return places_.at(static_cast<std::size_t>(stage)) != nowhere; }
   bool has_last() const { return has(count() - 1); }
-  const Stage& operator[](int stage) const {
-    if (!has(stage)) throw StateError(text("internal: stage ", stage, " is on another rank"));
-    return here_[places_[static_cast<std::size_t>(stage)]];
+  const Stage& operator[](int stage) const { return here_[place(stage)]; }
+  // Among those that are here, from 0. Throws where it is not.
+  std::size_t place(int stage) const {
+    if (!has(stage)) throw StateError(text("stage ", stage, " is on another rank"));
+    return places_[static_cast<std::size_t>(stage)];
   }
   const Stage& last() const { return (*this)[count() - 1]; }
 

@@ -16,6 +16,7 @@
 #include "trestle/train/run_end.h"
 #include "trestle/train/run_folder.h"
 #include "trestle/train/run_log.h"
+#include "trestle/train/run_ranks.h"
 #include "trestle/train/setup.h"
 #include "trestle/train/training_run.h"
 
@@ -100,12 +101,16 @@ TrainResult train_from_start(const recipe::Recipe& recipe, const TrainHooks& hoo
   logged.progress = &log;
   TrainingRun run(recipe, logged);
   if (hooks.begins) hooks.begins();
-  const RunFolder folder = make_run_folder(run.recipe());
+  const RunRanks ranks(hooks.world);
+  RunFolder folder;
+  if (ranks.reports()) folder = make_run_folder(run.recipe());
+  folder.path = ranks.from_first(folder.path.string());
   try {
     run.begin(folder);
-    log.open(folder.log(), "began     " + utc_now());
+    if (ranks.reports()) log.open(folder.log(), "began     " + utc_now());
     return run_logged(run, log);
   } catch (...) {
+    if (!ranks.reports()) throw;
     // A run that ended before its first step leaves nothing worth a folder.
     std::error_code none;
     if (!std::filesystem::exists(folder.last()) &&
@@ -115,18 +120,12 @@ TrainResult train_from_start(const recipe::Recipe& recipe, const TrainHooks& hoo
   }
 }
 
-}  // namespace
-
-TrainResult train(const recipe::Recipe& recipe, const TrainHooks& hooks) {
-  check_run_name(recipe.name);
-  return with_sizes_named(recipe, [&] { return train_from_start(recipe, hooks); });
-}
-
-TrainResult resume(const std::filesystem::path& run_folder,
-                   const std::vector<std::pair<std::string, std::string>>& changes,
-                   const TrainHooks& hooks) {
+TrainResult resume_run(const std::filesystem::path& run_folder,
+                       const std::vector<std::pair<std::string, std::string>>& changes,
+                       const TrainHooks& hooks) {
+  const RunRanks ranks(hooks.world);
   RunFolder folder = open_run_folder(run_folder);
-  lock_run_folder(folder);
+  if (ranks.reports()) lock_run_folder(folder);
   const auto [recipe, notes] = changed(recipe_of(folder), changes);
   const checkpoint::TrainState stands = checkpoint::read_train_state(folder.last());
   refuse_fewer_epochs(folder, recipe.train.epochs, stands.epoch);
@@ -146,11 +145,44 @@ TrainResult resume(const std::filesystem::path& run_folder,
     TrainingRun run(recipe, logged, &folder);
     run.restore(folder);
     if (hooks.begins) hooks.begins();
-    log.open(folder.log(), text("resumed   ", utc_now(), ", after ", counted(stands.step, "step")));
-    for (const std::string& note : notes) log.note(note);
-    write_file(folder.recipe(), to_toml(recipe));
+    if (ranks.reports()) {
+      log.open(folder.log(),
+               text("resumed   ", utc_now(), ", after ", counted(stands.step, "step")));
+      for (const std::string& note : notes) log.note(note);
+      write_file(folder.recipe(), to_toml(recipe));
+    }
     return run_logged(run, log);
   });
+}
+
+// What goes wrong on one rank is told to all.
+template <class Call>
+TrainResult together(const TrainHooks& hooks, const Call& call) {
+  if (hooks.world == nullptr) return call();
+  try {
+    return call();
+  } catch (const c10::Error& error) {
+    hooks.world->fail(error.what_without_backtrace());
+    throw;
+  } catch (const std::exception& error) {
+    hooks.world->fail(error.what());
+    throw;
+  }
+}
+
+}  // namespace
+
+TrainResult train(const recipe::Recipe& recipe, const TrainHooks& hooks) {
+  check_run_name(recipe.name);
+  return together(hooks, [&] {
+    return with_sizes_named(recipe, [&] { return train_from_start(recipe, hooks); });
+  });
+}
+
+TrainResult resume(const std::filesystem::path& run_folder,
+                   const std::vector<std::pair<std::string, std::string>>& changes,
+                   const TrainHooks& hooks) {
+  return together(hooks, [&] { return resume_run(run_folder, changes, hooks); });
 }
 
 RunPlan plan_run(const recipe::Recipe& recipe, const TrainHooks& hooks) {

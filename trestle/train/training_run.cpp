@@ -13,6 +13,7 @@
 #include "trestle/base/text.h"
 #include "trestle/optim/state.h"
 #include "trestle/precision/cpu_support.h"
+#include "trestle/train/batch_stream.h"
 #include "trestle/train/better.h"
 #include "trestle/train/data_set.h"
 #include "trestle/train/environment.h"
@@ -35,52 +36,61 @@ void note_precision(const recipe::Recipe& recipe, const std::vector<Device>& dev
                      ": it computes by way of fp32, more slowly than with precision = \"fp32\""));
 }
 
-// The names of the first batch: images that came or went change which come first. Not noticed: a new
-// name outside of this batch, and other numbers in an array. A number that JSON keeps exactly.
-double mark_of(const data::Batch& first) {
-  return static_cast<double>(name_hash(join(first.names, "\n")) >> 11);
-}
-
 }  // namespace
 
 TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks,
                          const RunFolder* going_on)
-    : recipe_(recipe),
+    : ranks_(hooks.world),
+      recipe_(recipe),
       hooks_(hooks),
       silent_(hooks.progress ? nullptr
                              : make_progress(ProgressStyle::Silent, Colours::Off, std::cout)),
       progress_(hooks.progress ? *hooks.progress : *silent_),
       early_stop_(recipe.train.patience, recipe.train.min_delta) {
+  refuse_other_recipes();
   check_training(recipe_, hooks_.additions);
   // A run that goes on has weights of its own.
   const bool begins = going_on == nullptr;
   if (begins) check_initial_weights(recipe_);
-  devices_ = open_devices(recipe_);
+  std::vector<Device> devices;
+  ranks_.in_turn([&] { devices = open_devices(recipe_); });
+  devices_ = devices_of_rank(devices, ranks_);
   nn::Layers model = make_model(recipe_, hooks_.models);
   // With a given balance all mistakes in [pipeline] are found before any data is read or made.
-  if (!recipe_.pipeline.balance.empty()) pipeline_ = make_pipeline(recipe_, model, devices_, {});
-  open_data(going_on);
-  const data::Batch first = *task_.training->epoch(0).next();
-  data_mark_ = mark_of(first);
-  check_channels(recipe_, first.inputs);
-  if (!pipeline_)
-    pipeline_ = with_inputs_named(recipe_, first.inputs, [&] {
-      return make_pipeline(recipe_, model, devices_, {first.inputs});
-    });
-  if (begins) load_initial_weights(recipe_, weights(), progress_);
-  freeze_parameters(recipe_, *pipeline_);
+  if (!recipe_.pipeline.balance.empty())
+    pipeline_ = make_pipeline(recipe_, model, devices_, {}, ranks_.group());
+  ranks_.first_then_others([&] { open_data(going_on); });
+  std::optional<data::Batch> first;
+  if (ranks_.reads_data()) first = task_.training->epoch(0).next();
+  data_mark_ = data_mark_of(first);
+  if (first) check_channels(recipe_, first->inputs);
+  set_up_model(model, first);
+  if (begins) load_weights_over_ranks();
+  freeze_over_ranks();
   optimizers_ = make_optimizers(recipe_, *pipeline_);
   note_precision(recipe_, devices_, progress_);
-  if (recipe_.train.predict)
+  if (recipe_.train.predict && ranks_.alone())
     prediction_ = with_inputs_named(
-        recipe_, first.inputs, [&] { return predict_step(recipe_, *pipeline_, task_, first); });
+        recipe_, first->inputs, [&] { return predict_step(recipe_, *pipeline_, task_, *first); });
   plan_ = make_plan(recipe_, *pipeline_, model, devices_, task_, prediction_, hooks_.additions);
+  add_ranks(devices);
   rate_.emplace(recipe_.optimizer, RunLength{.epochs = recipe_.train.epochs,
                                              .steps_per_epoch = plan_.optimizer_steps_per_epoch(),
                                              .max_steps = recipe_.train.max_steps});
   if (recipe_.train.precision == "fp16") scaler_.emplace();
   state_.seed = static_cast<std::uint64_t>(recipe_.train.seed);
   state_.recipe_hash = recipe::recipe_hash(recipe_);
+}
+
+void TrainingRun::set_up_model(const nn::Layers& model, const std::optional<data::Batch>& first) {
+  if (pipeline_) return;
+  if (!first) {  // a rank that reads no data
+    pipeline_ = make_pipeline(recipe_, model, devices_, {}, ranks_.group());
+    return;
+  }
+  pipeline_ = with_inputs_named(recipe_, first->inputs, [&] {
+    return make_pipeline(recipe_, model, devices_, {first->inputs}, ranks_.group());
+  });
 }
 
 // The run goes on with what it began with, whatever appears meanwhile where the recipe looked.
@@ -100,6 +110,7 @@ void TrainingRun::open_data(const RunFolder* going_on) {
 void TrainingRun::begin(const RunFolder& folder) {
   folder_ = folder;
   bests_.emplace(folder_.bests(), recipe_.train.keep_best);
+  if (!ranks_.reports()) return;
   write_file(folder_.environment(),
              environment_json(devices_, current_directory_from(folder_.path)));
   metrics_ = std::make_unique<MetricsFile>(folder_.metrics());
@@ -111,7 +122,8 @@ void TrainingRun::restore(const RunFolder& folder) {
   bests_.emplace(folder_.bests(), recipe_.train.keep_best);
   const checkpoint::SavedTraining saved(folder_.last());
   check_same_run(saved.state());
-  saved.copy_weights(weights(), checkpoint::Others::Refused);
+  saved.copy_weights(weights(), ranks_.alone() ? checkpoint::Others::Refused
+                                               : checkpoint::Others::Left);
   for (StageOptimizer& stage : optimizers_)
     optim::load_optimizer_state(*stage.optimizer, stage.names, saved.optimizer(stage.names));
   state_ = saved.state();
@@ -132,6 +144,7 @@ void TrainingRun::restore(const RunFolder& folder) {
   if (scaler_) scaler_->load_state(state_.numbers);
   epoch_seconds_before_ = number("epoch_seconds");
   plan_.steps_done = state_.step;
+  if (!ranks_.reports()) return;
   metrics_ = std::make_unique<MetricsFile>(folder_.metrics(), state_.step, state_.epoch);
   if (recipe_.train.tensorboard) events_.emplace(folder_.path, state_.step);
 }
@@ -199,9 +212,10 @@ bool TrainingRun::inside_step() const {
   return batch_ % recipe_.train.accumulate != 0 && batch_ < plan_.steps_per_epoch;
 }
 
+// Once for all ranks, whichever of them was asked.
 bool TrainingRun::stop_asked() const {
-  return (hooks_.stop_after_steps > 0 && steps_here_ >= hooks_.stop_after_steps) ||
-         (hooks_.should_stop && hooks_.should_stop());
+  return ranks_.any((hooks_.stop_after_steps > 0 && steps_here_ >= hooks_.stop_after_steps) ||
+                    (hooks_.should_stop && hooks_.should_stop()));
 }
 
 TrainingRun::Outcome TrainingRun::validate(EpochReport& report) {
@@ -210,10 +224,12 @@ TrainingRun::Outcome TrainingRun::validate(EpochReport& report) {
   const Stopwatch watch;
   double before = 0;
   std::int64_t done = 0, examples = 0;
-  data::Epoch batches = task_.validation->epoch(0);
-  for (data::Batch& batch : batches) {
+  BatchStream batches(*task_.validation, 0, 0, stream_mode());
+  while (const std::optional<data::Batch> next = batches.next()) {
+    const data::Batch& batch = *next;
     const at::Tensor output = judged.add(*pipeline_, task_, batch);
-    if (batch.index == 0 && recipe_.train.pictures) {
+    share(judged);
+    if (batch.index == 0 && recipe_.train.pictures && output.defined()) {
       const std::int64_t rows = std::min<std::int64_t>(batch.size(), 32);
       shown_output_ = output.narrow(0, 0, rows).clone();
       shown_ = data::Batch{batch.inputs.narrow(0, 0, rows).clone(),
@@ -245,7 +261,7 @@ void TrainingRun::close_epoch(EpochReport& report) {
   report.best =
       !report.metric || state_.best_epoch < 0 || is_better(*report.metric, state_.best_metric);
   draw_picture(report);
-  metrics_->add_epoch(report);
+  if (metrics_) metrics_->add_epoch(report);
   add_events(report);
   judge_epoch(report);
   if (batch_ == plan_.steps_per_epoch) {  // not where max_steps ended it in its middle

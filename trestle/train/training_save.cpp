@@ -97,7 +97,7 @@ void TrainingRun::save() {
   state_.samples = samples_done();
   state_.batches.reset();
   resume.state = state_;
-  saving(folder_, [&] { checkpoint::write_training_checkpoint(folder_.last(), resume); });
+  saving(folder_, [&] { checkpoint::write_training_checkpoint(folder_.last(), resume, ranks_.saving()); });
 }
 
 void TrainingRun::save_best(const EpochReport& report) { write_weights(folder_.best(), report); }
@@ -113,11 +113,11 @@ void TrainingRun::write_weights(const std::filesystem::path& file, const EpochRe
                                                  {"epoch", text(report.epoch)},
                                                  {"step", text(report.step)}};
   if (report.metric) metadata[report.metric_name] = text(*report.metric);
-  saving(folder_, [&] { checkpoint::write_tensors(file, weights(), metadata); });
+  saving(folder_, [&] { checkpoint::write_tensors_over_ranks(file, weights(), metadata, ranks_.saving()); });
 }
 
 void TrainingRun::save_views() {
-  if (measured_.events.empty()) return;
+  if (measured_.events.empty() || !ranks_.reports()) return;
   std::vector<schedule::Timeline> panels;
   if (prediction_) panels.push_back(prediction_->timeline);
   panels.push_back(measured_);
@@ -129,20 +129,28 @@ void TrainingRun::save_views() {
   });
 }
 
+// The last rank has the output and draws; all know where.
 void TrainingRun::draw_picture(EpochReport& report) {
-  if (!shown_) return;
+  if (!task_.validation || !recipe_.train.pictures) return;
+  const bool drawn = draw_shown(report);
+  if (ranks_.any(drawn)) report.picture = folder_.picture(report.epoch);
+}
+
+bool TrainingRun::draw_shown(const EpochReport& report) {
+  if (!shown_) return false;
   std::string title = text(recipe_.name, ", epoch ", report.epoch, " of ", report.epochs);
   if (report.synthetic_data) title += ", synthetic data";
   if (report.metric) title += text(", ", report.metric_name, " ", rounded(*report.metric));
   const std::optional<data::Image> picture =
       task_.picture(*shown_, shown_output_, {.title = title, .names = shown_->names});
   shown_.reset();
-  if (!picture) return;
-  report.picture = folder_.picture(report.epoch);
+  if (!picture) return false;
+  const std::filesystem::path file = folder_.picture(report.epoch);
   saving(folder_, [&] {
-    std::filesystem::create_directories(report.picture.parent_path());
-    data::write_png(report.picture, *picture);
+    std::filesystem::create_directories(file.parent_path());
+    data::write_png(file, *picture);
   });
+  return true;
 }
 
 void TrainingRun::reset_peaks() {
@@ -152,6 +160,7 @@ void TrainingRun::reset_peaks() {
 
 void TrainingRun::keep_peaks() {
   for (int stage = 0; stage < pipeline_->stage_count(); ++stage) {
+    if (!pipeline_->has_stage(stage)) continue;
     const Device& device = pipeline_->device(stage);
     if (device.torch.is_cpu()) continue;
     const std::string name = device_name(device.torch);
@@ -165,6 +174,7 @@ void TrainingRun::keep_peaks() {
     }
     found->measured = std::max(found->measured, memory_usage(device.torch).peak);
   }
+  gather_peaks();
 }
 
 }  // namespace trestle::train
