@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <iosfwd>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@ struct Mismatch {
   std::function<void(comm::Group&)> does;  // on each rank, differently; waits
   std::vector<std::string> says;           // words that the error must hold
 };
+
+void PrintTo(const Mismatch& mismatch, std::ostream* out);
 
 std::vector<Mismatch> mismatches();
 

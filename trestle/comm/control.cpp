@@ -5,16 +5,13 @@
 
 namespace trestle::comm {
 
-void Control::attach(const std::shared_ptr<Connection>& connection) {
-  {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(connections_, [](const auto& held) { return held.expired(); });
-    connections_.push_back(connection);
-  }
-  if (const auto reason = failure()) connection->break_off(*reason);
+void BreakList::add(const std::shared_ptr<Connection>& connection) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(connections_, [](const auto& held) { return held.expired(); });
+  connections_.push_back(connection);
 }
 
-void Control::break_connections(const std::string& reason) {
+void BreakList::break_all(const std::string& reason) const {
   std::vector<std::weak_ptr<Connection>> connections;
   {
     const std::lock_guard lock(mutex_);
@@ -23,6 +20,11 @@ void Control::break_connections(const std::string& reason) {
   for (const auto& held : connections) {
     if (const auto connection = held.lock()) connection->break_off(reason);
   }
+}
+
+void Control::attach(const std::shared_ptr<Connection>& connection) {
+  breaks_->add(connection);
+  if (const auto reason = failure()) connection->break_off(*reason);
 }
 
 std::string statuses(const Control& control, const std::vector<int>& ranks, int but) {

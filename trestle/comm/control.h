@@ -10,6 +10,17 @@ namespace trestle::comm {
 
 class Connection;
 
+// The connections of a world, to be broken when it fails.
+class BreakList {
+ public:
+  void add(const std::shared_ptr<Connection>& connection);
+  void break_all(const std::string& reason) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::weak_ptr<Connection>> connections_;
+};
+
 // What the ranks of a world tell each other beside their tensors: that one failed, and what each did
 // last. One for each rank; may be called from every thread.
 class Control {
@@ -32,11 +43,10 @@ class Control {
   void attach(const std::shared_ptr<Connection>& connection);
 
  protected:
-  void break_connections(const std::string& reason);
+  const std::shared_ptr<BreakList>& breaks() const { return breaks_; }
 
  private:
-  std::mutex mutex_;
-  std::vector<std::weak_ptr<Connection>> connections_;
+  const std::shared_ptr<BreakList> breaks_ = std::make_shared<BreakList>();
 };
 
 // "rank 1: 'backward of stage 1', 0.2 s ago; rank 2: ...", for a message of a deadline.

@@ -10,6 +10,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/rank_error.h"
 #include "trestle/comm/thread_board.h"
 #include "trestle/comm/thread_world.h"
 #include "trestle/device/threads.h"
@@ -25,9 +26,10 @@ class FirstFailure {
     const std::string reason = text("rank ", rank, " failed: ", message());
     {
       const std::lock_guard lock(mutex_);
-      if (!error_) {
+      if (!error_ || (is_echo_ && is<DeadlineError>())) {
         error_ = std::current_exception();
         rank_ = rank;
+        is_echo_ = is<RankError>();
       }
     }
     board.fail(reason);
@@ -60,9 +62,22 @@ class FirstFailure {
     }
   }
 
+  template <class Type>
+  static bool is() {
+    try {
+      throw;
+    } catch (const Type&) {
+      return true;
+    } catch (...) {
+      return false;
+    }
+  }
+
   std::mutex mutex_;
   std::exception_ptr error_;
   int rank_ = 0;
+  // A wait that is too long wakes the others before it throws, so that they may be here first.
+  bool is_echo_ = false;
 };
 
 }  // namespace
@@ -83,7 +98,13 @@ void run_thread_ranks(int ranks, const SpawnOptions& options,
       std::optional<World> world;  // goes after the failure is known, not while it passes by
       try {
         set_own_threads(threads);
-        world.emplace(thread_world(board, rank, options.deadline));
+        world.emplace(thread_world(board, {.rank = rank,
+                                           .size = ranks,
+                                           .local_rank = rank,
+                                           .local_size = ranks,
+                                           .backend = "threads",
+                                           .started_by = "spawn",
+                                           .deadline = options.deadline}));
         function(*world);
       } catch (...) {
         failure.keep(*board, rank);

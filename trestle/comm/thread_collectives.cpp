@@ -37,23 +37,6 @@ bool lie_over_each_other(const std::vector<Request>& requests) {
   return false;
 }
 
-void reduce_into(at::Tensor& sum, const at::Tensor& more, Reduce op) {
-  switch (op) {
-    case Reduce::Sum:
-      sum.add_(more);
-      return;
-    case Reduce::Product:
-      sum.mul_(more);
-      return;
-    case Reduce::Min:
-      at::minimum_out(sum, sum, more);
-      return;
-    case Reduce::Max:
-      at::maximum_out(sum, sum, more);
-      return;
-  }
-}
-
 void copy_bytes(at::Tensor& to, std::int64_t at, const at::Tensor& from, std::int64_t begin,
                 std::int64_t elements) {
   if (elements == 0) return;
@@ -136,6 +119,23 @@ void run(std::vector<Request>& requests) {
 }
 
 }  // namespace
+
+void reduce_into(at::Tensor& sum, const at::Tensor& more, Reduce op) {
+  switch (op) {
+    case Reduce::Sum:
+      sum.add_(more);
+      return;
+    case Reduce::Product:
+      sum.mul_(more);
+      return;
+    case Reduce::Min:
+      at::minimum_out(sum, sum, more);
+      return;
+    case Reduce::Max:
+      at::maximum_out(sum, sum, more);
+      return;
+  }
+}
 
 void run_collective(std::vector<Request>& requests) {
   const at::NoGradGuard no_grad;

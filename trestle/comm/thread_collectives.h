@@ -11,4 +11,7 @@ namespace trestle::comm {
 // each other, also those of different ranks.
 void run_collective(std::vector<Request>& requests);
 
+// sum = sum op more, element by element.
+void reduce_into(at::Tensor& sum, const at::Tensor& more, Reduce op);
+
 }  // namespace trestle::comm

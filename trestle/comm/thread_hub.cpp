@@ -16,8 +16,9 @@ ThreadHub::Mismatch ThreadHub::difference_with(const Collective& known, int rank
     if (!known.requests[other]) continue;
     const Request& theirs = *known.requests[other];
     const auto mine = static_cast<std::size_t>(rank);
-    auto found = other < mine ? difference({theirs.print, request.print}, {ranks_[other], ranks_[mine]})
-                              : difference({request.print, theirs.print}, {ranks_[mine], ranks_[other]});
+    auto found = other < mine
+                     ? difference({theirs.print, request.print}, {ranks_[other], ranks_[mine]})
+                     : difference({request.print, theirs.print}, {ranks_[mine], ranks_[other]});
     if (found) return found;
     if (request.print.kind != Kind::AllToAll) continue;
     const auto pieces = [&](const Request& from, std::size_t a, const Request& to,
@@ -38,7 +39,8 @@ void ThreadHub::finish(Collective& all) {
   try {
     run_collective(requests);
   } catch (const std::exception& error) {
-    failed = Failed{Failed::How::Rank, text(describe(requests[0].print), " failed: ", error.what())};
+    failed =
+        Failed{Failed::How::Rank, text(describe(requests[0].print), " failed: ", error.what())};
   }
   requests.clear();  // whoever waits may rely on nobody else holding its tensors
   for (const auto& completion : all.completions) completion->finish(failed);
@@ -69,7 +71,6 @@ ThreadHub::Mismatch ThreadHub::collective(int rank, Request request,
     }
   }
   if (dead) completion->finish(Failed{Failed::How::Rank, *dead});
-  if (mismatch) kill(*mismatch);
   if (complete) finish(*complete);
   return mismatch;
 }
@@ -78,6 +79,7 @@ ThreadHub::Mismatch ThreadHub::message(int rank, Request request,
                                        std::shared_ptr<Completion> completion) {
   const bool sends = request.print.kind == Kind::Send;
   const int from = sends ? rank : request.peer, to = sends ? request.peer : rank;
+  const auto at = [&](int group_rank) { return ranks_[static_cast<std::size_t>(group_rank)]; };
   std::optional<Message> other;
   std::optional<std::string> dead;
   {
@@ -86,10 +88,16 @@ ThreadHub::Mismatch ThreadHub::message(int rank, Request request,
     if (!dead) {
       const auto place = waiting_.try_emplace({from, to, request.tag}).first;
       auto& theirs = sends ? place->second.receives : place->second.sends;
-      if (theirs.empty()) {
-        auto& own = sends ? place->second.sends : place->second.receives;
+      auto& own = sends ? place->second.sends : place->second.receives;
+      Mismatch mismatch;
+      if (!theirs.empty()) {
+        const Fingerprint& print = theirs.front().request.print;
+        mismatch = sends ? difference(request.print, at(from), print, at(to))
+                         : difference(print, at(from), request.print, at(to));
+      }
+      if (theirs.empty() || mismatch) {  // in which case both wait for the end that comes now
         own.push_back({std::move(request), std::move(completion)});
-        return {};
+        return mismatch;
       }
       other = std::move(theirs.front());
       theirs.pop_front();
@@ -102,14 +110,6 @@ ThreadHub::Mismatch ThreadHub::message(int rank, Request request,
   }
   Request& sent = sends ? request : other->request;
   Request& received = sends ? other->request : request;
-  const auto at = [&](int group_rank) { return ranks_[static_cast<std::size_t>(group_rank)]; };
-  if (auto mismatch = difference(sent.print, at(from), received.print, at(to))) {
-    kill(*mismatch);
-    const Failed failed{Failed::How::Rank, *mismatch};
-    other->completion->finish(failed);
-    completion->finish(failed);
-    return mismatch;
-  }
   if (sent.input.nbytes() > 0)
     std::memmove(received.output.mutable_data_ptr(), sent.input.const_data_ptr(),
                  sent.input.nbytes());

@@ -26,7 +26,7 @@ class ThreadHub {
   int size() const { return static_cast<int>(ranks_.size()); }
 
   // `rank` is of the group. The completion is finished here or by another rank's call. Returns what
-  // differs, where it does: the hub is dead then, and the caller tells the rest of the world.
+  // differs, where it does: the caller tells the world, which kills the hub and so ends both waits.
   using Mismatch = std::optional<std::string>;
   Mismatch collective(int rank, Request request, std::shared_ptr<Completion> completion);
   Mismatch message(int rank, Request request, std::shared_ptr<Completion> completion);
@@ -59,8 +59,8 @@ class ThreadHub {
 
   const std::vector<int> ranks_;
   mutable std::mutex mutex_;
-  std::vector<std::uint64_t> called_;                 // collectives, by each rank
-  std::map<std::uint64_t, Collective> collectives_;   // by number: some ranks have come
+  std::vector<std::uint64_t> called_;                  // collectives, by each rank
+  std::map<std::uint64_t, Collective> collectives_;    // by number: some ranks have come
   std::map<std::tuple<int, int, int>, Ends> waiting_;  // from, to, tag
   std::optional<std::string> dead_;
 };

@@ -27,18 +27,8 @@ class ThreadWorld : public World::Impl {
 
 }  // namespace
 
-World thread_world(const std::shared_ptr<ThreadBoard>& board, int rank,
-                   std::chrono::milliseconds deadline, const std::string& started_by) {
-  const int size = board->size();
-  return World(std::make_shared<ThreadWorld>(
-      World::Impl::Facts{.rank = rank,
-                         .size = size,
-                         .local_rank = rank,
-                         .local_size = size,
-                         .backend = "threads",
-                         .started_by = started_by,
-                         .deadline = deadline},
-      board));
+World thread_world(const std::shared_ptr<ThreadBoard>& board, World::Impl::Facts facts) {
+  return World(std::make_shared<ThreadWorld>(std::move(facts), board));
 }
 
 }  // namespace trestle::comm

@@ -32,8 +32,8 @@ class World {
   int size() const;
   int local_rank() const;
   int local_size() const;
-  int restart() const;                  // how often all ranks were started anew
-  const std::string& backend() const;   // "gloo", "nccl", "threads"
+  int restart() const;                    // how often all ranks were started anew
+  const std::string& backend() const;     // "gloo", "nccl", "threads"
   const std::string& started_by() const;  // RankEnvironment::source, or "spawn"
 
   const comm::Group& group() const;  // of all ranks

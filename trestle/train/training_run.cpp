@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 
+#include <algorithm>
 #include <iostream>
 #include <utility>
 
@@ -108,28 +109,14 @@ void TrainingRun::begin(const RunFolder& folder) {
 void TrainingRun::restore(const RunFolder& folder) {
   folder_ = folder;
   bests_.emplace(folder_.bests(), recipe_.train.keep_best);
-  checkpoint::TrainingCheckpoint saved = checkpoint::read_training_checkpoint(folder_.last());
-  if (saved.state.recipe_hash != state_.recipe_hash)
-    throw UsageError(
-        text(folder_.recipe().string(), ": is not the recipe that this run was saved under"),
-        {.hint = "Put it back as it was, or start a new run."});
-  const auto had = saved.state.numbers.find("training_examples");
-  const auto has = static_cast<double>(task_.training->examples());
-  if (had != saved.state.numbers.end() && had->second != has)
-    throw UsageError(text("the data have ", has, " training examples, and had ", had->second,
-                          " when this run was saved"),
-                     {.hint = "Put them back as they were, or start a new run."});
-  const auto mark = saved.state.numbers.find("data_mark");
-  if (mark != saved.state.numbers.end() && mark->second != data_mark_)
-    throw UsageError(
-        "the data are not those that this run was saved with: other examples come first",
-        {.hint = "Put them back as they were, or start a new run."});
-  checkpoint::copy_into(saved.weights, weights(),
-                        (folder_.last() / "weights.safetensors").string());
+  const checkpoint::SavedTraining saved(folder_.last());
+  check_same_run(saved.state());
+  saved.copy_weights(weights(), checkpoint::Others::Refused);
   for (StageOptimizer& stage : optimizers_)
-    optim::load_optimizer_state(*stage.optimizer, stage.names, saved.optimizer);
-  state_ = std::move(saved.state);
-  put_in(saved.gradients);
+    optim::load_optimizer_state(*stage.optimizer, stage.names, saved.optimizer(stage.names));
+  state_ = saved.state();
+  batch_ = batches_done(state_);
+  put_in(saved);
   pipeline_->set_step_number(state_.step + (inside_step() ? 1 : 0));  // its number is taken
   auto number = [&](const char* name) {
     const auto found = state_.numbers.find(name);
@@ -147,6 +134,39 @@ void TrainingRun::restore(const RunFolder& folder) {
   plan_.steps_done = state_.step;
   metrics_ = std::make_unique<MetricsFile>(folder_.metrics(), state_.step, state_.epoch);
   if (recipe_.train.tensorboard) events_.emplace(folder_.path, state_.step);
+}
+
+void TrainingRun::check_same_run(const checkpoint::TrainState& saved) const {
+  if (saved.recipe_hash != state_.recipe_hash)
+    throw UsageError(
+        text(folder_.recipe().string(), ": is not the recipe that this run was saved under"),
+        {.hint = "Put it back as it was, or start a new run."});
+  const auto had = saved.numbers.find("training_examples");
+  const auto has = static_cast<double>(task_.training->examples());
+  if (had != saved.numbers.end() && had->second != has)
+    throw UsageError(text("the data have ", has, " training examples, and had ", had->second,
+                          " when this run was saved"),
+                     {.hint = "Put them back as they were, or start a new run."});
+  const auto mark = saved.numbers.find("data_mark");
+  if (mark != saved.numbers.end() && mark->second != data_mark_)
+    throw UsageError(
+        "the data are not those that this run was saved with: other examples come first",
+        {.hint = "Put them back as they were, or start a new run."});
+}
+
+// The last batch of an epoch may be a smaller one.
+std::int64_t TrainingRun::samples_done() const {
+  return std::min(batch_ * recipe_.train.batch, task_.training->examples());
+}
+
+std::int64_t TrainingRun::batches_done(const checkpoint::TrainState& saved) const {
+  const std::int64_t size = recipe_.train.batch, all = task_.training->examples();
+  if (saved.batches) return *saved.batches;
+  if (saved.samples < all && saved.samples % size == 0) return saved.samples / size;
+  if (saved.samples == all) return plan_.steps_per_epoch;
+  throw FormatError(text("the run stands at sample ", saved.samples, " of an epoch of ", all,
+                         ", which is not between two batches of ", size),
+                    {.file = folder_.last().string()});
 }
 
 TrainResult TrainingRun::run() {
@@ -176,7 +196,7 @@ bool TrainingRun::has_all_steps() const {
 }
 
 bool TrainingRun::inside_step() const {
-  return state_.batch % recipe_.train.accumulate != 0 && state_.batch < plan_.steps_per_epoch;
+  return batch_ % recipe_.train.accumulate != 0 && batch_ < plan_.steps_per_epoch;
 }
 
 bool TrainingRun::stop_asked() const {
@@ -215,7 +235,7 @@ void TrainingRun::close_epoch(EpochReport& report) {
   report.epoch = state_.epoch + 1;
   report.epochs = recipe_.train.epochs;
   report.step = state_.step;
-  report.steps = state_.batch;
+  report.steps = batch_;
   report.training_loss = loss_weight_ > 0 ? loss_sum_ / loss_weight_ : 0;
   report.metric_name = task_.metric_name;
   report.synthetic_data = !task_.synthetic.empty();
@@ -228,9 +248,9 @@ void TrainingRun::close_epoch(EpochReport& report) {
   metrics_->add_epoch(report);
   add_events(report);
   judge_epoch(report);
-  if (state_.batch == plan_.steps_per_epoch) {  // not where max_steps ended it in its middle
+  if (batch_ == plan_.steps_per_epoch) {  // not where max_steps ended it in its middle
     ++state_.epoch;
-    state_.batch = 0;
+    batch_ = 0;
     loss_sum_ = loss_weight_ = 0;
     epoch_seconds_before_ = 0;
   }
@@ -253,7 +273,7 @@ void TrainingRun::judge_epoch(EpochReport& report) {
   if (!report.metric) return;
   keep_weights(report);
   // Of an epoch that max_steps cuts in two, patience counts its end alone.
-  if (state_.batch < plan_.steps_per_epoch) return;
+  if (batch_ < plan_.steps_per_epoch) return;
   early_stop_.epoch_ends(*report.metric);
   lower_learning_rate(report);
 }

@@ -50,6 +50,9 @@ class TrainingRun {
   bool has_all_steps() const;  // of max_steps
   bool inside_step() const;    // between two batches whose gradients add up
   bool stop_asked() const;
+  void check_same_run(const checkpoint::TrainState& saved) const;
+  std::int64_t samples_done() const;
+  std::int64_t batches_done(const checkpoint::TrainState& saved) const;
 
   // training_step.cpp
   Outcome train_epoch();
@@ -72,7 +75,7 @@ class TrainingRun {
   // training_save.cpp
   NamedTensors weights() const;
   NamedTensors gradients() const;
-  void put_in(const NamedTensors& gradients);
+  void put_in(const checkpoint::SavedTraining& saved);  // its gradients
   void save();
   void save_best(const EpochReport& report);
   void keep_weights(const EpochReport& report);
@@ -101,6 +104,7 @@ class TrainingRun {
   std::unique_ptr<MetricsFile> metrics_;
   std::optional<EventFile> events_;
   checkpoint::TrainState state_;
+  std::int64_t batch_ = 0;                 // batches done of this epoch
   double loss_sum_ = 0, loss_weight_ = 0;  // of this epoch so far
   double group_loss_ = 0;                  // of the step so far whose batches add up
   double data_mark_ = 0;                   // of the data: which examples come first

@@ -58,15 +58,19 @@ NamedTensors TrainingRun::gradients() const {
   return all;
 }
 
-void TrainingRun::put_in(const NamedTensors& gradients) {
+void TrainingRun::put_in(const checkpoint::SavedTraining& saved) {
   std::map<std::string, at::Tensor> parameters;
-  for (const auto& [name, parameter] : pipeline_->named_parameters()) parameters[name] = parameter;
-  for (const auto& [name, gradient] : gradients) {
-    const auto found = parameters.find(name);
-    if (found == parameters.end() || found->second.sizes() != gradient.sizes())
-      throw FormatError(text("the gradient of '", name, "' is not one of this model"),
-                        {.file = (folder_.last() / "gradients.safetensors").string()});
-    const at::Tensor& parameter = found->second;
+  std::vector<std::string> names;
+  for (const auto& [name, parameter] : pipeline_->named_parameters()) {
+    parameters[name] = parameter;
+    names.push_back(name);
+  }
+  for (const auto& [name, gradient] : saved.gradients(names)) {
+    const at::Tensor& parameter = parameters.at(name);
+    if (parameter.sizes() != gradient.sizes())
+      throw FormatError(text("the gradient of '", name, "' is ", gradient.sizes(),
+                             ", the parameter is ", parameter.sizes()),
+                        {.file = folder_.last().string()});
     parameter.mutable_grad() =
         at::empty_like(parameter, parameter.options().requires_grad(false)).copy_(gradient);
   }
@@ -85,11 +89,13 @@ void TrainingRun::save() {
                     {"loss_weight", loss_weight_},
                     {"group_loss", group_loss_},
                     {"last_learning_rate", learning_rate_},
-                    {"epoch_seconds", state_.batch == 0 ? 0 : seconds_of_epoch()}};
+                    {"epoch_seconds", batch_ == 0 ? 0 : seconds_of_epoch()}};
   rate_->save(state_.numbers);
   early_stop_.save(state_.numbers);
   bests_->save(state_.numbers);
   if (scaler_) state_.numbers.merge(scaler_->state());
+  state_.samples = samples_done();
+  state_.batches.reset();
   resume.state = state_;
   saving(folder_, [&] { checkpoint::write_training_checkpoint(folder_.last(), resume); });
 }

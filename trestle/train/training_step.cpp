@@ -36,8 +36,8 @@ TrainingRun::Outcome TrainingRun::train_epoch() {
   epoch_examples_ = 0;
   const Stopwatch watch;
   const std::int64_t accumulate = recipe_.train.accumulate;
-  std::int64_t done = inside_step() ? state_.batch % accumulate : 0;  // a save came in between
-  data::Epoch batches = task_.training->epoch(state_.epoch, state_.batch - done);
+  std::int64_t done = inside_step() ? batch_ % accumulate : 0;  // a save came in between
+  data::Epoch batches = task_.training->epoch(state_.epoch, batch_ - done);
   for (auto group = next_group(batches, accumulate); !group.empty() && !has_all_steps();
        group = next_group(batches, accumulate)) {
     const std::vector<double> shares = shares_of(group);
@@ -49,7 +49,7 @@ TrainingRun::Outcome TrainingRun::train_epoch() {
       times_.training.add(watch.seconds() - epoch_seconds_);
       epoch_seconds_ = watch.seconds();
       const bool stop = stop_asked();
-      if (state_.batch == plan_.steps_per_epoch || stop || has_all_steps())
+      if (batch_ == plan_.steps_per_epoch || stop || has_all_steps())
         measured_ = pipeline_->timeline();
       if (stop) {
         keep_peaks();
@@ -77,7 +77,7 @@ std::vector<double> TrainingRun::shares_of(const std::vector<data::Batch>& group
 
 void TrainingRun::train_batch(const data::Batch& batch, double share) {
   const Stopwatch watch;
-  const std::int64_t before = state_.batch % recipe_.train.accumulate;
+  const std::int64_t before = batch_ % recipe_.train.accumulate;
   const std::int64_t pieces = micro_batches_of(recipe_);
   const StepResult done = with_inputs_named(recipe_, batch.inputs, [&] {
     return pipeline_->step(batch.inputs, batch.targets, task_.loss,
@@ -85,7 +85,7 @@ void TrainingRun::train_batch(const data::Batch& batch, double share) {
                             .first_micro_batch = before * pieces});
   });
   refuse_nonfinite(done.loss, batch);
-  ++state_.batch;
+  ++batch_;
   if (steps_here_ >= warm_up_steps) {
     ++timed_batches_;
     step_seconds_ += watch.seconds();
@@ -157,7 +157,7 @@ double TrainingRun::clip_gradients() {
 
 void TrainingRun::refuse_nonfinite(double loss, const data::Batch& batch) const {
   if (std::isfinite(loss)) return;
-  const std::int64_t before = state_.batch % recipe_.train.accumulate;
+  const std::int64_t before = batch_ % recipe_.train.accumulate;
   const std::int64_t pieces = micro_batches_of(recipe_);
   throw Error(
       text("the loss became ", loss, " in step ", state_.step + 1, " (epoch ", state_.epoch + 1,

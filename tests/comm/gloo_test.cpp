@@ -1,0 +1,242 @@
+// Ranks that meet at a port and talk by Gloo, most of them as threads of this process: quicker to start,
+// and the same code.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <atomic>
+#include <thread>
+
+#include "tests/comm/collective_checks.h"
+#include "tests/comm/mismatches.h"
+#include "tests/support/run_ranks.h"
+#include "trestle/base/error.h"
+#include "trestle/comm/rank_error.h"
+#include "trestle/device/device.h"
+
+namespace trestle::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+class GlooRanks : public ::testing::TestWithParam<int> {};
+
+TEST_P(GlooRanks, CollectivesOfThreads) { run_gloo_ranks(GetParam(), check_collectives); }
+TEST_P(GlooRanks, CollectivesOfProcesses) { run_process_ranks(GetParam(), check_collectives); }
+
+INSTANTIATE_TEST_SUITE_P(Sizes, GlooRanks, ::testing::Values(1, 2, 3, 4));
+
+class GlooMismatch : public ::testing::TestWithParam<Mismatch> {};
+
+TEST_P(GlooMismatch, IsAnErrorOnAllRanks) {
+  run_gloo_ranks(2, [&](World& world) {
+    expect_mismatch(world, GetParam());
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, GlooMismatch, ::testing::ValuesIn(mismatches()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(Gloo, AMismatchInAnotherProcessIsNoEndOfTheProcess) {
+  run_process_ranks(2, [](World& world) { expect_mismatch(world, mismatches()[8]); });
+}
+
+// The same bits as from threads, for three ranks and more too.
+TEST(Gloo, SumsInTheOrderOfRanks) {
+  std::vector<at::Tensor> inputs;
+  for (int r = 0; r < 4; ++r) inputs.push_back(torch::randn({10'001}) * std::pow(10.0, r));
+  const at::Tensor expected = ((inputs[0] + inputs[1]) + inputs[2]) + inputs[3];
+  run_gloo_ranks(4, [&](World& world) {
+    const at::Tensor& input = inputs[static_cast<std::size_t>(world.rank())];
+    at::Tensor large = input.clone(), small = input.narrow(0, 0, 100).clone();
+    world.group().all_reduce(large).wait();
+    world.group().all_reduce(small).wait();
+    EXPECT_TRUE(torch::equal(large, expected));
+    EXPECT_TRUE(torch::equal(small, expected.narrow(0, 0, 100)));
+    at::Tensor piece = torch::empty({2500});
+    world.group().reduce_scatter(piece, input.narrow(0, 0, 10'000).clone()).wait();
+    EXPECT_TRUE(torch::equal(piece, expected.narrow(0, 2500 * world.rank(), 2500)));
+  });
+}
+
+TEST(Gloo, VirtualDevicesKeepTheirMeters) {
+  const auto devices = virtual_devices(2);
+  run_gloo_ranks(2, [&](World& world) {
+    const at::Device device = devices[static_cast<std::size_t>(world.rank())].torch;
+    world.own_devices({devices[static_cast<std::size_t>(world.rank())]});
+    const comm::Group& group = world.group();
+    at::Tensor mine = torch::full({100, 100}, world.rank() + 1.0, device);
+    reset_peak_memory(device);
+    const Bytes before = memory_usage(device).current;
+    group.all_reduce(mine).wait();
+    for (const auto check : {comm::Check::On, comm::Check::Off}) {
+      const comm::Group pair = group.with_check(check);
+      (world.rank() == 0 ? pair.send(mine, 1) : pair.receive(mine, 0)).wait();
+    }
+    EXPECT_EQ(memory_usage(device).current, before);
+    EXPECT_EQ(memory_usage(device).peak, before);
+    EXPECT_TRUE(mine.cpu().eq(3).all().item<bool>());
+  });
+}
+
+TEST(Gloo, ADeviceOfTwoRanksIsRefused) {
+  const auto devices = virtual_devices(1);
+  std::atomic<int> refused = 0;
+  run_gloo_ranks(2, [&](World& world) {
+    world.own_devices({cpu_device()});
+    try {
+      world.own_devices({devices[0]});
+    } catch (const UsageError&) {
+      ++refused;
+    }
+  });
+  EXPECT_EQ(refused, 2);
+}
+
+TEST(Gloo, AMessageWithoutFingerprintNeedsNoThread) {
+  run_gloo_ranks(2, [](World& world) {
+    const comm::Group group = world.group().with_check(comm::Check::Off);
+    at::Tensor tensor = torch::full({1024}, static_cast<double>(world.rank()));
+    for (int i = 0; i < 50; ++i) {
+      if (world.rank() == 0) {
+        group.send(tensor, 1).wait();
+        group.receive(tensor, 1).wait();
+      } else {
+        group.receive(tensor, 0).wait();
+        tensor.add_(1);
+        group.send(tensor, 0).wait();
+      }
+    }
+    EXPECT_EQ(tensor[0].item<float>(), 50.0F);
+    // done() comes true without a wait, and a work may be waited for in two threads.
+    at::Tensor last = torch::full({4}, 7.0 + world.rank());
+    comm::Work work = world.rank() == 0 ? group.send(last, 1) : group.receive(last, 0);
+    std::thread other([work]() mutable { work.wait(); });
+    const auto end = steady_clock::now() + 10s;
+    while (!work.done() && steady_clock::now() < end) std::this_thread::sleep_for(1ms);
+    EXPECT_TRUE(work.done());
+    other.join();
+    EXPECT_EQ(last[0].item<float>(), 7.0F);
+  });
+}
+
+TEST(Gloo, RanksThatEndAtOtherTimesAreNoError) {
+  run_gloo_ranks(3, [](World& world) {
+    world.group().barrier();
+    std::this_thread::sleep_for(300ms * world.rank());
+    EXPECT_FALSE(world.failure());
+    world.say_status("near the end");
+  });
+}
+
+TEST(Gloo, WhoWaitsForARankThatLeftIsTold) {
+  run_gloo_ranks(2, [](World& world) {
+    if (world.rank() == 1) return;
+    at::Tensor tensor = torch::ones({4});
+    try {
+      world.group().receive(tensor, 1).wait();
+      ADD_FAILURE() << "no error";
+    } catch (const RankError& error) {
+      EXPECT_NE(std::string(error.what()).find("rank 1 has left"), std::string::npos) << error.what();
+    }
+  });
+}
+
+// From rank 2's failure to the last rank's error, in a collective and in messages between ranks that
+// live.
+void expect_woken(const std::function<void(World&)>& fails, const std::string& words) {
+  steady_clock::time_point failed;
+  run_gloo_ranks(4, [&](World& world) {
+    const comm::Group& group = world.group();
+    group.barrier();
+    at::Tensor tensor = torch::ones({4});
+    if (world.rank() == 2) {
+      std::this_thread::sleep_for(50ms);
+      failed = steady_clock::now();
+      return fails(world);
+    }
+    try {
+      if (world.rank() == 0) group.receive(tensor, 1, 5).wait();
+      if (world.rank() == 1) group.with_check(comm::Check::Off).receive(tensor, 0, 6).wait();
+      if (world.rank() == 3) group.all_reduce(tensor).wait();
+      ADD_FAILURE() << "no error on rank " << world.rank();
+    } catch (const RankError& error) {
+      EXPECT_NE(std::string(error.what()).find(words), std::string::npos)
+          << "rank " << world.rank() << ": " << error.what();
+      EXPECT_LT(steady_clock::now() - failed, 1s);
+    }
+  });
+}
+
+TEST(Gloo, AFailureWakesAll) {
+  expect_woken([](World& world) { world.fail("no space left on rank 2's disk"); },
+               "no space left on rank 2's disk");
+}
+
+TEST(Gloo, AnExceptionThatEndsARankWakesAll) {
+  try {
+    expect_woken([](World&) { throw FormatError("no such picture"); },
+                 "rank 2 ended with an exception");
+    FAIL();
+  } catch (const FormatError&) {
+  }
+}
+
+TEST(Gloo, ADeadlineNamesWhoWasAwaitedAndReachesAll) {
+  std::atomic<int> told = 0;
+  run_gloo_ranks(
+      3,
+      [&](World& world) {
+        const comm::Group& group = world.group();
+        at::Tensor tensor = torch::ones({2});
+        if (world.rank() == 1) {
+          world.say_status("reading data");
+          const auto end = steady_clock::now() + 3s;
+          while (!world.failure() && steady_clock::now() < end) std::this_thread::sleep_for(5ms);
+          EXPECT_TRUE(world.failure());
+          return;
+        }
+        try {
+          if (world.rank() == 0) group.with_check(comm::Check::Off).receive(tensor, 1, 3).wait();
+          std::this_thread::sleep_for(600ms);
+          group.receive(tensor, 1).wait();
+        } catch (const DeadlineError& error) {
+          ++told;
+          const std::string message = error.what();
+          EXPECT_NE(message.find("waited longer than 0.5 s: rank 0 in receive with tag 3 of float32 [2] "
+                                 "from rank 1; rank 1 said last 'reading data'"),
+                    std::string::npos)
+              << message;
+        } catch (const RankError& error) {
+          ++told;
+          EXPECT_EQ(world.rank(), 2);
+          EXPECT_NE(std::string(error.what()).find("rank 0 in receive"), std::string::npos) << error.what();
+        }
+      },
+      500ms);
+  EXPECT_EQ(told, 2);
+}
+
+TEST(Gloo, OneLoneRankNeedsNoPort) {
+  World world = init({.environment = rank_environment(0, 1, 0)});
+  EXPECT_EQ(world.size(), 1);
+  EXPECT_EQ(world.backend(), "gloo");
+  EXPECT_EQ(world.started_by(), "variables");
+  check_all_reduce(world);
+}
+
+TEST(Gloo, AskedForNcclAndWithoutItSaysSoOnce) {
+  ::testing::internal::CaptureStderr();
+  run_gloo_ranks(1, [](World&) {});
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  ::testing::internal::CaptureStderr();
+  World world = init({.backend = "nccl", .environment = rank_environment(0, 1, 0)});
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(said, world.backend() == "nccl"
+                      ? ""
+                      : "trestle: this libtorch has no NCCL: the ranks talk by Gloo instead\n");
+  EXPECT_THROW(init({.backend = "mpi", .environment = rank_environment(0, 1, 0)}), UsageError);
+}
+
+}  // namespace
+}  // namespace trestle::testing

@@ -1,0 +1,137 @@
+// Ranks that cannot come together: a clear error on every one, in time.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <mutex>
+#include <thread>
+
+#include "tests/support/run_ranks.h"
+#include "trestle/base/error.h"
+#include "trestle/comm/rank_error.h"
+
+namespace trestle::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+// What each environment's init() says: the type of its error and the message, "" where it works.
+std::vector<std::string> errors_of(const std::vector<launch::RankEnvironment>& environments,
+                                   std::chrono::milliseconds deadline) {
+  std::vector<std::string> errors(environments.size());
+  std::vector<std::thread> threads;
+  const auto begin = std::chrono::steady_clock::now();
+  for (std::size_t i = 0; i < environments.size(); ++i) {
+    threads.emplace_back([&, i] {
+      try {
+        const World world = init({.deadline = deadline, .environment = environments[i]});
+      } catch (const UsageError& error) {
+        errors[i] = std::string("usage: ") + error.what();
+      } catch (const DeadlineError& error) {
+        errors[i] = std::string("deadline: ") + error.what();
+      } catch (const RankError& error) {
+        errors[i] = std::string("rank: ") + error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, deadline + 5s);
+  return errors;
+}
+
+void expect_says(const std::string& error, const std::string& type, const std::string& words) {
+  EXPECT_EQ(error.substr(0, type.size()), type) << error;
+  EXPECT_NE(error.find(words), std::string::npos) << error;
+}
+
+// A socket at a port of its own, which listens and says nothing.
+class Listener {
+ public:
+  Listener() : number_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    socklen_t length = sizeof address;
+    EXPECT_EQ(bind(number_, reinterpret_cast<sockaddr*>(&address), length), 0);
+    EXPECT_EQ(listen(number_, 8), 0);
+    getsockname(number_, reinterpret_cast<sockaddr*>(&address), &length);
+    port_ = ntohs(address.sin_port);
+  }
+  ~Listener() { close(number_); }
+  int port() const { return port_; }
+
+ private:
+  int number_, port_ = 0;
+};
+
+TEST(Rendezvous, TwoRanksWithOneNumber) {
+  const int port = free_port();
+  const auto errors = errors_of({rank_environment(0, 3, port), rank_environment(1, 3, port),
+                                 rank_environment(1, 3, port)}, 5s);
+  int named = 0;
+  for (const std::string& error : errors)
+    named += error.find("two processes have the rank number 1") != std::string::npos;
+  // In one process both cards are the same, so that only processes of their own can be told apart.
+  EXPECT_TRUE(named == 3 || named == 0) << errors[0] << errors[1] << errors[2];
+}
+
+TEST(Rendezvous, WorldSizesThatDiffer) {
+  const int port = free_port();
+  const auto errors = errors_of({rank_environment(0, 3, port), rank_environment(1, 4, port),
+                                 rank_environment(2, 3, port)}, 5s);
+  for (const std::string& error : errors) expect_says(error, "usage", "there are 4 ranks");
+}
+
+TEST(Rendezvous, AMissingRankIsNamed) {
+  const int port = free_port();
+  const auto errors = errors_of({rank_environment(0, 4, port), rank_environment(2, 4, port)}, 500ms);
+  for (const std::string& error : errors)
+    expect_says(error, "deadline", "within 0.5 s: 1, 3");
+}
+
+TEST(Rendezvous, APortInUse) {
+  const Listener other;
+  const auto errors = errors_of({rank_environment(0, 2, other.port()), rank_environment(1, 2, other.port())}, 500ms);
+  expect_says(errors[0], "rank", "it is in use");
+  expect_says(errors[1], "rank", "is not a store of ranks: it does not answer");
+}
+
+TEST(Rendezvous, NobodyAnswers) {
+  expect_says(errors_of({rank_environment(1, 2, free_port())}, 300ms)[0], "rank", "Connection refused");
+  auto environment = rank_environment(1, 2, 4000);
+  environment.address = "no.such.machine.invalid";
+  expect_says(errors_of({environment}, 300ms)[0], "rank", "found nobody at no.such.machine.invalid:4000");
+}
+
+TEST(Rendezvous, NumbersThatCannotBe) {
+  expect_says(errors_of({rank_environment(2, 2, 4000)}, 300ms)[0], "usage", "rank 2 of 2 ranks");
+  expect_says(errors_of({rank_environment(0, 2, 0)}, 300ms)[0], "usage", "port 0");
+  expect_says(errors_of({rank_environment(0, 1, 0)}, -1ms)[0], "usage", "deadline of -1 ms");
+}
+
+TEST(Rendezvous, ALaterStartMeetsAtTheSamePort) {
+  const int port = free_port();
+  for (int restart = 0; restart < 3; ++restart) {
+    auto first = rank_environment(0, 2, port), second = rank_environment(1, 2, port);
+    first.restart = second.restart = restart;
+    for (const std::string& error : errors_of({first, second}, 5s)) EXPECT_EQ(error, "");
+  }
+}
+
+// The launcher's store is there before and after the ranks, and rank 0 is a client too.
+TEST(Rendezvous, ProcessesWithOneNumber) {
+  const auto processes = run_rank_processes(3, [] {
+    auto environment = launch::read_rank_environment();
+    if (environment.rank == 2) environment.rank = 1;
+    const World world = init({.deadline = 5s, .environment = environment});
+  });
+  for (const RankProcess& process : processes) {
+    EXPECT_EQ(process.exit_code, 3);
+    EXPECT_NE(process.output.find("two processes have the rank number 1"), std::string::npos)
+        << process.output;
+  }
+}
+
+}  // namespace
+}  // namespace trestle::testing

@@ -1,0 +1,215 @@
+#include "trestle/comm/engine_connection.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include <climits>
+#include <cstring>
+#include <exception>
+
+#include "trestle/base/text.h"
+#include "trestle/comm/checked_receives.h"
+#include "trestle/comm/direct_work.h"
+#include "trestle/comm/message_tags.h"
+
+namespace trestle::comm {
+
+EngineConnection::EngineConnection(Place place, Backend cpu, Backend gpu)
+    : Connection(std::move(place)), cpu_(std::move(cpu)), gpu_(std::move(gpu)) {}
+
+EngineConnection::~EngineConnection() {
+  const auto end = std::chrono::steady_clock::now() + place().deadline;
+  while (!all_done_soon()) {
+    if (!place().control->failure() && std::chrono::steady_clock::now() < end) continue;
+    break_off(text("rank ", place().ranks[static_cast<std::size_t>(place().rank)],
+                   " let go of a group with messages under way that nobody took"));
+    return;
+  }
+}
+
+bool EngineConnection::all_done_soon() {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+  bool done = sequence_.drain(end) && keeper_.drain(end);
+  for (const auto& [peer, receives] : receives_) done = receives->drain(end) && done;
+  return done;
+}
+
+c10d::Backend& EngineConnection::engine_for(const at::Tensor& tensor) const {
+  return tensor.is_cuda() ? *gpu_ : *cpu_;
+}
+
+std::string EngineConnection::late(const Fingerprint& print, int peer) const {
+  const auto& [rank, ranks, deadline, control] = place();
+  const int self = ranks[static_cast<std::size_t>(rank)];
+  if (peer < 0)
+    return text("rank ", self, " in ", describe(print), "; ", statuses(*control, ranks, self));
+  const int other = ranks[static_cast<std::size_t>(peer)];
+  return text("rank ", self, " in ", describe(print),
+              print.kind == Kind::Send ? " to rank " : " from rank ", other, "; rank ", other, " ",
+              control->status_of(other));
+}
+
+Failed EngineConnection::failure_from(const std::exception& error, const Fingerprint& print,
+                                      int peer) {
+  const auto& [rank, ranks, deadline, control] = place();
+  if (const auto known = control->failure()) return {Failed::How::Rank, *known};
+  const std::string message = error.what();
+  if (message.find("Timed out waiting") != std::string::npos ||
+      message.find("timed out") != std::string::npos) {
+    const std::string reason = deadline_message(deadline, late(print, peer));
+    control->fail(reason);
+    return {Failed::How::Deadline, reason};
+  }
+  std::vector<int> awaited;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    const int group_rank = static_cast<int>(r);
+    if (group_rank != rank && (peer < 0 || group_rank == peer)) awaited.push_back(ranks[r]);
+  }
+  return {Failed::How::Rank,
+          control->explain(text("rank ", ranks[static_cast<std::size_t>(rank)], " in ",
+                                describe(print), ": ", message.substr(0, message.find('\n'))),
+                           awaited)};
+}
+
+Failed EngineConnection::failed(const std::string& mismatch) {
+  place().control->fail(mismatch);
+  return {Failed::How::Rank, mismatch};
+}
+
+// Gloo knows the CPU alone here; an engine for GPUs takes what lies there.
+EngineConnection::OnGpu EngineConnection::to_host(Request& request) const {
+  if (!request.output.defined() || !request.output.is_cuda() || gpu_) return {};
+  const at::NoGradGuard no_grad;
+  OnGpu staged{request.output};
+  const bool in_place = request.output.is_same(request.input);
+  request.input = request.input.cpu();
+  request.output = in_place ? request.input : at::empty_like(request.output, at::kCPU);
+  return staged;
+}
+
+void EngineConnection::do_collective(Request& request, Check check, const OnGpu& staged,
+                                     Completion& completion) {
+  const Fingerprint print = request.print;
+  try {
+    if (const auto known = place().control->failure()) {
+      completion.finish(Failed{Failed::How::Rank, *known});
+      return;
+    }
+    const bool on_gpu = request.output.defined() && request.output.is_cuda();
+    const Engine engine{*cpu_, place().rank, place().ranks, place().deadline};
+    if (check == Check::On) {
+      if (const auto differs = compare_prints(engine, request)) {
+        completion.finish(failed(*differs));
+        return;
+      }
+    }
+    if (on_gpu)
+      carry_out_on_gpu({*gpu_, place().rank, place().ranks, place().deadline}, request);
+    else
+      carry_out(engine, request);
+    if (staged.output.defined()) staged.output.copy_(request.output);
+    request = {};
+    completion.finish();
+  } catch (const std::exception& error) {
+    completion.finish(failure_from(error, print, -1));
+  }
+}
+
+Work EngineConnection::collective(Request request, Check check) {
+  OnGpu staged = to_host(request);
+  const std::lock_guard lock(mutex_);  // numbers are given in the order of jobs
+  request.print.order = ++collectives_;
+  auto completion = std::make_shared<Completion>(
+      place().control, place().deadline,
+      [self = weak_from_this(), print = request.print] {
+        const auto connection = self.lock();
+        return connection ? connection->late(print, -1) : describe(print);
+      });
+  sequence_.add([this, request = std::move(request), check, staged = std::move(staged),
+                 completion]() mutable { do_collective(request, check, staged, *completion); });
+  return Work(std::move(completion));
+}
+
+Work EngineConnection::message(Request request, Check check) {
+  if (const auto known = place().control->failure()) Failed{Failed::How::Rank, *known}.raise();
+  if (check == Check::Off && request.input.numel() == 0) return {};
+  const Fingerprint print = request.print;
+  const int peer = request.peer;
+  try {
+    return print.kind == Kind::Send ? send(std::move(request), check)
+                                    : receive(std::move(request), check);
+  } catch (const std::exception& error) {
+    failure_from(error, print, peer).raise();
+  }
+}
+
+Work EngineConnection::send(Request request, Check check) {
+  to_host(request);
+  std::vector<at::Tensor> tensors = {request.input};
+  DirectWork::Works works;
+  if (check == Check::Off) {
+    works.push_back(engine_for(tensors[0]).send(tensors, request.peer, plain_tag(request.tag)));
+  } else {
+    std::vector<at::Tensor> print = {
+        at::empty({sizeof(Fingerprint)}, at::TensorOptions().dtype(at::kByte))};
+    std::memcpy(print[0].mutable_data_ptr(), &request.print, sizeof(Fingerprint));
+    const std::lock_guard lock(send_mutex_);
+    works.push_back(cpu_->send(print, request.peer, print_tag));
+    if (tensors[0].numel() > 0)
+      works.push_back(
+          engine_for(tensors[0]).send(tensors, request.peer, checked_tag(request.tag)));
+    tensors.push_back(print[0]);
+  }
+  return Work(std::make_shared<DirectWork>(shared_from_this(), request.print, request.peer,
+                                           std::move(works), std::move(tensors), nullptr));
+}
+
+Work EngineConnection::receive(Request request, Check check) {
+  const OnGpu staged = to_host(request);
+  std::function<void()> then;
+  if (staged.output.defined())
+    then = [to = staged.output, from = request.output] {
+      const at::NoGradGuard no_grad;
+      to.copy_(from);
+    };
+  if (check == Check::Off) {
+    std::vector<at::Tensor> tensors = {request.output};
+    DirectWork::Works works = {
+        engine_for(tensors[0]).recv(tensors, request.peer, plain_tag(request.tag))};
+    return Work(std::make_shared<DirectWork>(shared_from_this(), request.print, request.peer,
+                                             std::move(works), std::move(tensors),
+                                             std::move(then)));
+  }
+  auto completion = std::make_shared<Completion>(
+      place().control, place().deadline,
+      [self = weak_from_this(), print = request.print, peer = request.peer] {
+        const auto connection = self.lock();
+        return connection ? connection->late(print, peer) : describe(print);
+      });
+  CheckedReceives& receives = receives_from(request.peer);
+  receives.add(std::move(request), completion, std::move(then));
+  return Work(std::move(completion));
+}
+
+CheckedReceives& EngineConnection::receives_from(int peer) {
+  const std::lock_guard lock(mutex_);
+  auto& receives = receives_[peer];
+  if (!receives) receives = std::make_unique<CheckedReceives>(*this, peer);
+  return *receives;
+}
+
+// A receive that times out makes Gloo close all connections of the group, here and so at the others:
+// whatever waits, waits no longer.
+void EngineConnection::break_off(const std::string&) {
+  if (is_broken_.exchange(true)) return;
+  if (gpu_) gpu_->abort();
+  try {
+    std::vector<at::Tensor> nothing = {at::empty({1}, at::TensorOptions().dtype(at::kByte))};
+    cpu_->recv(nothing, place().rank == 0 ? 1 : 0, INT_MAX)->wait(std::chrono::milliseconds(1));
+  } catch (const std::exception&) {
+    // That is what it is for.
+  }
+}
+
+}  // namespace trestle::comm

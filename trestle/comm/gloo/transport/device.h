@@ -1,0 +1,7 @@
+#pragma once
+
+// Handles that libtorch makes and destroys.
+namespace gloo::transport {
+class Device;
+class UnboundBuffer;
+}  // namespace gloo::transport

@@ -1,0 +1,56 @@
+#include <cstdlib>
+#include <iostream>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/comm/nccl_backend.h"
+#include "trestle/comm/process_world.h"
+#include "trestle/comm/thread_world.h"
+#include "trestle/comm/world.h"
+
+namespace trestle {
+namespace {
+
+std::string backend_of(const InitOptions& options) {
+  if (!options.backend.empty()) return options.backend;
+  const char* variable = std::getenv("TRESTLE_BACKEND");
+  return variable && *variable ? variable : "gloo";
+}
+
+void check(const launch::RankEnvironment& environment, const InitOptions& options,
+           const std::string& backend) {
+  if (backend != "gloo" && backend != "nccl")
+    throw UsageError(text("no backend '", backend, "'"), {.hint = "There are gloo and nccl."});
+  if (environment.world_size < 1 || environment.rank < 0 ||
+      environment.rank >= environment.world_size)
+    throw UsageError(text("rank ", environment.rank, " of ", environment.world_size, " ranks"));
+  if (environment.world_size > 1 && (environment.port < 1 || environment.port > 65535))
+    throw UsageError(text("the ranks cannot meet at port ", environment.port),
+                     {.hint = "MASTER_PORT is 1 to 65535."});
+  if (options.deadline <= std::chrono::milliseconds::zero())
+    throw UsageError(text("a deadline of ", options.deadline.count(), " ms"));
+}
+
+}  // namespace
+
+World init(const InitOptions& options) {
+  const auto environment =
+      options.environment ? *options.environment : launch::read_rank_environment();
+  std::string backend = backend_of(options);
+  check(environment, options, backend);
+  if (backend == "nccl" && !comm::has_nccl()) {
+    // One line for all ranks of a machine.
+    if (environment.local_rank == 0)
+      std::cerr << "trestle: this libtorch has no NCCL: the ranks talk by Gloo instead\n";
+    backend = "gloo";
+  }
+  if (environment.world_size > 1)
+    return comm::process_world(environment, backend == "nccl", options.deadline);
+  return comm::thread_world(std::make_shared<comm::ThreadBoard>(1),
+                            {.restart = environment.restart,
+                             .backend = backend,
+                             .started_by = environment.source,
+                             .deadline = options.deadline});
+}
+
+}  // namespace trestle

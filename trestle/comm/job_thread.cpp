@@ -1,0 +1,47 @@
+#include "trestle/comm/job_thread.h"
+
+#include "trestle/device/threads.h"
+
+namespace trestle::comm {
+
+JobThread::~JobThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void JobThread::add(std::function<void()> job) {
+  {
+    const std::lock_guard lock(mutex_);
+    jobs_.push_back(std::move(job));
+    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  }
+  changed_.notify_all();
+}
+
+bool JobThread::drain(std::chrono::steady_clock::time_point end) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_until(lock, end, [&] { return jobs_.empty(); });
+}
+
+void JobThread::run() {
+  set_own_threads(1);  // it waits and copies; the cores are for those who compute
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return ends_ || !jobs_.empty(); });
+    if (jobs_.empty()) return;
+    {
+      const auto job = std::move(jobs_.front());
+      lock.unlock();
+      job();
+    }  // whatever it held is gone before it counts as done
+    lock.lock();
+    jobs_.pop_front();
+    changed_.notify_all();
+  }
+}
+
+}  // namespace trestle::comm

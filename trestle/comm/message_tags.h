@@ -1,0 +1,13 @@
+#pragma once
+
+#include "trestle/comm/request.h"
+
+// The engine's tags: a user's tag stands for two, one for messages with a fingerprint and one for those
+// without, and the fingerprints have one for all.
+namespace trestle::comm {
+
+inline int plain_tag(int tag) { return 2 * tag; }
+inline int checked_tag(int tag) { return 2 * tag + 1; }
+inline constexpr int print_tag = 2 * (most_tag + 1);
+
+}  // namespace trestle::comm

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <chrono>
+
+namespace trestle::comm {
+
+// Whether this build has NCCL: a build with TRESTLE_CUDA where nccl.h was found.
+bool has_nccl();
+
+// NCCL's engine for a group's GPU tensors, null in a build without it. It connects at its first
+// collective.
+c10::intrusive_ptr<c10d::Backend> nccl_backend(const c10::intrusive_ptr<c10d::Store>& store,
+                                               int rank, int size,
+                                               std::chrono::milliseconds deadline);
+
+}  // namespace trestle::comm

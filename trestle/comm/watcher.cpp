@@ -1,0 +1,244 @@
+#include "trestle/comm/watcher.h"
+
+#include <exception>
+
+#include "trestle/base/text.h"
+#include "trestle/comm/completion.h"
+
+namespace trestle::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds between_looks{250}, between_looks_at_the_end{20};
+constexpr milliseconds for_bad_news{1000};  // how long the store stays for others to read a failure
+constexpr const char* failure_key = "failure";
+
+milliseconds since(steady_clock::time_point time) {
+  return std::chrono::duration_cast<milliseconds>(steady_clock::now() - time);
+}
+
+std::string beat_key(std::size_t rank) { return text("beat/", rank); }
+
+std::string as_string(const std::vector<std::uint8_t>& bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+
+}  // namespace
+
+void ProcessControl::prepare(c10d::Store& store, int rank) {
+  store.set(beat_key(static_cast<std::size_t>(rank)), "0\tr\t0\t");
+  store.compareSet(failure_key, "", "");
+}
+
+ProcessControl::Watcher::Watcher(Facts facts, c10::intrusive_ptr<c10d::Store> store,
+                                 std::shared_ptr<BreakList> breaks)
+    : facts_(std::move(facts)),
+      store_(std::move(store)),
+      breaks_(std::move(breaks)),
+      ranks_(facts_.cards.size()),
+      said_(steady_clock::now()) {
+  for (Rank& rank : ranks_) rank.seen = said_;
+}
+
+void ProcessControl::Watcher::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    is_asked_ = false;
+    ++looks_begun_;
+    lock.unlock();
+    try {
+      look();
+    } catch (const std::exception& error) {
+      store_is_gone(error.what());
+    }
+    const auto reason = failure();
+    if (reason) breaks_->break_all(*reason);
+    const bool goes = may_go();
+    lock.lock();
+    looks_ = looks_begun_;
+    if (goes) has_ended_ = true;
+    looked_.notify_all();
+    if (goes) return;
+    wake_.wait_for(lock, leaves_ ? between_looks_at_the_end : between_looks,
+                   [&] { return is_asked_; });
+  }
+}
+
+void ProcessControl::Watcher::look() {
+  store_->set(beat_key(static_cast<std::size_t>(facts_.rank)), own_beat());
+  tell_failure();
+  std::vector<std::string> keys = {failure_key};
+  for (std::size_t r = 0; r < ranks_.size(); ++r) keys.push_back(beat_key(r));
+  const auto values = store_->multiGet(keys);
+  {
+    const std::lock_guard lock(mutex_);
+    if (leaves_) has_said_goodbye_ = true;
+  }
+  if (const std::string reason = as_string(values[0]); !reason.empty()) set_failure(reason, true);
+  for (std::size_t r = 0; r < ranks_.size(); ++r) read(r, as_string(values[r + 1]));
+  look_at_processes();
+  tell_failure();
+}
+
+// The first one in the store counts for all.
+void ProcessControl::Watcher::tell_failure() {
+  std::string reason;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_ || is_told_) return;
+    reason = *failure_;
+  }
+  const std::string first = store_->compareSet(failure_key, "", reason);
+  const std::lock_guard lock(mutex_);
+  failure_ = first;
+  is_told_ = true;
+}
+
+std::string ProcessControl::Watcher::own_beat() {
+  const std::lock_guard lock(mutex_);
+  return text(++beats_, "\t", leaves_ ? "d" : "r", "\t", since(said_).count(), "\t", status_);
+}
+
+void ProcessControl::Watcher::read(std::size_t rank, const std::string& beat) {
+  const std::lock_guard lock(mutex_);
+  Rank& known = ranks_[rank];
+  if (beat == known.beat) return;
+  known.beat = beat;
+  known.seen = steady_clock::now();
+  const auto parts = split(beat, '\t');
+  if (parts.size() < 4) return;
+  known.has_left = parts[1] == "d";
+  known.said_before = milliseconds(std::stoll(parts[2]));
+  known.status = parts[3];
+}
+
+void ProcessControl::Watcher::look_at_processes() {
+  const std::string& machine = facts_.cards[static_cast<std::size_t>(facts_.rank)].machine;
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    const ProcessCard& card = facts_.cards[r];
+    if (static_cast<int>(r) == facts_.rank || card.machine != machine || !has_ended(card)) continue;
+    read(r, as_string(store_->get(beat_key(r))));  // it may just have said goodbye
+    bool has_left = false;
+    {
+      const std::lock_guard lock(mutex_);
+      ranks_[r].has_ended = true;
+      has_left = ranks_[r].has_left;
+    }
+    if (!has_left)
+      set_failure(text("rank ", r, " (process ", card.pid, " on ", card.host,
+                       ") ended without a word; it ", status_of(static_cast<int>(r))),
+                  false);
+  }
+}
+
+void ProcessControl::Watcher::store_is_gone(const std::string& error) {
+  bool is_fine = false;
+  std::string reason = text("the launcher's store, by which the ranks know of each other, is gone (",
+                            error.substr(0, error.find('\n')), ")");
+  {
+    const std::lock_guard lock(mutex_);
+    is_store_gone_ = true;
+    is_fine = leaves_ || (!facts_.store_of_launcher && ranks_[0].has_left);
+    if (!facts_.store_of_launcher)
+      reason = text("rank 0 (process ", facts_.cards[0].pid, " on ", facts_.cards[0].host,
+                    "), which holds the ranks' store, is gone; it said last '", ranks_[0].status, "'");
+  }
+  if (!is_fine) set_failure(reason, true);
+}
+
+bool ProcessControl::Watcher::may_go() {
+  const std::lock_guard lock(mutex_);
+  if (is_store_gone_) return true;
+  if (!has_said_goodbye_) return false;
+  if (!facts_.holds_store) return true;
+  bool all = true;
+  for (std::size_t r = 0; r < ranks_.size(); ++r)
+    all = all && (static_cast<int>(r) == facts_.rank || ranks_[r].has_left || ranks_[r].has_ended);
+  return all || since(left_) > (failure_ ? for_bad_news : facts_.deadline);
+}
+
+void ProcessControl::Watcher::set_failure(const std::string& reason, bool is_told) {
+  const std::lock_guard lock(mutex_);
+  if (failure_ && (is_told_ || !is_told)) return;
+  failure_ = reason;
+  is_told_ = is_told;
+}
+
+void ProcessControl::Watcher::fail(const std::string& reason) {
+  set_failure(reason, false);
+  look_now(milliseconds(300));
+  breaks_->break_all(*failure());
+}
+
+std::optional<std::string> ProcessControl::Watcher::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void ProcessControl::Watcher::say(std::string status) {
+  for (char& letter : status)
+    if (letter == '\t') letter = ' ';
+  const std::lock_guard lock(mutex_);
+  status_ = std::move(status);
+  said_ = steady_clock::now();
+}
+
+void ProcessControl::Watcher::look_now(milliseconds most) {
+  std::unique_lock lock(mutex_);
+  const std::uint64_t next = looks_begun_ + 1;
+  is_asked_ = true;
+  wake_.notify_all();
+  looked_.wait_for(lock, most, [&] { return looks_ >= next || has_ended_; });
+}
+
+std::string ProcessControl::Watcher::silence(const Rank& known, Time now) const {
+  const auto silent = std::chrono::duration_cast<milliseconds>(now - known.seen);
+  if (known.has_left) return ", and has left";
+  if (known.has_ended) return ", and has ended";
+  if (silent < milliseconds(1000)) return "";
+  return text(", and gives no sign of life for ", seconds_text(silent));
+}
+
+std::string ProcessControl::Watcher::status_of(int rank) const {
+  const std::lock_guard lock(mutex_);
+  const auto now = steady_clock::now();
+  const bool is_self = rank == facts_.rank;
+  const Rank& known = ranks_.at(static_cast<std::size_t>(rank));
+  const std::string& status = is_self ? status_ : known.status;
+  const auto ago = std::chrono::duration_cast<milliseconds>(
+      is_self ? now - said_ : now - known.seen + known.said_before);
+  const std::string said = status.empty() ? text("has said nothing for ", seconds_text(ago))
+                                          : text("said last '", status, "', ", seconds_text(ago), " ago");
+  return said + (is_self ? "" : silence(known, now));
+}
+
+std::optional<int> ProcessControl::Watcher::who_left(const std::vector<int>& ranks) const {
+  const std::lock_guard lock(mutex_);
+  for (const int rank : ranks)
+    if (ranks_.at(static_cast<std::size_t>(rank)).has_left) return rank;
+  return {};
+}
+
+std::optional<int> ProcessControl::Watcher::who_is_silent(const std::vector<int>& ranks) const {
+  const std::lock_guard lock(mutex_);
+  for (const int rank : ranks)
+    if (since(ranks_.at(static_cast<std::size_t>(rank)).seen) > 2 * between_looks + milliseconds(100))
+      return rank;
+  return {};
+}
+
+void ProcessControl::Watcher::goodbye() {
+  const std::lock_guard lock(mutex_);
+  leaves_ = is_asked_ = true;
+  left_ = steady_clock::now();
+  wake_.notify_all();
+}
+
+bool ProcessControl::Watcher::wait_for_end(milliseconds most) {
+  std::unique_lock lock(mutex_);
+  return looked_.wait_for(lock, most, [&] { return has_ended_; });
+}
+
+}  // namespace trestle::comm
