@@ -114,6 +114,8 @@ TEST(MeshLayout, WhatCannotBeIsNamed) {
   EXPECT_THAT(refusal([] { hsdp.check_size(6); }),
               AllOf(HasSubstr("replicate=2,shard=4 has 2 x 4 = 8 ranks, and there are 6"),
                     HasSubstr("With shard=3 it has 6.")));
+  EXPECT_THAT(refusal([] { hsdp.check_size(4); }),
+              HasSubstr("With replicate=1 or shard=2 it has 4."));
   EXPECT_THAT(refusal([] { hsdp.check_size(7); }), HasSubstr("Start 8 ranks"));
   EXPECT_EQ(refusal([] { hsdp.check_size(8); }), "taken");
   EXPECT_THAT(refusal([] { hsdp.size("shart"); }), HasSubstr("did you mean 'shard'?"));

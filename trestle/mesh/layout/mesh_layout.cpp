@@ -197,18 +197,19 @@ MeshLayout MeshLayout::slice(int rank, const std::vector<std::string>& names) co
 void MeshLayout::check_size(int ranks) const {
   if (size() == ranks) return;
   std::vector<int> sizes;
-  std::string hint;
+  std::vector<std::string> fitting;
   for (const Dimension& dimension : dimensions_) {
     sizes.push_back(dimension.size);
     const int others = size() / dimension.size;
-    if (hint.empty() && ranks >= others && ranks % others == 0)
-      hint = text("With ", dimension.name, "=", ranks / others, " it has ", ranks, ".");
+    if (ranks >= others && ranks % others == 0)
+      fitting.push_back(text(dimension.name, "=", ranks / others));
   }
   throw UsageError(
       text("the mesh ", in_words(dimensions_), " has ",
            sizes.size() > 1 ? join(sizes, " x ") + " = " : "", size(), " ranks, and there are ",
            ranks),
-      {.hint = hint.empty() ? text("Start ", size(), " ranks, or change its sizes.") : hint});
+      {.hint = fitting.empty() ? text("Start ", size(), " ranks, or change its sizes.")
+                               : text("With ", join(fitting, " or "), " it has ", ranks, ".")});
 }
 
 std::string MeshLayout::to_text() const { return in_words(dimensions_); }
