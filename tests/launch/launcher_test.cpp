@@ -1,6 +1,7 @@
 #include "trestle/launch/launcher.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -22,7 +23,8 @@ using testing::Not;
 using testing::UnorderedElementsAre;
 
 fs::path scratch(const std::string& name) {
-  const fs::path folder = fs::path(TRESTLE_BINARY_DIR) / "scratch" / "launcher_test" / name;
+  const fs::path folder =
+      fs::path(TRESTLE_BINARY_DIR) / "scratch" / text("launcher_test_", getpid()) / name;
   fs::remove_all(folder);
   fs::create_directories(folder);
   return folder;
