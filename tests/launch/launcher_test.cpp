@@ -1,6 +1,7 @@
 #include "trestle/launch/launcher.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -22,7 +23,8 @@ using testing::Not;
 using testing::UnorderedElementsAre;
 
 fs::path scratch(const std::string& name) {
-  const fs::path folder = fs::path(TRESTLE_BINARY_DIR) / "scratch" / "launcher_test" / name;
+  const fs::path folder =
+      fs::path(TRESTLE_BINARY_DIR) / "scratch" / text("launcher_test_", getpid()) / name;
   fs::remove_all(folder);
   fs::create_directories(folder);
   return folder;
@@ -181,10 +183,10 @@ TEST(Launcher, AReaderWhoGoesEndsTheWriters) {
 }
 
 TEST(Launcher, AClosedOutputIsToldAtTheEnd) {
-  const Outcome outcome = run_launcher(on_ranks(2, "echo word; sleep 0.2"), {.out = "closed"});
+  const Outcome outcome = run_launcher(on_ranks(1, "echo word; sleep 0.2"), {.out = "closed"});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_THAT(outcome.err, HasSubstr("the output could not be written"));
-  const Outcome both = run_launcher(on_ranks(2, "echo word; sleep 0.2; echo more >&2"),
+  const Outcome both = run_launcher(on_ranks(1, "echo word; sleep 0.2; echo more >&2"),
                                     {.out = "closed", .err = "closed"});
   EXPECT_EQ(both.code, 1);
 }
