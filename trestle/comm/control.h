@@ -33,6 +33,8 @@ class Control {
 
   virtual void say_status(std::string status) = 0;
   virtual std::string status_of(int rank) const = 0;
+  // "; rank 3 said last ...", of all that give no sign of life, but for these.
+  virtual std::string silent_ranks(const std::vector<int>& but) const { return ""; }
 
   // Something broke under a wait for `ranks` (of the world), with the engine's message `error`.
   // Returns what to tell the user: the first failing rank's reason, else what is known of the ranks
