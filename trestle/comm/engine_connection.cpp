@@ -26,6 +26,7 @@ EngineConnection::~EngineConnection() = default;
 std::shared_ptr<EngineConnection> EngineConnection::make(Place place, Backend cpu, Backend gpu) {
   return {new EngineConnection(std::move(place), std::move(cpu), std::move(gpu)),
           [](EngineConnection* connection) {
+            connection->breaker()->retire();
             if (connection->end()) delete connection;
           }};
 }
