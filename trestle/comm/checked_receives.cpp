@@ -41,7 +41,7 @@ void CheckedReceives::serve(Receive& receive) {
     }
   } catch (const std::exception& error) {
     take(receive.request.tag);
-    receive.completion->finish(connection_.failure_from(error, print, from_));
+    finish(receive, connection_.failure_from(error, print, from_));
   }
 }
 
@@ -51,7 +51,7 @@ Fingerprint CheckedReceives::next_print() {
       at::empty({sizeof(Fingerprint)}, at::TensorOptions().dtype(at::kByte))};
   // However long: it is the receive's own wait that has a deadline.
   constexpr auto a_year = std::chrono::hours(24 * 365);
-  wait_for(*connection_.cpu().recv(bytes, from_, print_tag), a_year);
+  connection_.in_flight().wait(*connection_.cpu().recv(bytes, from_, print_tag), a_year);
   Fingerprint print;
   std::memcpy(&print, bytes[0].const_data_ptr(), sizeof print);
   return print;
@@ -67,24 +67,30 @@ std::shared_ptr<CheckedReceives::Receive> CheckedReceives::take(int tag) {
   return receive;
 }
 
+void CheckedReceives::finish(Receive& receive, std::optional<Failed> failed) {
+  connection_.in_flight().end(receive.completion);
+  receive.completion->finish(std::move(failed));
+}
+
 void CheckedReceives::take_in(Receive& receive, const Fingerprint& sent) {
   const auto& place = connection_.place();
   const auto at = [&](int rank) { return place.ranks[static_cast<std::size_t>(rank)]; };
   const Fingerprint print = receive.request.print;
   if (const auto differs = difference(sent, at(from_), print, at(place.rank))) {
-    receive.completion->finish(connection_.failed(*differs));
+    finish(receive, connection_.failed(*differs));
     return;
   }
   try {
     std::vector<at::Tensor> tensors = {receive.request.output};
     if (tensors[0].numel() > 0)
-      wait_for(*connection_.engine_for(tensors[0]).recv(tensors, from_, checked_tag(receive.request.tag)),
-               place.deadline);
+      connection_.in_flight().wait(
+          *connection_.engine_for(tensors[0]).recv(tensors, from_, checked_tag(receive.request.tag)),
+          place.deadline);
     if (receive.then) receive.then();
     receive.request = {};
-    receive.completion->finish();
+    finish(receive);
   } catch (const std::exception& error) {
-    receive.completion->finish(connection_.failure_from(error, print, from_));
+    finish(receive, connection_.failure_from(error, print, from_));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "trestle/comm/completion.h"
 #include "trestle/comm/job_thread.h"
@@ -34,6 +35,7 @@ class CheckedReceives {
   void serve(Receive& receive);
   Fingerprint next_print();
   std::shared_ptr<Receive> take(int tag);
+  void finish(Receive& receive, std::optional<Failed> failed = {});
   void take_in(Receive& receive, const Fingerprint& sent);
 
   EngineConnection& connection_;

@@ -37,8 +37,12 @@ class Connection {
   // Ends all that is under way, and all that comes later, with RankError(reason).
   virtual void break_off(const std::string& reason) = 0;
 
+  const std::shared_ptr<Breaker>& breaker() const { return breaker_; }
+
  private:
   const Place place_;
+  // Each kind of connection retires it before it goes.
+  const std::shared_ptr<Breaker> breaker_ = std::make_shared<Breaker>(*this);
 };
 
 }  // namespace trestle::comm

@@ -5,26 +5,36 @@
 
 namespace trestle::comm {
 
-void BreakList::add(const std::shared_ptr<Connection>& connection) {
+void Breaker::break_off(const std::string& reason) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(connections_, [](const auto& held) { return held.expired(); });
-  connections_.push_back(connection);
+  if (connection_) connection_->break_off(reason);
+}
+
+void Breaker::retire() {
+  const std::lock_guard lock(mutex_);
+  connection_ = nullptr;
+}
+
+void BreakList::add(std::shared_ptr<Breaker> breaker) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(breakers_, [](const auto& held) { return held.expired(); });
+  breakers_.push_back(std::move(breaker));
 }
 
 void BreakList::break_all(const std::string& reason) const {
-  std::vector<std::weak_ptr<Connection>> connections;
+  std::vector<std::weak_ptr<Breaker>> breakers;
   {
     const std::lock_guard lock(mutex_);
-    connections = connections_;
+    breakers = breakers_;
   }
-  for (const auto& held : connections) {
-    if (const auto connection = held.lock()) connection->break_off(reason);
+  for (const auto& held : breakers) {
+    if (const auto breaker = held.lock()) breaker->break_off(reason);
   }
 }
 
-void Control::attach(const std::shared_ptr<Connection>& connection) {
-  breaks_->add(connection);
-  if (const auto reason = failure()) connection->break_off(*reason);
+void Control::attach(const Connection& connection) {
+  breaks_->add(connection.breaker());
+  if (const auto reason = failure()) connection.breaker()->break_off(*reason);
 }
 
 std::string statuses(const Control& control, const std::vector<int>& ranks, int but) {

@@ -10,15 +10,28 @@ namespace trestle::comm {
 
 class Connection;
 
-// The connections of a world, to be broken when it fails.
+// A connection as those see it who may have to break it: it can go while they look.
+class Breaker {
+ public:
+  explicit Breaker(Connection& connection) : connection_(&connection) {}
+  void break_off(const std::string& reason);
+  void retire();  // waits for a break_off that is under way
+
+ private:
+  std::mutex mutex_;
+  Connection* connection_;
+};
+
+// The connections of a world, to be broken when it fails. They are not held, not even for a moment:
+// whoever breaks them must not become their last owner.
 class BreakList {
  public:
-  void add(const std::shared_ptr<Connection>& connection);
+  void add(std::shared_ptr<Breaker> breaker);
   void break_all(const std::string& reason) const;
 
  private:
   mutable std::mutex mutex_;
-  std::vector<std::weak_ptr<Connection>> connections_;
+  std::vector<std::weak_ptr<Breaker>> breakers_;
 };
 
 // What the ranks of a world tell each other beside their tensors: that one failed, and what each did
@@ -33,6 +46,8 @@ class Control {
 
   virtual void say_status(std::string status) = 0;
   virtual std::string status_of(int rank) const = 0;
+  // "; rank 3 said last ...", of all that give no sign of life, but for these.
+  virtual std::string silent_ranks(const std::vector<int>& but) const { return ""; }
 
   // Something broke under a wait for `ranks` (of the world), with the engine's message `error`.
   // Returns what to tell the user: the first failing rank's reason, else what is known of the ranks
@@ -40,7 +55,7 @@ class Control {
   virtual std::string explain(const std::string& error, const std::vector<int>& ranks) = 0;
 
   // Breaks this connection too when any rank fails, at once if one has.
-  void attach(const std::shared_ptr<Connection>& connection);
+  void attach(const Connection& connection);
 
  protected:
   const std::shared_ptr<BreakList>& breaks() const { return breaks_; }

@@ -29,7 +29,8 @@ void DirectWork::finish(EngineConnection& connection, Message& message) {
   const std::lock_guard lock(message.mutex);
   if (message.is_finished) return;
   try {
-    for (const auto& work : message.works) wait_for(*work, connection.place().deadline);
+    for (const auto& work : message.works)
+      connection.in_flight().wait(*work, connection.place().deadline);
     if (message.then) message.then();
   } catch (const std::exception& error) {
     message.failed = connection.failure_from(error, message.print, message.peer);

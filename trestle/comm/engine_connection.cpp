@@ -18,18 +18,35 @@ namespace trestle::comm {
 EngineConnection::EngineConnection(Place place, Backend cpu, Backend gpu)
     : Connection(std::move(place)), cpu_(std::move(cpu)), gpu_(std::move(gpu)) {}
 
-EngineConnection::~EngineConnection() {
-  const auto end = std::chrono::steady_clock::now() + place().deadline;
-  while (!all_done_soon()) {
-    if (!place().control->failure() && std::chrono::steady_clock::now() < end) continue;
-    break_off(text("rank ", place().ranks[static_cast<std::size_t>(place().rank)],
-                   " let go of a group with messages under way that nobody took"));
-    return;
-  }
+EngineConnection::~EngineConnection() = default;
+
+// Gloo's own destructor waits for what is under way until its deadline, also in a group that is
+// broken. Where that would be, the connection and its threads are left to the end of the process,
+// which in a world that failed is near.
+std::shared_ptr<EngineConnection> EngineConnection::make(Place place, Backend cpu, Backend gpu) {
+  return {new EngineConnection(std::move(place), std::move(cpu), std::move(gpu)),
+          [](EngineConnection* connection) {
+            connection->breaker()->retire();
+            if (connection->end()) delete connection;
+          }};
 }
 
-bool EngineConnection::all_done_soon() {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+bool EngineConnection::end() {
+  using std::chrono::milliseconds;
+  using std::chrono::steady_clock;
+  const auto last = steady_clock::now() + place().deadline;
+  while (!all_done_before(steady_clock::now() + milliseconds(20))) {
+    auto reason = place().control->failure();
+    if (!reason && steady_clock::now() < last) continue;
+    break_off(reason ? *reason
+                     : text("rank ", place().ranks[static_cast<std::size_t>(place().rank)],
+                            " let go of a group with messages under way that nobody took"));
+    return all_done_before(steady_clock::now() + milliseconds(500));
+  }
+  return true;
+}
+
+bool EngineConnection::all_done_before(std::chrono::steady_clock::time_point end) {
   bool done = sequence_.drain(end) && keeper_.drain(end);
   for (const auto& [peer, receives] : receives_) done = receives->drain(end) && done;
   return done;
@@ -43,11 +60,12 @@ std::string EngineConnection::late(const Fingerprint& print, int peer) const {
   const auto& [rank, ranks, deadline, control] = place();
   const int self = ranks[static_cast<std::size_t>(rank)];
   if (peer < 0)
-    return text("rank ", self, " in ", describe(print), "; ", statuses(*control, ranks, self));
+    return text("rank ", self, " in ", describe(print), "; ", statuses(*control, ranks, self),
+                control->silent_ranks(ranks));
   const int other = ranks[static_cast<std::size_t>(peer)];
   return text("rank ", self, " in ", describe(print),
               print.kind == Kind::Send ? " to rank " : " from rank ", other, "; rank ", other, " ",
-              control->status_of(other));
+              control->status_of(other), control->silent_ranks({self, other}));
 }
 
 Failed EngineConnection::failure_from(const std::exception& error, const Fingerprint& print,
@@ -88,46 +106,49 @@ EngineConnection::OnGpu EngineConnection::to_host(Request& request) const {
   return staged;
 }
 
-void EngineConnection::do_collective(Request& request, Check check, const OnGpu& staged,
-                                     Completion& completion) {
+std::optional<Failed> EngineConnection::do_collective(Request& request, Check check,
+                                                      const OnGpu& staged) {
   const Fingerprint print = request.print;
   try {
-    if (const auto known = place().control->failure()) {
-      completion.finish(Failed{Failed::How::Rank, *known});
-      return;
-    }
-    const bool on_gpu = request.output.defined() && request.output.is_cuda();
+    if (const auto known = place().control->failure()) return Failed{Failed::How::Rank, *known};
     const Engine engine{*cpu_, place().rank, place().ranks, place().deadline};
     if (check == Check::On) {
-      if (const auto differs = compare_prints(engine, request)) {
-        completion.finish(failed(*differs));
-        return;
-      }
+      if (const auto differs = compare_prints(engine, request)) return failed(*differs);
     }
-    if (on_gpu)
-      carry_out_on_gpu({*gpu_, place().rank, place().ranks, place().deadline}, request);
+    if (request.output.defined() && request.output.is_cuda())
+      carry_out_on_gpu({*gpu_, engine.rank, engine.ranks, engine.deadline}, request);
     else
       carry_out(engine, request);
     if (staged.output.defined()) staged.output.copy_(request.output);
     request = {};
-    completion.finish();
+    return {};
   } catch (const std::exception& error) {
-    completion.finish(failure_from(error, print, -1));
+    return failure_from(error, print, -1);
   }
+}
+
+std::shared_ptr<Completion> EngineConnection::completion_of(const Fingerprint& print, int peer) {
+  auto completion = std::make_shared<Completion>(
+      place().control, place().deadline, [self = weak_from_this(), print, peer] {
+        const auto connection = self.lock();
+        return connection ? connection->late(print, peer) : describe(print);
+      });
+  in_flight_.begin(completion);
+  return completion;
 }
 
 Work EngineConnection::collective(Request request, Check check) {
   OnGpu staged = to_host(request);
   const std::lock_guard lock(mutex_);  // numbers are given in the order of jobs
   request.print.order = ++collectives_;
-  auto completion = std::make_shared<Completion>(
-      place().control, place().deadline,
-      [self = weak_from_this(), print = request.print] {
-        const auto connection = self.lock();
-        return connection ? connection->late(print, -1) : describe(print);
-      });
+  auto completion = completion_of(request.print, -1);
   sequence_.add([this, request = std::move(request), check, staged = std::move(staged),
-                 completion]() mutable { do_collective(request, check, staged, *completion); });
+                 completion]() mutable {
+    auto failed = do_collective(request, check, staged);
+    staged = {};
+    in_flight_.end(completion);
+    completion->finish(std::move(failed));
+  });
   return Work(std::move(completion));
 }
 
@@ -181,12 +202,7 @@ Work EngineConnection::receive(Request request, Check check) {
                                              std::move(works), std::move(tensors),
                                              std::move(then)));
   }
-  auto completion = std::make_shared<Completion>(
-      place().control, place().deadline,
-      [self = weak_from_this(), print = request.print, peer = request.peer] {
-        const auto connection = self.lock();
-        return connection ? connection->late(print, peer) : describe(print);
-      });
+  auto completion = completion_of(request.print, request.peer);
   CheckedReceives& receives = receives_from(request.peer);
   receives.add(std::move(request), completion, std::move(then));
   return Work(std::move(completion));
@@ -201,7 +217,7 @@ CheckedReceives& EngineConnection::receives_from(int peer) {
 
 // A receive that times out makes Gloo close all connections of the group, here and so at the others:
 // whatever waits, waits no longer.
-void EngineConnection::break_off(const std::string&) {
+void EngineConnection::break_off(const std::string& reason) {
   if (is_broken_.exchange(true)) return;
   if (gpu_) gpu_->abort();
   try {
@@ -210,6 +226,7 @@ void EngineConnection::break_off(const std::string&) {
   } catch (const std::exception&) {
     // That is what it is for.
   }
+  in_flight_.break_all(reason);
 }
 
 }  // namespace trestle::comm

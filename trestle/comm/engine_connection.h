@@ -3,16 +3,17 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <atomic>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "trestle/comm/completion.h"
 #include "trestle/comm/connection.h"
 #include "trestle/comm/engine_calls.h"
+#include "trestle/comm/in_flight.h"
 #include "trestle/comm/job_thread.h"
 
 namespace trestle::comm {
@@ -29,9 +30,9 @@ class EngineConnection : public Connection, public std::enable_shared_from_this<
  public:
   using Backend = c10::intrusive_ptr<c10d::Backend>;
 
-  // `gpu` may be null: then what lies on GPUs goes through the CPU.
-  EngineConnection(Place place, Backend cpu, Backend gpu);
-  // Waits for what is under way, at most for the deadline.
+  // `gpu` may be null: then what lies on GPUs goes through the CPU. When the last owner goes, what is
+  // under way is waited for, at most for the deadline.
+  static std::shared_ptr<EngineConnection> make(Place place, Backend cpu, Backend gpu);
   ~EngineConnection() override;
 
   Work collective(Request request, Check check) override;
@@ -48,14 +49,19 @@ class EngineConnection : public Connection, public std::enable_shared_from_this<
   c10d::Backend& cpu() const { return *cpu_; }
   c10d::Backend& engine_for(const at::Tensor& tensor) const;
   JobThread& keeper() { return keeper_; }
+  InFlight& in_flight() { return in_flight_; }
 
  private:
+  EngineConnection(Place place, Backend cpu, Backend gpu);
+  bool end();
   struct OnGpu {
     at::Tensor output = {};  // to be copied to when the request is done
   };
   OnGpu to_host(Request& request) const;
-  bool all_done_soon();
-  void do_collective(Request& request, Check check, const OnGpu& staged, Completion& completion);
+  bool all_done_before(std::chrono::steady_clock::time_point end);
+  // How it ended.
+  std::optional<Failed> do_collective(Request& request, Check check, const OnGpu& staged);
+  std::shared_ptr<Completion> completion_of(const Fingerprint& print, int peer);
   Work send(Request request, Check check);
   Work receive(Request request, Check check);
   CheckedReceives& receives_from(int peer);
@@ -65,6 +71,7 @@ class EngineConnection : public Connection, public std::enable_shared_from_this<
   std::uint64_t collectives_ = 0;
   std::atomic<bool> is_broken_ = false;
   std::map<int, std::unique_ptr<CheckedReceives>> receives_;
+  InFlight in_flight_;
   std::mutex send_mutex_;  // a fingerprint and its message are posted together
   JobThread keeper_;       // waits for works that nobody waits for
   JobThread sequence_;     // does collectives

@@ -5,6 +5,7 @@
 #include <array>
 #include <fstream>
 #include <optional>
+#include <random>
 #include <sstream>
 
 #include "trestle/base/text.h"
@@ -41,13 +42,13 @@ std::optional<Status> status_of(std::int64_t pid) {
 }  // namespace
 
 std::string ProcessCard::to_text() const {
-  return text(host, "\t", machine, "\t", pid, "\t", started);
+  return text(host, "\t", machine, "\t", pid, "\t", started, "\t", once);
 }
 
 ProcessCard ProcessCard::from_text(const std::string& text) {
   const auto parts = split(text, '\t');
-  if (parts.size() != 4) return {};
-  return {parts[0], parts[1], std::stoll(parts[2]), std::stoll(parts[3])};
+  if (parts.size() != 5) return {};
+  return {parts[0], parts[1], std::stoll(parts[2]), std::stoll(parts[3]), parts[4]};
 }
 
 ProcessCard own_card() {
@@ -58,7 +59,7 @@ ProcessCard own_card() {
   const auto status = status_of(getpid());
   return {host.data(),
           text(host.data(), " ", first_line("/proc/sys/kernel/random/boot_id"), " ", numbers_space),
-          getpid(), status ? status->started : 0};
+          getpid(), status ? status->started : 0, text(std::random_device()(), std::random_device()())};
 }
 
 bool has_ended(const ProcessCard& card) {

@@ -28,6 +28,10 @@ std::optional<std::string> ProcessControl::failure() const { return watcher_->fa
 void ProcessControl::say_status(std::string status) { watcher_->say(std::move(status)); }
 std::string ProcessControl::status_of(int rank) const { return watcher_->status_of(rank); }
 
+std::string ProcessControl::silent_ranks(const std::vector<int>& but) const {
+  return watcher_->silent_ranks(but);
+}
+
 // A connection breaks some milliseconds before anybody can know why: the rank that failed tells the
 // store before it closes connections, and a process that was killed is seen to be gone.
 std::string ProcessControl::explain(const std::string& error, const std::vector<int>& ranks) {

@@ -42,6 +42,7 @@ class ProcessControl : public Control {
   std::optional<std::string> failure() const override;
   void say_status(std::string status) override;
   std::string status_of(int rank) const override;
+  std::string silent_ranks(const std::vector<int>& but) const override;
   std::string explain(const std::string& error, const std::vector<int>& ranks) override;
 
   // The keys' names, for who makes them: each rank does before the watchers begin.

@@ -50,7 +50,7 @@ class ProcessWorld : public World::Impl {
                                                  : c10::intrusive_ptr<c10d::Backend>());
     };
     auto [cpu, gpu] = bounded(text("making the group of ranks [", join(ranks, ", "), "]"), make);
-    return std::make_shared<EngineConnection>(std::move(*place), std::move(cpu), std::move(gpu));
+    return EngineConnection::make(std::move(*place), std::move(cpu), std::move(gpu));
   }
 
  private:

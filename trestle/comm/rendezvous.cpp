@@ -58,6 +58,9 @@ class Arrival {
     options.waitWorkers = false;
     options.numWorkers = static_cast<std::size_t>(environment_.world_size);
     options.timeout = deadline_;
+    // The other server asks a name server for the name of each connection's other end before it
+    // answers: seconds, where there is none that knows.
+    options.useLibUV = false;
     return options;
   }
 

@@ -13,6 +13,7 @@ class ThreadConnection : public Connection {
  public:
   ThreadConnection(Place place, std::shared_ptr<ThreadHub> hub)
       : Connection(std::move(place)), hub_(std::move(hub)) {}
+  ~ThreadConnection() override { breaker()->retire(); }
 
   Work collective(Request request, Check check) override;
   Work message(Request request, Check check) override;

@@ -1,5 +1,6 @@
 #include "trestle/comm/watcher.h"
 
+#include <algorithm>
 #include <exception>
 
 #include "trestle/base/text.h"
@@ -12,6 +13,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds between_looks{250}, between_looks_at_the_end{20};
+constexpr milliseconds silence_that_counts{1000};
 constexpr milliseconds for_bad_news{1000};  // how long the store stays for others to read a failure
 constexpr const char* failure_key = "failure";
 
@@ -38,7 +40,8 @@ ProcessControl::Watcher::Watcher(Facts facts, c10::intrusive_ptr<c10d::Store> st
       store_(std::move(store)),
       breaks_(std::move(breaks)),
       ranks_(facts_.cards.size()),
-      said_(steady_clock::now()) {
+      said_(steady_clock::now()),
+      looked_at_(said_) {
   for (Rank& rank : ranks_) rank.seen = said_;
 }
 
@@ -67,14 +70,17 @@ void ProcessControl::Watcher::run() {
 }
 
 void ProcessControl::Watcher::look() {
-  store_->set(beat_key(static_cast<std::size_t>(facts_.rank)), own_beat());
+  if (holder_is_gone()) return;
+  const auto [beat, is_goodbye] = own_beat();
+  store_->set(beat_key(static_cast<std::size_t>(facts_.rank)), beat);
   tell_failure();
   std::vector<std::string> keys = {failure_key};
   for (std::size_t r = 0; r < ranks_.size(); ++r) keys.push_back(beat_key(r));
   const auto values = store_->multiGet(keys);
   {
     const std::lock_guard lock(mutex_);
-    if (leaves_) has_said_goodbye_ = true;
+    has_said_goodbye_ = is_goodbye;
+    looked_at_ = steady_clock::now();
   }
   if (const std::string reason = as_string(values[0]); !reason.empty()) set_failure(reason, true);
   for (std::size_t r = 0; r < ranks_.size(); ++r) read(r, as_string(values[r + 1]));
@@ -96,9 +102,24 @@ void ProcessControl::Watcher::tell_failure() {
   is_told_ = true;
 }
 
-std::string ProcessControl::Watcher::own_beat() {
+std::pair<std::string, bool> ProcessControl::Watcher::own_beat() {
   const std::lock_guard lock(mutex_);
-  return text(++beats_, "\t", leaves_ ? "d" : "r", "\t", since(said_).count(), "\t", status_);
+  return {text(++beats_, "\t", leaves_ ? "d" : "r", "\t", since(said_).count(), "\t", status_),
+          leaves_};
+}
+
+// To be seen before libtorch tries to speak with it, and complains at length.
+bool ProcessControl::Watcher::holder_is_gone() {
+  const auto self = static_cast<std::size_t>(facts_.rank);
+  if (facts_.store_of_launcher || facts_.holds_store ||
+      facts_.cards[0].machine != facts_.cards[self].machine || !has_ended(facts_.cards[0]))
+    return false;
+  {
+    const std::lock_guard lock(mutex_);
+    ranks_[0].has_ended = true;
+  }
+  store_is_gone("");
+  return true;
 }
 
 void ProcessControl::Watcher::read(std::size_t rank, const std::string& beat) {
@@ -134,16 +155,19 @@ void ProcessControl::Watcher::look_at_processes() {
 }
 
 void ProcessControl::Watcher::store_is_gone(const std::string& error) {
+  const bool is_silent = error.find("timed out") != std::string::npos ||
+                         error.find("timeout") != std::string::npos;
+  const std::string what = is_silent ? text("has not answered for ", seconds_text(facts_.deadline))
+                                     : std::string("is gone");
+  std::string reason = text("the launcher's store, by which the ranks know of each other, ", what);
+  if (!facts_.store_of_launcher)
+    reason = text("rank 0 (process ", facts_.cards[0].pid, " on ", facts_.cards[0].host,
+                  "), which holds the ranks' store, ", what, "; it ", status_of(0));
   bool is_fine = false;
-  std::string reason = text("the launcher's store, by which the ranks know of each other, is gone (",
-                            error.substr(0, error.find('\n')), ")");
   {
     const std::lock_guard lock(mutex_);
     is_store_gone_ = true;
     is_fine = leaves_ || (!facts_.store_of_launcher && ranks_[0].has_left);
-    if (!facts_.store_of_launcher)
-      reason = text("rank 0 (process ", facts_.cards[0].pid, " on ", facts_.cards[0].host,
-                    "), which holds the ranks' store, is gone; it said last '", ranks_[0].status, "'");
   }
   if (!is_fine) set_failure(reason, true);
 }
@@ -193,12 +217,30 @@ void ProcessControl::Watcher::look_now(milliseconds most) {
   looked_.wait_for(lock, most, [&] { return looks_ >= next || has_ended_; });
 }
 
-std::string ProcessControl::Watcher::silence(const Rank& known, Time now) const {
-  const auto silent = std::chrono::duration_cast<milliseconds>(now - known.seen);
+// While the store does not answer, only who holds it is known to be silent.
+std::string ProcessControl::Watcher::silence(int rank, Time now) const {
+  const Rank& known = ranks_[static_cast<std::size_t>(rank)];
   if (known.has_left) return ", and has left";
   if (known.has_ended) return ", and has ended";
-  if (silent < milliseconds(1000)) return "";
+  const bool is_holder = rank == 0 && !facts_.store_of_launcher;
+  const auto silent =
+      std::chrono::duration_cast<milliseconds>((is_holder ? now : looked_at_) - known.seen);
+  if (silent < silence_that_counts) return "";
   return text(", and gives no sign of life for ", seconds_text(silent));
+}
+
+std::string ProcessControl::Watcher::silent_ranks(const std::vector<int>& but) const {
+  std::string all;
+  for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
+    if (std::find(but.begin(), but.end(), rank) != but.end()) continue;
+    bool is_silent = false;
+    {
+      const std::lock_guard lock(mutex_);
+      is_silent = rank != facts_.rank && !silence(rank, steady_clock::now()).empty();
+    }
+    if (is_silent) all += text("; rank ", rank, " ", status_of(rank));
+  }
+  return all;
 }
 
 std::string ProcessControl::Watcher::status_of(int rank) const {
@@ -211,7 +253,7 @@ std::string ProcessControl::Watcher::status_of(int rank) const {
       is_self ? now - said_ : now - known.seen + known.said_before);
   const std::string said = status.empty() ? text("has said nothing for ", seconds_text(ago))
                                           : text("said last '", status, "', ", seconds_text(ago), " ago");
-  return said + (is_self ? "" : silence(known, now));
+  return said + (is_self ? "" : silence(rank, now));
 }
 
 std::optional<int> ProcessControl::Watcher::who_left(const std::vector<int>& ranks) const {

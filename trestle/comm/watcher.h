@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trestle/comm/process_control.h"
@@ -30,6 +31,7 @@ class ProcessControl::Watcher {
   std::string status_of(int rank) const;
   // Has the watcher look at once, and waits for it, at most so long.
   void look_now(std::chrono::milliseconds most);
+  std::string silent_ranks(const std::vector<int>& but) const;
   std::optional<int> who_left(const std::vector<int>& ranks) const;
   std::optional<int> who_is_silent(const std::vector<int>& ranks) const;
   const Facts& facts() const { return facts_; }
@@ -53,8 +55,9 @@ class ProcessControl::Watcher {
   void store_is_gone(const std::string& error);
   bool may_go();
   void set_failure(const std::string& reason, bool is_told);
-  std::string own_beat();
-  std::string silence(const Rank& known, Time now) const;
+  std::pair<std::string, bool> own_beat();  // and whether it is a goodbye
+  bool holder_is_gone();
+  std::string silence(int rank, Time now) const;
 
   const Facts facts_;
   const c10::intrusive_ptr<c10d::Store> store_;
@@ -64,7 +67,7 @@ class ProcessControl::Watcher {
   std::condition_variable wake_, looked_;
   std::vector<Rank> ranks_;
   std::string status_;
-  Time said_, left_;
+  Time said_, looked_at_, left_ = {};
   std::uint64_t beats_ = 0, looks_begun_ = 0, looks_ = 0;
   std::optional<std::string> failure_;
   bool is_told_ = false, is_asked_ = false, leaves_ = false, has_said_goodbye_ = false;

@@ -45,7 +45,7 @@ comm::Group World::Impl::make_group(const std::vector<int>& ranks) {
   }
   const auto connection = connect(number, ranks);
   if (!connection) return {};
-  control_->attach(connection);
+  control_->attach(*connection);
   return comm::Group(std::make_shared<comm::Group::Impl>(connection, comm::Check::On));
 }
 
