@@ -9,7 +9,9 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
+#include <fstream>
 #include <optional>
+#include <sstream>
 #include <system_error>
 
 #include "trestle/base/error.h"
@@ -124,6 +126,22 @@ std::string find_program(const std::string& program) {
                                                  : ""});
 }
 
+namespace {
+
+// The same in all restarts, and no other launch has had it: the launcher's process and when that
+// began (field 22 of proc(5), which counts behind the program's name).
+std::string launch_name() {
+  std::ifstream file("/proc/self/stat");
+  std::string line;
+  std::getline(file, line);
+  std::istringstream fields(line.substr(line.rfind(')') + 1));
+  std::string field;
+  for (int number = 3; number <= 22; ++number) fields >> field;
+  return text("trestle-", getpid(), "-", field);
+}
+
+}  // namespace
+
 std::vector<RankCommand> rank_commands(const LaunchOptions& options, const Rendezvous& rendezvous,
                                        int restart) {
   const std::vector<int> cores = allowed_cores();
@@ -147,7 +165,7 @@ std::vector<RankCommand> rank_commands(const LaunchOptions& options, const Rende
         {"MASTER_PORT", text(rendezvous.port)},
         {"TORCHELASTIC_RESTART_COUNT", text(restart)},
         {"TORCHELASTIC_MAX_RESTARTS", text(options.max_restarts)},
-        {"TORCHELASTIC_RUN_ID", text("trestle-", rendezvous.address, "-", rendezvous.port)},
+        {"TORCHELASTIC_RUN_ID", launch_name()},
         {"TORCHELASTIC_USE_AGENT_STORE", "False"},
         {"TRESTLE_LAUNCH", "1"}};
     if (std::getenv("OMP_NUM_THREADS") == nullptr)

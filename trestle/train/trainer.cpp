@@ -8,11 +8,13 @@
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
+#include "trestle/checkpoint/checkpoint_folder.h"
 #include "trestle/checkpoint/training_checkpoint.h"
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/dry_run.h"
 #include "trestle/train/environment.h"
 #include "trestle/train/metrics.h"
+#include "trestle/train/run_again.h"
 #include "trestle/train/run_end.h"
 #include "trestle/train/run_folder.h"
 #include "trestle/train/run_log.h"
@@ -103,7 +105,10 @@ TrainResult train_from_start(const recipe::Recipe& recipe, const TrainHooks& hoo
   if (hooks.begins) hooks.begins();
   const RunRanks ranks(hooks.world);
   RunFolder folder;
-  if (ranks.reports()) folder = make_run_folder(run.recipe());
+  if (ranks.reports()) {
+    folder = make_run_folder(run.recipe());
+    note_launch(folder.path);
+  }
   folder.path = ranks.from_first(folder.path.string());
   try {
     run.begin(folder);
@@ -155,6 +160,20 @@ TrainResult resume_run(const std::filesystem::path& run_folder,
   });
 }
 
+// Ranks that were started anew go on with what they saved; where they saved nothing yet, they begin
+// again, and what they began goes. Empty where there is nothing to go on with.
+std::string run_before_restart(const recipe::Recipe& recipe, const TrainHooks& hooks) {
+  if (hooks.world == nullptr || hooks.world->restart() == 0) return "";
+  const RunRanks ranks(hooks.world);
+  std::string begun;
+  if (ranks.reports()) {
+    const auto folder = folder_of_launch(recipe.train.runs);
+    if (folder && checkpoint::is_checkpoint(RunFolder{*folder}.last())) begun = folder->string();
+    if (folder && begun.empty()) std::filesystem::remove_all(*folder);
+  }
+  return ranks.from_first(begun);
+}
+
 // What goes wrong on one rank is told to all.
 template <class Call>
 TrainResult together(const TrainHooks& hooks, const Call& call) {
@@ -175,6 +194,8 @@ TrainResult together(const TrainHooks& hooks, const Call& call) {
 TrainResult train(const recipe::Recipe& recipe, const TrainHooks& hooks) {
   check_run_name(recipe.name);
   return together(hooks, [&] {
+    const std::string begun = run_before_restart(recipe, hooks);
+    if (!begun.empty()) return resume_run(begun, {}, hooks);
     return with_sizes_named(recipe, [&] { return train_from_start(recipe, hooks); });
   });
 }
