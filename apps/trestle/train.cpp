@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "trestle/base/error.h"
 #include "trestle/comm/world.h"
 #include "trestle/recipe/recipe_fields.h"
+#include "trestle/train/run_folder.h"
 
 namespace trestle::app {
 
@@ -85,14 +87,20 @@ int perform(const CLI::App& verb, const Arguments& arguments, const RunOptions& 
     train::plan_run(recipe_of(arguments), hooks_for(nullptr, progress.get(), options));
     return 0;
   }
+  // Read here too, so that what is wrong with it is said once, before any rank is started.
+  const recipe::Recipe recipe = arguments.resume.empty()
+                                    ? recipe_of(arguments)
+                                    : train::recipe_of(train::open_run_folder(arguments.resume));
   RankOptions ranks = arguments.ranks;
   ranks.words = words;
+  ranks.deadline =
+      std::chrono::milliseconds(static_cast<std::int64_t>(recipe.pipeline.deadline * 1000));
   return on_ranks(ranks, [&, style = style, colours = colours](const World* world) {
     const bool first = world == nullptr || world->rank() == 0;
     const auto progress = first ? train::make_progress(style, colours, std::cout) : nullptr;
     const train::TrainHooks hooks = hooks_for(world, progress.get(), options);
     return exit_code(arguments.resume.empty()
-                         ? train::train(recipe_of(arguments), hooks)
+                         ? train::train(recipe, hooks)
                          : train::resume(arguments.resume, arguments.changes, hooks));
   });
 }

@@ -37,10 +37,22 @@ TEST(RankCommand, EachRankHasTorchrunsVariables) {
                                                      {"MASTER_PORT", "29400"},
                                                      {"TORCHELASTIC_RESTART_COUNT", "4"},
                                                      {"TORCHELASTIC_MAX_RESTARTS", "5"},
-                                                     {"TORCHELASTIC_RUN_ID", "trestle-node0-29400"},
                                                      {"TORCHELASTIC_USE_AGENT_STORE", "False"},
                                                      {"TRESTLE_LAUNCH", "1"}};
   for (const auto& [name, value] : wanted) EXPECT_EQ(variables.at(name), value) << name;
+}
+
+// By it a run that is started anew knows what it began.
+TEST(RankCommand, ALaunchHasANameOfItsOwnInAllItsRestarts) {
+  const auto name = [](int rank, int restart) {
+    const auto commands = rank_commands({.program = "x", .ranks = 2}, {"node0", 29400}, restart);
+    for (const auto& [key, value] : commands[static_cast<std::size_t>(rank)].variables)
+      if (key == "TORCHELASTIC_RUN_ID") return value;
+    return std::string();
+  };
+  EXPECT_TRUE(name(0, 0).starts_with("trestle-" + std::to_string(getpid()) + "-"));
+  EXPECT_EQ(name(0, 0), name(1, 0));
+  EXPECT_EQ(name(0, 0), name(0, 3));
 }
 
 TEST(RankCommand, ThreadsAreTheUsersWhereSet) {

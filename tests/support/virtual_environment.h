@@ -8,12 +8,12 @@
 // first backward of the process, whichever test comes first.
 namespace trestle::support {
 
-class VirtualEnvironment : public testing::Environment {
+class VirtualEnvironment : public ::testing::Environment {
  public:
   void SetUp() override { install_virtual_devices({.count = 4}); }
 };
 
-inline testing::Environment* const virtual_environment =
-    testing::AddGlobalTestEnvironment(new VirtualEnvironment);
+inline ::testing::Environment* const virtual_environment =
+    ::testing::AddGlobalTestEnvironment(new VirtualEnvironment);
 
 }  // namespace trestle::support

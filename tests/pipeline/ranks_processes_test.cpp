@@ -1,0 +1,68 @@
+// A chosen set of plans over ranks that are processes and talk by Gloo: the bits of one process.
+#include <gtest/gtest.h>
+
+#include "tests/pipeline/rank_plans.h"
+#include "tests/support/run_ranks.h"
+#include "tests/support/virtual_environment.h"
+
+namespace trestle {
+namespace {
+
+using namespace ranks;
+
+// Each process reckons what one process has, and compares its own part.
+void check(const Net& net, const std::vector<RankPlan>& plans) {
+  testing::run_process_ranks(plans.at(0).ranks(), [&](World& world) {
+    for (const auto& plan : plans) {
+      SCOPED_TRACE(name_of(net, plan));
+      at::set_num_threads(1);
+      const Outcome expected = in_one_process(net, plan);
+      const Outcome own = on_rank(net, plan, world);
+      at::Tensor parameters = at::tensor({static_cast<std::int64_t>(own.gradients.size())});
+      world.group().all_reduce(parameters).wait();
+      EXPECT_EQ(parameters.item<std::int64_t>(),
+                static_cast<std::int64_t>(expected.gradients.size()));
+      for (const auto& [name, gradient] : own.gradients) {
+        EXPECT_EQ(gradient.defined(), expected.gradients.at(name).defined()) << name;
+        if (gradient.defined()) {
+          EXPECT_TRUE(at::equal(gradient, expected.gradients.at(name))) << name;
+        }
+      }
+      for (const auto& [name, buffer] : own.buffers)
+        EXPECT_TRUE(at::equal(buffer, expected.buffers.at(name))) << name;
+      if (plan.use == Use::Step) {
+        EXPECT_EQ(own.loss, expected.loss);
+      }
+      EXPECT_EQ(own.weight, expected.weight);
+      if (own.output.defined()) {
+        EXPECT_TRUE(at::equal(own.output, expected.output));
+      }
+    }
+  });
+}
+
+TEST(RankProcesses, UNetOnTwo) {
+  const Net net = support::narrow_unet();
+  const auto balance = support::even_balance(static_cast<int>(net.make().size()), 2);
+  check(net, {{.balance = balance},
+              {.balance = balance, .micro_batches = 5, .schedule = "1f1b", .recompute = Recompute::Always},
+              {.balance = balance, .schedule = "1f1b", .recompute = Recompute::ExceptLast, .on = On::Virtual},
+              {.balance = balance, .use = Use::CallersBackward},
+              {.balance = balance, .recompute = Recompute::Always, .use = Use::CallersBackward, .on = On::Virtual}});
+}
+
+TEST(RankProcesses, ToyOnThree) {
+  const Net net = support::toy(0.3);
+  check(net, {{.balance = {4, 3, 3}, .micro_batches = 5, .schedule = "1f1b", .recompute = Recompute::ExceptLast},
+              {.balance = {2, 2, 2, 1, 2, 1}, .rank_of_stage = {0, 1, 2, 0, 1, 2}},
+              {.balance = {2, 2, 2, 1, 2, 1}, .rank_of_stage = {0, 1, 2, 2, 1, 0}, .on = On::Virtual}});
+}
+
+TEST(RankProcesses, UNetOnFour) {
+  const Net net = support::narrow_unet();
+  const auto balance = support::even_balance(static_cast<int>(net.make().size()), 4);
+  check(net, {{.balance = balance, .schedule = "1f1b"}, {.balance = balance, .use = Use::CallersBackward}});
+}
+
+}  // namespace
+}  // namespace trestle

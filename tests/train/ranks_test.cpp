@@ -1,0 +1,224 @@
+// A training over ranks: the numbers of one process, and one run folder, whatever the ranks.
+#include <gmock/gmock.h>
+
+#include "tests/train/training.h"
+#include "trestle/checkpoint/checkpoint_folder.h"
+#include "trestle/checkpoint/training_checkpoint.h"
+#include "trestle/checkpoint/weights.h"
+#include "trestle/comm/spawn.h"
+
+namespace trestle::train {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class RanksTraining : public Training {
+ protected:
+  // One process with one thread: the bits do not depend on how many share an operator.
+  static recipe::Recipe on_cpu(std::vector<std::int64_t> balance = {2, 3}) {
+    recipe::Recipe one = recipe();
+    one.devices.use = "cpu";
+    one.devices.threads = 1;
+    one.pipeline.balance = std::move(balance);
+    return one;
+  }
+
+  static TrainResult on_ranks(int ranks, const recipe::Recipe& recipe, TrainHooks own = hooks(),
+                              const fs::path& resumed = {}) {
+    return spawn(
+               ranks,
+               [&](World& world) {
+                 TrainHooks rank_hooks = own;
+                 rank_hooks.world = &world;
+                 return resumed.empty() ? train(recipe, rank_hooks)
+                                        : resume(resumed, {}, rank_hooks);
+               },
+               {.deadline = 30s})
+        .at(0);
+  }
+
+  static std::map<std::string, at::Tensor> tensors(const fs::path& file) {
+    const auto read = checkpoint::read_weights(file).tensors;
+    return {read.begin(), read.end()};
+  }
+
+  static void expect_same(const fs::path& expected, const fs::path& actual) {
+    const auto a = tensors(expected), b = tensors(actual);
+    ASSERT_EQ(a.size(), b.size());
+    for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
+  }
+
+  static void expect_same_run(const TrainResult& expected, const TrainResult& actual) {
+    EXPECT_EQ(metrics(expected.run_folder), metrics(actual.run_folder));
+    expect_same(expected.run_folder / "best.safetensors", actual.run_folder / "best.safetensors");
+    expect_same(expected.run_folder / "last", actual.run_folder / "last");
+    EXPECT_EQ(expected.best_metric, actual.best_metric);
+  }
+};
+
+TEST_F(RanksTraining, HasTheNumbersOfOneProcess) {
+  const TrainResult two = train(on_cpu(), hooks());
+  expect_same_run(two, on_ranks(2, on_cpu()));
+  for (const std::string schedule : {"gpipe", "1f1b"}) {
+    recipe::Recipe three = on_cpu({1, 2, 2});
+    three.pipeline.schedule = schedule;
+    expect_same_run(train(three, hooks()), on_ranks(3, three));
+  }
+}
+
+TEST_F(RanksTraining, OnVirtualDevicesOfTheRanks) {
+  recipe::Recipe devices = recipe();
+  const TrainResult one = train(devices, hooks());
+  const TrainResult two = on_ranks(2, devices);
+  expect_same_run(one, two);
+  ASSERT_EQ(two.peaks.size(), 2u);
+  EXPECT_EQ(two.peaks[1].device, "virtual:1");
+  EXPECT_GT(two.peaks[1].measured, 0);
+}
+
+TEST_F(RanksTraining, LeavesOneRunFolder) {
+  const TrainResult result = on_ranks(3, on_cpu({1, 2, 2}));
+  EXPECT_TRUE(result.finished);
+  for (const char* name : {"recipe.toml", "metrics.jsonl", "timeline.json", "timeline.svg", "curve.svg",
+                           "environment.json", "best.safetensors", "log.txt", "last/index.json",
+                           "last/weights.rank0.safetensors", "last/weights.rank2.safetensors",
+                           "pictures/epoch_001.png", "pictures/epoch_002.png"})
+    EXPECT_TRUE(fs::exists(result.run_folder / name)) << name;
+  EXPECT_FALSE(fs::exists(result.run_folder / "best.safetensors.parts"));
+  const std::string log = read_file(result.run_folder / "log.txt");
+  EXPECT_THAT(log, HasSubstr("3 ranks (threads)"));
+  EXPECT_THAT(log, HasSubstr("stage 2   cpu"));
+}
+
+TEST_F(RanksTraining, TheTimelineHasAllRanksInOrder) {
+  const TrainResult result = on_ranks(2, on_cpu());
+  const auto trace = nlohmann::json::parse(read_file(result.run_folder / "timeline.json"));
+  double forward = -1, second = -1;
+  for (const auto& event : trace["traceEvents"]) {
+    const std::string name = event.value("name", "");
+    if (name == "0F0" && forward < 0) forward = event["ts"].get<double>() + event["dur"].get<double>();
+    if (name == "1F0" && second < 0) second = event["ts"].get<double>();
+  }
+  ASSERT_GE(forward, 0);
+  EXPECT_GE(second, forward - 200) << "a stage begins after the one before it, clocks aligned";
+}
+
+TEST_F(RanksTraining, GoesOnOnAnotherNumberOfRanks) {
+  const TrainResult whole = train(on_cpu(), hooks());
+  for (const std::int64_t steps : {1, 4}) {
+    const TrainResult part = on_ranks(2, on_cpu(), hooks(steps));
+    EXPECT_FALSE(part.finished);
+    const TrainResult rest = resume(part.run_folder, {}, hooks());  // on one process
+    expect_same_run(whole, rest);
+    const TrainResult alone = train(on_cpu(), hooks(steps));
+    expect_same_run(whole, on_ranks(2, {}, hooks(), alone.run_folder));
+  }
+  const TrainResult part = on_ranks(2, on_cpu(), hooks(3));
+  const TrainResult three =
+      spawn(3, [&](World& world) {
+        TrainHooks own = hooks();
+        own.world = &world;
+        return resume(part.run_folder, {{"pipeline.balance", "[1, 2, 2]"}}, own);
+      }).at(0);
+  expect_same(whole.run_folder / "last", three.run_folder / "last");
+}
+
+TEST_F(RanksTraining, WhatIsDecidedOnceIsTheSameEverywhere) {
+  std::vector<std::function<void(recipe::Recipe&)>> kinds = {
+      [](auto& r) { r.optimizer.clip_grad_norm = 0.01; },
+      [](auto& r) { r.train.accumulate = 2, r.train.batch = 6, r.train.drop_last = false; },
+      [](auto& r) { r.train.precision = "bf16"; },
+      [](auto& r) { r.train.precision = "fp16"; },
+      [](auto& r) { r.optimizer.frozen = {"out"}; },
+      [](auto& r) { r.optimizer.name = "sgd", r.optimizer.momentum = 0.9, r.optimizer.rate_factors = {"in=0.1"}; },
+      [](auto& r) { r.train.epochs = 6, r.train.patience = 1, r.optimizer.learning_rate = 0; },
+      [](auto& r) { r.train.save_every = 1, r.train.max_steps = 4, r.train.keep_best = 2; }};
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    SCOPED_TRACE(i);
+    recipe::Recipe changed = on_cpu();
+    kinds[i](changed);
+    expect_same_run(train(changed, hooks()), on_ranks(2, changed));
+  }
+}
+
+TEST_F(RanksTraining, InitialWeightsAreTakenByTheRankThatHasThem) {
+  const TrainResult first = train(on_cpu(), hooks());
+  recipe::Recipe begun = on_cpu();
+  begun.model.weights = (first.run_folder / "best.safetensors").string();
+  expect_same_run(train(begun, hooks()), on_ranks(2, begun));
+  recipe::Recipe other = begun;
+  other.model.weights = (base_ / "too_much.safetensors").string();
+  auto more = checkpoint::read_weights(first.run_folder / "best.safetensors").tensors;
+  more.emplace_back("nobody.weight", torch::ones({2}));
+  checkpoint::write_weights(other.model.weights, more);
+  try {
+    on_ranks(2, other);
+    FAIL() << "nothing was thrown";
+  } catch (const FormatError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("nobody.weight"));
+  }
+}
+
+TEST_F(RanksTraining, AMeasuredBalanceIsEverybodys) {
+  recipe::Recipe measured = on_cpu({});
+  const TrainResult result = on_ranks(2, measured);
+  EXPECT_TRUE(result.finished);
+}
+
+TEST_F(RanksTraining, RanksWithOtherRecipesAreToldWhatDiffers) {
+  try {
+    spawn(2, [&](World& world) {
+      recipe::Recipe own = on_cpu();
+      if (world.rank() == 1) own.optimizer.learning_rate = 0.5;
+      TrainHooks rank_hooks = hooks();
+      rank_hooks.world = &world;
+      train(own, rank_hooks);
+    });
+    FAIL() << "nothing was thrown";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("the ranks have different recipes"),
+                                    HasSubstr("'learning_rate = 0.5"), HasSubstr("on rank 1")));
+  }
+}
+
+TEST_F(RanksTraining, RanksStagesAndDevicesMustFit) {
+  const auto message = [&](int ranks, const recipe::Recipe& recipe) -> std::string {
+    try {
+      on_ranks(ranks, recipe);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(message(3, on_cpu()), HasSubstr("'balance' in [pipeline] has 2 stages, and 3 devices are given"));
+  EXPECT_THAT(message(3, recipe()), HasSubstr("2 devices are given for 3 ranks"));
+}
+
+TEST_F(RanksTraining, AFailingRankEndsAllAndLeavesTheLastCheckpoint) {
+  recipe::Recipe saved = on_cpu();
+  saved.train.save_every = 1;
+  std::atomic<int> asked = 0;
+  try {
+    spawn(2, [&](World& world) {
+      TrainHooks own = hooks();
+      own.world = &world;
+      if (world.rank() == 1)
+        own.should_stop = [&]() -> bool {
+          if (++asked == 3) throw std::runtime_error("the machine of rank 1 is on fire");
+          return false;
+        };
+      train(saved, own);
+    });
+    FAIL() << "nothing was thrown";
+  } catch (const std::exception& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the machine of rank 1 is on fire"));
+  }
+  const fs::path run = base_ / "runs" / saved.name;
+  EXPECT_EQ(checkpoint::read_train_state(run / "last").step, 2);
+  EXPECT_TRUE(resume(run, {}, hooks()).finished);
+}
+
+}  // namespace
+}  // namespace trestle::train
