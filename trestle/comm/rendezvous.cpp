@@ -58,23 +58,20 @@ class Arrival {
     options.waitWorkers = false;
     options.numWorkers = static_cast<std::size_t>(environment_.world_size);
     options.timeout = deadline_;
-    // The other server asks a name server for the name of each connection's other end before it
-    // answers: seconds, where there is none that knows.
-    options.useLibUV = false;
     return options;
   }
 
+  // On a socket of our own: libtorch's would be one of IPv6, for whose addresses of IPv4 its store
+  // then asks a name server at each connection, before it answers. That may take seconds.
   c10::intrusive_ptr<c10d::TCPStore> open() const {
-    try {
-      return c10::make_intrusive<c10d::TCPStore>(environment_.address, options(true));
-    } catch (const std::exception& error) {
-      const std::string message = error.what();
-      const bool in_use = message.find("EADDRINUSE") != std::string::npos;
-      throw RankError(text("rank 0 cannot open port ", environment_.port, ": ",
-                           in_use ? "it is in use" : message.substr(0, message.find('\n'))),
+    std::string problem;
+    auto own = options(true);
+    own.masterListenFd = listen_at(environment_.address, environment_.port, problem);
+    if (*own.masterListenFd < 0)
+      throw RankError(text("rank 0 cannot open port ", environment_.port, ": ", problem),
                       {.hint = "Choose another MASTER_PORT; or another run still goes on here, or two "
                                "processes were told to be rank 0."});
-    }
+    return c10::make_intrusive<c10d::TCPStore>(environment_.address, own);
   }
 
   c10::intrusive_ptr<c10d::TCPStore> connect() const {
