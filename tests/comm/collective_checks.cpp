@@ -19,9 +19,11 @@ at::Tensor numbers(at::IntArrayRef sizes, int rank, at::ScalarType dtype = at::k
   return dtype == at::kBool ? made % 2 == 0 : made.to(dtype);
 }
 
-#define EXPECT_SAME(a, b)                                                  \
+#define EXPECT_SAME(a, b)                                                   \
   EXPECT_TRUE((a).scalar_type() == (b).scalar_type() && torch::equal(a, b)) \
-      << "is\n" << (a) << "\nand not\n" << (b)
+      << "is\n"                                                             \
+      << (a) << "\nand not\n"                                               \
+      << (b)
 
 at::Tensor reduced(int size, at::IntArrayRef sizes, Reduce op, at::ScalarType dtype) {
   at::Tensor result = numbers(sizes, 0, dtype);
@@ -40,8 +42,9 @@ at::Tensor reduced(int size, at::IntArrayRef sizes, Reduce op, at::ScalarType dt
   return result;
 }
 
-constexpr at::ScalarType reducible[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kLong,
-                                        at::kInt,   at::kChar,   at::kByte,     at::kBool};
+constexpr at::ScalarType reducible[] = {at::kFloat, at::kDouble, at::kBFloat16,
+                                        at::kHalf,  at::kLong,   at::kInt,
+                                        at::kChar,  at::kByte,   at::kBool};
 constexpr Reduce operations[] = {Reduce::Sum, Reduce::Product, Reduce::Min, Reduce::Max};
 
 }  // namespace
@@ -73,7 +76,8 @@ void check_all_reduce(World& world) {
   // A slice without gaps, whose neighbours stay; and a parameter, which wants a gradient.
   at::Tensor whole = numbers({6, 4}, world.rank());
   group.all_reduce(whole.narrow(0, 2, 2)).wait();
-  EXPECT_SAME(whole.narrow(0, 2, 2), reduced(world.size(), {6, 4}, Reduce::Sum, at::kFloat).narrow(0, 2, 2));
+  EXPECT_SAME(whole.narrow(0, 2, 2),
+              reduced(world.size(), {6, 4}, Reduce::Sum, at::kFloat).narrow(0, 2, 2));
   EXPECT_SAME(whole.narrow(0, 0, 2), numbers({6, 4}, world.rank()).narrow(0, 0, 2));
   at::Tensor parameter = numbers({5}, world.rank()).requires_grad_();
   group.all_reduce(parameter).wait();
@@ -91,15 +95,16 @@ void check_reduce_scatter(World& world) {
     for (const Reduce op : operations) {
       at::Tensor output = torch::empty({2, 3}, dtype);
       group.reduce_scatter(output, numbers({2 * size, 3}, world.rank(), dtype), op).wait();
-      EXPECT_SAME(output, reduced(world.size(), {2 * size, 3}, op, dtype)
-                              .narrow(0, 2 * world.rank(), 2));
+      EXPECT_SAME(output,
+                  reduced(world.size(), {2 * size, 3}, op, dtype).narrow(0, 2 * world.rank(), 2));
     }
   }
   // The output is a piece of the input, as with sharded gradients.
   at::Tensor input = numbers({2 * size}, world.rank());
   group.reduce_scatter(input.narrow(0, 2 * world.rank(), 2), input).wait();
-  EXPECT_SAME(input.narrow(0, 2 * world.rank(), 2),
-              reduced(world.size(), {2 * size}, Reduce::Sum, at::kFloat).narrow(0, 2 * world.rank(), 2));
+  EXPECT_SAME(
+      input.narrow(0, 2 * world.rank(), 2),
+      reduced(world.size(), {2 * size}, Reduce::Sum, at::kFloat).narrow(0, 2 * world.rank(), 2));
 }
 
 void check_all_gather(World& world) {
@@ -148,7 +153,8 @@ void check_all_to_all(World& world) {
     received += from.back();
   }
   at::Tensor output = torch::full({received, 2}, -1.0);
-  group.all_to_all(output, torch::full({sent, 2}, static_cast<double>(world.rank())), from, to).wait();
+  group.all_to_all(output, torch::full({sent, 2}, static_cast<double>(world.rank())), from, to)
+      .wait();
   std::int64_t at = 0;
   for (int r = 0; r < world.size(); ++r) {
     const std::int64_t count = from[static_cast<std::size_t>(r)];
@@ -160,7 +166,8 @@ void check_all_to_all(World& world) {
 void check_bytes(World& world) {
   Group group = world.group();
   for (int from = 0; from < world.size(); ++from) {
-    const std::string bytes = from == world.rank() ? std::string("a\0b", 3) + std::to_string(from) : "x";
+    const std::string bytes =
+        from == world.rank() ? std::string("a\0b", 3) + std::to_string(from) : "x";
     EXPECT_EQ(group.broadcast_bytes(bytes, from), std::string("a\0b", 3) + std::to_string(from));
   }
   EXPECT_EQ(group.broadcast_bytes("", 0), "");
@@ -178,7 +185,8 @@ void check_messages(World& world) {
   // Two on one tag stay in order; another tag is taken first.
   std::vector<at::Tensor> received = {torch::empty({2, 2}), torch::empty({2, 2}),
                                       torch::empty({3}, at::kLong)};
-  std::vector<Work> works = {group.receive(received[2], before, 1 << 20), group.receive(received[0], before),
+  std::vector<Work> works = {group.receive(received[2], before, 1 << 20),
+                             group.receive(received[0], before),
                              group.receive(received[1], before)};
   works.push_back(group.send(numbers({2, 2}, world.rank()), next));
   works.push_back(group.send(numbers({2, 2}, world.rank() + 10), next));
@@ -251,7 +259,8 @@ void check_dropped_works(World& world) {
   at::Tensor sum = torch::ones({3});
   group.all_reduce(sum);  // its Work is let go
   if (world.rank() == 0 && world.size() > 1) group.send(torch::full({3}, 4.0), 1);
-  if (world.rank() == 0 && world.size() > 1) group.with_check(comm::Check::Off).send(torch::full({3}, 5.0), 1, 7);
+  if (world.rank() == 0 && world.size() > 1)
+    group.with_check(comm::Check::Off).send(torch::full({3}, 5.0), 1, 7);
   if (world.rank() == 1) {
     at::Tensor got = torch::zeros({3});
     group.receive(got, 0).wait();
@@ -294,7 +303,8 @@ void check_without_fingerprints(World& world) {
   third.wait();
   first.wait();
   second.wait();
-  for (const at::Tensor& sum : {a, b, c}) EXPECT_EQ(sum[3].item<float>(), static_cast<float>(world.size()));
+  for (const at::Tensor& sum : {a, b, c})
+    EXPECT_EQ(sum[3].item<float>(), static_cast<float>(world.size()));
   if (world.size() == 1) return;
   if (world.rank() == 0) {
     Work work = group.send(torch::full({1024}, 3.0), 1, 5);
@@ -311,16 +321,19 @@ void check_refused_tensors(World& world) {
   Group group = world.group();
   const at::Tensor good = torch::ones({4, 4});
   const int other = world.rank() == 0 ? 1 : 0;
-  EXPECT_THROW(group.all_reduce(good.slice(1, 0, 4, 2)), UsageError);    // gaps
-  EXPECT_THROW(group.all_reduce(torch::ones({1}).expand({4})), UsageError);  // one number four times
+  EXPECT_THROW(group.all_reduce(good.slice(1, 0, 4, 2)), UsageError);  // gaps
+  EXPECT_THROW(group.all_reduce(torch::ones({1}).expand({4})),
+               UsageError);  // one number four times
   EXPECT_THROW(group.all_reduce(good.to_sparse()), UsageError);
   EXPECT_THROW(group.all_reduce(at::Tensor()), UsageError);
   EXPECT_THROW(group.all_reduce(torch::ones({2}, at::kComplexFloat)), UsageError);
   EXPECT_THROW(group.broadcast(torch::empty({2}, at::kMeta), 0), UsageError);
   EXPECT_THROW(group.broadcast(good, world.size()), UsageError);
-  EXPECT_THROW(group.reduce_scatter(torch::ones({3}), torch::ones({3 * world.size() + 1})), UsageError);
+  EXPECT_THROW(group.reduce_scatter(torch::ones({3}), torch::ones({3 * world.size() + 1})),
+               UsageError);
   EXPECT_THROW(group.all_gather(torch::ones({3}), torch::ones({4})), UsageError);
-  EXPECT_THROW(group.all_gather(torch::ones({2 * world.size()}, at::kDouble), torch::ones({2})), UsageError);
+  EXPECT_THROW(group.all_gather(torch::ones({2 * world.size()}, at::kDouble), torch::ones({2})),
+               UsageError);
   EXPECT_THROW(group.all_to_all(good, good, {1}, {2}), UsageError);
   EXPECT_THROW(group.send(good, world.rank()), UsageError);
   EXPECT_THROW(group.send(good, other, -1), UsageError);

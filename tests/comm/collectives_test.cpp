@@ -62,7 +62,8 @@ TEST(ThreadCollectives, VirtualDevicesKeepTheirMeters) {
     const at::Device device = devices[static_cast<std::size_t>(world.rank())].torch;
     world.own_devices({devices[static_cast<std::size_t>(world.rank())]});
     comm::Group group = world.group();
-    at::Tensor mine = torch::full({1024}, world.rank() + 1.0, device), all = torch::empty({3 * 1024}, device);
+    at::Tensor mine = torch::full({1024}, world.rank() + 1.0, device),
+               all = torch::empty({3 * 1024}, device);
     reset_peak_memory(device);
     const Bytes before = memory_usage(device).current;
     group.all_reduce(mine).wait();

@@ -62,8 +62,10 @@ TEST(Messages, ADeadlineSaysWhoIsAwaitedAndWhatThatOneSaidLast) {
     FAIL() << "no deadline";
   } catch (const DeadlineError& error) {
     const std::string message = error.what();
-    EXPECT_NE(message.find("waited longer than 0.2 s: rank 0 in receive with tag 3 of float32 [2] from rank 1"),
-              std::string::npos)
+    EXPECT_NE(
+        message.find(
+            "waited longer than 0.2 s: rank 0 in receive with tag 3 of float32 [2] from rank 1"),
+        std::string::npos)
         << message;
     EXPECT_NE(message.find("rank 1 said last 'backward of stage 1'"), std::string::npos) << message;
   }
@@ -81,7 +83,9 @@ TEST(Messages, ADeadlineOfACollectiveNamesWhoIsMissing) {
     FAIL() << "no deadline";
   } catch (const DeadlineError& error) {
     const std::string message = error.what();
-    EXPECT_NE(message.find("barrier number 1, which these have not called: rank 2"), std::string::npos) << message;
+    EXPECT_NE(message.find("barrier number 1, which these have not called: rank 2"),
+              std::string::npos)
+        << message;
   }
 }
 

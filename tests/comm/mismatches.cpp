@@ -17,11 +17,15 @@ void PrintTo(const Mismatch& mismatch, std::ostream* out) { *out << mismatch.nam
 std::vector<Mismatch> mismatches() {
   return {
       {"shape",
-       [](Group& g) { g.all_reduce(torch::ones({4, 3 + g.rank()})).wait(); },
+       [](Group& g) {
+         g.all_reduce(torch::ones({4, 3 + g.rank()})).wait();
+       },
        {"rank 0 calls all_reduce (sum) number 1 on float32 [4, 3]",
         "rank 1 calls all_reduce (sum) number 1 on float32 [4, 4]"}},
       {"dtype",
-       [](Group& g) { g.broadcast(torch::ones({2}, g.rank() == 0 ? at::kFloat : at::kInt), 0).wait(); },
+       [](Group& g) {
+         g.broadcast(torch::ones({2}, g.rank() == 0 ? at::kFloat : at::kInt), 0).wait();
+       },
        {"broadcast from 0 number 1 on float32 [2]", "broadcast from 0 number 1 on int32 [2]"}},
       {"kind",
        [](Group& g) {
@@ -52,7 +56,8 @@ std::vector<Mismatch> mismatches() {
          if (g.rank() == 1) t = t.contiguous(at::MemoryFormat::ChannelsLast);
          g.all_reduce(t).wait();
        },
-       {"rank 1 calls all_reduce (sum) number 1 on float32 [2, 3, 2, 2] with strides [12, 1, 6, 3]"}},
+       {"rank 1 calls all_reduce (sum) number 1 on float32 [2, 3, 2, 2] with strides [12, 1, 6, "
+        "3]"}},
       {"rows",
        [](Group& g) {
          const std::int64_t mine = g.rank() == 0 ? 3 : 2;
@@ -79,8 +84,11 @@ std::vector<Mismatch> mismatches() {
        },
        {"of float32 [4]", "of int32 [4]"}},
       {"uneven_columns",
-       [](Group& g) { g.all_gather_uneven(torch::ones({2, 3 + g.rank()})); },
-       {"rank 0 calls all_gather on float32 [rows, 3], rank 1 calls all_gather on float32 [rows, 4]"}},
+       [](Group& g) {
+         g.all_gather_uneven(torch::ones({2, 3 + g.rank()}));
+       },
+       {"rank 0 calls all_gather on float32 [rows, 3], rank 1 calls all_gather on float32 [rows, "
+        "4]"}},
   };
 }
 

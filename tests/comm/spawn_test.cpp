@@ -54,7 +54,8 @@ void expect_woken(Wait wait) {
       try {
         wait(world);
       } catch (const RankError& error) {
-        EXPECT_NE(std::string(error.what()).find("rank 2 failed: no such picture"), std::string::npos)
+        EXPECT_NE(std::string(error.what()).find("rank 2 failed: no such picture"),
+                  std::string::npos)
             << error.what();
         ++woken;
         throw;
@@ -80,10 +81,20 @@ TEST(Spawn, AFailureWakesWhoWaitsForARankThatLives) {
 }
 
 TEST(Spawn, OtherExceptionsKeepTheirTypeToo) {
-  EXPECT_THROW(spawn(2, [](World& world) { if (world.rank() == 1) throw std::out_of_range("x"); }), std::out_of_range);
-  EXPECT_THROW(spawn(2, [](World& world) { if (world.rank() == 1) throw 3; }), int);
+  EXPECT_THROW(spawn(2,
+                     [](World& world) {
+                       if (world.rank() == 1) throw std::out_of_range("x");
+                     }),
+               std::out_of_range);
+  EXPECT_THROW(spawn(2,
+                     [](World& world) {
+                       if (world.rank() == 1) throw 3;
+                     }),
+               int);
   try {
-    spawn(2, [](World& world) { if (world.rank() == 1) TORCH_CHECK(false, "bad sizes"); });
+    spawn(2, [](World& world) {
+      if (world.rank() == 1) TORCH_CHECK(false, "bad sizes");
+    });
     FAIL();
   } catch (const c10::Error& error) {
     EXPECT_NE(std::string(error.what()).find("on rank 1"), std::string::npos);
@@ -128,7 +139,8 @@ TEST(World, ADeviceOfTwoRanksIsRefusedOnAll) {
     try {
       world.own_devices({cpu_device(), devices[mine == 2 ? 0 : mine]});
     } catch (const UsageError& error) {
-      EXPECT_NE(std::string(error.what()).find("ranks 0 and 2 both use virtual:0"), std::string::npos)
+      EXPECT_NE(std::string(error.what()).find("ranks 0 and 2 both use virtual:0"),
+                std::string::npos)
           << error.what();
       ++refused;
     }

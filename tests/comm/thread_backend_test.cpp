@@ -23,7 +23,8 @@ void on_backends(int size, Function function) {
   std::vector<std::thread> threads;
   for (int r = 0; r < size; ++r) {
     threads.emplace_back([&, r] {
-      const Connection::Place place{r, ranks, std::chrono::seconds(10), std::make_shared<ThreadControl>(board, r)};
+      const Connection::Place place{r, ranks, std::chrono::seconds(10),
+                                    std::make_shared<ThreadControl>(board, r)};
       function(*c10::make_intrusive<ThreadBackend>(place, hub));
     });
   }

@@ -16,8 +16,8 @@ namespace trestle::comm {
 class Connection {
  public:
   struct Place {
-    int rank = 0;             // in the group
-    std::vector<int> ranks;   // numbers in the world
+    int rank = 0;            // in the group
+    std::vector<int> ranks;  // numbers in the world
     std::chrono::milliseconds deadline{};
     std::shared_ptr<Control> control;
   };

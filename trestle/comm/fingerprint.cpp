@@ -145,8 +145,8 @@ std::optional<std::string> difference(const Fingerprint& sent, int from,
   Fingerprint expected = received;
   expected.kind = Kind::Send;
   if (sent == expected) return {};
-  return text("the two ends of a message differ: rank ", from, " calls ", describe(sent), " to ", to,
-              ", rank ", to, " calls ", describe(received), " from ", from);
+  return text("the two ends of a message differ: rank ", from, " calls ", describe(sent), " to ",
+              to, ", rank ", to, " calls ", describe(received), " from ", from);
 }
 
 std::string piece_difference(int from, std::int64_t sent, int to, std::int64_t received) {

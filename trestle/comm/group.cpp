@@ -42,8 +42,7 @@ Work Group::reduce_scatter(at::Tensor output, at::Tensor input, Reduce op) const
 
 Work Group::all_gather(at::Tensor output, at::Tensor input) const {
   const Impl& impl = checked(impl_);
-  return impl.connection().collective(all_gather_request(output, input, impl.size()),
-                                      impl.check());
+  return impl.connection().collective(all_gather_request(output, input, impl.size()), impl.check());
 }
 
 Work Group::all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t> output_rows,

@@ -65,7 +65,8 @@ std::vector<at::Tensor> Group::all_gather_uneven(const at::Tensor& input) const 
   all_gather(gathered, padded).wait();
   std::vector<at::Tensor> pieces;
   for (int r = 0; r < size(); ++r)
-    pieces.push_back(gathered[r].narrow(0, 0, prints[static_cast<std::size_t>(r)].sizes[0]).clone());
+    pieces.push_back(
+        gathered[r].narrow(0, 0, prints[static_cast<std::size_t>(r)].sizes[0]).clone());
   return pieces;
 }
 

@@ -124,8 +124,8 @@ Request reduce_scatter_request(const at::Tensor& output, const at::Tensor& input
   check_tensor("reduce_scatter", input);
   check_same_dtype("reduce_scatter", output, input);
   if (input.numel() != output.numel() * size)
-    refuse("reduce_scatter", text("the input ", shape(input), " is not ", size, " times the output ",
-                                  shape(output), ", for ", size, " ranks"));
+    refuse("reduce_scatter", text("the input ", shape(input), " is not ", size,
+                                  " times the output ", shape(output), ", for ", size, " ranks"));
   check_same_order("reduce_scatter", output, input);
   Request request{.print = fingerprint_of(output)};
   request.print.kind = Kind::ReduceScatter;
@@ -158,21 +158,23 @@ std::vector<std::int64_t> pieces(const at::Tensor& tensor, const char* name,
   constexpr const char* call = "all_to_all";
   if (tensor.dim() == 0) refuse(call, text("the ", name, " has no rows: it is a scalar"));
   if (!tensor.is_contiguous())
-    refuse(call, text("the rows of the ", name, " ", shape(tensor), " do not lie one behind another"),
+    refuse(call,
+           text("the rows of the ", name, " ", shape(tensor), " do not lie one behind another"),
            "Give tensor.contiguous().");
   const std::int64_t all = tensor.size(0);
   std::int64_t row = tensor.element_size();
   for (std::int64_t d = 1; d < tensor.dim(); ++d) row *= tensor.size(d);
   if (rows.empty()) {
     if (all % size != 0)
-      refuse(call, text("the ", all, " rows of the ", name, " are not the same number for each of ",
-                        size, " ranks"),
+      refuse(call,
+             text("the ", all, " rows of the ", name, " are not the same number for each of ", size,
+                  " ranks"),
              "Say how many rows are whose: input_rows and output_rows.");
     return std::vector<std::int64_t>(static_cast<std::size_t>(size), all / size * row);
   }
   if (static_cast<int>(rows.size()) != size)
-    refuse(call, text("rows of the ", name, " for ", rows.size(), " ranks, and the group has ",
-                      size));
+    refuse(call,
+           text("rows of the ", name, " for ", rows.size(), " ranks, and the group has ", size));
   std::vector<std::int64_t> bytes;
   for (const std::int64_t count : rows) {
     if (count < 0) refuse(call, text("a negative number of rows of the ", name, ": ", count));

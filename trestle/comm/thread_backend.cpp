@@ -150,8 +150,8 @@ ThreadBackend::WorkPtr ThreadBackend::recv(Tensors& tensors, int from, int tag) 
 }
 
 void ThreadBackend::abort() {
-  place_.control->fail(text("rank ", place_.ranks[static_cast<std::size_t>(rank_)],
-                            " ended its communication"));
+  place_.control->fail(
+      text("rank ", place_.ranks[static_cast<std::size_t>(rank_)], " ended its communication"));
 }
 
 }  // namespace trestle::comm

@@ -16,8 +16,9 @@ ThreadHub::Mismatch ThreadHub::difference_with(const Collective& known, int rank
     if (!known.requests[other]) continue;
     const Request& theirs = *known.requests[other];
     const auto mine = static_cast<std::size_t>(rank);
-    auto found = other < mine ? difference({theirs.print, request.print}, {ranks_[other], ranks_[mine]})
-                              : difference({request.print, theirs.print}, {ranks_[mine], ranks_[other]});
+    auto found = other < mine
+                     ? difference({theirs.print, request.print}, {ranks_[other], ranks_[mine]})
+                     : difference({request.print, theirs.print}, {ranks_[mine], ranks_[other]});
     if (found) return found;
     if (request.print.kind != Kind::AllToAll) continue;
     const auto pieces = [&](const Request& from, std::size_t a, const Request& to,
@@ -38,7 +39,8 @@ void ThreadHub::finish(Collective& all) {
   try {
     run_collective(requests);
   } catch (const std::exception& error) {
-    failed = Failed{Failed::How::Rank, text(describe(requests[0].print), " failed: ", error.what())};
+    failed =
+        Failed{Failed::How::Rank, text(describe(requests[0].print), " failed: ", error.what())};
   }
   requests.clear();  // whoever waits may rely on nobody else holding its tensors
   for (const auto& completion : all.completions) completion->finish(failed);

@@ -59,8 +59,8 @@ class ThreadHub {
 
   const std::vector<int> ranks_;
   mutable std::mutex mutex_;
-  std::vector<std::uint64_t> called_;                 // collectives, by each rank
-  std::map<std::uint64_t, Collective> collectives_;   // by number: some ranks have come
+  std::vector<std::uint64_t> called_;                  // collectives, by each rank
+  std::map<std::uint64_t, Collective> collectives_;    // by number: some ranks have come
   std::map<std::tuple<int, int, int>, Ends> waiting_;  // from, to, tag
   std::optional<std::string> dead_;
 };

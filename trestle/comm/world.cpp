@@ -33,8 +33,8 @@ comm::Group World::Impl::make_group(const std::vector<int>& ranks) {
   if (ranks.empty()) throw UsageError("a group of no ranks");
   for (const int rank : ranks) {
     if (rank < 0 || rank >= facts_.size)
-      throw UsageError(text("a group of ranks [", join(ranks, ", "), "]: the world's ranks are 0 to ",
-                            facts_.size - 1));
+      throw UsageError(text("a group of ranks [", join(ranks, ", "),
+                            "]: the world's ranks are 0 to ", facts_.size - 1));
   }
   if (std::set<int>(ranks.begin(), ranks.end()).size() != ranks.size())
     throw UsageError(text("a group of ranks [", join(ranks, ", "), "] names one twice"));
@@ -65,7 +65,8 @@ comm::Group World::make_group(const std::vector<int>& ranks) const {
 void World::own_devices(const std::vector<Device>& devices) const {
   std::vector<std::string> names;
   for (const Device& device : devices)
-    if (!device.torch.is_cpu()) names.push_back(impl_->facts().machine + "\n" + device_name(device.torch));
+    if (!device.torch.is_cpu())
+      names.push_back(impl_->facts().machine + "\n" + device_name(device.torch));
   comm::Group all = group();
   std::map<std::string, std::size_t> owners;
   const auto claims = all.all_gather_bytes(join(names, "\t"));
@@ -82,7 +83,9 @@ void World::own_devices(const std::vector<Device>& devices) const {
   }
 }
 
-void World::say_status(std::string status) const { impl_->control()->say_status(std::move(status)); }
+void World::say_status(std::string status) const {
+  impl_->control()->say_status(std::move(status));
+}
 
 std::string World::status_of(int rank) const {
   if (rank < 0 || rank >= size())
