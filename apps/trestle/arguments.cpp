@@ -6,6 +6,7 @@
 #include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/checkpoint/checkpoint_folder.h"
 
 namespace trestle::app {
 
@@ -117,7 +118,7 @@ void add_checkpoint_flag(CLI::App& verb, train::Checkpoint& which) {
 }
 
 void refuse_checkpoint_of_file(const CLI::App& verb, const fs::path& weights) {
-  if (fs::is_regular_file(weights) || fs::exists(weights / "weights.safetensors"))
+  if (fs::is_regular_file(weights) || checkpoint::is_checkpoint(weights))
     refuse_without_effect(verb, {"--checkpoint"}, "with " + weights.string());
 }
 

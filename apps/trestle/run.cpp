@@ -129,18 +129,22 @@ int run(int argc, char** argv, const RunOptions& options) {
                             "trestle <verb> --help"}) +
              app::exit_codes());
   app::Action action;
-  app::add_train(app, action, options);
+  const std::vector<std::string> given(argv + std::min(argc, 1), argv + argc);
+  app::add_train(app, action, options, given);
   app::add_evaluate(app, action, options);
   app::add_predict(app, action, options);
   app::add_view(app, action);
   app::add_balance(app, action, options);
   app::add_sweep(app, action, options);
   app::add_export(app, action);
+  std::vector<std::string> command;
+  app::add_launch(app, action, command);
   app::add_data(app, action, options);
   app::add_recipe(app, action, options);
   app::add_doctor(app, action, options);
   app::add_completion(app, action);
-  const int code = obey(app, action, argc, argv);
+  const int words = app::take_command(app, argc, argv, command);
+  const int code = obey(app, action, words, argv);
   if (code != 0 || app::output_arrives()) return code;
   const std::string why = app::why_output_was_lost();
   return why.empty() ? failed : complain(why, failed);

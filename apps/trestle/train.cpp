@@ -9,8 +9,10 @@
 
 #include "apps/trestle/interrupt.h"
 #include "apps/trestle/output.h"
+#include "apps/trestle/ranks.h"
 #include "apps/trestle/verbs.h"
 #include "trestle/base/error.h"
+#include "trestle/comm/world.h"
 #include "trestle/recipe/recipe_fields.h"
 
 namespace trestle::app {
@@ -21,6 +23,7 @@ struct Arguments {
   std::string recipe;
   std::string resume;
   std::optional<std::string> name;
+  RankOptions ranks;
   bool json = false;
   bool quiet = false;
   bool dry_run = false;
@@ -38,39 +41,66 @@ int exit_code(const train::TrainResult& result) {
   return 1;
 }
 
-int perform(const CLI::App& verb, const Arguments& arguments, const RunOptions& options) {
+// What is the same on all ranks; `world` is null for one process alone.
+train::TrainHooks hooks_for(const World* world, train::Progress* progress,
+                            const RunOptions& options) {
+  train::TrainHooks hooks;
+  hooks.world = world;
+  const bool first = world == nullptr || world->rank() == 0;
+  hooks.progress = progress;
+  if (first) {
+    hooks.begins = finish_steps_on_interrupt;
+  } else if (world->backend() != "threads") {
+    hooks.begins = [] { stop_on_interrupt(""); };  // rank 0 says what happens
+  }
+  hooks.should_stop = [] { return interrupted() || !output_arrives(); };
+  hooks.making_data = goes_on;
+  hooks.models = options.models;
+  hooks.additions = additions_of(options);
+  return hooks;
+}
+
+recipe::Recipe recipe_of(const Arguments& arguments) {
+  recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
+  for (const auto& [name, value] : arguments.changes) recipe::set_field(recipe, name, value);
+  if (arguments.name) recipe.name = *arguments.name;
+  return recipe;
+}
+
+int perform(const CLI::App& verb, const Arguments& arguments, const RunOptions& options,
+            const std::vector<std::string>& words) {
   if (arguments.recipe.empty() == arguments.resume.empty())
     throw UsageError("give either a recipe to start from, or --resume RUN_FOLDER",
                      {.hint = "For example: trestle train recipes/unet_quick.toml"});
   if (!arguments.resume.empty())
     refuse_without_effect(verb, {"--name", "--runs", "--dry-run"}, "with --resume");
   if (arguments.json && arguments.quiet) throw UsageError("give --json or --quiet, not both");
+  if (arguments.dry_run)
+    refuse_without_effect(verb, {"--ranks", "--max-restarts"}, "with --dry-run");
   auto [style, colours] = train::progress_style_of(STDOUT_FILENO);
   if (arguments.json) style = train::ProgressStyle::Json;
   if (arguments.quiet) style = train::ProgressStyle::Silent;
-  const auto progress = train::make_progress(style, colours, std::cout);
-  train::TrainHooks hooks;
-  hooks.progress = progress.get();
-  hooks.begins = finish_steps_on_interrupt;
-  hooks.should_stop = [] { return interrupted() || !output_arrives(); };
-  hooks.making_data = goes_on;
-  hooks.models = options.models;
-  hooks.additions = additions_of(options);
-  if (!arguments.resume.empty())
-    return exit_code(train::resume(arguments.resume, arguments.changes, hooks));
-  recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
-  for (const auto& [name, value] : arguments.changes) recipe::set_field(recipe, name, value);
-  if (arguments.name) recipe.name = *arguments.name;
   if (arguments.dry_run) {
-    train::plan_run(recipe, hooks);
+    const auto progress = train::make_progress(style, colours, std::cout);
+    train::plan_run(recipe_of(arguments), hooks_for(nullptr, progress.get(), options));
     return 0;
   }
-  return exit_code(train::train(recipe, hooks));
+  RankOptions ranks = arguments.ranks;
+  ranks.words = words;
+  return on_ranks(ranks, [&, style = style, colours = colours](const World* world) {
+    const bool first = world == nullptr || world->rank() == 0;
+    const auto progress = first ? train::make_progress(style, colours, std::cout) : nullptr;
+    const train::TrainHooks hooks = hooks_for(world, progress.get(), options);
+    return exit_code(arguments.resume.empty()
+                         ? train::train(recipe_of(arguments), hooks)
+                         : train::resume(arguments.resume, arguments.changes, hooks));
+  });
 }
 
 }  // namespace
 
-void add_train(CLI::App& app, Action& action, const RunOptions& options) {
+void add_train(CLI::App& app, Action& action, const RunOptions& options,
+               const std::vector<std::string>& words) {
   CLI::App* verb = app.add_subcommand(
       "train", "Train a model as a recipe says; flags override every field of it");
   auto arguments = std::make_shared<Arguments>();
@@ -80,6 +110,16 @@ void add_train(CLI::App& app, Action& action, const RunOptions& options) {
       ->type_name("RUN_FOLDER");
   verb->add_option("--name", arguments->name, "The run's name (default: the recipe file's)")
       ->type_name("NAME");
+  verb->add_option("--ranks", arguments->ranks.ranks,
+                   "On so many ranks, one stage each: 4 (processes) or threads:4. Started by "
+                   "torchrun, srun or trestle launch it is not needed")
+      ->type_name("N");
+  add_number(
+      *verb, "--max-restarts", {0, 1'000'000},
+      [arguments](std::int64_t n) { arguments->ranks.max_restarts = static_cast<int>(n); },
+      "How often --ranks N starts all processes anew after one failed, from what was saved last "
+      "(default 0)")
+      ->type_name("N");
   verb->add_flag("--dry-run", arguments->dry_run,
                  "Print what would happen and what it would cost, then stop");
   verb->add_flag("--json", arguments->json, "Print one JSON object a line");
@@ -90,11 +130,14 @@ void add_train(CLI::App& app, Action& action, const RunOptions& options) {
                 "trestle train recipes/unet_quick.toml --epochs 3 --devices virtual:2x512MiB",
                 "trestle train recipes/unet_carvana.toml --dry-run",
                 "trestle train recipes/resnet18_mnist.toml --schedule 1f1b --balance 4,6",
+                "trestle train recipes/unet_quick.toml --ranks 2",
                 "trestle train --resume runs/unet_quick --epochs 12"}) +
       "Ctrl-C, SIGTERM or SIGHUP finishes the batch and saves; a second one ends at once.\n" +
       exit_codes());
-  verb->callback([verb, arguments, &action, &options] {
-    action = [verb, arguments, &options] { return perform(*verb, *arguments, options); };
+  verb->callback([verb, arguments, &action, &options, &words] {
+    action = [verb, arguments, &options, &words] {
+      return perform(*verb, *arguments, options, words);
+    };
   });
 }
 

@@ -26,7 +26,9 @@ namespace trestle::app {
 // sets it. Returns the exit code.
 using Action = std::function<int()>;
 
-void add_train(CLI::App& app, Action& action, const RunOptions& options);
+// `words` are all that the command was given.
+void add_train(CLI::App& app, Action& action, const RunOptions& options,
+               const std::vector<std::string>& words);
 void add_evaluate(CLI::App& app, Action& action, const RunOptions& options);
 void add_predict(CLI::App& app, Action& action, const RunOptions& options);
 void add_view(CLI::App& app, Action& action);
@@ -36,6 +38,11 @@ void add_data(CLI::App& app, Action& action, const RunOptions& options);
 void add_export(CLI::App& app, Action& action);
 void add_doctor(CLI::App& app, Action& action, const RunOptions& options);
 void add_recipe(CLI::App& app, Action& action, const RunOptions& options);
+// `command` is the program to launch and its arguments, which no flag of trestle's can be among.
+void add_launch(CLI::App& app, Action& action, const std::vector<std::string>& command);
+// Where `argv` is of the verb launch: takes from it the program and its arguments, which begin at the first
+// word that is no flag nor a flag's value, or behind "--". Returns how many words are left.
+int take_command(const CLI::App& app, int argc, char** argv, std::vector<std::string>& command);
 // Of all verbs that are there when it is asked for.
 void add_completion(CLI::App& app, Action& action);
 

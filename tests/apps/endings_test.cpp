@@ -87,14 +87,14 @@ TEST_F(Endings, ARunWhoseOutputIsLostSavesAndStops) {
   const Finished finished = run(words, {.out = "/dev/full"});
   EXPECT_EQ(finished.code, 1);
   EXPECT_THAT(finished.err, HasSubstr("To go on: trestle train --resume runs/unheard"));
-  EXPECT_TRUE(fs::exists(folder_ / "runs/unheard/last/state.json"));
+  EXPECT_TRUE(fs::exists(folder_ / "runs/unheard/last/index.json"));
 }
 
 TEST_F(Endings, AReaderThatHasGoneEndsItQuietly) {
   for (const char* words :
        {"view --schedule gpipe", "doctor", "--help", "train small.toml --name piped --epochs 1000"})
     EXPECT_EQ(run_into_closed_pipe(words).err, "code 1\n") << words;
-  EXPECT_TRUE(fs::exists(folder_ / "runs/piped/last/state.json"));
+  EXPECT_TRUE(fs::exists(folder_ / "runs/piped/last/index.json"));
 }
 
 TEST_F(Endings, ASignalHasItsExitCode) {

@@ -316,7 +316,7 @@ TEST_F(TrainVerb, CtrlCFinishesTheStepSavesAndSaysHowToGoOn) {
   EXPECT_EQ(stopped.code, 130) << stopped.err;
   EXPECT_THAT(stopped.err, HasSubstr("finishing this step, then saving"));
   EXPECT_THAT(stopped.out, HasSubstr("\"finished\":false"));
-  ASSERT_TRUE(fs::exists(folder_ / "runs/stopped/last/state.json"));
+  ASSERT_TRUE(fs::exists(folder_ / "runs/stopped/last/index.json"));
 
   const Finished resumed = run({"train", "--resume", "runs/stopped"});
   EXPECT_EQ(resumed.code, 0) << resumed.err;

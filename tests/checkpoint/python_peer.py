@@ -2,6 +2,7 @@
 
     python_peer.py write FOLDER     files for C++ to read: plain.pt, plain.safetensors and nets with what they compute
     python_peer.py check FOLDER     reads what C++ wrote there, made.pt and made.safetensors; exits with 1 if it is wrong
+    python_peer.py parts FOLDER     the same for the checkpoint `parts` of three ranks, as docs/resume.md says
 """
 
 import pathlib
@@ -189,5 +190,21 @@ def check(folder):
             sys.exit("made_torchvision.pt gives other logits")
 
 
+def parts(folder):
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "examples"))
+    from read_checkpoint import read_checkpoint
+
+    made, expected = read_checkpoint(folder / "parts"), plain()
+    if made.keys() != expected.keys():
+        sys.exit(f"the checkpoint holds {list(made)}")
+    for key, tensor in expected.items():
+        if made[key].dtype != tensor.dtype or not torch.equal(made[key], tensor):
+            sys.exit(f"'{key}' is {made[key]}, not {tensor}")
+    # A part is a plain file under unsplit names.
+    rows = load_file(folder / "parts" / "weights.rank1.safetensors")["layer0.weight"]
+    if not torch.equal(rows, expected["layer0.weight"][1:]):
+        sys.exit(f"rank 1 has {rows} of layer0.weight")
+
+
 if __name__ == "__main__":
-    {"write": write, "check": check}[sys.argv[1]](pathlib.Path(sys.argv[2]))
+    {"write": write, "check": check, "parts": parts}[sys.argv[1]](pathlib.Path(sys.argv[2]))

@@ -4,7 +4,9 @@
 
 #include <cstdlib>
 
+#include "tests/checkpoint/rank_threads.h"
 #include "trestle/base/text.h"
+#include "trestle/checkpoint/checkpoint_folder.h"
 #include "trestle/checkpoint/weights.h"
 #include "trestle/models/resnet.h"
 #include "trestle/models/unet.h"
@@ -73,6 +75,29 @@ TEST_F(WithPython, BothKindsOfFilesGoBothWays) {
   for (const auto& buffer : net.named_buffers()) all.push_back(buffer);
   write_weights(folder_ / "made_torchvision.pt", rename_weights(all, "torchvision"));
   peer("check");
+}
+
+// Every third tensor is cut into rows.
+TEST_F(WithPython, ReadsACheckpointOfManyRanks) {
+  const NamedTensors tensors = read_weights(folder_ / "plain.pt").tensors;
+  const auto errors = on_ranks(3, [&](const SaveRanks& ranks) {
+    std::vector<TensorPart> mine;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const auto& [name, tensor] = tensors[i];
+      if (i % 3 != 0) {
+        if (static_cast<int>(i % 3) == ranks.rank) mine.push_back({name, tensor});
+        continue;
+      }
+      if (ranks.rank == 2) continue;
+      std::vector<std::int64_t> offset(static_cast<std::size_t>(tensor.dim()), 0);
+      offset[0] = ranks.rank;
+      mine.push_back({name, ranks.rank == 0 ? tensor.narrow(0, 0, 1) : tensor.slice(0, 1), offset,
+                      tensor.sizes().vec()});
+    }
+    write_checkpoint(folder_ / "parts", {{"weights", mine}}, "{}", ranks);
+  });
+  ASSERT_EQ(errors, std::vector<std::string>(3));
+  peer("parts");
 }
 
 TEST_F(WithPython, TorchvisionsResNetGivesTheSameLogits) {

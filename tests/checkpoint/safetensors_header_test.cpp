@@ -44,6 +44,10 @@ TEST(SafetensorsHeader, RefusesWhatDoesNotAddUp) {
   const std::string twice = R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)"
                             R"("a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})";
   EXPECT_THAT(refusal(twice, 0), HasSubstr("'a' twice"));
+  EXPECT_THAT(refusal(R"({"a":{"dtype":)" + std::string(1'000'000, '[') +
+                          std::string(1'000'000, ']') + R"(,"shape":[0],"data_offsets":[0,0]}})",
+                      0),
+              HasSubstr("levels deep"));
   auto one = [](const std::string& dtype, const std::string& shape, const std::string& offsets) {
     return "{\"a\":{\"dtype\":" + dtype + ",\"shape\":" + shape + ",\"data_offsets\":" + offsets +
            "}}";

@@ -1,4 +1,5 @@
 #include "tests/fuzz/fuzz.h"
+#include "trestle/base/duration.h"
 #include "trestle/base/units.h"
 #include "trestle/schedule/lower.h"
 
@@ -12,6 +13,14 @@ TEST(Fuzz, Bytes) {
                                   EXPECT_GE(bytes, 0) << text;
                                   EXPECT_FALSE(format_bytes(bytes).empty());
                                 });
+  EXPECT_GT(result.accepted, 500);
+  EXPECT_GT(result.refused, 5000);
+}
+
+TEST(Fuzz, Durations) {
+  const auto result = fuzz::run({"10s", "500 ms", "2min", "1.5 h"}, [](std::string_view text) {
+    EXPECT_GE(parse_duration(text).count(), 0) << text;
+  });
   EXPECT_GT(result.accepted, 500);
   EXPECT_GT(result.refused, 5000);
 }

@@ -117,7 +117,7 @@ TEST_F(RunLogs, AnOlderRunGoesOnWithAnotherInterval) {
 
 TEST_F(RunLogs, AnEpochTakesWhatItTookBeforeAStopToo) {
   const TrainResult part = train(recipe(), hooks(1));
-  const fs::path state = part.run_folder / "last/state.json";
+  const fs::path state = part.run_folder / "last/index.json";
   std::string words = read_file(state);
   const auto at = words.find("\"epoch_seconds\"");
   ASSERT_NE(at, std::string::npos);

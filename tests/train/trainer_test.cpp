@@ -19,7 +19,7 @@ TEST_F(Trainer, LeavesEverythingInTheRunFolder) {
   EXPECT_GT(result.peaks[0].measured, 0);
   for (const char* name :
        {"recipe.toml", "metrics.jsonl", "timeline.json", "timeline.svg", "curve.svg",
-        "environment.json", "best.safetensors", "last/state.json", "last/weights.safetensors",
+        "environment.json", "best.safetensors", "last/index.json", "last/weights.safetensors",
         "last/optimizer.safetensors", "pictures/epoch_001.png", "pictures/epoch_002.png"})
     EXPECT_TRUE(fs::exists(result.run_folder / name)) << name;
   const auto best = checkpoint::read_tensors(result.run_folder / "best.safetensors");

@@ -164,9 +164,9 @@ TEST_F(RunWeights, AreExportedForPythonAndForAnotherRun) {
   EXPECT_EQ(export_weights(
                 {.from = result.run_folder, .out = base_ / "last.pth", .which = Checkpoint::Last})
                 .from,
-            result.run_folder / "last/weights.safetensors");
+            result.run_folder / "last");
   EXPECT_EQ(export_weights({.from = result.run_folder / "last", .out = base_ / "last.pth"}).from,
-            result.run_folder / "last/weights.safetensors");
+            result.run_folder / "last");
 
   recipe::Recipe again = recipe();
   again.model.weights = (base_ / "back.safetensors").string();

@@ -10,7 +10,7 @@
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/dtypes.h"
 #include "trestle/checkpoint/files/safetensors_header.h"
-#include "trestle/checkpoint/weights_file.h"
+#include "trestle/checkpoint/safetensors_file.h"
 
 namespace trestle::checkpoint {
 
@@ -37,16 +37,23 @@ SafetensorsHeader header_of(const NamedTensors& tensors,
 
 void write_tensors(const std::filesystem::path& path, const NamedTensors& tensors,
                    const std::map<std::string, std::string>& metadata) {
+  write_tensors(path, tensors, metadata, {});
+}
+
+void write_tensors(const std::filesystem::path& path, const NamedTensors& tensors,
+                   const std::map<std::string, std::string>& metadata,
+                   const std::function<void(std::size_t, std::string_view)>& seen) {
   const std::string header = format_header(header_of(tensors, metadata));
   const std::uint64_t length = header.size();
   write_file(path, [&](std::ostream& out) {
     out.write(reinterpret_cast<const char*>(&length), sizeof length);
     out.write(header.data(), static_cast<std::streamsize>(header.size()));
-    for (const auto& [name, tensor] : tensors) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
       // One tensor at a time: a device's tensors are never all on the host at once.
-      const at::Tensor rows = tensor.detach().to(at::kCPU).resolve_neg().contiguous();
-      out.write(static_cast<const char*>(rows.const_data_ptr()),
-                static_cast<std::streamsize>(rows.nbytes()));
+      const at::Tensor rows = tensors[i].second.detach().to(at::kCPU).resolve_neg().contiguous();
+      const std::string_view bytes(static_cast<const char*>(rows.const_data_ptr()), rows.nbytes());
+      out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+      if (seen) seen(i, bytes);
     }
   });
 }

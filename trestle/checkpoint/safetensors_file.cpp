@@ -13,130 +13,120 @@
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/dtypes.h"
 #include "trestle/checkpoint/files/safetensors_header.h"
-#include "trestle/checkpoint/weights_file.h"
+#include "trestle/checkpoint/safetensors_file.h"
 
 namespace trestle::checkpoint {
 
-namespace {
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path.string()) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(path, none))
+    throw FileError("no such file of weights", {.file = path_});
+  descriptor_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat about {};
+  if (descriptor_ < 0 || fstat(descriptor_, &about) != 0)
+    throw FileError(text("cannot be read: ", std::strerror(errno)), {.file = path_});
+  try {
+    read_header(static_cast<std::uint64_t>(about.st_size));
+  } catch (...) {
+    close(descriptor_);
+    throw;
+  }
+}
+SafetensorsFile::~SafetensorsFile() { close(descriptor_); }
 
-// Bytes of the file that belong at a place in memory.
-struct Piece {
-  std::uint64_t begin = 0;
-  char* to = nullptr;
-  std::uint64_t bytes = 0;
-};
+NamedTensors SafetensorsFile::read() const {
+  NamedTensors all;
+  std::vector<Read> reads;
+  for (const StoredTensor& tensor : tensors_) {
+    all.emplace_back(tensor.name, at::empty(tensor.shape, at::dtype(tensor.type)));
+    reads.push_back({reads.size(), all.back().second});
+  }
+  read(std::move(reads));
+  return all;
+}
 
-class SafetensorsFile : public WeightsFile {
- public:
-  explicit SafetensorsFile(const std::filesystem::path& path) : path_(path.string()) {
-    std::error_code none;
-    if (!std::filesystem::is_regular_file(path, none))
-      throw FileError("no such file of weights", {.file = path_});
-    descriptor_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-    struct stat about {};
-    if (descriptor_ < 0 || fstat(descriptor_, &about) != 0)
-      throw FileError(text("cannot be read: ", std::strerror(errno)), {.file = path_});
-    try {
-      read_header(static_cast<std::uint64_t>(about.st_size));
-    } catch (...) {
-      close(descriptor_);
-      throw;
+// Reading into a parameter needs no copy of it in between, and no page of the file mapped.
+void SafetensorsFile::read(std::vector<Read> reads) const {
+  at::NoGradGuard no_grad;
+  std::vector<Piece> pieces;
+  for (const Read& one : reads) {
+    const at::Tensor& into = one.into;
+    if (into.is_cpu() && into.is_contiguous() && !into.is_neg() &&
+        into.scalar_type() == tensors_[one.tensor].type) {
+      // As copy_() would: a backward through a graph that saved the old values is then an error.
+      into.unsafeGetTensorImpl()->bump_version();
+      pieces.push_back(piece_of(one.tensor, into));
+      continue;
     }
+    const StoredTensor& stored = tensors_[one.tensor];
+    const at::Tensor rows = at::empty(stored.shape, at::dtype(stored.type));
+    read_pieces({piece_of(one.tensor, rows)});
+    at::Tensor target = into.detach();
+    target.copy_(rows);
   }
-  ~SafetensorsFile() override { close(descriptor_); }
+  read_pieces(pieces);
+}
 
-  NamedTensors read() const override {
-    NamedTensors all;
-    std::vector<Read> reads;
-    for (const StoredTensor& tensor : tensors_) {
-      all.emplace_back(tensor.name, at::empty(tensor.shape, at::dtype(tensor.type)));
-      reads.push_back({reads.size(), all.back().second});
-    }
-    read(std::move(reads));
-    return all;
+void SafetensorsFile::read_header(std::uint64_t size) {
+  std::uint64_t length = 0;
+  if (size >= sizeof length) read_piece({0, reinterpret_cast<char*>(&length), sizeof length});
+  if (size < sizeof length || length > size - sizeof length || length > longest_header)
+    throw FormatError(
+        text("not a safetensors file: ", size, " bytes long, with a header said to be ", length),
+        {.file = path_});
+  std::string json(length, '\0');
+  read_piece({sizeof length, json.data(), length});
+  const std::uint64_t data = sizeof length + length;
+  SafetensorsHeader header = parse_header(json, size - data, path_);
+  metadata_ = std::move(header.metadata);
+  for (TensorEntry& entry : header.tensors) {
+    begins_.push_back(data + entry.begin);
+    tensors_.push_back({std::move(entry.name), scalar_type(entry.dtype), std::move(entry.shape)});
   }
+}
 
-  // Reading into a parameter needs no copy of it in between, and no page of the file mapped.
-  void read(std::vector<Read> reads) const override {
-    at::NoGradGuard no_grad;
-    std::vector<Piece> pieces;
-    for (const Read& one : reads) {
-      const at::Tensor& into = one.into;
-      if (into.is_cpu() && into.is_contiguous() && !into.is_neg() &&
-          into.scalar_type() == tensors_[one.tensor].type) {
-        // As copy_() would: a backward through a graph that saved the old values is then an error.
-        into.unsafeGetTensorImpl()->bump_version();
-        pieces.push_back(piece_of(one.tensor, into));
-        continue;
-      }
-      const StoredTensor& stored = tensors_[one.tensor];
-      const at::Tensor rows = at::empty(stored.shape, at::dtype(stored.type));
-      read({piece_of(one.tensor, rows)});
-      at::Tensor target = into.detach();
-      target.copy_(rows);
-    }
-    read(pieces);
+void SafetensorsFile::read_elements(const std::vector<Elements>& wanted) const {
+  std::vector<Piece> pieces;
+  for (const Elements& one : wanted) {
+    Piece piece = piece_of(one.tensor, one.into);
+    piece.begin += static_cast<std::uint64_t>(one.first) * one.into.element_size();
+    pieces.push_back(piece);
   }
+  read_pieces(pieces);
+}
 
- private:
-  void read_header(std::uint64_t size) {
-    std::uint64_t length = 0;
-    if (size >= sizeof length) read_piece({0, reinterpret_cast<char*>(&length), sizeof length});
-    if (size < sizeof length || length > size - sizeof length || length > longest_header)
-      throw FormatError(
-          text("not a safetensors file: ", size, " bytes long, with a header said to be ", length),
-          {.file = path_});
-    std::string json(length, '\0');
-    read_piece({sizeof length, json.data(), length});
-    const std::uint64_t data = sizeof length + length;
-    SafetensorsHeader header = parse_header(json, size - data, path_);
-    metadata_ = std::move(header.metadata);
-    for (TensorEntry& entry : header.tensors) {
-      begins_.push_back(data + entry.begin);
-      tensors_.push_back({std::move(entry.name), scalar_type(entry.dtype), std::move(entry.shape)});
-    }
+SafetensorsFile::Piece SafetensorsFile::piece_of(std::size_t tensor, const at::Tensor& into) const {
+  return {begins_[tensor], static_cast<char*>(into.mutable_data_ptr()), into.nbytes()};
+}
+
+void SafetensorsFile::read_piece(Piece piece) const {
+  while (piece.bytes > 0) {
+    const ssize_t got = pread(descriptor_, piece.to, piece.bytes, static_cast<off_t>(piece.begin));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw FileError(text("cannot be read: ", std::strerror(errno)), {.file = path_});
+    if (got == 0)
+      throw FileError("could not be read to its end: it became shorter", {.file = path_});
+    piece.begin += static_cast<std::uint64_t>(got);
+    piece.to += got;
+    piece.bytes -= static_cast<std::uint64_t>(got);
   }
+}
 
-  Piece piece_of(std::size_t tensor, const at::Tensor& into) const {
-    return {begins_[tensor], static_cast<char*>(into.mutable_data_ptr()), into.nbytes()};
+// Several threads at once: one does not copy as fast as memory takes it.
+void SafetensorsFile::read_pieces(const std::vector<Piece>& whole) const {
+  constexpr std::uint64_t most = 4 << 20;
+  std::vector<Piece> pieces;
+  for (Piece piece : whole) {
+    for (; piece.bytes > most; piece.begin += most, piece.to += most, piece.bytes -= most)
+      pieces.push_back({piece.begin, piece.to, most});
+    pieces.push_back(piece);
   }
-
-  void read_piece(Piece piece) const {
-    while (piece.bytes > 0) {
-      const ssize_t got =
-          pread(descriptor_, piece.to, piece.bytes, static_cast<off_t>(piece.begin));
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) throw FileError(text("cannot be read: ", std::strerror(errno)), {.file = path_});
-      if (got == 0)
-        throw FileError("could not be read to its end: it became shorter", {.file = path_});
-      piece.begin += static_cast<std::uint64_t>(got);
-      piece.to += got;
-      piece.bytes -= static_cast<std::uint64_t>(got);
-    }
-  }
-
-  // Several threads at once: one does not copy as fast as memory takes it.
-  void read(const std::vector<Piece>& whole) const {
-    constexpr std::uint64_t most = 4 << 20;
-    std::vector<Piece> pieces;
-    for (Piece piece : whole) {
-      for (; piece.bytes > most; piece.begin += most, piece.to += most, piece.bytes -= most)
-        pieces.push_back({piece.begin, piece.to, most});
-      pieces.push_back(piece);
-    }
-    at::parallel_for(0, static_cast<std::int64_t>(pieces.size()), 1,
-                     [&](std::int64_t begin, std::int64_t end) {
-                       for (std::int64_t i = begin; i < end; ++i)
-                         read_piece(pieces[static_cast<std::size_t>(i)]);
-                     });
-  }
-
-  std::string path_;
-  int descriptor_ = -1;
-  std::vector<std::uint64_t> begins_;  // of each tensor's bytes in the file
-};
-
-}  // namespace
+  at::parallel_for(0, static_cast<std::int64_t>(pieces.size()), 1,
+                   [&](std::int64_t begin, std::int64_t end) {
+                     for (std::int64_t i = begin; i < end; ++i)
+                       read_piece(pieces[static_cast<std::size_t>(i)]);
+                   });
+}
 
 std::unique_ptr<WeightsFile> open_safetensors(const std::filesystem::path& path) {
   return std::make_unique<SafetensorsFile>(path);

@@ -10,6 +10,7 @@
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/files/pickle.h"
 #include "trestle/checkpoint/files/weight_names.h"
+#include "trestle/checkpoint/open_checkpoint.h"
 #include "trestle/checkpoint/weights_file.h"
 #include "trestle/nn/layers.h"
 
@@ -109,6 +110,7 @@ std::string differences(const LoadReport& report) {
 
 std::unique_ptr<WeightsFile> open_weights(const fs::path& path) {
   std::error_code none;
+  if (holds_checkpoint(path)) return open_checkpoint_weights(path);
   if (!fs::is_regular_file(path, none))
     throw FileError("no such file of weights", {.file = path.string()});
   std::array<char, 512> first{};

@@ -25,10 +25,11 @@ class Layers;
 //     std::cout << tensor.name << " " << at::IntArrayRef(tensor.shape) << "\n";
 //
 // Which of the two a file is, its first bytes say when it is read, and its ending when it is
-// written. Nothing in a file is run or trusted: of a pickle only tensors and plain containers are
-// read, any other name in it is refused, and no size is believed before the file's own has been
-// looked at. The files that torch.save wrote before version 1.6, and TorchScript programs, are
-// refused with what to do in Python.
+// written. Where a file is read, a checkpoint's folder may be given too (checkpoint_folder.h), in
+// however many parts it was saved: its weights are meant. Nothing in a file is run or trusted: of a
+// pickle only tensors and plain containers are read, any other name in it is refused, and no size is
+// believed before the file's own has been looked at. The files that torch.save wrote before version
+// 1.6, and TorchScript programs, are refused with what to do in Python.
 namespace trestle::checkpoint {
 
 struct StoredTensor {

@@ -18,6 +18,14 @@ const Group::Impl& checked(const std::shared_ptr<Group::Impl>& impl) {
 int Group::rank() const { return checked(impl_).place().rank; }
 int Group::size() const { return checked(impl_).size(); }
 const std::vector<int>& Group::ranks() const { return checked(impl_).place().ranks; }
+void Group::fail(const std::string& reason) const { checked(impl_).place().control->fail(reason); }
+void Group::say_status(std::string status) const {
+  checked(impl_).place().control->say_status(std::move(status));
+}
+std::string Group::status_of(int rank) const {
+  const auto& place = checked(impl_).place();
+  return place.control->status_of(place.ranks.at(static_cast<std::size_t>(rank)));
+}
 std::chrono::milliseconds Group::deadline() const { return checked(impl_).place().deadline; }
 
 Group Group::with_check(Check check) const {

@@ -78,6 +78,12 @@ class Group {
   Work send(at::Tensor tensor, int to, int tag = 0) const;
   Work receive(at::Tensor tensor, int from, int tag = 0) const;
 
+  // As World's (world.h), for code that has a group only: ends the communication of all ranks with
+  // this reason; says what this rank did last; says what a rank of the group said.
+  void fail(const std::string& reason) const;
+  void say_status(std::string status) const;
+  std::string status_of(int rank) const;
+
   // Bytes: a string, JSON, whatever. All ranks get rank `from`'s. Waits.
   std::string broadcast_bytes(std::string bytes, int from) const;
   std::vector<std::string> all_gather_bytes(const std::string& bytes) const;

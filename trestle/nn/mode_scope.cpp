@@ -4,8 +4,8 @@
 
 namespace trestle::nn {
 
-ModeScope::ModeScope(const nn::Graph& graph, Mode mode) {
-  for (const auto& layer : graph.layers) {
+ModeScope::ModeScope(const std::vector<Layer>& layers, Mode mode) {
+  for (const auto& layer : layers) {
     if (!layer.module) continue;
     for (const auto& module : layer.module->modules()) {
       was_training_.emplace_back(module, module->is_training());

@@ -8,12 +8,12 @@
 
 namespace trestle::nn {
 
-// All modules of a model in training or evaluation mode while it lives, and afterwards each as it
+// All modules of some layers in training or evaluation mode while it lives, and afterwards each as it
 // was. Makes modules that are not made yet.
 class ModeScope {
  public:
   enum class Mode { Train, Evaluate };
-  ModeScope(const nn::Graph& graph, Mode mode);
+  ModeScope(const std::vector<Layer>& layers, Mode mode);
   ~ModeScope();
   ModeScope(const ModeScope&) = delete;
   ModeScope& operator=(const ModeScope&) = delete;

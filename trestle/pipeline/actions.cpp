@@ -34,7 +34,7 @@ void send(StepState& state, const Transfer& transfer) {
     StageValue& value = pending.values.at(place);
     message.push_back(--pending.routes.at(place) > 0 ? value : std::move(value));
   }
-  state.channels.send(transfer, std::move(message), state.stages[from].device());
+  state.transport->send(transfer, std::move(message), state.stages[from].device());
 }
 
 void receive(StepState& state, const Transfer& transfer) {
@@ -42,7 +42,7 @@ void receive(StepState& state, const Transfer& transfer) {
   const auto& route = state.cut.routes[transfer.route];
   const int to = forwards ? route.to_stage : route.from_stage;
   const Stage& stage = state.stages[to];
-  Message message = state.channels.receive(transfer, stage.device());
+  Message message = state.transport->receive(transfer, stage.device());
   MicroBatchState& own = state.at(to, transfer.micro_batch);
   if (forwards) {
     own.pass.inputs.resize(stage.plan().inputs.size());

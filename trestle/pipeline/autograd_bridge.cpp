@@ -34,6 +34,13 @@ struct Caught {
   throw StateError(what, {.hint = hint});
 }
 
+// As split() dealt the input out: a tensor without a batch dimension went into every micro-batch.
+at::Tensor put_together(const std::vector<at::Tensor>& pieces) {
+  if (pieces.empty()) return {};
+  if (pieces.size() == 1) return pieces[0];
+  return pieces[0].dim() == 0 ? at::stack(pieces).sum(0) : at::cat(pieces);
+}
+
 struct CatchBackward : torch::autograd::Node {
   std::shared_ptr<Caught> caught;
 
@@ -72,7 +79,6 @@ struct DriveBackward : torch::autograd::Node {
   // What was current when the forward ran; the engine runs the first node, and orders its gradients,
   // in these.
   std::vector<c10::Stream> streams;
-  std::size_t inputs = 0;
   // [micro-batch][output]: dimension 0, as the outputs were put together.
   std::vector<std::vector<std::int64_t>> output_sizes;
 
@@ -84,6 +90,7 @@ struct DriveBackward : torch::autograd::Node {
     {
       const device::StreamScope as_in_the_forward(streams);
       deal_out(*own_state);
+      if (own_state->inputs.begin_backward) own_state->inputs.begin_backward();
       caught->gradients.clear();
       if (on_autograd_device_thread()) {
         own_model->executor.run_here(*own_state, Part::Backwards);
@@ -91,7 +98,7 @@ struct DriveBackward : torch::autograd::Node {
         own_model->executor.run(*own_state, Part::Backwards);
       }
       own_model->remember(*own_state);
-      result = collect(*own_state);
+      result = input_gradients(*own_state);
       for (const auto& stage : own_model->stages)
         done.emplace_back(stage.device(), device::Event()).second.record(stage.device());
     }
@@ -125,39 +132,30 @@ struct DriveBackward : torch::autograd::Node {
       }
     }
   }
-
-  // As split() dealt the input out: a tensor without a batch dimension went into every micro-batch.
-  static at::Tensor put_together(const std::vector<at::Tensor>& pieces) {
-    if (pieces.empty()) return {};
-    if (pieces.size() == 1) return pieces[0];
-    return pieces[0].dim() == 0 ? at::stack(pieces).sum(0) : at::cat(pieces);
-  }
-
-  // The gradient of each of the caller's inputs: summed over the stages that used it, put together
-  // from the micro-batches.
-  variable_list collect(StepState& from) const {
-    variable_list result;
-    for (std::size_t i = 0; i < inputs; ++i) {
-      std::vector<at::Tensor> pieces;
-      for (int m = 0; m < from.micro_batches(); ++m) {
-        const at::Tensor& given = from.inputs.batch[m][i];
-        if (!from.inputs.wants_gradient[i]) continue;
-        at::Tensor sum;
-        for (const auto& stage : from.stage_states) {
-          const auto& parts = stage.micro_batches[m].model_input_gradients;
-          if (parts.size() <= i || !parts[i].defined()) continue;
-          const at::Tensor part = to_device(parts[i], given.device());
-          sum = sum.defined() ? sum + part : part;
-        }
-        pieces.push_back(sum.defined() ? sum : at::zeros_like(given));
-      }
-      result.push_back(put_together(pieces));
-    }
-    return result;
-  }
 };
 
 }  // namespace
+
+nn::Values input_gradients(const StepState& state) {
+  nn::Values result;
+  for (std::size_t i = 0; i < state.inputs.wants_gradient.size(); ++i) {
+    std::vector<at::Tensor> pieces;
+    for (int m = 0; m < state.micro_batches(); ++m) {
+      const at::Tensor& given = state.inputs.batch[m][i];
+      if (!state.inputs.wants_gradient[i]) continue;
+      at::Tensor sum;
+      for (const auto& stage : state.stage_states) {
+        const auto& parts = stage.micro_batches[m].model_input_gradients;
+        if (parts.size() <= i || !parts[i].defined()) continue;
+        const at::Tensor part = to_device(parts[i], given.device());
+        sum = sum.defined() ? sum + part : part;
+      }
+      pieces.push_back(sum.defined() ? sum : at::zeros_like(given));
+    }
+    result.push_back(put_together(pieces));
+  }
+  return result;
+}
 
 bool on_autograd_device_thread() { return c10::getThreadName().rfind("pt_autograd", 0) == 0; }
 
@@ -179,7 +177,6 @@ nn::Values attach_backward(const nn::Values& inputs, std::shared_ptr<StepState> 
   drive->state = std::move(state);
   drive->model = std::move(model);
   drive->streams = device::current_streams({drive->model->last_device()});
-  drive->inputs = inputs.size();
   drive->output_sizes = std::move(sizes);
   torch::autograd::edge_list edges;
   for (const auto& input : inputs) {

@@ -18,6 +18,10 @@ namespace trestle::pipeline {
 nn::Values attach_backward(const nn::Values& inputs, std::shared_ptr<StepState> state,
                            std::shared_ptr<PartitionedModel> model);
 
+// The gradient of each of the caller's inputs that wants one, after the B actions: summed over the
+// stages that used it, put together from the micro-batches.
+nn::Values input_gradients(const StepState& state);
+
 // Is the calling thread one of autograd's own, which serve one device each? libtorch tells only by
 // the thread's name.
 bool on_autograd_device_thread();

@@ -1,21 +1,17 @@
 #pragma once
 
 #include <utility>
-#include <vector>
 
 #include "trestle/device/event.h"
 #include "trestle/device/transfer.h"
-#include "trestle/pipeline/stage_value.h"
+#include "trestle/pipeline/transport.h"
 
 // How tensors pass from one rank to another inside one process.
 namespace trestle::pipeline {
 
-// What one route carries for one micro-batch: activations, or their gradients.
-using Message = std::vector<StageValue>;
-
 // One place for one message. `ready` marks when the producer's device has made the tensors; the
 // consumer's device waits for that and for the copy, and the producer's goes on with its next
-// micro-batch meanwhile. Who calls put() and take() when, and under which lock, is ChannelTable's
+// micro-batch meanwhile. Who calls put() and take() when, and under which lock, is LocalTransport's
 // business.
 class Channel {
  public:

@@ -1,5 +1,6 @@
 #include "trestle/pipeline/executor.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ThreadLocalState.h>
 #include <c10/core/Stream.h>
 
@@ -76,7 +77,7 @@ void execute_and_record(StepState& state, int rank, const Action& action) {
     rethrow_from(state, rank, action);
   }
   const auto end = state.clock.mark(device);
-  state.channels.finished(rank, action);
+  state.transport->finished(rank, action);
   record.actions.push_back({.action = action,
                             .begin = begin,
                             .end = end,
@@ -84,21 +85,34 @@ void execute_and_record(StepState& state, int rank, const Action& action) {
                             .after = memory_usage(device).current});
 }
 
+void expect_messages(StepState& state, int rank, const std::vector<Action>& actions) {
+  std::vector<Transport::Expected> expected;
+  for (const auto& action : actions) {
+    if (schedule::is_receive(action.kind))
+      expected.push_back({transfer_of(state, action), state.stages[action.stage].device()});
+  }
+  state.transport->expect(rank, std::move(expected));
+}
+
 void run_rank(StepState& state, int rank, Part part) {
   try {
-    for (const auto& action : actions_of(state, rank, part)) {
-      if (state.channels.failure()) return;  // also a rank that would never have to wait stops here
+    const auto actions = actions_of(state, rank, part);
+    expect_messages(state, rank, actions);
+    for (const auto& action : actions) {
+      if (state.transport->failure())
+        return;  // also a rank that would never have to wait stops here
       execute_and_record(state, rank, action);
     }
+    state.transport->flush(rank);
   } catch (const Cancelled&) {  // another rank failed and said so
   } catch (...) {
-    state.channels.cancel(std::current_exception());
+    state.transport->cancel(std::current_exception());
   }
 }
 
 bool can_run(const StepState& state, const Action& action) {
   if (!schedule::is_receive(action.kind)) return true;
-  return state.channels.arrived(transfer_of(state, action));
+  return state.transport->arrived(transfer_of(state, action));
 }
 
 // What a worker takes over from the thread that gives it a job: grad mode, autocast and the like,
@@ -128,20 +142,24 @@ class CallersState {
 
 }  // namespace
 
-Executor::Executor(int ranks, const std::vector<Stage>& stages, int threads)
-    : ranks_(ranks), in_caller_(std::all_of(stages.begin(), stages.end(), [](const Stage& stage) {
-        return stage.device().is_cpu();
-      })) {
+Executor::Executor(int ranks, const StageList& stages, int threads, std::optional<int> own_rank)
+    : ranks_(ranks),
+      own_rank_(own_rank),
+      in_caller_(std::all_of(stages.begin(), stages.end(),
+                             [](const Stage& stage) { return stage.device().is_cpu(); })) {
   if (in_caller_) return;
   for (const Stage& stage : stages) devices_.push_back(stage.device());
-  threads_ = threads > 0 ? threads : std::max(1, core_count() / ranks);
-  for (int rank = 0; rank < ranks; ++rank) workers_.push_back(std::make_unique<Worker>(threads_));
+  threads_ = threads > 0 ? threads
+             : own_rank  ? at::get_num_threads()
+                         : std::max(1, core_count() / ranks);
+  const int workers = own_rank ? 1 : ranks;
+  for (int i = 0; i < workers; ++i) workers_.push_back(std::make_unique<Worker>(threads_));
 }
 
 void Executor::run(StepState& state, Part part) {
   if (in_caller_) return run_here(state, part);
   run_on_all([&](int rank) { run_rank(state, rank, part); });
-  if (auto failure = state.channels.failure()) std::rethrow_exception(failure);
+  if (auto failure = state.transport->failure()) std::rethrow_exception(failure);
 }
 
 void Executor::run_on(int rank, const std::function<void()>& job) {
@@ -149,7 +167,7 @@ void Executor::run_on(int rank, const std::function<void()>& job) {
   std::exception_ptr failure;
   std::latch done(1);
   const CallersState state(devices_);
-  workers_.at(rank)->run([&] {
+  workers_.at(own_rank_ ? 0 : rank)->run([&] {
     failure = state.run(job);
     done.count_down();
   });
@@ -158,6 +176,7 @@ void Executor::run_on(int rank, const std::function<void()>& job) {
 }
 
 void Executor::run_on_all(const std::function<void(int rank)>& job) {
+  if (own_rank_) return run_on(*own_rank_, [&] { job(*own_rank_); });
   if (in_caller_) {
     for (int rank = 0; rank < ranks_; ++rank) job(rank);
     return;
@@ -184,6 +203,7 @@ void Executor::run_here(StepState& state, Part part) {
   // Without workers two threads' runs take turns, as they do on workers.
   std::unique_lock<std::recursive_mutex> turn(callers_turn_, std::defer_lock);
   if (in_caller_) turn.lock();
+  if (own_rank_) return run_own(state, part);
   const int ranks = state.table().rank_count();
   std::vector<std::vector<Action>> actions;
   for (int rank = 0; rank < ranks; ++rank) actions.push_back(actions_of(state, rank, part));
@@ -202,6 +222,12 @@ void Executor::run_here(StepState& state, Part part) {
     if (!moved)
       throw StateError("internal: the table cannot go on, although it was found free of deadlocks");
   }
+}
+
+// The others are elsewhere, so waiting for them here holds nobody up.
+void Executor::run_own(StepState& state, Part part) {
+  run_rank(state, *own_rank_, part);
+  if (auto failure = state.transport->failure()) std::rethrow_exception(failure);
 }
 
 }  // namespace trestle::pipeline

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "trestle/pipeline/step_state.h"
@@ -18,8 +19,10 @@ class Executor {
  public:
   // `threads`: of one operator on a worker; 0 = the cores divided by the ranks. One worker for each
   // rank; none where every device is the plain cpu: there the calling thread
-  // runs all ranks' actions, each as soon as what it needs is there.
-  Executor(int ranks, const std::vector<Stage>& stages, int threads);
+  // runs all ranks' actions, each as soon as what it needs is there. With `own_rank` the other ranks
+  // are elsewhere: only that one's actions are run, with the calling thread's number of threads if
+  // none is given.
+  Executor(int ranks, const StageList& stages, int threads, std::optional<int> own_rank);
 
   // Runs that part of the state's table and returns when every rank is done. If one fails, the
   // others are cancelled and the first failure is thrown: its type is kept, its message gains
@@ -33,7 +36,8 @@ class Executor {
   // Runs `job` on a rank's worker, with its thread settings, or here where there is none; throws what it
   // throws.
   void run_on(int rank, const std::function<void()>& job);
-  // job(rank) on all workers at the same time; one after the other where there are none.
+  // job(rank) on all workers at the same time; one after the other where there are none. Over ranks
+  // both run the own rank's jobs alone.
   void run_on_all(const std::function<void(int rank)>& job);
 
   int ranks() const { return ranks_; }
@@ -41,7 +45,10 @@ class Executor {
   int threads() const { return threads_; }
 
  private:
+  void run_own(StepState& state, Part part);
+
   int ranks_;
+  std::optional<int> own_rank_;
   int threads_ = 0;
   std::vector<at::Device> devices_;
   bool in_caller_;       // no workers: the calling thread runs everything

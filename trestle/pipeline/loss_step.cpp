@@ -24,7 +24,7 @@ at::Tensor call(StepState& state, const at::Tensor& output, bool owned, const at
   const nn::RunKey key = state.key(micro_batch);
   const KeyedRandom random(
       output.device(),
-      keyed_seed(key.seed, key.step, state.stages.back().plan().last_layer, key.micro_batch));
+      keyed_seed(key.seed, key.step, state.cut.stages.back().last_layer, key.micro_batch));
   const at::AutoGradMode grad(true);
   const at::Tensor here = copy_beside(target, output.device(), state.copies);
   auto handed = state.loss_boundary.hand_over({output, here}, {owned, !here.is_same(target)},

@@ -12,7 +12,24 @@ namespace {
 
 bool is_batched(const nn::Value& value) { return value.defined() && value.dim() > 0; }
 
-std::vector<nn::Values> cut(const nn::Values& batch, const std::vector<std::int64_t>& sizes) {
+std::vector<std::int64_t> sizes_by_count(std::int64_t samples, int pieces) {
+  const auto count = std::min<std::int64_t>(pieces, samples);
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t i = 0; i < count; ++i)
+    sizes.push_back(samples / count + (i < samples % count ? 1 : 0));
+  return sizes;
+}
+
+std::vector<std::int64_t> sizes_by_size(std::int64_t samples, std::int64_t size) {
+  if (size < 1) throw UsageError(text("a mini-batch cannot be cut into pieces of ", size));
+  std::vector<std::int64_t> sizes(piece_count_by_size(samples, size), size);
+  sizes.back() = samples - size * static_cast<std::int64_t>(sizes.size() - 1);
+  return sizes;
+}
+
+}  // namespace
+
+std::vector<nn::Values> split_as(const nn::Values& batch, const std::vector<std::int64_t>& sizes) {
   std::vector<nn::Values> result(sizes.size());
   for (const auto& value : batch) {
     std::int64_t begin = 0;
@@ -25,7 +42,15 @@ std::vector<nn::Values> cut(const nn::Values& batch, const std::vector<std::int6
   return result;
 }
 
-}  // namespace
+std::vector<std::int64_t> piece_sizes(std::int64_t samples, int micro_batches,
+                                      std::int64_t split_size) {
+  return split_size > 0 ? sizes_by_size(samples, split_size)
+                        : sizes_by_count(samples, micro_batches);
+}
+
+std::int64_t known_sample_count(const nn::Values& batch) {
+  return std::any_of(batch.begin(), batch.end(), is_batched) ? sample_count(batch) : 0;
+}
 
 nn::Values in_memory_format(nn::Values batch, at::MemoryFormat format) {
   if (format == at::MemoryFormat::Preserve) return batch;
@@ -61,19 +86,11 @@ int piece_count(const nn::Values& batch, int pieces) {
 }
 
 std::vector<nn::Values> split(const nn::Values& batch, int pieces) {
-  const std::int64_t samples = sample_count(batch);
-  const int count = piece_count(batch, pieces);
-  std::vector<std::int64_t> sizes;
-  for (int i = 0; i < count; ++i) sizes.push_back(samples / count + (i < samples % count ? 1 : 0));
-  return cut(batch, sizes);
+  return split_as(batch, sizes_by_count(sample_count(batch), pieces));
 }
 
 std::vector<nn::Values> split_by_size(const nn::Values& batch, std::int64_t size) {
-  if (size < 1) throw UsageError(text("a mini-batch cannot be cut into pieces of ", size));
-  const std::int64_t samples = sample_count(batch);
-  std::vector<std::int64_t> sizes(piece_count_by_size(samples, size), size);
-  sizes.back() = samples - size * static_cast<std::int64_t>(sizes.size() - 1);
-  return cut(batch, sizes);
+  return split_as(batch, sizes_by_size(sample_count(batch), size));
 }
 
 std::vector<nn::Values> split(const nn::Values& batch, int micro_batches, std::int64_t split_size) {

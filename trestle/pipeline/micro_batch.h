@@ -27,12 +27,20 @@ std::vector<nn::Values> split_by_size(const nn::Values& batch, std::int64_t size
 // As the options say: by `split_size` where it is above 0, else into `micro_batches` pieces.
 std::vector<nn::Values> split(const nn::Values& batch, int micro_batches, std::int64_t split_size);
 
+// The sizes of those pieces for a batch of so many samples, and the batch cut into pieces of known
+// sizes.
+std::vector<std::int64_t> piece_sizes(std::int64_t samples, int micro_batches,
+                                      std::int64_t split_size);
+std::vector<nn::Values> split_as(const nn::Values& batch, const std::vector<std::int64_t>& sizes);
+
 // The batch with its images (floating point, four dimensions) in this order in memory; Preserve
 // leaves them as they are.
 nn::Values in_memory_format(nn::Values batch, at::MemoryFormat format);
 
 // The size of dimension 0 that all tensors of a batch have which have one. Throws as split().
 std::int64_t sample_count(const nn::Values& batch);
+// The same, or 0 where no tensor of the batch has one.
+std::int64_t known_sample_count(const nn::Values& batch);
 
 // How many pieces split() makes, and split_by_size() of so many samples.
 int piece_count(const nn::Values& batch, int pieces);

@@ -37,7 +37,21 @@ void check_table(const schedule::Schedule& table, int stages, Mistakes& mistakes
            "; it runs F and B, and the sends, receives and recomputations that are added to them"));
 }
 
+// Of the pipeline's `stages`, those that this process runs.
+int own_stages(const PipelineOptions& options, int stages) {
+  if (!options.group.valid()) return stages;
+  if (!options.table) return 1;
+  const auto& ranks = options.table->rank_of_stage;
+  return static_cast<int>(std::count(ranks.begin(), ranks.end(), options.group.rank()));
+}
+
 }  // namespace
+
+int stage_count(const PipelineOptions& options) {
+  if (!options.balance.empty()) return static_cast<int>(options.balance.size());
+  if (options.group.valid()) return options.table ? options.table->stages : options.group.size();
+  return static_cast<int>(options.devices.size());
+}
 
 void check_options(const PipelineOptions& options, int layers) {
   Mistakes mistakes;
@@ -65,8 +79,7 @@ void check_options(const PipelineOptions& options, int layers) {
   } catch (const UsageError& error) {
     mistakes.emplace_back(error.what());
   }
-  const int stages =
-      static_cast<int>(options.balance.empty() ? options.devices.size() : options.balance.size());
+  const int stages = stage_count(options);
   if (!options.balance.empty()) {
     for (auto& mistake : balance_mistakes(options.balance, layers))
       mistakes.push_back(std::move(mistake));
@@ -75,8 +88,10 @@ void check_options(const PipelineOptions& options, int layers) {
     mistakes.push_back(text("a model of ", layers, " layers cannot be cut into ", stages,
                             " stages; use at most one stage a layer"));
   }
-  if (options.devices.size() != 1 && static_cast<int>(options.devices.size()) != stages) {
-    mistakes.push_back(text("balance has ", stages, " stages, but ", options.devices.size(),
+  const int here = own_stages(options, stages);
+  if (options.devices.size() != 1 && static_cast<int>(options.devices.size()) != here) {
+    mistakes.push_back(text(options.group.valid() ? "this rank has " : "balance has ", here,
+                            " stages, but ", options.devices.size(),
                             " devices are given; name one device for each stage (one may stand "
                             "several times), or a single one for all"));
   }

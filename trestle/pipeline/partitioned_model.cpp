@@ -23,11 +23,13 @@ void move_layer(const nn::Layer& layer, at::Device device, at::MemoryFormat form
   }
 }
 
-std::vector<Stage> make_stages(const nn::Graph& graph, const Cut& cut,
-                               const std::vector<Device>& devices, at::MemoryFormat format) {
+StageList make_stages(const nn::Graph& graph, const Cut& cut, const std::vector<Device>& devices,
+                      at::MemoryFormat format, const std::vector<int>& rank_of_stage,
+                      std::optional<int> own_rank) {
   std::vector<Stage> stages;
   for (std::size_t s = 0; s < cut.stages.size(); ++s) {
-    const at::Device device = devices[devices.size() == 1 ? 0 : s].torch;
+    if (own_rank && rank_of_stage[s] != *own_rank) continue;
+    const at::Device device = devices[devices.size() == 1 ? 0 : stages.size()].torch;
     try {
       for (int i = cut.stages[s].first_layer; i < cut.stages[s].last_layer; ++i)
         move_layer(graph.layers[i], device, format);
@@ -37,20 +39,29 @@ std::vector<Stage> make_stages(const nn::Graph& graph, const Cut& cut,
     stages.emplace_back(graph, cut, static_cast<int>(s), device);
   }
   nn::check(graph);  // layers that were made just now may share what was not to be shared
-  return stages;
+  return {static_cast<int>(cut.stages.size()), std::move(stages)};
 }
 
 int rank_count(const std::vector<int>& rank_of_stage) {
   return *std::max_element(rank_of_stage.begin(), rank_of_stage.end()) + 1;
 }
 
-bool one_virtual_device_each(const std::vector<Stage>& stages,
-                             const std::vector<int>& rank_of_stage) {
+template <class Get>
+NamedTensors named_of(const std::vector<nn::Layer>& layers, Get get) {
+  NamedTensors all;
+  for (const auto& layer : layers) {
+    for (auto& [name, tensor] : get(layer))
+      all.emplace_back(layer.name + "." + name, std::move(tensor));
+  }
+  return all;
+}
+
+bool one_virtual_device_each(const StageList& stages, const std::vector<int>& rank_of_stage) {
   std::map<int, at::Device> device_of_rank;
   std::map<std::string, int> rank_of_device;
-  for (std::size_t s = 0; s < stages.size(); ++s) {
-    const at::Device device = stages[s].device();
-    const int rank = rank_of_stage[s];
+  for (const Stage& stage : stages) {
+    const at::Device device = stage.device();
+    const int rank = rank_of_stage[stage.index()];
     if (!device.is_privateuseone() ||
         device_of_rank.try_emplace(rank, device).first->second != device ||
         rank_of_device.try_emplace(device.str(), rank).first->second != rank)
@@ -64,12 +75,29 @@ bool one_virtual_device_each(const std::vector<Stage>& stages,
 PartitionedModel::PartitionedModel(nn::Graph model, const std::vector<int>& balance,
                                    const std::vector<Device>& devices,
                                    const std::vector<int>& rank_of_stage, int threads,
-                                   at::MemoryFormat format)
+                                   at::MemoryFormat format, std::optional<int> own_rank)
     : graph(std::move(model)),
       cut(pipeline::cut(graph, balance)),
-      stages(make_stages(graph, cut, devices, format)),
-      executor(rank_count(rank_of_stage), stages, threads),
-      can_lend_cores(one_virtual_device_each(stages, rank_of_stage)) {}
+      stages(make_stages(graph, cut, devices, format, rank_of_stage, own_rank)),
+      executor(rank_count(rank_of_stage), stages, threads, own_rank),
+      one_device_each(one_virtual_device_each(stages, rank_of_stage)),
+      can_lend_cores(one_device_each && !own_rank) {}
+
+std::vector<nn::Layer> PartitionedModel::layers() const {
+  std::vector<nn::Layer> result;
+  for (const Stage& stage : stages)
+    result.insert(result.end(), graph.layers.begin() + stage.plan().first_layer,
+                  graph.layers.begin() + stage.plan().last_layer);
+  return result;
+}
+
+NamedTensors PartitionedModel::named_parameters() const {
+  return named_of(layers(), [](const nn::Layer& layer) { return layer.named_parameters(); });
+}
+
+NamedTensors PartitionedModel::named_buffers() const {
+  return named_of(layers(), [](const nn::Layer& layer) { return layer.named_buffers(); });
+}
 
 void PartitionedModel::remember(const StepState& step) {
   std::lock_guard lock(record_mutex_);
@@ -77,9 +105,12 @@ void PartitionedModel::remember(const StepState& step) {
   table_ = step.table();
 }
 
-schedule::Timeline PartitionedModel::timeline() const {
+std::pair<schedule::Timeline, double> PartitionedModel::timeline_and_begin() const {
   std::lock_guard lock(record_mutex_);
-  return table_.stages == 0 ? schedule::Timeline() : record_.timeline(table_);
+  if (table_.stages == 0) return {};
+  return {record_.timeline(table_), record_.begin};
 }
+
+schedule::Timeline PartitionedModel::timeline() const { return timeline_and_begin().first; }
 
 }  // namespace trestle::pipeline

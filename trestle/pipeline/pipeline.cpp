@@ -24,33 +24,54 @@ Pipeline& Pipeline::operator=(Pipeline&&) noexcept = default;
 
 StepResult Pipeline::step(const at::Tensor& input, const at::Tensor& target, const nn::Loss& loss,
                           StepOptions options) {
-  return impl_->step({input}, target, loss, options);
+  return impl_->together([&] { return impl_->step({input}, target, loss, options); });
 }
 StepResult Pipeline::step(const nn::Values& inputs, const at::Tensor& target, const nn::Loss& loss,
                           StepOptions options) {
-  return impl_->step(inputs, target, loss, options);
+  return impl_->together([&] { return impl_->step(inputs, target, loss, options); });
 }
 
 at::Tensor Pipeline::forward(const at::Tensor& input) {
-  return only(impl_->forward({input}), "forward(Values)");
+  return only(forward(nn::Values{input}), "forward(Values)");
 }
-nn::Values Pipeline::forward(const nn::Values& inputs) { return impl_->forward(inputs); }
+nn::Values Pipeline::forward(const nn::Values& inputs) {
+  return impl_->together([&] { return impl_->forward(inputs); });
+}
+void Pipeline::backward(const at::Tensor& loss) {
+  impl_->together([&] { impl_->backward(loss); });
+}
 
 at::Tensor Pipeline::evaluate(const at::Tensor& input) {
-  return only(impl_->evaluate({input}), "evaluate(Values)");
+  return only(evaluate(nn::Values{input}), "evaluate(Values)");
 }
-nn::Values Pipeline::evaluate(const nn::Values& inputs) { return impl_->evaluate(inputs); }
+nn::Values Pipeline::evaluate(const nn::Values& inputs) {
+  return impl_->together([&] { return impl_->evaluate(inputs); });
+}
 
-std::vector<at::Tensor> Pipeline::parameters() const { return impl_->model.parameters(); }
-NamedTensors Pipeline::named_parameters() const { return impl_->model.named_parameters(); }
-NamedTensors Pipeline::named_buffers() const { return impl_->model.named_buffers(); }
+std::vector<at::Tensor> Pipeline::parameters() const {
+  std::vector<at::Tensor> result;
+  for (auto& [name, parameter] : named_parameters()) result.push_back(std::move(parameter));
+  return result;
+}
+NamedTensors Pipeline::named_parameters() const {
+  if (!impl_->over_ranks()) return impl_->model.named_parameters();
+  return impl_->parts().named_parameters();
+}
+NamedTensors Pipeline::named_buffers() const {
+  if (!impl_->over_ranks()) return impl_->model.named_buffers();
+  return impl_->parts().named_buffers();
+}
 std::vector<at::Tensor> Pipeline::stage_parameters(int stage) const {
   check_stage(stage);
   return impl_->parts().stages[stage].parameters();
 }
 
 double Pipeline::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options) {
-  return optim::clip_grad_norm(parameters(), max_norm, options);
+  if (!impl_->over_ranks()) return optim::clip_grad_norm(parameters(), max_norm, options);
+  return impl_->clip_grad_norm(max_norm, options);
+}
+double Pipeline::grad_norm(double p) const {
+  return impl_->over_ranks() ? impl_->grad_norm(p) : optim::grad_norm(parameters(), p);
 }
 void Pipeline::zero_grad() {
   for (auto& parameter : parameters()) parameter.mutable_grad() = at::Tensor();
@@ -61,7 +82,11 @@ void Pipeline::eval() { impl_->model.eval(); }
 std::int64_t Pipeline::step_number() const { return impl_->step_number(); }
 void Pipeline::set_step_number(std::int64_t step) { impl_->set_step_number(step); }
 
-int Pipeline::stage_count() const { return static_cast<int>(impl_->parts().stages.size()); }
+int Pipeline::stage_count() const { return impl_->parts().stages.count(); }
+bool Pipeline::has_stage(int stage) const {
+  check_stage(stage);
+  return impl_->parts().stages.has(stage);
+}
 bool Pipeline::lends_cores() const { return impl_->lends_cores(); }
 const std::vector<int>& Pipeline::balance() const {
   impl_->parts();
@@ -70,7 +95,8 @@ const std::vector<int>& Pipeline::balance() const {
 const Device& Pipeline::device(int stage) const {
   check_stage(stage);
   const auto& devices = impl_->options.devices;
-  return devices[devices.size() == 1 ? 0 : stage];
+  if (devices.size() == 1) return devices[0];
+  return devices[static_cast<std::size_t>(impl_->parts().stages.place(stage))];
 }
 nn::Layers& Pipeline::model() { return impl_->model; }
 const PipelineOptions& Pipeline::options() const { return impl_->options; }
@@ -91,6 +117,9 @@ schedule::Schedule Pipeline::schedule(int micro_batches) const {
 }
 
 schedule::Timeline Pipeline::timeline() const { return impl_->parts().timeline(); }
+schedule::Timeline Pipeline::gather_timeline() const {
+  return impl_->over_ranks() ? impl_->gather_timeline() : timeline();
+}
 
 simulate::Costs Pipeline::profile(const nn::Values& inputs, const at::Tensor& target,
                                   const nn::Loss& loss) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "trestle/comm/group.h"
 #include "trestle/device/device.h"
 #include "trestle/device/named_tensors.h"
 #include "trestle/nn/batch_norm_statistics.h"
@@ -44,6 +45,20 @@ class Layers;
 // the schedule, the number of micro-batches and the recomputation. Where a model has batch
 // statistics or dropout, "unsplit" means: run over the same micro-batches one after the other, with
 // the same random keys.
+//
+// Over ranks (PipelineOptions::group) every rank makes the same Pipeline from the same model and
+// makes the same calls in the same order. Where layers are given as factories, a rank makes its own
+// stages' layers alone, with the weights that the unsplit model would have. The model's inputs are
+// read on the ranks whose stages take them (the first, and the others may pass None), the target on
+// the last rank alone:
+//
+//   auto world = trestle::init();
+//   trestle::Pipeline pipeline(net, {.group = world.group(), .balance = {13, 9},
+//                                    .micro_batches = 4, .schedule = "1f1b"});
+//   torch::optim::Adam optimizer(pipeline.parameters(), 1e-3);      // the rank's own
+//   auto result = pipeline.step(image, mask, trestle::nn::cross_entropy());  // one loss everywhere
+//
+// An error of one rank is every rank's: the others throw RankError, with the first one's reason.
 namespace trestle {
 
 using schedule::BackwardOrder;
@@ -54,9 +69,14 @@ using schedule::Recompute;
 enum class CoreLending { Off, On };
 
 struct PipelineOptions {
+  // The ranks that the pipeline is laid over, in the order of the table's: each makes and runs its
+  // own stages only. Not valid (the default): one process runs all. See below, "Over ranks".
+  comm::Group group = {};
   // One for each stage (a device may stand several times), or a single one for all; empty = cpu.
+  // Over ranks: of this rank's own stages.
   std::vector<Device> devices = {};
-  // Layers of each stage; empty = measured with `sample`, one stage a device.
+  // Layers of each stage; empty = measured with `sample`, one stage a device. Over ranks one stage a
+  // rank, measured when the pipeline is made, with the sample of the first stage's rank.
   std::vector<int> balance = {};
   // Pieces of a mini-batch; a smaller batch makes fewer pieces, never empty ones.
   int micro_batches = 1;
@@ -152,13 +172,20 @@ class Pipeline {
   at::Tensor forward(const at::Tensor& input);
   nn::Values forward(const nn::Values& inputs);
 
+  // The caller's backward over ranks: on the last rank that of `loss`, which was computed from what
+  // forward() returned; elsewhere, where forward() returned None, without a loss: it runs the rank's
+  // own part and returns when that is done. Each forward() with gradients has its backward() before
+  // the next. In one process the same as loss.backward().
+  void backward(const at::Tensor& loss = {});
+
   // Forwards only: evaluation mode for the time of the call, no graph, no recomputation, no
   // batch-norm updates. A net that draws in evaluation mode draws other numbers at each call, the
   // same again after set_step_number().
   at::Tensor evaluate(const at::Tensor& input);
   nn::Values evaluate(const nn::Values& inputs);
 
-  // Parameters and buffers under their unsplit names.
+  // Parameters and buffers under their unsplit names; over ranks the rank's own, once the model is
+  // cut.
   std::vector<at::Tensor> parameters() const;
   NamedTensors named_parameters() const;
   NamedTensors named_buffers() const;
@@ -167,6 +194,8 @@ class Pipeline {
   // Scales the gradients of all stages together, before an optimizer's step: clip_grad_norm.h.
   // Returns their norm from before.
   double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options = {});
+  // That norm alone.
+  double grad_norm(double p = 2) const;
   void train();
   void eval();
 
@@ -176,6 +205,8 @@ class Pipeline {
   void set_step_number(std::int64_t step);
 
   int stage_count() const;
+  // Whether a stage is here: over ranks a rank has its own alone.
+  bool has_stage(int stage) const;
   // Whether idle cores are lent: core_lending is On, and each stage is on a virtual device of its
   // rank's own. Throws StateError before the model is cut.
   bool lends_cores() const;
@@ -192,7 +223,10 @@ class Pipeline {
 
   // What the last step, forward + backward, or evaluation did, and when. Memory is the most that a
   // stage's device held during each action.
+  // Over ranks: what this rank did.
   schedule::Timeline timeline() const;
+  // Over ranks: what all did, with their clocks aligned. All ranks call it.
+  schedule::Timeline gather_timeline() const;
 
   // Measures each stage with one micro-batch of `inputs` (a mini-batch, split as step() would):
   // times, bytes, transfers. Leaves parameters, gradients, buffers and random keys as they were.

@@ -28,11 +28,7 @@
 
 namespace trestle {
 
-using pipeline::OutsideInferenceMode;
-using pipeline::Part;
 using pipeline::PartitionedModel;
-using pipeline::StepInputs;
-using pipeline::StepState;
 
 namespace {
 
@@ -42,39 +38,12 @@ std::vector<int> one_rank_each(int stages) {
   return ranks;
 }
 
-at::Tensor plain(const at::Tensor& tensor) {
-  if (!tensor.defined()) return tensor;
-  return tensor.is_inference() ? tensor.clone() : tensor.detach();
-}
-
-nn::Values plain(const nn::Values& values) {
-  nn::Values result;
-  for (const auto& value : values) result.push_back(plain(value));
-  return result;
-}
-
-// Do two of the model's inputs share memory? Then no layer may write to either.
-std::vector<std::optional<nn::SharedWith>> shared_inputs(const nn::Values& inputs) {
-  std::vector<std::optional<nn::SharedWith>> shared(inputs.size());
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    for (std::size_t j = 0; j < inputs.size(); ++j) {
-      if (i != j && nn::may_share_memory(inputs[i], inputs[j]))
-        shared[i] = {{nn::model_input, static_cast<int>(j)}};
-    }
-  }
-  return shared;
-}
-
-std::vector<nn::Values> without_last(std::vector<nn::Values> pieces) {
-  for (auto& piece : pieces) piece.pop_back();
-  return pieces;
-}
-
 }  // namespace
 
 Pipeline::Impl::Impl(const nn::Layers& layers, PipelineOptions given)
     : model(layers), options(std::move(given)) {
   if (options.devices.empty()) options.devices.assign(1, cpu_device());
+  if (over_ranks()) check_ranks();
   const int count = static_cast<int>(model.graph().layers.size());
   pipeline::check_options(options, count);
   for (const auto& device : options.devices) {
@@ -83,17 +52,12 @@ Pipeline::Impl::Impl(const nn::Layers& layers, PipelineOptions given)
   }
   if (!options.balance.empty()) {
     cut(options.balance);
-  } else if (options.devices.size() == 1) {
+  } else if (options.devices.size() == 1 && !over_ranks()) {
     cut({count});
-  } else if (!options.sample.empty()) {
+  } else if (!options.sample.empty() || over_ranks()) {
     const precision::Autocast autocast(options.precision);
     measure_balance(prepared(options.sample));
   }
-}
-
-// As the stages take it: without history, and in the memory format that was asked for.
-nn::Values Pipeline::Impl::prepared(const nn::Values& batch) const {
-  return pipeline::in_memory_format(plain(batch), options.memory_format);
 }
 
 std::vector<nn::Values> Pipeline::Impl::split(const nn::Values& batch) const {
@@ -126,17 +90,24 @@ void Pipeline::Impl::cut(const std::vector<int>& balance) {
   options.balance = balance;
   const int stages = static_cast<int>(balance.size());
   const auto ranks = options.table ? options.table->rank_of_stage : one_rank_each(stages);
-  parts_ = std::make_shared<PartitionedModel>(model.graph(), balance, options.devices, ranks,
-                                              options.threads, options.memory_format);
+  parts_ = std::make_shared<PartitionedModel>(
+      model.graph(), balance, options.devices, ranks, options.threads, options.memory_format,
+      over_ranks() ? std::optional(options.group.rank()) : std::nullopt);
   // Finds what is wrong with a table before the first step.
   tables_[{options.micro_batches, options.schedule, true}] =
       lower(options.micro_batches, options.schedule, recompute_modes());
+  if (over_ranks()) join_ranks();
 }
 
+// Over ranks the first one measures, and the others take what it found.
 void Pipeline::Impl::measure_balance(const nn::Values& batch) {
-  const plan::LayerProfile profile =
-      profile_layers(model.graph(), split(batch)[0], options.devices[0].torch);
-  cut(plan::balance_by_time(profile, static_cast<int>(options.devices.size())));
+  std::vector<int> balance;
+  if (!over_ranks() || options.group.rank() == first_rank()) {
+    const plan::LayerProfile profile =
+        profile_layers(model.graph(), split(batch)[0], options.devices[0].torch);
+    balance = plan::balance_by_time(profile, pipeline::stage_count(options));
+  }
+  cut(over_ranks() ? share_balance(std::move(balance)) : balance);
 }
 
 std::vector<Recompute> Pipeline::Impl::recompute_modes() const {
@@ -199,8 +170,10 @@ std::string Pipeline::Impl::suggest() const {
   }
   for (std::size_t stage = 0; stage < costs_.device_of_stage.size(); ++stage) {
     const auto device = static_cast<std::size_t>(costs_.device_of_stage[stage]);
+    if (!parts_->stages.has(static_cast<int>(stage))) continue;
     question.budgets.resize(std::max(question.budgets.size(), device + 1), 0);
-    question.budgets[device] = memory_usage(parts_->stages[stage].device()).budget;
+    question.budgets[device] =
+        memory_usage(parts_->stages[static_cast<int>(stage)].device()).budget;
   }
   return plan::suggest_fit(question, costs_);
 }
@@ -219,163 +192,6 @@ void Pipeline::Impl::set_step_number(std::int64_t step) {
 void Pipeline::Impl::remember_costs(simulate::Costs costs) {
   const std::lock_guard lock(mutex_);
   costs_ = std::move(costs);
-}
-
-// A pipeline inside a layer of another one follows that one's key, so that running the layer again
-// draws the same numbers; its own step number then stands still.
-nn::RunKey Pipeline::Impl::next_key(std::int64_t first_micro_batch) {
-  if (const auto inner = nn::LayerRun::next_inner_key())
-    return {.seed = keyed_seed(inner->seed, static_cast<std::int64_t>(options.seed), -1, 0),
-            .step = inner->step,
-            .micro_batch = first_micro_batch};
-  const std::lock_guard lock(mutex_);
-  evaluations_ = 0;
-  if (first_micro_batch == 0) ++step_number_;
-  return {.seed = options.seed, .step = step_number_ - 1, .micro_batch = first_micro_batch};
-}
-
-// Not the numbers of a step, and other numbers each time, for nets that draw in evaluation mode.
-nn::RunKey Pipeline::Impl::next_evaluation_key() {
-  if (const auto inner = nn::LayerRun::next_inner_key())
-    return {.seed = keyed_seed(inner->seed, static_cast<std::int64_t>(options.seed), -2, 0),
-            .step = inner->step};
-  const std::lock_guard lock(mutex_);
-  return {.seed = keyed_seed(options.seed, evaluations_++, -2, 0), .step = step_number_};
-}
-
-void Pipeline::Impl::check_inputs(const nn::Values& inputs) const {
-  const int wanted = parts_->graph.inputs;
-  if (static_cast<int>(inputs.size()) != wanted) {
-    throw UsageError(
-        text("the model takes ", wanted, " input tensors, ", inputs.size(), " were given"));
-  }
-}
-
-std::shared_ptr<StepState> Pipeline::Impl::begin_step(StepInputs inputs, const nn::Values& batch) {
-  inputs.shared = shared_inputs(batch);
-  inputs.batch_norm = options.batch_norm;
-  if (parts_->can_lend_cores) inputs.threads = parts_->executor.threads();
-  if (inputs.wants_gradient.empty()) inputs.wants_gradient.resize(batch.size(), false);
-  // A caller's backward may come when the pipeline is gone.
-  inputs.suggest = [weak = weak_from_this()](int) {
-    const auto impl = weak.lock();
-    return impl ? impl->suggest() : std::string();
-  };
-  return std::make_shared<StepState>(std::move(inputs), parts_->stages, parts_->cut,
-                                     parts_->loss_boundary, parts_->copies, parts_->clock,
-                                     options.deadline);
-}
-
-StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& given_target,
-                                const nn::Loss& loss, StepOptions step_options) {
-  const OutsideInferenceMode outside;
-  const precision::Autocast autocast(options.precision);
-  if (!at::GradMode::is_enabled()) {
-    throw UsageError("Pipeline::step() under no_grad: a training step needs gradients",
-                     {.hint = "Use evaluate() for forwards only."});
-  }
-  pipeline::check_history(given, given_target);
-  pipeline::check_step(step_options, step_number());
-  nn::Values batch = prepared(given);  // detached: nobody reads the inputs' gradients
-  const at::Tensor target = plain(given_target);
-  PartitionedModel& parts = cut_for(batch);
-  check_inputs(batch);
-  batch.push_back(target);
-  auto pieces = split(batch);
-  batch.pop_back();
-  const auto& table = lowered(static_cast<int>(pieces.size()), options.schedule, true);
-  pipeline::check_loss(loss, table);
-
-  StepInputs inputs{.table = table, .loss = &loss};
-  if (inputs.whole_batch_loss() || step_options.output == StepOptions::Output::Keep)
-    inputs.kept_outputs = 1;
-  StepResult result{.micro_batches = table.micro_batches};
-  std::vector<double> weights;
-  for (const auto& piece : pieces) {
-    const at::Tensor& own = piece.back();
-    inputs.targets.push_back(own);
-    weights.push_back(own.defined() && !inputs.whole_batch_loss()
-                          ? loss.weight(own)
-                          : static_cast<double>(pipeline::sample_count(piece)));
-    result.weight += weights.back();
-  }
-  for (const double weight : weights)
-    inputs.shares.push_back(result.weight == 0 ? 0 : weight / result.weight);
-  inputs.whole_target = target;
-  inputs.batch = without_last(std::move(pieces));
-  inputs.key = next_key(step_options.first_micro_batch);
-  inputs.gradient_scale = step_options.gradient_scale;
-  const auto state = begin_step(std::move(inputs), batch);
-
-  parts.executor.run(*state, Part::All);
-  parts.remember(*state);
-  for (int m = 0; m < table.micro_batches; ++m) {
-    const at::Tensor& part = state->last().losses[m];
-    if (part.defined())
-      result.loss += part.item<double>() *
-                     (loss.kind == nn::Loss::Kind::WholeBatch ? 1 : state->inputs.shares[m]);
-  }
-  if (step_options.output == StepOptions::Output::Keep)
-    result.output = pipeline::merge_one(state->last().outputs, 0);
-  return result;
-}
-
-nn::Values Pipeline::Impl::forward(const nn::Values& given) {
-  const OutsideInferenceMode outside;
-  const precision::Autocast autocast(options.precision);
-  const nn::Values batch = prepared(given);
-  PartitionedModel& parts = cut_for(batch);
-  check_inputs(batch);
-  auto pieces = split(batch);
-  const bool graph = at::GradMode::is_enabled();
-  StepInputs inputs{.table = lowered(static_cast<int>(pieces.size()), "gpipe", graph),
-                    .key = next_key(),
-                    .batch = std::move(pieces),
-                    .evaluating = !graph,
-                    .kept_outputs = parts.graph.outputs};
-  for (const auto& input : given)
-    inputs.wants_gradient.push_back(graph && input.defined() && input.requires_grad());
-  const auto state = begin_step(std::move(inputs), batch);
-  parts.executor.run(*state, Part::Forwards);
-  parts.remember(*state);
-  return graph ? pipeline::attach_backward(given, state, parts_)
-               : pipeline::merge(state->last().outputs);
-}
-
-nn::Values Pipeline::Impl::evaluate(const nn::Values& given) {
-  const OutsideInferenceMode outside;
-  const precision::Autocast autocast(options.precision);
-  const at::NoGradGuard no_grad;
-  const nn::Values batch = prepared(given);
-  PartitionedModel& parts = cut_for(batch);
-  check_inputs(batch);
-  const nn::ModeScope mode(parts.graph, nn::ModeScope::Mode::Evaluate);
-  auto pieces = split(batch);
-  StepInputs inputs{.table = lowered(static_cast<int>(pieces.size()), "gpipe", false),
-                    .key = next_evaluation_key(),
-                    .batch = std::move(pieces),
-                    .evaluating = true,
-                    .kept_outputs = parts.graph.outputs};
-  const auto state = begin_step(std::move(inputs), batch);
-  parts.executor.run(*state, Part::Forwards);
-  parts.remember(*state);
-  return pipeline::merge(state->last().outputs);
-}
-
-simulate::Costs Pipeline::Impl::profile(const nn::Values& given, const at::Tensor& given_target,
-                                        const nn::Loss& loss) {
-  const OutsideInferenceMode outside;
-  const precision::Autocast autocast(options.precision);
-  nn::Values batch = prepared(given);
-  PartitionedModel& parts = cut_for(batch);
-  check_inputs(batch);
-  batch.push_back(plain(given_target));
-  const auto pieces = split(batch);
-  auto costs = pipeline::profile_stages(parts, pieces, loss, lends_cores() ? core_count() : 0);
-  remember_costs(costs);
-  const std::lock_guard lock(mutex_);
-  samples_ = pipeline::piece_count(batch, std::numeric_limits<int>::max());
-  return costs;
 }
 
 }  // namespace trestle

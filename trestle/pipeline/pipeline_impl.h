@@ -4,13 +4,16 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "trestle/nn/layers.h"
+#include "trestle/optim/gradient_norms.h"
 #include "trestle/pipeline/partitioned_model.h"
 #include "trestle/pipeline/pipeline.h"
+#include "trestle/pipeline/rank_link.h"
 #include "trestle/pipeline/step_state.h"
 
 namespace trestle {
@@ -32,6 +35,11 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
                   StepOptions options);
   nn::Values forward(const nn::Values& inputs);
   nn::Values evaluate(const nn::Values& inputs);
+  // over_ranks.cpp
+  double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& norm);
+  double grad_norm(double p) const;
+  schedule::Timeline gather_timeline() const;
+  void backward(const at::Tensor& loss);  // of the last forward(), where the last stage is not
   simulate::Costs profile(const nn::Values& inputs, const at::Tensor& target, const nn::Loss& loss);
 
   // The lowered table for so many micro-batches.
@@ -44,6 +52,19 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   // As many micro-batches as the profiled mini-batch is cut into; 0 where that is not known yet.
   int planned_micro_batches() const;
   bool lends_cores() const;  // StateError before the model is cut
+
+  bool over_ranks() const { return options.group.valid(); }
+  // Runs what all ranks do together: what goes wrong on one is told to all.
+  template <class Call>
+  auto together(const Call& call) {
+    if (!over_ranks()) return call();
+    try {
+      return call();
+    } catch (const std::exception& error) {
+      options.group.fail(error.what());
+      throw;
+    }
+  }
 
   nn::Layers model;
   PipelineOptions options;
@@ -62,7 +83,23 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   std::shared_ptr<pipeline::StepState> begin_step(pipeline::StepInputs inputs,
                                                   const nn::Values& batch);
 
+  int first_rank() const;  // that of the first stage
+  void check_ranks() const;
+  void join_ranks();
+  std::vector<optim::GradientNorm> all_gradient_norms(double p) const;
+  std::vector<int> share_balance(std::vector<int> balance);
+
+  std::vector<std::int64_t> piece_sizes(pipeline::StepPlan plan, const nn::Values& batch);
+  std::unique_ptr<pipeline::Transport> transport(const schedule::Schedule& table) const;
+
   std::shared_ptr<pipeline::PartitionedModel> parts_;
+  std::shared_ptr<pipeline::RankLink> link_;  // over ranks, once the model is cut
+  // Over ranks, where the last stage is elsewhere: what the caller's backward() will need.
+  struct WaitingBackward {
+    nn::Values given;
+    std::shared_ptr<pipeline::StepState> state;
+  };
+  std::optional<WaitingBackward> waiting_;
   mutable std::mutex mutex_;
   std::map<std::tuple<int, std::string, bool>, schedule::Schedule> tables_;
   std::int64_t step_number_ = 0;

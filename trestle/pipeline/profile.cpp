@@ -154,7 +154,7 @@ void describe_devices(const PartitionedModel& model, simulate::Costs& costs) {
 simulate::Costs profile_stages(PartitionedModel& model, const std::vector<nn::Values>& pieces,
                                const nn::Loss& loss, int lent_threads) {
   simulate::Costs costs;
-  costs.stages.resize(model.stages.size());
+  costs.stages.resize(model.cut.stages.size());
   costs.routes.resize(model.cut.routes.size());
   costs.transport = simulate::Transport::Pull;
   describe_devices(model, costs);
@@ -183,7 +183,8 @@ simulate::Costs profile_stages(PartitionedModel& model, const std::vector<nn::Va
   model.executor.run_on_all([&](int rank) {
     for (std::size_t s = rank; s < subjects.size(); s += model.executor.ranks()) {
       std::optional<DeviceThreads> threads;  // as in a step
-      if (model.can_lend_cores) threads.emplace(model.stages[s].device(), model.executor.threads());
+      if (model.one_device_each)
+        threads.emplace(model.stages[static_cast<int>(s)].device(), model.executor.threads());
       measure_times(subjects[s], costs.stages[s]);
     }
   });

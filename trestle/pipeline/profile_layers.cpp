@@ -244,7 +244,7 @@ class LayerMeter {
 plan::LayerProfile profile_layers(const nn::Graph& graph, const nn::Values& micro_batch,
                                   at::Device device) {
   const UnlimitedBudgets no_budget({device});
-  const nn::ModeScope training(graph, nn::ModeScope::Mode::Train);
+  const nn::ModeScope training(graph.layers, nn::ModeScope::Mode::Train);
   const at::AutoGradMode grad(true);
   return LayerMeter(graph, device).measure(micro_batch);
 }

@@ -199,8 +199,8 @@ std::vector<Subject> profile_memory(PartitionedModel& model, const nn::Values& p
     model.executor.run_on(static_cast<int>(stage) % model.executor.ranks(), job);
   };
   std::vector<Subject> subjects;
-  for (std::size_t s = 0; s < model.stages.size(); ++s) {
-    const Stage& stage = model.stages[s];
+  for (std::size_t s = 0; s < model.cut.stages.size(); ++s) {
+    const Stage& stage = model.stages[static_cast<int>(s)];
     Subject subject{.stage = &stage, .loss = &loss};
     for (const auto& input : stage.plan().inputs) {
       subject.inputs.push_back(known.at(input));

@@ -65,6 +65,7 @@ class NewGradients {
 Stage::Stage(const nn::Graph& graph, const Cut& cut, int index, at::Device device)
     : graph_(graph),
       plan_(cut.stages[index]),
+      index_(index),
       device_(device),
       is_last_(index + 1 == static_cast<int>(cut.stages.size())),
       segment_(graph, plan_.first_layer, plan_.last_layer, plan_.inputs,

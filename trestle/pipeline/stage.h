@@ -82,6 +82,7 @@ class Stage {
 
   const StagePlan& plan() const { return plan_; }
   at::Device device() const { return device_; }
+  int index() const { return index_; }
   bool is_last() const { return is_last_; }
   const std::string& layer_name(int layer) const { return graph_.layers[layer].name; }
 
@@ -117,6 +118,7 @@ class Stage {
 
   const nn::Graph& graph_;
   StagePlan plan_;
+  int index_;
   at::Device device_;
   bool is_last_;
   nn::Segment segment_;  // its outputs: plan.outputs, then (last stage) the model's

@@ -2,26 +2,24 @@
 
 namespace trestle::pipeline {
 
-StepState::StepState(StepInputs the_inputs, const std::vector<Stage>& all_stages,
-                     const Cut& the_cut, nn::Boundary& before_the_loss,
-                     device::CopyStreams& copy_streams, device::Clock& the_clock,
-                     std::chrono::milliseconds deadline)
+StepState::StepState(StepInputs the_inputs, const StageList& the_stages, const Cut& the_cut,
+                     nn::Boundary& before_the_loss, device::CopyStreams& copy_streams,
+                     device::Clock& the_clock, std::unique_ptr<Transport> the_transport)
     : inputs(std::move(the_inputs)),
-      stages(all_stages),
+      stages(the_stages),
       cut(the_cut),
       loss_boundary(before_the_loss),
       copies(copy_streams),
       routes(table()),
-      channels(the_cut.routes, table().rank_of_stage, table().rank_count(), micro_batches(),
-               deadline, copy_streams),
+      transport(std::move(the_transport)),
       clock(the_clock),
       stage_states(table().stages) {
   record.begin = clock.now();
   record.ranks.resize(table().rank_count());
   for (std::size_t s = 0; s < stage_states.size(); ++s) {
     stage_states[s].micro_batches.resize(micro_batches());
-    if (inputs.batch_norm == nn::BatchNormStatistics::WholeBatch)
-      stage_states[s].batch_norms.emplace(stages[s].modules());
+    if (inputs.batch_norm == nn::BatchNormStatistics::WholeBatch && stages.has(static_cast<int>(s)))
+      stage_states[s].batch_norms.emplace(stages[static_cast<int>(s)].modules());
   }
   last().outputs.resize(micro_batches());
   last().losses.resize(micro_batches());

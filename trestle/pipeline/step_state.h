@@ -2,19 +2,22 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "trestle/device/clock.h"
+#include "trestle/device/transfer.h"
 #include "trestle/nn/batch_norm_statistics.h"
 #include "trestle/nn/deferred_batch_norm.h"
 #include "trestle/nn/loss.h"
 #include "trestle/nn/run_key.h"
 #include "trestle/nn/snapshot.h"
-#include "trestle/pipeline/channel_table.h"
 #include "trestle/pipeline/stage.h"
+#include "trestle/pipeline/stage_list.h"
 #include "trestle/pipeline/step_record.h"
+#include "trestle/pipeline/transport.h"
 #include "trestle/schedule/routes.h"
 #include "trestle/schedule/schedule.h"
 
@@ -41,6 +44,9 @@ struct StepInputs {
   at::Tensor whole_target = {};          // of a whole-batch loss
   std::vector<double> shares = {};       // [micro-batch] its weight divided by the mini-batch's
   double gradient_scale = 1;             // of every gradient, not of the loss
+
+  // Over ranks: called when a caller's backward begins on the last rank.
+  std::function<void()> begin_backward = {};
 
   // Says what would make a stage fit that ran out of memory; may be empty.
   std::function<std::string(int stage)> suggest = {};
@@ -81,17 +87,17 @@ struct StageState {
 // One mini-batch on its way through the pipeline. Lives from the first F to the last B, which for a
 // caller's own backward is longer than one call.
 struct StepState {
-  StepState(StepInputs the_inputs, const std::vector<Stage>& all_stages, const Cut& the_cut,
+  StepState(StepInputs the_inputs, const StageList& the_stages, const Cut& the_cut,
             nn::Boundary& before_the_loss, device::CopyStreams& copy_streams,
-            device::Clock& the_clock, std::chrono::milliseconds deadline);
+            device::Clock& the_clock, std::unique_ptr<Transport> the_transport);
 
   const StepInputs inputs;
-  const std::vector<Stage>& stages;
+  const StageList& stages;
   const Cut& cut;
   nn::Boundary& loss_boundary;
   device::CopyStreams& copies;
   const schedule::RouteTable routes;
-  ChannelTable channels;
+  const std::unique_ptr<Transport> transport;
   device::Clock& clock;
   std::vector<StageState> stage_states;
   StepRecord record;

@@ -50,6 +50,10 @@ class GradientScaler {
   // in fp16: parameters stay in fp32. No gradient is changed then.
   bool unscale(const std::vector<at::Tensor>& parameters);
 
+  // Some other part of the model's gradients overflowed, on another rank: the step is left out here too,
+  // and the scale becomes smaller with update().
+  void note_overflow() { overflowed_ = true; }
+
   // To be called after each step, made or left out. Throws StateError without an unscale() before.
   void update();
 

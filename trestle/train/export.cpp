@@ -2,6 +2,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/checkpoint/checkpoint_folder.h"
 #include "trestle/checkpoint/weights.h"
 #include "trestle/train/run_folder.h"
 
@@ -12,9 +13,8 @@ namespace {
 namespace fs = std::filesystem;
 
 fs::path find_file(const ExportOptions& options) {
-  const char* const saved = "weights.safetensors";  // in last/
-  if (fs::is_regular_file(options.from)) return options.from;
-  if (fs::exists(options.from / saved)) return options.from / saved;
+  if (fs::is_regular_file(options.from) || checkpoint::is_checkpoint(options.from))
+    return options.from;
   return saved_weights(open_run_folder(options.from), options.which);
 }
 
@@ -23,7 +23,7 @@ bool is_of_a_run(const fs::path& file) {
   const fs::path folder = fs::absolute(file).parent_path();
   const bool beside_recipe = fs::exists(folder / "recipe.toml");
   return file.extension() == ".safetensors" &&
-         (fs::exists(folder / "state.json") ||
+         (checkpoint::is_checkpoint(folder) ||
           (beside_recipe && file.filename() == "best.safetensors") ||
           (folder.filename() == "best" && fs::exists(folder.parent_path() / "recipe.toml")));
 }

@@ -15,7 +15,8 @@
 namespace trestle::train {
 
 struct ExportOptions {
-  // A run folder, the folder last/ of one, or a file of weights.
+  // A run folder, the folder last/ of one, a checkpoint's folder in however many parts, or a file of
+  // weights.
   std::filesystem::path from;
   std::filesystem::path out;            // .pt or .pth: as torch.save writes it; .safetensors
   Checkpoint which = Checkpoint::Best;  // of a run folder
@@ -24,7 +25,7 @@ struct ExportOptions {
 };
 
 struct ExportResult {
-  std::filesystem::path from;  // the file that was read
+  std::filesystem::path from;  // the file or the checkpoint that was read
   std::size_t tensors = 0;
   std::int64_t numbers = 0;  // in all of them
 };

@@ -20,7 +20,9 @@ double weight_of(const Task& task, const data::Batch& batch) {
 
 at::Tensor Judgement::add(Pipeline& pipeline, const Task& task, const data::Batch& batch) {
   const at::NoGradGuard no_grad;
-  const at::Tensor output = in_float(pipeline.evaluate(batch.inputs).to(at::kCPU));
+  const at::Tensor raw = pipeline.evaluate(batch.inputs);
+  if (!raw.defined()) return raw;  // over ranks: it is on the last one
+  const at::Tensor output = in_float(raw.to(at::kCPU));
   const double weight = weight_of(task, batch);
   // Where nothing counts, a mean over what counts is 0 / 0.
   if (weight > 0) loss += {task.loss.value(output, batch.targets).item<double>() * weight, weight};

@@ -19,7 +19,7 @@ struct Judgement {
   nn::Tally loss, metric;
 
   // Runs a batch through the model, without gradients. Returns its output, on the CPU and in fp32
-  // whatever it was computed in.
+  // whatever it was computed in. Over ranks the last one has it and counts; the others return None.
   at::Tensor add(Pipeline& pipeline, const Task& task, const data::Batch& batch);
 };
 

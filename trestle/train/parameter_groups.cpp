@@ -104,7 +104,11 @@ void check_parameter_names(const recipe::Recipe& recipe, const NamedTensors& all
 void freeze_parameters(const recipe::Recipe& recipe, Pipeline& pipeline) {
   const NamedTensors all = pipeline.named_parameters();
   check_parameter_names(recipe, all);
-  for (const auto& [name, parameter] : all)
+  freeze_named(recipe, all);
+}
+
+void freeze_named(const recipe::Recipe& recipe, const NamedTensors& parameters) {
+  for (const auto& [name, parameter] : parameters)
     if (is_frozen(recipe, name)) at::Tensor(parameter).requires_grad_(false);
 }
 

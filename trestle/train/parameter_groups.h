@@ -21,6 +21,8 @@ void check_parameter_names(const recipe::Recipe& recipe, const NamedTensors& all
 
 // Takes what `frozen` in [optimizer] names out of the training: no gradients. Throws as above.
 void freeze_parameters(const recipe::Recipe& recipe, Pipeline& pipeline);
+// The same for some of the parameters, whose names are not checked: those of one rank.
+void freeze_named(const recipe::Recipe& recipe, const NamedTensors& parameters);
 
 // What is trained of a stage, in groups of one weight decay and one learning rate.
 struct StageGroups {

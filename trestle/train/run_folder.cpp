@@ -8,6 +8,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
+#include "trestle/checkpoint/checkpoint_folder.h"
 
 namespace trestle::train {
 
@@ -73,8 +74,8 @@ RunFolder open_run_folder(const fs::path& path) {
 
 fs::path saved_weights(const RunFolder& folder, Checkpoint which) {
   const bool best = which == Checkpoint::Best;
-  const fs::path file = best ? folder.best() : folder.last() / "weights.safetensors";
-  if (fs::exists(file)) return file;
+  const fs::path file = best ? folder.best() : folder.last();
+  if (best ? fs::exists(file) : checkpoint::is_checkpoint(file)) return file;
   throw UsageError(
       text(folder.path.string(), ": has no ", fs::relative(file, folder.path).string(), " yet"),
       {.hint = best ? "It appears at the end of the first epoch."

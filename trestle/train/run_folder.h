@@ -50,7 +50,7 @@ RunFolder open_run_folder(const std::filesystem::path& path);
 // Takes the folder's lock. Throws StateError where another process trains in it.
 void lock_run_folder(RunFolder& folder);
 
-// The file of these weights of a run. Throws UsageError where they were not saved yet.
+// The file of these weights of a run, or the checkpoint that holds them. Throws UsageError where they were not saved yet.
 std::filesystem::path saved_weights(const RunFolder& folder, Checkpoint which);
 
 // The recipe in a run folder, named as the folder is.

@@ -6,6 +6,7 @@
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/safetensors.h"
 #include "trestle/checkpoint/training_checkpoint.h"
+#include "trestle/checkpoint/weights.h"
 #include "trestle/train/run_folder.h"
 #include "trestle/train/run_paths.h"
 #include "trestle/train/setup.h"
@@ -17,11 +18,11 @@ namespace {
 namespace fs = std::filesystem;
 
 TrainedFor trained_for(const fs::path& file, const checkpoint::TensorFile& weights) {
-  const fs::path last = file.parent_path();
-  if (fs::exists(last / "state.json")) {
-    const checkpoint::TrainState state = checkpoint::read_train_state(last);
-    return {.epochs = state.epoch, .steps = state.step};
-  }
+  for (const fs::path& folder : {file, file.parent_path()})
+    if (checkpoint::is_checkpoint(folder)) {
+      const checkpoint::TrainState state = checkpoint::read_train_state(folder);
+      return {.epochs = state.epoch, .steps = state.step};
+    }
   const auto number = [&](const char* key) {
     std::int64_t value = 0;
     const auto found = weights.metadata.find(key);
@@ -35,11 +36,12 @@ TrainedFor trained_for(const fs::path& file, const checkpoint::TensorFile& weigh
 }  // namespace
 
 RunWeights find_run_weights(const fs::path& run, Checkpoint which) {
-  if (!fs::is_regular_file(run)) {
+  if (!fs::is_regular_file(run) && !checkpoint::is_checkpoint(run)) {
     const RunFolder folder = open_run_folder(run);
     return {saved_weights(folder, which), seen_from_here(folder, recipe_of(folder))};
   }
-  const fs::path beside = fs::absolute(run).parent_path();
+  const fs::path whole = run.has_filename() ? run : run.parent_path();  // "runs/a/last/"
+  const fs::path beside = fs::absolute(whole).parent_path();
   for (const fs::path& path : {beside, beside.parent_path()}) {
     if (!fs::exists(path / "recipe.toml")) continue;
     const RunFolder folder = open_run_folder(path);
@@ -61,7 +63,7 @@ std::unique_ptr<Pipeline> make_trained_pipeline(const RunWeights& weights, const
       recipe, sample, [&] { return make_pipeline(recipe, model, devices, {sample}); });
   NamedTensors into = pipeline->named_parameters();
   for (auto& buffer : pipeline->named_buffers()) into.push_back(buffer);
-  const checkpoint::TensorFile file = checkpoint::read_tensors(weights.file);
+  const checkpoint::TensorFile file = checkpoint::read_weights(weights.file);
   checkpoint::copy_into(file.tensors, into, weights.file.string());
   if (how_far != nullptr) *how_far = trained_for(weights.file, file);
   return pipeline;

@@ -16,11 +16,11 @@
 namespace trestle::train {
 
 struct RunWeights {
-  std::filesystem::path file;
-  recipe::Recipe recipe;  // of their run, the paths of its data as seen_from_here() gives them
+  std::filesystem::path file;  // or a checkpoint's folder
+  recipe::Recipe recipe;       // of their run, the paths of its data as seen_from_here() gives them
 };
 
-// Those of a run folder, or the file of weights `run` in one. Throws UsageError where there is no
+// Those of a run folder, or the file of weights or the checkpoint `run` in one. Throws UsageError where there is no
 // such run, or nothing of the kind was saved in it yet.
 RunWeights find_run_weights(const std::filesystem::path& run, Checkpoint which);
 

@@ -164,9 +164,10 @@ void check_balance(const recipe::Recipe& recipe, std::size_t devices) {
 
 std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::Layers& model,
                                         const std::vector<Device>& devices,
-                                        const nn::Values& sample) {
-  check_balance(recipe, devices.size());
+                                        const nn::Values& sample, const comm::Group& group) {
+  check_balance(recipe, group.valid() ? static_cast<std::size_t>(group.size()) : devices.size());
   PipelineOptions options;
+  options.group = group;
   options.devices = devices;
   options.balance.assign(recipe.pipeline.balance.begin(), recipe.pipeline.balance.end());
   options.micro_batches = static_cast<int>(recipe.pipeline.micro_batches);
@@ -254,6 +255,7 @@ std::vector<StageOptimizer> make_optimizers(const recipe::Recipe& recipe,
   const optim::OptimizerOptions options = optimizer_options(recipe);
   std::vector<StageOptimizer> optimizers;
   for (int stage = 0; stage < pipeline.stage_count(); ++stage) {
+    if (!pipeline.has_stage(stage)) continue;
     StageGroups trained = groups_of(recipe, pipeline, stage);
     if (trained.groups.empty()) continue;
     StageOptimizer made{stage, std::move(trained.names),
@@ -334,11 +336,15 @@ RunPlan make_plan(const recipe::Recipe& recipe, const Pipeline& pipeline, const 
   RunPlan plan = plan_of_recipe(recipe, own);
   plan.devices = describe_devices(devices);
   plan.layers = static_cast<int>(model.size());
-  plan.parameters = model.parameter_count();
+  for (const at::Tensor& parameter : pipeline.parameters()) plan.parameters += parameter.numel();
   plan.balance = pipeline.balance();
   plan.micro_batches = micro_batches_of(recipe);
   plan.core_lending = core_lending(recipe, pipeline.lends_cores());
   for (int stage = 0; stage < pipeline.stage_count(); ++stage) {
+    if (!pipeline.has_stage(stage)) {
+      plan.stages.push_back({"", plan.balance[static_cast<std::size_t>(stage)]});
+      continue;
+    }
     const Device& device = pipeline.device(stage);
     RunPlan::Stage row{device_name(device.torch), plan.balance[static_cast<std::size_t>(stage)], 0,
                        device.budget};

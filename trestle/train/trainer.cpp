@@ -8,14 +8,17 @@
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
+#include "trestle/checkpoint/checkpoint_folder.h"
 #include "trestle/checkpoint/training_checkpoint.h"
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/dry_run.h"
 #include "trestle/train/environment.h"
 #include "trestle/train/metrics.h"
+#include "trestle/train/run_again.h"
 #include "trestle/train/run_end.h"
 #include "trestle/train/run_folder.h"
 #include "trestle/train/run_log.h"
+#include "trestle/train/run_ranks.h"
 #include "trestle/train/setup.h"
 #include "trestle/train/training_run.h"
 
@@ -100,12 +103,19 @@ TrainResult train_from_start(const recipe::Recipe& recipe, const TrainHooks& hoo
   logged.progress = &log;
   TrainingRun run(recipe, logged);
   if (hooks.begins) hooks.begins();
-  const RunFolder folder = make_run_folder(run.recipe());
+  const RunRanks ranks(hooks.world);
+  RunFolder folder;
+  if (ranks.reports()) {
+    folder = make_run_folder(run.recipe());
+    note_launch(folder.path);
+  }
+  folder.path = ranks.from_first(folder.path.string());
   try {
     run.begin(folder);
-    log.open(folder.log(), "began     " + utc_now());
+    if (ranks.reports()) log.open(folder.log(), "began     " + utc_now());
     return run_logged(run, log);
   } catch (...) {
+    if (!ranks.reports()) throw;
     // A run that ended before its first step leaves nothing worth a folder.
     std::error_code none;
     if (!std::filesystem::exists(folder.last()) &&
@@ -115,18 +125,12 @@ TrainResult train_from_start(const recipe::Recipe& recipe, const TrainHooks& hoo
   }
 }
 
-}  // namespace
-
-TrainResult train(const recipe::Recipe& recipe, const TrainHooks& hooks) {
-  check_run_name(recipe.name);
-  return with_sizes_named(recipe, [&] { return train_from_start(recipe, hooks); });
-}
-
-TrainResult resume(const std::filesystem::path& run_folder,
-                   const std::vector<std::pair<std::string, std::string>>& changes,
-                   const TrainHooks& hooks) {
+TrainResult resume_run(const std::filesystem::path& run_folder,
+                       const std::vector<std::pair<std::string, std::string>>& changes,
+                       const TrainHooks& hooks) {
+  const RunRanks ranks(hooks.world);
   RunFolder folder = open_run_folder(run_folder);
-  lock_run_folder(folder);
+  if (ranks.reports()) lock_run_folder(folder);
   const auto [recipe, notes] = changed(recipe_of(folder), changes);
   const checkpoint::TrainState stands = checkpoint::read_train_state(folder.last());
   refuse_fewer_epochs(folder, recipe.train.epochs, stands.epoch);
@@ -146,11 +150,60 @@ TrainResult resume(const std::filesystem::path& run_folder,
     TrainingRun run(recipe, logged, &folder);
     run.restore(folder);
     if (hooks.begins) hooks.begins();
-    log.open(folder.log(), text("resumed   ", utc_now(), ", after ", counted(stands.step, "step")));
-    for (const std::string& note : notes) log.note(note);
-    write_file(folder.recipe(), to_toml(recipe));
+    if (ranks.reports()) {
+      log.open(folder.log(),
+               text("resumed   ", utc_now(), ", after ", counted(stands.step, "step")));
+      for (const std::string& note : notes) log.note(note);
+      write_file(folder.recipe(), to_toml(recipe));
+    }
     return run_logged(run, log);
   });
+}
+
+// Ranks that were started anew go on with what they saved; where they saved nothing yet, they begin
+// again, and what they began goes. Empty where there is nothing to go on with.
+std::string run_before_restart(const recipe::Recipe& recipe, const TrainHooks& hooks) {
+  if (hooks.world == nullptr || hooks.world->restart() == 0) return "";
+  const RunRanks ranks(hooks.world);
+  std::string begun;
+  if (ranks.reports()) {
+    const auto folder = folder_of_launch(recipe.train.runs);
+    if (folder && checkpoint::is_checkpoint(RunFolder{*folder}.last())) begun = folder->string();
+    if (folder && begun.empty()) std::filesystem::remove_all(*folder);
+  }
+  return ranks.from_first(begun);
+}
+
+// What goes wrong on one rank is told to all.
+template <class Call>
+TrainResult together(const TrainHooks& hooks, const Call& call) {
+  if (hooks.world == nullptr) return call();
+  try {
+    return call();
+  } catch (const c10::Error& error) {
+    hooks.world->fail(error.what_without_backtrace());
+    throw;
+  } catch (const std::exception& error) {
+    hooks.world->fail(error.what());
+    throw;
+  }
+}
+
+}  // namespace
+
+TrainResult train(const recipe::Recipe& recipe, const TrainHooks& hooks) {
+  check_run_name(recipe.name);
+  return together(hooks, [&] {
+    const std::string begun = run_before_restart(recipe, hooks);
+    if (!begun.empty()) return resume_run(begun, {}, hooks);
+    return with_sizes_named(recipe, [&] { return train_from_start(recipe, hooks); });
+  });
+}
+
+TrainResult resume(const std::filesystem::path& run_folder,
+                   const std::vector<std::pair<std::string, std::string>>& changes,
+                   const TrainHooks& hooks) {
+  return together(hooks, [&] { return resume_run(run_folder, changes, hooks); });
 }
 
 RunPlan plan_run(const recipe::Recipe& recipe, const TrainHooks& hooks) {

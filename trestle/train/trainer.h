@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "trestle/comm/world.h"
 #include "trestle/models/model.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/train/additions.h"
@@ -31,6 +32,9 @@ struct TrainHooks {
   // was made is removed, and train() throws StateError.
   MakingData making_data = {};
   std::int64_t stop_after_steps = 0;  // the same after so many steps of this call; 0 = never
+  // The ranks to train on, of which this is one; null = one process alone. All call train() or resume()
+  // with the same recipe; rank 0 is told what happens and writes the run's folder, which all must see.
+  const World* world = nullptr;
   models::OwnModels models = {};      // models of your own, by the names that recipes use
   Additions additions = {};           // the same for data sets, losses and metrics
 };

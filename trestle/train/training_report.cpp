@@ -25,9 +25,8 @@ TimeLeft::Work TrainingRun::work_left(std::int64_t validated) const {
     const std::int64_t steps = plan_.optimizer_steps_per_epoch();
     all = std::min(all, most / steps * per_epoch + most % steps * recipe_.train.accumulate);
   }
-  const std::int64_t batches =
-      std::max<std::int64_t>(all - state_.epoch * per_epoch - state_.batch, 0);
-  const std::int64_t closings = (state_.batch + batches + per_epoch - 1) / per_epoch;
+  const std::int64_t batches = std::max<std::int64_t>(all - state_.epoch * per_epoch - batch_, 0);
+  const std::int64_t closings = (batch_ + batches + per_epoch - 1) / per_epoch;
   const std::int64_t validation = task_.validation ? task_.validation->batches() : 0;
   return {batches, closings * validation - validated, closings};
 }
@@ -35,11 +34,10 @@ TimeLeft::Work TrainingRun::work_left(std::int64_t validated) const {
 void TrainingRun::report_step(const data::Batch& batch, double loss) {
   const auto before = static_cast<double>(epoch_examples_ - batch.size());
   const TimeLeft::Work all = work_left(0);
-  const TimeLeft::Work here = {.training =
-                                   std::min(plan_.steps_per_epoch - state_.batch, all.training)};
+  const TimeLeft::Work here = {.training = std::min(plan_.steps_per_epoch - batch_, all.training)};
   progress_.step({.epoch = state_.epoch + 1,
                   .epochs = recipe_.train.epochs,
-                  .step = state_.batch,
+                  .step = batch_,
                   .steps = plan_.steps_per_epoch,
                   .loss = loss,
                   .examples_per_second = epoch_seconds_ > 0 ? before / epoch_seconds_ : 0,

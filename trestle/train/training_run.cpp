@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 
+#include <algorithm>
 #include <iostream>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "trestle/base/text.h"
 #include "trestle/optim/state.h"
 #include "trestle/precision/cpu_support.h"
+#include "trestle/train/batch_stream.h"
 #include "trestle/train/better.h"
 #include "trestle/train/data_set.h"
 #include "trestle/train/environment.h"
@@ -34,52 +36,61 @@ void note_precision(const recipe::Recipe& recipe, const std::vector<Device>& dev
                      ": it computes by way of fp32, more slowly than with precision = \"fp32\""));
 }
 
-// The names of the first batch: images that came or went change which come first. Not noticed: a new
-// name outside of this batch, and other numbers in an array. A number that JSON keeps exactly.
-double mark_of(const data::Batch& first) {
-  return static_cast<double>(name_hash(join(first.names, "\n")) >> 11);
-}
-
 }  // namespace
 
 TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks,
                          const RunFolder* going_on)
-    : recipe_(recipe),
+    : ranks_(hooks.world),
+      recipe_(recipe),
       hooks_(hooks),
       silent_(hooks.progress ? nullptr
                              : make_progress(ProgressStyle::Silent, Colours::Off, std::cout)),
       progress_(hooks.progress ? *hooks.progress : *silent_),
       early_stop_(recipe.train.patience, recipe.train.min_delta) {
+  refuse_other_recipes();
   check_training(recipe_, hooks_.additions);
   // A run that goes on has weights of its own.
   const bool begins = going_on == nullptr;
   if (begins) check_initial_weights(recipe_);
-  devices_ = open_devices(recipe_);
+  std::vector<Device> devices;
+  ranks_.in_turn([&] { devices = open_devices(recipe_); });
+  devices_ = devices_of_rank(devices, ranks_);
   nn::Layers model = make_model(recipe_, hooks_.models);
   // With a given balance all mistakes in [pipeline] are found before any data is read or made.
-  if (!recipe_.pipeline.balance.empty()) pipeline_ = make_pipeline(recipe_, model, devices_, {});
-  open_data(going_on);
-  const data::Batch first = *task_.training->epoch(0).next();
-  data_mark_ = mark_of(first);
-  check_channels(recipe_, first.inputs);
-  if (!pipeline_)
-    pipeline_ = with_inputs_named(recipe_, first.inputs, [&] {
-      return make_pipeline(recipe_, model, devices_, {first.inputs});
-    });
-  if (begins) load_initial_weights(recipe_, weights(), progress_);
-  freeze_parameters(recipe_, *pipeline_);
+  if (!recipe_.pipeline.balance.empty())
+    pipeline_ = make_pipeline(recipe_, model, devices_, {}, ranks_.group());
+  ranks_.first_then_others([&] { open_data(going_on); });
+  std::optional<data::Batch> first;
+  if (ranks_.reads_data()) first = task_.training->epoch(0).next();
+  data_mark_ = data_mark_of(first);
+  if (first) check_channels(recipe_, first->inputs);
+  set_up_model(model, first);
+  if (begins) load_weights_over_ranks();
+  freeze_over_ranks();
   optimizers_ = make_optimizers(recipe_, *pipeline_);
   note_precision(recipe_, devices_, progress_);
-  if (recipe_.train.predict)
+  if (recipe_.train.predict && ranks_.alone())
     prediction_ = with_inputs_named(
-        recipe_, first.inputs, [&] { return predict_step(recipe_, *pipeline_, task_, first); });
+        recipe_, first->inputs, [&] { return predict_step(recipe_, *pipeline_, task_, *first); });
   plan_ = make_plan(recipe_, *pipeline_, model, devices_, task_, prediction_, hooks_.additions);
+  add_ranks(devices);
   rate_.emplace(recipe_.optimizer, RunLength{.epochs = recipe_.train.epochs,
                                              .steps_per_epoch = plan_.optimizer_steps_per_epoch(),
                                              .max_steps = recipe_.train.max_steps});
   if (recipe_.train.precision == "fp16") scaler_.emplace();
   state_.seed = static_cast<std::uint64_t>(recipe_.train.seed);
   state_.recipe_hash = recipe::recipe_hash(recipe_);
+}
+
+void TrainingRun::set_up_model(const nn::Layers& model, const std::optional<data::Batch>& first) {
+  if (pipeline_) return;
+  if (!first) {  // a rank that reads no data
+    pipeline_ = make_pipeline(recipe_, model, devices_, {}, ranks_.group());
+    return;
+  }
+  pipeline_ = with_inputs_named(recipe_, first->inputs, [&] {
+    return make_pipeline(recipe_, model, devices_, {first->inputs}, ranks_.group());
+  });
 }
 
 // The run goes on with what it began with, whatever appears meanwhile where the recipe looked.
@@ -99,6 +110,7 @@ void TrainingRun::open_data(const RunFolder* going_on) {
 void TrainingRun::begin(const RunFolder& folder) {
   folder_ = folder;
   bests_.emplace(folder_.bests(), recipe_.train.keep_best);
+  if (!ranks_.reports()) return;
   write_file(folder_.environment(),
              environment_json(devices_, current_directory_from(folder_.path)));
   metrics_ = std::make_unique<MetricsFile>(folder_.metrics());
@@ -108,28 +120,15 @@ void TrainingRun::begin(const RunFolder& folder) {
 void TrainingRun::restore(const RunFolder& folder) {
   folder_ = folder;
   bests_.emplace(folder_.bests(), recipe_.train.keep_best);
-  checkpoint::TrainingCheckpoint saved = checkpoint::read_training_checkpoint(folder_.last());
-  if (saved.state.recipe_hash != state_.recipe_hash)
-    throw UsageError(
-        text(folder_.recipe().string(), ": is not the recipe that this run was saved under"),
-        {.hint = "Put it back as it was, or start a new run."});
-  const auto had = saved.state.numbers.find("training_examples");
-  const auto has = static_cast<double>(task_.training->examples());
-  if (had != saved.state.numbers.end() && had->second != has)
-    throw UsageError(text("the data have ", has, " training examples, and had ", had->second,
-                          " when this run was saved"),
-                     {.hint = "Put them back as they were, or start a new run."});
-  const auto mark = saved.state.numbers.find("data_mark");
-  if (mark != saved.state.numbers.end() && mark->second != data_mark_)
-    throw UsageError(
-        "the data are not those that this run was saved with: other examples come first",
-        {.hint = "Put them back as they were, or start a new run."});
-  checkpoint::copy_into(saved.weights, weights(),
-                        (folder_.last() / "weights.safetensors").string());
+  const checkpoint::SavedTraining saved(folder_.last());
+  check_same_run(saved.state());
+  saved.copy_weights(weights(), ranks_.alone() ? checkpoint::Others::Refused
+                                               : checkpoint::Others::Left);
   for (StageOptimizer& stage : optimizers_)
-    optim::load_optimizer_state(*stage.optimizer, stage.names, saved.optimizer);
-  state_ = std::move(saved.state);
-  put_in(saved.gradients);
+    optim::load_optimizer_state(*stage.optimizer, stage.names, saved.optimizer(stage.names));
+  state_ = saved.state();
+  batch_ = batches_done(state_);
+  put_in(saved);
   pipeline_->set_step_number(state_.step + (inside_step() ? 1 : 0));  // its number is taken
   auto number = [&](const char* name) {
     const auto found = state_.numbers.find(name);
@@ -145,8 +144,42 @@ void TrainingRun::restore(const RunFolder& folder) {
   if (scaler_) scaler_->load_state(state_.numbers);
   epoch_seconds_before_ = number("epoch_seconds");
   plan_.steps_done = state_.step;
+  if (!ranks_.reports()) return;
   metrics_ = std::make_unique<MetricsFile>(folder_.metrics(), state_.step, state_.epoch);
   if (recipe_.train.tensorboard) events_.emplace(folder_.path, state_.step);
+}
+
+void TrainingRun::check_same_run(const checkpoint::TrainState& saved) const {
+  if (saved.recipe_hash != state_.recipe_hash)
+    throw UsageError(
+        text(folder_.recipe().string(), ": is not the recipe that this run was saved under"),
+        {.hint = "Put it back as it was, or start a new run."});
+  const auto had = saved.numbers.find("training_examples");
+  const auto has = static_cast<double>(task_.training->examples());
+  if (had != saved.numbers.end() && had->second != has)
+    throw UsageError(text("the data have ", has, " training examples, and had ", had->second,
+                          " when this run was saved"),
+                     {.hint = "Put them back as they were, or start a new run."});
+  const auto mark = saved.numbers.find("data_mark");
+  if (mark != saved.numbers.end() && mark->second != data_mark_)
+    throw UsageError(
+        "the data are not those that this run was saved with: other examples come first",
+        {.hint = "Put them back as they were, or start a new run."});
+}
+
+// The last batch of an epoch may be a smaller one.
+std::int64_t TrainingRun::samples_done() const {
+  return std::min(batch_ * recipe_.train.batch, task_.training->examples());
+}
+
+std::int64_t TrainingRun::batches_done(const checkpoint::TrainState& saved) const {
+  const std::int64_t size = recipe_.train.batch, all = task_.training->examples();
+  if (saved.batches) return *saved.batches;
+  if (saved.samples < all && saved.samples % size == 0) return saved.samples / size;
+  if (saved.samples == all) return plan_.steps_per_epoch;
+  throw FormatError(text("the run stands at sample ", saved.samples, " of an epoch of ", all,
+                         ", which is not between two batches of ", size),
+                    {.file = folder_.last().string()});
 }
 
 TrainResult TrainingRun::run() {
@@ -176,12 +209,13 @@ bool TrainingRun::has_all_steps() const {
 }
 
 bool TrainingRun::inside_step() const {
-  return state_.batch % recipe_.train.accumulate != 0 && state_.batch < plan_.steps_per_epoch;
+  return batch_ % recipe_.train.accumulate != 0 && batch_ < plan_.steps_per_epoch;
 }
 
+// Once for all ranks, whichever of them was asked.
 bool TrainingRun::stop_asked() const {
-  return (hooks_.stop_after_steps > 0 && steps_here_ >= hooks_.stop_after_steps) ||
-         (hooks_.should_stop && hooks_.should_stop());
+  return ranks_.any((hooks_.stop_after_steps > 0 && steps_here_ >= hooks_.stop_after_steps) ||
+                    (hooks_.should_stop && hooks_.should_stop()));
 }
 
 TrainingRun::Outcome TrainingRun::validate(EpochReport& report) {
@@ -190,10 +224,12 @@ TrainingRun::Outcome TrainingRun::validate(EpochReport& report) {
   const Stopwatch watch;
   double before = 0;
   std::int64_t done = 0, examples = 0;
-  data::Epoch batches = task_.validation->epoch(0);
-  for (data::Batch& batch : batches) {
+  BatchStream batches(*task_.validation, 0, 0, stream_mode());
+  while (const std::optional<data::Batch> next = batches.next()) {
+    const data::Batch& batch = *next;
     const at::Tensor output = judged.add(*pipeline_, task_, batch);
-    if (batch.index == 0 && recipe_.train.pictures) {
+    share(judged);
+    if (batch.index == 0 && recipe_.train.pictures && output.defined()) {
       const std::int64_t rows = std::min<std::int64_t>(batch.size(), 32);
       shown_output_ = output.narrow(0, 0, rows).clone();
       shown_ = data::Batch{batch.inputs.narrow(0, 0, rows).clone(),
@@ -215,7 +251,7 @@ void TrainingRun::close_epoch(EpochReport& report) {
   report.epoch = state_.epoch + 1;
   report.epochs = recipe_.train.epochs;
   report.step = state_.step;
-  report.steps = state_.batch;
+  report.steps = batch_;
   report.training_loss = loss_weight_ > 0 ? loss_sum_ / loss_weight_ : 0;
   report.metric_name = task_.metric_name;
   report.synthetic_data = !task_.synthetic.empty();
@@ -225,12 +261,12 @@ void TrainingRun::close_epoch(EpochReport& report) {
   report.best =
       !report.metric || state_.best_epoch < 0 || is_better(*report.metric, state_.best_metric);
   draw_picture(report);
-  metrics_->add_epoch(report);
+  if (metrics_) metrics_->add_epoch(report);
   add_events(report);
   judge_epoch(report);
-  if (state_.batch == plan_.steps_per_epoch) {  // not where max_steps ended it in its middle
+  if (batch_ == plan_.steps_per_epoch) {  // not where max_steps ended it in its middle
     ++state_.epoch;
-    state_.batch = 0;
+    batch_ = 0;
     loss_sum_ = loss_weight_ = 0;
     epoch_seconds_before_ = 0;
   }
@@ -253,7 +289,7 @@ void TrainingRun::judge_epoch(EpochReport& report) {
   if (!report.metric) return;
   keep_weights(report);
   // Of an epoch that max_steps cuts in two, patience counts its end alone.
-  if (state_.batch < plan_.steps_per_epoch) return;
+  if (batch_ < plan_.steps_per_epoch) return;
   early_stop_.epoch_ends(*report.metric);
   lower_learning_rate(report);
 }

@@ -8,11 +8,14 @@
 #include "trestle/base/stopwatch.h"
 #include "trestle/checkpoint/training_checkpoint.h"
 #include "trestle/precision/gradient_scaler.h"
+#include "trestle/train/batch_stream.h"
 #include "trestle/train/best_weights.h"
 #include "trestle/train/early_stop.h"
+#include "trestle/train/judge.h"
 #include "trestle/train/measure.h"
 #include "trestle/train/metrics.h"
 #include "trestle/train/run_folder.h"
+#include "trestle/train/run_ranks.h"
 #include "trestle/train/run_rate.h"
 #include "trestle/train/setup.h"
 #include "trestle/train/tensorboard.h"
@@ -43,6 +46,7 @@ class TrainingRun {
 
   // training_run.cpp
   void open_data(const RunFolder* going_on);
+  void set_up_model(const nn::Layers& model, const std::optional<data::Batch>& first);
   Outcome validate(EpochReport& report);
   void close_epoch(EpochReport& report);
   void judge_epoch(EpochReport& report);
@@ -50,6 +54,22 @@ class TrainingRun {
   bool has_all_steps() const;  // of max_steps
   bool inside_step() const;    // between two batches whose gradients add up
   bool stop_asked() const;
+  BatchStream::Mode stream_mode() const {
+    return ranks_.reads_data() ? BatchStream::Mode::Read : BatchStream::Mode::Count;
+  }
+  void check_same_run(const checkpoint::TrainState& saved) const;
+  std::int64_t samples_done() const;
+  std::int64_t batches_done(const checkpoint::TrainState& saved) const;
+
+  // training_ranks.cpp: what the ranks of a run tell each other
+  void refuse_other_recipes() const;
+  void load_weights_over_ranks();
+  void freeze_over_ranks();
+  void add_ranks(const std::vector<Device>& devices);
+  void share(Judgement& judged) const;
+  double data_mark_of(const std::optional<data::Batch>& first) const;
+  std::vector<double> shared_shares(const std::vector<data::Batch>& group) const;
+  void gather_peaks();
 
   // training_step.cpp
   Outcome train_epoch();
@@ -72,16 +92,18 @@ class TrainingRun {
   // training_save.cpp
   NamedTensors weights() const;
   NamedTensors gradients() const;
-  void put_in(const NamedTensors& gradients);
+  void put_in(const checkpoint::SavedTraining& saved);  // its gradients
   void save();
   void save_best(const EpochReport& report);
   void keep_weights(const EpochReport& report);
   void write_weights(const std::filesystem::path& file, const EpochReport& report);
   void save_views();
   void draw_picture(EpochReport& report);
+  bool draw_shown(const EpochReport& report);
   void keep_peaks();
   void reset_peaks();
 
+  RunRanks ranks_;
   recipe::Recipe recipe_;
   TrainHooks hooks_;
   std::unique_ptr<Progress> silent_;
@@ -101,6 +123,7 @@ class TrainingRun {
   std::unique_ptr<MetricsFile> metrics_;
   std::optional<EventFile> events_;
   checkpoint::TrainState state_;
+  std::int64_t batch_ = 0;                 // batches done of this epoch
   double loss_sum_ = 0, loss_weight_ = 0;  // of this epoch so far
   double group_loss_ = 0;                  // of the step so far whose batches add up
   double data_mark_ = 0;                   // of the data: which examples come first

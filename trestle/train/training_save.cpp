@@ -58,15 +58,19 @@ NamedTensors TrainingRun::gradients() const {
   return all;
 }
 
-void TrainingRun::put_in(const NamedTensors& gradients) {
+void TrainingRun::put_in(const checkpoint::SavedTraining& saved) {
   std::map<std::string, at::Tensor> parameters;
-  for (const auto& [name, parameter] : pipeline_->named_parameters()) parameters[name] = parameter;
-  for (const auto& [name, gradient] : gradients) {
-    const auto found = parameters.find(name);
-    if (found == parameters.end() || found->second.sizes() != gradient.sizes())
-      throw FormatError(text("the gradient of '", name, "' is not one of this model"),
-                        {.file = (folder_.last() / "gradients.safetensors").string()});
-    const at::Tensor& parameter = found->second;
+  std::vector<std::string> names;
+  for (const auto& [name, parameter] : pipeline_->named_parameters()) {
+    parameters[name] = parameter;
+    names.push_back(name);
+  }
+  for (const auto& [name, gradient] : saved.gradients(names)) {
+    const at::Tensor& parameter = parameters.at(name);
+    if (parameter.sizes() != gradient.sizes())
+      throw FormatError(text("the gradient of '", name, "' is ", gradient.sizes(),
+                             ", the parameter is ", parameter.sizes()),
+                        {.file = folder_.last().string()});
     parameter.mutable_grad() =
         at::empty_like(parameter, parameter.options().requires_grad(false)).copy_(gradient);
   }
@@ -85,13 +89,15 @@ void TrainingRun::save() {
                     {"loss_weight", loss_weight_},
                     {"group_loss", group_loss_},
                     {"last_learning_rate", learning_rate_},
-                    {"epoch_seconds", state_.batch == 0 ? 0 : seconds_of_epoch()}};
+                    {"epoch_seconds", batch_ == 0 ? 0 : seconds_of_epoch()}};
   rate_->save(state_.numbers);
   early_stop_.save(state_.numbers);
   bests_->save(state_.numbers);
   if (scaler_) state_.numbers.merge(scaler_->state());
+  state_.samples = samples_done();
+  state_.batches.reset();
   resume.state = state_;
-  saving(folder_, [&] { checkpoint::write_training_checkpoint(folder_.last(), resume); });
+  saving(folder_, [&] { checkpoint::write_training_checkpoint(folder_.last(), resume, ranks_.saving()); });
 }
 
 void TrainingRun::save_best(const EpochReport& report) { write_weights(folder_.best(), report); }
@@ -107,11 +113,11 @@ void TrainingRun::write_weights(const std::filesystem::path& file, const EpochRe
                                                  {"epoch", text(report.epoch)},
                                                  {"step", text(report.step)}};
   if (report.metric) metadata[report.metric_name] = text(*report.metric);
-  saving(folder_, [&] { checkpoint::write_tensors(file, weights(), metadata); });
+  saving(folder_, [&] { checkpoint::write_tensors_over_ranks(file, weights(), metadata, ranks_.saving()); });
 }
 
 void TrainingRun::save_views() {
-  if (measured_.events.empty()) return;
+  if (measured_.events.empty() || !ranks_.reports()) return;
   std::vector<schedule::Timeline> panels;
   if (prediction_) panels.push_back(prediction_->timeline);
   panels.push_back(measured_);
@@ -123,20 +129,28 @@ void TrainingRun::save_views() {
   });
 }
 
+// The last rank has the output and draws; all know where.
 void TrainingRun::draw_picture(EpochReport& report) {
-  if (!shown_) return;
+  if (!task_.validation || !recipe_.train.pictures) return;
+  const bool drawn = draw_shown(report);
+  if (ranks_.any(drawn)) report.picture = folder_.picture(report.epoch);
+}
+
+bool TrainingRun::draw_shown(const EpochReport& report) {
+  if (!shown_) return false;
   std::string title = text(recipe_.name, ", epoch ", report.epoch, " of ", report.epochs);
   if (report.synthetic_data) title += ", synthetic data";
   if (report.metric) title += text(", ", report.metric_name, " ", rounded(*report.metric));
   const std::optional<data::Image> picture =
       task_.picture(*shown_, shown_output_, {.title = title, .names = shown_->names});
   shown_.reset();
-  if (!picture) return;
-  report.picture = folder_.picture(report.epoch);
+  if (!picture) return false;
+  const std::filesystem::path file = folder_.picture(report.epoch);
   saving(folder_, [&] {
-    std::filesystem::create_directories(report.picture.parent_path());
-    data::write_png(report.picture, *picture);
+    std::filesystem::create_directories(file.parent_path());
+    data::write_png(file, *picture);
   });
+  return true;
 }
 
 void TrainingRun::reset_peaks() {
@@ -146,6 +160,7 @@ void TrainingRun::reset_peaks() {
 
 void TrainingRun::keep_peaks() {
   for (int stage = 0; stage < pipeline_->stage_count(); ++stage) {
+    if (!pipeline_->has_stage(stage)) continue;
     const Device& device = pipeline_->device(stage);
     if (device.torch.is_cpu()) continue;
     const std::string name = device_name(device.torch);
@@ -159,6 +174,7 @@ void TrainingRun::keep_peaks() {
     }
     found->measured = std::max(found->measured, memory_usage(device.torch).peak);
   }
+  gather_peaks();
 }
 
 }  // namespace trestle::train

@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t warm_up_steps = 2;
 
 // As many as are left, where fewer are. Read ahead, since each one's share depends on all.
-std::vector<data::Batch> next_group(data::Epoch& batches, std::int64_t most) {
+std::vector<data::Batch> next_group(BatchStream& batches, std::int64_t most) {
   std::vector<data::Batch> group;
   while (static_cast<std::int64_t>(group.size()) < most) {
     std::optional<data::Batch> batch = batches.next();
@@ -36,11 +36,11 @@ TrainingRun::Outcome TrainingRun::train_epoch() {
   epoch_examples_ = 0;
   const Stopwatch watch;
   const std::int64_t accumulate = recipe_.train.accumulate;
-  std::int64_t done = inside_step() ? state_.batch % accumulate : 0;  // a save came in between
-  data::Epoch batches = task_.training->epoch(state_.epoch, state_.batch - done);
+  std::int64_t done = inside_step() ? batch_ % accumulate : 0;  // a save came in between
+  BatchStream batches(*task_.training, state_.epoch, batch_ - done, stream_mode());
   for (auto group = next_group(batches, accumulate); !group.empty() && !has_all_steps();
        group = next_group(batches, accumulate)) {
-    const std::vector<double> shares = shares_of(group);
+    const std::vector<double> shares = shared_shares(group);
     for (std::size_t i = static_cast<std::size_t>(std::exchange(done, 0)); i < group.size(); ++i) {
       const data::Batch batch = std::exchange(group[i], {});
       train_batch(batch, shares[i]);
@@ -49,8 +49,8 @@ TrainingRun::Outcome TrainingRun::train_epoch() {
       times_.training.add(watch.seconds() - epoch_seconds_);
       epoch_seconds_ = watch.seconds();
       const bool stop = stop_asked();
-      if (state_.batch == plan_.steps_per_epoch || stop || has_all_steps())
-        measured_ = pipeline_->timeline();
+      if (batch_ == plan_.steps_per_epoch || stop || has_all_steps())
+        measured_ = pipeline_->gather_timeline();
       if (stop) {
         keep_peaks();
         return Outcome::Stopped;
@@ -77,20 +77,22 @@ std::vector<double> TrainingRun::shares_of(const std::vector<data::Batch>& group
 
 void TrainingRun::train_batch(const data::Batch& batch, double share) {
   const Stopwatch watch;
-  const std::int64_t before = state_.batch % recipe_.train.accumulate;
+  const std::int64_t before = batch_ % recipe_.train.accumulate;
   const std::int64_t pieces = micro_batches_of(recipe_);
-  const StepResult done = with_inputs_named(recipe_, batch.inputs, [&] {
+  const auto step = [&] {
     return pipeline_->step(batch.inputs, batch.targets, task_.loss,
                            {.gradient_scale = share * (scaler_ ? scaler_->scale() : 1),
                             .first_micro_batch = before * pieces});
-  });
+  };
+  const StepResult done =
+      batch.inputs.defined() ? with_inputs_named(recipe_, batch.inputs, step) : step();
   refuse_nonfinite(done.loss, batch);
-  ++state_.batch;
+  ++batch_;
   if (steps_here_ >= warm_up_steps) {
     ++timed_batches_;
     step_seconds_ += watch.seconds();
   }
-  const double weight = weight_of(task_, batch);
+  const double weight = done.weight;
   loss_sum_ += done.loss * weight;
   loss_weight_ += weight;
   group_loss_ += done.loss * share;
@@ -126,7 +128,7 @@ void TrainingRun::finish_step() {
   for (const Device& device : devices_)
     if (!device.torch.is_cpu())
       metrics.peaks.emplace_back(device_name(device.torch), memory_usage(device.torch).peak);
-  metrics_->add_step(metrics);
+  if (metrics_) metrics_->add_step(metrics);
   if (events_)
     events_->add(metrics.step, {{"training/loss", metrics.loss},
                                 {"training/learning_rate", metrics.learning_rate},
@@ -138,7 +140,9 @@ void TrainingRun::finish_step() {
 bool TrainingRun::unscale_gradients() {
   if (!scaler_) return true;
   constexpr double smallest_scale = 1.0 / 1024;
-  const bool finite = scaler_->unscale(pipeline_->parameters());
+  const bool overflowed = ranks_.any(!scaler_->unscale(pipeline_->parameters()));
+  if (overflowed) scaler_->note_overflow();
+  const bool finite = !overflowed;
   if (!finite && scaler_->scale() <= smallest_scale) refuse_nonfinite_gradients(std::nan(""));
   scaler_->update();
   return finite;
@@ -147,7 +151,7 @@ bool TrainingRun::unscale_gradients() {
 // Returns the norm from before.
 double TrainingRun::clip_gradients() {
   const double most = recipe_.optimizer.clip_grad_norm;
-  if (most <= 0) return optim::grad_norm(pipeline_->parameters());
+  if (most <= 0) return pipeline_->grad_norm();
   try {
     return pipeline_->clip_grad_norm(most, {.error_if_nonfinite = true});
   } catch (const StateError&) {
@@ -157,7 +161,12 @@ double TrainingRun::clip_gradients() {
 
 void TrainingRun::refuse_nonfinite(double loss, const data::Batch& batch) const {
   if (std::isfinite(loss)) return;
-  const std::int64_t before = state_.batch % recipe_.train.accumulate;
+  if (!ranks_.alone())
+    throw Error(text("the loss became ", loss, " in step ", state_.step + 1, " (epoch ",
+                     state_.epoch + 1, ")"),
+                {.hint = "Lower learning_rate in [optimizer]. What was saved before this step stays "
+                         "as it is. One process, without --ranks, names the layer."});
+  const std::int64_t before = batch_ % recipe_.train.accumulate;
   const std::int64_t pieces = micro_batches_of(recipe_);
   throw Error(
       text("the loss became ", loss, " in step ", state_.step + 1, " (epoch ", state_.epoch + 1,
@@ -168,7 +177,11 @@ void TrainingRun::refuse_nonfinite(double loss, const data::Batch& batch) const 
 
 void TrainingRun::refuse_nonfinite_gradients(double norm) const {
   if (std::isfinite(norm)) return;
-  const std::string where = find_nonfinite_gradient(*pipeline_);
+  std::string where = find_nonfinite_gradient(*pipeline_);
+  if (!ranks_.alone()) {
+    for (const auto& its : ranks_.gather(where))
+      if (where.empty()) where = its;
+  }
   throw Error(
       text("the gradients became infinite or NaN in step ", state_.step + 1, " (epoch ",
            state_.epoch + 1, "): ", where.empty() ? "each is finite, their norm is not" : where),

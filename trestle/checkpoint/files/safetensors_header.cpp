@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/checkpoint/files/strict_json.h"
 
 namespace trestle::checkpoint {
 
@@ -15,33 +15,6 @@ using nlohmann::json;
 
 [[noreturn]] void fail(const std::string& file, const std::string& what) {
   throw FormatError(text("not a safetensors file that can be trusted: ", what), {.file = file});
-}
-
-// nlohmann keeps the last of two equal keys; a file with two tensors of one name is a mistake or an
-// attack.
-json parse_strictly(std::string_view bytes, const std::string& file) {
-  std::vector<std::set<std::string>> keys;
-  std::string twice;
-  auto watch = [&](int, json::parse_event_t event, json& parsed) {
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)
-      twice = parsed.get<std::string>();
-    return true;
-  };
-  json header;
-  try {
-    header = json::parse(bytes, watch);
-  } catch (const json::exception& error) {
-    fail(file, text("its header is not JSON (", error.what(), ")"));
-  }
-  if (!twice.empty()) fail(file, text("its header names '", twice, "' twice"));
-  if (!header.is_object()) fail(file, "its header is not a JSON object");
-  return header;
-}
-
-bool is_count(const json& value) {
-  return value.is_number_unsigned() && value.get<std::uint64_t>() <= (std::uint64_t{1} << 62);
 }
 
 TensorEntry parse_entry(const std::string& name, const json& value, const std::string& file) {
@@ -84,7 +57,8 @@ int dtype_bytes(std::string_view dtype) {
 
 SafetensorsHeader parse_header(std::string_view bytes, std::uint64_t data_bytes,
                                const std::string& file) {
-  const json parsed = parse_strictly(bytes, file);
+  const json parsed =
+      parse_object(bytes, "not a safetensors file that can be trusted: its header", file);
   SafetensorsHeader header;
   for (const auto& [name, value] : parsed.items()) {
     if (name != "__metadata__") {

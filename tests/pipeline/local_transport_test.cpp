@@ -7,7 +7,7 @@
 
 #include "tests/pipeline/support.h"
 #include "trestle/base/error.h"
-#include "trestle/pipeline/channel_table.h"
+#include "trestle/pipeline/local_transport.h"
 
 namespace trestle::pipeline {
 namespace {
@@ -19,9 +19,9 @@ using testing::HasSubstr;
 
 schedule::Route main_route(int from) { return {from, from + 1, false, "main"}; }
 
-TEST(ChannelTable, SaysWhoWaitedForWhomWhenItIsTooLate) {
+TEST(LocalTransport, SaysWhoWaitedForWhomWhenItIsTooLate) {
   device::CopyStreams copies;
-  ChannelTable channels({main_route(0), {0, 1, true, "s"}}, {0, 1}, 2, 3, 20ms, copies);
+  LocalTransport channels({main_route(0), {0, 1, true, "s"}}, {0, 1}, 2, 3, 20ms, copies);
   EXPECT_THAT(
       message_of<DeadlineError>([&] {
         channels.receive({0, 1, Way::Activation}, at::kCPU);
@@ -37,9 +37,9 @@ TEST(ChannelTable, SaysWhoWaitedForWhomWhenItIsTooLate) {
                 "which last finished 1F2"));
 }
 
-TEST(ChannelTable, DeliversEachMessageToItsOwnPlace) {
+TEST(LocalTransport, DeliversEachMessageToItsOwnPlace) {
   device::CopyStreams copies;
-  ChannelTable channels({main_route(0)}, {0, 1}, 2, 2, 10s, copies);
+  LocalTransport channels({main_route(0)}, {0, 1}, 2, 2, 10s, copies);
   auto message = [](double value) {
     return Message{{.value = torch::tensor(value), .wants_gradient = true}};
   };
@@ -57,10 +57,10 @@ TEST(ChannelTable, DeliversEachMessageToItsOwnPlace) {
   EXPECT_FALSE(channels.arrived({0, 1, Way::Activation}));
 }
 
-TEST(ChannelTable, CancelWakesEveryoneAndKeepsTheFirstFailure) {
-  const support::WatchDog dog("ChannelTable.cancel");
+TEST(LocalTransport, CancelWakesEveryoneAndKeepsTheFirstFailure) {
+  const support::WatchDog dog("LocalTransport.cancel");
   device::CopyStreams copies;
-  ChannelTable channels({main_route(0), main_route(1)}, {0, 1, 2}, 3, 1, 1h, copies);
+  LocalTransport channels({main_route(0), main_route(1)}, {0, 1, 2}, 3, 1, 1h, copies);
   std::atomic<int> cancelled = 0;
   std::vector<std::thread> waiting;
   for (const int route : {0, 1}) {

@@ -1,14 +1,13 @@
-#include "trestle/pipeline/channel_table.h"
+#include "trestle/pipeline/local_transport.h"
 
 #include "trestle/base/error.h"
-#include "trestle/base/text.h"
-#include "trestle/base/units.h"
+#include "trestle/pipeline/overdue.h"
 
 namespace trestle::pipeline {
 
-ChannelTable::ChannelTable(std::vector<schedule::Route> routes, std::vector<int> rank_of_stage,
-                           int ranks, int micro_batches, std::chrono::milliseconds deadline,
-                           device::CopyStreams& copies)
+LocalTransport::LocalTransport(std::vector<schedule::Route> routes, std::vector<int> rank_of_stage,
+                               int ranks, int micro_batches, std::chrono::milliseconds deadline,
+                               device::CopyStreams& copies)
     : routes_(std::move(routes)),
       rank_of_stage_(std::move(rank_of_stage)),
       micro_batches_(micro_batches),
@@ -18,13 +17,13 @@ ChannelTable::ChannelTable(std::vector<schedule::Route> routes, std::vector<int>
       last_(ranks),
       started_(ranks, false) {}
 
-Channel& ChannelTable::channel(const Transfer& transfer) {
+Channel& LocalTransport::channel(const Transfer& transfer) {
   return channels_.at(
       (static_cast<std::size_t>(transfer.route) * micro_batches_ + transfer.micro_batch) * 2 +
       (transfer.way == Transfer::Way::Gradient ? 1 : 0));
 }
 
-void ChannelTable::send(const Transfer& transfer, Message message, at::Device producer) {
+void LocalTransport::send(const Transfer& transfer, Message message, at::Device producer) {
   {
     std::lock_guard lock(mutex_);
     channel(transfer).put(std::move(message), producer);
@@ -32,7 +31,7 @@ void ChannelTable::send(const Transfer& transfer, Message message, at::Device pr
   changed_.notify_all();
 }
 
-Message ChannelTable::receive(const Transfer& transfer, at::Device consumer) {
+Message LocalTransport::receive(const Transfer& transfer, at::Device consumer) {
   Channel& from = channel(transfer);
   {
     std::unique_lock lock(mutex_);
@@ -45,19 +44,19 @@ Message ChannelTable::receive(const Transfer& transfer, at::Device consumer) {
                    copies_);  // only this rank takes from this channel, so the copy needs no lock
 }
 
-bool ChannelTable::arrived(const Transfer& transfer) const {
+bool LocalTransport::arrived(const Transfer& transfer) const {
   std::lock_guard lock(mutex_);
   if (failure_) throw Cancelled{};
-  return const_cast<ChannelTable*>(this)->channel(transfer).full();
+  return const_cast<LocalTransport*>(this)->channel(transfer).full();
 }
 
-void ChannelTable::finished(int rank, const schedule::Action& action) {
+void LocalTransport::finished(int rank, const schedule::Action& action) {
   std::lock_guard lock(mutex_);
   last_[rank] = action;
   started_[rank] = true;
 }
 
-void ChannelTable::cancel(std::exception_ptr failure) {
+void LocalTransport::cancel(std::exception_ptr failure) {
   {
     std::lock_guard lock(mutex_);
     if (!failure_) failure_ = std::move(failure);
@@ -65,25 +64,20 @@ void ChannelTable::cancel(std::exception_ptr failure) {
   changed_.notify_all();
 }
 
-std::exception_ptr ChannelTable::failure() const {
+std::exception_ptr LocalTransport::failure() const {
   std::lock_guard lock(mutex_);
   return failure_;
 }
 
-std::string ChannelTable::overdue(const Transfer& transfer) const {
+std::string LocalTransport::overdue(const Transfer& transfer) const {
   const auto& way = routes_[transfer.route];
   const bool gradient = transfer.way == Transfer::Way::Gradient;
   const int from = rank_of_stage_[gradient ? way.to_stage : way.from_stage];
   const int to = rank_of_stage_[gradient ? way.from_stage : way.to_stage];
-  const std::string what =
-      text(gradient ? "the gradient" : "the activations",
-           way.skip ? " of skip '" + way.name + "'" : "", " of micro-batch ", transfer.micro_batch);
   const std::string last = started_[from] ? "last finished " + schedule::to_string(last_[from]) +
                                                 " and has not answered since"
                                           : "has not finished anything yet";
-  return text("rank ", to, " waited ",
-              format_duration(static_cast<double>(deadline_.count()) / 1e3), " for ", what,
-              " from rank ", from, ", which ", last);
+  return describe_overdue(way, transfer, to, from, deadline_, last);
 }
 
 }  // namespace trestle::pipeline

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace trestle {
+class World;
+}
+
+// How a verb comes to run on several ranks.
+namespace trestle::app {
+
+struct RankOptions {
+  std::string ranks = "";  // "", "4" processes, "threads:4"
+  int max_restarts = 0;    // of processes that are started here
+  // The longest that a rank waits for another.
+  std::chrono::milliseconds deadline = std::chrono::minutes(10);
+  // All words of this command, which the processes of its ranks get again.
+  std::vector<std::string> words = {};
+};
+
+// Calls `work` as the ranks say, and returns what it returns (of several threads: rank 0's):
+//
+// - in a process that a launcher started (torchrun, Slurm, trestle launch) as one rank of several,
+//   with that rank's world; `ranks` may be left out, or says the same number;
+// - "4": starts this program four times and returns when all have ended (launch/launcher.h);
+// - "threads:4": four threads of this process;
+// - "": with no world, on this process alone.
+//
+// Throws UsageError for words that are none of this. What goes wrong on another rank than 0 is said
+// by rank 0 too, and not twice.
+int on_ranks(const RankOptions& options, const std::function<int(const World*)>& work);
+
+}  // namespace trestle::app

@@ -1,0 +1,209 @@
+#include "trestle/checkpoint/files/checkpoint_index.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/fuzz/fuzz.h"
+#include "trestle/base/error.h"
+#include "trestle/checkpoint/files/content_hash.h"
+#include "trestle/checkpoint/files/train_state.h"
+
+namespace trestle::checkpoint {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+CheckpointIndex some() {
+  CheckpointIndex index;
+  index.state = R"({"step":12})";
+  index.files = {{"weights.rank0.safetensors", 200},
+                 {"weights.rank1.safetensors", 200},
+                 {"optimizer.rank1.safetensors", 100}};
+  index.groups["weights"] = {
+      {"z",
+       "F32",
+       {8, 3},
+       {{"weights.rank0.safetensors", {{0, 0}, {8, 1}}, "0123456789abcdef"},
+        {"weights.rank1.safetensors", {{0, 1}, {8, 2}}, "0123456789abcdef"}}},
+      {"a \"b\"\n", "BF16", {}, {{"weights.rank1.safetensors", {{}, {}}}}},
+      {"none", "I64", {0, 4}, {{"weights.rank0.safetensors", {{0, 0}, {0, 4}}}}}};
+  index.groups["optimizer"] = {
+      {"z", "F64", {2}, {{"optimizer.rank1.safetensors", {{0}, {2}}, "ff"}}}};
+  return index;
+}
+
+std::string refusal(const std::string& json) {
+  try {
+    parse_index(json, "last/index.json");
+  } catch (const FormatError& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+std::string with(std::string what, const std::string& by) {
+  std::string json = format_index(some());
+  const auto at = json.find(what);
+  EXPECT_NE(at, std::string::npos) << what;
+  return json.replace(at, what.size(), by);
+}
+
+TEST(CheckpointIndex, ComesBackAsItWas) {
+  EXPECT_EQ(parse_index(format_index(some()), "x"), some());
+  EXPECT_EQ(parse_index(format_index({}), "x"), CheckpointIndex());
+}
+
+TEST(CheckpointIndex, RefusesWhatCannotBeTrusted) {
+  EXPECT_EQ(refusal(format_index(some())), "nothing was thrown");
+  EXPECT_THAT(refusal("{"), AllOf(HasSubstr("last/index.json"), HasSubstr("is not JSON")));
+  EXPECT_THAT(refusal("{}"), HasSubstr("has no 'format'"));
+  EXPECT_THAT(refusal(with("trestle checkpoint", "zip")), HasSubstr("its format is \"zip\""));
+  EXPECT_THAT(refusal(with("\"version\": 2", "\"version\": 3")),
+              HasSubstr("version 3 of a checkpoint is not known, this program writes 2"));
+  EXPECT_THAT(refusal(with("\"dtype\": \"F32\"", "\"dtype\": \"F31\"")),
+              HasSubstr("tensor 'z' has the type 'F31'"));
+  EXPECT_THAT(refusal(with("\"none\"", "\"z\"")), HasSubstr("two tensors 'z'"));
+  EXPECT_THAT(refusal(with("\"state\": {", "\"state\": {}, \"state\": {")), HasSubstr("twice"));
+  EXPECT_THAT(refusal(with("\"bytes\": 200", "\"bytes\": -1")), HasSubstr("has -1 bytes"));
+  EXPECT_THAT(refusal(with("\"bytes\": 200", "\"bytes\": 20")),
+              HasSubstr("has a box of 32 bytes in 'weights.rank0.safetensors', which has 20"));
+  EXPECT_THAT(refusal(with("[8, 3]", "[4611686018427387904, 4611686018427387904]")),
+              HasSubstr("larger than any memory"));
+  EXPECT_THAT(refusal(with("[8, 3]", "[0, 4611686018427387904, 4611686018427387904]")),
+              HasSubstr("larger than any memory"));
+  EXPECT_THAT(refusal(with("[8, 3]", "[8, -3]")), HasSubstr("not a list of sizes"));
+  EXPECT_THAT(refusal(with("[8, 3]", "[8, 3.5]")), HasSubstr("not a list of sizes"));
+}
+
+TEST(CheckpointIndex, NeitherDepthNorDimensionsTakeTheStack) {
+  const auto nested = [](std::size_t depth) {
+    return std::string(depth, '[') + std::string(depth, ']');
+  };
+  EXPECT_THAT(refusal(with("{\"step\":12}", "{\"a\": " + nested(1'000'000) + "}")),
+              HasSubstr("more than 32 levels deep"));
+  EXPECT_THAT(refusal(with("\"version\": 2", "\"version\": " + nested(1'000'000))),
+              HasSubstr("more than 32 levels deep"));
+  EXPECT_EQ(refusal(with("{\"step\":12}", "{\"a\": " + nested(20) + "}")), "nothing was thrown");
+  std::string ones = "[1";
+  for (int i = 1; i < 65; ++i) ones += ", 1";
+  EXPECT_THAT(refusal(with("[8, 3]", ones + "]")), HasSubstr("65 dimensions"));
+}
+
+TEST(CheckpointIndex, PartsLieBesideItAndNowhereElse) {
+  for (const char* name : {"../x.safetensors", "/x.safetensors", "a/b.safetensors", "",
+                           ".safetensors", ".x.safetensors", "..", "x", "a\\\\b.safetensors",
+                           "a\\u0000.safetensors", "a\\n.safetensors"})
+    EXPECT_THAT(refusal(with("\"files\": {",
+                             std::string("\"files\": {\"") + name + "\": {\"bytes\": 1}, ")),
+                HasSubstr("is not the name of a part"))
+        << name;
+  EXPECT_THAT(refusal(with("\"file\": \"weights.rank0", "\"file\": \"../weights.rank0")),
+              HasSubstr("lies in '../weights.rank0.safetensors', which is not among its files"));
+  EXPECT_THAT(refusal(with("\"file\": \"optimizer.rank1", "\"file\": \"weights.rank1")),
+              HasSubstr("is of 'optimizer' and of 'weights'"));
+}
+
+TEST(CheckpointIndex, BoxesHoldEachElementOnce) {
+  const std::string second = "\"offset\": [0, 1], \"sizes\": [8, 2]";
+  const std::string begin = "\"offset\": ", sizes = ", \"sizes\": ";
+  EXPECT_THAT(refusal(with(second, begin + "[0, 1]" + sizes + "[8, 1]")),
+              HasSubstr("no file has [0:8, 2:3] of tensor 'z'"));
+  EXPECT_THAT(refusal(with(second, begin + "[0, 0]" + sizes + "[8, 3]")),
+              HasSubstr("[0:8, 0:1] of tensor 'z' is in 'weights.rank0.safetensors' and in "
+                        "'weights.rank1.safetensors'"));
+  EXPECT_THAT(refusal(with(second, begin + "[0, 1]" + sizes + "[8, 3]")),
+              HasSubstr("has a box at [0, 1] of size [8, 3], which is not in it"));
+  EXPECT_THAT(refusal(with(second, begin + "[9223372036854775807, 1]" + sizes + "[8, 2]")),
+              HasSubstr("not a list of sizes"));
+  EXPECT_THAT(refusal(with(second, begin + "[4611686018427387904, 1]" + sizes + "[8, 2]")),
+              HasSubstr("which is not in it"));
+  EXPECT_THAT(refusal(with("weights.rank1.safetensors\", \"offset\": [0, 1]",
+                           "weights.rank0.safetensors\", \"offset\": [0, 1]")),
+              HasSubstr("two boxes in 'weights.rank0.safetensors'"));
+  EXPECT_NO_THROW(parse_index(with(second, begin + "[0, 1]" + sizes + "[8, 1]"), "x", Cover::Part));
+}
+
+TEST(CheckpointIndex, PartsOfRanksBecomeOne) {
+  const auto part = [](const char* file, Box box, std::string dtype = "F32", Sizes shape = {8, 3}) {
+    CheckpointIndex index;
+    index.files[file] = 200;
+    index.groups["weights"] = {{"z", std::move(dtype), std::move(shape), {{file, std::move(box)}}}};
+    return index;
+  };
+  const auto merge = [](std::vector<CheckpointIndex> parts) -> std::string {
+    try {
+      merge_parts(std::move(parts));
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const CheckpointIndex first = part("a.safetensors", {{0, 0}, {8, 1}});
+  EXPECT_EQ(merge({first, part("b.safetensors", {{0, 1}, {8, 2}})}), "");
+  EXPECT_EQ(merge({first, {}, part("b.safetensors", {{0, 1}, {8, 2}})}), "");
+  EXPECT_THAT(merge({first, {}, part("b.safetensors", {{2, 1}, {6, 2}})}),
+              HasSubstr("no rank saved [0:2, 1:3] of 'z' (F32 [8, 3] of the weights)"));
+  EXPECT_THAT(merge({first, {}, part("b.safetensors", {{0, 0}, {8, 3}})}),
+              HasSubstr("rank 0 and rank 2 both saved [0:8, 0:1] of 'z'"));
+  EXPECT_THAT(merge({first, part("b.safetensors", {{0, 1}, {8, 2}}, "F64")}),
+              HasSubstr("'z' is F32 [8, 3] on rank 0 and F64 [8, 3] on rank 1"));
+  EXPECT_THAT(merge({first, part("b.safetensors", {{0, 1}, {8, 2}}, "F32", {8, 4})}),
+              HasSubstr("'z' is F32 [8, 3] on rank 0 and F32 [8, 4] on rank 1"));
+  EXPECT_THAT(merge({first, part("a.safetensors", {{0, 1}, {8, 2}})}),
+              HasSubstr("rank 1 wrote 'a.safetensors', which another rank wrote too"));
+}
+
+TEST(CheckpointIndex, AHashTellsContentsApart) {
+  std::string bytes(64, '\0');
+  std::set<std::string> seen = {content_hash(bytes), content_hash({}), content_hash("x")};
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string other = bytes;
+      other[i] = static_cast<char>(1 << bit);
+      seen.insert(content_hash(other));
+      other[(i + 8) % 64] = static_cast<char>(1 << bit);  // two numbers with another sign
+      seen.insert(content_hash(other));
+    }
+  for (std::size_t length = 0; length < 64; ++length)
+    seen.insert(content_hash(std::string_view(bytes).substr(0, length)));
+  EXPECT_EQ(seen.size(), 2 + 64 + 2 * 512u) << "the zeros of each length, 'x', and the bits";
+  EXPECT_EQ(content_hash("what is said stays so"), "121bf20de950f214");
+}
+
+TEST(FuzzCheckpointIndex, WhatIsTakenIsWholeAndComesBack) {
+  const std::vector<std::string> seeds = {
+      format_index(some()),
+      R"({"format":"trestle checkpoint","version":2,"state":{},"files":{"a.safetensors":)"
+      R"({"bytes":9}},"tensors":{"w":[{"name":"x","dtype":"U8","shape":[9],"boxes":[{"file":)"
+      R"("a.safetensors","offset":[0],"sizes":[9]}]}]}})"};
+  const auto result = fuzz::run(seeds, [](std::string_view bytes) {
+    const CheckpointIndex index = parse_index(bytes, "fuzz");
+    for (const auto& [name, size] : index.files) ASSERT_TRUE(is_part_name(name));
+    for (const auto& [group, tensors] : index.groups)
+      for (const IndexedTensor& tensor : tensors)
+        ASSERT_FALSE(find_cover_fault(tensor.shape, tensor.plain_boxes()));
+    ASSERT_EQ(parse_index(format_index(index), "again"), index) << fuzz::literal(bytes);
+  });
+  EXPECT_GT(result.accepted, 100);
+  EXPECT_GT(result.refused, 5000);
+}
+
+TEST(FuzzTrainState, WhatIsTakenComesBack) {
+  TrainState state{.step = 12, .epoch = 3, .samples = 40, .seed = ~std::uint64_t{0}};
+  state.numbers = {{"loss_sum", 1.0 / 3}, {"plateau_best", -HUGE_VAL}};
+  const auto result = fuzz::run(
+      {format_state(state), R"({"batch":3,"best_epoch":1,"best_metric":0.5,"epoch":2,"format":1,)"
+                            R"("numbers":{"a":1},"recipe_hash":"abc","seed":7,"step":14})"},
+      [](std::string_view bytes) {
+        TrainState taken = parse_state(bytes, "fuzz");
+        if (taken.batches) return;
+        const TrainState again = parse_state(format_state(taken), "again");
+        ASSERT_EQ(format_state(again), format_state(taken)) << fuzz::literal(bytes);
+      });
+  EXPECT_GT(result.accepted, 100);
+  EXPECT_GT(result.refused, 5000);
+}
+
+}  // namespace
+}  // namespace trestle::checkpoint

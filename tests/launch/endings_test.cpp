@@ -1,0 +1,138 @@
+// How ranks end, and what becomes of the others.
+#include <csignal>
+
+#include "tests/launch/started_launcher.h"
+
+namespace trestle::launch {
+namespace {
+
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(LaunchEndings, AllWell) {
+  const Outcome outcome = run_launcher(on_ranks(3, "sleep 0.$RANK"));
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.err, "");
+}
+
+TEST(LaunchEndings, OneThatIsDoneEarlyIsNormal) {
+  const Outcome outcome = run_launcher(
+      on_ranks(2, "[ $RANK = 0 ] && exit 0; sleep 0.5; echo still here", {"--notice-ms", "10"}));
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_THAT(outcome.out, HasSubstr("[1] still here"));
+}
+
+TEST(LaunchEndings, TheFirstCodeIsPassedOn) {
+  const Outcome outcome =
+      run_launcher(on_ranks(3, "[ $RANK = 1 ] && exit 37; sleep 60", {"--notice-ms", "100"}));
+  EXPECT_EQ(outcome.code, 37);
+  EXPECT_LT(outcome.seconds, 5);
+  EXPECT_THAT(outcome.err,
+              ContainsRegex("^trestle: rank 1 \\(process [0-9]+\\) ended with code 37 .* after its "
+                            "start; ranks 0, 2 stopped after [0-9.]+ m?s\\.\n$"));
+}
+
+TEST(LaunchEndings, TheOthersMaySayWhatTheySaw) {
+  const Outcome outcome =
+      run_launcher(on_ranks(2, "[ $RANK = 1 ] && exit 3; sleep 0.3; echo rank 1 has gone; exit 9"));
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_THAT(outcome.out, HasSubstr("[0] rank 1 has gone"));
+  EXPECT_THAT(outcome.err, HasSubstr("; rank 0 stopped after "));
+}
+
+TEST(LaunchEndings, KilledBySignal) {
+  const Outcome outcome =
+      run_launcher(on_ranks(4, "[ $RANK = 2 ] && kill -9 $$; sleep 60", {"--notice-ms", "100"}));
+  EXPECT_EQ(outcome.code, 137);
+  EXPECT_LT(outcome.seconds, 5);
+  EXPECT_THAT(
+      outcome.err,
+      AllOf(ContainsRegex("rank 2 \\(process [0-9]+\\) was killed by signal 9 \\(SIGKILL\\)"),
+            HasSubstr("; ranks 0, 1, 3 stopped after "), HasSubstr("out of memory")));
+  EXPECT_EQ(run_launcher(on_ranks(1, "kill -SEGV $$")).code, 139);
+}
+
+TEST(LaunchEndings, OneThatDoesNotStopIsKilled) {
+  const Outcome outcome = run_launcher(
+      on_ranks(3,
+               "[ $RANK = 1 ] && exit 1; [ $RANK = 2 ] && exec sleep 60; trap '' TERM; "
+               "echo pid $$; while :; do sleep 0.1; done",
+               {"--notice-ms", "100", "--grace-ms", "500"}));
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_LT(outcome.seconds, 6);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("; rank 2 stopped after"),
+                                 HasSubstr("; rank 0 did not stop within 500 ms and was killed.")));
+  EXPECT_TRUE(all_gone(processes_in(outcome.out)));
+}
+
+TEST(LaunchEndings, OneThatIsStoppedBySigstopEndsToo) {
+  const Outcome outcome =
+      run_launcher(on_ranks(2, "[ $RANK = 1 ] && sleep 0.3 && exit 1; kill -STOP $$; sleep 60",
+                            {"--notice-ms", "100", "--grace-ms", "20000"}));
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_LT(outcome.seconds, 6);
+}
+
+TEST(LaunchEndings, WithoutGraceTheyAreKilledAtOnce) {
+  const Outcome outcome =
+      run_launcher(on_ranks(2, "trap '' TERM; [ $RANK = 1 ] && exit 1; while :; do sleep 0.1; done",
+                            {"--notice-ms", "0", "--grace-ms", "0"}));
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_LT(outcome.seconds, 4);
+}
+
+TEST(LaunchEndings, StartsAgainUntilItWorks) {
+  const Outcome outcome = run_launcher(on_ranks(
+      2,
+      "echo try $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS port $MASTER_PORT; "
+      "[ $TORCHELASTIC_RESTART_COUNT = 2 ] || [ $RANK = 0 ] || exit 5",
+      {"--max-restarts", "3"}));
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(count_of("[1] try 2 of 3", outcome.out), 1);
+  EXPECT_EQ(count_of("try 3", outcome.out), 0);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("ended with code 5"),
+                                 HasSubstr("Starting all again (restart 1 of 3)."),
+                                 HasSubstr("Starting all again (restart 2 of 3).")));
+}
+
+TEST(LaunchEndings, StartsAgainAtMostSoOften) {
+  const Outcome outcome = run_launcher(on_ranks(2, "echo try; exit 5", {"--max-restarts", "2"}));
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_EQ(count_of("try", outcome.out), 6);
+}
+
+TEST(LaunchEndings, WhatCannotBeIsNotTriedAgain) {
+  const Outcome outcome = run_launcher(on_ranks(1, "echo try; exit 2", {"--max-restarts", "2"}));
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(count_of("try", outcome.out), 1);
+}
+
+TEST(LaunchEndings, AGrandchildThatHoldsThePipeIsEnded) {
+  const Outcome outcome =
+      run_launcher(on_ranks(2, "sleep 1000 & echo pid $!; echo done", {"--notice-ms", "10"}));
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_LT(outcome.seconds, 10);
+  EXPECT_EQ(count_of("done", outcome.out), 2);
+  ASSERT_EQ(processes_in(outcome.out).size(), 2u);
+  EXPECT_TRUE(all_gone(processes_in(outcome.out)));
+}
+
+TEST(LaunchEndings, AGrandchildThatLeftIsNotWaitedFor) {
+  // It writes on, faster than anybody reads.
+  const Outcome outcome = run_launcher(on_ranks(1,
+                                                "setsid sh -c 'echo pid $$; trap \"\" PIPE; while "
+                                                ":; do echo x 2>/dev/null; done' & sleep 0.3"));
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_LT(outcome.seconds, 10);
+  for (const pid_t process : processes_in(outcome.out)) kill(-process, SIGKILL);
+}
+
+TEST(LaunchEndings, LastWordsOfAHelperArrive) {
+  const Outcome outcome = run_launcher(on_ranks(1, "(sleep 0.1; echo last words) & exit 0"));
+  EXPECT_THAT(outcome.out, HasSubstr("[0] last words"));
+}
+
+}  // namespace
+}  // namespace trestle::launch

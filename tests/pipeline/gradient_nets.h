@@ -1,0 +1,69 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/support/golden.h"
+#include "tests/support/oracle.h"
+#include "trestle/base/text.h"
+#include "trestle/models/resnet50.h"
+#include "trestle/plan/balance.h"
+
+// The nets whose gradients are compared under every plan, with data and losses. Their weights come
+// from keyed factories: any thread makes the same ones.
+namespace trestle::support {
+
+struct Net {
+  std::string name;
+  std::function<nn::Layers()> make;  // the same weights every time
+  at::Tensor input;
+  at::Tensor target;
+  nn::Loss loss;
+  nn::Loss one_f_one_b_loss;     // an additive one
+  bool batch_statistics = true;  // or dropout: then only the looped oracle holds
+};
+
+inline Net narrow_unet() {
+  return {.name = "unet",
+          .make = [] { return oracle::in_double(models::unet({.width = 2})); },
+          .input = golden::formula_input({13, 3, 16, 19}).to(at::kDouble),
+          .target = golden::formula_classes({13, 16, 19}, 2),
+          .loss = nn::cross_entropy_and_dice(),
+          .one_f_one_b_loss = nn::cross_entropy()};
+}
+
+inline Net flat_resnet() {
+  return {.name = "resnet18_flat",
+          .make = [] { return oracle::in_double(models::resnet18_flat({.width = 4})); },
+          .input = golden::formula_input({13, 1, 28, 28}).to(at::kDouble),
+          .target = golden::formula_classes({13}, 10),
+          .loss = nn::cross_entropy(),
+          .one_f_one_b_loss = nn::cross_entropy()};
+}
+
+inline Net narrow_resnet50() {
+  return {.name = "resnet50",
+          .make = [] { return oracle::in_double(models::resnet50({.classes = 10, .width = 2})); },
+          .input = golden::formula_input({13, 3, 33, 33}).to(at::kDouble),
+          .target = golden::formula_classes({13}, 10),
+          .loss = nn::cross_entropy(),
+          .one_f_one_b_loss = nn::cross_entropy()};
+}
+
+inline Net toy(double dropout) {
+  return {.name = text("toy, dropout ", dropout),
+          .make = [dropout] { return oracle::in_double(models::toy({.dropout = dropout})); },
+          .input = golden::formula_input({13, 12}).to(at::kDouble),
+          .target = golden::formula_classes({13}, 4),
+          .loss = nn::cross_entropy(),
+          .one_f_one_b_loss = nn::cross_entropy(),
+          .batch_statistics = dropout > 0};
+}
+
+// Layers of each stage.
+inline std::vector<int> even_balance(int layers, int stages) {
+  return plan::balance(std::vector<double>(layers, 1.0), stages);
+}
+
+}  // namespace trestle::support

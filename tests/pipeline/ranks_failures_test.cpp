@@ -1,0 +1,188 @@
+// A pipeline over ranks that goes wrong: every rank ends, in time, with the reason.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/pipeline/support.h"
+#include "tests/support/virtual_environment.h"
+#include "trestle/base/error.h"
+#include "trestle/base/stopwatch.h"
+#include "trestle/base/text.h"
+#include "trestle/comm/spawn.h"
+#include "trestle/pipeline/pipeline.h"
+
+namespace trestle {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::AllOf;
+using testing::HasSubstr;
+
+nn::Layers doublers(int count) {
+  nn::Layers net;
+  for (int i = 0; i < count; ++i)
+    net.add("double" + std::to_string(i), [](at::Tensor x) { return x * 2; });
+  return net;
+}
+
+nn::Layers trained(std::function<void()> before_second = {}) {
+  nn::Layers net(nn::Seed{3});
+  net.add("first", [] { return torch::nn::Linear(4, 4); });
+  net.add("second", [before_second](at::Tensor x) {
+    if (before_second) before_second();
+    return x.tanh();
+  });
+  net.add("third", [] { return torch::nn::Linear(4, 4); });
+  return net;
+}
+
+PipelineOptions over(const World& world, PipelineOptions options = {}) {
+  options.group = world.group();
+  return options;
+}
+
+// What each rank threw, "" where nothing.
+template <class Call>
+std::vector<std::string> messages(int ranks, const Call& call,
+                                  std::chrono::milliseconds deadline = 20s) {
+  return spawn(ranks,
+               [&](World& world) -> std::string {
+                 try {
+                   call(world);
+                   return "";
+                 } catch (const std::exception& error) {
+                   return error.what();
+                 }
+               },
+               {.deadline = deadline});
+}
+
+TEST(RanksFailures, MoreRanksThanStages) {
+  for (const auto& message : messages(3, [](World& world) {
+         Pipeline(doublers(2), over(world, {.balance = {1, 1}}));
+       }))
+    EXPECT_THAT(message, AllOf(HasSubstr("2 stages on 2 ranks"), HasSubstr("the group has 3 ranks"),
+                               HasSubstr("nothing to do")));
+}
+
+TEST(RanksFailures, RanksThatMadeDifferentPipelinesAreToldWhatDiffers) {
+  const support::WatchDog watch("different pipelines");
+  const auto all = messages(2, [](World& world) {
+    Pipeline(doublers(3), over(world, {.balance = world.rank() == 0 ? std::vector<int>{1, 2}
+                                                                    : std::vector<int>{2, 1},
+                                       .micro_batches = 4}));
+  });
+  for (const auto& message : all)
+    EXPECT_THAT(message, AllOf(HasSubstr("the ranks made different pipelines"),
+                               HasSubstr("'balance [2, 1]' on rank 1"),
+                               HasSubstr("'balance [1, 2]' on rank 0")));
+}
+
+TEST(RanksFailures, AnExceptionInALayerEndsAllRanksWithItsReason) {
+  const support::WatchDog watch("exception in a layer");
+  const Stopwatch time;
+  const auto all = messages(3, [](World& world) {
+    const auto fail = [] { throw std::runtime_error("the layer is out of order"); };
+    Pipeline pipeline(trained(fail), over(world, {.balance = {1, 1, 1}, .micro_batches = 2}));
+    pipeline.step(world.rank() == 0 ? torch::ones({4, 4}) : at::Tensor(),
+                  world.rank() == 2 ? torch::ones({4, 4}) : at::Tensor(), nn::mean_squared_error());
+  });
+  for (const auto& message : all) EXPECT_THAT(message, HasSubstr("the layer is out of order"));
+  EXPECT_THAT(all[1], AllOf(HasSubstr("in stage 1, micro-batch 0"), HasSubstr("1F0 on rank 1")));
+  for (const int other : {0, 2}) EXPECT_THAT(all[other], HasSubstr("rank 1"));
+  EXPECT_LT(time.seconds(), 10);
+}
+
+TEST(RanksFailures, TheFirstFailureKeepsItsTypeInSpawn) {
+  const support::WatchDog watch("type of a failure");
+  struct Odd : std::runtime_error {
+    using std::runtime_error::runtime_error;
+  };
+  EXPECT_THROW(spawn(2,
+                     [](World& world) {
+                       const auto fail = [] { throw UsageError("odd weather"); };
+                       Pipeline pipeline(trained(fail), over(world, {.balance = {1, 2}}));
+                       pipeline.evaluate(world.rank() == 0 ? torch::ones({4, 4}) : at::Tensor());
+                     }),
+               UsageError);
+}
+
+TEST(RanksFailures, ALateRankIsNamedWithWhatItDidLast) {
+  const support::WatchDog watch("late rank");
+  const auto all = messages(2, [](World& world) {
+    const auto sleep = [] { std::this_thread::sleep_for(1500ms); };
+    Pipeline pipeline(trained(world.rank() == 1 ? std::function<void()>(sleep) : nullptr), [&] {
+      auto options = over(world, {.balance = {1, 2}, .micro_batches = 2});
+      options.deadline = 300ms;
+      return options;
+    }());
+    pipeline.step(world.rank() == 0 ? torch::ones({4, 4}) : at::Tensor(),
+                  world.rank() == 1 ? torch::ones({4, 4}) : at::Tensor(), nn::mean_squared_error());
+  });
+  EXPECT_THAT(all[0], AllOf(HasSubstr("rank 0 waited 300 ms for the gradient of micro-batch"),
+                            HasSubstr("from rank 1, which")));
+  EXPECT_THAT(all[1], HasSubstr("rank 0 waited 300 ms"));
+}
+
+TEST(RanksFailures, OneRankCallsSomethingElse) {
+  const support::WatchDog watch("another call");
+  const auto all = messages(2, [](World& world) {
+    Pipeline pipeline(doublers(2), over(world, {.balance = {1, 1}}));
+    if (world.rank() == 0) {
+      pipeline.evaluate(torch::ones({2}));
+      pipeline.evaluate(torch::ones({2}));
+    } else {
+      pipeline.step(at::Tensor(), torch::ones({2}), nn::mean_squared_error());
+    }
+  });
+  EXPECT_THAT(all[1], AllOf(HasSubstr("rank 1 of the pipeline does something else than rank 0"),
+                            HasSubstr("calls step(), there evaluate()")));
+  EXPECT_THAT(all[0], HasSubstr("does something else than rank 0"));
+}
+
+TEST(RanksFailures, AnotherStepNumberOrBatchSizeIsNamed) {
+  const support::WatchDog watch("another batch size");
+  auto all = messages(2, [](World& world) {
+    Pipeline pipeline(trained(), over(world, {.balance = {1, 2}}));
+    pipeline.step(world.rank() == 0 ? torch::ones({4, 4}) : at::Tensor(),
+                  world.rank() == 1 ? torch::ones({3, 4}) : at::Tensor(), nn::mean_squared_error());
+  });
+  EXPECT_THAT(all[1], HasSubstr("has a mini-batch of samples 3, there 4"));
+  all = messages(2, [](World& world) {
+    Pipeline pipeline(trained(), over(world, {.balance = {1, 2}}));
+    if (world.rank() == 1) pipeline.set_step_number(5);
+    pipeline.step(world.rank() == 0 ? torch::ones({4, 4}) : at::Tensor(),
+                  world.rank() == 1 ? torch::ones({4, 4}) : at::Tensor(), nn::mean_squared_error());
+  });
+  EXPECT_THAT(all[1], HasSubstr("has step number 5, there 0"));
+}
+
+TEST(RanksFailures, TheFirstRankWithoutInputs) {
+  const support::WatchDog watch("no inputs");
+  const auto all = messages(2, [](World& world) {
+    Pipeline pipeline(trained(), over(world, {.balance = {1, 2}}));
+    pipeline.step(at::Tensor(), world.rank() == 1 ? torch::ones({4, 4}) : at::Tensor(),
+                  nn::mean_squared_error());
+  });
+  for (const auto& message : all)
+    EXPECT_THAT(message, HasSubstr("the mini-batch has no tensor with a batch dimension"));
+}
+
+TEST(RanksFailures, BackwardOutOfTurn) {
+  const support::WatchDog watch("backward out of turn");
+  const auto all = messages(2, [](World& world) {
+    Pipeline pipeline(trained(), over(world, {.balance = {1, 2}}));
+    pipeline.backward();
+  });
+  EXPECT_THAT(all[0], HasSubstr("Pipeline::backward() without a forward() before it"));
+}
+
+TEST(RanksFailures, DevicesOfOtherRanksStages) {
+  for (const auto& message : messages(2, [](World& world) {
+         Pipeline(doublers(2),
+                  over(world, {.devices = {cpu_device(), cpu_device()}, .balance = {1, 1}}));
+       }))
+    EXPECT_THAT(message, HasSubstr("this rank has 1 stages, but 2 devices are given"));
+}
+
+}  // namespace
+}  // namespace trestle

@@ -1,0 +1,270 @@
+#include <ATen/Functions.h>
+#include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "trestle/base/error.h"
+#include "trestle/base/files.h"
+#include "trestle/base/text.h"
+#include "trestle/checkpoint/checkpoint_folder.h"
+#include "trestle/checkpoint/dtypes.h"
+#include "trestle/checkpoint/files/content_hash.h"
+#include "trestle/checkpoint/files/pickle.h"
+#include "trestle/checkpoint/open_checkpoint.h"
+#include "trestle/checkpoint/safetensors_file.h"
+
+namespace trestle::checkpoint {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Boxes are read through memory of this many bytes, where they cannot be read into their place.
+constexpr std::int64_t most_between = 64 << 20;
+
+// A part of a stored box, and where in memory it belongs.
+struct Piece {
+  const IndexedTensor* tensor = nullptr;
+  std::size_t stored = 0;
+  Box box;  // in the coordinates of the whole tensor
+  at::Tensor into;
+
+  const Box& stored_box() const { return tensor->boxes[stored].box; }
+  bool is_whole() const { return box == stored_box(); }
+};
+
+// The box of a tensor that begins at `origin`; a view.
+at::Tensor view_of(at::Tensor tensor, const Sizes& origin, const Box& box) {
+  for (std::size_t d = 0; d < box.sizes.size(); ++d)
+    tensor = tensor.narrow(static_cast<std::int64_t>(d), box.offset[d] - origin[d], box.sizes[d]);
+  return tensor;
+}
+
+// Whether the piece's elements stand in a row in the file.
+bool in_a_row(const Piece& piece) {
+  const Box& stored = piece.stored_box();
+  for (std::size_t d = 1; d < stored.sizes.size(); ++d)
+    if (piece.box.sizes[d] != stored.sizes[d]) return false;
+  return true;
+}
+
+std::int64_t row_elements(const Box& stored) {
+  return stored.sizes.empty() ? 1 : elements_of({stored.sizes.begin() + 1, stored.sizes.end()});
+}
+
+std::int64_t first_row(const Piece& piece) {
+  return piece.box.offset.empty() ? 0 : piece.box.offset[0] - piece.stored_box().offset[0];
+}
+
+bool readable_in_place(const at::Tensor& into) {
+  return into.is_cpu() && into.is_contiguous() && !into.is_neg();
+}
+
+// Reads pieces out of one file.
+class PartReader {
+ public:
+  explicit PartReader(const fs::path& path) : path_(path.string()), file_(path) {
+    for (std::size_t i = 0; i < file_.tensors().size(); ++i) numbers_[file_.tensors()[i].name] = i;
+  }
+
+  void read(const std::vector<Piece>& pieces) const {
+    std::vector<SafetensorsFile::Elements> in_place;
+    std::vector<const Piece*> hashed, others;
+    for (const Piece& piece : pieces) {
+      const std::size_t number = number_of(piece);
+      if (!in_a_row(piece) || !readable_in_place(piece.into)) {
+        others.push_back(&piece);
+        continue;
+      }
+      piece.into.unsafeGetTensorImpl()->bump_version();  // as copy_() would
+      in_place.push_back({number, first_row(piece) * row_elements(piece.stored_box()), piece.into});
+      if (piece.is_whole()) hashed.push_back(&piece);
+    }
+    file_.read_elements(in_place);
+    check_hashes(hashed);
+    for (const Piece* piece : others) read_through_memory(*piece);
+  }
+
+ private:
+  std::size_t number_of(const Piece& piece) const {
+    const auto found = numbers_.find(piece.tensor->name);
+    if (found == numbers_.end())
+      throw FormatError(
+          text("has no '", shown(piece.tensor->name), "', which the index says it has"),
+          {.file = path_});
+    const StoredTensor& stored = file_.tensors()[found->second];
+    if (stored.shape != piece.stored_box().sizes || stored.type != scalar_type(piece.tensor->dtype))
+      throw FormatError(text("has '", shown(stored.name), "' as ", c10::toString(stored.type), " ",
+                             at::IntArrayRef(stored.shape), ", the index says ",
+                             piece.tensor->dtype, " [", join(piece.stored_box().sizes, ", "), "]"),
+                        {.file = path_, .hint = hint_});
+    return found->second;
+  }
+
+  void check_hash(const Piece& piece, const std::string& hash) const {
+    const std::string& expected = piece.tensor->boxes[piece.stored].hash;
+    if (!expected.empty() && hash != expected)
+      throw FormatError(text("'", shown(piece.tensor->name), "' is not what was saved there"),
+                        {.file = path_, .hint = hint_});
+  }
+
+  void check_hashes(const std::vector<const Piece*>& pieces) const {
+    std::vector<std::string> hashes(pieces.size());
+    at::parallel_for(0, static_cast<std::int64_t>(pieces.size()), 1,
+                     [&](std::int64_t begin, std::int64_t end) {
+                       for (std::int64_t i = begin; i < end; ++i) {
+                         const at::Tensor& read = pieces[static_cast<std::size_t>(i)]->into;
+                         hashes[static_cast<std::size_t>(i)] =
+                             content_hash({static_cast<const char*>(read.const_data_ptr()),
+                                           static_cast<std::size_t>(read.nbytes())});
+                       }
+                     });
+    for (std::size_t i = 0; i < pieces.size(); ++i) check_hash(*pieces[i], hashes[i]);
+  }
+
+  // Whole rows of the stored box, some at a time, of which the wanted columns are copied.
+  void read_through_memory(const Piece& piece) const {
+    const Box& stored = piece.stored_box();
+    const std::int64_t row = row_elements(stored);
+    const std::int64_t rows = piece.box.sizes.empty() ? 1 : piece.box.sizes[0];
+    const at::ScalarType type = scalar_type(piece.tensor->dtype);
+    const auto row_bytes =
+        std::max<std::int64_t>(row * static_cast<std::int64_t>(c10::elementSize(type)), 1);
+    // What is read whole is compared as a whole.
+    const std::int64_t at_once =
+        piece.is_whole() ? rows : std::clamp<std::int64_t>(most_between / row_bytes, 1, rows);
+    for (std::int64_t done = 0; done < rows; done += at_once) {
+      const std::int64_t count = std::min(at_once, rows - done);
+      Box slab = stored;
+      if (!slab.sizes.empty()) {
+        slab.offset[0] = piece.box.offset[0] + done;
+        slab.sizes[0] = count;
+      }
+      const at::Tensor between = at::empty(slab.sizes, at::dtype(type));
+      file_.read_elements({{number_of(piece), (first_row(piece) + done) * row, between}});
+      if (piece.is_whole())
+        check_hash(piece, content_hash({static_cast<const char*>(between.const_data_ptr()),
+                                        static_cast<std::size_t>(between.nbytes())}));
+      const Box wanted = *intersection(slab, piece.box);
+      at::Tensor target = view_of(piece.into, piece.box.offset, wanted);
+      target.copy_(view_of(between, slab.offset, wanted));
+    }
+  }
+
+  std::string path_;
+  SafetensorsFile file_;
+  std::unordered_map<std::string, std::size_t> numbers_;
+  const std::string hint_ =
+      "It was damaged, or is the file of another save: all files of a checkpoint are of one.";
+};
+
+}  // namespace
+
+struct CheckpointFolder::Content {
+  fs::path path;
+  CheckpointIndex index;
+  std::map<std::string, std::vector<StoredTensor>> tensors;
+  std::map<std::string, std::unordered_map<std::string, const IndexedTensor*>> by_name;
+
+  const IndexedTensor* find(const std::string& group, const std::string& name) const {
+    const auto names = by_name.find(group);
+    if (names == by_name.end()) return nullptr;
+    const auto found = names->second.find(name);
+    return found == names->second.end() ? nullptr : found->second;
+  }
+
+  // What is wrong with it; "" where it can be read.
+  std::string problem(const std::string& group, const Wanted& wanted) const {
+    const std::string name = text("'", shown(wanted.name), "'");
+    const IndexedTensor* tensor = find(group, wanted.name);
+    if (tensor == nullptr) return name + " is missing";
+    const std::string saved = text(name, " is ", c10::toString(scalar_type(tensor->dtype)), " [",
+                                   join(tensor->shape, ", "), "]");
+    if (scalar_type(tensor->dtype) != wanted.into.scalar_type())
+      return text(saved, ", the model's is ", c10::toString(wanted.into.scalar_type()), " ",
+                  wanted.into.sizes());
+    if (wanted.offset.empty() && wanted.into.sizes() != at::IntArrayRef(tensor->shape))
+      return text(saved, ", the model's is ", c10::toString(wanted.into.scalar_type()), " ",
+                  wanted.into.sizes());
+    if (!wanted.offset.empty() &&
+        !lies_in({wanted.offset, wanted.into.sizes().vec()}, tensor->shape))
+      return text(saved, ", the box that is wanted begins at [", join(wanted.offset, ", "),
+                  "] and is ", wanted.into.sizes());
+    return "";
+  }
+};
+
+CheckpointFolder::CheckpointFolder(const fs::path& folder) {
+  auto content = std::make_shared<Content>();
+  content->path = whole_folder(folder);
+  content->index = read_index(content->path);
+  for (const auto& [group, tensors] : content->index.groups)
+    for (const IndexedTensor& tensor : tensors) {
+      content->tensors[group].push_back({tensor.name, scalar_type(tensor.dtype), tensor.shape});
+      content->by_name[group][tensor.name] = &tensor;
+    }
+  content_ = std::move(content);
+}
+
+const fs::path& CheckpointFolder::path() const { return content_->path; }
+const std::string& CheckpointFolder::state() const { return content_->index.state; }
+
+const std::vector<StoredTensor>& CheckpointFolder::tensors(const std::string& group) const {
+  static const std::vector<StoredTensor> none;
+  const auto found = content_->tensors.find(group);
+  return found == content_->tensors.end() ? none : found->second;
+}
+
+void CheckpointFolder::read(const std::string& group, const std::vector<Wanted>& wanted) const {
+  std::vector<std::string> problems;
+  for (const Wanted& one : wanted)
+    if (std::string problem = content_->problem(group, one); !problem.empty())
+      problems.push_back(std::move(problem));
+  if (!problems.empty()) {
+    const std::size_t count = problems.size();
+    if (count > 5) problems.resize(5);
+    throw FormatError(text("its ", group, " are not these, ", count,
+                           count == 1 ? " difference: " : " differences: ", join(problems, "; "),
+                           count > 5 ? "; ..." : ""),
+                      {.file = content_->path.string()});
+  }
+  at::NoGradGuard no_grad;
+  std::map<std::string, std::vector<Piece>> by_file;
+  for (const Wanted& one : wanted) {
+    const IndexedTensor& tensor = *content_->find(group, one.name);
+    const Box whole{one.offset.empty() ? Sizes(tensor.shape.size(), 0) : one.offset,
+                    one.into.sizes().vec()};
+    if (one.into.numel() == 0) continue;
+    for (const auto& [stored, box] : pieces_of(whole, tensor.plain_boxes()))
+      by_file[tensor.boxes[stored].file].push_back(
+          {&tensor, stored, box, view_of(one.into.detach(), whole.offset, box)});
+  }
+  for (const auto& [file, pieces] : by_file) PartReader(content_->path / file).read(pieces);
+}
+
+NamedTensors CheckpointFolder::read(const std::string& group,
+                                    const std::vector<std::string>& names) const {
+  NamedTensors all;
+  std::vector<Wanted> wanted;
+  for (const std::string& name : names) {
+    const IndexedTensor* tensor = content_->find(group, name);
+    if (tensor == nullptr)
+      throw FormatError(text("its ", group, " have no '", shown(name), "'"),
+                        {.file = content_->path.string()});
+    all.emplace_back(name, at::empty(tensor->shape, at::dtype(scalar_type(tensor->dtype))));
+    wanted.push_back({name, all.back().second});
+  }
+  read(group, wanted);
+  return all;
+}
+
+NamedTensors CheckpointFolder::read(const std::string& group) const {
+  std::vector<std::string> names;
+  for (const StoredTensor& tensor : tensors(group)) names.push_back(tensor.name);
+  return read(group, names);
+}
+
+}  // namespace trestle::checkpoint

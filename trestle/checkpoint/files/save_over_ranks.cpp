@@ -1,0 +1,172 @@
+#include "trestle/checkpoint/files/save_over_ranks.h"
+
+#include <chrono>
+#include <exception>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "trestle/base/error.h"
+#include "trestle/base/files.h"
+#include "trestle/base/text.h"
+#include "trestle/checkpoint/files/replace_folder.h"
+
+namespace trestle::checkpoint {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// What a rank tells the others: a letter, and then its part or what went wrong.
+constexpr char fine = '+';
+constexpr char file_error = 'f', usage_error = 'u', other_error = 'e';
+
+class Save {
+ public:
+  Save(const fs::path& folder, const SaveTask& task, const SaveRanks& ranks)
+      : folder_(folder), task_(task), ranks_(ranks) {}
+
+  void run() {
+    try {
+      agree();
+      std::vector<std::string> parts = step("part written", [this] { return write_part(); });
+      step("folders exchanged", [&] {
+        if (ranks_.rank == 0) finish(parts);
+        return std::string();
+      });
+    } catch (...) {
+      // By now no rank writes there any more, or the exchange itself failed: then what a slower one
+      // still writes is removed by the next save.
+      if (ranks_.rank == 0) drop_fresh(folder_);
+      throw;
+    }
+  }
+
+ private:
+  // Does this rank's work, and returns what all ranks gave. Throws, on every rank, what one threw.
+  template <class Work>
+  std::vector<std::string> step(std::string_view name, Work work) {
+    std::string mine;
+    std::exception_ptr error;
+    try {
+      mine = fine + work();
+      reached(name);
+    } catch (const fs::filesystem_error& refused) {
+      const FileError plain(refused.code().message(), {.file = refused.path1().string()});
+      error = std::make_exception_ptr(plain);
+      mine = file_error + std::string(plain.what());
+    } catch (const FileError& refused) {
+      error = std::current_exception();
+      mine = file_error + std::string(refused.what());
+    } catch (const UsageError& mistake) {
+      error = std::current_exception();
+      mine = usage_error + std::string(mistake.what());
+    } catch (const std::exception& other) {
+      error = std::current_exception();
+      mine = other_error + std::string(other.what());
+    }
+    if (ranks_.size == 1) {
+      if (error) std::rethrow_exception(error);
+      return {mine.substr(1)};
+    }
+    std::vector<std::string> all = ranks_.all_gather(mine);
+    if (all.size() != static_cast<std::size_t>(ranks_.size))
+      throw UsageError(
+          text("all_gather gave ", all.size(), " strings for ", ranks_.size, " ranks"));
+    throw_first(all);
+    for (std::string& one : all) one.erase(0, 1);
+    return all;
+  }
+
+  void throw_first(const std::vector<std::string>& all) const {
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      const char kind = all[rank].empty() ? other_error : all[rank][0];
+      if (kind == fine) continue;
+      const std::string what =
+          text("rank ", rank, " of ", all.size(), " could not save its part of ", folder_.string(),
+               ", so nothing was saved: ", all[rank].substr(all[rank].empty() ? 0 : 1));
+      if (kind == file_error) throw FileError(what);
+      if (kind == usage_error) throw UsageError(what);
+      throw Error(what);
+    }
+  }
+
+  void agree() {
+    const std::vector<std::string> all = step("folder made", [this] {
+      if (ranks_.rank == 0) begin_folder(folder_);
+      return task_.agreed;
+    });
+    for (std::size_t rank = 1; rank < all.size(); ++rank)
+      if (all[rank] != all[0])
+        throw UsageError(text("ranks do not save the same: rank 0 stands at ", all[0],
+                              ", and rank ", rank, " at ", all[rank]));
+  }
+
+  std::string write_part() {
+    const fs::path fresh = fresh_folder(folder_);
+    wait_for(fresh);
+    const CheckpointIndex part = task_.write_part(fresh);
+    flush_folder(fresh);
+    return ranks_.size == 1 ? (alone_ = part, std::string()) : format_index(part);
+  }
+
+  // What another machine has made is seen a little later on some network file systems.
+  void wait_for(const fs::path& fresh) const {
+    using namespace std::chrono_literals;
+    constexpr int most = 40;
+    for (int tries = 0; !fs::is_directory(fresh); ++tries) {
+      if (tries == most)
+        throw FileError(text("this rank does not see the folder that rank 0 has made"),
+                        {.file = fresh.string(),
+                         .hint = "All ranks save into one folder, on a file system that each of "
+                                 "them sees."});
+      std::this_thread::sleep_for(50ms);
+    }
+  }
+
+  void finish(const std::vector<std::string>& texts) {
+    const fs::path fresh = fresh_folder(folder_);
+    std::vector<CheckpointIndex> parts;
+    if (ranks_.size == 1) parts.push_back(std::move(alone_));
+    for (std::size_t rank = 0; rank < texts.size() && ranks_.size > 1; ++rank)
+      parts.push_back(parse_index(texts[rank], text("the part of rank ", rank), Cover::Part));
+    CheckpointIndex index = merge_parts(std::move(parts));
+    index.state = task_.state;
+    for (const auto& [name, bytes] : index.files) {
+      std::error_code none;
+      const auto here = fs::file_size(fresh / name, none);
+      if (none || here != bytes)
+        throw FileError(text("was written with ", bytes, " bytes, and rank 0 sees ",
+                             none ? std::string("no such file") : text(here)),
+                        {.file = (fresh / name).string(),
+                         .hint = "All ranks save into one folder, on a file system that each of "
+                                 "them sees."});
+    }
+    write_file(fresh / index_name, format_index(index));
+    flush_folder(fresh);
+    reached("index written");
+    swap_in(folder_);
+  }
+
+  void reached(std::string_view name) const {
+    if (task_.after) task_.after(name);
+  }
+
+  const fs::path& folder_;
+  const SaveTask& task_;
+  const SaveRanks& ranks_;
+  CheckpointIndex alone_;  // what a lone rank wrote
+};
+
+}  // namespace
+
+void save_over_ranks(const fs::path& folder, const SaveTask& task, const SaveRanks& ranks) {
+  if (ranks.size < 1 || ranks.rank < 0 || ranks.rank >= ranks.size ||
+      (ranks.size > 1 && !ranks.all_gather))
+    throw UsageError(text("rank ", ranks.rank, " of ", ranks.size,
+                          ranks.size > 1 && !ranks.all_gather ? " without all_gather" : "",
+                          " cannot save a checkpoint"));
+  Save(folder, task, ranks).run();
+}
+
+}  // namespace trestle::checkpoint

@@ -1,0 +1,106 @@
+#include "trestle/checkpoint/open_checkpoint.h"
+
+#include <utility>
+
+#include "trestle/base/error.h"
+#include "trestle/base/files.h"
+#include "trestle/base/text.h"
+#include "trestle/checkpoint/checkpoint_folder.h"
+#include "trestle/checkpoint/dtypes.h"
+#include "trestle/checkpoint/files/train_state.h"
+#include "trestle/checkpoint/safetensors_file.h"
+
+namespace trestle::checkpoint {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// As if the process that wrote the folder had written an index, too.
+CheckpointIndex index_of_version_1(const fs::path& folder) {
+  CheckpointIndex index;
+  index.state = read_file(folder / state_name);
+  for (const char* group : {"weights", "optimizer", "gradients"}) {
+    const std::string file = part_name(group, 0, 1);
+    if (!fs::exists(folder / file) && group != std::string_view("weights")) continue;
+    const SafetensorsFile part(folder / file);
+    for (const StoredTensor& tensor : part.tensors())
+      index.groups[group].push_back({tensor.name,
+                                     dtype_name(tensor.name, tensor.type),
+                                     tensor.shape,
+                                     {{file, whole_box(tensor.shape)}}});
+    index.files[file] = fs::file_size(folder / file);
+  }
+  return index;
+}
+
+void check_files(const CheckpointIndex& index, const fs::path& folder) {
+  for (const auto& [name, bytes] : index.files) {
+    const std::string path = (folder / name).string();
+    std::error_code none;
+    if (!fs::is_regular_file(path, none))
+      throw FormatError("this part of the checkpoint is missing", {.file = path});
+    const auto here = fs::file_size(path, none);
+    if (none || here != bytes)
+      throw FormatError(text("this part of the checkpoint has ", here, " bytes, and had ", bytes,
+                             " when it was saved: it was cut short or is of another save"),
+                        {.file = path});
+  }
+}
+
+class CheckpointWeights : public WeightsFile {
+ public:
+  explicit CheckpointWeights(const fs::path& folder) : folder_(folder) {
+    tensors_ = folder_.tensors("weights");
+  }
+
+  void read(std::vector<Read> reads) const override {
+    std::vector<CheckpointFolder::Wanted> wanted;
+    std::vector<std::pair<at::Tensor, at::Tensor>> converted;
+    for (const Read& one : reads) {
+      const StoredTensor& stored = tensors_[one.tensor];
+      at::Tensor into = one.into;
+      if (into.scalar_type() != stored.type) {
+        into = at::empty(stored.shape, at::dtype(stored.type));
+        converted.emplace_back(into, one.into);
+      }
+      wanted.push_back({stored.name, into});
+    }
+    folder_.read("weights", wanted);
+    at::NoGradGuard no_grad;
+    for (const auto& [from, into] : converted) {
+      at::Tensor target = into.detach();
+      target.copy_(from);
+    }
+  }
+
+  NamedTensors read() const override { return folder_.read("weights"); }
+
+ private:
+  CheckpointFolder folder_;
+};
+
+}  // namespace
+
+bool is_checkpoint(const fs::path& folder) { return holds_checkpoint(folder); }
+
+CheckpointIndex read_index(const fs::path& folder) {
+  const fs::path file = folder / index_name;
+  std::error_code none;
+  const auto bytes = fs::file_size(file, none);
+  if (none && fs::is_regular_file(folder / state_name)) return index_of_version_1(folder);
+  if (none)
+    throw FormatError(text("not a checkpoint: it has no ", index_name), {.file = folder.string()});
+  if (bytes > longest_index)
+    throw FormatError(text("has ", bytes, " bytes, more than the index of any checkpoint"),
+                      {.file = file.string()});
+  CheckpointIndex index = parse_index(read_file(file), file.string());
+  check_files(index, folder);
+  return index;
+}
+
+std::unique_ptr<WeightsFile> open_checkpoint_weights(const fs::path& folder) {
+  return std::make_unique<CheckpointWeights>(folder);
+}
+
+}  // namespace trestle::checkpoint

@@ -1,0 +1,73 @@
+#include <ATen/Functions.h>
+
+#include "trestle/base/error.h"
+#include "trestle/base/files.h"
+#include "trestle/base/text.h"
+#include "trestle/checkpoint/checkpoint_folder.h"
+#include "trestle/checkpoint/dtypes.h"
+#include "trestle/checkpoint/files/safetensors_header.h"
+#include "trestle/checkpoint/safetensors.h"
+
+namespace trestle::checkpoint {
+
+namespace {
+
+constexpr const char* group = "weights";
+
+SafetensorsHeader header_of(const std::vector<StoredTensor>& tensors,
+                            const std::map<std::string, std::string>& metadata) {
+  SafetensorsHeader header{{}, metadata};
+  std::uint64_t position = 0;
+  for (const auto& tensor : tensors) {
+    std::uint64_t bytes = c10::elementSize(tensor.type);
+    for (const auto size : tensor.shape) bytes *= static_cast<std::uint64_t>(size);
+    header.tensors.push_back({tensor.name, dtype_name(tensor.name, tensor.type), tensor.shape,
+                              position, position + bytes});
+    position += bytes;
+  }
+  return header;
+}
+
+}  // namespace
+
+void write_as_one_file(const CheckpointFolder& folder, const std::filesystem::path& path,
+                       const std::map<std::string, std::string>& metadata) {
+  const auto& tensors = folder.tensors(group);
+  const std::string header = format_header(header_of(tensors, metadata));
+  const std::uint64_t length = header.size();
+  write_file(path, [&](std::ostream& out) {
+    out.write(reinterpret_cast<const char*>(&length), sizeof length);
+    out.write(header.data(), static_cast<std::streamsize>(header.size()));
+    for (const auto& stored : tensors) {  // one at a time
+      const auto one = folder.read(group, std::vector<std::string>{stored.name});
+      const at::Tensor rows = one.at(0).second.contiguous();
+      out.write(static_cast<const char*>(rows.const_data_ptr()),
+                static_cast<std::streamsize>(rows.nbytes()));
+    }
+  });
+}
+
+void write_tensors_over_ranks(const std::filesystem::path& path, const NamedTensors& tensors,
+                              const std::map<std::string, std::string>& metadata,
+                              const SaveRanks& ranks) {
+  if (ranks.size == 1) return write_tensors(path, tensors, metadata);
+  std::filesystem::path parts = path;
+  parts += ".parts";
+  std::vector<TensorPart> own;
+  for (const auto& [name, tensor] : tensors) own.push_back({.name = name, .tensor = tensor});
+  write_checkpoint(parts, {{group, own}}, "{}", ranks);
+  std::string failure;
+  if (ranks.rank == 0) {
+    try {
+      write_as_one_file(CheckpointFolder(parts), path, metadata);
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+    std::error_code ignored;
+    std::filesystem::remove_all(parts, ignored);
+  }
+  failure = ranks.all_gather(failure).at(0);
+  if (!failure.empty()) throw FileError(text("rank 0: ", failure));
+}
+
+}  // namespace trestle::checkpoint

@@ -1,0 +1,300 @@
+#include "trestle/launch/launcher.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <deque>
+#include <optional>
+#include <system_error>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/base/units.h"
+#include "trestle/launch/guard.h"
+#include "trestle/launch/output.h"
+#include "trestle/launch/rank_command.h"
+#include "trestle/launch/rank_process.h"
+#include "trestle/launch/signal_source.h"
+
+namespace trestle::launch {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr Stream streams[] = {Stream::Out, Stream::Err};
+
+class Launcher {
+ public:
+  Launcher(const LaunchOptions& options, std::string program)
+      : options_(options), program_(std::move(program)), output_(options.lines) {}
+  int run();
+
+ private:
+  // What one start of all ranks comes to.
+  struct Failure {
+    const RankProcess* first = nullptr;
+    std::vector<int> others;  // that were still there
+    Stopwatch since;
+    double others_took = 0;
+  };
+
+  void start(int restart);
+  void watch();
+  void wait_for_what_they_left();
+  void poll_once(Clock::duration longest);
+  void obey(int signal);
+  void note_endings();
+  void note_failure(const RankProcess& rank);
+  void act_on_deadlines();
+  void send(int signal);
+  void flush();
+  bool any_alive() const;
+  bool is_as_asked(const RankProcess& rank) const;
+  Clock::duration time_left() const;
+  std::string message() const;
+  int finish(int code, const std::string& words);
+
+  const LaunchOptions& options_;
+  const std::string program_;
+  Output output_;
+  SignalSource signals_;
+  Guard guard_;
+  std::deque<RankProcess> ranks_;
+  std::optional<Failure> failure_;
+  int start_failure_ = 0;  // errno
+  int stopped_by_ = 0;     // the first signal that told all to end
+  bool terminated_ = false;
+  std::optional<Clock::time_point> deadline_;  // for SIGTERM, then SIGKILL, then giving up
+};
+
+bool Launcher::any_alive() const {
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [](const RankProcess& rank) { return !rank.ended(); });
+}
+
+// Whether it ended well, or by the signal that was passed on to it.
+bool Launcher::is_as_asked(const RankProcess& rank) const {
+  if (rank.ending().well() || rank.killed()) return true;
+  return stopped_by_ != 0 && rank.ending().exit_code() == 128 + stopped_by_;
+}
+
+void Launcher::start(int restart) {
+  ranks_.clear();
+  failure_.reset();
+  deadline_.reset();
+  terminated_ = false;
+  const StartContext context{
+      .options = options_, .program = program_, .signals = signals_, .restart = restart};
+  for (const RankCommand& command : rank_commands(options_, rendezvous_of(options_), restart)) {
+    RankProcess& rank = ranks_.emplace_back(command, context);
+    guard_.watch(rank.process());
+    output_.started(rank.rank(), rank.process(), restart);
+  }
+}
+
+void Launcher::send(int signal) {
+  for (RankProcess& rank : ranks_)
+    if (!rank.ended()) rank.send(signal);
+}
+
+void Launcher::obey(int signal) {
+  if (signal == SIGCHLD) return note_endings();
+  if (signal == SIGTSTP) {
+    send(SIGTSTP);
+    kill(getpid(), SIGSTOP);  // goes on behind it when the shell says so
+    return send(SIGCONT);
+  }
+  if (!ends_programs(signal)) return send(signal);
+  if (stopped_by_ != 0) return send(SIGKILL);
+  stopped_by_ = signal;
+  send(signal);
+  output_.say(
+      text("signal ", signal_name(signal), " passed on to all ranks; once more kills them"));
+}
+
+void Launcher::note_failure(const RankProcess& rank) {
+  failure_.emplace();
+  failure_->first = &rank;
+  for (const RankProcess& other : ranks_)
+    if (!other.ended()) failure_->others.push_back(other.rank());
+  deadline_ = Clock::now() + options_.notice;
+}
+
+void Launcher::note_endings() {
+  const RankProcess* failed = nullptr;
+  for (RankProcess& rank : ranks_) {
+    if (!rank.look()) continue;
+    output_.ended(rank.rank(), rank.ending(), rank.seconds());
+    if (rank.start_failure() != 0) start_failure_ = rank.start_failure();
+    if (failure_) failure_->others_took = failure_->since.seconds();
+    if (is_as_asked(rank)) continue;
+    // Of several between two looks one that was killed is rather the cause than one that noticed.
+    if (failed == nullptr || (failed->ending().signal == 0 && rank.ending().signal != 0))
+      failed = &rank;
+  }
+  if (start_failure_ != 0) send(SIGKILL);
+  if (failed != nullptr && !failure_) note_failure(*failed);
+}
+
+void Launcher::act_on_deadlines() {
+  if (!deadline_ || Clock::now() < *deadline_) return;
+  if (!terminated_ && options_.grace.count() > 0) {
+    terminated_ = true;
+    send(SIGTERM);
+    send(SIGCONT);  // one that was stopped can end only so
+    deadline_ = Clock::now() + options_.grace;
+    return;
+  }
+  constexpr auto for_the_system = std::chrono::seconds(10);
+  const bool killed = std::any_of(ranks_.begin(), ranks_.end(), [](const RankProcess& rank) {
+    return !rank.ended() && rank.killed();
+  });
+  if (!killed) {
+    send(SIGKILL);
+    deadline_ = Clock::now() + for_the_system;
+    return;
+  }
+  for (RankProcess& rank : ranks_) {
+    if (rank.ended()) continue;
+    output_.say(text("rank ", rank.rank(), " (process ", rank.process(),
+                     ") does not end, even by SIGKILL; it is left alone"));
+    rank.abandon();
+  }
+}
+
+Clock::duration Launcher::time_left() const {
+  constexpr auto forever = std::chrono::hours(1);
+  if (!deadline_) return forever;
+  return std::max<Clock::duration>(*deadline_ - Clock::now(), Clock::duration::zero());
+}
+
+void Launcher::poll_once(Clock::duration longest) {
+  std::vector<pollfd> waiting = {{signals_.descriptor(), POLLIN, 0},
+                                 {output_.waits(Stream::Out) ? STDOUT_FILENO : -1, POLLOUT, 0},
+                                 {output_.waits(Stream::Err) ? STDERR_FILENO : -1, POLLOUT, 0}};
+  for (RankProcess& rank : ranks_) {
+    for (const Stream stream : streams) {
+      const Stream to = output_.stream_for(stream);
+      if (output_.is_lost(to)) rank.stop_reading(stream);
+      waiting.push_back({output_.is_full(to) ? -1 : rank.descriptor(stream), POLLIN, 0});
+    }
+  }
+  const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(longest).count();
+  if (poll(waiting.data(), waiting.size(), static_cast<int>(milliseconds)) <= 0) return;
+  if (waiting[1].revents != 0) output_.write_some(Stream::Out);
+  if (waiting[2].revents != 0) output_.write_some(Stream::Err);
+  std::size_t at = 3;
+  for (RankProcess& rank : ranks_)
+    for (const Stream stream : streams)
+      if (waiting[at++].revents != 0) rank.read_some(stream, output_);
+  while (const auto signal = signals_.next()) obey(*signal);
+}
+
+void Launcher::watch() {
+  while (any_alive()) {
+    poll_once(time_left());
+    act_on_deadlines();
+  }
+}
+
+// A process that a rank has started and not waited for may still be writing the last words.
+void Launcher::wait_for_what_they_left() {
+  const auto until = Clock::now() + std::chrono::milliseconds(500);
+  const auto has_open = [](const RankProcess& rank) {
+    return rank.descriptor(Stream::Out) >= 0 || rank.descriptor(Stream::Err) >= 0;
+  };
+  while (Clock::now() < until && std::any_of(ranks_.begin(), ranks_.end(), has_open))
+    poll_once(until - Clock::now());
+  for (RankProcess& rank : ranks_) rank.finish(output_);
+}
+
+std::string Launcher::message() const {
+  const RankProcess& first = *failure_->first;
+  std::vector<int> stopped, killed;
+  for (const RankProcess& rank : ranks_) {
+    const auto& others = failure_->others;
+    if (std::find(others.begin(), others.end(), rank.rank()) == others.end()) continue;
+    (rank.killed() ? killed : stopped).push_back(rank.rank());
+  }
+  std::string words =
+      text("rank ", first.rank(), " (process ", first.process(), ") ", in_words(first.ending()),
+           " ", format_duration(first.seconds()), " after its start");
+  if (!stopped.empty())
+    words += text("; ", ranks_in_words(stopped), " stopped after ",
+                  format_duration(failure_->others_took));
+  if (!killed.empty())
+    words += text("; ", ranks_in_words(killed), " did not stop within ",
+                  format_duration(std::chrono::duration<double>(options_.grace).count()), " and ",
+                  killed.size() == 1 ? "was" : "were", " killed");
+  return words + ".";
+}
+
+// Lets the reader have everything, for as long as that takes; a signal that ends programs ends it.
+void Launcher::flush() {
+  while (output_.waits(Stream::Out) || output_.waits(Stream::Err)) {
+    output_.write_all(signals_.descriptor());
+    while (const auto signal = signals_.next())
+      if (ends_programs(*signal)) return;
+  }
+}
+
+int Launcher::finish(int code, const std::string& words) {
+  output_.done(code, words);
+  if (!words.empty()) output_.say(words);
+  flush();
+  const std::string lost = output_.why_lost(Stream::Out);
+  if (lost.empty()) return code;
+  output_.say("the output could not be written: " + lost);
+  flush();
+  return code == 0 ? 1 : code;
+}
+
+int Launcher::run() {
+  constexpr int misused = 2;
+  for (int restart = 0;; ++restart) {
+    start(restart);
+    watch();
+    wait_for_what_they_left();
+    if (start_failure_ != 0) {
+      flush();
+      throw UsageError(
+          text(program_, ": cannot be started: ", std::generic_category().message(start_failure_)),
+          {.hint =
+               start_failure_ == ENOEXEC ? "A script begins with a line such as #!/bin/sh." : ""});
+    }
+    if (!failure_) {
+      const bool all_well = std::all_of(ranks_.begin(), ranks_.end(), [](const RankProcess& rank) {
+        return rank.ended() && rank.ending().well();
+      });
+      return finish(all_well ? 0 : 128 + stopped_by_, "");
+    }
+    const int code = failure_->first->ending().exit_code();
+    if (restart == options_.max_restarts || stopped_by_ != 0 || code == misused) {
+      std::string words = message();
+      if (failure_->first->ending().signal == SIGKILL)
+        words += "\n  Perhaps the machine was out of memory.";
+      return finish(code, words);
+    }
+    output_.say(text(message(), " Starting all again (restart ", restart + 1, " of ",
+                     options_.max_restarts, ")."));
+  }
+}
+
+}  // namespace
+
+int launch(const LaunchOptions& options) {
+  check(options);
+  std::string program = find_program(options.program);
+  if (!options.log_folder.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(options.log_folder, error);
+    if (error) throw FileError(error.message(), {.file = options.log_folder.string()});
+  }
+  return Launcher(options, std::move(program)).run();
+}
+
+}  // namespace trestle::launch

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "trestle/pipeline/local_transport.h"
+#include "trestle/pipeline/message_header.h"
+#include "trestle/pipeline/rank_link.h"
+#include "trestle/pipeline/transport.h"
+#include "trestle/schedule/schedule.h"
+
+namespace trestle::pipeline {
+
+// Between ranks: point to point over a comm::Group. The first parts of all messages to come are
+// posted when a run begins; a thread of the link reads them in the order in which they are needed,
+// posts what follows, and stays at most one message ahead of the rank's actions, so that a message
+// travels while the rank computes and at most one waits here. A failure of this rank is told to all
+// ranks. Between two stages of one rank a message goes the local way.
+class DistributedTransport final : public Transport {
+ public:
+  DistributedTransport(std::shared_ptr<RankLink> link, const schedule::Schedule& table,
+                       std::vector<schedule::Route> routes, std::chrono::milliseconds deadline,
+                       device::CopyStreams& copies);
+  ~DistributedTransport() override;
+
+  void expect(int rank, std::vector<Expected> receives) override;
+  void send(const Transfer& transfer, Message message, at::Device producer) override;
+  Message receive(const Transfer& transfer, at::Device consumer) override;
+  bool arrived(const Transfer& transfer) const override;
+  void flush(int rank) override;
+  void finished(int rank, const schedule::Action& action) override;
+  void cancel(std::exception_ptr failure) override;
+  std::exception_ptr failure() const override;
+
+ private:
+  struct Slot {
+    Message message;
+    bool full = false;
+  };
+  struct Posted {
+    Expected expected;
+    at::Tensor first;
+    comm::Work work;
+  };
+  std::size_t place_of(const Transfer& transfer) const;
+  int tag_of(const Transfer& transfer) const;
+  int rank_of(int stage) const { return rank_of_stage_.at(static_cast<std::size_t>(stage)); }
+  int sender_of(const Transfer& transfer) const;
+  int receiver_of(const Transfer& transfer) const;
+  MessageId id_of(const Transfer& transfer) const { return {serial_, transfer}; }
+
+  void receive_all(std::vector<Posted> posted);
+  Message read(Posted& posted);
+  void fail(std::exception_ptr failure);
+  std::string overdue(const Transfer& transfer) const;
+
+  const std::shared_ptr<RankLink> link_;
+  const std::vector<schedule::Route> routes_;
+  const std::vector<int> rank_of_stage_;
+  const int micro_batches_;
+  const std::chrono::milliseconds deadline_;
+  const std::uint64_t serial_;
+  LocalTransport within_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Slot> slots_;     // [(route, micro-batch, way)]
+  std::size_t expected_ = 0;    // messages of this run
+  std::size_t taken_ = 0;       // of them
+  std::size_t on_the_way_ = 0;  // messages that were sent and have not arrived
+  int jobs_ = 0;                // in the link's threads
+  std::exception_ptr failure_;
+};
+
+}  // namespace trestle::pipeline

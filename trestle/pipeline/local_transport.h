@@ -1,0 +1,52 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <vector>
+
+#include "trestle/pipeline/channel.h"
+#include "trestle/pipeline/transport.h"
+#include "trestle/schedule/routes.h"
+#include "trestle/schedule/schedule.h"
+
+// Between ranks of one process: everything they share in one run, the channels, and the end of it
+// all when one of them fails.
+namespace trestle::pipeline {
+
+class LocalTransport final : public Transport {
+ public:
+  LocalTransport(std::vector<schedule::Route> routes, std::vector<int> rank_of_stage, int ranks,
+                 int micro_batches, std::chrono::milliseconds deadline,
+                 device::CopyStreams& copies);
+
+  // A message lies where the other end of the route finds it: nothing to post, nothing to wait for.
+  void expect(int, std::vector<Expected>) override {}
+  void flush(int) override {}
+
+  void send(const Transfer& transfer, Message message, at::Device producer) override;
+  Message receive(const Transfer& transfer, at::Device consumer) override;
+  bool arrived(const Transfer& transfer) const override;
+  void finished(int rank, const schedule::Action& action) override;
+  void cancel(std::exception_ptr failure) override;
+  std::exception_ptr failure() const override;
+
+ private:
+  Channel& channel(const Transfer& transfer);
+  std::string overdue(const Transfer& transfer) const;
+
+  const std::vector<schedule::Route> routes_;
+  const std::vector<int> rank_of_stage_;
+  const int micro_batches_;
+  const std::chrono::milliseconds deadline_;
+  device::CopyStreams& copies_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Channel> channels_;       // [(route, micro-batch, way)]
+  std::vector<schedule::Action> last_;  // for each rank
+  std::vector<bool> started_;
+  std::exception_ptr failure_;
+};
+
+}  // namespace trestle::pipeline

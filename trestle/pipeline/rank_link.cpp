@@ -1,0 +1,129 @@
+#include "trestle/pipeline/rank_link.h"
+
+#include <ATen/Functions.h>
+
+#include <array>
+#include <cstring>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+
+namespace trestle::pipeline {
+namespace {
+
+// Messages of stages have higher ones (distributed_transport.cpp).
+enum Tag : int { plan_tag = 1, outcome_tag = 2, backward_tag = 3 };
+
+const char* name_of(StepPlan::Call call) {
+  switch (call) {
+    case StepPlan::Call::Step:
+      return "step()";
+    case StepPlan::Call::Forward:
+      return "forward()";
+    case StepPlan::Call::ForwardWithoutGraph:
+      return "forward() under no_grad";
+    case StepPlan::Call::Evaluate:
+      return "evaluate()";
+  }
+  return "another call";
+}
+
+template <class Value>
+void compare(std::vector<std::string>& differences, const char* what, const Value& own,
+             const Value& theirs) {
+  if (own != theirs) differences.push_back(text(what, " ", own, ", there ", theirs));
+}
+
+void check_same(const StepPlan& own, const StepPlan& theirs, int rank, int first) {
+  std::vector<std::string> differences;
+  compare<std::string>(differences, "calls", name_of(own.call), name_of(theirs.call));
+  if (differences.empty()) {
+    compare(differences, "has step number", own.step_number, theirs.step_number);
+    compare(differences, "has first_micro_batch", own.first_micro_batch, theirs.first_micro_batch);
+    compare(differences, "has gradient_scale", own.gradient_scale, theirs.gradient_scale);
+    if (own.loss != theirs.loss) differences.emplace_back("has another loss than there");
+  }
+  if (own.samples > 0)
+    compare(differences, "has a mini-batch of samples", own.samples, theirs.samples);
+  if (differences.empty()) return;
+  throw UsageError(text("rank ", rank, " of the pipeline does something else than rank ", first,
+                        ": it ", join(differences, "; ")),
+                   {.rank = rank,
+                    .hint = "All ranks make the same calls in the same order, with the same "
+                            "options and mini-batches of the same size."});
+}
+
+}  // namespace
+
+RankLink::RankLink(comm::Group group, int first, int last)
+    : group_(group.with_check(comm::Check::Off)),
+      first_(first),
+      last_(last),
+      receiver_(1),
+      sender_(1) {}
+
+// One rank's record goes to all; the others return it.
+template <class Record>
+Record RankLink::from_one(const Record& own, int from, int tag) {
+  static_assert(std::is_trivially_copyable_v<Record>);
+  at::Tensor bytes = at::empty({static_cast<std::int64_t>(sizeof(Record))}, at::kByte);
+  Record record = own;
+  if (rank() != from) {
+    receive(bytes, from, tag).wait();
+    std::memcpy(&record, bytes.const_data_ptr(), sizeof(Record));
+    return record;
+  }
+  std::memcpy(bytes.data_ptr(), &own, sizeof(Record));
+  std::vector<comm::Work> sent;
+  for (int to = 0; to < size(); ++to) {
+    if (to != from) sent.push_back(send(bytes, to, tag));
+  }
+  keep_until_sent(std::move(sent), [](const std::exception_ptr&) {});
+  return record;
+}
+
+StepPlan RankLink::agree(const StepPlan& own) {
+  ++serial_;
+  const StepPlan plan = from_one(own, first_, plan_tag);
+  check_same(own, plan, rank(), first_);
+  return plan;
+}
+
+StepOutcome RankLink::share(const StepOutcome& own) { return from_one(own, last_, outcome_tag); }
+
+void RankLink::agree_on_backward(std::uint64_t serial) {
+  const std::uint64_t theirs = from_one(serial, last_, backward_tag);
+  if (theirs == serial) return;
+  throw UsageError(
+      text("rank ", rank(), " runs the backward of call ", serial, " of the pipeline, and rank ",
+           last_, " that of call ", theirs),
+      {.rank = rank(),
+       .hint = "Over ranks each forward()'s backward comes before the next forward()."});
+}
+
+comm::Work RankLink::send(const at::Tensor& tensor, int to, int tag) {
+  return group_.send(tensor, to, tag);
+}
+
+comm::Work RankLink::receive(const at::Tensor& tensor, int from, int tag) {
+  return group_.receive(tensor, from, tag);
+}
+
+void RankLink::keep_until_sent(std::vector<comm::Work> sent,
+                               std::function<void(std::exception_ptr)> done) {
+  sender_.run([sent = std::move(sent), done = std::move(done)]() mutable {
+    std::exception_ptr failure;
+    try {
+      for (auto& work : sent) work.wait();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    sent.clear();
+    done(failure);
+  });
+}
+
+}  // namespace trestle::pipeline

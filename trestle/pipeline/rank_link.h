@@ -1,0 +1,79 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "trestle/comm/group.h"
+#include "trestle/pipeline/worker.h"
+
+namespace trestle::pipeline {
+
+// What the ranks of a pipeline tell each other about one call before it begins: the first rank says
+// it, and every other one compares what it knows itself.
+struct StepPlan {
+  enum class Call : std::int64_t { Step, Forward, ForwardWithoutGraph, Evaluate };
+
+  Call call = Call::Step;
+  std::int64_t samples = 0;  // of the mini-batch; the first rank knows
+  std::int64_t step_number = 0, first_micro_batch = 0;
+  double gradient_scale = 1;
+  std::uint64_t loss = 0;  // a hash of its name
+};
+
+// What the last rank tells the others when a step is done.
+struct StepOutcome {
+  double loss = 0, weight = 0;
+};
+
+// One rank's end of a pipeline over ranks, for all its steps: the group, a thread that waits for
+// what comes and one that waits until what was sent has arrived.
+class RankLink {
+ public:
+  // `first` and `last`: the ranks of the first and the last stage.
+  RankLink(comm::Group group, int first, int last);
+
+  int rank() const { return group_.rank(); }
+  int size() const { return group_.size(); }
+  bool is_first() const { return rank() == first_; }
+  bool is_last() const { return rank() == last_; }
+  std::chrono::milliseconds deadline() const { return group_.deadline(); }
+
+  // Both begin or end a call, and wait for one rank. Throw UsageError where this rank does something
+  // else than the first one. On the first rank `own` must have the number of samples.
+  StepPlan agree(const StepPlan& own);
+  StepOutcome share(const StepOutcome& own);
+  // The same for a caller's backward: the last rank begins it. Says which forward, by its serial.
+  void agree_on_backward(std::uint64_t serial);
+
+  // The number of the call: the same on all ranks, since all make the same calls.
+  std::uint64_t serial() const { return serial_; }
+
+  // Not compared with what the other end does: for messages that say what they are.
+  comm::Work send(const at::Tensor& tensor, int to, int tag);
+  comm::Work receive(const at::Tensor& tensor, int from, int tag);
+  // Keeps `sent` until it has arrived, then calls `done`, with what went wrong if something did.
+  void keep_until_sent(std::vector<comm::Work> sent, std::function<void(std::exception_ptr)> done);
+  void in_background(std::function<void()> job) { receiver_.run(std::move(job)); }
+
+  comm::Group& group() { return group_; }
+
+ private:
+  template <class Record>
+  Record from_one(const Record& own, int from, int tag);
+
+  comm::Group group_;
+  int first_, last_;
+  std::uint64_t serial_ = 0;
+  Worker receiver_, sender_;
+};
+
+}  // namespace trestle::pipeline

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <optional>
+
+#include "trestle/data/loader.h"
+
+namespace trestle::train {
+
+// One way through an epoch's batches: read, or on a rank that needs none of them only counted, so that
+// all ranks make the same steps.
+class BatchStream {
+ public:
+  enum class Mode { Read, Count };
+
+  BatchStream(const data::Loader& loader, std::int64_t epoch, std::int64_t first_batch, Mode mode)
+      : next_(first_batch), end_(loader.batches()) {
+    if (mode == Mode::Read) epoch_.emplace(loader.epoch(epoch, first_batch));
+  }
+
+  // Nothing when the epoch is over; without tensors where they are only counted.
+  std::optional<data::Batch> next() {
+    if (epoch_) return epoch_->next();
+    if (next_ == end_) return std::nullopt;
+    return data::Batch{.inputs = {}, .targets = {}, .names = {}, .index = next_++};
+  }
+
+ private:
+  std::int64_t next_, end_;
+  std::optional<data::Epoch> epoch_;
+};
+
+}  // namespace trestle::train
