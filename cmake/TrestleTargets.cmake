@@ -43,7 +43,7 @@ function(trestle_use_parallel_for)
   set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS $<$<CXX_COMPILER_ID:GNU>:-fopenmp> SKIP_PRECOMPILE_HEADERS ON)
 endfunction()
 
-# trestle_add_test(<name> LABEL core|torch|slow SOURCES ... FOLDERS nn device ... [TORCH] [PACKAGES ...])
+# trestle_add_test(<name> LABEL core|torch|ranks|slow SOURCES ... FOLDERS nn device ... [TORCH] [PACKAGES ...])
 # One GoogleTest binary; every test in it becomes one ctest entry with a time-out. The target trestle_tests builds all of
 # them. A build without torch leaves out the tests of the folders that it lacks. In a build with sanitizers the label is
 # "sanitize", and of the tests that use torch only those named in TRESTLE_SANITIZED_TESTS ("all" for all) are built:

@@ -19,7 +19,8 @@ using std::chrono::steady_clock;
 
 // Each of three ranks waits: in a collective, for a rank that lives, and for the one at fault. The
 // one at fault does `harm` 700 ms later. Prints what came, and after how many milliseconds.
-void wait_for_harm(int at_fault, const std::function<void()>& harm, std::chrono::milliseconds deadline) {
+void wait_for_harm(int at_fault, const std::function<void()>& harm,
+                   std::chrono::milliseconds deadline) {
   World world = init({.deadline = deadline});
   const comm::Group& group = world.group();
   group.barrier();
@@ -33,26 +34,32 @@ void wait_for_harm(int at_fault, const std::function<void()>& harm, std::chrono:
   at::Tensor tensor = torch::ones({1 << 20});
   const int one = at_fault == 0 ? 1 : 0, other = at_fault == 3 ? 2 : 3;
   try {
-    if (world.rank() == one) group.receive(tensor, other, 1).wait();
-    else if (world.rank() == other) group.with_check(comm::Check::Off).send(tensor, at_fault, 2).wait();
-    else group.all_reduce(tensor).wait();
+    if (world.rank() == one)
+      group.receive(tensor, other, 1).wait();
+    else if (world.rank() == other)
+      group.with_check(comm::Check::Off).send(tensor, at_fault, 2).wait();
+    else
+      group.all_reduce(tensor).wait();
     std::cout << "no error\n";
   } catch (const RankError& error) {
     std::cout << "rank error: " << error.what() << '\n';
   } catch (const DeadlineError& error) {
     std::cout << "deadline: " << error.what() << '\n';
   }
-  const auto after = std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - begin);
+  const auto after =
+      std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - begin);
   EXPECT_LT(after, 700ms + (deadline < 5s ? deadline + 1s : 1s));
   EXPECT_THROW(group.barrier(), RankError);
 }
 
-void expect_others_say(const std::vector<RankProcess>& processes, int at_fault, const std::string& words) {
+void expect_others_say(const std::vector<RankProcess>& processes, int at_fault,
+                       const std::string& words) {
   for (int rank = 0; rank < static_cast<int>(processes.size()); ++rank) {
     if (rank == at_fault) continue;
     const RankProcess& process = processes[static_cast<std::size_t>(rank)];
     EXPECT_EQ(process.exit_code, 0) << process.output;
-    EXPECT_NE(process.output.find(words), std::string::npos) << "rank " << rank << ": " << process.output;
+    EXPECT_NE(process.output.find(words), std::string::npos)
+        << "rank " << rank << ": " << process.output;
   }
 }
 
@@ -60,17 +67,22 @@ class FailingProcess : public ::testing::TestWithParam<int> {};
 
 TEST_P(FailingProcess, AKilledRankIsNamedWithinASecond) {
   const int at_fault = GetParam();
-  const auto processes =
-      run_rank_processes(4, [&] { wait_for_harm(at_fault, [] { raise(SIGKILL); }, 30s); });
+  const auto processes = run_rank_processes(4, [&] {
+    wait_for_harm(
+        at_fault, [] { raise(SIGKILL); }, 30s);
+  });
   EXPECT_EQ(processes[static_cast<std::size_t>(at_fault)].signal, SIGKILL);
-  expect_others_say(processes, at_fault, "rank error: rank " + std::to_string(at_fault) + " (process ");
+  expect_others_say(processes, at_fault,
+                    "rank error: rank " + std::to_string(at_fault) + " (process ");
   expect_others_say(processes, at_fault, "said last 'forward 3'");
 }
 
 TEST_P(FailingProcess, AStoppedRankIsNamedAtTheDeadline) {
   const int at_fault = GetParam();
-  const auto processes =
-      run_rank_processes(4, [&] { wait_for_harm(at_fault, [] { raise(SIGSTOP); }, 2s); });
+  const auto processes = run_rank_processes(4, [&] {
+    wait_for_harm(
+        at_fault, [] { raise(SIGSTOP); }, 2s);
+  });
   EXPECT_TRUE(processes[static_cast<std::size_t>(at_fault)].was_stopped);
   expect_others_say(processes, at_fault, "rank " + std::to_string(at_fault));
   expect_others_say(processes, at_fault, "gives no sign of life for");
@@ -79,14 +91,18 @@ TEST_P(FailingProcess, AStoppedRankIsNamedAtTheDeadline) {
 INSTANTIATE_TEST_SUITE_P(Ranks, FailingProcess, ::testing::Values(0, 3));
 
 TEST(FailingProcesses, ExitWithoutAWordIsAnEndToo) {
-  const auto processes =
-      run_rank_processes(4, [&] { wait_for_harm(2, [] { _exit(0); }, 30s); });
+  const auto processes = run_rank_processes(4, [&] {
+    wait_for_harm(
+        2, [] { _exit(0); }, 30s);
+  });
   expect_others_say(processes, 2, "ended without a word");
 }
 
 TEST(FailingProcesses, AnExceptionReachesAllWithItsRank) {
-  const auto processes = run_rank_processes(
-      4, [&] { wait_for_harm(1, [] { throw FormatError("no such picture"); }, 30s); });
+  const auto processes = run_rank_processes(4, [&] {
+    wait_for_harm(
+        1, [] { throw FormatError("no such picture"); }, 30s);
+  });
   EXPECT_EQ(processes[1].exit_code, 3);
   expect_others_say(processes, 1, "rank error: rank 1 ended with an exception");
 }
@@ -99,7 +115,8 @@ TEST_P(ClosedConnection, InTheMiddle) {
   const auto processes = run_rank_processes(2, [&] {
     World world = init({.deadline = 30s});
     at::Tensor tensor = torch::ones({1 << 25});
-    const comm::Group group = world.group().with_check(kind == "checked" ? comm::Check::On : comm::Check::Off);
+    const comm::Group group =
+        world.group().with_check(kind == "checked" ? comm::Check::On : comm::Check::Off);
     if (world.rank() == 1) {
       std::thread([] {
         std::this_thread::sleep_for(50ms);
@@ -118,7 +135,8 @@ TEST_P(ClosedConnection, InTheMiddle) {
   expect_others_say(processes, 1, "rank error: rank 1 (process ");
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, ClosedConnection, ::testing::Values("checked", "unchecked", "collective"),
+INSTANTIATE_TEST_SUITE_P(Kinds, ClosedConnection,
+                         ::testing::Values("checked", "unchecked", "collective"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -29,9 +29,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, GlooRanks, ::testing::Values(1, 2, 3, 4));
 class GlooMismatch : public ::testing::TestWithParam<Mismatch> {};
 
 TEST_P(GlooMismatch, IsAnErrorOnAllRanks) {
-  run_gloo_ranks(2, [&](World& world) {
-    expect_mismatch(world, GetParam());
-  });
+  run_gloo_ranks(2, [&](World& world) { expect_mismatch(world, GetParam()); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, GlooMismatch, ::testing::ValuesIn(mismatches()),
@@ -137,7 +135,8 @@ TEST(Gloo, WhoWaitsForARankThatLeftIsTold) {
       world.group().receive(tensor, 1).wait();
       ADD_FAILURE() << "no error";
     } catch (const RankError& error) {
-      EXPECT_NE(std::string(error.what()).find("rank 1 has left"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("rank 1 has left"), std::string::npos)
+          << error.what();
     }
   });
 }
@@ -203,14 +202,16 @@ TEST(Gloo, ADeadlineNamesWhoWasAwaitedAndReachesAll) {
         } catch (const DeadlineError& error) {
           ++told;
           const std::string message = error.what();
-          EXPECT_NE(message.find("waited longer than 0.5 s: rank 0 in receive with tag 3 of float32 [2] "
-                                 "from rank 1; rank 1 said last 'reading data'"),
-                    std::string::npos)
+          EXPECT_NE(
+              message.find("waited longer than 0.5 s: rank 0 in receive with tag 3 of float32 [2] "
+                           "from rank 1; rank 1 said last 'reading data'"),
+              std::string::npos)
               << message;
         } catch (const RankError& error) {
           ++told;
           EXPECT_EQ(world.rank(), 2);
-          EXPECT_NE(std::string(error.what()).find("rank 0 in receive"), std::string::npos) << error.what();
+          EXPECT_NE(std::string(error.what()).find("rank 0 in receive"), std::string::npos)
+              << error.what();
         }
       },
       500ms);

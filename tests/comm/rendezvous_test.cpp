@@ -67,38 +67,43 @@ class Listener {
 
 TEST(Rendezvous, TwoRanksWithOneNumber) {
   const int port = free_port();
-  const auto errors = errors_of({rank_environment(0, 3, port), rank_environment(1, 3, port),
-                                 rank_environment(1, 3, port)}, 5s);
+  const auto errors = errors_of(
+      {rank_environment(0, 3, port), rank_environment(1, 3, port), rank_environment(1, 3, port)},
+      5s);
   for (const std::string& error : errors)
     expect_says(error, "usage", "two processes have the rank number 1");
 }
 
 TEST(Rendezvous, WorldSizesThatDiffer) {
   const int port = free_port();
-  const auto errors = errors_of({rank_environment(0, 3, port), rank_environment(1, 4, port),
-                                 rank_environment(2, 3, port)}, 5s);
+  const auto errors = errors_of(
+      {rank_environment(0, 3, port), rank_environment(1, 4, port), rank_environment(2, 3, port)},
+      5s);
   for (const std::string& error : errors) expect_says(error, "usage", "there are 4 ranks");
 }
 
 TEST(Rendezvous, AMissingRankIsNamed) {
   const int port = free_port();
-  const auto errors = errors_of({rank_environment(0, 4, port), rank_environment(2, 4, port)}, 500ms);
-  for (const std::string& error : errors)
-    expect_says(error, "deadline", "within 0.5 s: 1, 3");
+  const auto errors =
+      errors_of({rank_environment(0, 4, port), rank_environment(2, 4, port)}, 500ms);
+  for (const std::string& error : errors) expect_says(error, "deadline", "within 0.5 s: 1, 3");
 }
 
 TEST(Rendezvous, APortInUse) {
   const Listener other;
-  const auto errors = errors_of({rank_environment(0, 2, other.port()), rank_environment(1, 2, other.port())}, 500ms);
+  const auto errors = errors_of(
+      {rank_environment(0, 2, other.port()), rank_environment(1, 2, other.port())}, 500ms);
   expect_says(errors[0], "rank", "it is in use");
   expect_says(errors[1], "rank", "is not a store of ranks: it does not answer");
 }
 
 TEST(Rendezvous, NobodyAnswers) {
-  expect_says(errors_of({rank_environment(1, 2, free_port())}, 300ms)[0], "rank", "Connection refused");
+  expect_says(errors_of({rank_environment(1, 2, free_port())}, 300ms)[0], "rank",
+              "Connection refused");
   auto environment = rank_environment(1, 2, 4000);
   environment.address = "no.such.machine.invalid";
-  expect_says(errors_of({environment}, 300ms)[0], "rank", "found nobody at no.such.machine.invalid:4000");
+  expect_says(errors_of({environment}, 300ms)[0], "rank",
+              "found nobody at no.such.machine.invalid:4000");
 }
 
 TEST(Rendezvous, NumbersThatCannotBe) {

@@ -43,6 +43,19 @@ extern const LayerProfile of_64_pixels, of_128_pixels;
 #include "trestle/schedule/lower.h"
 // [trestle/data/files/resize.h]
 extern Image photo;
+// [trestle/comm/group.h]
+#include <torch/types.h>
+
+#include "trestle/comm/world.h"
+extern World world;
+// [trestle/comm/work.h]
+#include "trestle/comm/group.h"
+extern const Group group;
+extern at::Tensor gradient;
+// [trestle/comm/world.h]
+#include <torch/types.h>
+// [trestle/comm/spawn.h]
+#include <torch/types.h>
 // [trestle/device/clock.h]
 extern const at::Device device;
 extern const at::Tensor x;

@@ -83,9 +83,9 @@ void CheckedReceives::take_in(Receive& receive, const Fingerprint& sent) {
   try {
     std::vector<at::Tensor> tensors = {receive.request.output};
     if (tensors[0].numel() > 0)
-      connection_.in_flight().wait(
-          *connection_.engine_for(tensors[0]).recv(tensors, from_, checked_tag(receive.request.tag)),
-          place.deadline);
+      connection_.in_flight().wait(*connection_.engine_for(tensors[0])
+                                        .recv(tensors, from_, checked_tag(receive.request.tag)),
+                                   place.deadline);
     if (receive.then) receive.then();
     receive.request = {};
     finish(receive);

@@ -42,7 +42,7 @@ class CheckedReceives {
   const int from_;
   std::mutex mutex_;
   std::map<int, std::deque<std::shared_ptr<Receive>>> posted_;  // by tag
-  std::map<int, std::deque<Fingerprint>> early_;                // came before their receive; the thread's
+  std::map<int, std::deque<Fingerprint>> early_;  // came before their receive; the thread's
   JobThread thread_;
 };
 

@@ -15,7 +15,9 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-std::int64_t size_of(const Engine& engine) { return static_cast<std::int64_t>(engine.ranks.size()); }
+std::int64_t size_of(const Engine& engine) {
+  return static_cast<std::int64_t>(engine.ranks.size());
+}
 
 // What moves, moves as bytes: not every engine knows every dtype.
 at::Tensor as_bytes(const at::Tensor& flat) {

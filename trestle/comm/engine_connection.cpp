@@ -178,8 +178,7 @@ Work EngineConnection::send(Request request, Check check) {
     const std::lock_guard lock(send_mutex_);
     works.push_back(cpu_->send(print, request.peer, print_tag));
     if (tensors[0].numel() > 0)
-      works.push_back(
-          engine_for(tensors[0]).send(tensors, request.peer, checked_tag(request.tag)));
+      works.push_back(engine_for(tensors[0]).send(tensors, request.peer, checked_tag(request.tag)));
     tensors.push_back(print[0]);
   }
   return Work(std::make_shared<DirectWork>(shared_from_this(), request.print, request.peer,

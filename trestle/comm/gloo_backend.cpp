@@ -11,9 +11,9 @@ struct GlooDevice::Impl {
 // The variable is Gloo's own, for machines with several networks.
 GlooDevice::GlooDevice(const std::string& address) : impl_(std::make_unique<Impl>()) {
   const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
-  impl_->device = interface && *interface
-                      ? c10d::ProcessGroupGloo::createDeviceForInterface(interface)
-                      : c10d::ProcessGroupGloo::createDeviceForHostname(address);
+  impl_->device =
+      interface && *interface ? c10d::ProcessGroupGloo::createDeviceForInterface(interface)
+                              : c10d::ProcessGroupGloo::createDeviceForHostname(address);
 }
 
 GlooDevice::~GlooDevice() = default;

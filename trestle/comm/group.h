@@ -15,20 +15,30 @@ namespace trestle::comm {
 
 enum class Reduce { Sum, Product, Min, Max };  // for bool: or, and, and, or
 
-// Whether ranks compare what they are about to do (kind, order, shape, dtype) before they do it. It
-// costs one small message each; without it ranks that differ end in a wrong number, a time-out or a
-// terminated process. Off is for callers that follow one plan on all ranks, which they have compared.
+// Whether ranks compare what they are about to do (kind, order, shape, memory order, dtype) before they
+// do it. It costs a small message each; without it ranks that differ end in a wrong number, a time-out
+// or, with Gloo, a terminated process. Off is for callers that follow one plan on all ranks, which they
+// have compared. Both ends of a message have the same setting. Ranks that are threads always compare.
 enum class Check { On, Off };
 
 // Some ranks that talk to each other. Every rank of the group calls the same collectives in the same
 // order. A copy stands for the same group. Ranks are numbered within the group.
 //
-//   trestle::comm::Group group = world.group();
+//   const trestle::comm::Group& group = world.group();
 //   at::Tensor sum = torch::ones({4}) * group.rank();
 //   group.all_reduce(sum).wait();
 //
-// Tensors may lie on the CPU, on virtual devices and on GPUs, may not be sparse, and must be
-// contiguous in memory (in any dimension order that leaves no gaps, such as channels_last): UsageError otherwise, as for sizes that do not fit.
+// Tensors may lie on the CPU, on virtual devices and on GPUs. They lie in one piece of memory, in any
+// order of dimensions that leaves no gaps (channels_last does), and are not sparse: UsageError
+// otherwise, as for sizes that do not fit, before anything is sent. Pieces of a tensor are pieces of
+// its memory. Averages are the caller's own division.
+//
+// Reductions take the ranks in their order, so that ranks that are threads and ranks that are
+// processes give the same bits (NCCL takes its own). They know float64, float32, float16, bfloat16,
+// int64, int32, int8, uint8 and bool; all other calls know every dtype.
+//
+// From several threads of a rank: messages may be sent and received from any; collectives must keep
+// their order.
 class Group {
  public:
   class Impl;
@@ -42,7 +52,8 @@ class Group {
   // Numbers in the world: ranks()[rank()] is this rank's.
   const std::vector<int>& ranks() const;
   std::chrono::milliseconds deadline() const;
-  // The same ranks and connections with another setting.
+  // The same ranks and connections with another setting. Messages without a check go to the engine in
+  // the calling thread, and take little more time than its own.
   Group with_check(Check check) const;
 
   // Into `tensor`, of one shape and dtype on all ranks.
@@ -54,15 +65,16 @@ class Group {
   Work all_gather(at::Tensor output, at::Tensor input) const;
   // Inputs that differ along dimension 0, also 0; returns those of all ranks in order. Waits.
   std::vector<at::Tensor> all_gather_uneven(const at::Tensor& input) const;
-  // Rows of dimension 0: input_rows[r] of them go to rank r, output_rows[r] come from it; both empty =
-  // even.
+  // Rows of dimension 0: input_rows[r] of them go to rank r, output_rows[r] come from it; empty = the
+  // same number each. Both contiguous in the usual order.
   Work all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t> output_rows = {},
                   std::vector<std::int64_t> input_rows = {}) const;
   void barrier() const;
 
   // One tensor from rank to rank: shape and dtype must be the same on both ends. Messages between
   // two ranks with one tag (0 to 2^20) arrive in order; those with different tags in any. A send may
-  // wait for its receive: post receives first.
+  // wait for its receive: post receives first, wait for sends last. Both are kept until they are done,
+  // also if their Work is let go.
   Work send(at::Tensor tensor, int to, int tag = 0) const;
   Work receive(at::Tensor tensor, int from, int tag = 0) const;
 

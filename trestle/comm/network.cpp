@@ -1,6 +1,7 @@
 #include "trestle/comm/network.h"
 
 #include <netdb.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <system_error>
@@ -74,6 +76,29 @@ std::optional<std::string> cannot_reach(const std::string& host, int port,
     if (steady_clock::now() + milliseconds(20) >= end) return error;
     std::this_thread::sleep_for(milliseconds(20));
   }
+}
+
+int listen_at(const std::string& host, int port, std::string& problem) {
+  const auto addresses = addresses_of(host, port, SOCK_STREAM, problem);
+  const int family = addresses ? addresses->ai_family : AF_INET;
+  const int number = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int yes = 1;
+  setsockopt(number, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  sockaddr_in v4 = {};
+  v4.sin_family = AF_INET;
+  v4.sin_port = htons(static_cast<std::uint16_t>(port));
+  sockaddr_in6 v6 = {};
+  v6.sin6_family = AF_INET6;
+  v6.sin6_port = v4.sin_port;
+  const auto* address = family == AF_INET6 ? reinterpret_cast<const sockaddr*>(&v6)
+                                           : reinterpret_cast<const sockaddr*>(&v4);
+  const socklen_t length = family == AF_INET6 ? sizeof v6 : sizeof v4;
+  constexpr int waiting = 1024;  // ranks that connect at once
+  if (number >= 0 && bind(number, address, length) == 0 && listen(number, waiting) == 0)
+    return number;
+  problem = errno == EADDRINUSE ? "it is in use" : std::generic_category().message(errno);
+  if (number >= 0) close(number);
+  return -1;
 }
 
 std::string local_address_towards(const std::string& host, int port) {

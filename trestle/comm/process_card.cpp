@@ -59,13 +59,13 @@ ProcessCard own_card() {
   const auto status = status_of(getpid());
   return {host.data(),
           text(host.data(), " ", first_line("/proc/sys/kernel/random/boot_id"), " ", numbers_space),
-          getpid(), status ? status->started : 0, text(std::random_device()(), std::random_device()())};
+          getpid(), status ? status->started : 0,
+          text(std::random_device()(), std::random_device()())};
 }
 
 bool has_ended(const ProcessCard& card) {
   const auto status = status_of(card.pid);
-  return !status || status->started != card.started || status->state == 'Z' ||
-         status->state == 'X';
+  return !status || status->started != card.started || status->state == 'Z' || status->state == 'X';
 }
 
 }  // namespace trestle::comm

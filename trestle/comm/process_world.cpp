@@ -39,7 +39,8 @@ class ProcessWorld : public World::Impl {
     auto place = place_in(ranks);
     if (!place) return nullptr;
     if (ranks.size() == 1)
-      return std::make_shared<ThreadConnection>(std::move(*place), std::make_shared<ThreadHub>(ranks));
+      return std::make_shared<ThreadConnection>(std::move(*place),
+                                                std::make_shared<ThreadHub>(ranks));
     const auto make = [=, store = store_, gloo = gloo_, with_nccl = with_nccl_, rank = place->rank,
                        deadline = facts().deadline, size = static_cast<int>(ranks.size())] {
       const auto keys = [&](const char* engine) {
@@ -60,7 +61,8 @@ class ProcessWorld : public World::Impl {
     if (const auto known = control()->failure()) throw RankError(*known);
     std::string problem;
     try {
-      if (auto made = within(facts().deadline + std::chrono::seconds(1), call)) return std::move(*made);
+      if (auto made = within(facts().deadline + std::chrono::seconds(1), call))
+        return std::move(*made);
     } catch (const std::exception& error) {
       problem = error.what();
     }
@@ -83,13 +85,12 @@ class ProcessWorld : public World::Impl {
 
   void check_ranks(int number, const std::vector<int>& ranks) {
     const std::string mine = join(ranks, ", ");
-    const std::string first =
-        bounded("making a group", [store = store_, number, mine] {
-          return store->compareSet(text("group/", number, "/ranks"), "", mine);
-        });
+    const std::string first = bounded("making a group", [store = store_, number, mine] {
+      return store->compareSet(text("group/", number, "/ranks"), "", mine);
+    });
     if (first == mine) return;
-    const std::string reason =
-        text("ranks make different groups: [", first, "] and, on rank ", facts().rank, ", [", mine, "]");
+    const std::string reason = text("ranks make different groups: [", first, "] and, on rank ",
+                                    facts().rank, ", [", mine, "]");
     control()->fail(reason);
     throw UsageError(reason, {.hint = "Every rank makes the same groups in the same order."});
   }
@@ -113,8 +114,8 @@ std::string own_address(const launch::RankEnvironment& environment,
     const std::string other = local_address_towards(card.host, environment.port);
     if (!other.empty() && !other.starts_with("127.") && other != "::1") return other;
   }
-  throw UsageError(text("rank ", environment.rank, " has no address on the way to ", environment.address,
-                        " that other machines can reach"),
+  throw UsageError(text("rank ", environment.rank, " has no address on the way to ",
+                        environment.address, " that other machines can reach"),
                    {.hint = "Name the network in GLOO_SOCKET_IFNAME, for example eth0."});
 }
 

@@ -36,9 +36,8 @@ class Arrival {
     const auto tcp = holds_store_ ? open() : connect();
     const std::string prefix = text("trestle/", environment_.restart);
     store_ = c10::make_intrusive<c10d::PrefixStore>(prefix, tcp);
-    const auto met = within(left() + milliseconds(1000), [self = *this]() mutable {
-      return self.meet_in_store();
-    });
+    const auto met = within(left() + milliseconds(1000),
+                            [self = *this]() mutable { return self.meet_in_store(); });
     if (!met) throw RankError(text("the store at ", place_, " has stopped to answer"));
     const auto watched = within(left() + milliseconds(1000), [tcp] { return tcp->clone(); });
     if (!watched) throw RankError(text("the store at ", place_, " has stopped to answer"));
@@ -58,43 +57,42 @@ class Arrival {
     options.waitWorkers = false;
     options.numWorkers = static_cast<std::size_t>(environment_.world_size);
     options.timeout = deadline_;
-    // The other server asks a name server for the name of each connection's other end before it
-    // answers: seconds, where there is none that knows.
-    options.useLibUV = false;
     return options;
   }
 
+  // On a socket of our own: libtorch's would be one of IPv6, for whose addresses of IPv4 its store
+  // then asks a name server at each connection, before it answers. That may take seconds.
   c10::intrusive_ptr<c10d::TCPStore> open() const {
-    try {
-      return c10::make_intrusive<c10d::TCPStore>(environment_.address, options(true));
-    } catch (const std::exception& error) {
-      const std::string message = error.what();
-      const bool in_use = message.find("EADDRINUSE") != std::string::npos;
-      throw RankError(text("rank 0 cannot open port ", environment_.port, ": ",
-                           in_use ? "it is in use" : message.substr(0, message.find('\n'))),
-                      {.hint = "Choose another MASTER_PORT; or another run still goes on here, or two "
-                               "processes were told to be rank 0."});
-    }
+    std::string problem;
+    auto own = options(true);
+    own.masterListenFd = listen_at(environment_.address, environment_.port, problem);
+    if (*own.masterListenFd < 0)
+      throw RankError(
+          text("rank 0 cannot open port ", environment_.port, ": ", problem),
+          {.hint = "Choose another MASTER_PORT; or another run still goes on here, or two "
+                   "processes were told to be rank 0."});
+    return c10::make_intrusive<c10d::TCPStore>(environment_.address, own);
   }
 
   c10::intrusive_ptr<c10d::TCPStore> connect() const {
     if (const auto error = cannot_reach(environment_.address, environment_.port, end_))
-      throw RankError(text("rank ", environment_.rank, " found nobody at ", place_, " within ",
-                           seconds_text(deadline_), ": ", *error),
-                      {.hint = "Is rank 0 running, and are MASTER_ADDR and MASTER_PORT its machine and "
-                               "port?"});
+      throw RankError(
+          text("rank ", environment_.rank, " found nobody at ", place_, " within ",
+               seconds_text(deadline_), ": ", *error),
+          {.hint = "Is rank 0 running, and are MASTER_ADDR and MASTER_PORT its machine and "
+                   "port?"});
     std::string problem = "it does not answer";
     try {
-      const auto store =
-          within(left() + milliseconds(500), [address = environment_.address, options = options(false)] {
-            return c10::make_intrusive<c10d::TCPStore>(address, options);
-          });
+      const auto store = within(left() + milliseconds(500),
+                                [address = environment_.address, options = options(false)] {
+                                  return c10::make_intrusive<c10d::TCPStore>(address, options);
+                                });
       if (store) return *store;
     } catch (const std::exception& error) {
       problem = error.what();
     }
-    throw RankError(text("what listens at ", place_, " is not a store of ranks: ",
-                         problem.substr(0, problem.find('\n'))),
+    throw RankError(text("what listens at ", place_,
+                         " is not a store of ranks: ", problem.substr(0, problem.find('\n'))),
                     {.hint = "Another program has this port: choose another MASTER_PORT."});
   }
 
@@ -152,8 +150,9 @@ class Arrival {
       std::erase_if(missing, [&](int rank) { return store_->check({card_key(rank)}); });
       if (missing.empty()) break;
       if (steady_clock::now() >= end_) {
-        const std::string reason = text("of ", environment_.world_size, " ranks these have not arrived at ",
-                                        place_, " within ", seconds_text(deadline_), ": ", join(missing, ", "));
+        const std::string reason =
+            text("of ", environment_.world_size, " ranks these have not arrived at ", place_,
+                 " within ", seconds_text(deadline_), ": ", join(missing, ", "));
         store_->compareSet("refused", "", late_mark + reason);
         throw DeadlineError(reason);
       }

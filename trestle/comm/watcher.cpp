@@ -155,8 +155,8 @@ void ProcessControl::Watcher::look_at_processes() {
 }
 
 void ProcessControl::Watcher::store_is_gone(const std::string& error) {
-  const bool is_silent = error.find("timed out") != std::string::npos ||
-                         error.find("timeout") != std::string::npos;
+  const bool is_silent =
+      error.find("timed out") != std::string::npos || error.find("timeout") != std::string::npos;
   const std::string what = is_silent ? text("has not answered for ", seconds_text(facts_.deadline))
                                      : std::string("is gone");
   std::string reason = text("the launcher's store, by which the ranks know of each other, ", what);
@@ -251,8 +251,9 @@ std::string ProcessControl::Watcher::status_of(int rank) const {
   const std::string& status = is_self ? status_ : known.status;
   const auto ago = std::chrono::duration_cast<milliseconds>(
       is_self ? now - said_ : now - known.seen + known.said_before);
-  const std::string said = status.empty() ? text("has said nothing for ", seconds_text(ago))
-                                          : text("said last '", status, "', ", seconds_text(ago), " ago");
+  const std::string said = status.empty()
+                               ? text("has said nothing for ", seconds_text(ago))
+                               : text("said last '", status, "', ", seconds_text(ago), " ago");
   return said + (is_self ? "" : silence(rank, now));
 }
 
@@ -266,7 +267,8 @@ std::optional<int> ProcessControl::Watcher::who_left(const std::vector<int>& ran
 std::optional<int> ProcessControl::Watcher::who_is_silent(const std::vector<int>& ranks) const {
   const std::lock_guard lock(mutex_);
   for (const int rank : ranks)
-    if (since(ranks_.at(static_cast<std::size_t>(rank)).seen) > 2 * between_looks + milliseconds(100))
+    if (since(ranks_.at(static_cast<std::size_t>(rank)).seen) >
+        2 * between_looks + milliseconds(100))
       return rank;
   return {};
 }

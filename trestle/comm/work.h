@@ -18,10 +18,13 @@ class Work {
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
   // Returns when it is done: what was received is there, what was sent may be written to. Throws
-  // DeadlineError after the group's deadline, RankError where another rank failed or asked for
-  // something else (UsageError on a rank whose own request was at fault cannot be told apart from
-  // that, so it is RankError there too). May be called again, and from another thread.
+  // DeadlineError after the group's deadline (of a message from here on, of a collective of processes
+  // also from when it began), RankError where another rank failed or asked for something else, which is
+  // the same on the rank that asked. Either ends the world's communication. May be called again, and
+  // from another thread.
   void wait();
+  // Whether it is, with or without an error. Of a message without a check this may come true a little
+  // later than it is.
   bool done() const;
 
  private:

@@ -22,7 +22,11 @@ namespace trestle {
 //   }
 //
 // The first error of any rank ends the communication of all: every rank that waits for another one
-// throws RankError with that reason within a second, and so does every later call.
+// throws RankError with that reason within a second, and so does every later call. So does the end of
+// a rank's process, and the destruction of its World by an exception.
+//
+// The last copy's destructor waits for what is under way, at most for the deadline, and says goodbye;
+// that of rank 0, where it holds the ranks' store, waits until the others have said it too.
 class World {
  public:
   class Impl;
