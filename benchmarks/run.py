@@ -12,6 +12,9 @@
   (reader) Carvana's pictures in batches, against Pillow and DataLoader, and the loader's share of a quick recipe's step
   (resnet50) ResNet-50, forward and training step, against Python torch
   (sweep) PyTorch's model-parallel tutorial: split sizes over stages of known costs, and over ResNet-50 on this machine
+  (ranks) an MLP over 2 and 4 processes, against torch.distributed.pipelining on Gloo; (transports) one pipeline in one
+  process, on thread ranks, on processes; (messages) a message against c10d's own; (rankstart) four ranks to the first step,
+  against torchrun; (idle) sixteen thread ranks that sleep, against the simulator
   (weights) a safetensors file of 1 GiB into a model's parameters, against Python's load_file and load_state_dict
 
 Programs run as processes of their own, one at a time, alternating. What is below 1 is in trestle's favour, but in g and for
@@ -28,12 +31,13 @@ import sys
 
 from bench import HERE, ROOT, Bench, table
 from measuring import Trouble, load, machine, say
-from sections import parts, precision, predictions, reader, resnet50, start, steps, sweep, weights
+from sections import parts, precision, predictions, ranks, reader, resnet50, start, steps, sweep, weights
 
 # Names of what a function measures, and the function.
 SECTIONS = {("a",): steps.one_stage, ("b",): steps.two_stages, ("c", "d"): predictions.predictions, ("e",): start.first_step,
             ("f",): parts.optimizers, ("g",): parts.largest, ("h",): parts.compiling, ("bf16",): precision.bf16,
-            ("reader",): reader.reading, ("resnet50",): resnet50.steps, ("sweep",): sweep.tutorial,
+            ("ranks",): ranks.against_pipelining, ("transports",): ranks.transports, ("messages",): ranks.messages,
+            ("rankstart",): ranks.start, ("idle",): ranks.idle, ("reader",): reader.reading, ("resnet50",): resnet50.steps, ("sweep",): sweep.tutorial,
             ("weights",): weights.loading}
 NAMES = [name for names in SECTIONS for name in names]
 

@@ -44,10 +44,10 @@ Wanted read(const std::string& words) {
 int on_launched_rank(const launch::RankEnvironment& environment, const Wanted& wanted,
                      const RankOptions& options, const std::function<int(const World*)>& work) {
   if (!options.ranks.empty() && (wanted.threads || wanted.count != environment.world_size))
-    throw UsageError(text("--ranks ", options.ranks, ", but this process is rank ",
-                          environment.rank, " of the ", environment.world_size, " that ",
-                          environment.source, " started"),
-                     {.hint = "Leave --ranks out where something else starts the ranks."});
+    throw UsageError(
+        text("--ranks ", options.ranks, ", but this process is rank ", environment.rank, " of the ",
+             environment.world_size, " that ", environment.source, " started"),
+        {.hint = "Leave --ranks out where something else starts the ranks."});
   if (environment.world_size == 1) return work(nullptr);
   try {
     const World world = init({.deadline = options.deadline, .environment = environment});
@@ -69,12 +69,11 @@ int on_launched_rank(const launch::RankEnvironment& environment, const Wanted& w
 int on_ranks(const RankOptions& options, const std::function<int(const World*)>& work) {
   const Wanted wanted = read(options.ranks);
   const auto environment = launch::read_rank_environment();
-  if (environment.source != "one rank")
-    return on_launched_rank(environment, wanted, options, work);
+  if (environment.source != "one rank") return on_launched_rank(environment, wanted, options, work);
   if (wanted.count == 1) return work(nullptr);
   if (wanted.threads) {
-    const auto codes = spawn(
-        wanted.count, [&](World& world) { return work(&world); }, {.deadline = options.deadline});
+    const auto codes = spawn(wanted.count, [&](World& world) { return work(&world); },
+                             {.deadline = options.deadline});
     return codes.at(0);
   }
   return launch::launch({.program = std::filesystem::read_symlink("/proc/self/exe").string(),

@@ -52,6 +52,7 @@ extern World world;
 #include "trestle/comm/group.h"
 extern const Group group;
 extern at::Tensor gradient;
+void compute();
 // [trestle/comm/world.h]
 #include <torch/types.h>
 // [trestle/comm/spawn.h]
@@ -172,6 +173,7 @@ extern nn::Layers net;
 extern std::vector<std::pair<at::Tensor, at::Tensor>> loader;
 extern Pipeline pipeline;
 extern const at::Tensor x1, x2, y1, y2;
+extern const at::Tensor image, mask;
 extern const nn::Loss loss;
 // [trestle/pipeline/find_nonfinite.h]
 #include <cmath>
@@ -206,3 +208,8 @@ struct Split {
 extern Split split;
 extern std::int64_t epochs;
 void step(const at::Tensor& inputs, const at::Tensor& targets);
+// [trestle/mesh/device_mesh.h]
+#include <iostream>
+extern World world;
+extern const DeviceMesh mesh;
+extern const at::Tensor gradient;

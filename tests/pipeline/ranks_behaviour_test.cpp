@@ -296,6 +296,21 @@ TEST(RanksPipeline, AMeasuredBalanceIsMeasuredOnceAndSentToAll) {
   EXPECT_EQ(balances[0][0] + balances[0][1], 5);
 }
 
+TEST(RanksPipeline, MeasuringABalanceLeavesNoLayerOfOthersMade) {
+  const support::WatchDog watch("measured balance, layers made");
+  spawn(2, [](World& world) {
+    nn::Layers net = linears(5);
+    Pipeline pipeline(net, over(world, {.micro_batches = 2, .sample = {rows(4)}}));
+    const auto graph = net.graph();
+    const auto own = pipeline.balance()[static_cast<std::size_t>(world.rank())];
+    const int first = world.rank() == 0 ? 0 : pipeline.balance()[0];
+    for (int i = 0; i < 5; ++i)
+      EXPECT_EQ(graph.layers[static_cast<std::size_t>(i)].module.made() != nullptr,
+                i >= first && i < first + own)
+          << "layer " << i << " on rank " << world.rank();
+  });
+}
+
 TEST(RanksPipeline, ClippingIsDecidedFromAllGradients) {
   const support::WatchDog watch("clipping");
   const nn::Loss loss = nn::mean_squared_error();

@@ -19,6 +19,7 @@ namespace trestle {
 //     auto world = trestle::init();   // torchrun, Slurm, MPI, trestle launch, or one lone rank
 //     at::Tensor sum = torch::ones({4});
 //     world.group().all_reduce(sum).wait();
+//     return 0;
 //   }
 //
 // The first error of any rank ends the communication of all: every rank that waits for another one

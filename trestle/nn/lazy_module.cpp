@@ -81,6 +81,23 @@ std::shared_ptr<torch::nn::Module> LazyModule::make() const {
   return s.module;
 }
 
+std::shared_ptr<void> LazyModule::make_for_now() const {
+  if (!state_) return nullptr;
+  Factory factory;
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (state_->module) return nullptr;
+    factory = state_->factory;
+  }
+  make();
+  const std::lock_guard lock(state_->mutex);
+  state_->factory = std::move(factory);
+  return {state_.get(), [state = state_](void*) {
+            const std::lock_guard inner(state->mutex);
+            state->module = nullptr;
+          }};
+}
+
 std::shared_ptr<torch::nn::Module> LazyModule::made() const {
   if (!state_) return nullptr;
   const std::lock_guard lock(state_->mutex);

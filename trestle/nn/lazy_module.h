@@ -40,6 +40,9 @@ class LazyModule {
   // module that it is to make.
   std::shared_ptr<torch::nn::Module> make() const;
   std::shared_ptr<torch::nn::Module> made() const;  // null where it has not been made yet
+  // Makes it until what is returned is let go; then it has not been made again, and its memory is free.
+  // Null, and nothing changes, where it was made before.
+  std::shared_ptr<void> make_for_now() const;
   torch::nn::Module* operator->() const { return make().get(); }
 
   // What a factory's random numbers depend on: a model's seed and the layer's full name. Without

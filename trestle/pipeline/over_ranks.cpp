@@ -1,5 +1,6 @@
 // A pipeline whose stages are on several ranks: what they agree on when it is made.
 #include <ATen/Functions.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <array>
@@ -30,7 +31,7 @@ std::string description(const PipelineOptions& options, const nn::Graph& graph,
   std::string rows = schedule::to_csv(table);
   std::replace(rows.begin(), rows.end(), '\n', ';');
   return text(
-      "layers ", join(layers, " "), "\n", "connections ", join(edges, " "), "\n", "balance [",
+      "libtorch ", TORCH_VERSION, "\nlayers ", join(layers, " "), "\n", "connections ", join(edges, " "), "\n", "balance [",
       join(options.balance, ", "), "]\n", "micro_batches ", options.micro_batches, "\n",
       "split_size ", options.split_size, "\n", "schedule ", options.schedule, "\n", "recompute ",
       modes.empty() ? std::string(schedule::to_string(options.recompute)) : join(modes, "-"), "\n",
@@ -100,8 +101,8 @@ std::vector<optim::GradientNorm> Pipeline::Impl::all_gradient_norms(double p) co
   std::vector<double> own;
   for (const auto& stage : parts().stages) {
     for (const auto& one : optim::gradient_norms(stage.parameters(), p))
-      own.insert(own.end(), {static_cast<double>(stage.index()),
-                             static_cast<double>(one.dtype), one.value});
+      own.insert(own.end(),
+                 {static_cast<double>(stage.index()), static_cast<double>(one.dtype), one.value});
   }
   const at::Tensor rows = at::tensor(own, at::kDouble).reshape({-1, 3});
   const at::Tensor all = at::cat(options.group.all_gather_uneven(rows));

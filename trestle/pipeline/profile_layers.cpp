@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "trestle/base/stopwatch.h"
@@ -147,6 +148,9 @@ class LayerMeter {
 
   void measure_layer(int index, plan::LayerProfile& profile) {
     const nn::Layer& layer = graph_.layers[static_cast<std::size_t>(index)];
+    // One layer at a time: a model that fits no device whole can be measured.
+    const std::shared_ptr<void> for_now = layer.module.make_for_now();
+    const nn::ModeScope training({layer}, nn::ModeScope::Mode::Train);
     const nn::BufferKeeper keep_buffers(layer.buffers());
     const Visit visit(graph_, index, device_);
     const nn::GradientKeeper keep_gradients(visit.parameters());
@@ -244,7 +248,6 @@ class LayerMeter {
 plan::LayerProfile profile_layers(const nn::Graph& graph, const nn::Values& micro_batch,
                                   at::Device device) {
   const UnlimitedBudgets no_budget({device});
-  const nn::ModeScope training(graph.layers, nn::ModeScope::Mode::Train);
   const at::AutoGradMode grad(true);
   return LayerMeter(graph, device).measure(micro_batch);
 }
