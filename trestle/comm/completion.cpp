@@ -31,6 +31,7 @@ void Completion::wait() {
     finish(Failed{Failed::How::Deadline, reason});
     control_->fail(reason);
     lock.lock();
+    finished_.wait(lock, [&] { return is_finished_; });  // it may just have ended otherwise
   }
   const auto failed = failed_;
   lock.unlock();
@@ -45,12 +46,16 @@ bool Completion::done() {
 void Completion::finish(std::optional<Failed> failed) {
   {
     const std::lock_guard lock(mutex_);
-    if (is_finished_) return;
-    is_finished_ = true;
+    if (is_ending_) return;
+    is_ending_ = true;
     failed_ = std::move(failed);
   }
+  if (then_) then_(failed_);  // nobody else writes to failed_ any more
+  {
+    const std::lock_guard lock(mutex_);
+    is_finished_ = true;
+  }
   finished_.notify_all();
-  if (then_) then_(failed_);
 }
 
 }  // namespace trestle::comm

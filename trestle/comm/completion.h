@@ -42,7 +42,7 @@ class Completion : public Work::State {
   void wait() override;
   bool done() override;
 
-  // The first call counts. `then` (below) runs in it, with no lock held.
+  // The first call counts. `then` (below) runs in it, with no lock held, before any wait returns.
   void finish(std::optional<Failed> failed = {});
   // To be called before the request is under way.
   void then(std::function<void(const std::optional<Failed>&)> action) { then_ = std::move(action); }
@@ -54,7 +54,7 @@ class Completion : public Work::State {
   std::function<void(const std::optional<Failed>&)> then_;
   std::mutex mutex_;
   std::condition_variable finished_;
-  bool is_finished_ = false;
+  bool is_ending_ = false, is_finished_ = false;
   std::optional<Failed> failed_;
 };
 

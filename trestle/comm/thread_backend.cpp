@@ -105,6 +105,12 @@ ThreadBackend::WorkPtr ThreadBackend::allgather(std::vector<Tensors>& outputs, T
                                                 const c10d::AllgatherOptions&) {
   if (outputs.size() != 1) throw UsageError("allgather of more than one tensor at once");
   const at::Tensor& input = only(inputs);
+  if (outputs[0].size() != static_cast<std::size_t>(size_))
+    throw UsageError(text("allgather into ", outputs[0].size(), " tensors, for ", size_, " ranks"));
+  for (const at::Tensor& output : outputs[0]) {
+    if (output.sizes() != input.sizes())
+      throw UsageError("allgather into tensors of another shape than the input's");
+  }
   auto sizes = input.sizes().vec();
   sizes.insert(sizes.begin(), size_);
   const at::Tensor gathered = at::empty(sizes, input.options());
