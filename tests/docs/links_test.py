@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Checks that what the documents point at is there: links to files, and files named in backticks.
+"""Checks that what the documents point at is there: links to files, and files and tests named in backticks.
 
     tests/docs/links_test.py [ROOT]
 
-A name in backticks is looked for from the project's folder, from trestle/, and from the document's own folder.
+A file in backticks is looked for from the project's folder, from trestle/, and from the document's own folder. A test in
+backticks is `Suite.Name`, both beginning with a capital, as the TEST macros have them. A document whose table goes through
+behaviours by number (`| T12 |`) must have each number once.
 """
 import re
 import sys
@@ -11,9 +13,27 @@ from pathlib import Path
 
 LINK = re.compile(r"(?:\]\(|<img src=\")([^)#\s\"]+)")
 NAME = re.compile(r"`([\w./*-]+/[\w.*-]+\.(?:h|cpp|py|toml|cmake|md|sh))`")
+TEST_NAME = re.compile(r"`([A-Z][A-Za-z0-9]*\.[A-Z]\w*)`")
+TEST = re.compile(r"^\s*TEST(?:_F|_P)?\((\w+),\s*(\w+)\)", re.MULTILINE)
+ROW = re.compile(r"^\| ([A-Z])(\d+) \|")
 
 
-def wrong(root, document):
+def tests_of(root):
+    sources = sorted((root / "tests").rglob("*.cpp"))
+    return {f"{suite}.{name}" for source in sources for suite, name in TEST.findall(source.read_text(encoding="utf-8"))}
+
+
+def wrong_rows(root, document):
+    rows = [(match[1], int(match[2])) for line in document.read_text(encoding="utf-8").splitlines()
+            if (match := ROW.match(line))]
+    for letter in sorted({letter for letter, _ in rows}):
+        numbers = [number for its, number in rows if its == letter]
+        for number in range(1, max(numbers) + 1):
+            if numbers.count(number) != 1:
+                yield f"{document.relative_to(root)}: {letter}{number} has {numbers.count(number)} rows, it should have 1"
+
+
+def wrong(root, document, tests):
     fenced = False
     for number, line in enumerate(document.read_text(encoding="utf-8").splitlines(), 1):
         if line.lstrip().startswith("```"):
@@ -29,13 +49,18 @@ def wrong(root, document):
                 continue
             if not any(list(folder.glob(name)) for folder in (root, root / "trestle", document.parent)):
                 yield f"{where}: there is no file {name}"
+        for name in TEST_NAME.findall(line):
+            if name not in tests:
+                yield f"{where}: there is no test {name}"
+    yield from wrong_rows(root, document)
 
 
 def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2]).resolve()
     documents = [*root.glob("*.md"), *(root / "docs").rglob("*.md")]
-    findings = [finding for document in sorted(documents) for finding in wrong(root, document)]
-    print("\n".join(findings) if findings else f"links and file names of {len(documents)} documents are true")
+    tests = tests_of(root)
+    findings = [finding for document in sorted(documents) for finding in wrong(root, document, tests)]
+    print("\n".join(findings) if findings else f"links, files and tests named in {len(documents)} documents are there")
     return 1 if findings or not documents else 0
 
 

@@ -1,0 +1,94 @@
+// A program of one's own on any number of processes, whoever starts them:
+//
+//     torchrun --no-python --nproc-per-node 2 torchrun_program net.safetensors
+//     trestle launch -n 3 -- torchrun_program net.safetensors
+//     srun --ntasks 4 torchrun_program net.safetensors
+//     torchrun_program                          one lone rank has all stages
+//
+// The ranks cut the net by measured times, one stage each, train it together, and write one file of weights.
+#include <trestle/checkpoint/checkpoint_folder.h>
+#include <trestle/comm/world.h>
+#include <trestle/trestle.h>
+
+#include <iostream>
+
+namespace {
+
+struct Residual : torch::nn::Module {
+  explicit Residual(int width) { linear_ = register_module("linear", torch::nn::Linear(width, width)); }
+  at::Tensor forward(at::Tensor x) { return x + linear_->forward(x).tanh(); }
+  torch::nn::Linear linear_ = nullptr;
+};
+
+// Layers as functions that make them: a rank makes its own alone, with the weights that all would have.
+trestle::nn::Layers make_net() {
+  trestle::nn::Layers net(trestle::nn::Seed{1});
+  net.add("in", [] { return torch::nn::Linear(2, 64); });
+  for (int i = 1; i <= 6; ++i)
+    net.add("block" + std::to_string(i), [] { return std::make_shared<Residual>(64); });
+  net.add("out", [] { return torch::nn::Linear(64, 1); });
+  return net;
+}
+
+// Points of the plane and the height of a hill over them.
+at::Tensor points(int step) {
+  const at::Tensor i = torch::arange(64, at::kFloat) + 64.0 * step;
+  return torch::stack({(i * 0.618034).frac(), (i * 0.754878).frac()}, 1) * 2 - 1;
+}
+at::Tensor heights(const at::Tensor& points) { return (-3 * points.square().sum(1, true)).exp(); }
+
+int work(const std::string& file) {
+  // [use]
+  const trestle::World world = trestle::init({.deadline = std::chrono::minutes(2)});
+  const bool first = world.rank() == 0, last = world.rank() + 1 == world.size();
+
+  trestle::Pipeline pipeline(make_net(), {.group = world.group(),
+                                          .micro_batches = 4,
+                                          .schedule = "1f1b",
+                                          .deadline = world.group().deadline(),
+                                          .sample = {points(0)}});
+  torch::optim::Adam optimizer(pipeline.parameters(), 3e-3);
+  for (int step = 0; step < 200; ++step) {
+    optimizer.zero_grad();
+    const at::Tensor x = first ? points(step) : at::Tensor();           // each reads what it needs
+    const at::Tensor y = last ? heights(points(step)) : at::Tensor();
+    const double loss = pipeline.step(x, y, trestle::nn::mean_squared_error()).loss;
+    optimizer.step();
+    if (first && step % 50 == 49) std::cout << "step " << step + 1 << "  loss " << loss << std::endl;
+  }
+  // [use]
+
+  // [end]
+  // The last rank has the output; what it finds all are told.
+  const at::Tensor output = pipeline.evaluate(first ? points(1000) : at::Tensor());
+  at::Tensor error = torch::zeros({1});
+  if (last) error[0] = (output - heights(points(1000))).abs().max();
+  world.group().broadcast(error, world.size() - 1).wait();
+  if (!file.empty())
+    trestle::checkpoint::write_tensors_over_ranks(
+        file, pipeline.named_parameters(), {},
+        {.rank = world.rank(), .size = world.size(), .all_gather = [&](const std::string& mine) {
+           return world.group().all_gather_bytes(mine);
+         }});
+  if (first)
+    std::cout << world.size() << " ranks, started by " << world.started_by()
+              << "; largest error at new points " << error.item<float>() << "\n";
+  // [end]
+  return error.item<float>() < 0.2F ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // [main]
+  try {
+    return work(argc > 1 ? argv[1] : "");
+  } catch (const trestle::UsageError& error) {
+    std::cerr << error.what() << "\n";
+    return 2;  // what cannot be is not tried again by --max-restarts
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << "\n";
+    return 1;
+  }
+  // [main]
+}
