@@ -31,9 +31,10 @@ std::string description(const PipelineOptions& options, const nn::Graph& graph,
   std::string rows = schedule::to_csv(table);
   std::replace(rows.begin(), rows.end(), '\n', ';');
   return text(
-      "libtorch ", TORCH_VERSION, "\nlayers ", join(layers, " "), "\n", "connections ", join(edges, " "), "\n", "balance [",
-      join(options.balance, ", "), "]\n", "micro_batches ", options.micro_batches, "\n",
-      "split_size ", options.split_size, "\n", "schedule ", options.schedule, "\n", "recompute ",
+      "libtorch ", TORCH_VERSION, "\nlayers ", join(layers, " "), "\n", "connections ",
+      join(edges, " "), "\n", "balance [", join(options.balance, ", "), "]\n", "micro_batches ",
+      options.micro_batches, "\n", "split_size ", options.split_size, "\n", "schedule ",
+      options.schedule, "\n", "recompute ",
       modes.empty() ? std::string(schedule::to_string(options.recompute)) : join(modes, "-"), "\n",
       "batch_norm ", static_cast<int>(options.batch_norm), "\n", "seed ", options.seed, "\n",
       "memory_format ", options.memory_format, "\n", "precision ",
