@@ -50,13 +50,13 @@ int work(const std::string& file) {
                                           .deadline = world.group().deadline(),
                                           .sample = {points(0)}});
   torch::optim::Adam optimizer(pipeline.parameters(), 3e-3);
-  for (int step = 0; step < 200; ++step) {
+  for (int step = 0; step < 100; ++step) {
     optimizer.zero_grad();
     const at::Tensor x = first ? points(step) : at::Tensor();  // each reads what it needs
     const at::Tensor y = last ? heights(points(step)) : at::Tensor();
     const double loss = pipeline.step(x, y, trestle::nn::mean_squared_error()).loss;
     optimizer.step();
-    if (first && step % 50 == 49)
+    if (first && step % 25 == 24)
       std::cout << "step " << step + 1 << "  loss " << loss << std::endl;
   }
   // [use]
