@@ -52,6 +52,7 @@ extern World world;
 #include "trestle/comm/group.h"
 extern const Group group;
 extern at::Tensor gradient;
+void compute();
 // [trestle/comm/world.h]
 #include <torch/types.h>
 // [trestle/comm/spawn.h]
