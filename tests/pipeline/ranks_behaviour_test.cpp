@@ -1,6 +1,6 @@
 // What a pipeline over ranks does beyond one step: many steps, changing shapes, several inputs, whole-batch
 // losses, evaluation, memory at the start and between steps; the behaviours P1-P23 of
-// docs/ranks.md that torch.distributed.pipelining is tested for.
+// docs/ranks_conformance.md that torch.distributed.pipelining is tested for.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -91,7 +91,7 @@ TEST(RanksFailures, AnExceptionInALayerEndsAllRanksWithItsReason) {
   for (const int other : {0, 2}) EXPECT_THAT(all[other], HasSubstr("rank 1"));
   EXPECT_THAT(
       all[2],
-      HasSubstr("rank 2 stood at 2RECV_F0, action 1 of 6, waiting for rank 1: [2RECV_F0] 2F0"));
+      HasSubstr("rank 2 stood at 2RECV_F0, action 1 of 8, waiting for rank 1: [2RECV_F0] 2F0 "));
   EXPECT_LT(time.seconds(), 10);
 }
 

@@ -196,7 +196,7 @@ TEST_F(RanksTraining, RanksStagesAndDevicesMustFit) {
     return "";
   };
   EXPECT_THAT(message(3, on_cpu()),
-              HasSubstr("'balance' in [pipeline] has 2 stages, and 3 devices are given"));
+              HasSubstr("'balance' in [pipeline] has 2 stages, and 3 ranks are given"));
   EXPECT_THAT(message(3, recipe()), HasSubstr("2 devices are given for 3 ranks"));
 }
 

@@ -150,22 +150,26 @@ nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own
 }
 
 // The pipeline refuses it too; here it can be said how a recipe or a flag mends it.
-void check_balance(const recipe::Recipe& recipe, std::size_t devices) {
+void check_balance(const recipe::Recipe& recipe, std::size_t devices, const char* what) {
   const std::size_t stages = recipe.pipeline.balance.size();
   if (stages == 0 || devices == 1 || devices == stages) return;
   const auto given = static_cast<std::int64_t>(stages), wanted = static_cast<std::int64_t>(devices);
   throw UsageError(
       text("'balance' in [pipeline] has ", counted(given, "stage"), ", and ",
-           counted(wanted, "device"), plural(wanted, " is", " are"), " given"),
+           counted(wanted, what), plural(wanted, " is", " are"), " given"),
       {.hint = text("Leave 'balance' out (--balance \"[]\") to have the model cut for ",
-                    counted(wanted, "device"), " by measured times, or give one of ",
+                    counted(wanted, what), " by measured times, or give one of ",
                     counted(wanted, "entry", "entries"), ".")});
 }
 
 std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::Layers& model,
                                         const std::vector<Device>& devices,
                                         const nn::Values& sample, const comm::Group& group) {
-  check_balance(recipe, group.valid() ? static_cast<std::size_t>(group.size()) : devices.size());
+  if (group.valid()) {
+    check_balance(recipe, static_cast<std::size_t>(group.size()), "rank");
+  } else {
+    check_balance(recipe, devices.size(), "device");
+  }
   PipelineOptions options;
   options.group = group;
   options.devices = devices;

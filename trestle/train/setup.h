@@ -26,7 +26,7 @@ void check_training(const recipe::Recipe& recipe, const Additions& own = {});
 void check_channels(const recipe::Recipe& recipe, const at::Tensor& inputs);
 
 // Throws UsageError where a balance is given, and more devices than one but not one for each stage.
-void check_balance(const recipe::Recipe& recipe, std::size_t devices);
+void check_balance(const recipe::Recipe& recipe, std::size_t devices, const char* what = "device");
 
 // The devices of [devices], installed and with their threads set.
 std::vector<Device> open_devices(const recipe::Recipe& recipe);
