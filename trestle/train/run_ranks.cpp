@@ -76,10 +76,10 @@ std::vector<Device> devices_of_rank(const std::vector<Device>& devices, const Ru
   std::vector<Device> own = devices;
   if (devices.size() > 1) {
     if (devices.size() != static_cast<std::size_t>(ranks.size()))
-      throw UsageError(text(devices.size(), " devices are given for ", ranks.size(), " ranks"),
-                       {.hint = text("Each rank has one: give --devices ", ranks.size(),
-                                     " of them, for example virtual:", ranks.size(),
-                                     ", or one cpu for all.")});
+      throw UsageError(
+          text(devices.size(), " devices are given for ", ranks.size(), " ranks"),
+          {.hint = text("Each rank has one: give --devices ", ranks.size(),
+                        " of them, for example virtual:", ranks.size(), ", or one cpu for all.")});
     own = {devices[static_cast<std::size_t>(ranks.rank())]};
   }
   ranks.world().own_devices(own);

@@ -40,8 +40,7 @@ nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own
 // The pipeline of [pipeline]; `sample` is needed where the balance is to be measured.
 std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::Layers& model,
                                         const std::vector<Device>& devices,
-                                        const nn::Values& sample,
-                                        const comm::Group& group = {});
+                                        const nn::Values& sample, const comm::Group& group = {});
 
 // How many pieces a batch of the recipe is cut into.
 int micro_batches_of(const recipe::Recipe& recipe);

@@ -107,7 +107,7 @@ TrainResult train_from_start(const recipe::Recipe& recipe, const TrainHooks& hoo
   RunFolder folder;
   if (ranks.reports()) {
     folder = make_run_folder(run.recipe());
-    note_launch(folder.path);
+    note_launch(folder.path, recipe);
   }
   folder.path = ranks.from_first(folder.path.string());
   try {
@@ -167,7 +167,7 @@ std::string run_before_restart(const recipe::Recipe& recipe, const TrainHooks& h
   const RunRanks ranks(hooks.world);
   std::string begun;
   if (ranks.reports()) {
-    const auto folder = folder_of_launch(recipe.train.runs);
+    const auto folder = folder_of_launch(recipe);
     if (folder && checkpoint::is_checkpoint(RunFolder{*folder}.last())) begun = folder->string();
     if (folder && begun.empty()) std::filesystem::remove_all(*folder);
   }

@@ -35,8 +35,8 @@ struct TrainHooks {
   // The ranks to train on, of which this is one; null = one process alone. All call train() or resume()
   // with the same recipe; rank 0 is told what happens and writes the run's folder, which all must see.
   const World* world = nullptr;
-  models::OwnModels models = {};      // models of your own, by the names that recipes use
-  Additions additions = {};           // the same for data sets, losses and metrics
+  models::OwnModels models = {};  // models of your own, by the names that recipes use
+  Additions additions = {};       // the same for data sets, losses and metrics
 };
 
 // Trains from the start, in a new run folder. Saves for resume() at the end of each

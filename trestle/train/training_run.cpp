@@ -122,8 +122,8 @@ void TrainingRun::restore(const RunFolder& folder) {
   bests_.emplace(folder_.bests(), recipe_.train.keep_best);
   const checkpoint::SavedTraining saved(folder_.last());
   check_same_run(saved.state());
-  saved.copy_weights(weights(), ranks_.alone() ? checkpoint::Others::Refused
-                                               : checkpoint::Others::Left);
+  saved.copy_weights(weights(),
+                     ranks_.alone() ? checkpoint::Others::Refused : checkpoint::Others::Left);
   for (StageOptimizer& stage : optimizers_)
     optim::load_optimizer_state(*stage.optimizer, stage.names, saved.optimizer(stage.names));
   state_ = saved.state();

@@ -97,7 +97,8 @@ void TrainingRun::save() {
   state_.samples = samples_done();
   state_.batches.reset();
   resume.state = state_;
-  saving(folder_, [&] { checkpoint::write_training_checkpoint(folder_.last(), resume, ranks_.saving()); });
+  saving(folder_,
+         [&] { checkpoint::write_training_checkpoint(folder_.last(), resume, ranks_.saving()); });
 }
 
 void TrainingRun::save_best(const EpochReport& report) { write_weights(folder_.best(), report); }
@@ -113,7 +114,8 @@ void TrainingRun::write_weights(const std::filesystem::path& file, const EpochRe
                                                  {"epoch", text(report.epoch)},
                                                  {"step", text(report.step)}};
   if (report.metric) metadata[report.metric_name] = text(*report.metric);
-  saving(folder_, [&] { checkpoint::write_tensors_over_ranks(file, weights(), metadata, ranks_.saving()); });
+  saving(folder_,
+         [&] { checkpoint::write_tensors_over_ranks(file, weights(), metadata, ranks_.saving()); });
 }
 
 void TrainingRun::save_views() {

@@ -162,10 +162,11 @@ double TrainingRun::clip_gradients() {
 void TrainingRun::refuse_nonfinite(double loss, const data::Batch& batch) const {
   if (std::isfinite(loss)) return;
   if (!ranks_.alone())
-    throw Error(text("the loss became ", loss, " in step ", state_.step + 1, " (epoch ",
-                     state_.epoch + 1, ")"),
-                {.hint = "Lower learning_rate in [optimizer]. What was saved before this step stays "
-                         "as it is. One process, without --ranks, names the layer."});
+    throw Error(
+        text("the loss became ", loss, " in step ", state_.step + 1, " (epoch ", state_.epoch + 1,
+             ")"),
+        {.hint = "Lower learning_rate in [optimizer]. What was saved before this step stays "
+                 "as it is. One process, without --ranks, names the layer."});
   const std::int64_t before = batch_ % recipe_.train.accumulate;
   const std::int64_t pieces = micro_batches_of(recipe_);
   throw Error(
