@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <filesystem>
+#include <string_view>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -41,23 +42,49 @@ Wanted read(const std::string& words) {
   return wanted;
 }
 
-int on_launched_rank(const launch::RankEnvironment& environment, const Wanted& wanted,
-                     const RankOptions& options, const std::function<int(const World*)>& work) {
+// "torchrun started rank 0 of 2".
+std::string who_started(const launch::RankEnvironment& environment) {
+  const bool by_hand = environment.source == "variables";
+  return text(by_hand ? "RANK and WORLD_SIZE" : environment.source, by_hand ? " make" : " started",
+              " this process ", by_hand ? "" : "as ", "rank ", environment.rank, " of ",
+              environment.world_size);
+}
+
+void refuse_other_ranks(const launch::RankEnvironment& environment, const Wanted& wanted,
+                        const RankOptions& options) {
   if (!options.ranks.empty() && (wanted.threads || wanted.count != environment.world_size))
-    throw UsageError(text("--ranks ", options.ranks, ", but this process is rank ",
-                          environment.rank, " of the ", environment.world_size, " that ",
-                          environment.source, " started"),
-                     {.hint = "Leave --ranks out where something else starts the ranks."});
-  if (environment.world_size == 1) return work(nullptr);
+    throw UsageError(text("--ranks ", options.ranks, ", but ", who_started(environment)),
+                     {.hint = environment.source == "variables"
+                                  ? "Unset RANK and WORLD_SIZE, or leave --ranks out."
+                                  : "Leave --ranks out where something else starts the ranks."});
+  if (options.max_restarts > 0 && environment.source != "trestle launch")
+    throw UsageError(text("--max-restarts has no effect: ", who_started(environment)),
+                     {.hint = "Who starts the ranks starts them anew: leave it out here."});
+}
+
+// Rank 0 says for all what went wrong, unless it is gone itself: nobody else has seen that then.
+bool rank_0_is_gone(const RankError& error) {
+  return std::string_view(error.what()).find("rank 0 (process ") != std::string_view::npos;
+}
+
+int work_on_rank(const World& world, const std::function<int(const World*)>& work) {
   try {
-    const World world = init({.deadline = options.deadline, .environment = environment});
     return work(&world);
-  } catch (const RankError&) {
-    if (environment.rank == 0) throw;
+  } catch (const RankError& error) {
+    if (world.rank() == 0 || rank_0_is_gone(error)) throw;
     return failed;
   } catch (const UsageError&) {
-    if (environment.rank == 0) throw;
+    if (world.rank() == 0) throw;
     return misused;
+  }
+}
+
+int on_launched_rank(const launch::RankEnvironment& environment, const RankOptions& options,
+                     const std::function<int(const World*)>& work) {
+  try {
+    // Until the ranks have met none speaks for another.
+    const World world = init({.deadline = options.deadline, .environment = environment});
+    return work_on_rank(world, work);
   } catch (Error& error) {
     error.add_context(text("on rank ", environment.rank));
     throw;
@@ -69,12 +96,18 @@ int on_launched_rank(const launch::RankEnvironment& environment, const Wanted& w
 int on_ranks(const RankOptions& options, const std::function<int(const World*)>& work) {
   const Wanted wanted = read(options.ranks);
   const auto environment = launch::read_rank_environment();
-  if (environment.source != "one rank")
-    return on_launched_rank(environment, wanted, options, work);
+  if (environment.world_size > 1) {
+    refuse_other_ranks(environment, wanted, options);
+    return on_launched_rank(environment, options, work);
+  }
+  // Alone, also as the only task of srun, whose shell says so: that one may start ranks of its own.
+  if (options.max_restarts > 0 && (wanted.count == 1 || wanted.threads))
+    throw UsageError("--max-restarts has no effect without ranks that are processes",
+                     {.hint = "Leave it out, or give --ranks a number of them, for example 2."});
   if (wanted.count == 1) return work(nullptr);
   if (wanted.threads) {
-    const auto codes = spawn(
-        wanted.count, [&](World& world) { return work(&world); }, {.deadline = options.deadline});
+    const auto codes = spawn(wanted.count, [&](World& world) { return work(&world); },
+                             {.deadline = options.deadline});
     return codes.at(0);
   }
   return launch::launch({.program = std::filesystem::read_symlink("/proc/self/exe").string(),
@@ -82,6 +115,21 @@ int on_ranks(const RankOptions& options, const std::function<int(const World*)>&
                          .ranks = wanted.count,
                          .max_restarts = options.max_restarts,
                          .lines = launch::Lines::Plain});
+}
+
+void refuse_on_ranks(const std::string& verb) {
+  launch::RankEnvironment environment;
+  try {
+    environment = launch::read_rank_environment();
+  } catch (const UsageError&) {  // of no matter to what does not run on ranks
+    return;
+  }
+  if (environment.world_size == 1) return;
+  throw UsageError(text("trestle ", verb, " runs on one process, but ", who_started(environment)),
+                   {.hint = environment.source == "variables"
+                                ? "Unset RANK and WORLD_SIZE."
+                                : "Start it alone: each rank would do the same, over the others' "
+                                  "files. On ranks runs trestle train."});
 }
 
 }  // namespace trestle::app

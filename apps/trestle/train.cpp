@@ -62,9 +62,13 @@ train::TrainHooks hooks_for(const World* world, train::Progress* progress,
   return hooks;
 }
 
+recipe::Recipe with_changes(recipe::Recipe recipe, const FieldChanges& changes) {
+  for (const auto& [name, value] : changes) recipe::set_field(recipe, name, value);
+  return recipe;
+}
+
 recipe::Recipe recipe_of(const Arguments& arguments) {
-  recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
-  for (const auto& [name, value] : arguments.changes) recipe::set_field(recipe, name, value);
+  recipe::Recipe recipe = with_changes(recipe::read_recipe(arguments.recipe), arguments.changes);
   if (arguments.name) recipe.name = *arguments.name;
   return recipe;
 }
@@ -88,9 +92,11 @@ int perform(const CLI::App& verb, const Arguments& arguments, const RunOptions& 
     return 0;
   }
   // Read here too, so that what is wrong with it is said once, before any rank is started.
-  const recipe::Recipe recipe = arguments.resume.empty()
-                                    ? recipe_of(arguments)
-                                    : train::recipe_of(train::open_run_folder(arguments.resume));
+  const recipe::Recipe recipe =
+      arguments.resume.empty()
+          ? recipe_of(arguments)
+          : with_changes(train::recipe_of(train::open_run_folder(arguments.resume)),
+                         arguments.changes);
   RankOptions ranks = arguments.ranks;
   ranks.words = words;
   ranks.deadline =

@@ -73,7 +73,7 @@ struct Outcome {
 };
 
 inline Outcome collect(const Pipeline& pipeline, double loss, const at::Tensor& output,
-                const at::Tensor& input) {
+                       const at::Tensor& input) {
   return {.loss = loss,
           .gradients = oracle::gradients_of(pipeline.named_parameters()),
           .buffers = oracle::to_map(pipeline.named_buffers()),
@@ -84,7 +84,7 @@ inline Outcome collect(const Pipeline& pipeline, double loss, const at::Tensor& 
 
 // One process or one rank: who is first reads the input, who is last the target.
 inline Outcome run(const Net& net, const RankPlan& plan, const PipelineOptions& options, bool first,
-            bool last) {
+                   bool last) {
   nn::Layers model = net.make();
   Pipeline pipeline(model, options);
   at::Tensor input;
@@ -132,7 +132,7 @@ inline Outcome on_rank(const Net& net, const RankPlan& plan, const World& world)
 }
 
 inline void expect_same_bits(const std::map<std::string, at::Tensor>& expected,
-                      const std::map<std::string, at::Tensor>& actual) {
+                             const std::map<std::string, at::Tensor>& actual) {
   ASSERT_EQ(expected.size(), actual.size());
   for (const auto& [name, tensor] : expected) {
     const auto found = actual.find(name);

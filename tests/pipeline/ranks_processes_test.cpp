@@ -44,24 +44,37 @@ void check(const Net& net, const std::vector<RankPlan>& plans) {
 TEST(RankProcesses, UNetOnTwo) {
   const Net net = support::narrow_unet();
   const auto balance = support::even_balance(static_cast<int>(net.make().size()), 2);
-  check(net, {{.balance = balance},
-              {.balance = balance, .micro_batches = 5, .schedule = "1f1b", .recompute = Recompute::Always},
-              {.balance = balance, .schedule = "1f1b", .recompute = Recompute::ExceptLast, .on = On::Virtual},
-              {.balance = balance, .use = Use::CallersBackward},
-              {.balance = balance, .recompute = Recompute::Always, .use = Use::CallersBackward, .on = On::Virtual}});
+  check(
+      net,
+      {{.balance = balance},
+       {.balance = balance, .micro_batches = 5, .schedule = "1f1b", .recompute = Recompute::Always},
+       {.balance = balance,
+        .schedule = "1f1b",
+        .recompute = Recompute::ExceptLast,
+        .on = On::Virtual},
+       {.balance = balance, .use = Use::CallersBackward},
+       {.balance = balance,
+        .recompute = Recompute::Always,
+        .use = Use::CallersBackward,
+        .on = On::Virtual}});
 }
 
 TEST(RankProcesses, ToyOnThree) {
   const Net net = support::toy(0.3);
-  check(net, {{.balance = {4, 3, 3}, .micro_batches = 5, .schedule = "1f1b", .recompute = Recompute::ExceptLast},
-              {.balance = {2, 2, 2, 1, 2, 1}, .rank_of_stage = {0, 1, 2, 0, 1, 2}},
-              {.balance = {2, 2, 2, 1, 2, 1}, .rank_of_stage = {0, 1, 2, 2, 1, 0}, .on = On::Virtual}});
+  check(net,
+        {{.balance = {4, 3, 3},
+          .micro_batches = 5,
+          .schedule = "1f1b",
+          .recompute = Recompute::ExceptLast},
+         {.balance = {2, 2, 2, 1, 2, 1}, .rank_of_stage = {0, 1, 2, 0, 1, 2}},
+         {.balance = {2, 2, 2, 1, 2, 1}, .rank_of_stage = {0, 1, 2, 2, 1, 0}, .on = On::Virtual}});
 }
 
 TEST(RankProcesses, UNetOnFour) {
   const Net net = support::narrow_unet();
   const auto balance = support::even_balance(static_cast<int>(net.make().size()), 4);
-  check(net, {{.balance = balance, .schedule = "1f1b"}, {.balance = balance, .use = Use::CallersBackward}});
+  check(net, {{.balance = balance, .schedule = "1f1b"},
+              {.balance = balance, .use = Use::CallersBackward}});
 }
 
 }  // namespace

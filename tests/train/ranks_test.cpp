@@ -27,15 +27,14 @@ class RanksTraining : public Training {
 
   static TrainResult on_ranks(int ranks, const recipe::Recipe& recipe, TrainHooks own = hooks(),
                               const fs::path& resumed = {}) {
-    return spawn(
-               ranks,
-               [&](World& world) {
-                 TrainHooks rank_hooks = own;
-                 rank_hooks.world = &world;
-                 return resumed.empty() ? train(recipe, rank_hooks)
-                                        : resume(resumed, {}, rank_hooks);
-               },
-               {.deadline = 30s})
+    return spawn(ranks,
+                 [&](World& world) {
+                   TrainHooks rank_hooks = own;
+                   rank_hooks.world = &world;
+                   return resumed.empty() ? train(recipe, rank_hooks)
+                                          : resume(resumed, {}, rank_hooks);
+                 },
+                 {.deadline = 30s})
         .at(0);
   }
 
@@ -81,10 +80,11 @@ TEST_F(RanksTraining, OnVirtualDevicesOfTheRanks) {
 TEST_F(RanksTraining, LeavesOneRunFolder) {
   const TrainResult result = on_ranks(3, on_cpu({1, 2, 2}));
   EXPECT_TRUE(result.finished);
-  for (const char* name : {"recipe.toml", "metrics.jsonl", "timeline.json", "timeline.svg", "curve.svg",
-                           "environment.json", "best.safetensors", "log.txt", "last/index.json",
-                           "last/weights.rank0.safetensors", "last/weights.rank2.safetensors",
-                           "pictures/epoch_001.png", "pictures/epoch_002.png"})
+  for (const char* name :
+       {"recipe.toml", "metrics.jsonl", "timeline.json", "timeline.svg", "curve.svg",
+        "environment.json", "best.safetensors", "log.txt", "last/index.json",
+        "last/weights.rank0.safetensors", "last/weights.rank2.safetensors",
+        "pictures/epoch_001.png", "pictures/epoch_002.png"})
     EXPECT_TRUE(fs::exists(result.run_folder / name)) << name;
   EXPECT_FALSE(fs::exists(result.run_folder / "best.safetensors.parts"));
   const std::string log = read_file(result.run_folder / "log.txt");
@@ -98,7 +98,8 @@ TEST_F(RanksTraining, TheTimelineHasAllRanksInOrder) {
   double forward = -1, second = -1;
   for (const auto& event : trace["traceEvents"]) {
     const std::string name = event.value("name", "");
-    if (name == "0F0" && forward < 0) forward = event["ts"].get<double>() + event["dur"].get<double>();
+    if (name == "0F0" && forward < 0)
+      forward = event["ts"].get<double>() + event["dur"].get<double>();
     if (name == "1F0" && second < 0) second = event["ts"].get<double>();
   }
   ASSERT_GE(forward, 0);
@@ -132,7 +133,9 @@ TEST_F(RanksTraining, WhatIsDecidedOnceIsTheSameEverywhere) {
       [](auto& r) { r.train.precision = "bf16"; },
       [](auto& r) { r.train.precision = "fp16"; },
       [](auto& r) { r.optimizer.frozen = {"out"}; },
-      [](auto& r) { r.optimizer.name = "sgd", r.optimizer.momentum = 0.9, r.optimizer.rate_factors = {"in=0.1"}; },
+      [](auto& r) {
+        r.optimizer.name = "sgd", r.optimizer.momentum = 0.9, r.optimizer.rate_factors = {"in=0.1"};
+      },
       [](auto& r) { r.train.epochs = 6, r.train.patience = 1, r.optimizer.learning_rate = 0; },
       [](auto& r) { r.train.save_every = 1, r.train.max_steps = 4, r.train.keep_best = 2; }};
   for (std::size_t i = 0; i < kinds.size(); ++i) {
@@ -192,7 +195,8 @@ TEST_F(RanksTraining, RanksStagesAndDevicesMustFit) {
     }
     return "";
   };
-  EXPECT_THAT(message(3, on_cpu()), HasSubstr("'balance' in [pipeline] has 2 stages, and 3 devices are given"));
+  EXPECT_THAT(message(3, on_cpu()),
+              HasSubstr("'balance' in [pipeline] has 2 stages, and 3 devices are given"));
   EXPECT_THAT(message(3, recipe()), HasSubstr("2 devices are given for 3 ranks"));
 }
 

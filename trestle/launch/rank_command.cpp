@@ -151,23 +151,22 @@ std::vector<RankCommand> rank_commands(const LaunchOptions& options, const Rende
   for (int local = 0; local < options.ranks; ++local) {
     RankCommand command{.rank = options.node_rank * options.ranks + local};
     const std::string rank = text(command.rank);
-    command.variables = {
-        {"RANK", rank},
-        {"WORLD_SIZE", world},
-        {"LOCAL_RANK", text(local)},
-        {"LOCAL_WORLD_SIZE", text(options.ranks)},
-        {"GROUP_RANK", text(options.node_rank)},
-        {"GROUP_WORLD_SIZE", text(options.nodes)},
-        {"ROLE_NAME", "default"},
-        {"ROLE_RANK", rank},
-        {"ROLE_WORLD_SIZE", world},
-        {"MASTER_ADDR", rendezvous.address},
-        {"MASTER_PORT", text(rendezvous.port)},
-        {"TORCHELASTIC_RESTART_COUNT", text(restart)},
-        {"TORCHELASTIC_MAX_RESTARTS", text(options.max_restarts)},
-        {"TORCHELASTIC_RUN_ID", launch_name()},
-        {"TORCHELASTIC_USE_AGENT_STORE", "False"},
-        {"TRESTLE_LAUNCH", "1"}};
+    command.variables = {{"RANK", rank},
+                         {"WORLD_SIZE", world},
+                         {"LOCAL_RANK", text(local)},
+                         {"LOCAL_WORLD_SIZE", text(options.ranks)},
+                         {"GROUP_RANK", text(options.node_rank)},
+                         {"GROUP_WORLD_SIZE", text(options.nodes)},
+                         {"ROLE_NAME", "default"},
+                         {"ROLE_RANK", rank},
+                         {"ROLE_WORLD_SIZE", world},
+                         {"MASTER_ADDR", rendezvous.address},
+                         {"MASTER_PORT", text(rendezvous.port)},
+                         {"TORCHELASTIC_RESTART_COUNT", text(restart)},
+                         {"TORCHELASTIC_MAX_RESTARTS", text(options.max_restarts)},
+                         {"TORCHELASTIC_RUN_ID", launch_name()},
+                         {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+                         {"TRESTLE_LAUNCH", "1"}};
     if (std::getenv("OMP_NUM_THREADS") == nullptr)
       command.variables.emplace_back(
           "OMP_NUM_THREADS",

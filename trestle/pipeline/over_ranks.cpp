@@ -100,8 +100,8 @@ std::vector<optim::GradientNorm> Pipeline::Impl::all_gradient_norms(double p) co
   std::vector<double> own;
   for (const auto& stage : parts().stages) {
     for (const auto& one : optim::gradient_norms(stage.parameters(), p))
-      own.insert(own.end(), {static_cast<double>(stage.index()),
-                             static_cast<double>(one.dtype), one.value});
+      own.insert(own.end(),
+                 {static_cast<double>(stage.index()), static_cast<double>(one.dtype), one.value});
   }
   const at::Tensor rows = at::tensor(own, at::kDouble).reshape({-1, 3});
   const at::Tensor all = at::cat(options.group.all_gather_uneven(rows));

@@ -46,8 +46,8 @@ std::string words_of(const schedule::Timeline& own, double begin) {
   words.precision(17);
   words << begin << ' ' << own.events.size() << ' ' << own.memory.size() << '\n';
   for (const auto& event : own.events)
-    words << event.rank << ' ' << schedule::to_string(event.action) << ' '
-          << event.action.route << ' ' << event.begin << ' ' << event.end << '\n';
+    words << event.rank << ' ' << schedule::to_string(event.action) << ' ' << event.action.route
+          << ' ' << event.begin << ' ' << event.end << '\n';
   for (const auto& point : own.memory)
     words << point.rank << ' ' << point.time << ' ' << point.bytes << '\n';
   for (const auto bytes : own.peak_bytes) words << bytes << ' ';
