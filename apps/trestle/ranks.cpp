@@ -3,6 +3,7 @@
 #include <charconv>
 #include <filesystem>
 #include <string_view>
+#include <thread>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -79,16 +80,26 @@ int work_on_rank(const World& world, const std::function<int(const World*)>& wor
   }
 }
 
+// Who only heard that another one failed ends behind it: the first exit code is the whole run's, and
+// 2, for what cannot be, is not started anew.
+int end_behind_others(const launch::RankEnvironment& environment, int code) {
+  constexpr std::chrono::milliseconds for_the_first_to_end{300};
+  if (environment.rank != 0 && code == failed) std::this_thread::sleep_for(for_the_first_to_end);
+  return code;
+}
+
 int on_launched_rank(const launch::RankEnvironment& environment, const RankOptions& options,
                      const std::function<int(const World*)>& work) {
+  int code = failed;
   try {
     // Until the ranks have met none speaks for another.
     const World world = init({.deadline = options.deadline, .environment = environment});
-    return work_on_rank(world, work);
+    code = work_on_rank(world, work);
   } catch (Error& error) {
     error.add_context(text("on rank ", environment.rank));
     throw;
   }
+  return end_behind_others(environment, code);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 class RanksOfTrain : public ProgramTest {
  protected:
@@ -88,7 +89,7 @@ TEST_F(RanksOfTrain, RankZeroAtAnAddressThatIsNotThereSaysSoInPlainWords) {
   EXPECT_EQ(done.code, 1);
   EXPECT_THAT(done.err, AllOf(HasSubstr("trestle: rank 0 cannot reach itself at no_such_host."),
                               HasSubstr("MASTER_ADDR is the name or address"),
-                              testing::Not(HasSubstr("c10d")), testing::Not(HasSubstr("frame #"))));
+                              Not(HasSubstr("c10d")), Not(HasSubstr("frame #"))));
 }
 
 // A process that was killed says nothing.
@@ -121,6 +122,16 @@ TEST_F(RanksOfTrain, VerbsOfOneProcessRefuseToRunOnEachRank) {
   // One that is alone, and one whose variables are of no matter to it.
   const Finished left_over = shell("RANK=0 $T sweep tiny.toml --dry-run --out swept");
   EXPECT_EQ(left_over.code, 0) << left_over.err;
+}
+
+// Also where another rank ends first, because of it.
+TEST_F(RanksOfTrain, WhatCannotBeIsCodeTwoAndNotStartedAnew) {
+  for (int time = 0; time < 3; ++time) {
+    const Finished done = run({"train", "tiny.toml", "--ranks", "2", "--max-restarts", "2",
+                               "--devices", "cuda:62,cuda:63"});
+    EXPECT_EQ(done.code, 2) << done.err;
+    EXPECT_THAT(done.err, Not(HasSubstr("Starting all again")));
+  }
 }
 
 // Two trainings of one launch: what is started anew goes on with its own run, not with the other's.
