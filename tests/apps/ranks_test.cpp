@@ -134,6 +134,15 @@ TEST_F(RanksOfTrain, WhatCannotBeIsCodeTwoAndNotStartedAnew) {
   }
 }
 
+TEST_F(RanksOfTrain, AnOnlyRankThatIsStartedAnewGoesOnToo) {
+  const Finished done = run({"launch", "-n", "1", "--max-restarts", "1", "--", "sh", "-c",
+                             "'" TRESTLE_PROGRAM "' train tiny.toml --name only --quiet && "
+                             "[ $TORCHELASTIC_RESTART_COUNT = 1 ]"});
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "runs/only/last"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/only_2"));
+}
+
 // Two trainings of one launch: what is started anew goes on with its own run, not with the other's.
 TEST_F(RanksOfTrain, EachTrainingOfALaunchGoesOnWithItsOwnRun) {
   const Finished done =

@@ -49,6 +49,11 @@ std::string launch_name() {
   return text(name, "-", getppid(), "-", start_of(getppid()));
 }
 
+bool is_started_anew() {
+  const std::string count = variable("TORCHELASTIC_RESTART_COUNT");
+  return !count.empty() && count != "0";
+}
+
 void note_launch(const std::filesystem::path& run_folder, const recipe::Recipe& recipe) {
   const std::string mark = mark_of(recipe);
   if (!mark.empty()) write_file(run_folder / file_name, mark);

@@ -13,6 +13,9 @@ namespace trestle::train {
 // started this process.
 std::string launch_name();
 
+// Whether this process stands for one of the same launch that failed.
+bool is_started_anew();
+
 // Writes into a run's folder which launch made it and from which recipe, as it was asked for: one
 // launch may train several. Nothing where there is no launch.
 void note_launch(const std::filesystem::path& run_folder, const recipe::Recipe& recipe);

@@ -163,7 +163,8 @@ TrainResult resume_run(const std::filesystem::path& run_folder,
 // Ranks that were started anew go on with what they saved; where they saved nothing yet, they begin
 // again, and what they began goes. Empty where there is nothing to go on with.
 std::string run_before_restart(const recipe::Recipe& recipe, const TrainHooks& hooks) {
-  if (hooks.world == nullptr || hooks.world->restart() == 0) return "";
+  // The only rank of a launch has no world, and is started anew too.
+  if (hooks.world == nullptr ? !is_started_anew() : hooks.world->restart() == 0) return "";
   const RunRanks ranks(hooks.world);
   std::string begun;
   if (ranks.reports()) {
