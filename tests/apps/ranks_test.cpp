@@ -143,6 +143,29 @@ TEST_F(RanksOfTrain, AnOnlyRankThatIsStartedAnewGoesOnToo) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/only_2"));
 }
 
+// Each rank in a folder of its own, as on two machines.
+TEST_F(RanksOfTrain, RanksWithOtherDataAreToldWhatDiffers) {
+  const auto refused = [](const std::string& name, const std::string& change) {
+    const Finished done =
+        shell("mkdir -p " + name + "/0 && cp -r cars small.toml " + name + "/0 && cp -r " + name +
+              "/0 " + name + "/1 && (cd " + name + "/1/cars && " + change +
+              ") && "
+              "export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29593; cd " +
+              name +
+              "/0; "
+              "(cd ../1; RANK=1 $T train small.toml --deadline 20) & "
+              "RANK=0 $T train small.toml --deadline 20");
+    EXPECT_EQ(done.code, 2) << done.err;
+    EXPECT_THAT(done.err, HasSubstr("the ranks have different data: '"));
+    return done.err;
+  };
+  EXPECT_THAT(
+      refused("fewer",
+              "for f in $(ls train_hq | head -4); do rm train_hq/$f train_masks/${f%.*}*; done"),
+      AllOf(HasSubstr("' on rank 0, '"), HasSubstr(" to train on")));
+  refused("others", "for f in */*; do mv $f ${f%/*}/z${f#*/}; done");
+}
+
 // Two trainings of one launch: what is started anew goes on with its own run, not with the other's.
 TEST_F(RanksOfTrain, EachTrainingOfALaunchGoesOnWithItsOwnRun) {
   const Finished done =
