@@ -143,6 +143,21 @@ TEST_F(RanksOfTrain, AnOnlyRankThatIsStartedAnewGoesOnToo) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/only_2"));
 }
 
+// As where the machine of that rank is taken away.
+TEST_F(RanksOfTrain, ASignalToOneRankStopsAllAndIsTheExitCode) {
+  const Finished done = shell(
+      "export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29594; "
+      "RANK=1 $T train tiny.toml --epochs 100000 --name told --json & one=$!; "
+      "( while ! grep -q '\"step\"' runs/told/metrics.jsonl; do sleep 0.05; done; kill -TERM $one "
+      ") "
+      "2>/dev/null & RANK=0 $T train tiny.toml --epochs 100000 --name told --quiet; "
+      "zero=$?; wait $one; echo codes $zero $?");
+  EXPECT_THAT(done.out, HasSubstr("codes 143 143")) << done.err;
+  EXPECT_THAT(done.err, AllOf(HasSubstr("a signal to rank 1 stopped all"),
+                              Not(HasSubstr("could not be written"))));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "runs/told/last/index.json"));
+}
+
 // Each rank in a folder of its own, as on two machines.
 TEST_F(RanksOfTrain, RanksWithOtherDataAreToldWhatDiffers) {
   const auto refused = [](const std::string& name, const std::string& change) {
