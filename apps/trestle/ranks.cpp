@@ -2,6 +2,8 @@
 
 #include <charconv>
 #include <filesystem>
+#include <string_view>
+#include <thread>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -41,20 +43,52 @@ Wanted read(const std::string& words) {
   return wanted;
 }
 
-int on_launched_rank(const launch::RankEnvironment& environment, const Wanted& wanted,
-                     const RankOptions& options, const std::function<int(const World*)>& work) {
+// "torchrun started rank 0 of 2".
+std::string who_started(const launch::RankEnvironment& environment) {
+  const bool by_hand = environment.source == "variables";
+  return text(by_hand ? "RANK and WORLD_SIZE" : environment.source, by_hand ? " make" : " started",
+              " this process ", by_hand ? "" : "as ", "rank ", environment.rank, " of ",
+              environment.world_size);
+}
+
+void refuse_other_ranks(const launch::RankEnvironment& environment, const Wanted& wanted,
+                        const RankOptions& options) {
   if (!options.ranks.empty() && (wanted.threads || wanted.count != environment.world_size))
-    throw UsageError(
-        text("--ranks ", options.ranks, ", but this process is rank ", environment.rank, " of the ",
-             environment.world_size, " that ", environment.source, " started"),
-        {.hint = "Leave --ranks out where something else starts the ranks."});
-  if (environment.world_size == 1) return work(nullptr);
+    throw UsageError(text("--ranks ", options.ranks, ", but ", who_started(environment)),
+                     {.hint = environment.source == "variables"
+                                  ? "Unset RANK and WORLD_SIZE, or leave --ranks out."
+                                  : "Leave --ranks out where something else starts the ranks."});
+  if (options.max_restarts > 0 && environment.source != "trestle launch")
+    throw UsageError(text("--max-restarts has no effect: ", who_started(environment)),
+                     {.hint = "Who starts the ranks starts them anew: leave it out here."});
+}
+
+int work_on_rank(const World& world, const std::function<int(const World*)>& work) {
   try {
-    const World world = init({.deadline = options.deadline, .environment = environment});
     return work(&world);
-  } catch (const UsageError&) {  // as all others say it, or rank 0 for this one
-    if (environment.rank == 0) throw;
+  } catch (const UsageError&) {  // rank 0 says it for all
+    if (world.rank() == 0) throw;
     return misused;
+  }
+}
+
+// Who only heard that another one failed ends behind it: the first exit code is the whole run's, and
+// 2, for what cannot be, is not started anew.
+void let_others_end(const launch::RankEnvironment& environment) {
+  constexpr std::chrono::milliseconds for_the_first_to_end{300};
+  if (environment.rank != 0) std::this_thread::sleep_for(for_the_first_to_end);
+}
+
+int on_launched_rank(const launch::RankEnvironment& environment, const RankOptions& options,
+                     const std::function<int(const World*)>& work) {
+  try {
+    // Until the ranks have met none speaks for another.
+    const World world = init({.deadline = options.deadline, .environment = environment});
+    return work_on_rank(world, work);
+  } catch (RankError& error) {  // each says where it stood itself
+    error.add_context(text("on rank ", environment.rank));
+    let_others_end(environment);
+    throw;
   } catch (Error& error) {
     error.add_context(text("on rank ", environment.rank));
     throw;
@@ -66,7 +100,14 @@ int on_launched_rank(const launch::RankEnvironment& environment, const Wanted& w
 int on_ranks(const RankOptions& options, const std::function<int(const World*)>& work) {
   const Wanted wanted = read(options.ranks);
   const auto environment = launch::read_rank_environment();
-  if (environment.source != "one rank") return on_launched_rank(environment, wanted, options, work);
+  if (environment.world_size > 1) {
+    refuse_other_ranks(environment, wanted, options);
+    return on_launched_rank(environment, options, work);
+  }
+  // Alone, also as the only task of srun, whose shell says so: that one may start ranks of its own.
+  if (options.max_restarts > 0 && (wanted.count == 1 || wanted.threads))
+    throw UsageError("--max-restarts has no effect without ranks that are processes",
+                     {.hint = "Leave it out, or give --ranks a number of them, for example 2."});
   if (wanted.count == 1) return work(nullptr);
   if (wanted.threads) {
     const auto codes = spawn(wanted.count, [&](World& world) { return work(&world); },
@@ -78,6 +119,21 @@ int on_ranks(const RankOptions& options, const std::function<int(const World*)>&
                          .ranks = wanted.count,
                          .max_restarts = options.max_restarts,
                          .lines = launch::Lines::Plain});
+}
+
+void refuse_on_ranks(const std::string& verb) {
+  launch::RankEnvironment environment;
+  try {
+    environment = launch::read_rank_environment();
+  } catch (const UsageError&) {  // of no matter to what does not run on ranks
+    return;
+  }
+  if (environment.world_size == 1) return;
+  throw UsageError(text("trestle ", verb, " runs on one process, but ", who_started(environment)),
+                   {.hint = environment.source == "variables"
+                                ? "Unset RANK and WORLD_SIZE."
+                                : "Start it alone: each rank would do the same, over the others' "
+                                  "files. On ranks runs trestle train."});
 }
 
 }  // namespace trestle::app

@@ -30,7 +30,10 @@ struct RankOptions {
 // - "": with no world, on this process alone.
 //
 // Throws UsageError for words that are none of this. What goes wrong on another rank than 0 is said
-// by rank 0 too, and not twice.
+// by rank 0 too, and not twice; before the ranks have met, and once rank 0 is gone, each says its own.
 int on_ranks(const RankOptions& options, const std::function<int(const World*)>& work);
+
+// Throws UsageError in a process that is one of several ranks: this verb knows nothing of the others.
+void refuse_on_ranks(const std::string& verb);
 
 }  // namespace trestle::app

@@ -16,6 +16,7 @@
 
 #include "apps/trestle/interrupt.h"
 #include "apps/trestle/output.h"
+#include "apps/trestle/ranks.h"
 #include "apps/trestle/verbs.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -57,9 +58,18 @@ int out_of_memory(const std::string& details) {
       failed);
 }
 
+// Verbs that compute and write for long, and do not share that among ranks.
+void refuse_among_ranks(const CLI::App& app) {
+  constexpr std::string_view alone[] = {"balance", "evaluate", "export", "predict", "sweep"};
+  const std::string verb = app.get_subcommands().front()->get_name();
+  if (std::find(std::begin(alone), std::end(alone), verb) != std::end(alone))
+    app::refuse_on_ranks(verb);
+}
+
 int perform(const CLI::App& app, const app::Action& action) {
   try {
     app::refuse_empty_values(app);
+    refuse_among_ranks(app);
     return action();
   } catch (const UsageError& error) {
     return complain(error.what(), misused);

@@ -13,6 +13,7 @@
 #include "apps/trestle/ranks.h"
 #include "apps/trestle/verbs.h"
 #include "trestle/base/error.h"
+#include "trestle/base/text.h"
 #include "trestle/comm/world.h"
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/run_folder.h"
@@ -32,10 +33,24 @@ struct Arguments {
   FieldChanges changes;
 };
 
+// 0, or what a signal to any of the ranks ends them with: it may have come to one alone.
+int code_of_signals(const World* world) {
+  const int mine = interrupted() ? interrupted_exit_code() : 0;
+  if (world == nullptr) return mine;
+  const auto all = world->group().all_gather_bytes(text(mine));
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] == "0") continue;
+    if (mine == 0 && world->rank() == 0)
+      std::cerr << "trestle: a signal to rank " << rank << " stopped all\n";
+    return mine != 0 ? mine : std::stoi(all[rank]);
+  }
+  return 0;
+}
+
 // After a run: 0, or why it stopped between two steps.
-int exit_code(const train::TrainResult& result) {
+int exit_code(const train::TrainResult& result, const World* world) {
   if (result.finished) return 0;
-  if (interrupted()) return interrupted_exit_code();
+  if (const int code = code_of_signals(world); code != 0) return code;
   const std::string why = why_output_was_lost();
   if (!why.empty())
     throw Error(why, {.hint = "The run was stopped and saved. To go on: trestle train --resume " +
@@ -62,9 +77,13 @@ train::TrainHooks hooks_for(const World* world, train::Progress* progress,
   return hooks;
 }
 
+recipe::Recipe with_changes(recipe::Recipe recipe, const FieldChanges& changes) {
+  for (const auto& [name, value] : changes) recipe::set_field(recipe, name, value);
+  return recipe;
+}
+
 recipe::Recipe recipe_of(const Arguments& arguments) {
-  recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
-  for (const auto& [name, value] : arguments.changes) recipe::set_field(recipe, name, value);
+  recipe::Recipe recipe = with_changes(recipe::read_recipe(arguments.recipe), arguments.changes);
   if (arguments.name) recipe.name = *arguments.name;
   return recipe;
 }
@@ -88,9 +107,11 @@ int perform(const CLI::App& verb, const Arguments& arguments, const RunOptions& 
     return 0;
   }
   // Read here too, so that what is wrong with it is said once, before any rank is started.
-  const recipe::Recipe recipe = arguments.resume.empty()
-                                    ? recipe_of(arguments)
-                                    : train::recipe_of(train::open_run_folder(arguments.resume));
+  const recipe::Recipe recipe =
+      arguments.resume.empty()
+          ? recipe_of(arguments)
+          : with_changes(train::recipe_of(train::open_run_folder(arguments.resume)),
+                         arguments.changes);
   RankOptions ranks = arguments.ranks;
   ranks.words = words;
   ranks.deadline =
@@ -99,9 +120,10 @@ int perform(const CLI::App& verb, const Arguments& arguments, const RunOptions& 
     const bool first = world == nullptr || world->rank() == 0;
     const auto progress = first ? train::make_progress(style, colours, std::cout) : nullptr;
     const train::TrainHooks hooks = hooks_for(world, progress.get(), options);
-    return exit_code(arguments.resume.empty()
-                         ? train::train(recipe, hooks)
-                         : train::resume(arguments.resume, arguments.changes, hooks));
+    const auto result = arguments.resume.empty()
+                            ? train::train(recipe, hooks)
+                            : train::resume(arguments.resume, arguments.changes, hooks);
+    return exit_code(result, world);
   });
 }
 

@@ -1,82 +1,206 @@
-// `trestle train --ranks` as a person types it: processes and threads, stops, resumes, ranks that die.
 #include <gmock/gmock.h>
-#include <unistd.h>
 
-#include <csignal>
+#include <fstream>
 
 #include "tests/apps/program.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 
+// `trestle train` on ranks, as a person starts and misuses it.
 namespace trestle {
 namespace {
 
-namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
-class RanksOfTheProgram : public ProgramTest {
+class RanksOfTrain : public ProgramTest {
  protected:
-  // One thread an operator everywhere, so that all runs have the same bits.
-  static std::vector<std::string> train(const std::string& name,
-                                        const std::vector<std::string>& more = {}) {
-    std::vector<std::string> words = {"train",     "small.toml", "--name",    name,
-                                      "--devices", "cpu",        "--threads", "1",
-                                      "--epochs",  "2",          "--quiet"};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
+  static void SetUpTestSuite() {
+    ProgramTest::SetUpTestSuite();
+    write_file(folder_ / "tiny.toml", R"([model]
+name = "two_linears"
+classes = 5
+[data]
+name = "random"
+shape = [10]
+count = 200
+targets = "normal"
+[devices]
+use = "cpu"
+threads = 1
+[pipeline]
+balance = [2, 1]
+deadline = 3.0
+[train]
+epochs = 2
+batch = 20
+save_every = 2
+loss = "mean_squared_error"
+)");
   }
-  static std::string best(const std::string& name) {
-    return read_file(folder_ / "runs" / name / "best.safetensors");
-  }
-  static std::string exported(const std::string& name) {
-    const std::string file = name + ".safetensors";
-    const Finished done = run({"export", "runs/" + name + "/last", "--out", file});
-    EXPECT_EQ(done.code, 0) << done.err;
-    return read_file(folder_ / file);
+  // A shell's commands, in which $T is the program.
+  static Finished shell(const std::string& commands) {
+    return run({"-c", "T='" TRESTLE_PROGRAM "'; " + commands}, {.program = "/bin/sh"});
   }
 };
 
-TEST_F(RanksOfTheProgram, HaveTheBitsOfOneProcess) {
-  ASSERT_EQ(run(train("one")).code, 0);
-  for (const std::string ranks : {"2", "threads:2"}) {
-    const std::string name = "on_" + ranks.substr(0, 2);
-    const Finished done = run(train(name, {"--ranks", ranks}));
-    ASSERT_EQ(done.code, 0) << done.err;
-    EXPECT_EQ(exported(name), exported("one")) << ranks;
-    EXPECT_TRUE(fs::exists(folder_ / "runs" / name / "last/weights.rank1.safetensors"));
+TEST_F(RanksOfTrain, RestartsWithoutProcessesAreRefused) {
+  for (const std::string ranks : {"1", "threads:2"}) {
+    const Finished done = run({"train", "tiny.toml", "--ranks", ranks, "--max-restarts", "3"});
+    EXPECT_EQ(done.code, 2);
+    EXPECT_THAT(done.err, HasSubstr("--max-restarts has no effect"));
   }
-  const Finished launched = run({"launch", "-n", "2", "--prefix", "off", "--", TRESTLE_PROGRAM,
-                                 "train", "small.toml", "--name", "launched", "--devices", "cpu",
-                                 "--threads", "1", "--epochs", "2", "--quiet"});
-  ASSERT_EQ(launched.code, 0) << launched.err;
-  EXPECT_EQ(exported("launched"), exported("one"));
+  EXPECT_EQ(run({"train", "tiny.toml", "--max-restarts", "3"}).code, 2);
+  EXPECT_EQ(run({"train", "tiny.toml", "--quiet", "--ranks", "2", "--max-restarts", "3"}).code, 0);
 }
 
-TEST_F(RanksOfTheProgram, StopTogetherAndGoOnOnAnotherNumber) {
-  ASSERT_EQ(run(train("whole")).code, 0);
-  Started stopped(folder_, {"train", "small.toml", "--name", "part", "--devices", "cpu",
-                            "--threads", "1", "--epochs", "2", "--json", "--ranks", "2"});
-  ASSERT_TRUE(stopped.wait_for("\"event\":\"step\""));
-  stopped.send(SIGINT);
-  EXPECT_EQ(stopped.wait().code, 130);
-  EXPECT_TRUE(fs::exists(folder_ / "runs/part/last/index.json"));
-  const Finished rest = run({"train", "--resume", "runs/part", "--quiet"});
-  ASSERT_EQ(rest.code, 0) << rest.err;
-  EXPECT_EQ(exported("part"), exported("whole"));
+TEST_F(RanksOfTrain, TheOnlyTaskOfALauncherMayStartRanks) {
+  const std::string task =
+      "SLURM_JOB_ID=5 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_LOCALID=0 ";
+  const Finished srun = shell(task + "$T train tiny.toml --ranks 2");
+  EXPECT_EQ(srun.code, 0) << srun.err;
+  EXPECT_THAT(srun.out, HasSubstr("2 ranks (processes, gloo)"));
+  const Finished left_over = shell("RANK=0 WORLD_SIZE=1 $T train tiny.toml --ranks threads:2");
+  EXPECT_EQ(left_over.code, 0) << left_over.err;
 }
 
-TEST_F(RanksOfTheProgram, AreRefusedWithWhatToDo) {
-  const auto refusal = [](const std::vector<std::string>& more) {
-    const Finished refused = run(train("refused", more));
-    EXPECT_EQ(refused.code, 2) << join(more, " ");
-    EXPECT_FALSE(fs::exists(folder_ / "runs/refused"));
-    return refused.err;
+TEST_F(RanksOfTrain, VariablesThatAreLeftOverAreNamed) {
+  const Finished done = shell(
+      "RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29588 $T train tiny.toml --ranks 3");
+  EXPECT_EQ(done.code, 2);
+  EXPECT_THAT(done.err, AllOf(HasSubstr("RANK and WORLD_SIZE make this process rank 0 of 2"),
+                              HasSubstr("Unset RANK and WORLD_SIZE")));
+}
+
+// None of these ranks has met rank 0, which could speak for it.
+TEST_F(RanksOfTrain, ARankThatMeetsNobodySaysSo) {
+  const Finished alone =
+      shell("RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29589 $T train tiny.toml");
+  EXPECT_EQ(alone.code, 1);
+  EXPECT_THAT(alone.err, AllOf(HasSubstr("rank 1 found nobody at 127.0.0.1:29589 within 3 s"),
+                               HasSubstr("MASTER_ADDR and MASTER_PORT")));
+}
+
+TEST_F(RanksOfTrain, RankZeroAtAnAddressThatIsNotThereSaysSoInPlainWords) {
+  const Finished done = shell(
+      "RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=no_such_host.invalid "
+      "MASTER_PORT=29590 $T train tiny.toml");
+  EXPECT_EQ(done.code, 1);
+  EXPECT_THAT(done.err, AllOf(HasSubstr("trestle: rank 0 cannot reach itself at no_such_host."),
+                              HasSubstr("MASTER_ADDR is the name or address"),
+                              Not(HasSubstr("c10d")), Not(HasSubstr("frame #"))));
+}
+
+// A process that was killed says nothing.
+TEST_F(RanksOfTrain, TheOthersSpeakForARankZeroThatIsGone) {
+  const Finished done = shell(
+      "export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29591; "
+      "RANK=0 $T train tiny.toml --epochs 100000 --name gone --json > zero.out 2>&1 & zero=$!; "
+      "( while ! grep -q step zero.out; do sleep 0.05; done; kill -9 $zero ) & "
+      "sleep 0.1; RANK=1 $T train tiny.toml --epochs 100000 --name gone --json");
+  EXPECT_EQ(done.code, 1);
+  EXPECT_THAT(done.err, AllOf(HasSubstr("rank 0 (process "), HasSubstr("on rank 1")));
+}
+
+TEST_F(RanksOfTrain, AChangedDeadlineCountsFromTheMeeting) {
+  ASSERT_EQ(run({"train", "tiny.toml", "--name", "late", "--deadline", "600", "--quiet"}).code, 0);
+  const Finished done = shell(
+      "RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29592 "
+      "$T train --resume runs/late --epochs 4 --deadline 1");
+  EXPECT_EQ(done.code, 1);
+  EXPECT_THAT(done.err, HasSubstr("not arrived at 127.0.0.1:29592 within 1 s: 1"));
+}
+
+TEST_F(RanksOfTrain, VerbsOfOneProcessRefuseToRunOnEachRank) {
+  const Finished done =
+      run({"launch", "-n", "2", "--", TRESTLE_PROGRAM, "sweep", "tiny.toml", "--out", "swept"});
+  EXPECT_EQ(done.code, 2);
+  EXPECT_THAT(done.err, HasSubstr("trestle sweep runs on one process, but trestle launch started"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "swept"));
+  EXPECT_EQ(run({"launch", "-n", "2", "--", TRESTLE_PROGRAM, "doctor"}).code, 0);
+  // One that is alone, and one whose variables are of no matter to it.
+  const Finished left_over = shell("RANK=0 $T sweep tiny.toml --dry-run --out swept");
+  EXPECT_EQ(left_over.code, 0) << left_over.err;
+}
+
+// Also where another rank ends first, because of it.
+TEST_F(RanksOfTrain, WhatCannotBeIsCodeTwoAndNotStartedAnew) {
+  for (int time = 0; time < 3; ++time) {
+    const Finished done = run({"train", "tiny.toml", "--ranks", "2", "--max-restarts", "2",
+                               "--devices", "cuda:62,cuda:63"});
+    EXPECT_EQ(done.code, 2) << done.err;
+    EXPECT_THAT(done.err, Not(HasSubstr("Starting all again")));
+  }
+}
+
+TEST_F(RanksOfTrain, AnOnlyRankThatIsStartedAnewGoesOnToo) {
+  const Finished done = run({"launch", "-n", "1", "--max-restarts", "1", "--", "sh", "-c",
+                             "'" TRESTLE_PROGRAM "' train tiny.toml --name only --quiet && "
+                             "[ $TORCHELASTIC_RESTART_COUNT = 1 ]"});
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "runs/only/last"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/only_2"));
+}
+
+// As where the machine of that rank is taken away.
+TEST_F(RanksOfTrain, ASignalToOneRankStopsAllAndIsTheExitCode) {
+  const Finished done = shell(
+      "export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29594; "
+      "RANK=1 $T train tiny.toml --epochs 100000 --name told --json & one=$!; "
+      "( while ! grep -q '\"step\"' runs/told/metrics.jsonl; do sleep 0.05; done; kill -TERM $one "
+      ") "
+      "2>/dev/null & RANK=0 $T train tiny.toml --epochs 100000 --name told --quiet; "
+      "zero=$?; wait $one; echo codes $zero $?");
+  EXPECT_THAT(done.out, HasSubstr("codes 143 143")) << done.err;
+  EXPECT_THAT(done.err, AllOf(HasSubstr("a signal to rank 1 stopped all"),
+                              Not(HasSubstr("could not be written"))));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "runs/told/last/index.json"));
+}
+
+// Each rank in a folder of its own, as on two machines.
+TEST_F(RanksOfTrain, RanksWithOtherDataAreToldWhatDiffers) {
+  const auto refused = [](const std::string& name, const std::string& change) {
+    const Finished done =
+        shell("mkdir -p " + name + "/0 && cp -r cars small.toml " + name + "/0 && cp -r " + name +
+              "/0 " + name + "/1 && (cd " + name + "/1/cars && " + change +
+              ") && "
+              "export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29593; cd " +
+              name +
+              "/0; "
+              "(cd ../1; RANK=1 $T train small.toml --deadline 20) & "
+              "RANK=0 $T train small.toml --deadline 20");
+    EXPECT_EQ(done.code, 2) << done.err;
+    EXPECT_THAT(done.err, HasSubstr("the ranks have different data: '"));
+    return done.err;
   };
-  EXPECT_THAT(refusal({"--ranks", "0"}), HasSubstr("--ranks takes a number from 1 to 1000"));
-  EXPECT_THAT(refusal({"--ranks", "threads:"}), HasSubstr("For example --ranks 4"));
-  EXPECT_THAT(refusal({"--ranks", "2", "--dry-run"}), HasSubstr("--ranks"));
-  EXPECT_THAT(refusal({"--ranks", "threads:3", "--balance", "2,1"}), HasSubstr("balance"));
+  EXPECT_THAT(
+      refused("fewer",
+              "for f in $(ls train_hq | head -4); do rm train_hq/$f train_masks/${f%.*}*; done"),
+      AllOf(HasSubstr("' on rank 0, '"), HasSubstr(" to train on")));
+  refused("others", "for f in */*; do mv $f ${f%/*}/z${f#*/}; done");
+}
+
+// Two trainings of one launch: what is started anew goes on with its own run, not with the other's.
+TEST_F(RanksOfTrain, EachTrainingOfALaunchGoesOnWithItsOwnRun) {
+  const Finished done =
+      run({"launch", "-n", "2", "--max-restarts", "1", "--", "sh", "-c",
+           "'" TRESTLE_PROGRAM
+           "' train tiny.toml --name first --max-steps 5 --quiet && '" TRESTLE_PROGRAM
+           "' train tiny.toml --name second --max-steps 7 --quiet && [ $TORCHELASTIC_RESTART_COUNT "
+           "= 1 ]"});
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/first_2"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/second_2"));
+  const auto steps = [&](const std::string& name) {
+    std::ifstream file(folder_ / "runs" / name / "metrics.jsonl");
+    std::string line;
+    int count = 0;
+    while (std::getline(file, line)) count += line.starts_with("{\"step\"") ? 1 : 0;
+    return count;
+  };
+  EXPECT_EQ(steps("first"), 5);
+  EXPECT_EQ(steps("second"), 7);
 }
 
 }  // namespace

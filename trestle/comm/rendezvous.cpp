@@ -1,6 +1,7 @@
 #include "trestle/comm/rendezvous.h"
 
 #include <c10/util/Exception.h>
+#include <unistd.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -71,6 +72,13 @@ class Arrival {
           text("rank 0 cannot open port ", environment_.port, ": ", problem),
           {.hint = "Choose another MASTER_PORT; or another run still goes on here, or two "
                    "processes were told to be rank 0."});
+    // Before libtorch tries, which complains at length. Who is connected waits for the store.
+    if (const auto error = cannot_reach(environment_.address, environment_.port, end_)) {
+      close(*own.masterListenFd);
+      throw RankError(text("rank 0 cannot reach itself at ", place_, ": ", *error),
+                      {.hint = "MASTER_ADDR is the name or address of rank 0's machine, the same "
+                               "for all ranks."});
+    }
     return c10::make_intrusive<c10d::TCPStore>(environment_.address, own);
   }
 

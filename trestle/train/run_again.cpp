@@ -3,9 +3,12 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <sstream>
 #include <system_error>
 
 #include "trestle/base/files.h"
+#include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
 
 namespace trestle::train {
@@ -19,6 +22,23 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+// When a process began, since the machine's start (field 22 of proc(5)): numbers of processes are
+// used again, and in a container the first is always 1.
+std::string start_of(pid_t process) {
+  std::ifstream file(text("/proc/", process, "/stat"));
+  std::string line, field;
+  std::getline(file, line);
+  std::istringstream fields(line.substr(line.rfind(')') + 1));
+  for (int number = 3; number <= 22; ++number) fields >> field;
+  return field;
+}
+
+std::string mark_of(const recipe::Recipe& recipe) {
+  const std::string name = launch_name();
+  if (name.empty()) return "";
+  return text(name, " ", recipe.name, " ", name_hash(recipe::to_toml(recipe)));
+}
+
 }  // namespace
 
 // trestle launch gives each launch a name of its own. torchrun's is "none" unless somebody names it,
@@ -26,16 +46,22 @@ std::string variable(const char* name) {
 std::string launch_name() {
   const std::string name = variable("TORCHELASTIC_RUN_ID");
   if (name.empty() || !variable("TRESTLE_LAUNCH").empty()) return name;
-  return text(name, "-", getppid());
+  return text(name, "-", getppid(), "-", start_of(getppid()));
 }
 
-void note_launch(const std::filesystem::path& run_folder) {
-  const std::string name = launch_name();
-  if (!name.empty()) write_file(run_folder / file_name, name);
+bool is_started_anew() {
+  const std::string count = variable("TORCHELASTIC_RESTART_COUNT");
+  return !count.empty() && count != "0";
 }
 
-std::optional<std::filesystem::path> folder_of_launch(const std::filesystem::path& runs) {
-  const std::string name = launch_name();
+void note_launch(const std::filesystem::path& run_folder, const recipe::Recipe& recipe) {
+  const std::string mark = mark_of(recipe);
+  if (!mark.empty()) write_file(run_folder / file_name, mark);
+}
+
+std::optional<std::filesystem::path> folder_of_launch(const recipe::Recipe& recipe) {
+  const std::string name = mark_of(recipe);
+  const std::filesystem::path runs = recipe.train.runs;
   std::error_code error;
   if (name.empty() || !std::filesystem::is_directory(runs, error)) return std::nullopt;
   for (const auto& entry : std::filesystem::directory_iterator(runs, error)) {

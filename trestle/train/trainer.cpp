@@ -107,7 +107,7 @@ TrainResult train_from_start(const recipe::Recipe& recipe, const TrainHooks& hoo
   RunFolder folder;
   if (ranks.reports()) {
     folder = make_run_folder(run.recipe());
-    note_launch(folder.path);
+    note_launch(folder.path, recipe);
   }
   folder.path = ranks.from_first(folder.path.string());
   try {
@@ -163,11 +163,12 @@ TrainResult resume_run(const std::filesystem::path& run_folder,
 // Ranks that were started anew go on with what they saved; where they saved nothing yet, they begin
 // again, and what they began goes. Empty where there is nothing to go on with.
 std::string run_before_restart(const recipe::Recipe& recipe, const TrainHooks& hooks) {
-  if (hooks.world == nullptr || hooks.world->restart() == 0) return "";
+  // The only rank of a launch has no world, and is started anew too.
+  if (hooks.world == nullptr ? !is_started_anew() : hooks.world->restart() == 0) return "";
   const RunRanks ranks(hooks.world);
   std::string begun;
   if (ranks.reports()) {
-    const auto folder = folder_of_launch(recipe.train.runs);
+    const auto folder = folder_of_launch(recipe);
     if (folder && checkpoint::is_checkpoint(RunFolder{*folder}.last())) begun = folder->string();
     if (folder && begun.empty()) std::filesystem::remove_all(*folder);
   }

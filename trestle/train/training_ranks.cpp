@@ -32,6 +32,27 @@ std::vector<std::string> gather_lists(const RunRanks& ranks, const std::vector<s
   return all;
 }
 
+// Inputs are read on one rank, targets on another: they must be of the same examples.
+void refuse_other_data(const RunRanks& ranks, const std::optional<std::size_t>& examples,
+                       const std::vector<std::string>& names) {
+  std::string mine;
+  if (examples)
+    mine = text(*examples, " to train on", names.empty() ? "" : "\n", join(names, "\n"));
+  const auto all = ranks.gather(mine);
+  std::size_t first = 0;
+  while (first < all.size() && all[first].empty()) ++first;
+  for (std::size_t rank = first + 1; rank < all.size(); ++rank) {
+    if (all[rank].empty() || all[rank] == all[first]) continue;
+    const auto a = lines_of(all[first]), b = lines_of(all[rank]);
+    std::size_t line = 0;
+    while (line < std::min(a.size(), b.size()) && a[line] == b[line]) ++line;
+    const auto said = [&](const auto& lines) { return line < lines.size() ? lines[line] : "none"; };
+    throw UsageError(text("the ranks have different data: '", said(a), "' on rank ", first, ", '",
+                          said(b), "' on rank ", rank),
+                     {.hint = "All machines need the same files, under the same names."});
+  }
+}
+
 }  // namespace
 
 // Before anything else: ranks that do different things are told what differs.
@@ -56,6 +77,11 @@ void TrainingRun::refuse_other_recipes() const {
 // name outside of this batch, and other numbers in an array. A number that JSON keeps exactly.
 double TrainingRun::data_mark_of(const std::optional<data::Batch>& first) const {
   const std::string names = first ? join(first->names, "\n") : "";
+  if (!ranks_.alone())
+    refuse_other_data(
+        ranks_,
+        first ? std::optional(static_cast<std::size_t>(task_.training->examples())) : std::nullopt,
+        first ? first->names : std::vector<std::string>());
   return static_cast<double>(name_hash(ranks_.from_first(names)) >> 11);
 }
 

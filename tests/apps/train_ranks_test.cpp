@@ -1,0 +1,83 @@
+// `trestle train --ranks` as a person types it: processes and threads, stops, resumes, ranks that die.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "tests/apps/program.h"
+#include "trestle/base/files.h"
+#include "trestle/base/text.h"
+
+namespace trestle {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class RanksOfTheProgram : public ProgramTest {
+ protected:
+  // One thread an operator everywhere, so that all runs have the same bits.
+  static std::vector<std::string> train(const std::string& name,
+                                        const std::vector<std::string>& more = {}) {
+    std::vector<std::string> words = {"train",     "small.toml", "--name",    name,
+                                      "--devices", "cpu",        "--threads", "1",
+                                      "--epochs",  "2",          "--quiet"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  static std::string best(const std::string& name) {
+    return read_file(folder_ / "runs" / name / "best.safetensors");
+  }
+  static std::string exported(const std::string& name) {
+    const std::string file = name + ".safetensors";
+    const Finished done = run({"export", "runs/" + name + "/last", "--out", file});
+    EXPECT_EQ(done.code, 0) << done.err;
+    return read_file(folder_ / file);
+  }
+};
+
+TEST_F(RanksOfTheProgram, HaveTheBitsOfOneProcess) {
+  ASSERT_EQ(run(train("one")).code, 0);
+  for (const std::string ranks : {"2", "threads:2"}) {
+    const std::string name = "on_" + ranks.substr(0, 2);
+    const Finished done = run(train(name, {"--ranks", ranks}));
+    ASSERT_EQ(done.code, 0) << done.err;
+    EXPECT_EQ(exported(name), exported("one")) << ranks;
+    EXPECT_TRUE(fs::exists(folder_ / "runs" / name / "last/weights.rank1.safetensors"));
+  }
+  const Finished launched = run({"launch", "-n", "2", "--prefix", "off", "--", TRESTLE_PROGRAM,
+                                 "train", "small.toml", "--name", "launched", "--devices", "cpu",
+                                 "--threads", "1", "--epochs", "2", "--quiet"});
+  ASSERT_EQ(launched.code, 0) << launched.err;
+  EXPECT_EQ(exported("launched"), exported("one"));
+}
+
+TEST_F(RanksOfTheProgram, StopTogetherAndGoOnOnAnotherNumber) {
+  ASSERT_EQ(run(train("whole")).code, 0);
+  Started stopped(folder_, {"train", "small.toml", "--name", "part", "--devices", "cpu",
+                            "--threads", "1", "--epochs", "2", "--json", "--ranks", "2"});
+  ASSERT_TRUE(stopped.wait_for("\"event\":\"step\""));
+  stopped.send(SIGINT);
+  EXPECT_EQ(stopped.wait().code, 130);
+  EXPECT_TRUE(fs::exists(folder_ / "runs/part/last/index.json"));
+  const Finished rest = run({"train", "--resume", "runs/part", "--quiet"});
+  ASSERT_EQ(rest.code, 0) << rest.err;
+  EXPECT_EQ(exported("part"), exported("whole"));
+}
+
+TEST_F(RanksOfTheProgram, AreRefusedWithWhatToDo) {
+  const auto refusal = [](const std::vector<std::string>& more) {
+    const Finished refused = run(train("refused", more));
+    EXPECT_EQ(refused.code, 2) << join(more, " ");
+    EXPECT_FALSE(fs::exists(folder_ / "runs/refused"));
+    return refused.err;
+  };
+  EXPECT_THAT(refusal({"--ranks", "0"}), HasSubstr("--ranks takes a number from 1 to 1000"));
+  EXPECT_THAT(refusal({"--ranks", "threads:"}), HasSubstr("For example --ranks 4"));
+  EXPECT_THAT(refusal({"--ranks", "2", "--dry-run"}), HasSubstr("--ranks"));
+  EXPECT_THAT(refusal({"--ranks", "threads:3", "--balance", "2,1"}), HasSubstr("balance"));
+}
+
+}  // namespace
+}  // namespace trestle
