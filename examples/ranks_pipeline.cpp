@@ -29,7 +29,8 @@ trestle::nn::Layers make_net() {
 // As many layers for each of so many stages.
 std::vector<int> even(int layers, int stages) {
   std::vector<int> balance;
-  for (int s = 0; s < stages; ++s) balance.push_back(layers * (s + 1) / stages - layers * s / stages);
+  for (int s = 0; s < stages; ++s)
+    balance.push_back(layers * (s + 1) / stages - layers * s / stages);
   return balance;
 }
 

@@ -15,7 +15,9 @@
 namespace {
 
 struct Residual : torch::nn::Module {
-  explicit Residual(int width) { linear_ = register_module("linear", torch::nn::Linear(width, width)); }
+  explicit Residual(int width) {
+    linear_ = register_module("linear", torch::nn::Linear(width, width));
+  }
   at::Tensor forward(at::Tensor x) { return x + linear_->forward(x).tanh(); }
   torch::nn::Linear linear_ = nullptr;
 };
@@ -48,13 +50,14 @@ int work(const std::string& file) {
                                           .deadline = world.group().deadline(),
                                           .sample = {points(0)}});
   torch::optim::Adam optimizer(pipeline.parameters(), 3e-3);
-  for (int step = 0; step < 200; ++step) {
+  for (int step = 0; step < 100; ++step) {
     optimizer.zero_grad();
-    const at::Tensor x = first ? points(step) : at::Tensor();           // each reads what it needs
+    const at::Tensor x = first ? points(step) : at::Tensor();  // each reads what it needs
     const at::Tensor y = last ? heights(points(step)) : at::Tensor();
     const double loss = pipeline.step(x, y, trestle::nn::mean_squared_error()).loss;
     optimizer.step();
-    if (first && step % 50 == 49) std::cout << "step " << step + 1 << "  loss " << loss << std::endl;
+    if (first && step % 25 == 24)
+      std::cout << "step " << step + 1 << "  loss " << loss << std::endl;
   }
   // [use]
 

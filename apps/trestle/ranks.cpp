@@ -14,7 +14,7 @@ namespace trestle::app {
 
 namespace {
 
-constexpr int failed = 1, misused = 2;
+constexpr int misused = 2;
 constexpr int most_ranks = 1000;
 
 struct Wanted {
@@ -52,10 +52,7 @@ int on_launched_rank(const launch::RankEnvironment& environment, const Wanted& w
   try {
     const World world = init({.deadline = options.deadline, .environment = environment});
     return work(&world);
-  } catch (const RankError&) {
-    if (environment.rank == 0) throw;
-    return failed;
-  } catch (const UsageError&) {
+  } catch (const UsageError&) {  // as all others say it, or rank 0 for this one
     if (environment.rank == 0) throw;
     return misused;
   } catch (Error& error) {

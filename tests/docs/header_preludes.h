@@ -24,6 +24,8 @@ extern schedule::Timeline simulated, measured;
 extern schedule::Timeline simulated, measured;
 // [trestle/view/curve.h]
 extern std::vector<double> epochs, training, validation, dice;
+// [trestle/mesh/layout/mesh_layout.h]
+#include <iostream>
 // [trestle/schedule/walk_order.h]
 extern const std::size_t ranks, things;
 // [trestle/schedule/routes.h]

@@ -355,6 +355,28 @@ TEST(RanksPipeline, NothingIsLeftOfAStep) {
   });
 }
 
+// Each value of the table crosses once each way: what the profile says of the routes, and no more.
+TEST(RanksPipeline, SendsTheBytesOfTheTable) {
+  const support::WatchDog watch("bytes sent");
+  Net net = support::narrow_unet();
+  net.input = net.input.narrow(0, 0, 12);
+  net.target = net.target.narrow(0, 0, 12);
+  const auto balance = support::even_balance(static_cast<int>(net.make().size()), 3);
+  Pipeline alone(net.make(), {.balance = balance, .micro_batches = 4});
+  const auto costs = alone.profile({net.input}, net.target, net.loss);
+  Bytes expected = 0;
+  for (const auto& route : costs.routes) expected += 2 * 4 * route.bytes;
+  ASSERT_GT(expected, 0);
+  const auto sent = spawn(3, [&](World& world) {
+    Pipeline own(net.make(), over(world, {.balance = balance, .micro_batches = 4}));
+    for (int step = 0; step < 3; ++step)
+      own.step(world.rank() == 0 ? net.input : at::Tensor(),
+               is_last(world) ? net.target : at::Tensor(), net.loss);
+    return own.bytes_sent();
+  });
+  EXPECT_EQ(sent[0] + sent[1] + sent[2], 3 * expected);
+}
+
 TEST(RanksPipeline, TimelineHasTheOwnRanksRow) {
   spawn(2, [&](World& world) {
     Pipeline pipeline(linears(2), over(world, {.balance = {1, 1}, .micro_batches = 2}));

@@ -89,6 +89,9 @@ TEST(RanksFailures, AnExceptionInALayerEndsAllRanksWithItsReason) {
   for (const auto& message : all) EXPECT_THAT(message, HasSubstr("the layer is out of order"));
   EXPECT_THAT(all[1], AllOf(HasSubstr("in stage 1, micro-batch 0"), HasSubstr("1F0 on rank 1")));
   for (const int other : {0, 2}) EXPECT_THAT(all[other], HasSubstr("rank 1"));
+  EXPECT_THAT(
+      all[2],
+      HasSubstr("rank 2 stood at 2RECV_F0, action 1 of 6, waiting for rank 1: [2RECV_F0] 2F0"));
   EXPECT_LT(time.seconds(), 10);
 }
 

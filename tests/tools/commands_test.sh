@@ -56,7 +56,7 @@ run run_tests --quick
 expect_success
 expect_last_line "7 passed, 0 failed"
 expect_call "cmake --build .*/build/dev --target all"
-expect_call "ctest --preset dev .*-L .(core|torch)"
+expect_call "ctest --preset dev .*-L .(core|torch|ranks)"
 expect_no_call "asan"
 
 name="a test fails, and another skips itself"

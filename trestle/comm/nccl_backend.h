@@ -7,7 +7,7 @@
 
 namespace trestle::comm {
 
-// Whether this build has NCCL: a build with TRESTLE_CUDA where nccl.h was found.
+// Whether this build has NCCL: a build with TRESTLE_CUDA where its header compiles.
 bool has_nccl();
 
 // NCCL's engine for a group's GPU tensors, null in a build without it. It connects at its first

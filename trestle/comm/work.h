@@ -8,7 +8,7 @@ namespace trestle::comm {
 // it is done, also if the Work itself is let go; nobody may write to them before.
 //
 //   auto work = group.all_reduce(gradient);
-//   compute();                                 // meanwhile
+//   compute();
 //   work.wait();
 class Work {
  public:

@@ -178,6 +178,9 @@ void DistributedTransport::send(const Transfer& transfer, Message message, at::D
   device::synchronize(producer);
   const int tag = tag_of(transfer);
   const PackedMessage packed = pack(id_of(transfer), message);
+  for (const auto& entry : message) {
+    if (entry.value.defined()) link_->count_sent(static_cast<Bytes>(entry.value.nbytes()));
+  }
   message.clear();
   std::vector<comm::Work> works;
   works.push_back(link_->send(packed.first, to, tag));

@@ -9,10 +9,12 @@
 #include <optional>
 
 #include "trestle/base/error.h"
+#include "trestle/comm/rank_error.h"
 #include "trestle/device/device.h"
 #include "trestle/device/stream.h"
 #include "trestle/device/threads.h"
 #include "trestle/pipeline/failure.h"
+#include "trestle/pipeline/place_in_row.h"
 
 namespace trestle::pipeline {
 namespace {
@@ -94,17 +96,32 @@ void expect_messages(StepState& state, int rank, const std::vector<Action>& acti
   state.transport->expect(rank, std::move(expected));
 }
 
-void run_rank(StepState& state, int rank, Part part) {
+// A failure that came from another rank says where this one stood.
+void note_place(const StepState& state, int rank, const std::vector<Action>& row, std::size_t at) {
   try {
-    const auto actions = actions_of(state, rank, part);
+    if (const auto failure = state.transport->failure()) std::rethrow_exception(failure);
+  } catch (RankError& error) {
+    error.add_context(place_in_row(state, rank, row, at));
+  } catch (...) {  // this rank's own, or of a rank of this process
+  }
+}
+
+void run_rank(StepState& state, int rank, Part part) {
+  std::vector<Action> actions;
+  std::size_t at = 0;
+  try {
+    actions = actions_of(state, rank, part);
     expect_messages(state, rank, actions);
-    for (const auto& action : actions) {
+    for (; at < actions.size(); ++at) {
+      const Action& action = actions[at];
       if (state.transport->failure())
-        return;  // also a rank that would never have to wait stops here
+        return note_place(state, rank, actions,
+                          at);  // also a rank that would never have to wait stops here
       execute_and_record(state, rank, action);
     }
     state.transport->flush(rank);
   } catch (const Cancelled&) {  // another rank failed and said so
+    note_place(state, rank, actions, at);
   } catch (...) {
     state.transport->cancel(std::current_exception());
   }

@@ -121,6 +121,8 @@ schedule::Timeline Pipeline::gather_timeline() const {
   return impl_->over_ranks() ? impl_->gather_timeline() : timeline();
 }
 
+Bytes Pipeline::bytes_sent() const { return impl_->bytes_sent(); }
+
 simulate::Costs Pipeline::profile(const nn::Values& inputs, const at::Tensor& target,
                                   const nn::Loss& loss) {
   return impl_->profile(inputs, target, loss);

@@ -229,6 +229,9 @@ class Pipeline {
   // Over ranks: what all did, with their clocks aligned. All ranks call it.
   schedule::Timeline gather_timeline() const;
 
+  // Over ranks: bytes of tensors that this rank has sent to others since the pipeline was made.
+  Bytes bytes_sent() const;
+
   // Measures each stage with one micro-batch of `inputs` (a mini-batch, split as step() would):
   // times, bytes, transfers. Leaves parameters, gradients, buffers and random keys as they were.
   // The budgets of virtual devices do not count meanwhile, so a plan that does not fit is measured

@@ -39,6 +39,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& norm);
   double grad_norm(double p);
   schedule::Timeline gather_timeline() const;
+  Bytes bytes_sent() const { return link_ ? link_->bytes_sent() : 0; }
   void backward(const at::Tensor& loss);  // of the last forward(), where the last stage is not
   simulate::Costs profile(const nn::Values& inputs, const at::Tensor& target, const nn::Loss& loss);
 

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "trestle/base/units.h"
 #include "trestle/comm/group.h"
 #include "trestle/pipeline/worker.h"
 
@@ -80,6 +81,10 @@ class RankLink {
 
   comm::Group& group() { return group_; }
 
+  // Of tensors that went to other ranks, since the link was made; without what messages begin with.
+  void count_sent(Bytes bytes) { sent_ += bytes; }
+  Bytes bytes_sent() const { return sent_; }
+
  private:
   template <class Record>
   Record from_one(const Record& own, int from, int tag);
@@ -88,6 +93,7 @@ class RankLink {
   int first_, last_;
   std::uint64_t serial_;
   std::atomic<std::uint64_t> backwards_ = 0;
+  std::atomic<Bytes> sent_ = 0;
   Worker receiver_, sender_;
 };
 
