@@ -161,6 +161,23 @@ void check_all_to_all(World& world) {
     EXPECT_TRUE(output.narrow(0, at, count).eq(r).all().item<bool>());
     at += count;
   }
+  // In place, with more than goes through a socket at once.
+  constexpr std::int64_t many = 100000;
+  const auto large = [&](int rank) {
+    return torch::arange(many * size, at::kDouble).unsqueeze(1) + 0.25 * rank;
+  };
+  at::Tensor in_place = large(world.rank());
+  group.all_to_all(in_place, in_place).wait();
+  for (int r = 0; r < world.size(); ++r)
+    EXPECT_SAME(in_place.narrow(0, many * r, many), large(r).narrow(0, many * world.rank(), many));
+}
+
+void check_many_dimensions(World& world) {
+  const auto made = [](int rank) {
+    return torch::full({rank + 1, 1, 2, 1, 1, 1, 1, 1, 1, 3}, static_cast<double>(rank));
+  };
+  const auto all = world.group().all_gather_uneven(made(world.rank()));
+  for (int r = 0; r < world.size(); ++r) EXPECT_SAME(all[static_cast<std::size_t>(r)], made(r));
 }
 
 void check_bytes(World& world) {
@@ -349,6 +366,8 @@ void check_collectives(World& world) {
   check_all_gather(world);
   check_all_gather_uneven(world);
   check_all_to_all(world);
+  check_many_dimensions(world);
+  check_writes_are_seen_by_autograd(world);
   check_bytes(world);
   check_messages(world);
   check_empty_tensors(world);

@@ -26,6 +26,11 @@ TEST(Spawn, ReturnsWhatEachRankReturned) {
   EXPECT_EQ(sums, (std::vector<double>{6, 16, 26, 36}));
 }
 
+TEST(Spawn, MoreRanksThanCanBeAreRefusedBeforeAnythingIsMade) {
+  EXPECT_THROW(spawn(2'000'000'000, [](World& world) { return world.rank(); }), UsageError);
+  EXPECT_THROW(spawn(-1, [](World& world) { return world.rank(); }), UsageError);
+}
+
 TEST(Spawn, ARankKnowsWhoItIs) {
   spawn(3, [](World& world) {
     EXPECT_EQ(world.size(), 3);

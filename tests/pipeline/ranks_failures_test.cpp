@@ -179,6 +179,92 @@ TEST(RanksFailures, BackwardOutOfTurn) {
   EXPECT_THAT(all[0], HasSubstr("Pipeline::backward() without a forward() before it"));
 }
 
+// Two of one shape: nothing but the number of the pipeline tells them apart.
+TEST(RanksFailures, PipelinesOnOneGroupInAnotherOrder) {
+  const support::WatchDog watch("two pipelines");
+  const auto all = messages(2, [](World& world) {
+    Pipeline one(trained(), over(world, {.balance = {1, 2}}));
+    Pipeline two(trained(), over(world, {.balance = {1, 2}}));
+    const at::Tensor x = torch::ones({4, 4});
+    (world.rank() == 0 ? one : two).step(x, x, nn::mean_squared_error());
+  });
+  EXPECT_THAT(all[1],
+              AllOf(HasSubstr("another pipeline on the same group"), HasSubstr("make_group()")));
+  EXPECT_THAT(all[0], HasSubstr("another pipeline on the same group"));
+}
+
+TEST(RanksFailures, ALossWhereTheOutputIsNot) {
+  const support::WatchDog watch("loss on the first rank");
+  const auto all = messages(2, [](World& world) {
+    Pipeline pipeline(trained(), over(world, {.balance = {1, 2}}));
+    const at::Tensor output = pipeline.forward(torch::ones({4, 4}));
+    pipeline.backward(world.rank() == 0 ? torch::ones({}, at::requires_grad()) : output.sum());
+  });
+  EXPECT_THAT(all[0], HasSubstr("with a loss on rank 0, where the model's output is not"));
+  EXPECT_THAT(all[1], HasSubstr("with a loss on rank 0"));
+}
+
+TEST(RanksFailures, ALossThatDoesNotDependOnTheOutput) {
+  const support::WatchDog watch("another loss");
+  const auto all = messages(2, [](World& world) {
+    Pipeline pipeline(trained(), over(world, {.balance = {1, 2}}));
+    pipeline.forward(torch::ones({4, 4}));
+    if (world.rank() == 0) return pipeline.backward();
+    pipeline.backward(torch::ones({}, at::requires_grad()).sum());
+  });
+  for (const auto& message : all)
+    EXPECT_THAT(message, HasSubstr("does not depend on what forward() returned"));
+}
+
+TEST(RanksFailures, AnInputThatOnlySomeRanksHave) {
+  const support::WatchDog watch("input of one rank");
+  const auto all = messages(2, [](World& world) {
+    nn::Layers net;
+    net.add("first", torch::nn::Linear(4, 4)).keep_input("x");
+    net.add("second", [](at::Tensor y, std::optional<at::Tensor> x) { return x ? y + *x : y; })
+        .take("x");
+    Pipeline pipeline(net, over(world, {.balance = {1, 1}}));
+    pipeline.evaluate(world.rank() == 0 ? torch::ones({4, 4}) : at::Tensor());
+  });
+  for (const auto& message : all)
+    EXPECT_THAT(message, HasSubstr("input 0 is None on rank 1, whose stage 1 takes it"));
+}
+
+TEST(RanksFailures, AutocastInOneRanksCaller) {
+  const support::WatchDog watch("autocast of one rank");
+  const auto all = messages(2, [](World& world) {
+    Pipeline pipeline(trained(), over(world, {.balance = {1, 2}}));
+    const precision::Autocast autocast(world.rank() == 0 ? Precision::BFloat16
+                                                         : Precision::Float32);
+    const at::Tensor x = torch::ones({4, 4});
+    pipeline.step(x, x, nn::mean_squared_error());
+  });
+  for (const auto& message : all) EXPECT_THAT(message, HasSubstr("has another autocast"));
+}
+
+TEST(RanksFailures, RanksThatClipInDifferentWays) {
+  const support::WatchDog watch("clipping");
+  const auto all = messages(2, [](World& world) {
+    Pipeline pipeline(trained(), over(world, {.balance = {1, 2}}));
+    const at::Tensor x = torch::ones({4, 4});
+    pipeline.step(x, x, nn::mean_squared_error());
+    pipeline.clip_grad_norm(world.rank() == 0 ? 1.0 : 0.5);
+  });
+  for (const auto& message : all) EXPECT_THAT(message, HasSubstr("in different ways"));
+}
+
+// Who catches the exception goes on, and its world does not end by that.
+TEST(RanksFailures, ALayerThatOneRankCannotMake) {
+  const support::WatchDog watch("factory");
+  const auto all = messages(2, [](World& world) {
+    nn::Layers net;
+    net.add("first", []() -> torch::nn::Linear { throw UsageError("no memory for it"); });
+    net.add("second", [] { return torch::nn::Linear(4, 4); });
+    Pipeline pipeline(net, over(world, {.balance = {1, 1}}));
+  });
+  for (const auto& message : all) EXPECT_THAT(message, HasSubstr("no memory for it"));
+}
+
 TEST(RanksFailures, DevicesOfOtherRanksStages) {
   for (const auto& message : messages(2, [](World& world) {
          Pipeline(doublers(2),

@@ -114,9 +114,12 @@ void carry_out(const Engine& engine, Request& request) {
     wait_for(*engine.backend.barrier(), engine.deadline);
     return;
   }
-  if (kind == Kind::AllToAll)
-    return all_to_all(engine, request.output, request.input, request.output_pieces,
-                      request.input_pieces);
+  if (kind == Kind::AllToAll) {
+    // Gloo writes rows that come before it has sent those that lie there.
+    const at::Tensor input =
+        share_memory(request.output, request.input) ? request.input.clone() : request.input;
+    return all_to_all(engine, request.output, input, request.output_pieces, request.input_pieces);
+  }
   if (request.input.numel() == 0) return;
   Tensors tensors = {request.output};
   c10d::BroadcastOptions root;

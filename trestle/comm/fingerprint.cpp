@@ -4,6 +4,7 @@
 #include <cctype>
 #include <span>
 
+#include "trestle/base/split_mix.h"
 #include "trestle/base/text.h"
 
 namespace trestle::comm {
@@ -57,9 +58,22 @@ std::string call_of(const Fingerprint& print) {
   return call;
 }
 
+// How many have their size in a fingerprint; the others share the last place.
+std::int64_t shown_dimensions(std::int64_t dimensions) {
+  constexpr std::int64_t most = Fingerprint::most_dimensions;
+  return dimensions > most ? most - 1 : dimensions;
+}
+
+std::int64_t mixed(std::int64_t hash, std::int64_t number) {
+  const auto next =
+      split_mix(static_cast<std::uint64_t>(hash) ^ static_cast<std::uint64_t>(number));
+  return static_cast<std::int64_t>(next >> 1U);
+}
+
 // Nothing for the usual order of a contiguous tensor.
 std::string memory_order(const Fingerprint& print) {
-  const int dimensions = std::min<int>(print.dimensions, Fingerprint::most_dimensions);
+  const int dimensions = print.dimensions;
+  if (dimensions > Fingerprint::most_dimensions) return "";
   std::int64_t stride = 1;
   bool usual = true;
   for (int d = dimensions - 1; d >= 0; --d) {
@@ -104,17 +118,15 @@ std::string dtype_name(at::ScalarType type) {
 Fingerprint fingerprint_of(const at::Tensor& tensor) {
   Fingerprint print;
   print.dtype = static_cast<std::int8_t>(tensor.scalar_type());
-  if (tensor.dim() > Fingerprint::most_dimensions) {
-    print.dimensions = 1;
-    print.sizes[0] = tensor.numel();
-    return print;
-  }
-  print.dimensions = static_cast<std::uint8_t>(tensor.dim());
+  print.dimensions = static_cast<std::uint8_t>(std::min<std::int64_t>(tensor.dim(), UINT8_MAX));
   for (std::int64_t d = 0; d < tensor.dim(); ++d) {
-    const auto at = static_cast<std::size_t>(d);
-    print.sizes[at] = tensor.size(d);
     // The stride of a dimension of one element, or of an empty tensor, says nothing.
-    if (tensor.size(d) > 1 && tensor.numel() > 0) print.strides[at] = tensor.stride(d);
+    const bool has_stride = tensor.size(d) > 1 && tensor.numel() > 0;
+    const std::int64_t stride = has_stride ? tensor.stride(d) : 0;
+    const bool alone = d < shown_dimensions(tensor.dim());
+    const auto at = static_cast<std::size_t>(alone ? d : Fingerprint::most_dimensions - 1);
+    print.sizes[at] = alone ? tensor.size(d) : mixed(print.sizes[at], tensor.size(d));
+    print.strides[at] = alone ? stride : mixed(print.strides[at], stride);
   }
   return print;
 }
@@ -123,8 +135,13 @@ std::string describe(const Fingerprint& print) {
   const std::string call = call_of(print);
   if (print.kind == Kind::Barrier) return call;
   std::vector<std::string> sizes;
-  for (int d = 0; d < print.dimensions; ++d)
-    sizes.push_back(print.sizes[d] < 0 ? "rows" : std::to_string(print.sizes[d]));
+  const std::int64_t shown = shown_dimensions(print.dimensions);
+  for (std::int64_t d = 0; d < shown; ++d) {
+    const std::int64_t size = print.sizes[static_cast<std::size_t>(d)];
+    sizes.push_back(size < 0 ? "rows" : std::to_string(size));
+  }
+  if (shown < print.dimensions)
+    sizes.push_back(text("... (", int{print.dimensions}, " dimensions)"));
   return text(call, is_message(print.kind) ? " of " : " on ",
               dtype_name(static_cast<at::ScalarType>(print.dtype)), " [", join(sizes, ", "), "]",
               memory_order(print));

@@ -35,8 +35,8 @@ struct Fingerprint {
   std::uint8_t reduce = 0;
   std::uint8_t dimensions = 0;
   std::int32_t root = 0;  // of a broadcast; the tag of a send or receive
-  // The tensor's shape and memory order. A tensor of more than 8 dimensions counts as flat. What may
-  // differ between ranks (rows of an all_to_all) is -1.
+  // The tensor's shape and memory order; of more than 8 dimensions the first 7, and a hash of the
+  // others. What may differ between ranks (rows of an all_to_all) is -1.
   std::array<std::int64_t, most_dimensions> sizes = {};
   std::array<std::int64_t, most_dimensions> strides = {};
 

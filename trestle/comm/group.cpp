@@ -13,6 +13,12 @@ const Group::Impl& checked(const std::shared_ptr<Group::Impl>& impl) {
                    {.hint = "make_group() gives a group that is not valid() to ranks outside it."});
 }
 
+// To autograd a collective is a write as any other: who kept the old values for a backward is told
+// there, instead of going on with the new ones.
+void note_write(const at::Tensor& tensor) {
+  if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+}
+
 }  // namespace
 
 int Group::rank() const { return checked(impl_).place().rank; }
@@ -34,31 +40,39 @@ Group Group::with_check(Check check) const {
 
 Work Group::broadcast(at::Tensor tensor, int from) const {
   const Impl& impl = checked(impl_);
-  return impl.connection().collective(broadcast_request(tensor, from, impl.size()), impl.check());
+  Request request = broadcast_request(tensor, from, impl.size());
+  if (impl.place().rank != from) note_write(tensor);
+  return impl.connection().collective(std::move(request), impl.check());
 }
 
 Work Group::all_reduce(at::Tensor tensor, Reduce op) const {
   const Impl& impl = checked(impl_);
-  return impl.connection().collective(all_reduce_request(tensor, op), impl.check());
+  Request request = all_reduce_request(tensor, op);
+  note_write(tensor);
+  return impl.connection().collective(std::move(request), impl.check());
 }
 
 Work Group::reduce_scatter(at::Tensor output, at::Tensor input, Reduce op) const {
   const Impl& impl = checked(impl_);
-  return impl.connection().collective(reduce_scatter_request(output, input, op, impl.size()),
-                                      impl.check());
+  Request request = reduce_scatter_request(output, input, op, impl.size());
+  note_write(output);
+  return impl.connection().collective(std::move(request), impl.check());
 }
 
 Work Group::all_gather(at::Tensor output, at::Tensor input) const {
   const Impl& impl = checked(impl_);
-  return impl.connection().collective(all_gather_request(output, input, impl.size()), impl.check());
+  Request request = all_gather_request(output, input, impl.size());
+  note_write(output);
+  return impl.connection().collective(std::move(request), impl.check());
 }
 
 Work Group::all_to_all(at::Tensor output, at::Tensor input, std::vector<std::int64_t> output_rows,
                        std::vector<std::int64_t> input_rows) const {
   const Impl& impl = checked(impl_);
-  return impl.connection().collective(
-      all_to_all_request(output, input, std::move(output_rows), std::move(input_rows), impl.size()),
-      impl.check());
+  Request request =
+      all_to_all_request(output, input, std::move(output_rows), std::move(input_rows), impl.size());
+  note_write(output);
+  return impl.connection().collective(std::move(request), impl.check());
 }
 
 void Group::barrier() const {
@@ -74,9 +88,10 @@ Work Group::send(at::Tensor tensor, int to, int tag) const {
 
 Work Group::receive(at::Tensor tensor, int from, int tag) const {
   const Impl& impl = checked(impl_);
-  return impl.connection().message(
-      message_request(Kind::Receive, tensor, from, tag, impl.place().rank, impl.size()),
-      impl.check());
+  Request request =
+      message_request(Kind::Receive, tensor, from, tag, impl.place().rank, impl.size());
+  note_write(tensor);
+  return impl.connection().message(std::move(request), impl.check());
 }
 
 }  // namespace trestle::comm

@@ -22,7 +22,8 @@ enum class Reduce { Sum, Product, Min, Max };  // for bool: or, and, and, or
 enum class Check { On, Off };
 
 // Some ranks that talk to each other. Every rank of the group calls the same collectives in the same
-// order. A copy stands for the same group. Ranks are numbered within the group.
+// order. A copy stands for the same group. Ranks are numbered within the group. What is written to
+// counts as written to for autograd too, from the call on.
 //
 //   const trestle::comm::Group& group = world.group();
 //   at::Tensor sum = torch::ones({4}) * group.rank();

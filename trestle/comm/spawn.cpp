@@ -82,11 +82,15 @@ class FirstFailure {
 
 }  // namespace
 
+void check_thread_ranks(int ranks) {
+  if (ranks >= 1 && ranks <= most_thread_ranks) return;
+  throw UsageError(text("cannot start ", ranks, " ranks as threads"),
+                   {.hint = text("Give 1 to ", most_thread_ranks, ".")});
+}
+
 void run_thread_ranks(int ranks, const SpawnOptions& options,
                       const std::function<void(World&)>& function) {
-  if (ranks < 1 || ranks > most_thread_ranks)
-    throw UsageError(text("cannot start ", ranks, " ranks as threads"),
-                     {.hint = text("Give 1 to ", most_thread_ranks, ".")});
+  check_thread_ranks(ranks);
   if (options.threads < 0 || options.threads > most_threads())
     throw UsageError(text("cannot run an operator on ", options.threads, " threads"));
   const int threads = options.threads > 0 ? options.threads : std::max(1, core_count() / ranks);

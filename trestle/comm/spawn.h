@@ -18,6 +18,7 @@ struct SpawnOptions {
 };
 
 namespace comm {
+void check_thread_ranks(int ranks);  // UsageError for a number that cannot be
 void run_thread_ranks(int ranks, const SpawnOptions& options,
                       const std::function<void(World&)>& function);
 }  // namespace comm
@@ -37,7 +38,8 @@ auto spawn(int ranks, const Function& function, const SpawnOptions& options = {}
   if constexpr (std::is_void_v<Result>) {
     comm::run_thread_ranks(ranks, options, [&](World& world) { function(world); });
   } else {
-    std::vector<std::optional<Result>> made(static_cast<std::size_t>(ranks < 0 ? 0 : ranks));
+    comm::check_thread_ranks(ranks);
+    std::vector<std::optional<Result>> made(static_cast<std::size_t>(ranks));
     comm::run_thread_ranks(ranks, options, [&](World& world) {
       made[static_cast<std::size_t>(world.rank())].emplace(function(world));
     });

@@ -120,6 +120,10 @@ void run(std::vector<Request>& requests) {
 
 }  // namespace
 
+bool share_memory(const at::Tensor& a, const at::Tensor& b) {
+  return range_of(a).meets(range_of(b));
+}
+
 void reduce_into(at::Tensor& sum, const at::Tensor& more, Reduce op) {
   switch (op) {
     case Reduce::Sum:

@@ -11,6 +11,8 @@ namespace trestle::comm {
 // each other, also those of different ranks.
 void run_collective(std::vector<Request>& requests);
 
+bool share_memory(const at::Tensor& a, const at::Tensor& b);
+
 // sum = sum op more, element by element.
 void reduce_into(at::Tensor& sum, const at::Tensor& more, Reduce op);
 

@@ -136,6 +136,7 @@ Message DistributedTransport::read(Posted& posted) {
   const std::string_view bytes = bytes_of(posted.first);
   const FirstPart first = read_first_part(bytes);
   if (first.id != id_of(transfer)) {
+    link_->check_own(first.id.serial, from);
     throw StateError(text("rank ", link_->rank(), " expected the ", to_string(id_of(transfer)),
                           " from rank ", from, ", and the ", to_string(first.id), " came"),
                      {.rank = link_->rank()});

@@ -149,7 +149,8 @@ std::size_t ValueHeader::bytes() const {
 
 std::string to_string(const MessageId& id) {
   return text(id.transfer.way == Transfer::Way::Gradient ? "gradient" : "activation", " of route ",
-              id.transfer.route, ", micro-batch ", id.transfer.micro_batch, ", step ", id.serial);
+              id.transfer.route, ", micro-batch ", id.transfer.micro_batch, ", step ",
+              call_of(id.serial));
 }
 
 PackedMessage pack(const MessageId& id, const Message& message) {

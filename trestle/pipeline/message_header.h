@@ -22,9 +22,15 @@ namespace trestle::pipeline {
 
 inline constexpr std::size_t first_part_bytes = 4096;
 
-// Which message it is, so that a mix-up is an error and not a wrong number.
+// Which message it is, so that a mix-up is an error and not a wrong number. A serial has a number of
+// the pipeline in its high bits, and below them which of its calls it is.
+inline constexpr int calls_bits = 32;
+inline std::uint64_t call_of(std::uint64_t serial) {
+  return serial & ((std::uint64_t{1} << calls_bits) - 1);
+}
+
 struct MessageId {
-  std::uint64_t serial = 0;  // of the step
+  std::uint64_t serial = 0;
   Transfer transfer = {};
 
   friend bool operator==(const MessageId&, const MessageId&) = default;

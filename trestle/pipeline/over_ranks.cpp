@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 #include <numeric>
+#include <random>
 #include <sstream>
 
 #include "trestle/base/error.h"
@@ -82,12 +83,51 @@ void Pipeline::Impl::check_ranks() const {
 
 void Pipeline::Impl::join_ranks() {
   const auto& table = tables_.at({options.micro_batches, options.schedule, true});
-  const auto all = options.group.all_gather_bytes(description(options, parts_->graph, table));
+  // Behind what is compared stands a number, of which the first rank's is taken.
+  auto all = options.group.all_gather_bytes(
+      text(description(options, parts_->graph, table), std::random_device()()));
+  std::uint32_t number = 0;
+  for (int rank = 0; rank < static_cast<int>(all.size()); ++rank) {
+    const std::size_t end = all[rank].rfind('\n') + 1;
+    if (rank == first_rank())
+      number = static_cast<std::uint32_t>(std::stoul(all[rank].substr(end)));
+    all[rank].resize(end);
+  }
   // Every rank compares all with the first, so that all say the same.
   for (int rank = 0; rank < static_cast<int>(all.size()); ++rank)
     compare(all[rank], all[first_rank()], rank, first_rank());
   link_ = std::make_shared<pipeline::RankLink>(options.group, table.rank_of_stage.front(),
-                                               table.rank_of_stage.back());
+                                               table.rank_of_stage.back(), number);
+}
+
+// A None on a rank is an argument left out there, which for an optional one would go unnoticed.
+void Pipeline::Impl::check_given(const nn::Values& batch, std::uint64_t given) const {
+  int begin = 0;
+  for (int stage = 0; stage < static_cast<int>(options.balance.size()); ++stage) {
+    const int end = begin + options.balance[static_cast<std::size_t>(stage)];
+    for (const auto& edge : parts_->graph.edges) {
+      const auto input = static_cast<std::size_t>(edge.from_output);
+      if (edge.from_layer != nn::model_input || edge.to_layer < begin || edge.to_layer >= end ||
+          !parts_->stages.has(stage) || input >= 64 || batch[input].defined())
+        continue;
+      if ((given >> input & 1U) == 0) continue;
+      throw UsageError(
+          text("input ", input, " is None on rank ", options.group.rank(), ", whose stage ", stage,
+               " takes it, and a tensor on rank ", first_rank()),
+          {.rank = options.group.rank(),
+           .layer = parts_->graph.layers[static_cast<std::size_t>(edge.to_layer)].name,
+           .hint = "The model's inputs are read on all ranks whose stages take them."});
+    }
+    begin = end;
+  }
+}
+
+std::uint64_t Pipeline::Impl::given_inputs(const nn::Values& batch) const {
+  std::uint64_t given = 0;
+  for (int i = 0; i < std::min(parts_->graph.inputs, 64); ++i) {
+    if (batch[static_cast<std::size_t>(i)].defined()) given |= std::uint64_t{1} << i;
+  }
+  return given;
 }
 
 std::vector<int> Pipeline::Impl::share_balance(std::vector<int> balance) {
@@ -97,40 +137,55 @@ std::vector<int> Pipeline::Impl::share_balance(std::vector<int> balance) {
   return balance;
 }
 
-// In the order of the stages, so that the total has the bits that one process gives it.
-std::vector<optim::GradientNorm> Pipeline::Impl::all_gradient_norms(double p) const {
-  std::vector<double> own;
-  for (const auto& stage : parts().stages) {
-    for (const auto& one : optim::gradient_norms(stage.parameters(), p))
-      own.insert(own.end(),
-                 {static_cast<double>(stage.index()), static_cast<double>(one.dtype), one.value});
-  }
-  const at::Tensor rows = at::tensor(own, at::kDouble).reshape({-1, 3});
+// In the order of the stages, so that the total has the bits that one process gives it. Before them
+// stands what each rank asks for: ranks that differ in it would scale by different numbers.
+std::vector<optim::GradientNorm> Pipeline::Impl::all_gradient_norms(
+    double max_norm, const optim::ClipGradNormOptions& norm) {
+  using Row = std::array<double, 3>;
+  const std::array<Row, 2> asked = {Row{-2, norm.p, max_norm},
+                                    Row{-1, norm.error_if_nonfinite ? 1.0 : 0.0, 0}};
+  std::vector<Row> own(asked.begin(), asked.end());
+  together([&] {
+    optim::check_clipping(max_norm, norm);
+    for (const auto& stage : parts().stages) {
+      for (const auto& one : optim::gradient_norms(stage.parameters(), norm.p))
+        own.push_back(
+            {static_cast<double>(stage.index()), static_cast<double>(one.dtype), one.value});
+    }
+  });
+  const at::Tensor rows = at::empty({static_cast<std::int64_t>(own.size()), 3}, at::kDouble);
+  std::memcpy(rows.mutable_data_ptr(), own.data(), own.size() * sizeof(Row));
   const at::Tensor all = at::cat(options.group.all_gather_uneven(rows));
-  std::vector<std::array<double, 3>> sorted(static_cast<std::size_t>(all.size(0)));
-  std::memcpy(sorted.data(), all.const_data_ptr(), sorted.size() * sizeof(sorted[0]));
+  std::vector<Row> sorted(static_cast<std::size_t>(all.size(0)));
+  std::memcpy(sorted.data(), all.const_data_ptr(), sorted.size() * sizeof(Row));
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) { return a[0] < b[0]; });
+  const auto ranks = static_cast<std::size_t>(options.group.size());
+  for (std::size_t i = 0; i < 2 * ranks; ++i) {
+    if (sorted[i] != sorted[i < ranks ? 0 : ranks])
+      throw UsageError("the ranks of a pipeline clip or measure its gradients in different ways",
+                       {.rank = options.group.rank(),
+                        .hint = "Give all ranks the same maximum, p and options."});
+  }
   std::vector<optim::GradientNorm> norms;
-  for (const auto& [stage, dtype, value] : sorted)
-    norms.push_back(
-        {.value = value, .dtype = static_cast<at::ScalarType>(static_cast<int>(dtype))});
+  for (std::size_t i = 2 * ranks; i < sorted.size(); ++i)
+    norms.push_back({.value = sorted[i][2],
+                     .dtype = static_cast<at::ScalarType>(static_cast<int>(sorted[i][1]))});
   return norms;
 }
 
 // All ranks scale by the same norm and throw the same error, so nobody has to be told.
 double Pipeline::Impl::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& norm) {
-  optim::check_clipping(max_norm, norm);
+  const auto norms = all_gradient_norms(max_norm, norm);
   std::vector<at::Tensor> parameters;
   for (const auto& stage : parts().stages) {
     for (auto& parameter : stage.parameters()) parameters.push_back(std::move(parameter));
   }
-  return optim::clip_by(parameters, all_gradient_norms(norm.p), max_norm, norm);
+  return optim::clip_by(parameters, norms, max_norm, norm);
 }
 
-double Pipeline::Impl::grad_norm(double p) const {
-  optim::check_clipping(0, {.p = p});
-  return optim::total_norm(all_gradient_norms(p), p);
+double Pipeline::Impl::grad_norm(double p) {
+  return optim::total_norm(all_gradient_norms(0, {.p = p}), p);
 }
 
 schedule::Timeline Pipeline::Impl::gather_timeline() const {

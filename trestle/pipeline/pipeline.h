@@ -71,6 +71,7 @@ enum class CoreLending { Off, On };
 struct PipelineOptions {
   // The ranks that the pipeline is laid over, in the order of the table's: each makes and runs its
   // own stages only. Not valid (the default): one process runs all. See below, "Over ranks".
+  // Pipelines on one group run one after the other; for two at once give each a group of its own.
   comm::Group group = {};
   // One for each stage (a device may stand several times), or a single one for all; empty = cpu.
   // Over ranks: of this rank's own stages.

@@ -90,9 +90,11 @@ void Pipeline::Impl::cut(const std::vector<int>& balance) {
   options.balance = balance;
   const int stages = static_cast<int>(balance.size());
   const auto ranks = options.table ? options.table->rank_of_stage : one_rank_each(stages);
-  parts_ = std::make_shared<PartitionedModel>(
-      model.graph(), balance, options.devices, ranks, options.threads, options.memory_format,
-      over_ranks() ? std::optional(options.group.rank()) : std::nullopt);
+  together([&] {  // a rank makes its own layers, and what goes wrong in them nobody else sees
+    parts_ = std::make_shared<PartitionedModel>(
+        model.graph(), balance, options.devices, ranks, options.threads, options.memory_format,
+        over_ranks() ? std::optional(options.group.rank()) : std::nullopt);
+  });
   // Finds what is wrong with a table before the first step.
   tables_[{options.micro_batches, options.schedule, true}] =
       lower(options.micro_batches, options.schedule, recompute_modes());

@@ -37,7 +37,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   nn::Values evaluate(const nn::Values& inputs);
   // over_ranks.cpp
   double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& norm);
-  double grad_norm(double p) const;
+  double grad_norm(double p);
   schedule::Timeline gather_timeline() const;
   Bytes bytes_sent() const { return link_ ? link_->bytes_sent() : 0; }
   void backward(const at::Tensor& loss);  // of the last forward(), where the last stage is not
@@ -71,6 +71,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   PipelineOptions options;
 
  private:
+  void backward_of(const at::Tensor& loss);
   nn::Values prepared(const nn::Values& batch) const;
   std::vector<nn::Values> split(const nn::Values& batch) const;
   void check_inputs(const nn::Values& inputs) const;
@@ -87,7 +88,10 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   int first_rank() const;  // that of the first stage
   void check_ranks() const;
   void join_ranks();
-  std::vector<optim::GradientNorm> all_gradient_norms(double p) const;
+  void check_given(const nn::Values& batch, std::uint64_t given) const;
+  std::uint64_t given_inputs(const nn::Values& batch) const;
+  std::vector<optim::GradientNorm> all_gradient_norms(double max_norm,
+                                                      const optim::ClipGradNormOptions& norm);
   std::vector<int> share_balance(std::vector<int> balance);
 
   std::vector<std::int64_t> piece_sizes(pipeline::StepPlan plan, const nn::Values& batch);

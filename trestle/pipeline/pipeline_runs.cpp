@@ -10,6 +10,7 @@
 #include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
 #include "trestle/device/threads.h"
+#include "trestle/nn/autocast_scope.h"
 #include "trestle/nn/mode_scope.h"
 #include "trestle/pipeline/autograd_bridge.h"
 #include "trestle/pipeline/distributed_transport.h"
@@ -48,6 +49,16 @@ std::vector<std::optional<nn::SharedWith>> shared_inputs(const nn::Values& input
   return shared;
 }
 
+// Equal on two ranks where their callers' threads have the same autocast.
+std::uint64_t callers_autocast() {
+  const nn::AutocastState state = nn::AutocastState::current();
+  std::uint64_t number = 0;
+  for (std::size_t i = 0; i < state.enabled.size(); ++i)
+    number =
+        number << 16U | (state.enabled[i] ? 1U + static_cast<std::uint64_t>(state.dtype[i]) : 0U);
+  return number;
+}
+
 std::vector<nn::Values> without_last(std::vector<nn::Values> pieces) {
   for (auto& piece : pieces) piece.pop_back();
   return pieces;
@@ -70,7 +81,12 @@ std::vector<std::int64_t> Pipeline::Impl::piece_sizes(StepPlan plan, const nn::V
     plan.samples = pipeline::known_sample_count(batch);
   }
   plan.step_number = step_number();
-  if (link_) plan = link_->agree(plan);
+  if (link_) {
+    if (options.precision == Precision::Float32) plan.autocast = callers_autocast();
+    plan.given = given_inputs(batch);
+    plan = link_->agree(plan);
+    check_given(batch, plan.given);
+  }
   return pipeline::piece_sizes(plan.samples, options.micro_batches, options.split_size);
 }
 
@@ -247,9 +263,26 @@ nn::Values Pipeline::Impl::evaluate(const nn::Values& given) {
   return pipeline::merge(state->last().outputs);
 }
 
+// The others wait for a backward that begins here, so one that does not is a mistake.
+void Pipeline::Impl::backward_of(const at::Tensor& loss) {
+  if (link_ && !link_->is_last())
+    throw UsageError(
+        text("Pipeline::backward() with a loss on rank ", link_->rank(),
+             ", where the model's output is not"),
+        {.rank = link_->rank(),
+         .hint = "Pass it on the last rank, and call backward() without one elsewhere."});
+  const std::uint64_t before = link_ ? link_->backwards() : 0;
+  loss.backward();
+  if (link_ && link_->backwards() == before)
+    throw UsageError(
+        "Pipeline::backward() with a loss that does not depend on what forward() returned",
+        {.rank = link_->rank(),
+         .hint = "The other ranks wait for the backward through the model's output."});
+}
+
 // The last rank's begins in libtorch's engine: autograd_bridge.h.
 void Pipeline::Impl::backward(const at::Tensor& loss) {
-  if (loss.defined()) return loss.backward();
+  if (loss.defined()) return backward_of(loss);
   if (!link_ || link_->is_last())
     throw UsageError("Pipeline::backward() without a loss where the model's output is",
                      {.hint = "Compute the loss from what forward() returned, and pass it."});

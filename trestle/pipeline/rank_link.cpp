@@ -10,6 +10,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/pipeline/message_header.h"
 
 namespace trestle::pipeline {
 namespace {
@@ -45,6 +46,8 @@ void check_same(const StepPlan& own, const StepPlan& theirs, int rank, int first
     compare(differences, "has first_micro_batch", own.first_micro_batch, theirs.first_micro_batch);
     compare(differences, "has gradient_scale", own.gradient_scale, theirs.gradient_scale);
     if (own.loss != theirs.loss) differences.emplace_back("has another loss than there");
+    if (own.autocast != theirs.autocast)
+      differences.emplace_back("has another autocast in the caller's thread than there");
   }
   if (own.samples > 0)
     compare(differences, "has a mini-batch of samples", own.samples, theirs.samples);
@@ -58,10 +61,11 @@ void check_same(const StepPlan& own, const StepPlan& theirs, int rank, int first
 
 }  // namespace
 
-RankLink::RankLink(comm::Group group, int first, int last)
+RankLink::RankLink(comm::Group group, int first, int last, std::uint32_t number)
     : group_(group.with_check(comm::Check::Off)),
       first_(first),
       last_(last),
+      serial_(std::uint64_t{number} << calls_bits),
       receiver_(1),
       sender_(1) {}
 
@@ -85,21 +89,40 @@ Record RankLink::from_one(const Record& own, int from, int tag) {
   return record;
 }
 
-StepPlan RankLink::agree(const StepPlan& own) {
-  ++serial_;
+// Pipelines on one group have the same tags: one that runs beside another would take its numbers.
+void RankLink::check_own(std::uint64_t serial, int from) const {
+  if (serial >> calls_bits == serial_ >> calls_bits) return;
+  throw StateError(
+      text("rank ", rank(), " waited for its pipeline's next call on rank ", from,
+           ", and that of another pipeline on the same group came"),
+      {.rank = rank(),
+       .hint = "Pipelines on one group run one after the other, in the same order on all "
+               "ranks; for two at once give each a group of its own: make_group()."});
+}
+
+StepPlan RankLink::agree(StepPlan own) {
+  own.serial = ++serial_;
   const StepPlan plan = from_one(own, first_, plan_tag);
+  check_own(plan.serial, first_);
   check_same(own, plan, rank(), first_);
   return plan;
 }
 
-StepOutcome RankLink::share(const StepOutcome& own) { return from_one(own, last_, outcome_tag); }
+StepOutcome RankLink::share(StepOutcome own) {
+  own.serial = serial_;
+  const StepOutcome outcome = from_one(own, last_, outcome_tag);
+  check_own(outcome.serial, last_);
+  return outcome;
+}
 
 void RankLink::agree_on_backward(std::uint64_t serial) {
+  ++backwards_;
   const std::uint64_t theirs = from_one(serial, last_, backward_tag);
   if (theirs == serial) return;
+  check_own(theirs, last_);
   throw UsageError(
-      text("rank ", rank(), " runs the backward of call ", serial, " of the pipeline, and rank ",
-           last_, " that of call ", theirs),
+      text("rank ", rank(), " runs the backward of call ", call_of(serial),
+           " of the pipeline, and rank ", last_, " that of call ", call_of(theirs)),
       {.rank = rank(),
        .hint = "Over ranks each forward()'s backward comes before the next forward()."});
 }

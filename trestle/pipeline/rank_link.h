@@ -24,15 +24,19 @@ namespace trestle::pipeline {
 struct StepPlan {
   enum class Call : std::int64_t { Step, Forward, ForwardWithoutGraph, Evaluate };
 
+  std::uint64_t serial = 0;  // whose plan it is: RankLink's own
   Call call = Call::Step;
   std::int64_t samples = 0;  // of the mini-batch; the first rank knows
   std::int64_t step_number = 0, first_micro_batch = 0;
   double gradient_scale = 1;
-  std::uint64_t loss = 0;  // a hash of its name
+  std::uint64_t loss = 0;      // a hash of its name
+  std::uint64_t autocast = 0;  // the caller's, as a number
+  std::uint64_t given = 0;     // which of the model's inputs are there: a bit each, of the first 64
 };
 
 // What the last rank tells the others when a step is done.
 struct StepOutcome {
+  std::uint64_t serial = 0;  // RankLink's own
   double loss = 0, weight = 0;
 };
 
@@ -40,8 +44,9 @@ struct StepOutcome {
 // what comes and one that waits until what was sent has arrived.
 class RankLink {
  public:
-  // `first` and `last`: the ranks of the first and the last stage.
-  RankLink(comm::Group group, int first, int last);
+  // `first` and `last`: the ranks of the first and the last stage. `number`: of this pipeline, the
+  // same on all ranks, so that a message of another one on the same group is told from its own.
+  RankLink(comm::Group group, int first, int last, std::uint32_t number);
 
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
@@ -51,12 +56,20 @@ class RankLink {
 
   // Both begin or end a call, and wait for one rank. Throw UsageError where this rank does something
   // else than the first one. On the first rank `own` must have the number of samples.
-  StepPlan agree(const StepPlan& own);
-  StepOutcome share(const StepOutcome& own);
+  // Throw StateError where what came is of another pipeline on the group.
+  StepPlan agree(StepPlan own);
+  StepOutcome share(StepOutcome own);
   // The same for a caller's backward: the last rank begins it. Says which forward, by its serial.
   void agree_on_backward(std::uint64_t serial);
 
-  // The number of the call: the same on all ranks, since all make the same calls.
+  // How many of them began here.
+  std::uint64_t backwards() const { return backwards_; }
+
+  // Throws StateError where a serial from rank `from` is another pipeline's.
+  void check_own(std::uint64_t serial, int from) const;
+
+  // The number of the pipeline and of the call (message_header.h): the same on all ranks, since all
+  // make the same calls.
   std::uint64_t serial() const { return serial_; }
 
   // Not compared with what the other end does: for messages that say what they are.
@@ -78,7 +91,8 @@ class RankLink {
 
   comm::Group group_;
   int first_, last_;
-  std::uint64_t serial_ = 0;
+  std::uint64_t serial_;
+  std::atomic<std::uint64_t> backwards_ = 0;
   std::atomic<Bytes> sent_ = 0;
   Worker receiver_, sender_;
 };

@@ -1,0 +1,37 @@
+// Collectives as autograd sees them.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <functional>
+#include <vector>
+
+#include "tests/comm/collective_checks.h"
+
+namespace trestle::testing {
+
+using comm::Group;
+
+// What was kept for a backward is not exchanged without a word.
+void check_writes_are_seen_by_autograd(World& world) {
+  const Group& group = world.group();
+  const int size = world.size(), root = size - 1;
+  const std::vector<std::function<void(at::Tensor)>> writes = {
+      [&](at::Tensor x) { group.broadcast(x, root).wait(); },
+      [&](at::Tensor x) { group.all_reduce(x).wait(); },
+      [&](at::Tensor x) { group.all_gather(x, torch::ones({2})).wait(); },
+      [&](at::Tensor x) { group.reduce_scatter(x, torch::ones({2 * size * size})).wait(); },
+      [&](at::Tensor x) { group.all_to_all(x, torch::ones({2 * size})).wait(); }};
+  for (const auto& write : writes) {
+    at::Tensor x = torch::ones({2 * size}), weight = torch::ones({2 * size}, at::requires_grad());
+    const at::Tensor y = (x * weight).sum();
+    const bool reads_only = &write == &writes[0] && world.rank() == root;
+    write(x);
+    if (reads_only) {
+      EXPECT_NO_THROW(y.backward());
+    } else {
+      EXPECT_THROW(y.backward(), c10::Error);
+    }
+  }
+}
+
+}  // namespace trestle::testing
