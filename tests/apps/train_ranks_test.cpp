@@ -46,9 +46,9 @@ TEST_F(RanksOfTheProgram, HaveTheBitsOfOneProcess) {
     EXPECT_EQ(exported(name), exported("one")) << ranks;
     EXPECT_TRUE(fs::exists(folder_ / "runs" / name / "last/weights.rank1.safetensors"));
   }
-  const Finished launched = run({"launch", "-n", "2", "--prefix", "off", "--", TRESTLE_PROGRAM,
-                                 "train", "small.toml", "--name", "launched", "--devices", "cpu",
-                                 "--threads", "1", "--epochs", "2", "--quiet"});
+  const Finished launched =
+      run({"launch", "-n", "2", "--prefix", "off", "--", TRESTLE_PROGRAM, "train", "small.toml",
+           "--name", "launched", "--devices", "cpu", "--threads", "1", "--epochs", "2", "--quiet"});
   ASSERT_EQ(launched.code, 0) << launched.err;
   EXPECT_EQ(exported("launched"), exported("one"));
 }

@@ -155,8 +155,8 @@ void check_balance(const recipe::Recipe& recipe, std::size_t devices, const char
   if (stages == 0 || devices == 1 || devices == stages) return;
   const auto given = static_cast<std::int64_t>(stages), wanted = static_cast<std::int64_t>(devices);
   throw UsageError(
-      text("'balance' in [pipeline] has ", counted(given, "stage"), ", and ",
-           counted(wanted, what), plural(wanted, " is", " are"), " given"),
+      text("'balance' in [pipeline] has ", counted(given, "stage"), ", and ", counted(wanted, what),
+           plural(wanted, " is", " are"), " given"),
       {.hint = text("Leave 'balance' out (--balance \"[]\") to have the model cut for ",
                     counted(wanted, what), " by measured times, or give one of ",
                     counted(wanted, "entry", "entries"), ".")});
