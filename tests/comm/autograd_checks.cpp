@@ -34,4 +34,26 @@ void check_writes_are_seen_by_autograd(World& world) {
   }
 }
 
+// Made and used inside InferenceMode, and used after it.
+void check_inference_tensors(World& world) {
+  const Group& group = world.group();
+  const double size = world.size();
+  at::Tensor x, gathered;
+  {
+    const c10::InferenceMode inference;
+    x = torch::ones({3});
+    gathered = torch::zeros({3 * world.size()});
+    group.all_reduce(x).wait();
+    group.all_gather(gathered, x).wait();
+    EXPECT_TRUE(gathered.eq(size).all().item<bool>());
+    EXPECT_EQ(group.all_gather_uneven(x).size(), static_cast<std::size_t>(world.size()));
+  }
+  group.all_reduce(x).wait();
+  EXPECT_TRUE(x.eq(size * size).all().item<bool>());
+  group.reduce_scatter(x, torch::ones({3 * world.size()})).wait();
+  EXPECT_TRUE(x.eq(size).all().item<bool>());
+  group.broadcast(gathered, 0).wait();
+  EXPECT_TRUE(gathered.eq(size).all().item<bool>());
+}
+
 }  // namespace trestle::testing

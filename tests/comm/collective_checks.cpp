@@ -368,6 +368,7 @@ void check_collectives(World& world) {
   check_all_to_all(world);
   check_many_dimensions(world);
   check_writes_are_seen_by_autograd(world);
+  check_inference_tensors(world);
   check_bytes(world);
   check_messages(world);
   check_empty_tensors(world);

@@ -14,6 +14,7 @@ void check_all_gather_uneven(World& world);
 void check_all_to_all(World& world);
 void check_many_dimensions(World& world);
 void check_writes_are_seen_by_autograd(World& world);
+void check_inference_tensors(World& world);
 void check_bytes(World& world);
 void check_messages(World& world);
 void check_empty_tensors(World& world);

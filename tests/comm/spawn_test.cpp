@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <atomic>
+#include <string>
 #include <thread>
 
 #include "trestle/base/error.h"
@@ -29,6 +30,20 @@ TEST(Spawn, ReturnsWhatEachRankReturned) {
 TEST(Spawn, MoreRanksThanCanBeAreRefusedBeforeAnythingIsMade) {
   EXPECT_THROW(spawn(2'000'000'000, [](World& world) { return world.rank(); }), UsageError);
   EXPECT_THROW(spawn(-1, [](World& world) { return world.rank(); }), UsageError);
+}
+
+TEST(Spawn, WhoWaitsForARankThatReturnedIsTold) {
+  try {
+    spawn(2,
+          [](World& world) {
+            if (world.rank() == 0) world.group().barrier();
+          },
+          {.deadline = 300ms});
+    FAIL() << "nobody waited";
+  } catch (const DeadlineError& error) {
+    EXPECT_NE(std::string(error.what()).find("rank 1: said last 'returned'"), std::string::npos)
+        << error.what();
+  }
 }
 
 TEST(Spawn, ARankKnowsWhoItIs) {

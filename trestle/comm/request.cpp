@@ -1,6 +1,8 @@
 #include "trestle/comm/request.h"
 
 #include <ATen/ops/as_strided.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/InferenceMode.h>
 
 #include <numeric>
 
@@ -36,6 +38,12 @@ void check_tensor(const char* call, const at::Tensor& tensor) {
 
 at::Tensor flat(const at::Tensor& tensor) {
   const at::Tensor host = host_view(tensor.detach());
+  if (host.is_inference()) {
+    // Engines write in threads of their own, outside the caller's InferenceMode.
+    const c10::InferenceMode outside(false);
+    return at::from_blob(
+        host.data_ptr(), {host.numel()}, [host](void*) {}, host.options());
+  }
   return host.as_strided({tensor.numel()}, {1}, host.storage_offset());
 }
 

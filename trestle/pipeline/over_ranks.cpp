@@ -114,8 +114,8 @@ void Pipeline::Impl::check_given(const nn::Values& batch, std::uint64_t given) c
       throw UsageError(
           text("input ", input, " is None on rank ", options.group.rank(), ", whose stage ", stage,
                " takes it, and a tensor on rank ", first_rank()),
-          {.rank = options.group.rank(),
-           .layer = parts_->graph.layers[static_cast<std::size_t>(edge.to_layer)].name,
+          {.layer = parts_->graph.layers[static_cast<std::size_t>(edge.to_layer)].name,
+           .rank = options.group.rank(),
            .hint = "The model's inputs are read on all ranks whose stages take them."});
     }
     begin = end;
