@@ -131,7 +131,7 @@ class Arrival {
     const auto first = split(store_->compareSet("size", "", mine), '\t');
     if (first.size() == 2 && first[0] != std::to_string(environment_.world_size))
       refuse(text("rank ", environment_.rank, " was told that there are ", environment_.world_size,
-                  " ranks, and rank ", first[1], " that there are ", first[0]));
+                  " ranks, and rank ", first[1], " that there are ", first[0], " ranks"));
   }
 
   void show_card() {
