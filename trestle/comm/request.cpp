@@ -49,6 +49,8 @@ at::Tensor flat(const at::Tensor& tensor) {
 
 at::Tensor flat_bytes(const at::Tensor& tensor) {
   const at::Tensor numbers = flat(tensor);
+  // Within it a view of another type would be an inference tensor itself.
+  const c10::InferenceMode outside(false);
   return numbers.scalar_type() == at::kByte ? numbers : numbers.view(at::kByte);
 }
 

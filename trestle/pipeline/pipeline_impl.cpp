@@ -105,8 +105,11 @@ void Pipeline::Impl::cut(const std::vector<int>& balance) {
 void Pipeline::Impl::measure_balance(const nn::Values& batch) {
   std::vector<int> balance;
   if (!over_ranks() || options.group.rank() == first_rank()) {
-    const plan::LayerProfile profile =
-        profile_layers(model.graph(), split(batch)[0], options.devices[0].torch);
+    const nn::Values piece = split(batch)[0];
+    const at::Device device = options.devices[0].torch;
+    const plan::LayerProfile profile = over_ranks()
+                                           ? profile_layers_one_by_one(model.graph(), piece, device)
+                                           : profile_layers(model.graph(), piece, device);
     balance = plan::balance_by_time(profile, pipeline::stage_count(options));
   }
   cut(over_ranks() ? share_balance(std::move(balance)) : balance);

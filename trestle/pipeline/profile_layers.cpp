@@ -248,6 +248,14 @@ class LayerMeter {
 plan::LayerProfile profile_layers(const nn::Graph& graph, const nn::Values& micro_batch,
                                   at::Device device) {
   const UnlimitedBudgets no_budget({device});
+  const nn::ModeScope training(graph.layers, nn::ModeScope::Mode::Train);  // makes all
+  const at::AutoGradMode grad(true);
+  return LayerMeter(graph, device).measure(micro_batch);
+}
+
+plan::LayerProfile profile_layers_one_by_one(const nn::Graph& graph, const nn::Values& micro_batch,
+                                             at::Device device) {
+  const UnlimitedBudgets no_budget({device});
   const at::AutoGradMode grad(true);
   return LayerMeter(graph, device).measure(micro_batch);
 }

@@ -23,4 +23,9 @@ plan::LayerProfile profile_layers(const nn::Layers& model, const nn::Values& mic
 plan::LayerProfile profile_layers(const nn::Graph& graph, const nn::Values& micro_batch,
                                   at::Device device);
 
+// The same where no process could hold the whole model: a layer that has not been made is made when its
+// turn comes and let go afterwards.
+plan::LayerProfile profile_layers_one_by_one(const nn::Graph& graph, const nn::Values& micro_batch,
+                                             at::Device device);
+
 }  // namespace trestle
