@@ -116,7 +116,7 @@ std::string find_program(const std::string& program) {
   }
   const char* const path = std::getenv("PATH");
   for (const std::string& folder : split(path == nullptr ? "/usr/bin:/bin" : path, ':')) {
-    const std::string file = (folder.empty() ? "." : folder) + "/" + program;
+    std::string file = (folder.empty() ? "." : folder) + "/" + program;
     if (can_run(file)) return file;
   }
   struct stat here {};

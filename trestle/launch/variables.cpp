@@ -33,7 +33,7 @@ Number VariableReader::number(const Names& names, int smallest, int largest,
 }
 
 std::optional<std::string> VariableReader::address() const {
-  const std::optional<std::string> address = variables_("MASTER_ADDR");
+  std::optional<std::string> address = variables_("MASTER_ADDR");
   if (address && trim(*address).empty())
     throw UsageError("environment variable MASTER_ADDR is empty",
                      {.hint = "It is the host name or address of rank 0's machine."});

@@ -1,6 +1,7 @@
 #include "trestle/view/mesh_picture.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -78,7 +79,7 @@ std::string to_svg_mesh(const mesh::MeshLayout& layout) {
   svg.open("g", {{"font-family", palette::font_family}, {"font-size", font}});
   const int in_block = shape.rows.size * shape.columns.size;
   for (int block = 0; block < shape.blocks; ++block) {
-    const int* const ranks = layout.ranks().data() + block * in_block;
+    const int* const ranks = layout.ranks().data() + std::ptrdiff_t{block} * in_block;
     const double top = margin + block * shape.block_height;
     if (layout.dimensions().size() > 2)
       svg.text(margin, top + font, place_of_block(layout, ranks[0]),

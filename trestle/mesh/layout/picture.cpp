@@ -64,8 +64,8 @@ std::string MeshLayout::picture() const {
   const std::size_t count = dimensions_.size();
   const Dimension* const rows = count > 1 ? &dimensions_[count - 2] : nullptr;
   const Block block(rows, dimensions_.back(), *std::max_element(ranks_.begin(), ranks_.end()));
-  const auto cells =
-      static_cast<std::size_t>(dimensions_.back().size * (rows == nullptr ? 1 : rows->size));
+  const std::size_t cells = static_cast<std::size_t>(dimensions_.back().size) *
+                            static_cast<std::size_t>(rows == nullptr ? 1 : rows->size);
   std::string out;
   for (std::size_t at = 0; at < ranks_.size(); at += cells) {
     if (count > 2) {
