@@ -281,8 +281,8 @@ TEST_F(Checkpoints, FuzzADamagedIndexGivesAnErrorOrWholeTensors) {
         for (const auto& [name, tensor] : saved.read("weights"))
           ASSERT_TRUE(torch::equal(tensor, torch::ones_like(tensor))) << name;
       },
-      {.iterations = 5000});
-  EXPECT_GT(result.accepted, 5);  // about 20: the files' names and hashes differ from run to run
+      {.iterations = 8000});
+  EXPECT_GT(result.accepted, 20);
   EXPECT_GT(result.refused, 500);
 }
 
