@@ -98,6 +98,23 @@ TEST(Augment, RefusesWhatCannotBe) {
   for (const std::string& name : flip_names()) EXPECT_NO_THROW(parse_flip(name));
 }
 
+TEST(Augment, OnePartChangesAsItWouldBesideTheOther) {
+  const Variation drawn{.mirrored = true,
+                        .upside_down = true,
+                        .side = 0.7,
+                        .left = 0.2,
+                        .top = 0.1,
+                        .brightness = 1.2};
+  Sample sample{at::rand({3, 12, 9}), at::randint(0, 4, {12, 9}, at::kLong), "a"};
+  const Sample both = vary(sample, drawn);
+  EXPECT_FALSE(both.target.equal(sample.target));
+  EXPECT_TRUE(vary({sample.input, {}, "a"}, drawn).input.equal(both.input));
+  EXPECT_TRUE(vary({{}, sample.target, "a"}, drawn).target.equal(both.target));
+  const Sample row = vary({{}, at::zeros({}, at::kLong), "a"}, drawn);
+  EXPECT_EQ(row.target.dim(), 0) << "a class stays as it is";
+  EXPECT_THROW(vary({{}, {}, "a"}, drawn), UsageError);
+}
+
 class Pictures : public Dataset {
  public:
   std::int64_t size() const override { return 11; }

@@ -234,6 +234,33 @@ TEST_F(Cars, ErrorsNameTheFile) {
   EXPECT_THROW(data.get(3), UsageError);
 }
 
+TEST_F(Cars, OnePartHasTheBitsOfBoth) {
+  const SegmentationDataset data = open(0.5);
+  const Sample both = data.get(1), input = data.get_part(1, Part::Input),
+               target = data.get_part(1, Part::Target);
+  EXPECT_TRUE(input.input.equal(both.input));
+  EXPECT_TRUE(target.target.equal(both.target));
+  EXPECT_FALSE(input.target.defined());
+  EXPECT_FALSE(target.input.defined());
+  EXPECT_EQ(input.name, both.name);
+  EXPECT_EQ(target.name, both.name);
+}
+
+TEST_F(Cars, OfTheOtherPartTheSizeAloneIsRead) {
+  const SegmentationDataset data = open();
+  const at::Tensor mask = data.get(0).target, image = data.get(1).input;
+  std::filesystem::resize_file(data.pair(0).image, 700);  // its header is whole
+  EXPECT_TRUE(data.get_part(0, Part::Target).target.equal(mask));
+  EXPECT_THROW(data.get_part(0, Part::Input), FormatError);
+  std::filesystem::resize_file(data.pair(1).mask, 30);
+  EXPECT_TRUE(data.get_part(1, Part::Input).input.equal(image));
+  EXPECT_THROW(data.get_part(1, Part::Target), FormatError);
+  write_gif_mask(data.pair(2).mask, Image::blank(58, 40, 1));
+  for (const Part part : {Part::Input, Part::Target})
+    EXPECT_THAT(message_of<FormatError>([&] { data.get_part(2, part); }),
+                AllOf(HasSubstr("58 x 40"), HasSubstr("59 x 40"), HasSubstr("_03_mask.gif")));
+}
+
 TEST_F(Cars, MaskValuesAreClassIds) {
   const SegmentationDataset data = open();
   Image mask = Image::blank(59, 40, 1);

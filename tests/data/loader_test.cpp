@@ -197,5 +197,32 @@ TEST(Loader, RefusesNonsense) {
   EXPECT_THROW(Loader(std::make_shared<Numbers>(0), {}), UsageError);
 }
 
+TEST(Loader, OnePartHasTheBitsOfBoth) {
+  LoaderOptions options{.batch = 4, .order = Order::Shuffled, .seed = 3};
+  options.transform = [](Sample sample, std::uint64_t key) {
+    EXPECT_TRUE(sample.input.defined() && sample.target.defined()) << "get_part() is get() here";
+    sample.input = sample.input + static_cast<double>(key % 100);
+    sample.target = sample.target + static_cast<std::int64_t>(key % 100);
+    return sample;
+  };
+  const Loader loader(std::make_shared<Numbers>(11), options);
+  Epoch both = loader.epoch(1), inputs = loader.epoch(1, 0, Part::Input),
+        targets = loader.epoch(1, 0, Part::Target);
+  while (const auto whole = both.next()) {
+    const auto input = inputs.next(), target = targets.next();
+    EXPECT_TRUE(input->inputs.equal(whole->inputs));
+    EXPECT_TRUE(target->targets.equal(whole->targets));
+    EXPECT_FALSE(input->targets.defined() || target->inputs.defined());
+    EXPECT_EQ(input->names, whole->names);
+    EXPECT_EQ(target->names, whole->names);
+    const Batch again = loader.read(1, whole->index);
+    EXPECT_TRUE(again.inputs.equal(whole->inputs) && again.targets.equal(whole->targets));
+    EXPECT_EQ(again.index, whole->index);
+  }
+  EXPECT_FALSE(inputs.next().has_value());
+  EXPECT_THROW(loader.read(0, 3), UsageError);
+  EXPECT_THROW(loader.read(0, -1), UsageError);
+}
+
 }  // namespace
 }  // namespace trestle::data

@@ -172,6 +172,18 @@ TEST(Classification, AFolderForEachClass) {
   EXPECT_THROW(data.get(3), UsageError);
 }
 
+TEST(Classification, AClassNeedsNoPicture) {
+  const ClassPictures pictures;
+  const ClassificationDataset data(pictures.scratch.path(), {.width = 4, .height = 4});
+  const Sample both = data.get(2), input = data.get_part(2, Part::Input);
+  EXPECT_TRUE(input.input.equal(both.input));
+  std::filesystem::remove(pictures.scratch / "dogs/2.jpg");
+  const Sample target = data.get_part(2, Part::Target);
+  EXPECT_EQ(target.target.item<std::int64_t>(), 1);
+  EXPECT_EQ(target.name, "dogs/2.jpg");
+  EXPECT_FALSE(target.input.defined());
+}
+
 TEST(Check, MixedSizesStopATraining) {
   const ClassPictures pictures;
   CheckReport report;

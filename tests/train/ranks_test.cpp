@@ -126,6 +126,60 @@ TEST_F(RanksTraining, GoesOnOnAnotherNumberOfRanks) {
   expect_same(whole.run_folder / "last", three.run_folder / "last");
 }
 
+// Counts what is read of its examples.
+class CountedPictures : public data::Dataset {
+ public:
+  std::int64_t size() const override { return 40; }
+  data::Sample get(std::int64_t index) const override { return get_part(index, data::Part::Both); }
+  data::Sample get_part(std::int64_t index, data::Part part) const override {
+    data::Sample sample{.name = text("p", index)};
+    if (part != data::Part::Target) {
+      ++inputs;
+      sample.input = torch::arange(784).view({1, 28, 28}).mul(index + 1).remainder(7) / 7;
+    }
+    if (part != data::Part::Input) {
+      ++targets;
+      sample.target = torch::scalar_tensor(index % 10, torch::kLong);
+    }
+    return sample;
+  }
+
+  mutable std::atomic<int> inputs = 0, targets = 0;
+};
+
+TEST_F(RanksTraining, TheFirstRankReadsInputsAndTheLastOneTargets) {
+  recipe::Recipe counted = on_cpu({1, 2, 2});
+  counted.data = {};
+  counted.data.name = "counted";
+  counted.data.flip = "both";
+  counted.data.crop = 0.3;
+  counted.train.accumulate = 2;
+  const auto hooks_over = [](const std::shared_ptr<CountedPictures>& pictures) {
+    TrainHooks own = hooks();
+    own.additions.data_sets = {
+        {"counted", [pictures](const data::DataOptions&) { return data::OwnData{pictures}; }}};
+    return own;
+  };
+  const TrainResult one = train(counted, hooks_over(std::make_shared<CountedPictures>()));
+
+  std::vector<std::shared_ptr<CountedPictures>> of_ranks;
+  for (int r = 0; r < 3; ++r) of_ranks.push_back(std::make_shared<CountedPictures>());
+  const TrainResult three = spawn(3, [&](World& world) {
+                              auto own = hooks_over(of_ranks[world.rank()]);
+                              own.world = &world;
+                              return train(counted, own);
+                            }).at(0);
+  expect_same_run(one, three);
+  EXPECT_GT(of_ranks[0]->inputs, 60);
+  EXPECT_EQ(of_ranks[0]->targets, 0);
+  EXPECT_EQ(of_ranks[1]->inputs + of_ranks[1]->targets, 0);
+  EXPECT_GT(of_ranks[2]->targets, 60);
+  EXPECT_LE(of_ranks[2]->inputs, 2 * counted.train.batch) << "for the two pictures alone";
+  EXPECT_GT(of_ranks[2]->inputs, 0);
+  for (const char* epoch : {"pictures/epoch_001.png", "pictures/epoch_002.png"})
+    EXPECT_EQ(read_file(one.run_folder / epoch), read_file(three.run_folder / epoch)) << epoch;
+}
+
 TEST_F(RanksTraining, WhatIsDecidedOnceIsTheSameEverywhere) {
   std::vector<std::function<void(recipe::Recipe&)>> kinds = {
       [](auto& r) { r.optimizer.clip_grad_norm = 0.01; },

@@ -128,6 +128,24 @@ void check_share(const char* name, double share) {
     throw UsageError(text("'", name, "' is ", share, ": it must be at least 0 and below 1"));
 }
 
+void check_picture(const Sample& sample) {
+  const at::Tensor& input = sample.input;
+  if (input.defined() && input.dim() == 3 && input.scalar_type() == at::kFloat &&
+      input.device().is_cpu())
+    return;
+  throw UsageError(text("'", sample.name,
+                        "' is no picture: flip, crop and colour change CPU "
+                        "tensors of float [channels, height, width]"),
+                   {.hint = "Leave them out of [data]."});
+}
+
+// A class for each pixel of the input, where that is there.
+bool is_mask(const Sample& sample) {
+  const at::Tensor &input = sample.input, &target = sample.target;
+  if (!target.defined() || target.dim() != 2 || target.scalar_type() != at::kLong) return false;
+  return !input.defined() || (target.size(0) == input.size(1) && target.size(1) == input.size(2));
+}
+
 }  // namespace
 
 std::vector<std::string> flip_names() {
@@ -157,22 +175,23 @@ Variation draw_variation(const AugmentOptions& options, std::uint64_t key) {
 
 Sample vary(Sample sample, const Variation& variation) {
   at::Tensor& input = sample.input;
-  if (!input.defined() || input.dim() != 3 || input.scalar_type() != at::kFloat ||
-      !input.device().is_cpu())
-    throw UsageError(text("'", sample.name,
-                          "' is no picture: flip, crop and colour change CPU "
-                          "tensors of float [channels, height, width]"),
-                     {.hint = "Leave them out of [data]."});
-  const bool moves = variation.mirrored || variation.upside_down || variation.side < 1;
-  if (moves) {
-    const auto ys = positions(input.size(1), variation.top, variation.side, variation.upside_down);
-    const auto xs = positions(input.size(2), variation.left, variation.side, variation.mirrored);
-    const at::Tensor& target = sample.target;
-    const bool mask = target.dim() == 2 && target.scalar_type() == at::kLong &&
-                      target.size(0) == input.size(1) && target.size(1) == input.size(2);
-    input = move_picture(input.contiguous(), ys, xs);
-    if (mask) sample.target = move_mask(target.contiguous(), ys, xs);
+  const bool target_alone = !input.defined() && sample.target.defined();
+  if (!target_alone) check_picture(sample);
+  if (variation.mirrored || variation.upside_down || variation.side < 1) {
+    const auto ys = [&](std::int64_t size) {
+      return positions(size, variation.top, variation.side, variation.upside_down);
+    };
+    const auto xs = [&](std::int64_t size) {
+      return positions(size, variation.left, variation.side, variation.mirrored);
+    };
+    if (is_mask(sample)) {
+      const at::Tensor mask = sample.target.contiguous();
+      sample.target = move_mask(mask, ys(mask.size(0)), xs(mask.size(1)));
+    }
+    if (!target_alone)
+      input = move_picture(input.contiguous(), ys(input.size(1)), xs(input.size(2)));
   }
+  if (target_alone) return sample;
   if (variation.brightness != 1 || variation.contrast != 1 || variation.saturation != 1) {
     input = input.clone(at::MemoryFormat::Contiguous);
     change_colours(input, variation);

@@ -40,8 +40,9 @@ Variation draw_variation(const AugmentOptions& options, std::uint64_t key);
 
 // float [channels, height, width] in [0, 1], with the target moved along where it is int64
 // [height, width] (a mask); another target stays. Bilinear, masks to the nearest sample. Colours as
-// torchvision's ColorJitter does them, in the order brightness, contrast, saturation. Throws
-// UsageError for inputs of another kind.
+// torchvision's ColorJitter does them, in the order brightness, contrast, saturation. A part that was
+// not read (Part) stays undefined, the other one changes as it would beside it. Throws UsageError for
+// inputs of another kind.
 Sample vary(Sample sample, const Variation& variation);
 
 }  // namespace trestle::data

@@ -14,13 +14,15 @@ ClassificationDataset::ClassificationDataset(const std::filesystem::path& folder
   check_picture_options(options);
 }
 
-Sample ClassificationDataset::get(std::int64_t index) const {
+Sample ClassificationDataset::get(std::int64_t index) const { return get_part(index, Part::Both); }
+
+Sample ClassificationDataset::get_part(std::int64_t index, Part part) const {
   if (index < 0 || index >= size()) {
     throw UsageError(text("example ", index, " of ", size(), " images in class folders"));
   }
   const ClassifiedImage& image = files_.images[static_cast<std::size_t>(index)];
   const std::string& name = files_.classes[static_cast<std::size_t>(image.label)];
-  return {load_picture(image.path, options_),
+  return {part == Part::Target ? at::Tensor() : load_picture(image.path, options_),
           at::scalar_tensor(static_cast<std::int64_t>(image.label), at::kLong),
           text(name, "/", image.path.filename().string())};
 }

@@ -26,6 +26,8 @@ class ClassificationDataset : public Dataset {
 
   std::int64_t size() const override { return static_cast<std::int64_t>(files_.images.size()); }
   Sample get(std::int64_t index) const override;
+  // For a target alone no file is read.
+  Sample get_part(std::int64_t index, Part part) const override;
 
   const std::vector<std::string>& classes() const { return files_.classes; }
 

@@ -14,6 +14,9 @@ struct Sample {
   std::string name = {};  // of the example, for messages and pictures: an image's id, or a number
 };
 
+// What of an example is needed: over ranks the first stage takes inputs, the loss targets.
+enum class Part { Both, Input, Target };
+
 // A data set. Implement size() and get(); loaders call get() from several threads at once, so it
 // must not change anything that another call sees. Tensors are on the CPU. Whatever get() throws
 // reaches who consumes the batches.
@@ -25,6 +28,10 @@ class Dataset {
 
   // Example `index`, 0 <= index < size().
   virtual Sample get(std::int64_t index) const = 0;
+
+  // The same, where only one part is needed: the other one may be undefined, the name is there. For
+  // data sets that would decode a file for it; the others leave it at get().
+  virtual Sample get_part(std::int64_t index, Part /*part*/) const { return get(index); }
 };
 
 }  // namespace trestle::data

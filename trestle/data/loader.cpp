@@ -22,13 +22,21 @@
 namespace trestle::data {
 namespace {
 
+using PartOfSample = at::Tensor Sample::*;
+
+std::vector<PartOfSample> parts_of(Part part) {
+  if (part == Part::Input) return {&Sample::input};
+  if (part == Part::Target) return {&Sample::target};
+  return {&Sample::input, &Sample::target};
+}
+
 // Names the odd example, which torch's own message would not.
-void check_can_stack(const std::vector<Sample>& samples) {
+void check_can_stack(const std::vector<Sample>& samples, Part wanted) {
   auto differ = [](const at::Tensor& a, const at::Tensor& b) {
     return a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type();
   };
   for (const Sample& sample : samples) {
-    for (const auto part : {&Sample::input, &Sample::target}) {
+    for (const auto part : parts_of(wanted)) {
       if (!(sample.*part).defined() || !(sample.*part).device().is_cpu()) {
         throw UsageError(text("example '", sample.name, "' is not made of CPU tensors"));
       }
@@ -63,7 +71,8 @@ void check_can_stack(const std::vector<Sample>& samples) {
 
 // By hand and not with at::stack, which wakes intra-op threads: beside a training they are in the
 // way, and at::set_num_threads(1) here would also become the default of threads that start later.
-void stack(const std::vector<Sample>& samples, at::Tensor Sample::*part, at::Tensor& out) {
+void stack(const std::vector<Sample>& samples, PartOfSample part, at::Tensor& out) {
+  if (!out.defined()) return;  // not wanted
   auto* to = static_cast<std::byte*>(out.mutable_data_ptr());
   for (const Sample& sample : samples) {
     const at::Tensor from = (sample.*part).contiguous();
@@ -81,31 +90,38 @@ at::Tensor room_for(std::int64_t count, const at::Tensor& example) {
   return at::empty(sizes, example.options().requires_grad(false));
 }
 
-Sample read_example(const Dataset& dataset, std::int64_t example, std::int64_t epoch,
+// With both parts where the data set has both: a transform may look at either.
+Sample read_example(const Dataset& dataset, std::int64_t example, std::int64_t epoch, Part part,
                     const LoaderOptions& options) {
   constexpr std::int64_t of_a_transform = -2;  // order() has -1
-  Sample sample = dataset.get(example);
-  if (!options.transform) return sample;
-  return options.transform(std::move(sample),
-                           keyed_seed(options.seed, epoch, example, of_a_transform));
+  Sample sample = part == Part::Both ? dataset.get(example) : dataset.get_part(example, part);
+  if (options.transform)
+    sample = options.transform(std::move(sample),
+                               keyed_seed(options.seed, epoch, example, of_a_transform));
+  if (part == Part::Input) sample.target.reset();
+  if (part == Part::Target) sample.input.reset();
+  return sample;
 }
 
-Batch read_batch(const Dataset& dataset, const std::int64_t* first, const std::int64_t* last,
-                 std::int64_t epoch, const LoaderOptions& options) {
+Batch read_batch(const Dataset& dataset, const std::vector<std::int64_t>& order, std::int64_t index,
+                 std::int64_t epoch, Part part, const LoaderOptions& options) {
   std::vector<Sample> samples;
   Batch batch;
-  const std::int64_t count = last - first;
-  for (; first != last; ++first) {
+  batch.index = index;
+  const std::int64_t first = index * options.batch;
+  const std::int64_t count = std::min<std::int64_t>(options.batch, std::ssize(order) - first);
+  for (std::int64_t i = first; i < first + count; ++i) {
+    const std::int64_t example = order[static_cast<std::size_t>(i)];
     try {
-      samples.push_back(read_example(dataset, *first, epoch, options));
+      samples.push_back(read_example(dataset, example, epoch, part, options));
     } catch (...) {
-      rethrow_with_example(*first);
+      rethrow_with_example(example);
     }
     if (samples.size() > 1) continue;
     batch.inputs = room_for(count, samples[0].input);
     batch.targets = room_for(count, samples[0].target);
   }
-  check_can_stack(samples);
+  check_can_stack(samples, part);
   stack(samples, &Sample::input, batch.inputs);
   stack(samples, &Sample::target, batch.targets);
   for (Sample& sample : samples) batch.names.push_back(std::move(sample.name));
@@ -124,6 +140,7 @@ struct Epoch::State {
   std::vector<std::int64_t> order;
   LoaderOptions options;
   std::int64_t epoch = 0;
+  Part part = Part::Both;
   std::int64_t batches = 0;
 
   std::mutex mutex;
@@ -152,12 +169,9 @@ struct Epoch::State {
 };
 
 Slot Epoch::State::read(std::int64_t batch) const {
-  const std::int64_t first = batch * options.batch;
-  const std::int64_t last = std::min<std::int64_t>(first + options.batch, std::ssize(order));
   Slot slot;
   try {
-    slot.batch = read_batch(*dataset, order.data() + first, order.data() + last, epoch, options);
-    slot.batch.index = batch;
+    slot.batch = read_batch(*dataset, order, batch, epoch, part, options);
   } catch (...) {
     slot.error = std::current_exception();
   }
@@ -255,7 +269,14 @@ std::vector<std::int64_t> Loader::order(std::int64_t epoch) const {
   return order;
 }
 
-Epoch Loader::epoch(std::int64_t epoch, std::int64_t first_batch) const {
+Batch Loader::read(std::int64_t epoch, std::int64_t index, Part part) const {
+  if (index < 0 || index >= batches())
+    throw UsageError(
+        text("batch ", index, " of an epoch of ", batches(), " batches was asked for"));
+  return read_batch(*dataset_, order(epoch), index, epoch, part, options_);
+}
+
+Epoch Loader::epoch(std::int64_t epoch, std::int64_t first_batch, Part part) const {
   if (first_batch < 0 || first_batch > batches()) {
     throw UsageError(
         text("an epoch of ", batches(), " batches cannot start at batch ", first_batch));
@@ -265,6 +286,7 @@ Epoch Loader::epoch(std::int64_t epoch, std::int64_t first_batch) const {
   state->order = order(epoch);
   state->options = options_;
   state->epoch = epoch;
+  state->part = part;
   state->batches = batches();
   state->claimed = state->taken = first_batch;
   const auto wanted = std::min<std::int64_t>(options_.workers, batches() - first_batch);

@@ -107,8 +107,12 @@ class Loader {
 
   // Starts reading epoch `epoch` at batch `first_batch` (0 <= first_batch <= batches(); for a
   // resumed run: the batches from there on are those of the uninterrupted epoch). The epoch keeps
-  // the data set alive, not the loader.
-  Epoch epoch(std::int64_t epoch, std::int64_t first_batch = 0) const;
+  // the data set alive, not the loader. With one part alone the other one of each batch is undefined;
+  // what is there has the same bits.
+  Epoch epoch(std::int64_t epoch, std::int64_t first_batch = 0, Part part = Part::Both) const;
+
+  // One batch of an epoch, 0 <= index < batches(), read by the caller itself.
+  Batch read(std::int64_t epoch, std::int64_t index, Part part = Part::Both) const;
 
   // The examples of an epoch in their order.
   std::vector<std::int64_t> order(std::int64_t epoch) const;

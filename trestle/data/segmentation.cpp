@@ -42,6 +42,15 @@ MaskClasses classes_of(const SegmentationOptions& options) {
   return MaskClasses(std::move(ids), options.ignored);
 }
 
+ImageSize size_of(const Image& image) { return {image.width, image.height}; }
+
+void check_same_size(const ImageSize& image, const ImageSize& mask, const ImagePair& files) {
+  if (image.width == mask.width && image.height == mask.height) return;
+  throw FormatError(text("the mask is ", mask.width, " x ", mask.height, " pixels, its image ",
+                         files.image.filename().string(), " ", image.width, " x ", image.height),
+                    {.file = files.mask.string()});
+}
+
 at::Tensor mask_to_target(const Image& ids, const SegmentationOptions& options) {
   at::Tensor target = at::empty({ids.height, ids.width}, at::kLong);
   const int ignored = options.ignored.empty() ? -1 : MaskClasses::ignored_id;
@@ -70,19 +79,27 @@ const ImagePair& SegmentationDataset::pair(std::int64_t index) const {
   return pairs_[static_cast<std::size_t>(index)];
 }
 
-Sample SegmentationDataset::get(std::int64_t index) const {
+Sample SegmentationDataset::get(std::int64_t index) const { return get_part(index, Part::Both); }
+
+Sample SegmentationDataset::get_part(std::int64_t index, Part part) const {
   const ImagePair& files = pair(index);
-  const Image image = read_picture(files.image);
-  const Image mask = read_mask(files.mask);
-  if (image.width != mask.width || image.height != mask.height) {
-    throw FormatError(text("the mask is ", mask.width, " x ", mask.height, " pixels, its image ",
-                           files.image.filename().string(), " ", image.width, " x ", image.height),
-                      {.file = files.mask.string()});
+  Sample sample{.name = files.id};
+  if (part == Part::Input) {
+    const Image image = read_picture(files.image);
+    check_same_size(size_of(image), read_image_size(files.mask, Orientation::Upright), files);
+    sample.input = picture_to_tensor(image, options_.picture, files.image);
+    return sample;
   }
+  std::optional<Image> image;
+  if (part == Part::Both) image = read_picture(files.image);
+  const Image mask = read_mask(files.mask);
+  check_same_size(image ? size_of(*image) : read_image_size(files.image, Orientation::Upright),
+                  size_of(mask), files);
   const ImageSize size = target_size(mask, options_.picture, files.mask);
   const Image small = resize_nearest(mask, size.width, size.height);
-  return {picture_to_tensor(image, options_.picture, files.image),
-          mask_to_target(classes_.ids(small, files.mask), options_), files.id};
+  if (image) sample.input = picture_to_tensor(*image, options_.picture, files.image);
+  sample.target = mask_to_target(classes_.ids(small, files.mask), options_);
+  return sample;
 }
 
 Image mask_to_image(const at::Tensor& mask, int width, int height) {

@@ -50,6 +50,8 @@ class SegmentationDataset : public Dataset {
 
   std::int64_t size() const override { return static_cast<std::int64_t>(pairs_.size()); }
   Sample get(std::int64_t index) const override;
+  // Reads one of the files, and of the other one its size.
+  Sample get_part(std::int64_t index, Part part) const override;
 
   // The files behind example `index`.
   const ImagePair& pair(std::int64_t index) const;

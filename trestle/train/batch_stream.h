@@ -6,15 +6,14 @@
 
 namespace trestle::train {
 
-// One way through an epoch's batches: read, or on a rank that needs none of them only counted, so that
-// all ranks make the same steps.
+// One way through an epoch's batches: the part that a rank needs is read; a rank that needs none only
+// counts them, so that all ranks make the same steps.
 class BatchStream {
  public:
-  enum class Mode { Read, Count };
-
-  BatchStream(const data::Loader& loader, std::int64_t epoch, std::int64_t first_batch, Mode mode)
+  BatchStream(const data::Loader& loader, std::int64_t epoch, std::int64_t first_batch,
+              std::optional<data::Part> part)
       : next_(first_batch), end_(loader.batches()) {
-    if (mode == Mode::Read) epoch_.emplace(loader.epoch(epoch, first_batch));
+    if (part) epoch_.emplace(loader.epoch(epoch, first_batch, *part));
   }
 
   // Nothing when the epoch is over; without tensors where they are only counted.

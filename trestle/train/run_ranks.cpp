@@ -20,6 +20,13 @@ checkpoint::SaveRanks RunRanks::saving() const {
           }};
 }
 
+std::optional<data::Part> RunRanks::reads() const {
+  if (alone()) return data::Part::Both;
+  if (is_first()) return data::Part::Input;
+  if (is_last()) return data::Part::Target;
+  return std::nullopt;
+}
+
 std::string RunRanks::words() const {
   if (alone()) return "";
   const bool threads = world_->backend() == "threads";

@@ -7,6 +7,7 @@
 
 #include "trestle/checkpoint/files/save_ranks.h"
 #include "trestle/comm/world.h"
+#include "trestle/data/dataset.h"
 #include "trestle/device/device.h"
 #include "trestle/nn/metrics.h"
 
@@ -28,7 +29,8 @@ class RunRanks {
   // The first stage takes the inputs, the last one has the outputs and takes the targets.
   bool is_first() const { return rank() == 0; }
   bool is_last() const { return rank() + 1 == size(); }
-  bool reads_data() const { return is_first() || is_last(); }
+  // Of the data; nothing on the ranks between.
+  std::optional<data::Part> reads() const;
   const World& world() const { return *world_; }
   comm::Group group() const { return world_ ? world_->group() : comm::Group(); }
   checkpoint::SaveRanks saving() const;

@@ -61,9 +61,9 @@ TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks,
     pipeline_ = make_pipeline(recipe_, model, devices_, {}, ranks_.group());
   ranks_.first_then_others([&] { open_data(going_on); });
   std::optional<data::Batch> first;
-  if (ranks_.reads_data()) first = task_.training->epoch(0).next();
+  if (const auto part = ranks_.reads()) first = task_.training->read(0, 0, *part);
   data_mark_ = data_mark_of(first);
-  if (first) check_channels(recipe_, first->inputs);
+  if (ranks_.is_first()) check_channels(recipe_, first->inputs);
   set_up_model(model, first);
   if (begins) load_weights_over_ranks();
   freeze_over_ranks();
@@ -84,7 +84,7 @@ TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks,
 
 void TrainingRun::set_up_model(const nn::Layers& model, const std::optional<data::Batch>& first) {
   if (pipeline_) return;
-  if (!first) {  // a rank that reads no data
+  if (!ranks_.is_first()) {  // which alone has inputs to try the model with
     pipeline_ = make_pipeline(recipe_, model, devices_, {}, ranks_.group());
     return;
   }
@@ -224,7 +224,7 @@ TrainingRun::Outcome TrainingRun::validate(EpochReport& report) {
   const Stopwatch watch;
   double before = 0;
   std::int64_t done = 0, examples = 0;
-  BatchStream batches(*task_.validation, 0, 0, stream_mode());
+  BatchStream batches(*task_.validation, 0, 0, ranks_.reads());
   while (const std::optional<data::Batch> next = batches.next()) {
     const data::Batch& batch = *next;
     const at::Tensor output = judged.add(*pipeline_, task_, batch);
@@ -232,7 +232,9 @@ TrainingRun::Outcome TrainingRun::validate(EpochReport& report) {
     if (batch.index == 0 && recipe_.train.pictures && output.defined()) {
       const std::int64_t rows = std::min<std::int64_t>(batch.size(), 32);
       shown_output_ = output.narrow(0, 0, rows).clone();
-      shown_ = data::Batch{batch.inputs.narrow(0, 0, rows).clone(),
+      const at::Tensor inputs =
+          ranks_.is_first() ? batch.inputs : task_.validation->read(0, 0, data::Part::Input).inputs;
+      shown_ = data::Batch{inputs.narrow(0, 0, rows).clone(),
                            batch.targets.narrow(0, 0, rows).clone(), batch.names, 0};
     }
     examples += batch.size();

@@ -54,9 +54,6 @@ class TrainingRun {
   bool has_all_steps() const;  // of max_steps
   bool inside_step() const;    // between two batches whose gradients add up
   bool stop_asked() const;
-  BatchStream::Mode stream_mode() const {
-    return ranks_.reads_data() ? BatchStream::Mode::Read : BatchStream::Mode::Count;
-  }
   void check_same_run(const checkpoint::TrainState& saved) const;
   std::int64_t samples_done() const;
   std::int64_t batches_done(const checkpoint::TrainState& saved) const;

@@ -37,7 +37,7 @@ TrainingRun::Outcome TrainingRun::train_epoch() {
   const Stopwatch watch;
   const std::int64_t accumulate = recipe_.train.accumulate;
   std::int64_t done = inside_step() ? batch_ % accumulate : 0;  // a save came in between
-  BatchStream batches(*task_.training, state_.epoch, batch_ - done, stream_mode());
+  BatchStream batches(*task_.training, state_.epoch, batch_ - done, ranks_.reads());
   for (auto group = next_group(batches, accumulate); !group.empty() && !has_all_steps();
        group = next_group(batches, accumulate)) {
     const std::vector<double> shares = shared_shares(group);
