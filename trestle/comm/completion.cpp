@@ -1,5 +1,7 @@
 #include "trestle/comm/completion.h"
 
+#include <utility>
+
 #include "trestle/base/text.h"
 #include "trestle/comm/rank_error.h"
 
@@ -50,7 +52,8 @@ void Completion::finish(std::optional<Failed> failed) {
     is_ending_ = true;
     failed_ = std::move(failed);
   }
-  if (then_) then_(failed_);  // nobody else writes to failed_ any more
+  // Nobody else writes to these two any more. What it holds may hold this in turn, so it goes now.
+  if (const auto then = std::exchange(then_, nullptr)) then(failed_);
   {
     const std::lock_guard lock(mutex_);
     is_finished_ = true;

@@ -193,6 +193,7 @@ PackedMessage pack(const MessageId& id, const Message& message) {
   char* to = begin + bytes.size();
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (values[i].place != ValueHeader::Place::FirstPart) continue;
+    if (values[i].bytes() == 0) continue;  // memory of none may have no address
     const at::Tensor here = tensors[i].cpu();
     std::memcpy(to, here.const_data_ptr(), values[i].bytes());
     to += values[i].bytes();
@@ -255,6 +256,7 @@ std::vector<at::Tensor> tensors_of_first_part(std::string_view bytes, const Firs
     if (value.place != ValueHeader::Place::FirstPart) continue;
     if (value.bytes() > bytes.size()) refuse("ends within a tensor");
     tensor = at::empty_strided(value.sizes, value.strides, value.dtype);
+    if (value.bytes() == 0) continue;
     std::memcpy(tensor.data_ptr(), bytes.data(), value.bytes());
     bytes.remove_prefix(value.bytes());
   }
