@@ -9,8 +9,8 @@
 namespace trestle::data {
 
 struct Sample {
-  at::Tensor input;
-  at::Tensor target;
+  at::Tensor input = {};
+  at::Tensor target = {};
   std::string name = {};  // of the example, for messages and pictures: an image's id, or a number
 };
 
