@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 #include <torch/torch.h>
 #include <unistd.h>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <mutex>
 #include <thread>
@@ -13,6 +12,7 @@
 #include "tests/support/run_ranks.h"
 #include "trestle/base/error.h"
 #include "trestle/comm/rank_error.h"
+#include "trestle/comm/rendezvous.h"
 
 namespace trestle::testing {
 namespace {
@@ -143,16 +143,15 @@ TEST(Rendezvous, WorldsOfOneProcessFollowEachOther) {
 
 // Its keys stay when a world ends.
 TEST(Rendezvous, WorldsFollowEachOtherInALaunchersStore) {
-  c10d::TCPStoreOptions options;
-  options.isServer = true;
-  options.waitWorkers = false;
-  options.port = static_cast<std::uint16_t>(free_port());
-  const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  const int port = free_port();
+  auto launcher = rank_environment(0, 1, port);
+  launcher.restart = 99;  // whose keys are none of the ranks'
+  const comm::Meeting store = comm::meet(launcher, 10s);
   std::vector<std::string> errors(3);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 3; ++rank) {
     threads.emplace_back([&, rank] {
-      auto environment = rank_environment(rank, 3, options.port);
+      auto environment = rank_environment(rank, 3, port);
       environment.store_of_launcher = true;
       try {
         follow_each_other(environment, 4);
