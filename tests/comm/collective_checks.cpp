@@ -356,6 +356,12 @@ void check_refused_tensors(World& world) {
   EXPECT_THROW(group.send(good, other, -1), UsageError);
   EXPECT_THROW(group.send(good, other, (1 << 20) + 1), UsageError);
   EXPECT_THROW(group.receive(good, -1), UsageError);
+  try {
+    group.all_gather_uneven(torch::ones({}));
+    ADD_FAILURE() << "a scalar has no rows";
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(error.what(), "all_gather_uneven: the input has no rows: it is a scalar");
+  }
   group.barrier();  // nothing of this has harmed the group
 }
 

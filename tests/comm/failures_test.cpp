@@ -60,6 +60,9 @@ void expect_others_say(const std::vector<RankProcess>& processes, int at_fault,
     EXPECT_EQ(process.exit_code, 0) << process.output;
     EXPECT_NE(process.output.find(words), std::string::npos)
         << "rank " << rank << ": " << process.output;
+    // Nor does libtorch's store, which meets the same.
+    for (const std::string noise : {"[c10d]", "frame #", "waitForInput"})
+      EXPECT_EQ(process.output.find(noise), std::string::npos) << process.output;
   }
 }
 
@@ -85,6 +88,55 @@ TEST_P(FailingProcess, AStoppedRankIsNamedAtTheDeadline) {
   });
   EXPECT_TRUE(processes[static_cast<std::size_t>(at_fault)].was_stopped);
   expect_others_say(processes, at_fault, "rank " + std::to_string(at_fault));
+  expect_others_say(processes, at_fault, "gives no sign of life for");
+}
+
+// Its World goes, and its process ends well.
+TEST_P(FailingProcess, ARankThatLeavesIsNamedWithinASecond) {
+  const int at_fault = GetParam();
+  const auto processes = run_rank_processes(4, [&] {
+    wait_for_harm(
+        at_fault, [] {}, 30s);
+  });
+  EXPECT_EQ(processes[static_cast<std::size_t>(at_fault)].exit_code, 0);
+  const std::string left = "rank error: rank " + std::to_string(at_fault) +
+                           " has left, having said last 'forward 3', and rank ";
+  expect_others_say(processes, at_fault, left);
+  expect_others_say(processes, at_fault, " waits for it in ");
+}
+
+// The others have given up when it goes on, and rank 0's store stood still with it.
+TEST_P(FailingProcess, ARankThatWakesAfterTheDeadlineBlamesItself) {
+  const int at_fault = GetParam();
+  const auto processes = run_rank_processes(4, [&] {
+    World world = init({.deadline = 2s});
+    const comm::Group& group = world.group();
+    const auto numbers = group.all_gather_bytes(std::to_string(getpid()));
+    world.say_status("forward 3");
+    std::this_thread::sleep_for(500ms);
+    if (world.rank() == at_fault) raise(SIGSTOP);
+    at::Tensor tensor = torch::ones({4});
+    try {
+      if (at_fault == 0 && world.rank() < 2)
+        group.receive(tensor, 1 - world.rank()).wait();
+      else
+        group.all_reduce(tensor).wait();
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      std::cout << "error: " << error.what() << '\n';
+    }
+    if (world.rank() == 2) {
+      std::this_thread::sleep_for(500ms);
+      kill(std::stoi(numbers[static_cast<std::size_t>(at_fault)]), SIGCONT);
+    }
+  });
+  const auto& own = processes[static_cast<std::size_t>(at_fault)];
+  EXPECT_TRUE(own.was_stopped);
+  EXPECT_EQ(own.exit_code, 0) << own.output;
+  EXPECT_NE(own.output.find("error: rank " + std::to_string(at_fault) + " (process "),
+            std::string::npos)
+      << own.output;
+  EXPECT_NE(own.output.find(") did not run for "), std::string::npos) << own.output;
   expect_others_say(processes, at_fault, "gives no sign of life for");
 }
 

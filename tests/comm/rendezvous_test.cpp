@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <torch/torch.h>
 #include <unistd.h>
 
 #include <mutex>
@@ -11,6 +12,7 @@
 #include "tests/support/run_ranks.h"
 #include "trestle/base/error.h"
 #include "trestle/comm/rank_error.h"
+#include "trestle/comm/rendezvous.h"
 
 namespace trestle::testing {
 namespace {
@@ -119,6 +121,47 @@ TEST(Rendezvous, ALaterStartMeetsAtTheSamePort) {
     first.restart = second.restart = restart;
     for (const std::string& error : errors_of({first, second}, 5s)) EXPECT_EQ(error, "");
   }
+}
+
+// Who comes first to the next world finds the store of the last one, until that has gone.
+void follow_each_other(const launch::RankEnvironment& environment, int worlds) {
+  for (int i = 0; i < worlds; ++i) {
+    const World world = init({.deadline = 10s, .environment = environment});
+    at::Tensor sum = torch::ones({1}) * (i + environment.rank);
+    world.group().all_reduce(sum).wait();
+    EXPECT_EQ(sum.item<double>(), 3 * i + 3);
+    // Each time another one is late to leave.
+    if (environment.rank == i % 3) std::this_thread::sleep_for(100ms);
+  }
+}
+
+TEST(Rendezvous, WorldsOfOneProcessFollowEachOther) {
+  const auto processes = run_rank_processes(
+      3, [] { follow_each_other(launch::read_rank_environment(), 5); }, {.limit = 40s});
+  for (const RankProcess& process : processes) EXPECT_EQ(process.exit_code, 0) << process.output;
+}
+
+// Its keys stay when a world ends.
+TEST(Rendezvous, WorldsFollowEachOtherInALaunchersStore) {
+  const int port = free_port();
+  auto launcher = rank_environment(0, 1, port);
+  launcher.restart = 99;  // whose keys are none of the ranks'
+  const comm::Meeting store = comm::meet(launcher, 10s);
+  std::vector<std::string> errors(3);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      auto environment = rank_environment(rank, 3, port);
+      environment.store_of_launcher = true;
+      try {
+        follow_each_other(environment, 4);
+      } catch (const std::exception& error) {
+        errors[static_cast<std::size_t>(rank)] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
 TEST(Rendezvous, ProcessesWithOneNumber) {

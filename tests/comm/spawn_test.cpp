@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <atomic>
+#include <functional>
 #include <string>
 #include <thread>
 
@@ -32,17 +33,88 @@ TEST(Spawn, MoreRanksThanCanBeAreRefusedBeforeAnythingIsMade) {
   EXPECT_THROW(spawn(-1, [](World& world) { return world.rank(); }), UsageError);
 }
 
-TEST(Spawn, WhoWaitsForARankThatReturnedIsTold) {
+// Rank 1 returns at once, or in the middle of the others' waits. Nobody waits for the deadline.
+void expect_left(const std::function<void(World&)>& others, const std::string& words) {
+  for (const auto after : {0ms, 50ms}) {
+    const auto begin = std::chrono::steady_clock::now();
+    try {
+      spawn(3, [&](World& world) {
+        if (world.rank() != 1) return others(world);
+        world.say_status("read the data");
+        std::this_thread::sleep_for(after);
+      });
+      ADD_FAILURE() << "nobody waited";
+    } catch (const RankError& error) {
+      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 1s);
+  }
+}
+
+TEST(Spawn, WhoWaitsForARankThatReturnedIsToldAtOnce) {
+  const std::string returned = "rank 1 has returned, having said last 'read the data', and rank ";
+  expect_left([](World& world) { world.group().barrier(); }, returned);
+  expect_left(
+      [](World& world) {
+        at::Tensor tensor = torch::ones({4});
+        world.group().all_reduce(tensor).wait();
+      },
+      " waits for it in all_reduce (sum) number 1 on float32 [4]");
+  // Rank 2 waits for rank 0, which lives and waits for rank 1.
+  expect_left(
+      [](World& world) {
+        at::Tensor tensor = torch::ones({4});
+        world.group().receive(tensor, world.rank() == 0 ? 1 : 0, 7).wait();
+      },
+      returned + "0 waits for it in receive with tag 7 of float32 [4]");
+  expect_left(
+      [](World& world) {
+        if (world.rank() == 2) world.group().send(torch::ones({4}), 1).wait();
+      },
+      returned + "2 waits for it in send with tag 0 of float32 [4]");
+  expect_left(
+      [](World& world) {
+        if (const comm::Group some = world.make_group({0, 1}); some.valid()) some.barrier();
+      },
+      returned + "0 waits for it in barrier number 1");
+}
+
+TEST(Spawn, SeveralRanksThatReturnedAreNamed) {
   try {
-    spawn(2,
-          [](World& world) {
-            if (world.rank() == 0) world.group().barrier();
-          },
-          {.deadline = 300ms});
+    spawn(3, [](World& world) {
+      if (world.rank() != 1) return;
+      std::this_thread::sleep_for(50ms);
+      world.group().barrier();
+    });
     FAIL() << "nobody waited";
-  } catch (const DeadlineError& error) {
-    EXPECT_NE(std::string(error.what()).find("rank 1: said last 'returned'"), std::string::npos)
+  } catch (const RankError& error) {
+    EXPECT_NE(std::string(error.what())
+                  .find("ranks 0, 2 have returned, and rank 1 waits for them in barrier number 1"),
+              std::string::npos)
         << error.what();
+  }
+}
+
+// What a rank has posted is there when it is gone, and what nobody waits for is no fault.
+TEST(Spawn, ReturningEarlyIsNoFaultWhereNobodyNeedsTheRank) {
+  for (const int early : {0, 1}) {
+    const auto sums = spawn(2, [&](World& world) {
+      const comm::Group& group = world.group();
+      at::Tensor sum = torch::ones({2}) * world.rank(), sent = torch::ones({1}) * 7;
+      if (world.rank() != early) std::this_thread::sleep_for(50ms);
+      auto reduced = group.all_reduce(sum);
+      if (world.rank() == early) {
+        group.send(sent, 1 - early, 3);
+        return at::Tensor();
+      }
+      group.send(sent, early, 4);  // nobody takes it
+      group.all_reduce(sent);      // nobody comes
+      reduced.wait();
+      group.receive(sent, early, 3).wait();
+      EXPECT_FALSE(world.failure());
+      return sum.sum() + sent;
+    });
+    EXPECT_EQ(sums[static_cast<std::size_t>(1 - early)].item<double>(), 9);
   }
 }
 

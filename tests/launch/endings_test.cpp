@@ -109,6 +109,17 @@ TEST(LaunchEndings, WhatCannotBeIsNotTriedAgain) {
   EXPECT_EQ(count_of("try", outcome.out), 1);
 }
 
+// Every rank has said it.
+TEST(LaunchEndings, NoneIsTheFirstWhereAllWereMisused) {
+  const Outcome outcome = run_launcher(on_ranks(3, "sleep 0.$RANK; echo no such flag >&2; exit 2"));
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(count_of("no such flag", outcome.err), 3);
+  EXPECT_EQ(count_of("trestle:", outcome.err), 0) << outcome.err;
+  const Outcome one = run_launcher(on_ranks(2, "[ $RANK = 0 ] || exit 2; sleep 0.2; exit 1"));
+  EXPECT_EQ(one.code, 2);
+  EXPECT_THAT(one.err, HasSubstr("rank 1 (process "));
+}
+
 TEST(LaunchEndings, AGrandchildThatHoldsThePipeIsEnded) {
   const Outcome outcome =
       run_launcher(on_ranks(2, "sleep 1000 & echo pid $!; echo done", {"--notice-ms", "10"}));

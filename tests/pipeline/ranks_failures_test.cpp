@@ -161,13 +161,66 @@ TEST(RanksFailures, AnotherStepNumberOrBatchSizeIsNamed) {
 
 TEST(RanksFailures, TheFirstRankWithoutInputs) {
   const support::WatchDog watch("no inputs");
+  for (const bool with_target : {false, true}) {
+    const auto all = messages(2, [&](World& world) {
+      Pipeline pipeline(trained(), over(world, {.balance = {1, 2}}));
+      pipeline.step(at::Tensor(),
+                    world.rank() == 1 || with_target ? torch::ones({4, 4}) : at::Tensor(),
+                    nn::mean_squared_error());
+    });
+    EXPECT_THAT(all[0], HasSubstr("rank 0, the first of the pipeline, has no input: it is None"));
+    EXPECT_THAT(all[1], HasSubstr("rank 0"));
+  }
+}
+
+TEST(RanksFailures, TheFirstRankWithoutAnyOfSeveralInputs) {
+  const support::WatchDog watch("no inputs of two");
   const auto all = messages(2, [](World& world) {
-    Pipeline pipeline(trained(), over(world, {.balance = {1, 2}}));
-    pipeline.step(at::Tensor(), world.rank() == 1 ? torch::ones({4, 4}) : at::Tensor(),
-                  nn::mean_squared_error());
+    nn::Layers net(nn::Seed{5}, 2);
+    net.add("add", [](at::Tensor x, at::Tensor y) { return x + y; });
+    net.add("square", [](at::Tensor x) { return x * x; });
+    Pipeline pipeline(net, over(world, {.balance = {1, 1}}));
+    pipeline.step(nn::Values(2), torch::ones({4, 4}), nn::mean_squared_error());
   });
-  for (const auto& message : all)
-    EXPECT_THAT(message, HasSubstr("the mini-batch has no tensor with a batch dimension"));
+  EXPECT_THAT(all[0], HasSubstr("has no input: all 2 are None"));
+}
+
+TEST(RanksFailures, TrainingModeOnOneRankAndEvaluationOnAnother) {
+  const support::WatchDog watch("another mode");
+  const at::Tensor x = torch::ones({4, 4});
+  const auto step = [&](Pipeline& pipeline) { pipeline.step(x, x, nn::mean_squared_error()); };
+  const auto forward = [&](Pipeline& pipeline) {
+    const at::NoGradGuard no_grad;
+    pipeline.forward(x);
+  };
+  for (const auto& call : std::vector<std::function<void(Pipeline&)>>{step, forward}) {
+    const auto all = messages(2, [&](World& world) {
+      Pipeline pipeline(trained(), over(world, {.balance = {1, 2}}));
+      pipeline.train();
+      call(pipeline);
+      if (world.rank() == 0) pipeline.eval();
+      pipeline.evaluate(x);  // is in evaluation mode whatever was said
+      call(pipeline);
+    });
+    EXPECT_THAT(all[1], AllOf(HasSubstr("rank 1 of the pipeline does something else than rank 0"),
+                              HasSubstr("is in mode training, there evaluation")));
+    EXPECT_THAT(all[0], HasSubstr("does something else than rank 0"));
+  }
+}
+
+// The others have done with it, or so they think.
+TEST(RanksFailures, OnlyTheLastRankCallsBackward) {
+  const support::WatchDog watch("backward of one rank");
+  const Stopwatch time;
+  const auto all = messages(3, [](World& world) {
+    Pipeline pipeline(trained(), over(world, {.balance = {1, 1, 1}}));
+    const at::Tensor output = pipeline.forward(torch::ones({4, 4}));
+    if (world.rank() == 2) pipeline.backward(output.sum());
+  });
+  EXPECT_THAT(all[2],
+              AllOf(HasSubstr("has returned, having said last 'returned from forward(), its "
+                              "backward() is to come', and rank 2 waits for it in send")));
+  EXPECT_LT(time.seconds(), 5);
 }
 
 TEST(RanksFailures, BackwardOutOfTurn) {

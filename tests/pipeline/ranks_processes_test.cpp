@@ -1,9 +1,12 @@
 // A chosen set of plans over ranks that are processes and talk by Gloo: the bits of one process.
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "tests/pipeline/rank_plans.h"
 #include "tests/support/run_ranks.h"
 #include "tests/support/virtual_environment.h"
+#include "trestle/base/error.h"
 
 namespace trestle {
 namespace {
@@ -68,6 +71,34 @@ TEST(RankProcesses, ToyOnThree) {
           .recompute = Recompute::ExceptLast},
          {.balance = {2, 2, 2, 1, 2, 1}, .rank_of_stage = {0, 1, 2, 0, 1, 2}},
          {.balance = {2, 2, 2, 1, 2, 1}, .rank_of_stage = {0, 1, 2, 2, 1, 0}, .on = On::Virtual}});
+}
+
+TEST(RankProcesses, OnlyTheLastRankCallsBackward) {
+  const auto processes = testing::run_rank_processes(2, [] {
+    World world = init({.deadline = std::chrono::seconds(30)});
+    nn::Layers net;
+    net.add("first", [] { return torch::nn::Linear(4, 4); });
+    net.add("second", [] { return torch::nn::Linear(4, 4); });
+    PipelineOptions options{.balance = {1, 1}};
+    options.group = world.group();
+    Pipeline pipeline(net, options);
+    const at::Tensor output = pipeline.forward(torch::ones({4, 4}));
+    if (world.rank() == 0) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    const auto begin = std::chrono::steady_clock::now();
+    try {
+      pipeline.backward(output.sum());
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what())
+                    .find("rank 0 has left, having said last 'returned from forward(), its "
+                          "backward() is to come', and rank 1 waits for it in send"),
+                std::string::npos)
+          << error.what();
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+  });
+  for (const auto& process : processes) EXPECT_EQ(process.exit_code, 0) << process.output;
 }
 
 TEST(RankProcesses, UNetOnFour) {

@@ -45,7 +45,7 @@ std::string running_test() {
 struct Running {
   pid_t process = -1;
   std::string output_file;
-  bool has_ended = false;
+  bool has_ended = false, is_stopped = false;
 };
 
 std::vector<std::string> environment_of(int rank, int ranks, int port,
@@ -94,11 +94,11 @@ Running start(int rank, int ranks, int port, const ProcessOptions& options) {
 // Notes what has happened to a process since the last time.
 void look(Running& running, RankProcess& known) {
   int status = 0;
-  if (running.has_ended || waitpid(running.process, &status, WNOHANG | WUNTRACED) <= 0) return;
-  if (WIFSTOPPED(status)) {
-    known.was_stopped = true;
+  if (running.has_ended || waitpid(running.process, &status, WNOHANG | WUNTRACED | WCONTINUED) <= 0)
     return;
-  }
+  running.is_stopped = WIFSTOPPED(status);
+  known.was_stopped = known.was_stopped || running.is_stopped;
+  if (running.is_stopped || WIFCONTINUED(status)) return;
   running.has_ended = true;
   if (WIFEXITED(status)) known.exit_code = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) known.signal = WTERMSIG(status);
@@ -121,10 +121,10 @@ std::vector<RankProcess> run_rank_processes(int ranks, const std::function<void(
     for (std::size_t rank = 0; rank < running.size(); ++rank) {
       look(running[rank], known[rank]);
       all_ended = all_ended && running[rank].has_ended;
-      others_ended = others_ended && (running[rank].has_ended || known[rank].was_stopped);
+      others_ended = others_ended && (running[rank].has_ended || running[rank].is_stopped);
       if (is_late && !running[rank].has_ended) {
         ADD_FAILURE() << "rank " << rank << " still ran after " << options.limit.count() << " ms";
-        known[rank].was_stopped = true;
+        known[rank].was_stopped = running[rank].is_stopped = true;
       }
     }
     if (others_ended && !all_ended) {

@@ -29,15 +29,20 @@ void Completion::wait() {
   std::unique_lock lock(mutex_);
   if (!finished_.wait_for(lock, deadline_, [&] { return is_finished_; })) {
     lock.unlock();
-    const std::string reason = deadline_message(deadline_, late_());
+    const std::string reason = control_->own_words(deadline_message(deadline_, late_()));
     finish(Failed{Failed::How::Deadline, reason});
     control_->fail(reason);
     lock.lock();
     finished_.wait(lock, [&] { return is_finished_; });  // it may just have ended otherwise
   }
-  const auto failed = failed_;
+  auto failed = failed_;
   lock.unlock();
-  if (failed) failed->raise();
+  if (!failed) return;
+  if (failed->how == Failed::How::Left) {
+    control_->fail(failed->reason);
+    failed->reason = *control_->failure();
+  }
+  failed->raise();
 }
 
 bool Completion::done() {

@@ -24,9 +24,10 @@ class Work::State {
   virtual bool done() = 0;
 };
 
-// How a request ended that did not end well.
+// How a request ended that did not end well. Left: it needs a rank that has returned, which is a
+// failure of the world only if somebody waits for it.
 struct Failed {
-  enum class How { Rank, Deadline } how = How::Rank;  // RankError, DeadlineError
+  enum class How { Rank, Deadline, Left } how = How::Rank;  // RankError, DeadlineError, RankError
   std::string reason;
 
   [[noreturn]] void raise() const;

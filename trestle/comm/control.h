@@ -49,10 +49,20 @@ class Control {
   // "; rank 3 said last ...", of all that give no sign of life, but for these.
   virtual std::string silent_ranks(const std::vector<int>& but) const { return ""; }
 
-  // Something broke under a wait for `ranks` (of the world), with the engine's message `error`.
-  // Returns what to tell the user: the first failing rank's reason, else what is known of the ranks
-  // that are gone. May take a moment to find out; afterwards the world has failed.
-  virtual std::string explain(const std::string& error, const std::vector<int>& ranks) = 0;
+  // Something broke under a wait. Returns what to tell the user: the first failing rank's reason, else
+  // what is known of the ranks that are gone. May take a moment to find out; afterwards the world has
+  // failed.
+  struct Broken {
+    int rank = 0;                   // who waited
+    std::string call;               // in what
+    std::string error;              // the engine's message
+    std::vector<int> awaited = {};  // for whom; all ranks are those of the world
+  };
+  virtual std::string explain(const Broken& broken) = 0;
+
+  // What this rank says where it gives the reason itself: a rank that was stopped for a while says so,
+  // since then it is rather the one at fault than those it waited for.
+  virtual std::string own_words(std::string reason) const { return reason; }
 
   // Breaks this connection too when any rank fails, at once if one has.
   void attach(const Connection& connection);

@@ -71,23 +71,22 @@ std::string EngineConnection::late(const Fingerprint& print, int peer) const {
 Failed EngineConnection::failure_from(const std::exception& error, const Fingerprint& print,
                                       int peer) {
   const auto& [rank, ranks, deadline, control] = place();
-  if (const auto known = control->failure()) return {Failed::How::Rank, *known};
+  if (const auto known = control->failure()) return {Failed::How::Rank, control->own_words(*known)};
   const std::string message = error.what();
   if (message.find("Timed out waiting") != std::string::npos ||
       message.find("timed out") != std::string::npos) {
-    const std::string reason = deadline_message(deadline, late(print, peer));
+    const std::string reason = control->own_words(deadline_message(deadline, late(print, peer)));
     control->fail(reason);
     return {Failed::How::Deadline, reason};
   }
-  std::vector<int> awaited;
+  Control::Broken broken{.rank = ranks[static_cast<std::size_t>(rank)],
+                         .call = describe(print),
+                         .error = message.substr(0, message.find('\n'))};
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const int group_rank = static_cast<int>(r);
-    if (group_rank != rank && (peer < 0 || group_rank == peer)) awaited.push_back(ranks[r]);
+    if (group_rank != rank && (peer < 0 || group_rank == peer)) broken.awaited.push_back(ranks[r]);
   }
-  return {Failed::How::Rank,
-          control->explain(text("rank ", ranks[static_cast<std::size_t>(rank)], " in ",
-                                describe(print), ": ", message.substr(0, message.find('\n'))),
-                           awaited)};
+  return {Failed::How::Rank, control->explain(broken)};
 }
 
 Failed EngineConnection::failed(const std::string& mismatch) {

@@ -9,6 +9,7 @@
 #include "trestle/comm/fingerprint.h"
 #include "trestle/comm/group_impl.h"
 #include "trestle/comm/rank_error.h"
+#include "trestle/comm/request.h"
 
 namespace trestle::comm {
 namespace {
@@ -41,8 +42,7 @@ std::vector<Fingerprint> gather_prints(const Group& group, const at::Tensor& inp
 }  // namespace
 
 std::vector<at::Tensor> Group::all_gather_uneven(const at::Tensor& input) const {
-  // Refuses by itself what cannot be sent, before anything is.
-  all_to_all_request(input, input, {}, {}, 1);
+  check_rows("all_gather_uneven", input);
   const std::vector<Fingerprint> prints = gather_prints(*this, input);
   std::vector<Fingerprint> comparable = prints;
   for (Fingerprint& print : comparable) {

@@ -34,21 +34,26 @@ std::string ProcessControl::silent_ranks(const std::vector<int>& but) const {
 
 // A connection breaks some milliseconds before anybody can know why: the rank that failed tells the
 // store before it closes connections, and a process that was killed is seen to be gone.
-std::string ProcessControl::explain(const std::string& error, const std::vector<int>& ranks) {
+std::string ProcessControl::explain(const Broken& broken) {
   const auto end = std::chrono::steady_clock::now() + milliseconds(600);
   std::string reason;
   while (reason.empty() && !failure() && std::chrono::steady_clock::now() < end) {
     watcher_->look_now(milliseconds(100));
-    if (const auto left = watcher_->who_left(ranks))
-      reason = text("rank ", *left, " has left, and was still waited for: ", error);
+    if (const auto left = watcher_->who_left(broken.awaited))
+      reason = text(*left, ", and rank ", broken.rank, " waits for it in ", broken.call);
     else
       std::this_thread::sleep_for(milliseconds(10));
   }
-  if (const auto silent = watcher_->who_is_silent(ranks); reason.empty() && silent)
-    reason = text("rank ", *silent, " ", status_of(*silent), ": ", error);
-  if (reason.empty()) reason = text("a connection broke: ", error);
-  watcher_->fail(reason);
-  return *failure();
+  const std::string where = text("rank ", broken.rank, " in ", broken.call, ": ", broken.error);
+  if (const auto silent = watcher_->who_is_silent(broken.awaited); reason.empty() && silent)
+    reason = text("rank ", *silent, " ", status_of(*silent), ": ", where);
+  if (reason.empty()) reason = text("a connection broke: ", where);
+  watcher_->fail(own_words(reason));
+  return own_words(*failure());
+}
+
+std::string ProcessControl::own_words(std::string reason) const {
+  return watcher_->own_words(std::move(reason));
 }
 
 }  // namespace trestle::comm

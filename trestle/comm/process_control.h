@@ -43,10 +43,13 @@ class ProcessControl : public Control {
   void say_status(std::string status) override;
   std::string status_of(int rank) const override;
   std::string silent_ranks(const std::vector<int>& but) const override;
-  std::string explain(const std::string& error, const std::vector<int>& ranks) override;
+  std::string explain(const Broken& broken) override;
+  std::string own_words(std::string reason) const override;
 
   // The keys' names, for who makes them: each rank does before the watchers begin.
   static void prepare(c10d::Store& store, int rank);
+  // Whether a rank of this number has been in a world with these keys, and has said goodbye.
+  static bool has_left(c10d::Store& store, int rank);
 
  private:
   class Watcher;

@@ -61,7 +61,8 @@ class ProcessWorld : public World::Impl {
     if (const auto known = control()->failure()) throw RankError(*known);
     std::string problem;
     try {
-      if (auto made = within(facts().deadline + std::chrono::seconds(1), call))
+      if (auto made = within(facts().deadline + std::chrono::seconds(1), call,
+                             [this] { return control()->failure().has_value(); }))
         return std::move(*made);
     } catch (const std::exception& error) {
       problem = error.what();

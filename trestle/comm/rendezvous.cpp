@@ -22,6 +22,10 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
+// A start of the ranks may have several worlds, one after the other: in one process, or in processes
+// of a script. Rank 0's store goes with its world, and who comes before it has gone waits for the next
+// one. In a launcher's store each world has keys of its own.
+//
 // Keys: "size" is the world size and who said so; "card/R" who rank R is; "refused" why the ranks
 // cannot come together; "ready" that they have.
 class Arrival {
@@ -34,9 +38,37 @@ class Arrival {
         holds_store_(environment.rank == 0 && !environment.store_of_launcher) {}
 
   Meeting meet() {
-    const auto tcp = holds_store_ ? open() : connect();
-    const std::string prefix = text("trestle/", environment_.restart);
-    store_ = c10::make_intrusive<c10d::PrefixStore>(prefix, tcp);
+    for (int worlds = 0;; ++worlds) {
+      const auto tcp = holds_store_ ? open() : connect();
+      const std::string prefix =
+          text("trestle/", environment_.restart, "/", environment_.store_of_launcher ? worlds : 0);
+      store_ = c10::make_intrusive<c10d::PrefixStore>(prefix, tcp);
+      if (holds_store_ || !was_here()) return meet_at(tcp, prefix);
+      if (steady_clock::now() >= end_)
+        throw DeadlineError(text("rank ", environment_.rank, " waited longer than ",
+                                 seconds_text(deadline_), " for the world before to end at ",
+                                 place_));
+      if (!environment_.store_of_launcher) std::this_thread::sleep_for(milliseconds(20));
+    }
+  }
+
+ private:
+  // Whether this is the store of a world that this rank has left. One that breaks right now is.
+  bool was_here() const {
+    try {
+      const auto was =
+          within(left() + milliseconds(1000), [store = store_, rank = environment_.rank] {
+            return ProcessControl::has_left(*store, rank);
+          });
+      if (was) return *was;
+    } catch (const std::exception&) {
+      if (!environment_.store_of_launcher) return true;
+      throw;
+    }
+    throw RankError(text("the store at ", place_, " has stopped to answer"));
+  }
+
+  Meeting meet_at(const c10::intrusive_ptr<c10d::TCPStore>& tcp, const std::string& prefix) {
     const auto met = within(left() + milliseconds(1000),
                             [self = *this]() mutable { return self.meet_in_store(); });
     if (!met) throw RankError(text("the store at ", place_, " has stopped to answer"));
@@ -45,7 +77,6 @@ class Arrival {
     return {store_, c10::make_intrusive<c10d::PrefixStore>(prefix, *watched), *met};
   }
 
- private:
   milliseconds left() const {
     return std::max(milliseconds(1),
                     std::chrono::duration_cast<milliseconds>(end_ - steady_clock::now()));
@@ -90,14 +121,20 @@ class Arrival {
           {.hint = "Is rank 0 running, and are MASTER_ADDR and MASTER_PORT its machine and "
                    "port?"});
     std::string problem = "it does not answer";
-    try {
-      const auto store = within(left() + milliseconds(500),
-                                [address = environment_.address, options = options(false)] {
-                                  return c10::make_intrusive<c10d::TCPStore>(address, options);
-                                });
-      if (store) return *store;
-    } catch (const std::exception& error) {
-      problem = error.what();
+    // The store of a world that ends just now may hang up; the next one is there soon.
+    for (int tries = 0; tries < 20; ++tries) {
+      try {
+        const auto store = within(left() + milliseconds(500),
+                                  [address = environment_.address, options = options(false)] {
+                                    return c10::make_intrusive<c10d::TCPStore>(address, options);
+                                  });
+        if (store) return *store;
+        break;
+      } catch (const std::exception& error) {
+        problem = error.what();
+      }
+      if (steady_clock::now() >= end_) break;
+      std::this_thread::sleep_for(milliseconds(50));
     }
     throw RankError(text("what listens at ", place_,
                          " is not a store of ranks: ", problem.substr(0, problem.find('\n'))),

@@ -162,15 +162,19 @@ Request all_gather_request(const at::Tensor& output, const at::Tensor& input, in
 
 namespace {
 
-// The bytes of each rank's rows.
-std::vector<std::int64_t> pieces(const at::Tensor& tensor, const char* name,
-                                 const std::vector<std::int64_t>& rows, int size) {
-  constexpr const char* call = "all_to_all";
+void check_has_rows(const char* call, const at::Tensor& tensor, const char* name) {
   if (tensor.dim() == 0) refuse(call, text("the ", name, " has no rows: it is a scalar"));
   if (!tensor.is_contiguous())
     refuse(call,
            text("the rows of the ", name, " ", shape(tensor), " do not lie one behind another"),
            "Give tensor.contiguous().");
+}
+
+// The bytes of each rank's rows.
+std::vector<std::int64_t> pieces(const at::Tensor& tensor, const char* name,
+                                 const std::vector<std::int64_t>& rows, int size) {
+  constexpr const char* call = "all_to_all";
+  check_has_rows(call, tensor, name);
   const std::int64_t all = tensor.size(0);
   std::int64_t row = tensor.element_size();
   for (std::int64_t d = 1; d < tensor.dim(); ++d) row *= tensor.size(d);
@@ -217,6 +221,11 @@ Request all_to_all_request(const at::Tensor& output, const at::Tensor& input,
   request.input = flat_bytes(input);
   request.output = flat_bytes(output);
   return request;
+}
+
+void check_rows(const char* call, const at::Tensor& input) {
+  check_tensor(call, input);
+  check_has_rows(call, input, "input");
 }
 
 Request barrier_request() { return {.print = {.kind = Kind::Barrier}}; }

@@ -34,6 +34,9 @@ Request all_gather_request(const at::Tensor& output, const at::Tensor& input, in
 Request all_to_all_request(const at::Tensor& output, const at::Tensor& input,
                            std::vector<std::int64_t> output_rows,
                            std::vector<std::int64_t> input_rows, int size);
+// Nothing but these checks, for what is made of several collectives: of a tensor that is cut along its
+// dimension 0.
+void check_rows(const char* call, const at::Tensor& input);
 Request barrier_request();
 Request message_request(Kind kind, const at::Tensor& tensor, int peer, int tag, int rank, int size);
 

@@ -110,7 +110,7 @@ void run_thread_ranks(int ranks, const SpawnOptions& options,
                                            .started_by = "spawn",
                                            .deadline = options.deadline}));
         function(*world);
-        world->say_status("returned");  // for those who wait for it all the same
+        board->leave(rank);
       } catch (...) {
         failure.keep(*board, rank);
       }

@@ -27,14 +27,34 @@ std::optional<std::string> ThreadBoard::failure() const {
 
 void ThreadBoard::say_status(int rank, std::string status) {
   const std::lock_guard lock(mutex_);
-  ranks_.at(static_cast<std::size_t>(rank)) = {std::move(status)};
+  Rank& known = ranks_.at(static_cast<std::size_t>(rank));
+  known.status = std::move(status);
+  known.said = std::chrono::steady_clock::now();
+}
+
+std::string ThreadBoard::words_of(const Rank& rank) const {
+  const std::string last =
+      last_words(rank.status, std::chrono::duration_cast<std::chrono::milliseconds>(
+                                  std::chrono::steady_clock::now() - rank.said));
+  return rank.has_left ? last + ", and has returned" : last;
+}
+
+void ThreadBoard::leave(int rank) {
+  std::string status;
+  std::vector<std::shared_ptr<ThreadHub>> hubs;
+  {
+    const std::lock_guard lock(mutex_);
+    Rank& known = ranks_.at(static_cast<std::size_t>(rank));
+    known.has_left = true;
+    status = known.status;
+    for (const auto& [number, hub] : hubs_) hubs.push_back(hub);
+  }
+  for (const auto& hub : hubs) hub->leave(rank, status);
 }
 
 std::string ThreadBoard::status_of(int rank) const {
   const std::lock_guard lock(mutex_);
-  const Rank& known = ranks_.at(static_cast<std::size_t>(rank));
-  return last_words(known.status, std::chrono::duration_cast<std::chrono::milliseconds>(
-                                      std::chrono::steady_clock::now() - known.said));
+  return words_of(ranks_.at(static_cast<std::size_t>(rank)));
 }
 
 std::shared_ptr<ThreadHub> ThreadBoard::hub(int number, const std::vector<int>& ranks) {
@@ -43,6 +63,10 @@ std::shared_ptr<ThreadHub> ThreadBoard::hub(int number, const std::vector<int>& 
   if (!hub) {
     hub = std::make_shared<ThreadHub>(ranks);
     if (failure_) hub->kill(*failure_);
+    for (int rank = 0; rank < size(); ++rank) {
+      const Rank& known = ranks_[static_cast<std::size_t>(rank)];
+      if (known.has_left) hub->leave(rank, known.status);
+    }
   }
   if (hub->ranks() != ranks)
     throw UsageError(text("ranks make different groups: [", join(hub->ranks(), ", "), "] and [",
@@ -51,8 +75,8 @@ std::shared_ptr<ThreadHub> ThreadBoard::hub(int number, const std::vector<int>& 
   return hub;
 }
 
-std::string ThreadControl::explain(const std::string& error, const std::vector<int>&) {
-  fail(error);
+std::string ThreadControl::explain(const Broken& broken) {
+  fail(text("rank ", broken.rank, " in ", broken.call, ": ", broken.error));
   return *failure();
 }
 

@@ -26,6 +26,8 @@ class ThreadBoard {
   std::optional<std::string> failure() const;
   void say_status(int rank, std::string status);
   std::string status_of(int rank) const;
+  // The rank's function has returned: whoever waits for it, now or later, fails at once.
+  void leave(int rank);
 
   // The hub of the world's `number`-th group; who asks first makes it. Throws UsageError where ranks
   // ask for groups of other ranks under one number.
@@ -35,7 +37,10 @@ class ThreadBoard {
   struct Rank {
     std::string status;
     std::chrono::steady_clock::time_point said = std::chrono::steady_clock::now();
+    bool has_left = false;
   };
+
+  std::string words_of(const Rank& rank) const;  // the caller holds the lock
 
   mutable std::mutex mutex_;
   std::vector<Rank> ranks_;
@@ -53,7 +58,7 @@ class ThreadControl : public Control {
   std::optional<std::string> failure() const override { return board_->failure(); }
   void say_status(std::string status) override { board_->say_status(rank_, std::move(status)); }
   std::string status_of(int rank) const override { return board_->status_of(rank); }
-  std::string explain(const std::string& error, const std::vector<int>& ranks) override;
+  std::string explain(const Broken& broken) override;
 
  private:
   const std::shared_ptr<ThreadBoard> board_;

@@ -1,14 +1,17 @@
 #include "trestle/comm/thread_hub.h"
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
+#include <utility>
 
 #include "trestle/base/text.h"
 #include "trestle/comm/thread_collectives.h"
 
 namespace trestle::comm {
 
-ThreadHub::ThreadHub(std::vector<int> ranks) : ranks_(std::move(ranks)), called_(ranks_.size()) {}
+ThreadHub::ThreadHub(std::vector<int> ranks)
+    : ranks_(std::move(ranks)), called_(ranks_.size()), left_(ranks_.size()) {}
 
 ThreadHub::Mismatch ThreadHub::difference_with(const Collective& known, int rank,
                                                const Request& request) const {
@@ -52,12 +55,14 @@ ThreadHub::Mismatch ThreadHub::collective(int rank, Request request,
   std::optional<Collective> complete;
   Mismatch mismatch;
   std::optional<std::string> dead;
+  std::optional<Failed> left;
   {
     const std::lock_guard lock(mutex_);
     const std::uint64_t order = ++called_[mine];
     request.print.order = order;
     dead = dead_;
-    if (!dead) {
+    if (!dead) left = left_by(order, rank, request);
+    if (!dead && !left) {
       Collective& known = collectives_[order];
       known.requests.resize(ranks_.size());
       known.completions.resize(ranks_.size());
@@ -71,6 +76,7 @@ ThreadHub::Mismatch ThreadHub::collective(int rank, Request request,
     }
   }
   if (dead) completion->finish(Failed{Failed::How::Rank, *dead});
+  if (left) completion->finish(std::move(left));
   if (complete) finish(*complete);
   return mismatch;
 }
@@ -82,6 +88,7 @@ ThreadHub::Mismatch ThreadHub::message(int rank, Request request,
   const auto at = [&](int group_rank) { return ranks_[static_cast<std::size_t>(group_rank)]; };
   std::optional<Message> other;
   std::optional<std::string> dead;
+  std::optional<Failed> left;
   {
     const std::lock_guard lock(mutex_);
     dead = dead_;
@@ -95,14 +102,21 @@ ThreadHub::Mismatch ThreadHub::message(int rank, Request request,
         mismatch = sends ? difference(request.print, at(from), print, at(to))
                          : difference(print, at(from), request.print, at(to));
       }
-      if (theirs.empty() || mismatch) {  // in which case both wait for the end that comes now
+      if (theirs.empty()) left = left_by_peer(rank, request);
+      if (!left && (theirs.empty() || mismatch)) {  // then both wait for the end that comes now
         own.push_back({std::move(request), std::move(completion)});
         return mismatch;
       }
-      other = std::move(theirs.front());
-      theirs.pop_front();
+      if (!left) {
+        other = std::move(theirs.front());
+        theirs.pop_front();
+      }
       if (place->second.sends.empty() && place->second.receives.empty()) waiting_.erase(place);
     }
+  }
+  if (left) {
+    completion->finish(std::move(left));
+    return {};
   }
   if (dead) {
     completion->finish(Failed{Failed::How::Rank, *dead});
@@ -117,6 +131,64 @@ ThreadHub::Mismatch ThreadHub::message(int rank, Request request,
   other->completion->finish();
   completion->finish();
   return {};
+}
+
+std::optional<Failed> ThreadHub::left_by(std::uint64_t order, int rank,
+                                         const Request& request) const {
+  std::vector<std::size_t> gone;
+  for (std::size_t r = 0; r < ranks_.size(); ++r)
+    if (left_[r] && called_[r] < order) gone.push_back(r);
+  if (gone.empty()) return {};
+  return left(gone, rank, request);
+}
+
+std::optional<Failed> ThreadHub::left_by_peer(int rank, const Request& request) const {
+  const auto peer = static_cast<std::size_t>(request.peer);
+  if (!left_[peer]) return {};
+  return left({peer}, rank, request);
+}
+
+Failed ThreadHub::left(const std::vector<std::size_t>& gone, int rank,
+                       const Request& request) const {
+  std::vector<int> numbers;
+  for (const std::size_t r : gone) numbers.push_back(ranks_[r]);
+  const bool one = gone.size() == 1;
+  const std::string& status = *left_[gone[0]];
+  return {Failed::How::Left,
+          text(one ? "rank " : "ranks ", join(numbers, ", "), one ? " has" : " have", " returned",
+               one && !status.empty() ? text(", having said last '", status, "'") : "",
+               ", and rank ", ranks_[static_cast<std::size_t>(rank)], " waits for ",
+               one ? "it" : "them", " in ", describe(request.print))};
+}
+
+void ThreadHub::leave(int rank, const std::string& status) {
+  std::vector<std::pair<std::shared_ptr<Completion>, Failed>> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find(ranks_.begin(), ranks_.end(), rank);
+    if (found == ranks_.end()) return;
+    const auto gone = static_cast<int>(found - ranks_.begin());
+    left_[static_cast<std::size_t>(gone)] = status;
+    const auto collectives_of_it = called_[static_cast<std::size_t>(gone)];
+    std::erase_if(collectives_, [&](auto& entry) {
+      auto& [order, known] = entry;
+      if (order <= collectives_of_it) return false;
+      for (std::size_t r = 0; r < known.requests.size(); ++r)
+        if (known.completions[r])
+          ended.emplace_back(std::move(known.completions[r]),
+                             *left_by(order, static_cast<int>(r), *known.requests[r]));
+      return true;
+    });
+    for (auto& [place, ends] : waiting_) {
+      const auto [from, to, tag] = place;
+      auto& awaiting = from == gone ? ends.receives : ends.sends;
+      if (from != gone && to != gone) continue;
+      for (Message& message : std::exchange(awaiting, {}))
+        ended.emplace_back(std::move(message.completion),
+                           *left_by_peer(from == gone ? to : from, message.request));
+    }
+  }
+  for (auto& [completion, failed] : ended) completion->finish(std::move(failed));
 }
 
 void ThreadHub::kill(const std::string& reason) {

@@ -31,6 +31,10 @@ class ThreadHub {
   Mismatch collective(int rank, Request request, std::shared_ptr<Completion> completion);
   Mismatch message(int rank, Request request, std::shared_ptr<Completion> completion);
 
+  // `rank` of the world, if it is of the group, posts nothing more: what needs it ends with Failed::Left,
+  // what it has posted stands. `status`: what it said last, for their messages.
+  void leave(int rank, const std::string& status);
+
   // Everything under way, and everything that comes later, fails with this. The first reason counts.
   void kill(const std::string& reason);
 
@@ -56,10 +60,15 @@ class ThreadHub {
 
   Mismatch difference_with(const Collective& known, int rank, const Request& request) const;
   static void finish(Collective& all);
+  // What a request that needs ranks which have left fails with. The caller holds the lock.
+  std::optional<Failed> left_by(std::uint64_t order, int rank, const Request& request) const;
+  std::optional<Failed> left_by_peer(int rank, const Request& request) const;
+  Failed left(const std::vector<std::size_t>& gone, int rank, const Request& request) const;
 
   const std::vector<int> ranks_;
   mutable std::mutex mutex_;
   std::vector<std::uint64_t> called_;                  // collectives, by each rank
+  std::vector<std::optional<std::string>> left_;       // with which status, by rank of the group
   std::map<std::uint64_t, Collective> collectives_;    // by number: some ranks have come
   std::map<std::tuple<int, int, int>, Ends> waiting_;  // from, to, tag
   std::optional<std::string> dead_;

@@ -5,6 +5,7 @@
 
 #include "trestle/base/text.h"
 #include "trestle/comm/completion.h"
+#include "trestle/comm/quiet_log.h"
 
 namespace trestle::comm {
 namespace {
@@ -14,6 +15,8 @@ using std::chrono::steady_clock;
 
 constexpr milliseconds between_looks{250}, between_looks_at_the_end{20};
 constexpr milliseconds silence_that_counts{1000};
+// What a process that was stopped finds when it goes on is found within this time.
+constexpr milliseconds time_to_find_out{5000};
 constexpr milliseconds for_bad_news{1000};  // how long the store stays for others to read a failure
 constexpr const char* failure_key = "failure";
 
@@ -22,6 +25,10 @@ milliseconds since(steady_clock::time_point time) {
 }
 
 std::string beat_key(std::size_t rank) { return text("beat/", rank); }
+
+bool says_goodbye(const std::vector<std::string>& beat) {
+  return beat.size() > 1 && beat[1] == "d";
+}
 
 std::string as_string(const std::vector<std::uint8_t>& bytes) {
   return {bytes.begin(), bytes.end()};
@@ -32,6 +39,11 @@ std::string as_string(const std::vector<std::uint8_t>& bytes) {
 void ProcessControl::prepare(c10d::Store& store, int rank) {
   store.set(beat_key(static_cast<std::size_t>(rank)), "0\tr\t0\t");
   store.compareSet(failure_key, "", "");
+}
+
+bool ProcessControl::has_left(c10d::Store& store, int rank) {
+  const std::string key = beat_key(static_cast<std::size_t>(rank));
+  return store.check({key}) && says_goodbye(split(as_string(store.get(key)), '\t'));
 }
 
 ProcessControl::Watcher::Watcher(Facts facts, c10::intrusive_ptr<c10d::Store> store,
@@ -52,24 +64,68 @@ void ProcessControl::Watcher::run() {
     ++looks_begun_;
     lock.unlock();
     try {
+      const QuietLog quiet;
       look();
     } catch (const std::exception& error) {
       store_is_gone(error.what());
     }
     const auto reason = failure();
-    if (reason) breaks_->break_all(*reason);
+    if (reason) breaks_->break_all(own_words(*reason));
     const bool goes = may_go();
     lock.lock();
     looks_ = looks_begun_;
     if (goes) has_ended_ = true;
     looked_.notify_all();
     if (goes) return;
-    wake_.wait_for(lock, leaves_ ? between_looks_at_the_end : between_looks,
-                   [&] { return is_asked_; });
+    pause(lock);
   }
 }
 
+void ProcessControl::Watcher::pause(std::unique_lock<std::mutex>& lock) {
+  const milliseconds time = leaves_ ? between_looks_at_the_end : between_looks;
+  const Time begin = steady_clock::now();
+  sleeps_ = true;
+  wakes_at_ = begin + time;
+  wake_.wait_for(lock, time, [&] { return is_asked_; });
+  sleeps_ = false;
+  note_absence(begin, time);
+}
+
+void ProcessControl::Watcher::note_absence(Time since_then, milliseconds expected) {
+  const milliseconds away = since(since_then) - expected;
+  if (away < absence_that_counts()) return;
+  was_away_ = away;
+  back_at_ = steady_clock::now();
+}
+
+// Who sleeps so much longer than it asked for was stopped; a machine that is merely busy is not.
+milliseconds ProcessControl::Watcher::absence_that_counts() const {
+  return std::max(milliseconds(1000), facts_.deadline / 2);
+}
+
+// Of a process that has just come to itself the watcher may be the last to wake.
+milliseconds ProcessControl::Watcher::absence(Time now) const {
+  if (sleeps_ && now - wakes_at_ >= absence_that_counts())
+    return std::chrono::duration_cast<milliseconds>(now - wakes_at_);
+  return was_away_ > milliseconds::zero() && now - back_at_ < time_to_find_out
+             ? was_away_
+             : milliseconds::zero();
+}
+
+std::string ProcessControl::Watcher::own_words(std::string reason) const {
+  const std::lock_guard lock(mutex_);
+  const auto away = absence(steady_clock::now());
+  if (away == milliseconds::zero()) return reason;
+  const ProcessCard& card = facts_.cards[static_cast<std::size_t>(facts_.rank)];
+  const std::string who =
+      text("rank ", facts_.rank, " (process ", card.pid, " on ", card.host, ") did not run for ");
+  if (reason.starts_with(who)) return reason;
+  return text(who, seconds_text(away),
+              ": it was stopped, or its machine was. What it found then: ", reason);
+}
+
 void ProcessControl::Watcher::look() {
+  const Time begin = steady_clock::now();
   if (holder_is_gone()) return;
   const auto [beat, is_goodbye] = own_beat();
   store_->set(beat_key(static_cast<std::size_t>(facts_.rank)), beat);
@@ -81,6 +137,8 @@ void ProcessControl::Watcher::look() {
     const std::lock_guard lock(mutex_);
     has_said_goodbye_ = is_goodbye;
     looked_at_ = steady_clock::now();
+    // A store of one's own always answers; another one may be what stood still.
+    if (facts_.holds_store) note_absence(begin, milliseconds::zero());
   }
   if (const std::string reason = as_string(values[0]); !reason.empty()) set_failure(reason, true);
   for (std::size_t r = 0; r < ranks_.size(); ++r) read(r, as_string(values[r + 1]));
@@ -130,7 +188,7 @@ void ProcessControl::Watcher::read(std::size_t rank, const std::string& beat) {
   known.seen = steady_clock::now();
   const auto parts = split(beat, '\t');
   if (parts.size() < 4) return;
-  known.has_left = parts[1] == "d";
+  known.has_left = says_goodbye(parts);
   known.said_before = milliseconds(std::stoll(parts[2]));
   known.status = parts[3];
 }
@@ -148,8 +206,8 @@ void ProcessControl::Watcher::look_at_processes() {
       has_left = ranks_[r].has_left;
     }
     if (!has_left)
-      set_failure(text("rank ", r, " (process ", card.pid, " on ", card.host,
-                       ") ended without a word; it ", status_of(static_cast<int>(r))),
+      set_failure(own_words(text("rank ", r, " (process ", card.pid, " on ", card.host,
+                                 ") ended without a word; it ", status_of(static_cast<int>(r)))),
                   false);
   }
 }
@@ -169,7 +227,7 @@ void ProcessControl::Watcher::store_is_gone(const std::string& error) {
     is_store_gone_ = true;
     is_fine = leaves_ || (!facts_.store_of_launcher && ranks_[0].has_left);
   }
-  if (!is_fine) set_failure(reason, true);
+  if (!is_fine) set_failure(own_words(reason), true);
 }
 
 bool ProcessControl::Watcher::may_go() {
@@ -222,6 +280,9 @@ std::string ProcessControl::Watcher::silence(int rank, Time now) const {
   const Rank& known = ranks_[static_cast<std::size_t>(rank)];
   if (known.has_left) return ", and has left";
   if (known.has_ended) return ", and has ended";
+  if (const auto away = absence(now); away > milliseconds::zero())
+    return text(", as far as rank ", facts_.rank, " knows, which did not run for ",
+                seconds_text(away));
   const bool is_holder = rank == 0 && !facts_.store_of_launcher;
   const auto silent =
       std::chrono::duration_cast<milliseconds>((is_holder ? now : looked_at_) - known.seen);
@@ -231,6 +292,10 @@ std::string ProcessControl::Watcher::silence(int rank, Time now) const {
 
 std::string ProcessControl::Watcher::silent_ranks(const std::vector<int>& but) const {
   std::string all;
+  {
+    const std::lock_guard lock(mutex_);
+    if (absence(steady_clock::now()) > milliseconds::zero()) return all;
+  }
   for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
     if (std::find(but.begin(), but.end(), rank) != but.end()) continue;
     bool is_silent = false;
@@ -257,15 +322,20 @@ std::string ProcessControl::Watcher::status_of(int rank) const {
   return said + (is_self ? "" : silence(rank, now));
 }
 
-std::optional<int> ProcessControl::Watcher::who_left(const std::vector<int>& ranks) const {
+std::optional<std::string> ProcessControl::Watcher::who_left(const std::vector<int>& ranks) const {
   const std::lock_guard lock(mutex_);
-  for (const int rank : ranks)
-    if (ranks_.at(static_cast<std::size_t>(rank)).has_left) return rank;
+  for (const int rank : ranks) {
+    const Rank& known = ranks_.at(static_cast<std::size_t>(rank));
+    if (known.has_left)
+      return text("rank ", rank, " has left",
+                  known.status.empty() ? "" : text(", having said last '", known.status, "'"));
+  }
   return {};
 }
 
 std::optional<int> ProcessControl::Watcher::who_is_silent(const std::vector<int>& ranks) const {
   const std::lock_guard lock(mutex_);
+  if (absence(steady_clock::now()) > milliseconds::zero()) return {};
   for (const int rank : ranks)
     if (since(ranks_.at(static_cast<std::size_t>(rank)).seen) >
         2 * between_looks + milliseconds(100))

@@ -32,8 +32,11 @@ class ProcessControl::Watcher {
   // Has the watcher look at once, and waits for it, at most so long.
   void look_now(std::chrono::milliseconds most);
   std::string silent_ranks(const std::vector<int>& but) const;
-  std::optional<int> who_left(const std::vector<int>& ranks) const;
+  // "rank 2 has left, having said last 'forward 3'", where one of these has.
+  std::optional<std::string> who_left(const std::vector<int>& ranks) const;
   std::optional<int> who_is_silent(const std::vector<int>& ranks) const;
+  // The reason, and before it how long this process did not run, if that was so just now.
+  std::string own_words(std::string reason) const;
   const Facts& facts() const { return facts_; }
 
   void goodbye();
@@ -57,6 +60,10 @@ class ProcessControl::Watcher {
   void set_failure(const std::string& reason, bool is_told);
   std::pair<std::string, bool> own_beat();  // and whether it is a goodbye
   bool holder_is_gone();
+  void pause(std::unique_lock<std::mutex>& lock);
+  void note_absence(Time since, std::chrono::milliseconds expected);
+  std::chrono::milliseconds absence_that_counts() const;
+  std::chrono::milliseconds absence(Time now) const;  // the caller holds the lock
   std::string silence(int rank, Time now) const;
 
   const Facts facts_;
@@ -68,9 +75,13 @@ class ProcessControl::Watcher {
   std::vector<Rank> ranks_;
   std::string status_;
   Time said_, looked_at_, left_ = {};
+  // Until when the watcher sleeps; how long the process stood still, and until when.
+  Time wakes_at_ = {}, back_at_ = {};
+  std::chrono::milliseconds was_away_{};
   std::uint64_t beats_ = 0, looks_begun_ = 0, looks_ = 0;
   std::optional<std::string> failure_;
-  bool is_told_ = false, is_asked_ = false, leaves_ = false, has_said_goodbye_ = false;
+  bool sleeps_ = false, is_told_ = false, is_asked_ = false, leaves_ = false,
+       has_said_goodbye_ = false;
   bool is_store_gone_ = false, has_ended_ = false;
 };
 

@@ -24,7 +24,9 @@ namespace trestle {
 //
 // The first error of any rank ends the communication of all: every rank that waits for another one
 // throws RankError with that reason within a second, and so does every later call. So does the end of
-// a rank's process, and the destruction of its World by an exception.
+// a rank's process, and the destruction of its World by an exception. A rank may leave early, by
+// letting its World go or by returning in spawn(): that is an error of whoever still waits for it, at
+// once.
 //
 // The last copy's destructor waits for what is under way, at most for the deadline, and says goodbye;
 // that of rank 0, where it holds the ranks' store, waits until the others have said it too.
@@ -80,7 +82,8 @@ struct InitOptions {
 // Joins the other ranks. Throws UsageError for variables that contradict each other, for a world
 // size that is not the same on all ranks and for a rank number that two have; DeadlineError, naming
 // who is missing, where not all arrive; RankError where the address does not answer or the port is
-// taken. A process calls it once.
+// taken. A process may call it again once the last copy of its World and all groups are gone; all
+// ranks make the same worlds.
 World init(const InitOptions& options = {});
 
 }  // namespace trestle

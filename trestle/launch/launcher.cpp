@@ -26,6 +26,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr Stream streams[] = {Stream::Out, Stream::Err};
+constexpr int misused = 2;  // the exit code
+
+// What one start of all ranks comes to.
+struct Failure {
+  const RankProcess* first = nullptr;
+  std::vector<int> others = {};  // that were still there
+  Stopwatch since = {};
+  double others_took = 0;
+};
 
 class Launcher {
  public:
@@ -34,14 +43,6 @@ class Launcher {
   int run();
 
  private:
-  // What one start of all ranks comes to.
-  struct Failure {
-    const RankProcess* first = nullptr;
-    std::vector<int> others;  // that were still there
-    Stopwatch since;
-    double others_took = 0;
-  };
-
   void start(int restart);
   void watch();
   void wait_for_what_they_left();
@@ -54,6 +55,7 @@ class Launcher {
   void flush();
   bool any_alive() const;
   bool is_as_asked(const RankProcess& rank) const;
+  bool all_were_misused() const;
   Clock::duration time_left() const;
   std::string message() const;
   int finish(int code, const std::string& words);
@@ -80,6 +82,13 @@ bool Launcher::any_alive() const {
 bool Launcher::is_as_asked(const RankProcess& rank) const {
   if (rank.ending().well() || rank.killed()) return true;
   return stopped_by_ != 0 && rank.ending().exit_code() == 128 + stopped_by_;
+}
+
+// Programs that say what was wrong end so.
+bool Launcher::all_were_misused() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const RankProcess& rank) {
+    return rank.ended() && rank.ending().exit_code() == misused;
+  });
 }
 
 void Launcher::start(int restart) {
@@ -117,8 +126,7 @@ void Launcher::obey(int signal) {
 }
 
 void Launcher::note_failure(const RankProcess& rank) {
-  failure_.emplace();
-  failure_->first = &rank;
+  failure_ = Failure{.first = &rank};
   for (const RankProcess& other : ranks_)
     if (!other.ended()) failure_->others.push_back(other.rank());
   deadline_ = Clock::now() + options_.notice;
@@ -244,7 +252,7 @@ void Launcher::flush() {
 
 int Launcher::finish(int code, const std::string& words) {
   output_.done(code, words);
-  if (!words.empty()) output_.say(words);
+  if (!words.empty() && !all_were_misused()) output_.say(words);
   flush();
   const std::string lost = output_.why_lost(Stream::Out);
   if (lost.empty()) return code;
@@ -254,7 +262,6 @@ int Launcher::finish(int code, const std::string& words) {
 }
 
 int Launcher::run() {
-  constexpr int misused = 2;
   for (int restart = 0;; ++restart) {
     start(restart);
     watch();

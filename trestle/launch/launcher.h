@@ -49,7 +49,8 @@ struct LaunchOptions {
 //     trestle: rank 2 (process 4711) was killed by signal 9 (SIGKILL) 12.4 s after its start; ranks 0, 1,
 //     3 stopped after 0.4 s.
 //
-// A rank that ends with 0 while others work on is none of its business. Each rank leads a process group
+// but not where all ended with code 2, by which programs say that they were asked for something that
+// cannot be: then they have said what. A rank that ends with 0 while others work on is none of its business. Each rank leads a process group
 // of its own, which is killed as a whole: at the end, and also where the launcher itself is killed.
 // SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to all of them; a second one kills them. SIGUSR1,
 // SIGUSR2 and Ctrl-Z are passed on too. Rank 0 reads the launcher's standard input, if that is no

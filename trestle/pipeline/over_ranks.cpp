@@ -100,6 +100,18 @@ void Pipeline::Impl::join_ranks() {
                                                table.rank_of_stage.back(), number);
 }
 
+// A target alone would say how many samples there are, and the first layer that it has none.
+void Pipeline::Impl::check_first_input(const nn::Values& batch) const {
+  const int inputs = parts_->graph.inputs;
+  if (inputs == 0 || given_inputs(batch) != 0 || inputs > 64) return;
+  throw UsageError(
+      text("rank ", options.group.rank(), ", the first of the pipeline, has no input: ",
+           inputs == 1 ? "it is None" : text("all ", inputs, " are None")),
+      {.rank = options.group.rank(),
+       .hint = "The model's inputs are read on the first rank, and where else a stage "
+               "takes one; elsewhere they may be None."});
+}
+
 // A None on a rank is an argument left out there, which for an optional one would go unnoticed.
 void Pipeline::Impl::check_given(const nn::Values& batch, std::uint64_t given) const {
   int begin = 0;

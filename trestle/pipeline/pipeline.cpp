@@ -76,8 +76,8 @@ double Pipeline::grad_norm(double p) const {
 void Pipeline::zero_grad() {
   for (auto& parameter : parameters()) parameter.mutable_grad() = at::Tensor();
 }
-void Pipeline::train() { impl_->model.train(); }
-void Pipeline::eval() { impl_->model.eval(); }
+void Pipeline::train() { impl_->set_mode(pipeline::StepPlan::Mode::Training); }
+void Pipeline::eval() { impl_->set_mode(pipeline::StepPlan::Mode::Evaluation); }
 
 std::int64_t Pipeline::step_number() const { return impl_->step_number(); }
 void Pipeline::set_step_number(std::int64_t step) { impl_->set_step_number(step); }

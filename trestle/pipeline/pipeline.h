@@ -197,6 +197,7 @@ class Pipeline {
   double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options = {});
   // That norm alone.
   double grad_norm(double p = 2) const;
+  // Over ranks all of them call these.
   void train();
   void eval();
 

@@ -183,6 +183,14 @@ std::string Pipeline::Impl::suggest() const {
   return plan::suggest_fit(question, costs_);
 }
 
+void Pipeline::Impl::set_mode(pipeline::StepPlan::Mode mode) {
+  mode_ = mode;
+  if (mode == pipeline::StepPlan::Mode::Training)
+    model.train();
+  else
+    model.eval();
+}
+
 std::int64_t Pipeline::Impl::step_number() const {
   const std::lock_guard lock(mutex_);
   return step_number_;

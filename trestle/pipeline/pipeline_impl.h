@@ -41,6 +41,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   schedule::Timeline gather_timeline() const;
   Bytes bytes_sent() const { return link_ ? link_->bytes_sent() : 0; }
   void backward(const at::Tensor& loss);  // of the last forward(), where the last stage is not
+  void set_mode(pipeline::StepPlan::Mode mode);
   simulate::Costs profile(const nn::Values& inputs, const at::Tensor& target, const nn::Loss& loss);
 
   // The lowered table for so many micro-batches.
@@ -88,6 +89,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   int first_rank() const;  // that of the first stage
   void check_ranks() const;
   void join_ranks();
+  void check_first_input(const nn::Values& batch) const;
   void check_given(const nn::Values& batch, std::uint64_t given) const;
   std::uint64_t given_inputs(const nn::Values& batch) const;
   std::vector<optim::GradientNorm> all_gradient_norms(double max_norm,
@@ -105,6 +107,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     std::shared_ptr<pipeline::StepState> state;
   };
   std::optional<WaitingBackward> waiting_;
+  pipeline::StepPlan::Mode mode_ = pipeline::StepPlan::Mode::AsMade;
   mutable std::mutex mutex_;
   std::map<std::tuple<int, std::string, bool>, schedule::Schedule> tables_;
   std::int64_t step_number_ = 0;

@@ -75,6 +75,7 @@ nn::Values Pipeline::Impl::prepared(const nn::Values& batch) const {
 
 // Over ranks the first one knows how many samples there are.
 std::vector<std::int64_t> Pipeline::Impl::piece_sizes(StepPlan plan, const nn::Values& batch) {
+  if (link_ && link_->is_first()) check_first_input(batch);
   if (!link_ || link_->is_first()) {
     plan.samples = pipeline::sample_count(batch);
   } else {
@@ -84,6 +85,7 @@ std::vector<std::int64_t> Pipeline::Impl::piece_sizes(StepPlan plan, const nn::V
   if (link_) {
     if (options.precision == Precision::Float32) plan.autocast = callers_autocast();
     plan.given = given_inputs(batch);
+    plan.mode = mode_;
     plan = link_->agree(plan);
     check_given(batch, plan.given);
   }
@@ -236,6 +238,7 @@ nn::Values Pipeline::Impl::forward(const nn::Values& given) {
   parts.remember(*state);
   if (!parts.stages.has_last()) {
     waiting_ = graph ? std::optional(WaitingBackward{given, state}) : std::nullopt;
+    if (graph) link_->group().say_status("returned from forward(), its backward() is to come");
     return nn::Values(parts.graph.outputs);
   }
   return graph ? pipeline::attach_backward(given, state, parts_)

@@ -32,6 +32,10 @@ const char* name_of(StepPlan::Call call) {
   return "another call";
 }
 
+const char* name_of(StepPlan::Mode mode) {
+  return mode == StepPlan::Mode::Evaluation ? "evaluation" : "training";
+}
+
 template <class Value>
 void compare(std::vector<std::string>& differences, const char* what, const Value& own,
              const Value& theirs) {
@@ -45,6 +49,8 @@ void check_same(const StepPlan& own, const StepPlan& theirs, int rank, int first
     compare(differences, "has step number", own.step_number, theirs.step_number);
     compare(differences, "has first_micro_batch", own.first_micro_batch, theirs.first_micro_batch);
     compare(differences, "has gradient_scale", own.gradient_scale, theirs.gradient_scale);
+    if (own.call != StepPlan::Call::Evaluate)
+      compare<std::string>(differences, "is in mode", name_of(own.mode), name_of(theirs.mode));
     if (own.loss != theirs.loss) differences.emplace_back("has another loss than there");
     if (own.autocast != theirs.autocast)
       differences.emplace_back("has another autocast in the caller's thread than there");

@@ -23,9 +23,13 @@ namespace trestle::pipeline {
 // it, and every other one compares what it knows itself.
 struct StepPlan {
   enum class Call : std::int64_t { Step, Forward, ForwardWithoutGraph, Evaluate };
+  // What Pipeline::train() or eval() said last. A rank may have some of its layers in another mode, as
+  // those of a model that is trained in part.
+  enum class Mode : std::int64_t { AsMade, Training, Evaluation };
 
   std::uint64_t serial = 0;  // whose plan it is: RankLink's own
   Call call = Call::Step;
+  Mode mode = Mode::AsMade;
   std::int64_t samples = 0;  // of the mini-batch; the first rank knows
   std::int64_t step_number = 0, first_micro_batch = 0;
   double gradient_scale = 1;
