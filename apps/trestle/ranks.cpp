@@ -11,6 +11,7 @@
 #include "trestle/comm/world.h"
 #include "trestle/launch/launcher.h"
 #include "trestle/launch/rank_environment.h"
+#include "trestle/train/misuse.h"
 
 namespace trestle::app {
 
@@ -86,6 +87,10 @@ int on_launched_rank(const launch::RankEnvironment& environment, const RankOptio
     const World world = init({.deadline = options.deadline, .environment = environment});
     return work_on_rank(world, work);
   } catch (RankError& error) {  // each says where it stood itself
+    if (train::is_misuse(error)) {
+      if (environment.rank != 0) return misused;
+      throw UsageError(error.what());
+    }
     error.add_context(text("on rank ", environment.rank));
     let_others_end(environment);
     throw;
@@ -98,12 +103,17 @@ int on_launched_rank(const launch::RankEnvironment& environment, const RankOptio
 }  // namespace
 
 int on_ranks(const RankOptions& options, const std::function<int(const World*)>& work) {
-  const Wanted wanted = read(options.ranks);
-  const auto environment = launch::read_rank_environment();
-  if (environment.world_size > 1) {
-    refuse_other_ranks(environment, wanted, options);
-    return on_launched_rank(environment, options, work);
+  Wanted wanted;
+  launch::RankEnvironment environment;
+  try {
+    wanted = read(options.ranks);
+    environment = launch::read_rank_environment();
+    if (environment.world_size > 1) refuse_other_ranks(environment, wanted, options);
+  } catch (const UsageError&) {
+    if (another_rank_complains()) return misused;
+    throw;
   }
+  if (environment.world_size > 1) return on_launched_rank(environment, options, work);
   // Alone, also as the only task of srun, whose shell says so: that one may start ranks of its own.
   if (options.max_restarts > 0 && (wanted.count == 1 || wanted.threads))
     throw UsageError("--max-restarts has no effect without ranks that are processes",
@@ -121,13 +131,32 @@ int on_ranks(const RankOptions& options, const std::function<int(const World*)>&
                          .lines = launch::Lines::Plain});
 }
 
-void refuse_on_ranks(const std::string& verb) {
-  launch::RankEnvironment environment;
+namespace {
+
+// One lone rank where the variables are wrong: they are of no matter to what does not run on ranks.
+launch::RankEnvironment environment_if_right() {
   try {
-    environment = launch::read_rank_environment();
-  } catch (const UsageError&) {  // of no matter to what does not run on ranks
-    return;
+    return launch::read_rank_environment();
+  } catch (const UsageError&) {
+    return {};
   }
+}
+
+}  // namespace
+
+bool another_rank_prints() {
+  const auto environment = environment_if_right();
+  return environment.rank != 0 && environment.source != "variables";
+}
+
+bool another_rank_complains() {
+  const auto environment = environment_if_right();
+  return environment.local_rank != 0 &&
+         (environment.source == "trestle launch" || environment.source == "torchrun");
+}
+
+void refuse_on_ranks(const std::string& verb) {
+  const auto environment = environment_if_right();
   if (environment.world_size == 1) return;
   throw UsageError(text("trestle ", verb, " runs on one process, but ", who_started(environment)),
                    {.hint = environment.source == "variables"

@@ -33,6 +33,13 @@ struct RankOptions {
 // by rank 0 too, and not twice; before the ranks have met, and once rank 0 is gone, each says its own.
 int on_ranks(const RankOptions& options, const std::function<int(const World*)>& work);
 
+// Whether this is one of several processes that a launcher started with the same words, and not the
+// one that prints for all what is the same on each: a plan, a list, help.
+bool another_rank_prints();
+// The same for what is wrong with the words, or with a file that they name: one on each machine says
+// it, where a launcher is sure to have given all of them the same.
+bool another_rank_complains();
+
 // Throws UsageError in a process that is one of several ranks: this verb knows nothing of the others.
 void refuse_on_ranks(const std::string& verb);
 

@@ -50,6 +50,11 @@ std::optional<Bytes> bytes_not_there(const std::string& message) {
   return bytes;
 }
 
+// What is wrong with the words, which are the same on all ranks of a launcher.
+int refuse(const std::string& message) {
+  return app::another_rank_complains() ? misused : complain(message, misused);
+}
+
 int out_of_memory(const std::string& details) {
   return complain(
       "this machine is out of memory" + details +
@@ -70,6 +75,10 @@ int perform(const CLI::App& app, const app::Action& action) {
   try {
     app::refuse_empty_values(app);
     refuse_among_ranks(app);
+  } catch (const UsageError& error) {
+    return refuse(error.what());
+  }
+  try {
     return action();
   } catch (const UsageError& error) {
     return complain(error.what(), misused);
@@ -102,19 +111,18 @@ int obey(CLI::App& app, const app::Action& action, int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    return app.exit(CLI::CallForHelp(), std::cout);
+    return app::another_rank_prints() ? 0 : app.exit(CLI::CallForHelp(), std::cout);
   } catch (const CLI::CallForVersion& version) {
-    return app.exit(version, std::cout);
+    return app::another_rank_prints() ? 0 : app.exit(version, std::cout);
   } catch (const CLI::ExtrasError&) {
-    return complain(app::unknown_argument(app, app.remaining(true)), misused);
+    return refuse(app::unknown_argument(app, app.remaining(true)));
   } catch (const CLI::ArgumentMismatch& error) {
-    return complain(app::count_mismatch(app, error.what()), misused);
+    return refuse(app::count_mismatch(app, error.what()));
   } catch (const CLI::ParseError& error) {
-    return error.get_exit_code() == 0 ? app.exit(error, std::cout)
-                                      : complain(error.what(), misused);
+    return error.get_exit_code() == 0 ? app.exit(error, std::cout) : refuse(error.what());
   }
   if (action) return perform(app, action);
-  std::cout << app.help();
+  if (!app::another_rank_prints()) std::cout << app.help();
   return misused;
 }
 

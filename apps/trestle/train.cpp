@@ -88,8 +88,8 @@ recipe::Recipe recipe_of(const Arguments& arguments) {
   return recipe;
 }
 
-int perform(const CLI::App& verb, const Arguments& arguments, const RunOptions& options,
-            const std::vector<std::string>& words) {
+// Throws UsageError for words and a recipe that cannot be, which is said before any rank is started.
+recipe::Recipe checked(const CLI::App& verb, const Arguments& arguments) {
   if (arguments.recipe.empty() == arguments.resume.empty())
     throw UsageError("give either a recipe to start from, or --resume RUN_FOLDER",
                      {.hint = "For example: trestle train recipes/unet_quick.toml"});
@@ -98,20 +98,30 @@ int perform(const CLI::App& verb, const Arguments& arguments, const RunOptions& 
   if (arguments.json && arguments.quiet) throw UsageError("give --json or --quiet, not both");
   if (arguments.dry_run)
     refuse_without_effect(verb, {"--ranks", "--max-restarts"}, "with --dry-run");
+  if (arguments.resume.empty()) return recipe_of(arguments);
+  return with_changes(train::recipe_of(train::open_run_folder(arguments.resume)),
+                      arguments.changes);
+}
+
+int perform(const CLI::App& verb, const Arguments& arguments, const RunOptions& options,
+            const std::vector<std::string>& words) {
+  recipe::Recipe recipe;
+  try {
+    recipe = checked(verb, arguments);
+  } catch (const UsageError&) {  // the same on all ranks of a launcher
+    constexpr int misused = 2;
+    if (another_rank_complains()) return misused;
+    throw;
+  }
   auto [style, colours] = train::progress_style_of(STDOUT_FILENO);
   if (arguments.json) style = train::ProgressStyle::Json;
   if (arguments.quiet) style = train::ProgressStyle::Silent;
   if (arguments.dry_run) {
+    if (another_rank_prints()) return 0;
     const auto progress = train::make_progress(style, colours, std::cout);
-    train::plan_run(recipe_of(arguments), hooks_for(nullptr, progress.get(), options));
+    train::plan_run(recipe, hooks_for(nullptr, progress.get(), options));
     return 0;
   }
-  // Read here too, so that what is wrong with it is said once, before any rank is started.
-  const recipe::Recipe recipe =
-      arguments.resume.empty()
-          ? recipe_of(arguments)
-          : with_changes(train::recipe_of(train::open_run_folder(arguments.resume)),
-                         arguments.changes);
   RankOptions ranks = arguments.ranks;
   ranks.words = words;
   ranks.deadline =

@@ -1,7 +1,10 @@
 // `trestle launch`: what the library does is in tests/launch; here is what the verb adds.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "tests/apps/program.h"
+#include "trestle/base/files.h"
 #include "trestle/base/text.h"
 
 namespace trestle {
@@ -33,6 +36,60 @@ TEST_F(LaunchVerb, PassesTheCodeOn) {
   const Finished failed = run({"launch", "-n", "2", "--", "sh", "-c", "exit 7"});
   EXPECT_EQ(failed.code, 7);
   EXPECT_THAT(failed.err, AllOf(StartsWith("trestle: rank "), HasSubstr("ended with code 7")));
+}
+
+// What is the same on all ranks stands there once.
+TEST_F(LaunchVerb, HelpAndPlansComeFromOneRank) {
+  const auto count = [](const std::string& words, const std::string& in) {
+    int found = 0;
+    for (auto at = in.find(words); at != std::string::npos; at = in.find(words, at + 1)) ++found;
+    return found;
+  };
+  const auto launched = [](std::vector<std::string> words) {
+    std::vector<std::string> all = {"launch", "-n", "3", "--", TRESTLE_PROGRAM};
+    all.insert(all.end(), words.begin(), words.end());
+    return run(all);
+  };
+  const Finished plan = launched({"train", "small.toml", "--dry-run"});
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  EXPECT_EQ(count("[0] ", plan.out),
+            static_cast<int>(std::count(plan.out.begin(), plan.out.end(), '\n')));
+  EXPECT_GT(count("[0] ", plan.out), 3);
+  const std::vector<std::vector<std::string>> helps = {
+      {"train", "--help"}, {"--help"}, {"--version"}};
+  for (const auto& words : helps) {
+    const Finished help = launched(words);
+    EXPECT_EQ(help.code, 0) << help.err;
+    EXPECT_GT(count("[0] ", help.out), 0) << help.out;
+    EXPECT_EQ(count("\n[1] ", "\n" + help.out) + count("\n[2] ", "\n" + help.out), 0) << help.out;
+  }
+}
+
+TEST_F(LaunchVerb, AMistakeThatAllRanksMakeIsSaidOnce) {
+  write_file(folder_ / "wrong.toml", "[model]\nnname = 3\n");
+  const std::vector<std::vector<std::string>> mistakes = {
+      {"train", "wrong.toml"},
+      {"train", "missing.toml"},
+      {"train", "small.toml", "--dry-run", "--ranks", "2"},
+      {"train", "--bogus"},
+      {"trian"},
+      {"train", "small.toml", "--ranks", "4"},
+      {"sweep", "small.toml", "--out", "x"},
+      {"train", "small.toml", "--devices", "cuda:62"}};
+  for (const auto& words : mistakes) {
+    std::vector<std::string> all = {"launch", "-n", "3", "--prefix", "off", "--", TRESTLE_PROGRAM};
+    all.insert(all.end(), words.begin(), words.end());
+    const Finished refused = run(all);
+    EXPECT_EQ(refused.code, 2) << join(words, " ");
+    EXPECT_EQ(refused.err.rfind("trestle: "), 0U) << join(words, " ") << "\n" << refused.err;
+  }
+  // By hand each may have been told something else.
+  const Finished other =
+      run({"-c", "RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29595 '" TRESTLE_PROGRAM
+                 "' train missing.toml"},
+          {.program = "/bin/sh"});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, HasSubstr("missing.toml: no such recipe"));
 }
 
 TEST_F(LaunchVerb, StopsAllBySigterm) {

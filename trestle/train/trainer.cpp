@@ -14,6 +14,7 @@
 #include "trestle/train/dry_run.h"
 #include "trestle/train/environment.h"
 #include "trestle/train/metrics.h"
+#include "trestle/train/misuse.h"
 #include "trestle/train/run_again.h"
 #include "trestle/train/run_end.h"
 #include "trestle/train/run_folder.h"
@@ -181,6 +182,9 @@ TrainResult together(const TrainHooks& hooks, const Call& call) {
   if (hooks.world == nullptr) return call();
   try {
     return call();
+  } catch (const UsageError& error) {
+    hooks.world->fail(tell_misuse(hooks.world->rank(), error));
+    throw;
   } catch (const c10::Error& error) {
     hooks.world->fail(error.what_without_backtrace());
     throw;
