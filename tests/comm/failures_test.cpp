@@ -1,10 +1,12 @@
 // Processes that are killed, stopped, or end by themselves while others wait for them.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <torch/torch.h>
 #include <unistd.h>
 
 #include <iostream>
+#include <set>
 #include <thread>
 
 #include "tests/support/run_ranks.h"
@@ -159,6 +161,17 @@ TEST(FailingProcesses, AnExceptionReachesAllWithItsRank) {
   expect_others_say(processes, 1, "rank error: rank 1 ended with an exception");
 }
 
+std::set<int> connections() {
+  std::set<int> sockets;
+  for (int number = 3; number < 1024; ++number) {
+    sockaddr_storage peer = {};
+    socklen_t length = sizeof peer;
+    if (getpeername(number, reinterpret_cast<sockaddr*>(&peer), &length) == 0)
+      sockets.insert(number);
+  }
+  return sockets;
+}
+
 class ClosedConnection : public ::testing::TestWithParam<const char*> {};
 
 // In the middle of a message or collective: half of it is there.
@@ -185,6 +198,39 @@ TEST_P(ClosedConnection, InTheMiddle) {
     EXPECT_LT(steady_clock::now() - begin, 3s);
   });
   expect_others_say(processes, 1, "rank error: rank 1 (process ");
+}
+
+// Python ignores SIGPIPE, and a program of one's own need not.
+TEST_P(ClosedConnection, IsNoSignal) {
+  const std::string kind = GetParam();
+  const auto processes = run_rank_processes(2, [&] {
+    signal(SIGPIPE, SIG_DFL);
+    World world = init({.deadline = 30s});
+    const auto others = connections();
+    const comm::Group all = world.make_group({0, 1});
+    const comm::Group group =
+        all.with_check(kind == "checked" ? comm::Check::On : comm::Check::Off);
+    at::Tensor tensor = torch::ones({16});
+    world.group().barrier();
+    if (world.rank() == 0) {
+      for (const int socket : connections())
+        if (!others.contains(socket)) shutdown(socket, SHUT_WR);  // as when the other end is gone
+    }
+    try {
+      if (kind == "collective")
+        group.all_reduce(tensor).wait();
+      else
+        (world.rank() == 0 ? group.send(tensor, 1) : group.receive(tensor, 0)).wait();
+      std::cout << "no error\n";
+    } catch (const RankError& error) {
+      std::cout << "rank error: " << error.what() << '\n';
+    }
+  });
+  for (const RankProcess& process : processes) {
+    EXPECT_EQ(process.signal, 0) << process.output;
+    EXPECT_EQ(process.exit_code, 0) << process.output;
+    EXPECT_NE(process.output.find("rank error: "), std::string::npos) << process.output;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, ClosedConnection,

@@ -45,6 +45,28 @@ TEST(Messages, AWorkIsNotDoneBeforeTheOtherEndCame) {
   comm::Work().wait();
 }
 
+// A pipeline's messages are without a check, and its tags are nobody's business.
+TEST(Messages, WithACheckAndWithoutNeverMeet) {
+  const auto exchange = [](World& world) {
+    const comm::Group checked = world.group(), bare = checked.with_check(comm::Check::Off);
+    if (world.rank() == 0) {
+      comm::Work one = bare.send(torch::ones({2}), 1, 5);
+      comm::Work two = checked.send(torch::full({2}, 2.0), 1, 5);
+      one.wait();
+      two.wait();
+      return;
+    }
+    at::Tensor one = torch::zeros({2}), two = torch::zeros({2});
+    comm::Work second = checked.receive(two, 0, 5), first = bare.receive(one, 0, 5);
+    second.wait();
+    first.wait();
+    EXPECT_EQ(one[0].item<float>(), 1.0F);
+    EXPECT_EQ(two[0].item<float>(), 2.0F);
+  };
+  run_ranks(2, exchange);
+  run_gloo_ranks(2, exchange);
+}
+
 TEST(Messages, ADeadlineSaysWhoIsAwaitedAndWhatThatOneSaidLast) {
   try {
     run_ranks(

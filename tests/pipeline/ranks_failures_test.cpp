@@ -9,6 +9,7 @@
 #include "trestle/base/text.h"
 #include "trestle/comm/spawn.h"
 #include "trestle/pipeline/pipeline.h"
+#include "trestle/schedule/csv.h"
 
 namespace trestle {
 namespace {
@@ -316,6 +317,33 @@ TEST(RanksFailures, ALayerThatOneRankCannotMake) {
     Pipeline pipeline(net, over(world, {.balance = {1, 1}}));
   });
   for (const auto& message : all) EXPECT_THAT(message, HasSubstr("no memory for it"));
+}
+
+// Found before the ranks meet, on one of them, which catches the exception and stays.
+TEST(RanksFailures, WhatOneRankAloneIsRefusedAllAreTold) {
+  const support::WatchDog watch("refused on one rank");
+  const Stopwatch time;
+  const auto table = [](const char* csv) { return schedule::parse_csv(csv, "own"); };
+  const std::vector<std::pair<PipelineOptions, std::string>> cases = {
+      {{.balance = {1, 2}}, "covers 3 layers"},
+      {{.balance = {1, 1}, .schedule = "gpip"}, "gpip"},
+      {{.balance = {1, 1}, .table = table("0F0,0B0\n1B0,1F0\n")}, "1B0"},
+      {{.balance = {}}, "sample"}};
+  for (const auto& [options, words] : cases) {
+    const auto all = messages(2, [&, &options = options](World& world) {
+      const int refused = options.balance.empty() ? 0 : 1;  // the first one measures
+      Pipeline pipeline(doublers(2), over(world, world.rank() == refused || options.balance.empty()
+                                                     ? options
+                                                     : PipelineOptions{.balance = {1, 1}}));
+      world.group().barrier();
+    });
+    const int refused = options.balance.empty() ? 0 : 1;
+    EXPECT_THAT(all[refused], HasSubstr(words));
+    EXPECT_THAT(all[1 - refused],
+                AllOf(HasSubstr("rank " + std::to_string(refused) + " cannot make the pipeline: "),
+                      HasSubstr(words)));
+  }
+  EXPECT_LT(time.seconds(), 10);
 }
 
 TEST(RanksFailures, DevicesOfOtherRanksStages) {

@@ -12,6 +12,7 @@
 #include "trestle/comm/checked_receives.h"
 #include "trestle/comm/direct_work.h"
 #include "trestle/comm/message_tags.h"
+#include "trestle/comm/no_broken_pipe.h"
 
 namespace trestle::comm {
 
@@ -156,6 +157,7 @@ Work EngineConnection::message(Request request, Check check) {
   if (check == Check::Off && request.input.numel() == 0) return {};
   const Fingerprint print = request.print;
   const int peer = request.peer;
+  const NoBrokenPipe no_broken_pipe;  // Gloo writes in this thread
   try {
     return print.kind == Kind::Send ? send(std::move(request), check)
                                     : receive(std::move(request), check);
@@ -217,6 +219,7 @@ CheckedReceives& EngineConnection::receives_from(int peer) {
 // whatever waits, waits no longer.
 void EngineConnection::break_off(const std::string& reason) {
   if (is_broken_.exchange(true)) return;
+  const NoBrokenPipe no_broken_pipe;
   if (gpu_) gpu_->abort();
   try {
     std::vector<at::Tensor> nothing = {at::empty({1}, at::TensorOptions().dtype(at::kByte))};

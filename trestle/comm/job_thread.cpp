@@ -1,5 +1,6 @@
 #include "trestle/comm/job_thread.h"
 
+#include "trestle/comm/no_broken_pipe.h"
 #include "trestle/device/threads.h"
 
 namespace trestle::comm {
@@ -29,6 +30,7 @@ bool JobThread::drain(std::chrono::steady_clock::time_point end) {
 
 void JobThread::run() {
   set_own_threads(1);  // it waits and copies; the cores are for those who compute
+  const NoBrokenPipe no_broken_pipe;
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return ends_ || !jobs_.empty(); });

@@ -11,6 +11,7 @@
 #include "trestle/comm/gloo_backend.h"
 #include "trestle/comm/nccl_backend.h"
 #include "trestle/comm/network.h"
+#include "trestle/comm/no_broken_pipe.h"
 #include "trestle/comm/process_control.h"
 #include "trestle/comm/rank_error.h"
 #include "trestle/comm/rendezvous.h"
@@ -35,6 +36,7 @@ class ProcessWorld : public World::Impl {
   }
 
   std::shared_ptr<Connection> connect(int number, const std::vector<int>& ranks) override {
+    const NoBrokenPipe no_broken_pipe;  // also for the engine's threads, which begin here
     check_ranks(number, ranks);
     auto place = place_in(ranks);
     if (!place) return nullptr;
@@ -124,6 +126,7 @@ std::string own_address(const launch::RankEnvironment& environment,
 
 World process_world(const launch::RankEnvironment& environment, bool with_nccl,
                     std::chrono::milliseconds deadline) {
+  const NoBrokenPipe no_broken_pipe;
   Meeting meeting = meet(environment, deadline);
   const auto rank = static_cast<std::size_t>(environment.rank);
   World::Impl::Facts facts{.rank = environment.rank,

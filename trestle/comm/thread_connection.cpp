@@ -1,6 +1,7 @@
 #include "trestle/comm/thread_connection.h"
 
 #include "trestle/base/text.h"
+#include "trestle/comm/message_tags.h"
 
 namespace trestle::comm {
 
@@ -36,8 +37,11 @@ Work ThreadConnection::collective(Request request, Check) {
   return Work(std::move(completion));
 }
 
-Work ThreadConnection::message(Request request, Check) {
+// A message with a check and one without never meet, as between processes: a pipeline's are without, so
+// that a user's on the same group may have any tag.
+Work ThreadConnection::message(Request request, Check check) {
   auto completion = message_completion(place(), request);
+  request.tag = check == Check::On ? checked_tag(request.tag) : plain_tag(request.tag);
   if (const auto mismatch = hub_->message(place().rank, std::move(request), completion))
     place().control->fail(*mismatch);
   return Work(std::move(completion));

@@ -1,6 +1,7 @@
 #include "trestle/pipeline/distributed_transport.h"
 
 #include <ATen/Functions.h>
+#include <c10/util/Exception.h>
 
 #include <string>
 #include <utility>
@@ -114,14 +115,22 @@ void DistributedTransport::receive_all(std::vector<Posted> posted) {
         changed_.wait(lock, [&] { return i <= taken_ + ahead || failure_ != nullptr; });
         if (failure_) return;
       }
-      Message message = read(posted[i]);
+      Message message;
+      std::exception_ptr out_of_memory;
+      try {
+        message = read(posted[i]);
+      } catch (const c10::OutOfMemoryError&) {  // said by the action that takes it: it knows more
+        out_of_memory = std::current_exception();
+      }
       {
         const std::lock_guard lock(mutex_);
         Slot& slot = slots_.at(place_of(posted[i].expected.transfer));
         slot.message = std::move(message);
+        slot.out_of_memory = out_of_memory;
         slot.full = true;
       }
       changed_.notify_all();
+      if (out_of_memory) return;
     }
   } catch (...) {
     cancel(std::current_exception());
@@ -210,6 +219,7 @@ Message DistributedTransport::receive(const Transfer& transfer, at::Device consu
     lock.unlock();
     throw DeadlineError(overdue(transfer), {.rank = link_->rank()});
   }
+  if (slot.out_of_memory) std::rethrow_exception(slot.out_of_memory);
   slot.full = false;
   Message message = std::exchange(slot.message, {});
   ++taken_;

@@ -40,6 +40,7 @@ class DistributedTransport final : public Transport {
  private:
   struct Slot {
     Message message;
+    std::exception_ptr out_of_memory;  // the device has no room for it
     bool full = false;
   };
   struct Posted {

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <exception>
 #include <numeric>
 #include <random>
 #include <sstream>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/rank_error.h"
 #include "trestle/pipeline/options.h"
 #include "trestle/pipeline/pipeline_impl.h"
 #include "trestle/pipeline/rank_timeline.h"
@@ -79,6 +81,25 @@ void Pipeline::Impl::check_ranks() const {
            used < ranks ? ": some would have nothing to do" : ""),
       {.hint = "Without a table of your own there is one stage a rank: choose a balance of as many "
                "stages as ranks, or start as many ranks as stages."});
+}
+
+// The world does not end by it: who finds the same everywhere may try something else.
+void Pipeline::Impl::each_checks(const std::function<void()>& check) const {
+  if (!over_ranks()) return check();
+  std::string reason;
+  std::exception_ptr own;
+  try {
+    check();
+  } catch (const std::exception& error) {
+    own = std::current_exception();
+    reason = error.what();
+  }
+  const auto reasons = options.group.all_gather_bytes(reason);
+  if (own) std::rethrow_exception(own);
+  for (std::size_t rank = 0; rank < reasons.size(); ++rank) {
+    if (!reasons[rank].empty())
+      throw RankError(text("rank ", rank, " cannot make the pipeline: ", reasons[rank]));
+  }
 }
 
 void Pipeline::Impl::join_ranks() {

@@ -43,13 +43,16 @@ std::vector<int> one_rank_each(int stages) {
 Pipeline::Impl::Impl(const nn::Layers& layers, PipelineOptions given)
     : model(layers), options(std::move(given)) {
   if (options.devices.empty()) options.devices.assign(1, cpu_device());
-  if (over_ranks()) check_ranks();
-  const int count = static_cast<int>(model.graph().layers.size());
-  pipeline::check_options(options, count);
-  for (const auto& device : options.devices) {
-    if (device.torch.is_privateuseone() && device.budget > 0)
-      set_budget(device.torch, device.budget);
-  }
+  int count = 0;
+  each_checks([&] {
+    if (over_ranks()) check_ranks();
+    count = static_cast<int>(model.graph().layers.size());
+    pipeline::check_options(options, count);
+    for (const auto& device : options.devices) {
+      if (device.torch.is_privateuseone() && device.budget > 0)
+        set_budget(device.torch, device.budget);
+    }
+  });
   if (!options.balance.empty()) {
     cut(options.balance);
   } else if (options.devices.size() == 1 && !over_ranks()) {
@@ -96,22 +99,25 @@ void Pipeline::Impl::cut(const std::vector<int>& balance) {
         over_ranks() ? std::optional(options.group.rank()) : std::nullopt);
   });
   // Finds what is wrong with a table before the first step.
-  tables_[{options.micro_batches, options.schedule, true}] =
-      lower(options.micro_batches, options.schedule, recompute_modes());
+  each_checks([&] {
+    tables_[{options.micro_batches, options.schedule, true}] =
+        lower(options.micro_batches, options.schedule, recompute_modes());
+  });
   if (over_ranks()) join_ranks();
 }
 
 // Over ranks the first one measures, and the others take what it found.
 void Pipeline::Impl::measure_balance(const nn::Values& batch) {
   std::vector<int> balance;
-  if (!over_ranks() || options.group.rank() == first_rank()) {
+  each_checks([&] {
+    if (over_ranks() && options.group.rank() != first_rank()) return;
     const nn::Values piece = split(batch)[0];
     const at::Device device = options.devices[0].torch;
     const plan::LayerProfile profile = over_ranks()
                                            ? profile_layers_one_by_one(model.graph(), piece, device)
                                            : profile_layers(model.graph(), piece, device);
     balance = plan::balance_by_time(profile, pipeline::stage_count(options));
-  }
+  });
   cut(over_ranks() ? share_balance(std::move(balance)) : balance);
 }
 

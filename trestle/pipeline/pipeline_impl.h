@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -87,6 +88,8 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
                                                   const nn::Values& batch);
 
   int first_rank() const;  // that of the first stage
+  // Over ranks: what is wrong on one of them the others are told, who would wait for it otherwise.
+  void each_checks(const std::function<void()>& check) const;
   void check_ranks() const;
   void join_ranks();
   void check_first_input(const nn::Values& batch) const;
