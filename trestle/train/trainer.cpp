@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "trestle/base/counted.h"
@@ -187,6 +189,11 @@ TrainResult together(const TrainHooks& hooks, const Call& call) {
   if (hooks.world == nullptr) return call();
   try {
     return call();
+  } catch (const UsageError& error) {  // mostly the same on all: then the first one shall say it
+    constexpr std::chrono::milliseconds for_the_first{100};
+    if (hooks.world->rank() != 0) std::this_thread::sleep_for(for_the_first);
+    hooks.world->fail(error.what());
+    throw;
   } catch (const c10::Error& error) {
     hooks.world->fail(error.what_without_backtrace());
     throw;
