@@ -1,5 +1,7 @@
 #include "apps/trestle/ranks.h"
 
+#include <c10/util/Exception.h>
+
 #include <charconv>
 #include <filesystem>
 #include <string_view>
@@ -17,7 +19,7 @@ namespace trestle::app {
 
 namespace {
 
-constexpr int misused = 2;
+constexpr int failed = 1, misused = 2;
 constexpr int most_ranks = 1000;
 
 struct Wanted {
@@ -64,40 +66,72 @@ void refuse_other_ranks(const launch::RankEnvironment& environment, const Wanted
                      {.hint = "Who starts the ranks starts them anew: leave it out here."});
 }
 
-int work_on_rank(const World& world, const std::function<int(const World*)>& work) {
+// One rank says it: the one that failed, and on several machines the first one too, whose screen is
+// the run's. What they found out by themselves, as of a process that was killed, rank 0 says, if it is
+// there.
+bool speaks(const World& world, bool only_heard) {
+  if (const auto who = world.failed_rank())
+    return *who == world.rank() || (world.rank() == 0 && world.local_size() < world.size());
+  const auto why = world.failure();
+  return !only_heard || world.rank() == 0 || !why || why->starts_with("rank 0 ") ||
+         why->starts_with("the launcher");
+}
+
+// How a rank's work ended: where somebody else says why, it does so without a word.
+struct RankEnd {
+  int code = 0;
+  bool only_heard = false;
+};
+
+RankEnd work_on_rank(const World& world, const std::function<int(const World*)>& work) {
+  const std::string where = text("on rank ", world.rank());
   try {
-    return work(&world);
-  } catch (const UsageError&) {  // rank 0 says it for all
-    if (world.rank() == 0) throw;
-    return misused;
+    return {work(&world)};
+  } catch (const RankError& error) {  // names the rank
+    const bool misuse = train::is_misuse(error);
+    if (!speaks(world, true)) return {misuse ? misused : failed, true};
+    if (misuse) throw UsageError(error.what());
+    throw;
+  } catch (UsageError& error) {  // mostly the same on all
+    if (!speaks(world, false)) return {misused};
+    if (world.rank() != 0) error.add_context(where);
+    throw;
+  } catch (Error& error) {
+    if (!speaks(world, false)) return {failed};
+    error.add_context(where);
+    throw;
+  } catch (c10::Error& error) {
+    if (!speaks(world, false)) return {failed};
+    error.add_context(where);
+    throw;
   }
 }
 
 // Who only heard that another one failed ends behind it: the first exit code is the whole run's, and
 // 2, for what cannot be, is not started anew.
-void let_others_end(const launch::RankEnvironment& environment) {
+void let_others_end() {
   constexpr std::chrono::milliseconds for_the_first_to_end{300};
-  if (environment.rank != 0) std::this_thread::sleep_for(for_the_first_to_end);
+  std::this_thread::sleep_for(for_the_first_to_end);
 }
 
 int on_launched_rank(const launch::RankEnvironment& environment, const RankOptions& options,
                      const std::function<int(const World*)>& work) {
+  RankEnd end;
+  bool have_met = false;
   try {
-    // Until the ranks have met none speaks for another.
     const World world = init({.deadline = options.deadline, .environment = environment});
-    return work_on_rank(world, work);
-  } catch (RankError& error) {  // each says where it stood itself
-    if (train::is_misuse(error)) {
-      if (environment.rank != 0) return misused;
-      throw UsageError(error.what());
-    }
-    error.add_context(text("on rank ", environment.rank));
-    let_others_end(environment);
+    have_met = true;
+    end = work_on_rank(world, work);
+  } catch (RankError& error) {
+    if (!have_met) error.add_context(text("on rank ", environment.rank));
+    if (environment.rank != 0) let_others_end();
     throw;
-  } catch (Error& error) {
-    error.add_context(text("on rank ", environment.rank));
+  } catch (Error& error) {  // until they have met none speaks for another
+    if (!have_met) error.add_context(text("on rank ", environment.rank));
     throw;
   }
+  if (end.only_heard) let_others_end();
+  return end.code;
 }
 
 }  // namespace

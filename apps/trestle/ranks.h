@@ -29,8 +29,9 @@ struct RankOptions {
 // - "threads:4": four threads of this process;
 // - "": with no world, on this process alone.
 //
-// Throws UsageError for words that are none of this. What goes wrong on another rank than 0 is said
-// by rank 0 too, and not twice; before the ranks have met, and once rank 0 is gone, each says its own.
+// Throws UsageError for words that are none of this. What goes wrong on a rank is said once, by the
+// rank that was first to fail, and where ranks are on other machines by rank 0 too; that another rank
+// was killed says rank 0. Before the ranks have met, and once rank 0 is gone, each says its own.
 int on_ranks(const RankOptions& options, const std::function<int(const World*)>& work);
 
 // Whether this is one of several processes that a launcher started with the same words, and not the

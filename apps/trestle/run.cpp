@@ -33,9 +33,10 @@ constexpr int misused = 2;
 
 int complain(const std::string& message, int code) {
   std::cout.flush();
-  // On a terminal it may stand behind the "^C" of a Ctrl-C.
-  std::cerr << (isatty(STDERR_FILENO) == 1 ? "\r" : "") << "trestle: " << trim(message)
-            << std::endl;
+  // On a terminal it may stand behind the "^C" of a Ctrl-C. Written in one piece: other ranks write
+  // there as well.
+  std::cerr << text(isatty(STDERR_FILENO) == 1 ? "\r" : "", "trestle: ", trim(message), "\n")
+            << std::flush;
   return code;
 }
 

@@ -13,6 +13,7 @@
 #include "apps/trestle/ranks.h"
 #include "apps/trestle/verbs.h"
 #include "trestle/base/error.h"
+#include "trestle/base/shell_word.h"
 #include "trestle/base/text.h"
 #include "trestle/comm/world.h"
 #include "trestle/recipe/recipe_fields.h"
@@ -51,10 +52,11 @@ int code_of_signals(const World* world) {
 int exit_code(const train::TrainResult& result, const World* world) {
   if (result.finished) return 0;
   if (const int code = code_of_signals(world); code != 0) return code;
+  const bool shows = world == nullptr || world->rank() == 0;
   const std::string why = why_output_was_lost();
-  if (!why.empty())
+  if (!why.empty() && shows)
     throw Error(why, {.hint = "The run was stopped and saved. To go on: trestle train --resume " +
-                              result.run_folder.string()});
+                              shell_word(result.run_folder.string())});
   return 1;
 }
 
@@ -70,7 +72,7 @@ train::TrainHooks hooks_for(const World* world, train::Progress* progress,
   } else if (world->backend() != "threads") {
     hooks.begins = [] { stop_on_interrupt(""); };  // rank 0 says what happens
   }
-  hooks.should_stop = [] { return interrupted() || !output_arrives(); };
+  hooks.should_stop = [first] { return interrupted() || (first && !output_arrives()); };
   hooks.making_data = goes_on;
   hooks.models = options.models;
   hooks.additions = additions_of(options);

@@ -1,4 +1,5 @@
 #include "trestle/base/text.h"
+#include "trestle/base/shell_word.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +10,14 @@ namespace {
 using testing::ElementsAre;
 
 TEST(Text, PutsPartsOneAfterTheOther) { EXPECT_EQ(text("stage ", 3, " of ", 4), "stage 3 of 4"); }
+
+TEST(ShellWord, IsQuotedWhereAShellWouldChangeIt) {
+  EXPECT_EQ(shell_word("runs/unet_quick"), "runs/unet_quick");
+  EXPECT_EQ(shell_word("läufe/größe"), "läufe/größe");
+  EXPECT_EQ(shell_word("my runs/a $b"), "'my runs/a $b'");
+  EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
+  EXPECT_EQ(shell_word(""), "''");
+}
 
 TEST(Text, Joins) {
   EXPECT_EQ(join(std::vector<int>{1, 2, 3}, ", "), "1, 2, 3");

@@ -249,10 +249,26 @@ TEST(World, FailEndsTheWaitsOfAll) {
   spawn(2, [](World& world) {
     if (world.rank() == 0) return world.fail("no space left for the checkpoint");
     EXPECT_THROW(world.group().barrier(), RankError);
-    EXPECT_EQ(world.failure(), "no space left for the checkpoint");
-    world.fail("a second reason");
-    EXPECT_EQ(world.failure(), "no space left for the checkpoint");
+    EXPECT_EQ(world.failure(), "no space left for the checkpoint\n  on rank 0");
+    EXPECT_EQ(world.failed_rank(), 0);
+    world.fail("a second reason\n  on rank 1");
+    EXPECT_EQ(world.failure(), "no space left for the checkpoint\n  on rank 0");
   });
+}
+
+// Also where those who waited are out first.
+TEST(World, WhoFailedIsToldApartFromThoseWhoHeardOfIt) {
+  try {
+    spawn(2, [](World& world) {
+      if (world.rank() == 0) world.group().barrier();
+      world.fail("no such picture");
+      std::this_thread::sleep_for(200ms);
+      throw FormatError("no such picture");
+    });
+    FAIL();
+  } catch (const FormatError& error) {
+    EXPECT_STREQ(error.what(), "no such picture\n  on rank 1");
+  }
 }
 
 TEST(World, AGroupLivesLongerThanItsWorld) {

@@ -1,9 +1,17 @@
 #include "trestle/comm/control.h"
 
+#include <charconv>
+#include <string_view>
+
 #include "trestle/base/text.h"
 #include "trestle/comm/connection.h"
 
 namespace trestle::comm {
+namespace {
+
+constexpr std::string_view before_rank = "\n  on rank ";
+
+}  // namespace
 
 void Breaker::break_off(const std::string& reason) {
   const std::lock_guard lock(mutex_);
@@ -35,6 +43,20 @@ void BreakList::break_all(const std::string& reason) const {
 void Control::attach(const Connection& connection) {
   breaks_->add(connection.breaker());
   if (const auto reason = failure()) connection.breaker()->break_off(*reason);
+}
+
+std::string reason_of_rank(const std::string& reason, int rank) {
+  return text(reason, before_rank, rank);
+}
+
+std::optional<int> rank_of_reason(const std::string& reason) {
+  const auto at = reason.rfind(before_rank);
+  if (at == std::string::npos) return std::nullopt;
+  const char* const end = reason.data() + reason.size();
+  int rank = 0;
+  const auto [last, error] = std::from_chars(reason.data() + at + before_rank.size(), end, rank);
+  if (error != std::errc() || last != end) return std::nullopt;
+  return rank;
 }
 
 std::string statuses(const Control& control, const std::vector<int>& ranks, int but) {

@@ -74,6 +74,11 @@ class Control {
   const std::shared_ptr<BreakList> breaks_ = std::make_shared<BreakList>();
 };
 
+// The reason of a rank (of the world) that failed, with that rank as its last line; and that rank
+// again, nothing where the others found out by themselves, as of a process that was killed.
+std::string reason_of_rank(const std::string& reason, int rank);
+std::optional<int> rank_of_reason(const std::string& reason);
+
 // "rank 1: 'backward of stage 1', 0.2 s ago; rank 2: ...", for a message of a deadline.
 std::string statuses(const Control& control, const std::vector<int>& ranks, int but);
 

@@ -24,7 +24,10 @@ void note_write(const at::Tensor& tensor) {
 int Group::rank() const { return checked(impl_).place().rank; }
 int Group::size() const { return checked(impl_).size(); }
 const std::vector<int>& Group::ranks() const { return checked(impl_).place().ranks; }
-void Group::fail(const std::string& reason) const { checked(impl_).place().control->fail(reason); }
+void Group::fail(const std::string& reason) const {
+  const auto& place = checked(impl_).place();
+  place.control->fail(reason_of_rank(reason, place.ranks.at(static_cast<std::size_t>(place.rank))));
+}
 void Group::say_status(std::string status) const {
   checked(impl_).place().control->say_status(std::move(status));
 }

@@ -101,14 +101,15 @@ class Arrival {
     if (*own.masterListenFd < 0)
       throw RankError(
           text("rank 0 cannot open port ", environment_.port, ": ", problem),
-          {.hint = "Choose another MASTER_PORT; or another run still goes on here, or two "
-                   "processes were told to be rank 0."});
+          {.hint =
+               "Choose another MASTER_PORT (trestle launch: --rendezvous HOST:PORT); or another "
+               "run still goes on here, or two processes were told to be rank 0."});
     // Before libtorch tries, which complains at length. Who is connected waits for the store.
     if (const auto error = cannot_reach(environment_.address, environment_.port, end_)) {
       close(*own.masterListenFd);
       throw RankError(text("rank 0 cannot reach itself at ", place_, ": ", *error),
                       {.hint = "MASTER_ADDR is the name or address of rank 0's machine, the same "
-                               "for all ranks."});
+                               "for all ranks (trestle launch: --rendezvous)."});
     }
     return c10::make_intrusive<c10d::TCPStore>(environment_.address, own);
   }
@@ -118,8 +119,8 @@ class Arrival {
       throw RankError(
           text("rank ", environment_.rank, " found nobody at ", place_, " within ",
                seconds_text(deadline_), ": ", *error),
-          {.hint = "Is rank 0 running, and are MASTER_ADDR and MASTER_PORT its machine and "
-                   "port?"});
+          {.hint = "Is rank 0 running, and are MASTER_ADDR and MASTER_PORT (trestle launch: "
+                   "--rendezvous) its machine and port?"});
     std::string problem = "it does not answer";
     // The store of a world that ends just now may hang up; the next one is there soon.
     for (int tries = 0; tries < 20; ++tries) {
@@ -138,7 +139,8 @@ class Arrival {
     }
     throw RankError(text("what listens at ", place_,
                          " is not a store of ranks: ", problem.substr(0, problem.find('\n'))),
-                    {.hint = "Another program has this port: choose another MASTER_PORT."});
+                    {.hint = "Another program has this port: choose another MASTER_PORT (trestle "
+                             "launch: --rendezvous HOST:PORT)."});
   }
 
   std::vector<ProcessCard> meet_in_store() {

@@ -26,7 +26,7 @@ class FirstFailure {
     const std::string reason = text("rank ", rank, " failed: ", message());
     {
       const std::lock_guard lock(mutex_);
-      if (!error_ || (is_echo_ && is<DeadlineError>())) {
+      if (!error_ || (is_echo_ && !is<RankError>())) {
         error_ = std::current_exception();
         rank_ = rank;
         is_echo_ = is<RankError>();
@@ -37,6 +37,7 @@ class FirstFailure {
 
   void raise() {
     if (!error_) return;
+    if (is_echo_) std::rethrow_exception(error_);  // it names the rank itself
     const std::string context = text("on rank ", rank_);
     try {
       std::rethrow_exception(error_);
@@ -76,7 +77,7 @@ class FirstFailure {
   std::mutex mutex_;
   std::exception_ptr error_;
   int rank_ = 0;
-  // A wait that is too long wakes the others before it throws, so that they may be here first.
+  // Who fails wakes the others before it throws, so that they may be here first.
   bool is_echo_ = false;
 };
 

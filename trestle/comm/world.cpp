@@ -93,7 +93,15 @@ std::string World::status_of(int rank) const {
   return impl_->control()->status_of(rank);
 }
 
-void World::fail(const std::string& reason) const { impl_->control()->fail(reason); }
+void World::fail(const std::string& reason) const {
+  impl_->control()->fail(comm::reason_of_rank(reason, rank()));
+}
+
 std::optional<std::string> World::failure() const { return impl_->control()->failure(); }
+
+std::optional<int> World::failed_rank() const {
+  const auto reason = failure();
+  return reason ? comm::rank_of_reason(*reason) : std::nullopt;
+}
 
 }  // namespace trestle

@@ -62,8 +62,11 @@ class World {
   // Tells all ranks that this one failed, so that nobody waits for it. The first reason wins. Work
   // that fails does so by itself.
   void fail(const std::string& reason) const;
-  // The reason, once any rank has failed.
+  // The reason, once any rank has failed; of fail() with that rank in its last line.
   std::optional<std::string> failure() const;
+  // The rank whose fail() was first: the one to say it. Nothing where none has failed, or where the
+  // others found out by themselves, as of a process that was killed.
+  std::optional<int> failed_rank() const;
 
  private:
   std::shared_ptr<Impl> impl_;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <c10/util/Exception.h>
+
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -63,6 +65,9 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
     if (!over_ranks()) return call();
     try {
       return call();
+    } catch (const c10::Error& error) {
+      options.group.fail(error.what_without_backtrace());
+      throw;
     } catch (const std::exception& error) {
       options.group.fail(error.what());
       throw;

@@ -7,12 +7,12 @@
 namespace trestle::train {
 namespace {
 
-constexpr std::string_view words = " was asked for what cannot be: ";
+constexpr std::string_view words = "it was asked for what cannot be: ";
 
 }  // namespace
 
-std::string tell_misuse(int rank, const UsageError& error) {
-  return text("rank ", rank, words, error.what());
+std::string tell_misuse(const UsageError& error) {
+  return text(words, error.what());
 }
 
 bool is_misuse(const Error& error) {

@@ -8,8 +8,8 @@
 // only hear of it, too. Not installed.
 namespace trestle::train {
 
-// What the others are told: "rank 2 was asked for what cannot be: ...".
-std::string tell_misuse(int rank, const UsageError& error);
+// What the others are told: "it was asked for what cannot be: ...".
+std::string tell_misuse(const UsageError& error);
 
 // Whether another rank's words, with which this one's waits ended, are such.
 bool is_misuse(const Error& error);

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "trestle/base/counted.h"
+#include "trestle/base/shell_word.h"
 #include "trestle/base/text.h"
 #include "trestle/train/bar.h"
 
@@ -182,8 +183,8 @@ std::vector<std::string> done_lines(const TrainResult& result, Colours colours) 
   if (!peaks.empty()) lines.push_back(indent + "peaks " + join(peaks, ", "));
   if (result.best_epoch > 0) lines.push_back(indent + "weights " + folder + "/best.safetensors");
   if (result.steps > 0)
-    lines.push_back(text(indent, "look: trestle view ", folder,
-                         "      continue: trestle train --resume ", folder,
+    lines.push_back(text(indent, "look: trestle view ", shell_word(folder),
+                         "      continue: trestle train --resume ", shell_word(folder),
                          result.to_go_on.empty() ? "" : " ", result.to_go_on));
   return lines;
 }

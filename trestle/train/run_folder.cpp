@@ -49,7 +49,7 @@ RunFolder make_run_folder(const recipe::Recipe& recipe) {
   RunFolder folder{runs / recipe.name};
   // create_directory() says whether it was us who made it, so two runs that
   // start at once get a folder each.
-  for (int number = 2; !error && !fs::create_directory(folder.path, error); ++number)
+  for (int number = 2; !error && !fs::create_directory(folder.path, error) && !error; ++number)
     folder.path = runs / text(recipe.name, "_", number);
   // Before it has a recipe.toml, without which nobody resumes it.
   if (!error) lock_run_folder(folder);

@@ -2,12 +2,35 @@
 
 #include <ATen/Functions.h>
 
+#include <chrono>
 #include <cstring>
+#include <fstream>
+#include <random>
+#include <system_error>
+#include <thread>
 
 #include "trestle/base/error.h"
+#include "trestle/base/files.h"
 #include "trestle/base/text.h"
 
 namespace trestle::train {
+
+namespace {
+
+// What another machine has written is seen a little later on some network file systems.
+bool comes_to_hold(const std::filesystem::path& file, const std::string& words) {
+  using namespace std::chrono_literals;
+  constexpr int most = 40;
+  for (int tries = 0; tries < most; ++tries) {
+    std::ifstream in(file);
+    std::string line;
+    if (std::getline(in, line) && line == words) return true;
+    std::this_thread::sleep_for(50ms);
+  }
+  return false;
+}
+
+}  // namespace
 
 RunRanks::RunRanks(const World* world) {
   if (world != nullptr && world->size() > 1) world_ = *world;
@@ -91,6 +114,25 @@ std::vector<Device> devices_of_rank(const std::vector<Device>& devices, const Ru
   }
   ranks.world().own_devices(own);
   return own;
+}
+
+void refuse_other_folders(const std::filesystem::path& folder, const RunRanks& ranks) {
+  if (ranks.alone()) return;
+  const std::filesystem::path mark = folder / ".ranks";
+  std::string words;  // others than those of an earlier run, or of a copy of this folder
+  if (ranks.reports()) {
+    words = text(std::random_device()(), " ", std::random_device()());
+    write_file(mark, words);
+  }
+  const auto seen = ranks.gather(comes_to_hold(mark, ranks.from_first(words)) ? "seen" : "");
+  std::error_code ignored;
+  if (ranks.reports()) std::filesystem::remove(mark, ignored);
+  for (std::size_t rank = 0; rank < seen.size(); ++rank)
+    if (seen[rank].empty())
+      throw UsageError(
+          text(folder.string(), ": rank ", rank, " does not see this folder as rank 0 does"),
+          {.hint = "All ranks save into one folder: give one, with --runs, on a file "
+                   "system that all machines see."});
 }
 
 }  // namespace trestle::train

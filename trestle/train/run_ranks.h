@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -57,5 +58,9 @@ class RunRanks {
 
 // Of the devices that a recipe names, in their order: one for each rank, or one for all.
 std::vector<Device> devices_of_rank(const std::vector<Device>& devices, const RunRanks& ranks);
+
+// UsageError, on all ranks, where one does not see the folder that rank 0 writes into: each would save
+// its part where no other finds it, or go on from a copy of its own. All ranks call it.
+void refuse_other_folders(const std::filesystem::path& folder, const RunRanks& ranks);
 
 }  // namespace trestle::train

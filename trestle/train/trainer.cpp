@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "trestle/base/counted.h"
@@ -113,6 +115,7 @@ TrainResult train_from_start(const recipe::Recipe& recipe, const TrainHooks& hoo
   folder.path = ranks.from_first(folder.path.string());
   try {
     run.begin(folder);
+    refuse_other_folders(folder.path, ranks);
     if (ranks.reports()) log.open(folder.log(), "began     " + utc_now());
     return run_logged(run, log);
   } catch (...) {
@@ -132,7 +135,12 @@ TrainResult resume_run(const std::filesystem::path& run_folder,
   const RunRanks ranks(hooks.world);
   RunFolder folder = open_run_folder(run_folder);
   if (ranks.reports()) lock_run_folder(folder);
+  refuse_other_folders(folder.path, ranks);
   const auto [recipe, notes] = changed(recipe_of(folder), changes);
+  if (!std::filesystem::exists(folder.last()) && !checkpoint::is_checkpoint(folder.last()))
+    throw UsageError("nothing to resume: there is no such folder",
+                     {.file = folder.last().string(),
+                      .hint = "It appears at the end of the first epoch, or on Ctrl-C."});
   const checkpoint::TrainState stands = checkpoint::read_train_state(folder.last());
   refuse_fewer_epochs(folder, recipe.train.epochs, stands.epoch);
   EarlyStop early(recipe.train.patience, recipe.train.min_delta);
@@ -182,8 +190,10 @@ TrainResult together(const TrainHooks& hooks, const Call& call) {
   if (hooks.world == nullptr) return call();
   try {
     return call();
-  } catch (const UsageError& error) {
-    hooks.world->fail(tell_misuse(hooks.world->rank(), error));
+  } catch (const UsageError& error) {  // mostly the same on all: then the first one shall say it
+    constexpr std::chrono::milliseconds for_the_first{100};
+    if (hooks.world->rank() != 0) std::this_thread::sleep_for(for_the_first);
+    hooks.world->fail(tell_misuse(error));
     throw;
   } catch (const c10::Error& error) {
     hooks.world->fail(error.what_without_backtrace());

@@ -3,6 +3,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
+#include "trestle/base/shell_word.h"
 #include "trestle/base/text.h"
 #include "trestle/data/files/image_file.h"
 #include "trestle/optim/state.h"
@@ -24,12 +25,12 @@ std::string rounded(double value) {
 std::string what_is_saved(const RunFolder& folder) {
   const std::string place = folder.path.string();
   if (std::filesystem::exists(folder.last()))
-    return text("What was saved before is whole. Make room, then: trestle train --resume ", place);
+    return text("What was saved before is whole; once this is put right: trestle train --resume ",
+                shell_word(place));
   if (std::filesystem::exists(folder.best()))
     return text(folder.best().string(),
-                " is whole, but nothing that --resume could go on from was saved yet. Make room, "
-                "then start again.");
-  return text("Nothing was saved yet in ", place, ". Make room, then start again.");
+                " is whole, but nothing that --resume could go on from was saved yet.");
+  return text("Nothing was saved yet in ", place, ".");
 }
 
 // Adds to an error of saving what the person most wants to know: what is left.
