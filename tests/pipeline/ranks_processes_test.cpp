@@ -1,7 +1,7 @@
 // A chosen set of plans over ranks that are processes and talk by Gloo: the bits of one process.
 #include <gtest/gtest.h>
 
-#include "tests/pipeline/rank_plans.h"
+#include "tests/pipeline/rank_profiles.h"
 #include "tests/support/run_ranks.h"
 #include "tests/support/virtual_environment.h"
 
@@ -75,6 +75,36 @@ TEST(RankProcesses, UNetOnFour) {
   const auto balance = support::even_balance(static_cast<int>(net.make().size()), 4);
   check(net, {{.balance = balance, .schedule = "1f1b"},
               {.balance = balance, .use = Use::CallersBackward}});
+}
+
+// What is measured over Gloo is what one process measures, and what follows from it is true.
+TEST(RankProcesses, ProfileOfUNetOnThree) {
+  const Net net = support::narrow_unet();
+  const RankPlan plan{.balance = support::even_balance(static_cast<int>(net.make().size()), 3),
+                      .schedule = "1f1b",
+                      .recompute = Recompute::ExceptLast,
+                      .on = On::Virtual};
+  const nn::Loss& loss = net.one_f_one_b_loss;
+  testing::run_process_ranks(3, [&](World& world) {
+    at::set_num_threads(1);
+    nn::Layers model = net.make();
+    Pipeline pipeline(model, rank_options(plan, world));
+    const Given given = given_to(net, plan, world);
+    pipeline.step(given.input, given.target, loss);
+    const auto gradients = oracle::gradients_of(pipeline.named_parameters());
+    const auto costs = pipeline.profile({given.input}, given.target, loss);
+    expect_same_bits(gradients, oracle::gradients_of(pipeline.named_parameters()));
+    pipeline.zero_grad();
+    expect_same_bytes(measured_alone(net, plan, loss, 1),
+                      pipeline.profile({given.input}, given.target, loss));
+    const auto rank = static_cast<std::size_t>(world.rank());
+    const Bytes predicted = pipeline.predict(costs).device_peak_bytes.at(rank);
+    const at::Device own = device_of(world).torch;
+    world.group().barrier();
+    reset_peak_memory(own);
+    for (int step = 0; step < 3; ++step) pipeline.step(given.input, given.target, loss);
+    EXPECT_LE(memory_usage(own).peak, predicted);
+  });
 }
 
 }  // namespace

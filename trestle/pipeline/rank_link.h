@@ -22,7 +22,14 @@ namespace trestle::pipeline {
 // What the ranks of a pipeline tell each other about one call before it begins: the first rank says
 // it, and every other one compares what it knows itself.
 struct StepPlan {
-  enum class Call : std::int64_t { Step, Forward, ForwardWithoutGraph, Evaluate };
+  enum class Call : std::int64_t {
+    Step,
+    Forward,
+    ForwardWithoutGraph,
+    Evaluate,
+    Profile,
+    FindNonfinite
+  };
 
   std::uint64_t serial = 0;  // whose plan it is: RankLink's own
   Call call = Call::Step;
