@@ -4,6 +4,7 @@
 #include "tests/pipeline/rank_profiles.h"
 #include "tests/support/run_ranks.h"
 #include "tests/support/virtual_environment.h"
+#include "trestle/pipeline/find_nonfinite.h"
 
 namespace trestle {
 namespace {
@@ -104,6 +105,29 @@ TEST(RankProcesses, ProfileOfUNetOnThree) {
     reset_peak_memory(own);
     for (int step = 0; step < 3; ++step) pipeline.step(given.input, given.target, loss);
     EXPECT_LE(memory_usage(own).peak, predicted);
+  });
+}
+
+TEST(RankProcesses, WhatIsNotFiniteIsNamedOnAll) {
+  const Net net = support::narrow_unet();
+  const RankPlan plan{.balance = support::even_balance(static_cast<int>(net.make().size()), 3)};
+  testing::run_process_ranks(3, [&](World& world) {
+    nn::Layers model = net.make();
+    Pipeline pipeline(model, rank_options(plan, world));
+    const Given given = given_to(net, plan, world);
+    pipeline.step(given.input, given.target, net.loss);
+    EXPECT_EQ(find_nonfinite({given.input}, pipeline),
+              "every layer's output is finite, so it is the loss itself");
+    EXPECT_EQ(find_nonfinite_gradient(pipeline), "");
+    std::string spoilt;
+    if (world.rank() == 1) {
+      const at::NoGradGuard no_grad;
+      auto [name, parameter] = pipeline.named_parameters().front();
+      parameter.fill_(1.0 / 0.0);
+      spoilt = text("parameter '", name, "' (rank 1, stage 1) has values that are infinite or NaN");
+    }
+    spoilt = world.group().broadcast_bytes(spoilt, 1);
+    EXPECT_EQ(find_nonfinite({given.input}, pipeline), spoilt);
   });
 }
 
