@@ -14,6 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 
 class RanksOfTheProgram : public ProgramTest {
@@ -66,6 +67,23 @@ TEST_F(RanksOfTheProgram, StopTogetherAndGoOnOnAnotherNumber) {
   const Finished rest = run({"train", "--resume", "runs/part", "--quiet"});
   ASSERT_EQ(rest.code, 0) << rest.err;
   EXPECT_EQ(metrics("part"), metrics("whole"));
+}
+
+// One rank says what is expected, and at the end what was measured beside it.
+TEST_F(RanksOfTheProgram, SayOnceWhatIsPredicted) {
+  for (const std::string ranks : {"2", "threads:2"}) {
+    const Finished done = run({"train", "small.toml", "--name", "predicted_" + ranks.substr(0, 2),
+                               "--devices", "virtual:2", "--epochs", "3", "--ranks", ranks});
+    ASSERT_EQ(done.code, 0) << done.err;
+    const std::string predicted = " · predicted ";
+    const auto at = done.out.find(predicted);
+    ASSERT_NE(at, std::string::npos) << done.out;
+    EXPECT_EQ(done.out.find(predicted, at + 1), std::string::npos) << done.out;
+    EXPECT_THAT(done.out, ContainsRegex("stage 0 +virtual:0 .*peak at most .*B\n"
+                                        "stage 1 +virtual:1 .*peak at most .*B\n"));
+    EXPECT_THAT(done.out, ContainsRegex("predicted [^,\n]* a step, [0-9]+ % idle"));
+    EXPECT_THAT(done.out, ContainsRegex("done .* a step \\(predicted "));
+  }
 }
 
 TEST_F(RanksOfTheProgram, AreRefusedWithWhatToDo) {

@@ -4,9 +4,11 @@
 #include <thread>
 
 #include "tests/pipeline/rank_plans.h"
+#include "tests/pipeline/rank_profiles.h"
 #include "tests/support/run_ranks.h"
 #include "tests/support/virtual_environment.h"
 #include "trestle/base/error.h"
+#include "trestle/pipeline/find_nonfinite.h"
 
 namespace trestle {
 namespace {
@@ -106,6 +108,59 @@ TEST(RankProcesses, UNetOnFour) {
   const auto balance = support::even_balance(static_cast<int>(net.make().size()), 4);
   check(net, {{.balance = balance, .schedule = "1f1b"},
               {.balance = balance, .use = Use::CallersBackward}});
+}
+
+// What is measured over Gloo is what one process measures, and what follows from it is true.
+TEST(RankProcesses, ProfileOfUNetOnThree) {
+  const Net net = support::narrow_unet();
+  const RankPlan plan{.balance = support::even_balance(static_cast<int>(net.make().size()), 3),
+                      .schedule = "1f1b",
+                      .recompute = Recompute::ExceptLast,
+                      .on = On::Virtual};
+  const nn::Loss& loss = net.one_f_one_b_loss;
+  testing::run_process_ranks(3, [&](World& world) {
+    at::set_num_threads(1);
+    nn::Layers model = net.make();
+    Pipeline pipeline(model, rank_options(plan, world));
+    const Given given = given_to(net, plan, world);
+    pipeline.step(given.input, given.target, loss);
+    const auto gradients = oracle::gradients_of(pipeline.named_parameters());
+    const auto costs = pipeline.profile({given.input}, given.target, loss);
+    expect_same_bits(gradients, oracle::gradients_of(pipeline.named_parameters()));
+    pipeline.zero_grad();
+    expect_same_bytes(measured_alone(net, plan, loss, 1),
+                      pipeline.profile({given.input}, given.target, loss));
+    const auto rank = static_cast<std::size_t>(world.rank());
+    const Bytes predicted = pipeline.predict(costs).device_peak_bytes.at(rank);
+    const at::Device own = device_of(world).torch;
+    world.group().barrier();
+    reset_peak_memory(own);
+    for (int step = 0; step < 3; ++step) pipeline.step(given.input, given.target, loss);
+    EXPECT_LE(memory_usage(own).peak, predicted);
+  });
+}
+
+TEST(RankProcesses, WhatIsNotFiniteIsNamedOnAll) {
+  const Net net = support::narrow_unet();
+  const RankPlan plan{.balance = support::even_balance(static_cast<int>(net.make().size()), 3)};
+  testing::run_process_ranks(3, [&](World& world) {
+    nn::Layers model = net.make();
+    Pipeline pipeline(model, rank_options(plan, world));
+    const Given given = given_to(net, plan, world);
+    pipeline.step(given.input, given.target, net.loss);
+    EXPECT_EQ(find_nonfinite({given.input}, pipeline),
+              "every layer's output is finite, so it is the loss itself");
+    EXPECT_EQ(find_nonfinite_gradient(pipeline), "");
+    std::string spoilt;
+    if (world.rank() == 1) {
+      const at::NoGradGuard no_grad;
+      auto [name, parameter] = pipeline.named_parameters().front();
+      parameter.fill_(1.0 / 0.0);
+      spoilt = text("parameter '", name, "' (rank 1, stage 1) has values that are infinite or NaN");
+    }
+    spoilt = world.group().broadcast_bytes(spoilt, 1);
+    EXPECT_EQ(find_nonfinite({given.input}, pipeline), spoilt);
+  });
 }
 
 }  // namespace

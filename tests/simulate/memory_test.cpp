@@ -9,6 +9,7 @@
 #include "trestle/base/error.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
+#include "trestle/simulate/ahead.h"
 #include "trestle/simulate/simulate.h"
 
 namespace trestle::simulate {
@@ -177,6 +178,57 @@ TEST(Memory, WhatIsPulledWaitsNoLongerThanTheTableAllows) {
   EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(20, 20));
   costs.stages[0].backward = 50;
   EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(20, 20));
+}
+
+TEST(Memory, BetweenRanksTwoMessagesMayBeThereTooEarly) {
+  // As when they are pulled, and besides two gradients on rank 0 before it asks for the first.
+  const Schedule lowered = lower(make("gpipe", 2, 4), {});
+  Costs costs = unit_costs(2);
+  costs.transport = Transport::Ahead;
+  costs.routes = {{.bytes = 10}};
+  EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(40 + 20, 40));
+  costs.routes[0].saved = 10;
+  EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(20, 40));
+  // Two outputs and two gradients on rank 0; on rank 1 two outputs and one gradient, since an output
+  // that may come so early comes after the gradient before has gone.
+  costs.routes[0].saved = 0;
+  EXPECT_THAT(simulate(lower(make("1f1b", 2, 8), {}), costs).peak_bytes, ElementsAre(40, 30));
+}
+
+// In 1F1B rank 1 sends outputs to rank 2 and gradients to rank 0 in turn, and is told at different times
+// that they were taken.
+TEST(Memory, BetweenRanksAMessageStaysBehindOneThatWentBeforeIt) {
+  const auto timeline = simulate(lower(make("1f1b", 3, 8), {}), unit_costs(3));
+  const schedule::EventIndex index(timeline);
+  const Waiting waiting(timeline, index);
+  const Ahead ahead(timeline, index, waiting);
+  const schedule::RouteTable routes(timeline.stages, timeline.routes);
+  std::vector<double> before(3, 0);
+  int later = 0;
+  for (const auto& event : timeline.events) {
+    if (!is_send(event.action.kind)) continue;
+    const auto transfer = routes.of(event.action);
+    ASSERT_TRUE(transfer);
+    const Ahead::Held* held = ahead.find(*transfer);
+    ASSERT_NE(held, nullptr);
+    const auto& route = timeline.routes[static_cast<std::size_t>(transfer->route)];
+    const auto taken = transfer->way == schedule::Transfer::Way::Activation
+                           ? index.forward(route.to_stage, transfer->micro_batch)
+                           : index.backward(route.from_stage, transfer->micro_batch);
+    const double own = waiting.latest(timeline.events[*taken], event.rank);
+    double& until = before[static_cast<std::size_t>(event.rank)];
+    EXPECT_EQ(held->sender_until, std::max(until, own));
+    if (own < until) ++later;
+    until = held->sender_until;
+  }
+  EXPECT_GT(later, 0);
+}
+
+TEST(Memory, BetweenRanksWhatStaysOnARankIsThereOnce) {
+  const Schedule alone = lower(make("gpipe", 1, 4), {});
+  Costs costs = unit_costs(1);
+  costs.transport = Transport::Ahead;
+  EXPECT_THAT(simulate(alone, costs).peak_bytes, ElementsAre(0));
 }
 
 TEST(Memory, InOneThreadAMessageWaitsUntilItIsTaken) {

@@ -6,6 +6,7 @@
 #include "trestle/checkpoint/training_checkpoint.h"
 #include "trestle/checkpoint/weights.h"
 #include "trestle/comm/spawn.h"
+#include "trestle/device/virtual_device.h"
 
 namespace trestle::train {
 namespace {
@@ -13,6 +14,7 @@ namespace {
 using namespace std::chrono_literals;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 class RanksTraining : public Training {
  protected:
@@ -276,6 +278,117 @@ TEST_F(RanksTraining, AFailingRankEndsAllAndLeavesTheLastCheckpoint) {
   const fs::path run = base_ / "runs" / saved.name;
   EXPECT_EQ(checkpoint::read_train_state(run / "last").step, 2);
   EXPECT_TRUE(resume(run, {}, hooks()).finished);
+}
+
+// What the first rank is told.
+struct Told : Progress {
+  int plans = 0;
+  RunPlan last;
+  void note(const std::string&) override {}
+  void plan(const RunPlan& made) override {
+    ++plans;
+    last = made;
+  }
+  void step(const StepReport&) override {}
+  void epoch(const EpochReport&) override {}
+  void done(const TrainResult&) override {}
+};
+
+// The one of `ranks` that reports tells `told`.
+TrainHooks telling(Progress* told, World& world, TrainHooks own) {
+  own.world = &world;
+  if (world.rank() == 0) own.progress = told;
+  return own;
+}
+
+TEST_F(RanksTraining, IsPredictedAsInOneProcess) {
+  install_virtual_devices({.count = 3});  // before the first backward
+  for (const std::vector<std::int64_t>& balance :
+       {std::vector<std::int64_t>{2, 3}, std::vector<std::int64_t>{1, 2, 2}}) {
+    recipe::Recipe predicted = recipe();
+    predicted.devices.use = text("virtual:", balance.size());
+    predicted.pipeline.balance = balance;
+    predicted.train.accumulate = 2;
+    predicted.train.epochs = 3;
+    Told alone, told;
+    TrainHooks alone_hooks = hooks();
+    alone_hooks.progress = &alone;
+    const TrainResult one = train(predicted, alone_hooks);
+    const TrainResult result = spawn(static_cast<int>(balance.size()), [&](World& world) {
+                                 return train(predicted, telling(&told, world, hooks()));
+                               }).at(0);
+    EXPECT_EQ(told.plans, 1);
+    EXPECT_GT(told.last.predicted_seconds, 0);
+    EXPECT_GT(told.last.predicted_idle, 0);
+    EXPECT_EQ(result.predicted_seconds, told.last.predicted_seconds);
+    ASSERT_EQ(result.peaks.size(), balance.size());
+    for (std::size_t stage = 0; stage < balance.size(); ++stage) {
+      const DevicePeak& peak = result.peaks[stage];
+      EXPECT_EQ(peak.predicted, told.last.stages[stage].predicted_peak);
+      EXPECT_LE(peak.measured, peak.predicted) << peak.device;
+      // Messages may wait on both sides; all else is measured as in one process.
+      EXPECT_GE(peak.predicted, alone.last.stages[stage].predicted_peak);
+      EXPECT_LT(static_cast<double>(peak.predicted),
+                1.5 * static_cast<double>(alone.last.stages[stage].predicted_peak));
+    }
+    expect_same_run(one, result);
+    EXPECT_THAT(read_file(result.run_folder / "timeline.json"), HasSubstr("simulated"));
+    EXPECT_THAT(read_file(result.run_folder / "log.txt"),
+                AllOf(HasSubstr("predicted"), HasSubstr("peak at most"), HasSubstr("% idle")));
+  }
+}
+
+TEST_F(RanksTraining, PredictsNothingThatNobodyAsksFor) {
+  recipe::Recipe silent = on_cpu();
+  silent.train.predict = false;
+  const TrainResult result = on_ranks(2, silent);
+  EXPECT_EQ(result.predicted_seconds, 0);
+  EXPECT_THAT(read_file(result.run_folder / "log.txt"), Not(HasSubstr("predicted")));
+  EXPECT_GT(on_ranks(2, on_cpu()).predicted_seconds, 0);
+}
+
+// The rank that prints has room enough; another one's device has not.
+TEST_F(RanksTraining, SaysWhatWouldFitAnotherRanksDevice) {
+  recipe::Recipe tight = recipe();
+  tight.pipeline.balance = {1, 4};
+  tight.pipeline.recompute = {"never"};
+  tight.train.batch = 40;
+  tight.train.max_steps = 1;
+  const auto told_of = [&](const std::string& devices) {
+    Told told;
+    tight.devices.use = devices;
+    try {
+      spawn(2, [&](World& world) { train(tight, telling(&told, world, hooks())); });
+    } catch (const std::exception&) {  // where it did not fit
+    }
+    return told.last;
+  };
+  const RunPlan free = told_of("virtual:2");
+  ASSERT_EQ(free.stages.size(), 2u);
+  EXPECT_EQ(free.suggestion, "");
+  const Bytes least = std::min(free.stages[0].predicted_peak, free.stages[1].predicted_peak);
+  const Bytes most = std::max(free.stages[0].predicted_peak, free.stages[1].predicted_peak);
+  const bool second = free.stages[1].predicted_peak == most;
+  const std::string room = text((least + most) / 2 >> 10, "KiB");
+  const RunPlan plan = told_of(text("virtual:2x", room));
+  EXPECT_THAT(plan.suggestion, HasSubstr("would fit"))
+      << free.stages[0].predicted_peak << " " << free.stages[1].predicted_peak;
+  EXPECT_TRUE(second) << "the test is of a rank that does not print";
+}
+
+TEST_F(RanksTraining, ALossThatRunsAwayNamesRankAndStage) {
+  recipe::Recipe wild = on_cpu({1, 2, 2});
+  wild.optimizer.name = "sgd";
+  wild.optimizer.learning_rate = 1e6;
+  wild.optimizer.weight_decay = 1e6;
+  wild.train.epochs = 30;
+  try {
+    on_ranks(3, wild);
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("the loss became"), HasSubstr("(rank "),
+                                    HasSubstr(", stage "), HasSubstr("learning_rate")));
+  }
 }
 
 }  // namespace

@@ -12,124 +12,207 @@
 #include "trestle/nn/layers.h"
 #include "trestle/nn/run_key.h"
 #include "trestle/pipeline/micro_batch.h"
+#include "trestle/pipeline/outside_inference_mode.h"
+#include "trestle/pipeline/pipeline_impl.h"
 
 namespace trestle {
 
 namespace {
 
 using nn::ValueId;
+using pipeline::Relay;
 
 bool finite(const at::Tensor& tensor) {
   if (!tensor.defined() || !(tensor.is_floating_point() || tensor.is_complex())) return true;
   return tensor.numel() == 0 || at::isfinite(tensor).all().item<bool>();
 }
 
-std::vector<int> stage_of_layers(const Pipeline& pipeline) {
-  std::vector<int> stages;
-  for (int stage = 0; stage < pipeline.stage_count(); ++stage)
-    stages.insert(stages.end(),
-                  static_cast<std::size_t>(pipeline.balance()[static_cast<std::size_t>(stage)]),
-                  stage);
-  return stages;
-}
+// What was found, and where: of several the one with the least number counts.
+struct Finding {
+  int place = 0;
+  std::string words;
+};
+using Found = std::optional<Finding>;
 
-std::string place(const nn::Layer& layer, int stage) {
-  return text("layer '", layer.name, "' in stage ", stage);
-}
+}  // namespace
 
-class Search {
+// Over ranks each looks through its own stages, and all agree on what was found first.
+class NonfiniteSearch {
  public:
-  explicit Search(Pipeline& pipeline)
-      : pipeline_(pipeline), graph_(pipeline.model().graph()), stages_(stage_of_layers(pipeline)) {}
+  explicit NonfiniteSearch(Pipeline& pipeline)
+      : impl_(*pipeline.impl_),
+        parts_(impl_.parts()),
+        graph_(parts_.graph),
+        over_ranks_(impl_.over_ranks()) {}
 
-  std::optional<std::string> parameters() const {
-    for (std::size_t i = 0; i < graph_.layers.size(); ++i) {
-      const nn::Layer& layer = graph_.layers[i];
-      if (!layer.module) continue;
-      for (const auto& item : layer.module->named_parameters())
-        if (!finite(item.value()))
-          return text("parameter '", layer.name, ".", item.key(), "' in stage ", stages_[i],
-                      " has values that are infinite or NaN");
+  // All ranks' calls end together, also where one goes wrong.
+  template <class Call>
+  static std::string run(Pipeline& pipeline, const Call& call) {
+    return pipeline.impl_->together(call);
+  }
+
+  std::string look(const nn::Values& given, std::int64_t first_micro_batch) {
+    const pipeline::OutsideInferenceMode outside;
+    const at::NoGradGuard no_grad;
+    impl_.check_inputs(given);
+    const PipelineOptions& options = impl_.options;
+    const precision::Autocast autocast(options.precision);
+    const nn::Values inputs = pipeline::in_memory_format(given, options.memory_format);
+    const auto sizes = impl_.piece_sizes(
+        {.call = pipeline::StepPlan::Call::FindNonfinite, .first_micro_batch = first_micro_batch},
+        inputs);
+    if (const Found found = first_of_all(look_at_inputs(given))) return found->words;
+    if (const Found found = first_of_all(look_at_parameters())) return found->words;
+    const auto pieces = pipeline::split_as(inputs, sizes);
+    const auto relay = impl_.make_relay(pieces.size());
+    std::string words = "every layer's output is finite, so it is the loss itself";
+    relay->run([&] {
+      for (std::size_t m = 0; m < pieces.size(); ++m) {
+        const nn::RunKey key{.seed = options.seed,
+                             .step = impl_.step_number() - 1,
+                             .micro_batch = first_micro_batch + static_cast<std::int64_t>(m)};
+        const Found found = look_at_outputs(pieces[m], key, static_cast<int>(m), *relay);
+        if (!found) continue;
+        words = text(found->words, " (micro-batch ", m, ")");
+        return;
+      }
+    });
+    return words;
+  }
+
+  std::string look_at_gradients() {
+    const at::NoGradGuard no_grad;
+    Found found;
+    for (const auto& stage : parts_.stages) {
+      for (int i = stage.plan().first_layer; i < stage.plan().last_layer; ++i) {
+        each_parameter(i, [&](const std::string& name, const at::Tensor& parameter) {
+          if ((found && found->place == -i) || finite(parameter.grad())) return;
+          found = {-i, text("the gradient of '", name, "' ", in_stage(stage.index()),
+                            " has values that are infinite or NaN")};
+        });
+      }
+    }
+    found = first_of_all(found);
+    return found ? found->words : "";
+  }
+
+ private:
+  std::string in_stage(int stage) const {
+    return over_ranks_ ? text("(rank ", impl_.options.group.rank(), ", stage ", stage, ")")
+                       : text("in stage ", stage);
+  }
+
+  // The same on all ranks.
+  Found first_of_all(const Found& own) const {
+    if (!over_ranks_) return own;
+    Found first;
+    for (const auto& said : impl_.options.group.all_gather_bytes(
+             own ? text(own->place, " ", own->words) : std::string())) {
+      if (said.empty()) continue;
+      const auto blank = said.find(' ');
+      const int place = std::stoi(said.substr(0, blank));
+      if (!first || place < first->place) first = {place, said.substr(blank + 1)};
+    }
+    return first;
+  }
+
+  Found look_at_inputs(const nn::Values& inputs) const {
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (!finite(inputs[i]))
+        return Finding{static_cast<int>(i),
+                       text("input ", i, " has values that are infinite or NaN")};
     }
     return std::nullopt;
   }
 
-  std::optional<std::string> gradients() const {
-    for (std::size_t i = graph_.layers.size(); i-- > 0;) {
-      const nn::Layer& layer = graph_.layers[i];
-      if (!layer.module) continue;
-      for (const auto& item : layer.module->named_parameters())
-        if (!finite(item.value().grad()))
-          return text("the gradient of '", layer.name, ".", item.key(), "' in stage ", stages_[i],
-                      " has values that are infinite or NaN");
-    }
-    return std::nullopt;
+  template <class See>
+  void each_parameter(int layer, const See& see) const {
+    const nn::Layer& own = graph_.layers[static_cast<std::size_t>(layer)];
+    if (!own.module) return;
+    for (const auto& item : own.module->named_parameters())
+      see(text(own.name, ".", item.key()), item.value());
   }
 
-  std::optional<std::string> outputs(const nn::Values& micro_batch, const nn::RunKey& key) {
-    std::map<ValueId, at::Tensor> values;
+  Found look_at_parameters() const {
+    Found found;
+    for (const auto& stage : parts_.stages) {
+      for (int i = stage.plan().first_layer; i < stage.plan().last_layer; ++i) {
+        each_parameter(i, [&](const std::string& name, const at::Tensor& parameter) {
+          if (found || finite(parameter)) return;
+          found = {i, text("parameter '", name, "' ", in_stage(stage.index()),
+                           " has values that are infinite or NaN")};
+        });
+      }
+    }
+    return found;
+  }
+
+  using Known = std::map<ValueId, at::Tensor>;
+
+  Found look_at_outputs(const nn::Values& micro_batch, const nn::RunKey& key, int number,
+                        Relay& relay) const {
+    Known known;
     for (std::size_t i = 0; i < micro_batch.size(); ++i)
-      values[{nn::model_input, static_cast<int>(i)}] = micro_batch[i];
-    for (std::size_t i = 0; i < graph_.layers.size(); ++i) {
-      const int layer = static_cast<int>(i);
-      const nn::BufferKeeper keep_buffers(graph_.layers[i].buffers());
-      const nn::Values results = nn::run_layer(graph_, layer, arguments(layer, values), &key);
+      known[{nn::model_input, static_cast<int>(i)}] = micro_batch[i];
+    for (int s = 0; s < parts_.stages.count(); ++s) {
+      relay.carry(
+          s, Relay::Way::Activation, number,
+          [&](int, const ValueId& id) {
+            return pipeline::StageValue{.value = to_device(known.at(id), at::kCPU)};
+          },
+          [&](const ValueId& id, const pipeline::StageValue& came) { known[id] = came.value; });
+      Found found;
+      if (parts_.stages.has(s)) found = look_at_stage(parts_.stages[s], key, known);
+      found = first_of_all(found);
+      if (found) return found;
+    }
+    return std::nullopt;
+  }
+
+  Found look_at_stage(const pipeline::Stage& stage, const nn::RunKey& key, Known& known) const {
+    for (int i = stage.plan().first_layer; i < stage.plan().last_layer; ++i) {
+      const nn::Layer& layer = graph_.layers[static_cast<std::size_t>(i)];
+      const nn::BufferKeeper keep_buffers(layer.buffers());
+      const nn::Values results = nn::run_layer(graph_, i, arguments(stage, i, known), &key);
       for (std::size_t r = 0; r < results.size(); ++r) {
         if (!finite(results[r]))
-          return text("the output of ", place(graph_.layers[i], stages_[i]),
-                      " is the first that has values that are infinite or NaN");
-        values[{layer, static_cast<int>(r)}] = results[r];
+          return Finding{i, text("the output of layer '", layer.name, "' ", in_stage(stage.index()),
+                                 " is the first that has values that are infinite or NaN")};
+        known[{i, static_cast<int>(r)}] = results[r];
       }
     }
     return std::nullopt;
   }
 
- private:
   // Copies: a layer may work in place.
-  nn::Values arguments(int layer, const std::map<ValueId, at::Tensor>& values) const {
-    const Device& device = pipeline_.device(stages_[static_cast<std::size_t>(layer)]);
+  nn::Values arguments(const pipeline::Stage& stage, int layer, const Known& known) const {
     nn::Values result;
     for (const nn::Edge& edge : graph_.edges) {
       if (edge.to_layer != layer) continue;
       const auto argument = static_cast<std::size_t>(edge.to_argument);
       if (result.size() <= argument) result.resize(argument + 1);
-      const auto value = values.find({edge.from_layer, edge.from_output});
-      if (value != values.end() && value->second.defined())
-        result[argument] = to_device(value->second, device.torch).clone();
+      const auto value = known.find({edge.from_layer, edge.from_output});
+      if (value != known.end() && value->second.defined())
+        result[argument] = to_device(value->second, stage.device()).clone();
     }
     return result;
   }
 
-  Pipeline& pipeline_;
-  const nn::Graph graph_;
-  const std::vector<int> stages_;
+  Pipeline::Impl& impl_;
+  const pipeline::PartitionedModel& parts_;
+  const nn::Graph& graph_;
+  const bool over_ranks_;
 };
-
-}  // namespace
 
 std::string find_nonfinite(const nn::Values& inputs, Pipeline& pipeline,
                            std::int64_t first_micro_batch) {
-  const at::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < inputs.size(); ++i)
-    if (!finite(inputs[i])) return text("input ", i, " has values that are infinite or NaN");
-  Search search(pipeline);
-  if (auto found = search.parameters()) return *found;
-  const PipelineOptions& options = pipeline.options();
-  const precision::Autocast autocast(options.precision);
-  const auto pieces = pipeline::split(pipeline::in_memory_format(inputs, options.memory_format),
-                                      options.micro_batches, options.split_size);
-  for (std::size_t m = 0; m < pieces.size(); ++m) {
-    const nn::RunKey key{.seed = options.seed,
-                         .step = pipeline.step_number() - 1,
-                         .micro_batch = first_micro_batch + static_cast<std::int64_t>(m)};
-    if (auto found = search.outputs(pieces[m], key)) return text(*found, " (micro-batch ", m, ")");
-  }
-  return "every layer's output is finite, so it is the loss itself";
+  return NonfiniteSearch::run(
+      pipeline, [&] { return NonfiniteSearch(pipeline).look(inputs, first_micro_batch); });
 }
 
 std::string find_nonfinite_gradient(Pipeline& pipeline) {
-  const at::NoGradGuard no_grad;
-  return Search(pipeline).gradients().value_or("");
+  return NonfiniteSearch::run(pipeline,
+                              [&] { return NonfiniteSearch(pipeline).look_at_gradients(); });
 }
 
 }  // namespace trestle

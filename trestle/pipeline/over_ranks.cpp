@@ -170,6 +170,22 @@ std::vector<int> Pipeline::Impl::share_balance(std::vector<int> balance) {
   return balance;
 }
 
+// Of what the stages of other ranks may hold.
+void Pipeline::Impl::share_budgets() {
+  if (!over_ranks()) return;
+  std::vector<std::string> own;
+  for (const auto& stage : parts_->stages)
+    own.push_back(text(stage.index(), " ", memory_usage(stage.device()).budget));
+  std::vector<Bytes> budgets(options.balance.size(), 0);
+  for (const auto& rows : options.group.all_gather_bytes(join(own, " "))) {
+    std::istringstream numbers(rows);
+    std::size_t stage = 0;
+    for (Bytes budget = 0; numbers >> stage >> budget;) budgets.at(stage) = budget;
+  }
+  const std::lock_guard lock(mutex_);
+  budgets_ = std::move(budgets);
+}
+
 // In the order of the stages, so that the total has the bits that one process gives it. Before them
 // stands what each rank asks for: ranks that differ in it would scale by different numbers.
 std::vector<optim::GradientNorm> Pipeline::Impl::all_gradient_norms(

@@ -125,7 +125,7 @@ Bytes Pipeline::bytes_sent() const { return impl_->bytes_sent(); }
 
 simulate::Costs Pipeline::profile(const nn::Values& inputs, const at::Tensor& target,
                                   const nn::Loss& loss) {
-  return impl_->profile(inputs, target, loss);
+  return impl_->together([&] { return impl_->profile(inputs, target, loss); });
 }
 void Pipeline::remember_costs(simulate::Costs costs) { impl_->remember_costs(std::move(costs)); }
 

@@ -237,13 +237,18 @@ class Pipeline {
   // times, bytes, transfers. Leaves parameters, gradients, buffers and random keys as they were.
   // The budgets of virtual devices do not count meanwhile, so a plan that does not fit is measured
   // too. The costs are remembered, and an out-of-memory error then says what would have fitted.
+  //
+  // Over ranks all call it, with what they give a step, and all get the costs of all stages. Memory and
+  // transfers are measured one after the other, and then all ranks measure times at once: ranks that
+  // share a machine's cores, or its network, do so as in a step. predict() is then the same everywhere,
+  // and takes each rank to go on by itself.
   simulate::Costs profile(const nn::Values& inputs, const at::Tensor& target, const nn::Loss& loss);
 
   // Costs to remember instead, for example with the optimizer's state added to `persistent`.
   void remember_costs(simulate::Costs costs);
 
   // One sentence on what would make a step fit the devices' budgets, by the remembered costs. An
-  // out-of-memory error says the same.
+  // out-of-memory error says the same. Over ranks the others' budgets are those of the profile.
   std::string suggest_fit() const;
 
   // What the simulator expects of one step with these costs, in so many micro-batches (default: as
@@ -253,6 +258,7 @@ class Pipeline {
 
  private:
   class Impl;
+  friend class NonfiniteSearch;  // find_nonfinite.cpp
   void check_stage(int stage) const;
   std::shared_ptr<Impl> impl_;
 };

@@ -181,10 +181,12 @@ std::string Pipeline::Impl::suggest() const {
   }
   for (std::size_t stage = 0; stage < costs_.device_of_stage.size(); ++stage) {
     const auto device = static_cast<std::size_t>(costs_.device_of_stage[stage]);
-    if (!parts_->stages.has(static_cast<int>(stage))) continue;
+    const bool here = parts_->stages.has(static_cast<int>(stage));
+    if (!here && stage >= budgets_.size()) continue;
     question.budgets.resize(std::max(question.budgets.size(), device + 1), 0);
     question.budgets[device] =
-        memory_usage(parts_->stages[static_cast<int>(stage)].device()).budget;
+        here ? memory_usage(parts_->stages[static_cast<int>(stage)].device()).budget
+             : budgets_[stage];
   }
   return plan::suggest_fit(question, costs_);
 }

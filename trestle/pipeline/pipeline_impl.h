@@ -17,6 +17,7 @@
 #include "trestle/pipeline/partitioned_model.h"
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/pipeline/rank_link.h"
+#include "trestle/pipeline/relay.h"
 #include "trestle/pipeline/step_state.h"
 
 namespace trestle {
@@ -59,6 +60,11 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   bool lends_cores() const;  // StateError before the model is cut
 
   bool over_ranks() const { return options.group.valid(); }
+  void check_inputs(const nn::Values& inputs) const;
+  // The first rank's sizes of a mini-batch's pieces, once all ranks have said that they make this call.
+  std::vector<std::int64_t> piece_sizes(pipeline::StepPlan plan, const nn::Values& batch);
+  // For a call that has begun so, of so many pieces.
+  std::unique_ptr<pipeline::Relay> make_relay(std::size_t micro_batches);
   // Runs what all ranks do together: what goes wrong on one is told to all.
   template <class Call>
   auto together(const Call& call) {
@@ -81,7 +87,6 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   void backward_of(const at::Tensor& loss);
   nn::Values prepared(const nn::Values& batch) const;
   std::vector<nn::Values> split(const nn::Values& batch) const;
-  void check_inputs(const nn::Values& inputs) const;
   void cut(const std::vector<int>& balance);
   void measure_balance(const nn::Values& batch);
   std::vector<Recompute> recompute_modes() const;
@@ -103,8 +108,8 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   std::vector<optim::GradientNorm> all_gradient_norms(double max_norm,
                                                       const optim::ClipGradNormOptions& norm);
   std::vector<int> share_balance(std::vector<int> balance);
+  void share_budgets();
 
-  std::vector<std::int64_t> piece_sizes(pipeline::StepPlan plan, const nn::Values& batch);
   std::unique_ptr<pipeline::Transport> transport(const schedule::Schedule& table) const;
 
   std::shared_ptr<pipeline::PartitionedModel> parts_;
@@ -121,7 +126,8 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   std::int64_t step_number_ = 0;
   std::int64_t evaluations_ = 0;  // since the step number changed
   simulate::Costs costs_;
-  int samples_ = 0;  // of the mini-batch that was profiled
+  int samples_ = 0;             // of the mini-batch that was profiled
+  std::vector<Bytes> budgets_;  // over ranks, as it was profiled: of each stage's device, 0 = none
 };
 
 }  // namespace trestle

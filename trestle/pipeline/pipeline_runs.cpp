@@ -3,7 +3,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <functional>
-#include <limits>
+#include <numeric>
 #include <optional>
 
 #include "trestle/base/error.h"
@@ -100,6 +100,13 @@ std::unique_ptr<pipeline::Transport> Pipeline::Impl::transport(
   return std::make_unique<pipeline::LocalTransport>(parts_->cut.routes, table.rank_of_stage,
                                                     table.rank_count(), table.micro_batches,
                                                     options.deadline, parts_->copies);
+}
+
+std::unique_ptr<pipeline::Relay> Pipeline::Impl::make_relay(std::size_t micro_batches) {
+  if (!link_) return std::make_unique<pipeline::Relay>(parts_->cut, parts_->stages);
+  const auto& table = lowered(static_cast<int>(micro_batches), options.schedule, true);
+  return std::make_unique<pipeline::Relay>(parts_->cut, parts_->stages, table.rank_of_stage, link_,
+                                           transport(table));
 }
 
 // A pipeline inside a layer of another one follows that one's key, so that running the layer again
@@ -315,11 +322,18 @@ simulate::Costs Pipeline::Impl::profile(const nn::Values& given, const at::Tenso
   PartitionedModel& parts = cut_for(batch);
   check_inputs(batch);
   batch.push_back(plain(given_target));
-  const auto pieces = split(batch);
-  auto costs = pipeline::profile_stages(parts, pieces, loss, lends_cores() ? core_count() : 0);
+  const auto sizes = piece_sizes(
+      {.call = StepPlan::Call::Profile, .loss = std::hash<std::string>()(loss.name)}, batch);
+  const auto relay = make_relay(sizes.size());
+  simulate::Costs costs;
+  relay->run([&] {
+    share_budgets();
+    costs = pipeline::profile_stages(parts, {pipeline::split_as(batch, sizes), sizes}, loss, *relay,
+                                     lends_cores() ? core_count() : 0);
+  });
   remember_costs(costs);
   const std::lock_guard lock(mutex_);
-  samples_ = pipeline::piece_count(batch, std::numeric_limits<int>::max());
+  samples_ = static_cast<int>(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}));
   return costs;
 }
 

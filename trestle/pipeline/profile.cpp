@@ -18,8 +18,8 @@
 #include "trestle/nn/boundary.h"
 #include "trestle/nn/buffer_keeper.h"
 #include "trestle/nn/gradient_keeper.h"
-#include "trestle/pipeline/micro_batch.h"
 #include "trestle/pipeline/profile_memory.h"
+#include "trestle/pipeline/profile_over_ranks.h"
 
 namespace trestle::pipeline {
 namespace {
@@ -122,6 +122,9 @@ void raise_bytes(simulate::Costs& costs, const simulate::Costs& least) {
 // Copies one message of each route between its devices, as the channels will.
 void measure_routes(const PartitionedModel& model, simulate::Costs& costs) {
   for (std::size_t r = 0; r < model.cut.routes.size(); ++r) {
+    if (!model.stages.has(model.cut.routes[r].from_stage) ||
+        !model.stages.has(model.cut.routes[r].to_stage))
+      continue;
     const at::Device from = model.stages[model.cut.routes[r].from_stage].device();
     const at::Device to = model.stages[model.cut.routes[r].to_stage].device();
     if (from == to || costs.routes[r].bytes == 0) continue;
@@ -149,15 +152,42 @@ void describe_devices(const PartitionedModel& model, simulate::Costs& costs) {
     costs.control = simulate::Control::OneThread;
 }
 
+// All at the same time, as in a step; of the stages of one worker one after the other.
+void measure_all_times(PartitionedModel& model, const std::vector<Subject>& subjects, Relay& relay,
+                       simulate::Costs& costs) {
+  relay.meet();
+  model.executor.run_on_all([&](int rank) {
+    for (const Subject& subject : subjects) {
+      const int stage = subject.stage->index();
+      if (!relay.over_ranks() && stage % model.executor.ranks() != rank) continue;
+      std::optional<DeviceThreads> threads;  // as in a step
+      if (model.one_device_each) threads.emplace(subject.stage->device(), model.executor.threads());
+      measure_times(subject, costs.stages[static_cast<std::size_t>(stage)]);
+    }
+  });
+}
+
+std::vector<Subject> measure_memory(PartitionedModel& model, const ProfilePieces& batch,
+                                    const nn::Loss& loss, Relay& relay, simulate::Costs& costs) {
+  const simulate::Costs empty = costs;
+  std::vector<Subject> subjects = profile_memory(model, batch.pieces.front(), loss, relay, costs);
+  if (batch.sizes.back() != batch.sizes.front()) {
+    simulate::Costs smallest = empty;
+    profile_memory(model, batch.pieces.back(), loss, relay, smallest);
+    raise_bytes(costs, smallest);
+  }
+  return subjects;
+}
+
 }  // namespace
 
-simulate::Costs profile_stages(PartitionedModel& model, const std::vector<nn::Values>& pieces,
-                               const nn::Loss& loss, int lent_threads) {
+simulate::Costs profile_stages(PartitionedModel& model, const ProfilePieces& batch,
+                               const nn::Loss& loss, Relay& relay, int lent_threads) {
   simulate::Costs costs;
   costs.stages.resize(model.cut.stages.size());
   costs.routes.resize(model.cut.routes.size());
-  costs.transport = simulate::Transport::Pull;
-  describe_devices(model, costs);
+  costs.transport = relay.over_ranks() ? simulate::Transport::Ahead : simulate::Transport::Pull;
+  if (!relay.over_ranks()) describe_devices(model, costs);
   std::vector<at::Tensor> parameters;
   std::vector<at::Tensor> buffers;
   std::vector<at::Device> devices;
@@ -172,31 +202,20 @@ simulate::Costs profile_stages(PartitionedModel& model, const std::vector<nn::Va
   const nn::BufferKeeper keep_buffers(buffers);
   const UnlimitedBudgets no_budgets(devices);
   const nn::GradientKeeper keep_gradients(parameters);
-  const simulate::Costs empty = costs;
-  const std::vector<Subject> subjects = profile_memory(model, pieces.front(), loss, costs);
-  if (sample_count(pieces.back()) != sample_count(pieces.front())) {
-    simulate::Costs smallest = empty;
-    profile_memory(model, pieces.back(), loss, smallest);
-    raise_bytes(costs, smallest);
-  }
+  const std::vector<Subject> subjects = measure_memory(model, batch, loss, relay, costs);
   measure_routes(model, costs);
-  model.executor.run_on_all([&](int rank) {
-    for (std::size_t s = rank; s < subjects.size(); s += model.executor.ranks()) {
-      std::optional<DeviceThreads> threads;  // as in a step
-      if (model.one_device_each)
-        threads.emplace(model.stages[static_cast<int>(s)].device(), model.executor.threads());
-      measure_times(subjects[s], costs.stages[s]);
-    }
-  });
+  if (relay.over_ranks()) measure_routes_between_ranks(model, relay, costs);
+  measure_all_times(model, subjects, relay, costs);
   for (std::size_t s = 0; lent_threads > 0 && s < subjects.size(); ++s) {
     model.executor.run_on(static_cast<int>(s) % model.executor.ranks(),
                           [&] { measure_speed_up(subjects[s], lent_threads, costs.stages[s]); });
   }
-  if (const Subject& last = subjects.back(); last.whole_batch_loss()) {
-    model.executor.run_on(model.executor.ranks() - 1,
-                          [&] { measure_loss(last, pieces.size(), costs.stages.back()); });
+  if (!subjects.empty() && subjects.back().whole_batch_loss()) {
+    model.executor.run_on(model.executor.ranks() - 1, [&] {
+      measure_loss(subjects.back(), batch.pieces.size(), costs.stages.back());
+    });
   }
-  return costs;
+  return relay.over_ranks() ? gather_costs(model, relay, costs) : costs;
 }
 
 }  // namespace trestle::pipeline

@@ -1,22 +1,31 @@
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "trestle/nn/loss.h"
 #include "trestle/pipeline/partitioned_model.h"
+#include "trestle/pipeline/relay.h"
 #include "trestle/simulate/costs.h"
 
 // What the stages cost, found out by running them.
 namespace trestle::pipeline {
 
+// The mini-batch: micro-batches of these sizes, each with its target last.
+struct ProfilePieces {
+  std::vector<nn::Values> pieces;
+  std::vector<std::int64_t> sizes;
+};
+
 // Runs one micro-batch through each stage on its own device and worker, forward and backward: first
 // one stage after the other for the bytes, then all stages at the same time for the times, since
 // that is how they will run. Parameters, their grad() and the buffers are afterwards as they were.
-// `pieces`: the micro-batches as split() makes them, each with its target last. The first is
-// measured, and the bytes of the last where it is smaller. A whole-batch loss is taken on as many
-// copies of the first as there are pieces. With `lent_threads` > 0 each stage is timed once more, alone and with so many
-// intra-op threads.
-simulate::Costs profile_stages(PartitionedModel& model, const std::vector<nn::Values>& pieces,
-                               const nn::Loss& loss, int lent_threads = 0);
+// The first piece is measured, and the bytes of the last where it is smaller. A whole-batch loss is
+// taken on as many copies of the first as there are pieces. With `lent_threads` > 0 each stage is
+// timed once more, alone and with so many intra-op threads.
+//
+// Over ranks all call it, inside relay.run(); each measures its own stages, and all return the same.
+simulate::Costs profile_stages(PartitionedModel& model, const ProfilePieces& batch,
+                               const nn::Loss& loss, Relay& relay, int lent_threads = 0);
 
 }  // namespace trestle::pipeline

@@ -29,6 +29,7 @@ struct HandedOn {
   std::vector<StageValue> values;
   std::vector<Bytes> memory;  // of each value while it waits to be taken
   std::vector<Bytes> saved;   // of that, what the stage's graph keeps too
+  std::vector<bool> gaps;     // does a message to another rank need a copy without them?
   nn::Values input_gradients;
 };
 
@@ -39,6 +40,7 @@ HandedOn hand_on(const Stage& stage, std::vector<StageValue> produced) {
     const Bytes memory = nn::memory_of(made.value);
     StageValue copy = made;
     copy.value = on_cpu(made.value);
+    result.gaps.push_back(made.value.defined() && !made.value.is_non_overlapping_and_dense());
     const Bytes before = current(stage);
     made.value = at::Tensor();
     result.memory.push_back(memory);
@@ -143,6 +145,111 @@ std::vector<StageValue> learn(Subject& subject) {
   return result;
 }
 
+// One micro-batch on its way through all stages and back.
+class MemoryProfile {
+ public:
+  MemoryProfile(PartitionedModel& model, Relay& relay, simulate::Costs& costs)
+      : model_(model), relay_(relay), costs_(costs) {}
+
+  void run_forwards(const nn::Values& piece, const nn::Loss& loss) {
+    for (std::size_t i = 0; i + 1 < piece.size(); ++i)
+      known_[{nn::model_input, static_cast<int>(i)}].value = piece[i];
+    for (int s = 0; s < model_.stages.count(); ++s) {
+      relay_.carry(
+          s, Relay::Way::Activation, 0, [&](int, const ValueId& id) { return known_.at(id); },
+          [&](const ValueId& id, StageValue came) { known_[id] = std::move(came); });
+      if (model_.stages.has(s)) run_forward(model_.stages[s], piece.back(), loss);
+    }
+  }
+
+  void run_backwards() {
+    std::size_t left = subjects_.size();
+    for (int s = model_.stages.count(); s-- > 0;) {
+      relay_.carry(
+          s, Relay::Way::Gradient, 0,
+          [&](int taker, const ValueId& id) {
+            return StageValue{.value = came_.at({taker, id})};
+          },
+          [&](const ValueId& id, const StageValue& came) { add(id, came.value); });
+      if (model_.stages.has(s)) run_backward(subjects_[--left], costs_.stages[s]);
+    }
+  }
+
+  // Over ranks what leaves a stage is its rank's to know, and of what enters one the size.
+  void describe_routes() const {
+    for (std::size_t r = 0; r < model_.cut.routes.size(); ++r) {
+      const auto& ends = model_.cut.routes[r];
+      const bool leaves = model_.stages.has(ends.from_stage);
+      if (!leaves && !model_.stages.has(ends.to_stage)) continue;
+      simulate::RouteCost& route = costs_.routes[r];
+      for (const auto& value : model_.cut.route_values[r]) {
+        const Bytes bytes = bytes_of({known_.at(value).value});
+        route.bytes += bytes;
+        if (!leaves) continue;
+        const Waiting& waits = waiting_.at(value);
+        // What another rank gets has no gaps: where it has some, a copy waits, made beside it.
+        const bool copied = waits.gaps && relay_.crosses(r);
+        route.saved += copied ? 0 : waits.saved;
+        route.activation_excess += copied ? waits.memory : std::max<Bytes>(0, waits.memory - bytes);
+      }
+    }
+  }
+
+  std::vector<Subject> take_subjects() { return std::move(subjects_); }
+
+ private:
+  struct Waiting {
+    Bytes memory = 0, saved = 0;
+    bool gaps = false;
+  };
+
+  void run_on(const Stage& stage, const std::function<void()>& job) {
+    model_.executor.run_on(stage.index() % model_.executor.ranks(), job);
+  }
+
+  void run_forward(const Stage& stage, const at::Tensor& target, const nn::Loss& loss) {
+    Subject subject{.stage = &stage, .loss = &loss};
+    for (const auto& input : stage.plan().inputs) {
+      subject.inputs.push_back(known_.at(input));
+      at::Tensor& value = subject.inputs.back().value;
+      value = to_device(value, stage.device());
+    }
+    if (stage.is_last()) subject.target = to_device(target, stage.device());
+    std::vector<StageValue> made;
+    run_on(stage, [&] { made = learn(subject); });
+    for (std::size_t i = 0; i < made.size(); ++i) known_[stage.plan().outputs[i]] = made[i];
+    subjects_.push_back(std::move(subject));
+  }
+
+  void run_backward(Subject& subject, simulate::StageCost& cost) {
+    const StagePlan& plan = subject.stage->plan();
+    for (const auto& output : plan.outputs) subject.output_gradients.push_back(gradients_[output]);
+    HandedOn result;
+    run_on(*subject.stage, [&] { result = measure_bytes(subject, cost); });
+    for (std::size_t i = 0; i < plan.outputs.size(); ++i)
+      waiting_[plan.outputs[i]] = {result.memory[i], result.saved[i], result.gaps[i]};
+    for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
+      add(plan.inputs[i], result.input_gradients[i]);
+      if (relay_.over_ranks())
+        came_[{subject.stage->index(), plan.inputs[i]}] = result.input_gradients[i];
+    }
+  }
+
+  void add(const ValueId& value, const at::Tensor& gradient) {
+    at::Tensor& sum = gradients_[value];
+    if (gradient.defined()) sum = sum.defined() ? sum + gradient : gradient;
+  }
+
+  PartitionedModel& model_;
+  Relay& relay_;
+  simulate::Costs& costs_;
+  std::vector<Subject> subjects_;
+  std::map<ValueId, StageValue> known_;  // what stages made, on the CPU
+  std::map<ValueId, Waiting> waiting_;   // and what it takes while it waits
+  std::map<ValueId, at::Tensor> gradients_;
+  std::map<std::pair<int, ValueId>, at::Tensor> came_;  // of each stage, for other ranks
+};
+
 }  // namespace
 
 Pass Subject::fresh() const {
@@ -191,56 +298,12 @@ Bytes bytes_of(const std::vector<at::Tensor>& tensors) {
 }
 
 std::vector<Subject> profile_memory(PartitionedModel& model, const nn::Values& piece,
-                                    const nn::Loss& loss, simulate::Costs& costs) {
-  std::map<ValueId, StageValue> known;
-  for (std::size_t i = 0; i + 1 < piece.size(); ++i)
-    known[{nn::model_input, static_cast<int>(i)}].value = piece[i];
-  const auto run_on = [&](std::size_t stage, const std::function<void()>& job) {
-    model.executor.run_on(static_cast<int>(stage) % model.executor.ranks(), job);
-  };
-  std::vector<Subject> subjects;
-  for (std::size_t s = 0; s < model.cut.stages.size(); ++s) {
-    const Stage& stage = model.stages[static_cast<int>(s)];
-    Subject subject{.stage = &stage, .loss = &loss};
-    for (const auto& input : stage.plan().inputs) {
-      subject.inputs.push_back(known.at(input));
-      at::Tensor& value = subject.inputs.back().value;
-      value = to_device(value, stage.device());
-    }
-    if (stage.is_last()) subject.target = to_device(piece.back(), stage.device());
-    std::vector<StageValue> made;
-    run_on(s, [&] { made = learn(subject); });
-    for (std::size_t i = 0; i < made.size(); ++i) known[stage.plan().outputs[i]] = made[i];
-    subjects.push_back(std::move(subject));
-  }
-  std::map<ValueId, at::Tensor> gradients;
-  std::map<ValueId, Bytes> memory, saved;
-  for (std::size_t s = subjects.size(); s-- > 0;) {
-    const StagePlan& plan = subjects[s].stage->plan();
-    for (const auto& output : plan.outputs)
-      subjects[s].output_gradients.push_back(gradients[output]);
-    HandedOn result;
-    run_on(s, [&] { result = measure_bytes(subjects[s], costs.stages[s]); });
-    for (std::size_t i = 0; i < plan.outputs.size(); ++i) {
-      memory[plan.outputs[i]] = result.memory[i];
-      saved[plan.outputs[i]] = result.saved[i];
-    }
-    for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
-      const at::Tensor& came = result.input_gradients[i];
-      at::Tensor& sum = gradients[plan.inputs[i]];
-      if (came.defined()) sum = sum.defined() ? sum + came : came;
-    }
-  }
-  for (std::size_t r = 0; r < model.cut.routes.size(); ++r) {
-    simulate::RouteCost& route = costs.routes[r];
-    for (const auto& value : model.cut.route_values[r]) {
-      const Bytes bytes = bytes_of({known.at(value).value});
-      route.bytes += bytes;
-      route.saved += saved.at(value);
-      route.activation_excess += std::max<Bytes>(0, memory.at(value) - bytes);
-    }
-  }
-  return subjects;
+                                    const nn::Loss& loss, Relay& relay, simulate::Costs& costs) {
+  MemoryProfile profile(model, relay, costs);
+  profile.run_forwards(piece, loss);
+  profile.run_backwards();
+  profile.describe_routes();
+  return profile.take_subjects();
 }
 
 }  // namespace trestle::pipeline

@@ -5,6 +5,7 @@
 #include "trestle/base/units.h"
 #include "trestle/nn/loss.h"
 #include "trestle/pipeline/partitioned_model.h"
+#include "trestle/pipeline/relay.h"
 #include "trestle/simulate/costs.h"
 
 // What the stages need of memory, found out by running them one after the other.
@@ -39,10 +40,11 @@ struct Subject {
 
 // Runs one micro-batch forwards through all stages and backwards through them again, each on its own
 // device and worker, and adds the bytes to `costs`. `piece`: the model's inputs, and the target last.
-// Returns the stages with what reached them. Parameters must have no gradients that are still
-// needed; afterwards they have others.
+// Returns the stages that are here with what reached them. Parameters must have no gradients that are
+// still needed; afterwards they have others. Over ranks all call it; each has then the bytes of its
+// own stages and of the routes that leave them, and the size of those that enter them.
 std::vector<Subject> profile_memory(PartitionedModel& model, const nn::Values& piece,
-                                    const nn::Loss& loss, simulate::Costs& costs);
+                                    const nn::Loss& loss, Relay& relay, simulate::Costs& costs);
 
 Bytes bytes_of(const std::vector<at::Tensor>& tensors);
 

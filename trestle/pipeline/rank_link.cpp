@@ -28,6 +28,10 @@ const char* name_of(StepPlan::Call call) {
       return "forward() under no_grad";
     case StepPlan::Call::Evaluate:
       return "evaluate()";
+    case StepPlan::Call::Profile:
+      return "profile()";
+    case StepPlan::Call::FindNonfinite:
+      return "find_nonfinite()";
   }
   return "another call";
 }

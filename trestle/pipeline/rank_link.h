@@ -22,7 +22,14 @@ namespace trestle::pipeline {
 // What the ranks of a pipeline tell each other about one call before it begins: the first rank says
 // it, and every other one compares what it knows itself.
 struct StepPlan {
-  enum class Call : std::int64_t { Step, Forward, ForwardWithoutGraph, Evaluate };
+  enum class Call : std::int64_t {
+    Step,
+    Forward,
+    ForwardWithoutGraph,
+    Evaluate,
+    Profile,
+    FindNonfinite
+  };
   // What Pipeline::train() or eval() said last. A rank may have some of its layers in another mode, as
   // those of a model that is trained in part.
   enum class Mode : std::int64_t { AsMade, Training, Evaluation };

@@ -48,9 +48,11 @@ struct RouteCost {
   Bytes activation_excess = 0;
 };
 
-// Where waits what is under way? On the receiver, in buffers of its own, or on the sender until the
-// receiver is ready to take it, as between the devices of one process.
-enum class Transport { Push, Pull };
+// Where waits what is under way? On the receiver, in buffers of its own (Push), or on the sender until
+// the receiver is ready to take it, as between the devices of one process (Pull). Between ranks
+// (Ahead): on the sender until it has gone, as has all that the sender sent before, and on the receiver,
+// which fetches two messages before it asks for them.
+enum class Transport { Push, Pull, Ahead };
 
 // Does each rank go on by itself, or does one thread of control walk them all, each rank in turn as
 // far as it gets (a pipeline on plain CPUs)? Then no two actions overlap.

@@ -10,6 +10,7 @@
 #include "trestle/base/text.h"
 #include "trestle/schedule/routes.h"
 #include "trestle/simulate/accounts.h"
+#include "trestle/simulate/ahead.h"
 #include "trestle/simulate/waiting.h"
 
 namespace trestle::simulate {
@@ -54,8 +55,10 @@ class Ledger {
     if (free) return;
     if (costs_.transport == Transport::Push) note_transfers();
     std::optional<Waiting> waiting;
-    if (costs_.transport == Transport::Pull && costs_.control == Control::EachRank)
+    if (costs_.transport != Transport::Push && costs_.control == Control::EachRank)
       waiting.emplace(timeline_, index_);
+    if (costs_.transport == Transport::Ahead && waiting)
+      ahead_.emplace(timeline_, index_, *waiting);
     for (std::size_t route = 0; route < costs_.routes.size(); ++route) {
       add_route(route, Way::Activation, waiting);
       add_route(route, Way::Gradient, waiting);
@@ -196,6 +199,12 @@ class Ledger {
         continue;
       }
       const bool graph = activation && !index_.recompute(from, i);
+      if (const auto* sent = ahead_ ? ahead_->find({static_cast<int>(at), i, way}) : nullptr) {
+        accounts_.hold(from, held - (graph ? own.saved : 0), begin,
+                       std::max(begin, sent->sender_until));
+        accounts_.hold(to, own.bytes, std::min(sent->receiver_from, end), end);
+        continue;
+      }
       const bool exact = one_device || !waiting;
       accounts_.hold(from, held - (graph ? own.saved : 0), begin,
                      exact ? end : waiting->latest(event(*taken), event(*made).rank));
@@ -210,6 +219,7 @@ class Ledger {
   double end_;
   std::vector<const Event*> first_gradients_;  // for each stage
   std::vector<Sent> sent_;                     // by route, micro-batch and way
+  std::optional<Ahead> ahead_;
 };
 
 std::vector<int> devices_of(const Timeline& timeline, const Costs& costs) {

@@ -25,6 +25,8 @@ namespace trestle::simulate {
 //   other.
 //   With Transport::Pull on the sender, from the end of the action that made them for as long as
 //   they may be waiting there, but for what the sender's graph keeps anyway.
+//   With Transport::Ahead between ranks on both: on the sender likewise, and on the receiver from when
+//   it may have fetched them (ahead.h).
 //
 // How long a message waits for its receiver depends on timing that no profile knows. So peaks are
 // the most there can be: between two devices a pulled message counts until the sender begins

@@ -23,47 +23,6 @@ namespace trestle::train {
 
 namespace {
 
-// Of those that are trained.
-Bytes parameter_bytes(const Pipeline& pipeline, int stage) {
-  Bytes bytes = 0;
-  for (const at::Tensor& parameter : pipeline.stage_parameters(stage))
-    if (parameter.requires_grad()) bytes += static_cast<Bytes>(parameter.nbytes());
-  return bytes;
-}
-
-// An optimizer step comes when all activations are gone. It works on one parameter at a time, with
-// up to three tensors of its size beside it (Adam with weight decay).
-void add_optimizer_peaks(const Pipeline& pipeline, const simulate::Costs& costs,
-                         schedule::Timeline* timeline) {
-  std::vector<Bytes> held(timeline->device_peak_bytes.size(), 0);
-  std::vector<Bytes> largest(held.size(), 0);
-  for (std::size_t stage = 0; stage < costs.stages.size(); ++stage) {
-    const auto device = static_cast<std::size_t>(timeline->device_of_stage.at(stage));
-    held[device] += costs.stages[stage].persistent + costs.stages[stage].gradients;
-    for (const at::Tensor& parameter : pipeline.stage_parameters(static_cast<int>(stage)))
-      largest[device] = std::max(largest[device], static_cast<Bytes>(parameter.nbytes()));
-  }
-  for (std::size_t device = 0; device < held.size(); ++device) {
-    Bytes& peak = timeline->device_peak_bytes[device];
-    peak = std::max(peak, held[device] + 3 * largest[device]);
-  }
-}
-
-// Nobody counts the bytes of the plain CPU: what is left of a prediction there, weights alone, would
-// be drawn as if it were all.
-void forget_bytes_of_cpu(const Pipeline& pipeline, schedule::Timeline* timeline) {
-  std::vector<bool> counted(static_cast<std::size_t>(timeline->rank_count), true);
-  for (int stage = 0; stage < pipeline.stage_count(); ++stage)
-    if (pipeline.device(stage).torch.is_cpu())
-      counted[static_cast<std::size_t>(
-          timeline->rank_of_stage.at(static_cast<std::size_t>(stage)))] = false;
-  std::erase_if(timeline->memory, [&](const schedule::MemorySample& sample) {
-    return !counted.at(static_cast<std::size_t>(sample.rank));
-  });
-  for (std::size_t rank = 0; rank < timeline->peak_bytes.size(); ++rank)
-    if (!counted.at(rank)) timeline->peak_bytes[rank] = 0;
-}
-
 // The pipeline refuses it too, but only once there is a batch.
 void check_loss(const recipe::Recipe& recipe, const Additions& own) {
   const nn::Loss loss = loss_of(recipe, own);
@@ -276,26 +235,6 @@ int optimizer_state_factor(const recipe::Recipe::Optimizer& optimizer) {
   return (optimizer.name == "rmsprop" ? 1 : 0) + (momentum ? 1 : 0) + (optimizer.centered ? 1 : 0);
 }
 
-std::optional<Prediction> predict_step(const recipe::Recipe& recipe, Pipeline& pipeline,
-                                       const Task& task, const data::Batch& batch) {
-  try {
-    Prediction prediction;
-    prediction.costs = pipeline.profile({batch.inputs}, batch.targets, task.loss);
-    for (int stage = 0; stage < pipeline.stage_count(); ++stage)
-      prediction.costs.stages[static_cast<std::size_t>(stage)].persistent +=
-          parameter_bytes(pipeline, stage) * optimizer_state_factor(recipe.optimizer);
-    // After the first of the batches that make a step, gradients are there already.
-    prediction.costs.gradients_at_start |= recipe.train.accumulate > 1;
-    pipeline.remember_costs(prediction.costs);
-    prediction.timeline = pipeline.predict(prediction.costs);
-    add_optimizer_peaks(pipeline, prediction.costs, &prediction.timeline);
-    forget_bytes_of_cpu(pipeline, &prediction.timeline);
-    return prediction;
-  } catch (const c10::OutOfMemoryError&) {
-    return std::nullopt;  // with recomputation the run itself may still fit
-  }
-}
-
 int micro_batches_of(const recipe::Recipe& recipe) {
   const std::int64_t size = recipe.pipeline.split_size;
   const std::int64_t batch = recipe.train.batch;
@@ -334,6 +273,14 @@ RunPlan plan_of_recipe(const recipe::Recipe& recipe, const Additions& own) {
   return plan;
 }
 
+void add_suggestion(const Pipeline& pipeline, RunPlan* plan) {
+  const bool fits =
+      std::none_of(plan->stages.begin(), plan->stages.end(), [](const RunPlan::Stage& stage) {
+        return stage.budget > 0 && stage.predicted_peak > stage.budget;
+      });
+  if (!fits) plan->suggestion = pipeline.suggest_fit();
+}
+
 RunPlan make_plan(const recipe::Recipe& recipe, const Pipeline& pipeline, const nn::Layers& model,
                   const std::vector<Device>& devices, const Task& task,
                   const std::optional<Prediction>& prediction, const Additions& own) {
@@ -345,24 +292,18 @@ RunPlan make_plan(const recipe::Recipe& recipe, const Pipeline& pipeline, const 
   plan.micro_batches = micro_batches_of(recipe);
   plan.core_lending = core_lending(recipe, pipeline.lends_cores());
   for (int stage = 0; stage < pipeline.stage_count(); ++stage) {
-    if (!pipeline.has_stage(stage)) {
-      plan.stages.push_back({"", plan.balance[static_cast<std::size_t>(stage)]});
-      continue;
+    RunPlan::Stage row;
+    row.layers = plan.balance[static_cast<std::size_t>(stage)];
+    if (prediction)
+      row.predicted_peak = prediction->stage_peaks.at(static_cast<std::size_t>(stage));
+    if (pipeline.has_stage(stage)) {
+      const Device& device = pipeline.device(stage);
+      row.device = device_name(device.torch);
+      row.budget = device.budget;
     }
-    const Device& device = pipeline.device(stage);
-    RunPlan::Stage row{device_name(device.torch), plan.balance[static_cast<std::size_t>(stage)], 0,
-                       device.budget};
-    const bool metered = !device.torch.is_cpu();
-    if (prediction && metered)
-      row.predicted_peak = prediction->timeline.device_peak_bytes.at(static_cast<std::size_t>(
-          prediction->timeline.device_of_stage.at(static_cast<std::size_t>(stage))));
     plan.stages.push_back(row);
   }
-  const bool fits =
-      std::none_of(plan.stages.begin(), plan.stages.end(), [](const RunPlan::Stage& stage) {
-        return stage.budget > 0 && stage.predicted_peak > stage.budget;
-      });
-  if (!fits) plan.suggestion = pipeline.suggest_fit();
+  add_suggestion(pipeline, &plan);
   if (prediction) {
     plan.predicted_seconds = schedule::makespan(prediction->timeline);
     plan.predicted_idle = schedule::idle_share_of_makespan(prediction->timeline);

@@ -13,6 +13,7 @@
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/train/run_plan.h"
+#include "trestle/train/step_prediction.h"
 #include "trestle/train/task.h"
 
 // From a recipe to the objects that train it.
@@ -101,20 +102,14 @@ auto with_sizes_named(const recipe::Recipe& recipe, Action action) {
   }
 }
 
-// What the simulator expects of a step, measured on one batch without training on it. Nothing where
-// even that does not fit the devices.
-struct Prediction {
-  simulate::Costs costs;
-  schedule::Timeline timeline;
-};
-std::optional<Prediction> predict_step(const recipe::Recipe& recipe, Pipeline& pipeline,
-                                       const Task& task, const data::Batch& batch);
-
 // What a plan says of lent cores: nothing where the recipe does not ask for them.
 std::string core_lending(const recipe::Recipe& recipe, bool possible);
 
 // What a plan takes from the recipe alone.
 RunPlan plan_of_recipe(const recipe::Recipe& recipe, const Additions& own = {});
+
+// What would make it fit, where a stage's device is expected to need more than it has.
+void add_suggestion(const Pipeline& pipeline, RunPlan* plan);
 
 RunPlan make_plan(const recipe::Recipe& recipe, const Pipeline& pipeline, const nn::Layers& model,
                   const std::vector<Device>& devices, const Task& task,

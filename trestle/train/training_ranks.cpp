@@ -138,6 +138,7 @@ void TrainingRun::add_ranks(const std::vector<Device>& devices) {
     auto& row = plan_.stages.at(stage);
     words >> row.budget >> row.device;
   }
+  add_suggestion(*pipeline_, &plan_);
 }
 
 void TrainingRun::share(Judgement& judged) const {

@@ -69,9 +69,7 @@ TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks,
   freeze_over_ranks();
   optimizers_ = make_optimizers(recipe_, *pipeline_);
   note_precision(recipe_, devices_, progress_);
-  if (recipe_.train.predict && ranks_.alone())
-    prediction_ = with_inputs_named(
-        recipe_, first->inputs, [&] { return predict_step(recipe_, *pipeline_, task_, *first); });
+  if (recipe_.train.predict) predict(first);
   plan_ = make_plan(recipe_, *pipeline_, model, devices_, task_, prediction_, hooks_.additions);
   add_ranks(devices);
   rate_.emplace(recipe_.optimizer, RunLength{.epochs = recipe_.train.epochs,
@@ -80,6 +78,12 @@ TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks,
   if (recipe_.train.precision == "fp16") scaler_.emplace();
   state_.seed = static_cast<std::uint64_t>(recipe_.train.seed);
   state_.recipe_hash = recipe::recipe_hash(recipe_);
+}
+
+void TrainingRun::predict(const std::optional<data::Batch>& first) {
+  const data::Batch batch = first.value_or(data::Batch());
+  const auto step = [&] { return predict_step(recipe_, *pipeline_, task_, batch, ranks_); };
+  prediction_ = first ? with_inputs_named(recipe_, batch.inputs, step) : step();
 }
 
 void TrainingRun::set_up_model(const nn::Layers& model, const std::optional<data::Batch>& first) {

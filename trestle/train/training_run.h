@@ -47,6 +47,7 @@ class TrainingRun {
   // training_run.cpp
   void open_data(const RunFolder* going_on);
   void set_up_model(const nn::Layers& model, const std::optional<data::Batch>& first);
+  void predict(const std::optional<data::Batch>& first);
   Outcome validate(EpochReport& report);
   void close_epoch(EpochReport& report);
   void judge_epoch(EpochReport& report);

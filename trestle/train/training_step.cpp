@@ -161,12 +161,6 @@ double TrainingRun::clip_gradients() {
 
 void TrainingRun::refuse_nonfinite(double loss, const data::Batch& batch) const {
   if (std::isfinite(loss)) return;
-  if (!ranks_.alone())
-    throw Error(
-        text("the loss became ", loss, " in step ", state_.step + 1, " (epoch ", state_.epoch + 1,
-             ")"),
-        {.hint = "Lower learning_rate in [optimizer]. What was saved before this step stays "
-                 "as it is. One process, without --ranks, names the layer."});
   const std::int64_t before = batch_ % recipe_.train.accumulate;
   const std::int64_t pieces = micro_batches_of(recipe_);
   throw Error(
@@ -178,11 +172,7 @@ void TrainingRun::refuse_nonfinite(double loss, const data::Batch& batch) const 
 
 void TrainingRun::refuse_nonfinite_gradients(double norm) const {
   if (std::isfinite(norm)) return;
-  std::string where = find_nonfinite_gradient(*pipeline_);
-  if (!ranks_.alone()) {
-    for (const auto& its : ranks_.gather(where))
-      if (where.empty()) where = its;
-  }
+  const std::string where = find_nonfinite_gradient(*pipeline_);
   throw Error(
       text("the gradients became infinite or NaN in step ", state_.step + 1, " (epoch ",
            state_.epoch + 1, "): ", where.empty() ? "each is finite, their norm is not" : where),

@@ -1,0 +1,182 @@
+// find_nonfinite() over ranks: every rank looks through its own layers, and all say the same.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "tests/pipeline/rank_plans.h"
+#include "tests/support/virtual_environment.h"
+#include "trestle/comm/spawn.h"
+#include "trestle/nn/lazy_module.h"
+#include "trestle/pipeline/find_nonfinite.h"
+
+namespace trestle {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace ranks;
+using testing::Each;
+using testing::HasSubstr;
+
+constexpr double infinite = std::numeric_limits<double>::infinity();
+
+// A row with dropout and a skip. The output of `breaks` is infinite or NaN, and that of 'late' where
+// samples have values above a million.
+nn::Layers net(const std::string& breaks = "") {
+  nn::Layers made(nn::Seed{5});
+  const auto linear = [] {
+    torch::nn::Linear layer(6, 6);
+    layer->to(at::kDouble);
+    return layer;
+  };
+  const auto spoil = [breaks](const char* name, const at::Tensor& x) {
+    return breaks == name ? x / 0 : x;
+  };
+  made.add("first", linear).keep_output("skip");
+  made.add("drop", torch::nn::Dropout(0.2));
+  made.add("second", [spoil](at::Tensor x) { return spoil("second", x.tanh()); });
+  made.add("third", linear);
+  made.add("join", [spoil](at::Tensor x, at::Tensor skip) { return spoil("join", x + skip); })
+      .take("skip");
+  made.add("late",
+           [](at::Tensor x) { return at::where(x.abs().amax(1, true) > 1e6, infinite, x); });
+  made.add("last", linear);
+  return made;
+}
+
+at::Tensor rows() { return torch::arange(48, at::kDouble).reshape({8, 6}).sin(); }
+
+struct Plan {
+  std::vector<int> balance;
+  std::vector<int> rank_of_stage = {};
+};
+
+using Spoil = std::function<void(Pipeline&)>;
+
+enum class Look { Outputs, Gradients };
+
+// What each rank is told of a step, once `spoil` has been at its pipeline.
+std::vector<std::string> look(const Plan& plan, const std::string& breaks, const at::Tensor& input,
+                              const Spoil& spoil = {}, Look what = Look::Outputs) {
+  const support::WatchDog watch("find_nonfinite over ranks");
+  const RankPlan placed{
+      .balance = plan.balance, .micro_batches = 4, .rank_of_stage = plan.rank_of_stage};
+  return spawn(
+      placed.ranks(),
+      [&](World& world) {
+        const auto& ranks = plan.rank_of_stage;
+        const int first = ranks.empty() ? 0 : ranks.front();
+        const int last = ranks.empty() ? world.size() - 1 : ranks.back();
+        nn::Layers model = net(breaks);
+        PipelineOptions options = options_of(placed);
+        options.group = world.group();
+        Pipeline pipeline(model, options);
+        if (spoil) spoil(pipeline);
+        const at::Tensor x = world.rank() == first ? input : at::Tensor();
+        pipeline.step(x, world.rank() == last ? rows() : at::Tensor(), nn::mean_squared_error());
+        const auto buffers = oracle::to_map(pipeline.named_buffers());
+        const std::string words = what == Look::Outputs ? find_nonfinite({x}, pipeline)
+                                                        : find_nonfinite_gradient(pipeline);
+        expect_same_bits(buffers, oracle::to_map(pipeline.named_buffers()));
+        return words;
+      },
+      {.deadline = 20s});
+}
+
+const std::vector<Plan>& plans() {
+  static const std::vector<Plan> all = {
+      {{3, 4}}, {{2, 2, 3}}, {{1, 2, 2, 2}}, {{1, 2, 2, 2}, {0, 1, 1, 0}}};
+  return all;
+}
+
+// "(rank 1, stage 2)" of a layer of net().
+std::string place(const Plan& plan, int layer) {
+  int stage = 0;
+  for (int end = plan.balance[0]; end <= layer;
+       end += plan.balance[static_cast<std::size_t>(stage)])
+    ++stage;
+  const int rank =
+      plan.rank_of_stage.empty() ? stage : plan.rank_of_stage[static_cast<std::size_t>(stage)];
+  return text("(rank ", rank, ", stage ", stage, ")");
+}
+
+TEST(RanksFindNonfinite, NamesTheFirstLayerOnAllRanks) {
+  for (const Plan& plan : plans()) {
+    SCOPED_TRACE(join(plan.balance, ","));
+    EXPECT_THAT(look(plan, "second", rows()),
+                Each("the output of layer 'second' " + place(plan, 2) +
+                     " is the first that has values that are infinite or NaN (micro-batch 0)"));
+    EXPECT_THAT(look(plan, "join", rows()),
+                Each(HasSubstr("the output of layer 'join' " + place(plan, 4))));
+    EXPECT_THAT(look(plan, "", rows()), Each(HasSubstr("so it is the loss itself")));
+  }
+}
+
+TEST(RanksFindNonfinite, NamesTheMicroBatch) {
+  at::Tensor x = rows();
+  x.narrow(0, 4, 1).fill_(1e9);  // the first sample of the third
+  for (const Plan& plan : plans())
+    EXPECT_THAT(look(plan, "", x), Each("the output of layer 'late' " + place(plan, 5) +
+                                        " is the first that has values that are infinite or NaN "
+                                        "(micro-batch 2)"));
+}
+
+TEST(RanksFindNonfinite, NamesInputsAndParametersFirst) {
+  for (const Plan& plan : plans()) {
+    EXPECT_THAT(look(plan, "second", rows() / 0), Each(HasSubstr("input 0 has values")));
+    const auto spoil = [](Pipeline& pipeline) {
+      const at::NoGradGuard no_grad;
+      for (auto& [name, parameter] : pipeline.named_parameters())
+        if (name == "third.bias" || name == "last.weight") parameter.fill_(infinite);
+    };
+    EXPECT_THAT(
+        look(plan, "second", rows(), spoil),
+        Each("parameter 'third.bias' " + place(plan, 3) + " has values that are infinite or NaN"));
+  }
+}
+
+// In the order of the backward: that nearest to the loss.
+TEST(RanksFindNonfinite, NamesTheGradientNearestToTheLoss) {
+  for (const Plan& plan : plans()) {
+    EXPECT_THAT(look(plan, "", rows(), {}, Look::Gradients), Each(""));
+    EXPECT_THAT(look(plan, "join", rows(), {}, Look::Gradients),
+                Each(HasSubstr("the gradient of 'last.weight' " + place(plan, 6))));
+  }
+}
+
+TEST(RanksFindNonfinite, MakesNoOtherRanksLayers) {
+  const support::WatchDog watch("no other rank's layers");
+  spawn(2, [](World& world) {
+    nn::Layers model = net("join");
+    Pipeline pipeline(model, {.group = world.group(), .balance = {3, 4}, .micro_batches = 2});
+    const at::Tensor x = world.rank() == 0 ? rows() : at::Tensor();
+    pipeline.step(x, world.rank() == 1 ? rows() : at::Tensor(), nn::mean_squared_error());
+    find_nonfinite({x}, pipeline);
+    find_nonfinite_gradient(pipeline);
+    const nn::Graph graph = pipeline.model().graph();
+    EXPECT_EQ(graph.layers[0].module.made() != nullptr, world.rank() == 0);
+    EXPECT_EQ(graph.layers[6].module.made() != nullptr, world.rank() == 1);
+  });
+}
+
+// It is asked for what it gave the step: where a layer cannot take something else, all hear of it.
+TEST(RanksFindNonfinite, WhatGoesWrongMeanwhileEndsAllRanks) {
+  const support::WatchDog watch("goes wrong meanwhile");
+  const auto all = spawn(3, [](World& world) -> std::string {
+    nn::Layers model = net();
+    Pipeline pipeline(model, {.group = world.group(), .balance = {2, 2, 3}, .micro_batches = 2});
+    const bool first = world.rank() == 0;
+    pipeline.step(first ? rows() : at::Tensor(), world.rank() == 2 ? rows() : at::Tensor(),
+                  nn::mean_squared_error());
+    try {
+      find_nonfinite({first ? rows().narrow(1, 0, 5) : at::Tensor()}, pipeline);
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return "";
+  });
+  EXPECT_THAT(all, Each(HasSubstr("layer 'first'")));
+}
+
+}  // namespace
+}  // namespace trestle

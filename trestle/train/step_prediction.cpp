@@ -1,0 +1,111 @@
+#include "trestle/train/step_prediction.h"
+
+#include <algorithm>
+#include <sstream>
+#include <string>
+
+#include "trestle/base/text.h"
+#include "trestle/train/setup.h"
+
+namespace trestle::train {
+
+namespace {
+
+// What only the rank knows that has a stage.
+struct StageFacts {
+  Bytes trained = 0;  // of its parameters
+  Bytes largest = 0;  // of one of its parameters
+  bool on_cpu = false;
+};
+
+std::vector<StageFacts> facts_of_stages(const Pipeline& pipeline, const RunRanks& ranks) {
+  std::vector<std::string> rows;
+  for (int stage = 0; stage < pipeline.stage_count(); ++stage) {
+    if (!pipeline.has_stage(stage)) continue;
+    StageFacts facts{.on_cpu = pipeline.device(stage).torch.is_cpu()};
+    for (const at::Tensor& parameter : pipeline.stage_parameters(stage)) {
+      const auto bytes = static_cast<Bytes>(parameter.nbytes());
+      if (parameter.requires_grad()) facts.trained += bytes;
+      facts.largest = std::max(facts.largest, bytes);
+    }
+    rows.push_back(
+        text(stage, " ", facts.trained, " ", facts.largest, " ", facts.on_cpu ? 1 : 0, "\n"));
+  }
+  std::vector<StageFacts> all(static_cast<std::size_t>(pipeline.stage_count()));
+  for (const std::string& said : ranks.gather(join(rows, ""))) {
+    std::istringstream words(said);
+    std::size_t stage = 0;
+    for (StageFacts facts; words >> stage >> facts.trained >> facts.largest >> facts.on_cpu;)
+      all.at(stage) = facts;
+  }
+  return all;
+}
+
+// An optimizer step comes when all activations are gone. It works on one parameter at a time, with
+// up to three tensors of its size beside it (Adam with weight decay).
+void add_optimizer_peaks(const std::vector<StageFacts>& stages, const simulate::Costs& costs,
+                         schedule::Timeline* timeline) {
+  std::vector<Bytes> held(timeline->device_peak_bytes.size(), 0);
+  std::vector<Bytes> largest(held.size(), 0);
+  for (std::size_t stage = 0; stage < costs.stages.size(); ++stage) {
+    const auto device = static_cast<std::size_t>(timeline->device_of_stage.at(stage));
+    held[device] += costs.stages[stage].persistent + costs.stages[stage].gradients;
+    largest[device] = std::max(largest[device], stages[stage].largest);
+  }
+  for (std::size_t device = 0; device < held.size(); ++device) {
+    Bytes& peak = timeline->device_peak_bytes[device];
+    peak = std::max(peak, held[device] + 3 * largest[device]);
+  }
+}
+
+// Nobody counts the bytes of the plain CPU: what is left of a prediction there, weights alone, would
+// be drawn as if it were all.
+void forget_bytes_of_cpu(const std::vector<StageFacts>& stages, schedule::Timeline* timeline) {
+  std::vector<bool> counted(static_cast<std::size_t>(timeline->rank_count), true);
+  for (std::size_t stage = 0; stage < stages.size(); ++stage)
+    if (stages[stage].on_cpu)
+      counted[static_cast<std::size_t>(timeline->rank_of_stage.at(stage))] = false;
+  std::erase_if(timeline->memory, [&](const schedule::MemorySample& sample) {
+    return !counted.at(static_cast<std::size_t>(sample.rank));
+  });
+  for (std::size_t rank = 0; rank < timeline->peak_bytes.size(); ++rank)
+    if (!counted.at(rank)) timeline->peak_bytes[rank] = 0;
+}
+
+std::vector<Bytes> peaks_of_stages(const std::vector<StageFacts>& stages,
+                                   const schedule::Timeline& timeline) {
+  std::vector<Bytes> peaks;
+  for (std::size_t stage = 0; stage < stages.size(); ++stage)
+    peaks.push_back(stages[stage].on_cpu ? 0
+                                         : timeline.device_peak_bytes.at(static_cast<std::size_t>(
+                                               timeline.device_of_stage.at(stage))));
+  return peaks;
+}
+
+}  // namespace
+
+std::optional<Prediction> predict_step(const recipe::Recipe& recipe, Pipeline& pipeline,
+                                       const Task& task, const data::Batch& batch,
+                                       const RunRanks& ranks) {
+  try {
+    Prediction prediction;
+    prediction.costs = pipeline.profile({batch.inputs}, batch.targets, task.loss);
+    const std::vector<StageFacts> stages = facts_of_stages(pipeline, ranks);
+    for (std::size_t stage = 0; stage < stages.size(); ++stage)
+      prediction.costs.stages[stage].persistent +=
+          stages[stage].trained * optimizer_state_factor(recipe.optimizer);
+    // After the first of the batches that make a step, gradients are there already.
+    prediction.costs.gradients_at_start |= recipe.train.accumulate > 1;
+    pipeline.remember_costs(prediction.costs);
+    prediction.timeline = pipeline.predict(prediction.costs);
+    add_optimizer_peaks(stages, prediction.costs, &prediction.timeline);
+    forget_bytes_of_cpu(stages, &prediction.timeline);
+    prediction.stage_peaks = peaks_of_stages(stages, prediction.timeline);
+    return prediction;
+  } catch (const c10::OutOfMemoryError&) {
+    if (!ranks.alone()) throw;
+    return std::nullopt;  // with recomputation the run itself may still fit
+  }
+}
+
+}  // namespace trestle::train
