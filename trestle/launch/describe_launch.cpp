@@ -25,7 +25,7 @@ std::string describe_launch(const LaunchOptions& options) {
   std::string out;
   for (const RankCommand& command : rank_commands(options, rendezvous_of(options), 0)) {
     out += "env";
-    for (const auto& [name, value] : command.variables) out += " " + quoted(name + "=" + value);
+    for (const auto& [name, value] : command.variables) out += " " + quoted(text(name, "=", value));
     if (!command.cores.empty()) out += " taskset -c " + join(command.cores, ",");
     out += " " + quoted(options.program);
     for (const std::string& argument : options.arguments) out += " " + quoted(argument);
