@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# clang-tidy on the sources of the torch-free half.
+# clang-tidy on the sources of the core, which needs no torch.
 #
 #   tools/tidy.sh [BUILD_FOLDER]     default build/core; any configured build folder will do
 set -euo pipefail
@@ -15,7 +15,7 @@ if [ ! -f "$build/compile_commands.json" ]; then
   exit 1
 fi
 folders=()
-for folder in base schedule simulate plan view; do
+for folder in base schedule simulate plan view launch mesh/layout; do
   if [ -d "trestle/$folder" ]; then folders+=("trestle/$folder"); fi
 done
 find "${folders[@]}" -name '*.cpp' -print0 |

@@ -11,7 +11,8 @@ std::string describe_launch(const LaunchOptions& options) {
   std::string out;
   for (const RankCommand& command : rank_commands(options, rendezvous_of(options), 0)) {
     out += "env";
-    for (const auto& [name, value] : command.variables) out += " " + shell_word(name + "=" + value);
+    for (const auto& [name, value] : command.variables)
+      out += " " + shell_word(text(name, "=", value));
     if (!command.cores.empty()) out += " taskset -c " + join(command.cores, ",");
     out += " " + shell_word(options.program);
     for (const std::string& argument : options.arguments) out += " " + shell_word(argument);

@@ -27,7 +27,7 @@ struct LaunchOptions {
   int node_rank = 0;                        // which of them this is, from 0
   // "HOST" or "HOST:PORT" of node 0, where the ranks find each other; without a port 29500. Empty for
   // one machine: 127.0.0.1 and a port that is free.
-  std::string rendezvous = "";
+  std::string rendezvous = {};
   // How often all ranks are started anew after one failed: not where it ended with code 2, which says
   // that it was asked for something that cannot be, nor after Ctrl-C.
   int max_restarts = 0;

@@ -187,7 +187,7 @@ std::vector<std::string> environment_with(
                                       [&](const auto& variable) { return variable.first == name; });
     if (!replaced) all.push_back(entry);
   }
-  for (const auto& [name, value] : variables) all.push_back(name + "=" + value);
+  for (const auto& [name, value] : variables) all.push_back(text(name, "=", value));
   return all;
 }
 
