@@ -1,10 +1,12 @@
-# trestle_add_library(<folder> SOURCES a.cpp ... HEADERS a.h ... DEPENDS base schedule ... [PACKAGES targets] [TORCH])
+# trestle_add_library(<folder> SOURCES a.cpp ... HEADERS a.h ... DEPENDS base schedule ... [PACKAGES targets]
+#                     [TORCH tensors|modules])
 #
 # One static library for each folder, named trestle_<folder>, exported as trestle::<folder>. DEPENDS names other folders;
 # a folder that is not named here can be included but will not link. HEADERS are the public ones: what a user includes,
-# and what those include. They are installed, and `all_verify_interface_header_sets` compiles each alone.
+# and what those include. They are installed, and `all_verify_interface_header_sets` compiles each alone. TORCH is what
+# trestle_use_torch() takes.
 function(trestle_add_library folder)
-  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;HEADERS;DEPENDS;PACKAGES;PRIVATE_PACKAGES" ${ARGN})
+  cmake_parse_arguments(ARG "" "TORCH" "SOURCES;HEADERS;DEPENDS;PACKAGES;PRIVATE_PACKAGES" ${ARGN})
   set(target trestle_${folder})
   add_library(${target} STATIC ${ARG_SOURCES})
   add_library(trestle::${folder} ALIAS ${target})
@@ -20,22 +22,38 @@ function(trestle_add_library folder)
   endforeach()
   target_link_libraries(${target} PUBLIC ${ARG_PACKAGES} PRIVATE ${ARG_PRIVATE_PACKAGES})
   if(ARG_TORCH)
-    trestle_use_torch(${target})
+    trestle_use_torch(${target} ${ARG_TORCH})
   endif()
   set_property(GLOBAL APPEND PROPERTY TRESTLE_LIBRARIES ${target})
 endfunction()
 
-# Links libtorch, shares the one precompiled header, and limits how many such sources compile at once.
-function(trestle_use_torch target)
+# trestle_use_torch(<target> <tensors|modules|all>)
+# Links libtorch, limits how many such sources compile at once, and shares a precompiled header: of ATen, of
+# torch::nn::Module too, or of the whole of torch/torch.h. Take the smallest that does: GCC 12 instantiates what a
+# precompiled header left open in every source anew, which takes 1 s, 2 s or 4 s.
+function(trestle_use_torch target headers)
   target_link_libraries(${target} PUBLIC Libtorch::Libtorch)
-  set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE torch_compile)
-  if(TRESTLE_PCH AND NOT target STREQUAL "trestle_torch_pch")
-    target_precompile_headers(${target} REUSE_FROM trestle_torch_pch)
+  set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE torch_compile TRESTLE_USES_TORCH ON)
+  if(TRESTLE_PCH)
+    target_precompile_headers(${target} REUSE_FROM trestle_pch_${headers})
     get_target_property(_type ${target} TYPE)
     if(_type STREQUAL "EXECUTABLE")
       target_compile_options(${target} PRIVATE -fPIC)  # CMake says -fPIE here; the header was compiled with -fPIC
     endif()
   endif()
+endfunction()
+
+# The precompiled headers that targets choose from.
+function(trestle_add_precompiled_headers)
+  file(CONFIGURE OUTPUT pch.cpp CONTENT "// holds a precompiled header that torch sources share\n")
+  foreach(headers "tensors=ATen/ATen.h" "modules=torch/nn/module.h" "all=torch/torch.h")
+    string(REGEX MATCH "^(.*)=(.*)$" _ ${headers})
+    set(target trestle_pch_${CMAKE_MATCH_1})
+    add_library(${target} OBJECT ${CMAKE_CURRENT_BINARY_DIR}/pch.cpp)
+    target_link_libraries(${target} PRIVATE trestle_settings Libtorch::Libtorch)
+    set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE torch_compile TRESTLE_USES_TORCH ON)
+    target_precompile_headers(${target} PRIVATE <${CMAKE_MATCH_2}>)
+  endforeach()
 endfunction()
 
 # at::parallel_for in these sources runs on several threads; without this it compiles too, and runs on one.
@@ -76,7 +94,7 @@ function(trestle_add_test name)
   endforeach()
   target_link_libraries(${name} PRIVATE $<BUILD_INTERFACE:trestle_settings> ${ARG_PACKAGES} GTest::gmock GTest::gtest_main)
   if(ARG_TORCH)
-    trestle_use_torch(${name})
+    trestle_use_torch(${name} all)
   endif()
   add_dependencies(trestle_tests ${name})
   gtest_discover_tests(
