@@ -293,6 +293,17 @@ TEST_F(RanksOfTrain, AFolderThatCannotBeMadeIsNamedAsAskedFor) {
   EXPECT_EQ(times("/proc/tiny: the run's folder cannot be made", done.err), 1) << done.err;
 }
 
+// As an edited index says it; the learning rate is followed to that step.
+TEST_F(RanksOfTrain, AStepThatNoEpochHasIsRefused) {
+  ASSERT_EQ(run({"train", "tiny.toml", "--name", "far", "--quiet"}).code, 0);
+  const Finished done = shell(
+      "sed -i '0,/\"step\": *[0-9]*/s//\"step\": 100000000000000000/' runs/far/last/index.json; "
+      "timeout 20 $T train --resume runs/far --epochs 9 --ranks 2 --quiet");
+  EXPECT_EQ(done.code, 1);
+  EXPECT_EQ(times("the run stands at step 100000000000000000 after 2 epochs", done.err), 1)
+      << done.err;
+}
+
 // Two trainings of one launch: what is started anew goes on with its own run, not with the other's.
 TEST_F(RanksOfTrain, EachTrainingOfALaunchGoesOnWithItsOwnRun) {
   const Finished done =

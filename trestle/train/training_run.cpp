@@ -169,6 +169,12 @@ void TrainingRun::check_same_run(const checkpoint::TrainState& saved) const {
     throw UsageError(
         "the data are not those that this run was saved with: other examples come first",
         {.hint = "Put them back as they were, or start a new run."});
+  // The learning rate is followed step by step to where the run stands.
+  const std::int64_t in_epoch = plan_.optimizer_steps_per_epoch();
+  if (saved.step > (saved.epoch + 1) * in_epoch)
+    throw FormatError(text("the run stands at step ", saved.step, " after ", saved.epoch,
+                           " epochs, and an epoch has ", in_epoch, " steps"),
+                      {.file = folder_.last().string()});
 }
 
 // The last batch of an epoch may be a smaller one.
