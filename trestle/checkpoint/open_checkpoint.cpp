@@ -1,5 +1,7 @@
 #include "trestle/checkpoint/open_checkpoint.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <utility>
 
 #include "trestle/base/error.h"
@@ -67,7 +69,7 @@ class CheckpointWeights : public WeightsFile {
       wanted.push_back({stored.name, into});
     }
     folder_.read("weights", wanted);
-    at::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     for (const auto& [from, into] : converted) {
       at::Tensor target = into.detach();
       target.copy_(from);
