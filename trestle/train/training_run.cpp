@@ -83,8 +83,7 @@ TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks,
 void TrainingRun::predict(const std::optional<data::Batch>& first) {
   const data::Batch batch = first.value_or(data::Batch());
   const auto step = [&] { return predict_step(recipe_, *pipeline_, task_, batch, ranks_); };
-  prediction_ =
-      batch.inputs.defined() ? with_inputs_named(recipe_, batch.inputs, step) : step();
+  prediction_ = batch.inputs.defined() ? with_inputs_named(recipe_, batch.inputs, step) : step();
 }
 
 void TrainingRun::set_up_model(const nn::Layers& model, const std::optional<data::Batch>& first) {
