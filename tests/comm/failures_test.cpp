@@ -211,20 +211,28 @@ TEST_P(ClosedConnection, IsNoSignal) {
     const comm::Group group =
         all.with_check(kind == "checked" ? comm::Check::On : comm::Check::Off);
     at::Tensor tensor = torch::ones({16});
-    world.group().barrier();
+    const auto numbers = world.group().all_gather_bytes(std::to_string(getpid()));
+    const pid_t other = std::stoi(numbers[1]);
     if (world.rank() == 0) {
+      kill(other, SIGSTOP);  // or it would hang up in turn, and nobody write to it any more
+      std::this_thread::sleep_for(100ms);
       for (const int socket : connections())
         if (!others.contains(socket)) shutdown(socket, SHUT_WR);  // as when the other end is gone
     }
     try {
-      if (kind == "collective")
-        group.all_reduce(tensor).wait();
-      else
-        (world.rank() == 0 ? group.send(tensor, 1) : group.receive(tensor, 0)).wait();
+      comm::Work work = kind == "collective" ? group.all_reduce(tensor)
+                        : world.rank() == 0  ? group.send(tensor, 1)
+                                             : group.receive(tensor, 0);
+      if (world.rank() == 0) {
+        std::this_thread::sleep_for(100ms);  // until it was written
+        kill(other, SIGCONT);
+      }
+      work.wait();
       std::cout << "no error\n";
     } catch (const RankError& error) {
       std::cout << "rank error: " << error.what() << '\n';
     }
+    if (world.rank() == 0) kill(other, SIGCONT);
   });
   for (const RankProcess& process : processes) {
     EXPECT_EQ(process.signal, 0) << process.output;
