@@ -127,6 +127,26 @@ TEST(RanksFailures, ALateRankIsNamedWithWhatItDidLast) {
   EXPECT_THAT(all[1], HasSubstr("rank 0 waited 300 ms"));
 }
 
+// Who has nothing to receive waits until what it sent is taken.
+TEST(RanksFailures, ARankThatTakesNoMessagesIsNamedWithWhatItDidLast) {
+  const support::WatchDog watch("messages that nobody takes");
+  nn::Layers net;
+  net.add("first", [](at::Tensor x) { return x * 2; });
+  net.add("slow", [](at::Tensor x) {
+    std::this_thread::sleep_for(1500ms);
+    return x;
+  });
+  const auto all = messages(2, [&](World& world) {
+    PipelineOptions options = over(world, {.balance = {1, 1}, .micro_batches = 6});
+    options.deadline = 300ms;
+    Pipeline pipeline(net, options);
+    pipeline.evaluate(world.rank() == 0 ? torch::ones({6, 4000}) : at::Tensor());
+  });
+  EXPECT_THAT(all[0], AllOf(HasSubstr("rank 0 waited 300 ms for rank 1 to take "),
+                            HasSubstr(" messages, which said last ")))
+      << all[1];
+}
+
 TEST(RanksFailures, OneRankCallsSomethingElse) {
   const support::WatchDog watch("another call");
   const auto all = messages(2, [](World& world) {
@@ -344,6 +364,14 @@ TEST(RanksFailures, WhatOneRankAloneIsRefusedAllAreTold) {
                       HasSubstr(words)));
   }
   EXPECT_LT(time.seconds(), 10);
+}
+
+TEST(RanksFailures, ThreadRanksOnOneDevice) {
+  for (
+      const auto& message : messages(2, [](World& world) {
+        Pipeline(doublers(2), over(world, {.devices = {virtual_devices(1)[0]}, .balance = {1, 1}}));
+      }))
+    EXPECT_THAT(message, HasSubstr("ranks 0 and 1 of the pipeline both use virtual:0"));
 }
 
 TEST(RanksFailures, DevicesOfOtherRanksStages) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
@@ -196,13 +197,13 @@ void DistributedTransport::send(const Transfer& transfer, Message message, at::D
   for (const auto& tensor : packed.rest) works.push_back(link_->send(tensor, to, tag));
   {
     const std::lock_guard lock(mutex_);
-    ++on_the_way_;
+    ++on_the_way_[to];
     ++jobs_;
   }
-  link_->keep_until_sent(std::move(works), [this](const std::exception_ptr& failure) {
+  link_->keep_until_sent(std::move(works), [this, to](const std::exception_ptr& failure) {
     if (failure) fail(failure);
     const std::lock_guard lock(mutex_);
-    --on_the_way_;
+    if (--on_the_way_[to] == 0) on_the_way_.erase(to);
     --jobs_;
     changed_.notify_all();
   });
@@ -236,16 +237,13 @@ bool DistributedTransport::arrived(const Transfer& transfer) const {
 
 void DistributedTransport::flush(int) {
   std::unique_lock lock(mutex_);
-  const bool in_time =
-      changed_.wait_for(lock, deadline_, [&] { return on_the_way_ == 0 || failure_ != nullptr; });
+  const bool in_time = changed_.wait_for(
+      lock, deadline_, [&] { return on_the_way_.empty() || failure_ != nullptr; });
   if (failure_) throw Cancelled{};
   if (in_time) return;
-  const std::size_t left = on_the_way_;
+  const std::map<int, std::size_t> left = on_the_way_;
   lock.unlock();
-  throw DeadlineError(text("rank ", link_->rank(), " waited ",
-                           format_duration(static_cast<double>(deadline_.count()) / 1e3),
-                           " for other ranks to take ", left, " of its messages"),
-                      {.rank = link_->rank()});
+  throw DeadlineError(untaken(left), {.rank = link_->rank()});
 }
 
 void DistributedTransport::finished(int, const schedule::Action& action) {
@@ -269,6 +267,16 @@ void DistributedTransport::cancel(std::exception_ptr failure) {
 std::exception_ptr DistributedTransport::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;
+}
+
+std::string DistributedTransport::untaken(const std::map<int, std::size_t>& left) const {
+  std::vector<std::string> parts;
+  for (const auto& [rank, count] : left)
+    parts.push_back(text("for rank ", rank, " to take ", counted(count, "message"), ", which ",
+                         link_->group().status_of(rank)));
+  return text("rank ", link_->rank(), " waited ",
+              format_duration(static_cast<double>(deadline_.count()) / 1e3), " ",
+              join(parts, "; "));
 }
 
 std::string DistributedTransport::overdue(const Transfer& transfer) const {

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -59,6 +60,7 @@ class DistributedTransport final : public Transport {
   Message read(Posted& posted);
   void fail(std::exception_ptr failure);
   std::string overdue(const Transfer& transfer) const;
+  std::string untaken(const std::map<int, std::size_t>& left) const;
 
   const std::shared_ptr<RankLink> link_;
   const std::vector<schedule::Route> routes_;
@@ -69,11 +71,11 @@ class DistributedTransport final : public Transport {
   LocalTransport within_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Slot> slots_;     // [(route, micro-batch, way)]
-  std::size_t expected_ = 0;    // messages of this run
-  std::size_t taken_ = 0;       // of them
-  std::size_t on_the_way_ = 0;  // messages that were sent and have not arrived
-  int jobs_ = 0;                // in the link's threads
+  std::vector<Slot> slots_;                // [(route, micro-batch, way)]
+  std::size_t expected_ = 0;               // messages of this run
+  std::size_t taken_ = 0;                  // of them
+  std::map<int, std::size_t> on_the_way_;  // messages that a rank was sent and has not taken
+  int jobs_ = 0;                           // in the link's threads
   std::exception_ptr failure_;
 };
 

@@ -1,11 +1,13 @@
 // A pipeline whose stages are on several ranks: what they agree on when it is made.
 #include <ATen/Functions.h>
 #include <torch/version.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <numeric>
 #include <random>
 #include <sstream>
@@ -63,6 +65,28 @@ void compare(const std::string& own, const std::string& theirs, int rank, int fi
                    {.rank = rank, .hint = "Give all ranks the same model and options."});
 }
 
+// Thread ranks on one device would wait for each other in its backward thread.
+void refuse_shared_devices(const comm::Group& group, const pipeline::StageList& stages) {
+  std::array<char, 256> host = {};
+  gethostname(host.data(), host.size() - 1);
+  std::vector<std::string> own;
+  for (const auto& stage : stages)
+    if (!stage.device().is_cpu())
+      own.push_back(text(host.data(), " ", getpid(), "\n", device_name(stage.device())));
+  std::map<std::string, std::size_t> owners;
+  const auto all = group.all_gather_bytes(join(own, "\t"));
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    for (const std::string& device : split(all[rank], '\t')) {
+      const auto owner = owners.try_emplace(device, rank).first->second;
+      if (device.empty() || owner == rank) continue;
+      throw UsageError(
+          text("ranks ", owner, " and ", rank, " of the pipeline both use ",
+               device.substr(device.find('\n') + 1)),
+          {.rank = group.rank(), .hint = "Give each rank that is a thread devices of its own."});
+    }
+  }
+}
+
 }  // namespace
 
 int Pipeline::Impl::first_rank() const {
@@ -117,6 +141,7 @@ void Pipeline::Impl::join_ranks() {
   // Every rank compares all with the first, so that all say the same.
   for (int rank = 0; rank < static_cast<int>(all.size()); ++rank)
     compare(all[rank], all[first_rank()], rank, first_rank());
+  refuse_shared_devices(options.group, parts_->stages);
   link_ = std::make_shared<pipeline::RankLink>(options.group, table.rank_of_stage.front(),
                                                table.rank_of_stage.back(), number);
 }
