@@ -92,6 +92,9 @@ RankEnd work_on_rank(const World& world, const std::function<int(const World*)>&
     if (!speaks(world, true)) return {misuse ? misused : failed, true};
     if (misuse) throw UsageError(error.what());
     throw;
+  } catch (DeadlineError& error) {  // each that waited in vain says for whom
+    error.add_context(where);
+    throw;
   } catch (UsageError& error) {  // mostly the same on all
     if (!speaks(world, false)) return {misused};
     if (world.rank() != 0) error.add_context(where);

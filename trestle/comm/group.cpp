@@ -31,9 +31,11 @@ void Group::fail(const std::string& reason) const {
 void Group::say_status(std::string status) const {
   checked(impl_).place().control->say_status(std::move(status));
 }
+// Whom this one waits for may itself wait for a rank that gives no sign of life: that one is named too.
 std::string Group::status_of(int rank) const {
   const auto& place = checked(impl_).place();
-  return place.control->status_of(place.ranks.at(static_cast<std::size_t>(rank)));
+  const int asked = place.ranks.at(static_cast<std::size_t>(rank));
+  return place.control->status_of(asked) + place.control->silent_ranks({asked});
 }
 std::chrono::milliseconds Group::deadline() const { return checked(impl_).place().deadline; }
 
