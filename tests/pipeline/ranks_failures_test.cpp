@@ -366,6 +366,17 @@ TEST(RanksFailures, WhatOneRankAloneIsRefusedAllAreTold) {
   EXPECT_LT(time.seconds(), 10);
 }
 
+// Each rank would make its layers of another model.
+TEST(RanksFailures, AnotherSeedOfTheModelOnEachRank) {
+  for (const auto& message : messages(2, [](World& world) {
+         nn::Layers net(nn::Seed{static_cast<std::uint64_t>(world.rank())});
+         net.add("first", [] { return torch::nn::Linear(4, 4); });
+         net.add("second", [] { return torch::nn::Linear(4, 4); });
+         Pipeline(net, over(world, {.balance = {1, 1}}));
+       }))
+    EXPECT_THAT(message, HasSubstr("'model's seed 1' on rank 1, 'model's seed 0' on rank 0"));
+}
+
 TEST(RanksFailures, ThreadRanksOnOneDevice) {
   for (
       const auto& message : messages(2, [](World& world) {

@@ -109,6 +109,12 @@ const void* LazyModule::identity() const {
   return state_.get();
 }
 
+std::uint64_t LazyModule::seed() const {
+  if (!state_) return 0;
+  const std::lock_guard lock(state_->mutex);
+  return state_->seed;
+}
+
 void LazyModule::set_key(std::uint64_t seed, std::string full_name) const {
   if (!state_) return;
   const std::lock_guard lock(state_->mutex);

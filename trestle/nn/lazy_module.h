@@ -48,6 +48,7 @@ class LazyModule {
   // What a factory's random numbers depend on: a model's seed and the layer's full name. Without
   // effect on a module that is made.
   void set_key(std::uint64_t seed, std::string full_name) const;
+  std::uint64_t seed() const;  // 0 where there is no module
 
   // Has a parameter of this module be a parameter of another one: now, or as soon as it is made,
   // which makes the other one too. Throws UsageError where the two modules are the same, or the

@@ -26,8 +26,13 @@ namespace {
 // What must be the same on all ranks, a line each.
 std::string description(const PipelineOptions& options, const nn::Graph& graph,
                         const schedule::Schedule& table) {
-  std::vector<std::string> layers, modes;
-  for (const auto& layer : graph.layers) layers.push_back(layer.name);
+  std::vector<std::string> layers, seeds, modes;
+  for (const auto& layer : graph.layers) {
+    layers.push_back(layer.name);
+    if (!layer.module) continue;
+    const std::string seed = text(layer.module.seed());
+    if (seeds.empty() || seeds.back() != seed) seeds.push_back(seed);
+  }
   std::vector<std::string> edges;
   for (const auto& edge : graph.edges)
     edges.push_back(
@@ -36,10 +41,10 @@ std::string description(const PipelineOptions& options, const nn::Graph& graph,
   std::string rows = schedule::to_csv(table);
   std::replace(rows.begin(), rows.end(), '\n', ';');
   return text(
-      "libtorch ", TORCH_VERSION, "\nlayers ", join(layers, " "), "\n", "connections ",
-      join(edges, " "), "\n", "balance [", join(options.balance, ", "), "]\n", "micro_batches ",
-      options.micro_batches, "\n", "split_size ", options.split_size, "\n", "schedule ",
-      options.schedule, "\n", "recompute ",
+      "libtorch ", TORCH_VERSION, "\nlayers ", join(layers, " "), "\n", "model's seed ",
+      join(seeds, " "), "\n", "connections ", join(edges, " "), "\n", "balance [",
+      join(options.balance, ", "), "]\n", "micro_batches ", options.micro_batches, "\n",
+      "split_size ", options.split_size, "\n", "schedule ", options.schedule, "\n", "recompute ",
       modes.empty() ? std::string(schedule::to_string(options.recompute)) : join(modes, "-"), "\n",
       "batch_norm ", static_cast<int>(options.batch_norm), "\n", "seed ", options.seed, "\n",
       "memory_format ", options.memory_format, "\n", "precision ",
