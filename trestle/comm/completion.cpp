@@ -40,7 +40,7 @@ void Completion::wait() {
   if (!failed) return;
   if (failed->how == Failed::How::Left) {
     control_->fail(failed->reason);
-    failed->reason = *control_->failure();
+    failed->reason = *control_->failure_in_own_words();
   }
   failed->raise();
 }

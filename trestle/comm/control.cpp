@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <string_view>
+#include <utility>
 
 #include "trestle/base/text.h"
 #include "trestle/comm/connection.h"
@@ -40,9 +41,14 @@ void BreakList::break_all(const std::string& reason) const {
   }
 }
 
+std::optional<std::string> Control::failure_in_own_words() const {
+  auto reason = failure();
+  return reason ? own_words(std::move(*reason)) : reason;
+}
+
 void Control::attach(const Connection& connection) {
   breaks_->add(connection.breaker());
-  if (const auto reason = failure()) connection.breaker()->break_off(*reason);
+  if (const auto reason = failure_in_own_words()) connection.breaker()->break_off(*reason);
 }
 
 std::string reason_of_rank(const std::string& reason, int rank) {

@@ -63,6 +63,8 @@ class Control {
   // What this rank says where it gives the reason itself: a rank that was stopped for a while says so,
   // since then it is rather the one at fault than those it waited for.
   virtual std::string own_words(std::string reason) const { return reason; }
+  // The failure as this rank says it: what its waits end with.
+  std::optional<std::string> failure_in_own_words() const;
 
   // Breaks this connection too when any rank fails, at once if one has.
   void attach(const Connection& connection);

@@ -37,7 +37,7 @@ bool EngineConnection::end() {
   using std::chrono::steady_clock;
   const auto last = steady_clock::now() + place().deadline;
   while (!all_done_before(steady_clock::now() + milliseconds(20))) {
-    auto reason = place().control->failure();
+    auto reason = place().control->failure_in_own_words();
     if (!reason && steady_clock::now() < last) continue;
     break_off(reason ? *reason
                      : text("rank ", place().ranks[static_cast<std::size_t>(place().rank)],
@@ -72,7 +72,7 @@ std::string EngineConnection::late(const Fingerprint& print, int peer) const {
 Failed EngineConnection::failure_from(const std::exception& error, const Fingerprint& print,
                                       int peer) {
   const auto& [rank, ranks, deadline, control] = place();
-  if (const auto known = control->failure()) return {Failed::How::Rank, control->own_words(*known)};
+  if (const auto known = control->failure_in_own_words()) return {Failed::How::Rank, *known};
   const std::string message = error.what();
   if (message.find("Timed out waiting") != std::string::npos ||
       message.find("timed out") != std::string::npos) {
@@ -110,7 +110,8 @@ std::optional<Failed> EngineConnection::do_collective(Request& request, Check ch
                                                       const OnGpu& staged) {
   const Fingerprint print = request.print;
   try {
-    if (const auto known = place().control->failure()) return Failed{Failed::How::Rank, *known};
+    if (const auto known = place().control->failure_in_own_words())
+      return Failed{Failed::How::Rank, *known};
     const Engine engine{*cpu_, place().rank, place().ranks, place().deadline};
     if (check == Check::On) {
       if (const auto differs = compare_prints(engine, request)) return failed(*differs);
@@ -153,7 +154,8 @@ Work EngineConnection::collective(Request request, Check check) {
 }
 
 Work EngineConnection::message(Request request, Check check) {
-  if (const auto known = place().control->failure()) Failed{Failed::How::Rank, *known}.raise();
+  if (const auto known = place().control->failure_in_own_words())
+    Failed{Failed::How::Rank, *known}.raise();
   if (check == Check::Off && request.input.numel() == 0) return {};
   const Fingerprint print = request.print;
   const int peer = request.peer;

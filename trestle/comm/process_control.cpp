@@ -49,7 +49,7 @@ std::string ProcessControl::explain(const Broken& broken) {
     reason = text("rank ", *silent, " ", status_of(*silent), ": ", where);
   if (reason.empty()) reason = text("a connection broke: ", where);
   watcher_->fail(own_words(reason));
-  return own_words(*failure());
+  return *failure_in_own_words();
 }
 
 std::string ProcessControl::own_words(std::string reason) const {

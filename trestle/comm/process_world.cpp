@@ -60,7 +60,7 @@ class ProcessWorld : public World::Impl {
   // What waits for other ranks in libtorch, with our deadline and our errors.
   template <class Call>
   auto bounded(const std::string& what, Call call) -> decltype(call()) {
-    if (const auto known = control()->failure()) throw RankError(*known);
+    if (const auto known = control()->failure_in_own_words()) throw RankError(*known);
     std::string problem;
     try {
       if (auto made = within(facts().deadline + std::chrono::seconds(1), call,
@@ -69,7 +69,7 @@ class ProcessWorld : public World::Impl {
     } catch (const std::exception& error) {
       problem = error.what();
     }
-    if (const auto known = control()->failure()) throw RankError(*known);
+    if (const auto known = control()->failure_in_own_words()) throw RankError(*known);
     const bool late = problem.empty() || problem.find("imeout") != std::string::npos ||
                       problem.find("imed out") != std::string::npos;
     const std::string reason = text("rank ", facts().rank, " in ", what, ": ",
@@ -77,7 +77,7 @@ class ProcessWorld : public World::Impl {
                                          : problem.substr(0, problem.find('\n')));
     control()->fail(reason);
     if (late) throw DeadlineError(reason);
-    throw RankError(*control()->failure());
+    throw RankError(*control()->failure_in_own_words());
   }
 
   std::string others() const {

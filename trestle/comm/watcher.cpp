@@ -251,7 +251,7 @@ void ProcessControl::Watcher::set_failure(const std::string& reason, bool is_tol
 void ProcessControl::Watcher::fail(const std::string& reason) {
   set_failure(reason, false);
   look_now(milliseconds(300));
-  breaks_->break_all(*failure());
+  breaks_->break_all(own_words(*failure()));
 }
 
 std::optional<std::string> ProcessControl::Watcher::failure() const {
