@@ -114,7 +114,7 @@ TEST_F(RanksOfTrain, AChangedDeadlineCountsFromTheMeeting) {
       "RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29592 "
       "$T train --resume runs/late --epochs 4 --deadline 1");
   EXPECT_EQ(done.code, 1);
-  EXPECT_THAT(done.err, HasSubstr("not arrived at 127.0.0.1:29592 within 1 s: 1"));
+  EXPECT_THAT(done.err, HasSubstr("rank 1 of 2 has not arrived at 127.0.0.1:29592 within 1 s"));
 }
 
 TEST_F(RanksOfTrain, VerbsOfOneProcessRefuseToRunOnEachRank) {

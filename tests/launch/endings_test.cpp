@@ -75,6 +75,17 @@ TEST(LaunchEndings, OneThatIsStoppedBySigstopEndsToo) {
   EXPECT_LT(outcome.seconds, 6);
 }
 
+// One that was stopped behind its last word to the others kept the launcher waiting for ever.
+TEST(LaunchEndings, TheLastOneThatIsStoppedIsToldToGoOn) {
+  const Outcome outcome =
+      run_launcher(on_ranks(3, "[ $RANK = 1 ] || exit 0; kill -STOP $$; echo went on"));
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_LT(outcome.seconds, 12);
+  EXPECT_THAT(outcome.out, HasSubstr("[1] went on"));
+  EXPECT_THAT(outcome.err,
+              ContainsRegex("rank 1 \\(process [0-9]+\\) is stopped, and all others have ended"));
+}
+
 TEST(LaunchEndings, WithoutGraceTheyAreKilledAtOnce) {
   const Outcome outcome =
       run_launcher(on_ranks(2, "trap '' TERM; [ $RANK = 1 ] && exit 1; while :; do sleep 0.1; done",

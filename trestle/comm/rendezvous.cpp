@@ -14,6 +14,7 @@
 #include "trestle/comm/network.h"
 #include "trestle/comm/process_control.h"
 #include "trestle/comm/rank_error.h"
+#include "trestle/launch/ending.h"
 
 namespace trestle::comm {
 namespace {
@@ -198,8 +199,9 @@ class Arrival {
       if (missing.empty()) break;
       if (steady_clock::now() >= end_) {
         const std::string reason =
-            text("of ", environment_.world_size, " ranks these have not arrived at ", place_,
-                 " within ", seconds_text(deadline_), ": ", join(missing, ", "));
+            text(launch::ranks_in_words(missing), " of ", environment_.world_size,
+                 missing.size() == 1 ? " has" : " have", " not arrived at ", place_, " within ",
+                 seconds_text(deadline_));
         store_->compareSet("refused", "", late_mark + reason);
         throw DeadlineError(reason);
       }

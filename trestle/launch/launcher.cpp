@@ -51,6 +51,7 @@ class Launcher {
   void note_endings();
   void note_failure(const RankProcess& rank);
   void act_on_deadlines();
+  void wake_the_last();
   void send(int signal);
   void flush();
   bool any_alive() const;
@@ -70,7 +71,8 @@ class Launcher {
   int start_failure_ = 0;  // errno
   int stopped_by_ = 0;     // the first signal that told all to end
   bool terminated_ = false;
-  std::optional<Clock::time_point> deadline_;  // for SIGTERM, then SIGKILL, then giving up
+  std::optional<Clock::time_point> deadline_;   // for SIGTERM, then SIGKILL, then giving up
+  std::optional<Stopwatch> others_have_ended_;  // while all that are left are stopped
 };
 
 bool Launcher::any_alive() const {
@@ -174,9 +176,33 @@ void Launcher::act_on_deadlines() {
   }
 }
 
+// A rank that was stopped after its last word to the others keeps nobody waiting but the launcher, and nobody else is there to
+// miss it.
+void Launcher::wake_the_last() {
+  constexpr double patience = 5;  // seconds
+  bool ended = false, all_stopped = true;
+  for (const RankProcess& rank : ranks_) {
+    ended |= rank.ended();
+    all_stopped &= rank.ended() || rank.is_stopped();
+  }
+  if (failure_ || !ended || !all_stopped || !any_alive()) return others_have_ended_.reset();
+  if (!others_have_ended_) others_have_ended_.emplace();
+  if (others_have_ended_->seconds() < patience) return;
+  others_have_ended_.reset();
+  for (RankProcess& rank : ranks_) {
+    if (rank.ended()) continue;
+    output_.say(text("rank ", rank.rank(), " (process ", rank.process(),
+                     ") is stopped, and all others have ended: it is told to go on"));
+    rank.send(SIGCONT);
+  }
+}
+
 Clock::duration Launcher::time_left() const {
   constexpr auto forever = std::chrono::hours(1);
-  if (!deadline_) return forever;
+  constexpr auto soon = std::chrono::seconds(1);
+  const bool some_ended = std::any_of(ranks_.begin(), ranks_.end(),
+                                      [](const RankProcess& rank) { return rank.ended(); });
+  if (!deadline_) return some_ended ? Clock::duration(soon) : Clock::duration(forever);
   return std::max<Clock::duration>(*deadline_ - Clock::now(), Clock::duration::zero());
 }
 
@@ -206,6 +232,7 @@ void Launcher::watch() {
   while (any_alive()) {
     poll_once(time_left());
     act_on_deadlines();
+    wake_the_last();
   }
 }
 

@@ -50,7 +50,8 @@ struct LaunchOptions {
 //     3 stopped after 0.4 s.
 //
 // but not where all ended with code 2, by which programs say that they were asked for something that
-// cannot be: then they have said what. A rank that ends with 0 while others work on is none of its business. Each rank leads a process group
+// cannot be: then they have said what. A rank that ends with 0 while others work on is none of its business; where all that are left are
+// stopped by a signal, they are told to go on after 5 seconds. Each rank leads a process group
 // of its own, which is killed as a whole: at the end, and also where the launcher itself is killed.
 // SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to all of them; a second one kills them. SIGUSR1,
 // SIGUSR2 and Ctrl-Z are passed on too. Rank 0 reads the launcher's standard input, if that is no

@@ -134,6 +134,13 @@ bool RankProcess::look() {
   return true;
 }
 
+bool RankProcess::is_stopped() const {
+  if (ending_ || process_ <= 0) return false;
+  siginfo_t info{};
+  return waitid(P_PID, static_cast<id_t>(process_), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == process_;
+}
+
 void RankProcess::send(int signal) {
   if (process_ <= 0) return;  // kill(-1, ...) would be everybody
   if (signal == SIGKILL && !ended()) killed_ = true;

@@ -45,6 +45,8 @@ class RankProcess {
   // Looks whether it has ended; true if that is news. The process stays as a zombie, so that its number
   // is nobody else's while its group may be sent signals.
   bool look();
+  // Whether a signal has stopped it, as Ctrl-Z does (and not a debugger).
+  bool is_stopped() const;
   // Why the program could not become that process: errno, or 0.
   int start_failure() const { return start_failure_; }
 
