@@ -88,7 +88,8 @@ TEST(Rendezvous, AMissingRankIsNamed) {
   const int port = free_port();
   const auto errors =
       errors_of({rank_environment(0, 4, port), rank_environment(2, 4, port)}, 500ms);
-  for (const std::string& error : errors) expect_says(error, "deadline", "ranks 1, 3 of 4 have not arrived");
+  for (const std::string& error : errors)
+    expect_says(error, "deadline", "ranks 1, 3 of 4 have not arrived");
 }
 
 TEST(Rendezvous, APortInUse) {

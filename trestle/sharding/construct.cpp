@@ -1,0 +1,308 @@
+// How a Sharded is put together: its ranks, its groups of parameters, its units.
+#include <ATen/Functions.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <set>
+
+#include "trestle/base/counted.h"
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/sharding/buckets.h"
+#include "trestle/sharding/replicas.h"
+#include "trestle/sharding/sharded_impl.h"
+
+namespace trestle {
+namespace {
+
+using sharding::FlatGroup;
+
+NamedTensors each_once(const NamedTensors& named) {
+  std::set<const void*> seen;
+  NamedTensors once;
+  for (const auto& [name, tensor] : named)
+    if (seen.insert(tensor.unsafeGetTensorImpl()).second) once.emplace_back(name, tensor);
+  return once;
+}
+
+template <class Items>
+NamedTensors named(const Items& items) {
+  NamedTensors tensors;
+  for (const auto& item : items) tensors.emplace_back(item.key(), item.value());
+  return tensors;
+}
+
+int kind_of(const at::Tensor& tensor) {
+  return static_cast<int>(tensor.scalar_type()) * 1024 +
+         static_cast<int>(tensor.device().type()) * 64 + tensor.device().index() + 1;
+}
+
+}  // namespace
+
+Sharded::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, const ShardOptions& given)
+    : options(given), graph_(model.graph()) {
+  take_mesh(mesh);
+  check_options();
+  if (options.level == ShardLevel::Parameters) {
+    make_layer_units();
+    buffers_ = each_once(model.named_buffers());
+    parameters_ = each_once(model.named_parameters());
+  } else {
+    parameters_ = each_once(model.named_parameters());
+    buffers_ = each_once(model.named_buffers());
+  }
+  finish_construction();
+}
+
+Sharded::Impl::Impl(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& mesh,
+                    const ShardOptions& given)
+    : options(given), module_(std::move(model)) {
+  if (!module_) throw UsageError("there is no model");
+  take_mesh(mesh);
+  check_options();
+  parameters_ = each_once(named(module_->named_parameters()));
+  buffers_ = each_once(named(module_->named_buffers()));
+  if (options.level == ShardLevel::Parameters) {
+    start_from_rank_0(parameters_);
+    make_unit("the model", parameters_);
+  }
+  finish_construction();
+}
+
+void Sharded::Impl::finish_construction() {
+  if (trained_parameters().empty())
+    throw UsageError("the model has no parameter that is trained",
+                     {.hint = "There is nothing to reduce over ranks."});
+  if (options.level == ShardLevel::Parameters) {
+    start_from_rank_0({});
+  } else {
+    start_from_rank_0(parameters_);
+    std::vector<std::size_t> order(trained_parameters().size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = order.size() - 1 - i;
+    make_buckets(order);
+    if (options.level != ShardLevel::None)
+      for (const auto& group : groups_) group->flatten();
+  }
+  watch();
+}
+
+void Sharded::Impl::take_mesh(const DeviceMesh& mesh) {
+  const auto& layout = mesh.layout();
+  mesh_text_ = layout.to_text();
+  std::vector<std::string> names;
+  for (const auto& dimension : layout.dimensions())
+    if (dimension.name == options.replicate || dimension.name == options.shard)
+      names.push_back(dimension.name);
+  if (names.empty()) {
+    throw UsageError(text("the mesh ", mesh_text_, " has neither a dimension '", options.replicate,
+                          "' nor '", options.shard, "'"),
+                     {.hint = "Name them in ShardOptions::replicate and ::shard."});
+  }
+  if (options.level != ShardLevel::None && !layout.has(options.shard)) {
+    throw UsageError(
+        text("level ", to_string(options.level), " divides over the mesh's dimension '",
+             options.shard, "', and the mesh is ", mesh_text_),
+        {.hint = "Name the dimension so, or name it in ShardOptions::shard."});
+  }
+  ranks_.all = names.size() == 1 ? mesh.group(names[0]) : mesh.flatten(names, "data").group("data");
+  if (options.level == ShardLevel::None) return;
+  ranks_.shard = mesh.group(options.shard);
+  ranks_.gathers = mesh.flatten({options.shard}, "gathers").group("gathers");
+  ranks_.replicate = layout.has(options.replicate) ? mesh.group(options.replicate) : comm::Group();
+}
+
+void Sharded::Impl::check_options() const {
+  if (options.level == ShardLevel::None && options.precision.parameters) {
+    throw UsageError(
+        "at level none parameters have no master copy in another dtype",
+        {.hint = "Take a level that divides, or autocast (trestle/precision/autocast.h)."});
+  }
+  if (options.level == ShardLevel::None && options.shards_on_cpu)
+    throw UsageError("at level none there are no shards to keep on the CPU");
+}
+
+void Sharded::Impl::start_from_rank_0(const NamedTensors& parameters) {
+  sharding::check_same_model(ranks_.all, parameters, buffers_);
+  if (!options.broadcast_at_start) return;
+  std::vector<at::Tensor> tensors;
+  for (const auto& [name, tensor] : parameters) tensors.push_back(tensor);
+  for (const auto& [name, tensor] : buffers_) tensors.push_back(tensor);
+  sharding::broadcast(ranks_.all, tensors);
+}
+
+// Levels below Parameters: the trained parameters in buckets, in this order.
+void Sharded::Impl::make_buckets(const std::vector<std::size_t>& order) {
+  const NamedTensors trained = trained_parameters();
+  std::vector<sharding::BucketItem> items;
+  for (const auto& [name, tensor] : trained)
+    items.push_back({.bytes = static_cast<Bytes>(tensor.nbytes()), .kind = kind_of(tensor)});
+  const bool shards = options.level != ShardLevel::None;
+  groups_.clear();
+  for (const auto& bucket :
+       sharding::assign_buckets(items, order, options.first_bucket, options.bucket)) {
+    NamedTensors members;
+    for (const std::size_t i : bucket) members.push_back(trained[i]);
+    groups_.push_back(std::make_shared<FlatGroup>(std::move(members),
+                                                  shards ? ranks_.shard.size() : 1,
+                                                  shards ? ranks_.shard.rank() : 0, options));
+  }
+}
+
+void Sharded::Impl::watch() {
+  // At level Parameters the last unit's gradients come first.
+  if (options.level == ShardLevel::Parameters) {
+    std::reverse(groups_.begin(), groups_.end());
+    for (auto& unit : units_)
+      for (auto& group : unit.groups) group = groups_.size() - 1 - group;
+  }
+  reducer = std::make_shared<sharding::GradientReducer>(groups_, ranks_, options);
+  reducer->watch();
+  if (options.level != ShardLevel::Parameters) return;
+  gatherer_ = std::make_shared<sharding::UnitGatherer>(groups_, units_, ranks_.gathers, reducer,
+                                                       options.reshard_after_forward);
+  reducer->set_observer(gatherer_.get());
+}
+
+// Level None: after the first step the buckets follow the order in which rank 0 saw the gradients come.
+void Sharded::Impl::rebuild_buckets() {
+  if (options.level != ShardLevel::None || rebuilt_ || reducer->steps() == 0) return;
+  rebuilt_ = true;
+  const NamedTensors trained = trained_parameters();
+  std::vector<std::size_t> order;
+  std::vector<bool> known(trained.size(), false);
+  const auto add = [&](std::size_t i) {
+    if (i < known.size() && !known[i]) order.push_back(i);
+    if (i < known.size()) known[i] = true;
+  };
+  std::string words;
+  for (const auto& [group, index] : reducer->observed_order())
+    for (std::size_t i = 0; i < trained.size(); ++i)
+      if (trained[i].second.is_same(groups_[group]->parameter(index))) words += text(i, " ");
+  for (const std::string& word : split(ranks_.all.broadcast_bytes(words, 0), ' '))
+    if (!word.empty()) add(std::stoul(word));
+  for (std::size_t i = trained.size(); i > 0; --i) add(i - 1);
+  make_buckets(order);
+  auto fresh = std::make_shared<sharding::GradientReducer>(groups_, ranks_, options);
+  fresh->go_on_from(*reducer);
+  reducer = fresh;
+  reducer->watch();
+}
+
+// Level Parameters: one unit's parameters, as they are made, go into flat groups and are let go.
+void Sharded::Impl::make_unit(const std::string& name, const NamedTensors& parameters) {
+  std::vector<std::pair<int, NamedTensors>> kinds;
+  for (const auto& member : parameters) {
+    const int kind = 2 * kind_of(member.second) + (member.second.requires_grad() ? 1 : 0);
+    auto found = std::find_if(kinds.begin(), kinds.end(),
+                              [&](const auto& known) { return known.first == kind; });
+    if (found == kinds.end()) found = kinds.insert(kinds.end(), {kind, {}});
+    found->second.push_back(member);
+  }
+  sharding::UnitGatherer::Unit unit{.name = name, .groups = {}};
+  for (auto& [kind, members] : kinds) {
+    unit.groups.push_back(groups_.size());
+    auto group = std::make_shared<FlatGroup>(std::move(members), ranks_.shard.size(),
+                                             ranks_.shard.rank(), options);
+    group->flatten();
+    group->release();
+    groups_.push_back(std::move(group));
+  }
+  units_.push_back(std::move(unit));
+}
+
+void Sharded::Impl::make_layer_units() {
+  std::set<std::pair<int, std::string>> tied;  // parameters that other layers share
+  for (const auto& tie : graph_.ties) tied.insert({tie.owner, tie.owner_parameter});
+  const auto unit_name = [&](std::size_t first, std::size_t last) {
+    return first == last ? graph_.layers[first].name
+                         : graph_.layers[first].name + " to " + graph_.layers[last].name;
+  };
+  std::map<std::pair<int, std::string>, std::size_t> group_of_tied;
+  std::vector<std::optional<std::size_t>> unit_of_layer(graph_.layers.size());
+  NamedTensors pending, shared;
+  std::vector<std::size_t> members;
+  Bytes bytes = 0;
+  const auto close = [&] {
+    if (members.empty()) return;
+    NamedTensors all = pending;
+    all.insert(all.end(), shared.begin(), shared.end());
+    start_from_rank_0(all);
+    make_unit(unit_name(members.front(), members.back()), pending);
+    for (const auto& one : shared) {  // a group of its own, which other units name too
+      const std::size_t before = units_.size();
+      make_unit("", {one});
+      const std::size_t group = units_.back().groups.at(0);
+      units_.pop_back();
+      units_[before - 1].groups.push_back(group);
+      for (const std::size_t layer : members)
+        for (const auto& key : tied)
+          if (key.first == static_cast<int>(layer) &&
+              graph_.layers[layer].name + "." + key.second == one.first)
+            group_of_tied[key] = group;
+    }
+    for (const std::size_t layer : members) unit_of_layer[layer] = units_.size() - 1;
+    pending.clear(), shared.clear(), members.clear();
+    bytes = 0;
+  };
+  for (std::size_t layer = 0; layer < graph_.layers.size(); ++layer) {
+    if (!graph_.layers[layer].module) continue;
+    graph_.layers[layer].module.make();
+    const auto own = each_once(graph_.layers[layer].named_parameters());
+    const bool takes_tied =
+        std::any_of(graph_.ties.begin(), graph_.ties.end(),
+                    [&](const auto& tie) { return tie.layer == static_cast<int>(layer); });
+    if (own.empty() && !takes_tied) continue;
+    for (const auto& [name, tensor] : own) {
+      const NamedTensors::value_type full(graph_.layers[layer].name + "." + name, tensor);
+      (tied.contains({static_cast<int>(layer), name}) ? shared : pending).push_back(full);
+      bytes += static_cast<Bytes>(tensor.nbytes());
+    }
+    members.push_back(layer);
+    if (bytes >= options.unit) close();
+  }
+  close();
+  for (const auto& tie : graph_.ties) {
+    auto& groups = units_.at(*unit_of_layer[static_cast<std::size_t>(tie.layer)]).groups;
+    const std::size_t group = group_of_tied.at({tie.owner, tie.owner_parameter});
+    if (std::find(groups.begin(), groups.end(), group) == groups.end()) groups.push_back(group);
+  }
+  hook_layers(unit_of_layer);
+}
+
+// The graph's own copies of the layers' functions: the model itself stays as it is.
+void Sharded::Impl::hook_layers(const std::vector<std::optional<std::size_t>>& unit_of_layer) {
+  for (std::size_t layer = 0; layer < graph_.layers.size(); ++layer) {
+    const auto unit = unit_of_layer[layer];
+    if (!unit) continue;
+    bool last = true;
+    for (std::size_t later = layer + 1; later < unit_of_layer.size(); ++later)
+      last &= unit_of_layer[later] != unit;
+    auto& forward = graph_.layers[layer].forward;
+    forward = [this, unit = *unit, last, inner = std::move(forward)](const nn::Values& arguments) {
+      nn::Values inputs = arguments;
+      const auto call = gatherer_->begin(unit, inputs);
+      nn::Values outputs = inner(inputs);
+      gatherer_->end(call, outputs, !last);
+      return outputs;
+    };
+  }
+}
+
+std::string Sharded::Impl::description() const {
+  std::int64_t count = 0;
+  for (const auto& [name, tensor] : parameters_) count += tensor.numel();
+  std::string words = text(
+      "level ", to_string(options.level), " on the mesh ", mesh_text_, ": ", ranks_.all.size(),
+      ranks_.all.size() == 1 ? " rank" : " ranks", ", ", count, " parameters in ", groups_.size(),
+      options.level == ShardLevel::Parameters ? " flat groups of " : " buckets");
+  if (options.level == ShardLevel::Parameters) {
+    words += text(units_.size(), units_.size() == 1 ? " unit" : " units");
+    if (module_)
+      words +=
+          " (a torch module is one unit: its parameters are all there while it runs; nn::Layers "
+          "has one a layer)";
+  }
+  return words + "\n";
+}
+
+}  // namespace trestle

@@ -1,0 +1,159 @@
+#include "trestle/sharding/flat_group.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/sharding/storage.h"
+
+namespace trestle::sharding {
+namespace {
+
+FlatLayout layout_of(const NamedTensors& parameters, int pieces) {
+  std::vector<std::int64_t> counts;
+  for (const auto& [name, parameter] : parameters) counts.push_back(parameter.numel());
+  return {std::move(counts), pieces};
+}
+
+}  // namespace
+
+FlatGroup::FlatGroup(NamedTensors parameters, int pieces, int piece, const ShardOptions& options)
+    : parameters_(std::move(parameters)),
+      layout_(layout_of(parameters_, pieces)),
+      piece_(piece),
+      level_(options.level),
+      trained_(parameters_.at(0).second.requires_grad()),
+      dtype_(parameters_.at(0).second.scalar_type()),
+      compute_dtype_(options.precision.parameters.value_or(dtype_)),
+      reduce_dtype_(options.precision.reduce.value_or(compute_dtype_)),
+      shard_on_cpu_(options.shards_on_cpu && !parameters_.at(0).second.is_cpu()) {}
+
+Bytes FlatGroup::bytes() const {
+  return layout_.size() * static_cast<Bytes>(c10::elementSize(compute_dtype_));
+}
+
+at::Tensor FlatGroup::view_of(const at::Tensor& flat, std::size_t i) const {
+  const at::Tensor& like = parameter(i);
+  return flat.as_strided(like.sizes(), like.strides(), layout_.offset(i));
+}
+
+at::Tensor FlatGroup::own_piece(const at::Tensor& flat) const {
+  return flat.narrow(0, piece_ * layout_.piece_size(), layout_.piece_size());
+}
+
+void FlatGroup::flatten() {
+  const at::NoGradGuard no_grad;
+  const auto options = parameter(0).options().requires_grad(false);
+  separate_shard_ = level_ == ShardLevel::Parameters || compute_dtype_ != dtype_ || shard_on_cpu_;
+  at::Tensor own = at::zeros({layout_.size()}, options);  // in the parameters' own dtype
+  for (std::size_t i = 0; i < size(); ++i) view_of(own, i).copy_(parameter(i).detach());
+  flat_ = compute_dtype_ == dtype_ ? own : own.to(compute_dtype_);
+  for (std::size_t i = 0; i < size(); ++i) parameter(i).set_data(view_of(flat_, i));
+  shard_ = own_piece(own);
+  if (separate_shard_) shard_ = shard_on_cpu_ ? shard_.to(at::kCPU) : shard_.clone();
+  for (std::size_t i = 0; i < size(); ++i) {
+    const FlatLayout::Part part = layout_.part(i, piece_);
+    // A tensor object of its own on the shard's memory, with a version counter of its own.
+    at::Tensor shard = shard_.narrow(0, part.offset, part.count).variable_data();
+    shards_.push_back(shard.set_requires_grad(parameter(i).requires_grad()));
+  }
+  known_version_ = version_of_shards();
+}
+
+std::uint64_t FlatGroup::version_of_shards() const {
+  std::uint64_t sum = 0;
+  for (const at::Tensor& shard : shards_) sum += shard._version();
+  return sum;
+}
+
+void FlatGroup::note_writes() {
+  const std::uint64_t version = version_of_shards();
+  if (version == known_version_) return;
+  for (const auto& [name, tensor] : parameters_) tensor.unsafeGetTensorImpl()->bump_version();
+  known_version_ = version;
+}
+
+void FlatGroup::gather(const comm::Group& group) {
+  if (gathered_) return;
+  gathered_ = true;
+  note_writes();
+  if (!separate_shard_ && layout_.pieces() == 1) return;
+  if (level_ == ShardLevel::Parameters) make_storage(flat_);
+  const at::NoGradGuard no_grad;
+  to_gather_ = shard_;
+  if (shard_on_cpu_ || compute_dtype_ != dtype_) to_gather_ = shard_.to(flat_.options());
+  gathering_ = group.all_gather(flat_, to_gather_);
+}
+
+void FlatGroup::wait_gathered() {
+  gathering_.wait();
+  gathering_ = {};
+  to_gather_.reset();
+}
+
+void FlatGroup::release() {
+  if (!gathered_) return;
+  wait_gathered();
+  free_storage(flat_);
+  gathered_ = false;
+}
+
+at::Tensor& FlatGroup::gradients() {
+  if (!gradients_.defined())
+    gradients_ = at::empty({layout_.size()},
+                           parameter(0).options().dtype(reduce_dtype_).requires_grad(false));
+  return gradients_;
+}
+
+at::Tensor FlatGroup::gradient_view(std::size_t i) { return view_of(gradients(), i); }
+
+bool FlatGroup::grad_is_view(std::size_t i) const {
+  const at::Tensor& grad = parameter(i).grad();
+  return grad.defined() && gradients_.defined() && grad.is_alias_of(gradients_);
+}
+
+void FlatGroup::renew_gradients() {
+  if (!gradients_.defined()) return;
+  std::size_t own = 1;
+  for (std::size_t i = 0; i < size(); ++i) own += grad_is_view(i) ? 1 : 0;
+  if (gradients_.storage().use_count() > own) gradients_.reset();
+}
+
+NamedTensors FlatGroup::whole(const comm::Group& group) const {
+  const at::NoGradGuard no_grad;
+  at::Tensor flat = shard_;
+  if (layout_.pieces() > 1) {
+    flat = at::empty({layout_.size()}, shard_.options());
+    group.all_gather(flat, shard_).wait();
+  }
+  flat = flat.to(at::kCPU);
+  NamedTensors tensors;
+  for (std::size_t i = 0; i < size(); ++i) tensors.emplace_back(name(i), view_of(flat, i).clone());
+  return tensors;
+}
+
+void FlatGroup::set_shard(const std::vector<at::Tensor>& whole) {
+  const at::NoGradGuard no_grad;
+  at::Tensor flat = at::zeros({layout_.size()}, at::TensorOptions().dtype(dtype_));
+  for (std::size_t i = 0; i < size(); ++i) view_of(flat, i).copy_(whole[i]);
+  shard_.copy_(own_piece(flat));
+}
+
+void FlatGroup::add_to_shards(const at::Tensor& reduced, const std::vector<bool>& used) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor piece = reduced.to(shard_.options());
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (!used[i]) continue;
+    const FlatLayout::Part part = layout_.part(i, piece_);
+    const at::Tensor added = piece.narrow(0, part.offset, part.count);
+    at::Tensor& gradient = shards_[i].mutable_grad();
+    if (gradient.defined()) {
+      gradient.add_(added);
+    } else {
+      gradient = added.variable_data();  // no view to autograd: zero_grad() may detach it in place
+    }
+  }
+}
+
+}  // namespace trestle::sharding

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trestle/comm/group.h"
+#include "trestle/device/named_tensors.h"
+#include "trestle/sharding/flat_layout.h"
+#include "trestle/sharding/options.h"
+
+namespace trestle::sharding {
+
+// Parameters of one dtype on one device that are communicated together: a bucket, or a unit of level Parameters. Where
+// parameters lie in one flat buffer they keep their tensor objects, shapes and strides; only their data moves, and at
+// level Parameters the buffer's memory comes and goes.
+//
+// Three buffers, each made when the level asks for it: the parameters' (levels above None), the gradients' as this rank
+// computed them, and the shard, this rank's piece, in the parameters' own dtype.
+class FlatGroup {
+ public:
+  // `pieces` ranks divide it, of which this one has number `piece`; 1 and 0 where nothing is divided.
+  FlatGroup(NamedTensors parameters, int pieces, int piece, const ShardOptions& options);
+
+  const NamedTensors& parameters() const { return parameters_; }
+  const at::Tensor& parameter(std::size_t i) const { return parameters_[i].second; }
+  const std::string& name(std::size_t i) const { return parameters_[i].first; }
+  std::size_t size() const { return parameters_.size(); }
+  const FlatLayout& layout() const { return layout_; }
+  int piece() const { return piece_; }
+  Bytes bytes() const;  // of the flat parameters, with padding
+  bool trained() const { return trained_; }
+
+  // Puts the parameters into one flat buffer and makes the shard from this rank's piece of it. The shard is that piece
+  // itself where parameters stay whole and in their own dtype on their own device.
+  void flatten();
+  // For each parameter what this rank's optimizer steps: a flat tensor of its part of the shard, perhaps empty.
+  const std::vector<at::Tensor>& shards() const { return shards_; }
+
+  // The whole flat parameters from all ranks' shards. gather() begins it and wait_gathered() ends it; gathered() is true
+  // in between. Does nothing where they are there already.
+  void gather(const comm::Group& group);
+  void wait_gathered();
+  bool gathered() const { return gathered_; }
+  // Level Parameters: frees the flat parameters' memory. Use of one of them throws until the next gather().
+  void release();
+  // What was gathered is old, and the next gather() gets it anew.
+  void forget_gathered() { gathered_ = false; }
+  // Where somebody, the optimizer, has written to the shards since the last call: graphs that saved the old parameters are
+  // told so by autograd, instead of going on with the new ones.
+  void note_writes();
+
+  // This rank's own gradients, flat, in the dtype in which they are reduced; made by the first call, not written to.
+  at::Tensor& gradients();
+  bool has_gradients() const { return gradients_.defined(); }
+  void drop_gradients() { gradients_.reset(); }
+  // Parameter i's place in gradients(), with its shape and strides.
+  at::Tensor gradient_view(std::size_t i);
+  // Takes a new buffer where somebody else still holds a view of the last one, beside the parameters' own grad().
+  void renew_gradients();
+  bool grad_is_view(std::size_t i) const;
+
+  // The whole parameters in their own dtype, on the CPU, from all ranks' shards, under their names.
+  NamedTensors whole(const comm::Group& group) const;
+  // The other way: this rank's shard from whole tensors, in the order of parameters().
+  void set_shard(const std::vector<at::Tensor>& whole);
+
+  // Adds a reduced piece to the shards' gradients; parameters whose `used` is false are left as they are.
+  void add_to_shards(const at::Tensor& reduced, const std::vector<bool>& used);
+
+ private:
+  at::Tensor view_of(const at::Tensor& flat, std::size_t i) const;
+  at::Tensor own_piece(const at::Tensor& flat) const;
+  std::uint64_t version_of_shards() const;
+
+  NamedTensors parameters_;
+  FlatLayout layout_;
+  int piece_;
+  ShardLevel level_;
+  bool trained_;
+  at::ScalarType dtype_;          // the parameters' own, of the shard
+  at::ScalarType compute_dtype_;  // of the module's parameters
+  at::ScalarType reduce_dtype_;
+  bool shard_on_cpu_;
+  bool separate_shard_ = false;
+  bool gathered_ = true;
+  std::uint64_t known_version_ = 0;
+  at::Tensor flat_;
+  at::Tensor shard_;
+  at::Tensor gradients_;
+  std::vector<at::Tensor> shards_;
+  comm::Work gathering_;
+  at::Tensor to_gather_;  // kept until it is gathered
+};
+
+}  // namespace trestle::sharding

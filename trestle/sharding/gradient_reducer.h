@@ -1,0 +1,128 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trestle/comm/group.h"
+#include "trestle/sharding/flat_group.h"
+#include "trestle/sharding/options.h"
+
+namespace trestle::sharding {
+
+// The groups of ranks that a sharded model uses.
+struct RankGroups {
+  comm::Group all;        // that have the model together: replicate x shard
+  comm::Group shard;      // that divide it; of one rank at level None
+  comm::Group gathers;    // the same ranks, with connections of its own for gathering parameters
+  comm::Group replicate;  // that have the same piece of it
+};
+
+// What it takes to follow a backward: each parameter's gradient is put into its place in its group's buffer as soon as it
+// is there, times this rank's share of the average; a group whose gradients are complete begins to be reduced while the
+// backward goes on, in an order that is the same on all ranks; and when the backward ends, all of them are waited for and
+// handed to the parameters (level None) or the shards.
+//
+// A "pass" is one backward: it begins with arm() in a hook of the backward, and ends by itself.
+class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
+ public:
+  // What else follows a backward: the gathering of parameters.
+  class Observer {
+   public:
+    virtual ~Observer() = default;
+    virtual void gradients_complete(std::size_t group) = 0;  // of all its trained parameters
+    virtual void pass_ended() = 0;
+  };
+
+  GradientReducer(std::vector<std::shared_ptr<FlatGroup>> groups, RankGroups ranks,
+                  const ShardOptions& options);
+  void watch();  // hooks on the parameters; once
+  // Counts on from another one, which stops to listen.
+  void go_on_from(GradientReducer& before);
+  void set_observer(Observer* observer) { observer_ = observer; }
+
+  // Whether the backwards from here on are reduced; otherwise gradients add up on each rank.
+  void set_sync(bool sync) { sync_ = sync; }
+  bool sync() const { return sync_; }
+  // This rank's weight in the average of the next backward, as a number of samples; without, all weigh the same. All
+  // ranks give one, or none does.
+  void set_weight(std::optional<double> weight) { weight_ = weight; }
+
+  // To be called in a backward before its first gradient: begins the pass where it has not begun.
+  void arm();
+  bool in_pass() const { return pass_.has_value(); }
+  // Gives a pass up that did not come to its end, because something threw. The other ranks, which would wait for the rest of
+  // it, are told.
+  void give_up_pass();
+  // A pass without a backward: this rank has nothing to add to what the others reduce.
+  void pass_without_gradients();
+
+  std::int64_t steps() const { return steps_; }          // passes that were reduced
+  std::int64_t backwards() const { return backwards_; }  // passes that have begun
+  // Of the last pass that was reduced: in which order the first gradient of each parameter came, as (group, index).
+  const std::vector<std::pair<std::size_t, std::size_t>>& observed_order() const {
+    return observed_;
+  }
+  // Seconds that the last reduced pass waited at its end, and bytes that this rank put into reductions.
+  double waited() const { return waited_; }
+  Bytes reduced_bytes() const { return reduced_bytes_; }
+
+ private:
+  struct Reduction {  // of one group in a pass
+    std::vector<bool> fired;
+    std::size_t missing = 0;
+    bool begun = false;
+    bool over_replicas = false;
+    at::Tensor reduced;  // this rank's piece
+    comm::Work work;
+  };
+  struct Pass {
+    int graph_task = -1;
+    bool sync = false;
+    std::vector<Reduction> groups;
+    std::size_t next = 0;       // in the order of groups: the first that has not begun
+    std::size_t next_over = 0;  // the first whose pieces are not summed over replicas yet
+    at::Tensor header, headers;
+    comm::Work header_work;
+    std::optional<double> share;  // of this rank in the average
+  };
+
+  void on_gradient(std::size_t group, std::size_t index);
+  void put_gradient(std::size_t group, std::size_t index);
+  void begin_pass(int graph_task);
+  void begin_header();
+  void check_headers();
+  double share();
+  void begin_ready();
+  void begin(std::size_t group);
+  void begin_over_replicas(bool wait);
+  void end();
+  void end_reduced();
+  void fill_unused();
+  std::vector<std::vector<bool>> used_by_any();
+  void hand_out(const std::vector<std::vector<bool>>& used);
+
+  std::vector<std::shared_ptr<FlatGroup>> groups_;
+  std::vector<std::size_t> trained_;  // groups that are reduced, in the order in which they are
+  RankGroups ranks_;
+  RankGroups unchecked_;  // for what follows the plan that all ranks have
+  ShardOptions options_;
+  Observer* observer_ = nullptr;
+  std::vector<std::shared_ptr<void>> accumulators_;  // kept alive: a parameter holds its own weakly
+  std::recursive_mutex mutex_;  // hooks may run in several devices' backward threads
+  bool sync_ = true;
+  std::optional<double> weight_;
+  std::optional<Pass> pass_;
+  std::int64_t steps_ = 0;
+  std::int64_t backwards_ = 0;
+  std::vector<std::pair<std::size_t, std::size_t>> observed_;
+  double waited_ = 0;
+  Bytes reduced_bytes_ = 0;
+};
+
+}  // namespace trestle::sharding

@@ -1,0 +1,77 @@
+#include "trestle/sharding/sharded.h"
+
+#include <torch/nn/module.h>
+
+#include "trestle/base/error.h"
+#include "trestle/sharding/sharded_impl.h"
+
+namespace trestle {
+
+Sharded::Sharded(const nn::Layers& model, const DeviceMesh& mesh, const ShardOptions& options)
+    : impl_(std::make_unique<Impl>(model, mesh, options)) {}
+Sharded::Sharded(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& mesh,
+                 const ShardOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(model), mesh, options)) {}
+Sharded::Sharded(Sharded&&) noexcept = default;
+Sharded& Sharded::operator=(Sharded&&) noexcept = default;
+Sharded::~Sharded() = default;
+
+nn::Values Sharded::forward(nn::Values inputs) { return impl_->forward(std::move(inputs)); }
+
+at::Tensor Sharded::forward(const at::Tensor& input) {
+  nn::Values outputs = impl_->forward({input});
+  if (outputs.size() == 1) return outputs[0];
+  throw UsageError("the model returns more than one tensor",
+                   {.hint = "Call forward({input}), which returns them all."});
+}
+
+Sharded::Scope Sharded::begin(const std::function<void(const Change&)>& inputs) {
+  return impl_->begin(inputs);
+}
+
+void Sharded::end(const Scope& scope, const std::function<void(const Change&)>& outputs) {
+  impl_->end(scope, outputs);
+}
+
+void Sharded::backward(const at::Tensor& loss, std::optional<double> weight) {
+  impl_->backward(loss, weight);
+}
+
+void Sharded::backward_without_samples() { impl_->backward({}, 0.0); }
+
+Sharded::NoSync Sharded::no_sync() { return NoSync(*impl_); }
+
+std::vector<at::Tensor> Sharded::parameters() const {
+  std::vector<at::Tensor> tensors;
+  for (auto& [name, tensor] : impl_->named_parameters()) tensors.push_back(tensor);
+  return tensors;
+}
+
+NamedTensors Sharded::named_parameters() const { return impl_->named_parameters(); }
+
+void Sharded::zero_grad() {
+  for (auto& [name, tensor] : impl_->named_parameters()) tensor.mutable_grad().reset();
+  impl_->drop_own_gradients();
+}
+
+double Sharded::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options) {
+  return impl_->clip_grad_norm(max_norm, options);
+}
+
+Sharded::Unsharded Sharded::unshard() { return Unsharded(*impl_); }
+NamedTensors Sharded::state() { return impl_->state(); }
+void Sharded::load_state(const NamedTensors& state) { impl_->load_state(state); }
+void Sharded::shards_changed() { impl_->shards_changed(); }
+const ShardOptions& Sharded::options() const { return impl_->options; }
+ShardReport Sharded::report() const { return impl_->report(); }
+std::string Sharded::description() const { return impl_->description(); }
+
+Sharded::NoSync::NoSync(Impl& impl) : impl_(impl), before_(impl.reducer->sync()) {
+  impl_.reducer->set_sync(false);
+}
+Sharded::NoSync::~NoSync() { impl_.reducer->set_sync(before_); }
+
+Sharded::Unsharded::Unsharded(Impl& impl) : impl_(impl) { impl_.unshard(); }
+Sharded::Unsharded::~Unsharded() { impl_.reshard(); }
+
+}  // namespace trestle

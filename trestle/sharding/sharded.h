@@ -1,0 +1,190 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trestle/device/named_tensors.h"
+#include "trestle/mesh/device_mesh.h"
+#include "trestle/nn/layers.h"
+#include "trestle/optim/clip_grad_norm.h"
+#include "trestle/sharding/map_tensors.h"
+#include "trestle/sharding/options.h"
+#include "trestle/sharding/shard_level.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace trestle {
+
+// What of the last step crossed between ranks, and what this rank holds.
+struct ShardReport {
+  int groups = 0;      // buckets, or units at level Parameters
+  Bytes reduced = 0;   // bytes of gradients that this rank put into the last backward's reductions
+  Bytes gathered = 0;  // bytes of parameters that were put together on this rank in the last step
+  double waited_seconds =
+      0;                   // at the end of the last backward, for reductions that it did not hide
+  std::int64_t steps = 0;  // backwards that were reduced
+};
+
+// One model on all ranks of a mesh, each of which trains with its own part of the batch. How much of the model's state each
+// rank holds is the level (shard_level.h); ddp.h, zero1.h, zero2.h, fsdp.h and hsdp.h name the usual points.
+//
+//   trestle::DeviceMesh mesh(world, {{"replicate", 2}, {"shard", 4}});
+//   trestle::Sharded sharded(net, mesh, {.level = trestle::ShardLevel::Parameters});   // HSDP
+//   auto optimizer = trestle::optim::make_optimizer(sharded.parameters(), {.name = "adamw"});
+//   for (auto& [x, y] : loader) {                    // this rank's part of the batch
+//     sharded.backward(torch::cross_entropy_loss(sharded.forward(x), y));
+//     sharded.clip_grad_norm(1.0);
+//     optimizer->step();
+//     optimizer->zero_grad();
+//   }
+//
+// The gradients are those of the plain model on all ranks' samples together: the mean over ranks of the ranks' gradients,
+// or the mean with weights where backward() is given them. `loss.backward()` by oneself is the same as
+// backward(loss).
+//
+// All ranks make it, and call forward() and backward() equally often. The model's parameters keep their tensor objects,
+// names, shapes and strides; but above level None they are not the ones to give to an optimizer: parameters() are. The
+// model must not be moved or cast afterwards. The mesh's ranks are processes, or threads with a device each.
+class Sharded {
+ public:
+  // All levels. At level Parameters the layers are made, divided and let go one unit after the other, so that a model that
+  // fits no rank whole can be made.
+  //
+  // Throws UsageError for a mesh without the dimension that the level needs, for options that contradict each other, and
+  // on all ranks where their models differ, naming the first parameter that does.
+  Sharded(const nn::Layers& model, const DeviceMesh& mesh, const ShardOptions& options = {});
+  // Any module; call it through run(), or through ShardedModule below. At level Parameters all of it is one unit, which
+  // saves memory between the steps only, and description() says so.
+  Sharded(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& mesh,
+          const ShardOptions& options = {});
+  Sharded(Sharded&&) noexcept;
+  Sharded& operator=(Sharded&&) noexcept;
+  ~Sharded();
+
+  // The model's, for nn::Layers.
+  at::Tensor forward(const at::Tensor& input);
+  nn::Values forward(nn::Values inputs);
+
+  // function(inputs...) as the model's forward, for a module: the function calls it.
+  template <class Function, class... Inputs>
+  auto run(const Function& function, Inputs... inputs) {
+    const Scope scope =
+        begin([&](const Change& change) { (sharding::for_each_tensor(inputs, change), ...); });
+    auto outputs = function(inputs...);
+    end(scope, [&](const Change& change) { sharding::for_each_tensor(outputs, change); });
+    return outputs;
+  }
+
+  // loss.backward(), and the reduction of the gradients over ranks. `weight`: how much this rank's loss counts, for means
+  // over ragged parts: the number of its samples. All ranks give one, or none does; 0 is a rank that has no sample.
+  void backward(const at::Tensor& loss, std::optional<double> weight = {});
+  // This rank has no samples this time, while others have: it takes part with zeros. They give weights.
+  void backward_without_samples();
+
+  // Backwards while it lives are not reduced: gradients add up on each rank until a backward outside. (At level Gradients
+  // and Parameters this holds the whole gradients on each rank.)
+  //
+  //   {
+  //     const auto no_sync = sharded.no_sync();
+  //     sharded.backward(loss(first_half) / 2);
+  //   }
+  //   sharded.backward(loss(second_half) / 2);
+  class NoSync;
+  NoSync no_sync();
+
+  // What this rank's optimizer steps, under the model's names: the parameters themselves at level None, otherwise flat
+  // tensors of this rank's part of each, perhaps empty, that get the gradients. In the same order on all ranks. Frozen
+  // parameters are not among them.
+  std::vector<at::Tensor> parameters() const;
+  NamedTensors named_parameters() const;
+  void zero_grad();  // of all of them, and what no_sync() has left in the model's
+
+  // Scales all gradients by the norm of all ranks' together, as optim::clip_grad_norm() does on one; returns the norm, which
+  // is the same on all ranks. One small reduction a dimension of the mesh that divides.
+  double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options = {});
+
+  // While it lives the model's own parameters are there, whole and current, to be looked at. All ranks call it.
+  class Unsharded;
+  Unsharded unshard();
+  // Copies of all parameters, and of the buffers, whole, on the CPU, under the model's names. All ranks call it.
+  NamedTensors state();
+  // The other way, from whole tensors of these names, which all ranks have. Names that are not the model's, and those of the
+  // model that are missing, are UsageErrors that list them.
+  void load_state(const NamedTensors& state);
+  // To be called after writing to parameters() by other means than an optimizer between a backward and a forward.
+  void shards_changed();
+
+  const ShardOptions& options() const;
+  ShardReport report() const;
+  // "fsdp: 4 ranks share 1,234 parameters in 5 units ...", a line each.
+  std::string description() const;
+
+  class Impl;
+
+ private:
+  using Change = std::function<void(at::Tensor&)>;
+  struct ScopeEnd {
+    void operator()(Impl* impl) const;  // for a forward that threw
+  };
+  using Scope = std::shared_ptr<void>;
+  Scope begin(const std::function<void(const Change&)>& inputs);
+  void end(const Scope& scope, const std::function<void(const Change&)>& outputs);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+class Sharded::NoSync {
+ public:
+  explicit NoSync(Impl& impl);
+  ~NoSync();
+  NoSync(const NoSync&) = delete;
+  NoSync& operator=(const NoSync&) = delete;
+
+ private:
+  Impl& impl_;
+  bool before_;
+};
+
+class Sharded::Unsharded {
+ public:
+  explicit Unsharded(Impl& impl);
+  ~Unsharded();
+  Unsharded(const Unsharded&) = delete;
+  Unsharded& operator=(const Unsharded&) = delete;
+
+ private:
+  Impl& impl_;
+};
+
+// A module with its own forward(), whatever that takes and returns:
+//
+//   auto net = std::make_shared<NetImpl>();
+//   trestle::ShardedModule<NetImpl> sharded(net, mesh);
+//   auto [logits, features] = sharded.forward(image, mask);
+template <class Module>
+class ShardedModule : public Sharded {
+ public:
+  ShardedModule(std::shared_ptr<Module> module, const DeviceMesh& mesh,
+                const ShardOptions& options = {})
+      : Sharded(std::static_pointer_cast<torch::nn::Module>(module), mesh, options),
+        module_(std::move(module)) {}
+
+  template <class... Inputs>
+  auto forward(Inputs... inputs) {
+    return run([this](auto&... given) { return module_->forward(given...); }, std::move(inputs)...);
+  }
+  Module* operator->() { return module_.get(); }
+
+ private:
+  std::shared_ptr<Module> module_;
+};
+
+}  // namespace trestle

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trestle/nn/graph.h"
+#include "trestle/sharding/flat_group.h"
+#include "trestle/sharding/gradient_reducer.h"
+#include "trestle/sharding/sharded.h"
+#include "trestle/sharding/unit_gatherer.h"
+
+namespace trestle {
+
+class Sharded::Impl {
+ public:
+  Impl(const nn::Layers& model, const DeviceMesh& mesh, const ShardOptions& options);
+  Impl(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& mesh,
+       const ShardOptions& options);
+
+  nn::Values forward(nn::Values inputs);
+  std::shared_ptr<void> begin(const std::function<void(const Change&)>& inputs);
+  void end(const std::shared_ptr<void>& scope, const std::function<void(const Change&)>& outputs);
+  void backward(const at::Tensor& loss, std::optional<double> weight);
+
+  NamedTensors named_parameters() const;
+  double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options);
+  void unshard();
+  void reshard();
+  NamedTensors state();
+  void load_state(const NamedTensors& state);
+  void shards_changed();
+  ShardReport report() const;
+  std::string description() const;
+
+  ShardOptions options;
+  std::shared_ptr<sharding::GradientReducer> reducer;
+  void drop_own_gradients();  // what no_sync() has left in the model's parameters
+
+ private:
+  struct ForwardScope;
+
+  void take_mesh(const DeviceMesh& mesh);
+  void check_options() const;
+  void start_from_rank_0(const NamedTensors& parameters);
+  void make_buckets(const std::vector<std::size_t>& order);
+  void make_layer_units();
+  void make_unit(const std::string& name, const NamedTensors& parameters);
+  void hook_layers(const std::vector<std::optional<std::size_t>>& unit_of_layer);
+  void watch();
+  void rebuild_buckets();
+  void before_forward();
+  nn::RunKey next_key();
+  void finish_construction();
+  NamedTensors trained_parameters() const;
+  void gather_stepped();
+  at::Tensor cast_input(const at::Tensor& input) const;
+  std::pair<sharding::FlatGroup*, std::size_t> place_of(const std::string& name) const;
+
+  std::string mesh_text_;
+  sharding::RankGroups ranks_;
+  NamedTensors parameters_;  // the model's, each once
+  NamedTensors buffers_;
+  std::vector<std::shared_ptr<sharding::FlatGroup>> groups_;
+  std::vector<sharding::UnitGatherer::Unit> units_;
+  std::shared_ptr<sharding::UnitGatherer> gatherer_;
+  std::int64_t gathered_at_ = 0;  // reducer->steps() when the parameters were last gathered
+  std::int64_t forwards_ = 0;     // training forwards since the last reduced backward
+  bool rebuilt_ = false;
+
+  std::shared_ptr<torch::nn::Module> module_;  // of a model that is no Layers
+  nn::Graph graph_;                            // of one that is
+};
+
+}  // namespace trestle

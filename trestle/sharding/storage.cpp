@@ -1,0 +1,31 @@
+#include "trestle/sharding/storage.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/DeviceGuard.h>
+
+namespace trestle::sharding {
+namespace {
+
+constexpr const char* freed_message =
+    "this parameter is divided over ranks (ShardLevel::Parameters) and not gathered here: call the "
+    "model through "
+    "Sharded::forward(), or Sharded::unshard() first";
+
+}  // namespace
+
+// The number of bytes stays, so that views of the storage are still taken for whole.
+void free_storage(const at::Tensor& tensor) {
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  storage->set_data_ptr_noswap(c10::DataPtr(nullptr, storage->device()));
+  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(freed_message);
+}
+
+void make_storage(const at::Tensor& tensor) {
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  const c10::DeviceGuard guard(storage->device());
+  storage->clear_data_ptr_access_error_msg_();
+  storage->set_data_ptr_noswap(
+      c10::GetAllocator(storage->device_type())->allocate(storage->nbytes()));
+}
+
+}  // namespace trestle::sharding

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "trestle/comm/group.h"
+#include "trestle/sharding/flat_group.h"
+#include "trestle/sharding/gradient_reducer.h"
+
+namespace trestle::sharding {
+
+// Level Parameters: puts a unit's parameters together before its forward and before its backward, one unit ahead of where
+// the model is, and lets them go when they are not needed: after the forward (unless reshard_after_forward is off), and in
+// the backward when all gradients of the parameters and of the unit's inputs are there.
+//
+// A group of parameters may be part of several units, where layers share a parameter: it is let go when none needs it.
+// A unit that runs again inside a backward (activation checkpointing) only gathers: the backward lets go.
+class UnitGatherer final : public GradientReducer::Observer,
+                           public std::enable_shared_from_this<UnitGatherer> {
+ public:
+  struct Unit {
+    std::string name;
+    std::vector<std::size_t> groups;
+  };
+
+  UnitGatherer(std::vector<std::shared_ptr<FlatGroup>> groups, std::vector<Unit> units,
+               comm::Group gathers, std::shared_ptr<GradientReducer> reducer, bool reshard);
+
+  // One forward of a unit. Destroyed without end(), because the forward threw, it lets the parameters go.
+  class Call;
+  // Gathers, and returns when the parameters are there. Inputs that need a gradient are replaced by views.
+  std::shared_ptr<Call> begin(std::size_t unit, std::vector<at::Tensor>& inputs);
+  // `keep`: the next call is of the same unit.
+  void end(const std::shared_ptr<Call>& call, const std::vector<at::Tensor>& outputs,
+           bool keep = false);
+
+  void begin_model();  // the next unit is the model's first one
+  void gather_all();   // all parameters, until release_all()
+  void release_all();
+
+  void gradients_complete(std::size_t group) override;
+  void pass_ended() override;
+
+ private:
+  void gather(std::size_t unit);
+  void gather_ahead(std::size_t unit, int step);
+  void wait(std::size_t unit);
+  void note_order(std::size_t unit);
+  void begin_backward(const std::shared_ptr<Call>& call);
+  void input_done(const std::shared_ptr<Call>& call);
+  void let_go(std::size_t group);
+
+  struct GroupState {
+    int holders =
+        0;  // forwards under way, and backwards of calls whose inputs' gradients are not all there
+    bool complete = false;  // its gradients, in this backward
+  };
+
+  std::vector<std::shared_ptr<FlatGroup>> groups_;
+  std::vector<Unit> units_;
+  comm::Group checked_;
+  comm::Group unchecked_;
+  std::weak_ptr<GradientReducer> reducer_;
+  bool reshard_;
+  bool keep_all_ = false;
+  std::recursive_mutex mutex_;
+  std::vector<GroupState> states_;
+  std::vector<std::shared_ptr<Call>> in_backward_;
+  std::vector<std::size_t> order_;  // of units in a training forward, as the first one had it
+  std::size_t place_ = 0;           // in this forward
+  bool order_known_ = false;
+};
+
+}  // namespace trestle::sharding
