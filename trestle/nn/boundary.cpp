@@ -1,7 +1,6 @@
 #include "trestle/nn/boundary.h"
 
 #include <ATen/Functions.h>
-#include <ATen/MemoryOverlap.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
@@ -88,8 +87,20 @@ bool is_part_of_more(const at::Tensor& tensor) {
 
 bool may_share_memory(const at::Tensor& a, const at::Tensor& b) {
   if (!a.defined() || !b.defined() || !a.has_storage() || !b.has_storage()) return false;
-  if (!a.is_alias_of(b)) return false;
-  return at::get_overlap_status(a, b) != at::MemOverlapStatus::No;
+  const bool one_storage = a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl();
+  return one_storage && Extent::of(a).may_meet(Extent::of(b));
+}
+
+Extent Extent::of(const at::Tensor& tensor) {
+  const std::int64_t begin = tensor.storage_offset() * tensor.element_size();
+  return {.begin = begin,
+          .end = begin + static_cast<std::int64_t>(tensor.nbytes()),
+          .dense = tensor.is_non_overlapping_and_dense()};
+}
+
+bool Extent::may_meet(const Extent& other) const {
+  if (!dense || !other.dense) return true;
+  return begin < other.end && other.begin < end;
 }
 
 GradientSink::GradientSink(std::size_t inputs) : gradients_(std::make_shared<Values>(inputs)) {}

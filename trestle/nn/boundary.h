@@ -70,6 +70,17 @@ std::uint32_t version_of(const at::Tensor& tensor);
 Bytes memory_of(const at::Tensor& tensor);
 bool is_part_of_more(const at::Tensor& tensor);  // more than its own elements; not for None
 
+// Which bytes of its storage a tensor may take. It asks for no memory: that of a parameter may be away
+// just now.
+struct Extent {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  bool dense = false;  // takes all of them
+
+  static Extent of(const at::Tensor& tensor);
+  bool may_meet(const Extent& other) const;
+};
+
 // Do the two share memory, or might they? Views of disjoint parts do not, where that is easily told.
 bool may_share_memory(const at::Tensor& a, const at::Tensor& b);
 

@@ -41,23 +41,6 @@ class SharedMemory {
   }
 
  private:
-  // As may_share_memory() tells it, without the tensor.
-  struct Extent {
-    std::int64_t begin = 0;  // in bytes, in the storage
-    std::int64_t end = 0;
-    bool dense = false;  // takes all of it
-
-    static Extent of(const at::Tensor& tensor) {
-      const std::int64_t begin = tensor.storage_offset() * tensor.element_size();
-      return {.begin = begin,
-              .end = begin + static_cast<std::int64_t>(tensor.nbytes()),
-              .dense = tensor.is_non_overlapping_and_dense()};
-    }
-    bool may_meet(const Extent& other) const {
-      if (!dense || !other.dense) return true;
-      return begin < other.end && other.begin < end;
-    }
-  };
   struct Entry {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
     Extent extent;

@@ -5,7 +5,6 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -69,16 +68,15 @@ void GradientReducer::go_on_from(GradientReducer& before) {
 void GradientReducer::arm() {
   const std::lock_guard lock(mutex_);
   if (pass_) return;
-  begin_pass(torch::autograd::get_current_graph_task_id());
+  begin_pass();
   torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->end();
   });
 }
 
-void GradientReducer::begin_pass(int graph_task) {
+void GradientReducer::begin_pass() {
   ++backwards_;
   pass_.emplace();
-  pass_->graph_task = graph_task;
   pass_->sync = sync_;
   pass_->groups.resize(groups_.size());
   for (const std::size_t g : trained_) {
@@ -103,7 +101,15 @@ void GradientReducer::give_up_pass() {
 
 void GradientReducer::pass_without_gradients() {
   const std::lock_guard lock(mutex_);
-  begin_pass(-1);
+  begin_pass();
+  end();
+}
+
+void GradientReducer::pass_without_samples(const std::function<void()>& meanwhile) {
+  const std::lock_guard lock(mutex_);
+  begin_pass();
+  pass_->has_samples = false;
+  meanwhile();
   end();
 }
 
@@ -230,7 +236,9 @@ void GradientReducer::begin(std::size_t group) {
 
 // Where there are replicas of the shards: the second half of a reduction, in the same order.
 void GradientReducer::begin_over_replicas(bool wait) {
-  if (options_.level == ShardLevel::None || ranks_.replicate.size() == 1) return;
+  if (options_.level == ShardLevel::None || !ranks_.replicate.valid() ||
+      ranks_.replicate.size() == 1)
+    return;
   for (; pass_->next_over < pass_->next; ++pass_->next_over) {
     Reduction& reduction = pass_->groups[trained_[pass_->next_over]];
     if (!wait && !reduction.work.done()) return;
@@ -284,8 +292,8 @@ void GradientReducer::fill_unused() {
     }
     reduction.missing = 0;
   }
-  const bool has_part = names.size() < groups_.size() || pass_->graph_task != -1;
-  if (names.empty() || options_.unused_parameters == UnusedParameters::Find || !has_part) return;
+  if (names.empty() || options_.unused_parameters == UnusedParameters::Find || !pass_->has_samples)
+    return;
   throw StateError(text("no gradient came for ", names.size() == 1 ? "parameter " : "parameters ",
                         join(names, ", ")),
                    {.hint = "If they are left out on purpose, set unused_parameters = "

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -59,7 +60,9 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   // Gives a pass up that did not come to its end, because something threw. The other ranks, which would wait for the rest of
   // it, are told.
   void give_up_pass();
-  // A pass without a backward: this rank has nothing to add to what the others reduce.
+  // A pass without a backward, around `meanwhile`: this rank has no samples, and nothing to add to what others reduce.
+  void pass_without_samples(const std::function<void()>& meanwhile);
+  // The same for a loss that no trained parameter has a part in.
   void pass_without_gradients();
 
   std::int64_t steps() const { return steps_; }          // passes that were reduced
@@ -82,7 +85,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
     comm::Work work;
   };
   struct Pass {
-    int graph_task = -1;
+    bool has_samples = true;
     bool sync = false;
     std::vector<Reduction> groups;
     std::size_t next = 0;       // in the order of groups: the first that has not begun
@@ -94,7 +97,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
 
   void on_gradient(std::size_t group, std::size_t index);
   void put_gradient(std::size_t group, std::size_t index);
-  void begin_pass(int graph_task);
+  void begin_pass();
   void begin_header();
   void check_headers();
   double share();

@@ -37,7 +37,7 @@ void Sharded::backward(const at::Tensor& loss, std::optional<double> weight) {
   impl_->backward(loss, weight);
 }
 
-void Sharded::backward_without_samples() { impl_->backward({}, 0.0); }
+void Sharded::backward_without_samples() { impl_->backward_without_samples(); }
 
 Sharded::NoSync Sharded::no_sync() { return NoSync(*impl_); }
 
@@ -66,12 +66,20 @@ const ShardOptions& Sharded::options() const { return impl_->options; }
 ShardReport Sharded::report() const { return impl_->report(); }
 std::string Sharded::description() const { return impl_->description(); }
 
-Sharded::NoSync::NoSync(Impl& impl) : impl_(impl), before_(impl.reducer->sync()) {
-  impl_.reducer->set_sync(false);
+Sharded::NoSync::NoSync(Impl& impl) : impl_(&impl), before_(impl.reducer->sync()) {
+  impl_->reducer->set_sync(false);
 }
-Sharded::NoSync::~NoSync() { impl_.reducer->set_sync(before_); }
+Sharded::NoSync::NoSync(NoSync&& other) noexcept
+    : impl_(std::exchange(other.impl_, nullptr)), before_(other.before_) {}
+Sharded::NoSync::~NoSync() {
+  if (impl_) impl_->reducer->set_sync(before_);
+}
 
-Sharded::Unsharded::Unsharded(Impl& impl) : impl_(impl) { impl_.unshard(); }
-Sharded::Unsharded::~Unsharded() { impl_.reshard(); }
+Sharded::Unsharded::Unsharded(Impl& impl) : impl_(&impl) { impl_->unshard(); }
+Sharded::Unsharded::Unsharded(Unsharded&& other) noexcept
+    : impl_(std::exchange(other.impl_, nullptr)) {}
+Sharded::Unsharded::~Unsharded() {
+  if (impl_) impl_->reshard();
+}
 
 }  // namespace trestle

@@ -86,7 +86,8 @@ class Sharded {
   // loss.backward(), and the reduction of the gradients over ranks. `weight`: how much this rank's loss counts, for means
   // over ragged parts: the number of its samples. All ranks give one, or none does; 0 is a rank that has no sample.
   void backward(const at::Tensor& loss, std::optional<double> weight = {});
-  // This rank has no samples this time, while others have: it takes part with zeros. They give weights.
+  // Instead of forward() and backward(), on a rank that has no samples this time while others, which give weights, have: it
+  // takes part with zeros. Not in the first step at level Parameters: StateError.
   void backward_without_samples();
 
   // Backwards while it lives are not reduced: gradients add up on each rank until a backward outside. (At level Gradients
@@ -131,9 +132,6 @@ class Sharded {
 
  private:
   using Change = std::function<void(at::Tensor&)>;
-  struct ScopeEnd {
-    void operator()(Impl* impl) const;  // for a forward that threw
-  };
   using Scope = std::shared_ptr<void>;
   Scope begin(const std::function<void(const Change&)>& inputs);
   void end(const Scope& scope, const std::function<void(const Change&)>& outputs);
@@ -145,11 +143,11 @@ class Sharded::NoSync {
  public:
   explicit NoSync(Impl& impl);
   ~NoSync();
-  NoSync(const NoSync&) = delete;
-  NoSync& operator=(const NoSync&) = delete;
+  NoSync(NoSync&& other) noexcept;
+  NoSync& operator=(NoSync&&) = delete;
 
  private:
-  Impl& impl_;
+  Impl* impl_;
   bool before_;
 };
 
@@ -157,11 +155,11 @@ class Sharded::Unsharded {
  public:
   explicit Unsharded(Impl& impl);
   ~Unsharded();
-  Unsharded(const Unsharded&) = delete;
-  Unsharded& operator=(const Unsharded&) = delete;
+  Unsharded(Unsharded&& other) noexcept;
+  Unsharded& operator=(Unsharded&&) = delete;
 
  private:
-  Impl& impl_;
+  Impl* impl_;
 };
 
 // A module with its own forward(), whatever that takes and returns:

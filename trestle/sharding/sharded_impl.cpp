@@ -141,7 +141,7 @@ void Sharded::Impl::backward(const at::Tensor& loss, std::optional<double> weigh
   const std::int64_t before = reducer->backwards();
   reducer->set_weight(weight);
   try {
-    if (loss.defined()) loss.backward();
+    loss.backward();
   } catch (...) {
     reducer->set_weight({});
     reducer->give_up_pass();
@@ -151,6 +151,17 @@ void Sharded::Impl::backward(const at::Tensor& loss, std::optional<double> weigh
   if (reducer->backwards() == before) reducer->pass_without_gradients();
   reducer->set_weight({});
   if (reducer->sync()) forwards_ = 0;
+}
+
+void Sharded::Impl::backward_without_samples() {
+  const at::AutoGradMode with_grad(true);
+  before_forward();
+  reducer->set_weight(0);
+  if (gatherer_) gatherer_->follow_forward();
+  reducer->pass_without_samples([this] {
+    if (gatherer_) gatherer_->follow_backward();
+  });
+  reducer->set_weight({});
 }
 
 std::pair<FlatGroup*, std::size_t> Sharded::Impl::place_of(const std::string& name) const {

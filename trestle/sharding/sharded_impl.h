@@ -24,6 +24,7 @@ class Sharded::Impl {
   std::shared_ptr<void> begin(const std::function<void(const Change&)>& inputs);
   void end(const std::shared_ptr<void>& scope, const std::function<void(const Change&)>& outputs);
   void backward(const at::Tensor& loss, std::optional<double> weight);
+  void backward_without_samples();
 
   NamedTensors named_parameters() const;
   double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options);

@@ -92,6 +92,30 @@ void UnitGatherer::note_order(std::size_t unit) {
   ++place_;
 }
 
+void UnitGatherer::follow_forward() {
+  const std::lock_guard lock(mutex_);
+  if (!order_known_)
+    throw StateError("a rank without samples in the first step at level Parameters",
+                     {.hint = "The order of the units is not known yet: give every rank a sample "
+                              "in the first step."});
+  for (const std::size_t unit : order_) {
+    std::vector<at::Tensor> nothing;
+    end(begin(unit, nothing), nothing);
+  }
+}
+
+void UnitGatherer::follow_backward() {
+  const std::lock_guard lock(mutex_);
+  std::vector<int> uses(groups_.size(), 0);
+  for (const std::size_t unit : order_)
+    for (const std::size_t g : units_[unit].groups) ++uses[g];
+  for (auto unit = order_.rbegin(); unit != order_.rend(); ++unit) {
+    begin_backward(std::make_shared<Call>(weak_from_this(), *unit));
+    for (const std::size_t g : units_[*unit].groups)
+      if (--uses[g] == 0 && groups_[g]->trained()) gradients_complete(g);
+  }
+}
+
 std::shared_ptr<UnitGatherer::Call> UnitGatherer::begin(std::size_t unit,
                                                         std::vector<at::Tensor>& inputs) {
   const std::lock_guard lock(mutex_);
@@ -136,13 +160,15 @@ void UnitGatherer::end(const std::shared_ptr<Call>& call, const std::vector<at::
   for (const at::Tensor& output : outputs) {
     if (!output.defined() || !output.requires_grad()) continue;
     output.register_hook([call](const at::Tensor&) {
-      if (const auto owner = call->owner.lock()) owner->begin_backward(call);
+      const auto owner = call->owner.lock();
+      if (!owner) return;
+      if (const auto reducer = owner->reducer_.lock()) reducer->arm();
+      owner->begin_backward(call);
     });
   }
 }
 
 void UnitGatherer::begin_backward(const std::shared_ptr<Call>& call) {
-  if (const auto reducer = reducer_.lock()) reducer->arm();
   const std::lock_guard lock(mutex_);
   if (call->in_backward) return;
   call->in_backward = true;

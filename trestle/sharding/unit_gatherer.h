@@ -40,7 +40,10 @@ class UnitGatherer final : public GradientReducer::Observer,
            bool keep = false);
 
   void begin_model();  // the next unit is the model's first one
-  void gather_all();   // all parameters, until release_all()
+  // Take part in what the other ranks gather in a forward and a backward, on a rank that has none.
+  void follow_forward();
+  void follow_backward();
+  void gather_all();  // all parameters, until release_all()
   void release_all();
 
   void gradients_complete(std::size_t group) override;
