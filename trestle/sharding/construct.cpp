@@ -48,6 +48,8 @@ Sharded::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, const Shard
     buffers_ = each_once(model.named_buffers());
     parameters_ = each_once(model.named_parameters());
   } else {
+    if (options.device)
+      for (const auto& layer : graph_.layers) layer.to(*options.device);
     parameters_ = each_once(model.named_parameters());
     buffers_ = each_once(model.named_buffers());
   }
@@ -60,6 +62,7 @@ Sharded::Impl::Impl(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& 
   if (!module_) throw UsageError("there is no model");
   take_mesh(mesh);
   check_options();
+  if (options.device) module_->to(*options.device);
   parameters_ = each_once(named(module_->named_parameters()));
   buffers_ = each_once(named(module_->named_buffers()));
   if (options.level == ShardLevel::Parameters) {
@@ -247,6 +250,7 @@ void Sharded::Impl::make_layer_units() {
   for (std::size_t layer = 0; layer < graph_.layers.size(); ++layer) {
     if (!graph_.layers[layer].module) continue;
     graph_.layers[layer].module.make();
+    if (options.device) graph_.layers[layer].to(*options.device);
     const auto own = each_once(graph_.layers[layer].named_parameters());
     const bool takes_tied =
         std::any_of(graph_.ties.begin(), graph_.ties.end(),

@@ -84,6 +84,7 @@ void FlatGroup::gather(const comm::Group& group) {
   to_gather_ = shard_;
   if (shard_on_cpu_ || compute_dtype_ != dtype_) to_gather_ = shard_.to(flat_.options());
   gathering_ = group.all_gather(flat_, to_gather_);
+  ++gathers_;
 }
 
 void FlatGroup::wait_gathered() {
@@ -140,9 +141,21 @@ void FlatGroup::set_shard(const std::vector<at::Tensor>& whole) {
   shard_.copy_(own_piece(flat));
 }
 
+void FlatGroup::keep_shard_gradients() {
+  if (!gradients_hold_shards_) return;
+  gradients_hold_shards_ = false;
+  for (const at::Tensor& shard : shards_)
+    if (shard.grad().defined()) shard.mutable_grad() = shard.grad().clone();
+}
+
 void FlatGroup::add_to_shards(const at::Tensor& reduced, const std::vector<bool>& used) {
   const at::NoGradGuard no_grad;
-  const at::Tensor piece = reduced.to(shard_.options());
+  at::Tensor piece = reduced.to(shard_.options());
+  if (level_ == ShardLevel::OptimizerState && gradients_.options().type_equal(shard_.options())) {
+    // The whole gradients stay in any case: the shards' are a part of them.
+    piece = own_piece(gradients_).copy_(piece);
+    gradients_hold_shards_ = true;
+  }
   for (std::size_t i = 0; i < size(); ++i) {
     if (!used[i]) continue;
     const FlatLayout::Part part = layout_.part(i, piece_);

@@ -44,6 +44,7 @@ class FlatGroup {
   void gather(const comm::Group& group);
   void wait_gathered();
   bool gathered() const { return gathered_; }
+  std::int64_t gathers() const { return gathers_; }  // so far
   // Level Parameters: frees the flat parameters' memory. Use of one of them throws until the next gather().
   void release();
   // What was gathered is old, and the next gather() gets it anew.
@@ -67,6 +68,8 @@ class FlatGroup {
   // The other way: this rank's shard from whole tensors, in the order of parameters().
   void set_shard(const std::vector<at::Tensor>& whole);
 
+  // Before a backward writes to gradients() again, where shards keep theirs in it.
+  void keep_shard_gradients();
   // Adds a reduced piece to the shards' gradients; parameters whose `used` is false are left as they are.
   void add_to_shards(const at::Tensor& reduced, const std::vector<bool>& used);
 
@@ -84,8 +87,10 @@ class FlatGroup {
   at::ScalarType compute_dtype_;  // of the module's parameters
   at::ScalarType reduce_dtype_;
   bool shard_on_cpu_;
+  bool gradients_hold_shards_ = false;
   bool separate_shard_ = false;
   bool gathered_ = true;
+  std::int64_t gathers_ = 0;
   std::uint64_t known_version_ = 0;
   at::Tensor flat_;
   at::Tensor shard_;

@@ -62,6 +62,8 @@ void GradientReducer::watch() {
 void GradientReducer::go_on_from(GradientReducer& before) {
   steps_ = before.steps_;
   backwards_ = before.backwards_;
+  reductions_ = before.reductions_;
+  reduced_bytes_ = before.reduced_bytes_;
   sync_ = before.sync_;
 }
 
@@ -83,7 +85,9 @@ void GradientReducer::begin_pass() {
     pass_->groups[g].fired.assign(groups_[g]->size(), false);
     pass_->groups[g].missing = groups_[g]->size();
     groups_[g]->note_writes();
-    if (sync_) groups_[g]->renew_gradients();
+    if (!sync_) continue;
+    groups_[g]->keep_shard_gradients();
+    groups_[g]->renew_gradients();
   }
   if (!sync_) return;
   if (steps_ == 0) observed_.clear();
@@ -224,6 +228,7 @@ void GradientReducer::begin(std::size_t group) {
   FlatGroup& flat = *groups_[group];
   Reduction& reduction = pass_->groups[group];
   reduction.begun = true;
+  ++reductions_;
   reduced_bytes_ += static_cast<Bytes>(flat.gradients().nbytes());
   if (options_.level == ShardLevel::None) {
     reduction.work = unchecked_.all.all_reduce(flat.gradients());

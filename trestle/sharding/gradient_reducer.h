@@ -71,8 +71,9 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   const std::vector<std::pair<std::size_t, std::size_t>>& observed_order() const {
     return observed_;
   }
-  // Seconds that the last reduced pass waited at its end, and bytes that this rank put into reductions.
+  // Seconds that the last reduced pass waited at its end; how many reductions there were, and of how many bytes.
   double waited() const { return waited_; }
+  std::int64_t reductions() const { return reductions_; }
   Bytes reduced_bytes() const { return reduced_bytes_; }
 
  private:
@@ -125,6 +126,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   std::int64_t backwards_ = 0;
   std::vector<std::pair<std::size_t, std::size_t>> observed_;
   double waited_ = 0;
+  std::int64_t reductions_ = 0;
   Bytes reduced_bytes_ = 0;
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
@@ -56,6 +57,8 @@ struct ShardOptions {
   bool broadcast_buffers = true;
 
   ShardPrecision precision = {};
+  // Where the model is to be; nothing: where it is. Layers are moved one by one as they are made.
+  std::optional<at::Device> device = {};
   // Shards, and with them what the optimizer remembers, live on the CPU.
   bool shards_on_cpu = false;
 

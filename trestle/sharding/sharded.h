@@ -23,14 +23,17 @@ class Module;
 
 namespace trestle {
 
-// What of the last step crossed between ranks, and what this rank holds.
+// What has crossed between ranks since the model was made, as this rank saw it.
 struct ShardReport {
-  int groups = 0;      // buckets, or units at level Parameters
-  Bytes reduced = 0;   // bytes of gradients that this rank put into the last backward's reductions
-  Bytes gathered = 0;  // bytes of parameters that were put together on this rank in the last step
-  double waited_seconds =
-      0;                   // at the end of the last backward, for reductions that it did not hide
+  int groups = 0;          // buckets, or units at level Parameters
   std::int64_t steps = 0;  // backwards that were reduced
+  std::int64_t reductions =
+      0;  // of groups' gradients within the ranks that divide them (of all, at level None)
+  Bytes reduced = 0;         // bytes of gradients that this rank put into them
+  std::int64_t gathers = 0;  // of groups' parameters
+  Bytes gathered = 0;        // bytes of parameters that they put together here
+  double waited_seconds =
+      0;  // at the end of the last backward, for reductions that it did not hide
 };
 
 // One model on all ranks of a mesh, each of which trains with its own part of the batch. How much of the model's state each

@@ -280,9 +280,14 @@ void Sharded::Impl::load_state(const NamedTensors& state) {
 
 ShardReport Sharded::Impl::report() const {
   ShardReport report{.groups = static_cast<int>(groups_.size()),
+                     .steps = reducer->steps(),
+                     .reductions = reducer->reductions(),
                      .reduced = reducer->reduced_bytes(),
-                     .waited_seconds = reducer->waited(),
-                     .steps = reducer->steps()};
+                     .waited_seconds = reducer->waited()};
+  for (const auto& group : groups_) {
+    report.gathers += group->gathers();
+    report.gathered += group->gathers() * group->bytes();
+  }
   return report;
 }
 

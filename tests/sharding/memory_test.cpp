@@ -1,0 +1,118 @@
+// What each level holds and moves, by the meters of virtual devices and by counts.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "trestle/comm/spawn.h"
+#include "trestle/device/virtual_device.h"
+#include "trestle/nn/layers.h"
+#include "trestle/optim/factory.h"
+#include "trestle/sharding/sharded.h"
+
+namespace trestle {
+namespace {
+
+constexpr int ranks = 4, blocks = 8, width = 256;
+
+nn::Layers make_net() {
+  nn::Layers net(nn::Seed{1});
+  for (int i = 0; i < blocks; ++i) {
+    net.add("linear" + std::to_string(i), [] { return torch::nn::Linear(width, width); });
+    net.add("act" + std::to_string(i), torch::nn::GELU());
+  }
+  return net;
+}
+
+constexpr double parameter_count = blocks * (width * width + width);
+constexpr double unit_bytes = 4.0 * (width * width + width);
+
+struct Held {
+  double made = 0, after_backward = 0, after_step = 0,
+         peak_of_step = 0;  // bytes on rank 0's device
+  ShardReport first, last;
+};
+
+// Three steps of Adam on four virtual devices.
+Held train(const ShardOptions& options) {
+  install_virtual_devices({.count = ranks});
+  Held held;
+  spawn(ranks, [&](World& world) {
+    const at::Device device(at::kPrivateUse1, static_cast<at::DeviceIndex>(world.rank()));
+    const DeviceMesh mesh(world, {{"shard", ranks}});
+    ShardOptions own = options;
+    own.device = device;
+    const double before = static_cast<double>(memory_usage(device).current);
+    const auto current = [&] { return static_cast<double>(memory_usage(device).current) - before; };
+    const nn::Layers net = make_net();
+    Sharded sharded(net, mesh, own);
+    if (world.rank() == 0) held.made = current();
+    const auto optimizer = optim::make_optimizer(sharded.parameters(), {.name = "adam"});
+    const at::Tensor x = torch::randn({2, width}).to(device);
+    for (int step = 0; step < 3; ++step) {
+      if (world.rank() == 0 && step == 2) held.first = sharded.report();
+      if (step == 2) reset_peak_memory(device);
+      optimizer->zero_grad();
+      sharded.backward(sharded.forward(x).square().mean());
+      if (world.rank() == 0) held.after_backward = current();
+      optimizer->step();
+    }
+    if (world.rank() != 0) return;
+    held.after_step = current();
+    held.peak_of_step = static_cast<double>(memory_usage(device).peak) - before;
+    held.last = sharded.report();
+  });
+  return held;
+}
+
+void expect_within(double measured, double formula, double share) {
+  EXPECT_LT(measured, formula * (1 + share));
+  EXPECT_GT(measured, formula * (1 - share));
+}
+
+TEST(ShardMemory, StateIsWhatTheFormulaOfTheLevelSays) {
+  const double p = parameter_count;
+  expect_within(train({.level = ShardLevel::None}).after_step, 16 * p, 0.05);
+  expect_within(train({.level = ShardLevel::OptimizerState}).after_step, (8 + 8.0 / ranks) * p,
+                0.05);
+  expect_within(train({.level = ShardLevel::Gradients}).after_step, (4 + 12.0 / ranks) * p, 0.05);
+  expect_within(train({.level = ShardLevel::Parameters}).after_step, 16.0 / ranks * p, 0.05);
+}
+
+// A model is made and trained on devices that could not hold it whole.
+TEST(ShardMemory, ParametersAreThereOneUnitAfterTheOther) {
+  const Held held = train({.level = ShardLevel::Parameters});
+  const double p = parameter_count;
+  expect_within(held.made, 4 / static_cast<double>(ranks) * p, 0.05);
+  expect_within(held.after_backward, 16.0 / ranks * p, 0.05);
+  // Two units' parameters (this one and the next), this one's gradients, twice as it is put in, and the reduced piece.
+  EXPECT_LT(held.peak_of_step, 16.0 / ranks * p + 5 * unit_bytes);
+}
+
+TEST(ShardMemory, WholeGradientsAreLetGoAsTheyAreReduced) {
+  const Held one =
+      train({.level = ShardLevel::OptimizerState, .bucket = 1 << 18, .first_bucket = 1 << 18});
+  const Held two =
+      train({.level = ShardLevel::Gradients, .bucket = 1 << 18, .first_bucket = 1 << 18});
+  EXPECT_LT(two.peak_of_step, one.peak_of_step - 4 * parameter_count / 2);
+}
+
+// Counts of collectives, and their bytes (FSDP2's own tests; data_parallel.md, section 3).
+TEST(ShardTraffic, IsWhatTheLevelSays) {
+  const auto of_step = [](const ShardOptions& options) {
+    const Held held = train(options);
+    return std::array<std::int64_t, 4>{
+        held.last.reductions - held.first.reductions, held.last.reduced - held.first.reduced,
+        held.last.gathers - held.first.gathers, held.last.gathered - held.first.gathered};
+  };
+  const auto p = static_cast<std::int64_t>(4 * parameter_count);
+  EXPECT_EQ(of_step({.level = ShardLevel::Parameters}),
+            (std::array<std::int64_t, 4>{blocks, p, 2 * blocks, 2 * p}));
+  EXPECT_EQ(of_step({.level = ShardLevel::Parameters, .reshard_after_forward = false}),
+            (std::array<std::int64_t, 4>{blocks, p, blocks, p}));
+  EXPECT_EQ(of_step({.level = ShardLevel::Gradients, .bucket = p, .first_bucket = p}),
+            (std::array<std::int64_t, 4>{1, p, 1, p}));
+  EXPECT_EQ(of_step({.level = ShardLevel::None, .bucket = p, .first_bucket = p}),
+            (std::array<std::int64_t, 4>{1, p, 0, 0}));
+}
+
+}  // namespace
+}  // namespace trestle
