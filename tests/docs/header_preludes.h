@@ -215,3 +215,36 @@ void step(const at::Tensor& inputs, const at::Tensor& targets);
 extern World world;
 extern const DeviceMesh mesh;
 extern const at::Tensor gradient;
+// [trestle/sharding/ddp.h]
+#include "trestle/sharding/sharded.h"
+extern World world;
+extern const nn::Layers net;
+// [trestle/sharding/zero1.h]
+#include "trestle/sharding/sharded.h"
+extern World world;
+extern const nn::Layers net;
+// [trestle/sharding/zero2.h]
+#include "trestle/sharding/sharded.h"
+extern World world;
+extern const nn::Layers net;
+// [trestle/sharding/fsdp.h]
+#include "trestle/sharding/sharded.h"
+extern World world;
+extern const nn::Layers net;
+// [trestle/sharding/hsdp.h]
+#include "trestle/sharding/sharded.h"
+extern World world;
+extern const nn::Layers net;
+// [trestle/sharding/sharded.h]
+#include <torch/torch.h>
+#include "trestle/optim/factory.h"
+extern World world;
+extern const nn::Layers net;
+extern std::vector<std::pair<at::Tensor, at::Tensor>> loader;
+extern Sharded sharded;
+extern const at::Tensor first_half, second_half, image, mask;
+extern at::Tensor loss(const at::Tensor& part);
+extern const DeviceMesh mesh;
+struct NetImpl : torch::nn::Module {
+  std::pair<at::Tensor, at::Tensor> forward(const at::Tensor& image, const at::Tensor& mask);
+};
