@@ -208,8 +208,23 @@ struct Split {
   std::vector<std::int64_t> train;
 };
 extern Split split;
-extern std::int64_t epochs;
+extern std::int64_t epoch, epochs, done;
+struct World {
+  int size() const, rank() const;
+};
+extern const World world;
 void step(const at::Tensor& inputs, const at::Tensor& targets);
+// [trestle/data/sampler.h]
+#include "trestle/data/dataset.h"
+extern const Dataset* train;
+extern std::int64_t epochs;
+struct World {
+  int size() const, rank() const;
+};
+extern const World world;
+void use(const Sample& sample);
+// [trestle/data/tensor_dataset.h]
+#include <ATen/Functions.h>
 // [trestle/mesh/device_mesh.h]
 #include <iostream>
 extern World world;
