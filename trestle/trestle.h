@@ -79,6 +79,7 @@
 #include "trestle/precision/autocast.h"
 #include "trestle/precision/cpu_support.h"
 #include "trestle/precision/gradient_scaler.h"
+#include "trestle/recipe/deepspeed_config.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/run.h"
 #include "trestle/schedule/csv.h"

@@ -214,6 +214,8 @@ struct World {
 };
 extern const World world;
 void step(const at::Tensor& inputs, const at::Tensor& targets);
+// [trestle/recipe/deepspeed_config.h]
+#include <iostream>
 // [trestle/data/sampler.h]
 #include "trestle/data/dataset.h"
 extern const Dataset* train;
