@@ -67,6 +67,7 @@
 #include "trestle/nn/loss.h"
 #include "trestle/nn/metrics.h"
 #include "trestle/optim/clip_grad_norm.h"
+#include "trestle/optim/deepspeed_rate.h"
 #include "trestle/optim/factory.h"
 #include "trestle/optim/learning_rate.h"
 #include "trestle/optim/reduce_on_plateau.h"

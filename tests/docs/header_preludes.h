@@ -126,6 +126,10 @@ void work();
 // [trestle/optim/clip_grad_norm.h]
 #include "trestle/nn/layers.h"
 extern nn::Layers net;
+// [trestle/optim/deepspeed_rate.h]
+#include "trestle/optim/factory.h"
+extern torch::optim::Optimizer& optimizer;
+void train(int step);
 // [trestle/optim/learning_rate.h]
 #include "trestle/optim/factory.h"
 extern torch::optim::Optimizer& optimizer;

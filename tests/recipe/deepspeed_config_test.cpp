@@ -91,7 +91,7 @@ TEST(DeepspeedConfig, EveryKeyGoesWhereItBelongs) {
     EXPECT_THAT(said, HasSubstr(key)) << "has no effect, which is to be said";
   EXPECT_THAT(said, AllOf(HasSubstr("over 2 ranks, 2 replicas of them"),
                           HasSubstr("adamw · learning rate 0.0003 · weight decay 0.1"),
-                          HasSubstr("0 to 0.0003 in 100 steps (linear), to 0 at step 10000"),
+                          HasSubstr("0 to 0.0003 in 100 steps (linear), back to 0 by step 10000"),
                           HasSubstr("a gradient norm above 1")));
 }
 
@@ -144,6 +144,20 @@ TEST(DeepspeedConfig, OptimizersAreTrestles) {
   EXPECT_THAT(to_text(rmsprop), HasSubstr("alpha 0.9 · epsilon 1e-08 · centered"));
 }
 
+// DeepSpeed's OneCycle moves the betas of an optimizer that has some, and nothing of others.
+TEST(DeepspeedConfig, OneCycleAndTheOptimizersMomentum) {
+  const auto of = [](const std::string& type) {
+    return parse(R"({"train_batch_size": 8, "optimizer": {"type": ")" + type + R"("},
+        "scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.1, "cycle_max_lr": 1}}})");
+  };
+  const DeepspeedConfig adam = of("AdamW"), sgd = of("SGD");
+  EXPECT_EQ(adam.optimizer->beta2, 0.99);
+  EXPECT_TRUE(adam.schedule->cycle_momentum);
+  EXPECT_THAT(adam.notes, ElementsAre(HasSubstr("beta2 is 0.99")));
+  EXPECT_FALSE(sgd.schedule->cycle_momentum);
+  EXPECT_THAT(sgd.notes, ElementsAre(HasSubstr("SGD has no betas")));
+}
+
 TEST(DeepspeedConfig, SchedulesHaveDeepspeedsDefaults) {
   const DeepspeedSchedule warm_up = *parse(scheduler("WarmupLR", "")).schedule;
   EXPECT_EQ(warm_up.warmup_max_lr, 1e-3);
@@ -166,6 +180,11 @@ TEST(DeepspeedConfig, SchedulesHaveDeepspeedsDefaults) {
       *parse(scheduler("LRRangeTest", R"("lr_range_test_staircase": true)")).schedule;
   EXPECT_EQ(test.lr_range_test_step_size, 2000);
   EXPECT_TRUE(test.lr_range_test_staircase);
+  const DeepspeedSchedule decay = *parse(R"({"train_batch_size": 8,
+      "optimizer": {"type": "AdamW", "params": {"lr": 3e-4}},
+      "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 5}}})")
+                                       .schedule;
+  EXPECT_EQ(decay.warmup_max_lr, 1e-3) << "whatever the optimizer's rate";
   for (const auto& json : {scheduler("WarmupLR", ""), scheduler("LRRangeTest", ""),
                            scheduler("WarmupCosineLR", R"("total_num_steps": 9)"),
                            scheduler("OneCycle", R"("cycle_min_lr": 0, "cycle_max_lr": 1)")})

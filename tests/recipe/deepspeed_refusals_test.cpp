@@ -127,7 +127,7 @@ TEST(DeepspeedConfig, RefusesWithFileAndReason) {
       {scheduler("WarmupLR", R"("warmup_num_steps": 0)"), "at least 1"},
       {with(
            R"("optimizer": {"type": "Adam", "params": {"lr": 3e-4}}, "scheduler": {"type": "WarmupLR"})"),
-       "some versions of DeepSpeed take 0.001, others the optimizer's lr, 0.0003"},
+       "takes 0.001, later ones the optimizer's lr, 0.0003. Write the one that is meant."},
       {R"({"train_batch_size": 8, "train_batch_size": 8})",
        "ds_config.json: the key \"train_batch_size\" stands twice"},
       {R"({"train_batch_size": 8,})", "ds_config.json: not JSON: parse error at line 1, column 24"},

@@ -42,6 +42,23 @@ Json parse(std::string_view bytes, const std::string& file) {
   return json;
 }
 
+// OneCycle's momentum goes into the betas of an optimizer, the second of which becomes a constant.
+void settle_momentum(DeepspeedConfig& config) {
+  if (!config.optimizer || !config.schedule || config.schedule->type != "OneCycle" ||
+      !config.schedule->cycle_momentum)
+    return;
+  DeepspeedOptimizer& optimizer = *config.optimizer;
+  if (optimizer.name == "adam" || optimizer.name == "adamw") {
+    optimizer.beta2 = 0.99;
+    config.notes.emplace_back(
+        "beta2 is 0.99: DeepSpeed's OneCycle sets it where it moves the momentum");
+    return;
+  }
+  config.schedule->cycle_momentum = false;
+  config.notes.push_back(text(optimizer.name == "sgd" ? "SGD" : "RMSprop",
+                              " has no betas: DeepSpeed's OneCycle leaves its momentum alone"));
+}
+
 // What no single key can say.
 void check_together(Reading reading) {
   const DeepspeedConfig& config = reading.config;
@@ -75,6 +92,7 @@ DeepspeedConfig parse_deepspeed_config(std::string_view json, const std::string&
   deepspeed::read_file_object(parse(json, file), {config, problems});
   check_together({config, problems});
   problems.throw_if_any();
+  settle_momentum(config);
   return config;
 }
 

@@ -22,14 +22,16 @@ Keys warm_up_keys(DeepspeedSchedule& to) {
           obeyed("warmup_type", to.warmup_type, {"log", "linear"})};
 }
 
-// DeepSpeed's versions do not agree about what is warmed up to where the file does not say it.
+// Of WarmupLR: DeepSpeed's versions do not agree about what is warmed up to.
 void check_highest_rate(bool given, Reading reading) {
   const auto& optimizer = reading.config.optimizer;
   const double usual = DeepspeedSchedule().warmup_max_lr;
   if (given || !optimizer || optimizer->learning_rate == usual) return;
-  reading.problems.add(text(
-      "'warmup_max_lr' is missing in ", path, ": some versions of DeepSpeed take ", usual,
-      ", others the optimizer's lr, ", optimizer->learning_rate, ". Write the one that is meant."));
+  reading.problems.add(text("'warmup_max_lr' is missing in ", path,
+                            " of WarmupLR: DeepSpeed before "
+                            "0.17.2 takes ",
+                            usual, ", later ones the optimizer's lr, ", optimizer->learning_rate,
+                            ". Write the one that is meant."));
 }
 
 void read_warm_up(const Json& params, DeepspeedSchedule& to, Reading reading) {
@@ -40,8 +42,10 @@ void read_warm_up(const Json& params, DeepspeedSchedule& to, Reading reading) {
   const bool decays = to.type == "WarmupDecayLR";
   if (decays) keys.push_back(obeyed("total_num_steps", to.total_num_steps, {1, steps}));
   read_object(params, path, keys, reading);
-  if (decays) need(params, "total_num_steps", reading);
-  check_highest_rate(highest.has_value(), reading);
+  if (decays)
+    need(params, "total_num_steps", reading);
+  else
+    check_highest_rate(highest.has_value(), reading);
   to.warmup_max_lr = highest.value_or(to.warmup_max_lr);
 }
 

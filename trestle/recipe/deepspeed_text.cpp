@@ -68,7 +68,8 @@ std::string schedule_text(const DeepspeedSchedule& s) {
   if (s.type == "WarmupLR" || s.type == "WarmupDecayLR") {
     std::string line =
         text(s.type, " · ", s.warmup_min_lr, " to ", s.warmup_max_lr, " in ", warm_up);
-    if (s.type == "WarmupDecayLR") line += text(", to 0 at step ", s.total_num_steps);
+    if (s.type == "WarmupDecayLR")
+      line += text(", back to ", s.warmup_min_lr, " by step ", s.total_num_steps);
     return line;
   }
   if (s.type == "WarmupCosineLR")

@@ -85,6 +85,8 @@ void add_unobeyed_keys(Keys& keys) {
   switches({"load_from_fp32_weights"}, "weights are kept and saved in fp32");
   switches({"elastic_checkpoint", "pipeline_loading_checkpoint"}, any_ranks);
   switches({"log_trace_cache_warnings", "enable_sanity_checks"}, "there is nothing to switch on");
+  keys.push_back(
+      idle("zeropp_loco_param", Type::Anything, "is of gradients that travel quantized"));
   for (const char* name : {"zero_quantized_weights", "zero_quantized_nontrainable_weights",
                            "zero_quantized_gradients"})
     keys.push_back(only(name, false, "trestle does not quantize what travels"));
