@@ -6,6 +6,7 @@
 #include <ATen/Functions.h>
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <sstream>
 
@@ -300,6 +301,16 @@ TEST(Loader, WithoutASamplerItGoesOnAtAnyExample) {
   }
   EXPECT_THROW(loader.epoch_from(1, 21), UsageError);
   EXPECT_THROW(loader.epoch_from(1, -1), UsageError);
+}
+
+TEST(Loader, ABatchMayBeLargerThanAnyData) {
+  const auto most = std::numeric_limits<std::int64_t>::max();
+  const Loader loader = share(counting(9), 4, 1, most);
+  EXPECT_EQ(loader.batches(), 1);
+  const Batch batch = *loader.epoch_from(0, 2).next();
+  EXPECT_EQ(batch.size(), 2);
+  EXPECT_EQ(batch.index, 0);
+  EXPECT_EQ(batch.done, 9);
 }
 
 TEST(Loader, ASamplerGoesOverTheGivenIndices) {

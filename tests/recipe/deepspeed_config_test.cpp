@@ -74,7 +74,7 @@ TEST(DeepspeedConfig, EveryKeyGoesWhereItBelongs) {
   EXPECT_EQ(config.scaler.lowest_scale, 0.25);
   ASSERT_TRUE(config.optimizer && config.schedule);
   EXPECT_EQ(config.optimizer->name, "adamw");
-  EXPECT_EQ(config.optimizer->learning_rate, 3e-4);
+  EXPECT_EQ(config.optimizer->learning_rate, 1.23456789e-3);
   EXPECT_EQ(config.optimizer->beta1, 0.8);
   EXPECT_EQ(config.optimizer->beta2, 0.95);
   EXPECT_EQ(config.optimizer->epsilon, 1e-6);
@@ -90,7 +90,7 @@ TEST(DeepspeedConfig, EveryKeyGoesWhereItBelongs) {
         "checkpoint.tag_validation \"Warn\"", "checkpoint.load_universal", "tensorboard"})
     EXPECT_THAT(said, HasSubstr(key)) << "has no effect, which is to be said";
   EXPECT_THAT(said, AllOf(HasSubstr("over 2 ranks, 2 replicas of them"),
-                          HasSubstr("adamw · learning rate 0.0003 · weight decay 0.1"),
+                          HasSubstr("adamw · learning rate 0.00123456789 · weight decay 0.1"),
                           HasSubstr("0 to 0.0003 in 100 steps (linear), back to 0 by step 10000"),
                           HasSubstr("a gradient norm above 1")));
 }

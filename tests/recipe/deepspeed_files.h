@@ -33,7 +33,7 @@ inline const char* const everything = R"({
   "fp16": { "enabled": true, "loss_scale": 0, "initial_scale_power": 10, "loss_scale_window": 500, "hysteresis": 3,
             "consecutive_hysteresis": true, "min_loss_scale": 0.25 },
   "bf16": { "enabled": false },
-  "optimizer": { "type": "AdamW", "params": { "lr": 3e-4, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1 } },
+  "optimizer": { "type": "AdamW", "params": { "lr": 1.23456789e-3, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1 } },
   "scheduler": { "type": "WarmupDecayLR", "params": { "warmup_min_lr": 0, "warmup_max_lr": 3e-4, "warmup_num_steps": 100,
                                                       "total_num_steps": 1e4, "warmup_type": "linear" } },
   "activation_checkpointing": { "partition_activations": false, "number_checkpoints": 4 },

@@ -27,8 +27,8 @@ struct Slot {
 
 // Batches of at most `batch` from `count` examples.
 std::int64_t batches_of(std::int64_t count, const LoaderOptions& options) {
-  const std::int64_t rounding = options.last_batch == LastBatch::Keep ? options.batch - 1 : 0;
-  return (count + rounding) / options.batch;
+  const bool has_short_one = options.last_batch == LastBatch::Keep && count % options.batch != 0;
+  return count / options.batch + (has_short_one ? 1 : 0);
 }
 
 int ranks_of(const LoaderOptions& options) {
@@ -44,15 +44,15 @@ struct BatchOrder {
 
 Batch read_of_order(const Dataset& dataset, const BatchOrder& order, std::int64_t number,
                     std::int64_t epoch, Part part, const LoaderOptions& options) {
-  const std::int64_t count = std::ssize(order.examples), first = number * options.batch;
-  const std::int64_t end = std::min(first + options.batch, count);
-  const auto examples = std::span(order.examples).subspan(first, end - first);
-  Batch batch = read_batch(dataset, examples, epoch, part, options);
-  const std::int64_t of_a_step = options.batch * ranks_of(options);
+  const std::int64_t first = number * options.batch, left = std::ssize(order.examples) - first;
+  const std::int64_t count = std::min(options.batch, left);
+  Batch batch =
+      read_batch(dataset, std::span(order.examples).subspan(first, count), epoch, part, options);
+  const std::int64_t of_a_step = std::min(options.batch, order.all) * ranks_of(options);
   batch.index = order.position / of_a_step + number;
   // The last one takes with it what is dropped.
   batch.done =
-      end == count ? order.all : std::min(order.position + (number + 1) * of_a_step, order.all);
+      count == left ? order.all : std::min(order.position + (number + 1) * of_a_step, order.all);
   return batch;
 }
 

@@ -1,4 +1,5 @@
 #include <array>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "trestle/base/text.h"
@@ -8,6 +9,12 @@
 namespace trestle::recipe {
 
 namespace {
+
+// With as many digits as it takes to read it back: 0.00012345678, 65536, 1e-08.
+std::string number(double value) {
+  const std::string digits = nlohmann::json(value).dump();
+  return digits.ends_with(".0") ? digits.substr(0, digits.size() - 2) : digits;
+}
 
 std::string batch_text(const DeepspeedConfig& config) {
   return text(config.train_batch, " a step = ", config.micro_batch, " a micro-batch x ",
@@ -41,22 +48,22 @@ std::string bucket_text(const DeepspeedConfig& config) {
 std::string precision_text(const DeepspeedConfig& config) {
   const DeepspeedScaler& scaler = config.scaler;
   if (config.precision != "fp16") return config.precision;
-  if (!scaler.dynamic) return text("fp16, the loss times ", scaler.initial_scale);
-  return text("fp16, the loss times ", scaler.initial_scale, ", twice that after ",
+  if (!scaler.dynamic) return text("fp16, the loss times ", number(scaler.initial_scale));
+  return text("fp16, the loss times ", number(scaler.initial_scale), ", twice that after ",
               scaler.growth_interval, " good steps, half of it after ", scaler.hysteresis,
               scaler.hysteresis == 1 ? " overflow" : " overflows",
               scaler.consecutive_hysteresis ? " in a row" : "", ", never below ",
-              scaler.lowest_scale);
+              number(scaler.lowest_scale));
 }
 
 std::string optimizer_text(const DeepspeedOptimizer& o) {
-  std::string line =
-      text(o.name, " · learning rate ", o.learning_rate, " · weight decay ", o.weight_decay);
+  std::string line = text(o.name, " · learning rate ", number(o.learning_rate), " · weight decay ",
+                          number(o.weight_decay));
   const bool adam = o.name == "adam" || o.name == "adamw";
-  if (adam) line += text(" · betas ", o.beta1, ", ", o.beta2);
-  if (!adam) line += text(" · momentum ", o.momentum);
-  if (o.name == "rmsprop") line += text(" · alpha ", o.alpha);
-  if (o.name != "sgd") line += text(" · epsilon ", o.epsilon);
+  if (adam) line += text(" · betas ", number(o.beta1), ", ", number(o.beta2));
+  if (!adam) line += text(" · momentum ", number(o.momentum));
+  if (o.name == "rmsprop") line += text(" · alpha ", number(o.alpha));
+  if (o.name != "sgd") line += text(" · epsilon ", number(o.epsilon));
   if (o.nesterov) line += " · nesterov";
   if (o.centered) line += " · centered";
   if (o.amsgrad) line += " · amsgrad";
@@ -66,28 +73,32 @@ std::string optimizer_text(const DeepspeedOptimizer& o) {
 std::string schedule_text(const DeepspeedSchedule& s) {
   const std::string warm_up = text(s.warmup_num_steps, " steps (", s.warmup_type, ")");
   if (s.type == "WarmupLR" || s.type == "WarmupDecayLR") {
-    std::string line =
-        text(s.type, " · ", s.warmup_min_lr, " to ", s.warmup_max_lr, " in ", warm_up);
+    std::string line = text(s.type, " · ", number(s.warmup_min_lr), " to ", number(s.warmup_max_lr),
+                            " in ", warm_up);
     if (s.type == "WarmupDecayLR")
-      line += text(", back to ", s.warmup_min_lr, " by step ", s.total_num_steps);
+      line += text(", back to ", number(s.warmup_min_lr), " by step ", s.total_num_steps);
     return line;
   }
   if (s.type == "WarmupCosineLR")
-    return text(s.type, " · ", s.warmup_min_ratio, " to 1 times the optimizer's rate in ", warm_up,
-                ", to ", s.cos_min_ratio, " times it at step ", s.total_num_steps);
+    return text(s.type, " · ", number(s.warmup_min_ratio), " to 1 times the optimizer's rate in ",
+                warm_up, ", to ", number(s.cos_min_ratio), " times it at step ", s.total_num_steps);
   if (s.type == "LRRangeTest")
-    return text(s.type, " · from ", s.lr_range_test_min_lr, ", ", s.lr_range_test_step_rate,
-                " times that more in ", s.lr_range_test_step_size, " steps",
+    return text(s.type, " · from ", number(s.lr_range_test_min_lr), ", ",
+                number(s.lr_range_test_step_rate), " times that more in ",
+                s.lr_range_test_step_size, " steps",
                 s.lr_range_test_staircase ? ", in stairs" : "");
-  std::string line = text(s.type, " · ", s.cycle_min_lr, " to ", s.cycle_max_lr, " in ",
-                          s.cycle_first_step_size, " steps, back in ", s.cycle_second_step_size);
+  std::string line =
+      text(s.type, " · ", number(s.cycle_min_lr), " to ", number(s.cycle_max_lr), " in ",
+           s.cycle_first_step_size, " steps, back in ", s.cycle_second_step_size);
   if (s.cycle_first_stair_count > 0 || s.cycle_second_stair_count > 0)
     line += text(" (", s.cycle_first_stair_count, " and ", s.cycle_second_stair_count, " stairs)");
   if (s.decay_step_size > 0)
-    line += text(", then down by ", s.decay_lr_rate, " every ", s.decay_step_size, " steps");
+    line +=
+        text(", then down by ", number(s.decay_lr_rate), " every ", s.decay_step_size, " steps");
   if (s.cycle_momentum)
-    line += text(" · momentum ", s.cycle_max_mom, " to ", s.cycle_min_mom, " and back",
-                 s.decay_mom_rate > 0 ? text(", then up by ", s.decay_mom_rate) : std::string());
+    line += text(
+        " · momentum ", number(s.cycle_max_mom), " to ", number(s.cycle_min_mom), " and back",
+        s.decay_mom_rate > 0 ? text(", then up by ", number(s.decay_mom_rate)) : std::string());
   return line;
 }
 
@@ -111,7 +122,7 @@ std::string to_text(const DeepspeedConfig& config) {
       << (config.optimizer ? optimizer_text(*config.optimizer) : "the program's own") << "\n"
       << "schedule    " << (config.schedule ? schedule_text(*config.schedule) : "none") << "\n"
       << "clipping    "
-      << (config.clip_grad_norm > 0 ? text("a gradient norm above ", config.clip_grad_norm)
+      << (config.clip_grad_norm > 0 ? text("a gradient norm above ", number(config.clip_grad_norm))
                                     : "none")
       << "\n";
   add_lines(out, "read otherwise than named:", config.notes);
