@@ -280,6 +280,10 @@ TEST(Loader, ASamplerWithDropLastGoesOnToo) {
     EXPECT_FALSE(epoch.next());
   }
   EXPECT_THAT(times(read), SizeIs(12));
+  EXPECT_EQ(share(data, 4, 0, 3, true).epoch_from(0, 8).next()->done, 22) << "2 are in no batch";
+  const Loader alone(data, {.batch = 5, .last_batch = LastBatch::Drop});
+  EXPECT_EQ(alone.read(0, 2).done, 15);
+  EXPECT_EQ(alone.read(0, 3).done, 22);
   EXPECT_EQ(share(data, 3, 0, 2, true).batches_from(8), 2);
 }
 
