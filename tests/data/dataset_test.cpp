@@ -2,8 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <ATen/Context.h>
-#include <ATen/ops/allclose.h>
-#include <ATen/ops/tensor.h>
+#include <ATen/Functions.h>
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -16,11 +15,13 @@
 #include "trestle/data/arrays.h"
 #include "trestle/data/files/image_file.h"
 #include "trestle/data/files/resize.h"
+#include "trestle/data/loader.h"
 #include "trestle/data/mnist.h"
 #include "trestle/data/random_tensors.h"
 #include "trestle/data/segmentation.h"
 #include "trestle/data/split.h"
 #include "trestle/data/synthetic/synthesize.h"
+#include "trestle/data/tensor_dataset.h"
 
 namespace trestle::data {
 namespace {
@@ -270,6 +271,54 @@ TEST_F(Cars, MaskValuesAreClassIds) {
   EXPECT_THAT(message_of<FormatError>([&] { data.get(0); }), HasSubstr("value 2"));
   const SegmentationDataset three(images_, masks_, {.mask_suffix = "_mask", .classes = 3});
   EXPECT_EQ(three.get(0).target.max().item<std::int64_t>(), 2);
+}
+
+TEST(TensorDataset, ExamplesAreRowsOfAnyType) {
+  const at::Tensor input = at::arange(24, at::kHalf).reshape({4, 2, 3});
+  const at::Tensor target = at::arange(4, at::kLong) % 2 == 0;
+  const at::Tensor complex = at::view_as_complex(at::arange(8, at::kFloat).reshape({4, 2})).conj();
+  const at::Tensor columns = at::arange(8, at::kByte).reshape({2, 4}).t();
+  const auto data = std::make_shared<TensorDataset>(std::vector{input, target, complex, columns});
+  EXPECT_EQ(data->size(), 4);
+  const Sample sample = data->get(3);
+  EXPECT_TRUE(sample.input.equal(input[3]) && sample.input.is_alias_of(input));
+  EXPECT_EQ(sample.target.scalar_type(), at::kBool);
+  EXPECT_EQ(sample.target.dim(), 0);
+  EXPECT_EQ(sample.name, "3");
+  ASSERT_EQ(sample.more.size(), 2u);
+  const Batch batch = Loader(data, {3, 1, 2}, {.batch = 3}).read(0, 0);
+  const at::Tensor rows = at::tensor({3, 1, 2}, at::kLong);
+  EXPECT_TRUE(batch.inputs.equal(input.index_select(0, rows)));
+  EXPECT_TRUE(batch.targets.equal(target.index_select(0, rows)));
+  ASSERT_EQ(batch.more.size(), 2u);
+  EXPECT_TRUE(batch.more[0].equal(complex.index_select(0, rows).resolve_conj()));
+  EXPECT_TRUE(batch.more[1].equal(columns.index_select(0, rows)));
+}
+
+TEST(TensorDataset, OneTensorIsInputsAlone) {
+  const auto data =
+      std::make_shared<TensorDataset>(std::vector{at::rand({5, 2}).requires_grad_(true)});
+  EXPECT_FALSE(data->get(0).target.defined());
+  EXPECT_FALSE(data->get(0).input.requires_grad());
+  const Loader loader(data, {.batch = 5});
+  EXPECT_TRUE(loader.read(0, 0, Part::Input).inputs.equal(data->tensors()[0]));
+  EXPECT_THROW(loader.read(0, 0), UsageError);
+}
+
+TEST(TensorDataset, RefusesWhatIsNotExamples) {
+  using Tensors = std::vector<at::Tensor>;
+  const auto made_of = [](Tensors tensors) {
+    return message_of<UsageError>([&] { TensorDataset data(std::move(tensors)); });
+  };
+  EXPECT_THAT(made_of({}), HasSubstr("none"));
+  EXPECT_THAT(made_of({at::zeros({4, 2}), at::Tensor()}), HasSubstr("tensor 1"));
+  EXPECT_THAT(made_of({at::zeros({4}), at::zeros({})}), HasSubstr("single number"));
+  EXPECT_THAT(made_of({at::zeros({4}), at::zeros({4, 3}), at::zeros({3})}),
+              AllOf(HasSubstr("tensor 2"), HasSubstr("3"), HasSubstr("4")));
+  EXPECT_THAT(made_of({at::eye(3).to_sparse()}), HasSubstr("Sparse"));
+  EXPECT_THAT(made_of({at::zeros({4}, at::kMeta)}), HasSubstr("meta"));
+  EXPECT_THROW(TensorDataset({at::zeros({4})}).get(4), UsageError);
+  EXPECT_THROW(TensorDataset({at::zeros({4})}).get(-1), UsageError);
 }
 
 TEST(Split, IsPythonsRandomSplit) {

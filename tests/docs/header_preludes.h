@@ -126,6 +126,10 @@ void work();
 // [trestle/optim/clip_grad_norm.h]
 #include "trestle/nn/layers.h"
 extern nn::Layers net;
+// [trestle/optim/deepspeed_rate.h]
+#include "trestle/optim/factory.h"
+extern torch::optim::Optimizer& optimizer;
+void train(int step);
 // [trestle/optim/learning_rate.h]
 #include "trestle/optim/factory.h"
 extern torch::optim::Optimizer& optimizer;
@@ -208,8 +212,25 @@ struct Split {
   std::vector<std::int64_t> train;
 };
 extern Split split;
-extern std::int64_t epochs;
+extern std::int64_t epoch, epochs, done;
+struct World {
+  int size() const, rank() const;
+};
+extern const World world;
 void step(const at::Tensor& inputs, const at::Tensor& targets);
+// [trestle/recipe/deepspeed_config.h]
+#include <iostream>
+// [trestle/data/sampler.h]
+#include "trestle/data/dataset.h"
+extern const Dataset* train;
+extern std::int64_t epochs;
+struct World {
+  int size() const, rank() const;
+};
+extern const World world;
+void use(const Sample& sample);
+// [trestle/data/tensor_dataset.h]
+#include <ATen/Functions.h>
 // [trestle/mesh/device_mesh.h]
 #include <iostream>
 extern World world;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -12,6 +13,8 @@ struct Sample {
   at::Tensor input = {};
   at::Tensor target = {};
   std::string name = {};  // of the example, for messages and pictures: an image's id, or a number
+  // Whatever else an example has, such as its weight in the loss: stacked as the others are.
+  std::vector<at::Tensor> more = {};
 };
 
 // What of an example is needed: over ranks the first stage takes inputs, the loss targets.
@@ -29,8 +32,8 @@ class Dataset {
   // Example `index`, 0 <= index < size().
   virtual Sample get(std::int64_t index) const = 0;
 
-  // The same, where only one part is needed: the other one may be undefined, the name is there. For
-  // data sets that would decode a file for it; the others leave it at get().
+  // The same, where only one part is needed: the other one may be undefined, `more` empty, the name is
+  // there. For data sets that would decode a file for it; the others leave it at get().
   virtual Sample get_part(std::int64_t index, Part /*part*/) const { return get(index); }
 };
 

@@ -2,146 +2,69 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <cstddef>
-#include <cstring>
 #include <exception>
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <span>
 #include <thread>
 #include <utility>
-
-#include <ATen/ops/empty.h>
-#include <c10/util/Exception.h>
 
 #include "trestle/base/error.h"
 #include "trestle/base/keyed_seed.h"
 #include "trestle/base/random.h"
 #include "trestle/base/text.h"
+#include "trestle/data/read_batch.h"
+#include "trestle/device/cuda_count.h"
 
 namespace trestle::data {
 namespace {
-
-using PartOfSample = at::Tensor Sample::*;
-
-std::vector<PartOfSample> parts_of(Part part) {
-  if (part == Part::Input) return {&Sample::input};
-  if (part == Part::Target) return {&Sample::target};
-  return {&Sample::input, &Sample::target};
-}
-
-// Names the odd example, which torch's own message would not.
-void check_can_stack(const std::vector<Sample>& samples, Part wanted) {
-  auto differ = [](const at::Tensor& a, const at::Tensor& b) {
-    return a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type();
-  };
-  for (const Sample& sample : samples) {
-    for (const auto part : parts_of(wanted)) {
-      if (!(sample.*part).defined() || !(sample.*part).device().is_cpu()) {
-        throw UsageError(text("example '", sample.name, "' is not made of CPU tensors"));
-      }
-      if (!differ(sample.*part, samples[0].*part)) continue;
-      const std::string_view what = part == &Sample::input ? "input" : "target";
-      throw FormatError(
-          text("the ", what, " of '", sample.name, "' is ", (sample.*part).sizes(), " ",
-               (sample.*part).scalar_type(), ", that of '", samples[0].name, "' in the same batch ",
-               (samples[0].*part).sizes(), " ", (samples[0].*part).scalar_type()),
-          {.hint = "A batch needs examples of one shape: resize them, or use batches of 1."});
-    }
-  }
-}
-
-// Only called from a catch block.
-[[noreturn]] void rethrow_with_example(std::int64_t example) {
-  const std::string context = text("while reading example ", example);
-  try {
-    throw;
-  } catch (Error& error) {
-    error.add_context(context);
-    throw;
-  } catch (c10::Error& error) {  // stays libtorch's own, which says what memory is missing
-    error.add_context(context);
-    throw;
-  } catch (const std::bad_alloc&) {
-    throw;
-  } catch (const std::exception& error) {
-    std::throw_with_nested(Error(text(context, ": ", error.what())));
-  }
-}
-
-// By hand and not with at::stack, which wakes intra-op threads: beside a training they are in the
-// way, and at::set_num_threads(1) here would also become the default of threads that start later.
-void stack(const std::vector<Sample>& samples, PartOfSample part, at::Tensor& out) {
-  if (!out.defined()) return;  // not wanted
-  auto* to = static_cast<std::byte*>(out.mutable_data_ptr());
-  for (const Sample& sample : samples) {
-    const at::Tensor from = (sample.*part).contiguous();
-    if (from.nbytes() > 0) std::memcpy(to, from.const_data_ptr(), from.nbytes());
-    to += from.nbytes();
-  }
-}
-
-// For `count` examples like this one. Before the others are read: where there is no room for them,
-// they need not be. Nothing for an example that check_can_stack() refuses.
-at::Tensor room_for(std::int64_t count, const at::Tensor& example) {
-  if (!example.defined() || !example.device().is_cpu()) return {};
-  std::vector<std::int64_t> sizes = example.sizes().vec();
-  sizes.insert(sizes.begin(), count);
-  return at::empty(sizes, example.options().requires_grad(false));
-}
-
-// With both parts where the data set has both: a transform may look at either.
-Sample read_example(const Dataset& dataset, std::int64_t example, std::int64_t epoch, Part part,
-                    const LoaderOptions& options) {
-  constexpr std::int64_t of_a_transform = -2;  // order() has -1
-  Sample sample = part == Part::Both ? dataset.get(example) : dataset.get_part(example, part);
-  if (options.transform)
-    sample = options.transform(std::move(sample),
-                               keyed_seed(options.seed, epoch, example, of_a_transform));
-  if (part == Part::Input) sample.target.reset();
-  if (part == Part::Target) sample.input.reset();
-  return sample;
-}
-
-Batch read_batch(const Dataset& dataset, const std::vector<std::int64_t>& order, std::int64_t index,
-                 std::int64_t epoch, Part part, const LoaderOptions& options) {
-  std::vector<Sample> samples;
-  Batch batch;
-  batch.index = index;
-  const std::int64_t first = index * options.batch;
-  const std::int64_t count = std::min<std::int64_t>(options.batch, std::ssize(order) - first);
-  for (std::int64_t i = first; i < first + count; ++i) {
-    const std::int64_t example = order[static_cast<std::size_t>(i)];
-    try {
-      samples.push_back(read_example(dataset, example, epoch, part, options));
-    } catch (...) {
-      rethrow_with_example(example);
-    }
-    if (samples.size() > 1) continue;
-    batch.inputs = room_for(count, samples[0].input);
-    batch.targets = room_for(count, samples[0].target);
-  }
-  check_can_stack(samples, part);
-  stack(samples, &Sample::input, batch.inputs);
-  stack(samples, &Sample::target, batch.targets);
-  for (Sample& sample : samples) batch.names.push_back(std::move(sample.name));
-  return batch;
-}
 
 struct Slot {
   Batch batch;
   std::exception_ptr error;
 };
 
+// Batches of at most `batch` from `count` examples.
+std::int64_t batches_of(std::int64_t count, const LoaderOptions& options) {
+  const bool has_short_one = options.last_batch == LastBatch::Keep && count % options.batch != 0;
+  return count / options.batch + (has_short_one ? 1 : 0);
+}
+
+int ranks_of(const LoaderOptions& options) {
+  return options.sampler ? options.sampler->options().ranks : 1;
+}
+
+// What a rank reads of an epoch from `position` on, where that many of all ranks' examples are done.
+struct BatchOrder {
+  std::vector<std::int64_t> examples = {};
+  std::int64_t position = 0;
+  std::int64_t all = 0;  // examples of the epoch, of all ranks
+};
+
+Batch read_of_order(const Dataset& dataset, const BatchOrder& order, std::int64_t number,
+                    std::int64_t epoch, Part part, const LoaderOptions& options) {
+  const std::int64_t first = number * options.batch, left = std::ssize(order.examples) - first;
+  const std::int64_t count = std::min(options.batch, left);
+  Batch batch =
+      read_batch(dataset, std::span(order.examples).subspan(first, count), epoch, part, options);
+  const std::int64_t of_a_step = std::min(options.batch, order.all) * ranks_of(options);
+  batch.index = order.position / of_a_step + number;
+  // The last one takes with it what is dropped.
+  batch.done =
+      count == left ? order.all : std::min(order.position + (number + 1) * of_a_step, order.all);
+  return batch;
+}
+
 }  // namespace
 
 struct Epoch::State {
   std::shared_ptr<const Dataset> dataset;
-  std::vector<std::int64_t> order;
+  BatchOrder order;
   LoaderOptions options;
   std::int64_t epoch = 0;
   Part part = Part::Both;
-  std::int64_t batches = 0;
+  std::int64_t batches = 0;  // of the order
 
   std::mutex mutex;
   std::condition_variable slot_filled;
@@ -171,7 +94,7 @@ struct Epoch::State {
 Slot Epoch::State::read(std::int64_t batch) const {
   Slot slot;
   try {
-    slot.batch = read_batch(*dataset, order, batch, epoch, part, options);
+    slot.batch = read_of_order(*dataset, order, batch, epoch, part, options);
   } catch (...) {
     slot.error = std::current_exception();
   }
@@ -215,6 +138,26 @@ std::optional<Batch> Epoch::next() {
   return std::move(slot.batch);
 }
 
+namespace {
+
+std::vector<std::int64_t> all_of(const Dataset& dataset) {
+  std::vector<std::int64_t> indices(static_cast<std::size_t>(dataset.size()));
+  std::iota(indices.begin(), indices.end(), 0);
+  return indices;
+}
+
+void check_sampler(const DistributedSampler& sampler, std::int64_t examples, Order order) {
+  if (sampler.count() != examples)
+    throw UsageError(
+        text("the sampler divides ", sampler.count(), " examples, the loader has ", examples));
+  if (order == Order::Shuffled)
+    throw UsageError(
+        "the loader was given a sampler and an order, Order::Shuffled",
+        {.hint = "Leave the order out: the sampler shuffles, with a seed of its own."});
+}
+
+}  // namespace
+
 Loader::Loader(std::shared_ptr<const Dataset> dataset, std::vector<std::int64_t> indices,
                LoaderOptions options)
     : dataset_(std::move(dataset)), indices_(std::move(indices)), options_(std::move(options)) {
@@ -230,42 +173,56 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, std::vector<std::int64_t>
     if (index < 0 || index >= size)
       throw UsageError(text("example ", index, " of ", size, " was asked for"));
   }
+  if (options_.sampler) check_sampler(*options_.sampler, std::ssize(indices_), options_.order);
   if (batches() == 0) {
-    throw UsageError(text(indices_.size(), " examples give no batch of ", options_.batch),
+    const int ranks = ranks_of(options_);
+    throw UsageError(text(indices_.size(), " examples ",
+                          ranks > 1 ? text("over ", ranks, " ranks ") : std::string(),
+                          "give no batch of ", options_.batch),
                      {.hint = "Use a smaller batch, or keep the last short one."});
   }
+  if (options_.memory == HostMemory::Pinned && cuda_count() == 0)
+    throw UsageError("batches in pinned memory were asked for, and this process sees no GPU",
+                     {.hint = "Leave HostMemory::Pinned out: only copies to a GPU gain by it."});
 }
-
-namespace {
-
-std::vector<std::int64_t> all_of(const Dataset& dataset) {
-  std::vector<std::int64_t> indices(static_cast<std::size_t>(dataset.size()));
-  std::iota(indices.begin(), indices.end(), 0);
-  return indices;
-}
-
-}  // namespace
 
 Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderOptions options)
     : Loader(dataset, all_of(*dataset), std::move(options)) {}
 
-std::int64_t Loader::batches() const {
-  const std::int64_t count = std::ssize(indices_);
-  const std::int64_t rounding = options_.last_batch == LastBatch::Keep ? options_.batch - 1 : 0;
-  return (count + rounding) / options_.batch;
+// This rank's, the last batch whole or not.
+std::int64_t Loader::count_from(std::int64_t position) const {
+  if (options_.sampler) return options_.sampler->size_from(position);
+  const std::int64_t all = std::ssize(indices_);
+  if (position < 0 || position > all)
+    throw UsageError(text("an epoch of ", all, " examples cannot go on at ", position));
+  return all - position;
+}
+
+std::int64_t Loader::batches_from(std::int64_t position) const {
+  return batches_of(count_from(position), options_);
 }
 
 std::int64_t Loader::examples() const {
-  return std::min<std::int64_t>(batches() * options_.batch, std::ssize(indices_));
+  return std::min<std::int64_t>(batches() * options_.batch, count_from(0));
 }
 
-std::vector<std::int64_t> Loader::order(std::int64_t epoch) const {
-  std::vector<std::int64_t> order = indices_;
-  if (options_.order == Order::Shuffled) {
-    Random random(keyed_seed(options_.seed, epoch, -1, -1));
-    shuffle(order, random);
+std::vector<std::int64_t> Loader::order_from(std::int64_t epoch, std::int64_t position) const {
+  std::vector<std::int64_t> order;
+  if (options_.sampler) {
+    DistributedSampler sampler = *options_.sampler;
+    sampler.set_epoch(epoch);
+    order = sampler.indices_from(position);
+    for (std::int64_t& place : order) place = indices_[static_cast<std::size_t>(place)];
+  } else {
+    order = indices_;
+    if (options_.order == Order::Shuffled) {
+      Random random(keyed_seed(options_.seed, epoch, -1, -1));
+      shuffle(order, random);
+    }
+    order.erase(order.begin(), order.begin() + position);
   }
-  order.resize(static_cast<std::size_t>(examples()));
+  const std::int64_t of_batches = batches_from(position) * options_.batch;
+  order.resize(static_cast<std::size_t>(std::min<std::int64_t>(of_batches, std::ssize(order))));
   return order;
 }
 
@@ -273,7 +230,8 @@ Batch Loader::read(std::int64_t epoch, std::int64_t index, Part part) const {
   if (index < 0 || index >= batches())
     throw UsageError(
         text("batch ", index, " of an epoch of ", batches(), " batches was asked for"));
-  return read_batch(*dataset_, order(epoch), index, epoch, part, options_);
+  const BatchOrder all{.examples = order(epoch), .all = std::ssize(indices_)};
+  return read_of_order(*dataset_, all, index, epoch, part, options_);
 }
 
 Epoch Loader::epoch(std::int64_t epoch, std::int64_t first_batch, Part part) const {
@@ -281,15 +239,24 @@ Epoch Loader::epoch(std::int64_t epoch, std::int64_t first_batch, Part part) con
     throw UsageError(
         text("an epoch of ", batches(), " batches cannot start at batch ", first_batch));
   }
+  return start(epoch, 0, first_batch, part);
+}
+
+Epoch Loader::epoch_from(std::int64_t epoch, std::int64_t position, Part part) const {
+  return start(epoch, position, 0, part);
+}
+
+Epoch Loader::start(std::int64_t epoch, std::int64_t position, std::int64_t first_batch,
+                    Part part) const {
   auto state = std::make_unique<Epoch::State>();
+  state->batches = batches_from(position);
   state->dataset = dataset_;
-  state->order = order(epoch);
+  state->order = {order_from(epoch, position), position, std::ssize(indices_)};
   state->options = options_;
   state->epoch = epoch;
   state->part = part;
-  state->batches = batches();
   state->claimed = state->taken = first_batch;
-  const auto wanted = std::min<std::int64_t>(options_.workers, batches() - first_batch);
+  const auto wanted = std::min<std::int64_t>(options_.workers, state->batches - first_batch);
   for (std::int64_t i = 0; i < wanted; ++i) {
     state->workers.emplace_back([raw = state.get()] { raw->work(); });
   }

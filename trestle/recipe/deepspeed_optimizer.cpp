@@ -1,0 +1,112 @@
+#include <algorithm>
+#include <array>
+
+#include "trestle/base/choose.h"
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/recipe/deepspeed_sections.h"
+
+namespace trestle::recipe::deepspeed {
+
+namespace {
+
+constexpr double most = 1e30;
+
+constexpr auto params_path = "optimizer.params";
+
+Keys common_keys(DeepspeedOptimizer& to) {
+  Keys keys = {
+      obeyed("lr", to.learning_rate, {0, most}), obeyed("weight_decay", to.weight_decay, {0, most}),
+      only("max_grad_norm", 0.0, "gradients are clipped by 'gradient_clipping' of the file"),
+      only("maximize", false, "trestle's optimizers go downwards")};
+  for (const char* name : {"fused", "foreach", "capturable", "differentiable", "set_grad_none"})
+    keys.push_back(idle(name, Type::Switch, "every optimizer is fused"));
+  return keys;
+}
+
+void read_adam(const Json& params, bool is_adamw, DeepspeedOptimizer& to, Reading reading) {
+  std::array<double, 2> betas = {to.beta1, to.beta2};
+  bool adam_w_mode = true, torch_adam = false;
+  Keys keys = common_keys(to);
+  Key both_betas{.name = "betas", .type = Type::Pair, .smallest = 0, .largest = 1};
+  both_betas.set = [&](const Value& value) { betas = std::get<std::array<double, 2>>(value); };
+  keys.push_back(both_betas);
+  keys.push_back(obeyed("eps", to.epsilon, {0, most}));
+  keys.push_back(obeyed("amsgrad", to.amsgrad));
+  keys.push_back(obeyed("adam_w_mode", adam_w_mode));
+  keys.push_back(obeyed("torch_adam", torch_adam));
+  keys.push_back(only("bias_correction", true, "trestle's Adam always corrects its averages"));
+  keys.push_back(
+      only("fp32_optimizer_states", true, "trestle keeps the optimizer's state in fp32"));
+  read_object(params, params_path, keys, reading);
+  to.beta1 = betas[0];
+  to.beta2 = betas[1];
+  if (to.beta1 >= 1 || to.beta2 >= 1)
+    reading.problems.add(
+        text("'betas' in ", params_path, " are below 1, not ", to.beta1, " and ", to.beta2));
+  const bool decays_weights = is_adamw || adam_w_mode;
+  to.name = decays_weights ? "adamw" : "adam";
+  if (decays_weights && !is_adamw)
+    reading.config.notes.push_back(
+        "optimizer Adam is adamw, as in DeepSpeed: adam_w_mode is true unless the file says "
+        "otherwise");
+  if (!torch_adam || !decays_weights || (params.is_object() && params.contains("weight_decay")))
+    return;
+  to.weight_decay = 0.01;
+  reading.config.notes.push_back(
+      "weight_decay is 0.01, the default of torch's AdamW, which torch_adam asks for");
+}
+
+void read_sgd(const Json& params, DeepspeedOptimizer& to, Reading reading) {
+  Keys keys = common_keys(to);
+  keys.push_back(obeyed("momentum", to.momentum, {0, most}));
+  keys.push_back(obeyed("nesterov", to.nesterov));
+  keys.push_back(only("dampening", 0.0, "trestle's sgd has no dampening"));
+  read_object(params, params_path, keys, reading);
+  if (to.nesterov && to.momentum == 0)
+    reading.problems.add(text("'nesterov' in ", params_path, " needs a 'momentum' above 0"));
+}
+
+void read_rmsprop(const Json& params, DeepspeedOptimizer& to, Reading reading) {
+  to.learning_rate = 0.01;  // torch's default
+  Keys keys = common_keys(to);
+  keys.push_back(obeyed("momentum", to.momentum, {0, most}));
+  keys.push_back(obeyed("alpha", to.alpha, {0, most}));
+  keys.push_back(obeyed("eps", to.epsilon, {0, most}));
+  keys.push_back(obeyed("centered", to.centered));
+  read_object(params, params_path, keys, reading);
+}
+
+std::string unknown_optimizer(const std::string& type) {
+  const std::vector<std::string> ours = {"Adam", "AdamW", "SGD", "RMSprop"};
+  constexpr std::array theirs = {"lamb",        "lion",   "adagrad", "onebitadam", "onebitlamb",
+                                 "zerooneadam", "muadam", "muadamw", "musgd",      "muon"};
+  const std::string small = small_letters(type);
+  const bool is_theirs = std::find(theirs.begin(), theirs.end(), small) != theirs.end();
+  return text(is_theirs ? "there is no optimizer " : "unknown optimizer ", shown(Json(type)),
+              is_theirs          ? " in trestle"
+              : type.size() < 30 ? did_you_mean(type, ours)
+                                 : "",
+              ". Known are ", join(ours, ", "), ".");
+}
+
+}  // namespace
+
+void read_optimizer(const Json& json, Reading reading) {
+  const auto typed =
+      read_typed(json, "optimizer",
+                 {idle("legacy_fusion", Type::Switch, "every optimizer is fused")}, reading);
+  if (!typed) return;
+  DeepspeedOptimizer& to = reading.config.optimizer.emplace();
+  to.name = small_letters(typed->type);
+  if (to.name == "adam" || to.name == "adamw")
+    read_adam(typed->params, to.name == "adamw", to, reading);
+  else if (to.name == "sgd")
+    read_sgd(typed->params, to, reading);
+  else if (to.name == "rmsprop")
+    read_rmsprop(typed->params, to, reading);
+  else
+    reading.problems.add(unknown_optimizer(typed->type));
+}
+
+}  // namespace trestle::recipe::deepspeed
