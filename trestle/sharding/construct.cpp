@@ -32,17 +32,11 @@ NamedTensors named(const Items& items) {
   return tensors;
 }
 
-int kind_of(const at::Tensor& tensor) {
-  return static_cast<int>(tensor.scalar_type()) * 1024 +
-         static_cast<int>(tensor.device().type()) * 64 + tensor.device().index() + 1;
-}
-
 }  // namespace
 
 Sharded::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, const ShardOptions& given)
     : options(given), graph_(model.graph()) {
   take_mesh(mesh);
-  check_options();
   if (options.level == ShardLevel::Parameters) {
     make_layer_units();
     buffers_ = each_once(model.named_buffers());
@@ -61,7 +55,6 @@ Sharded::Impl::Impl(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& 
     : options(given), module_(std::move(model)) {
   if (!module_) throw UsageError("there is no model");
   take_mesh(mesh);
-  check_options();
   if (options.device) module_->to(*options.device);
   parameters_ = each_once(named(module_->named_parameters()));
   buffers_ = each_once(named(module_->named_buffers()));
@@ -73,14 +66,16 @@ Sharded::Impl::Impl(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& 
 }
 
 void Sharded::Impl::finish_construction() {
-  if (trained_parameters().empty())
+  for (const auto& named : parameters_)
+    if (named.second.requires_grad()) trained_.push_back(named);
+  if (trained_.empty())
     throw UsageError("the model has no parameter that is trained",
                      {.hint = "There is nothing to reduce over ranks."});
   if (options.level == ShardLevel::Parameters) {
     start_from_rank_0({});
   } else {
     start_from_rank_0(parameters_);
-    std::vector<std::size_t> order(trained_parameters().size());
+    std::vector<std::size_t> order(trained_.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = order.size() - 1 - i;
     make_buckets(order);
     if (options.level != ShardLevel::None)
@@ -90,6 +85,7 @@ void Sharded::Impl::finish_construction() {
 }
 
 void Sharded::Impl::take_mesh(const DeviceMesh& mesh) {
+  check_options();
   const auto& layout = mesh.layout();
   mesh_text_ = layout.to_text();
   std::vector<std::string> names;
@@ -101,6 +97,7 @@ void Sharded::Impl::take_mesh(const DeviceMesh& mesh) {
                           "' nor '", options.shard, "'"),
                      {.hint = "Name them in ShardOptions::replicate and ::shard."});
   }
+  for (const std::string& name : names) sharding::check_same_options(mesh.group(name), options);
   if (options.level != ShardLevel::None && !layout.has(options.shard)) {
     throw UsageError(
         text("level ", to_string(options.level), " divides over the mesh's dimension '",
@@ -122,9 +119,15 @@ void Sharded::Impl::check_options() const {
   }
   if (options.level == ShardLevel::None && options.shards_on_cpu)
     throw UsageError("at level none there are no shards to keep on the CPU");
+  for (const auto& type :
+       {options.precision.parameters, options.precision.reduce, options.precision.output})
+    if (type && !at::isFloatingType(*type))
+      throw UsageError(text("ShardPrecision with ", toString(*type)),
+                       {.hint = "It is a floating-point type: at::kBFloat16, at::kHalf, ..."});
 }
 
 void Sharded::Impl::start_from_rank_0(const NamedTensors& parameters) {
+  sharding::check_can_be_sharded(parameters, buffers_, options.level);
   sharding::check_same_model(ranks_.all, parameters, buffers_);
   if (!options.broadcast_at_start) return;
   std::vector<at::Tensor> tensors;
@@ -135,20 +138,26 @@ void Sharded::Impl::start_from_rank_0(const NamedTensors& parameters) {
 
 // Levels below Parameters: the trained parameters in buckets, in this order.
 void Sharded::Impl::make_buckets(const std::vector<std::size_t>& order) {
-  const NamedTensors trained = trained_parameters();
   std::vector<sharding::BucketItem> items;
-  for (const auto& [name, tensor] : trained)
-    items.push_back({.bytes = static_cast<Bytes>(tensor.nbytes()), .kind = kind_of(tensor)});
+  for (const auto& [name, tensor] : trained_)
+    items.push_back(
+        {.bytes = static_cast<Bytes>(tensor.nbytes()), .kind = sharding::kind_of(tensor)});
   const bool shards = options.level != ShardLevel::None;
   groups_.clear();
   for (const auto& bucket :
        sharding::assign_buckets(items, order, options.first_bucket, options.bucket)) {
     NamedTensors members;
-    for (const std::size_t i : bucket) members.push_back(trained[i]);
+    for (const std::size_t i : bucket) members.push_back(trained_[i]);
     groups_.push_back(std::make_shared<FlatGroup>(std::move(members),
                                                   shards ? ranks_.shard.size() : 1,
                                                   shards ? ranks_.shard.rank() : 0, options));
   }
+  if (!options.precision.parameters) return;
+  // Frozen ones are cast too, from masters of their own.
+  for (const auto& named : parameters_)
+    if (!named.second.requires_grad() && named.second.is_floating_point())
+      groups_.push_back(std::make_shared<FlatGroup>(NamedTensors{named}, ranks_.shard.size(),
+                                                    ranks_.shard.rank(), options));
 }
 
 void Sharded::Impl::watch() {
@@ -161,8 +170,8 @@ void Sharded::Impl::watch() {
   reducer = std::make_shared<sharding::GradientReducer>(groups_, ranks_, options);
   reducer->watch();
   if (options.level != ShardLevel::Parameters) return;
-  gatherer_ = std::make_shared<sharding::UnitGatherer>(groups_, units_, ranks_.gathers, reducer,
-                                                       options.reshard_after_forward);
+  gatherer_ =
+      std::make_shared<sharding::UnitGatherer>(groups_, units_, ranks_.gathers, reducer, options);
   reducer->set_observer(gatherer_.get());
 }
 
@@ -170,20 +179,19 @@ void Sharded::Impl::watch() {
 void Sharded::Impl::rebuild_buckets() {
   if (options.level != ShardLevel::None || rebuilt_ || reducer->steps() == 0) return;
   rebuilt_ = true;
-  const NamedTensors trained = trained_parameters();
   std::vector<std::size_t> order;
-  std::vector<bool> known(trained.size(), false);
+  std::vector<bool> known(trained_.size(), false);
   const auto add = [&](std::size_t i) {
     if (i < known.size() && !known[i]) order.push_back(i);
     if (i < known.size()) known[i] = true;
   };
   std::string words;
   for (const auto& [group, index] : reducer->observed_order())
-    for (std::size_t i = 0; i < trained.size(); ++i)
-      if (trained[i].second.is_same(groups_[group]->parameter(index))) words += text(i, " ");
+    for (std::size_t i = 0; i < trained_.size(); ++i)
+      if (trained_[i].second.is_same(groups_[group]->parameter(index))) words += text(i, " ");
   for (const std::string& word : split(ranks_.all.broadcast_bytes(words, 0), ' '))
     if (!word.empty()) add(std::stoul(word));
-  for (std::size_t i = trained.size(); i > 0; --i) add(i - 1);
+  for (std::size_t i = trained_.size(); i > 0; --i) add(i - 1);
   make_buckets(order);
   auto fresh = std::make_shared<sharding::GradientReducer>(groups_, ranks_, options);
   fresh->go_on_from(*reducer);
@@ -195,7 +203,7 @@ void Sharded::Impl::rebuild_buckets() {
 void Sharded::Impl::make_unit(const std::string& name, const NamedTensors& parameters) {
   std::vector<std::pair<int, NamedTensors>> kinds;
   for (const auto& member : parameters) {
-    const int kind = 2 * kind_of(member.second) + (member.second.requires_grad() ? 1 : 0);
+    const int kind = 2 * sharding::kind_of(member.second) + (member.second.requires_grad() ? 1 : 0);
     auto found = std::find_if(kinds.begin(), kinds.end(),
                               [&](const auto& known) { return known.first == kind; });
     if (found == kinds.end()) found = kinds.insert(kinds.end(), {kind, {}});

@@ -10,10 +10,23 @@
 namespace trestle::sharding {
 namespace {
 
+constexpr const char* freed_message =
+    "this parameter is divided over ranks (ShardLevel::Parameters) and not gathered here: call the "
+    "model through Sharded::forward(), or Sharded::unshard() first";
+constexpr const char* gone_message =
+    "this parameter was divided over ranks by a trestle::Sharded that is gone, and is not whole: "
+    "take "
+    "Sharded::state() before, or destroy the Sharded while an unshard() lives";
+
 FlatLayout layout_of(const NamedTensors& parameters, int pieces) {
   std::vector<std::int64_t> counts;
   for (const auto& [name, parameter] : parameters) counts.push_back(parameter.numel());
   return {std::move(counts), pieces};
+}
+
+// Integers and complex numbers stay what they are, as in torch::nn::Module::to().
+at::ScalarType cast(at::ScalarType own, std::optional<at::ScalarType> wanted) {
+  return wanted && at::isFloatingType(own) ? *wanted : own;
 }
 
 }  // namespace
@@ -25,8 +38,8 @@ FlatGroup::FlatGroup(NamedTensors parameters, int pieces, int piece, const Shard
       level_(options.level),
       trained_(parameters_.at(0).second.requires_grad()),
       dtype_(parameters_.at(0).second.scalar_type()),
-      compute_dtype_(options.precision.parameters.value_or(dtype_)),
-      reduce_dtype_(options.precision.reduce.value_or(compute_dtype_)),
+      compute_dtype_(cast(dtype_, options.precision.parameters)),
+      reduce_dtype_(cast(compute_dtype_, options.precision.reduce)),
       shard_on_cpu_(options.shards_on_cpu && !parameters_.at(0).second.is_cpu()) {}
 
 Bytes FlatGroup::bytes() const {
@@ -35,6 +48,9 @@ Bytes FlatGroup::bytes() const {
 
 at::Tensor FlatGroup::view_of(const at::Tensor& flat, std::size_t i) const {
   const at::Tensor& like = parameter(i);
+  // One with gaps, as a part of a larger tensor, would reach beyond its place.
+  if (!like.is_non_overlapping_and_dense())
+    return flat.narrow(0, layout_.offset(i), layout_.count(i)).view(like.sizes());
   return flat.as_strided(like.sizes(), like.strides(), layout_.offset(i));
 }
 
@@ -49,7 +65,12 @@ void FlatGroup::flatten() {
   at::Tensor own = at::zeros({layout_.size()}, options);  // in the parameters' own dtype
   for (std::size_t i = 0; i < size(); ++i) view_of(own, i).copy_(parameter(i).detach());
   flat_ = compute_dtype_ == dtype_ ? own : own.to(compute_dtype_);
-  for (std::size_t i = 0; i < size(); ++i) parameter(i).set_data(view_of(flat_, i));
+  for (std::size_t i = 0; i < size(); ++i) {
+    parameter(i).set_data(view_of(flat_, i));
+    parameter(i)
+        .mutable_grad()
+        .reset();  // of before: the optimizer, which has the shards, would not zero it
+  }
   shard_ = own_piece(own);
   if (separate_shard_) shard_ = shard_on_cpu_ ? shard_.to(at::kCPU) : shard_.clone();
   for (std::size_t i = 0; i < size(); ++i) {
@@ -59,6 +80,41 @@ void FlatGroup::flatten() {
     shards_.push_back(shard.set_requires_grad(parameter(i).requires_grad()));
   }
   known_version_ = version_of_shards();
+  gathered_checksum_ = checksum();
+  untouched_ = version_of_parameters();
+}
+
+bool FlatGroup::in_place(std::size_t i) const {
+  if (!flat_.defined()) return true;
+  const at::Tensor& own = parameter(i);
+  return own.storage().unsafeGetStorageImpl() == flat_.storage().unsafeGetStorageImpl() &&
+         own.storage_offset() == layout_.offset(i) && own.scalar_type() == compute_dtype_;
+}
+
+// The sum of its bits as integers.
+at::Tensor FlatGroup::checksum() const {
+  const at::NoGradGuard no_grad;
+  const at::Tensor real = shard_.is_complex() ? at::view_as_real(shard_) : shard_;
+  constexpr at::ScalarType integer[] = {at::kChar, at::kShort, at::kInt, at::kLong};
+  std::size_t bits = 0;
+  while ((1U << bits) < real.element_size()) ++bits;
+  return real.view(integer[bits]).sum(at::kLong);
+}
+
+std::uint64_t FlatGroup::version_of_parameters() const {
+  std::uint64_t sum = 0;
+  for (const auto& [name, tensor] : parameters_) sum += tensor._version();
+  return sum;
+}
+
+void FlatGroup::take_back() {
+  if (!gathered_ || !separate_shard_ || version_of_parameters() == untouched_ || stale()) return;
+  wait_gathered();
+  const at::NoGradGuard no_grad;
+  const at::Tensor own = own_piece(flat_);
+  const at::Tensor changed = own != shard_.to(own.options());  // others keep their precision
+  shard_.copy_(at::where(changed.to(shard_.device()), own.to(shard_.options()), shard_));
+  untouched_ = version_of_parameters();
 }
 
 std::uint64_t FlatGroup::version_of_shards() const {
@@ -71,19 +127,25 @@ void FlatGroup::note_writes() {
   const std::uint64_t version = version_of_shards();
   if (version == known_version_) return;
   for (const auto& [name, tensor] : parameters_) tensor.unsafeGetTensorImpl()->bump_version();
+  untouched_ += size();
   known_version_ = version;
 }
 
 void FlatGroup::gather(const comm::Group& group) {
   if (gathered_) return;
-  gathered_ = true;
   note_writes();
-  if (!separate_shard_ && layout_.pieces() == 1) return;
+  gathered_checksum_ = checksum();
+  untouched_ = version_of_parameters();
+  if (!separate_shard_ && layout_.pieces() == 1) {
+    gathered_ = true;
+    return;
+  }
   if (level_ == ShardLevel::Parameters) make_storage(flat_);
   const at::NoGradGuard no_grad;
   to_gather_ = shard_;
   if (shard_on_cpu_ || compute_dtype_ != dtype_) to_gather_ = shard_.to(flat_.options());
   gathering_ = group.all_gather(flat_, to_gather_);
+  gathered_ = true;
   ++gathers_;
 }
 
@@ -96,8 +158,20 @@ void FlatGroup::wait_gathered() {
 void FlatGroup::release() {
   if (!gathered_) return;
   wait_gathered();
-  free_storage(flat_);
+  take_back();
+  free_storage(flat_, freed_message);
   gathered_ = false;
+}
+
+void FlatGroup::forget_gathered() {
+  take_back();
+  gathered_ = false;
+}
+
+void FlatGroup::abandon(bool current) {
+  if (!flat_.defined() || (gathered_ && current && !stale())) return;
+  for (const at::Tensor& shard : shards_) shard.set_data(shard.detach().clone());
+  free_storage(flat_, gone_message);
 }
 
 at::Tensor& FlatGroup::gradients() {
@@ -139,6 +213,24 @@ void FlatGroup::set_shard(const std::vector<at::Tensor>& whole) {
   at::Tensor flat = at::zeros({layout_.size()}, at::TensorOptions().dtype(dtype_));
   for (std::size_t i = 0; i < size(); ++i) view_of(flat, i).copy_(whole[i]);
   shard_.copy_(own_piece(flat));
+  untouched_ = version_of_parameters();
+}
+
+void FlatGroup::note_own_gradients() {
+  if (level_ == ShardLevel::None) return;
+  has_own_gradient_.assign(size(), false);
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (!parameter(i).grad().defined()) continue;
+    has_own_gradient_[i] = true;
+    at::Tensor& gradient = shards_[i].mutable_grad();
+    if (!gradient.defined()) gradient = at::zeros_like(shards_[i].detach());
+  }
+}
+
+void FlatGroup::drop_zeroed() {
+  for (std::size_t i = 0; i < has_own_gradient_.size(); ++i)
+    if (has_own_gradient_[i] && !shards_[i].grad().defined()) parameter(i).mutable_grad().reset();
+  has_own_gradient_.clear();
 }
 
 void FlatGroup::keep_shard_gradients() {

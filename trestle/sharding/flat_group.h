@@ -48,7 +48,16 @@ class FlatGroup {
   // Level Parameters: frees the flat parameters' memory. Use of one of them throws until the next gather().
   void release();
   // What was gathered is old, and the next gather() gets it anew.
-  void forget_gathered() { gathered_ = false; }
+  void forget_gathered();
+  // What somebody has written to the whole parameters goes into the shard, before the next gather() would undo it.
+  void take_back();
+  // Whether somebody, the optimizer, has changed the shard since it was gathered. By its content: optimizers of torch write
+  // to data() and leave no trace.
+  bool stale() const { return !checksum().equal(gathered_checksum_); }
+  // For a group that is gone, while its parameters live on: whole ones stay, of others every use throws.
+  void abandon(bool current);
+  // Whether parameter i still lies where flatten() put it.
+  bool in_place(std::size_t i) const;
   // Where somebody, the optimizer, has written to the shards since the last call: graphs that saved the old parameters are
   // told so by autograd, instead of going on with the new ones.
   void note_writes();
@@ -68,6 +77,11 @@ class FlatGroup {
   // The other way: this rank's shard from whole tensors, in the order of parameters().
   void set_shard(const std::vector<at::Tensor>& whole);
 
+  // After a backward that left gradients in the parameters' own grad(): shards without one get zeros, by which
+  // drop_zeroed() sees that an optimizer, which has the shards, has let its gradients go since, and lets go of those too.
+  void note_own_gradients();
+  void drop_zeroed();
+
   // Before a backward writes to gradients() again, where shards keep theirs in it.
   void keep_shard_gradients();
   // Adds a reduced piece to the shards' gradients; parameters whose `used` is false are left as they are.
@@ -76,7 +90,9 @@ class FlatGroup {
  private:
   at::Tensor view_of(const at::Tensor& flat, std::size_t i) const;
   at::Tensor own_piece(const at::Tensor& flat) const;
+  at::Tensor checksum() const;
   std::uint64_t version_of_shards() const;
+  std::uint64_t version_of_parameters() const;
 
   NamedTensors parameters_;
   FlatLayout layout_;
@@ -91,11 +107,14 @@ class FlatGroup {
   bool separate_shard_ = false;
   bool gathered_ = true;
   std::int64_t gathers_ = 0;
-  std::uint64_t known_version_ = 0;
+  std::uint64_t known_version_ = 0;  // of the shards, when autograd was told last
+  std::uint64_t untouched_ = 0;      // version of the parameters as they were gathered
   at::Tensor flat_;
   at::Tensor shard_;
+  at::Tensor gathered_checksum_;  // of the shard as it was gathered
   at::Tensor gradients_;
   std::vector<at::Tensor> shards_;
+  std::vector<bool> has_own_gradient_;  // that note_own_gradients() saw
   comm::Work gathering_;
   at::Tensor to_gather_;  // kept until it is gathered
 };

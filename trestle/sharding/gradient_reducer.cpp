@@ -4,9 +4,6 @@
 #include <ATen/ScalarOps.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/utils/lambda_post_hook.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include "trestle/base/error.h"
 #include "trestle/base/stopwatch.h"
@@ -15,21 +12,24 @@
 namespace trestle::sharding {
 namespace {
 
-using torch::autograd::variable_list;
-
 comm::Group unchecked(const comm::Group& group) {
   return group.valid() ? group.with_check(comm::Check::Off) : group;
 }
 
 // view = gradient * share, in one pass over memory where the dtypes are the same.
-void put_scaled(at::Tensor view, const at::Tensor& gradient, double share) {
+void put_scaled(at::Tensor view, const at::Tensor& gradient, bool same, double share) {
   if (gradient.scalar_type() != view.scalar_type()) {
     view.copy_(gradient).mul_(share);
-  } else if (gradient.is_alias_of(view)) {
+  } else if (same) {
     view.mul_(share);
   } else {
     at::mul_out(view, gradient, at::native::wrapped_scalar_tensor(share));
   }
+}
+
+// Reductions know no complex numbers, whose parts are summed alike.
+at::Tensor as_real(const at::Tensor& flat) {
+  return flat.is_complex() ? at::view_as_real(flat).view({-1}) : flat;
 }
 
 }  // namespace
@@ -45,21 +45,45 @@ GradientReducer::GradientReducer(std::vector<std::shared_ptr<FlatGroup>> groups,
     if (groups_[g]->trained()) trained_.push_back(g);
 }
 
+// What a backward keeps as long as it runs. Where it throws, its end is noticed here: the other ranks wait.
+struct GradientReducer::BackwardLife {
+  explicit BackwardLife(std::weak_ptr<GradientReducer> owner) : owner(std::move(owner)) {}
+  BackwardLife(const BackwardLife&) = delete;
+  BackwardLife& operator=(const BackwardLife&) = delete;
+  ~BackwardLife() {
+    const auto self = owner.lock();
+    if (!self) return;
+    const std::lock_guard lock(self->mutex_);
+    if (self->pass_ && self->pass_->in_backward && self->pass_->backward.expired())
+      self->give_up_pass();
+  }
+  std::weak_ptr<GradientReducer> owner;
+};
+
 void GradientReducer::watch() {
+  for (const std::size_t g : trained_)
+    for (std::size_t i = 0; i < groups_[g]->size(); ++i)
+      hooks_.add(groups_[g]->parameter(i), [weak = weak_from_this(), g, i] {
+        if (const auto self = weak.lock()) self->on_gradient(g, i);
+      });
+}
+
+void GradientReducer::check_watched() const {
+  std::size_t number = 0;
   for (const std::size_t g : trained_) {
     for (std::size_t i = 0; i < groups_[g]->size(); ++i) {
-      auto accumulator = torch::autograd::impl::grad_accumulator(groups_[g]->parameter(i));
-      accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
-          [weak = weak_from_this(), g, i](const variable_list& outputs, const variable_list&) {
-            if (const auto self = weak.lock()) self->on_gradient(g, i);
-            return outputs;
-          }));
-      accumulators_.push_back(std::make_shared<decltype(accumulator)>(std::move(accumulator)));
+      if (hooks_.attached(number++, groups_[g]->parameter(i)) && groups_[g]->in_place(i)) continue;
+      throw StateError(
+          text("parameter '", groups_[g]->name(i),
+               "' was moved, cast or given other data after the model was sharded"),
+          {.hint = "Do so before (ShardOptions::device moves it), and copy weights with "
+                   "Sharded::load_state()."});
     }
   }
 }
 
 void GradientReducer::go_on_from(GradientReducer& before) {
+  before.hooks_.clear();
   steps_ = before.steps_;
   backwards_ = before.backwards_;
   reductions_ = before.reductions_;
@@ -69,29 +93,59 @@ void GradientReducer::go_on_from(GradientReducer& before) {
 
 void GradientReducer::arm() {
   const std::lock_guard lock(mutex_);
-  if (pass_) return;
-  begin_pass();
-  torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->end();
+  if (pass_ && !(pass_->in_backward && pass_->backward.expired())) return;
+  give_up_pass();
+  const GradientHooks::Use use = hooks_.use_in_this_backward();
+  if (use == GradientHooks::Use::Returns && sync_ && ranks_.all.size() > 1) {
+    throw StateError(
+        "torch::autograd::grad() of a sharded model's parameters would give gradients of this "
+        "rank's samples alone",
+        {.hint = "Call backward(), or take them inside no_sync() if that is what they are for."});
+  }
+  begin_pass(use == GradientHooks::Use::Accumulates);
+  auto life = std::make_shared<BackwardLife>(weak_from_this());
+  pass_->in_backward = true;
+  pass_->backward = life;
+  torch::autograd::Engine::get_default_engine().queue_callback([life] {
+    if (const auto self = life->owner.lock()) self->end();
   });
 }
 
-void GradientReducer::begin_pass() {
-  ++backwards_;
+// Parameters that are not trained any more take no part, but for the gradient that they still have.
+void GradientReducer::begin_pass(bool accumulates) {
   pass_.emplace();
-  pass_->sync = sync_;
+  pass_->accumulates = accumulates;
+  pass_->sync = sync_ && accumulates;
+  if (!accumulates) return;
+  ++backwards_;
   pass_->groups.resize(groups_.size());
+  if (pass_->sync)
+    pass_->header = PassHeader(
+        ranks_.all, {.backward = backwards_, .weight = weight_, .trained_hash = trained_hash()});
   for (const std::size_t g : trained_) {
-    pass_->groups[g].fired.assign(groups_[g]->size(), false);
-    pass_->groups[g].missing = groups_[g]->size();
-    groups_[g]->note_writes();
-    if (!sync_) continue;
-    groups_[g]->keep_shard_gradients();
-    groups_[g]->renew_gradients();
+    FlatGroup& flat = *groups_[g];
+    flat.note_writes();
+    flat.drop_zeroed();
+    if (pass_->sync) flat.keep_shard_gradients();
+    if (pass_->sync) flat.renew_gradients();
+    Reduction& reduction = pass_->groups[g];
+    reduction.fired.assign(flat.size(), false);
+    for (std::size_t i = 0; i < flat.size(); ++i) {
+      if (flat.parameter(i).requires_grad())
+        ++reduction.missing;
+      else if (pass_->sync)
+        reduction.fired[i] = fill(g, i);
+    }
   }
-  if (!sync_) return;
-  if (steps_ == 0) observed_.clear();
-  begin_header();
+  if (steps_ == 0 && pass_->sync) observed_.clear();
+}
+
+std::uint32_t GradientReducer::trained_hash() const {
+  std::uint32_t hash = 2166136261U;
+  for (const std::size_t g : trained_)
+    for (const auto& [name, parameter] : groups_[g]->parameters())
+      hash = (hash ^ (parameter.requires_grad() ? 1U : 2U)) * 16777619U;
+  return hash;
 }
 
 void GradientReducer::give_up_pass() {
@@ -99,8 +153,13 @@ void GradientReducer::give_up_pass() {
   if (!pass_) return;
   const bool others_wait = pass_->sync && ranks_.all.size() > 1;
   pass_.reset();
-  if (others_wait)
-    ranks_.all.fail("a backward whose gradients are reduced over ranks did not come to its end");
+  try {
+    if (others_wait)
+      ranks_.all.fail("a backward whose gradients are reduced over ranks did not come to its end");
+    if (observer_) observer_->pass_ended();
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
+    // Communication has failed before, and says so to whoever uses it next.
+  }
 }
 
 void GradientReducer::pass_without_gradients() {
@@ -117,55 +176,12 @@ void GradientReducer::pass_without_samples(const std::function<void()>& meanwhil
   end();
 }
 
-// What ranks say at the beginning of a pass, so that one that does something else is found by what it says and not by a
-// wrong number: which backward this is, and its weight.
-void GradientReducer::begin_header() {
-  if (ranks_.all.size() == 1) return;
-  const auto options = at::TensorOptions().dtype(at::kDouble);
-  pass_->header = at::empty({3}, options);
-  auto* values = pass_->header.mutable_data_ptr<double>();
-  values[0] = static_cast<double>(backwards_);
-  values[1] = weight_ ? 1 : 0;
-  values[2] = weight_.value_or(1);
-  pass_->headers = at::empty({ranks_.all.size() * 3}, options);
-  pass_->header_work = ranks_.all.all_gather(pass_->headers, pass_->header);
-}
-
-void GradientReducer::check_headers() {
-  if (ranks_.all.size() == 1) return;
-  pass_->header_work.wait();
-  const auto* values = pass_->headers.const_data_ptr<double>();
-  for (int rank = 0; rank < ranks_.all.size(); ++rank) {
-    const double* theirs = values + 3 * static_cast<std::ptrdiff_t>(rank);
-    const int number = ranks_.all.ranks().at(static_cast<std::size_t>(rank));
-    if (theirs[0] != static_cast<double>(backwards_)) {
-      throw StateError(
-          text("rank ", number, " is in its backward number ", theirs[0], ", this one in number ",
-               backwards_),
-          {.hint =
-               "All ranks make the same number of backwards, inside and outside of no_sync()."});
-    }
-    if ((theirs[1] != 0) != weight_.has_value()) {
-      throw StateError(
-          text("rank ", number,
-               theirs[1] != 0 ? " gives its backward a weight" : " gives its backward no weight",
-               ", this one ", weight_ ? "does" : "does not"),
-          {.hint = "Give backward() a weight on all ranks or on none."});
-    }
-  }
-}
-
 double GradientReducer::share() {
   if (pass_->share) return *pass_->share;
   double share = 1.0 / ranks_.all.size();
   if (weight_) {
-    double total = *weight_;
-    if (ranks_.all.size() > 1) {
-      check_headers();
-      total = 0;
-      const auto* values = pass_->headers.const_data_ptr<double>();
-      for (int rank = 0; rank < ranks_.all.size(); ++rank) total += values[3 * rank + 2];
-    }
+    pass_->header.check();
+    const double total = pass_->header.total_weight();
     share = total == 0 ? 0 : *weight_ / total;
   }
   pass_->share = share;
@@ -175,6 +191,7 @@ double GradientReducer::share() {
 void GradientReducer::on_gradient(std::size_t group, std::size_t index) {
   const std::lock_guard lock(mutex_);
   if (!pass_) arm();
+  if (!pass_->accumulates || !groups_[group]->parameter(index).requires_grad()) return;
   Reduction& reduction = pass_->groups[group];
   if (reduction.fired[index]) {
     if (!pass_->sync) return;
@@ -210,18 +227,44 @@ void GradientReducer::put_gradient(std::size_t group, std::size_t index) {
                      {.hint = "Gradients that are reduced over ranks are dense: leave out the "
                               "embedding's 'sparse' option."});
   }
-  put_scaled(flat.gradient_view(index), gradient, share());
+  if (gradient.requires_grad()) {
+    throw UsageError(
+        text("the gradient of parameter '", flat.name(index), "' has a graph (create_graph)"),
+        {.hint =
+             "What is reduced over ranks cannot be differentiated: take a gradient that is part "
+             "of the loss with torch::autograd::grad()."});
+  }
+  put_scaled(flat.gradient_view(index), gradient, flat.grad_is_view(index), share());
   if (!flat.grad_is_view(index)) gradient.reset();
+}
+
+// A gradient that does not come in this backward: what earlier ones have left in grad(), which it returns true for, or zero.
+bool GradientReducer::fill(std::size_t group, std::size_t index) {
+  const at::NoGradGuard no_grad;
+  if (groups_[group]->parameter(index).grad().defined()) {
+    put_gradient(group, index);
+    return true;
+  }
+  groups_[group]->gradient_view(index).zero_();
+  return false;
 }
 
 void GradientReducer::begin_ready() {
   while (pass_->next < trained_.size()) {
     const std::size_t group = trained_[pass_->next];
     if (pass_->groups[group].missing > 0) break;
+    bound_in_flight();
     begin(group);
     ++pass_->next;
   }
   begin_over_replicas(false);
+}
+
+// Where whole gradients are let go once they are reduced: a rank that is ahead waits, instead of holding all of them.
+void GradientReducer::bound_in_flight() {
+  constexpr std::size_t most = 2;
+  if (options_.level < ShardLevel::Gradients || pass_->next < most) return;
+  pass_->groups[trained_[pass_->next - most]].work.wait();
 }
 
 void GradientReducer::begin(std::size_t group) {
@@ -231,11 +274,12 @@ void GradientReducer::begin(std::size_t group) {
   ++reductions_;
   reduced_bytes_ += static_cast<Bytes>(flat.gradients().nbytes());
   if (options_.level == ShardLevel::None) {
-    reduction.work = unchecked_.all.all_reduce(flat.gradients());
+    reduction.work = unchecked_.all.all_reduce(as_real(flat.gradients()));
     return;
   }
   reduction.reduced = at::empty({flat.layout().piece_size()}, flat.gradients().options());
-  reduction.work = unchecked_.shard.reduce_scatter(reduction.reduced, flat.gradients());
+  reduction.work =
+      unchecked_.shard.reduce_scatter(as_real(reduction.reduced), as_real(flat.gradients()));
   if (options_.level != ShardLevel::OptimizerState) flat.drop_gradients();
 }
 
@@ -248,7 +292,7 @@ void GradientReducer::begin_over_replicas(bool wait) {
     Reduction& reduction = pass_->groups[trained_[pass_->next_over]];
     if (!wait && !reduction.work.done()) return;
     reduction.work.wait();
-    reduction.work = unchecked_.replicate.all_reduce(reduction.reduced);
+    reduction.work = unchecked_.replicate.all_reduce(as_real(reduction.reduced));
   }
 }
 
@@ -256,7 +300,10 @@ void GradientReducer::end() {
   const std::lock_guard lock(mutex_);
   if (!pass_) return;
   try {
+    if (observer_ && pass_->accumulates) observer_->backward_ended();
     if (pass_->sync) end_reduced();
+    if (pass_->accumulates && !pass_->sync)
+      for (const std::size_t g : trained_) groups_[g]->note_own_gradients();
   } catch (const std::exception& error) {
     pass_.reset();
     ranks_.all.fail(error.what());
@@ -270,7 +317,7 @@ void GradientReducer::end_reduced() {
   fill_unused();
   for (; pass_->next < trained_.size(); ++pass_->next) begin(trained_[pass_->next]);
   const Stopwatch stopwatch;
-  check_headers();
+  pass_->header.check();
   const auto used = used_by_any();
   begin_over_replicas(true);
   for (const std::size_t g : trained_) pass_->groups[g].work.wait();
@@ -279,21 +326,14 @@ void GradientReducer::end_reduced() {
   ++steps_;
 }
 
-// Gradients that did not come in this backward: what earlier ones have left in grad(), or zero.
 void GradientReducer::fill_unused() {
-  const at::NoGradGuard no_grad;
   std::vector<std::string> names;
   for (const std::size_t g : trained_) {
     Reduction& reduction = pass_->groups[g];
     for (std::size_t i = 0; i < reduction.fired.size(); ++i) {
-      if (reduction.fired[i]) continue;
-      if (groups_[g]->parameter(i).grad().defined()) {
-        put_gradient(g, i);
-        reduction.fired[i] = true;
-      } else {
-        groups_[g]->gradient_view(i).zero_();
-        names.push_back("'" + groups_[g]->name(i) + "'");
-      }
+      if (reduction.fired[i] || !groups_[g]->parameter(i).requires_grad()) continue;
+      reduction.fired[i] = fill(g, i);
+      if (!reduction.fired[i]) names.push_back("'" + groups_[g]->name(i) + "'");
     }
     reduction.missing = 0;
   }
@@ -310,7 +350,8 @@ std::vector<std::vector<bool>> GradientReducer::used_by_any() {
   std::vector<std::vector<bool>> used(groups_.size());
   std::int64_t count = 0;
   for (const std::size_t g : trained_) {
-    used[g].assign(groups_[g]->size(), true);
+    for (std::size_t i = 0; i < groups_[g]->size(); ++i)
+      used[g].push_back(pass_->groups[g].fired[i] || groups_[g]->parameter(i).requires_grad());
     count += static_cast<std::int64_t>(used[g].size());
   }
   if (options_.unused_parameters == UnusedParameters::Refuse) return used;

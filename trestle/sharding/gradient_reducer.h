@@ -12,7 +12,9 @@
 
 #include "trestle/comm/group.h"
 #include "trestle/sharding/flat_group.h"
+#include "trestle/sharding/gradient_hooks.h"
 #include "trestle/sharding/options.h"
+#include "trestle/sharding/pass_header.h"
 
 namespace trestle::sharding {
 
@@ -37,6 +39,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
    public:
     virtual ~Observer() = default;
     virtual void gradients_complete(std::size_t group) = 0;  // of all its trained parameters
+    virtual void backward_ended() = 0;  // before the pass does; not where it was given up
     virtual void pass_ended() = 0;
   };
 
@@ -46,6 +49,8 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   // Counts on from another one, which stops to listen.
   void go_on_from(GradientReducer& before);
   void set_observer(Observer* observer) { observer_ = observer; }
+  // Throws StateError for a parameter that was moved or cast since watch().
+  void check_watched() const;
 
   // Whether the backwards from here on are reduced; otherwise gradients add up on each rank.
   void set_sync(bool sync) { sync_ = sync; }
@@ -54,7 +59,8 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   // ranks give one, or none does.
   void set_weight(std::optional<double> weight) { weight_ = weight; }
 
-  // To be called in a backward before its first gradient: begins the pass where it has not begun.
+  // To be called in a backward before its first gradient: begins the pass where it has not begun. A call of
+  // autograd::grad() is a pass that nothing is reduced in, and StateError where it returns gradients of parameters.
   void arm();
   bool in_pass() const { return pass_.has_value(); }
   // Gives a pass up that did not come to its end, because something threw. The other ranks, which would wait for the rest of
@@ -87,22 +93,27 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   };
   struct Pass {
     bool has_samples = true;
+    bool accumulates = true;  // the parameters' gradients
     bool sync = false;
+    bool in_backward = false;
+    std::weak_ptr<void> backward;  // gone when the backward is, without end() where it threw
     std::vector<Reduction> groups;
     std::size_t next = 0;       // in the order of groups: the first that has not begun
     std::size_t next_over = 0;  // the first whose pieces are not summed over replicas yet
-    at::Tensor header, headers;
-    comm::Work header_work;
+    PassHeader header;
     std::optional<double> share;  // of this rank in the average
   };
 
+  struct BackwardLife;
+
   void on_gradient(std::size_t group, std::size_t index);
   void put_gradient(std::size_t group, std::size_t index);
-  void begin_pass();
-  void begin_header();
-  void check_headers();
+  bool fill(std::size_t group, std::size_t index);
+  void begin_pass(bool accumulates = true);
+  std::uint32_t trained_hash() const;
   double share();
   void begin_ready();
+  void bound_in_flight();
   void begin(std::size_t group);
   void begin_over_replicas(bool wait);
   void end();
@@ -117,7 +128,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   RankGroups unchecked_;  // for what follows the plan that all ranks have
   ShardOptions options_;
   Observer* observer_ = nullptr;
-  std::vector<std::shared_ptr<void>> accumulators_;  // kept alive: a parameter holds its own weakly
+  GradientHooks hooks_;
   std::recursive_mutex mutex_;  // hooks may run in several devices' backward threads
   bool sync_ = true;
   std::optional<double> weight_;

@@ -1,6 +1,7 @@
 #include "trestle/sharding/replicas.h"
 
 #include <ATen/Functions.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
 
 #include <sstream>
@@ -9,6 +10,7 @@
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 #include "trestle/sharding/buckets.h"
+#include "trestle/sharding/gradient_hooks.h"
 
 namespace trestle::sharding {
 namespace {
@@ -41,11 +43,105 @@ std::string difference(const std::string& first, int first_rank, const std::stri
   const auto rest = [](const std::string& line) { return line.substr(line.find('\t') + 1); };
   if (name(a).empty() || name(b).empty() || name(a) == name(b))
     return text(name(a).empty() ? name(b) : name(a), " ", rest(a), " on rank ", first_rank, " and ",
-                rest(b).substr(name(a) == name(b) ? 3 : 0), " on rank ", other_rank);
+                rest(b).substr(rest(b).starts_with("is ") && name(a) == name(b) ? 3 : 0),
+                " on rank ", other_rank);
   return text("rank ", first_rank, " has ", name(a), " where rank ", other_rank, " has ", name(b));
 }
 
+std::string description(const ShardOptions& options) {
+  std::string lines;
+  const auto add = [&lines](const char* name, const auto& value) {
+    lines += text("ShardOptions::", name, "\tis ", value, "\n");
+  };
+  const auto add_type = [&add](const char* name, const std::optional<at::ScalarType>& type) {
+    add(name, type ? toString(*type) : "not set");
+  };
+  add("level", to_string(options.level));
+  add("replicate", options.replicate);
+  add("shard", options.shard);
+  add("bucket", options.bucket);
+  add("first_bucket", options.first_bucket);
+  add("unit", options.unit);
+  add("reshard_after_forward", options.reshard_after_forward);
+  add("unused_parameters", options.unused_parameters == UnusedParameters::Find ? "Find" : "Refuse");
+  add("broadcast_at_start", options.broadcast_at_start);
+  add("broadcast_buffers", options.broadcast_buffers);
+  add_type("precision.parameters", options.precision.parameters);
+  add_type("precision.reduce", options.precision.reduce);
+  add_type("precision.output", options.precision.output);
+  add("precision.cast_inputs", options.precision.cast_inputs);
+  add("device", options.device ? DeviceTypeName(options.device->type(), true) : "not set");
+  add("shards_on_cpu", options.shards_on_cpu);
+  add("seed", options.seed);
+  return lines;
+}
+
+// A tensor whose dimensions are expanded, without their repetitions.
+at::Tensor without_repeats(at::Tensor tensor) {
+  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim)
+    if (tensor.stride(dim) == 0 && tensor.size(dim) > 1) tensor = tensor.narrow(dim, 0, 1);
+  return tensor;
+}
+
+void check_alone(const NamedTensors& parameters, const NamedTensors& others) {
+  for (const auto& [name, tensor] : parameters) {
+    for (const auto& [other, second] : others) {
+      if (tensor.is_same(second) || !tensor.is_alias_of(second)) continue;
+      const auto overlap = at::get_overlap_status(tensor, second);
+      if (overlap != at::MemOverlapStatus::Full && overlap != at::MemOverlapStatus::Partial)
+        continue;
+      throw UsageError(text("parameter '", name, "' shares its memory with '", other, "'"),
+                       {.hint = "Register the same tensor twice, or tie() layers: above level None "
+                                "parameters are moved, and would come apart."});
+    }
+  }
+}
+
 }  // namespace
+
+int kind_of(const at::Tensor& tensor) {
+  return (static_cast<int>(tensor.scalar_type()) * 64 + static_cast<int>(tensor.device().type())) *
+             256 +
+         tensor.device().index() + 1;
+}
+
+void check_can_be_sharded(const NamedTensors& parameters, const NamedTensors& buffers,
+                          ShardLevel level) {
+  const auto check = [](const std::string& name, const at::Tensor& tensor) {
+    if (tensor.layout() != at::kStrided)
+      throw UsageError(text("'", name, "' is a sparse tensor"),
+                       {.hint = "What a model is made of must be dense to be shared by ranks."});
+    if (tensor.numel() > 0 &&
+        !tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get())
+      throw UsageError(
+          text("'", name, "' was divided over ranks by a Sharded that is gone"),
+          {.hint = "Destroy a Sharded while an unshard() lives to go on with the model."});
+  };
+  for (const auto& [name, tensor] : buffers) check(name, tensor);
+  for (const auto& [name, tensor] : parameters) {
+    check(name, tensor);
+    if (GradientHooks::watched(tensor))
+      throw UsageError(text("parameter '", name, "' is trained by another Sharded already"),
+                       {.hint = "One Sharded has all dimensions of the mesh: HSDP needs no data "
+                                "parallelism around it."});
+    if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes)
+      throw UsageError(text("parameter '", name, "' overlaps itself: it is an expanded tensor"),
+                       {.hint = "Expand it in forward(), and register what is expanded."});
+  }
+  if (level == ShardLevel::None) return;
+  check_alone(parameters, parameters);
+  check_alone(parameters, buffers);
+}
+
+void check_same_options(const comm::Group& group, const ShardOptions& options) {
+  const auto all = group.all_gather_bytes(description(options));
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    throw UsageError(text(difference(all[0], group.ranks()[0], all[rank], group.ranks().at(rank)),
+                          ": the ranks shard the model differently"),
+                     {.hint = "Give all ranks the same options."});
+  }
+}
 
 void check_same_model(const comm::Group& group, const NamedTensors& parameters,
                       const NamedTensors& buffers) {
@@ -68,20 +164,20 @@ void broadcast(const comm::Group& group, const std::vector<at::Tensor>& tensors)
   std::vector<std::size_t> order;
   for (const at::Tensor& tensor : tensors) {
     order.push_back(order.size());
-    items.push_back({.bytes = static_cast<Bytes>(tensor.nbytes()),
-                     .kind = static_cast<int>(tensor.scalar_type())});
+    items.push_back({.bytes = static_cast<Bytes>(tensor.nbytes()), .kind = kind_of(tensor)});
   }
   constexpr Bytes most = Bytes{64} << 20;
   for (const auto& bucket : assign_buckets(items, order, most, most)) {
     std::vector<at::Tensor> pieces;
-    for (const std::size_t i : bucket) pieces.push_back(tensors[i].detach().reshape(-1));
+    for (const std::size_t i : bucket)
+      pieces.push_back(without_repeats(tensors[i].detach()).reshape(-1));
     const at::Tensor flat = at::cat(pieces);
     group.broadcast(flat, 0).wait();
     if (group.rank() == 0) continue;
     std::int64_t begin = 0;
     for (const std::size_t i : bucket) {
-      const at::Tensor& tensor = tensors[i];
-      tensor.variable_data().copy_(flat.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
+      const at::Tensor tensor = without_repeats(tensors[i].variable_data());
+      tensor.copy_(flat.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
       begin += tensor.numel();
     }
   }

@@ -8,10 +8,10 @@
 namespace trestle {
 
 Sharded::Sharded(const nn::Layers& model, const DeviceMesh& mesh, const ShardOptions& options)
-    : impl_(std::make_unique<Impl>(model, mesh, options)) {}
+    : impl_(std::make_shared<Impl>(model, mesh, options)) {}
 Sharded::Sharded(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& mesh,
                  const ShardOptions& options)
-    : impl_(std::make_unique<Impl>(std::move(model), mesh, options)) {}
+    : impl_(std::make_shared<Impl>(std::move(model), mesh, options)) {}
 Sharded::Sharded(Sharded&&) noexcept = default;
 Sharded& Sharded::operator=(Sharded&&) noexcept = default;
 Sharded::~Sharded() = default;
@@ -39,7 +39,7 @@ void Sharded::backward(const at::Tensor& loss, std::optional<double> weight) {
 
 void Sharded::backward_without_samples() { impl_->backward_without_samples(); }
 
-Sharded::NoSync Sharded::no_sync() { return NoSync(*impl_); }
+Sharded::NoSync Sharded::no_sync() { return NoSync(impl_); }
 
 std::vector<at::Tensor> Sharded::parameters() const {
   std::vector<at::Tensor> tensors;
@@ -58,7 +58,7 @@ double Sharded::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions
   return impl_->clip_grad_norm(max_norm, options);
 }
 
-Sharded::Unsharded Sharded::unshard() { return Unsharded(*impl_); }
+Sharded::Unsharded Sharded::unshard() { return Unsharded(impl_); }
 NamedTensors Sharded::state() { return impl_->state(); }
 void Sharded::load_state(const NamedTensors& state) { impl_->load_state(state); }
 void Sharded::shards_changed() { impl_->shards_changed(); }
@@ -66,20 +66,16 @@ const ShardOptions& Sharded::options() const { return impl_->options; }
 ShardReport Sharded::report() const { return impl_->report(); }
 std::string Sharded::description() const { return impl_->description(); }
 
-Sharded::NoSync::NoSync(Impl& impl) : impl_(&impl), before_(impl.reducer->sync()) {
-  impl_->reducer->set_sync(false);
-}
-Sharded::NoSync::NoSync(NoSync&& other) noexcept
-    : impl_(std::exchange(other.impl_, nullptr)), before_(other.before_) {}
+Sharded::NoSync::NoSync(const std::shared_ptr<Impl>& impl) : impl_(impl) { impl->hold_sync(1); }
+Sharded::NoSync::NoSync(NoSync&& other) noexcept : impl_(std::exchange(other.impl_, {})) {}
 Sharded::NoSync::~NoSync() {
-  if (impl_) impl_->reducer->set_sync(before_);
+  if (const auto impl = impl_.lock()) impl->hold_sync(-1);
 }
 
-Sharded::Unsharded::Unsharded(Impl& impl) : impl_(&impl) { impl_->unshard(); }
-Sharded::Unsharded::Unsharded(Unsharded&& other) noexcept
-    : impl_(std::exchange(other.impl_, nullptr)) {}
+Sharded::Unsharded::Unsharded(const std::shared_ptr<Impl>& impl) : impl_(impl) { impl->unshard(); }
+Sharded::Unsharded::Unsharded(Unsharded&& other) noexcept : impl_(std::exchange(other.impl_, {})) {}
 Sharded::Unsharded::~Unsharded() {
-  if (impl_) impl_->reshard();
+  if (const auto impl = impl_.lock()) impl->reshard();
 }
 
 }  // namespace trestle

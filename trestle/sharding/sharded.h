@@ -53,9 +53,11 @@ struct ShardReport {
 // or the mean with weights where backward() is given them. `loss.backward()` by oneself is the same as
 // backward(loss).
 //
-// All ranks make it, and call forward() and backward() equally often. The model's parameters keep their tensor objects,
+// All ranks make it, and call forward() and backward() equally often; torch::autograd::grad() and create_graph give a
+// rank's own gradients, so a gradient that is part of a loss is one of inputs. (At level Parameters the backward through it
+// is inside unshard().) One Sharded a model at a time. The model's parameters keep their tensor objects,
 // names, shapes and strides; but above level None they are not the ones to give to an optimizer: parameters() are. The
-// model must not be moved or cast afterwards. The mesh's ranks are processes, or threads with a device each.
+// model must not be moved or cast afterwards, and gradients that it has from before are let go above level None. The mesh's ranks are processes, or threads with a device each.
 class Sharded {
  public:
   // All levels. At level Parameters the layers are made, divided and let go one unit after the other, so that a model that
@@ -87,7 +89,8 @@ class Sharded {
   }
 
   // loss.backward(), and the reduction of the gradients over ranks. `weight`: how much this rank's loss counts, for means
-  // over ragged parts: the number of its samples. All ranks give one, or none does; 0 is a rank that has no sample.
+  // over ragged parts: the number of its samples. All ranks give one, or none does; 0 is a rank that has no sample. With
+  // no_sync() the last backward has the weight of all together, and the losses are scaled by their parts of it.
   void backward(const at::Tensor& loss, std::optional<double> weight = {});
   // Instead of forward() and backward(), on a rank that has no samples this time while others, which give weights, have: it
   // takes part with zeros. Not in the first step at level Parameters: StateError.
@@ -105,17 +108,22 @@ class Sharded {
   NoSync no_sync();
 
   // What this rank's optimizer steps, under the model's names: the parameters themselves at level None, otherwise flat
-  // tensors of this rank's part of each, perhaps empty, that get the gradients. In the same order on all ranks. Frozen
-  // parameters are not among them.
+  // tensors of this rank's part of each, perhaps empty, that get the gradients. In the same order on all ranks. Parameters
+  // that were frozen when it was made are not among them, and cannot be trained later: StateError. Others may be frozen,
+  // on all ranks alike. An optimizer that looks at more than one number at a time, as LBFGS does, needs level None.
   std::vector<at::Tensor> parameters() const;
   NamedTensors named_parameters() const;
-  void zero_grad();  // of all of them, and what no_sync() has left in the model's
+  // Of all of them, and what no_sync() has left in the model's; as an optimizer's zero_grad() does, but for
+  // zero_grad(set_to_none = false), which reaches the shards alone.
+  void zero_grad();
 
   // Scales all gradients by the norm of all ranks' together, as optim::clip_grad_norm() does on one; returns the norm, which
   // is the same on all ranks. One small reduction a dimension of the mesh that divides.
   double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options = {});
 
-  // While it lives the model's own parameters are there, whole and current, to be looked at. All ranks call it.
+  // While it lives the model's own parameters are there, whole and current, to be looked at, and to be written to in place,
+  // on all ranks alike. All ranks call it. A Sharded that is destroyed meanwhile leaves a plain, whole model behind; without
+  // it, use of a model whose last step is not on all ranks throws.
   class Unsharded;
   Unsharded unshard();
   // Copies of all parameters, and of the buffers, whole, on the CPU, under the model's names. All ranks call it.
@@ -139,30 +147,29 @@ class Sharded {
   Scope begin(const std::function<void(const Change&)>& inputs);
   void end(const Scope& scope, const std::function<void(const Change&)>& outputs);
 
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;
 };
 
 class Sharded::NoSync {
  public:
-  explicit NoSync(Impl& impl);
+  explicit NoSync(const std::shared_ptr<Impl>& impl);
   ~NoSync();
   NoSync(NoSync&& other) noexcept;
   NoSync& operator=(NoSync&&) = delete;
 
  private:
-  Impl* impl_;
-  bool before_;
+  std::weak_ptr<Impl> impl_;
 };
 
 class Sharded::Unsharded {
  public:
-  explicit Unsharded(Impl& impl);
+  explicit Unsharded(const std::shared_ptr<Impl>& impl);
   ~Unsharded();
   Unsharded(Unsharded&& other) noexcept;
   Unsharded& operator=(Unsharded&&) = delete;
 
  private:
-  Impl* impl_;
+  std::weak_ptr<Impl> impl_;
 };
 
 // A module with its own forward(), whatever that takes and returns:

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -40,6 +41,8 @@ struct Sharded::Impl::ForwardScope {
 
 nn::RunKey Sharded::Impl::next_key() {
   const std::int64_t ranks = ranks_.all.size(), rank = ranks_.all.rank();
+  if (forwards_of_ != reducer->steps()) forwards_ = 0;
+  forwards_of_ = reducer->steps();
   const std::int64_t number = at::GradMode::is_enabled() ? forwards_++ : 0;
   return {.seed = options.seed, .step = reducer->steps(), .micro_batch = number * ranks + rank};
 }
@@ -52,9 +55,35 @@ at::Tensor Sharded::Impl::cast_input(const at::Tensor& input) const {
   return input.to(*precision.parameters);
 }
 
+Sharded::Impl::~Impl() {
+  const bool current =
+      options.level == ShardLevel::Parameters || !reducer || gathered_at_ == reducer->steps();
+  try {
+    for (const auto& group : groups_) group->abandon(current);
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
+    // Out of memory: the parameters stay as they are.
+  }
+}
+
+// What would be a wrong number without an error.
+void Sharded::Impl::check_unchanged() const {
+  reducer->check_watched();
+  std::size_t next = 0;  // trained_ has the order of parameters_
+  for (const auto& [name, tensor] : parameters_) {
+    const bool known = next < trained_.size() && trained_[next].second.is_same(tensor);
+    next += known ? 1 : 0;
+    if (known || !tensor.requires_grad()) continue;
+    throw StateError(
+        text("parameter '", name, "' was frozen when the model was sharded, and is trained now"),
+        {.hint = "Make another Sharded, or freeze parameters only after it is made."});
+  }
+}
+
 void Sharded::Impl::before_forward() {
   if (reducer->in_pass() && !inside_backward()) reducer->give_up_pass();
   if (inside_backward()) return;
+  check_unchanged();
+  for (const auto& group : groups_) group->take_back();
   rebuild_buckets();
   gather_stepped();
   if (gatherer_) gatherer_->begin_model();
@@ -66,9 +95,21 @@ void Sharded::Impl::before_forward() {
 void Sharded::Impl::gather_stepped() {
   const bool is_between =
       options.level != ShardLevel::None && options.level != ShardLevel::Parameters;
-  if (!is_between || gathered_at_ == reducer->steps()) return;
+  if (!is_between) return;
+  // After a backward there is a step. Where the last forward had none before it, the ranks ask each other whether they have
+  // stepped since.
+  bool stepped = gathered_at_ != reducer->steps(), all = gathered_at_ < 0;
+  if (!stepped) {
+    const bool stale = std::any_of(groups_.begin(), groups_.end(),
+                                   [](const auto& group) { return group->stale(); });
+    const at::Tensor any = at::full({1}, stale ? 1 : 0, at::kByte);
+    ranks_.gathers.all_reduce(any, comm::Reduce::Max).wait();
+    stepped = all = any.item<std::uint8_t>() != 0;
+  }
+  if (!stepped) return;
   gathered_at_ = reducer->steps();
   for (const auto& group : groups_) {
+    if (!group->trained() && !all) continue;
     group->forget_gathered();
     group->gather(ranks_.gathers);
   }
@@ -82,16 +123,19 @@ nn::Values Sharded::Impl::forward(nn::Values inputs) {
   before_forward();
   for (at::Tensor& input : inputs) input = cast_input(input);
   nn::Values outputs = nn::run(graph_, inputs, next_key());
-  for (at::Tensor& output : outputs) {
-    if (!output.defined()) continue;
-    if (options.precision.output && output.is_floating_point())
-      output = output.to(*options.precision.output);
-    if (output.requires_grad() && at::GradMode::is_enabled())
-      output.register_hook([weak = std::weak_ptr(reducer)](const at::Tensor&) {
-        if (const auto self = weak.lock()) self->arm();
-      });
-  }
+  if (gatherer_) gatherer_->end_model();
+  for (at::Tensor& output : outputs) watch_output(output);
   return outputs;
+}
+
+void Sharded::Impl::watch_output(at::Tensor& output) const {
+  if (!output.defined()) return;
+  if (options.precision.output && output.is_floating_point())
+    output = output.to(*options.precision.output);
+  if (!output.requires_grad() || output.is_leaf() || !at::GradMode::is_enabled()) return;
+  output.register_hook([weak = std::weak_ptr(reducer)](const at::Tensor&) {
+    if (const auto self = weak.lock()) self->arm();
+  });
 }
 
 std::shared_ptr<void> Sharded::Impl::begin(const std::function<void(const Change&)>& inputs) {
@@ -122,21 +166,29 @@ void Sharded::Impl::end(const std::shared_ptr<void>& scope,
   forward->random.reset();
   std::vector<at::Tensor> made;
   outputs([&](at::Tensor& output) { made.push_back(output); });
+  if (gatherer_ && made.empty() && at::GradMode::is_enabled()) {
+    throw UsageError("the model's forward returns no tensor that can be found",
+                     {.hint = "At level Parameters return tensors, or tuples, pairs, vectors, maps "
+                              "and optionals of them: the backward is followed by them."});
+  }
   if (forward->call) gatherer_->end(forward->call, made);
-  outputs([&](at::Tensor& output) {
-    if (!output.defined()) return;
-    if (options.precision.output && output.is_floating_point())
-      output = output.to(*options.precision.output);
-    if (output.requires_grad() && at::GradMode::is_enabled())
-      output.register_hook([weak = std::weak_ptr(reducer)](const at::Tensor&) {
-        if (const auto self = weak.lock()) self->arm();
-      });
-  });
+  if (gatherer_) gatherer_->end_model();
+  outputs([&](at::Tensor& output) { watch_output(output); });
+}
+
+void Sharded::Impl::hold_sync(int change) {
+  no_syncs_ += change;
+  reducer->set_sync(no_syncs_ == 0);
 }
 
 void Sharded::Impl::backward(const at::Tensor& loss, std::optional<double> weight) {
   if (weight && !(*weight >= 0))
     throw UsageError(text("a weight of ", *weight), {.hint = "It is a number of samples."});
+  if (weight && !reducer->sync()) {
+    throw UsageError("a weight inside no_sync(), where nothing is averaged",
+                     {.hint = "Scale the loss there, and give the backward outside the weight of "
+                              "all of them together."});
+  }
   if (reducer->in_pass()) reducer->give_up_pass();
   const std::int64_t before = reducer->backwards();
   reducer->set_weight(weight);
@@ -150,7 +202,6 @@ void Sharded::Impl::backward(const at::Tensor& loss, std::optional<double> weigh
   // None of the trained parameters has a part in the loss of this rank; in that of others they may have.
   if (reducer->backwards() == before) reducer->pass_without_gradients();
   reducer->set_weight({});
-  if (reducer->sync()) forwards_ = 0;
 }
 
 void Sharded::Impl::backward_without_samples() {
@@ -171,15 +222,8 @@ std::pair<FlatGroup*, std::size_t> Sharded::Impl::place_of(const std::string& na
   return {nullptr, 0};
 }
 
-NamedTensors Sharded::Impl::trained_parameters() const {
-  NamedTensors trained;
-  for (const auto& named : parameters_)
-    if (named.second.requires_grad()) trained.push_back(named);
-  return trained;
-}
-
 NamedTensors Sharded::Impl::named_parameters() const {
-  NamedTensors named = trained_parameters();
+  NamedTensors named = trained_;
   if (options.level == ShardLevel::None) return named;
   for (auto& [name, tensor] : named) {
     const auto [group, index] = place_of(name);
@@ -200,12 +244,16 @@ double Sharded::Impl::clip_grad_norm(double max_norm, const optim::ClipGradNormO
   if (options.level == ShardLevel::None) return optim::clip_grad_norm(own, max_norm, clip);
   const auto norms = optim::gradient_norms(own, clip.p);
   const bool largest = std::isinf(clip.p);
-  double sum = 0;
-  for (const auto& norm : norms)
+  double sum = 0, nan = 0;  // a maximum would pass over NaN
+  for (const auto& norm : norms) {
     sum = largest ? std::max(sum, norm.value) : sum + std::pow(norm.value, clip.p);
-  const at::Tensor total = at::full({1}, sum, at::kDouble);
+    if (std::isnan(norm.value)) nan = 1;
+  }
+  const at::Tensor total = at::tensor({sum, nan}, at::kDouble);
   ranks_.shard.all_reduce(total, largest ? comm::Reduce::Max : comm::Reduce::Sum).wait();
-  const double norm = largest ? total.item<double>() : std::pow(total.item<double>(), 1 / clip.p);
+  double norm = total[0].item<double>();
+  if (!largest) norm = std::pow(norm, 1 / clip.p);
+  if (total[1].item<double>() > 0) norm = std::numeric_limits<double>::quiet_NaN();
   return optim::clip_by(own, {{.value = norm, .dtype = at::kDouble}}, max_norm, clip);
 }
 
@@ -215,15 +263,17 @@ void Sharded::Impl::unshard() {
 }
 
 void Sharded::Impl::reshard() {
+  for (const auto& group : groups_) group->take_back();
   if (gatherer_) gatherer_->release_all();
 }
 
 void Sharded::Impl::shards_changed() {
   gathered_at_ = -1;
-  if (gatherer_) gatherer_->release_all();
+  if (gatherer_) gatherer_->renew();
 }
 
 NamedTensors Sharded::Impl::state() {
+  for (const auto& group : groups_) group->take_back();
   std::map<std::string, at::Tensor> whole;
   if (options.level != ShardLevel::None)
     for (const auto& group : groups_)
@@ -251,6 +301,8 @@ void Sharded::Impl::load_state(const NamedTensors& state) {
     const auto found = given.find(name);
     if (found == given.end()) {
       missing.push_back("'" + name + "'");
+    } else if (!found->second.defined() || found->second.is_complex() > tensor.is_complex()) {
+      wrong.push_back(text("'", name, "' is ", found->second.defined() ? "complex" : "no tensor"));
     } else if (found->second.sizes() != tensor.sizes()) {
       wrong.push_back(text("'", name, "' is [", join(found->second.sizes(), ", "),
                            "], the model's is [", join(tensor.sizes(), ", "), "]"));
@@ -274,7 +326,7 @@ void Sharded::Impl::load_state(const NamedTensors& state) {
     }
   }
   for (const auto& [name, tensor] : own)
-    if (!done.contains(name)) tensor.variable_data().copy_(given.at(name));
+    if (!done.contains(name)) tensor.detach().copy_(given.at(name));
   shards_changed();
 }
 

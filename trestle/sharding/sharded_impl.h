@@ -19,6 +19,9 @@ class Sharded::Impl {
   Impl(const nn::Layers& model, const DeviceMesh& mesh, const ShardOptions& options);
   Impl(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& mesh,
        const ShardOptions& options);
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl();
 
   nn::Values forward(nn::Values inputs);
   std::shared_ptr<void> begin(const std::function<void(const Change&)>& inputs);
@@ -28,6 +31,7 @@ class Sharded::Impl {
 
   NamedTensors named_parameters() const;
   double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options);
+  void hold_sync(int change);  // the number of NoSync objects
   void unshard();
   void reshard();
   NamedTensors state();
@@ -53,9 +57,10 @@ class Sharded::Impl {
   void watch();
   void rebuild_buckets();
   void before_forward();
+  void check_unchanged() const;
+  void watch_output(at::Tensor& output) const;
   nn::RunKey next_key();
   void finish_construction();
-  NamedTensors trained_parameters() const;
   void gather_stepped();
   at::Tensor cast_input(const at::Tensor& input) const;
   std::pair<sharding::FlatGroup*, std::size_t> place_of(const std::string& name) const;
@@ -63,12 +68,15 @@ class Sharded::Impl {
   std::string mesh_text_;
   sharding::RankGroups ranks_;
   NamedTensors parameters_;  // the model's, each once
+  NamedTensors trained_;     // those that were trained when it was made
   NamedTensors buffers_;
   std::vector<std::shared_ptr<sharding::FlatGroup>> groups_;
   std::vector<sharding::UnitGatherer::Unit> units_;
   std::shared_ptr<sharding::UnitGatherer> gatherer_;
   std::int64_t gathered_at_ = 0;  // reducer->steps() when the parameters were last gathered
   std::int64_t forwards_ = 0;     // training forwards since the last reduced backward
+  std::int64_t forwards_of_ = 0;  // reducer->steps() that they were counted in
+  int no_syncs_ = 0;
   bool rebuilt_ = false;
 
   std::shared_ptr<torch::nn::Module> module_;  // of a model that is no Layers

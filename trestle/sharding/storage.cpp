@@ -4,20 +4,11 @@
 #include <c10/core/DeviceGuard.h>
 
 namespace trestle::sharding {
-namespace {
-
-constexpr const char* freed_message =
-    "this parameter is divided over ranks (ShardLevel::Parameters) and not gathered here: call the "
-    "model through "
-    "Sharded::forward(), or Sharded::unshard() first";
-
-}  // namespace
-
 // The number of bytes stays, so that views of the storage are still taken for whole.
-void free_storage(const at::Tensor& tensor) {
+void free_storage(const at::Tensor& tensor, const char* message) {
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   storage->set_data_ptr_noswap(c10::DataPtr(nullptr, storage->device()));
-  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(freed_message);
+  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(message);
 }
 
 void make_storage(const at::Tensor& tensor) {

@@ -34,21 +34,23 @@ class UnitGatherer::Call {
 
   std::weak_ptr<UnitGatherer> owner;
   std::size_t unit;
-  int inputs = 0;        // whose gradients tell that the unit's backward is done
-  int inputs_left = 0;   // of them in this backward
-  bool running = false;  // between begin() and end()
+  std::optional<std::size_t> place = {};  // in the order of units, in training
+  int inputs = 0;                         // whose gradients tell that the unit's backward is done
+  int inputs_left = 0;                    // of them in this backward
+  bool running = false;                   // between begin() and end()
   bool in_backward = false;
 };
 
 UnitGatherer::UnitGatherer(std::vector<std::shared_ptr<FlatGroup>> groups, std::vector<Unit> units,
                            comm::Group gathers, std::shared_ptr<GradientReducer> reducer,
-                           bool reshard)
+                           const ShardOptions& options)
     : groups_(std::move(groups)),
       units_(std::move(units)),
       checked_(std::move(gathers)),
       unchecked_(checked_.with_check(comm::Check::Off)),
       reducer_(reducer),
-      reshard_(reshard),
+      reshard_(options.reshard_after_forward),
+      may_pass_over_(options.unused_parameters == UnusedParameters::Find),
       states_(groups_.size()) {}
 
 // The first step compares what the ranks are about to gather; later ones follow the same order, which note_order() sees to.
@@ -74,8 +76,15 @@ void UnitGatherer::gather_ahead(std::size_t place, int step) {
 
 void UnitGatherer::begin_model() {
   const std::lock_guard lock(mutex_);
-  if (at::GradMode::is_enabled() && !order_.empty()) order_known_ = true;
+  if (at::GradMode::is_enabled()) ++forwards_;
+  if (!order_known_) order_.clear();  // of a forward that threw
   place_ = 0;
+  renew();
+}
+
+void UnitGatherer::end_model() {
+  const std::lock_guard lock(mutex_);
+  if (at::GradMode::is_enabled() && !inside_backward()) order_known_ = true;
 }
 
 void UnitGatherer::note_order(std::size_t unit) {
@@ -110,7 +119,9 @@ void UnitGatherer::follow_backward() {
   for (const std::size_t unit : order_)
     for (const std::size_t g : units_[unit].groups) ++uses[g];
   for (auto unit = order_.rbegin(); unit != order_.rend(); ++unit) {
-    begin_backward(std::make_shared<Call>(weak_from_this(), *unit));
+    const auto call = std::make_shared<Call>(weak_from_this(), *unit);
+    call->place = static_cast<std::size_t>(order_.rend() - unit) - 1;
+    begin_backward(call);
     for (const std::size_t g : units_[*unit].groups)
       if (--uses[g] == 0 && groups_[g]->trained()) gradients_complete(g);
   }
@@ -127,6 +138,7 @@ std::shared_ptr<UnitGatherer::Call> UnitGatherer::begin(std::size_t unit,
   }
   const bool trains = at::GradMode::is_enabled();
   if (trains) note_order(unit);
+  if (trains) call->place = place_ - 1;
   for (const std::size_t g : units_[unit].groups) ++states_[g].holders;
   call->running = true;
   gather(unit);
@@ -159,13 +171,36 @@ void UnitGatherer::end(const std::shared_ptr<Call>& call, const std::vector<at::
   if (!trains) return;
   for (const at::Tensor& output : outputs) {
     if (!output.defined() || !output.requires_grad()) continue;
-    output.register_hook([call](const at::Tensor&) {
-      const auto owner = call->owner.lock();
-      if (!owner) return;
-      if (const auto reducer = owner->reducer_.lock()) reducer->arm();
-      owner->begin_backward(call);
-    });
+    const auto watch = [&call](const at::Tensor& tensor) {
+      if (!tensor.requires_grad() || tensor.is_leaf()) return;
+      tensor.register_hook([call](const at::Tensor&) {
+        const auto owner = call->owner.lock();
+        if (!owner) return;
+        if (const auto reducer = owner->reducer_.lock()) reducer->arm();
+        owner->begin_backward(call);
+      });
+    };
+    watch(output);
+    // A layer that writes to a view in place takes it, and its hooks, out of the graph, but not what it is a view of.
+    if (output.is_view()) watch(at::Tensor(output._base()));
   }
+}
+
+// A rank whose backward passes over units gathers them in its turn, as the others do.
+void UnitGatherer::gather_passed_over(std::size_t until) {
+  if (!may_pass_over_ || forwards_ > 1 || !order_known_) return;
+  if (!passed_) passed_ = order_.size();
+  while (*passed_ > until) {
+    --*passed_;
+    gather(order_[*passed_]);
+    gather_ahead(*passed_, -1);
+    wait(order_[*passed_]);
+  }
+}
+
+void UnitGatherer::backward_ended() {
+  const std::lock_guard lock(mutex_);
+  gather_passed_over(0);
 }
 
 void UnitGatherer::begin_backward(const std::shared_ptr<Call>& call) {
@@ -174,11 +209,12 @@ void UnitGatherer::begin_backward(const std::shared_ptr<Call>& call) {
   call->in_backward = true;
   call->inputs_left = call->inputs;
   in_backward_.push_back(call);
+  if (call->place) gather_passed_over(*call->place + 1);
+  if (call->place && passed_) passed_ = std::min(*passed_, *call->place);
   if (call->inputs > 0)
     for (const std::size_t g : units_[call->unit].groups) ++states_[g].holders;
   gather(call->unit);
-  const auto place = std::find(order_.rbegin(), order_.rend(), call->unit);
-  if (place != order_.rend()) gather_ahead(static_cast<std::size_t>(order_.rend() - place) - 1, -1);
+  if (call->place) gather_ahead(*call->place, -1);
   wait(call->unit);
 }
 
@@ -202,24 +238,38 @@ void UnitGatherer::pass_ended() {
   for (const auto& call : in_backward_) call->in_backward = false;
   in_backward_.clear();
   for (GroupState& state : states_) state = {};
+  forwards_ = 0;
+  passed_.reset();
   for (std::size_t g = 0; g < groups_.size(); ++g) let_go(g);
 }
 
 void UnitGatherer::let_go(std::size_t group) {
-  if (states_[group].holders == 0 && !keep_all_) groups_[group]->release();
+  if (states_[group].holders == 0 && keep_all_ == 0) groups_[group]->release();
 }
 
 void UnitGatherer::gather_all() {
   const std::lock_guard lock(mutex_);
-  keep_all_ = true;
+  ++keep_all_;
+  renew();
   for (const auto& group : groups_) group->gather(checked_);
   for (const auto& group : groups_) group->wait_gathered();
 }
 
 void UnitGatherer::release_all() {
   const std::lock_guard lock(mutex_);
-  keep_all_ = false;
+  --keep_all_;
   for (std::size_t g = 0; g < groups_.size(); ++g) let_go(g);
+}
+
+void UnitGatherer::renew() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& group : groups_) {
+    if (!group->gathered()) continue;
+    group->release();
+    if (keep_all_ > 0) group->gather(checked_);
+  }
+  if (keep_all_ > 0)
+    for (const auto& group : groups_) group->wait_gathered();
 }
 
 }  // namespace trestle::sharding

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,8 @@ class UnitGatherer final : public GradientReducer::Observer,
   };
 
   UnitGatherer(std::vector<std::shared_ptr<FlatGroup>> groups, std::vector<Unit> units,
-               comm::Group gathers, std::shared_ptr<GradientReducer> reducer, bool reshard);
+               comm::Group gathers, std::shared_ptr<GradientReducer> reducer,
+               const ShardOptions& options);
 
   // One forward of a unit. Destroyed without end(), because the forward threw, it lets the parameters go.
   class Call;
@@ -40,16 +42,21 @@ class UnitGatherer final : public GradientReducer::Observer,
            bool keep = false);
 
   void begin_model();  // the next unit is the model's first one
+  void end_model();    // that forward has come to its end
   // Take part in what the other ranks gather in a forward and a backward, on a rank that has none.
   void follow_forward();
   void follow_backward();
-  void gather_all();  // all parameters, until release_all()
+  void gather_all();  // all parameters, until as many calls of release_all()
   void release_all();
+  // The shards may have changed: what is still gathered is let go, or gathered anew.
+  void renew();
 
   void gradients_complete(std::size_t group) override;
+  void backward_ended() override;
   void pass_ended() override;
 
  private:
+  void gather_passed_over(std::size_t until);
   void gather(std::size_t unit);
   void gather_ahead(std::size_t unit, int step);
   void wait(std::size_t unit);
@@ -70,13 +77,16 @@ class UnitGatherer final : public GradientReducer::Observer,
   comm::Group unchecked_;
   std::weak_ptr<GradientReducer> reducer_;
   bool reshard_;
-  bool keep_all_ = false;
+  bool may_pass_over_;  // a backward some units, on some ranks
+  int keep_all_ = 0;    // calls of gather_all()
   std::recursive_mutex mutex_;
   std::vector<GroupState> states_;
   std::vector<std::shared_ptr<Call>> in_backward_;
   std::vector<std::size_t> order_;  // of units in a training forward, as the first one had it
   std::size_t place_ = 0;           // in this forward
   bool order_known_ = false;
+  int forwards_ = 0;                   // of training, since the last pass
+  std::optional<std::size_t> passed_;  // places of order_ from here on are done in this pass
 };
 
 }  // namespace trestle::sharding

@@ -1,0 +1,296 @@
+// What is done to a model from outside: the right numbers, or an error that says why.
+#include "attack_ranks.h"
+#include "trestle/base/error.h"
+
+namespace trestle {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace)
+using ::testing::HasSubstr;
+
+TEST(ShardMisuse, ParametersFrozenLater) {
+  const auto freeze = [](torch::nn::Module& net, bool frozen) {
+    for (const auto& item : net.named_parameters())
+      if (item.key().starts_with("a.")) item.value().set_requires_grad(!frozen);
+  };
+  const auto plain = make<Net>();
+  torch::optim::Adam plain_optimizer(plain->parameters(), 0.05);
+  for (int step = 0; step < 6; ++step) {
+    freeze(*plain, step / 2 == 1);
+    plain_optimizer.zero_grad();
+    plain->forward(rows(4, 100 + static_cast<std::uint64_t>(step))).square().mean().backward();
+    plain_optimizer.step();
+  }
+  Weights expected;
+  for (const auto& item : plain->named_parameters()) expected[item.key()] = item.value().detach();
+  each_level(2, {.bucket = 256, .first_bucket = 128},
+             [&](World& world, const ShardOptions& options) {
+               const auto net = make<Net>();
+               ShardedModule<Model> sharded(net, shards(world), options);
+               torch::optim::Adam optimizer(sharded.parameters(), 0.05);
+               for (int step = 0; step < 6; ++step) {
+                 freeze(*net, step / 2 == 1);
+                 optimizer.zero_grad();
+                 sharded.backward(sharded.forward(own_rows(world, step)).square().mean());
+                 optimizer.step();
+               }
+               EXPECT_EQ(sharded.parameters().size(), 4U);
+               EXPECT_LT(distance(expected, sharded.state()), 1e-12);
+             });
+  for (const ShardLevel level : levels)
+    expect_error(
+        2,
+        [&](World& world) {
+          const auto net = make<Net>();
+          ShardedModule<Model> sharded(net, shards(world), {.level = level});
+          freeze(*net, world.rank() == 1);
+          sharded.backward(sharded.forward(own_rows(world)).square().mean());
+        },
+        "trains other parameters than this one");
+}
+
+TEST(ShardMisuse, ParametersTrainedLaterAreRefused) {
+  each_level(2, {}, [](World& world, const ShardOptions& options) {
+    const auto net = make<Net>();
+    const at::Tensor frozen = net->parameters()[0];
+    frozen.set_requires_grad(false);
+    ShardedModule<Model> sharded(net, shards(world), options);
+    frozen.set_requires_grad(true);
+    EXPECT_EQ(sharded.named_parameters().size(), 3U);
+    try {
+      sharded.forward(own_rows(world));
+      ADD_FAILURE() << "no error";
+    } catch (const StateError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("parameter 'a.weight' was frozen when"));
+    }
+  });
+}
+
+TEST(ShardMisuse, AModelThatIsMovedOrCastAfterwardsIsRefused) {
+  each_level(2, {}, [](World& world, const ShardOptions& options) {
+    for (const bool data : {true, false}) {
+      if (options.level == ShardLevel::None && data) continue;  // nothing of it lies elsewhere
+      const auto net = make<Net>();
+      ShardedModule<Model> sharded(net, shards(world), options);
+      {
+        const auto whole = sharded.unshard();
+        if (data)
+          net->parameters()[0].set_data(at::zeros({7, width}, at::kDouble));
+        else
+          net->to(at::kFloat);
+      }
+      EXPECT_THROW(sharded.forward(own_rows(world)), StateError);
+    }
+  });
+}
+
+TEST(ShardMisuse, ASecondShardedOfAModelIsRefusedWhileTheFirstLives) {
+  each_level(2, {}, [](World& world, const ShardOptions& options) {
+    const auto net = make<Net>();
+    const DeviceMesh mesh = shards(world);
+    const Weights before = [&] {
+      Weights weights;
+      for (const auto& item : net->named_parameters()) weights[item.key()] = item.value().clone();
+      return weights;
+    }();
+    {
+      ShardedModule<Model> first(net, mesh, options);
+      EXPECT_THROW(ShardedModule<Model>(net, mesh, options), UsageError);
+      EXPECT_LT(distance(before, first.state()), 1e-15);
+      first.backward(first.forward(own_rows(world)).sum());
+    }
+    if (options.level == ShardLevel::Parameters) {
+      EXPECT_THROW(ShardedModule<Model>(net, mesh, options), UsageError);
+    }
+  });
+}
+
+// Destroyed while it is unsharded, it leaves a plain model, which another one takes.
+TEST(ShardMisuse, AShardedMadeAnewOverTheSameModel) {
+  const Weights expected = plainly({.model = make<Net>, .steps = 4, .optimizer = [](auto p) {
+                                      return std::make_shared<SGD>(p, 0.1);
+                                    }});
+  for (const ShardLevel second : levels)
+    each_level(2, {}, [&](World& world, ShardOptions options) {
+      const auto net = make<Net>();
+      const DeviceMesh mesh = shards(world);
+      for (int half = 0; half < 2; ++half) {
+        std::optional<Sharded::Unsharded> whole;
+        ShardedModule<Model> sharded(net, mesh, options);
+        SGD optimizer(sharded.parameters(), 0.1);
+        for (int step = 2 * half; step < 2 * half + 2; ++step) {
+          optimizer.zero_grad();
+          sharded.backward(sharded.forward(own_rows(world, step)).square().mean());
+          optimizer.step();
+        }
+        if (half == 0) whole.emplace(sharded.unshard());
+        if (half == 1) {
+          EXPECT_LT(distance(expected, sharded.state()), 1e-12);
+        }
+        options.level = second;
+        if (half == 0) {
+          auto gone = std::make_shared<ShardedModule<Model>>(std::move(sharded));
+          gone.reset();  // before `whole`
+        }
+      }
+    });
+}
+
+// What lies in the model is not the last step's on all ranks: it says so instead of being used.
+TEST(ShardMisuse, AModelWhoseShardedIsGoneThrowsWhereItIsNotWhole) {
+  each_level(2, {}, [](World& world, const ShardOptions& options) {
+    const auto net = make<Net>();
+    std::vector<at::Tensor> kept;
+    {
+      ShardedModule<Model> sharded(net, shards(world), options);
+      SGD optimizer(kept = sharded.parameters(), 0.1);
+      sharded.backward(sharded.forward(own_rows(world)).sum());
+      optimizer.step();
+    }
+    for (const at::Tensor& shard : kept) EXPECT_TRUE(shard.isfinite().all().item<bool>());
+    if (options.level == ShardLevel::None) {
+      EXPECT_NO_THROW(net->forward(own_rows(world)));
+    } else {
+      EXPECT_ANY_THROW(net->forward(own_rows(world)));
+    }
+  });
+}
+
+TEST(ShardMisuse, WhatIsWrittenInsideUnshardStays) {
+  for (const auto parameters : {std::optional<at::ScalarType>(), {at::kFloat}})
+    each_level(2, {}, [&](World& world, ShardOptions options) {
+      if (options.level != ShardLevel::None) options.precision.parameters = parameters;
+      const auto net = make<Net>();
+      const Weights before = [&] {
+        Weights weights;
+        for (const auto& item : net->named_parameters())
+          weights[item.key()] = item.value().detach().clone();
+        return weights;
+      }();
+      ShardedModule<Model> sharded(net, shards(world), options);
+      {
+        const auto whole = sharded.unshard();
+        const at::NoGradGuard no_grad;
+        net->named_parameters()["a.weight"].select(0, 0).fill_(0.5);
+        net->named_parameters()["b.bias"].fill_(0.25);
+        EXPECT_NO_THROW(sharded.forward(own_rows(world)));
+      }
+      sharded.forward(own_rows(world));
+      Weights expected = before;
+      expected["a.weight"].select(0, 0).fill_(0.5);
+      expected["b.bias"].fill_(0.25);
+      EXPECT_EQ(distance(expected, sharded.state()), 0);  // others keep their precision
+    });
+}
+
+TEST(ShardMisuse, UnshardsNestAndSeeTheLastStep) {
+  each_level(2, {}, [](World& world, const ShardOptions& options) {
+    const auto net = make<Net>();
+    auto sharded = std::make_unique<ShardedModule<Model>>(net, shards(world), options);
+    SGD optimizer(sharded->parameters(), 0.1);
+    const auto outer = sharded->unshard();
+    { const auto inner = sharded->unshard(); }
+    EXPECT_NO_THROW(net->parameters()[0].sum());
+    sharded->backward(sharded->forward(own_rows(world)).sum());
+    optimizer.step();
+    sharded->forward(own_rows(world));
+    const NamedTensors state = sharded->state();
+    for (const auto& [name, tensor] : state)
+      EXPECT_TRUE(net->named_parameters()[name].equal(tensor)) << name;
+    const auto no_sync = sharded->no_sync();
+    sharded.reset();  // before what it gave out
+    EXPECT_NO_THROW(net->parameters()[0].sum());
+  });
+}
+
+TEST(ShardMisuse, GradientsThatCannotBeReducedAreRefused) {
+  each_level(2, {}, [](World& world, const ShardOptions& options) {
+    const auto net = make<Net>();
+    ShardedModule<Model> sharded(net, shards(world), options);
+    const at::Tensor loss = sharded.forward(own_rows(world)).sum();
+    EXPECT_THROW(torch::autograd::grad({loss}, {net->parameters()[0]}, {}, true), StateError);
+    {
+      const auto no_sync = sharded.no_sync();
+      EXPECT_TRUE(torch::autograd::grad({loss}, {net->parameters()[0]}, {}, true)[0].defined());
+    }
+    sharded.backward(loss);
+    EXPECT_EQ(sharded.report().steps, 1);
+    EXPECT_THROW(sharded.forward(own_rows(world))
+                     .square()
+                     .sum()
+                     .backward({}, std::nullopt, /*create_graph=*/true),
+                 UsageError);
+  });
+}
+
+struct Raw : Model {
+  explicit Raw(const std::function<void(Raw&)>& fill) { fill(*this); }
+  at::Tensor forward(const at::Tensor& x) override { return x; }
+};
+
+TEST(ShardMisuse, ModelsThatCannotBeShardedAreRefused) {
+  using Fill = std::function<void(Raw&)>;
+  const std::vector<std::pair<Fill, std::string>> fills = {
+      {[](Raw& raw) {
+         raw.register_parameter("w", at::randn({1, 3}).expand({4, 3}).detach());
+       },
+       "parameter 'w' overlaps itself"},
+      {[](Raw& raw) {
+         const at::Tensor w = at::randn({4});
+         raw.register_parameter("w", w);
+         raw.register_parameter("v", w.detach().narrow(0, 1, 2));
+       },
+       "parameter 'w' shares its memory with 'v'"},
+      {[](Raw& raw) {
+         const at::Tensor w = at::randn({4});
+         raw.register_parameter("w", w);
+         raw.register_buffer("view", w.detach());
+       },
+       "parameter 'w' shares its memory with 'view'"},
+      {[](Raw& raw) {
+         raw.register_parameter("w", at::randn({4}));
+         raw.register_buffer("holes", at::eye(3).to_sparse());
+       },
+       "'holes' is a sparse tensor"}};
+  for (const auto& [fill, words] : fills)
+    for (const ShardLevel level : {ShardLevel::Gradients, ShardLevel::Parameters})
+      expect_error(
+          2,
+          [&, fill = fill](World& world) {
+            const Sharded sharded(std::make_shared<Raw>(fill), shards(world), {.level = level});
+          },
+          words);
+  spawn(1, [](World& world) {
+    for (const at::ScalarType type : {at::kLong, at::kComplexFloat})
+      EXPECT_THROW(Sharded(make<Net>(), shards(world),
+                           {.level = ShardLevel::Gradients, .precision = {.reduce = type}}),
+                   UsageError);
+  });
+}
+
+TEST(ShardMisuse, OutputsThatHoldNoTensorAreRefusedAtLevelParameters) {
+  spawn(1, [](World& world) {
+    struct Own {
+      at::Tensor y;
+    };
+    const auto net = make<Net>();
+    Sharded sharded(net, shards(world), {.level = ShardLevel::Parameters});
+    EXPECT_THROW(
+        sharded.run([&](const at::Tensor& x) { return Own{net->forward(x)}; }, own_rows(world)),
+        UsageError);
+  });
+}
+
+TEST(ShardMisuse, StatesOfOtherKindsAreRefused) {
+  each_level(2, {}, [](World& world, const ShardOptions& options) {
+    ShardedModule<Model> sharded(make<Net>(), shards(world), options);
+    NamedTensors state = sharded.state();
+    state[0].second = at::Tensor();
+    EXPECT_THROW(sharded.load_state(state), UsageError);
+    state[0].second = at::zeros({7, width}, at::kComplexDouble);
+    EXPECT_THROW(sharded.load_state(state), UsageError);
+  });
+}
+
+}  // namespace
+}  // namespace trestle
