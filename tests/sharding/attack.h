@@ -29,9 +29,10 @@ inline constexpr auto levels = {ShardLevel::None, ShardLevel::OptimizerState, Sh
 inline constexpr int width = 6;
 
 // Ranks are threads with one default generator: one at a time makes a model.
+inline std::mutex one_at_a_time;
+
 template <class Net, class... Arguments>
 std::shared_ptr<Model> make(Arguments... arguments) {
-  static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
   torch::manual_seed(5);
   auto net = std::make_shared<Net>(arguments...);

@@ -5,6 +5,7 @@
 
 #include "attack.h"
 #include "trestle/device/virtual_device.h"
+#include "trestle/nn/layers.h"
 
 namespace trestle {
 namespace {
@@ -161,6 +162,97 @@ TEST(ShardAttack, AHundredRandomNets) {
     trial.options.reshard_after_forward = seed % 5 != 0;
     trial.rows_a_rank = 1 + seed % 3;
     expect_same(trial);
+    if (HasFailure()) return;
+  }
+}
+
+// Layers with skips, ties and frozen parts, in units of any size.
+struct CellImpl : torch::nn::Module {
+  CellImpl() {
+    weight = register_parameter("weight", torch::randn({width, width}) / 2);
+    bias = register_parameter("bias", torch::randn({width}));
+    to(at::kDouble);
+  }
+  at::Tensor forward(const at::Tensor& x) { return torch::linear(x, weight, bias).relu_(); }
+  at::Tensor weight, bias;
+};
+struct JoinImpl : CellImpl {
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& skip) {
+    return torch::tanh(torch::linear(x, weight, bias).view({-1, width})) + skip;
+  }
+};
+
+nn::Layers random_layers(unsigned seed) {
+  std::mt19937 random(seed);
+  const auto pick = [&](int count) {
+    return static_cast<int>(random() % static_cast<unsigned>(count));
+  };
+  nn::Layers net(nn::Seed{seed});
+  const int count = 3 + pick(6);
+  std::vector<bool> joins, tied;
+  for (int i = 0; i < count; ++i) {
+    const std::string name = "cell" + std::to_string(i);
+    joins.push_back(i > 0 && pick(3) == 0);
+    if (joins.back()) {
+      net.add(name, [] { return std::make_shared<JoinImpl>(); })
+          .take("out" + std::to_string(pick(i)))
+          .keep_output("out" + std::to_string(i));
+    } else {
+      net.add(name, [] { return std::make_shared<CellImpl>(); })
+          .keep_output("out" + std::to_string(i));
+      if (pick(3) == 0) net.add("act" + std::to_string(i), torch::nn::Tanh());
+    }
+    const int owner = pick(i + 1);
+    tied.push_back(owner < i && !tied[static_cast<std::size_t>(owner)] && pick(2) == 0);
+    if (tied.back())
+      net.tie(name + ".weight", "cell" + std::to_string(owner) + ".weight", &CellImpl::weight);
+  }
+  for (const auto& [name, parameter] : net.named_parameters())
+    if (name != "cell0.bias" && pick(5) == 0) parameter.set_requires_grad(false);
+  return net;
+}
+
+TEST(ShardAttack, RandomLayersInUnitsOfAnySize) {
+  const auto sgd = [](const std::vector<at::Tensor>& parameters) {
+    return torch::optim::SGD(parameters, torch::optim::SGDOptions(0.05).momentum(0.9));
+  };
+  for (unsigned seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const int ranks = 2 + static_cast<int>(seed % 3), replicas = seed % 5 == 0 ? 2 : 1;
+    const auto input = [&](int step) {
+      return rows(ranks * replicas, 100 + static_cast<std::uint64_t>(step));
+    };
+    const nn::Layers plain = random_layers(seed);
+    std::vector<at::Tensor> trained;
+    for (const at::Tensor& parameter : plain.parameters())
+      if (parameter.requires_grad()) trained.push_back(parameter);
+    torch::optim::SGD plain_steps = sgd(trained);
+    for (int step = 0; step < 3; ++step) {
+      plain_steps.zero_grad();
+      plain.forward(input(step)).square().mean().backward();
+      plain_steps.step();
+    }
+    const NamedTensors named = plain.named_parameters();
+    for (const ShardLevel level : levels)
+      spawn(ranks * replicas, [&](World& world) {
+        const DeviceMesh mesh(world, {{"replicate", replicas}, {"shard", ranks}});
+        Sharded model(random_layers(seed), mesh,
+                      {.level = level,
+                       .bucket = 300,
+                       .first_bucket = 300,
+                       .unit = seed % 4 == 0 ? Bytes{0} : Bytes{300} * (seed % 4),
+                       .reshard_after_forward = seed % 7 != 0,
+                       .unused_parameters = UnusedParameters::Find});
+        torch::optim::SGD steps = sgd(model.parameters());
+        for (int step = 0; step < 3; ++step) {
+          steps.zero_grad();
+          model.backward(
+              model.forward(input(step).narrow(0, world.rank(), 1)).square().mean());
+          steps.step();
+        }
+        EXPECT_LT(distance({named.begin(), named.end()}, model.state()), 1e-9)
+            << to_string(level) << ", rank " << world.rank();
+      });
     if (HasFailure()) return;
   }
 }

@@ -89,6 +89,7 @@ void GradientReducer::go_on_from(GradientReducer& before) {
   reductions_ = before.reductions_;
   reduced_bytes_ = before.reduced_bytes_;
   sync_ = before.sync_;
+  unchecked_header_ = before.unchecked_header_;
 }
 
 void GradientReducer::arm() {
@@ -102,7 +103,12 @@ void GradientReducer::arm() {
         "rank's samples alone",
         {.hint = "Call backward(), or take them inside no_sync() if that is what they are for."});
   }
-  begin_pass(use == GradientHooks::Use::Accumulates);
+  try {
+    begin_pass(use == GradientHooks::Use::Accumulates);
+  } catch (...) {
+    give_up_pass();
+    throw;
+  }
   auto life = std::make_shared<BackwardLife>(weak_from_this());
   pass_->in_backward = true;
   pass_->backward = life;
@@ -113,15 +119,18 @@ void GradientReducer::arm() {
 
 // Parameters that are not trained any more take no part, but for the gradient that they still have.
 void GradientReducer::begin_pass(bool accumulates) {
+  std::exchange(unchecked_header_, {}).check();
   pass_.emplace();
   pass_->accumulates = accumulates;
   pass_->sync = sync_ && accumulates;
   if (!accumulates) return;
   ++backwards_;
   pass_->groups.resize(groups_.size());
-  if (pass_->sync)
-    pass_->header = PassHeader(
-        ranks_.all, {.backward = backwards_, .weight = weight_, .trained_hash = trained_hash()});
+  pass_->header =
+      PassHeader(ranks_.all, {.backward = backwards_,
+                              .sync = sync_,
+                              .weight = sync_ ? weight_ : std::optional<double>(),
+                              .trained_hash = trained_hash()});
   for (const std::size_t g : trained_) {
     FlatGroup& flat = *groups_[g];
     flat.note_writes();
@@ -302,8 +311,10 @@ void GradientReducer::end() {
   try {
     if (observer_ && pass_->accumulates) observer_->backward_ended();
     if (pass_->sync) end_reduced();
-    if (pass_->accumulates && !pass_->sync)
+    if (pass_->accumulates && !pass_->sync) {
+      unchecked_header_ = pass_->header;
       for (const std::size_t g : trained_) groups_[g]->note_own_gradients();
+    }
   } catch (const std::exception& error) {
     pass_.reset();
     ranks_.all.fail(error.what());

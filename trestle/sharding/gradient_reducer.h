@@ -133,6 +133,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   bool sync_ = true;
   std::optional<double> weight_;
   std::optional<Pass> pass_;
+  PassHeader unchecked_header_;  // of the last pass, where that was inside no_sync()
   std::int64_t steps_ = 0;
   std::int64_t backwards_ = 0;
   std::vector<std::pair<std::size_t, std::size_t>> observed_;

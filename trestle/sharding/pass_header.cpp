@@ -8,7 +8,7 @@
 namespace trestle::sharding {
 namespace {
 
-constexpr std::int64_t fields = 4;
+constexpr std::int64_t fields = 5;
 
 }  // namespace
 
@@ -21,12 +21,13 @@ PassHeader::PassHeader(const comm::Group& group, const Content& own) : group_(gr
   values[1] = own.weight ? 1 : 0;
   values[2] = own.weight.value_or(1);
   values[3] = own.trained_hash;
+  values[4] = own.sync ? 1 : 0;
   headers_ = at::empty({group_.size() * fields}, options);
   work_ = group_.all_gather(headers_, sent_);
 }
 
 void PassHeader::check() {
-  if (group_.size() == 1) return;
+  if (!headers_.defined()) return;
   work_.wait();
   const auto* values = headers_.const_data_ptr<double>();
   for (int rank = 0; rank < group_.size(); ++rank) {
@@ -38,6 +39,12 @@ void PassHeader::check() {
                own_.backward),
           {.hint =
                "All ranks make the same number of backwards, inside and outside of no_sync()."});
+    }
+    if ((theirs[4] != 0) != own_.sync) {
+      throw StateError(text("rank ", number, " makes its backward number ", own_.backward,
+                            own_.sync ? " inside no_sync(), this one outside"
+                                      : " outside of no_sync(), this one inside"),
+                       {.hint = "All ranks make the same backwards inside of no_sync()."});
     }
     if ((theirs[1] != 0) != own_.weight.has_value()) {
       throw StateError(

@@ -9,12 +9,13 @@
 
 namespace trestle::sharding {
 
-// What ranks tell each other at the beginning of a backward that is reduced, so that one that does something else is found
-// by what it says and not by a wrong number.
+// What ranks tell each other at the beginning of a backward, so that one that does something else is found by what it says
+// and not by a wrong number, or by waiting. In no_sync() too: nobody waits for it there.
 class PassHeader {
  public:
   struct Content {
     std::int64_t backward = 0;       // which one it is
+    bool sync = true;                // whether it is reduced
     std::optional<double> weight;    // of this rank
     std::uint32_t trained_hash = 0;  // of which parameters are trained
   };

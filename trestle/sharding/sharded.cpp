@@ -75,7 +75,13 @@ Sharded::NoSync::~NoSync() {
 Sharded::Unsharded::Unsharded(const std::shared_ptr<Impl>& impl) : impl_(impl) { impl->unshard(); }
 Sharded::Unsharded::Unsharded(Unsharded&& other) noexcept : impl_(std::exchange(other.impl_, {})) {}
 Sharded::Unsharded::~Unsharded() {
-  if (const auto impl = impl_.lock()) impl->reshard();
+  const auto impl = impl_.lock();
+  if (!impl) return;
+  try {
+    impl->reshard();
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
+    // Communication has failed, and says so to whoever uses it next.
+  }
 }
 
 }  // namespace trestle

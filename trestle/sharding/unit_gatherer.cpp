@@ -26,9 +26,13 @@ class UnitGatherer::Call {
     const auto gatherer = owner.lock();
     if (!gatherer) return;
     const std::lock_guard lock(gatherer->mutex_);
-    for (const std::size_t g : gatherer->units_[unit].groups) {
-      --gatherer->states_[g].holders;
-      gatherer->let_go(g);
+    try {
+      for (const std::size_t g : gatherer->units_[unit].groups) {
+        --gatherer->states_[g].holders;
+        gatherer->let_go(g);
+      }
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
+      // What was being gathered failed, which all ranks' next call says.
     }
   }
 
