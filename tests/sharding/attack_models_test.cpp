@@ -218,7 +218,7 @@ TEST(ShardAttack, RandomLayersInUnitsOfAnySize) {
   };
   for (unsigned seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    const int ranks = 2 + static_cast<int>(seed % 3), replicas = seed % 5 == 0 ? 2 : 1;
+    const int ranks = 1 + static_cast<int>(seed % 4), replicas = seed % 5 == 0 ? 2 : 1;
     const auto input = [&](int step) {
       return rows(ranks * replicas, 100 + static_cast<std::uint64_t>(step));
     };
@@ -246,8 +246,7 @@ TEST(ShardAttack, RandomLayersInUnitsOfAnySize) {
         torch::optim::SGD steps = sgd(model.parameters());
         for (int step = 0; step < 3; ++step) {
           steps.zero_grad();
-          model.backward(
-              model.forward(input(step).narrow(0, world.rank(), 1)).square().mean());
+          model.backward(model.forward(input(step).narrow(0, world.rank(), 1)).square().mean());
           steps.step();
         }
         EXPECT_LT(distance({named.begin(), named.end()}, model.state()), 1e-9)

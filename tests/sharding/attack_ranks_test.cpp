@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "attack_ranks.h"
+#include "trestle/device/virtual_device.h"
 #include "trestle/nn/layers.h"
 
 namespace trestle {
@@ -71,6 +72,34 @@ TEST(ShardMisuse, AFailureOfOneRankEndsTheOthers) {
           },
           place == "hook, caught" ? "did not come to its end" : "boom");
     }
+}
+
+// The backward is in a device's own thread, which ends later than what waits for it.
+TEST(ShardMisuse, AFailureInADevicesThreadEndsTheOthers) {
+  install_virtual_devices({.count = 3});
+  for (const ShardLevel level : levels) {
+    std::atomic<int> ended = 0;
+    expect_error(
+        3,
+        [&](World& world) {
+          const at::Device device(at::kPrivateUse1, static_cast<at::DeviceIndex>(world.rank()));
+          ShardedModule<Model> sharded(make<Net>(), shards(world),
+                                       {.level = level, .device = device});
+          const at::Tensor y = sharded.forward(own_rows(world).to(device));
+          if (world.rank() == 1)
+            sharded->parameters()[2].register_hook(
+                [](const at::Tensor&) -> at::Tensor { throw std::runtime_error("boom"); });
+          try {
+            y.sum().backward();
+          } catch (const std::exception&) {
+            ++ended;
+            if (world.rank() != 1) throw;
+          }
+          for (int i = 0; i < 80 && ended < 3; ++i)
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        },
+        "did not come to its end");
+  }
 }
 
 TEST(ShardMisuse, AForwardThatThrowsOnAllRanksCanBeTriedAgain) {

@@ -1,9 +1,9 @@
 // The levels on processes, which talk by Gloo.
 #include <gtest/gtest.h>
 
-#include "tests/support/run_ranks.h"
 #include "attack.h"
 #include "plain_net.h"
+#include "tests/support/run_ranks.h"
 #include "trestle/base/error.h"
 
 namespace trestle {
@@ -70,6 +70,30 @@ TEST(ShardedProcesses, OddStepsAndFailures) {
     EXPECT_ANY_THROW(y.sum().backward());
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
   });
+}
+
+TEST(AdHoc, OneRankEvaluates) {
+  testing::run_process_ranks(
+      2,
+      [](World& world) {
+        const DeviceMesh mesh(world, {{"shard", 2}});
+        for (const ShardLevel level : {ShardLevel::Parameters}) {
+          ShardedModule<testing::Model> model(testing::make<Small>(), mesh, {.level = level});
+          try {
+            for (int step = 0; step < 4; ++step) {
+              model.backward(model.forward(testing::rows(2, 3)).sum());
+              if (step == 2 && world.rank() == 0) {
+                const at::NoGradGuard no_grad;
+                model.forward(testing::rows(2, 3));
+              }
+            }
+            ADD_FAILURE() << "none";
+          } catch (const std::exception& e) {
+            std::fprintf(stderr, "ADHOC %d: %s\n", world.rank(), e.what());
+          }
+        }
+      },
+      std::chrono::seconds(4));
 }
 
 }  // namespace

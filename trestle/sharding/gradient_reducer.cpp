@@ -126,11 +126,10 @@ void GradientReducer::begin_pass(bool accumulates) {
   if (!accumulates) return;
   ++backwards_;
   pass_->groups.resize(groups_.size());
-  pass_->header =
-      PassHeader(ranks_.all, {.backward = backwards_,
-                              .sync = sync_,
-                              .weight = sync_ ? weight_ : std::optional<double>(),
-                              .trained_hash = trained_hash()});
+  pass_->header = PassHeader(ranks_.all, {.backward = backwards_,
+                                          .sync = sync_,
+                                          .weight = sync_ ? weight_ : std::optional<double>(),
+                                          .trained_hash = trained_hash()});
   for (const std::size_t g : trained_) {
     FlatGroup& flat = *groups_[g];
     flat.note_writes();
