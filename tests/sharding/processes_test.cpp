@@ -1,8 +1,8 @@
 // The levels on processes, which talk by Gloo.
 #include <gtest/gtest.h>
 
-#include "../support/run_ranks.h"
-#include "plain_net.h"
+#include "tests/sharding/plain_net.h"
+#include "tests/support/run_ranks.h"
 
 namespace trestle {
 namespace {

@@ -40,8 +40,7 @@ int kind_of(const at::Tensor& tensor) {
 }  // namespace
 
 Sharded::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, const ShardOptions& given)
-    : options(given), graph_(model.graph()) {
-  take_mesh(mesh);
+    : options(given), ranks_(sharding::rank_groups(mesh, given)), graph_(model.graph()) {
   check_options();
   if (options.level == ShardLevel::Parameters) {
     make_layer_units();
@@ -58,9 +57,8 @@ Sharded::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, const Shard
 
 Sharded::Impl::Impl(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& mesh,
                     const ShardOptions& given)
-    : options(given), module_(std::move(model)) {
+    : options(given), ranks_(sharding::rank_groups(mesh, given)), module_(std::move(model)) {
   if (!module_) throw UsageError("there is no model");
-  take_mesh(mesh);
   check_options();
   if (options.device) module_->to(*options.device);
   parameters_ = each_once(named(module_->named_parameters()));
@@ -72,8 +70,26 @@ Sharded::Impl::Impl(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& 
   finish_construction();
 }
 
+// One unit, which its owner gathers and lets go, in buckets.
+Sharded::Impl::Impl(NamedTensors parameters, NamedTensors buffers,
+                    const sharding::RankGroups& ranks, const ShardOptions& given)
+    : options(given),
+      ranks_(ranks),
+      parameters_(each_once(parameters)),
+      buffers_(each_once(buffers)) {
+  check_options();
+  if (options.level == ShardLevel::Parameters) {
+    start_from_rank_0(parameters_);
+    make_unit("all", parameters_);
+  }
+  finish_construction();
+  reducer->sum_as_they_are();
+  reducer->wait_in_finish();
+  reducer->set_sync(false);
+}
+
 void Sharded::Impl::finish_construction() {
-  if (trained_parameters().empty())
+  if (trained_parameters().empty() && (module_ || !graph_.layers.empty()))
     throw UsageError("the model has no parameter that is trained",
                      {.hint = "There is nothing to reduce over ranks."});
   if (options.level == ShardLevel::Parameters) {
@@ -87,31 +103,6 @@ void Sharded::Impl::finish_construction() {
       for (const auto& group : groups_) group->flatten();
   }
   watch();
-}
-
-void Sharded::Impl::take_mesh(const DeviceMesh& mesh) {
-  const auto& layout = mesh.layout();
-  mesh_text_ = layout.to_text();
-  std::vector<std::string> names;
-  for (const auto& dimension : layout.dimensions())
-    if (dimension.name == options.replicate || dimension.name == options.shard)
-      names.push_back(dimension.name);
-  if (names.empty()) {
-    throw UsageError(text("the mesh ", mesh_text_, " has neither a dimension '", options.replicate,
-                          "' nor '", options.shard, "'"),
-                     {.hint = "Name them in ShardOptions::replicate and ::shard."});
-  }
-  if (options.level != ShardLevel::None && !layout.has(options.shard)) {
-    throw UsageError(
-        text("level ", to_string(options.level), " divides over the mesh's dimension '",
-             options.shard, "', and the mesh is ", mesh_text_),
-        {.hint = "Name the dimension so, or name it in ShardOptions::shard."});
-  }
-  ranks_.all = names.size() == 1 ? mesh.group(names[0]) : mesh.flatten(names, "data").group("data");
-  if (options.level == ShardLevel::None) return;
-  ranks_.shard = mesh.group(options.shard);
-  ranks_.gathers = mesh.flatten({options.shard}, "gathers").group("gathers");
-  ranks_.replicate = layout.has(options.replicate) ? mesh.group(options.replicate) : comm::Group();
 }
 
 void Sharded::Impl::check_options() const {
@@ -296,7 +287,7 @@ std::string Sharded::Impl::description() const {
   std::int64_t count = 0;
   for (const auto& [name, tensor] : parameters_) count += tensor.numel();
   std::string words = text(
-      "level ", to_string(options.level), " on the mesh ", mesh_text_, ": ", ranks_.all.size(),
+      "level ", to_string(options.level), " on the mesh ", ranks_.mesh, ": ", ranks_.all.size(),
       ranks_.all.size() == 1 ? " rank" : " ranks", ", ", count, " parameters in ", groups_.size(),
       options.level == ShardLevel::Parameters ? " flat groups of " : " buckets");
   if (options.level == ShardLevel::Parameters) {

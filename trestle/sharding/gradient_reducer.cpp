@@ -157,7 +157,7 @@ void GradientReducer::check_headers() {
 
 double GradientReducer::share() {
   if (pass_->share) return *pass_->share;
-  double share = 1.0 / ranks_.all.size();
+  double share = sums_ ? 1.0 : 1.0 / ranks_.all.size();
   if (weight_) {
     double total = *weight_;
     if (ranks_.all.size() > 1) {
@@ -241,9 +241,7 @@ void GradientReducer::begin(std::size_t group) {
 
 // Where there are replicas of the shards: the second half of a reduction, in the same order.
 void GradientReducer::begin_over_replicas(bool wait) {
-  if (options_.level == ShardLevel::None || !ranks_.replicate.valid() ||
-      ranks_.replicate.size() == 1)
-    return;
+  if (!ranks_.replicate.valid()) return;
   for (; pass_->next_over < pass_->next; ++pass_->next_over) {
     Reduction& reduction = pass_->groups[trained_[pass_->next_over]];
     if (!wait && !reduction.work.done()) return;
@@ -256,6 +254,8 @@ void GradientReducer::end() {
   const std::lock_guard lock(mutex_);
   if (!pass_) return;
   try {
+    if (pass_->sync) begin_all();
+    if (pass_->sync && waits_in_finish_) return;
     if (pass_->sync) end_reduced();
   } catch (const std::exception& error) {
     pass_.reset();
@@ -266,9 +266,29 @@ void GradientReducer::end() {
   if (observer_) observer_->pass_ended();
 }
 
-void GradientReducer::end_reduced() {
+void GradientReducer::finish() {
+  const std::lock_guard lock(mutex_);
+  if (!pass_) {  // no gradient came at all
+    begin_pass();
+    begin_all();
+  }
+  try {
+    end_reduced();
+  } catch (const std::exception& error) {
+    pass_.reset();
+    ranks_.all.fail(error.what());
+    throw;
+  }
+  pass_.reset();
+  if (observer_) observer_->pass_ended();
+}
+
+void GradientReducer::begin_all() {
   fill_unused();
   for (; pass_->next < trained_.size(); ++pass_->next) begin(trained_[pass_->next]);
+}
+
+void GradientReducer::end_reduced() {
   const Stopwatch stopwatch;
   check_headers();
   const auto used = used_by_any();

@@ -13,16 +13,9 @@
 #include "trestle/comm/group.h"
 #include "trestle/sharding/flat_group.h"
 #include "trestle/sharding/options.h"
+#include "trestle/sharding/rank_groups.h"
 
 namespace trestle::sharding {
-
-// The groups of ranks that a sharded model uses.
-struct RankGroups {
-  comm::Group all;        // that have the model together: replicate x shard
-  comm::Group shard;      // that divide it; of one rank at level None
-  comm::Group gathers;    // the same ranks, with connections of its own for gathering parameters
-  comm::Group replicate;  // that have the same piece of it
-};
 
 // What it takes to follow a backward: each parameter's gradient is put into its place in its group's buffer as soon as it
 // is there, times this rank's share of the average; a group whose gradients are complete begins to be reduced while the
@@ -53,6 +46,12 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   // This rank's weight in the average of the next backward, as a number of samples; without, all weigh the same. All
   // ranks give one, or none does.
   void set_weight(std::optional<double> weight) { weight_ = weight; }
+
+  // Gradients are summed over ranks as they are: the losses have their shares of the whole already.
+  void sum_as_they_are() { sums_ = true; }
+  // Who calls finish() later on waits there, and not at the end of the backward, for what is under way.
+  void wait_in_finish() { waits_in_finish_ = true; }
+  void finish();
 
   // To be called in a backward before its first gradient: begins the pass where it has not begun.
   void arm();
@@ -106,6 +105,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void begin(std::size_t group);
   void begin_over_replicas(bool wait);
   void end();
+  void begin_all();
   void end_reduced();
   void fill_unused();
   std::vector<std::vector<bool>> used_by_any();
@@ -120,6 +120,8 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   std::vector<std::shared_ptr<void>> accumulators_;  // kept alive: a parameter holds its own weakly
   std::recursive_mutex mutex_;  // hooks may run in several devices' backward threads
   bool sync_ = true;
+  bool sums_ = false;
+  bool waits_in_finish_ = false;
   std::optional<double> weight_;
   std::optional<Pass> pass_;
   std::int64_t steps_ = 0;

@@ -12,6 +12,9 @@ Sharded::Sharded(const nn::Layers& model, const DeviceMesh& mesh, const ShardOpt
 Sharded::Sharded(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& mesh,
                  const ShardOptions& options)
     : impl_(std::make_unique<Impl>(std::move(model), mesh, options)) {}
+Sharded::Sharded(NamedTensors parameters, NamedTensors buffers, const sharding::RankGroups& ranks,
+                 const ShardOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(parameters), std::move(buffers), ranks, options)) {}
 Sharded::Sharded(Sharded&&) noexcept = default;
 Sharded& Sharded::operator=(Sharded&&) noexcept = default;
 Sharded::~Sharded() = default;
@@ -38,6 +41,11 @@ void Sharded::backward(const at::Tensor& loss, std::optional<double> weight) {
 }
 
 void Sharded::backward_without_samples() { impl_->backward_without_samples(); }
+
+void Sharded::gather() { impl_->unshard(); }
+void Sharded::reduce_next_backward() { impl_->reducer->set_sync(true); }
+void Sharded::finish_reduction() { impl_->finish_reduction(); }
+void Sharded::release() { impl_->reshard(); }
 
 Sharded::NoSync Sharded::no_sync() { return NoSync(*impl_); }
 

@@ -15,6 +15,7 @@
 #include "trestle/optim/clip_grad_norm.h"
 #include "trestle/sharding/map_tensors.h"
 #include "trestle/sharding/options.h"
+#include "trestle/sharding/rank_groups.h"
 #include "trestle/sharding/shard_level.h"
 
 namespace torch::nn {
@@ -68,6 +69,15 @@ class Sharded {
   // saves memory between the steps only, and description() says so.
   Sharded(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& mesh,
           const ShardOptions& options = {});
+  // Parameters that others use, as a pipeline whose stage they are of, one of several that take parts of a batch. Their
+  // gradients are summed as they are. None of forward(), run() and backward() is for it, but:
+  //
+  //   stage.gather();                 // before their first use
+  //   stage.reduce_next_backward();   // before the last of several backwards, whose gradients add up
+  //   stage.finish_reduction();       // after it
+  //   stage.release();
+  Sharded(NamedTensors parameters, NamedTensors buffers, const sharding::RankGroups& ranks,
+          const ShardOptions& options = {});
   Sharded(Sharded&&) noexcept;
   Sharded& operator=(Sharded&&) noexcept;
   ~Sharded();
@@ -103,6 +113,11 @@ class Sharded {
   //   sharded.backward(loss(second_half) / 2);
   class NoSync;
   NoSync no_sync();
+
+  void gather();
+  void reduce_next_backward();
+  void finish_reduction();
+  void release();
 
   // What this rank's optimizer steps, under the model's names: the parameters themselves at level None, otherwise flat
   // tensors of this rank's part of each, perhaps empty, that get the gradients. In the same order on all ranks. Frozen

@@ -218,6 +218,12 @@ void Sharded::Impl::reshard() {
   if (gatherer_) gatherer_->release_all();
 }
 
+void Sharded::Impl::finish_reduction() {
+  reducer->finish();
+  reducer->set_sync(false);
+  if (options.broadcast_buffers) sharding::broadcast(ranks_.all, tensors_of(buffers_));
+}
+
 void Sharded::Impl::shards_changed() {
   gathered_at_ = -1;
   if (gatherer_) gatherer_->release_all();

@@ -19,6 +19,8 @@ class Sharded::Impl {
   Impl(const nn::Layers& model, const DeviceMesh& mesh, const ShardOptions& options);
   Impl(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& mesh,
        const ShardOptions& options);
+  Impl(NamedTensors parameters, NamedTensors buffers, const sharding::RankGroups& ranks,
+       const ShardOptions& options);
 
   nn::Values forward(nn::Values inputs);
   std::shared_ptr<void> begin(const std::function<void(const Change&)>& inputs);
@@ -33,6 +35,7 @@ class Sharded::Impl {
   NamedTensors state();
   void load_state(const NamedTensors& state);
   void shards_changed();
+  void finish_reduction();
   ShardReport report() const;
   std::string description() const;
 
@@ -43,7 +46,6 @@ class Sharded::Impl {
  private:
   struct ForwardScope;
 
-  void take_mesh(const DeviceMesh& mesh);
   void check_options() const;
   void start_from_rank_0(const NamedTensors& parameters);
   void make_buckets(const std::vector<std::size_t>& order);
@@ -60,7 +62,6 @@ class Sharded::Impl {
   at::Tensor cast_input(const at::Tensor& input) const;
   std::pair<sharding::FlatGroup*, std::size_t> place_of(const std::string& name) const;
 
-  std::string mesh_text_;
   sharding::RankGroups ranks_;
   NamedTensors parameters_;  // the model's, each once
   NamedTensors buffers_;

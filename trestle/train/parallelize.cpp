@@ -1,0 +1,178 @@
+#include "trestle/train/parallelize.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/nn/layers.h"
+#include "trestle/optim/gradient_norms.h"
+#include "trestle/pipeline/stage_hooks.h"
+#include "trestle/sharding/sharded.h"
+
+namespace trestle {
+namespace {
+
+// The seam between a pipeline and the sharding engine, which do not know each other.
+class Hooks final : public pipeline::StageHooks {
+ public:
+  void unshard(int stage) override { stages.at(stage).gather(); }
+  void reshard(int stage) override { stages.at(stage).release(); }
+  void before_last_backward(int stage) override { stages.at(stage).reduce_next_backward(); }
+  void reduce_gradients(int stage) override { stages.at(stage).finish_reduction(); }
+
+  std::map<int, Sharded> stages;
+};
+
+bool begins_with_layer(const std::string& name, const std::string& layer) {
+  return name.size() > layer.size() && name.compare(0, layer.size(), layer) == 0 &&
+         name[layer.size()] == '.';
+}
+
+}  // namespace
+
+class Parallel::Impl {
+ public:
+  Impl(const nn::Layers& model, const DeviceMesh& mesh, ParallelOptions given);
+
+  ParallelOptions options;
+  std::shared_ptr<Hooks> hooks;  // null where nothing is replicated
+  std::optional<Pipeline> pipeline;
+  comm::Group stages;  // of the pipeline; not valid where one rank has all stages
+  sharding::RankGroups ranks;
+
+ private:
+  NamedTensors of_stage(int stage, const NamedTensors& named);
+};
+
+Parallel::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, ParallelOptions given)
+    : options(std::move(given)) {
+  const auto& layout = mesh.layout();
+  for (const auto& dimension : layout.dimensions()) {
+    if (dimension.name != options.pipeline && dimension.name != options.replicate &&
+        dimension.name != options.shard)
+      throw UsageError(
+          text("the mesh has a dimension '", dimension.name, "' that is neither '",
+               options.pipeline, "' nor '", options.replicate, "' nor '", options.shard, "'"),
+          {.hint = "Name the dimensions in ParallelOptions."});
+  }
+  PipelineOptions own = options.options;
+  if (layout.has(options.pipeline) && layout.size(options.pipeline) > 1)
+    stages = own.group = mesh.group(options.pipeline);
+  const bool has_replicas = layout.has(options.replicate) || layout.has(options.shard);
+  const ShardOptions shard{.level = options.level,
+                           .replicate = options.replicate,
+                           .shard = options.shard,
+                           .unused_parameters = UnusedParameters::Find};
+  if (has_replicas) {
+    ranks = sharding::rank_groups(mesh, shard);
+    own.replicas = ranks.all;
+    own.hooks = hooks = std::make_shared<Hooks>();
+  }
+  pipeline.emplace(model, own);
+  if (!hooks) return;
+  const auto parameters = pipeline->named_parameters(), buffers = pipeline->named_buffers();
+  for (int stage = 0; stage < pipeline->stage_count(); ++stage) {
+    if (!pipeline->has_stage(stage)) continue;
+    hooks->stages.emplace(
+        stage, Sharded(of_stage(stage, parameters), of_stage(stage, buffers), ranks, shard));
+    hooks->stages.at(stage).release();
+  }
+}
+
+// Of all that a rank has, what belongs to one stage's layers.
+NamedTensors Parallel::Impl::of_stage(int stage, const NamedTensors& named) {
+  const nn::Graph graph = pipeline->model().graph();
+  std::size_t first = 0;
+  for (int before = 0; before < stage; ++before)
+    first += static_cast<std::size_t>(pipeline->balance()[static_cast<std::size_t>(before)]);
+  const std::size_t last =
+      first + static_cast<std::size_t>(pipeline->balance()[static_cast<std::size_t>(stage)]);
+  NamedTensors own;
+  for (const auto& one : named)
+    for (std::size_t layer = first; layer < last; ++layer)
+      if (begins_with_layer(one.first, graph.layers[layer].name)) {
+        own.push_back(one);
+        break;
+      }
+  return own;
+}
+
+Parallel::Parallel(const nn::Layers& model, const DeviceMesh& mesh, ParallelOptions options)
+    : impl_(std::make_unique<Impl>(model, mesh, std::move(options))) {}
+Parallel::Parallel(Parallel&&) noexcept = default;
+Parallel& Parallel::operator=(Parallel&&) noexcept = default;
+Parallel::~Parallel() = default;
+
+StepResult Parallel::step(const at::Tensor& input, const at::Tensor& target, const nn::Loss& loss,
+                          StepOptions options) {
+  return impl_->pipeline->step(input, target, loss, options);
+}
+
+at::Tensor Parallel::evaluate(const at::Tensor& input) { return impl_->pipeline->evaluate(input); }
+
+NamedTensors Parallel::stage_parameters(int stage) const {
+  if (impl_->hooks) return impl_->hooks->stages.at(stage).named_parameters();
+  const auto own = impl_->pipeline->stage_parameters(stage);
+  NamedTensors named;
+  for (const auto& one : impl_->pipeline->named_parameters())
+    for (const auto& tensor : own)
+      if (tensor.is_same(one.second)) named.push_back(one);
+  return named;
+}
+
+NamedTensors Parallel::named_parameters() const {
+  NamedTensors all;
+  for (int stage = 0; stage < impl_->pipeline->stage_count(); ++stage) {
+    if (!impl_->pipeline->has_stage(stage)) continue;
+    for (auto& one : stage_parameters(stage)) all.push_back(std::move(one));
+  }
+  return all;
+}
+
+std::vector<at::Tensor> Parallel::parameters() const {
+  std::vector<at::Tensor> all;
+  for (auto& [name, tensor] : named_parameters()) all.push_back(tensor);
+  return all;
+}
+
+void Parallel::zero_grad() {
+  impl_->pipeline->zero_grad();
+  for (const auto& [name, tensor] : named_parameters()) tensor.mutable_grad().reset();
+}
+
+// Of all stages, and of all parts where they are divided: one small reduction a dimension.
+double Parallel::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& clip) {
+  if (impl_->options.level == ShardLevel::None)
+    return impl_->pipeline->clip_grad_norm(max_norm, clip);
+  optim::check_clipping(max_norm, clip);
+  std::vector<at::Tensor> own;
+  for (auto& [name, tensor] : named_parameters())
+    if (tensor.numel() > 0) own.push_back(tensor);
+  const bool largest = std::isinf(clip.p);
+  double sum = 0;
+  for (const auto& norm : optim::gradient_norms(own, clip.p))
+    sum = largest ? std::max(sum, norm.value) : sum + std::pow(norm.value, clip.p);
+  const at::Tensor total = at::full({1}, sum, at::kDouble);
+  const auto reduce = largest ? comm::Reduce::Max : comm::Reduce::Sum;
+  impl_->ranks.shard.all_reduce(total, reduce).wait();
+  if (impl_->stages.valid()) impl_->stages.all_reduce(total, reduce).wait();
+  const double norm = largest ? total.item<double>() : std::pow(total.item<double>(), 1 / clip.p);
+  return optim::clip_by(own, {{.value = norm, .dtype = at::kDouble}}, max_norm, clip);
+}
+
+Pipeline& Parallel::pipeline() { return *impl_->pipeline; }
+const Pipeline& Parallel::pipeline() const { return *impl_->pipeline; }
+
+Sharded* Parallel::sharded(int stage) const {
+  return impl_->hooks ? &impl_->hooks->stages.at(stage) : nullptr;
+}
+
+int Parallel::replicas() const { return impl_->hooks ? impl_->ranks.all.size() : 1; }
+int Parallel::replica() const { return impl_->hooks ? impl_->ranks.all.rank() : 0; }
+
+}  // namespace trestle
