@@ -8,6 +8,8 @@
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <utility>
+
 #include "trestle/base/error.h"
 #include "trestle/base/stopwatch.h"
 #include "trestle/base/text.h"
@@ -124,7 +126,7 @@ void GradientReducer::begin_header() {
   const auto options = at::TensorOptions().dtype(at::kDouble);
   pass_->header = at::empty({3}, options);
   auto* values = pass_->header.mutable_data_ptr<double>();
-  values[0] = static_cast<double>(backwards_);
+  values[0] = static_cast<double>(place());
   values[1] = weight_ ? 1 : 0;
   values[2] = weight_.value_or(1);
   pass_->headers = at::empty({ranks_.all.size() * 3}, options);
@@ -138,10 +140,10 @@ void GradientReducer::check_headers() {
   for (int rank = 0; rank < ranks_.all.size(); ++rank) {
     const double* theirs = values + 3 * static_cast<std::ptrdiff_t>(rank);
     const int number = ranks_.all.ranks().at(static_cast<std::size_t>(rank));
-    if (theirs[0] != static_cast<double>(backwards_)) {
+    if (theirs[0] != static_cast<double>(place())) {
       throw StateError(
           text("rank ", number, " is in its backward number ", theirs[0], ", this one in number ",
-               backwards_),
+               place()),
           {.hint =
                "All ranks make the same number of backwards, inside and outside of no_sync()."});
     }
@@ -154,6 +156,9 @@ void GradientReducer::check_headers() {
     }
   }
 }
+
+// Which pass this is. Who runs stages by other means, as a profile does, makes backwards that others do not.
+std::int64_t GradientReducer::place() const { return sums_ ? steps_ : backwards_; }
 
 double GradientReducer::share() {
   if (pass_->share) return *pass_->share;
@@ -283,6 +288,28 @@ void GradientReducer::finish() {
   if (observer_) observer_->pass_ended();
 }
 
+void GradientReducer::set_aside() {
+  const std::lock_guard lock(mutex_);
+  if (options_.level != ShardLevel::None || !aside_.empty()) return;
+  aside_.resize(groups_.size());
+  for (const std::size_t g : trained_)
+    for (std::size_t i = 0; i < groups_[g]->size(); ++i)
+      aside_[g].push_back(std::exchange(groups_[g]->parameter(i).mutable_grad(), at::Tensor()));
+}
+
+void GradientReducer::put_back() {
+  const std::lock_guard lock(mutex_);
+  const at::NoGradGuard no_grad;
+  for (std::size_t g = 0; g < aside_.size(); ++g) {
+    for (std::size_t i = 0; i < aside_[g].size(); ++i) {
+      if (!aside_[g][i].defined()) continue;
+      at::Tensor& gradient = groups_[g]->parameter(i).mutable_grad();
+      gradient = gradient.defined() ? gradient.add_(aside_[g][i]) : aside_[g][i];
+    }
+  }
+  aside_.clear();
+}
+
 void GradientReducer::begin_all() {
   fill_unused();
   for (; pass_->next < trained_.size(); ++pass_->next) begin(trained_[pass_->next]);
@@ -296,6 +323,7 @@ void GradientReducer::end_reduced() {
   for (const std::size_t g : trained_) pass_->groups[g].work.wait();
   waited_ = stopwatch.seconds();
   hand_out(used);
+  put_back();
   ++steps_;
 }
 

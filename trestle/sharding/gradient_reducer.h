@@ -52,6 +52,10 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   // Who calls finish() later on waits there, and not at the end of the backward, for what is under way.
   void wait_in_finish() { waits_in_finish_ = true; }
   void finish();
+  // With sums: what is in grad() already counts once, not once a rank. Set aside before a pass, it is added by finish();
+  // put_back() does so where there was none.
+  void set_aside();
+  void put_back();
 
   // To be called in a backward before its first gradient: begins the pass where it has not begun.
   void arm();
@@ -100,6 +104,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void begin_pass();
   void begin_header();
   void check_headers();
+  std::int64_t place() const;
   double share();
   void begin_ready();
   void begin(std::size_t group);
@@ -127,6 +132,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   std::int64_t steps_ = 0;
   std::int64_t backwards_ = 0;
   std::vector<std::pair<std::size_t, std::size_t>> observed_;
+  std::vector<std::vector<at::Tensor>> aside_;  // [group][index]
   double waited_ = 0;
   std::int64_t reductions_ = 0;
   Bytes reduced_bytes_ = 0;

@@ -42,10 +42,16 @@ void Sharded::backward(const at::Tensor& loss, std::optional<double> weight) {
 
 void Sharded::backward_without_samples() { impl_->backward_without_samples(); }
 
-void Sharded::gather() { impl_->unshard(); }
+void Sharded::gather() {
+  impl_->reducer->set_aside();
+  impl_->unshard();
+}
 void Sharded::reduce_next_backward() { impl_->reducer->set_sync(true); }
 void Sharded::finish_reduction() { impl_->finish_reduction(); }
-void Sharded::release() { impl_->reshard(); }
+void Sharded::release() {
+  impl_->reducer->put_back();
+  impl_->reshard();
+}
 
 Sharded::NoSync Sharded::no_sync() { return NoSync(*impl_); }
 

@@ -4,49 +4,24 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <optional>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/nn/layers.h"
 #include "trestle/optim/gradient_norms.h"
-#include "trestle/pipeline/stage_hooks.h"
 #include "trestle/sharding/sharded.h"
+#include "trestle/train/stage_replicas.h"
 
 namespace trestle {
-namespace {
-
-// The seam between a pipeline and the sharding engine, which do not know each other.
-class Hooks final : public pipeline::StageHooks {
- public:
-  void unshard(int stage) override { stages.at(stage).gather(); }
-  void reshard(int stage) override { stages.at(stage).release(); }
-  void before_last_backward(int stage) override { stages.at(stage).reduce_next_backward(); }
-  void reduce_gradients(int stage) override { stages.at(stage).finish_reduction(); }
-
-  std::map<int, Sharded> stages;
-};
-
-bool begins_with_layer(const std::string& name, const std::string& layer) {
-  return name.size() > layer.size() && name.compare(0, layer.size(), layer) == 0 &&
-         name[layer.size()] == '.';
-}
-
-}  // namespace
-
 class Parallel::Impl {
  public:
   Impl(const nn::Layers& model, const DeviceMesh& mesh, ParallelOptions given);
 
   ParallelOptions options;
-  std::shared_ptr<Hooks> hooks;  // null where nothing is replicated
+  std::shared_ptr<train::StageReplicas> hooks;  // null where nothing is replicated
   std::optional<Pipeline> pipeline;
   comm::Group stages;  // of the pipeline; not valid where one rank has all stages
   sharding::RankGroups ranks;
-
- private:
-  NamedTensors of_stage(int stage, const NamedTensors& named);
 };
 
 Parallel::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, ParallelOptions given)
@@ -71,35 +46,10 @@ Parallel::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, ParallelOp
   if (has_replicas) {
     ranks = sharding::rank_groups(mesh, shard);
     own.replicas = ranks.all;
-    own.hooks = hooks = std::make_shared<Hooks>();
+    own.hooks = hooks = std::make_shared<train::StageReplicas>(ranks, shard);
   }
   pipeline.emplace(model, own);
-  if (!hooks) return;
-  const auto parameters = pipeline->named_parameters(), buffers = pipeline->named_buffers();
-  for (int stage = 0; stage < pipeline->stage_count(); ++stage) {
-    if (!pipeline->has_stage(stage)) continue;
-    hooks->stages.emplace(
-        stage, Sharded(of_stage(stage, parameters), of_stage(stage, buffers), ranks, shard));
-    hooks->stages.at(stage).release();
-  }
-}
-
-// Of all that a rank has, what belongs to one stage's layers.
-NamedTensors Parallel::Impl::of_stage(int stage, const NamedTensors& named) {
-  const nn::Graph graph = pipeline->model().graph();
-  std::size_t first = 0;
-  for (int before = 0; before < stage; ++before)
-    first += static_cast<std::size_t>(pipeline->balance()[static_cast<std::size_t>(before)]);
-  const std::size_t last =
-      first + static_cast<std::size_t>(pipeline->balance()[static_cast<std::size_t>(stage)]);
-  NamedTensors own;
-  for (const auto& one : named)
-    for (std::size_t layer = first; layer < last; ++layer)
-      if (begins_with_layer(one.first, graph.layers[layer].name)) {
-        own.push_back(one);
-        break;
-      }
-  return own;
+  if (hooks) hooks->take(*pipeline);
 }
 
 Parallel::Parallel(const nn::Layers& model, const DeviceMesh& mesh, ParallelOptions options)
@@ -116,7 +66,7 @@ StepResult Parallel::step(const at::Tensor& input, const at::Tensor& target, con
 at::Tensor Parallel::evaluate(const at::Tensor& input) { return impl_->pipeline->evaluate(input); }
 
 NamedTensors Parallel::stage_parameters(int stage) const {
-  if (impl_->hooks) return impl_->hooks->stages.at(stage).named_parameters();
+  if (impl_->hooks) return impl_->hooks->stage(stage).named_parameters();
   const auto own = impl_->pipeline->stage_parameters(stage);
   NamedTensors named;
   for (const auto& one : impl_->pipeline->named_parameters())
@@ -169,7 +119,7 @@ Pipeline& Parallel::pipeline() { return *impl_->pipeline; }
 const Pipeline& Parallel::pipeline() const { return *impl_->pipeline; }
 
 Sharded* Parallel::sharded(int stage) const {
-  return impl_->hooks ? &impl_->hooks->stages.at(stage) : nullptr;
+  return impl_->hooks ? &impl_->hooks->stage(stage) : nullptr;
 }
 
 int Parallel::replicas() const { return impl_->hooks ? impl_->ranks.all.size() : 1; }
