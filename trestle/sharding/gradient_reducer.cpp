@@ -87,9 +87,8 @@ void GradientReducer::begin_pass() {
     pass_->groups[g].fired.assign(groups_[g]->size(), false);
     pass_->groups[g].missing = groups_[g]->size();
     groups_[g]->note_writes();
-    if (!sync_) continue;
-    groups_[g]->keep_shard_gradients();
-    groups_[g]->renew_gradients();
+    if (sync_) groups_[g]->keep_shard_gradients();
+    if (sync_ || options_.level == ShardLevel::None) groups_[g]->renew_gradients();
   }
   if (!sync_) return;
   if (steps_ == 0) observed_.clear();
@@ -198,12 +197,27 @@ void GradientReducer::on_gradient(std::size_t group, std::size_t index) {
     }
     return;
   }
-  if (pass_->sync) put_gradient(group, index);
+  if (pass_->sync) {
+    put_gradient(group, index);
+  } else if (options_.level == ShardLevel::None) {
+    keep_in_bucket(group, index);
+  }
   reduction.fired[index] = true;
   if (steps_ == 0 && pass_->sync) observed_.emplace_back(group, index);
   if (--reduction.missing > 0) return;
   if (observer_) observer_->gradients_complete(group);
   if (pass_->sync) begin_ready();
+}
+
+// Where gradients add up before they are reduced: in their place already, so that they are there once.
+void GradientReducer::keep_in_bucket(std::size_t group, std::size_t index) {
+  const at::NoGradGuard no_grad;
+  FlatGroup& flat = *groups_[group];
+  at::Tensor& gradient = flat.parameter(index).mutable_grad();
+  if (flat.grad_is_view(index) || gradient.layout() != at::kStrided ||
+      gradient.scalar_type() != flat.gradients().scalar_type())
+    return;
+  gradient = flat.gradient_view(index).copy_(gradient).variable_data();
 }
 
 void GradientReducer::put_gradient(std::size_t group, std::size_t index) {

@@ -100,6 +100,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   };
 
   void on_gradient(std::size_t group, std::size_t index);
+  void keep_in_bucket(std::size_t group, std::size_t index);
   void put_gradient(std::size_t group, std::size_t index);
   void begin_pass();
   void begin_header();

@@ -82,8 +82,8 @@ std::optional<data::Part> RunRanks::reads() const {
 std::string RunRanks::words() const {
   if (alone()) return "";
   const bool threads = world_->backend() == "threads";
-  return threads ? text(size(), " ranks (threads)")
-                 : text(size(), " ranks (processes, ", world_->backend(), ")");
+  return text(size(), " ranks (", threads ? "threads" : "processes, " + world_->backend(), ")",
+              mesh_ ? " · mesh " + mesh_->layout().to_text() : "");
 }
 
 bool RunRanks::any(bool mine) const {
