@@ -236,6 +236,15 @@ void use(const Sample& sample);
 extern World world;
 extern const DeviceMesh mesh;
 extern const at::Tensor gradient;
+// [trestle/sharding/data_parallel.h]
+#include <torch/nn.h>
+#include <torch/optim.h>
+struct NetImpl : torch::nn::Cloneable<NetImpl> {
+  void reset() override;
+  at::Tensor forward(const at::Tensor& x);
+};
+TORCH_MODULE(Net);
+extern const at::Tensor x, y;
 // [trestle/sharding/ddp.h]
 #include "trestle/sharding/sharded.h"
 extern World world;
