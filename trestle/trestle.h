@@ -94,6 +94,7 @@
 #include "trestle/sharding/options.h"
 #include "trestle/sharding/shard_level.h"
 #include "trestle/sharding/sharded.h"
+#include "trestle/sharding/sync_batch_norm.h"
 #include "trestle/sharding/zero1.h"
 #include "trestle/sharding/zero2.h"
 #include "trestle/simulate/simulate.h"

@@ -245,6 +245,11 @@ struct NetImpl : torch::nn::Cloneable<NetImpl> {
 };
 TORCH_MODULE(Net);
 extern const at::Tensor x, y;
+// [trestle/sharding/sync_batch_norm.h]
+#include <torch/nn.h>
+
+#include "trestle/comm/world.h"
+extern const World world;
 // [trestle/sharding/ddp.h]
 #include "trestle/sharding/sharded.h"
 extern World world;
