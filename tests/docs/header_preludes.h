@@ -250,6 +250,16 @@ extern const at::Tensor x, y;
 
 #include "trestle/comm/world.h"
 extern const World world;
+// [trestle/sharding/powersgd.h]
+#include <torch/optim.h>
+
+#include "trestle/comm/world.h"
+extern const World world;
+extern const std::vector<std::pair<at::Tensor, at::Tensor>> batches;
+extern const at::Tensor buffer;
+extern const std::vector<at::Tensor> gradients;
+extern torch::optim::SGD optimizer;
+at::Tensor loss_of(const at::Tensor& input, const at::Tensor& target);
 // [trestle/sharding/ddp.h]
 #include "trestle/sharding/sharded.h"
 extern World world;
