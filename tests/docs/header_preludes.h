@@ -236,6 +236,30 @@ void use(const Sample& sample);
 extern World world;
 extern const DeviceMesh mesh;
 extern const at::Tensor gradient;
+// [trestle/sharding/data_parallel.h]
+#include <torch/nn.h>
+#include <torch/optim.h>
+struct NetImpl : torch::nn::Cloneable<NetImpl> {
+  void reset() override;
+  at::Tensor forward(const at::Tensor& x);
+};
+TORCH_MODULE(Net);
+extern const at::Tensor x, y;
+// [trestle/sharding/sync_batch_norm.h]
+#include <torch/nn.h>
+
+#include "trestle/comm/world.h"
+extern const World world;
+// [trestle/sharding/powersgd.h]
+#include <torch/optim.h>
+
+#include "trestle/comm/world.h"
+extern const World world;
+extern const std::vector<std::pair<at::Tensor, at::Tensor>> batches;
+extern const at::Tensor buffer;
+extern const std::vector<at::Tensor> gradients;
+extern torch::optim::SGD optimizer;
+at::Tensor loss_of(const at::Tensor& input, const at::Tensor& target);
 // [trestle/sharding/ddp.h]
 #include "trestle/sharding/sharded.h"
 extern World world;

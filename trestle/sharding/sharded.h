@@ -13,7 +13,7 @@
 #include "trestle/mesh/device_mesh.h"
 #include "trestle/nn/layers.h"
 #include "trestle/optim/clip_grad_norm.h"
-#include "trestle/sharding/map_tensors.h"
+#include "trestle/sharding/visit_tensors.h"
 #include "trestle/sharding/options.h"
 #include "trestle/sharding/rank_groups.h"
 #include "trestle/sharding/shard_level.h"
@@ -90,9 +90,9 @@ class Sharded {
   template <class Function, class... Inputs>
   auto run(const Function& function, Inputs... inputs) {
     const Scope scope =
-        begin([&](const Change& change) { (sharding::for_each_tensor(inputs, change), ...); });
+        begin([&](const Change& change) { (sharding::detail::visit(inputs, change), ...); });
     auto outputs = function(inputs...);
-    end(scope, [&](const Change& change) { sharding::for_each_tensor(outputs, change); });
+    end(scope, [&](const Change& change) { sharding::detail::visit(outputs, change); });
     return outputs;
   }
 
