@@ -1,0 +1,88 @@
+// libtorch is built with NDEBUG, and its RecordFunction then never sets the flag that inputs() asks
+// where a header is read without it. This file is compiled without the precompiled header for that.
+#ifndef NDEBUG
+#define NDEBUG
+#endif
+
+#include "trestle/recompute/write_watch.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace trestle::recompute {
+namespace {
+
+bool is_result(const at::Tensor& tensor, const std::vector<at::Tensor>& results) {
+  return std::any_of(results.begin(), results.end(), [&](const at::Tensor& result) {
+    return result.defined() && result.has_storage() && result.is_alias_of(tensor);
+  });
+}
+
+}  // namespace
+
+// torch calls this before every operator of the thread. The statistics of a batch norm are changed
+// without a word in the operator's schema, and without a new version.
+struct WriteWatch::Callbacks {
+  static thread_local WriteWatch* current;  // torch hands callbacks no data of their own
+
+  static std::unique_ptr<at::ObserverContext> start(const at::RecordFunction& operation) {
+    const char* const name = operation.name();
+    const std::size_t length = std::strlen(name);
+    const bool in_place = length > 0 && name[length - 1] == '_';
+    if (!in_place && std::strcmp(name, "aten::batch_norm") != 0) return nullptr;
+    const auto inputs = operation.inputs();
+    const auto note = [&](std::size_t index) {
+      if (index >= inputs.size() || !inputs[index].isTensor()) return;
+      for (WriteWatch* watch = current; watch != nullptr; watch = watch->outer_)
+        watch->note(inputs[index].toTensor());
+    };
+    if (in_place) {
+      note(0);
+    } else if (inputs.size() > 5 && inputs[5].isBool() && inputs[5].toBool()) {
+      note(3);  // input, weight, bias, mean, variance, training, ...
+      note(4);
+    }
+    return nullptr;
+  }
+};
+
+thread_local WriteWatch* WriteWatch::Callbacks::current = nullptr;
+
+void WriteWatch::note(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.requires_grad() || !tensor.has_storage()) return;
+  if (tensors_.size() >= most_) {
+    std::erase_if(tensors_, [](const auto& each) { return each.expired(); });
+    most_ = std::max(most_, 2 * tensors_.size());
+  }
+  const auto known = [&](const auto& each) {
+    return each._unsafe_get_target() == tensor.unsafeGetTensorImpl();
+  };
+  if (std::none_of(tensors_.begin(), tensors_.end(), known))
+    tensors_.emplace_back(tensor.getIntrusivePtr());
+}
+
+std::vector<at::Tensor> WriteWatch::written(const std::vector<at::Tensor>& results) const {
+  std::vector<at::Tensor> tensors;
+  for (const auto& each : tensors_) {
+    auto impl = each.lock();
+    if (!impl) continue;
+    const at::Tensor tensor(std::move(impl));
+    if (!is_result(tensor, results)) tensors.push_back(tensor);
+  }
+  return tensors;
+}
+
+WriteWatch::WriteWatch() : outer_(std::exchange(Callbacks::current, this)) {
+  if (outer_ != nullptr) return;  // its callback serves this one too
+  handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&Callbacks::start)
+                                           .needsInputs(true)
+                                           .scopes({at::RecordScope::FUNCTION}));
+}
+
+WriteWatch::~WriteWatch() {
+  Callbacks::current = outer_;
+  if (handle_) at::removeCallback(*handle_);
+}
+
+}  // namespace trestle::recompute
