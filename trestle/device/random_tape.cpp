@@ -21,8 +21,8 @@ namespace {
 // All that a CPU generator's next numbers depend on.
 struct GeneratorState {
   at::mt19937_data_pod engine = {};
-  std::optional<float> next_float;
-  std::optional<double> next_double;
+  std::optional<float> next_float = {};
+  std::optional<double> next_double = {};
 
   static GeneratorState of(const at::Generator& generator) {
     auto* const impl = generator.get<at::CPUGeneratorImpl>();
@@ -63,14 +63,14 @@ namespace {
 
 // What the thread is in the middle of, innermost last.
 struct TapeScope {
-  RandomTape::Contents* recorded = nullptr;        // else it is replayed:
+  RandomTape::Contents* recorded = nullptr;  // else it is replayed:
   const RandomTape::Contents* replayed = nullptr;
-  std::size_t next = 0;                            // draw of a replay
+  std::size_t next = 0;                                  // draw of a replay
   std::map<std::size_t, at::Generator> generators = {};  // of a replay, one for each source
   // Of a record: each source's number, and where its last draw ended.
   struct Source {
     std::size_t number = 0;
-    std::optional<GeneratorState> end;
+    std::optional<GeneratorState> end = {};
   };
   std::map<const void*, Source> sources = {};
 
@@ -119,7 +119,7 @@ struct RandomTape::Record::Scope {
 RandomTape::Record::Record(RandomTape& tape, const std::vector<at::Device>& gpus)
     : scope_(new Scope{.tape = {.recorded = tape.contents_.get()}}) {
   for (const at::Device device : gpus) {
-    const auto& generator = at::globalContext().defaultGenerator(device);
+    auto generator = at::globalContext().defaultGenerator(device);
     const std::lock_guard lock(generator.mutex());
     tape.contents_->gpu_states.emplace_back(device, generator.get_state());
   }
@@ -156,7 +156,7 @@ RandomTape::Replay::~Replay() {
 
 struct RandomDraw::State {
   at::Generator source;
-  at::Generator generator;                // what the operator draws from
+  at::Generator generator;                 // what the operator draws from
   std::unique_lock<std::mutex> lock = {};  // of a source that others share
   std::vector<TapeScope*> recording = {};
   const at::Generator* outer = nullptr;
@@ -177,8 +177,7 @@ RandomDraw::RandomDraw(const at::Generator& source, Source kind)
   const bool replays = scope != scopes.rend();
   if (replays) state_->source = state_->generator = (*scope)->next_generator();
   if (!state_->recording.empty()) {
-    if (!replays && kind == Source::Shared)
-      state_->lock = std::unique_lock(state_->source.mutex());
+    if (!replays && kind == Source::Shared) state_->lock = std::unique_lock(state_->source.mutex());
     const auto begin = GeneratorState::of(state_->source);
     for (TapeScope* tape : state_->recording) tape->begin_draw(state_->source, begin);
     if (state_->lock.owns_lock()) state_->generator = state_->source.clone();

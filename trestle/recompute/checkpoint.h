@@ -45,17 +45,20 @@ namespace trestle::nn {
 
 namespace detail {
 
-// A module is called by its forward().
+// What checkpoint() keeps of a function. A module is called by its forward().
 template <class Function>
-auto callable(Function function) {
-  if constexpr (ModuleLike<Function>) {
-    return [module = AsModule<Function>::pointer(std::move(function))](auto&&... arguments) {
-      return module->forward(std::forward<decltype(arguments)>(arguments)...);
-    };
-  } else {
-    return function;
+struct KeptFunction {
+  Function function;
+
+  template <class... Arguments>
+  auto operator()(Arguments&&... arguments) {
+    if constexpr (ModuleLike<Function>) {
+      return AsModule<Function>::pointer(function)->forward(std::forward<Arguments>(arguments)...);
+    } else {
+      return std::invoke(function, std::forward<Arguments>(arguments)...);
+    }
   }
-}
+};
 
 template <class Function>
 std::vector<std::shared_ptr<torch::nn::Module>> modules_used(const CheckpointOptions& options,
@@ -66,9 +69,9 @@ std::vector<std::shared_ptr<torch::nn::Module>> modules_used(const CheckpointOpt
 }
 
 // The arguments are given away, so that the function may let them go, unless it wants references.
-template <class Call, class Arguments>
-auto call_with(Call& call, Arguments& arguments) {
-  if constexpr (requires { std::apply(call, std::move(arguments)); }) {
+template <class Function, class... Arguments>
+auto call_with(KeptFunction<Function>& call, std::tuple<Arguments...>& arguments) {
+  if constexpr (ModuleLike<Function> || std::is_invocable_v<Function&, Arguments...>) {
     return std::apply(call, std::move(arguments));
   } else {
     return std::apply(call, arguments);
@@ -87,8 +90,8 @@ auto checkpoint(const CheckpointOptions& options, Function&& function, Inputs&&.
   static_assert((!detail::IsView<std::decay_t<Inputs>>::value && ...),
                 "checkpoint() keeps its arguments: pass a std::vector, not a view of one");
   const auto modules = detail::modules_used<std::decay_t<Function>>(options, function);
-  auto callable = detail::callable<std::decay_t<Function>>(std::forward<Function>(function));
-  const auto call = std::make_shared<decltype(callable)>(std::move(callable));
+  using Kept = detail::KeptFunction<std::decay_t<Function>>;
+  const std::shared_ptr<Kept> call(new Kept{std::forward<Function>(function)});
   std::tuple<std::decay_t<Inputs>...> arguments(std::forward<Inputs>(inputs)...);
   if (!recompute::gradients_are_on()) return detail::call_with(*call, arguments);
 
@@ -114,8 +117,8 @@ auto checkpoint(const CheckpointOptions& options, Function&& function, Inputs&&.
 }
 
 template <class Function, class... Inputs>
-requires(!std::is_same_v<std::decay_t<Function>, CheckpointOptions>)
-auto checkpoint(Function&& function, Inputs&&... inputs) {
+requires(!std::is_same_v<std::decay_t<Function>, CheckpointOptions>) auto checkpoint(
+    Function&& function, Inputs&&... inputs) {
   return checkpoint(CheckpointOptions(), std::forward<Function>(function),
                     std::forward<Inputs>(inputs)...);
 }

@@ -257,8 +257,9 @@ Values Checkpointed::forward(const Values& inputs, const RunKey& key) const {
 at::Tensor Checkpointed::forward(const at::Tensor& input) const {
   const Graph& graph = plan_->graph;
   if (graph.inputs != 1 || graph.outputs != 1) {
-    throw UsageError(text("the model takes ", graph.inputs, " tensor(s) and returns ", graph.outputs),
-                     {.hint = "Call forward() with a std::vector of tensors."});
+    throw UsageError(
+        text("the model takes ", graph.inputs, " tensor(s) and returns ", graph.outputs),
+        {.hint = "Call forward() with a std::vector of tensors."});
   }
   return run({input}, nullptr)[0];
 }

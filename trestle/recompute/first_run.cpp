@@ -75,9 +75,7 @@ struct FirstRun::State {
   std::optional<Scopes> scopes = {};
 };
 
-bool gradients_are_on() {
-  return c10::GradMode::is_enabled() && !c10::InferenceMode::is_enabled();
-}
+bool gradients_are_on() { return c10::GradMode::is_enabled() && !c10::InferenceMode::is_enabled(); }
 
 std::shared_ptr<const nn::ModuleState> state_of(
     const std::vector<std::shared_ptr<torch::nn::Module>>& modules) {
@@ -108,7 +106,7 @@ FirstRun::FirstRun(const nn::CheckpointOptions& options, std::vector<at::Tensor>
 FirstRun::~FirstRun() = default;
 
 bool FirstRun::finish(const std::vector<at::Tensor>& outputs) {
-  std::vector<at::Tensor> written;
+  std::vector<WriteWatch::Written> written;
   if (const auto& watch = state_->scopes->watch) written = watch->written(outputs);
   state_->scopes.reset();
   std::vector<bool> is_written;

@@ -6,11 +6,14 @@
 
 #include <unordered_set>
 
+#include "trestle/base/text.h"
+
 namespace trestle::recompute {
 
 Version Version::of(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.is_inference()) return {};
-  return {.counter = tensor.unsafeGetTensorImpl()->version_counter(), .number = tensor._version()};
+  return {.counter = tensor.unsafeGetTensorImpl()->version_counter(),
+          .number = static_cast<std::uint32_t>(tensor._version())};
 }
 
 std::vector<Leaf> leaves_of(const std::vector<at::Tensor>& outputs, std::uint64_t first_node,
@@ -33,7 +36,10 @@ std::vector<Leaf> leaves_of(const std::vector<at::Tensor>& outputs, std::uint64_
     Node* const node = open.back();
     open.pop_back();
     if (const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(node)) {
-      leaves.push_back({.sizes = leaf->variable.sizes().vec(), .version = Version::of(leaf->variable)});
+      leaves.push_back(
+          {.tensor = leaf->variable.unsafeGetTensorImpl(),
+           .words = text("a parameter of shape [", join(leaf->variable.sizes(), ", "), "]"),
+           .version = Version::of(leaf->variable)});
       continue;
     }
     if (node->sequence_nr() < first_node) continue;

@@ -4,6 +4,7 @@
 #include <c10/core/TensorImpl.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace trestle::recompute {
@@ -21,7 +22,8 @@ struct Version {
 };
 
 struct Leaf {
-  std::vector<std::int64_t> sizes;
+  const void* tensor = nullptr;  // which one it is
+  std::string words;             // for messages
   Version version;
 };
 

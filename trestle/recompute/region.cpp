@@ -62,13 +62,14 @@ std::size_t Region::places() const {
 }
 
 void Region::finish(const std::vector<bool>& is_written, std::vector<Leaf> leaves,
-                    std::vector<at::Tensor> written) {
+                    std::vector<WriteWatch::Written> written) {
   if (places() == 0) return;
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     inputs_[i].is_written = is_written[i];
     if (!inputs_[i].version.has_changed()) continue;
     throw UsageError(
-        text("a checkpointed function writes to its input ", i, ", and could not be run again from it"),
+        text("a checkpointed function writes to its input ", i,
+             ", and could not be run again from it"),
         {.hint = "Make its first operation work out of place, or have it given copies: "
                  "{.copy_inputs = true}."});
   }
@@ -80,6 +81,12 @@ void Region::finish(const std::vector<bool>& is_written, std::vector<Leaf> leave
       if (!same_value(buffer, snapshot_->buffers()[i])) changed_buffers_.push_back(i);
     }
     snapshot_->note_parameters(*modules_);
+    for (const auto& [name, parameter] : modules_->parameters) {
+      for (Leaf& leaf : leaves_) {
+        if (leaf.tensor == parameter.unsafeGetTensorImpl())
+          leaf.words = text("parameter '", name, "'");
+      }
+    }
   }
   finished_ = true;
 }
@@ -144,10 +151,12 @@ void Region::let_go(std::size_t place) {
 
 void Region::check_unchanged() const {
   const std::string hint =
-      "Change it after backward(), or change a clone; call the optimizer's step() after backward(), and "
+      "Change it after backward(), or change a clone; call the optimizer's step() after "
+      "backward(), and "
       "the forward again before the next one.";
   const auto refuse = [&](const std::string& what) {
-    throw StateError(text(what, " was changed in place between a checkpointed function and its "
+    throw StateError(text(what,
+                          " was changed in place between a checkpointed function and its "
                           "backward, which has to run the function again"),
                      {.hint = hint});
   };
@@ -155,8 +164,7 @@ void Region::check_unchanged() const {
     if (inputs_[i].version.has_changed()) refuse(text("input ", i));
   }
   for (const Leaf& leaf : leaves_) {
-    if (leaf.version.has_changed())
-      refuse(text("a parameter of shape [", join(leaf.sizes, ", "), "]"));
+    if (leaf.version.has_changed()) refuse(leaf.words);
   }
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < places_.size(); ++i) {
@@ -190,8 +198,11 @@ std::vector<at::Tensor> Region::unpack_inputs() const {
 
 // What the function changes and must find, or leave, as it was.
 std::vector<at::Tensor> Region::kept_buffers(std::vector<at::Tensor>& values) const {
-  std::vector<at::Tensor> buffers = written_;
-  values = written_;
+  std::vector<at::Tensor> buffers;
+  for (const auto& [tensor, before] : written_) {
+    buffers.push_back(tensor);
+    values.push_back(before);
+  }
   if (!snapshot_) return buffers;
   for (std::size_t i = 0; i < modules_->buffers.size(); ++i) {
     const at::Tensor& buffer = modules_->buffers[i];
@@ -215,7 +226,8 @@ std::vector<at::Tensor> Region::run_again() {
   const at::AutoGradMode grad_mode(true);
   auto inputs = unpack_inputs();
   const auto run = std::make_shared<SecondRun>(
-      std::move(looks), SecondRun::Options{.early_stop = options_.early_stop, .may_go_on = !finished_});
+      std::move(looks),
+      SecondRun::Options{.early_stop = options_.early_stop, .may_go_on = !finished_});
   try {
     std::vector<at::Tensor> values;
     const std::vector<at::Tensor> buffers = kept_buffers(values);

@@ -19,6 +19,7 @@
 #include "trestle/recompute/hook_engine.h"
 #include "trestle/recompute/leaves.h"
 #include "trestle/recompute/second_run.h"
+#include "trestle/recompute/write_watch.h"
 
 namespace trestle::recompute {
 
@@ -46,7 +47,7 @@ class Region : public std::enable_shared_from_this<Region> {
   // graph begins with, and what the function changed in place of modules that are not known. Throws
   // UsageError where it changed an input itself.
   void finish(const std::vector<bool>& is_written, std::vector<Leaf> leaves,
-              std::vector<at::Tensor> written);
+              std::vector<WriteWatch::Written> written);
 
   // From any thread. Waits for another thread only where that one runs the function for the same
   // purpose, never for a backward.
@@ -85,7 +86,7 @@ class Region : public std::enable_shared_from_this<Region> {
   std::vector<at::Device> gpus_;
   RandomTape tape_;
   std::vector<Leaf> leaves_;
-  std::vector<at::Tensor> written_;  // by the function, of modules that are not known
+  std::vector<WriteWatch::Written> written_;  // by the function, of modules that are not known
   std::vector<std::size_t> changed_buffers_;  // of modules that are
   std::atomic<bool> runs_backward_ = false;
   std::atomic<bool> finished_ = false;

@@ -19,11 +19,14 @@ namespace {
 // Leaves the function from inside of an operator. autograd's engine, where that operator belongs to a
 // backward inside of the function, lets nothing pass but what is a std::exception.
 struct StopEarly : std::exception {
-  const char* what() const noexcept override { return "a function that runs again has done enough"; }
+  const char* what() const noexcept override {
+    return "a function that runs again has done enough";
+  }
 };
 
 constexpr const char* hint =
-    "It must do the same both times. Random numbers that it draws from a generator of its own, values that "
+    "It must do the same both times. Random numbers that it draws from a generator of its own, "
+    "values that "
     "it changes outside, and the time are not restored.";
 
 }  // namespace
@@ -77,19 +80,20 @@ void SecondRun::add(const at::Tensor& tensor) {
   if (place < expected_.size()) {
     const Looks looks = Looks::of(tensor);
     if (looks != expected_[place]) {
-      throw StateError(text("tensor ", place, " that a checkpointed function saves is ", looks.words(),
-                            " when it runs again, and was ", expected_[place].words(), " at first"),
-                       {.hint = hint});
+      throw StateError(
+          text("tensor ", place, " that a checkpointed function saves is ", looks.words(),
+               " when it runs again, and was ", expected_[place].words(), " at first"),
+          {.hint = hint});
     }
     results_[place] = tensor;
   }
   if (options_.early_stop) {
     if (saved_ >= expected_.size()) throw StopEarly();  // again, where the function has caught it
   } else if (place >= expected_.size() && !options_.may_go_on) {
-    throw StateError(text("a checkpointed function saves more tensors when it runs again, and saved ",
-                          expected_.size(), " at first: tensor ", place, " is ",
-                          Looks::of(tensor).words()),
-                     {.hint = hint});
+    throw StateError(
+        text("a checkpointed function saves more tensors when it runs again, and saved ",
+             expected_.size(), " at first: tensor ", place, " is ", Looks::of(tensor).words()),
+        {.hint = hint});
   }
 }
 
@@ -100,10 +104,11 @@ void SecondRun::call(const RunAgain& function, std::vector<at::Tensor> inputs) {
   } catch (const StopEarly&) {  // has all
   }
   if (saved_ >= expected_.size()) return;
-  throw StateError(text("a checkpointed function saves ", saved_,
-                        " tensors when it runs again, and saved ", expected_.size(),
-                        " at first: tensor ", saved_, ", ", expected_[saved_].words(), ", is missing"),
-                   {.hint = hint});
+  throw StateError(
+      text("a checkpointed function saves ", saved_, " tensors when it runs again, and saved ",
+           expected_.size(), " at first: tensor ", saved_, ", ", expected_[saved_].words(),
+           ", is missing"),
+      {.hint = hint});
 }
 
 void SecondRun::separate_from(const std::vector<at::Tensor>& tensors) {

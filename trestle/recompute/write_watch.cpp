@@ -6,6 +6,9 @@
 
 #include "trestle/recompute/write_watch.h"
 
+#include <ATen/Functions.h>
+#include <c10/core/GradMode.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -25,8 +28,17 @@ bool is_result(const at::Tensor& tensor, const std::vector<at::Tensor>& results)
 // without a word in the operator's schema, and without a new version.
 struct WriteWatch::Callbacks {
   static thread_local WriteWatch* current;  // torch hands callbacks no data of their own
+  static thread_local bool paused;
+
+  struct Pause {  // for operators of our own
+    Pause() { paused = true; }
+    ~Pause() { paused = false; }
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+  };
 
   static std::unique_ptr<at::ObserverContext> start(const at::RecordFunction& operation) {
+    if (paused) return nullptr;
     const char* const name = operation.name();
     const std::size_t length = std::strlen(name);
     const bool in_place = length > 0 && name[length - 1] == '_';
@@ -48,29 +60,33 @@ struct WriteWatch::Callbacks {
 };
 
 thread_local WriteWatch* WriteWatch::Callbacks::current = nullptr;
+thread_local bool WriteWatch::Callbacks::paused = false;
 
 void WriteWatch::note(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.requires_grad() || !tensor.has_storage()) return;
-  if (tensors_.size() >= most_) {
-    std::erase_if(tensors_, [](const auto& each) { return each.expired(); });
-    most_ = std::max(most_, 2 * tensors_.size());
+  if (noted_.size() >= most_) {
+    std::erase_if(noted_, [](const Noted& each) { return each.tensor.expired(); });
+    most_ = std::max(most_, 2 * noted_.size());
   }
-  const auto known = [&](const auto& each) {
-    return each._unsafe_get_target() == tensor.unsafeGetTensorImpl();
+  const auto known = [&](const Noted& each) {
+    return each.tensor._unsafe_get_target() == tensor.unsafeGetTensorImpl();
   };
-  if (std::none_of(tensors_.begin(), tensors_.end(), known))
-    tensors_.emplace_back(tensor.getIntrusivePtr());
+  if (std::any_of(noted_.begin(), noted_.end(), known)) return;
+  const c10::NoGradGuard no_grad;
+  const Callbacks::Pause pause;
+  noted_.emplace_back(decltype(Noted::tensor)(tensor.getIntrusivePtr()), tensor.detach().clone());
 }
 
-std::vector<at::Tensor> WriteWatch::written(const std::vector<at::Tensor>& results) const {
-  std::vector<at::Tensor> tensors;
-  for (const auto& each : tensors_) {
-    auto impl = each.lock();
+std::vector<WriteWatch::Written> WriteWatch::written(const std::vector<at::Tensor>& results) const {
+  std::vector<Written> all;
+  for (const Noted& each : noted_) {
+    auto impl = each.tensor.lock();
     if (!impl) continue;
     const at::Tensor tensor(std::move(impl));
-    if (!is_result(tensor, results)) tensors.push_back(tensor);
+    if (!is_result(tensor, results) && tensor.sizes() == each.before.sizes())
+      all.push_back({.tensor = tensor, .before = each.before});
   }
-  return tensors;
+  return all;
 }
 
 WriteWatch::WriteWatch() : outer_(std::exchange(Callbacks::current, this)) {

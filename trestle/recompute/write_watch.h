@@ -9,8 +9,9 @@
 
 namespace trestle::recompute {
 
-// While it lives, notes which tensors without gradient this thread's operators change in place: counters
-// and the statistics of batch norms, of modules that nobody has named. Keeps none of them alive.
+// While it lives, notes which tensors without gradient this thread's operators change in place, and what
+// they were before: counters, the statistics of batch norms and what else modules keep that nobody has
+// named. Keeps none of them alive, but for its copies.
 class WriteWatch {
  public:
   WriteWatch();
@@ -18,16 +19,24 @@ class WriteWatch {
   WriteWatch(const WriteWatch&) = delete;
   WriteWatch& operator=(const WriteWatch&) = delete;
 
+  struct Written {
+    at::Tensor tensor;
+    at::Tensor before;
+  };
   // Those that are still there, so that they are not the function's own, but for `results` and what
   // shares memory with them.
-  std::vector<at::Tensor> written(const std::vector<at::Tensor>& results) const;
+  std::vector<Written> written(const std::vector<at::Tensor>& results) const;
 
  private:
   struct Callbacks;
 
   void note(const at::Tensor& tensor);
 
-  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> tensors_;
+  struct Noted {
+    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;
+    at::Tensor before;
+  };
+  std::vector<Noted> noted_;
   std::size_t most_ = 64;  // before those that have gone are looked for
   std::optional<at::CallbackHandle> handle_;
   WriteWatch* outer_;
