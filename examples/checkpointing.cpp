@@ -9,11 +9,11 @@ int main() {
   torch::nn::Linear first(10, 50), second(50, 2);
   torch::nn::Dropout dropout(0.2);
   int runs = 0;
-  const auto hidden =
-      [&](at::Tensor x) {  // any function; what it captures must live until backward()
-        ++runs;
-        return dropout(torch::relu(first(x)));
-      };
+  // Any function. What it captures must live until backward().
+  const auto hidden = [&](at::Tensor input) {
+    ++runs;
+    return dropout(torch::relu(first(input)));
+  };
 
   const at::Tensor x = torch::randn({8, 10});
   const at::Tensor loss = second(trestle::nn::checkpoint(hidden, x)).square().mean();

@@ -215,3 +215,16 @@ void step(const at::Tensor& inputs, const at::Tensor& targets);
 extern World world;
 extern const DeviceMesh mesh;
 extern const at::Tensor gradient;
+// [trestle/recompute/checkpoint.h]
+#include <torch/nn.h>
+extern torch::nn::Sequential block;
+extern at::Tensor x;
+// [trestle/recompute/checkpointed.h]
+#include <torch/nn.h>
+extern Layers net;
+extern at::Tensor x;
+// [trestle/recompute/recomputing.h]
+void release_weights();
+// [trestle/device/random_tape.h]
+extern at::Tensor x, y, z;
+at::Tensor dropout(const at::Tensor& x);
