@@ -215,7 +215,9 @@ TEST(CheckpointState, AFunctionThatReadsWhatItUpdates) {
     const auto body = [&](Tensor a) {
       {
         const at::NoGradGuard no_grad;
+        state.narrow(0, 1, 2).add_(1);  // a view that goes at once
         state.mul_(0.5).add_(a * 0.5);
+        state[3].fill_(2);
       }
       return (a * state).tanh();
     };

@@ -74,7 +74,9 @@ TEST(Checkpoint, DropoutHasItsMaskAgain) {
   const Tensor x = leaf({16, 8});
   const auto drop = [&](Tensor a) {
     a = at::dropout(net->forward(a), 0.5, true);
-    return at::dropout(a + at::randn({3}).sum() + at::randn({64}).sum(), 0.3, true);
+    a = a + at::randn({3}).sum() + at::randn({64}).sum();
+    a = a + at::rand_like(a).bernoulli_(0.5, at::detail::getDefaultCPUGenerator());
+    return at::dropout(a, 0.3, true);
   };
   const auto plain =
       outcome([&](Tensor a) { return (drop(a) * at::rand_like(a)).sum(); }, x, net->parameters());
@@ -108,6 +110,27 @@ TEST(Checkpoint, DropoutOnVirtualDevicesAndKeyedHasItsMaskAgain) {
       y.sum().backward();
       EXPECT_TRUE(at::equal(x.grad().cpu(), y.detach().cpu())) << device;
     }
+  }
+}
+
+// A device's and the process's default generator by their names, within a keyed scope.
+TEST(Checkpoint, DefaultGeneratorsByNameAreThemselves) {
+  for (const at::Device device : {at::Device("cpu"), at::Device("virtual:1")}) {
+    const auto generator = at::globalContext().defaultGenerator(device);
+    Tensors results[2];
+    for (const bool with : {false, true}) {
+      at::manual_seed(4);
+      const KeyedRandom random(device, 5);
+      const auto body = [&](Tensor a) {
+        return a * at::empty_like(a).bernoulli_(0.5, generator) * at::rand_like(a);
+      };
+      const Tensor x = at::ones({32}, device).requires_grad_();
+      const Tensor y = with ? checkpoint(body, x) : body(x);
+      y.sum().backward();
+      EXPECT_TRUE(at::equal(x.grad().cpu(), y.detach().cpu())) << device;
+      results[with ? 1 : 0] = {y.detach().cpu()};
+    }
+    expect_equal(results[0], results[1]);
   }
 }
 

@@ -64,12 +64,14 @@ void give_generator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   std::optional<RandomDraw> draw;
   if (on_cpu) {
     auto& slot = *(arguments + static_cast<std::ptrdiff_t>(*generator_argument(op.schema())));
-    if (slot.isNone()) {
+    // The default generator by its name is the same to a tape.
+    if (slot.isNone() ||
+        (RandomDraw::is_taped() && slot.toGenerator() == at::detail::getDefaultCPUGenerator())) {
       const int owner = virt::charged();  // inside a virtual device's kernel, the device whose
                                           // memory this really is
       const at::Device device =
           owner == virt::nobody ? at::Device(at::kCPU) : virt::nth_device(owner);
-      auto keyed = keyed_generator(device);
+      auto keyed = slot.isNone() ? keyed_generator(device) : std::nullopt;
       if (RandomDraw::is_taped()) {
         draw.emplace(keyed ? *keyed : at::detail::getDefaultCPUGenerator(),
                      keyed ? RandomDraw::Source::OfThread : RandomDraw::Source::Shared);

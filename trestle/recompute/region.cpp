@@ -241,6 +241,7 @@ std::vector<at::Tensor> Region::run_again() {
     run->call(run_again_, std::move(inputs));
     run->separate_from(buffers);
   } catch (...) {
+    note_versions();
     nn::rethrow_with_context("while a checkpointed function ran again for its backward");
   }
   note_versions();

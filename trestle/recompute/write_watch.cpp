@@ -62,29 +62,44 @@ struct WriteWatch::Callbacks {
 thread_local WriteWatch* WriteWatch::Callbacks::current = nullptr;
 thread_local bool WriteWatch::Callbacks::paused = false;
 
+bool WriteWatch::Noted::is(const at::Tensor& tensor) const {
+  return storage._unsafe_get_target() == tensor.storage().unsafeGetStorageImpl() &&
+         offset == tensor.storage_offset() && before.sizes() == tensor.sizes() &&
+         before.dtype() == tensor.dtype() && strides == c10::DimVector(tensor.strides());
+}
+
+at::Tensor WriteWatch::Noted::again() const {
+  auto impl = storage.lock();
+  if (!impl) return {};
+  auto tensor =
+      at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(impl)), keys, before.dtype());
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(before.sizes(), strides, offset);
+  return tensor;
+}
+
 void WriteWatch::note(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.requires_grad() || !tensor.has_storage()) return;
   if (noted_.size() >= most_) {
-    std::erase_if(noted_, [](const Noted& each) { return each.tensor.expired(); });
+    std::erase_if(noted_, [](const Noted& each) { return each.storage.expired(); });
     most_ = std::max(most_, 2 * noted_.size());
   }
-  const auto known = [&](const Noted& each) {
-    return each.tensor._unsafe_get_target() == tensor.unsafeGetTensorImpl();
-  };
+  const auto known = [&](const Noted& each) { return each.is(tensor); };
   if (std::any_of(noted_.begin(), noted_.end(), known)) return;
   const c10::NoGradGuard no_grad;
   const Callbacks::Pause pause;
-  noted_.emplace_back(decltype(Noted::tensor)(tensor.getIntrusivePtr()), tensor.detach().clone());
+  noted_.push_back({.storage = tensor.storage().getWeakStorageImpl(),
+                    .keys = tensor.key_set(),
+                    .offset = tensor.storage_offset(),
+                    .strides = c10::DimVector(tensor.strides()),
+                    .before = tensor.detach().clone()});
 }
 
 std::vector<WriteWatch::Written> WriteWatch::written(const std::vector<at::Tensor>& results) const {
   std::vector<Written> all;
-  for (const Noted& each : noted_) {
-    auto impl = each.tensor.lock();
-    if (!impl) continue;
-    const at::Tensor tensor(std::move(impl));
-    if (!is_result(tensor, results) && tensor.sizes() == each.before.sizes())
-      all.push_back({.tensor = tensor, .before = each.before});
+  for (auto each = noted_.rbegin(); each != noted_.rend(); ++each) {
+    at::Tensor tensor = each->again();
+    if (tensor.defined() && !is_result(tensor, results))
+      all.push_back({.tensor = std::move(tensor), .before = each->before});
   }
   return all;
 }

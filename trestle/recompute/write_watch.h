@@ -2,8 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/record_function.h>
-#include <c10/core/TensorImpl.h>
+#include <c10/core/StorageImpl.h>
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -23,8 +24,8 @@ class WriteWatch {
     at::Tensor tensor;
     at::Tensor before;
   };
-  // Those that are still there, so that they are not the function's own, but for `results` and what
-  // shares memory with them.
+  // Those whose memory is still there, so that they are not the function's own, but for what shares it
+  // with `results`. Last writes first: put back in this order, all is as it was.
   std::vector<Written> written(const std::vector<at::Tensor>& results) const;
 
  private:
@@ -32,9 +33,16 @@ class WriteWatch {
 
   void note(const at::Tensor& tensor);
 
+  // A tensor, maybe a view that has gone, of memory that may be there.
   struct Noted {
-    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+    c10::DispatchKeySet keys;
+    std::int64_t offset;
+    c10::DimVector strides;
     at::Tensor before;
+
+    bool is(const at::Tensor& tensor) const;
+    at::Tensor again() const;  // None where its memory has gone
   };
   std::vector<Noted> noted_;
   std::size_t most_ = 64;  // before those that have gone are looked for

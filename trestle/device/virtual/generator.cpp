@@ -105,8 +105,10 @@ at::Generator host_generator(int device, const at::Generator& given,
   const auto host_of = [](const at::Generator& generator) {
     return static_cast<VirtualGenerator*>(generator.unsafeGetGeneratorImpl())->host();
   };
-  if (given.defined()) return is_virtual(given.device()) ? host_of(given) : given;
-  const auto keyed = keyed_generator(nth_device(device));
+  const bool by_name =
+      RandomDraw::is_taped() && given.defined() && given == default_generator(device);
+  if (given.defined() && !by_name) return is_virtual(given.device()) ? host_of(given) : given;
+  const auto keyed = by_name ? std::nullopt : keyed_generator(nth_device(device));
   const at::Generator source = keyed ? *keyed : host_of(default_generator(device));
   if (!RandomDraw::is_taped()) return source;
   draw.emplace(source, keyed ? RandomDraw::Source::OfThread : RandomDraw::Source::Shared);
