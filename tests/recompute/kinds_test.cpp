@@ -8,6 +8,7 @@
 
 #include "tests/recompute/same_as_plain.h"
 #include "trestle/base/error.h"
+#include "trestle/recompute/checkpointed.h"
 
 // Kinds of functions, and who owns what.
 namespace trestle {
@@ -81,6 +82,26 @@ TEST(CheckpointKinds, ConvolutionsPoolsIndexesAndComplexNumbers) {
         return b.t().reshape({-1}).clamp(0, 3);
       },
       leaf({3, 4}), {});
+}
+
+TEST(CheckpointKinds, WhateverHasAForward) {
+  torch::manual_seed(5);
+  torch::nn::Linear linear(4, 4);
+  nn::Layers net;
+  net.add("linear", linear);
+  net.add("norm", torch::nn::BatchNorm1d(4));
+  torch::nn::AnyModule any(linear);
+  const auto model = nn::Checkpointed::every(1, net);
+  const Tensor x = leaf({3, 4});
+  const auto expected =
+      outcome([&](Tensor a) { return net.forward(a).sin().sum(); }, x, net.parameters());
+  expect_equal(expected, outcome([&](Tensor a) { return checkpoint(net, a).sin().sum(); }, x,
+                                 net.parameters()));
+  expect_equal(expected, outcome([&](Tensor a) { return checkpoint(model, a).sin().sum(); }, x,
+                                 net.parameters()));
+  expect_equal(
+      outcome([&](Tensor a) { return linear->forward(a).exp().sum(); }, x, net.parameters()),
+      outcome([&](Tensor a) { return checkpoint(any, a).exp().sum(); }, x, net.parameters()));
 }
 
 // What plain autograd refuses is refused.

@@ -104,6 +104,12 @@ struct TapeScope {
 thread_local std::vector<TapeScope*> scopes;
 thread_local const at::Generator* drawn_from = nullptr;  // by the operator that is running
 
+// A generator for the thread's draws from those that it shares: only one draws at a time.
+const at::Generator& own_generator() {
+  thread_local const at::Generator generator = at::detail::createCPUGenerator();
+  return generator;
+}
+
 void pop(const TapeScope* scope) { std::erase(scopes, scope); }
 
 }  // namespace
@@ -180,7 +186,10 @@ RandomDraw::RandomDraw(const at::Generator& source, Source kind)
     if (!replays && kind == Source::Shared) state_->lock = std::unique_lock(state_->source.mutex());
     const auto begin = GeneratorState::of(state_->source);
     for (TapeScope* tape : state_->recording) tape->begin_draw(state_->source, begin);
-    if (state_->lock.owns_lock()) state_->generator = state_->source.clone();
+    if (state_->lock.owns_lock()) {
+      state_->generator = own_generator();
+      begin.set(state_->generator);
+    }
   }
   drawn_from = &state_->generator;
 }

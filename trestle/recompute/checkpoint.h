@@ -17,7 +17,7 @@
 // Activation checkpointing: what a function computes on its way is not kept for the backward, which
 // runs it again instead (Chen and others, 2016: https://arxiv.org/abs/1604.06174).
 //
-//   at::Tensor y = checkpoint(block, x);                       // a module
+//   at::Tensor y = checkpoint(block, x);  // a module, or what else has a forward(): nn::Layers
 //   y = checkpoint([=](at::Tensor a) { return torch::relu(block->forward(a)) + a; }, x);
 //   y = checkpoint({.keep_random = false}, block, x);
 //
@@ -45,7 +45,15 @@ namespace trestle::nn {
 
 namespace detail {
 
-// What checkpoint() keeps of a function. A module is called by its forward().
+// Layers, an AnyModule: what has a forward() and cannot be called itself.
+template <class Function, class... Arguments>
+concept CalledByForward = !std::is_invocable_v<Function&, Arguments...> &&
+                          requires(Function & function, Arguments&&... arguments) {
+  function.forward(std::forward<Arguments>(arguments)...);
+};
+
+// What checkpoint() keeps of a function. A module is called by its forward(). No lambda: through a
+// function that returns one, GCC 12 at -O1 loses sight of what the kept function captures by reference.
 template <class Function>
 struct KeptFunction {
   Function function;
@@ -54,6 +62,8 @@ struct KeptFunction {
   auto operator()(Arguments&&... arguments) {
     if constexpr (ModuleLike<Function>) {
       return AsModule<Function>::pointer(function)->forward(std::forward<Arguments>(arguments)...);
+    } else if constexpr (CalledByForward<Function, Arguments...>) {
+      return function.forward(std::forward<Arguments>(arguments)...);
     } else {
       return std::invoke(function, std::forward<Arguments>(arguments)...);
     }
@@ -71,7 +81,8 @@ std::vector<std::shared_ptr<torch::nn::Module>> modules_used(const CheckpointOpt
 // The arguments are given away, so that the function may let them go, unless it wants references.
 template <class Function, class... Arguments>
 auto call_with(KeptFunction<Function>& call, std::tuple<Arguments...>& arguments) {
-  if constexpr (ModuleLike<Function> || std::is_invocable_v<Function&, Arguments...>) {
+  if constexpr (ModuleLike<Function> || std::is_invocable_v<Function&, Arguments...> ||
+                CalledByForward<Function, Arguments...>) {
     return std::apply(call, std::move(arguments));
   } else {
     return std::apply(call, arguments);

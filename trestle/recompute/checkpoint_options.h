@@ -22,7 +22,7 @@ struct CheckpointOptions {
   // the second run what they were for the first, their parameters are checked by name. A module that is
   // itself the function need not be named. Without any, tensors that the function is seen to change in
   // place, such as the statistics of a batch norm, are still changed once only, and are for the second
-  // run what they were; watching for them takes about a microsecond for each operator.
+  // run what they were; watching for them costs a little for each operator.
   std::vector<std::shared_ptr<torch::nn::Module>> modules = {};
 };
 
