@@ -293,3 +293,16 @@ extern const DeviceMesh mesh;
 struct NetImpl : torch::nn::Module {
   std::pair<at::Tensor, at::Tensor> forward(const at::Tensor& image, const at::Tensor& mask);
 };
+// [trestle/recompute/checkpoint.h]
+#include <torch/nn.h>
+extern torch::nn::Sequential block;
+extern at::Tensor x;
+// [trestle/recompute/checkpointed.h]
+#include <torch/nn.h>
+extern Layers net;
+extern at::Tensor x;
+// [trestle/recompute/recomputing.h]
+void release_weights();
+// [trestle/device/random_tape.h]
+extern at::Tensor x, y, z;
+at::Tensor dropout(const at::Tensor& x);

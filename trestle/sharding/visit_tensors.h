@@ -15,7 +15,7 @@
 
 // Finds the tensors in what a forward() takes or returns: at::Tensor by itself, or in std::optional,
 // std::vector, std::array, std::tuple, std::pair, or the values of std::map and std::unordered_map,
-// however deeply nested. Internal to data_parallel.h.
+// however deeply nested. Internal to sharding.
 namespace trestle::sharding::detail {
 
 template <class T>
