@@ -21,9 +21,13 @@ comm::Group unchecked(const comm::Group& group) {
   return group.valid() ? group.with_check(comm::Check::Off) : group;
 }
 
-// view = gradient * share, in one pass over memory where the dtypes are the same.
+// view = gradient * share, in one pass over memory where the dtypes are the same. Otherwise it is multiplied in the wider
+// one, of bf16 and fp16 in fp32: what is in the range of fp16 only when it is divided is not infinite before.
 void put_scaled(at::Tensor view, const at::Tensor& gradient, double share) {
-  if (gradient.scalar_type() != view.scalar_type()) {
+  const auto type = c10::promoteTypes(gradient.scalar_type(), view.scalar_type());
+  if (gradient.scalar_type() != view.scalar_type() && type != view.scalar_type()) {
+    view.copy_(gradient.to(type).mul(share));
+  } else if (gradient.scalar_type() != view.scalar_type()) {
     view.copy_(gradient).mul_(share);
   } else if (gradient.is_alias_of(view)) {
     view.mul_(share);
@@ -172,10 +176,18 @@ double GradientReducer::share() {
   return share;
 }
 
+double GradientReducer::later_divisor(std::size_t group) const {
+  if (groups_[group]->reduce_dtype() != at::kHalf) return 1;
+  double divisor = 1;  // a power of two next to the root of the ranks: dividing by it is exact
+  while (4 * divisor * divisor <= ranks_.all.size()) divisor *= 2;
+  return divisor;
+}
+
 void GradientReducer::on_gradient(std::size_t group, std::size_t index) {
   const std::lock_guard lock(mutex_);
   if (!pass_) arm();
   Reduction& reduction = pass_->groups[group];
+  if (!pass_->sync) groups_[group]->add_to_kept(index);
   if (reduction.fired[index]) {
     if (!pass_->sync) return;
     if (reduction.begun) {
@@ -188,7 +200,7 @@ void GradientReducer::on_gradient(std::size_t group, std::size_t index) {
     const at::NoGradGuard no_grad;
     at::Tensor& gradient = groups_[group]->parameter(index).mutable_grad();
     if (!groups_[group]->grad_is_view(index)) {
-      groups_[group]->gradient_view(index).add_(gradient, share());
+      groups_[group]->gradient_view(index).add_(gradient, share() * later_divisor(group));
       gradient.reset();
     }
     return;
@@ -205,12 +217,18 @@ void GradientReducer::put_gradient(std::size_t group, std::size_t index) {
   const at::NoGradGuard no_grad;
   FlatGroup& flat = *groups_[group];
   at::Tensor& gradient = flat.parameter(index).mutable_grad();
-  if (gradient.layout() != at::kStrided) {
+  if (gradient.defined() && gradient.layout() != at::kStrided) {
     throw UsageError(text("the gradient of parameter '", flat.name(index), "' is sparse"),
                      {.hint = "Gradients that are reduced over ranks are dense: leave out the "
                               "embedding's 'sparse' option."});
   }
-  put_scaled(flat.gradient_view(index), gradient, share());
+  const double factor = share() * later_divisor(group);
+  if (flat.has_kept(index)) {
+    flat.add_to_kept(index);
+    put_scaled(flat.gradient_view(index), flat.take_kept(index), factor);
+    return;
+  }
+  put_scaled(flat.gradient_view(index), gradient, factor);
   if (!flat.grad_is_view(index)) gradient.reset();
 }
 
@@ -287,7 +305,7 @@ void GradientReducer::fill_unused() {
     Reduction& reduction = pass_->groups[g];
     for (std::size_t i = 0; i < reduction.fired.size(); ++i) {
       if (reduction.fired[i]) continue;
-      if (groups_[g]->parameter(i).grad().defined()) {
+      if (groups_[g]->parameter(i).grad().defined() || groups_[g]->has_kept(i)) {
         put_gradient(g, i);
         reduction.fired[i] = true;
       } else {
@@ -329,14 +347,16 @@ void GradientReducer::hand_out(const std::vector<std::vector<bool>>& used) {
   const at::NoGradGuard no_grad;
   for (const std::size_t g : trained_) {
     FlatGroup& flat = *groups_[g];
+    flat.drop_kept();
     if (options_.level != ShardLevel::None) {
-      flat.add_to_shards(pass_->groups[g].reduced, used[g]);
+      flat.add_to_shards(pass_->groups[g].reduced, used[g], 1 / later_divisor(g));
       continue;
     }
     for (std::size_t i = 0; i < flat.size(); ++i) {
       if (!used[g][i]) continue;
-      flat.parameter(i).mutable_grad() =
-          flat.gradient_view(i).to(flat.parameter(i).scalar_type()).variable_data();
+      at::Tensor gradient = flat.gradient_view(i).to(flat.parameter(i).scalar_type());
+      if (later_divisor(g) != 1) gradient.div_(later_divisor(g));
+      flat.parameter(i).mutable_grad() = gradient.variable_data();
     }
   }
 }

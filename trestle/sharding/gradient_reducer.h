@@ -102,6 +102,8 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void begin_header();
   void check_headers();
   double share();
+  // How much of the average's division is left for behind the sum: 1, but for fp16.
+  double later_divisor(std::size_t group) const;
   void begin_ready();
   void begin(std::size_t group);
   void begin_over_replicas(bool wait);

@@ -58,6 +58,7 @@ double Sharded::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions
   return impl_->clip_grad_norm(max_norm, options);
 }
 
+const comm::Group& Sharded::shard_ranks() const { return impl_->shard_ranks(); }
 Sharded::Unsharded Sharded::unshard() { return Unsharded(*impl_); }
 NamedTensors Sharded::state() { return impl_->state(); }
 void Sharded::load_state(const NamedTensors& state) { impl_->load_state(state); }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "trestle/comm/group.h"
 #include "trestle/device/named_tensors.h"
 #include "trestle/mesh/device_mesh.h"
 #include "trestle/nn/layers.h"
@@ -114,6 +115,10 @@ class Sharded {
   // Scales all gradients by the norm of all ranks' together, as optim::clip_grad_norm() does on one; returns the norm, which
   // is the same on all ranks. One small reduction a dimension of the mesh that divides.
   double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options = {});
+
+  // The ranks over which parameters() are divided, for what is computed from all of them, as norms; not valid() at level
+  // None, where each rank has them whole.
+  const comm::Group& shard_ranks() const;
 
   // While it lives the model's own parameters are there, whole and current, to be looked at. All ranks call it.
   class Unsharded;

@@ -67,8 +67,10 @@ void Sharded::Impl::gather_stepped() {
   const bool is_between =
       options.level != ShardLevel::None && options.level != ShardLevel::Parameters;
   if (!is_between || gathered_at_ == reducer->steps()) return;
+  const bool all = gathered_at_ < 0;  // frozen parameters too
   gathered_at_ = reducer->steps();
   for (const auto& group : groups_) {
+    if (!group->trained() && !all) continue;
     group->forget_gathered();
     group->gather(ranks_.gathers);
   }
@@ -190,6 +192,7 @@ NamedTensors Sharded::Impl::named_parameters() const {
 
 void Sharded::Impl::drop_own_gradients() {
   for (const auto& [name, tensor] : parameters_) tensor.mutable_grad().reset();
+  for (const auto& group : groups_) group->drop_kept();
 }
 
 double Sharded::Impl::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& clip) {

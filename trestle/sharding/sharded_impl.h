@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,7 @@ class Sharded::Impl {
   NamedTensors state();
   void load_state(const NamedTensors& state);
   void shards_changed();
+  const comm::Group& shard_ranks() const { return ranks_.shard; }
   ShardReport report() const;
   std::string description() const;
 
@@ -45,11 +47,19 @@ class Sharded::Impl {
 
   void take_mesh(const DeviceMesh& mesh);
   void check_options() const;
+  void check_kept_names() const;
   void start_from_rank_0(const NamedTensors& parameters);
   void make_buckets(const std::vector<std::size_t>& order);
   void make_layer_units();
   void make_unit(const std::string& name, const NamedTensors& parameters);
   void hook_layers(const std::vector<std::optional<std::size_t>>& unit_of_layer);
+  void make_frozen_groups();
+  std::shared_ptr<sharding::FlatGroup> make_group(NamedTensors members) const;
+  bool is_kept(const at::Tensor& parameter) const {
+    return kept_.contains(parameter.unsafeGetTensorImpl());
+  }
+  void note_kept(const torch::nn::Module& module, const std::string& name);
+  void cast_inputs_of_layers();
   void watch();
   void rebuild_buckets();
   void before_forward();
@@ -64,6 +74,7 @@ class Sharded::Impl {
   sharding::RankGroups ranks_;
   NamedTensors parameters_;  // the model's, each once
   NamedTensors buffers_;
+  std::set<const void*> kept_;  // parameters that are computed in their own dtype in any case
   std::vector<std::shared_ptr<sharding::FlatGroup>> groups_;
   std::vector<sharding::UnitGatherer::Unit> units_;
   std::shared_ptr<sharding::UnitGatherer> gatherer_;
