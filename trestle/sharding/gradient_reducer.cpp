@@ -69,6 +69,7 @@ void GradientReducer::go_on_from(GradientReducer& before) {
   reductions_ = before.reductions_;
   reduced_bytes_ = before.reduced_bytes_;
   sync_ = before.sync_;
+  has_unreduced_ = before.has_unreduced_;
 }
 
 void GradientReducer::arm() {
@@ -93,6 +94,7 @@ void GradientReducer::begin_pass() {
     groups_[g]->keep_shard_gradients();
     groups_[g]->renew_gradients();
   }
+  has_unreduced_ = has_unreduced_ || !sync_;
   if (!sync_) return;
   if (steps_ == 0) observed_.clear();
   begin_header();
@@ -294,6 +296,7 @@ void GradientReducer::end_reduced() {
   for (const std::size_t g : trained_) pass_->groups[g].work.wait();
   waited_ = stopwatch.seconds();
   hand_out(used);
+  has_unreduced_ = false;
   ++steps_;
 }
 

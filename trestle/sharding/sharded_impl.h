@@ -37,6 +37,9 @@ class Sharded::Impl {
   const comm::Group& shard_ranks() const { return ranks_.shard; }
   ShardReport report() const;
   std::string description() const;
+  sharding::OwnParts own_parts() const;
+  ShardProgress progress() const;
+  void set_progress(const ShardProgress& progress);
 
   ShardOptions options;
   std::shared_ptr<sharding::GradientReducer> reducer;
@@ -80,6 +83,7 @@ class Sharded::Impl {
   std::shared_ptr<sharding::UnitGatherer> gatherer_;
   std::int64_t gathered_at_ = 0;  // reducer->steps() when the parameters were last gathered
   std::int64_t forwards_ = 0;     // training forwards since the last reduced backward
+  std::int64_t first_step_ = 0;   // of the training, by which random numbers are drawn
   bool rebuilt_ = false;
 
   std::shared_ptr<torch::nn::Module> module_;  // of a model that is no Layers
