@@ -142,6 +142,24 @@ void set_learning_rate(torch::optim::Optimizer& optimizer, double rate);
 // [trestle/checkpoint/safetensors.h]
 #include "trestle/nn/layers.h"
 extern nn::Layers model;
+// [trestle/checkpoint/save.h]
+#include <torch/optim.h>
+#include "trestle/checkpoint/checkpoint_folder.h"
+#include "trestle/nn/layers.h"
+#include "trestle/precision/gradient_scaler.h"
+extern nn::Layers net;
+extern const std::unique_ptr<torch::optim::Optimizer> optimizer;
+extern precision::GradientScaler scaler;
+extern trestle::checkpoint::TrainState state;
+void train(std::int64_t step);
+// [trestle/sharding/save.h]
+#include <torch/optim.h>
+#include "trestle/mesh/device_mesh.h"
+#include "trestle/nn/layers.h"
+extern nn::Layers net;
+extern DeviceMesh mesh;
+extern const std::unique_ptr<torch::optim::Optimizer> optimizer;
+void train(std::int64_t step);
 // [trestle/checkpoint/weights.h]
 #include <iostream>
 #include "trestle/nn/layers.h"

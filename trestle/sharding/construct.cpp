@@ -9,6 +9,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/sharding/buckets.h"
+#include "trestle/sharding/precision.h"
 #include "trestle/sharding/replicas.h"
 #include "trestle/sharding/sharded_impl.h"
 
@@ -49,10 +50,13 @@ Sharded::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, const Shard
   } else {
     if (options.device)
       for (const auto& layer : graph_.layers) layer.to(*options.device);
+    for (const auto& layer : graph_.layers)
+      if (layer.module) note_kept(*layer.module.make(), layer.name);
     parameters_ = each_once(model.named_parameters());
     buffers_ = each_once(model.named_buffers());
   }
   finish_construction();
+  cast_inputs_of_layers();
 }
 
 Sharded::Impl::Impl(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& mesh,
@@ -63,6 +67,7 @@ Sharded::Impl::Impl(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& 
   if (options.device) module_->to(*options.device);
   parameters_ = each_once(named(module_->named_parameters()));
   buffers_ = each_once(named(module_->named_buffers()));
+  note_kept(*module_, "");
   if (options.level == ShardLevel::Parameters) {
     start_from_rank_0(parameters_);
     make_unit("the model", parameters_);
@@ -89,6 +94,7 @@ Sharded::Impl::Impl(NamedTensors parameters, NamedTensors buffers,
 }
 
 void Sharded::Impl::finish_construction() {
+  check_kept_names();
   if (trained_parameters().empty() && (module_ || !graph_.layers.empty()))
     throw UsageError("the model has no parameter that is trained",
                      {.hint = "There is nothing to reduce over ranks."});
@@ -99,6 +105,7 @@ void Sharded::Impl::finish_construction() {
     std::vector<std::size_t> order(trained_parameters().size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = order.size() - 1 - i;
     make_buckets(order);
+    make_frozen_groups();
     if (options.level != ShardLevel::None)
       for (const auto& group : groups_) group->flatten();
   }
@@ -106,6 +113,7 @@ void Sharded::Impl::finish_construction() {
 }
 
 void Sharded::Impl::check_options() const {
+  sharding::check_dtypes(options.precision);
   if (options.level == ShardLevel::None && options.precision.parameters) {
     throw UsageError(
         "at level none parameters have no master copy in another dtype",
@@ -129,16 +137,14 @@ void Sharded::Impl::make_buckets(const std::vector<std::size_t>& order) {
   const NamedTensors trained = trained_parameters();
   std::vector<sharding::BucketItem> items;
   for (const auto& [name, tensor] : trained)
-    items.push_back({.bytes = static_cast<Bytes>(tensor.nbytes()), .kind = kind_of(tensor)});
-  const bool shards = options.level != ShardLevel::None;
+    items.push_back({.bytes = static_cast<Bytes>(tensor.nbytes()),
+                     .kind = 2 * kind_of(tensor) + (is_kept(tensor) ? 1 : 0)});
   groups_.clear();
   for (const auto& bucket :
        sharding::assign_buckets(items, order, options.first_bucket, options.bucket)) {
     NamedTensors members;
     for (const std::size_t i : bucket) members.push_back(trained[i]);
-    groups_.push_back(std::make_shared<FlatGroup>(std::move(members),
-                                                  shards ? ranks_.shard.size() : 1,
-                                                  shards ? ranks_.shard.rank() : 0, options));
+    groups_.push_back(make_group(std::move(members)));
   }
 }
 
@@ -186,7 +192,8 @@ void Sharded::Impl::rebuild_buckets() {
 void Sharded::Impl::make_unit(const std::string& name, const NamedTensors& parameters) {
   std::vector<std::pair<int, NamedTensors>> kinds;
   for (const auto& member : parameters) {
-    const int kind = 2 * kind_of(member.second) + (member.second.requires_grad() ? 1 : 0);
+    const int kind = 4 * kind_of(member.second) + (member.second.requires_grad() ? 2 : 0) +
+                     (is_kept(member.second) ? 1 : 0);
     auto found = std::find_if(kinds.begin(), kinds.end(),
                               [&](const auto& known) { return known.first == kind; });
     if (found == kinds.end()) found = kinds.insert(kinds.end(), {kind, {}});
@@ -195,8 +202,7 @@ void Sharded::Impl::make_unit(const std::string& name, const NamedTensors& param
   sharding::UnitGatherer::Unit unit{.name = name, .groups = {}};
   for (auto& [kind, members] : kinds) {
     unit.groups.push_back(groups_.size());
-    auto group = std::make_shared<FlatGroup>(std::move(members), ranks_.shard.size(),
-                                             ranks_.shard.rank(), options);
+    auto group = make_group(std::move(members));
     group->flatten();
     group->release();
     groups_.push_back(std::move(group));
@@ -242,6 +248,7 @@ void Sharded::Impl::make_layer_units() {
     if (!graph_.layers[layer].module) continue;
     graph_.layers[layer].module.make();
     if (options.device) graph_.layers[layer].to(*options.device);
+    note_kept(*graph_.layers[layer].module.make(), graph_.layers[layer].name);
     const auto own = each_once(graph_.layers[layer].named_parameters());
     const bool takes_tied =
         std::any_of(graph_.ties.begin(), graph_.ties.end(),

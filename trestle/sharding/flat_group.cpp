@@ -114,6 +114,32 @@ bool FlatGroup::grad_is_view(std::size_t i) const {
   return grad.defined() && gradients_.defined() && grad.is_alias_of(gradients_);
 }
 
+void FlatGroup::add_to_kept(std::size_t i) {
+  at::Tensor& gradient = parameter(i).mutable_grad();
+  if (!gradient.defined() || c10::elementSize(reduce_dtype_) <= c10::elementSize(compute_dtype_))
+    return;
+  const at::NoGradGuard no_grad;
+  if (!kept_.defined()) {
+    kept_ = at::empty({layout_.size()},
+                      parameter(i).options().dtype(reduce_dtype_).requires_grad(false));
+    is_kept_.assign(size(), false);
+  }
+  at::Tensor sum = view_of(kept_, i);
+  is_kept_[i] ? sum.add_(gradient) : sum.copy_(gradient);
+  is_kept_[i] = true;
+  gradient.reset();
+}
+
+at::Tensor FlatGroup::take_kept(std::size_t i) {
+  is_kept_[i] = false;
+  return view_of(kept_, i);
+}
+
+void FlatGroup::drop_kept() {
+  kept_.reset();
+  is_kept_.clear();
+}
+
 void FlatGroup::renew_gradients() {
   if (!gradients_.defined()) return;
   std::size_t own = 1;
@@ -148,9 +174,11 @@ void FlatGroup::keep_shard_gradients() {
     if (shard.grad().defined()) shard.mutable_grad() = shard.grad().clone();
 }
 
-void FlatGroup::add_to_shards(const at::Tensor& reduced, const std::vector<bool>& used) {
+void FlatGroup::add_to_shards(const at::Tensor& reduced, const std::vector<bool>& used,
+                              double factor) {
   const at::NoGradGuard no_grad;
   at::Tensor piece = reduced.to(shard_.options());
+  if (factor != 1) piece.mul_(factor);
   if (level_ == ShardLevel::OptimizerState && gradients_.options().type_equal(shard_.options())) {
     // The whole gradients stay in any case: the shards' are a part of them.
     piece = own_piece(gradients_).copy_(piece);

@@ -23,9 +23,13 @@ comm::Group unchecked(const comm::Group& group) {
   return group.valid() ? group.with_check(comm::Check::Off) : group;
 }
 
-// view = gradient * share, in one pass over memory where the dtypes are the same.
+// view = gradient * share, in one pass over memory where the dtypes are the same. Otherwise it is multiplied in the wider
+// one, of bf16 and fp16 in fp32: what is in the range of fp16 only when it is divided is not infinite before.
 void put_scaled(at::Tensor view, const at::Tensor& gradient, double share) {
-  if (gradient.scalar_type() != view.scalar_type()) {
+  const auto type = c10::promoteTypes(gradient.scalar_type(), view.scalar_type());
+  if (gradient.scalar_type() != view.scalar_type() && type != view.scalar_type()) {
+    view.copy_(gradient.to(type).mul(share));
+  } else if (gradient.scalar_type() != view.scalar_type()) {
     view.copy_(gradient).mul_(share);
   } else if (gradient.is_alias_of(view)) {
     view.mul_(share);
@@ -67,6 +71,7 @@ void GradientReducer::go_on_from(GradientReducer& before) {
   reductions_ = before.reductions_;
   reduced_bytes_ = before.reduced_bytes_;
   sync_ = before.sync_;
+  has_unreduced_ = before.has_unreduced_;
 }
 
 void GradientReducer::arm() {
@@ -90,6 +95,7 @@ void GradientReducer::begin_pass() {
     if (sync_) groups_[g]->keep_shard_gradients();
     if (sync_ || options_.level == ShardLevel::None) groups_[g]->renew_gradients();
   }
+  has_unreduced_ = has_unreduced_ || !sync_;
   if (!sync_) return;
   if (steps_ == 0) observed_.clear();
   begin_header();
@@ -118,68 +124,11 @@ void GradientReducer::pass_without_samples(const std::function<void()>& meanwhil
   end();
 }
 
-// What ranks say at the beginning of a pass, so that one that does something else is found by what it says and not by a
-// wrong number: which backward this is, and its weight.
-void GradientReducer::begin_header() {
-  if (ranks_.all.size() == 1) return;
-  const auto options = at::TensorOptions().dtype(at::kDouble);
-  pass_->header = at::empty({3}, options);
-  auto* values = pass_->header.mutable_data_ptr<double>();
-  values[0] = static_cast<double>(place());
-  values[1] = weight_ ? 1 : 0;
-  values[2] = weight_.value_or(1);
-  pass_->headers = at::empty({ranks_.all.size() * 3}, options);
-  pass_->header_work = ranks_.all.all_gather(pass_->headers, pass_->header);
-}
-
-void GradientReducer::check_headers() {
-  if (ranks_.all.size() == 1) return;
-  pass_->header_work.wait();
-  const auto* values = pass_->headers.const_data_ptr<double>();
-  for (int rank = 0; rank < ranks_.all.size(); ++rank) {
-    const double* theirs = values + 3 * static_cast<std::ptrdiff_t>(rank);
-    const int number = ranks_.all.ranks().at(static_cast<std::size_t>(rank));
-    if (theirs[0] != static_cast<double>(place())) {
-      throw StateError(
-          text("rank ", number, " is in its backward number ", theirs[0], ", this one in number ",
-               place()),
-          {.hint =
-               "All ranks make the same number of backwards, inside and outside of no_sync()."});
-    }
-    if ((theirs[1] != 0) != weight_.has_value()) {
-      throw StateError(
-          text("rank ", number,
-               theirs[1] != 0 ? " gives its backward a weight" : " gives its backward no weight",
-               ", this one ", weight_ ? "does" : "does not"),
-          {.hint = "Give backward() a weight on all ranks or on none."});
-    }
-  }
-}
-
-// Which pass this is. Who runs stages by other means, as a profile does, makes backwards that others do not.
-std::int64_t GradientReducer::place() const { return sums_ ? steps_ : backwards_; }
-
-double GradientReducer::share() {
-  if (pass_->share) return *pass_->share;
-  double share = sums_ ? 1.0 : 1.0 / ranks_.all.size();
-  if (weight_) {
-    double total = *weight_;
-    if (ranks_.all.size() > 1) {
-      check_headers();
-      total = 0;
-      const auto* values = pass_->headers.const_data_ptr<double>();
-      for (int rank = 0; rank < ranks_.all.size(); ++rank) total += values[3 * rank + 2];
-    }
-    share = total == 0 ? 0 : *weight_ / total;
-  }
-  pass_->share = share;
-  return share;
-}
-
 void GradientReducer::on_gradient(std::size_t group, std::size_t index) {
   const std::lock_guard lock(mutex_);
   if (!pass_) arm();
   Reduction& reduction = pass_->groups[group];
+  if (!pass_->sync) groups_[group]->add_to_kept(index);
   if (reduction.fired[index]) {
     if (!pass_->sync) return;
     if (reduction.begun) {
@@ -192,7 +141,7 @@ void GradientReducer::on_gradient(std::size_t group, std::size_t index) {
     const at::NoGradGuard no_grad;
     at::Tensor& gradient = groups_[group]->parameter(index).mutable_grad();
     if (!groups_[group]->grad_is_view(index)) {
-      groups_[group]->gradient_view(index).add_(gradient, share());
+      groups_[group]->gradient_view(index).add_(gradient, share() * later_divisor(group));
       gradient.reset();
     }
     return;
@@ -224,12 +173,18 @@ void GradientReducer::put_gradient(std::size_t group, std::size_t index) {
   const at::NoGradGuard no_grad;
   FlatGroup& flat = *groups_[group];
   at::Tensor& gradient = flat.parameter(index).mutable_grad();
-  if (gradient.layout() != at::kStrided) {
+  if (gradient.defined() && gradient.layout() != at::kStrided) {
     throw UsageError(text("the gradient of parameter '", flat.name(index), "' is sparse"),
                      {.hint = "Gradients that are reduced over ranks are dense: leave out the "
                               "embedding's 'sparse' option."});
   }
-  put_scaled(flat.gradient_view(index), gradient, share());
+  const double factor = share() * later_divisor(group);
+  if (flat.has_kept(index)) {
+    flat.add_to_kept(index);
+    put_scaled(flat.gradient_view(index), flat.take_kept(index), factor);
+    return;
+  }
+  put_scaled(flat.gradient_view(index), gradient, factor);
   if (!flat.grad_is_view(index)) gradient.reset();
 }
 
@@ -338,6 +293,7 @@ void GradientReducer::end_reduced() {
   waited_ = stopwatch.seconds();
   hand_out(used);
   put_back();
+  has_unreduced_ = false;
   ++steps_;
 }
 
@@ -349,7 +305,7 @@ void GradientReducer::fill_unused() {
     Reduction& reduction = pass_->groups[g];
     for (std::size_t i = 0; i < reduction.fired.size(); ++i) {
       if (reduction.fired[i]) continue;
-      if (groups_[g]->parameter(i).grad().defined()) {
+      if (groups_[g]->parameter(i).grad().defined() || groups_[g]->has_kept(i)) {
         put_gradient(g, i);
         reduction.fired[i] = true;
       } else {
@@ -391,14 +347,16 @@ void GradientReducer::hand_out(const std::vector<std::vector<bool>>& used) {
   const at::NoGradGuard no_grad;
   for (const std::size_t g : trained_) {
     FlatGroup& flat = *groups_[g];
+    flat.drop_kept();
     if (options_.level != ShardLevel::None) {
-      flat.add_to_shards(pass_->groups[g].reduced, used[g]);
+      flat.add_to_shards(pass_->groups[g].reduced, used[g], 1 / later_divisor(g));
       continue;
     }
     for (std::size_t i = 0; i < flat.size(); ++i) {
       if (!used[g][i]) continue;
-      flat.parameter(i).mutable_grad() =
-          flat.gradient_view(i).to(flat.parameter(i).scalar_type()).variable_data();
+      at::Tensor gradient = flat.gradient_view(i).to(flat.parameter(i).scalar_type());
+      if (later_divisor(g) != 1) gradient.div_(later_divisor(g));
+      flat.parameter(i).mutable_grad() = gradient.variable_data();
     }
   }
 }

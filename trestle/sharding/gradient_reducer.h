@@ -74,6 +74,8 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   const std::vector<std::pair<std::size_t, std::size_t>>& observed_order() const {
     return observed_;
   }
+  // Whether backwards since the last reduced one were not reduced.
+  bool has_unreduced() const { return has_unreduced_; }
   // Seconds that the last reduced pass waited at its end; how many reductions there were, and of how many bytes.
   double waited() const { return waited_; }
   std::int64_t reductions() const { return reductions_; }
@@ -107,6 +109,8 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void check_headers();
   std::int64_t place() const;
   double share();
+  // How much of the average's division is left for behind the sum: 1, but for fp16.
+  double later_divisor(std::size_t group) const;
   void begin_ready();
   void begin(std::size_t group);
   void begin_over_replicas(bool wait);
@@ -132,6 +136,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   std::optional<Pass> pass_;
   std::int64_t steps_ = 0;
   std::int64_t backwards_ = 0;
+  bool has_unreduced_ = false;
   std::vector<std::pair<std::size_t, std::size_t>> observed_;
   std::vector<std::vector<at::Tensor>> aside_;  // [group][index]
   double waited_ = 0;

@@ -72,12 +72,16 @@ double Sharded::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions
   return impl_->clip_grad_norm(max_norm, options);
 }
 
+const comm::Group& Sharded::shard_ranks() const { return impl_->shard_ranks(); }
 Sharded::Unsharded Sharded::unshard() { return Unsharded(*impl_); }
 NamedTensors Sharded::state() { return impl_->state(); }
 void Sharded::load_state(const NamedTensors& state) { impl_->load_state(state); }
 void Sharded::shards_changed() { impl_->shards_changed(); }
 const ShardOptions& Sharded::options() const { return impl_->options; }
 ShardReport Sharded::report() const { return impl_->report(); }
+ShardProgress Sharded::progress() const { return impl_->progress(); }
+void Sharded::set_progress(const ShardProgress& progress) { impl_->set_progress(progress); }
+sharding::OwnParts Sharded::own_parts() const { return impl_->own_parts(); }
 std::string Sharded::description() const { return impl_->description(); }
 
 Sharded::NoSync::NoSync(Impl& impl) : impl_(&impl), before_(impl.reducer->sync()) {

@@ -9,14 +9,16 @@
 #include <utility>
 #include <vector>
 
+#include "trestle/comm/group.h"
 #include "trestle/device/named_tensors.h"
 #include "trestle/mesh/device_mesh.h"
 #include "trestle/nn/layers.h"
 #include "trestle/optim/clip_grad_norm.h"
-#include "trestle/sharding/visit_tensors.h"
 #include "trestle/sharding/options.h"
+#include "trestle/sharding/own_parts.h"
 #include "trestle/sharding/rank_groups.h"
 #include "trestle/sharding/shard_level.h"
+#include "trestle/sharding/visit_tensors.h"
 
 namespace torch::nn {
 class Module;
@@ -35,6 +37,13 @@ struct ShardReport {
   Bytes gathered = 0;        // bytes of parameters that they put together here
   double waited_seconds =
       0;  // at the end of the last backward, for reductions that it did not hide
+};
+
+// How far a training has come, as far as random numbers are drawn by it. A training that goes on from a checkpoint has that
+// of the one before (save.h).
+struct ShardProgress {
+  std::int64_t steps = 0;     // backwards that were reduced
+  std::int64_t forwards = 0;  // training forwards since the last of them
 };
 
 // One model on all ranks of a mesh, each of which trains with its own part of the batch. How much of the model's state each
@@ -130,6 +139,10 @@ class Sharded {
   // is the same on all ranks. One small reduction a dimension of the mesh that divides.
   double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options = {});
 
+  // The ranks over which parameters() are divided, for what is computed from all of them, as norms; not valid() at level
+  // None, where each rank has them whole.
+  const comm::Group& shard_ranks() const;
+
   // While it lives the model's own parameters are there, whole and current, to be looked at. All ranks call it.
   class Unsharded;
   Unsharded unshard();
@@ -140,6 +153,11 @@ class Sharded {
   void load_state(const NamedTensors& state);
   // To be called after writing to parameters() by other means than an optimizer between a backward and a forward.
   void shards_changed();
+
+  ShardProgress progress() const;
+  void set_progress(const ShardProgress& progress);
+  // What this rank has of the model's tensors, as they are: what saving and loading need (save.h).
+  sharding::OwnParts own_parts() const;
 
   const ShardOptions& options() const;
   ShardReport report() const;

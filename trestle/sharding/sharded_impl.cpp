@@ -41,7 +41,9 @@ struct Sharded::Impl::ForwardScope {
 nn::RunKey Sharded::Impl::next_key() {
   const std::int64_t ranks = ranks_.all.size(), rank = ranks_.all.rank();
   const std::int64_t number = at::GradMode::is_enabled() ? forwards_++ : 0;
-  return {.seed = options.seed, .step = reducer->steps(), .micro_batch = number * ranks + rank};
+  return {.seed = options.seed,
+          .step = first_step_ + reducer->steps(),
+          .micro_batch = number * ranks + rank};
 }
 
 at::Tensor Sharded::Impl::cast_input(const at::Tensor& input) const {
@@ -67,8 +69,10 @@ void Sharded::Impl::gather_stepped() {
   const bool is_between =
       options.level != ShardLevel::None && options.level != ShardLevel::Parameters;
   if (!is_between || gathered_at_ == reducer->steps()) return;
+  const bool all = gathered_at_ < 0;  // frozen parameters too
   gathered_at_ = reducer->steps();
   for (const auto& group : groups_) {
+    if (!group->trained() && !all) continue;
     group->forget_gathered();
     group->gather(ranks_.gathers);
   }
@@ -190,6 +194,7 @@ NamedTensors Sharded::Impl::named_parameters() const {
 
 void Sharded::Impl::drop_own_gradients() {
   for (const auto& [name, tensor] : parameters_) tensor.mutable_grad().reset();
+  for (const auto& group : groups_) group->drop_kept();
 }
 
 double Sharded::Impl::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& clip) {
