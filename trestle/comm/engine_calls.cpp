@@ -2,12 +2,11 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros.h>
 
 #include <cstring>
 #include <stdexcept>
 
+#include "trestle/comm/direct_collectives.h"
 #include "trestle/comm/thread_collectives.h"
 
 namespace trestle::comm {
@@ -39,37 +38,17 @@ void all_to_all(const Engine& engine, at::Tensor output, at::Tensor input,
            engine.deadline);
 }
 
-// Rank r's piece of everybody's input, reduced in the order of ranks: input is [ranks * piece].
-at::Tensor reduced_piece(const Engine& engine, const at::Tensor& input, Reduce op) {
-  at::Tensor pieces = at::empty_like(input);
-  all_to_all(engine, as_bytes(pieces), as_bytes(input), {}, {});
-  const auto rows = pieces.view({size_of(engine), -1});
-  at::Tensor sum = rows[0];
-  for (std::int64_t r = 1; r < rows.size(0); ++r) reduce_into(sum, rows[r], op);
-  return sum;
-}
-
-void all_reduce(const Engine& engine, Request& request) {
-  constexpr std::int64_t few_bytes = 1 << 14;  // below, one exchange is quicker than two
+// Below some size one exchange is quicker than two.
+void all_reduce(const Engine& engine, const Request& request) {
+  constexpr std::int64_t few_bytes = 1 << 14;
+  if (static_cast<std::int64_t>(request.input.nbytes()) > few_bytes)
+    return direct_all_reduce(engine, request.output, request.reduce);
   const std::int64_t size = size_of(engine), count = request.input.numel();
-  const auto options = request.input.options();
-  if (static_cast<std::int64_t>(request.input.nbytes()) <= few_bytes) {
-    const at::Tensor all = at::empty({size, count}, options);
-    all_gather(engine, all.view(-1), request.input);
-    at::Tensor sum = all[0];
-    for (std::int64_t r = 1; r < size; ++r) reduce_into(sum, all[r], request.reduce);
-    request.output.copy_(sum);
-    return;
-  }
-  const std::int64_t piece = (count + size - 1) / size;
-  at::Tensor padded = request.input;
-  if (piece * size != count) {
-    padded = at::zeros({piece * size}, options);
-    padded.narrow(0, 0, count).copy_(request.input);
-  }
-  const at::Tensor sum = reduced_piece(engine, padded, request.reduce);
-  all_gather(engine, padded, sum);  // in place where nothing was padded
-  if (!padded.is_same(request.output)) request.output.copy_(padded.narrow(0, 0, count));
+  const at::Tensor all = at::empty({size, count}, request.input.options());
+  direct_all_gather(engine, all.view(-1), request.input);
+  at::Tensor sum = all[0];
+  for (std::int64_t r = 1; r < size; ++r) reduce_into(sum, all[r], request.reduce);
+  request.output.copy_(sum);
 }
 
 }  // namespace
@@ -83,7 +62,7 @@ std::optional<std::string> compare_prints(const Engine& engine, const Request& r
   const std::int64_t size = size_of(engine), length = sizeof(Fingerprint);
   at::Tensor own = at::empty({length}, bytes), all = at::empty({size * length}, bytes);
   std::memcpy(own.mutable_data_ptr(), &request.print, sizeof(Fingerprint));
-  all_gather(engine, all, own);
+  direct_all_gather(engine, all, own);
   std::vector<Fingerprint> prints(engine.ranks.size());
   std::memcpy(prints.data(), all.const_data_ptr(), all.nbytes());
   if (auto found = difference(prints, engine.ranks)) return found;
@@ -95,7 +74,7 @@ std::optional<std::string> compare_prints(const Engine& engine, const Request& r
     pieces[r] = request.input_pieces[static_cast<std::size_t>(r)];
     pieces[size + r] = request.output_pieces[static_cast<std::size_t>(r)];
   }
-  all_gather(engine, table.view(-1), pieces);
+  direct_all_gather(engine, table.view(-1), pieces);
   const auto at = table.accessor<std::int64_t, 3>();
   for (std::int64_t a = 0; a < size; ++a) {
     for (std::int64_t b = 0; b < size; ++b) {
@@ -131,13 +110,9 @@ void carry_out(const Engine& engine, Request& request) {
     case Kind::AllReduce:
       return all_reduce(engine, request);
     case Kind::ReduceScatter:
-      request.output.copy_(reduced_piece(engine, request.input, request.reduce));
-      return;
-    case Kind::AllGather: {
-      // Gloo writes to the output before it has read the input, which may be a part of it.
-      const at::Tensor input = request.input.clone();
-      return all_gather(engine, request.output, input);
-    }
+      return direct_reduce_scatter(engine, request.output, request.input, request.reduce);
+    case Kind::AllGather:
+      return direct_all_gather(engine, request.output, request.input);
     default:
       return;
   }

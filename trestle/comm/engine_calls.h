@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "trestle/comm/in_flight.h"
 #include "trestle/comm/request.h"
 
 // Requests carried out by a c10d backend. All of these wait, and throw what it throws.
@@ -17,6 +18,7 @@ struct Engine {
   int rank = 0;
   std::vector<int> ranks;  // numbers in the world
   std::chrono::milliseconds deadline{};
+  InFlight& in_flight;
 };
 
 // Compares what the ranks are about to do; what differs, the same text on all of them.
