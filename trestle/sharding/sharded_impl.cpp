@@ -14,7 +14,7 @@
 #include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
 #include "trestle/device/keyed_random.h"
-#include "trestle/optim/gradient_norms.h"
+#include "trestle/sharding/norm_over_ranks.h"
 #include "trestle/sharding/replicas.h"
 
 namespace trestle {
@@ -198,20 +198,9 @@ void Sharded::Impl::drop_own_gradients() {
 }
 
 double Sharded::Impl::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& clip) {
-  optim::check_clipping(max_norm, clip);
-  std::vector<at::Tensor> own;
-  for (auto& [name, tensor] : named_parameters())
-    if (tensor.numel() > 0) own.push_back(tensor);
+  std::vector<at::Tensor> own = tensors_of(named_parameters());
   if (options.level == ShardLevel::None) return optim::clip_grad_norm(own, max_norm, clip);
-  const auto norms = optim::gradient_norms(own, clip.p);
-  const bool largest = std::isinf(clip.p);
-  double sum = 0;
-  for (const auto& norm : norms)
-    sum = largest ? std::max(sum, norm.value) : sum + std::pow(norm.value, clip.p);
-  const at::Tensor total = at::full({1}, sum, at::kDouble);
-  ranks_.shard.all_reduce(total, largest ? comm::Reduce::Max : comm::Reduce::Sum).wait();
-  const double norm = largest ? total.item<double>() : std::pow(total.item<double>(), 1 / clip.p);
-  return optim::clip_by(own, {{.value = norm, .dtype = at::kDouble}}, max_norm, clip);
+  return sharding::clip_over_ranks(own, {ranks_.shard}, max_norm, clip);
 }
 
 void Sharded::Impl::unshard() {

@@ -1,14 +1,11 @@
 #include "trestle/train/parallelize.h"
 
-#include <ATen/Functions.h>
-
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/optim/gradient_norms.h"
+#include "trestle/sharding/norm_over_ranks.h"
 #include "trestle/sharding/sharded.h"
 #include "trestle/train/stage_replicas.h"
 
@@ -99,20 +96,8 @@ void Parallel::zero_grad() {
 double Parallel::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& clip) {
   if (impl_->options.level == ShardLevel::None)
     return impl_->pipeline->clip_grad_norm(max_norm, clip);
-  optim::check_clipping(max_norm, clip);
-  std::vector<at::Tensor> own;
-  for (auto& [name, tensor] : named_parameters())
-    if (tensor.numel() > 0) own.push_back(tensor);
-  const bool largest = std::isinf(clip.p);
-  double sum = 0;
-  for (const auto& norm : optim::gradient_norms(own, clip.p))
-    sum = largest ? std::max(sum, norm.value) : sum + std::pow(norm.value, clip.p);
-  const at::Tensor total = at::full({1}, sum, at::kDouble);
-  const auto reduce = largest ? comm::Reduce::Max : comm::Reduce::Sum;
-  impl_->ranks.shard.all_reduce(total, reduce).wait();
-  if (impl_->stages.valid()) impl_->stages.all_reduce(total, reduce).wait();
-  const double norm = largest ? total.item<double>() : std::pow(total.item<double>(), 1 / clip.p);
-  return optim::clip_by(own, {{.value = norm, .dtype = at::kDouble}}, max_norm, clip);
+  return sharding::clip_over_ranks(parameters(), {impl_->ranks.shard, impl_->stages}, max_norm,
+                                   clip);
 }
 
 Pipeline& Parallel::pipeline() { return *impl_->pipeline; }
