@@ -13,6 +13,7 @@
 #include "trestle/base/error.h"
 #include "trestle/comm/spawn.h"
 #include "trestle/optim/factory.h"
+#include "trestle/sharding/background_save.h"
 #include "trestle/sharding/save.h"
 
 namespace trestle {
@@ -63,8 +64,10 @@ void save_until_killed(World& world, const fs::path& last) {
   Sharded sharded(testing::drawing_net(wide), mesh, fsdp_options);
   const auto optimizer = optim::make_optimizer(sharded.parameters(), {.name = "adam"});
   for (int step = 0; step < 2; ++step) testing::draw_and_step(sharded, *optimizer, world, step);
-  save(last, sharded, *optimizer, {.step = 2});
+  BackgroundSave saving(mesh, sharded);
+  saving.save(last, sharded, *optimizer, {.step = 2});
   for (int step = 2; step < 4; ++step) testing::draw_and_step(sharded, *optimizer, world, step);
+  saving.wait();
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
   if (world.rank() == 1) {

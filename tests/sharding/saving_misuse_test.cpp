@@ -11,6 +11,7 @@
 #include "trestle/base/files.h"
 #include "trestle/checkpoint/weights.h"
 #include "trestle/comm/spawn.h"
+#include "trestle/device/virtual_device.h"
 #include "trestle/nn/layers.h"
 #include "trestle/optim/factory.h"
 #include "trestle/sharding/save.h"
@@ -236,6 +237,39 @@ TEST(SavedSharded, APartOfACheckpointIsLoadedWhereItIsAskedFor) {
     EXPECT_EQ(its->state().size(), 6u);
     expect_known(sharded.state(), plain.named_parameters());
   });
+}
+
+// Tensors that lie elsewhere, all or the weights alone, and the way to the CPU and back.
+TEST(SavedSharded, OnDevicesAndWithShardsOnTheCpu) {
+  install_virtual_devices({.count = 4});
+  const testing::ScratchFolder scratch;
+  for (const bool on_cpu : {false, true}) {
+    spawn(4, [&](World& world) {
+      const at::Device device(at::kPrivateUse1, static_cast<at::DeviceIndex>(world.rank()));
+      const DeviceMesh mesh(world, {{"replicate", 2}, {"shard", 2}});
+      const ShardOptions options{
+          .level = ShardLevel::Parameters, .device = device, .shards_on_cpu = on_cpu};
+      const auto step_on_device = [&](Sharded& sharded, torch::optim::Optimizer& optimizer) {
+        optimizer.zero_grad();
+        sharded.backward(sharded.forward(torch::ones({3, 6}).to(device)).square().mean());
+        optimizer.step();
+      };
+      Sharded sharded(make_net(), mesh, options);
+      const auto optimizer = optim::make_optimizer(sharded.parameters(), {.name = "rmsprop"});
+      step_on_device(sharded, *optimizer);
+      save(scratch.path("last"), sharded, *optimizer);
+      step_on_device(sharded, *optimizer);
+      Sharded second(make_net(), mesh, options);
+      const auto its = optim::make_optimizer(second.parameters(), {.name = "rmsprop"});
+      load(scratch.path("last"), second, *its);
+      step_on_device(second, *its);
+      expect_known(second.state(), sharded.state());
+    });
+    const nn::Layers plain = make_net();
+    const auto optimizer = optim::make_optimizer(plain.parameters(), {.name = "rmsprop"});
+    load(scratch.path("last"), plain, *optimizer);
+    EXPECT_EQ(optimizer->state().size(), plain.named_parameters().size() - 2) << "but frozen ones";
+  }
 }
 
 }  // namespace

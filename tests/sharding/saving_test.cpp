@@ -12,6 +12,7 @@
 #include "trestle/optim/factory.h"
 #include "trestle/optim/state.h"
 #include "trestle/pipeline/pipeline.h"
+#include "trestle/sharding/background_save.h"
 #include "trestle/sharding/save.h"
 
 namespace trestle {
@@ -267,6 +268,37 @@ TEST(SavedSharded, APipelineGoesOnFromItAndTheOtherWayRound) {
   optim::load_optimizer_state(*optimizer, names, saved.optimizer(names));
   step();
   expect_near(of_three, pipeline.named_parameters());
+}
+
+// What is saved is what was there when save() was called, however far the training has gone meanwhile.
+TEST(SavedSharded, InTheBackgroundTheTrainingGoesOn) {
+  const testing::ScratchFolder scratch;
+  for (const Case& given : {cases[0], cases[1], cases[2], cases[3]})
+    on_mesh(given, [&](World& world, const DeviceMesh& mesh) {
+      Sharded sharded(drawing_net(), mesh, {.level = given.level});
+      const auto optimizer = optim::make_optimizer(sharded.parameters(), optimizers[1]);
+      NamedTensors expected;
+      {
+        BackgroundSave saving(mesh, sharded);
+        for (int step = 0; step < 4; ++step) {
+          draw_and_step(sharded, *optimizer, world, step);
+          saving.save(scratch.path("last"), sharded, *optimizer, {.step = step + 1});
+        }
+        expected = sharded.state();
+        for (int step = 4; step < 8; ++step) draw_and_step(sharded, *optimizer, world, step);
+        saving.wait();
+        std::filesystem::create_directories(scratch.path("mine") / "letters");
+        world.group().barrier();
+        saving.save(scratch.path("mine"), sharded, *optimizer);
+        EXPECT_THROW(saving.wait(), UsageError) << "something else is there";
+        saving.wait();
+      }
+      const NamedTensors after = sharded.state();
+      EXPECT_EQ(load(scratch.path("last"), sharded, *optimizer).step, 4);
+      EXPECT_TRUE(same_bits(sharded.state(), expected)) << world.rank();
+      for (int step = 4; step < 8; ++step) draw_and_step(sharded, *optimizer, world, step);
+      EXPECT_TRUE(same_bits(sharded.state(), after)) << world.rank();
+    });
 }
 
 }  // namespace
