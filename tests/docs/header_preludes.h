@@ -258,6 +258,12 @@ extern const at::Tensor gradient;
 #include "trestle/sharding/sharded.h"
 extern World world;
 extern const nn::Layers net;
+// [trestle/sharding/unscale.h]
+#include <torch/torch.h>
+#include "trestle/optim/factory.h"
+extern std::vector<std::pair<at::Tensor, at::Tensor>> loader;
+extern Sharded sharded;
+extern std::unique_ptr<torch::optim::Optimizer> optimizer;
 // [trestle/sharding/zero1.h]
 #include "trestle/sharding/sharded.h"
 extern World world;
@@ -286,4 +292,11 @@ extern at::Tensor loss(const at::Tensor& part);
 extern const DeviceMesh mesh;
 struct NetImpl : torch::nn::Module {
   std::pair<at::Tensor, at::Tensor> forward(const at::Tensor& image, const at::Tensor& mask);
+};
+// [trestle/train/deepspeed.h]
+#include <torch/torch.h>
+extern World world;
+extern std::vector<std::pair<at::Tensor, at::Tensor>> loader;
+struct NetImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x);
 };

@@ -54,7 +54,8 @@ TEST(DeepspeedConfig, TheSurveysStage2FileWorksAsItIs) {
       "numbers are the same either way\n"
       "  zero_optimization.reduce_scatter true: from stage 1 on gradients are reduced by "
       "reduce-scatter; the numbers are the same either way\n"
-      "  zero_optimization.allgather_bucket_size 500000000.0: parameters are gathered in the pieces in "
+      "  zero_optimization.allgather_bucket_size 500000000.0: parameters are gathered in the "
+      "pieces in "
       "which "
       "gradients are reduced\n");
 }
