@@ -114,6 +114,62 @@ TEST(DeepspeedEngine, SixteenBitsAtEveryStage) {
   }
 }
 
+// nn::Layers have a unit a layer at stage 3; a layer that no loss needs is left alone, or an error.
+TEST(DeepspeedEngine, LayersAndUnusedParameters) {
+  const auto layers = [] {
+    nn::Layers net(nn::Seed{4});
+    net.add("flat", torch::nn::Flatten());
+    const auto linear = [](int in, int out) {
+      return [=] {
+        torch::nn::Linear made(in, out);
+        made->to(at::kDouble);
+        return made;
+      };
+    };
+    net.add("hidden", linear(48, 7)).keep_output("hidden");
+    net.add("unused", linear(7, 3)).pass_on({});
+    net.add("out", linear(7, 5)).take("hidden");
+    return net;
+  };
+  const nn::Layers plain = layers();
+  torch::optim::AdamW optimizer(plain.parameters(),
+                                torch::optim::AdamWOptions(0.05).weight_decay(0.1));
+  for (int step = 0; step < 3; ++step) {
+    optimizer.zero_grad();
+    F::cross_entropy(plain.forward(images(step)), targets(step)).backward();
+    optimizer.step();
+  }
+  const NamedTensors trained = plain.named_parameters();
+  for (int number = 0; number < 4; ++number)
+    for (const bool ignore : {true, false})
+      spawn(2, [&](World& world) {
+        const std::string size = text("\"train_batch_size\": ", batch);
+        const recipe::DeepspeedConfig read =
+            config(text("\"zero_optimization\": {\"stage\": ", number,
+                        ", \"ignore_unused_parameters\": ", ignore ? "true" : "false", "}, ", adamw,
+                        "\"dataloader_drop_last\": true, ", size),
+                   2);
+        Engine engine(layers(), world, read, {});
+        EXPECT_THAT(engine.description(), HasSubstr("dataloader_drop_last is the program's"));
+        const auto backward = [&](int step) {
+          const at::Tensor y = engine(images(step).narrow(0, 6 * world.rank(), 6));
+          engine.backward(F::cross_entropy(y, targets(step).narrow(0, 6 * world.rank(), 6)));
+        };
+        if (!ignore) {
+          const std::string message = message_of<std::exception>([&] { backward(0); });
+          EXPECT_THAT(message, HasSubstr("'unused.weight'"));
+          return;
+        }
+        for (int step = 0; step < 3; ++step) {
+          backward(step);
+          engine.step();
+        }
+        EXPECT_LT(difference(Weights(trained.begin(), trained.end()), engine.sharded().state()),
+                  1e-12)
+            << "stage " << number;
+      });
+}
+
 // The file that the survey shows, as it is.
 TEST(DeepspeedEngine, TheSurveysFileRuns) {
   const std::filesystem::path file = TRESTLE_SOURCE_DIR "/examples/deepspeed_zero2.json";
