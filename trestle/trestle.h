@@ -89,6 +89,7 @@
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
 #include "trestle/schedule/validate.h"
+#include "trestle/sharding/background_save.h"
 #include "trestle/sharding/ddp.h"
 #include "trestle/sharding/fsdp.h"
 #include "trestle/sharding/hsdp.h"

@@ -143,9 +143,9 @@ TEST(CheckpointIndex, AFileMayHaveSeveralBoxesUnderKeysOfTheirOwn) {
   EXPECT_THAT(refusal(keyed("")), HasSubstr("under the name 'z', which is another box's"));
   EXPECT_THAT(refusal(keyed("none")),
               AllOf(HasSubstr("tensor 'none'"), HasSubstr("which is another box's")));
-  EXPECT_THAT(refusal(json.substr(0, json.find("\"z[1]\"")) + "7" +
-                      json.substr(json.find("\"z[1]\"") + 6)),
-              HasSubstr("has a key that is not a string"));
+  EXPECT_THAT(
+      refusal(json.substr(0, json.find("\"z[1]\"")) + "7" + json.substr(json.find("\"z[1]\"") + 6)),
+      HasSubstr("has a key that is not a string"));
 }
 
 TEST(CheckpointIndex, PartsOfRanksBecomeOne) {

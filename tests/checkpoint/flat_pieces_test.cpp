@@ -42,8 +42,8 @@ class FlatPieces : public testing::Test {
     fs::create_directories(base_);
     folder_ = base_ / "last";
     whole_.emplace_back("conv", counting({5, 3, 3, 2}, at::kFloat));
-    whole_.emplace_back("last", counting({5, 3, 3, 2}, at::kFloat)
-                                    .contiguous(at::MemoryFormat::ChannelsLast));
+    whole_.emplace_back(
+        "last", counting({5, 3, 3, 2}, at::kFloat).contiguous(at::MemoryFormat::ChannelsLast));
     whole_.emplace_back("matrix", counting({7, 11}, at::kDouble).t());
     whole_.emplace_back("bias", counting({2}, at::kBFloat16));
     whole_.emplace_back("scalar", counting({}, at::kFloat));

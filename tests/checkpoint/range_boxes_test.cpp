@@ -67,11 +67,10 @@ TEST(RangeBoxes, ByHand) {
   const Sizes rows = {0, 1, 2};
   EXPECT_EQ(boxes_of_range({2, 3, 4}, rows, 0, 24), (std::vector<Box>{{{0, 0, 0}, {2, 3, 4}}}));
   EXPECT_EQ(boxes_of_range({2, 3, 4}, rows, 5, 2), (std::vector<Box>{{{0, 1, 1}, {1, 1, 2}}}));
-  EXPECT_EQ(boxes_of_range({2, 3, 4}, rows, 2, 20),
-            (std::vector<Box>{{{0, 0, 2}, {1, 1, 2}},
-                              {{0, 1, 0}, {1, 2, 4}},
-                              {{1, 0, 0}, {1, 2, 4}},
-                              {{1, 2, 0}, {1, 1, 2}}}));
+  EXPECT_EQ(boxes_of_range({2, 3, 4}, rows, 2, 20), (std::vector<Box>{{{0, 0, 2}, {1, 1, 2}},
+                                                                      {{0, 1, 0}, {1, 2, 4}},
+                                                                      {{1, 0, 0}, {1, 2, 4}},
+                                                                      {{1, 2, 0}, {1, 1, 2}}}));
   EXPECT_EQ(boxes_of_range({}, {}, 0, 1), (std::vector<Box>{{{}, {}}}));
   EXPECT_TRUE(boxes_of_range({}, {}, 0, 0).empty());
   EXPECT_TRUE(boxes_of_range({3, 0}, {0, 1}, 0, 0).empty());

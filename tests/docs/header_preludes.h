@@ -152,6 +152,12 @@ extern const std::unique_ptr<torch::optim::Optimizer> optimizer;
 extern precision::GradientScaler scaler;
 extern trestle::checkpoint::TrainState state;
 void train(std::int64_t step);
+// [trestle/sharding/background_save.h]
+extern DeviceMesh mesh;
+extern Sharded sharded;
+extern const std::unique_ptr<torch::optim::Optimizer> optimizer;
+extern checkpoint::TrainState state;
+void train(std::int64_t step);
 // [trestle/sharding/save.h]
 #include <torch/optim.h>
 #include "trestle/mesh/device_mesh.h"

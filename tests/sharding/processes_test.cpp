@@ -7,12 +7,13 @@
 #include <filesystem>
 #include <thread>
 
-#include "../support/run_ranks.h"
 #include "drawing_net.h"
 #include "plain_net.h"
+#include "tests/support/run_ranks.h"
 #include "trestle/base/error.h"
 #include "trestle/comm/spawn.h"
 #include "trestle/optim/factory.h"
+#include "trestle/sharding/background_save.h"
 #include "trestle/sharding/save.h"
 
 namespace trestle {
@@ -63,8 +64,10 @@ void save_until_killed(World& world, const fs::path& last) {
   Sharded sharded(testing::drawing_net(wide), mesh, fsdp_options);
   const auto optimizer = optim::make_optimizer(sharded.parameters(), {.name = "adam"});
   for (int step = 0; step < 2; ++step) testing::draw_and_step(sharded, *optimizer, world, step);
-  save(last, sharded, *optimizer, {.step = 2});
+  BackgroundSave saving(mesh, sharded);
+  saving.save(last, sharded, *optimizer, {.step = 2});
   for (int step = 2; step < 4; ++step) testing::draw_and_step(sharded, *optimizer, world, step);
+  saving.wait();
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
   if (world.rank() == 1) {
@@ -101,23 +104,22 @@ TEST(SavedShardedProcesses, AFullDiskAndAKilledRankLeaveTheOneBefore) {
   EXPECT_EQ(ranks[1].signal, SIGKILL) << ranks[1].output;
   EXPECT_EQ(ranks[0].exit_code, 3) << ranks[0].output;
   EXPECT_THAT(ranks[0].output, AllOf(HasSubstr("rank 1"), ::testing::Not(HasSubstr("Failure"))));
-  EXPECT_TRUE(fs::exists(folder / "last.tmp")) << "it was not in a save";
-  spawn(
-      2,
-      [&](World& world) {
-        const DeviceMesh mesh(world, {{"shard", 2}});
-        const auto train = [&](const fs::path& from) {
-          Sharded sharded(testing::drawing_net(wide), mesh, fsdp_options);
-          const auto optimizer = optim::make_optimizer(sharded.parameters(), {.name = "adam"});
-          int step = 0;
-          if (!from.empty()) step = static_cast<int>(load(from, sharded, *optimizer).step);
-          EXPECT_EQ(step, from.empty() ? 0 : 2);
-          for (; step < 4; ++step) testing::draw_and_step(sharded, *optimizer, world, step);
-          return sharded.state();
-        };
-        EXPECT_TRUE(testing::same_bits(train(folder / "last"), train({})));
-      },
-      {.threads = 1});
+  EXPECT_FALSE(fs::exists(folder / "last.tmp")) << "the rank that is left removes the half";
+  spawn(2,
+        [&](World& world) {
+          const DeviceMesh mesh(world, {{"shard", 2}});
+          const auto train = [&](const fs::path& from) {
+            Sharded sharded(testing::drawing_net(wide), mesh, fsdp_options);
+            const auto optimizer = optim::make_optimizer(sharded.parameters(), {.name = "adam"});
+            int step = 0;
+            if (!from.empty()) step = static_cast<int>(load(from, sharded, *optimizer).step);
+            EXPECT_EQ(step, from.empty() ? 0 : 2);
+            for (; step < 4; ++step) testing::draw_and_step(sharded, *optimizer, world, step);
+            return sharded.state();
+          };
+          EXPECT_TRUE(testing::same_bits(train(folder / "last"), train({})));
+        },
+        {.threads = 1});
   fs::remove_all(folder);
 }
 

@@ -11,6 +11,7 @@
 #include "trestle/base/files.h"
 #include "trestle/checkpoint/weights.h"
 #include "trestle/comm/spawn.h"
+#include "trestle/device/virtual_device.h"
 #include "trestle/nn/layers.h"
 #include "trestle/optim/factory.h"
 #include "trestle/sharding/save.h"
@@ -31,9 +32,7 @@ struct HeadImpl : torch::nn::Module {
     weight = register_parameter("weight", torch::randn({6, in}));
     empty = register_parameter("empty", torch::zeros({0, 3}));
   }
-  at::Tensor forward(const at::Tensor& x) {
-    return torch::linear(x, weight) + empty.sum();
-  }
+  at::Tensor forward(const at::Tensor& x) { return torch::linear(x, weight) + empty.sum(); }
   at::Tensor weight, empty;
 };
 
@@ -67,8 +66,7 @@ std::vector<std::string> names_of(const checkpoint::CheckpointFolder& saved,
   return names;
 }
 
-void expect_known(const NamedTensors& tensors, const NamedTensors& expected,
-                  double tolerance = 0) {
+void expect_known(const NamedTensors& tensors, const NamedTensors& expected, double tolerance = 0) {
   const std::map<std::string, at::Tensor> known(expected.begin(), expected.end());
   for (const auto& [name, tensor] : tensors)
     EXPECT_TRUE(tensor.allclose(known.at(name), tolerance, tolerance)) << name;
@@ -100,7 +98,8 @@ TEST(SavedSharded, EachTensorIsThereOnce) {
       EXPECT_THAT(names_of(before, "weights"), ::testing::UnorderedElementsAreArray(expected));
       EXPECT_TRUE(names_of(before, "optimizer").empty());
       const checkpoint::CheckpointFolder after(scratch.path("after"));
-      EXPECT_EQ(names_of(after, "optimizer").size(), 3 * (expected.size() - 2)) << "but frozen ones";
+      EXPECT_EQ(names_of(after, "optimizer").size(), 3 * (expected.size() - 2))
+          << "but frozen ones";
       checkpoint::write_as_one_file(after, scratch.path("one.safetensors"));
       const nn::Layers plain = make_net();
       EXPECT_TRUE(checkpoint::load_weights(plain, scratch.path("one.safetensors")).whole());
@@ -138,8 +137,8 @@ TEST(SavedSharded, RanksThatHaveTheSameWriteInTurns) {
     for (const char* group : {"weights", "optimizer"}) {
       std::uintmax_t least = UINTMAX_MAX, most = 0;
       for (int rank = 0; rank < 4; ++rank) {
-        const auto bytes = fs::file_size(
-            scratch.path("last") / text(group, ".rank", rank, ".safetensors"));
+        const auto bytes =
+            fs::file_size(scratch.path("last") / text(group, ".rank", rank, ".safetensors"));
         least = std::min(least, bytes), most = std::max(most, bytes);
       }
       EXPECT_LT(static_cast<double>(most), 1.05 * static_cast<double>(least))
@@ -183,9 +182,10 @@ TEST(SavedSharded, WhatDoesNotFitIsToldOnAllRanks) {
               }),
               Each(""));
   EXPECT_THAT(said(loading), Each(""));
-  EXPECT_THAT(said(loading, "adam", 10),
-              Each(AllOf(HasSubstr("FormatError"), HasSubstr("3 differences"),
-                         HasSubstr("'middle.weight' is Float [9, 6], the model's is Float [10, 6]"))));
+  EXPECT_THAT(
+      said(loading, "adam", 10),
+      Each(AllOf(HasSubstr("FormatError"), HasSubstr("3 differences"),
+                 HasSubstr("'middle.weight' is Float [9, 6], the model's is Float [10, 6]"))));
   EXPECT_THAT(said(loading, "sgd"),
               Each(AllOf(HasSubstr("FormatError"), HasSubstr("is not of this optimizer"))));
   EXPECT_THAT(said([&](Sharded& sharded, torch::optim::Optimizer&) {
@@ -237,6 +237,39 @@ TEST(SavedSharded, APartOfACheckpointIsLoadedWhereItIsAskedFor) {
     EXPECT_EQ(its->state().size(), 6u);
     expect_known(sharded.state(), plain.named_parameters());
   });
+}
+
+// Tensors that lie elsewhere, all or the weights alone, and the way to the CPU and back.
+TEST(SavedSharded, OnDevicesAndWithShardsOnTheCpu) {
+  install_virtual_devices({.count = 4});
+  const testing::ScratchFolder scratch;
+  for (const bool on_cpu : {false, true}) {
+    spawn(4, [&](World& world) {
+      const at::Device device(at::kPrivateUse1, static_cast<at::DeviceIndex>(world.rank()));
+      const DeviceMesh mesh(world, {{"replicate", 2}, {"shard", 2}});
+      const ShardOptions options{
+          .level = ShardLevel::Parameters, .device = device, .shards_on_cpu = on_cpu};
+      const auto step_on_device = [&](Sharded& sharded, torch::optim::Optimizer& optimizer) {
+        optimizer.zero_grad();
+        sharded.backward(sharded.forward(torch::ones({3, 6}).to(device)).square().mean());
+        optimizer.step();
+      };
+      Sharded sharded(make_net(), mesh, options);
+      const auto optimizer = optim::make_optimizer(sharded.parameters(), {.name = "rmsprop"});
+      step_on_device(sharded, *optimizer);
+      save(scratch.path("last"), sharded, *optimizer);
+      step_on_device(sharded, *optimizer);
+      Sharded second(make_net(), mesh, options);
+      const auto its = optim::make_optimizer(second.parameters(), {.name = "rmsprop"});
+      load(scratch.path("last"), second, *its);
+      step_on_device(second, *its);
+      expect_known(second.state(), sharded.state());
+    });
+    const nn::Layers plain = make_net();
+    const auto optimizer = optim::make_optimizer(plain.parameters(), {.name = "rmsprop"});
+    load(scratch.path("last"), plain, *optimizer);
+    EXPECT_EQ(optimizer->state().size(), plain.named_parameters().size() - 2) << "but frozen ones";
+  }
 }
 
 }  // namespace

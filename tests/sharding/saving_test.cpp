@@ -12,6 +12,7 @@
 #include "trestle/optim/factory.h"
 #include "trestle/optim/state.h"
 #include "trestle/pipeline/pipeline.h"
+#include "trestle/sharding/background_save.h"
 #include "trestle/sharding/save.h"
 
 namespace trestle {
@@ -65,8 +66,7 @@ void train(ShardedModule<testing::NetImpl>& sharded, torch::optim::Optimizer& op
   for (int step = from; step < to; ++step) {
     optimizer.zero_grad();
     const at::Tensor y = sharded.forward(testing::images(step).narrow(0, begin, part));
-    sharded.backward(
-        testing::F::cross_entropy(y, testing::targets(step).narrow(0, begin, part)));
+    sharded.backward(testing::F::cross_entropy(y, testing::targets(step).narrow(0, begin, part)));
     sharded.clip_grad_norm(0.5);
     optimizer.step();
   }
@@ -117,8 +117,7 @@ TEST(SavedSharded, AnyLevelMeshAndWorldGoesOnFromAnyOther) {
     SCOPED_TRACE("from " + in_words(from));
     on_mesh(from, [&](World& world, const DeviceMesh& mesh) {
       const auto net = odd_net();
-      ShardedModule<testing::NetImpl> sharded(net, mesh,
-                                              {.level = from.level, .bucket = 2048});
+      ShardedModule<testing::NetImpl> sharded(net, mesh, {.level = from.level, .bucket = 2048});
       auto optimizer = adamw(sharded.parameters());
       train(sharded, optimizer, world, 0, 2);
       // Training forwards begin with rank 0's.
@@ -245,10 +244,10 @@ TEST(SavedSharded, APipelineGoesOnFromItAndTheOtherWayRound) {
       EXPECT_TRUE(a[i].second.allclose(b[i].second, 1e-5, 1e-6)) << a[i].first;
   };
   step();
-  checkpoint::write_training_checkpoint(
-      scratch.path("last"), {.weights = pipeline.named_parameters(),
-                             .optimizer = optim::optimizer_state(*optimizer, names),
-                             .state = {.step = 1}});
+  checkpoint::write_training_checkpoint(scratch.path("last"),
+                                        {.weights = pipeline.named_parameters(),
+                                         .optimizer = optim::optimizer_state(*optimizer, names),
+                                         .state = {.step = 1}});
   step();
   NamedTensors of_three;
   spawn(2, [&](World& world) {
@@ -269,6 +268,37 @@ TEST(SavedSharded, APipelineGoesOnFromItAndTheOtherWayRound) {
   optim::load_optimizer_state(*optimizer, names, saved.optimizer(names));
   step();
   expect_near(of_three, pipeline.named_parameters());
+}
+
+// What is saved is what was there when save() was called, however far the training has gone meanwhile.
+TEST(SavedSharded, InTheBackgroundTheTrainingGoesOn) {
+  const testing::ScratchFolder scratch;
+  for (const Case& given : {cases[0], cases[1], cases[2], cases[3]})
+    on_mesh(given, [&](World& world, const DeviceMesh& mesh) {
+      Sharded sharded(drawing_net(), mesh, {.level = given.level});
+      const auto optimizer = optim::make_optimizer(sharded.parameters(), optimizers[1]);
+      NamedTensors expected;
+      {
+        BackgroundSave saving(mesh, sharded);
+        for (int step = 0; step < 4; ++step) {
+          draw_and_step(sharded, *optimizer, world, step);
+          saving.save(scratch.path("last"), sharded, *optimizer, {.step = step + 1});
+        }
+        expected = sharded.state();
+        for (int step = 4; step < 8; ++step) draw_and_step(sharded, *optimizer, world, step);
+        saving.wait();
+        std::filesystem::create_directories(scratch.path("mine") / "letters");
+        world.group().barrier();
+        saving.save(scratch.path("mine"), sharded, *optimizer);
+        EXPECT_THROW(saving.wait(), UsageError) << "something else is there";
+        saving.wait();
+      }
+      const NamedTensors after = sharded.state();
+      EXPECT_EQ(load(scratch.path("last"), sharded, *optimizer).step, 4);
+      EXPECT_TRUE(same_bits(sharded.state(), expected)) << world.rank();
+      for (int step = 4; step < 8; ++step) draw_and_step(sharded, *optimizer, world, step);
+      EXPECT_TRUE(same_bits(sharded.state(), after)) << world.rank();
+    });
 }
 
 }  // namespace

@@ -14,9 +14,8 @@ class ScratchFolder {
  public:
   ScratchFolder()
       : base_(std::filesystem::path(TRESTLE_BINARY_DIR) / "scratch" /
-              text("sharding_",
-                   ::testing::UnitTest::GetInstance()->current_test_info()->name(), "_",
-                   getpid())) {
+              text("sharding_", ::testing::UnitTest::GetInstance()->current_test_info()->name(),
+                   "_", getpid())) {
     std::filesystem::remove_all(base_);
     std::filesystem::create_directories(base_);
   }

@@ -93,9 +93,8 @@ class PartReader {
   std::size_t number_of(const Piece& piece) const {
     const auto found = numbers_.find(piece.key());
     if (found == numbers_.end())
-      throw FormatError(
-          text("has no '", shown(piece.key()), "', which the index says it has"),
-          {.file = path_});
+      throw FormatError(text("has no '", shown(piece.key()), "', which the index says it has"),
+                        {.file = path_});
     const StoredTensor& stored = file_.tensors()[found->second];
     if (stored.shape != piece.stored_box().sizes || stored.type != scalar_type(piece.tensor->dtype))
       throw FormatError(text("has '", shown(stored.name), "' as ", c10::toString(stored.type), " ",

@@ -87,9 +87,9 @@ void SavedTraining::check_weights(const std::vector<StoredTensor>& model, Others
   for (const StoredTensor& tensor : saved)
     if (!names.contains(tensor.name)) left.push_back(text("'", tensor.name, "'"));
   if (others == Others::Refused && !left.empty()) {
-    throw FormatError(text("these weights are not this model's, which has not ", first_of(left)),
-                      {.file = folder_.path().string(),
-                       .hint = "Use the recipe that was saved beside them."});
+    throw FormatError(
+        text("these weights are not this model's, which has not ", first_of(left)),
+        {.file = folder_.path().string(), .hint = "Use the recipe that was saved beside them."});
   }
   std::vector<std::string> differences;
   for (const StoredTensor& tensor : model) {
@@ -102,10 +102,10 @@ void SavedTraining::check_weights(const std::vector<StoredTensor>& model, Others
     }
   }
   if (differences.empty()) return;
-  throw FormatError(text("its weights are not these, ", differences.size(),
-                         differences.size() == 1 ? " difference: " : " differences: ",
-                         first_of(differences)),
-                    {.file = folder_.path().string()});
+  throw FormatError(
+      text("its weights are not these, ", differences.size(),
+           differences.size() == 1 ? " difference: " : " differences: ", first_of(differences)),
+      {.file = folder_.path().string()});
 }
 
 NamedTensors SavedTraining::optimizer(const std::vector<std::string>& parameters) const {

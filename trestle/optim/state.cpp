@@ -119,10 +119,9 @@ std::vector<std::string> names_in(const Optimizer& optimizer, const NamedTensors
     for (const at::Tensor& parameter : group.params()) {
       const auto found = known.find(parameter.unsafeGetTensorImpl());
       if (found == known.end())
-        throw UsageError(
-            text("the optimizer's parameter number ", names.size(), ", [",
-                 join(parameter.sizes(), ", "), "], is not the model's"),
-            {.hint = "Give the optimizer what the model's parameters() returns."});
+        throw UsageError(text("the optimizer's parameter number ", names.size(), ", [",
+                              join(parameter.sizes(), ", "), "], is not the model's"),
+                         {.hint = "Give the optimizer what the model's parameters() returns."});
       names.push_back(found->second);
     }
   return names;

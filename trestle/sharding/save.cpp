@@ -13,6 +13,7 @@
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/flat_part.h"
 #include "trestle/optim/state.h"
+#include "trestle/sharding/save_steps.h"
 
 namespace trestle {
 namespace {
@@ -24,14 +25,8 @@ using sharding::OwnPart;
 constexpr const char* steps_name = "sharded_steps";
 constexpr const char* forwards_name = "sharded_forwards";
 
-checkpoint::SaveRanks saving(const comm::Group& ranks) {
-  if (ranks.size() == 1) return {};
-  return {.rank = ranks.rank(),
-          .size = ranks.size(),
-          .all_gather = [ranks](const std::string& mine) { return ranks.all_gather_bytes(mine); }};
-}
-
-constexpr char fine = '+', file_error = 'f', usage_error = 'u', state_error = 's', other_error = 'x';
+constexpr char fine = '+', file_error = 'f', usage_error = 'u', state_error = 's',
+               other_error = 'x';
 
 [[noreturn]] void throw_as(char kind, const std::string& what) {
   if (kind == file_error) throw FileError(what);
@@ -70,21 +65,6 @@ std::vector<std::string> together(const comm::Group& ranks, const char* verb,
     all[rank].erase(0, 1);
   }
   return all;
-}
-
-void save_with(const fs::path& folder, const Sharded& sharded,
-               const torch::optim::Optimizer* optimizer, checkpoint::TrainState state,
-               const SaveOptions& options) {
-  const comm::Group ranks = sharded.own_parts().ranks;
-  const ShardProgress progress = sharded.progress();
-  state.numbers[steps_name] = static_cast<double>(progress.steps);
-  state.numbers[forwards_name] = static_cast<double>(progress.forwards);
-  checkpoint::TensorGroups groups;
-  together(ranks, "save", [&] {
-    groups = sharding::groups_to_save(sharded, optimizer, options);
-    return std::string();
-  });
-  checkpoint::write_training_checkpoint(folder, groups, state, saving(ranks));
 }
 
 // Reads what one rank has of a sharded model.
@@ -185,7 +165,8 @@ std::int64_t take(checkpoint::TrainState& state, const char* name, std::int64_t 
 }
 
 checkpoint::TrainState load_with(const fs::path& folder, Sharded& sharded,
-                                 torch::optim::Optimizer* optimizer, const ShardLoadOptions& options) {
+                                 torch::optim::Optimizer* optimizer,
+                                 const ShardLoadOptions& options) {
   const comm::Group ranks = sharded.own_parts().ranks;
   checkpoint::TrainState state;
   ShardProgress progress;
@@ -221,14 +202,40 @@ checkpoint::TrainState load_with(const fs::path& folder, Sharded& sharded,
 
 }  // namespace
 
+sharding::SaveStep sharding::prepare_save(const Sharded& sharded,
+                                          const torch::optim::Optimizer* optimizer,
+                                          checkpoint::TrainState state,
+                                          const SaveOptions& options) {
+  const ShardProgress progress = sharded.progress();
+  state.numbers[steps_name] = static_cast<double>(progress.steps);
+  state.numbers[forwards_name] = static_cast<double>(progress.forwards);
+  SaveStep step{.groups = {}, .state = std::move(state)};
+  together(sharded.own_parts().ranks, "save", [&] {
+    step.groups = groups_to_save(sharded, optimizer, options);
+    return std::string();
+  });
+  return step;
+}
+
+void sharding::write_save(const fs::path& folder, const SaveStep& step, const comm::Group& ranks) {
+  checkpoint::SaveRanks saving;
+  if (ranks.size() > 1)
+    saving = {.rank = ranks.rank(),
+              .size = ranks.size(),
+              .all_gather = [&](const std::string& mine) { return ranks.all_gather_bytes(mine); }};
+  checkpoint::write_training_checkpoint(folder, step.groups, step.state, saving);
+}
+
 void save(const fs::path& folder, const Sharded& sharded, const torch::optim::Optimizer& optimizer,
           const checkpoint::TrainState& state, const SaveOptions& options) {
-  save_with(folder, sharded, &optimizer, state, options);
+  sharding::write_save(folder, sharding::prepare_save(sharded, &optimizer, state, options),
+                       sharded.own_parts().ranks);
 }
 
 void save(const fs::path& folder, const Sharded& sharded, const checkpoint::TrainState& state,
           const SaveOptions& options) {
-  save_with(folder, sharded, nullptr, state, options);
+  sharding::write_save(folder, sharding::prepare_save(sharded, nullptr, state, options),
+                       sharded.own_parts().ranks);
 }
 
 checkpoint::TrainState load(const fs::path& folder, Sharded& sharded,
@@ -236,7 +243,8 @@ checkpoint::TrainState load(const fs::path& folder, Sharded& sharded,
   return load_with(folder, sharded, &optimizer, options);
 }
 
-checkpoint::TrainState load(const fs::path& folder, Sharded& sharded, const ShardLoadOptions& options) {
+checkpoint::TrainState load(const fs::path& folder, Sharded& sharded,
+                            const ShardLoadOptions& options) {
   return load_with(folder, sharded, nullptr, options);
 }
 

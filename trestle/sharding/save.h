@@ -46,7 +46,8 @@ struct ShardLoadOptions {
 // checkpoint, FormatError for one that is damaged or of another model or optimizer, before anything is changed where names,
 // shapes or types differ.
 checkpoint::TrainState load(const std::filesystem::path& folder, Sharded& sharded,
-                            torch::optim::Optimizer& optimizer, const ShardLoadOptions& options = {});
+                            torch::optim::Optimizer& optimizer,
+                            const ShardLoadOptions& options = {});
 // The weights and the place alone.
 checkpoint::TrainState load(const std::filesystem::path& folder, Sharded& sharded,
                             const ShardLoadOptions& options = {});

@@ -45,8 +45,7 @@ class Groups {
  public:
   explicit Groups(const OwnParts& own)
       : own_(own), mine_(choose_mine(own.parameters, own.ranks.rank())) {
-    for (std::size_t i = 0; i < own.parameters.size(); ++i)
-      number_of_[own.parameters[i].name] = i;
+    for (std::size_t i = 0; i < own.parameters.size(); ++i) number_of_[own.parameters[i].name] = i;
   }
 
   void add_weights() {

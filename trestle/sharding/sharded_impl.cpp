@@ -41,7 +41,9 @@ struct Sharded::Impl::ForwardScope {
 nn::RunKey Sharded::Impl::next_key() {
   const std::int64_t ranks = ranks_.all.size(), rank = ranks_.all.rank();
   const std::int64_t number = at::GradMode::is_enabled() ? forwards_++ : 0;
-  return {.seed = options.seed, .step = first_step_ + reducer->steps(), .micro_batch = number * ranks + rank};
+  return {.seed = options.seed,
+          .step = first_step_ + reducer->steps(),
+          .micro_batch = number * ranks + rank};
 }
 
 at::Tensor Sharded::Impl::cast_input(const at::Tensor& input) const {

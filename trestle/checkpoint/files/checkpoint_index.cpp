@@ -174,7 +174,7 @@ class IndexReader {
 
   const std::string& file_;
   Cover cover_;
-  std::map<std::string, std::string> groups_;  // of each file
+  std::map<std::string, std::string> groups_;           // of each file
   std::set<std::pair<std::string, std::string>> keys_;  // file and name of each box
 };
 
@@ -186,10 +186,9 @@ std::string in_json(const IndexedTensor& tensor) {
     return value.empty() ? std::string() : text(", \"", key, "\": ", json(value).dump());
   };
   for (const StoredBox& stored : tensor.boxes)
-    boxes.push_back(text("{\"file\": ", json(stored.file).dump(),
-                         ", \"offset\": ", in_json(stored.box.offset),
-                         ", \"sizes\": ", in_json(stored.box.sizes), member("key", stored.key),
-                         member("hash", stored.hash), "}"));
+    boxes.push_back(text("{\"file\": ", json(stored.file).dump(), ", \"offset\": ",
+                         in_json(stored.box.offset), ", \"sizes\": ", in_json(stored.box.sizes),
+                         member("key", stored.key), member("hash", stored.hash), "}"));
   return text("{\"name\": ", json(tensor.name).dump(), ", \"dtype\": ", json(tensor.dtype).dump(),
               ", \"shape\": ", in_json(tensor.shape), ", \"boxes\": [", join(boxes, ", "), "]}");
 }
