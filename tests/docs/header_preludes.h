@@ -288,6 +288,12 @@ at::Tensor loss_of(const at::Tensor& input, const at::Tensor& target);
 #include "trestle/sharding/sharded.h"
 extern World world;
 extern const nn::Layers net;
+// [trestle/sharding/unscale.h]
+#include <torch/torch.h>
+#include "trestle/optim/factory.h"
+extern std::vector<std::pair<at::Tensor, at::Tensor>> loader;
+extern Sharded sharded;
+extern std::unique_ptr<torch::optim::Optimizer> optimizer;
 // [trestle/sharding/zero1.h]
 #include "trestle/sharding/sharded.h"
 extern World world;
@@ -330,3 +336,10 @@ void release_weights();
 // [trestle/device/random_tape.h]
 extern at::Tensor x, y, z;
 at::Tensor dropout(const at::Tensor& x);
+// [trestle/train/deepspeed.h]
+#include <torch/torch.h>
+extern World world;
+extern std::vector<std::pair<at::Tensor, at::Tensor>> loader;
+struct NetImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x);
+};

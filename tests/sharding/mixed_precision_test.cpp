@@ -3,16 +3,14 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
-#include <limits>
+#include <cmath>
 #include <map>
 #include <mutex>
 
+#include "tests/sharding/norm_net.h"
 #include "trestle/base/error.h"
 #include "trestle/comm/spawn.h"
-#include "trestle/device/virtual_device.h"
-#include "trestle/nn/layers.h"
 #include "trestle/sharding/sharded.h"
-#include "trestle/sharding/unscale.h"
 
 namespace trestle {
 namespace {
@@ -21,31 +19,8 @@ using testing::HasSubstr;
 using Weights = std::map<std::string, at::Tensor>;
 namespace F = torch::nn::functional;
 
-constexpr auto dividing = {ShardLevel::OptimizerState, ShardLevel::Gradients,
-                           ShardLevel::Parameters};
-constexpr int batch = 12, steps = 3;
+constexpr int steps = 3;
 const SpawnOptions one_thread = {.threads = 1};  // operators sum in an order that depends on it
-
-at::Tensor rows(int step) {
-  auto generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<std::uint64_t>(step));
-  return at::randn({batch, 6}, generator, at::TensorOptions());
-}
-
-at::Tensor classes(int step) {
-  auto generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<std::uint64_t>(step));
-  return at::randint(0, 5, {batch}, generator, at::TensorOptions().dtype(at::kLong));
-}
-
-// A layer norm, which computes in the parameters' dtype, and a batch norm, which stays in fp32.
-nn::Layers make_net() {
-  nn::Layers net(nn::Seed{5});
-  net.add("in", [] { return torch::nn::Linear(6, 16); });
-  net.add("layer_norm", [] { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({16})); });
-  net.add("act", torch::nn::ReLU());
-  net.add("batch_norm", [] { return torch::nn::BatchNorm1d(16); });
-  net.add("out", [] { return torch::nn::Linear(16, 5); });
-  return net;
-}
 
 Weights copies(const NamedTensors& named) {
   Weights weights;
