@@ -21,8 +21,12 @@ struct Engine {
   InFlight& in_flight;
 };
 
-// Compares what the ranks are about to do; what differs, the same text on all of them.
-std::optional<std::string> compare_prints(const Engine& engine, const Request& request);
+// Compares what the ranks are about to do. What is small enough is done with it: its numbers go along.
+struct Compared {
+  std::optional<std::string> difference = {};  // the same text on all ranks
+  bool is_done = false;
+};
+Compared compare(const Engine& engine, Request& request);
 
 // On CPU tensors. Sums and products are taken in the order of ranks, so that threads and processes
 // give the same bits; Gloo's own all-reduce takes another order from three ranks on.
