@@ -15,6 +15,9 @@
   (ranks) an MLP over 2 and 4 processes, against torch.distributed.pipelining on Gloo; (transports) one pipeline in one
   process, on thread ranks, on processes; (messages) a message against c10d's own; (rankstart) four ranks to the first step,
   against torchrun; (idle) sixteen thread ranks that sleep, against the simulator
+  (ddp), (fsdp) one model on 2 and 4 processes, against Python's DistributedDataParallel and FSDP2 on Gloo; (shardranks)
+  thread ranks against processes; (overlap) how much of the communication a backward hides; (flatoptimizer) optimizers over
+  flat shards, against torch::optim; (shardlargest) the largest model that trains at each level, against the formula
   (weights) a safetensors file of 1 GiB into a model's parameters, against Python's load_file and load_state_dict
 
 Programs run as processes of their own, one at a time, alternating. What is below 1 is in trestle's favour, but in g and for
@@ -31,14 +34,15 @@ import sys
 
 from bench import HERE, ROOT, Bench, table
 from measuring import Trouble, load, machine, say
-from sections import parts, precision, predictions, ranks, reader, resnet50, start, steps, sweep, weights
+from sections import parts, precision, predictions, ranks, reader, resnet50, sharding, start, steps, sweep, weights
 
 # Names of what a function measures, and the function.
 SECTIONS = {("a",): steps.one_stage, ("b",): steps.two_stages, ("c", "d"): predictions.predictions, ("e",): start.first_step,
             ("f",): parts.optimizers, ("g",): parts.largest, ("h",): parts.compiling, ("bf16",): precision.bf16,
             ("ranks",): ranks.against_pipelining, ("transports",): ranks.transports, ("messages",): ranks.messages,
             ("rankstart",): ranks.start, ("idle",): ranks.idle, ("reader",): reader.reading, ("resnet50",): resnet50.steps, ("sweep",): sweep.tutorial,
-            ("weights",): weights.loading}
+            ("ddp",): sharding.ddp, ("fsdp",): sharding.fsdp, ("shardranks",): sharding.ranks, ("overlap",): sharding.overlap,
+            ("flatoptimizer",): sharding.flat_optimizer, ("shardlargest",): sharding.largest, ("weights",): weights.loading}
 NAMES = [name for names in SECTIONS for name in names]
 
 

@@ -25,7 +25,7 @@ def read_checkpoint(folder, group="weights"):
     for about in index["tensors"].get(group, []):
         name = about["name"]
         for box in about["boxes"]:
-            part = files[box["file"]].get_tensor(name)
+            part = files[box["file"]].get_tensor(box.get("key", name))
             whole = tensors.setdefault(name, torch.empty(about["shape"], dtype=part.dtype))
             whole[tuple(slice(at, at + size) for at, size in zip(box["offset"], box["sizes"]))] = part
     return tensors

@@ -151,6 +151,7 @@ int on_ranks(const RankOptions& options, const std::function<int(const World*)>&
     throw;
   }
   if (environment.world_size > 1) return on_launched_rank(environment, options, work);
+  if (options.ranks.empty()) wanted.count = options.otherwise;
   // Alone, also as the only task of srun, whose shell says so: that one may start ranks of its own.
   if (options.max_restarts > 0 && (wanted.count == 1 || wanted.threads))
     throw UsageError("--max-restarts has no effect without ranks that are processes",

@@ -14,7 +14,8 @@ namespace trestle::app {
 
 struct RankOptions {
   std::string ranks = "";  // "", "4" processes, "threads:4"
-  int max_restarts = 0;    // of processes that are started here
+  int otherwise = 1;  // how many processes, where `ranks` is "" and nothing else has started some
+  int max_restarts = 0;  // of processes that are started here
   // The longest that a rank waits for another.
   std::chrono::milliseconds deadline = std::chrono::minutes(10);
   // All words of this command, which the processes of its ranks get again.
@@ -27,7 +28,7 @@ struct RankOptions {
 //   with that rank's world; `ranks` may be left out, or says the same number;
 // - "4": starts this program four times and returns when all have ended (launch/launcher.h);
 // - "threads:4": four threads of this process;
-// - "": with no world, on this process alone.
+// - "": as many processes as `otherwise` says; with no world, on this process alone, where that is 1.
 //
 // Throws UsageError for words that are none of this. What goes wrong on a rank is said once, by the
 // rank that was first to fail, and where ranks are on other machines by rank 0 too; that another rank

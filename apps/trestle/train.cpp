@@ -12,10 +12,12 @@
 #include "apps/trestle/output.h"
 #include "apps/trestle/ranks.h"
 #include "apps/trestle/verbs.h"
+#include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/shell_word.h"
 #include "trestle/base/text.h"
 #include "trestle/comm/world.h"
+#include "trestle/mesh/layout/mesh_layout.h"
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/run_folder.h"
 
@@ -27,6 +29,7 @@ struct Arguments {
   std::string recipe;
   std::string resume;
   std::optional<std::string> name;
+  std::string mesh;
   RankOptions ranks;
   bool json = false;
   bool quiet = false;
@@ -84,8 +87,25 @@ recipe::Recipe with_changes(recipe::Recipe recipe, const FieldChanges& changes) 
   return recipe;
 }
 
+// "pipeline=2,replicate=2", as changes of [mesh].
+FieldChanges changes_of_mesh(const std::string& words) {
+  FieldChanges changes;
+  if (words.empty()) return changes;
+  const mesh::MeshLayout layout = mesh::parse_mesh(words);
+  for (const mesh::Dimension& dimension : layout.dimensions()) {
+    const std::string field = "mesh." + dimension.name;
+    if (recipe::find_field(field) == nullptr)
+      throw UsageError(text("--mesh: there is no dimension '", dimension.name, "'",
+                            did_you_mean(dimension.name, {"pipeline", "replicate"})),
+                       {.hint = "Write for example --mesh pipeline=2,replicate=2."});
+    changes.emplace_back(field, text(dimension.size));
+  }
+  return changes;
+}
+
 recipe::Recipe recipe_of(const Arguments& arguments) {
   recipe::Recipe recipe = with_changes(recipe::read_recipe(arguments.recipe), arguments.changes);
+  recipe = with_changes(std::move(recipe), changes_of_mesh(arguments.mesh));
   if (arguments.name) recipe.name = *arguments.name;
   return recipe;
 }
@@ -101,8 +121,9 @@ recipe::Recipe checked(const CLI::App& verb, const Arguments& arguments) {
   if (arguments.dry_run)
     refuse_without_effect(verb, {"--ranks", "--max-restarts"}, "with --dry-run");
   if (arguments.resume.empty()) return recipe_of(arguments);
-  return with_changes(train::recipe_of(train::open_run_folder(arguments.resume)),
-                      arguments.changes);
+  return with_changes(
+      with_changes(train::recipe_of(train::open_run_folder(arguments.resume)), arguments.changes),
+      changes_of_mesh(arguments.mesh));
 }
 
 int perform(const CLI::App& verb, const Arguments& arguments, const RunOptions& options,
@@ -115,6 +136,8 @@ int perform(const CLI::App& verb, const Arguments& arguments, const RunOptions& 
     if (another_rank_complains()) return misused;
     throw;
   }
+  FieldChanges changes = arguments.changes;
+  for (auto& change : changes_of_mesh(arguments.mesh)) changes.push_back(std::move(change));
   auto [style, colours] = train::progress_style_of(STDOUT_FILENO);
   if (arguments.json) style = train::ProgressStyle::Json;
   if (arguments.quiet) style = train::ProgressStyle::Silent;
@@ -126,15 +149,16 @@ int perform(const CLI::App& verb, const Arguments& arguments, const RunOptions& 
   }
   RankOptions ranks = arguments.ranks;
   ranks.words = words;
+  ranks.otherwise =
+      static_cast<int>(std::max<std::int64_t>(recipe.mesh.pipeline, 1) * recipe.mesh.replicate);
   ranks.deadline =
       std::chrono::milliseconds(static_cast<std::int64_t>(recipe.pipeline.deadline * 1000));
   return on_ranks(ranks, [&, style = style, colours = colours](const World* world) {
     const bool first = world == nullptr || world->rank() == 0;
     const auto progress = first ? train::make_progress(style, colours, std::cout) : nullptr;
     const train::TrainHooks hooks = hooks_for(world, progress.get(), options);
-    const auto result = arguments.resume.empty()
-                            ? train::train(recipe, hooks)
-                            : train::resume(arguments.resume, arguments.changes, hooks);
+    const auto result = arguments.resume.empty() ? train::train(recipe, hooks)
+                                                 : train::resume(arguments.resume, changes, hooks);
     return exit_code(result, world);
   });
 }
@@ -156,6 +180,11 @@ void add_train(CLI::App& app, Action& action, const RunOptions& options,
                    "On so many ranks, one stage each: 4 (processes) or threads:4. Started by "
                    "torchrun, srun or trestle launch it is not needed")
       ->type_name("N");
+  verb->add_option(
+          "--mesh", arguments->mesh,
+          "How the ranks are laid out: pipeline=2,replicate=2 is two pipelines of two stages, "
+          "each with half of every batch. Without --ranks as many processes are started")
+      ->type_name("NAME=N,...");
   add_number(
       *verb, "--max-restarts", {0, 1'000'000},
       [arguments](std::int64_t n) { arguments->ranks.max_restarts = static_cast<int>(n); },
@@ -173,6 +202,7 @@ void add_train(CLI::App& app, Action& action, const RunOptions& options,
                 "trestle train recipes/unet_carvana.toml --dry-run",
                 "trestle train recipes/resnet18_mnist.toml --schedule 1f1b --balance 4,6",
                 "trestle train recipes/unet_quick.toml --ranks 2",
+                "trestle train recipes/resnet18_mnist.toml --mesh replicate=2",
                 "trestle train --resume runs/unet_quick --epochs 12"}) +
       "Ctrl-C, SIGTERM or SIGHUP finishes the batch and saves; a second one ends at once.\n" +
       exit_codes());

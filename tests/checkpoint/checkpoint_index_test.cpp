@@ -120,8 +120,32 @@ TEST(CheckpointIndex, BoxesHoldEachElementOnce) {
               HasSubstr("which is not in it"));
   EXPECT_THAT(refusal(with("weights.rank1.safetensors\", \"offset\": [0, 1]",
                            "weights.rank0.safetensors\", \"offset\": [0, 1]")),
-              HasSubstr("two boxes in 'weights.rank0.safetensors'"));
+              HasSubstr("has a box in 'weights.rank0.safetensors' under the name 'z', which is "
+                        "another box's"));
   EXPECT_NO_THROW(parse_index(with(second, begin + "[0, 1]" + sizes + "[8, 1]"), "x", Cover::Part));
+}
+
+// A rank whose piece of a flat buffer is several boxes of a tensor.
+TEST(CheckpointIndex, AFileMayHaveSeveralBoxesUnderKeysOfTheirOwn) {
+  CheckpointIndex index = some();
+  index.groups["weights"][0].boxes = {
+      {"weights.rank0.safetensors", {{0, 0}, {3, 3}}, "ab"},
+      {"weights.rank0.safetensors", {{3, 0}, {1, 2}}, "cd", "z[1]"},
+      {"weights.rank1.safetensors", {{3, 2}, {1, 1}}},
+      {"weights.rank1.safetensors", {{4, 0}, {4, 3}}, "", "other \"name\""}};
+  const std::string json = format_index(index);
+  EXPECT_EQ(parse_index(json, "x"), index);
+  const auto keyed = [&](const std::string& key) {
+    std::string changed = json;
+    return changed.replace(changed.find("z[1]"), 4, key);
+  };
+  EXPECT_THAT(refusal(keyed("z")), HasSubstr("under the name 'z', which is another box's"));
+  EXPECT_THAT(refusal(keyed("")), HasSubstr("under the name 'z', which is another box's"));
+  EXPECT_THAT(refusal(keyed("none")),
+              AllOf(HasSubstr("tensor 'none'"), HasSubstr("which is another box's")));
+  EXPECT_THAT(
+      refusal(json.substr(0, json.find("\"z[1]\"")) + "7" + json.substr(json.find("\"z[1]\"") + 6)),
+      HasSubstr("has a key that is not a string"));
 }
 
 TEST(CheckpointIndex, PartsOfRanksBecomeOne) {
@@ -150,6 +174,10 @@ TEST(CheckpointIndex, PartsOfRanksBecomeOne) {
               HasSubstr("'z' is F32 [8, 3] on rank 0 and F64 [8, 3] on rank 1"));
   EXPECT_THAT(merge({first, part("b.safetensors", {{0, 1}, {8, 2}}, "F32", {8, 4})}),
               HasSubstr("'z' is F32 [8, 3] on rank 0 and F32 [8, 4] on rank 1"));
+  CheckpointIndex twice = part("a.safetensors", {{0, 0}, {8, 3}});
+  twice.groups["weights"][0].boxes.push_back({"a.safetensors", {{7, 0}, {1, 3}}, "", "z[1]"});
+  EXPECT_THAT(merge({twice}), HasSubstr("rank 0 saved [7:8, 0:3] of 'z' (F32 [8, 3] of the "
+                                        "weights) twice"));
   EXPECT_THAT(merge({first, part("a.safetensors", {{0, 1}, {8, 2}})}),
               HasSubstr("rank 1 wrote 'a.safetensors', which another rank wrote too"));
 }
@@ -176,7 +204,8 @@ TEST(FuzzCheckpointIndex, WhatIsTakenIsWholeAndComesBack) {
       format_index(some()),
       R"({"format":"trestle checkpoint","version":2,"state":{},"files":{"a.safetensors":)"
       R"({"bytes":9}},"tensors":{"w":[{"name":"x","dtype":"U8","shape":[9],"boxes":[{"file":)"
-      R"("a.safetensors","offset":[0],"sizes":[9]}]}]}})"};
+      R"("a.safetensors","offset":[0],"sizes":[4]},{"file":"a.safetensors","offset":[4],)"
+      R"("sizes":[5],"key":"y"}]}]}})"};
   const auto result = fuzz::run(seeds, [](std::string_view bytes) {
     const CheckpointIndex index = parse_index(bytes, "fuzz");
     for (const auto& [name, size] : index.files) ASSERT_TRUE(is_part_name(name));

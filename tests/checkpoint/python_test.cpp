@@ -77,7 +77,7 @@ TEST_F(WithPython, BothKindsOfFilesGoBothWays) {
   peer("check");
 }
 
-// Every third tensor is cut into rows.
+// Every third tensor is cut into rows, and of the first one a row into two boxes of one rank.
 TEST_F(WithPython, ReadsACheckpointOfManyRanks) {
   const NamedTensors tensors = read_weights(folder_ / "plain.pt").tensors;
   const auto errors = on_ranks(3, [&](const SaveRanks& ranks) {
@@ -90,6 +90,11 @@ TEST_F(WithPython, ReadsACheckpointOfManyRanks) {
       }
       if (ranks.rank == 2) continue;
       std::vector<std::int64_t> offset(static_cast<std::size_t>(tensor.dim()), 0);
+      if (i == 0 && ranks.rank == 0) {
+        mine.push_back({name, tensor.narrow(0, 0, 1).narrow(1, 0, 1), {0, 0}, {2, 3}});
+        mine.push_back({name, tensor.narrow(0, 0, 1).narrow(1, 1, 2), {0, 1}, {2, 3}});
+        continue;
+      }
       offset[0] = ranks.rank;
       mine.push_back({name, ranks.rank == 0 ? tensor.narrow(0, 0, 1) : tensor.slice(0, 1), offset,
                       tensor.sizes().vec()});

@@ -24,6 +24,43 @@ class GlooRanks : public ::testing::TestWithParam<int> {};
 TEST_P(GlooRanks, CollectivesOfThreads) { run_gloo_ranks(GetParam(), check_collectives); }
 TEST_P(GlooRanks, CollectivesOfProcesses) { run_process_ranks(GetParam(), check_collectives); }
 
+// Tensors of several inner pieces: the bits of a sum in the order of ranks, in place, apart, and one over the other.
+void check_large(World& world) {
+  const comm::Group& group = world.group();
+  const int size = world.size(), rank = world.rank();
+  constexpr std::int64_t part = 700'003;
+  const auto numbers = [&](int of) {
+    return (at::arange(size * part, at::kFloat) + 1000 * of).sqrt();
+  };
+  const auto own = [&](const at::Tensor& whole) { return whole.narrow(0, rank * part, part); };
+  at::Tensor sum = numbers(0);
+  for (int r = 1; r < size; ++r) sum += numbers(r);
+
+  const at::Tensor input = numbers(rank);
+  at::Tensor reduced = input.narrow(0, 1, size * part - 1).clone();  // no multiple of the ranks
+  group.all_reduce(reduced).wait();
+  EXPECT_TRUE(torch::equal(reduced, sum.narrow(0, 1, size * part - 1)));
+  at::Tensor scattered = at::empty({part});
+  group.reduce_scatter(scattered, input).wait();
+  EXPECT_TRUE(torch::equal(scattered, own(sum)));
+  EXPECT_TRUE(torch::equal(input, numbers(rank))) << "the input was written to";
+  at::Tensor in_place = input.clone(), elsewhere = input.clone();
+  group.reduce_scatter(own(in_place), in_place).wait();
+  EXPECT_TRUE(torch::equal(own(in_place), own(sum)));
+  const at::Tensor other = elsewhere.narrow(0, (rank + 1) % size * part, part);
+  group.reduce_scatter(other, elsewhere).wait();
+  EXPECT_TRUE(torch::equal(other, own(sum)));
+
+  at::Tensor gathered = at::zeros({size * part});
+  group.all_gather(gathered, scattered).wait();
+  EXPECT_TRUE(torch::equal(gathered, sum));
+  group.all_gather(in_place, own(in_place)).wait();
+  EXPECT_TRUE(torch::equal(in_place, sum));
+  group.all_gather(elsewhere, other).wait();
+  EXPECT_TRUE(torch::equal(elsewhere, sum));
+}
+TEST_P(GlooRanks, LargeTensors) { run_gloo_ranks(GetParam(), check_large); }
+
 INSTANTIATE_TEST_SUITE_P(Sizes, GlooRanks, ::testing::Values(1, 2, 3, 4));
 
 class GlooMismatch : public ::testing::TestWithParam<Mismatch> {};

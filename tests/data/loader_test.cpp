@@ -224,5 +224,25 @@ TEST(Loader, OnePartHasTheBitsOfBoth) {
   EXPECT_THROW(loader.read(0, -1), UsageError);
 }
 
+// The parts of a batch are the batch, also of a short one.
+TEST(Loader, SharesOfABatchAreTheBatch) {
+  const auto numbers = std::make_shared<Numbers>(23);
+  const Loader loader(numbers, {.batch = 7, .order = Order::Shuffled, .seed = 3});
+  for (const int parts : {1, 2, 3, 5}) {
+    for (std::int64_t batch = 0; batch < loader.batches(); ++batch) {
+      const Batch whole = loader.read(1, batch);
+      std::vector<std::string> names;
+      for (int part = 0; part < parts; ++part) {
+        const Batch own = loader.read(1, batch, Part::Both, {.part = part, .parts = parts});
+        names.insert(names.end(), own.names.begin(), own.names.end());
+        EXPECT_EQ(own.index, batch);
+        EXPECT_EQ(own.done, whole.done);
+        EXPECT_EQ(own.inputs.defined(), own.size() > 0);
+      }
+      EXPECT_EQ(names, whole.names);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace trestle::data

@@ -142,6 +142,30 @@ void set_learning_rate(torch::optim::Optimizer& optimizer, double rate);
 // [trestle/checkpoint/safetensors.h]
 #include "trestle/nn/layers.h"
 extern nn::Layers model;
+// [trestle/checkpoint/save.h]
+#include <torch/optim.h>
+#include "trestle/checkpoint/checkpoint_folder.h"
+#include "trestle/nn/layers.h"
+#include "trestle/precision/gradient_scaler.h"
+extern nn::Layers net;
+extern const std::unique_ptr<torch::optim::Optimizer> optimizer;
+extern precision::GradientScaler scaler;
+extern trestle::checkpoint::TrainState state;
+void train(std::int64_t step);
+// [trestle/sharding/background_save.h]
+extern DeviceMesh mesh;
+extern Sharded sharded;
+extern const std::unique_ptr<torch::optim::Optimizer> optimizer;
+extern checkpoint::TrainState state;
+void train(std::int64_t step);
+// [trestle/sharding/save.h]
+#include <torch/optim.h>
+#include "trestle/mesh/device_mesh.h"
+#include "trestle/nn/layers.h"
+extern nn::Layers net;
+extern DeviceMesh mesh;
+extern const std::unique_ptr<torch::optim::Optimizer> optimizer;
+void train(std::int64_t step);
 // [trestle/checkpoint/weights.h]
 #include <iostream>
 #include "trestle/nn/layers.h"
@@ -236,10 +260,40 @@ void use(const Sample& sample);
 extern World world;
 extern const DeviceMesh mesh;
 extern const at::Tensor gradient;
+// [trestle/sharding/data_parallel.h]
+#include <torch/nn.h>
+#include <torch/optim.h>
+struct NetImpl : torch::nn::Cloneable<NetImpl> {
+  void reset() override;
+  at::Tensor forward(const at::Tensor& x);
+};
+TORCH_MODULE(Net);
+extern const at::Tensor x, y;
+// [trestle/sharding/sync_batch_norm.h]
+#include <torch/nn.h>
+
+#include "trestle/comm/world.h"
+extern const World world;
+// [trestle/sharding/powersgd.h]
+#include <torch/optim.h>
+
+#include "trestle/comm/world.h"
+extern const World world;
+extern const std::vector<std::pair<at::Tensor, at::Tensor>> batches;
+extern const at::Tensor buffer;
+extern const std::vector<at::Tensor> gradients;
+extern torch::optim::SGD optimizer;
+at::Tensor loss_of(const at::Tensor& input, const at::Tensor& target);
 // [trestle/sharding/ddp.h]
 #include "trestle/sharding/sharded.h"
 extern World world;
 extern const nn::Layers net;
+// [trestle/sharding/unscale.h]
+#include <torch/torch.h>
+#include "trestle/optim/factory.h"
+extern std::vector<std::pair<at::Tensor, at::Tensor>> loader;
+extern Sharded sharded;
+extern std::unique_ptr<torch::optim::Optimizer> optimizer;
 // [trestle/sharding/zero1.h]
 #include "trestle/sharding/sharded.h"
 extern World world;
@@ -268,4 +322,24 @@ extern at::Tensor loss(const at::Tensor& part);
 extern const DeviceMesh mesh;
 struct NetImpl : torch::nn::Module {
   std::pair<at::Tensor, at::Tensor> forward(const at::Tensor& image, const at::Tensor& mask);
+};
+// [trestle/recompute/checkpoint.h]
+#include <torch/nn.h>
+extern torch::nn::Sequential block;
+extern at::Tensor x;
+// [trestle/recompute/checkpointed.h]
+#include <torch/nn.h>
+extern Layers net;
+extern at::Tensor x;
+// [trestle/recompute/recomputing.h]
+void release_weights();
+// [trestle/device/random_tape.h]
+extern at::Tensor x, y, z;
+at::Tensor dropout(const at::Tensor& x);
+// [trestle/train/deepspeed.h]
+#include <torch/torch.h>
+extern World world;
+extern std::vector<std::pair<at::Tensor, at::Tensor>> loader;
+struct NetImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x);
 };

@@ -131,6 +131,78 @@ std::string message(Action action) {
   return "taken";
 }
 
+// One step of a scaler, whose gradients are finite or not.
+void step(GradientScaler& scaler, bool good) {
+  const at::Tensor parameter = at::zeros({1}).requires_grad_();
+  parameter.mutable_grad() = at::full({1}, good ? 1.0 : std::numeric_limits<double>::infinity());
+  EXPECT_EQ(scaler.unscale({parameter}), good);
+  scaler.update();
+}
+
+// "+" is a good step and "-" an overflow; the scale after each.
+std::vector<double> scales(GradientScaler& scaler, const std::string& what) {
+  std::vector<double> scales;
+  for (const char one : what) {
+    step(scaler, one == '+');
+    scales.push_back(scaler.scale());
+  }
+  return scales;
+}
+
+// DeepSpeed's rules: an overflow that hysteresis takes leaves the scale, and begins the window anew; once they are used
+// up, every overflow shrinks it, until it has grown.
+TEST(GradientScaler, DeepspeedsHysteresis) {
+  const GradientScalerOptions options = {
+      .initial_scale = 16, .growth_interval = 3, .hysteresis = 2, .lowest_scale = 1};
+  GradientScaler scaler(options);
+  EXPECT_EQ(scales(scaler, "+++"), (std::vector<double>{16, 16, 32}));
+  EXPECT_EQ(scales(scaler, "-++-"), (std::vector<double>{32, 32, 32, 16}));
+  EXPECT_EQ(scales(scaler, "++-"), (std::vector<double>{16, 16, 8})) << "there is none left";
+  EXPECT_EQ(scales(scaler, "+++--"), (std::vector<double>{8, 8, 16, 16, 8})) << "it has grown";
+  GradientScalerOptions consecutive = options;
+  consecutive.consecutive_hysteresis = true;
+  GradientScaler other(consecutive);
+  EXPECT_EQ(scales(other, "-+-+--"), (std::vector<double>{16, 16, 16, 16, 16, 8}));
+  EXPECT_EQ(scales(other, "-+-"), (std::vector<double>{4, 4, 4}));
+}
+
+TEST(GradientScaler, TheLowestScaleIsAFloorOrAnError) {
+  GradientScaler floor({.initial_scale = 4, .lowest_scale = 1.5});
+  EXPECT_EQ(scales(floor, "---"), (std::vector<double>{2, 1.5, 1.5}));
+  GradientScaler fails(
+      {.initial_scale = 4, .hysteresis = 2, .lowest_scale = 2, .fail_at_lowest = true});
+  EXPECT_EQ(scales(fails, "--"), (std::vector<double>{4, 2}));
+  EXPECT_THAT(message<StateError>([&] { step(fails, false); }),
+              HasSubstr("overflow with the loss scaled by 2, and that is the lowest scale"));
+  step(fails, true);  // whoever goes on may
+  GradientScaler fixed({.initial_scale = 8, .growth_interval = 1, .dynamic = false});
+  EXPECT_EQ(scales(fixed, "+-+-"), (std::vector<double>{8, 8, 8, 8}));
+}
+
+TEST(GradientScaler, ItsStateHasWhatPythonsHasNot) {
+  const GradientScalerOptions options = {.initial_scale = 16,
+                                         .growth_interval = 3,
+                                         .hysteresis = 3,
+                                         .lowest_scale = 0.7,
+                                         .fail_at_lowest = true};
+  GradientScaler scaler(options), other, pythons(options);
+  scales(scaler, "++-");
+  other.load_state(scaler.state());
+  EXPECT_EQ(other.state(), scaler.state());
+  EXPECT_EQ(scales(other, "--+++-----"), scales(scaler, "--+++-----"));
+  EXPECT_THAT(message<StateError>([&] { scales(other, "---------"); }), HasSubstr("lowest"));
+  EXPECT_EQ(other.scale(), static_cast<float>(0.7));
+  scaler.load_state(other.state());
+  EXPECT_EQ(scaler.state(), other.state());
+  GradientScaler plain;
+  pythons.load_state(plain.state());
+  EXPECT_EQ(pythons.state().at("hysteresis"), 3) << "a state of Python's leaves them";
+  auto state = scaler.state();
+  state["_hysteresis_tracker"] = 3;
+  EXPECT_THAT(message<FormatError>([&] { scaler.load_state(state); }),
+              HasSubstr("_hysteresis_tracker = 3"));
+}
+
 TEST(GradientScaler, RefusesWhatCannotBe) {
   const auto refusal = [](const GradientScalerOptions& options) {
     return message<UsageError>([&] { const GradientScaler scaler(options); });
@@ -139,6 +211,8 @@ TEST(GradientScaler, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal({.growth_factor = 1}), HasSubstr("growth_factor = 1 is not above 1"));
   EXPECT_THAT(refusal({.backoff_factor = 1}), HasSubstr("backoff_factor"));
   EXPECT_THAT(refusal({.growth_interval = 0}), HasSubstr("growth_interval"));
+  EXPECT_THAT(refusal({.hysteresis = 0}), HasSubstr("hysteresis = 0 is not at least 1"));
+  EXPECT_THAT(refusal({.initial_scale = 2, .lowest_scale = 4}), HasSubstr("lowest_scale = 4"));
   GradientScaler scaler;
   EXPECT_THAT(message<StateError>([&] { scaler.update(); }), HasSubstr("has seen no gradients"));
   const at::Tensor half = at::zeros({2}, at::kHalf).requires_grad_();

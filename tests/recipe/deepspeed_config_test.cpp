@@ -22,7 +22,7 @@ TEST(DeepspeedConfig, TheSurveysStage2FileWorksAsItIs) {
   EXPECT_EQ(config.stage, 2);
   EXPECT_EQ(config.level(), "gradients");
   EXPECT_EQ(config.reduce_bucket, 500'000'000);
-  EXPECT_EQ(config.gather_bucket, 500'000'000);
+  EXPECT_TRUE(config.ignore_unused);
   EXPECT_EQ(config.precision, "fp16");
   EXPECT_TRUE(config.scaler.dynamic);
   EXPECT_EQ(config.scaler.initial_scale, 65536);
@@ -32,17 +32,18 @@ TEST(DeepspeedConfig, TheSurveysStage2FileWorksAsItIs) {
   EXPECT_EQ(config.train_batch, 64);
   EXPECT_EQ(config.micro_batch, 16);
   EXPECT_EQ(config.accumulate, 1);
-  EXPECT_FALSE(config.optimizer || config.schedule || config.overlap);
+  EXPECT_FALSE(config.optimizer || config.schedule);
   EXPECT_THAT(config.without_effect,
               ElementsAre(HasSubstr("zero_optimization.allgather_partitions true: "),
-                          HasSubstr("zero_optimization.reduce_scatter true: ")));
+                          HasSubstr("zero_optimization.reduce_scatter true: "),
+                          HasSubstr("zero_optimization.allgather_bucket_size 500000000.0: ")));
   EXPECT_THAT(config.notes, IsEmpty());
   EXPECT_EQ(
       to_text(config),
       "ds_config.json, as it is run:\n"
       "batch       64 a step = 16 a micro-batch x 1 added up x 4 ranks\n"
       "zero        stage 2: gradients and the optimizer's state are sharded\n"
-      "buckets     500,000,000 elements reduced, 500,000,000 gathered at a time\n"
+      "buckets     500,000,000 elements at a time\n"
       "precision   fp16, the loss times 65536, twice that after 1000 good steps, half of it after "
       "2 overflows, never below 1\n"
       "optimizer   the program's own\n"
@@ -52,7 +53,11 @@ TEST(DeepspeedConfig, TheSurveysStage2FileWorksAsItIs) {
       "  zero_optimization.allgather_partitions true: shards are gathered by all-gather; the "
       "numbers are the same either way\n"
       "  zero_optimization.reduce_scatter true: from stage 1 on gradients are reduced by "
-      "reduce-scatter; the numbers are the same either way\n");
+      "reduce-scatter; the numbers are the same either way\n"
+      "  zero_optimization.allgather_bucket_size 500000000.0: parameters are gathered in the "
+      "pieces in "
+      "which "
+      "gradients are reduced\n");
 }
 
 TEST(DeepspeedConfig, EveryKeyGoesWhereItBelongs) {
@@ -63,7 +68,6 @@ TEST(DeepspeedConfig, EveryKeyGoesWhereItBelongs) {
   EXPECT_EQ(config.clip_grad_norm, 1);
   EXPECT_EQ(config.communication, "fp32");
   EXPECT_EQ(config.level(), "parameters");
-  EXPECT_EQ(config.overlap, true);
   EXPECT_EQ(config.reduce_bucket, 1'000'000);
   EXPECT_EQ(config.shard_ranks, 2);
   EXPECT_TRUE(config.offload_optimizer && config.offload_parameters);
@@ -87,7 +91,8 @@ TEST(DeepspeedConfig, EveryKeyGoesWhereItBelongs) {
   for (const char* key :
        {"steps_per_print 10", "prescale_gradients false", "stage3_max_live_parameters",
         "sub_group_size", "offload_optimizer.pin_memory", "number_checkpoints 4",
-        "checkpoint.tag_validation \"Warn\"", "checkpoint.load_universal", "tensorboard"})
+        "checkpoint.tag_validation \"Warn\"", "checkpoint.load_universal", "tensorboard",
+        "overlap_comm true", "reduce_bucket_size 1000000: at stage 3"})
     EXPECT_THAT(said, HasSubstr(key)) << "has no effect, which is to be said";
   EXPECT_THAT(said, AllOf(HasSubstr("over 2 ranks, 2 replicas of them"),
                           HasSubstr("adamw · learning rate 0.00123456789 · weight decay 0.1"),
@@ -100,6 +105,7 @@ TEST(DeepspeedConfig, StagesAreLevels) {
   for (int stage = 0; stage < 4; ++stage)
     EXPECT_EQ(parse(zero("\"stage\": " + std::to_string(stage))).level(), levels[stage]);
   EXPECT_EQ(parse(with("")).level(), "none");
+  EXPECT_FALSE(parse(zero(R"("stage": 2, "ignore_unused_parameters": false)")).ignore_unused);
   const DeepspeedConfig old = parse(with(R"("zero_optimization": true)"));
   EXPECT_EQ(old.level(), "optimizer_state");
   EXPECT_THAT(old.notes, ElementsAre(HasSubstr("stage 1")));

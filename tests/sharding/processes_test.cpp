@@ -1,10 +1,21 @@
-// The levels on processes, which talk by Gloo.
+// The levels on processes, which talk by Gloo; and what is left where one is killed in a save.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
-#include "attack.h"
-#include "plain_net.h"
+#include <csignal>
+#include <filesystem>
+#include <thread>
+
+#include "tests/sharding/attack.h"
+#include "tests/sharding/drawing_net.h"
+#include "tests/sharding/plain_net.h"
 #include "tests/support/run_ranks.h"
 #include "trestle/base/error.h"
+#include "trestle/comm/spawn.h"
+#include "trestle/optim/factory.h"
+#include "trestle/sharding/background_save.h"
+#include "trestle/sharding/save.h"
 
 namespace trestle {
 namespace {
@@ -72,28 +83,86 @@ TEST(ShardedProcesses, OddStepsAndFailures) {
   });
 }
 
-TEST(AdHoc, OneRankEvaluates) {
-  testing::run_process_ranks(
-      2,
-      [](World& world) {
-        const DeviceMesh mesh(world, {{"shard", 2}});
-        for (const ShardLevel level : {ShardLevel::Parameters}) {
-          ShardedModule<testing::Model> model(testing::make<Small>(), mesh, {.level = level});
-          try {
-            for (int step = 0; step < 4; ++step) {
-              model.backward(model.forward(testing::rows(2, 3)).sum());
-              if (step == 2 && world.rank() == 0) {
-                const at::NoGradGuard no_grad;
-                model.forward(testing::rows(2, 3));
-              }
-            }
-            ADD_FAILURE() << "none";
-          } catch (const std::exception& e) {
-            std::fprintf(stderr, "ADHOC %d: %s\n", world.rank(), e.what());
-          }
-        }
-      },
-      std::chrono::seconds(4));
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int wide = 60'000;  // a save takes a while
+const ShardOptions fsdp_options{.level = ShardLevel::Parameters, .seed = 4};
+
+// A thread that ends this process in its next save, in the middle of a file.
+std::thread killer(const fs::path& folder, const std::string& file) {
+  return std::thread([=] {
+    for (;;) {
+      std::error_code none;
+      for (const auto& entry : fs::directory_iterator(folder, none))
+        if (entry.path().filename().string().starts_with(file)) kill(getpid(), SIGKILL);
+    }
+  });
+}
+
+void save_until_killed(World& world, const fs::path& last) {
+  const DeviceMesh mesh(world, {{"shard", 2}});
+  Sharded sharded(testing::drawing_net(wide), mesh, fsdp_options);
+  const auto optimizer = optim::make_optimizer(sharded.parameters(), {.name = "adam"});
+  for (int step = 0; step < 2; ++step) testing::draw_and_step(sharded, *optimizer, world, step);
+  BackgroundSave saving(mesh, sharded);
+  saving.save(last, sharded, *optimizer, {.step = 2});
+  for (int step = 2; step < 4; ++step) testing::draw_and_step(sharded, *optimizer, world, step);
+  saving.wait();
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  if (world.rank() == 1) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit small{1 << 16, before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+  }
+  try {
+    save(last, sharded, *optimizer, {.step = 4});
+    ADD_FAILURE() << "no error";
+  } catch (const FileError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 1 of 2"), HasSubstr("File too large")));
+  }
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_EQ(checkpoint::read_train_state(last).step, 2);
+  world.group().barrier();
+  if (world.rank() == 1) killer(last.string() + ".tmp", "optimizer.rank1").detach();
+  save(last, sharded, *optimizer, {.step = 4});
+}
+
+// And the bits of a training that nobody killed.
+TEST(SavedShardedProcesses, AFullDiskAndAKilledRankLeaveTheOneBefore) {
+  const fs::path folder =
+      fs::path(TRESTLE_BINARY_DIR) / "scratch" / "sharding_a_full_disk_and_a_killed_rank";
+  const auto ranks = testing::run_rank_processes(2, [&] {
+    World world = init({.deadline = std::chrono::seconds(20)});
+    if (world.rank() == 0) {
+      fs::remove_all(folder);
+      fs::create_directories(folder);
+    }
+    world.group().barrier();
+    save_until_killed(world, folder / "last");
+  });
+  EXPECT_EQ(ranks[1].signal, SIGKILL) << ranks[1].output;
+  EXPECT_EQ(ranks[0].exit_code, 3) << ranks[0].output;
+  EXPECT_THAT(ranks[0].output, AllOf(HasSubstr("rank 1"), ::testing::Not(HasSubstr("Failure"))));
+  EXPECT_FALSE(fs::exists(folder / "last.tmp")) << "the rank that is left removes the half";
+  spawn(2,
+        [&](World& world) {
+          const DeviceMesh mesh(world, {{"shard", 2}});
+          const auto train = [&](const fs::path& from) {
+            Sharded sharded(testing::drawing_net(wide), mesh, fsdp_options);
+            const auto optimizer = optim::make_optimizer(sharded.parameters(), {.name = "adam"});
+            int step = 0;
+            if (!from.empty()) step = static_cast<int>(load(from, sharded, *optimizer).step);
+            EXPECT_EQ(step, from.empty() ? 0 : 2);
+            for (; step < 4; ++step) testing::draw_and_step(sharded, *optimizer, world, step);
+            return sharded.state();
+          };
+          EXPECT_TRUE(testing::same_bits(train(folder / "last"), train({})));
+        },
+        {.threads = 1});
+  fs::remove_all(folder);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Same weights at every level, on every number of ranks.
 #include <gtest/gtest.h>
 
-#include "plain_net.h"
+#include "tests/sharding/plain_net.h"
 #include "trestle/comm/spawn.h"
 
 namespace trestle {

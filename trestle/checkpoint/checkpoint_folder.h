@@ -37,7 +37,7 @@ struct TensorPart {
   std::vector<std::int64_t> shape = {};
 };
 
-// By group, of which each has names of its own. A group's name is part of its files' names.
+// By group, of which each has names of its own. A rank may have several boxes of one tensor. A group's name is part of its files' names.
 using TensorGroups = std::map<std::string, std::vector<TensorPart>>;
 
 // Writes the folder anew, as one, and flushes it: whenever a machine stops, the folder is one whole

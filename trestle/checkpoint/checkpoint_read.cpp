@@ -33,6 +33,7 @@ struct Piece {
   at::Tensor into;
 
   const Box& stored_box() const { return tensor->boxes[stored].box; }
+  const std::string& key() const { return tensor->key_of(tensor->boxes[stored]); }
   bool is_whole() const { return box == stored_box(); }
 };
 
@@ -90,11 +91,10 @@ class PartReader {
 
  private:
   std::size_t number_of(const Piece& piece) const {
-    const auto found = numbers_.find(piece.tensor->name);
+    const auto found = numbers_.find(piece.key());
     if (found == numbers_.end())
-      throw FormatError(
-          text("has no '", shown(piece.tensor->name), "', which the index says it has"),
-          {.file = path_});
+      throw FormatError(text("has no '", shown(piece.key()), "', which the index says it has"),
+                        {.file = path_});
     const StoredTensor& stored = file_.tensors()[found->second];
     if (stored.shape != piece.stored_box().sizes || stored.type != scalar_type(piece.tensor->dtype))
       throw FormatError(text("has '", shown(stored.name), "' as ", c10::toString(stored.type), " ",

@@ -26,25 +26,58 @@ Box box_of(const TensorPart& part) {
   return box;
 }
 
-// What this rank has of a group. An empty box of a tensor that is not empty is nobody's.
-std::vector<IndexedTensor> write_group(const fs::path& fresh, const std::string& file,
-                                       const std::vector<TensorPart>& parts) {
-  NamedTensors tensors;
-  std::vector<IndexedTensor> all;
-  for (const TensorPart& part : parts) {
+// A name that no other tensor in the file has: "w[1]" for the second box of w.
+std::string unused_key(const std::string& name, std::size_t box, std::set<std::string>& taken) {
+  std::string key = text(name, "[", box, "]");
+  while (!taken.insert(key).second) key += "_";
+  return key;
+}
+
+// What this rank has of a group: tensors with their boxes, which `tensors` holds under their keys.
+class GroupPart {
+ public:
+  explicit GroupPart(const std::vector<TensorPart>& parts) {
+    for (const TensorPart& part : parts) taken_.insert(part.name);
+  }
+
+  void add(const TensorPart& part, const std::string& file) {
     check_writable(part.name, part.tensor);
     const Box box = box_of(part);
     const Sizes shape = part.shape.empty() ? box.sizes : part.shape;
-    if (part.tensor.numel() == 0 && elements_of(shape) > 0) continue;
-    all.push_back(
-        {part.name, dtype_name(part.name, part.tensor.scalar_type()), shape, {{file, box}}});
-    tensors.emplace_back(part.name, part.tensor);
+    // An empty box of a tensor that is not empty is nobody's.
+    if (part.tensor.numel() == 0 && elements_of(shape) > 0) return;
+    const std::string dtype = dtype_name(part.name, part.tensor.scalar_type());
+    const auto [place, is_new] = places_.try_emplace(part.name, all.size());
+    if (is_new) all.push_back({part.name, dtype, shape, {}});
+    IndexedTensor& tensor = all[place->second];
+    if (!is_new && (part.shape.empty() || tensor.shape != shape || tensor.dtype != dtype))
+      throw UsageError(text("two tensors to be saved are called '", part.name, "'"));
+    const std::string key =
+        is_new ? std::string() : unused_key(part.name, tensor.boxes.size(), taken_);
+    written.emplace_back(place->second, tensor.boxes.size());
+    tensor.boxes.push_back({file, box, {}, key});
+    tensors.emplace_back(tensor.key_of(tensor.boxes.back()), part.tensor);
   }
-  if (tensors.empty()) return {};
-  write_tensors(fresh / file, tensors, {}, [&](std::size_t i, std::string_view bytes) {
-    all[i].boxes[0].hash = content_hash(bytes);
+
+  std::vector<IndexedTensor> all;
+  NamedTensors tensors;
+  std::vector<std::pair<std::size_t, std::size_t>> written;  // for each: which of `all`, which box
+
+ private:
+  std::map<std::string, std::size_t> places_;
+  std::set<std::string> taken_;
+};
+
+std::vector<IndexedTensor> write_group(const fs::path& fresh, const std::string& file,
+                                       const std::vector<TensorPart>& parts) {
+  GroupPart group(parts);
+  for (const TensorPart& part : parts) group.add(part, file);
+  if (group.tensors.empty()) return {};
+  write_tensors(fresh / file, group.tensors, {}, [&](std::size_t i, std::string_view bytes) {
+    const auto [tensor, box] = group.written[i];
+    group.all[tensor].boxes[box].hash = content_hash(bytes);
   });
-  return all;
+  return std::move(group.all);
 }
 
 void check_group_name(const std::string& name) {

@@ -36,6 +36,17 @@ NamedTensors of_parameters(const CheckpointFolder& folder, const std::string& gr
   return folder.read(group, names);
 }
 
+std::string in_words(const StoredTensor& tensor) {
+  return text(c10::toString(tensor.type), " [", join(tensor.shape, ", "), "]");
+}
+
+// Five are enough to know what is wrong.
+std::string first_of(std::vector<std::string> all) {
+  const std::size_t count = all.size();
+  if (count > 5) all.resize(5);
+  return text(join(all, ", "), count > 5 ? text(", ... (", count, ")") : "");
+}
+
 }  // namespace
 
 void write_training_checkpoint(const fs::path& folder, const TrainingCheckpoint& resume,
@@ -43,7 +54,11 @@ void write_training_checkpoint(const fs::path& folder, const TrainingCheckpoint&
   TensorGroups groups = {{"weights", whole(resume.weights)},
                          {"optimizer", whole(resume.optimizer)}};
   if (!resume.gradients.empty()) groups["gradients"] = whole(resume.gradients);
-  const TrainState& state = resume.state;
+  write_training_checkpoint(folder, groups, resume.state, ranks);
+}
+
+void write_training_checkpoint(const fs::path& folder, const TensorGroups& groups,
+                               const TrainState& state, const SaveRanks& ranks) {
   write_checkpoint(folder, groups, format_state(state), ranks,
                    text("step ", state.step, ", epoch ", state.epoch, ", sample ", state.samples,
                         ", seed ", state.seed, ", recipe ", state.recipe_hash));
@@ -52,24 +67,45 @@ void write_training_checkpoint(const fs::path& folder, const TrainingCheckpoint&
 SavedTraining::SavedTraining(const fs::path& folder) : folder_(folder), state_(state_in(folder_)) {}
 
 void SavedTraining::copy_weights(const NamedTensors& into, Others others) const {
-  std::set<std::string> names;
+  std::vector<StoredTensor> model;
   std::vector<CheckpointFolder::Wanted> wanted;
   for (const auto& [name, tensor] : into) {
-    names.insert(name);
+    model.push_back({name, tensor.scalar_type(), tensor.sizes().vec()});
     wanted.push_back({name, tensor});
   }
+  check_weights(model, others);
+  folder_.read("weights", wanted);
+}
+
+void SavedTraining::check_weights(const std::vector<StoredTensor>& model, Others others) const {
+  const auto& saved = folder_.tensors("weights");
+  std::map<std::string, const StoredTensor*> known;
+  std::set<std::string> names;
+  for (const StoredTensor& tensor : saved) known[tensor.name] = &tensor;
+  for (const StoredTensor& tensor : model) names.insert(tensor.name);
   std::vector<std::string> left;
-  for (const StoredTensor& tensor : folder_.tensors("weights"))
+  for (const StoredTensor& tensor : saved)
     if (!names.contains(tensor.name)) left.push_back(text("'", tensor.name, "'"));
   if (others == Others::Refused && !left.empty()) {
-    const std::size_t count = left.size();
-    if (count > 5) left.resize(5);
     throw FormatError(
-        text("these weights are not this model's, which has not ", join(left, ", "),
-             count > 5 ? text(", ... (", count, ")") : ""),
+        text("these weights are not this model's, which has not ", first_of(left)),
         {.file = folder_.path().string(), .hint = "Use the recipe that was saved beside them."});
   }
-  folder_.read("weights", wanted);
+  std::vector<std::string> differences;
+  for (const StoredTensor& tensor : model) {
+    const auto found = known.find(tensor.name);
+    if (found == known.end()) {
+      differences.push_back(text("'", tensor.name, "' is missing"));
+    } else if (found->second->shape != tensor.shape || found->second->type != tensor.type) {
+      differences.push_back(text("'", tensor.name, "' is ", in_words(*found->second),
+                                 ", the model's is ", in_words(tensor)));
+    }
+  }
+  if (differences.empty()) return;
+  throw FormatError(
+      text("its weights are not these, ", differences.size(),
+           differences.size() == 1 ? " difference: " : " differences: ", first_of(differences)),
+      {.file = folder_.path().string()});
 }
 
 NamedTensors SavedTraining::optimizer(const std::vector<std::string>& parameters) const {

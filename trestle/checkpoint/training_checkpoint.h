@@ -38,6 +38,9 @@ struct TrainingCheckpoint {
 // 0.
 void write_training_checkpoint(const std::filesystem::path& folder,
                                const TrainingCheckpoint& resume, const SaveRanks& ranks = {});
+// The same for ranks that have parts of tensors.
+void write_training_checkpoint(const std::filesystem::path& folder, const TensorGroups& groups,
+                               const TrainState& state, const SaveRanks& ranks = {});
 
 // Tensors in the checkpoint that were not asked for.
 enum class Others {
@@ -57,6 +60,8 @@ class SavedTraining {
   // Into parameters and buffers in place, whatever their devices. Throws FormatError that lists the
   // names, shapes and types that differ, before anything is read.
   void copy_weights(const NamedTensors& into, Others others) const;
+  // Whether they are those of a model with these tensors. Throws as copy_weights().
+  void check_weights(const std::vector<StoredTensor>& model, Others others) const;
   // What was saved of these parameters; of one that never had a gradient that is nothing.
   NamedTensors optimizer(const std::vector<std::string>& parameters) const;
   NamedTensors gradients(const std::vector<std::string>& parameters) const;

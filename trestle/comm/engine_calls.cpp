@@ -2,12 +2,14 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros.h>
 
+#include <array>
+#include <cstddef>
 #include <cstring>
 #include <stdexcept>
+#include <type_traits>
 
+#include "trestle/comm/direct_collectives.h"
 #include "trestle/comm/thread_collectives.h"
 
 namespace trestle::comm {
@@ -39,63 +41,65 @@ void all_to_all(const Engine& engine, at::Tensor output, at::Tensor input,
            engine.deadline);
 }
 
-// Rank r's piece of everybody's input, reduced in the order of ranks: input is [ranks * piece].
-at::Tensor reduced_piece(const Engine& engine, const at::Tensor& input, Reduce op) {
-  at::Tensor pieces = at::empty_like(input);
-  all_to_all(engine, as_bytes(pieces), as_bytes(input), {}, {});
-  const auto rows = pieces.view({size_of(engine), -1});
-  at::Tensor sum = rows[0];
-  for (std::int64_t r = 1; r < rows.size(0); ++r) reduce_into(sum, rows[r], op);
-  return sum;
+at::Tensor sum_of(std::vector<at::Tensor> parts, Reduce op) {
+  for (std::size_t r = 1; r < parts.size(); ++r) reduce_into(parts[0], parts[r], op);
+  return parts[0];
 }
 
-void all_reduce(const Engine& engine, Request& request) {
-  constexpr std::int64_t few_bytes = 1 << 14;  // below, one exchange is quicker than two
+// Below some size one exchange of everything is quicker than two of parts.
+void all_reduce(const Engine& engine, const Request& request) {
+  constexpr std::int64_t few_bytes = 1 << 16;
   const std::int64_t size = size_of(engine), count = request.input.numel();
-  const auto options = request.input.options();
-  if (static_cast<std::int64_t>(request.input.nbytes()) <= few_bytes) {
-    const at::Tensor all = at::empty({size, count}, options);
-    all_gather(engine, all.view(-1), request.input);
-    at::Tensor sum = all[0];
-    for (std::int64_t r = 1; r < size; ++r) reduce_into(sum, all[r], request.reduce);
-    request.output.copy_(sum);
+  if (static_cast<std::int64_t>(request.input.nbytes()) * (size - 1) > few_bytes)
+    return direct_all_reduce(engine, request.output, request.reduce);
+  const at::Tensor all = at::empty({size, count}, request.input.options());
+  direct_all_gather(engine, all.view(-1), request.input);
+  request.output.copy_(sum_of(all.unbind(), request.reduce));
+}
+
+// What ranks exchange before a collective, of one size whatever it is.
+struct Opening {
+  Fingerprint print;
+  std::array<char, 112> numbers;  // of a small collective
+};
+static_assert(std::is_trivially_copyable_v<Opening> && sizeof(Opening) == 256);
+
+bool goes_along(const Request& request) {
+  const Kind kind = request.print.kind;
+  if (kind == Kind::Barrier) return true;
+  return (kind == Kind::AllGather || kind == Kind::AllReduce) && request.input.is_cpu() &&
+         request.input.nbytes() <= sizeof(Opening::numbers);
+}
+
+// Where all openings are there, which lie one behind the other.
+void finish_small(const at::Tensor& openings, Request& request) {
+  if (request.print.kind == Kind::Barrier || request.input.numel() == 0) return;
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& opening : openings.unbind())
+    parts.push_back(opening
+                        .narrow(0, offsetof(Opening, numbers),
+                                static_cast<std::int64_t>(request.input.nbytes()))
+                        .view(request.input.scalar_type()));
+  if (request.print.kind == Kind::AllReduce) {
+    request.output.copy_(sum_of(std::move(parts), request.reduce));
     return;
   }
-  const std::int64_t piece = (count + size - 1) / size;
-  at::Tensor padded = request.input;
-  if (piece * size != count) {
-    padded = at::zeros({piece * size}, options);
-    padded.narrow(0, 0, count).copy_(request.input);
-  }
-  const at::Tensor sum = reduced_piece(engine, padded, request.reduce);
-  all_gather(engine, padded, sum);  // in place where nothing was padded
-  if (!padded.is_same(request.output)) request.output.copy_(padded.narrow(0, 0, count));
+  for (std::size_t r = 0; r < parts.size(); ++r)
+    request.output
+        .narrow(0, static_cast<std::int64_t>(r) * request.input.numel(), request.input.numel())
+        .copy_(parts[r]);
 }
 
-}  // namespace
-
-void wait_for(c10d::Work& work, std::chrono::milliseconds deadline) {
-  if (!work.wait(deadline)) throw std::runtime_error("the operation was ended");
-}
-
-std::optional<std::string> compare_prints(const Engine& engine, const Request& request) {
-  const auto bytes = at::TensorOptions().dtype(at::kByte);
-  const std::int64_t size = size_of(engine), length = sizeof(Fingerprint);
-  at::Tensor own = at::empty({length}, bytes), all = at::empty({size * length}, bytes);
-  std::memcpy(own.mutable_data_ptr(), &request.print, sizeof(Fingerprint));
-  all_gather(engine, all, own);
-  std::vector<Fingerprint> prints(engine.ranks.size());
-  std::memcpy(prints.data(), all.const_data_ptr(), all.nbytes());
-  if (auto found = difference(prints, engine.ranks)) return found;
-  if (request.print.kind != Kind::AllToAll) return {};
-  // All ranks see all numbers, so that all say the same.
+// All ranks see all numbers, so that all say the same.
+std::optional<std::string> compare_pieces(const Engine& engine, const Request& request) {
+  const std::int64_t size = size_of(engine);
   at::Tensor pieces = at::empty({2 * size}, at::TensorOptions().dtype(at::kLong));
   at::Tensor table = at::empty({size, 2, size}, pieces.options());
   for (std::int64_t r = 0; r < size; ++r) {
     pieces[r] = request.input_pieces[static_cast<std::size_t>(r)];
     pieces[size + r] = request.output_pieces[static_cast<std::size_t>(r)];
   }
-  all_gather(engine, table.view(-1), pieces);
+  direct_all_gather(engine, table.view(-1), pieces);
   const auto at = table.accessor<std::int64_t, 3>();
   for (std::int64_t a = 0; a < size; ++a) {
     for (std::int64_t b = 0; b < size; ++b) {
@@ -105,6 +109,33 @@ std::optional<std::string> compare_prints(const Engine& engine, const Request& r
     }
   }
   return {};
+}
+
+}  // namespace
+
+void wait_for(c10d::Work& work, std::chrono::milliseconds deadline) {
+  if (!work.wait(deadline)) throw std::runtime_error("the operation was ended");
+}
+
+Compared compare(const Engine& engine, Request& request) {
+  const at::NoGradGuard no_grad;
+  const bool along = goes_along(request);
+  Opening own{.print = request.print, .numbers = {}};
+  if (along && request.input.defined() && request.input.numel() > 0)
+    std::memcpy(own.numbers.data(), request.input.const_data_ptr(), request.input.nbytes());
+  const auto bytes = at::TensorOptions().dtype(at::kByte);
+  const at::Tensor sent = at::empty({sizeof(Opening)}, bytes);
+  const at::Tensor all = at::empty({size_of(engine), sizeof(Opening)}, bytes);
+  std::memcpy(sent.mutable_data_ptr(), &own, sizeof(Opening));
+  direct_all_gather(engine, all.view(-1), sent);
+  std::vector<Fingerprint> prints(engine.ranks.size());
+  for (std::size_t r = 0; r < prints.size(); ++r)
+    std::memcpy(&prints[r], all.const_data_ptr<std::uint8_t>() + r * sizeof(Opening),
+                sizeof(Fingerprint));
+  if (auto found = difference(prints, engine.ranks)) return {std::move(found)};
+  if (request.print.kind == Kind::AllToAll) return {compare_pieces(engine, request)};
+  if (along) finish_small(all, request);
+  return {.is_done = along};
 }
 
 void carry_out(const Engine& engine, Request& request) {
@@ -131,13 +162,9 @@ void carry_out(const Engine& engine, Request& request) {
     case Kind::AllReduce:
       return all_reduce(engine, request);
     case Kind::ReduceScatter:
-      request.output.copy_(reduced_piece(engine, request.input, request.reduce));
-      return;
-    case Kind::AllGather: {
-      // Gloo writes to the output before it has read the input, which may be a part of it.
-      const at::Tensor input = request.input.clone();
-      return all_gather(engine, request.output, input);
-    }
+      return direct_reduce_scatter(engine, request.output, request.input, request.reduce);
+    case Kind::AllGather:
+      return direct_all_gather(engine, request.output, request.input);
     default:
       return;
   }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "trestle/comm/in_flight.h"
 #include "trestle/comm/request.h"
 
 // Requests carried out by a c10d backend. All of these wait, and throw what it throws.
@@ -17,10 +18,15 @@ struct Engine {
   int rank = 0;
   std::vector<int> ranks;  // numbers in the world
   std::chrono::milliseconds deadline{};
+  InFlight& in_flight;
 };
 
-// Compares what the ranks are about to do; what differs, the same text on all of them.
-std::optional<std::string> compare_prints(const Engine& engine, const Request& request);
+// Compares what the ranks are about to do. What is small enough is done with it: its numbers go along.
+struct Compared {
+  std::optional<std::string> difference = {};  // the same text on all ranks
+  bool is_done = false;
+};
+Compared compare(const Engine& engine, Request& request);
 
 // On CPU tensors. Sums and products are taken in the order of ranks, so that threads and processes
 // give the same bits; Gloo's own all-reduce takes another order from three ranks on.

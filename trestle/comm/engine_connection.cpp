@@ -112,13 +112,14 @@ std::optional<Failed> EngineConnection::do_collective(Request& request, Check ch
   try {
     if (const auto known = place().control->failure_in_own_words())
       return Failed{Failed::How::Rank, *known};
-    const Engine engine{*cpu_, place().rank, place().ranks, place().deadline};
-    if (check == Check::On) {
-      if (const auto differs = compare_prints(engine, request)) return failed(*differs);
-    }
-    if (request.output.defined() && request.output.is_cuda())
-      carry_out_on_gpu({*gpu_, engine.rank, engine.ranks, engine.deadline}, request);
-    else
+    const Engine engine{*cpu_, place().rank, place().ranks, place().deadline, in_flight_};
+    Compared compared;
+    if (check == Check::On) compared = compare(engine, request);
+    if (compared.difference) return failed(*compared.difference);
+    const bool on_gpu = request.output.defined() && request.output.is_cuda();
+    if (!compared.is_done && on_gpu)
+      carry_out_on_gpu({*gpu_, engine.rank, engine.ranks, engine.deadline, in_flight_}, request);
+    else if (!compared.is_done)
       carry_out(engine, request);
     if (staged.output.defined()) staged.output.copy_(request.output);
     request = {};

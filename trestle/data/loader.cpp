@@ -43,11 +43,15 @@ struct BatchOrder {
 };
 
 Batch read_of_order(const Dataset& dataset, const BatchOrder& order, std::int64_t number,
-                    std::int64_t epoch, Part part, const LoaderOptions& options) {
+                    std::int64_t epoch, Part part, const LoaderOptions& options, Share share) {
   const std::int64_t first = number * options.batch, left = std::ssize(order.examples) - first;
   const std::int64_t count = std::min(options.batch, left);
-  Batch batch =
-      read_batch(dataset, std::span(order.examples).subspan(first, count), epoch, part, options);
+  const std::int64_t begin = count * share.part / share.parts;
+  const std::int64_t own = count * (share.part + 1) / share.parts - begin;
+  Batch batch;
+  if (own > 0)
+    batch = read_batch(dataset, std::span(order.examples).subspan(first + begin, own), epoch, part,
+                       options);
   const std::int64_t of_a_step = std::min(options.batch, order.all) * ranks_of(options);
   batch.index = order.position / of_a_step + number;
   // The last one takes with it what is dropped.
@@ -64,6 +68,7 @@ struct Epoch::State {
   LoaderOptions options;
   std::int64_t epoch = 0;
   Part part = Part::Both;
+  Share share;
   std::int64_t batches = 0;  // of the order
 
   std::mutex mutex;
@@ -94,7 +99,7 @@ struct Epoch::State {
 Slot Epoch::State::read(std::int64_t batch) const {
   Slot slot;
   try {
-    slot.batch = read_of_order(*dataset, order, batch, epoch, part, options);
+    slot.batch = read_of_order(*dataset, order, batch, epoch, part, options, share);
   } catch (...) {
     slot.error = std::current_exception();
   }
@@ -226,28 +231,28 @@ std::vector<std::int64_t> Loader::order_from(std::int64_t epoch, std::int64_t po
   return order;
 }
 
-Batch Loader::read(std::int64_t epoch, std::int64_t index, Part part) const {
+Batch Loader::read(std::int64_t epoch, std::int64_t index, Part part, Share share) const {
   if (index < 0 || index >= batches())
     throw UsageError(
         text("batch ", index, " of an epoch of ", batches(), " batches was asked for"));
   const BatchOrder all{.examples = order(epoch), .all = std::ssize(indices_)};
-  return read_of_order(*dataset_, all, index, epoch, part, options_);
+  return read_of_order(*dataset_, all, index, epoch, part, options_, share);
 }
 
-Epoch Loader::epoch(std::int64_t epoch, std::int64_t first_batch, Part part) const {
+Epoch Loader::epoch(std::int64_t epoch, std::int64_t first_batch, Part part, Share share) const {
   if (first_batch < 0 || first_batch > batches()) {
     throw UsageError(
         text("an epoch of ", batches(), " batches cannot start at batch ", first_batch));
   }
-  return start(epoch, 0, first_batch, part);
+  return start(epoch, 0, first_batch, part, share);
 }
 
 Epoch Loader::epoch_from(std::int64_t epoch, std::int64_t position, Part part) const {
-  return start(epoch, position, 0, part);
+  return start(epoch, position, 0, part, {});
 }
 
-Epoch Loader::start(std::int64_t epoch, std::int64_t position, std::int64_t first_batch,
-                    Part part) const {
+Epoch Loader::start(std::int64_t epoch, std::int64_t position, std::int64_t first_batch, Part part,
+                    Share share) const {
   auto state = std::make_unique<Epoch::State>();
   state->batches = batches_from(position);
   state->dataset = dataset_;
@@ -255,6 +260,7 @@ Epoch Loader::start(std::int64_t epoch, std::int64_t position, std::int64_t firs
   state->options = options_;
   state->epoch = epoch;
   state->part = part;
+  state->share = share;
   state->claimed = state->taken = first_batch;
   const auto wanted = std::min<std::int64_t>(options_.workers, state->batches - first_batch);
   for (std::int64_t i = 0; i < wanted; ++i) {

@@ -57,6 +57,13 @@ enum class HostMemory {
   Pinned,  // a GPU copies from it while the host goes on
 };
 
+// Of each batch a part in a row, where several take parts of the same batches; some of them none where there are fewer
+// examples than parts.
+struct Share {
+  int part = 0;
+  int parts = 1;
+};
+
 struct LoaderOptions {
   std::int64_t batch = 1;  // over ranks that of each
   Order order = Order::Given;
@@ -135,7 +142,8 @@ class Loader {
   // resumed run: the batches from there on are those of the uninterrupted epoch). The epoch keeps
   // the data set alive, not the loader. With one part alone the other one of each batch is undefined;
   // what is there has the same bits.
-  Epoch epoch(std::int64_t epoch, std::int64_t first_batch = 0, Part part = Part::Both) const;
+  Epoch epoch(std::int64_t epoch, std::int64_t first_batch = 0, Part part = Part::Both,
+              Share share = {}) const;
 
   // Starts reading epoch `epoch` where `position` of its examples are done, counted over all ranks
   // (0 <= position <= the examples of all ranks): Batch::done of the last step. The others are
@@ -146,7 +154,8 @@ class Loader {
   std::int64_t batches_from(std::int64_t position) const;
 
   // One batch of an epoch, 0 <= index < batches(), read by the caller itself.
-  Batch read(std::int64_t epoch, std::int64_t index, Part part = Part::Both) const;
+  Batch read(std::int64_t epoch, std::int64_t index, Part part = Part::Both,
+             Share share = {}) const;
 
   // The examples of an epoch in their order, this rank's where there is a sampler.
   std::vector<std::int64_t> order(std::int64_t epoch) const { return order_from(epoch, 0); }
@@ -157,7 +166,8 @@ class Loader {
  private:
   std::int64_t count_from(std::int64_t position) const;
   std::vector<std::int64_t> order_from(std::int64_t epoch, std::int64_t position) const;
-  Epoch start(std::int64_t epoch, std::int64_t position, std::int64_t first_batch, Part part) const;
+  Epoch start(std::int64_t epoch, std::int64_t position, std::int64_t first_batch, Part part,
+              Share share) const;
 
   std::shared_ptr<const Dataset> dataset_;
   std::vector<std::int64_t> indices_;

@@ -14,11 +14,12 @@
 #include "trestle/base/text.h"
 #include "trestle/device/device.h"
 #include "trestle/device/keyed_generator.h"
+#include "trestle/device/random_draw.h"
 #include "trestle/device/virtual/allocator.h"
 #include "trestle/device/virtual/backend.h"
 
 // CPU kernels that are given no generator take the process's default one, which threads share.
-// While a scope for the CPU is open, this thread's calls pass through a dispatch key above all
+// While a scope for the CPU is open (or a RandomTape's), this thread's calls pass through a dispatch key above all
 // others (a mode key that libtorch keeps free), where operators that take a generator are handed
 // the thread's own one. All other operators fall through that key at no cost. Virtual devices ask
 // for the generator in their fallback.
@@ -60,14 +61,23 @@ void give_generator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     if (value->isTensor() && value->toTensor().defined() && value->toTensor().is_cpu())
       on_cpu = true;
   }
+  std::optional<RandomDraw> draw;
   if (on_cpu) {
     auto& slot = *(arguments + static_cast<std::ptrdiff_t>(*generator_argument(op.schema())));
-    if (slot.isNone()) {
+    // The default generator by its name is the same to a tape.
+    if (slot.isNone() ||
+        (RandomDraw::is_taped() && slot.toGenerator() == at::detail::getDefaultCPUGenerator())) {
       const int owner = virt::charged();  // inside a virtual device's kernel, the device whose
                                           // memory this really is
       const at::Device device =
           owner == virt::nobody ? at::Device(at::kCPU) : virt::nth_device(owner);
-      if (auto generator = keyed_generator(device)) slot = *std::move(generator);
+      auto keyed = slot.isNone() ? keyed_generator(device) : std::nullopt;
+      if (RandomDraw::is_taped()) {
+        draw.emplace(keyed ? *keyed : at::detail::getDefaultCPUGenerator(),
+                     keyed ? RandomDraw::Source::OfThread : RandomDraw::Source::Shared);
+        keyed = draw->generator();
+      }
+      if (keyed) slot = *std::move(keyed);
     }
   }
   op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, mode_key), stack);
@@ -100,6 +110,11 @@ at::Device with_index(at::Device device) {
 void prepare_keyed_random() {
   static std::once_flag once;
   std::call_once(once, register_mode);
+}
+
+c10::impl::IncludeDispatchKeyGuard ask_for_generators() {
+  prepare_keyed_random();
+  return c10::impl::IncludeDispatchKeyGuard(mode_key);
 }
 
 std::optional<at::Generator> keyed_generator(at::Device device) {

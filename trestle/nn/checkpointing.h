@@ -7,11 +7,11 @@ namespace trestle::nn {
 
 enum class Checkpointing : std::uint8_t {
   None,       // a run like any other: its graph is kept, or nobody needs one
-  First,      // without a graph: it will be run again
+  First,      // it will be run again: by a pipeline's recomputation, or inside of nn::checkpoint()
   Recompute,  // that second run, just before the backward
 };
 
-// Of the run in which the calling thread is; None outside of a pipeline.
+// Of the run in which the calling thread is.
 //
 //   if (checkpointing() != Checkpointing::Recompute) ++batches_seen;
 Checkpointing checkpointing();

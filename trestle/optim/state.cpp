@@ -111,6 +111,22 @@ std::unique_ptr<OptimizerParamState> build(const at::Tensor& parameter, const st
 
 }  // namespace
 
+std::vector<std::string> names_in(const Optimizer& optimizer, const NamedTensors& named) {
+  std::map<const void*, std::string> known;
+  for (const auto& [name, tensor] : named) known.try_emplace(tensor.unsafeGetTensorImpl(), name);
+  std::vector<std::string> names;
+  for (const auto& group : optimizer.param_groups())
+    for (const at::Tensor& parameter : group.params()) {
+      const auto found = known.find(parameter.unsafeGetTensorImpl());
+      if (found == known.end())
+        throw UsageError(text("the optimizer's parameter number ", names.size(), ", [",
+                              join(parameter.sizes(), ", "), "], is not the model's"),
+                         {.hint = "Give the optimizer what the model's parameters() returns."});
+      names.push_back(found->second);
+    }
+  return names;
+}
+
 NamedTensors optimizer_state(const Optimizer& optimizer, const std::vector<std::string>& names) {
   const std::vector<at::Tensor> parameters = parameters_of(optimizer, names);
   NamedTensors all;

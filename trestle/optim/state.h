@@ -13,6 +13,11 @@
 // and a checkpoint does not depend on which stage owned which parameter.
 namespace trestle::optim {
 
+// Under which of these names each parameter stands that the optimizer holds, in its order. Throws UsageError for
+// one that is not among them.
+std::vector<std::string> names_in(const torch::optim::Optimizer& optimizer,
+                                  const NamedTensors& named);
+
 // "<parameter>.<field>" for every parameter that has been stepped: "in.conv1.weight.square_avg".
 // The fields have Python's names: sgd momentum_buffer; adam, adamw step, exp_avg, exp_avg_sq,
 // max_exp_avg_sq; rmsprop step, square_avg, momentum_buffer, grad_avg. A step is an int64 scalar.

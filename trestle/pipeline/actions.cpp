@@ -156,6 +156,8 @@ void run_backward(StepState& state, const Action& action) {
   const int m = action.micro_batch;
   MicroBatchState& own = state.at(action.stage, m);
   move_within_rank(state, state.routes.out_of(action.stage), m, Way::Gradient, receive);
+  if (++state.stage_states[action.stage].backwards == state.micro_batches() && state.inputs.hooks)
+    state.inputs.hooks->before_last_backward(action.stage);
   const nn::Values gradients = run_stage_backward(state, stage, own, m);
   // What belongs to the caller's own inputs stays here; the rest goes back.
   std::vector<StageValue> made;
@@ -203,6 +205,12 @@ void execute(StepState& state, const Action& action) {
                                                                       : Stage::Buffers::PutBack);
     case Kind::Backward:
       return run_backward(state, action);
+    case Kind::Unshard:
+      return state.inputs.hooks->unshard(action.stage);
+    case Kind::Reshard:
+      return state.inputs.hooks->reshard(action.stage);
+    case Kind::ReduceGrad:
+      return state.inputs.hooks->reduce_gradients(action.stage);
     default:
       break;
   }

@@ -25,8 +25,8 @@ using schedule::Kind;
 bool belongs(const Action& action, Part part) {
   if (part == Part::All) return true;
   const bool forwards = action.kind == Kind::Forward || action.kind == Kind::SendActivation ||
-                        action.kind == Kind::RecvActivation || action.kind == Kind::SendSkip ||
-                        action.kind == Kind::RecvSkip;
+                        action.kind == Kind::RecvActivation || action.kind == Kind::Unshard ||
+                        action.kind == Kind::SendSkip || action.kind == Kind::RecvSkip;
   return forwards == (part == Part::Forwards);
 }
 

@@ -11,6 +11,7 @@
 #include "trestle/device/keyed_random.h"
 #include "trestle/device/transfer.h"
 #include "trestle/nn/error_context.h"
+#include "trestle/pipeline/replicas.h"
 
 namespace trestle::pipeline {
 namespace {
@@ -76,13 +77,16 @@ void take_whole_batch_loss(StepState& state) {
     pieces.push_back(output[0]);
   }
   nn::GradientSink sink(1);
-  const at::Tensor whole = sink.begin(0, at::cat(pieces).detach());
-  const at::Tensor loss = call(state, whole, /*owned=*/true, state.inputs.whole_target, 0);
+  std::int64_t begin = 0, target_begin = 0;  // of this replica's part of the mini-batch
+  const at::Tensor all = gather_rows(state.inputs.replicas, at::cat(pieces).detach(), &begin);
+  const at::Tensor target =
+      gather_rows(state.inputs.replicas, state.inputs.whole_target, &target_begin);
+  const at::Tensor whole = sink.begin(0, all);
+  const at::Tensor loss = call(state, whole, /*owned=*/true, target, 0);
   loss.backward(at::full_like(loss.detach(), state.inputs.gradient_scale));
   state.last().losses[0] = number(loss);
   auto& gradients = state.last().loss_gradients;
   gradients.resize(state.micro_batches());
-  std::int64_t begin = 0;
   for (int m = 0; m < state.micro_batches(); ++m) {
     const at::Tensor gradient = sink.gradient(0);
     const std::int64_t size = pieces[m].size(0);

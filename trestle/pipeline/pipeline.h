@@ -18,6 +18,7 @@
 #include "trestle/nn/loss.h"
 #include "trestle/nn/value.h"
 #include "trestle/optim/clip_grad_norm.h"
+#include "trestle/pipeline/stage_hooks.h"
 #include "trestle/precision/autocast.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
@@ -73,6 +74,11 @@ struct PipelineOptions {
   // own stages only. Not valid (the default): one process runs all. See below, "Over ranks".
   // Pipelines on one group run one after the other; for two at once give each a group of its own.
   comm::Group group = {};
+  // The ranks that have the same stages as this one and take other parts of the same mini-batch: data parallelism, one
+  // pipeline a replica. step() then gives the loss and the gradients of all parts together. The gradients are reduced
+  // through `hooks`; train/parallelize.h sets both up. Not valid: there is one pipeline.
+  comm::Group replicas = {};
+  std::shared_ptr<pipeline::StageHooks> hooks = {};
   // One for each stage (a device may stand several times), or a single one for all; empty = cpu.
   // Over ranks: of this rank's own stages.
   std::vector<Device> devices = {};
@@ -121,7 +127,7 @@ struct PipelineOptions {
 struct StepResult {
   // Of the whole mini-batch: the weighted mean of the micro-batches' for an additive loss.
   double loss = 0;
-  int micro_batches = 0;  // how many pieces there were
+  int micro_batches = 0;  // how many pieces there were, of all replicas together
   double weight = 0;      // what the loss was a mean over: samples, pixels, tokens
   // The model's first output for the mini-batch, detached, on the last device; see StepOptions.
   at::Tensor output = {};

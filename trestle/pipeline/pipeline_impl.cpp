@@ -22,6 +22,7 @@
 #include "trestle/pipeline/step_checks.h"
 #include "trestle/plan/balance.h"
 #include "trestle/plan/fit.h"
+#include "trestle/schedule/data_parallel.h"
 #include "trestle/schedule/lend_cores.h"
 #include "trestle/schedule/placement.h"
 #include "trestle/schedule/validate.h"
@@ -147,9 +148,10 @@ schedule::Schedule Pipeline::Impl::lower(int micro_batches, const std::string& n
                                                          .backward_order = options.backward_order});
   if (options.table && !given) table = schedule::place(table, *options.table);
   table = schedule::lower(table, {.routes = parts_->cut.routes, .recompute = recompute});
-  if (!lends_cores()) return table;
-  return schedule::lend_cores(table,
-                              {.all = core_count(), .each_rank = parts_->executor.threads()});
+  if (lends_cores())
+    table =
+        schedule::lend_cores(table, {.all = core_count(), .each_rank = parts_->executor.threads()});
+  return options.hooks ? schedule::add_reductions(std::move(table)) : table;
 }
 
 bool Pipeline::Impl::lends_cores() const {

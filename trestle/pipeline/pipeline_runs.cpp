@@ -19,6 +19,7 @@
 #include "trestle/pipeline/outside_inference_mode.h"
 #include "trestle/pipeline/pipeline_impl.h"
 #include "trestle/pipeline/profile.h"
+#include "trestle/pipeline/replicas.h"
 #include "trestle/pipeline/step_checks.h"
 
 namespace trestle {
@@ -198,6 +199,13 @@ StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& given
   inputs.batch = without_last(std::move(pieces));
   inputs.key = next_key(step_options.first_micro_batch);
   inputs.gradient_scale = step_options.gradient_scale;
+  inputs.hooks = options.hooks;
+  inputs.replicas = options.replicas;
+  const auto share =
+      pipeline::share_of_replica(options.replicas, result.micro_batches, result.weight);
+  inputs.key.micro_batch += share.first_micro_batch;
+  if (!inputs.whole_batch_loss()) inputs.gradient_scale *= share.of_weight;
+  result.micro_batches = share.micro_batches;
   const auto state = begin_step(std::move(inputs), batch);
 
   parts.executor.run(*state, Part::All);
@@ -210,6 +218,9 @@ StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& given
   }
   if (step_options.output == StepOptions::Output::Keep && parts.stages.has_last())
     result.output = pipeline::merge_one(state->last().outputs, 0);
+  if (parts.stages.has_last())
+    pipeline::add_up_over_replicas(options.replicas, loss.kind == nn::Loss::Kind::WholeBatch,
+                                   result);
   if (link_) {
     const auto outcome = link_->share({.loss = result.loss, .weight = result.weight});
     result.loss = outcome.loss;
@@ -225,6 +236,10 @@ nn::Values Pipeline::Impl::forward(const nn::Values& given) {
   PartitionedModel& parts = cut_for(batch);
   check_inputs(batch);
   const bool graph = at::GradMode::is_enabled();
+  if (graph && options.hooks)
+    throw UsageError(
+        "Pipeline::forward() with gradients on a pipeline that is one of several replicas",
+        {.hint = "Use step(), which weighs the replicas' parts of the mini-batch, or evaluate()."});
   auto pieces = pipeline::split_as(
       batch,
       piece_sizes({.call = graph ? StepPlan::Call::Forward : StepPlan::Call::ForwardWithoutGraph},
@@ -240,9 +255,12 @@ nn::Values Pipeline::Impl::forward(const nn::Values& given) {
     inputs.begin_backward = [link = link_, serial = link_->serial()] {
       link->agree_on_backward(serial);
     };
+  inputs.hooks = options.hooks;
   const auto state = begin_step(std::move(inputs), batch);
   parts.executor.run(*state, Part::Forwards);
   parts.remember(*state);
+  for (const auto& stage : parts.stages)
+    if (options.hooks) options.hooks->reshard(stage.index());
   if (!parts.stages.has_last()) {
     waiting_ = graph ? std::optional(WaitingBackward{given, state}) : std::nullopt;
     if (graph) link_->group().say_status("returned from forward(), its backward() is to come");
@@ -266,9 +284,12 @@ nn::Values Pipeline::Impl::evaluate(const nn::Values& given) {
                     .batch = std::move(pieces),
                     .evaluating = true,
                     .kept_outputs = parts.graph.outputs};
+  inputs.hooks = options.hooks;
   const auto state = begin_step(std::move(inputs), batch);
   parts.executor.run(*state, Part::Forwards);
   parts.remember(*state);
+  for (const auto& stage : parts.stages)
+    if (options.hooks) options.hooks->reshard(stage.index());
   if (!parts.stages.has_last()) return nn::Values(parts.graph.outputs);
   return pipeline::merge(state->last().outputs);
 }

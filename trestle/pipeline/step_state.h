@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "trestle/comm/group.h"
 #include "trestle/device/clock.h"
 #include "trestle/device/transfer.h"
 #include "trestle/nn/batch_norm_statistics.h"
@@ -15,6 +16,7 @@
 #include "trestle/nn/run_key.h"
 #include "trestle/nn/snapshot.h"
 #include "trestle/pipeline/stage.h"
+#include "trestle/pipeline/stage_hooks.h"
 #include "trestle/pipeline/stage_list.h"
 #include "trestle/pipeline/step_record.h"
 #include "trestle/pipeline/transport.h"
@@ -44,6 +46,10 @@ struct StepInputs {
   at::Tensor whole_target = {};          // of a whole-batch loss
   std::vector<double> shares = {};       // [micro-batch] its weight divided by the mini-batch's
   double gradient_scale = 1;             // of every gradient, not of the loss
+
+  // Of data parallelism; both may be empty.
+  comm::Group replicas = {};
+  std::shared_ptr<StageHooks> hooks = {};
 
   // Over ranks: called when a caller's backward begins on the last rank.
   std::function<void()> begin_backward = {};
@@ -76,6 +82,7 @@ struct StageState {
   nn::BufferCopies buffers;
   std::optional<nn::DeferredBatchNorm> batch_norms;  // where they are moved once, by all of it
   int forwards = 0;                                  // so many micro-batches have been through F
+  int backwards = 0;                                 // ... and through B
   // Last stage only, [micro-batch]:
   std::vector<nn::Values> outputs;          // of the model, where they are kept
   std::vector<bool> outputs_want_gradient;  // of the model

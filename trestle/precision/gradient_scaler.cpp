@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "trestle/base/error.h"
@@ -25,6 +26,16 @@ void check(const GradientScalerOptions& o) {
           "in (0, 1)");
   require(o.growth_interval >= 1, "growth_interval", static_cast<double>(o.growth_interval),
           "at least 1");
+  require(o.hysteresis >= 1, "hysteresis", static_cast<double>(o.hysteresis), "at least 1");
+  require(o.lowest_scale >= 0 &&
+              static_cast<float>(o.lowest_scale) <= static_cast<float>(o.initial_scale),
+          "lowest_scale", o.lowest_scale, "between 0 and the scale");
+}
+
+// As Python's is, in what Python's does not have.
+bool is_pythons(const GradientScalerOptions& o) {
+  return o.dynamic && o.hysteresis == 1 && !o.consecutive_hysteresis && o.lowest_scale == 0 &&
+         !o.fail_at_lowest;
 }
 
 // In place; true if all were finite before.
@@ -37,7 +48,9 @@ bool unscale_one(at::Tensor values, double inverse) {
 }  // namespace
 
 GradientScaler::GradientScaler(const GradientScalerOptions& options)
-    : options_(options), scale_(static_cast<float>(options.initial_scale)) {
+    : options_(options),
+      scale_(static_cast<float>(options.initial_scale)),
+      overflows_left_(options.hysteresis - 1) {
   check<UsageError>(options_);
 }
 
@@ -78,24 +91,52 @@ void GradientScaler::update() {
   if (!checked_)
     throw StateError("the gradient scaler has seen no gradients since its last update()",
                      {.hint = "Call unscale() first."});
-  if (overflowed_) {
-    scale_ = static_cast<float>(scale_ * options_.backoff_factor);
-    good_steps_ = 0;
-  } else if (++good_steps_ == options_.growth_interval) {
-    const auto grown = static_cast<float>(scale_ * options_.growth_factor);
-    if (std::isfinite(grown)) scale_ = grown;
-    good_steps_ = 0;
-  }
+  const bool overflowed = overflowed_;
   checked_ = overflowed_ = false;
   unscaled_.clear();
+  overflowed ? shrink() : grow();
+}
+
+void GradientScaler::shrink() {
+  good_steps_ = 0;
+  if (!options_.dynamic) return;
+  if (overflows_left_ > 0) {
+    --overflows_left_;
+    return;
+  }
+  if (options_.fail_at_lowest && scale_ <= static_cast<float>(options_.lowest_scale))
+    throw StateError(text("gradients overflow with the loss scaled by ", scale_,
+                          ", and that is the lowest scale"),
+                     {.hint = "Lower the learning rate, look for the layer that overflows, or take "
+                              "bf16, which needs no scale."});
+  scale_ = std::max(static_cast<float>(scale_ * options_.backoff_factor),
+                    static_cast<float>(options_.lowest_scale));
+}
+
+void GradientScaler::grow() {
+  if (options_.consecutive_hysteresis) overflows_left_ = options_.hysteresis - 1;
+  if (++good_steps_ < options_.growth_interval) return;
+  good_steps_ = 0;
+  overflows_left_ = options_.hysteresis - 1;
+  const auto grown = static_cast<float>(scale_ * options_.growth_factor);
+  if (options_.dynamic && std::isfinite(grown)) scale_ = grown;
 }
 
 std::map<std::string, double> GradientScaler::state() const {
-  return {{"scale", scale_},
-          {"growth_factor", options_.growth_factor},
-          {"backoff_factor", options_.backoff_factor},
-          {"growth_interval", static_cast<double>(options_.growth_interval)},
-          {"_growth_tracker", static_cast<double>(good_steps_)}};
+  std::map<std::string, double> state = {
+      {"scale", scale_},
+      {"growth_factor", options_.growth_factor},
+      {"backoff_factor", options_.backoff_factor},
+      {"growth_interval", static_cast<double>(options_.growth_interval)},
+      {"_growth_tracker", static_cast<double>(good_steps_)}};
+  if (is_pythons(options_)) return state;
+  state["dynamic"] = options_.dynamic ? 1 : 0;
+  state["hysteresis"] = static_cast<double>(options_.hysteresis);
+  state["consecutive_hysteresis"] = options_.consecutive_hysteresis ? 1 : 0;
+  state["lowest_scale"] = options_.lowest_scale;
+  state["fail_at_lowest"] = options_.fail_at_lowest ? 1 : 0;
+  state["_hysteresis_tracker"] = static_cast<double>(overflows_left_);
+  return state;
 }
 
 void GradientScaler::load_state(const std::map<std::string, double>& state) {
@@ -115,7 +156,22 @@ void GradientScaler::load_state(const std::map<std::string, double>& state) {
                                    .growth_factor = number("growth_factor"),
                                    .backoff_factor = number("backoff_factor"),
                                    .growth_interval = count("growth_interval")};
+  const auto own = [&](const char* name, double value) {
+    return state.contains(name) ? number(name) : value;
+  };
+  options.dynamic = own("dynamic", options_.dynamic ? 1 : 0) != 0;
+  options.consecutive_hysteresis =
+      own("consecutive_hysteresis", options_.consecutive_hysteresis ? 1 : 0) != 0;
+  options.fail_at_lowest = own("fail_at_lowest", options_.fail_at_lowest ? 1 : 0) != 0;
+  options.lowest_scale = own("lowest_scale", options_.lowest_scale);
+  options.hysteresis = state.contains("hysteresis") ? count("hysteresis") : options_.hysteresis;
   check<FormatError>(options);
+  const std::int64_t left =
+      state.contains("_hysteresis_tracker") ? count("_hysteresis_tracker") : options.hysteresis - 1;
+  if (left >= options.hysteresis)
+    throw FormatError(text("gradient scaler: _hysteresis_tracker = ", left, " is not below ",
+                           "hysteresis = ", options.hysteresis));
+  overflows_left_ = left;
   good_steps_ = count("_growth_tracker");
   scale_ = static_cast<float>(options.initial_scale);
   options_ = options;

@@ -32,6 +32,15 @@ struct GradientScalerOptions {
   double growth_factor = 2;
   double backoff_factor = 0.5;
   std::int64_t growth_interval = 2000;  // good steps in a row before the scale grows
+
+  // What Python's does not have, and DeepSpeed's does:
+  bool dynamic = true;  // otherwise the scale stays as it is; steps that overflow are left out
+  // The overflow that makes the scale smaller, counted since the scale last grew, and so does each one
+  // after it; those before it only leave their steps out. "Consecutive" counts since the last good step.
+  std::int64_t hysteresis = 1;
+  bool consecutive_hysteresis = false;
+  double lowest_scale = 0;      // below which the scale does not go
+  bool fail_at_lowest = false;  // update() throws StateError for an overflow there
 };
 
 class GradientScaler {
@@ -54,17 +63,24 @@ class GradientScaler {
   // and the scale becomes smaller with update().
   void note_overflow() { overflowed_ = true; }
 
-  // To be called after each step, made or left out. Throws StateError without an unscale() before.
+  // To be called after each step, made or left out. Throws StateError without an unscale() before, and
+  // by fail_at_lowest.
   void update();
 
   // By the names of Python's state_dict(): scale, growth_factor, backoff_factor, growth_interval,
-  // _growth_tracker. load_state() throws FormatError where one is missing or out of range.
+  // _growth_tracker; and, where one of them is not Python's, the other options by their names, and
+  // _hysteresis_tracker, which count on from what they are where a state lacks them. load_state()
+  // throws FormatError where one of Python's is missing, and where one is out of range.
   std::map<std::string, double> state() const;
   void load_state(const std::map<std::string, double>& state);
 
  private:
+  void shrink();
+  void grow();
+
   GradientScalerOptions options_;
   float scale_;
+  std::int64_t overflows_left_;  // before the one that shrinks the scale
   std::int64_t good_steps_ = 0;  // since the scale changed
   bool checked_ = false, overflowed_ = false;
   std::unordered_set<const void*> unscaled_;  // parameters since the last update(), to compare only

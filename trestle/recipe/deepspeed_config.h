@@ -75,8 +75,9 @@ struct DeepspeedConfig {
 
   std::int64_t stage = 0;
   std::string level() const;  // none, optimizer_state, gradients, parameters: what the stage shards
-  std::int64_t reduce_bucket = 500'000'000, gather_bucket = 500'000'000;  // elements, not bytes
-  std::optional<bool> overlap = {};  // of communication and backward; nothing: not said
+  std::int64_t reduce_bucket = 500'000'000;  // elements, not bytes
+  bool ignore_unused =
+      true;  // parameters that a backward does not reach; otherwise they are an error
   std::int64_t shard_ranks = 0;  // ranks that parameters are sharded over (mics_shard_size); 0: all
   bool offload_optimizer = false, offload_parameters = false;  // to the CPU
 

@@ -20,7 +20,7 @@ void read_fp16(const Json& json, bool& enabled, Reading reading) {
                obeyed("hysteresis", scaler.hysteresis, {1, 1e15}),
                obeyed("consecutive_hysteresis", scaler.consecutive_hysteresis),
                obeyed("min_loss_scale", scaler.lowest_scale, {0, 1e30}),
-               idle("auto_cast", Type::Switch, "inputs are cast where a layer needs it"),
+               idle("auto_cast", Type::Switch, "inputs are cast to what the model computes in"),
                idle("fused_mode", Type::Switch, "every optimizer is fused"),
                only("fp16_master_weights_and_grads", false, "trestle keeps weights in fp32")},
               reading);
@@ -94,7 +94,8 @@ void add_reports(Keys& keys) {
 }
 
 void add_gradient_keys(Keys& keys, DeepspeedConfig& config) {
-  const std::string ours = "trestle divides gradients itself, once, by the examples of the step";
+  const std::string ours =
+      "trestle divides gradients before they are summed, those in fp16 in part behind it";
   keys.push_back(obeyed("gradient_clipping", config.clip_grad_norm, {0, 1e30}));
   keys.push_back(obeyed("communication_data_type", config.communication, {"fp32", "fp16", "bf16"}));
   keys.push_back(idle("prescale_gradients", Type::Switch, ours));

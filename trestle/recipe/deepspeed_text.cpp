@@ -33,15 +33,13 @@ std::string stage_text(const DeepspeedConfig& config) {
                  " replicas of them");
   if (config.offload_optimizer) line += " · the optimizer's state is on the CPU";
   if (config.offload_parameters) line += " · parameters are on the CPU";
-  if (config.overlap)
-    line +=
-        *config.overlap ? " · communication beside backward" : " · communication after backward";
+  if (!config.ignore_unused) line += " · a parameter without a gradient is an error";
   return line;
 }
 
 std::string bucket_text(const DeepspeedConfig& config) {
-  return text(format_count(config.reduce_bucket), " elements reduced, ",
-              format_count(config.gather_bucket), " gathered at a time",
+  return text(config.stage == 3 ? "a unit's parameters at a time"
+                                : format_count(config.reduce_bucket) + " elements at a time",
               config.communication.empty() ? "" : " · gradients travel in " + config.communication);
 }
 

@@ -5,6 +5,8 @@ namespace trestle::recipe::deepspeed {
 
 namespace {
 
+constexpr auto not_pinned = "shards on the CPU lie in ordinary memory";
+
 // "offload_optimizer" or "offload_param": to the CPU or not.
 void read_offload(const Json& json, const std::string& name, bool& to_cpu, Reading reading) {
   const std::string path = "zero_optimization." + name;
@@ -13,7 +15,7 @@ void read_offload(const Json& json, const std::string& name, bool& to_cpu, Readi
   read_object(
       json, path,
       {obeyed("device", device, {"none", "cpu", "nvme"}),
-       idle("pin_memory", Type::Switch, "trestle pins what a GPU copies from"),
+       idle("pin_memory", Type::Switch, not_pinned),
        idle("ratio", Type::Number, "all of the optimizer's state is offloaded"),
        idle("nvme_path", Type::Text, only_nvme), idle("buffer_count", Type::Integer, only_nvme),
        idle("buffer_size", Type::Integer, only_nvme), idle("max_in_cpu", Type::Integer, only_nvme),
@@ -41,8 +43,7 @@ void add_old_keys(Keys& keys, Reading reading) {
   };
   moved("cpu_offload", "offload_optimizer { device: cpu }", reading.config.offload_optimizer);
   moved("cpu_offload_param", "offload_param { device: cpu }", reading.config.offload_parameters);
-  keys.push_back(
-      idle("cpu_offload_use_pin_memory", Type::Switch, "trestle pins what a GPU copies from"));
+  keys.push_back(idle("cpu_offload_use_pin_memory", Type::Switch, not_pinned));
   keys.push_back(idle("stage3_gather_fp16_weights_on_model_save", Type::Switch,
                       "a checkpoint has whole tensors, whoever saves it"));
 }
@@ -92,8 +93,6 @@ void add_unobeyed_keys(Keys& keys) {
     keys.push_back(only(name, false, "trestle does not quantize what travels"));
   keys.push_back(only("zero_hpz_partition_size", std::int64_t{1},
                       "trestle keeps no second partition of the parameters"));
-  keys.push_back(only("ignore_unused_parameters", true,
-                      "a parameter that no gradient reaches is never an error here"));
 }
 
 }  // namespace
@@ -106,11 +105,15 @@ void read_zero(const Json& json, Reading reading) {
                                 " is an old form: it is read as stage ", config.stage));
     return;
   }
-  std::int64_t shard_ranks = -1;
+  std::int64_t shard_ranks = -1, gather_bucket = 0;
+  Key gathered = obeyed("allgather_bucket_size", gather_bucket, {1, no_limit});
+  gathered.no_effect = "parameters are gathered in the pieces in which gradients are reduced";
   Keys keys = {obeyed("stage", config.stage, {0, 3}),
                obeyed("reduce_bucket_size", config.reduce_bucket, {1, no_limit}),
-               obeyed("allgather_bucket_size", config.gather_bucket, {1, no_limit}),
-               obeyed("overlap_comm", config.overlap),
+               gathered,
+               idle("overlap_comm", Type::Switch,
+                    "what can be reduced is reduced while the backward goes on"),
+               obeyed("ignore_unused_parameters", config.ignore_unused),
                obeyed("mics_shard_size", shard_ranks, {-1, 1e6}),
                object("offload_optimizer",
                       [&](const Json& inner) {
@@ -123,6 +126,10 @@ void read_zero(const Json& json, Reading reading) {
   add_stage_3_keys(keys);
   add_old_keys(keys, reading);
   read_object(json, "zero_optimization", keys, reading);
+  if (config.stage == 3 && is_given(json, "reduce_bucket_size"))
+    config.without_effect.push_back(text("zero_optimization.reduce_bucket_size ",
+                                         shown(json["reduce_bucket_size"]),
+                                         ": at stage 3 a unit's gradients are reduced together"));
   for (const auto& [old, now] : {std::pair("cpu_offload", "offload_optimizer"),
                                  std::pair("cpu_offload_param", "offload_param")})
     if (is_given(json, old) && is_given(json, now))

@@ -56,6 +56,11 @@ struct Recipe {
     std::int64_t threads = 0;
   } devices;
 
+  struct Mesh {
+    std::int64_t pipeline = 0;
+    std::int64_t replicate = 1;
+  } mesh;
+
   struct Pipeline {
     std::vector<std::int64_t> balance;
     std::int64_t micro_batches = 1;

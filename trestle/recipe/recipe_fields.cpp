@@ -134,6 +134,7 @@ void add_data_fields(std::vector<Field>& fields) {
 
 void add_pipeline_fields(std::vector<Field>& fields) {
   using D = Recipe::Devices;
+  using M = Recipe::Mesh;
   using P = Recipe::Pipeline;
   fields.push_back(
       field(&Recipe::devices, "devices", &D::use, "use",
@@ -143,6 +144,13 @@ void add_pipeline_fields(std::vector<Field>& fields) {
       field(&Recipe::devices, "devices", &D::threads, "threads",
             "CPU threads of one operator; 0 = all cores for cpu, cores / devices for virtual",
             {0, 4096, {}, OnResume::MayChange}));
+  fields.push_back(
+      field(&Recipe::mesh, "mesh", &M::pipeline, "pipeline",
+            "ranks that share the stages of one pipeline; 0 = those that `replicate` leaves",
+            {0, 1000, {}, OnResume::MayChange}));
+  fields.push_back(field(&Recipe::mesh, "mesh", &M::replicate, "replicate",
+                         "data parallelism: how many such pipelines take parts of each batch",
+                         {1, 1000, {}, OnResume::ChangesNumbers}));
   auto add = [&](auto member, auto... rest) {
     fields.push_back(field(&Recipe::pipeline, "pipeline", member, rest...));
   };

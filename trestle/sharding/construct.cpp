@@ -9,6 +9,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/sharding/buckets.h"
+#include "trestle/sharding/precision.h"
 #include "trestle/sharding/replicas.h"
 #include "trestle/sharding/sharded_impl.h"
 
@@ -35,8 +36,8 @@ NamedTensors named(const Items& items) {
 }  // namespace
 
 Sharded::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, const ShardOptions& given)
-    : options(given), graph_(model.graph()) {
-  take_mesh(mesh);
+    : options(given), ranks_(sharding::rank_groups(mesh, given)), graph_(model.graph()) {
+  check_options();
   if (options.level == ShardLevel::Parameters) {
     make_layer_units();
     buffers_ = each_once(model.named_buffers());
@@ -44,20 +45,24 @@ Sharded::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, const Shard
   } else {
     if (options.device)
       for (const auto& layer : graph_.layers) layer.to(*options.device);
+    for (const auto& layer : graph_.layers)
+      if (layer.module) note_kept(*layer.module.make(), layer.name);
     parameters_ = each_once(model.named_parameters());
     buffers_ = each_once(model.named_buffers());
   }
   finish_construction();
+  cast_inputs_of_layers();
 }
 
 Sharded::Impl::Impl(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& mesh,
                     const ShardOptions& given)
-    : options(given), module_(std::move(model)) {
+    : options(given), ranks_(sharding::rank_groups(mesh, given)), module_(std::move(model)) {
   if (!module_) throw UsageError("there is no model");
-  take_mesh(mesh);
+  check_options();
   if (options.device) module_->to(*options.device);
   parameters_ = each_once(named(module_->named_parameters()));
   buffers_ = each_once(named(module_->named_buffers()));
+  note_kept(*module_, "");
   if (options.level == ShardLevel::Parameters) {
     start_from_rank_0(parameters_);
     make_unit("the model", parameters_);
@@ -65,10 +70,29 @@ Sharded::Impl::Impl(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& 
   finish_construction();
 }
 
+// One unit, which its owner gathers and lets go, in buckets.
+Sharded::Impl::Impl(NamedTensors parameters, NamedTensors buffers,
+                    const sharding::RankGroups& ranks, const ShardOptions& given)
+    : options(given),
+      ranks_(ranks),
+      parameters_(each_once(parameters)),
+      buffers_(each_once(buffers)) {
+  check_options();
+  if (options.level == ShardLevel::Parameters) {
+    start_from_rank_0(parameters_);
+    make_unit("all", parameters_);
+  }
+  finish_construction();
+  reducer->sum_as_they_are();
+  reducer->wait_in_finish();
+  reducer->set_sync(false);
+}
+
 void Sharded::Impl::finish_construction() {
+  check_kept_names();
   for (const auto& named : parameters_)
     if (named.second.requires_grad()) trained_.push_back(named);
-  if (trained_.empty())
+  if (trained_.empty() && (module_ || !graph_.layers.empty()))
     throw UsageError("the model has no parameter that is trained",
                      {.hint = "There is nothing to reduce over ranks."});
   if (options.level == ShardLevel::Parameters) {
@@ -78,40 +102,15 @@ void Sharded::Impl::finish_construction() {
     std::vector<std::size_t> order(trained_.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = order.size() - 1 - i;
     make_buckets(order);
+    make_frozen_groups();
     if (options.level != ShardLevel::None)
       for (const auto& group : groups_) group->flatten();
   }
   watch();
 }
 
-void Sharded::Impl::take_mesh(const DeviceMesh& mesh) {
-  check_options();
-  const auto& layout = mesh.layout();
-  mesh_text_ = layout.to_text();
-  std::vector<std::string> names;
-  for (const auto& dimension : layout.dimensions())
-    if (dimension.name == options.replicate || dimension.name == options.shard)
-      names.push_back(dimension.name);
-  if (names.empty()) {
-    throw UsageError(text("the mesh ", mesh_text_, " has neither a dimension '", options.replicate,
-                          "' nor '", options.shard, "'"),
-                     {.hint = "Name them in ShardOptions::replicate and ::shard."});
-  }
-  for (const std::string& name : names) sharding::check_same_options(mesh.group(name), options);
-  if (options.level != ShardLevel::None && !layout.has(options.shard)) {
-    throw UsageError(
-        text("level ", to_string(options.level), " divides over the mesh's dimension '",
-             options.shard, "', and the mesh is ", mesh_text_),
-        {.hint = "Name the dimension so, or name it in ShardOptions::shard."});
-  }
-  ranks_.all = names.size() == 1 ? mesh.group(names[0]) : mesh.flatten(names, "data").group("data");
-  if (options.level == ShardLevel::None) return;
-  ranks_.shard = mesh.group(options.shard);
-  ranks_.gathers = mesh.flatten({options.shard}, "gathers").group("gathers");
-  ranks_.replicate = layout.has(options.replicate) ? mesh.group(options.replicate) : comm::Group();
-}
-
 void Sharded::Impl::check_options() const {
+  sharding::check_dtypes(options.precision);
   if (options.level == ShardLevel::None && options.precision.parameters) {
     throw UsageError(
         "at level none parameters have no master copy in another dtype",
@@ -140,24 +139,15 @@ void Sharded::Impl::start_from_rank_0(const NamedTensors& parameters) {
 void Sharded::Impl::make_buckets(const std::vector<std::size_t>& order) {
   std::vector<sharding::BucketItem> items;
   for (const auto& [name, tensor] : trained_)
-    items.push_back(
-        {.bytes = static_cast<Bytes>(tensor.nbytes()), .kind = sharding::kind_of(tensor)});
-  const bool shards = options.level != ShardLevel::None;
+    items.push_back({.bytes = static_cast<Bytes>(tensor.nbytes()),
+                     .kind = 2 * sharding::kind_of(tensor) + (is_kept(tensor) ? 1 : 0)});
   groups_.clear();
   for (const auto& bucket :
        sharding::assign_buckets(items, order, options.first_bucket, options.bucket)) {
     NamedTensors members;
     for (const std::size_t i : bucket) members.push_back(trained_[i]);
-    groups_.push_back(std::make_shared<FlatGroup>(std::move(members),
-                                                  shards ? ranks_.shard.size() : 1,
-                                                  shards ? ranks_.shard.rank() : 0, options));
+    groups_.push_back(make_group(std::move(members)));
   }
-  if (!options.precision.parameters) return;
-  // Frozen ones are cast too, from masters of their own.
-  for (const auto& named : parameters_)
-    if (!named.second.requires_grad() && named.second.is_floating_point())
-      groups_.push_back(std::make_shared<FlatGroup>(NamedTensors{named}, ranks_.shard.size(),
-                                                    ranks_.shard.rank(), options));
 }
 
 void Sharded::Impl::watch() {
@@ -203,7 +193,8 @@ void Sharded::Impl::rebuild_buckets() {
 void Sharded::Impl::make_unit(const std::string& name, const NamedTensors& parameters) {
   std::vector<std::pair<int, NamedTensors>> kinds;
   for (const auto& member : parameters) {
-    const int kind = 2 * sharding::kind_of(member.second) + (member.second.requires_grad() ? 1 : 0);
+    const int kind = 4 * sharding::kind_of(member.second) +
+                     (member.second.requires_grad() ? 2 : 0) + (is_kept(member.second) ? 1 : 0);
     auto found = std::find_if(kinds.begin(), kinds.end(),
                               [&](const auto& known) { return known.first == kind; });
     if (found == kinds.end()) found = kinds.insert(kinds.end(), {kind, {}});
@@ -212,8 +203,7 @@ void Sharded::Impl::make_unit(const std::string& name, const NamedTensors& param
   sharding::UnitGatherer::Unit unit{.name = name, .groups = {}};
   for (auto& [kind, members] : kinds) {
     unit.groups.push_back(groups_.size());
-    auto group = std::make_shared<FlatGroup>(std::move(members), ranks_.shard.size(),
-                                             ranks_.shard.rank(), options);
+    auto group = make_group(std::move(members));
     group->flatten();
     group->release();
     groups_.push_back(std::move(group));
@@ -259,6 +249,7 @@ void Sharded::Impl::make_layer_units() {
     if (!graph_.layers[layer].module) continue;
     graph_.layers[layer].module.make();
     if (options.device) graph_.layers[layer].to(*options.device);
+    note_kept(*graph_.layers[layer].module.make(), graph_.layers[layer].name);
     const auto own = each_once(graph_.layers[layer].named_parameters());
     const bool takes_tied =
         std::any_of(graph_.ties.begin(), graph_.ties.end(),
@@ -304,7 +295,7 @@ std::string Sharded::Impl::description() const {
   std::int64_t count = 0;
   for (const auto& [name, tensor] : parameters_) count += tensor.numel();
   std::string words = text(
-      "level ", to_string(options.level), " on the mesh ", mesh_text_, ": ", ranks_.all.size(),
+      "level ", to_string(options.level), " on the mesh ", ranks_.mesh, ": ", ranks_.all.size(),
       ranks_.all.size() == 1 ? " rank" : " ranks", ", ", count, " parameters in ", groups_.size(),
       options.level == ShardLevel::Parameters ? " flat groups of " : " buckets");
   if (options.level == ShardLevel::Parameters) {

@@ -188,6 +188,32 @@ bool FlatGroup::grad_is_view(std::size_t i) const {
   return grad.defined() && gradients_.defined() && grad.is_alias_of(gradients_);
 }
 
+void FlatGroup::add_to_kept(std::size_t i) {
+  at::Tensor& gradient = parameter(i).mutable_grad();
+  if (!gradient.defined() || c10::elementSize(reduce_dtype_) <= c10::elementSize(compute_dtype_))
+    return;
+  const at::NoGradGuard no_grad;
+  if (!kept_.defined()) {
+    kept_ = at::empty({layout_.size()},
+                      parameter(i).options().dtype(reduce_dtype_).requires_grad(false));
+    is_kept_.assign(size(), false);
+  }
+  at::Tensor sum = view_of(kept_, i);
+  is_kept_[i] ? sum.add_(gradient) : sum.copy_(gradient);
+  is_kept_[i] = true;
+  gradient.reset();
+}
+
+at::Tensor FlatGroup::take_kept(std::size_t i) {
+  is_kept_[i] = false;
+  return view_of(kept_, i);
+}
+
+void FlatGroup::drop_kept() {
+  kept_.reset();
+  is_kept_.clear();
+}
+
 void FlatGroup::renew_gradients() {
   if (!gradients_.defined()) return;
   std::size_t own = 1;
@@ -220,7 +246,7 @@ void FlatGroup::note_own_gradients() {
   if (level_ == ShardLevel::None) return;
   has_own_gradient_.assign(size(), false);
   for (std::size_t i = 0; i < size(); ++i) {
-    if (!parameter(i).grad().defined()) continue;
+    if (!parameter(i).grad().defined() && !has_kept(i)) continue;
     has_own_gradient_[i] = true;
     at::Tensor& gradient = shards_[i].mutable_grad();
     if (!gradient.defined()) gradient = at::zeros_like(shards_[i].detach());
@@ -228,8 +254,11 @@ void FlatGroup::note_own_gradients() {
 }
 
 void FlatGroup::drop_zeroed() {
-  for (std::size_t i = 0; i < has_own_gradient_.size(); ++i)
-    if (has_own_gradient_[i] && !shards_[i].grad().defined()) parameter(i).mutable_grad().reset();
+  for (std::size_t i = 0; i < has_own_gradient_.size(); ++i) {
+    if (!has_own_gradient_[i] || shards_[i].grad().defined()) continue;
+    parameter(i).mutable_grad().reset();
+    if (has_kept(i)) is_kept_[i] = false;
+  }
   has_own_gradient_.clear();
 }
 
@@ -240,9 +269,11 @@ void FlatGroup::keep_shard_gradients() {
     if (shard.grad().defined()) shard.mutable_grad() = shard.grad().clone();
 }
 
-void FlatGroup::add_to_shards(const at::Tensor& reduced, const std::vector<bool>& used) {
+void FlatGroup::add_to_shards(const at::Tensor& reduced, const std::vector<bool>& used,
+                              double factor) {
   const at::NoGradGuard no_grad;
   at::Tensor piece = reduced.to(shard_.options());
+  if (factor != 1) piece.mul_(factor);
   if (level_ == ShardLevel::OptimizerState && gradients_.options().type_equal(shard_.options())) {
     // The whole gradients stay in any case: the shards' are a part of them.
     piece = own_piece(gradients_).copy_(piece);

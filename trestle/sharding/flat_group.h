@@ -71,6 +71,14 @@ class FlatGroup {
   // Takes a new buffer where somebody else still holds a view of the last one, beside the parameters' own grad().
   void renew_gradients();
   bool grad_is_view(std::size_t i) const;
+  at::ScalarType reduce_dtype() const { return reduce_dtype_; }
+
+  // Gradients that are not reduced yet, where they are reduced in a wider dtype than that of the module: add_to_kept() adds
+  // parameter i's grad() to a sum in that dtype and lets it go. Elsewhere they add up in grad() itself.
+  void add_to_kept(std::size_t i);
+  bool has_kept(std::size_t i) const { return kept_.defined() && is_kept_[i]; }
+  at::Tensor take_kept(std::size_t i);  // the sum; nobody has it afterwards
+  void drop_kept();
 
   // The whole parameters in their own dtype, on the CPU, from all ranks' shards, under their names.
   NamedTensors whole(const comm::Group& group) const;
@@ -84,8 +92,8 @@ class FlatGroup {
 
   // Before a backward writes to gradients() again, where shards keep theirs in it.
   void keep_shard_gradients();
-  // Adds a reduced piece to the shards' gradients; parameters whose `used` is false are left as they are.
-  void add_to_shards(const at::Tensor& reduced, const std::vector<bool>& used);
+  // Adds a reduced piece, times `factor`, to the shards' gradients; parameters whose `used` is false are left as they are.
+  void add_to_shards(const at::Tensor& reduced, const std::vector<bool>& used, double factor = 1);
 
  private:
   at::Tensor view_of(const at::Tensor& flat, std::size_t i) const;
@@ -113,6 +121,8 @@ class FlatGroup {
   at::Tensor shard_;
   at::Tensor gathered_checksum_;  // of the shard as it was gathered
   at::Tensor gradients_;
+  at::Tensor kept_;
+  std::vector<bool> is_kept_;
   std::vector<at::Tensor> shards_;
   std::vector<bool> has_own_gradient_;  // that note_own_gradients() saw
   comm::Work gathering_;

@@ -5,6 +5,8 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/engine.h>
 
+#include <utility>
+
 #include "trestle/base/error.h"
 #include "trestle/base/stopwatch.h"
 #include "trestle/base/text.h"
@@ -16,9 +18,13 @@ comm::Group unchecked(const comm::Group& group) {
   return group.valid() ? group.with_check(comm::Check::Off) : group;
 }
 
-// view = gradient * share, in one pass over memory where the dtypes are the same.
+// view = gradient * share, in one pass over memory where the dtypes are the same. Otherwise it is multiplied in the wider
+// one, of bf16 and fp16 in fp32: what is in the range of fp16 only when it is divided is not infinite before.
 void put_scaled(at::Tensor view, const at::Tensor& gradient, bool same, double share) {
-  if (gradient.scalar_type() != view.scalar_type()) {
+  const auto type = c10::promoteTypes(gradient.scalar_type(), view.scalar_type());
+  if (gradient.scalar_type() != view.scalar_type() && type != view.scalar_type()) {
+    view.copy_(gradient.to(type).mul(share));
+  } else if (gradient.scalar_type() != view.scalar_type()) {
     view.copy_(gradient).mul_(share);
   } else if (same) {
     view.mul_(share);
@@ -44,21 +50,6 @@ GradientReducer::GradientReducer(std::vector<std::shared_ptr<FlatGroup>> groups,
   for (std::size_t g = 0; g < groups_.size(); ++g)
     if (groups_[g]->trained()) trained_.push_back(g);
 }
-
-// What a backward keeps as long as it runs. Where it throws, its end is noticed here: the other ranks wait.
-struct GradientReducer::BackwardLife {
-  explicit BackwardLife(std::weak_ptr<GradientReducer> owner) : owner(std::move(owner)) {}
-  BackwardLife(const BackwardLife&) = delete;
-  BackwardLife& operator=(const BackwardLife&) = delete;
-  ~BackwardLife() {
-    const auto self = owner.lock();
-    if (!self) return;
-    const std::lock_guard lock(self->mutex_);
-    if (self->pass_ && self->pass_->in_backward && self->pass_->backward.expired())
-      self->give_up_pass();
-  }
-  std::weak_ptr<GradientReducer> owner;
-};
 
 void GradientReducer::watch() {
   for (const std::size_t g : trained_)
@@ -90,84 +81,7 @@ void GradientReducer::go_on_from(GradientReducer& before) {
   reduced_bytes_ = before.reduced_bytes_;
   sync_ = before.sync_;
   unchecked_header_ = before.unchecked_header_;
-}
-
-void GradientReducer::arm() {
-  const std::lock_guard lock(mutex_);
-  if (pass_ && !(pass_->in_backward && pass_->backward.expired())) return;
-  give_up_pass();
-  const GradientHooks::Use use = hooks_.use_in_this_backward();
-  if (use == GradientHooks::Use::Returns && sync_ && ranks_.all.size() > 1) {
-    throw StateError(
-        "torch::autograd::grad() of a sharded model's parameters would give gradients of this "
-        "rank's samples alone",
-        {.hint = "Call backward(), or take them inside no_sync() if that is what they are for."});
-  }
-  try {
-    begin_pass(use == GradientHooks::Use::Accumulates);
-  } catch (...) {
-    give_up_pass();
-    throw;
-  }
-  auto life = std::make_shared<BackwardLife>(weak_from_this());
-  pass_->in_backward = true;
-  pass_->backward = life;
-  torch::autograd::Engine::get_default_engine().queue_callback([life] {
-    if (const auto self = life->owner.lock()) self->end();
-  });
-}
-
-// Parameters that are not trained any more take no part, but for the gradient that they still have.
-void GradientReducer::begin_pass(bool accumulates) {
-  std::exchange(unchecked_header_, {}).check();
-  pass_.emplace();
-  pass_->accumulates = accumulates;
-  pass_->sync = sync_ && accumulates;
-  if (!accumulates) return;
-  ++backwards_;
-  pass_->groups.resize(groups_.size());
-  pass_->header = PassHeader(ranks_.all, {.backward = backwards_,
-                                          .sync = sync_,
-                                          .weight = sync_ ? weight_ : std::optional<double>(),
-                                          .trained_hash = trained_hash()});
-  for (const std::size_t g : trained_) {
-    FlatGroup& flat = *groups_[g];
-    flat.note_writes();
-    flat.drop_zeroed();
-    if (pass_->sync) flat.keep_shard_gradients();
-    if (pass_->sync) flat.renew_gradients();
-    Reduction& reduction = pass_->groups[g];
-    reduction.fired.assign(flat.size(), false);
-    for (std::size_t i = 0; i < flat.size(); ++i) {
-      if (flat.parameter(i).requires_grad())
-        ++reduction.missing;
-      else if (pass_->sync)
-        reduction.fired[i] = fill(g, i);
-    }
-  }
-  if (steps_ == 0 && pass_->sync) observed_.clear();
-}
-
-std::uint32_t GradientReducer::trained_hash() const {
-  std::uint32_t hash = 2166136261U;
-  for (const std::size_t g : trained_)
-    for (const auto& [name, parameter] : groups_[g]->parameters())
-      hash = (hash ^ (parameter.requires_grad() ? 1U : 2U)) * 16777619U;
-  return hash;
-}
-
-void GradientReducer::give_up_pass() {
-  const std::lock_guard lock(mutex_);
-  if (!pass_) return;
-  const bool others_wait = pass_->sync && ranks_.all.size() > 1;
-  pass_.reset();
-  try {
-    if (others_wait)
-      ranks_.all.fail("a backward whose gradients are reduced over ranks did not come to its end");
-    if (observer_) observer_->pass_ended();
-  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
-    // Communication has failed before, and says so to whoever uses it next.
-  }
+  has_unreduced_ = before.has_unreduced_;
 }
 
 void GradientReducer::pass_without_gradients() {
@@ -184,23 +98,12 @@ void GradientReducer::pass_without_samples(const std::function<void()>& meanwhil
   end();
 }
 
-double GradientReducer::share() {
-  if (pass_->share) return *pass_->share;
-  double share = 1.0 / ranks_.all.size();
-  if (weight_) {
-    pass_->header.check();
-    const double total = pass_->header.total_weight();
-    share = total == 0 ? 0 : *weight_ / total;
-  }
-  pass_->share = share;
-  return share;
-}
-
 void GradientReducer::on_gradient(std::size_t group, std::size_t index) {
   const std::lock_guard lock(mutex_);
   if (!pass_) arm();
   if (!pass_->accumulates || !groups_[group]->parameter(index).requires_grad()) return;
   Reduction& reduction = pass_->groups[group];
+  if (!pass_->sync) groups_[group]->add_to_kept(index);
   if (reduction.fired[index]) {
     if (!pass_->sync) return;
     if (reduction.begun) {
@@ -213,12 +116,16 @@ void GradientReducer::on_gradient(std::size_t group, std::size_t index) {
     const at::NoGradGuard no_grad;
     at::Tensor& gradient = groups_[group]->parameter(index).mutable_grad();
     if (!groups_[group]->grad_is_view(index)) {
-      groups_[group]->gradient_view(index).add_(gradient, share());
+      groups_[group]->gradient_view(index).add_(gradient, share() * later_divisor(group));
       gradient.reset();
     }
     return;
   }
-  if (pass_->sync) put_gradient(group, index);
+  if (pass_->sync) {
+    put_gradient(group, index);
+  } else if (options_.level == ShardLevel::None) {
+    keep_in_bucket(group, index);
+  }
   reduction.fired[index] = true;
   if (steps_ == 0 && pass_->sync) observed_.emplace_back(group, index);
   if (--reduction.missing > 0) return;
@@ -226,30 +133,47 @@ void GradientReducer::on_gradient(std::size_t group, std::size_t index) {
   if (pass_->sync) begin_ready();
 }
 
+// Where gradients add up before they are reduced: in their place already, so that they are there once.
+void GradientReducer::keep_in_bucket(std::size_t group, std::size_t index) {
+  const at::NoGradGuard no_grad;
+  FlatGroup& flat = *groups_[group];
+  at::Tensor& gradient = flat.parameter(index).mutable_grad();
+  if (flat.grad_is_view(index) || gradient.layout() != at::kStrided ||
+      gradient.scalar_type() != flat.gradients().scalar_type())
+    return;
+  gradient = flat.gradient_view(index).copy_(gradient).variable_data();
+}
+
 void GradientReducer::put_gradient(std::size_t group, std::size_t index) {
   const at::NoGradGuard no_grad;
   FlatGroup& flat = *groups_[group];
   at::Tensor& gradient = flat.parameter(index).mutable_grad();
-  if (gradient.layout() != at::kStrided) {
+  if (gradient.defined() && gradient.layout() != at::kStrided) {
     throw UsageError(text("the gradient of parameter '", flat.name(index), "' is sparse"),
                      {.hint = "Gradients that are reduced over ranks are dense: leave out the "
                               "embedding's 'sparse' option."});
   }
-  if (gradient.requires_grad()) {
+  if (gradient.defined() && gradient.requires_grad()) {
     throw UsageError(
         text("the gradient of parameter '", flat.name(index), "' has a graph (create_graph)"),
         {.hint =
              "What is reduced over ranks cannot be differentiated: take a gradient that is part "
              "of the loss with torch::autograd::grad()."});
   }
-  put_scaled(flat.gradient_view(index), gradient, flat.grad_is_view(index), share());
+  const double factor = share() * later_divisor(group);
+  if (flat.has_kept(index)) {
+    flat.add_to_kept(index);
+    put_scaled(flat.gradient_view(index), flat.take_kept(index), false, factor);
+    return;
+  }
+  put_scaled(flat.gradient_view(index), gradient, flat.grad_is_view(index), factor);
   if (!flat.grad_is_view(index)) gradient.reset();
 }
 
 // A gradient that does not come in this backward: what earlier ones have left in grad(), which it returns true for, or zero.
 bool GradientReducer::fill(std::size_t group, std::size_t index) {
   const at::NoGradGuard no_grad;
-  if (groups_[group]->parameter(index).grad().defined()) {
+  if (groups_[group]->parameter(index).grad().defined() || groups_[group]->has_kept(index)) {
     put_gradient(group, index);
     return true;
   }
@@ -293,9 +217,7 @@ void GradientReducer::begin(std::size_t group) {
 
 // Where there are replicas of the shards: the second half of a reduction, in the same order.
 void GradientReducer::begin_over_replicas(bool wait) {
-  if (options_.level == ShardLevel::None || !ranks_.replicate.valid() ||
-      ranks_.replicate.size() == 1)
-    return;
+  if (!ranks_.replicate.valid()) return;
   for (; pass_->next_over < pass_->next; ++pass_->next_over) {
     Reduction& reduction = pass_->groups[trained_[pass_->next_over]];
     if (!wait && !reduction.work.done()) return;
@@ -308,7 +230,10 @@ void GradientReducer::end() {
   const std::lock_guard lock(mutex_);
   if (!pass_) return;
   try {
+    pass_->in_backward = false;
     if (observer_ && pass_->accumulates) observer_->backward_ended();
+    if (pass_->sync) begin_all();
+    if (pass_->sync && waits_in_finish_) return;
     if (pass_->sync) end_reduced();
     if (pass_->accumulates && !pass_->sync) {
       unchecked_header_ = pass_->header;
@@ -323,9 +248,51 @@ void GradientReducer::end() {
   if (observer_) observer_->pass_ended();
 }
 
-void GradientReducer::end_reduced() {
+void GradientReducer::finish() {
+  const std::lock_guard lock(mutex_);
+  if (!pass_) {  // no gradient came at all
+    begin_pass();
+    begin_all();
+  }
+  try {
+    end_reduced();
+  } catch (const std::exception& error) {
+    pass_.reset();
+    ranks_.all.fail(error.what());
+    throw;
+  }
+  pass_.reset();
+  if (observer_) observer_->pass_ended();
+}
+
+void GradientReducer::set_aside() {
+  const std::lock_guard lock(mutex_);
+  if (options_.level != ShardLevel::None || !aside_.empty()) return;
+  aside_.resize(groups_.size());
+  for (const std::size_t g : trained_)
+    for (std::size_t i = 0; i < groups_[g]->size(); ++i)
+      aside_[g].push_back(std::exchange(groups_[g]->parameter(i).mutable_grad(), at::Tensor()));
+}
+
+void GradientReducer::put_back() {
+  const std::lock_guard lock(mutex_);
+  const at::NoGradGuard no_grad;
+  for (std::size_t g = 0; g < aside_.size(); ++g) {
+    for (std::size_t i = 0; i < aside_[g].size(); ++i) {
+      if (!aside_[g][i].defined()) continue;
+      at::Tensor& gradient = groups_[g]->parameter(i).mutable_grad();
+      gradient = gradient.defined() ? gradient.add_(aside_[g][i]) : aside_[g][i];
+    }
+  }
+  aside_.clear();
+}
+
+void GradientReducer::begin_all() {
   fill_unused();
   for (; pass_->next < trained_.size(); ++pass_->next) begin(trained_[pass_->next]);
+}
+
+void GradientReducer::end_reduced() {
   const Stopwatch stopwatch;
   pass_->header.check();
   const auto used = used_by_any();
@@ -333,6 +300,8 @@ void GradientReducer::end_reduced() {
   for (const std::size_t g : trained_) pass_->groups[g].work.wait();
   waited_ = stopwatch.seconds();
   hand_out(used);
+  put_back();
+  has_unreduced_ = false;
   ++steps_;
 }
 
@@ -380,14 +349,16 @@ void GradientReducer::hand_out(const std::vector<std::vector<bool>>& used) {
   const at::NoGradGuard no_grad;
   for (const std::size_t g : trained_) {
     FlatGroup& flat = *groups_[g];
+    flat.drop_kept();
     if (options_.level != ShardLevel::None) {
-      flat.add_to_shards(pass_->groups[g].reduced, used[g]);
+      flat.add_to_shards(pass_->groups[g].reduced, used[g], 1 / later_divisor(g));
       continue;
     }
     for (std::size_t i = 0; i < flat.size(); ++i) {
       if (!used[g][i]) continue;
-      flat.parameter(i).mutable_grad() =
-          flat.gradient_view(i).to(flat.parameter(i).scalar_type()).variable_data();
+      at::Tensor gradient = flat.gradient_view(i).to(flat.parameter(i).scalar_type());
+      if (later_divisor(g) != 1) gradient.div_(later_divisor(g));
+      flat.parameter(i).mutable_grad() = gradient.variable_data();
     }
   }
 }

@@ -15,16 +15,9 @@
 #include "trestle/sharding/gradient_hooks.h"
 #include "trestle/sharding/options.h"
 #include "trestle/sharding/pass_header.h"
+#include "trestle/sharding/rank_groups.h"
 
 namespace trestle::sharding {
-
-// The groups of ranks that a sharded model uses.
-struct RankGroups {
-  comm::Group all;        // that have the model together: replicate x shard
-  comm::Group shard;      // that divide it; of one rank at level None
-  comm::Group gathers;    // the same ranks, with connections of its own for gathering parameters
-  comm::Group replicate;  // that have the same piece of it
-};
 
 // What it takes to follow a backward: each parameter's gradient is put into its place in its group's buffer as soon as it
 // is there, times this rank's share of the average; a group whose gradients are complete begins to be reduced while the
@@ -59,6 +52,16 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   // ranks give one, or none does.
   void set_weight(std::optional<double> weight) { weight_ = weight; }
 
+  // Gradients are summed over ranks as they are: the losses have their shares of the whole already.
+  void sum_as_they_are() { sums_ = true; }
+  // Who calls finish() later on waits there, and not at the end of the backward, for what is under way.
+  void wait_in_finish() { waits_in_finish_ = true; }
+  void finish();
+  // With sums: what is in grad() already counts once, not once a rank. Set aside before a pass, it is added by finish();
+  // put_back() does so where there was none.
+  void set_aside();
+  void put_back();
+
   // To be called in a backward before its first gradient: begins the pass where it has not begun. A call of
   // autograd::grad() is a pass that nothing is reduced in, and StateError where it returns gradients of parameters.
   void arm();
@@ -77,6 +80,8 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   const std::vector<std::pair<std::size_t, std::size_t>>& observed_order() const {
     return observed_;
   }
+  // Whether backwards since the last reduced one were not reduced.
+  bool has_unreduced() const { return has_unreduced_; }
   // Seconds that the last reduced pass waited at its end; how many reductions there were, and of how many bytes.
   double waited() const { return waited_; }
   std::int64_t reductions() const { return reductions_; }
@@ -107,16 +112,21 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   struct BackwardLife;
 
   void on_gradient(std::size_t group, std::size_t index);
+  void keep_in_bucket(std::size_t group, std::size_t index);
   void put_gradient(std::size_t group, std::size_t index);
   bool fill(std::size_t group, std::size_t index);
   void begin_pass(bool accumulates = true);
   std::uint32_t trained_hash() const;
+  std::int64_t place() const;
   double share();
+  // How much of the average's division is left for behind the sum: 1, but for fp16.
+  double later_divisor(std::size_t group) const;
   void begin_ready();
   void bound_in_flight();
   void begin(std::size_t group);
   void begin_over_replicas(bool wait);
   void end();
+  void begin_all();
   void end_reduced();
   void fill_unused();
   std::vector<std::vector<bool>> used_by_any();
@@ -131,12 +141,16 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   GradientHooks hooks_;
   std::recursive_mutex mutex_;  // hooks may run in several devices' backward threads
   bool sync_ = true;
+  bool sums_ = false;
+  bool waits_in_finish_ = false;
   std::optional<double> weight_;
   std::optional<Pass> pass_;
   PassHeader unchecked_header_;  // of the last pass, where that was inside no_sync()
   std::int64_t steps_ = 0;
   std::int64_t backwards_ = 0;
+  bool has_unreduced_ = false;
   std::vector<std::pair<std::size_t, std::size_t>> observed_;
+  std::vector<std::vector<at::Tensor>> aside_;  // [group][index]
   double waited_ = 0;
   std::int64_t reductions_ = 0;
   Bytes reduced_bytes_ = 0;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "trestle/base/units.h"
 #include "trestle/sharding/shard_level.h"
@@ -23,12 +24,22 @@ enum class UnusedParameters {
 
 // In which dtypes a sharded model computes and reduces; left out: the parameters' own. Other parameter dtypes than their
 // own need a level above None: the shards, which the optimizer steps, keep the parameters' own dtype and are the master
-// weights (Micikevicius et al. 2018). At level None use precision/autocast.h.
+// weights (Micikevicius et al. 2018). At level None use precision/autocast.h. fp16 needs a scaled loss: unscale.h.
+//
+// Modules with floating-point buffers of their own, as batch norm, keep the dtype of their parameters: libtorch takes
+// statistics in fp32 with weights in fp32, and inputs in any dtype. Buffers are never cast.
 struct ShardPrecision {
   std::optional<at::ScalarType> parameters = {};  // of the module's parameters, and so of gradients
-  std::optional<at::ScalarType> reduce = {};      // in which gradients are summed over ranks
-  std::optional<at::ScalarType> output = {};      // what forward() returns is cast to it
+  // In which gradients are summed over ranks. In fp16 the average is divided in two parts, one before the sum and one
+  // behind it, so that neither the sum leaves its range nor small gradients vanish. Where it is wider than `parameters`,
+  // what no_sync() adds up on a rank is in it too.
+  std::optional<at::ScalarType> reduce = {};
+  std::optional<at::ScalarType> output = {};  // what forward() returns is cast to it
   bool cast_inputs = true;  // floating-point inputs of forward() are cast to `parameters`
+  // Layers that keep the dtype of their parameters: "norm" is a layer of that name, or all whose names begin with "norm.".
+  // nn::Layers: each layer's floating-point inputs are cast to what the layer computes in. In a torch module the names are
+  // those of its submodules, and it does such casts itself.
+  std::vector<std::string> keep = {};
 };
 
 struct ShardOptions {

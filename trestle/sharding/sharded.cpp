@@ -12,6 +12,9 @@ Sharded::Sharded(const nn::Layers& model, const DeviceMesh& mesh, const ShardOpt
 Sharded::Sharded(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& mesh,
                  const ShardOptions& options)
     : impl_(std::make_shared<Impl>(std::move(model), mesh, options)) {}
+Sharded::Sharded(NamedTensors parameters, NamedTensors buffers, const sharding::RankGroups& ranks,
+                 const ShardOptions& options)
+    : impl_(std::make_shared<Impl>(std::move(parameters), std::move(buffers), ranks, options)) {}
 Sharded::Sharded(Sharded&&) noexcept = default;
 Sharded& Sharded::operator=(Sharded&&) noexcept = default;
 Sharded::~Sharded() = default;
@@ -39,6 +42,17 @@ void Sharded::backward(const at::Tensor& loss, std::optional<double> weight) {
 
 void Sharded::backward_without_samples() { impl_->backward_without_samples(); }
 
+void Sharded::gather() {
+  impl_->reducer->set_aside();
+  impl_->unshard();
+}
+void Sharded::reduce_next_backward() { impl_->reducer->set_sync(true); }
+void Sharded::finish_reduction() { impl_->finish_reduction(); }
+void Sharded::release() {
+  impl_->reducer->put_back();
+  impl_->reshard();
+}
+
 Sharded::NoSync Sharded::no_sync() { return NoSync(impl_); }
 
 std::vector<at::Tensor> Sharded::parameters() const {
@@ -58,12 +72,16 @@ double Sharded::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions
   return impl_->clip_grad_norm(max_norm, options);
 }
 
+const comm::Group& Sharded::shard_ranks() const { return impl_->shard_ranks(); }
 Sharded::Unsharded Sharded::unshard() { return Unsharded(impl_); }
 NamedTensors Sharded::state() { return impl_->state(); }
 void Sharded::load_state(const NamedTensors& state) { impl_->load_state(state); }
 void Sharded::shards_changed() { impl_->shards_changed(); }
 const ShardOptions& Sharded::options() const { return impl_->options; }
 ShardReport Sharded::report() const { return impl_->report(); }
+ShardProgress Sharded::progress() const { return impl_->progress(); }
+void Sharded::set_progress(const ShardProgress& progress) { impl_->set_progress(progress); }
+sharding::OwnParts Sharded::own_parts() const { return impl_->own_parts(); }
 std::string Sharded::description() const { return impl_->description(); }
 
 Sharded::NoSync::NoSync(const std::shared_ptr<Impl>& impl) : impl_(impl) { impl->hold_sync(1); }

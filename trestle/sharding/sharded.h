@@ -9,13 +9,16 @@
 #include <utility>
 #include <vector>
 
+#include "trestle/comm/group.h"
 #include "trestle/device/named_tensors.h"
 #include "trestle/mesh/device_mesh.h"
 #include "trestle/nn/layers.h"
 #include "trestle/optim/clip_grad_norm.h"
-#include "trestle/sharding/map_tensors.h"
 #include "trestle/sharding/options.h"
+#include "trestle/sharding/own_parts.h"
+#include "trestle/sharding/rank_groups.h"
 #include "trestle/sharding/shard_level.h"
+#include "trestle/sharding/visit_tensors.h"
 
 namespace torch::nn {
 class Module;
@@ -34,6 +37,13 @@ struct ShardReport {
   Bytes gathered = 0;        // bytes of parameters that they put together here
   double waited_seconds =
       0;  // at the end of the last backward, for reductions that it did not hide
+};
+
+// How far a training has come, as far as random numbers are drawn by it. A training that goes on from a checkpoint has that
+// of the one before (save.h).
+struct ShardProgress {
+  std::int64_t steps = 0;     // backwards that were reduced
+  std::int64_t forwards = 0;  // training forwards since the last of them
 };
 
 // One model on all ranks of a mesh, each of which trains with its own part of the batch. How much of the model's state each
@@ -70,6 +80,15 @@ class Sharded {
   // saves memory between the steps only, and description() says so.
   Sharded(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& mesh,
           const ShardOptions& options = {});
+  // Parameters that others use, as a pipeline whose stage they are of, one of several that take parts of a batch. Their
+  // gradients are summed as they are. None of forward(), run() and backward() is for it, but:
+  //
+  //   stage.gather();                 // before their first use
+  //   stage.reduce_next_backward();   // before the last of several backwards, whose gradients add up
+  //   stage.finish_reduction();       // after it
+  //   stage.release();
+  Sharded(NamedTensors parameters, NamedTensors buffers, const sharding::RankGroups& ranks,
+          const ShardOptions& options = {});
   Sharded(Sharded&&) noexcept;
   Sharded& operator=(Sharded&&) noexcept;
   ~Sharded();
@@ -82,9 +101,9 @@ class Sharded {
   template <class Function, class... Inputs>
   auto run(const Function& function, Inputs... inputs) {
     const Scope scope =
-        begin([&](const Change& change) { (sharding::for_each_tensor(inputs, change), ...); });
+        begin([&](const Change& change) { (sharding::detail::visit(inputs, change), ...); });
     auto outputs = function(inputs...);
-    end(scope, [&](const Change& change) { sharding::for_each_tensor(outputs, change); });
+    end(scope, [&](const Change& change) { sharding::detail::visit(outputs, change); });
     return outputs;
   }
 
@@ -107,6 +126,11 @@ class Sharded {
   class NoSync;
   NoSync no_sync();
 
+  void gather();
+  void reduce_next_backward();
+  void finish_reduction();
+  void release();
+
   // What this rank's optimizer steps, under the model's names: the parameters themselves at level None, otherwise flat
   // tensors of this rank's part of each, perhaps empty, that get the gradients. In the same order on all ranks. Parameters
   // that were frozen when it was made are not among them, and cannot be trained later: StateError. Others may be frozen,
@@ -121,6 +145,10 @@ class Sharded {
   // is the same on all ranks. One small reduction a dimension of the mesh that divides.
   double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options = {});
 
+  // The ranks over which parameters() are divided, for what is computed from all of them, as norms; not valid() at level
+  // None, where each rank has them whole.
+  const comm::Group& shard_ranks() const;
+
   // While it lives the model's own parameters are there, whole and current, to be looked at, and to be written to in place,
   // on all ranks alike. All ranks call it. A Sharded that is destroyed meanwhile leaves a plain, whole model behind; without
   // it, use of a model whose last step is not on all ranks throws.
@@ -133,6 +161,11 @@ class Sharded {
   void load_state(const NamedTensors& state);
   // To be called after writing to parameters() by other means than an optimizer between a backward and a forward.
   void shards_changed();
+
+  ShardProgress progress() const;
+  void set_progress(const ShardProgress& progress);
+  // What this rank has of the model's tensors, as they are: what saving and loading need (save.h).
+  sharding::OwnParts own_parts() const;
 
   const ShardOptions& options() const;
   ShardReport report() const;

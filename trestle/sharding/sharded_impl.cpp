@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <set>
 
@@ -15,7 +14,7 @@
 #include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
 #include "trestle/device/keyed_random.h"
-#include "trestle/optim/gradient_norms.h"
+#include "trestle/sharding/norm_over_ranks.h"
 #include "trestle/sharding/replicas.h"
 
 namespace trestle {
@@ -44,7 +43,9 @@ nn::RunKey Sharded::Impl::next_key() {
   if (forwards_of_ != reducer->steps()) forwards_ = 0;
   forwards_of_ = reducer->steps();
   const std::int64_t number = at::GradMode::is_enabled() ? forwards_++ : 0;
-  return {.seed = options.seed, .step = reducer->steps(), .micro_batch = number * ranks + rank};
+  return {.seed = options.seed,
+          .step = first_step_ + reducer->steps(),
+          .micro_batch = number * ranks + rank};
 }
 
 at::Tensor Sharded::Impl::cast_input(const at::Tensor& input) const {
@@ -234,27 +235,13 @@ NamedTensors Sharded::Impl::named_parameters() const {
 
 void Sharded::Impl::drop_own_gradients() {
   for (const auto& [name, tensor] : parameters_) tensor.mutable_grad().reset();
+  for (const auto& group : groups_) group->drop_kept();
 }
 
 double Sharded::Impl::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& clip) {
-  optim::check_clipping(max_norm, clip);
-  std::vector<at::Tensor> own;
-  for (auto& [name, tensor] : named_parameters())
-    if (tensor.numel() > 0) own.push_back(tensor);
+  std::vector<at::Tensor> own = tensors_of(named_parameters());
   if (options.level == ShardLevel::None) return optim::clip_grad_norm(own, max_norm, clip);
-  const auto norms = optim::gradient_norms(own, clip.p);
-  const bool largest = std::isinf(clip.p);
-  double sum = 0, nan = 0;  // a maximum would pass over NaN
-  for (const auto& norm : norms) {
-    sum = largest ? std::max(sum, norm.value) : sum + std::pow(norm.value, clip.p);
-    if (std::isnan(norm.value)) nan = 1;
-  }
-  const at::Tensor total = at::tensor({sum, nan}, at::kDouble);
-  ranks_.shard.all_reduce(total, largest ? comm::Reduce::Max : comm::Reduce::Sum).wait();
-  double norm = total[0].item<double>();
-  if (!largest) norm = std::pow(norm, 1 / clip.p);
-  if (total[1].item<double>() > 0) norm = std::numeric_limits<double>::quiet_NaN();
-  return optim::clip_by(own, {{.value = norm, .dtype = at::kDouble}}, max_norm, clip);
+  return sharding::clip_over_ranks(own, {ranks_.shard}, max_norm, clip);
 }
 
 void Sharded::Impl::unshard() {
@@ -265,6 +252,12 @@ void Sharded::Impl::unshard() {
 void Sharded::Impl::reshard() {
   for (const auto& group : groups_) group->take_back();
   if (gatherer_) gatherer_->release_all();
+}
+
+void Sharded::Impl::finish_reduction() {
+  reducer->finish();
+  reducer->set_sync(false);
+  if (options.broadcast_buffers) sharding::broadcast(ranks_.all, tensors_of(buffers_));
 }
 
 void Sharded::Impl::shards_changed() {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ class Sharded::Impl {
  public:
   Impl(const nn::Layers& model, const DeviceMesh& mesh, const ShardOptions& options);
   Impl(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& mesh,
+       const ShardOptions& options);
+  Impl(NamedTensors parameters, NamedTensors buffers, const sharding::RankGroups& ranks,
        const ShardOptions& options);
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -37,8 +40,13 @@ class Sharded::Impl {
   NamedTensors state();
   void load_state(const NamedTensors& state);
   void shards_changed();
+  void finish_reduction();
+  const comm::Group& shard_ranks() const { return ranks_.shard; }
   ShardReport report() const;
   std::string description() const;
+  sharding::OwnParts own_parts() const;
+  ShardProgress progress() const;
+  void set_progress(const ShardProgress& progress);
 
   ShardOptions options;
   std::shared_ptr<sharding::GradientReducer> reducer;
@@ -47,13 +55,20 @@ class Sharded::Impl {
  private:
   struct ForwardScope;
 
-  void take_mesh(const DeviceMesh& mesh);
   void check_options() const;
+  void check_kept_names() const;
   void start_from_rank_0(const NamedTensors& parameters);
   void make_buckets(const std::vector<std::size_t>& order);
   void make_layer_units();
   void make_unit(const std::string& name, const NamedTensors& parameters);
   void hook_layers(const std::vector<std::optional<std::size_t>>& unit_of_layer);
+  void make_frozen_groups();
+  std::shared_ptr<sharding::FlatGroup> make_group(NamedTensors members) const;
+  bool is_kept(const at::Tensor& parameter) const {
+    return kept_.contains(parameter.unsafeGetTensorImpl());
+  }
+  void note_kept(const torch::nn::Module& module, const std::string& name);
+  void cast_inputs_of_layers();
   void watch();
   void rebuild_buckets();
   void before_forward();
@@ -65,11 +80,11 @@ class Sharded::Impl {
   at::Tensor cast_input(const at::Tensor& input) const;
   std::pair<sharding::FlatGroup*, std::size_t> place_of(const std::string& name) const;
 
-  std::string mesh_text_;
   sharding::RankGroups ranks_;
   NamedTensors parameters_;  // the model's, each once
   NamedTensors trained_;     // those that were trained when it was made
   NamedTensors buffers_;
+  std::set<const void*> kept_;  // parameters that are computed in their own dtype in any case
   std::vector<std::shared_ptr<sharding::FlatGroup>> groups_;
   std::vector<sharding::UnitGatherer::Unit> units_;
   std::shared_ptr<sharding::UnitGatherer> gatherer_;
@@ -77,6 +92,7 @@ class Sharded::Impl {
   std::int64_t forwards_ = 0;     // training forwards since the last reduced backward
   std::int64_t forwards_of_ = 0;  // reducer->steps() that they were counted in
   int no_syncs_ = 0;
+  std::int64_t first_step_ = 0;   // of the training, by which random numbers are drawn
   bool rebuilt_ = false;
 
   std::shared_ptr<torch::nn::Module> module_;  // of a model that is no Layers

@@ -11,9 +11,9 @@ namespace trestle::train {
 class BatchStream {
  public:
   BatchStream(const data::Loader& loader, std::int64_t epoch, std::int64_t first_batch,
-              std::optional<data::Part> part)
+              std::optional<data::Part> part, data::Share share = {})
       : next_(first_batch), end_(loader.batches()) {
-    if (part) epoch_.emplace(loader.epoch(epoch, first_batch, *part));
+    if (part) epoch_.emplace(loader.epoch(epoch, first_batch, *part, share));
   }
 
   // Nothing when the epoch is over; without tensors where they are only counted.

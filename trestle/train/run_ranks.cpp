@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <fstream>
@@ -36,6 +37,33 @@ RunRanks::RunRanks(const World* world) {
   if (world != nullptr && world->size() > 1) world_ = *world;
 }
 
+void RunRanks::lay_out(const recipe::Recipe::Mesh& mesh) {
+  const auto pipeline = static_cast<int>(mesh.pipeline),
+             replicate = static_cast<int>(mesh.replicate);
+  const int per_replica = pipeline > 0 ? pipeline : std::max(1, size() / replicate);
+  if (per_replica * replicate != size()) {
+    const int asked = std::max(1, pipeline) * replicate;
+    throw UsageError(text("[mesh] asks for ",
+                          pipeline > 0 ? text("pipeline = ", pipeline, " x ") : std::string(),
+                          "replicate = ", replicate, ", and there ", size() == 1 ? "is " : "are ",
+                          size(), size() == 1 ? " rank" : " ranks"),
+                     {.hint = text("Start as many ranks, for example with --ranks ", asked,
+                                   ", or change [mesh] (--mesh).")});
+  }
+  if (replicate > 1)
+    mesh_.emplace(
+        *world_, std::vector<mesh::Dimension>{{"pipeline", per_replica}, {"replicate", replicate}});
+}
+
+comm::Group RunRanks::pipeline_group() const {
+  if (!mesh_) return group();
+  return mesh_->size("pipeline") > 1 ? mesh_->group("pipeline") : comm::Group();
+}
+
+comm::Group RunRanks::replica_group() const {
+  return mesh_ ? mesh_->group("replicate") : comm::Group();
+}
+
 checkpoint::SaveRanks RunRanks::saving() const {
   if (alone()) return {};
   return {.rank = rank(), .size = size(), .all_gather = [group = group()](const std::string& mine) {
@@ -45,6 +73,7 @@ checkpoint::SaveRanks RunRanks::saving() const {
 
 std::optional<data::Part> RunRanks::reads() const {
   if (alone()) return data::Part::Both;
+  if (is_first() && is_last()) return data::Part::Both;
   if (is_first()) return data::Part::Input;
   if (is_last()) return data::Part::Target;
   return std::nullopt;
@@ -53,8 +82,8 @@ std::optional<data::Part> RunRanks::reads() const {
 std::string RunRanks::words() const {
   if (alone()) return "";
   const bool threads = world_->backend() == "threads";
-  return threads ? text(size(), " ranks (threads)")
-                 : text(size(), " ranks (processes, ", world_->backend(), ")");
+  return text(size(), " ranks (", threads ? "threads" : "processes, " + world_->backend(), ")",
+              mesh_ ? " · mesh " + mesh_->layout().to_text() : "");
 }
 
 bool RunRanks::any(bool mine) const {
@@ -71,10 +100,11 @@ std::int64_t RunRanks::sum(std::int64_t mine) const {
   return number.item<std::int64_t>();
 }
 
-std::vector<double> RunRanks::from_last(std::vector<double> mine) const {
+std::vector<double> RunRanks::sum_of_last(std::vector<double> mine) const {
   if (alone()) return mine;
   at::Tensor numbers = at::tensor(mine, at::kDouble);
-  group().broadcast(numbers, size() - 1).wait();
+  if (!is_last()) numbers.zero_();
+  group().all_reduce(numbers).wait();
   std::memcpy(mine.data(), numbers.const_data_ptr(), mine.size() * sizeof(double));
   return mine;
 }
@@ -95,10 +125,10 @@ void RunRanks::in_turn(const std::function<void()>& what) const {
 }
 
 void RunRanks::first_then_others(const std::function<void()>& what) const {
-  if (is_first()) what();
+  if (rank() == 0) what();
   if (alone()) return;
   group().barrier();
-  if (!is_first()) what();
+  if (rank() != 0) what();
 }
 
 std::vector<Device> devices_of_rank(const std::vector<Device>& devices, const RunRanks& ranks) {

@@ -9,8 +9,11 @@
 #include "trestle/checkpoint/files/save_ranks.h"
 #include "trestle/comm/world.h"
 #include "trestle/data/dataset.h"
+#include "trestle/data/loader.h"
 #include "trestle/device/device.h"
+#include "trestle/mesh/device_mesh.h"
 #include "trestle/nn/metrics.h"
+#include "trestle/recipe/recipe.h"
 
 // The ranks that a run is on. Inside of the trainer. Not installed.
 namespace trestle::train {
@@ -22,14 +25,29 @@ class RunRanks {
   RunRanks() = default;
   explicit RunRanks(const World* world);
 
+  // As [mesh] says: pipelines of so many ranks, and so many of them. Throws UsageError where there are not as many ranks.
+  // All ranks call it.
+  void lay_out(const recipe::Recipe::Mesh& mesh);
+
   bool alone() const { return !world_; }
   int rank() const { return world_ ? world_->rank() : 0; }
   int size() const { return world_ ? world_->size() : 1; }
   // One rank shows the bar and writes metrics, pictures and logs.
   bool reports() const { return rank() == 0; }
   // The first stage takes the inputs, the last one has the outputs and takes the targets.
-  bool is_first() const { return rank() == 0; }
-  bool is_last() const { return rank() + 1 == size(); }
+  bool is_first() const { return stage_rank() == 0; }
+  bool is_last() const { return stage_rank() + 1 == size() / replicas(); }
+  // Of the pipelines that take parts of each batch: how many there are, and which one this rank is in.
+  int replicas() const { return mesh_ ? mesh_->size("replicate") : 1; }
+  int replica() const { return mesh_ ? mesh_->coordinate("replicate") : 0; }
+  data::Share share() const { return {.part = replica(), .parts = replicas()}; }
+  // How many of a batch's examples are this replica's (data/loader.h).
+  std::int64_t share_of(std::int64_t examples) const {
+    return examples * (replica() + 1) / replicas() - examples * replica() / replicas();
+  }
+  comm::Group pipeline_group() const;  // not valid where one rank has the whole pipeline
+  comm::Group replica_group()
+      const;  // the same stages of all pipelines; not valid where there is one
   // Of the data; nothing on the ranks between.
   std::optional<data::Part> reads() const;
   const World& world() const { return *world_; }
@@ -41,11 +59,13 @@ class RunRanks {
 
   // Is it so on any rank?
   bool any(bool mine) const;
-  // The same on all ranks: the last one's.
-  std::vector<double> from_last(std::vector<double> mine) const;
+  // The same on all ranks: the sum over the pipelines' last ones.
+  std::vector<double> sum_of_last(std::vector<double> mine) const;
   std::string from_first(std::string mine) const;
   std::vector<std::string> gather(const std::string& mine) const;
   std::int64_t sum(std::int64_t mine) const;
+  // Over the ranks of one pipeline, where all pipelines have the same.
+  std::int64_t sum_of_pipeline(std::int64_t mine) const { return sum(replica() == 0 ? mine : 0); }
 
   // One rank after the other, the first one first: for what may be done once for all of them.
   void in_turn(const std::function<void()>& what) const;
@@ -53,7 +73,10 @@ class RunRanks {
   void first_then_others(const std::function<void()>& what) const;
 
  private:
+  int stage_rank() const { return mesh_ ? mesh_->coordinate("pipeline") : rank(); }
+
   std::optional<World> world_;
+  std::optional<DeviceMesh> mesh_;  // where there are replicas
 };
 
 // Of the devices that a recipe names, in their order: one for each rank, or one for all.

@@ -123,7 +123,9 @@ void check_balance(const recipe::Recipe& recipe, std::size_t devices, const char
 
 std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::Layers& model,
                                         const std::vector<Device>& devices,
-                                        const nn::Values& sample, const comm::Group& group) {
+                                        const nn::Values& sample, const comm::Group& group,
+                                        const comm::Group& replicas,
+                                        std::shared_ptr<pipeline::StageHooks> hooks) {
   if (group.valid()) {
     check_balance(recipe, static_cast<std::size_t>(group.size()), "rank");
   } else {
@@ -131,6 +133,8 @@ std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::
   }
   PipelineOptions options;
   options.group = group;
+  options.replicas = replicas;
+  options.hooks = std::move(hooks);
   options.devices = devices;
   options.balance.assign(recipe.pipeline.balance.begin(), recipe.pipeline.balance.end());
   options.micro_batches = static_cast<int>(recipe.pipeline.micro_batches);
@@ -235,15 +239,19 @@ int optimizer_state_factor(const recipe::Recipe::Optimizer& optimizer) {
   return (optimizer.name == "rmsprop" ? 1 : 0) + (momentum ? 1 : 0) + (optimizer.centered ? 1 : 0);
 }
 
+std::int64_t largest_part_of(const recipe::Recipe& recipe) {
+  return (recipe.train.batch + recipe.mesh.replicate - 1) / recipe.mesh.replicate;
+}
+
 int micro_batches_of(const recipe::Recipe& recipe) {
   const std::int64_t size = recipe.pipeline.split_size;
-  const std::int64_t batch = recipe.train.batch;
+  const std::int64_t batch = largest_part_of(recipe);
   return size > 0 ? pipeline::piece_count_by_size(batch, size)
                   : static_cast<int>(std::min(recipe.pipeline.micro_batches, batch));
 }
 
 int largest_piece_of(const recipe::Recipe& recipe) {
-  const std::int64_t batch = recipe.train.batch;
+  const std::int64_t batch = largest_part_of(recipe);
   if (recipe.pipeline.split_size > 0)
     return static_cast<int>(std::min(recipe.pipeline.split_size, batch));
   const std::int64_t pieces = micro_batches_of(recipe);

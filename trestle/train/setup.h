@@ -41,10 +41,14 @@ nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own
 // The pipeline of [pipeline]; `sample` is needed where the balance is to be measured.
 std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::Layers& model,
                                         const std::vector<Device>& devices,
-                                        const nn::Values& sample, const comm::Group& group = {});
+                                        const nn::Values& sample, const comm::Group& group = {},
+                                        const comm::Group& replicas = {},
+                                        std::shared_ptr<pipeline::StageHooks> hooks = {});
 
-// How many pieces a batch of the recipe is cut into.
+// How many pieces a batch of the recipe is cut into, by each of its replicas.
 int micro_batches_of(const recipe::Recipe& recipe);
+// Examples of a batch that the replica with the most of them takes.
+std::int64_t largest_part_of(const recipe::Recipe& recipe);
 // Examples of the largest of them, which is the first.
 int largest_piece_of(const recipe::Recipe& recipe);
 

@@ -1,6 +1,8 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 #include <sstream>
 
 #include "trestle/base/error.h"
@@ -32,24 +34,32 @@ std::vector<std::string> gather_lists(const RunRanks& ranks, const std::vector<s
   return all;
 }
 
-// Inputs are read on one rank, targets on another: they must be of the same examples.
+// Inputs are read on one rank, targets on another: they must be of the same examples. Replicas read other ones of a batch, and
+// have as many in all.
 void refuse_other_data(const RunRanks& ranks, const std::optional<std::size_t>& examples,
                        const std::vector<std::string>& names) {
   std::string mine;
   if (examples)
-    mine = text(*examples, " to train on", names.empty() ? "" : "\n", join(names, "\n"));
+    mine = text(ranks.replica(), "\n", *examples, " to train on", names.empty() ? "" : "\n",
+                join(names, "\n"));
   const auto all = ranks.gather(mine);
-  std::size_t first = 0;
-  while (first < all.size() && all[first].empty()) ++first;
-  for (std::size_t rank = first + 1; rank < all.size(); ++rank) {
-    if (all[rank].empty() || all[rank] == all[first]) continue;
-    const auto a = lines_of(all[first]), b = lines_of(all[rank]);
-    std::size_t line = 0;
-    while (line < std::min(a.size(), b.size()) && a[line] == b[line]) ++line;
-    const auto said = [&](const auto& lines) { return line < lines.size() ? lines[line] : "none"; };
-    throw UsageError(text("the ranks have different data: '", said(a), "' on rank ", first, ", '",
-                          said(b), "' on rank ", rank),
-                     {.hint = "All machines need the same files, under the same names."});
+  std::map<std::string, std::size_t> first_of_replica;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].empty()) continue;
+    const auto own = lines_of(all[rank]);
+    const auto first = first_of_replica.try_emplace(own[0], rank).first->second;
+    const auto other = first == rank ? first_of_replica.begin()->second : first;
+    const auto theirs = lines_of(all[other]);
+    const std::size_t end = first == rank ? 2 : std::max(own.size(), theirs.size());
+    for (std::size_t line = 1; line < end; ++line) {
+      const auto said = [&](const auto& lines) {
+        return line < lines.size() ? lines[line] : "none";
+      };
+      if (said(own) == said(theirs)) continue;
+      throw UsageError(text("the ranks have different data: '", said(theirs), "' on rank ", other,
+                            ", '", said(own), "' on rank ", rank),
+                       {.hint = "All machines need the same files, under the same names."});
+    }
   }
 }
 
@@ -76,13 +86,15 @@ void TrainingRun::refuse_other_recipes() const {
 // The names of the first batch: images that came or went change which come first. Not noticed: a new
 // name outside of this batch, and other numbers in an array. A number that JSON keeps exactly.
 double TrainingRun::data_mark_of(const std::optional<data::Batch>& first) const {
-  const std::string names = first ? join(first->names, "\n") : "";
+  const bool has_inputs = first && ranks_.is_first();
+  const auto all = gather_lists(ranks_, has_inputs ? first->names : std::vector<std::string>());
+  const std::string names = join(all, "\n");
   if (!ranks_.alone())
     refuse_other_data(
         ranks_,
         first ? std::optional(static_cast<std::size_t>(task_.training->examples())) : std::nullopt,
         first ? first->names : std::vector<std::string>());
-  return static_cast<double>(name_hash(ranks_.from_first(names)) >> 11);
+  return static_cast<double>(name_hash(names) >> 11);
 }
 
 // Each rank takes its own from the file; what no rank takes is too much.
@@ -94,10 +106,13 @@ void TrainingRun::load_weights_over_ranks() {
   const NamedTensors own = weights();
   if (!own.empty()) report = checkpoint::load_weights(own, file, {.strict = false});
   checkpoint::LoadReport all = report;
-  all.loaded = static_cast<std::size_t>(ranks_.sum(static_cast<std::int64_t>(report.loaded)));
-  all.converted = static_cast<std::size_t>(ranks_.sum(static_cast<std::int64_t>(report.converted)));
-  all.missing = gather_lists(ranks_, report.missing);
-  all.mismatched = gather_lists(ranks_, report.mismatched);
+  all.loaded =
+      static_cast<std::size_t>(ranks_.sum_of_pipeline(static_cast<std::int64_t>(report.loaded)));
+  all.converted =
+      static_cast<std::size_t>(ranks_.sum_of_pipeline(static_cast<std::int64_t>(report.converted)));
+  const bool counts = ranks_.replica() == 0;  // the others have the same
+  all.missing = gather_lists(ranks_, counts ? report.missing : std::vector<std::string>());
+  all.mismatched = gather_lists(ranks_, counts ? report.mismatched : std::vector<std::string>());
   const auto unexpected = gather_lists(ranks_, report.unexpected);
   const auto takers = ranks_.sum(own.empty() ? 0 : 1);
   all.unexpected.clear();
@@ -125,7 +140,7 @@ void TrainingRun::freeze_over_ranks() {
 void TrainingRun::add_ranks(const std::vector<Device>& devices) {
   if (ranks_.alone()) return;
   plan_.devices = ranks_.words() + " · " + describe_devices(devices);
-  plan_.parameters = ranks_.sum(plan_.parameters);
+  plan_.parameters = ranks_.sum_of_pipeline(plan_.parameters);
   std::vector<std::string> rows;
   for (std::size_t stage = 0; stage < plan_.stages.size(); ++stage) {
     const auto& row = plan_.stages[stage];
@@ -143,17 +158,30 @@ void TrainingRun::add_ranks(const std::vector<Device>& devices) {
 
 void TrainingRun::share(Judgement& judged) const {
   if (ranks_.alone()) return;
-  const auto numbers = ranks_.from_last(
+  const auto numbers = ranks_.sum_of_last(
       {judged.loss.sum, judged.loss.count, judged.metric.sum, judged.metric.count});
   judged.loss = {numbers[0], numbers[1]};
   judged.metric = {numbers[2], numbers[3]};
 }
 
 std::vector<double> TrainingRun::shared_shares(const std::vector<data::Batch>& group) const {
-  if (group.size() <= 1 || ranks_.alone()) return shares_of(group);
-  std::vector<double> shares(group.size());
-  if (ranks_.is_last()) shares = shares_of(group);
-  return ranks_.from_last(std::move(shares));
+  if (group.size() <= 1) return {1};
+  std::vector<double> weights(group.size());
+  for (std::size_t i = 0; i < group.size() && ranks_.is_last(); ++i)
+    weights[i] = weight_of(task_, group[i]);
+  weights = ranks_.sum_of_last(std::move(weights));
+  const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
+  for (double& weight : weights) weight = all > 0 ? weight / all : 0;
+  return weights;
+}
+
+// Each replica has examples in every batch that is trained on.
+void TrainingRun::check_replicas() const {
+  const std::int64_t replicas = ranks_.replicas(), batch = recipe_.train.batch;
+  if (batch >= replicas) return;
+  throw UsageError(
+      text("a batch of ", batch, " has fewer examples than [mesh] has replicas, ", replicas),
+      {.hint = "Choose a larger batch (--batch): it is that of all replicas together."});
 }
 
 void TrainingRun::gather_peaks() {

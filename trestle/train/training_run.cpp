@@ -48,6 +48,8 @@ TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks,
       progress_(hooks.progress ? *hooks.progress : *silent_),
       early_stop_(recipe.train.patience, recipe.train.min_delta) {
   refuse_other_recipes();
+  ranks_.lay_out(recipe_.mesh);
+  check_replicas();
   check_training(recipe_, hooks_.additions);
   // A run that goes on has weights of its own.
   const bool begins = going_on == nullptr;
@@ -57,16 +59,20 @@ TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks,
   devices_ = devices_of_rank(devices, ranks_);
   nn::Layers model = make_model(recipe_, hooks_.models);
   // With a given balance all mistakes in [pipeline] are found before any data is read or made.
-  if (!recipe_.pipeline.balance.empty())
-    pipeline_ = make_pipeline(recipe_, model, devices_, {}, ranks_.group());
+  if (ranks_.replicas() > 1)
+    replicas_ = std::make_shared<StageReplicas>(
+        sharding::RankGroups{.all = ranks_.replica_group(), .mesh = ranks_.words()},
+        ShardOptions{.unused_parameters = UnusedParameters::Find});
+  if (!recipe_.pipeline.balance.empty()) pipeline_ = pipeline_of(model, {});
   ranks_.first_then_others([&] { open_data(going_on); });
   std::optional<data::Batch> first;
-  if (const auto part = ranks_.reads()) first = task_.training->read(0, 0, *part);
+  if (const auto part = ranks_.reads()) first = task_.training->read(0, 0, *part, ranks_.share());
   data_mark_ = data_mark_of(first);
   if (ranks_.is_first()) check_channels(recipe_, first->inputs);
   set_up_model(model, first);
   if (begins) load_weights_over_ranks();
   freeze_over_ranks();
+  if (replicas_) replicas_->take(*pipeline_);
   optimizers_ = make_optimizers(recipe_, *pipeline_);
   note_precision(recipe_, devices_, progress_);
   if (recipe_.train.predict) predict(first);
@@ -86,15 +92,20 @@ void TrainingRun::predict(const std::optional<data::Batch>& first) {
   prediction_ = batch.inputs.defined() ? with_inputs_named(recipe_, batch.inputs, step) : step();
 }
 
+std::unique_ptr<Pipeline> TrainingRun::pipeline_of(const nn::Layers& model,
+                                                   const nn::Values& sample) const {
+  return make_pipeline(recipe_, model, devices_, sample, ranks_.pipeline_group(),
+                       ranks_.replica_group(), replicas_);
+}
+
 void TrainingRun::set_up_model(const nn::Layers& model, const std::optional<data::Batch>& first) {
   if (pipeline_) return;
   if (!ranks_.is_first()) {  // which alone has inputs to try the model with
-    pipeline_ = make_pipeline(recipe_, model, devices_, {}, ranks_.group());
+    pipeline_ = pipeline_of(model, {});
     return;
   }
-  pipeline_ = with_inputs_named(recipe_, first->inputs, [&] {
-    return make_pipeline(recipe_, model, devices_, {first->inputs}, ranks_.group());
-  });
+  pipeline_ = with_inputs_named(recipe_, first->inputs,
+                                [&] { return pipeline_of(model, {first->inputs}); });
 }
 
 // The run goes on with what it began with, whatever appears meanwhile where the recipe looked.
@@ -182,6 +193,12 @@ std::int64_t TrainingRun::samples_done() const {
   return std::min(batch_ * recipe_.train.batch, task_.training->examples());
 }
 
+// Of all replicas together.
+std::int64_t TrainingRun::examples_of(const data::Batch& batch, const data::Loader& loader) const {
+  if (ranks_.replicas() == 1) return batch.size();
+  return std::min(recipe_.train.batch, loader.examples() - batch.index * recipe_.train.batch);
+}
+
 std::int64_t TrainingRun::batches_done(const checkpoint::TrainState& saved) const {
   const std::int64_t size = recipe_.train.batch, all = task_.training->examples();
   if (saved.batches) return *saved.batches;
@@ -234,20 +251,27 @@ TrainingRun::Outcome TrainingRun::validate(EpochReport& report) {
   const Stopwatch watch;
   double before = 0;
   std::int64_t done = 0, examples = 0;
-  BatchStream batches(*task_.validation, 0, 0, ranks_.reads());
+  BatchStream batches(*task_.validation, 0, 0, ranks_.reads(), ranks_.share());
+  Judgement own;
   while (const std::optional<data::Batch> next = batches.next()) {
     const data::Batch& batch = *next;
-    const at::Tensor output = judged.add(*pipeline_, task_, batch);
+    const std::int64_t all = examples_of(batch, *task_.validation);
+    at::Tensor output;  // of fewer examples than replicas some have none
+    if (ranks_.replicas() == 1 || ranks_.share_of(all) > 0)
+      output = own.add(*pipeline_, task_, batch);
+    judged = own;
     share(judged);
-    if (batch.index == 0 && recipe_.train.pictures && output.defined()) {
+    if (batch.index == 0 && ranks_.replica() == 0 && recipe_.train.pictures && output.defined()) {
       const std::int64_t rows = std::min<std::int64_t>(batch.size(), 32);
       shown_output_ = output.narrow(0, 0, rows).clone();
       const at::Tensor inputs =
-          ranks_.is_first() ? batch.inputs : task_.validation->read(0, 0, data::Part::Input).inputs;
+          ranks_.is_first()
+              ? batch.inputs
+              : task_.validation->read(0, 0, data::Part::Input, ranks_.share()).inputs;
       shown_ = data::Batch{inputs.narrow(0, 0, rows).clone(),
                            batch.targets.narrow(0, 0, rows).clone(), batch.names, 0};
     }
-    examples += batch.size();
+    examples += all;
     const double took = watch.seconds();
     times_.validation.add(took - before);
     before = took;

@@ -18,6 +18,7 @@
 #include "trestle/train/run_ranks.h"
 #include "trestle/train/run_rate.h"
 #include "trestle/train/setup.h"
+#include "trestle/train/stage_replicas.h"
 #include "trestle/train/tensorboard.h"
 #include "trestle/train/time_left.h"
 #include "trestle/train/trainer.h"
@@ -46,6 +47,7 @@ class TrainingRun {
 
   // training_run.cpp
   void open_data(const RunFolder* going_on);
+  std::unique_ptr<Pipeline> pipeline_of(const nn::Layers& model, const nn::Values& sample) const;
   void set_up_model(const nn::Layers& model, const std::optional<data::Batch>& first);
   void predict(const std::optional<data::Batch>& first);
   Outcome validate(EpochReport& report);
@@ -57,6 +59,7 @@ class TrainingRun {
   bool stop_asked() const;
   void check_same_run(const checkpoint::TrainState& saved) const;
   std::int64_t samples_done() const;
+  std::int64_t examples_of(const data::Batch& batch, const data::Loader& loader) const;
   std::int64_t batches_done(const checkpoint::TrainState& saved) const;
 
   // training_ranks.cpp: what the ranks of a run tell each other
@@ -64,6 +67,7 @@ class TrainingRun {
   void load_weights_over_ranks();
   void freeze_over_ranks();
   void add_ranks(const std::vector<Device>& devices);
+  void check_replicas() const;
   void share(Judgement& judged) const;
   double data_mark_of(const std::optional<data::Batch>& first) const;
   std::vector<double> shared_shares(const std::vector<data::Batch>& group) const;
@@ -77,7 +81,6 @@ class TrainingRun {
   double clip_gradients();
   void refuse_nonfinite(double loss, const data::Batch& batch) const;
   void refuse_nonfinite_gradients(double norm) const;
-  std::vector<double> shares_of(const std::vector<data::Batch>& group) const;
 
   // training_report.cpp
   void report_step(const data::Batch& batch, double loss);
@@ -108,6 +111,7 @@ class TrainingRun {
   Progress& progress_;
   std::vector<Device> devices_;
   Task task_;
+  std::shared_ptr<StageReplicas> replicas_;  // where there are several pipelines
   std::unique_ptr<Pipeline> pipeline_;
   std::vector<StageOptimizer> optimizers_;
   std::optional<Prediction> prediction_;

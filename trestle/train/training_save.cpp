@@ -79,11 +79,13 @@ void TrainingRun::put_in(const checkpoint::SavedTraining& saved) {
 
 void TrainingRun::save() {
   checkpoint::TrainingCheckpoint resume;
-  resume.weights = weights();
-  for (const StageOptimizer& stage : optimizers_)
-    for (auto& entry : optim::optimizer_state(*stage.optimizer, stage.names))
-      resume.optimizer.push_back(std::move(entry));
-  if (inside_step()) resume.gradients = gradients();
+  if (ranks_.replica() == 0) {  // the others have the same
+    resume.weights = weights();
+    for (const StageOptimizer& stage : optimizers_)
+      for (auto& entry : optim::optimizer_state(*stage.optimizer, stage.names))
+        resume.optimizer.push_back(std::move(entry));
+    if (inside_step()) resume.gradients = gradients();
+  }
   state_.numbers = {{"training_examples", static_cast<double>(task_.training->examples())},
                     {"data_mark", data_mark_},
                     {"loss_sum", loss_sum_},
@@ -115,8 +117,9 @@ void TrainingRun::write_weights(const std::filesystem::path& file, const EpochRe
                                                  {"epoch", text(report.epoch)},
                                                  {"step", text(report.step)}};
   if (report.metric) metadata[report.metric_name] = text(*report.metric);
+  const NamedTensors own = ranks_.replica() == 0 ? weights() : NamedTensors();
   saving(folder_,
-         [&] { checkpoint::write_tensors_over_ranks(file, weights(), metadata, ranks_.saving()); });
+         [&] { checkpoint::write_tensors_over_ranks(file, own, metadata, ranks_.saving()); });
 }
 
 void TrainingRun::save_views() {

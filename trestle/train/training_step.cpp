@@ -37,7 +37,7 @@ TrainingRun::Outcome TrainingRun::train_epoch() {
   const Stopwatch watch;
   const std::int64_t accumulate = recipe_.train.accumulate;
   std::int64_t done = inside_step() ? batch_ % accumulate : 0;  // a save came in between
-  BatchStream batches(*task_.training, state_.epoch, batch_ - done, ranks_.reads());
+  BatchStream batches(*task_.training, state_.epoch, batch_ - done, ranks_.reads(), ranks_.share());
   for (auto group = next_group(batches, accumulate); !group.empty() && !has_all_steps();
        group = next_group(batches, accumulate)) {
     const std::vector<double> shares = shared_shares(group);
@@ -63,18 +63,6 @@ TrainingRun::Outcome TrainingRun::train_epoch() {
   return Outcome::Finished;
 }
 
-std::vector<double> TrainingRun::shares_of(const std::vector<data::Batch>& group) const {
-  if (group.size() == 1) return {1};
-  std::vector<double> shares;
-  double all = 0;
-  for (const data::Batch& batch : group) {
-    shares.push_back(weight_of(task_, batch));
-    all += shares.back();
-  }
-  for (double& share : shares) share = all > 0 ? share / all : 0;
-  return shares;
-}
-
 void TrainingRun::train_batch(const data::Batch& batch, double share) {
   const Stopwatch watch;
   const std::int64_t before = batch_ % recipe_.train.accumulate;
@@ -82,7 +70,7 @@ void TrainingRun::train_batch(const data::Batch& batch, double share) {
   const auto step = [&] {
     return pipeline_->step(batch.inputs, batch.targets, task_.loss,
                            {.gradient_scale = share * (scaler_ ? scaler_->scale() : 1),
-                            .first_micro_batch = before * pieces});
+                            .first_micro_batch = before * pieces * ranks_.replicas()});
   };
   const StepResult done =
       batch.inputs.defined() ? with_inputs_named(recipe_, batch.inputs, step) : step();
@@ -96,7 +84,7 @@ void TrainingRun::train_batch(const data::Batch& batch, double share) {
   loss_sum_ += done.loss * weight;
   loss_weight_ += weight;
   group_loss_ += done.loss * share;
-  epoch_examples_ += batch.size();
+  epoch_examples_ += examples_of(batch, *task_.training);
   report_step(batch, done.loss);
 }
 

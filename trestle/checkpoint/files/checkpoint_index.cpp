@@ -100,9 +100,10 @@ class IndexReader {
     std::vector<IndexedTensor> out;
     std::set<std::string> names;
     for (const json& one : tensors) {
+      const std::string name = word(one, "name", "a tensor");
+      if (!names.insert(name).second)
+        fail(text("'", shown(group), "' has two tensors '", shown(name), "'"));
       out.push_back(read_tensor(group, one, index));
-      if (!names.insert(out.back().name).second)
-        fail(text("'", shown(group), "' has two tensors '", shown(out.back().name), "'"));
     }
     return out;
   }
@@ -118,11 +119,12 @@ class IndexReader {
     check_size(tensor, where);
     const json& boxes = member(in, "boxes", where);
     if (!boxes.is_array()) fail(text(where, " has boxes that are not a list"));
-    std::set<std::string> files;
     for (const json& box : boxes) {
       tensor.boxes.push_back(read_box(group, box, tensor, where, index));
-      if (!files.insert(tensor.boxes.back().file).second)
-        fail(text(where, " has two boxes in '", tensor.boxes.back().file, "'"));
+      const StoredBox& stored = tensor.boxes.back();
+      if (!keys_.emplace(stored.file, tensor.key_of(stored)).second)
+        fail(text(where, " has a box in '", stored.file, "' under the name '",
+                  shown(tensor.key_of(stored)), "', which is another box's"));
     }
     if (cover_ == Cover::Whole) check_cover(tensor, where);
     return tensor;
@@ -140,6 +142,7 @@ class IndexReader {
     StoredBox stored{word(in, "file", where),
                      {sizes(in, "offset", where), sizes(in, "sizes", where)}};
     if (in.contains("hash")) stored.hash = word(in, "hash", where);
+    if (in.contains("key")) stored.key = word(in, "key", where);
     if (!lies_in(stored.box, tensor.shape))
       fail(text(where, " of shape [", join(tensor.shape, ", "), "] has a box at [",
                 join(stored.box.offset, ", "), "] of size [", join(stored.box.sizes, ", "),
@@ -171,18 +174,21 @@ class IndexReader {
 
   const std::string& file_;
   Cover cover_;
-  std::map<std::string, std::string> groups_;  // of each file
+  std::map<std::string, std::string> groups_;           // of each file
+  std::set<std::pair<std::string, std::string>> keys_;  // file and name of each box
 };
 
 std::string in_json(const Sizes& sizes) { return text("[", join(sizes, ", "), "]"); }
 
 std::string in_json(const IndexedTensor& tensor) {
   std::vector<std::string> boxes;
+  const auto member = [](const char* key, const std::string& value) {
+    return value.empty() ? std::string() : text(", \"", key, "\": ", json(value).dump());
+  };
   for (const StoredBox& stored : tensor.boxes)
-    boxes.push_back(
-        text("{\"file\": ", json(stored.file).dump(), ", \"offset\": ", in_json(stored.box.offset),
-             ", \"sizes\": ", in_json(stored.box.sizes), stored.hash.empty() ? "" : ", \"hash\": ",
-             stored.hash.empty() ? "" : json(stored.hash).dump(), "}"));
+    boxes.push_back(text("{\"file\": ", json(stored.file).dump(), ", \"offset\": ",
+                         in_json(stored.box.offset), ", \"sizes\": ", in_json(stored.box.sizes),
+                         member("key", stored.key), member("hash", stored.hash), "}"));
   return text("{\"name\": ", json(tensor.name).dump(), ", \"dtype\": ", json(tensor.dtype).dump(),
               ", \"shape\": ", in_json(tensor.shape), ", \"boxes\": [", join(boxes, ", "), "]}");
 }

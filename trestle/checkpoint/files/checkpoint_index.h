@@ -21,7 +21,8 @@
 //        ...], "optimizer": [...]}}
 //
 // Tensors are in groups, of which each has names of its own and files of its own. A box lies in its
-// file as a tensor of that size under the tensor's name. `hash` is content_hash() of its bytes.
+// file as a tensor of that size under the tensor's name, or under "key" where it has one: a file that has
+// several boxes of a tensor. `hash` is content_hash() of its bytes.
 namespace trestle::checkpoint {
 
 inline constexpr int checkpoint_version =
@@ -34,6 +35,7 @@ struct StoredBox {
   std::string file;
   Box box;
   std::string hash = {};  // empty: not known
+  std::string key = {};   // its name in the file; empty: the tensor's
 
   friend bool operator==(const StoredBox&, const StoredBox&) = default;
 };
@@ -45,6 +47,8 @@ struct IndexedTensor {
   std::vector<StoredBox> boxes;
 
   std::vector<Box> plain_boxes() const;
+  // A box's name in its file.
+  const std::string& key_of(const StoredBox& box) const { return box.key.empty() ? name : box.key; }
   friend bool operator==(const IndexedTensor&, const IndexedTensor&) = default;
 };
 

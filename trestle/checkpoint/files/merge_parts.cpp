@@ -40,8 +40,12 @@ void check(const std::string& group, const Merged& all) {
   if (fault->kind == CoverFault::Kind::Ragged)
     throw UsageError(
         text("the boxes that ranks saved of ", tensor, " are cut too finely to check"));
-  throw UsageError(text("rank ", all.ranks[fault->first], " and rank ", all.ranks[fault->second],
-                        " both saved ", to_string(fault->box), " of ", tensor),
+  const std::size_t first = all.ranks[fault->first], second = all.ranks[fault->second];
+  if (first == second)
+    throw UsageError(
+        text("rank ", first, " saved ", to_string(fault->box), " of ", tensor, " twice"));
+  throw UsageError(text("rank ", first, " and rank ", second, " both saved ", to_string(fault->box),
+                        " of ", tensor),
                    {.hint = "One of the ranks that have the same saves it."});
 }
 

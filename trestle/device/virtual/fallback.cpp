@@ -201,9 +201,10 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     auto& value = (*stack)[first + i];
     value = to_host(view, value, (traits.written >> i) & 1 ? Access::write : Access::read);
   }
+  std::optional<RandomDraw> draw;
   if (traits.generator) {
     auto& value = (*stack)[first + *traits.generator];
-    value = host_generator(device, value.isNone() ? at::Generator() : value.toGenerator());
+    value = host_generator(device, value.isNone() ? at::Generator() : value.toGenerator(), draw);
   }
   {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;

@@ -100,13 +100,19 @@ class Hooks final : public at::PrivateUse1HooksInterface {
 
 }  // namespace
 
-at::Generator host_generator(int device, const at::Generator& given) {
-  if (given.defined()) {
-    if (!is_virtual(given.device())) return given;
-    return static_cast<VirtualGenerator*>(given.unsafeGetGeneratorImpl())->host();
-  }
-  if (auto keyed = keyed_generator(nth_device(device))) return *std::move(keyed);
-  return static_cast<VirtualGenerator*>(default_generator(device).unsafeGetGeneratorImpl())->host();
+at::Generator host_generator(int device, const at::Generator& given,
+                             std::optional<RandomDraw>& draw) {
+  const auto host_of = [](const at::Generator& generator) {
+    return static_cast<VirtualGenerator*>(generator.unsafeGetGeneratorImpl())->host();
+  };
+  const bool by_name =
+      RandomDraw::is_taped() && given.defined() && given == default_generator(device);
+  if (given.defined() && !by_name) return is_virtual(given.device()) ? host_of(given) : given;
+  const auto keyed = by_name ? std::nullopt : keyed_generator(nth_device(device));
+  const at::Generator source = keyed ? *keyed : host_of(default_generator(device));
+  if (!RandomDraw::is_taped()) return source;
+  draw.emplace(source, keyed ? RandomDraw::Source::OfThread : RandomDraw::Source::Shared);
+  return draw->generator();
 }
 
 void install_hooks() { at::RegisterPrivateUse1HooksInterface(new Hooks); }

@@ -1,0 +1,118 @@
+"""(ddp), (fsdp), (shardranks), (overlap), (flatoptimizer), (shardlargest): one model on several ranks."""
+from measuring import alternate, best, middle, run, say, spread
+
+MODELS = {"mlp": [], "conv": ["--model", "conv", "--batch", "32"]}
+OPTIMIZERS = {"adamw": "<= 0.20", "rmsprop": "<= 0.35", "sgd": "<= 0.75"}
+
+
+def launched(bench, ranks, *flags):
+    return [bench.program("trestle", "apps/trestle"), "launch", "-n", ranks, "--prefix", "off", "--bind", "off", "--",
+            bench.program("sharded_step"), *flags]
+
+
+def torchrun(bench, ranks, *flags):
+    return [bench.arguments.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks,
+            *bench.peer("sharded_step")[1:], *flags]
+
+
+def sizes(bench, *flags):
+    return [*flags, "--steps", bench.arguments.steps, *bench.tiny("--width", "64")]
+
+
+def step(name, command):
+    report = run(name, command)
+    return {"step": middle([a + b for a, b in zip(report["gradients_seconds"], report["optimizer_seconds"])])}
+
+
+def ddp(bench):
+    """(ddp) a step with replicated weights over processes, against Python's DistributedDataParallel on Gloo"""
+    bench.need("torch")
+    details = {}
+    for model, flags in MODELS.items():
+        for ranks in (2, 4):
+            common = sizes(bench, *flags)
+            results = alternate(bench.arguments.rounds, {
+                "trestle": lambda: step("sharded_step", launched(bench, ranks, *common)),
+                "fused": lambda: step("sharded_step.py", torchrun(bench, ranks, *common)),
+                "stock": lambda: step("sharded_step.py", torchrun(bench, ranks, "--optimizer", "stock", *common))}, say)
+            for peer, target in (("fused", "<= 0.95"), ("stock", "<= 0.75")):
+                bench.row(f"(ddp) {model}, {ranks} processes, against {peer} AdamW", best(results, "trestle", "step"),
+                          best(results, peer, "step"), target)
+            details[f"{model} {ranks}"] = results
+    return details
+
+
+def fsdp(bench):
+    """(fsdp) a step with divided state over processes, against Python's FSDP2 on Gloo"""
+    bench.need("torch")
+    details = {}
+    for model, flags in MODELS.items():
+        for level, words in (("gradients", "ZeRO-2"), ("parameters", "ZeRO-3")):
+            for ranks in (2, 4):
+                common = sizes(bench, "--level", level, *flags)
+                results = alternate(bench.arguments.rounds, {
+                    "trestle": lambda: step("sharded_step", launched(bench, ranks, *common)),
+                    "fsdp2": lambda: step("sharded_step.py", torchrun(bench, ranks, *common))}, say)
+                bench.row(f"(fsdp) {model}, {words}, {ranks} processes, against FSDP2", best(results, "trestle", "step"),
+                          best(results, "fsdp2", "step"), "<= 0.70")
+                details[f"{model} {level} {ranks}"] = results
+    return details
+
+
+def ranks(bench):
+    """(shardranks) thread ranks against processes, at each level"""
+    details = {}
+    for level in ("none", "optimizer-state", "gradients", "parameters"):
+        common = sizes(bench, "--level", level)
+        threads = [bench.program("sharded_step"), "--on", "threads", "--ranks", "2", *common]
+        results = alternate(bench.arguments.rounds, {
+            "threads": lambda: step("sharded_step", threads),
+            "processes": lambda: step("sharded_step", launched(bench, 2, *common))}, say)
+        bench.row(f"(shardranks) mlp, level {level}, 2 thread ranks against 2 processes", best(results, "threads", "step"),
+                  best(results, "processes", "step"), "< 1")
+        details[level] = results
+    return details
+
+
+def overlap(bench):
+    """(overlap) communication that a backward hides, against Python's DistributedDataParallel"""
+    bench.need("torch")
+    common = sizes(bench, "--what", "overlap")
+
+    def shares(name, command):
+        report = {key: middle(seconds) for key, seconds in run(name, command).items()}
+        shown = report["with_seconds"] - report["without_seconds"]
+        return {"alone": report["alone_seconds"], "shown": shown, "hidden": 1 - shown / report["alone_seconds"]}
+
+    results = alternate(bench.arguments.rounds, {
+        "trestle": lambda: shares("sharded_step", launched(bench, 2, *common)),
+        "ddp": lambda: shares("sharded_step.py", torchrun(bench, 2, *common))}, say)
+    for key, words in (("alone", "gradients reduced with nothing beside, s"),
+                       ("shown", "what reducing them adds to a forward and backward, s")):
+        bench.row(f"(overlap) mlp, 2 processes, {words}", best(results, "trestle", key), best(results, "ddp", key))
+    hidden = {name: [100 * one["hidden"] for one in results[name]] for name in results}
+    points = [ours - theirs for ours, theirs in zip(hidden["trestle"], hidden["ddp"])]
+    bench.row("(overlap) mlp, 2 processes, hidden, percent (ratio: points more)", hidden["trestle"], hidden["ddp"],
+              ratio=spread(points), digits=0)
+    return results
+
+
+def flat_optimizer(bench):
+    """(flatoptimizer) an optimizer's step over flat shards, against torch::optim's"""
+    command = [bench.program("sharded_step"), "--what", "optimizer", "--on", "threads", "--ranks", "1",
+               *sizes(bench, "--layers", "30")]
+    reports = [run("sharded_step", command) for _ in range(bench.arguments.rounds)]
+    for name, target in OPTIMIZERS.items():
+        bench.row(f"(flatoptimizer) {name} over the shards of 31.5 M parameters", [one[name]["ours"] for one in reports],
+                  [one[name]["theirs"] for one in reports], target, digits=4)
+    return reports
+
+
+def largest(bench):
+    """(shardlargest) the largest model that fits, at each level, against the formula"""
+    report = run("largest_sharded", [bench.program("largest_sharded"),
+                                     *bench.tiny("--budget", "8MiB", "--width", "64", "--devices", "1,2")], show=True)
+    for row in report["rows"]:
+        bench.row(f"(shardlargest) M parameters, level {row['level']}, {row['devices']} virtual devices (peer: formula)",
+                  [row["parameters"] / 1e6], [row["formula"] / 1e6], digits=1)
+    return report

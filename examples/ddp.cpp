@@ -1,0 +1,60 @@
+// Data parallelism: four ranks train one model, each with its own part of every batch, to the weights that one process
+// with the whole batch gets. Alone it starts four ranks as threads; under a launcher a rank is a process:
+//
+//   ./ddp
+//   trestle launch -n 4 -- ./ddp          torchrun --no-python --nproc-per-node 4 ./ddp
+#include <torch/torch.h>
+#include <trestle/trestle.h>
+
+#include <iostream>
+
+namespace {
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    in = register_module("in", torch::nn::Linear(20, 64));
+    out = register_module("out", torch::nn::Linear(64, 3));
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return out(torch::gelu(in(x))); }
+  torch::nn::Linear in{nullptr}, out{nullptr};
+};
+
+constexpr int batch = 24;
+
+double train(trestle::World& world) {
+  const trestle::DeviceMesh mesh(world, {{"replicate", world.size()}});
+  // All ranks begin with rank 0's weights, whatever they drew.
+  trestle::ShardedModule<NetImpl> net(std::make_shared<NetImpl>(), mesh, trestle::ddp());
+  const auto optimizer =
+      trestle::optim::make_optimizer(net.parameters(), {.name = "adamw", .learning_rate = 0.01});
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(7);
+  double loss = 0;
+  for (int step = 0; step < 60; ++step) {
+    const auto x =
+        torch::randn({batch, 20}, generator);  // the same on all ranks, which take parts of it
+    const auto y = x.narrow(1, 0, 3).argmax(1);
+    const auto mine = torch::tensor_split(x, world.size())[static_cast<std::size_t>(world.rank())];
+    const auto target =
+        torch::tensor_split(y, world.size())[static_cast<std::size_t>(world.rank())];
+    optimizer->zero_grad();
+    const auto value = torch::nn::functional::cross_entropy(net.forward(mine), target);
+    // Parts may have different sizes: each counts as the samples that it has.
+    net.backward(value, static_cast<double>(mine.size(0)));
+    optimizer->step();
+    loss = value.item<double>();
+  }
+  if (world.rank() == 0)
+    std::cout << net.description() << "loss on rank 0's part: " << loss << "\n";
+  return loss;
+}
+
+}  // namespace
+
+int main() {
+  if (trestle::launch::read_rank_environment().world_size > 1) {
+    auto world = trestle::init();
+    return train(world) < 0.5 ? 0 : 1;
+  }
+  const auto losses = trestle::spawn(4, [](trestle::World& world) { return train(world); });
+  return losses[0] < 0.5 ? 0 : 1;
+}

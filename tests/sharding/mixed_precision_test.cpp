@@ -1,0 +1,356 @@
+// Mixed precision over ranks, against plain libtorch written by hand: fp32 masters, compute copies, sums in the dtype that
+// is asked for.
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <map>
+#include <mutex>
+
+#include "tests/sharding/norm_net.h"
+#include "trestle/base/error.h"
+#include "trestle/comm/spawn.h"
+#include "trestle/sharding/sharded.h"
+
+namespace trestle {
+namespace {
+
+using testing::HasSubstr;
+using Weights = std::map<std::string, at::Tensor>;
+namespace F = torch::nn::functional;
+
+constexpr int steps = 3;
+const SpawnOptions one_thread = {.threads = 1};  // operators sum in an order that depends on it
+
+Weights copies(const NamedTensors& named) {
+  Weights weights;
+  for (const auto& [name, tensor] : named) weights[name] = tensor.detach().clone();
+  return weights;
+}
+
+struct Dtypes {
+  at::ScalarType compute, reduce;
+};
+
+// The forward of make_net() with given weights.
+at::Tensor forward(Weights& w, const at::Tensor& x) {
+  at::Tensor y = at::linear(x, w["in.weight"], w["in.bias"]);
+  y = at::layer_norm(y, {16}, w["layer_norm.weight"], w["layer_norm.bias"]).relu();
+  y = at::batch_norm(y, w["batch_norm.weight"], w["batch_norm.bias"], w["batch_norm.running_mean"],
+                     w["batch_norm.running_var"], true, 0.1, 1e-5, false);
+  return at::linear(y, w["out.weight"], w["out.bias"]);
+}
+
+// The whole training, without trestle but for the first weights: `ranks` parts of each batch, whose gradients are summed
+// in their order.
+Weights by_hand(int ranks, const Dtypes& dtypes, Weights masters) {
+  std::vector<at::Tensor> trained;
+  for (auto& [name, master] : masters)
+    if (!name.starts_with("batch_norm.run") && !name.ends_with("tracked"))
+      trained.push_back(master.requires_grad_());
+  torch::optim::AdamW optimizer(trained, torch::optim::AdamWOptions(0.01).weight_decay(0.1));
+  const int part = batch / ranks;
+  for (int step = 0; step < steps; ++step) {
+    optimizer.zero_grad();
+    std::map<std::string, at::Tensor> sums;
+    Weights after_first;  // the first rank's statistics
+    for (int rank = 0; rank < ranks; ++rank) {
+      Weights own;
+      for (const auto& [name, master] : masters) {
+        const bool stays = name.starts_with("batch_norm");
+        own[name] = master.detach().to(stays ? master.scalar_type() : dtypes.compute, false, true);
+        if (master.requires_grad()) own[name].requires_grad_();
+      }
+      const at::Tensor y = forward(own, rows(step).narrow(0, rank * part, part).to(dtypes.compute));
+      EXPECT_EQ(y.scalar_type(), dtypes.compute);
+      F::cross_entropy(y.to(at::kFloat), classes(step).narrow(0, rank * part, part)).backward();
+      for (const auto& [name, tensor] : own) {
+        if (!masters[name].requires_grad()) continue;
+        const auto wider = c10::promoteTypes(tensor.grad().scalar_type(), dtypes.reduce);
+        const at::Tensor share = tensor.grad().to(wider).mul(1.0 / ranks).to(dtypes.reduce);
+        sums[name] = rank == 0 ? share : sums[name].add_(share);
+      }
+      if (rank == 0) after_first = own;
+    }
+    for (auto& [name, master] : masters) {
+      if (master.requires_grad())
+        master.mutable_grad() = sums[name].to(at::kFloat);
+      else
+        master = after_first[name];
+    }
+    masters["batch_norm.num_batches_tracked"].add_(1);
+    optimizer.step();
+  }
+  return copies({masters.begin(), masters.end()});
+}
+
+double difference(const Weights& expected, const NamedTensors& actual) {
+  double worst = expected.size() == actual.size() ? 0 : 1e9;
+  for (const auto& [name, tensor] : actual) {
+    EXPECT_EQ(tensor.scalar_type(), expected.at(name).scalar_type()) << name;
+    worst = std::max(worst, (tensor - expected.at(name)).abs().max().item<double>());
+  }
+  return worst;
+}
+
+// The same by a Sharded; returns how far rank 0's weights and statistics are from `expected`.
+double by_shards(int ranks, const ShardOptions& options, const Weights& expected) {
+  const auto differences = spawn(
+      ranks,
+      [&](World& world) {
+        const DeviceMesh mesh(world, {{"shard", ranks}});
+        Sharded sharded(make_net(), mesh, options);
+        torch::optim::AdamW optimizer(sharded.parameters(),
+                                      torch::optim::AdamWOptions(0.01).weight_decay(0.1));
+        const int part = batch / ranks;
+        for (int step = 0; step < steps; ++step) {
+          optimizer.zero_grad();
+          const at::Tensor y = sharded.forward(rows(step).narrow(0, world.rank() * part, part));
+          EXPECT_EQ(y.scalar_type(), *options.precision.output);
+          sharded.backward(F::cross_entropy(y, classes(step).narrow(0, world.rank() * part, part)));
+          for (const auto& [name, shard] : sharded.named_parameters()) {
+            EXPECT_EQ(shard.scalar_type(), at::kFloat) << name;
+            EXPECT_EQ(shard.grad().scalar_type(), at::kFloat) << name;
+          }
+          optimizer.step();
+        }
+        const NamedTensors state = sharded.state();  // all ranks ask
+        return world.rank() == 0 ? difference(expected, state) : 0;
+      },
+      one_thread);
+  return differences[0];
+}
+
+Weights first_weights() {
+  const nn::Layers net = make_net();
+  Weights weights = copies(net.named_parameters());
+  for (const auto& [name, tensor] : copies(net.named_buffers())) weights[name] = tensor;
+  return weights;
+}
+
+// Behaviours 21 and 36: {fp16, bf16, fp32} computed x {fp16, bf16, fp32} communicated.
+TEST(ShardedPrecision, TrainsAsMastersAndCopiesByHand) {
+  const auto dtypes = {at::kHalf, at::kBFloat16, at::kFloat};
+  for (const at::ScalarType compute : dtypes) {
+    for (const at::ScalarType reduce : dtypes) {
+      const bool common = compute == at::kBFloat16 && reduce != at::kHalf;
+      for (const int ranks : {1, 2, 3, 4}) {
+        if (ranks != 2 && !common) continue;
+        const Weights expected = spawn(
+            1,
+            [&](World&) {
+              return by_hand(ranks, {compute, reduce}, first_weights());
+            },
+            one_thread)[0];
+        for (const ShardLevel level : dividing) {
+          const ShardOptions options = {
+              .level = level,
+              .bucket = 512,
+              .first_bucket = 256,
+              .precision = {.parameters = compute, .reduce = reduce, .output = at::kFloat}};
+          EXPECT_LT(by_shards(ranks, options, expected), 2e-6)
+              << to_string(level) << ", " << toString(compute) << " reduced in " << toString(reduce)
+              << " on " << ranks;
+        }
+      }
+    }
+  }
+}
+
+// Behaviour 21: what crosses between ranks is in the dtypes that were asked for.
+TEST(ShardedPrecision, CollectivesAreOfTheDtypesAskedFor) {
+  const auto report = [](ShardLevel level, const ShardPrecision& precision) {
+    return spawn(2, [&](World& world) {
+      const DeviceMesh mesh(world, {{"shard", 2}});
+      nn::Layers net(nn::Seed{5});
+      net.add("a", [] { return torch::nn::Linear(32, 32); });
+      net.add("b", [] { return torch::nn::Linear(32, 32); });
+      Sharded sharded(net, mesh, {.level = level, .precision = precision});
+      for (int step = 0; step < 2; ++step)
+        sharded.backward(sharded.forward(torch::ones({2, 32})).to(at::kFloat).mean());
+      sharded.unshard();
+      return sharded.report();
+    })[0];
+  };
+  for (const ShardLevel level : dividing) {
+    SCOPED_TRACE(std::string(to_string(level)));
+    const ShardReport own = report(level, {});
+    const ShardReport half = report(level, {.parameters = at::kBFloat16});
+    const ShardReport mixed = report(level, {.parameters = at::kBFloat16, .reduce = at::kFloat});
+    EXPECT_EQ(own.reduced, 2 * 4 * 2 * (32 * 32 + 32));  // two steps of fp32
+    EXPECT_EQ(half.reduced, own.reduced / 2);
+    EXPECT_EQ(mixed.reduced, own.reduced);
+    EXPECT_GT(own.gathered, 0);
+    EXPECT_EQ(half.gathered, own.gathered / 2);
+    EXPECT_EQ(mixed.gathered, own.gathered / 2);
+  }
+}
+
+// Behaviour 21: norms in low precision, the statistics of batch norm in fp32, and a torch module.
+TEST(ShardedPrecision, StatisticsStayInFp32AndOutputsAreCastOnlyWhereAsked) {
+  for (const ShardLevel level : dividing)
+    for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf})
+      spawn(2, [&](World& world) {
+        const DeviceMesh mesh(world, {{"shard", 2}});
+        torch::nn::Sequential net;
+        {
+          static std::mutex one_at_a_time;  // ranks are threads, with one default generator
+          const std::lock_guard lock(one_at_a_time);
+          net = torch::nn::Sequential(torch::nn::Conv2d(1, 5, 3), torch::nn::BatchNorm2d(5),
+                                      torch::nn::GroupNorm(1, 5), torch::nn::Conv2d(5, 4, 3));
+        }
+        Sharded sharded(net.ptr(), mesh, {.level = level, .precision = {.parameters = dtype}});
+        const at::Tensor x = torch::ones({2, 1, 9, 9});
+        const at::Tensor y =
+            sharded.run([&](const at::Tensor& input) { return net->forward(input); }, x);
+        EXPECT_EQ(y.scalar_type(), dtype);
+        sharded.backward(y.to(at::kFloat).square().sum());
+        const auto view = sharded.unshard();
+        for (const auto& item : net->named_parameters())
+          EXPECT_EQ(item.value().scalar_type(), item.key().starts_with("1.") ? at::kFloat : dtype)
+              << item.key();
+        EXPECT_EQ(net->named_buffers()["1.running_var"].scalar_type(), at::kFloat);
+      });
+}
+
+TEST(ShardedPrecision, LayersMayKeepTheirDtypeAndFrozenOnesAreCast) {
+  for (const ShardLevel level : dividing)
+    spawn(2, [&](World& world) {
+      const DeviceMesh mesh(world, {{"shard", 2}});
+      nn::Layers net(nn::Seed{5});
+      std::vector<at::ScalarType> seen;
+      const auto look = [&seen](const at::Tensor& x) {
+        seen.push_back(x.scalar_type());
+        return x;
+      };
+      net.add("first", [] { return torch::nn::Linear(6, 8); });
+      net.add("frozen", [] { return torch::nn::Linear(8, 8); });
+      net.add("look1", look);
+      net.add("head.norm", [] { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({8})); });
+      net.add("head.out", [] { return torch::nn::Linear(8, 8); });
+      net.add("look2", look);
+      net.add("last", [] { return torch::nn::Linear(8, 1); });
+      net.add("look3", look);
+      for (const auto& [name, tensor] : net.named_parameters())
+        if (name.starts_with("frozen")) tensor.set_requires_grad(false);
+      const Weights before = copies(net.named_parameters());
+      Sharded sharded(
+          net, mesh,
+          {.level = level, .precision = {.parameters = at::kBFloat16, .keep = {"head"}}});
+      torch::optim::SGD optimizer(sharded.parameters(), 0.1);
+      for (int step = 0; step < 2; ++step) {
+        optimizer.zero_grad();
+        sharded.backward(sharded.forward(rows(1)).to(at::kFloat).square().mean());
+        optimizer.step();
+      }
+      EXPECT_THAT(seen, testing::ElementsAre(at::kBFloat16, at::kFloat, at::kBFloat16,
+                                             at::kBFloat16, at::kFloat, at::kBFloat16));
+      for (const auto& [name, tensor] : sharded.state()) {
+        EXPECT_EQ(tensor.scalar_type(), at::kFloat);
+        EXPECT_EQ(tensor.equal(before.at(name)), name.starts_with("frozen")) << name;
+      }
+      // Whole weights go in, and frozen ones reach the copies too.
+      NamedTensors ones;
+      for (const auto& [name, tensor] : before) ones.emplace_back(name, at::ones_like(tensor));
+      sharded.load_state(ones);
+      const auto view = sharded.unshard();
+      for (const auto& [name, tensor] : net.named_parameters())
+        EXPECT_TRUE(tensor.detach().eq(1).all().item<bool>()) << name;
+    });
+}
+
+// Behaviour 21: what is added up on a rank is in the dtype of the reduction. 256 + 1 is 256 in bf16.
+TEST(ShardedPrecision, NoSyncAddsUpInTheReductionsDtype) {
+  for (const ShardLevel level : dividing)
+    spawn(2, [&](World& world) {
+      const DeviceMesh mesh(world, {{"shard", 2}});
+      nn::Layers net(nn::Seed{5});
+      net.add("a", [] { return torch::nn::Linear(torch::nn::LinearOptions(1, 1).bias(false)); });
+      Sharded sharded(
+          net, mesh,
+          {.level = level, .precision = {.parameters = at::kBFloat16, .reduce = at::kFloat}});
+      const auto backward = [&](double slope) {
+        sharded.backward(sharded.forward(torch::full({1, 1}, slope)).sum());
+      };
+      const auto gradient = [&] {
+        double sum = 0;
+        for (const at::Tensor& shard : sharded.parameters())
+          if (shard.numel() > 0) sum += shard.grad().item<double>();
+        return sum;
+      };
+      for (int time = 0; time < 2; ++time) {
+        {
+          const auto no_sync = sharded.no_sync();
+          backward(256);
+          backward(1);
+        }
+        backward(1);
+        EXPECT_EQ(gradient(), world.rank() == 0 ? 258 : 0);
+        sharded.zero_grad();
+      }
+      {
+        const auto no_sync = sharded.no_sync();
+        backward(256);
+      }
+      sharded.zero_grad();
+      backward(2);
+      EXPECT_EQ(gradient(), world.rank() == 0 ? 2 : 0) << "zero_grad() drops what was added up";
+    });
+}
+
+// The mean of four equal gradients g in fp16: 4 g is out of its range, or g / 4 is.
+TEST(ShardedPrecision, Fp16SumsKeepTheRange) {
+  const double smallest = std::ldexp(1.0, -24);
+  for (const ShardLevel level : {ShardLevel::None, ShardLevel::OptimizerState,
+                                 ShardLevel::Gradients, ShardLevel::Parameters})
+    for (const double g : {30000.0, 2 * smallest})
+      spawn(4, [&](World& world) {
+        const DeviceMesh mesh(world, {{"shard", 4}});
+        nn::Layers net(nn::Seed{5});
+        net.add("a", [] { return torch::nn::Linear(torch::nn::LinearOptions(1, 1).bias(false)); });
+        ShardOptions options = {.level = level, .precision = {.reduce = at::kHalf}};
+        if (level != ShardLevel::None) options.precision.parameters = at::kHalf;
+        Sharded sharded(net, mesh, options);
+        for (const bool weighted : {false, true}) {
+          sharded.zero_grad();
+          const at::Tensor y = sharded.forward(torch::full({1, 1}, g));
+          sharded.backward(y.to(at::kFloat).sum(),
+                           weighted ? std::optional<double>(3) : std::nullopt);
+          const at::Tensor own = sharded.parameters()[0];
+          EXPECT_TRUE(own.grad().eq(g).all().item<bool>()) << to_string(level) << own.grad();
+        }
+      });
+}
+
+// One that is out of the range of fp16 before it is divided, and not afterwards.
+TEST(ShardedPrecision, Fp32GradientsAreDividedBeforeTheyBecomeFp16) {
+  spawn(4, [](World& world) {
+    const DeviceMesh mesh(world, {{"replicate", 4}});
+    nn::Layers net(nn::Seed{5});
+    net.add("a", [] { return torch::nn::Linear(torch::nn::LinearOptions(1, 1).bias(false)); });
+    Sharded sharded(net, mesh, {.precision = {.reduce = at::kHalf}});
+    sharded.backward(sharded.forward(torch::full({1, 1}, world.rank() == 0 ? 1e5 : 0.0)).sum());
+    EXPECT_NEAR(sharded.parameters()[0].grad().item<double>(), 25000, 20);
+  });
+}
+
+TEST(ShardedPrecision, RefusesWhatCannotBe) {
+  spawn(1, [](World& world) {
+    const DeviceMesh mesh(world, {{"shard", 1}});
+    const auto refusal = [&](const ShardPrecision& precision) -> std::string {
+      try {
+        Sharded(make_net(), mesh, {.level = ShardLevel::Gradients, .precision = precision});
+      } catch (const UsageError& error) {
+        return error.what();
+      }
+      return "taken";
+    };
+    EXPECT_THAT(refusal({.parameters = at::kInt}), HasSubstr("precision.parameters = Int"));
+    EXPECT_THAT(refusal({.reduce = at::kBool}), HasSubstr("precision.reduce = Bool"));
+    EXPECT_THAT(refusal({.keep = {"in"}}), HasSubstr("Give precision.parameters too"));
+    EXPECT_THAT(refusal({.parameters = at::kHalf, .keep = {"inn"}}), HasSubstr("names 'inn'"));
+  });
+}
+
+}  // namespace
+}  // namespace trestle

@@ -1,0 +1,47 @@
+#include "trestle/schedule/data_parallel.h"
+
+#include <algorithm>
+
+namespace trestle::schedule {
+namespace {
+
+Action of(Kind kind, int stage) {
+  return {.kind = kind, .stage = static_cast<std::int16_t>(stage)};
+}
+
+bool is_backward(const Action& action) {
+  return action.kind == Kind::Backward || action.kind == Kind::InputGrad ||
+         action.kind == Kind::WeightGrad;
+}
+
+std::vector<Action> with_reductions(const std::vector<Action>& row) {
+  std::vector<Action> result;
+  std::vector<int> used,
+      ended;  // stages: in the order of their first action, of their last backward
+  for (const Action& action : row) {
+    const int stage = action.stage;
+    if (is_compute(action.kind) && std::find(used.begin(), used.end(), stage) == used.end()) {
+      used.push_back(stage);
+      result.push_back(of(Kind::Unshard, stage));
+    }
+    if (is_backward(action)) {
+      std::erase(ended, stage);
+      ended.push_back(stage);
+    }
+    result.push_back(action);
+  }
+  for (const int stage : ended) {
+    result.push_back(of(Kind::ReduceGrad, stage));
+    result.push_back(of(Kind::Reshard, stage));
+  }
+  return result;
+}
+
+}  // namespace
+
+Schedule add_reductions(Schedule lowered) {
+  for (auto& row : lowered.ranks) row = with_reductions(row);
+  return lowered;
+}
+
+}  // namespace trestle::schedule

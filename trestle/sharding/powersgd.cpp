@@ -1,0 +1,226 @@
+#include "trestle/sharding/powersgd.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <random>
+#include <tuple>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+
+namespace trestle::sharding {
+namespace {
+
+// A gradient's memory as rows and columns. In memory its first dimension comes first, in whatever
+// order the others do, or, for a transposed matrix, last.
+at::Tensor as_matrix(const at::Tensor& gradient) {
+  const std::int64_t rows = gradient.dim() == 0 ? 1 : gradient.size(0);
+  const std::int64_t columns = gradient.numel() / std::max<std::int64_t>(rows, 1);
+  const bool is_transposed = gradient.dim() == 2 && gradient.stride(0) == 1 && columns > 1;
+  return is_transposed ? gradient : gradient.as_strided({rows, columns}, {columns, 1});
+}
+
+// Its memory as one row, whatever the order of dimensions.
+at::Tensor as_row(const at::Tensor& gradient) {
+  return gradient.as_strided({gradient.numel()}, {1});
+}
+
+// The columns of `matrix` made orthogonal, each of length 1, in place.
+void orthogonalize(at::Tensor matrix, double epsilon) {
+  const std::int64_t columns = matrix.size(1);
+  const bool is_low = matrix.scalar_type() == at::kHalf || matrix.scalar_type() == at::kBFloat16;
+  if (columns > 2 && !is_low) {
+    matrix.copy_(std::get<0>(at::linalg_qr(matrix)));
+    return;
+  }
+  for (std::int64_t i = 0; i < columns; ++i) {
+    at::Tensor column = matrix.narrow(1, i, 1);
+    at::Tensor norm = column.norm();
+    norm = epsilon == 0 ? at::where(norm.eq(0), at::ones_like(norm), norm) : norm + epsilon;
+    column.div_(norm);
+    at::Tensor rest = matrix.narrow(1, i + 1, columns - i - 1);
+    if (rest.size(1) > 0) rest.sub_(column.mul(rest).sum(0, /*keepdim=*/true).mul(column));
+  }
+}
+
+}  // namespace
+
+// The seeds that PyTorch draws: numpy's RandomState(seed).randint(10^9), a Mersenne twister's numbers of
+// 30 bits that are small enough.
+class PowerSgd::Seeds {
+ public:
+  explicit Seeds(std::uint32_t seed) : twister_(seed) {}
+  std::uint64_t next() {
+    for (;;) {
+      const std::uint64_t drawn = twister_() & ((1U << 30) - 1);
+      if (drawn < 1'000'000'000) return drawn;
+    }
+  }
+
+ private:
+  std::mt19937 twister_;
+};
+
+struct PowerSgd::Bucket {
+  std::int64_t numbers = -1;  // none yet
+  at::Tensor error;           // what the last step lost
+  at::Tensor p, q;            // all factors of the bucket in one piece each: one message
+  std::vector<at::Tensor> each_p, each_q;
+};
+
+struct PowerSgd::Parts {
+  std::vector<at::Tensor> matrices;  // to be compressed
+  std::vector<at::Tensor> rest;
+};
+
+PowerSgd::PowerSgd(comm::Group group, const PowerSgdOptions& options)
+    : group_(std::move(group)), options_(options), seeds_(std::make_unique<Seeds>(options.seed)) {
+  if (!group_.valid()) throw UsageError("PowerSGD needs a group of ranks that this rank is in");
+  if (options.approximation_rank < 1 || options.start_iteration < 0 ||
+      !(options.min_compression_rate > 0) || !(options.orthogonalization_epsilon >= 0)) {
+    throw UsageError(
+        text("PowerSGD cannot work with approximation_rank ", options.approximation_rank,
+             ", start_iteration ", options.start_iteration, ", min_compression_rate ",
+             options.min_compression_rate, ", orthogonalization_epsilon ",
+             options.orthogonalization_epsilon),
+        {.hint = "The rank is at least 1, the rate more than 0, the others at least 0."});
+  }
+}
+
+PowerSgd::~PowerSgd() = default;
+PowerSgd::PowerSgd(PowerSgd&&) noexcept = default;
+
+// Once. Options that differ would give each rank other weights.
+void PowerSgd::check_ranks() {
+  if (ranks_agree_) return;
+  const auto all = group_.all_gather_bytes(
+      text("approximation_rank ", options_.approximation_rank, ", start_iteration ",
+           options_.start_iteration, ", min_compression_rate ", options_.min_compression_rate,
+           ", error_feedback ", options_.error_feedback, ", warm_start ", options_.warm_start,
+           ", orthogonalization_epsilon ", options_.orthogonalization_epsilon, ", seed ",
+           options_.seed));
+  for (std::size_t r = 1; r < all.size(); ++r) {
+    if (all[r] == all[0]) continue;
+    throw UsageError(text("the ranks' options of PowerSGD differ: rank ", group_.ranks()[0],
+                          " has ", all[0], "; rank ", group_.ranks()[r], " has ", all[r]),
+                     {.hint = "Give all ranks the same options."});
+  }
+  ranks_agree_ = true;
+}
+
+PowerSgd::Parts PowerSgd::take_apart(const std::vector<at::Tensor>& gradients) {
+  Parts parts;
+  for (const at::Tensor& gradient : gradients) {
+    const at::Tensor matrix = as_matrix(gradient);
+    const std::int64_t n = matrix.size(0), m = matrix.size(1);
+    const std::int64_t compressed = (n + m) * std::min({n, m, options_.approximation_rank});
+    before_ += n * m;
+    const bool is_worth_it = static_cast<double>(compressed) * options_.min_compression_rate <
+                             static_cast<double>(n * m);
+    sent_ += is_worth_it ? compressed : n * m;
+    if (is_worth_it)
+      parts.matrices.push_back(matrix);
+    else
+      parts.rest.push_back(as_row(gradient));
+  }
+  return parts;
+}
+
+// Memory for P, and a Q to begin with, whose columns are orthogonal.
+void PowerSgd::prepare_factors(Bucket& bucket, const Parts& parts, const at::Tensor& buffer) {
+  const bool is_new = !options_.warm_start || !bucket.q.defined();
+  if (is_new) {
+    const auto lay_out = [&](std::int64_t side, at::Tensor& all, std::vector<at::Tensor>& each) {
+      std::vector<std::int64_t> lengths;
+      for (const at::Tensor& matrix : parts.matrices)
+        lengths.push_back(matrix.size(side) *
+                          std::min({matrix.size(0), matrix.size(1), options_.approximation_rank}));
+      std::int64_t total = 0;
+      for (const std::int64_t length : lengths) total += length;
+      all = at::empty({total}, buffer.options());
+      each = all.split_with_sizes(lengths);
+      for (std::size_t i = 0; i < each.size(); ++i)
+        each[i] = each[i].view({parts.matrices[i].size(side), -1});
+    };
+    lay_out(0, bucket.p, bucket.each_p);
+    lay_out(1, bucket.q, bucket.each_q);
+    // On the CPU, so that all devices draw the same; no other random number moves.
+    const at::Generator generator = at::detail::createCPUGenerator(seeds_->next());
+    for (at::Tensor& q : bucket.each_q)
+      q.copy_(at::randn(q.sizes(), generator, at::TensorOptions().dtype(buffer.dtype())));
+  }
+  for (at::Tensor& q : bucket.each_q) orthogonalize(q, options_.orthogonalization_epsilon);
+}
+
+// Each matrix becomes P * transposed(Q): what the ranks' average is where they begin with its best Q.
+void PowerSgd::compress(Bucket& bucket, const Parts& parts, const at::Tensor& buffer) {
+  prepare_factors(bucket, parts, buffer);
+  const std::size_t count = parts.matrices.size();
+  for (std::size_t i = 0; i < count; ++i)
+    at::mm_out(bucket.each_p[i], parts.matrices[i], bucket.each_q[i]);
+  group_.all_reduce(bucket.p).wait();
+  for (std::size_t i = 0; i < count; ++i) {
+    orthogonalize(bucket.each_p[i], options_.orthogonalization_epsilon);
+    at::mm_out(bucket.each_q[i], parts.matrices[i].t(), bucket.each_p[i]);
+  }
+  group_.all_reduce(bucket.q).wait();
+  bucket.q.div_(group_.size());
+  for (std::size_t i = 0; i < count; ++i)
+    parts.matrices[i].copy_(bucket.each_p[i].mm(bucket.each_q[i].t()));
+}
+
+namespace {
+
+void check_parts(const at::Tensor& buffer, const std::vector<at::Tensor>& gradients) {
+  std::int64_t total = 0;
+  for (const at::Tensor& gradient : gradients) {
+    total += gradient.numel();
+    if (gradient.is_alias_of(buffer) && gradient.is_non_overlapping_and_dense()) continue;
+    throw UsageError(text("a gradient of [", join(gradient.sizes(), ", "),
+                          "] is not a part of its bucket, or has gaps"));
+  }
+  if (total != buffer.numel() || !buffer.is_contiguous())
+    throw UsageError(text("a bucket of ", buffer.numel(), " numbers has gradients of ", total));
+}
+
+}  // namespace
+
+void PowerSgd::average(int number, const at::Tensor& buffer,
+                       const std::vector<at::Tensor>& gradients) {
+  const at::NoGradGuard no_grad;
+  check_parts(buffer, gradients);
+  check_ranks();
+  if (iteration_ < options_.start_iteration) {
+    group_.all_reduce(buffer).wait();
+    buffer.div_(group_.size());
+    return;
+  }
+  Bucket& bucket = buckets_[number];
+  if (bucket.numbers < 0) bucket.numbers = buffer.numel();
+  if (bucket.numbers != buffer.numel()) {
+    throw StateError(text("bucket ", number, " has ", buffer.numel(), " numbers, and had ",
+                          bucket.numbers, " when PowerSGD began"),
+                     {.hint = "Let start_iteration be after the buckets' last change."});
+  }
+  at::Tensor wanted;
+  if (options_.error_feedback) {
+    if (bucket.error.defined()) buffer.add_(bucket.error);
+    wanted = buffer.clone();
+  }
+  const Parts parts = take_apart(gradients);
+  const at::Tensor rest = parts.rest.empty() ? at::Tensor() : at::cat(parts.rest);
+  comm::Work rest_sent = rest.defined() ? group_.all_reduce(rest) : comm::Work();
+  if (!parts.matrices.empty()) compress(bucket, parts, buffer);
+  rest_sent.wait();
+  std::int64_t begin = 0;
+  for (at::Tensor row : parts.rest) {
+    row.copy_(rest.narrow(0, begin, row.numel()).div(group_.size()));
+    begin += row.numel();
+  }
+  if (options_.error_feedback) bucket.error = wanted.sub_(buffer);
+}
+
+}  // namespace trestle::sharding

@@ -1,0 +1,40 @@
+#include "trestle/sharding/rank_groups.h"
+
+#include <vector>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/sharding/replicas.h"
+
+namespace trestle::sharding {
+
+RankGroups rank_groups(const DeviceMesh& mesh, const ShardOptions& options) {
+  const auto& layout = mesh.layout();
+  RankGroups ranks;
+  ranks.mesh = layout.to_text();
+  std::vector<std::string> names;
+  for (const auto& dimension : layout.dimensions())
+    if (dimension.name == options.replicate || dimension.name == options.shard)
+      names.push_back(dimension.name);
+  if (names.empty()) {
+    throw UsageError(text("the mesh ", ranks.mesh, " has neither a dimension '", options.replicate,
+                          "' nor '", options.shard, "'"),
+                     {.hint = "Name them in ShardOptions::replicate and ::shard."});
+  }
+  for (const std::string& name : names) check_same_options(mesh.group(name), options);
+  if (options.level != ShardLevel::None && !layout.has(options.shard)) {
+    throw UsageError(
+        text("level ", to_string(options.level), " divides over the mesh's dimension '",
+             options.shard, "', and the mesh is ", ranks.mesh),
+        {.hint = "Name the dimension so, or name it in ShardOptions::shard."});
+  }
+  ranks.all = names.size() == 1 ? mesh.group(names[0]) : mesh.flatten(names, "data").group("data");
+  if (options.level == ShardLevel::None) return ranks;
+  ranks.shard = mesh.group(options.shard);
+  ranks.gathers = mesh.flatten({options.shard}, "gathers").group("gathers");
+  if (layout.has(options.replicate) && layout.size(options.replicate) > 1)
+    ranks.replicate = mesh.group(options.replicate);
+  return ranks;
+}
+
+}  // namespace trestle::sharding

@@ -1,0 +1,28 @@
+// Each rank's share of the average.
+#include "trestle/sharding/gradient_reducer.h"
+
+namespace trestle::sharding {
+
+// Which pass this is. Who runs stages by other means, as a profile does, makes backwards that others do not.
+std::int64_t GradientReducer::place() const { return sums_ ? steps_ : backwards_; }
+
+double GradientReducer::share() {
+  if (pass_->share) return *pass_->share;
+  double share = sums_ ? 1.0 : 1.0 / ranks_.all.size();
+  if (weight_) {
+    pass_->header.check();
+    const double total = pass_->header.total_weight();
+    share = total == 0 ? 0 : *weight_ / total;
+  }
+  pass_->share = share;
+  return share;
+}
+
+double GradientReducer::later_divisor(std::size_t group) const {
+  if (groups_[group]->reduce_dtype() != at::kHalf) return 1;
+  double divisor = 1;  // a power of two next to the root of the ranks: dividing by it is exact
+  while (4 * divisor * divisor <= ranks_.all.size()) divisor *= 2;
+  return divisor;
+}
+
+}  // namespace trestle::sharding

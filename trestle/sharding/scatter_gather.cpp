@@ -1,0 +1,91 @@
+#include "trestle/sharding/scatter_gather.h"
+
+#include <ATen/Functions.h>
+
+#include <string>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/device/transfer.h"
+
+namespace trestle::sharding {
+namespace {
+
+std::string shape(const at::Tensor& tensor) { return text("[", join(tensor.sizes(), ", "), "]"); }
+
+std::vector<at::Tensor> split(const at::Tensor& tensor, std::size_t number, std::size_t pieces,
+                              std::int64_t dim) {
+  if (tensor.dim() == 0) {
+    throw UsageError(
+        text("tensor ", number, " of the arguments has no dimension to be split along"),
+        {.hint = "Give a number as a number: what is no tensor goes to every replica. "
+                 "Or give it one row for each sample."});
+  }
+  const std::int64_t dimensions = tensor.dim();
+  if (dim < -dimensions || dim >= dimensions) {
+    throw UsageError(text("tensor ", number, " of the arguments, ", shape(tensor),
+                          ", has no dimension ", dim, " to be split along"),
+                     {.hint = "DataParallelOptions::dim is the dimension of the samples."});
+  }
+  return tensor.chunk(static_cast<std::int64_t>(pieces), dim);
+}
+
+at::Tensor join_parts(const std::vector<at::Tensor>& parts, std::size_t number, std::int64_t dim) {
+  const std::int64_t dimensions = parts[0].dim();
+  if (dimensions == 0) return at::stack(parts);
+  if (dim < -dimensions || dim >= dimensions) {
+    throw UsageError(text("output ", number, " of the replicas, ", shape(parts[0]),
+                          " of the first one, has no dimension ", dim, " to be joined along"),
+                     {.hint = "An output keeps the samples' dimension, or has none at all."});
+  }
+  return at::cat(parts, dim);
+}
+
+}  // namespace
+
+Scattered scatter(const std::vector<at::Tensor>& tensors, const std::vector<at::Device>& devices,
+                  std::int64_t dim) {
+  std::vector<std::vector<at::Tensor>> split_tensors(tensors.size());
+  const std::size_t none = tensors.size();
+  std::size_t first = none;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].defined()) continue;
+    split_tensors[i] = split(tensors[i], i, devices.size(), dim);
+    if (first == none) first = i;
+    if (split_tensors[i].size() == split_tensors[first].size()) continue;
+    throw UsageError(text("the arguments' tensors do not split alike over ", devices.size(),
+                          " devices: tensor ", first, ", ", shape(tensors[first]), ", into ",
+                          split_tensors[first].size(), " pieces along dimension ", dim, ", tensor ",
+                          i, ", ", shape(tensors[i]), ", into ", split_tensors[i].size()),
+                     {.hint = "Give all of them one row for each sample."});
+  }
+  const std::size_t pieces = first == none ? devices.size() : split_tensors[first].size();
+  Scattered result;
+  result.of.resize(pieces);
+  for (std::size_t r = 0; r < pieces; ++r) {
+    for (const auto& split_tensor : split_tensors)
+      result.of[r].push_back(split_tensor.empty() ? at::Tensor()
+                                                  : to_device(split_tensor[r], devices[r]));
+  }
+  return result;
+}
+
+std::vector<at::Tensor> gather(const std::vector<std::vector<at::Tensor>>& parts, at::Device device,
+                               std::int64_t dim) {
+  std::vector<at::Tensor> result;
+  for (std::size_t i = 0; i < parts[0].size(); ++i) {
+    std::vector<at::Tensor> pieces;
+    for (const auto& of_replica : parts) {
+      if (of_replica[i].defined()) pieces.push_back(to_device(of_replica[i], device));
+    }
+    if (!pieces.empty() && pieces.size() != parts.size()) {
+      throw UsageError(text("output ", i, " of the replicas is a tensor on ", pieces.size(), " of ",
+                            parts.size(), " of them"),
+                       {.hint = "What forward() returns must not depend on the samples in that."});
+    }
+    result.push_back(pieces.empty() ? at::Tensor() : join_parts(pieces, i, dim));
+  }
+  return result;
+}
+
+}  // namespace trestle::sharding
