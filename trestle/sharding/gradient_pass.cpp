@@ -63,46 +63,44 @@ void GradientReducer::begin_pass(bool accumulates) {
                                             .weight = sync_ ? weight_ : std::optional<double>(),
                                             .trained_hash = trained_hash()});
   for (const std::size_t g : trained_) {
-    for (const std::size_t g : trained_) {
-      FlatGroup& flat = *groups_[g];
-      flat.note_writes();
-      flat.drop_zeroed();
-      if (pass_->sync) flat.keep_shard_gradients();
-      if (pass_->sync || options_.level == ShardLevel::None) flat.renew_gradients();
-      Reduction& reduction = pass_->groups[g];
-      reduction.fired.assign(flat.size(), false);
-      for (std::size_t i = 0; i < flat.size(); ++i) {
-        if (flat.parameter(i).requires_grad())
-          ++reduction.missing;
-        else if (pass_->sync)
-          reduction.fired[i] = fill(g, i);
-      }
-    }
-    has_unreduced_ = has_unreduced_ || !pass_->sync;
-    if (steps_ == 0 && pass_->sync) observed_.clear();
-  }
-
-  std::uint32_t GradientReducer::trained_hash() const {
-    std::uint32_t hash = 2166136261U;
-    for (const std::size_t g : trained_)
-      for (const auto& [name, parameter] : groups_[g]->parameters())
-        hash = (hash ^ (parameter.requires_grad() ? 1U : 2U)) * 16777619U;
-    return hash;
-  }
-
-  void GradientReducer::give_up_pass() {
-    const std::lock_guard lock(mutex_);
-    if (!pass_) return;
-    const bool others_wait = pass_->sync && ranks_.all.size() > 1;
-    pass_.reset();
-    try {
-      if (others_wait)
-        ranks_.all.fail(
-            "a backward whose gradients are reduced over ranks did not come to its end");
-      if (observer_) observer_->pass_ended();
-    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
-      // Communication has failed before, and says so to whoever uses it next.
+    FlatGroup& flat = *groups_[g];
+    flat.note_writes();
+    flat.drop_zeroed();
+    if (pass_->sync) flat.keep_shard_gradients();
+    if (pass_->sync || options_.level == ShardLevel::None) flat.renew_gradients();
+    Reduction& reduction = pass_->groups[g];
+    reduction.fired.assign(flat.size(), false);
+    for (std::size_t i = 0; i < flat.size(); ++i) {
+      if (flat.parameter(i).requires_grad())
+        ++reduction.missing;
+      else if (pass_->sync)
+        reduction.fired[i] = fill(g, i);
     }
   }
+  has_unreduced_ = has_unreduced_ || !pass_->sync;
+  if (steps_ == 0 && pass_->sync) observed_.clear();
+}
+
+std::uint32_t GradientReducer::trained_hash() const {
+  std::uint32_t hash = 2166136261U;
+  for (const std::size_t g : trained_)
+    for (const auto& [name, parameter] : groups_[g]->parameters())
+      hash = (hash ^ (parameter.requires_grad() ? 1U : 2U)) * 16777619U;
+  return hash;
+}
+
+void GradientReducer::give_up_pass() {
+  const std::lock_guard lock(mutex_);
+  if (!pass_) return;
+  const bool others_wait = pass_->sync && ranks_.all.size() > 1;
+  pass_.reset();
+  try {
+    if (others_wait)
+      ranks_.all.fail("a backward whose gradients are reduced over ranks did not come to its end");
+    if (observer_) observer_->pass_ended();
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
+    // Communication has failed before, and says so to whoever uses it next.
+  }
+}
 
 }  // namespace trestle::sharding

@@ -39,12 +39,14 @@ sharding::OwnParts Sharded::Impl::own_parts() const {
 }
 
 ShardProgress Sharded::Impl::progress() const {
-  return {.steps = first_step_ + reducer->steps(), .forwards = forwards_};
+  return {.steps = first_step_ + reducer->steps(),
+          .forwards = forwards_of_ == reducer->steps() ? forwards_ : 0};
 }
 
 void Sharded::Impl::set_progress(const ShardProgress& progress) {
   first_step_ = progress.steps - reducer->steps();
   forwards_ = progress.forwards;
+  forwards_of_ = reducer->steps();
 }
 
 }  // namespace trestle

@@ -261,7 +261,7 @@ void UnitGatherer::gather_all() {
 
 void UnitGatherer::release_all() {
   const std::lock_guard lock(mutex_);
-  --keep_all_;
+  if (keep_all_ > 0) --keep_all_;
   for (std::size_t g = 0; g < groups_.size(); ++g) let_go(g);
 }
 
