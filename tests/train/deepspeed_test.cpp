@@ -243,10 +243,13 @@ TEST(DeepspeedEngine, OwnGroupsUnderASchedule) {
           {.name = "adamw", .learning_rate = 0.01});
     };
     Net engine(make_net(), world,
-               config(stage(2) + R"("scheduler": {"type": "WarmupCosineLR", "params":
+               config(stage(2) + adamw + R"("scheduler": {"type": "WarmupCosineLR", "params":
                       {"warmup_num_steps": 2, "total_num_steps": 10}}, "train_batch_size": 12)",
                       2),
                {.optimizer = own});
+    EXPECT_THAT(engine.description(),
+                ::testing::AllOf(HasSubstr("optimizer   the program's own"),
+                                 HasSubstr("optimizer adamw of the file is not used")));
     for (int step = 0; step < 3; ++step) train_batch(engine, step);
     const double rate = optim::DeepspeedRate(0.01, rate_options(*engine.config().schedule)).at(3);
     EXPECT_GT(rate, 0);

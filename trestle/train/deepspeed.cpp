@@ -74,6 +74,11 @@ void Engine::finish(const InitializeOptions& options) {
                                  : optim::make_optimizer(sharded_.parameters(),
                                                          optimizer_options(*config_.optimizer));
   if (!optimizer_) throw UsageError("InitializeOptions::optimizer made no optimizer");
+  if (options.optimizer && config_.optimizer) {
+    config_.notes.push_back(text("optimizer ", config_.optimizer->name,
+                                 " of the file is not used: the program gives its own"));
+    config_.optimizer.reset();
+  }
   if (fp16_enabled()) scaler_.emplace(scaler_options(config_));
   if (!config_.schedule) return;
   const double base = optim::learning_rate(*optimizer_);
