@@ -35,6 +35,7 @@ class FlatPieces : public testing::Test {
   static constexpr int ranks = 3;
 
   void SetUp() override {
+    torch::set_num_threads(1);  // thousands of small files: threads would only wait for each other
     base_ = fs::path(TRESTLE_BINARY_DIR) / "scratch" /
             text("pieces_", testing::UnitTest::GetInstance()->current_test_info()->name(), "_",
                  getpid());
@@ -49,7 +50,10 @@ class FlatPieces : public testing::Test {
     whole_.emplace_back("scalar", counting({}, at::kFloat));
   }
 
-  void TearDown() override { fs::remove_all(base_); }
+  void TearDown() override {
+    torch::set_num_threads(threads_);
+    fs::remove_all(base_);
+  }
 
   // What opening the folder and reading all weights says.
   std::string refusal() const {
@@ -100,6 +104,7 @@ class FlatPieces : public testing::Test {
       }
   }
 
+  const int threads_ = torch::get_num_threads();
   fs::path base_, folder_;
   NamedTensors whole_;
 };

@@ -239,6 +239,33 @@ TEST(SavedSharded, APartOfACheckpointIsLoadedWhereItIsAskedFor) {
   });
 }
 
+// Shards keep fp32 where the model computes in bf16: that is what is saved.
+TEST(SavedSharded, OfMixedPrecisionTheMasterWeightsAreSaved) {
+  const testing::ScratchFolder scratch;
+  for (const ShardLevel level : {ShardLevel::Gradients, ShardLevel::Parameters}) {
+    spawn(2, [&](World& world) {
+      const DeviceMesh mesh(world, {{"shard", 2}});
+      const ShardOptions options{.level = level,
+                                 .precision = {.parameters = at::kBFloat16, .reduce = at::kFloat}};
+      const auto all_trained = [] {
+        const nn::Layers net = make_net();
+        for (auto& parameter : net.parameters()) parameter.set_requires_grad(true);
+        return net;
+      };
+      Sharded sharded(all_trained(), mesh, options), second(all_trained(), mesh, options);
+      const auto optimizer = optim::make_optimizer(sharded.parameters(), {.name = "adam"});
+      const auto its = optim::make_optimizer(second.parameters(), {.name = "adam"});
+      step(sharded, *optimizer);
+      save(scratch.path("last"), sharded, *optimizer);
+      load(scratch.path("last"), second, *its);
+      for (int i = 0; i < 2; ++i) step(sharded, *optimizer), step(second, *its);
+      expect_known(second.state(), sharded.state());
+    });
+    for (const auto& tensor : checkpoint::CheckpointFolder(scratch.path("last")).tensors("weights"))
+      EXPECT_EQ(tensor.type, at::kFloat) << tensor.name;
+  }
+}
+
 // Tensors that lie elsewhere, all or the weights alone, and the way to the CPU and back.
 TEST(SavedSharded, OnDevicesAndWithShardsOnTheCpu) {
   install_virtual_devices({.count = 4});

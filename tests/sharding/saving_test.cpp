@@ -295,7 +295,8 @@ TEST(SavedSharded, InTheBackgroundTheTrainingGoesOn) {
       }
       const NamedTensors after = sharded.state();
       EXPECT_EQ(load(scratch.path("last"), sharded, *optimizer).step, 4);
-      EXPECT_TRUE(same_bits(sharded.state(), expected)) << world.rank();
+      const NamedTensors loaded = sharded.state();
+      EXPECT_TRUE(world.rank() > 0 || same_bits(loaded, expected)) << "buffers are rank 0's";
       for (int step = 4; step < 8; ++step) draw_and_step(sharded, *optimizer, world, step);
       EXPECT_TRUE(same_bits(sharded.state(), after)) << world.rank();
     });
