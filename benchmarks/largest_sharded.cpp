@@ -45,7 +45,8 @@ std::int64_t parameters_of(const Arguments& arguments, int layers) {
 
 // Layers that fit by the level's formula, which counts no bucket and no unit.
 int by_formula(const Arguments& arguments, const Level& level, int devices) {
-  const double room = static_cast<double>(arguments.budget) / (level.whole + level.divided / devices);
+  const double room =
+      static_cast<double>(arguments.budget) / (level.whole + level.divided / devices);
   return static_cast<int>(room / static_cast<double>(parameters_of(arguments, 1)));
 }
 
@@ -57,8 +58,7 @@ void train(const Arguments& arguments, const Level& level, int layers, const Wor
       return torch::nn::Sequential(torch::nn::Linear(width, width), torch::nn::ReLU());
     });
   const at::Device device(at::kPrivateUse1, static_cast<at::DeviceIndex>(world.rank()));
-  Sharded sharded(net, mesh,
-                  {.level = level.level, .bucket = Bytes{4} << 20, .device = device});
+  Sharded sharded(net, mesh, {.level = level.level, .bucket = Bytes{4} << 20, .device = device});
   const auto optimizer = optim::make_optimizer(sharded.parameters(), {.name = "adamw"});
   const at::Tensor x = torch::randn({1, arguments.width}).to(device);
   for (int step = 0; step < 2; ++step) {
@@ -98,8 +98,7 @@ void measure(const Arguments& arguments) {
   for (const Level& level : levels) {
     for (const int devices : arguments.devices) {
       for (int i = 0; i < devices; ++i)
-        set_budget(at::Device(at::kPrivateUse1, static_cast<at::DeviceIndex>(i)),
-                          arguments.budget);
+        set_budget(at::Device(at::kPrivateUse1, static_cast<at::DeviceIndex>(i)), arguments.budget);
       const auto measured = parameters_of(arguments, largest(arguments, level, devices));
       const auto formula = parameters_of(arguments, by_formula(arguments, level, devices));
       rows.push_back({{"level", level.name},

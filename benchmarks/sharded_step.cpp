@@ -89,8 +89,8 @@ nlohmann::json time_steps(const Arguments& arguments, const World& world) {
   const DeviceMesh mesh(world, {{"shard", world.size()}});
   const Job job = make_job(arguments);
   Sharded sharded(job.net, mesh, {.level = levels.at(arguments.level)});
-  const auto optimizer = optim::make_optimizer(sharded.parameters(),
-                                               {.name = "adamw", .learning_rate = 1e-4});
+  const auto optimizer =
+      optim::make_optimizer(sharded.parameters(), {.name = "adamw", .learning_rate = 1e-4});
   std::vector<double> gradients, updates, waits;
   for (int step = -2; step < arguments.steps; ++step) {
     world.group().barrier();
@@ -158,8 +158,8 @@ std::unique_ptr<torch::optim::Optimizer> plain_optimizer(const std::string& name
   if (name == "adamw")
     return std::make_unique<torch::optim::AdamW>(shards, torch::optim::AdamWOptions(1e-6));
   if (name == "rmsprop")
-    return std::make_unique<torch::optim::RMSprop>(shards,
-                                                   torch::optim::RMSpropOptions(1e-6).momentum(0.9));
+    return std::make_unique<torch::optim::RMSprop>(
+        shards, torch::optim::RMSpropOptions(1e-6).momentum(0.9));
   return std::make_unique<torch::optim::SGD>(shards, torch::optim::SGDOptions(1e-6).momentum(0.9));
 }
 
@@ -219,9 +219,8 @@ int main(int argc, char** argv) {
     bool tells = true;
     if (arguments.on == "threads") {
       const int threads = arguments.what == "optimizer" ? 0 : 1;
-      report = spawn(
-          arguments.ranks, [&](World& world) { return perform(arguments, world); },
-          {.threads = threads})[0];
+      report = spawn(arguments.ranks, [&](World& world) { return perform(arguments, world); },
+                     {.threads = threads})[0];
     } else {
       torch::set_num_threads(1);
       const World world = init();

@@ -211,7 +211,8 @@ void direct_all_reduce(const Engine& engine, const at::Tensor& tensor, Reduce op
   const at::Tensor own = part_of(engine.rank);
   Messages messages(engine);
   Incoming incoming(engine, messages, own);
-  for_others(engine, [&](int rank) { receive_in_pieces(messages, part_of(rank), rank, whole_tag); });
+  for_others(engine,
+             [&](int rank) { receive_in_pieces(messages, part_of(rank), rank, whole_tag); });
   for_others(engine, [&](int rank) { send_in_pieces(messages, part_of(rank), rank, part_tag); });
   incoming.reduce(own, own, op, [&](const at::Tensor& sum) {
     for_others(engine, [&](int rank) { messages.send(sum, rank, whole_tag); });
