@@ -23,6 +23,8 @@ using std::chrono::steady_clock;
 
 constexpr std::int64_t piece_bytes = 1 << 20;
 constexpr std::int64_t most_pieces = 64;  // of one tensor between two ranks
+// Pieces that may arrive before the first of them is added: who adds may have to wait for a core.
+constexpr std::int64_t most_rooms = 4;
 
 int size_of(const Engine& engine) { return static_cast<int>(engine.ranks.size()); }
 
@@ -98,15 +100,16 @@ struct Pieces {
   std::int64_t count, length;
 };
 
-// The others' parts of what this rank reduces, two pieces of each at a time: one is added while the next one arrives.
+// The others' parts of what this rank reduces, a few pieces of each at a time: one is added while the next ones arrive.
 class Incoming {
  public:
   Incoming(const Engine& engine, Messages& messages, const at::Tensor& like)
       : engine_(engine), messages_(messages), pieces_(like.numel(), like.element_size()) {
     const std::int64_t length = std::min(pieces_.length, pieces_.count);
-    rooms_ = at::empty({2, size_of(engine), length}, like.options());
-    works_.resize(2);
-    for (std::int64_t i = 0; i < std::min<std::int64_t>(2, pieces_.number()); ++i) post(i);
+    count_ = std::min(most_rooms, pieces_.number());
+    rooms_ = at::empty({count_, size_of(engine), length}, like.options());
+    works_.resize(static_cast<std::size_t>(count_));
+    for (std::int64_t i = 0; i < count_; ++i) post(i);
   }
 
   // out = the sum, in the order of ranks, of everybody's; `own` is this rank's. Calls done(piece of out) for each piece.
@@ -114,7 +117,7 @@ class Incoming {
               const std::function<void(const at::Tensor&)>& done) {
     const int size = size_of(engine_);
     for (std::int64_t i = 0; i < pieces_.number(); ++i) {
-      for (const auto& work : works_[static_cast<std::size_t>(i % 2)]) messages_.wait(*work);
+      for (const auto& work : works_[static_cast<std::size_t>(i % count_)]) messages_.wait(*work);
       const at::Tensor to = pieces_.of(out, i);
       const auto part = [&](int rank) {
         return rank == engine_.rank ? pieces_.of(own, i) : room(i, rank);
@@ -125,18 +128,18 @@ class Incoming {
         combine(next, sum, part(rank), op);
         sum = next;
       }
-      if (i + 2 < pieces_.number()) post(i + 2);
+      if (i + count_ < pieces_.number()) post(i + count_);
       done(to);
     }
   }
 
  private:
   at::Tensor room(std::int64_t i, int rank) const {
-    const at::Tensor whole = rooms_[i % 2][rank];
+    const at::Tensor whole = rooms_[i % count_][rank];
     return whole.narrow(0, 0, std::min(pieces_.length, pieces_.count - i * pieces_.length));
   }
   void post(std::int64_t i) {
-    auto& works = works_[static_cast<std::size_t>(i % 2)];
+    auto& works = works_[static_cast<std::size_t>(i % count_)];
     works.clear();
     for_others(engine_, [&](int rank) {
       works.push_back(messages_.receive_one(room(i, rank), rank, part_tag));
@@ -146,6 +149,7 @@ class Incoming {
   const Engine& engine_;
   Messages& messages_;
   const Pieces pieces_;
+  std::int64_t count_ = 0;  // of rooms for each rank
   at::Tensor rooms_;
   std::vector<std::vector<Messages::WorkPtr>> works_;
 };
