@@ -297,6 +297,11 @@ TEST(ShardAttack, BuffersAreThoseOfRank0) {
         model.backward(model.forward(x.narrow(0, 4 * world.rank(), 4)).sum());
         plain->forward(x.narrow(0, 0, 4));
       }
+      for (const auto& [name, tensor] : model.state()) {
+        if (name.starts_with("norm.running")) {
+          EXPECT_TRUE(tensor.allclose(plain->named_buffers()[name])) << name;
+        }
+      }
       net->eval();
       plain->eval();
       const at::NoGradGuard no_grad;

@@ -154,7 +154,8 @@ class Sharded {
   // it, use of a model whose last step is not on all ranks throws.
   class Unsharded;
   Unsharded unshard();
-  // Copies of all parameters, and of the buffers, whole, on the CPU, under the model's names. All ranks call it.
+  // Copies of all parameters, and of the buffers (rank 0's, where the next forward begins with them), whole, on the CPU,
+  // under the model's names. All ranks call it.
   NamedTensors state();
   // The other way, from whole tensors of these names, which all ranks have. Names that are not the model's, and those of the
   // model that are missing, are UsageErrors that list them.

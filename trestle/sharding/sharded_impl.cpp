@@ -280,7 +280,11 @@ NamedTensors Sharded::Impl::state() {
                                                     /*non_blocking=*/false, /*copy=*/true));
   };
   for (const auto& [name, tensor] : parameters_) add(name, tensor);
-  for (const auto& [name, tensor] : buffers_) add(name, tensor);
+  // Each rank's own have seen its own part of the last batch; the next forward begins with rank 0's.
+  NamedTensors buffers;
+  for (const auto& [name, tensor] : buffers_) buffers.emplace_back(name, tensor.detach().clone());
+  if (options.broadcast_buffers) sharding::broadcast(ranks_.all, tensors_of(buffers));
+  for (const auto& [name, tensor] : buffers) add(name, tensor);
   return all;
 }
 
