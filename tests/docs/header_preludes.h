@@ -310,13 +310,20 @@ extern const nn::Layers net;
 #include "trestle/sharding/sharded.h"
 extern World world;
 extern const nn::Layers net;
+// [trestle/train/parallelize.h]
+#include "trestle/nn/layers.h"
+#include "trestle/nn/loss.h"
+#include "trestle/optim/factory.h"
+extern World world;
+extern const nn::Layers net;
+extern const at::Tensor image, mask;
 // [trestle/sharding/sharded.h]
 #include <torch/torch.h>
 #include "trestle/optim/factory.h"
 extern World world;
 extern const nn::Layers net;
 extern std::vector<std::pair<at::Tensor, at::Tensor>> loader;
-extern Sharded sharded;
+extern Sharded sharded, stage;
 extern const at::Tensor first_half, second_half, image, mask;
 extern at::Tensor loss(const at::Tensor& part);
 extern const DeviceMesh mesh;
