@@ -229,38 +229,44 @@ void GradientReducer::begin_over_replicas(bool wait) {
 void GradientReducer::end() {
   const std::lock_guard lock(mutex_);
   if (!pass_) return;
-  try {
+  const bool waits_later = pass_->sync && waits_in_finish_;
+  or_tell_others([&] {
     pass_->in_backward = false;
     if (observer_ && pass_->accumulates) observer_->backward_ended();
     if (pass_->sync) begin_all();
-    if (pass_->sync && waits_in_finish_) return;
-    if (pass_->sync) end_reduced();
+    if (pass_->sync && !waits_later) end_reduced();
     if (pass_->accumulates && !pass_->sync) {
       unchecked_header_ = pass_->header;
       for (const std::size_t g : trained_) groups_[g]->note_own_gradients();
     }
-  } catch (const std::exception& error) {
-    pass_.reset();
-    ranks_.all.fail(error.what());
-    throw;
-  }
-  pass_.reset();
-  if (observer_) observer_->pass_ended();
+  });
+  if (!waits_later) leave_pass();
 }
 
 void GradientReducer::finish() {
   const std::lock_guard lock(mutex_);
-  if (!pass_) {  // no gradient came at all
-    begin_pass();
-    begin_all();
-  }
-  try {
+  or_tell_others([&] {
+    if (!pass_) {  // no gradient came at all
+      begin_pass();
+      begin_all();
+    }
     end_reduced();
+  });
+  leave_pass();
+}
+
+// What goes wrong at the end of a pass, the other ranks are told, who would wait for it.
+void GradientReducer::or_tell_others(const std::function<void()>& work) {
+  try {
+    work();
   } catch (const std::exception& error) {
     pass_.reset();
     ranks_.all.fail(error.what());
     throw;
   }
+}
+
+void GradientReducer::leave_pass() {
   pass_.reset();
   if (observer_) observer_->pass_ended();
 }

@@ -126,6 +126,8 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void begin(std::size_t group);
   void begin_over_replicas(bool wait);
   void end();
+  void or_tell_others(const std::function<void()>& work);
+  void leave_pass();
   void begin_all();
   void end_reduced();
   void fill_unused();

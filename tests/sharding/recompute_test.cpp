@@ -1,0 +1,75 @@
+// Activation checkpointing inside of a sharded model: no gradient is counted twice, and parameters are there when a function
+// runs again.
+#include <gtest/gtest.h>
+
+#include "tests/sharding/layered_net.h"
+#include "trestle/recompute/checkpoint.h"
+
+namespace trestle::testing {
+namespace {
+
+struct BlockImpl : torch::nn::Module {
+  explicit BlockImpl(bool recomputes) : recomputes(recomputes) {
+    a = register_module("a", torch::nn::Linear(6, 10));
+    b = register_module("b", torch::nn::Linear(10, 6));
+    to(torch::kDouble);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const auto inner = [this](const at::Tensor& y) { return b(torch::tanh(a(y))); };
+    return x + (recomputes ? nn::checkpoint(inner, x) : inner(x));
+  }
+  torch::nn::Linear a{nullptr}, b{nullptr};
+  bool recomputes;
+};
+
+nn::Layers blocks(bool recompute) {
+  nn::Layers net(nn::Seed{9});
+  for (int i = 0; i < 4; ++i)
+    net.add("block" + std::to_string(i), [=] { return std::make_shared<BlockImpl>(recompute); });
+  return net;
+}
+
+TEST(ShardedRecompute, GradientsAreThePlainModels) {
+  const at::Tensor x = rows(6, 6, 1), y = rows(6, 6, 2);
+  nn::Layers plain = blocks(false);
+  loss_of(plain.forward(x), y).backward();
+  const NamedTensors shapes = plain.named_parameters();
+  at_each_level(
+      2, [] { return blocks(true); }, {},
+      [&](World& world, Sharded& sharded, const nn::Layers&) {
+        for (int step = 0; step < 3; ++step) {
+          sharded.zero_grad();
+          loss_of(sharded.forward(part(x, world)), part(y, world)).backward();
+          EXPECT_LT(difference(gradients_of(shapes), whole_gradients(sharded, world, shapes)),
+                    1e-14);
+        }
+      });
+}
+
+// A whole sharded layer inside of a checkpointed function: it is gathered anew where it runs again, and let go by the
+// backward alone.
+TEST(ShardedRecompute, AUnitInsideOfTheFunction) {
+  const at::Tensor x = rows(6, 6, 1), y = rows(6, 6, 2);
+  nn::Layers plain = blocks(false);
+  loss_of(plain.forward(x), y).backward();
+  const NamedTensors shapes = plain.named_parameters();
+  at_each_level(
+      2, [] { return blocks(false); }, {},
+      [&](World& world, Sharded& sharded, const nn::Layers& net) {
+        for (int step = 0; step < 2; ++step) {
+          sharded.zero_grad();
+          const at::Tensor out =
+              nn::checkpoint([&](const at::Tensor& z) { return sharded.forward(z); },
+                             part(x, world).clone().requires_grad_());
+          loss_of(out, part(y, world)).backward();
+          EXPECT_LT(difference(gradients_of(shapes), whole_gradients(sharded, world, shapes)),
+                    1e-14);
+          if (sharded.options().level == ShardLevel::Parameters) {
+            EXPECT_ANY_THROW(net.named_parameters()[0].second.sum().item<double>());
+          }
+        }
+      });
+}
+
+}  // namespace
+}  // namespace trestle::testing
