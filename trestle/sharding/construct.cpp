@@ -294,12 +294,14 @@ void Sharded::Impl::hook_layers(const std::vector<std::optional<std::size_t>>& u
 std::string Sharded::Impl::description() const {
   std::int64_t count = 0;
   for (const auto& [name, tensor] : parameters_) count += tensor.numel();
-  std::string words = text(
-      "level ", to_string(options.level), " on the mesh ", ranks_.mesh, ": ", ranks_.all.size(),
-      ranks_.all.size() == 1 ? " rank" : " ranks", ", ", count, " parameters in ", groups_.size(),
-      options.level == ShardLevel::Parameters ? " flat groups of " : " buckets");
-  if (options.level == ShardLevel::Parameters) {
-    words += text(units_.size(), units_.size() == 1 ? " unit" : " units");
+  const auto groups = static_cast<std::int64_t>(groups_.size());
+  const auto units = static_cast<std::int64_t>(units_.size());
+  const bool in_units = options.level == ShardLevel::Parameters;
+  std::string words = text("level ", to_string(options.level), " on the mesh ", ranks_.mesh, ": ",
+                           counted(ranks_.all.size(), "rank"), ", ", counted(count, "parameter"),
+                           " in ", counted(groups, in_units ? "flat group" : "bucket"));
+  if (in_units) {
+    words += text(" of ", counted(units, "unit"));
     if (module_)
       words +=
           " (a torch module is one unit: its parameters are all there while it runs; nn::Layers "
