@@ -55,7 +55,7 @@ struct ShardOptions {
   Bytes first_bucket = Bytes{1} << 20;
 
   // Level Parameters: consecutive layers of nn::Layers are joined to one unit until they have this many bytes; 0 makes
-  // each layer with parameters a unit. (A torch module is one unit, but for parts made with Hooked.)
+  // each layer with parameters a unit. A torch module is one unit.
   Bytes unit = 0;
   // Level Parameters: whether a unit's parameters are let go between its forward and its backward. Without, they are
   // gathered once a step instead of twice, and need the memory of the whole model.
