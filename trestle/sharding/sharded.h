@@ -126,6 +126,7 @@ class Sharded {
   class NoSync;
   NoSync no_sync();
 
+  // Of parameters that others use alone: see the third constructor.
   void gather();
   void reduce_next_backward();
   void finish_reduction();
