@@ -105,7 +105,6 @@ FieldChanges changes_of_mesh(const std::string& words) {
 
 recipe::Recipe recipe_of(const Arguments& arguments) {
   recipe::Recipe recipe = with_changes(recipe::read_recipe(arguments.recipe), arguments.changes);
-  recipe = with_changes(std::move(recipe), changes_of_mesh(arguments.mesh));
   if (arguments.name) recipe.name = *arguments.name;
   return recipe;
 }
@@ -121,23 +120,22 @@ recipe::Recipe checked(const CLI::App& verb, const Arguments& arguments) {
   if (arguments.dry_run)
     refuse_without_effect(verb, {"--ranks", "--max-restarts"}, "with --dry-run");
   if (arguments.resume.empty()) return recipe_of(arguments);
-  return with_changes(
-      with_changes(train::recipe_of(train::open_run_folder(arguments.resume)), arguments.changes),
-      changes_of_mesh(arguments.mesh));
+  return with_changes(train::recipe_of(train::open_run_folder(arguments.resume)),
+                      arguments.changes);
 }
 
-int perform(const CLI::App& verb, const Arguments& arguments, const RunOptions& options,
+int perform(const CLI::App& verb, Arguments arguments, const RunOptions& options,
             const std::vector<std::string>& words) {
   recipe::Recipe recipe;
   try {
+    for (auto& change : changes_of_mesh(arguments.mesh))
+      arguments.changes.push_back(std::move(change));
     recipe = checked(verb, arguments);
   } catch (const UsageError&) {  // the same on all ranks of a launcher
     constexpr int misused = 2;
     if (another_rank_complains()) return misused;
     throw;
   }
-  FieldChanges changes = arguments.changes;
-  for (auto& change : changes_of_mesh(arguments.mesh)) changes.push_back(std::move(change));
   auto [style, colours] = train::progress_style_of(STDOUT_FILENO);
   if (arguments.json) style = train::ProgressStyle::Json;
   if (arguments.quiet) style = train::ProgressStyle::Silent;
@@ -157,8 +155,9 @@ int perform(const CLI::App& verb, const Arguments& arguments, const RunOptions& 
     const bool first = world == nullptr || world->rank() == 0;
     const auto progress = first ? train::make_progress(style, colours, std::cout) : nullptr;
     const train::TrainHooks hooks = hooks_for(world, progress.get(), options);
-    const auto result = arguments.resume.empty() ? train::train(recipe, hooks)
-                                                 : train::resume(arguments.resume, changes, hooks);
+    const auto result = arguments.resume.empty()
+                            ? train::train(recipe, hooks)
+                            : train::resume(arguments.resume, arguments.changes, hooks);
     return exit_code(result, world);
   });
 }

@@ -60,6 +60,12 @@ std::uint64_t callers_autocast() {
   return number;
 }
 
+// Where only forwards ran: a step's table has it behind the backwards.
+void let_parameters_go(const PipelineOptions& options, const pipeline::StageList& stages) {
+  if (!options.hooks) return;
+  for (const auto& stage : stages) options.hooks->reshard(stage.index());
+}
+
 std::vector<nn::Values> without_last(std::vector<nn::Values> pieces) {
   for (auto& piece : pieces) piece.pop_back();
   return pieces;
@@ -259,8 +265,7 @@ nn::Values Pipeline::Impl::forward(const nn::Values& given) {
   const auto state = begin_step(std::move(inputs), batch);
   parts.executor.run(*state, Part::Forwards);
   parts.remember(*state);
-  for (const auto& stage : parts.stages)
-    if (options.hooks) options.hooks->reshard(stage.index());
+  let_parameters_go(options, parts.stages);
   if (!parts.stages.has_last()) {
     waiting_ = graph ? std::optional(WaitingBackward{given, state}) : std::nullopt;
     if (graph) link_->group().say_status("returned from forward(), its backward() is to come");
@@ -288,8 +293,7 @@ nn::Values Pipeline::Impl::evaluate(const nn::Values& given) {
   const auto state = begin_step(std::move(inputs), batch);
   parts.executor.run(*state, Part::Forwards);
   parts.remember(*state);
-  for (const auto& stage : parts.stages)
-    if (options.hooks) options.hooks->reshard(stage.index());
+  let_parameters_go(options, parts.stages);
   if (!parts.stages.has_last()) return nn::Values(parts.graph.outputs);
   return pipeline::merge(state->last().outputs);
 }

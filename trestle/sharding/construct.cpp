@@ -3,6 +3,7 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "trestle/base/counted.h"
@@ -106,7 +107,19 @@ void Sharded::Impl::finish_construction() {
     if (options.level != ShardLevel::None)
       for (const auto& group : groups_) group->flatten();
   }
+  stepped_ = options.level == ShardLevel::None ? trained_ : shards_of_trained();
   watch();
+}
+
+NamedTensors Sharded::Impl::shards_of_trained() const {
+  std::map<const void*, at::Tensor> shard_of;
+  for (const auto& group : groups_)
+    for (std::size_t i = 0; i < group->size(); ++i)
+      shard_of[group->parameter(i).unsafeGetTensorImpl()] = group->shards()[i];
+  NamedTensors shards;
+  for (const auto& [name, tensor] : trained_)
+    shards.emplace_back(name, shard_of.at(tensor.unsafeGetTensorImpl()));
+  return shards;
 }
 
 void Sharded::Impl::check_options() const {

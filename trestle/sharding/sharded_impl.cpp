@@ -216,30 +216,13 @@ void Sharded::Impl::backward_without_samples() {
   reducer->set_weight({});
 }
 
-std::pair<FlatGroup*, std::size_t> Sharded::Impl::place_of(const std::string& name) const {
-  for (const auto& group : groups_)
-    for (std::size_t i = 0; i < group->size(); ++i)
-      if (group->name(i) == name) return {group.get(), i};
-  return {nullptr, 0};
-}
-
-NamedTensors Sharded::Impl::named_parameters() const {
-  NamedTensors named = trained_;
-  if (options.level == ShardLevel::None) return named;
-  for (auto& [name, tensor] : named) {
-    const auto [group, index] = place_of(name);
-    tensor = group->shards()[index];
-  }
-  return named;
-}
-
 void Sharded::Impl::drop_own_gradients() {
   for (const auto& [name, tensor] : parameters_) tensor.mutable_grad().reset();
   for (const auto& group : groups_) group->drop_kept();
 }
 
 double Sharded::Impl::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& clip) {
-  std::vector<at::Tensor> own = tensors_of(named_parameters());
+  std::vector<at::Tensor> own = tensors_of(stepped_);
   if (options.level == ShardLevel::None) return optim::clip_grad_norm(own, max_norm, clip);
   return sharding::clip_over_ranks(own, {ranks_.shard}, max_norm, clip);
 }

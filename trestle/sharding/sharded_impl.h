@@ -32,7 +32,7 @@ class Sharded::Impl {
   void backward(const at::Tensor& loss, std::optional<double> weight);
   void backward_without_samples();
 
-  NamedTensors named_parameters() const;
+  const NamedTensors& named_parameters() const { return stepped_; }
   double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options);
   void hold_sync(int change);  // the number of NoSync objects
   void unshard();
@@ -76,13 +76,14 @@ class Sharded::Impl {
   void watch_output(at::Tensor& output) const;
   nn::RunKey next_key();
   void finish_construction();
+  NamedTensors shards_of_trained() const;
   void gather_stepped();
   at::Tensor cast_input(const at::Tensor& input) const;
-  std::pair<sharding::FlatGroup*, std::size_t> place_of(const std::string& name) const;
 
   sharding::RankGroups ranks_;
   NamedTensors parameters_;  // the model's, each once
   NamedTensors trained_;     // those that were trained when it was made
+  NamedTensors stepped_;     // what an optimizer gets: trained_ at level None, else their shards
   NamedTensors buffers_;
   std::set<const void*> kept_;  // parameters that are computed in their own dtype in any case
   std::vector<std::shared_ptr<sharding::FlatGroup>> groups_;
