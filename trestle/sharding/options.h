@@ -54,9 +54,14 @@ struct ShardOptions {
   Bytes bucket = Bytes{25} << 20;
   Bytes first_bucket = Bytes{1} << 20;
 
-  // Level Parameters: consecutive layers of nn::Layers are joined to one unit until they have this many bytes; 0 makes
-  // each layer with parameters a unit. A torch module is one unit.
+  // Level Parameters: what is a unit, whose parameters are put together and let go together. In nn::Layers consecutive
+  // layers are joined until they have `unit` bytes; with 0 each layer with parameters is one. In a torch module each
+  // trestle::Hooked module (hooked.h) of `unit` bytes or more is one, and the rest of the model; without any, all of it is.
   Bytes unit = 0;
+  // Instead, by name or type: "down1", "blocks" for all whose names begin with "blocks.", "Linear". In nn::Layers a unit
+  // begins with a layer that is named, and goes on to the next (those that "blocks" names are one); in a torch module these
+  // Hooked modules alone are units. UsageError for one that is not there, with the nearest name.
+  std::vector<std::string> units = {};
   // Level Parameters: whether a unit's parameters are let go between its forward and its backward. Without, they are
   // gathered once a step instead of twice, and need the memory of the whole model.
   bool reshard_after_forward = true;

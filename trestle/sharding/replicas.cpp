@@ -62,6 +62,7 @@ std::string description(const ShardOptions& options) {
   add("bucket", options.bucket);
   add("first_bucket", options.first_bucket);
   add("unit", options.unit);
+  add("units", join(options.units, " "));
   add("reshard_after_forward", options.reshard_after_forward);
   add("unused_parameters", options.unused_parameters == UnusedParameters::Find ? "Find" : "Refuse");
   add("broadcast_at_start", options.broadcast_at_start);
