@@ -178,7 +178,7 @@ void Sharded::Impl::watch() {
   reducer->watch();
   if (options.level != ShardLevel::Parameters) return;
   gatherer_ =
-      std::make_shared<sharding::UnitGatherer>(groups_, units_, ranks_.gathers, reducer, options);
+      std::make_shared<sharding::UnitGatherer>(groups_, units_, ranks_, reducer, options);
   reducer->set_observer(gatherer_.get());
 }
 

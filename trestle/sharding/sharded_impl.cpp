@@ -319,9 +319,11 @@ ShardReport Sharded::Impl::report() const {
                      .steps = reducer->steps(),
                      .reductions = reducer->reductions(),
                      .reduced = reducer->reduced_bytes(),
+                     .asked_for_unused = reducer->asked_for_unused(),
                      .waited_seconds = reducer->waited()};
   for (const auto& group : groups_) {
     report.gathers += group->gathers();
+    report.gathers_among_few += group->gathers_among_few();
     report.gathered += group->gathers() * group->bytes();
   }
   return report;

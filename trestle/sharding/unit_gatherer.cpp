@@ -47,24 +47,28 @@ class UnitGatherer::Call {
 };
 
 UnitGatherer::UnitGatherer(std::vector<std::shared_ptr<FlatGroup>> groups, std::vector<Unit> units,
-                           comm::Group gathers, std::shared_ptr<GradientReducer> reducer,
+                           const RankGroups& ranks, std::shared_ptr<GradientReducer> reducer,
                            const ShardOptions& options)
     : groups_(std::move(groups)),
       units_(std::move(units)),
-      checked_(std::move(gathers)),
+      checked_(ranks.gathers),
       unchecked_(checked_.with_check(comm::Check::Off)),
+      few_(ranks.few),
+      unchecked_few_(few_.valid() ? few_.with_check(comm::Check::Off) : few_),
       reducer_(reducer),
-      reshard_(options.reshard_after_forward),
-      may_pass_over_(options.unused_parameters == UnusedParameters::Find),
+      reshard_(options.reshard_after_forward.to_all() || options.reshard_after_forward.ranks() > 1),
+      may_pass_over_(options.unused_parameters != UnusedParameters::Refuse),
       states_(groups_.size()) {}
 
 // The first step compares what the ranks are about to gather; later ones follow the same order, which note_order() sees to.
-void UnitGatherer::gather(std::size_t unit) {
+bool UnitGatherer::plan_is_known() const {
   const auto reducer = reducer_.lock();
-  const bool plan_is_known =
-      order_known_ && reducer && reducer->steps() > 0 && (notes_order() || inside_backward());
+  return order_known_ && reducer && reducer->steps() > 0 && (notes_order() || inside_backward());
+}
+
+void UnitGatherer::gather(std::size_t unit) {
   for (const std::size_t g : units_[unit].groups)
-    groups_[g]->gather(plan_is_known ? unchecked_ : checked_);
+    groups_[g]->gather(plan_is_known() ? unchecked_ : checked_);
 }
 
 void UnitGatherer::wait(std::size_t unit) {
@@ -205,7 +209,8 @@ void UnitGatherer::end(const std::shared_ptr<Call>& call, std::vector<at::Tensor
   const bool stays = keep || (call->trains && (unit.stays || !reshard_));
   for (const std::size_t g : unit.groups) {
     --states_[g].holders;
-    if (!stays) let_go(g);
+    if (stays) continue;
+    call->trains ? let_go_until_backward(g) : let_go(g);
   }
   if (!call->trains) return;
   for (at::Tensor& output : outputs) {
@@ -282,11 +287,22 @@ void UnitGatherer::pass_ended() {
   for (GroupState& state : states_) state = {};
   forwards_ = 0;
   passed_.reset();
-  for (std::size_t g = 0; g < groups_.size(); ++g) let_go(g);
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    let_go(g);
+    groups_[g]->forget_part();
+  }
 }
 
 void UnitGatherer::let_go(std::size_t group) {
-  if (states_[group].holders == 0 && keep_all_ == 0) groups_[group]->release();
+  if (states_[group].holders > 0 || keep_all_ > 0) return;
+  groups_[group]->release();
+  if (states_[group].complete) groups_[group]->forget_part();
+}
+
+void UnitGatherer::let_go_until_backward(std::size_t group) {
+  if (!few_.valid()) return let_go(group);
+  if (states_[group].holders > 0 || keep_all_ > 0) return;
+  groups_[group]->release_to(plan_is_known() ? unchecked_few_ : few_);
 }
 
 void UnitGatherer::gather_all() {
@@ -306,9 +322,10 @@ void UnitGatherer::release_all() {
 void UnitGatherer::renew() {
   const std::lock_guard lock(mutex_);
   for (const auto& group : groups_) {
-    if (!group->gathered()) continue;
+    const bool was_there = group->gathered();
     group->release();
-    if (keep_all_ > 0) group->gather(checked_);
+    group->forget_part();
+    if (was_there && keep_all_ > 0) group->gather(checked_);
   }
   if (keep_all_ > 0)
     for (const auto& group : groups_) group->wait_gathered();

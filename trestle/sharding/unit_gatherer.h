@@ -31,7 +31,7 @@ class UnitGatherer final : public GradientReducer::Observer,
   };
 
   UnitGatherer(std::vector<std::shared_ptr<FlatGroup>> groups, std::vector<Unit> units,
-               comm::Group gathers, std::shared_ptr<GradientReducer> reducer,
+               const RankGroups& ranks, std::shared_ptr<GradientReducer> reducer,
                const ShardOptions& options);
 
   // One forward of a unit. Destroyed without end(), because the forward threw, it lets the parameters go.
@@ -65,7 +65,9 @@ class UnitGatherer final : public GradientReducer::Observer,
   void note(const Event& event);
   void begin_backward(const std::shared_ptr<Call>& call);
   void input_done(const std::shared_ptr<Call>& call);
+  bool plan_is_known() const;
   void let_go(std::size_t group);
+  void let_go_until_backward(std::size_t group);
 
   // A unit's forward begins or ends, in a training forward of the model. A forward goes through them in their order, a
   // backward through the ends in the opposite one.
@@ -87,6 +89,7 @@ class UnitGatherer final : public GradientReducer::Observer,
   std::vector<Unit> units_;
   comm::Group checked_;
   comm::Group unchecked_;
+  comm::Group few_, unchecked_few_;  // Reshard's
   std::weak_ptr<GradientReducer> reducer_;
   bool reshard_;
   bool may_pass_over_;  // a backward some units, on some ranks
