@@ -97,6 +97,7 @@
 #include "trestle/sharding/data_parallel.h"
 #include "trestle/sharding/ddp.h"
 #include "trestle/sharding/fsdp.h"
+#include "trestle/sharding/hooked.h"
 #include "trestle/sharding/hsdp.h"
 #include "trestle/sharding/options.h"
 #include "trestle/sharding/save.h"

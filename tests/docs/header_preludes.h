@@ -306,6 +306,15 @@ extern const nn::Layers net;
 #include "trestle/sharding/sharded.h"
 extern World world;
 extern const nn::Layers net;
+// [trestle/sharding/hooked.h]
+#include <torch/torch.h>
+#include "trestle/sharding/fsdp.h"
+#include "trestle/sharding/sharded.h"
+struct BlockImpl : torch::nn::Module {
+  explicit BlockImpl(int width);
+  at::Tensor forward(const at::Tensor& x);
+};
+extern const DeviceMesh mesh;
 // [trestle/sharding/hsdp.h]
 #include "trestle/sharding/sharded.h"
 extern World world;

@@ -23,8 +23,7 @@ TEST(Hooked, IsThePlainModule) {
   net->ptr<Hooked<torch::nn::LinearImpl>>(2)->bias.set_requires_grad(false);
   std::vector<std::string> names;
   for (const auto& item : net->named_parameters()) names.push_back(item.key());
-  EXPECT_EQ(names,
-            (std::vector<std::string>{"conv.weight", "conv.bias", "fc.weight", "fc.bias"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"conv.weight", "conv.bias", "fc.weight", "fc.bias"}));
   const at::Tensor x = torch::randn({2, 1, 6});
   const at::Tensor expected =
       torch::linear(torch::conv1d(x, net->parameters()[0], net->parameters()[1]).flatten(1),
@@ -37,12 +36,12 @@ TEST(Hooked, IsThePlainModule) {
   EXPECT_FALSE(copy->parameters()[3].requires_grad());
   EXPECT_FALSE(copy->ptr(3)->is_training());
 
-  Hooked<torch::nn::SequentialImpl> whole;
-  whole.push_back("a", torch::nn::Linear(3, 3));
-  whole.push_back("b", torch::nn::Tanh());
+  const auto whole = std::make_shared<Hooked<torch::nn::SequentialImpl>>();
+  whole->push_back("a", torch::nn::Linear(3, 3));
+  whole->push_back("b", torch::nn::Tanh());
   const at::Tensor y = torch::randn({2, 3});
-  const auto second = std::dynamic_pointer_cast<Hooked<torch::nn::SequentialImpl>>(whole.clone());
-  EXPECT_TRUE(at::equal(second->forward(y), whole.forward(y)));
+  const auto second = std::dynamic_pointer_cast<Hooked<torch::nn::SequentialImpl>>(whole->clone());
+  EXPECT_TRUE(at::equal(second->forward(y), whole->forward(y)));
   EXPECT_EQ(second->named_parameters()[0].key(), "a.weight");
 
   HookedHolder<torch::nn::LSTMImpl> lstm(torch::nn::LSTMOptions(4, 5));
@@ -74,16 +73,20 @@ TEST(HookedUnits, WhatIsNotAUnit) {
 
 TEST(ShardedLayers, UnitsByNameAndType) {
   const auto run = [](const std::vector<std::string>& units) {
-    nn::Layers net(nn::Seed{1});
-    for (const char* name : {"in", "block0.a", "block0.b", "block1.a", "block1.b", "out"})
-      net.add(name, [] { return torch::nn::Linear(width, width); });
-    net.add("norm", [] { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})); });
-    return spawn(2, [&](World& world) {
-             Sharded sharded(net, shards(world),
-                             {.level = ShardLevel::Parameters, .units = units});
-             sharded.backward(sharded.forward(own_rows(world).to(at::kFloat)).sum());
-             return sharded.report().groups;
-           })
+    return spawn(2,
+                 [&](World& world) {
+                   nn::Layers net(nn::Seed{1});
+                   for (const char* name :
+                        {"in", "block0.a", "block0.b", "block1.a", "block1.b", "out"})
+                     net.add(name, [] { return torch::nn::Linear(width, width); });
+                   net.add("norm", [] {
+                     return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}));
+                   });
+                   Sharded sharded(net, shards(world),
+                                   {.level = ShardLevel::Parameters, .units = units});
+                   sharded.backward(sharded.forward(own_rows(world).to(at::kFloat)).sum());
+                   return sharded.report().groups;
+                 })
         .at(0);
   };
   EXPECT_EQ(run({}), 7);

@@ -190,17 +190,18 @@ TEST(HookedUnits, AreGatheredOneAfterTheOther) {
 
 TEST(HookedUnits, AreChosenByNameTypeAndSize) {
   const auto units = [](const ShardOptions& given) {
-    return spawn(1, [&](World& world) {
-             ShardOptions options = given;
-             options.level = ShardLevel::Parameters;
-             return Sharded(make<ManyUnits<Hooked>>(), shards(world), options).description();
-           })
+    return spawn(1,
+                 [&](World& world) {
+                   ShardOptions options = given;
+                   options.level = ShardLevel::Parameters;
+                   return Sharded(make<ManyUnits<Hooked>>(), shards(world), options).description();
+                 })
         .at(0);
   };
   EXPECT_THAT(units({.units = {"blocks", "outer.inner"}}),
               HasSubstr("(the rest of the model, blocks.first, blocks.second, outer.inner)"));
   EXPECT_THAT(units({.units = {"Block"}}), HasSubstr("blocks.second, outer.inner, frozen)"));
-  EXPECT_THAT(units({.unit = 700}), HasSubstr("(the rest of the model, blocks.first, several)"));
+  EXPECT_THAT(units({.unit = 650}), HasSubstr("(the rest of the model, blocks.first, several)"));
   EXPECT_THAT(units({.unit = 1 << 20}), HasSubstr("no module in it is a trestle::Hooked"));
   expect_error(
       2, [&](World&) { units({.units = {"blocks.frist"}}); },
@@ -247,8 +248,10 @@ TEST(HookedUnits, WhatHappensBetweenSteps) {
 TEST(HookedUnits, ARankWithoutSamples) {
   const auto plain = make<ManyUnits<Plain>>();
   std::vector<at::Tensor> trained;
+  std::set<void*> seen;
   for (const at::Tensor& parameter : plain->parameters())
-    if (parameter.requires_grad()) trained.push_back(parameter);
+    if (parameter.requires_grad() && seen.insert(parameter.unsafeGetTensorImpl()).second)
+      trained.push_back(parameter);
   SGD optimizer(trained, 0.05);
   for (int step = 0; step < 4; ++step) {
     optimizer.zero_grad();
@@ -261,24 +264,28 @@ TEST(HookedUnits, ARankWithoutSamples) {
     if (known.insert(item.value().unsafeGetTensorImpl()).second)
       expected[item.key()] = item.value().detach();
   for (const bool reshard : {true, false})
-    spawn(3, [&](World& world) {
-      ShardedModule<Model> model(make<ManyUnits<Hooked>>(), shards(world),
-                                 {.level = ShardLevel::Parameters, .reshard_after_forward = reshard});
-      SGD optimizer(model.parameters(), 0.05);
-      for (int step = 0; step < 4; ++step) {
-        optimizer.zero_grad();
-        const at::Tensor x = rows(6, 100 + static_cast<std::uint64_t>(step));
-        const int empty = step == 0 ? -1 : step % 3;
-        const int share = world.rank() - (empty >= 0 && world.rank() > empty ? 1 : 0);
-        const int size = empty < 0 ? 2 : 3;
-        if (world.rank() == empty)
-          model.backward_without_samples();
-        else
-          model.backward(model.forward(x.narrow(0, share * size, size)).square().mean(), size);
-        optimizer.step();
-      }
-      EXPECT_LT(distance(expected, model.state()), 1e-12) << "rank " << world.rank();
-    });
+    spawn(3,
+          [&](World& world) {
+            ShardedModule<Model> model(
+                make<ManyUnits<Hooked>>(), shards(world),
+                {.level = ShardLevel::Parameters, .reshard_after_forward = reshard});
+            SGD optimizer(model.parameters(), 0.05);
+            for (int step = 0; step < 4; ++step) {
+              optimizer.zero_grad();
+              const at::Tensor x = rows(6, 100 + static_cast<std::uint64_t>(step));
+              const int empty = step == 0 ? -1 : step % 3;
+              const int share = world.rank() - (empty >= 0 && world.rank() > empty ? 1 : 0);
+              const int size = empty < 0 ? 2 : 3;
+              if (world.rank() == empty)
+                model.backward_without_samples();
+              else
+                model.backward(model.forward(x.narrow(0, share * size, size)).square().mean(),
+                               size);
+              optimizer.step();
+            }
+            EXPECT_LT(distance(expected, model.state()), 1e-12) << "rank " << world.rank();
+          },
+          {.deadline = std::chrono::seconds(20)});
 }
 
 // A backward that passes over units, on one rank, and then on all.

@@ -72,6 +72,9 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void give_up_pass();
   // A pass without a backward, around `meanwhile`: this rank has no samples, and nothing to add to what others reduce.
   void pass_without_samples(const std::function<void()>& meanwhile);
+  // In it: the others' gradients of a group are complete about now. They wait for each other's reductions, so that they begin
+  // in turn.
+  void complete_without_gradients(std::size_t group);
   // The same for a loss that no trained parameter has a part in.
   void pass_without_gradients();
 

@@ -48,13 +48,13 @@ struct ShardPrecision {
 
 // Level Parameters: what becomes of a unit's parameters between its forward and its backward.
 //
-//   true    they are let go, and gathered from all ranks that divide them for the backward
-//   false   they stay: one gather a step instead of two, and the memory of the whole model
-//   k       each k neighbours along `shard` keep them, a part of 1/k each, and the backward gathers them among these alone:
-//           the second gather stays within a machine of k ranks. k divides the ranks of `shard`.
+//     true    they are let go, and gathered from all ranks that divide them for the backward
+//     false   they stay: one gather a step instead of two, and the memory of the whole model
+//     k       each k neighbours along `shard` keep them, a part of 1/k each, and the backward gathers them among these
+//             alone, as within a machine. A number that divides the ranks of `shard`, or a UsageError.
 class Reshard {
  public:
-  Reshard(bool reshard) : ranks_(reshard ? 0 : 1) {}  // NOLINT(google-explicit-constructor)
+  Reshard(bool reshard) : ranks_(reshard ? 0 : 1) {}      // NOLINT(google-explicit-constructor)
   Reshard(int ranks) : ranks_(ranks), is_count_(true) {}  // NOLINT(google-explicit-constructor)
 
   bool to_all() const { return !is_count_ && ranks_ == 0; }

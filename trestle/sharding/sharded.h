@@ -32,11 +32,11 @@ struct ShardReport {
   std::int64_t steps = 0;  // backwards that were reduced
   std::int64_t reductions =
       0;  // of groups' gradients within the ranks that divide them (of all, at level None)
-  Bytes reduced = 0;         // bytes of gradients that this rank put into them
-  std::int64_t gathers = 0;  // of groups' parameters
+  Bytes reduced = 0;                   // bytes of gradients that this rank put into them
+  std::int64_t gathers = 0;            // of groups' parameters
   std::int64_t gathers_among_few = 0;  // of them, among the k ranks of reshard_after_forward = k
-  Bytes gathered = 0;        // bytes of parameters that they put together here
-  std::int64_t asked_for_unused = 0;  // small reductions: which parameters had no gradient
+  Bytes gathered = 0;                  // bytes of parameters that they put together here
+  std::int64_t asked_for_unused = 0;   // small reductions: which parameters had no gradient
   double waited_seconds =
       0;  // at the end of the last backward, for reductions that it did not hide
 };
@@ -78,8 +78,9 @@ class Sharded {
   // Throws UsageError for a mesh without the dimension that the level needs, for options that contradict each other, and
   // on all ranks where their models differ, naming the first parameter that does.
   Sharded(const nn::Layers& model, const DeviceMesh& mesh, const ShardOptions& options = {});
-  // Any module; call it through run(), or through ShardedModule below. At level Parameters all of it is one unit, which
-  // saves memory between the steps only, and description() says so.
+  // Any module; call it through run(), or through ShardedModule below. At level Parameters the Hooked modules in it are
+  // units (hooked.h), and the rest is one that stays from the forward to the end of the backward; without any, all of it is
+  // one unit, which saves memory between the steps only. description() says which.
   Sharded(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& mesh,
           const ShardOptions& options = {});
   // Parameters that others use, as a pipeline whose stage they are of, one of several that take parts of a batch. Their

@@ -38,7 +38,8 @@ class UnitGatherer::Call {
 
   std::weak_ptr<UnitGatherer> owner;
   std::size_t unit;
-  std::optional<std::size_t> begun = {}, place = {};  // where it began and ended in the order, in training
+  std::optional<std::size_t> begun = {},
+                             place = {};  // where it began and ended in the order, in training
   int inputs = 0;                         // whose gradients tell that the unit's backward is done
   int inputs_left = 0;                    // of them in this backward
   bool running = false;                   // between begin() and end()
@@ -158,7 +159,10 @@ void UnitGatherer::follow_backward() {
     call->place = place;
     begin_backward(call);
     for (const std::size_t g : units_[call->unit].groups)
-      if (--uses[g] == 0 && groups_[g]->trained()) gradients_complete(g);
+      if (--uses[g] == 0 && groups_[g]->trained()) {
+        gradients_complete(g);
+        if (const auto reducer = reducer_.lock()) reducer->complete_without_gradients(g);
+      }
   }
 }
 

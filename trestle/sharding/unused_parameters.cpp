@@ -33,6 +33,7 @@ void GradientReducer::fill_unused() {
   std::vector<std::string> names;
   for (const std::size_t g : trained_) {
     Reduction& reduction = pass_->groups[g];
+    if (reduction.begun) continue;
     for (std::size_t i = 0; i < reduction.fired.size(); ++i) {
       if (reduction.fired[i] || !groups_[g]->parameter(i).requires_grad() || is_unused(g, i))
         continue;
@@ -51,6 +52,17 @@ void GradientReducer::fill_unused() {
                             "them (requires_grad)."});
 }
 
+void GradientReducer::complete_without_gradients(std::size_t group) {
+  const std::lock_guard lock(mutex_);
+  if (!pass_ || !pass_->sync) return;
+  Reduction& reduction = pass_->groups[group];
+  for (std::size_t i = 0; i < reduction.fired.size(); ++i)
+    if (!reduction.fired[i] && groups_[group]->parameter(i).requires_grad())
+      reduction.fired[i] = fill(group, i);
+  reduction.missing = 0;
+  begin_ready();
+}
+
 // Each step has as many gradients of each parameter as the first one.
 void GradientReducer::check_as_first_step() const {
   if (!pass_->has_samples) return;
@@ -62,10 +74,11 @@ void GradientReducer::check_as_first_step() const {
       const int now = pass_->groups[g].gradients[i];
       const int first = found->second.gradients.value_or(now);
       if (now != first)
-        names.push_back(text("'", groups_[g]->name(i), "' got ", counted(now, "gradient"),
-                             ", and ", first, " in the first step"));
+        names.push_back(text("'", groups_[g]->name(i), "' got ", counted(now, "gradient"), ", and ",
+                             first, " in the first step"));
       else if (pass_->groups[g].fired[i] && !found->second.on_any)
-        names.push_back(text("'", groups_[g]->name(i), "' has a gradient of a backward inside "
+        names.push_back(text("'", groups_[g]->name(i),
+                             "' has a gradient of a backward inside "
                              "no_sync(), and got none in the first step"));
     }
   }
