@@ -41,10 +41,9 @@ double far(const at::Tensor& actual, const nlohmann::json& expected) {
 void expect_case(World& world, const nlohmann::json& golden, ShardLevel level) {
   const bool in_double = golden["dtype"] == "double";
   const int size = world.size(), rank = world.rank();
-  const std::vector<mesh::Dimension> dimensions =
-      golden["mesh"].size() == 2 ? std::vector<mesh::Dimension>{{"replicate", golden["mesh"][0]},
-                                                                {"shard", golden["mesh"][1]}}
-                                 : std::vector<mesh::Dimension>{{"shard", golden["mesh"][0]}};
+  std::vector<mesh::Dimension> dimensions;
+  for (const int part : golden["mesh"]) dimensions.push_back({"replicate", part});
+  dimensions.back().name = "shard";
   const DeviceMesh mesh(world, dimensions);
   ShardOptions options{.level = level, .bucket = 1024, .first_bucket = 256};
   if (!in_double) {

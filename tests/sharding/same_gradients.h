@@ -73,7 +73,8 @@ inline Gradients plain_gradients(int ranks, bool bfloat16, bool autocast) {
 }
 
 // On all levels, twice each: buckets and the order of units are learnt in the first step.
-inline void expect_same_gradients(World& world, const SameGradientsCase& given) {
+inline void expect_same_gradients(const World& world, const DeviceMesh& mesh,
+                                  const SameGradientsCase& given) {
   const NamedTensors shapes = residual_layers(false).named_parameters();
   const auto part = [&](std::uint64_t seed) {
     return matrix_rows(seed).chunk(world.size())[static_cast<std::size_t>(world.rank())];
@@ -85,7 +86,6 @@ inline void expect_same_gradients(World& world, const SameGradientsCase& given) 
     ShardOptions options{.level = level, .bucket = 256, .first_bucket = 128};
     if (given.bfloat16 && !autocast)
       options.precision = {.parameters = at::kBFloat16, .reduce = at::kFloat, .output = at::kFloat};
-    const DeviceMesh mesh(world, {{"shard", world.size()}});
     Sharded sharded(residual_layers(given.recompute), mesh, options);
     for (int step = 0; step < 2; ++step) {
       sharded.zero_grad();

@@ -13,7 +13,8 @@ class SameGradients : public ::testing::TestWithParam<std::tuple<int, bool, bool
 TEST_P(SameGradients, AsPlainLibtorchsAtEveryLevel) {
   const auto [ranks, recompute, bfloat16] = GetParam();
   spawn(ranks, [&, recompute = recompute, bfloat16 = bfloat16](World& world) {
-    expect_same_gradients(world, {.recompute = recompute, .bfloat16 = bfloat16});
+    const DeviceMesh mesh(world, {{"shard", ranks}});
+    expect_same_gradients(world, mesh, {.recompute = recompute, .bfloat16 = bfloat16});
   });
 }
 
