@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include <algorithm>
@@ -76,6 +77,8 @@ class Theirs {
         parameters, buckets, group, std::vector<bool>(parameters.size(), false), std::int64_t{512},
         find_unused,
         /*gradient_as_bucket_view=*/false, names, std::int64_t{256});
+    logger_ = std::make_shared<c10d::Logger>(reducer_);  // it asks it where parameters are unused
+    reducer_->set_logger(logger_);
   }
 
   void step(const at::Tensor& x, bool both) {
@@ -92,6 +95,7 @@ class Theirs {
  private:
   comm::GlooDevice gloo_;
   std::shared_ptr<c10d::Reducer> reducer_;
+  std::shared_ptr<c10d::Logger> logger_;
 };
 
 // `used(step, rank)`: whether a rank's forward has both heads.
