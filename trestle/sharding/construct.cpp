@@ -12,6 +12,7 @@
 #include "trestle/sharding/buckets.h"
 #include "trestle/sharding/precision.h"
 #include "trestle/sharding/replicas.h"
+#include "trestle/sharding/reproducible.h"
 #include "trestle/sharding/sharded_impl.h"
 #include "trestle/sharding/unit_choice.h"
 
@@ -85,6 +86,9 @@ Sharded::Impl::Impl(NamedTensors parameters, NamedTensors buffers,
     make_unit("all", parameters_);
   }
   finish_construction();
+  if (options.reproducible.pieces > 0)
+    throw UsageError("ShardOptions::reproducible for a pipeline's stage, which has pieces already",
+                     {.hint = "Leave it out: micro-batches are added up in their own order."});
   reducer->sum_as_they_are();
   reducer->wait_in_finish();
   reducer->set_sync(false);
@@ -97,6 +101,9 @@ void Sharded::Impl::finish_construction() {
   if (trained_.empty() && (module_ || !graph_.layers.empty()))
     throw UsageError("the model has no parameter that is trained",
                      {.hint = "There is nothing to reduce over ranks."});
+  if (options.reproducible.pieces > 0)
+    for (const auto& [name, tensor] : trained_)
+      sharding::check_reproducible_device(tensor.device());
   if (options.level == ShardLevel::Parameters) {
     start_from_rank_0({});
   } else {
@@ -124,6 +131,7 @@ NamedTensors Sharded::Impl::shards_of_trained() const {
 }
 
 void Sharded::Impl::check_options() const {
+  sharding::check_reproducible(options, ranks_);
   sharding::check_dtypes(options.precision);
   if (!options.units.empty() && options.unit > 0)
     throw UsageError("units by name (ShardOptions::units) and by size (::unit)",

@@ -69,6 +69,7 @@ class FlatGroup {
 
   // This rank's own gradients, flat, in the dtype in which they are reduced; made by the first call, not written to.
   at::Tensor& gradients();
+  void set_gradients(at::Tensor gradients) { gradients_ = std::move(gradients); }
   bool has_gradients() const { return gradients_.defined(); }
   void drop_gradients() { gradients_.reset(); }
   // Parameter i's place in gradients(), with its shape and strides.

@@ -49,6 +49,8 @@ GradientReducer::GradientReducer(std::vector<std::shared_ptr<FlatGroup>> groups,
                 .replicate = unchecked(ranks_.replicate)};
   for (std::size_t g = 0; g < groups_.size(); ++g)
     if (groups_[g]->trained()) trained_.push_back(g);
+  if (const int pieces = options_.reproducible.pieces; pieces > 0)
+    pieces_.emplace(pieces / ranks_.all.size(), groups_.size());
 }
 
 void GradientReducer::watch() {
@@ -102,7 +104,7 @@ void GradientReducer::pass_without_samples(const std::function<void()>& meanwhil
 
 void GradientReducer::on_gradient(std::size_t group, std::size_t index) {
   const std::lock_guard lock(mutex_);
-  if (!pass_) arm();
+  if (!pass_) arm_late(group, index);
   if (!pass_->accumulates || !groups_[group]->parameter(index).requires_grad()) return;
   Reduction& reduction = pass_->groups[group];
   if (!pass_->sync) groups_[group]->add_to_kept(index);
@@ -206,6 +208,7 @@ void GradientReducer::begin(std::size_t group) {
   FlatGroup& flat = *groups_[group];
   Reduction& reduction = pass_->groups[group];
   reduction.begun = true;
+  if (!complete_pieces(group)) return;
   ++reductions_;
   reduced_bytes_ += static_cast<Bytes>(flat.gradients().nbytes());
   if (options_.level == ShardLevel::None) {
@@ -220,7 +223,7 @@ void GradientReducer::begin(std::size_t group) {
 
 // Where there are replicas of the shards: the second half of a reduction, in the same order.
 void GradientReducer::begin_over_replicas(bool wait) {
-  if (!ranks_.replicate.valid()) return;
+  if (!ranks_.replicate.valid() || pass_->more_pieces) return;
   for (; pass_->next_over < pass_->next; ++pass_->next_over) {
     Reduction& reduction = pass_->groups[trained_[pass_->next_over]];
     if (!wait && !reduction.work.done()) return;
@@ -232,13 +235,14 @@ void GradientReducer::begin_over_replicas(bool wait) {
 void GradientReducer::end() {
   const std::lock_guard lock(mutex_);
   if (!pass_) return;
-  const bool waits_later = pass_->sync && waits_in_finish_;
+  const bool reduces = pass_->sync && !pass_->more_pieces;
+  const bool waits_later = reduces && waits_in_finish_;
   or_tell_others([&] {
     pass_->in_backward = false;
     if (observer_ && pass_->accumulates) observer_->backward_ended();
     if (pass_->sync) begin_all();
-    if (pass_->sync && !waits_later) end_reduced();
-    if (pass_->accumulates && !pass_->sync) {
+    if (reduces && !waits_later) end_reduced();
+    if (pass_->accumulates && !reduces) {
       unchecked_header_ = pass_->header;
       for (const std::size_t g : trained_) groups_[g]->note_own_gradients();
     }
@@ -299,6 +303,7 @@ void GradientReducer::put_back() {
 void GradientReducer::begin_all() {
   fill_unused();
   for (; pass_->next < trained_.size(); ++pass_->next) begin(trained_[pass_->next]);
+  end_piece();
 }
 
 void GradientReducer::end_reduced() {

@@ -16,6 +16,7 @@
 #include "trestle/sharding/gradient_hooks.h"
 #include "trestle/sharding/options.h"
 #include "trestle/sharding/pass_header.h"
+#include "trestle/sharding/piece_sums.h"
 #include "trestle/sharding/rank_groups.h"
 
 namespace trestle::sharding {
@@ -81,6 +82,9 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   const std::vector<std::pair<std::size_t, std::size_t>>& observed_order() const {
     return observed_;
   }
+  // With ShardOptions::reproducible: how many backwards of this step there were; and a step that begins anew.
+  int pieces_done() const { return pieces_ ? pieces_->done() : 0; }
+  void begin_step_anew();
   // Whether backwards since the last reduced one were not reduced.
   bool has_unreduced() const { return has_unreduced_; }
   // Seconds that the last reduced pass waited at its end; how many reductions there were, and of how many bytes.
@@ -103,6 +107,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
     bool has_samples = true;
     bool accumulates = true;  // the parameters' gradients
     bool sync = false;
+    bool more_pieces = false;  // of this rank come before anything is reduced
     bool in_backward = false;
     std::weak_ptr<void> backward;  // gone when the backward is, without end() where it threw
     std::vector<Reduction> groups;
@@ -122,6 +127,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   std::uint32_t trained_hash() const;
   std::int64_t place() const;
   double share();
+  int averaged() const;  // how many gradients
   // How much of the average's division is left for behind the sum: 1, but for fp16.
   double later_divisor(std::size_t group) const;
   void begin_ready();
@@ -138,6 +144,11 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void count_gradient(std::size_t group, std::size_t index);
   void check_as_first_step() const;
   std::vector<std::vector<bool>> fired_on_any();
+  void arm_late(std::size_t group, std::size_t index);
+  void begin_piece();
+  bool complete_pieces(std::size_t group);
+  void end_piece();
+  void give_up_pieces();
   std::vector<std::vector<bool>> used_by_any();
   void hand_out(const std::vector<std::vector<bool>>& used);
 
@@ -146,6 +157,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   RankGroups ranks_;
   RankGroups unchecked_;  // for what follows the plan that all ranks have
   ShardOptions options_;
+  std::optional<PieceSums> pieces_;
   Observer* observer_ = nullptr;
   GradientHooks hooks_;
   std::recursive_mutex mutex_;  // hooks may run in several devices' backward threads

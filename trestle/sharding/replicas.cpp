@@ -77,6 +77,8 @@ std::string description(const ShardOptions& options) {
   add("precision.cast_inputs", options.precision.cast_inputs);
   add("device", options.device ? DeviceTypeName(options.device->type(), true) : "not set");
   add("shards_on_cpu", options.shards_on_cpu);
+  add("reproducible.pieces", options.reproducible.pieces);
+  add("reproducible.threads", options.reproducible.threads);
   add("seed", options.seed);
   return lines;
 }

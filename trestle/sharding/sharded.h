@@ -128,6 +128,10 @@ class Sharded {
   class NoSync;
   NoSync no_sync();
 
+  // With ShardOptions::reproducible: the numbers of the pieces that are this rank's, in order. A step is one backward for
+  // each, without no_sync() and weights; zero_grad() in between begins it anew.
+  std::vector<int> own_pieces() const;
+
   // Of parameters that others use alone: see the third constructor.
   void gather();
   void reduce_next_backward();

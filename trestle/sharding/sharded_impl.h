@@ -35,6 +35,7 @@ class Sharded::Impl {
 
   const NamedTensors& named_parameters() const { return stepped_; }
   double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options);
+  std::vector<int> own_pieces() const;
   void hold_sync(int change);  // the number of NoSync objects
   void unshard();
   void reshard();
