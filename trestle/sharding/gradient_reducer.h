@@ -86,6 +86,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   double waited() const { return waited_; }
   std::int64_t reductions() const { return reductions_; }
   Bytes reduced_bytes() const { return reduced_bytes_; }
+  Bytes reduced_over_replicas() const { return reduced_over_replicas_; }
 
  private:
   struct Reduction {  // of one group in a pass
@@ -156,6 +157,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   double waited_ = 0;
   std::int64_t reductions_ = 0;
   Bytes reduced_bytes_ = 0;
+  Bytes reduced_over_replicas_ = 0;
 };
 
 }  // namespace trestle::sharding

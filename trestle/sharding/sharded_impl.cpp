@@ -315,6 +315,7 @@ ShardReport Sharded::Impl::report() const {
                      .steps = reducer->steps(),
                      .reductions = reducer->reductions(),
                      .reduced = reducer->reduced_bytes(),
+                     .reduced_over_replicas = reducer->reduced_over_replicas(),
                      .waited_seconds = reducer->waited()};
   for (const auto& group : groups_) {
     report.gathers += group->gathers();
