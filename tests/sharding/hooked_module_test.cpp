@@ -23,8 +23,7 @@ TEST(Hooked, IsThePlainModule) {
   net->ptr<Hooked<torch::nn::LinearImpl>>(2)->bias.set_requires_grad(false);
   std::vector<std::string> names;
   for (const auto& item : net->named_parameters()) names.push_back(item.key());
-  EXPECT_EQ(names,
-            (std::vector<std::string>{"conv.weight", "conv.bias", "fc.weight", "fc.bias"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"conv.weight", "conv.bias", "fc.weight", "fc.bias"}));
   const at::Tensor x = torch::randn({2, 1, 6});
   const at::Tensor expected =
       torch::linear(torch::conv1d(x, net->parameters()[0], net->parameters()[1]).flatten(1),
@@ -78,12 +77,13 @@ TEST(ShardedLayers, UnitsByNameAndType) {
     for (const char* name : {"in", "block0.a", "block0.b", "block1.a", "block1.b", "out"})
       net.add(name, [] { return torch::nn::Linear(width, width); });
     net.add("norm", [] { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})); });
-    return spawn(2, [&](World& world) {
-             Sharded sharded(net, shards(world),
-                             {.level = ShardLevel::Parameters, .units = units});
-             sharded.backward(sharded.forward(own_rows(world).to(at::kFloat)).sum());
-             return sharded.report().groups;
-           })
+    return spawn(2,
+                 [&](World& world) {
+                   Sharded sharded(net, shards(world),
+                                   {.level = ShardLevel::Parameters, .units = units});
+                   sharded.backward(sharded.forward(own_rows(world).to(at::kFloat)).sum());
+                   return sharded.report().groups;
+                 })
         .at(0);
   };
   EXPECT_EQ(run({}), 7);

@@ -190,11 +190,12 @@ TEST(HookedUnits, AreGatheredOneAfterTheOther) {
 
 TEST(HookedUnits, AreChosenByNameTypeAndSize) {
   const auto units = [](const ShardOptions& given) {
-    return spawn(1, [&](World& world) {
-             ShardOptions options = given;
-             options.level = ShardLevel::Parameters;
-             return Sharded(make<ManyUnits<Hooked>>(), shards(world), options).description();
-           })
+    return spawn(1,
+                 [&](World& world) {
+                   ShardOptions options = given;
+                   options.level = ShardLevel::Parameters;
+                   return Sharded(make<ManyUnits<Hooked>>(), shards(world), options).description();
+                 })
         .at(0);
   };
   EXPECT_THAT(units({.units = {"blocks", "outer.inner"}}),
@@ -262,8 +263,9 @@ TEST(HookedUnits, ARankWithoutSamples) {
       expected[item.key()] = item.value().detach();
   for (const bool reshard : {true, false})
     spawn(3, [&](World& world) {
-      ShardedModule<Model> model(make<ManyUnits<Hooked>>(), shards(world),
-                                 {.level = ShardLevel::Parameters, .reshard_after_forward = reshard});
+      ShardedModule<Model> model(
+          make<ManyUnits<Hooked>>(), shards(world),
+          {.level = ShardLevel::Parameters, .reshard_after_forward = reshard});
       SGD optimizer(model.parameters(), 0.05);
       for (int step = 0; step < 4; ++step) {
         optimizer.zero_grad();

@@ -30,7 +30,9 @@ struct Branches : Model {
   std::function<void()> on_gradient;
 };
 
-std::shared_ptr<Branches> branches() { return std::static_pointer_cast<Branches>(make<Branches>()); }
+std::shared_ptr<Branches> branches() {
+  return std::static_pointer_cast<Branches>(make<Branches>());
+}
 
 torch::optim::AdamW optimizer_of(const std::vector<at::Tensor>& parameters) {
   return {parameters, torch::optim::AdamWOptions(0.05).weight_decay(0.1)};
@@ -47,8 +49,7 @@ TEST(ShardedStatic, TrainsToThePlainModelsWeights) {
     at::Tensor loss;
     for (int rank = 0; rank < 2; ++rank) {
       plain->uses_c = rank == 0;
-      const at::Tensor x =
-          rows(4, 100 + static_cast<std::uint64_t>(step)).narrow(0, 2 * rank, 2);
+      const at::Tensor x = rows(4, 100 + static_cast<std::uint64_t>(step)).narrow(0, 2 * rank, 2);
       const at::Tensor own = plain->forward(x).square().mean() / 2;
       loss = rank == 0 ? own : loss + own;
     }
@@ -107,7 +108,8 @@ TEST(ShardedStatic, ARankWithoutSamples) {
   spawn(2, [](World& world) {
     for (const ShardLevel level : {ShardLevel::None, ShardLevel::Gradients}) {
       const auto net = branches();
-      ShardedModule<Model> model(net, shards(world), {.level = level, .unused_parameters = is_static});
+      ShardedModule<Model> model(net, shards(world),
+                                 {.level = level, .unused_parameters = is_static});
       for (int step = 0; step < 4; ++step) {
         if (world.rank() == 1 && step % 2 == 0)
           model.backward_without_samples();
@@ -122,12 +124,11 @@ TEST(ShardedStatic, ARankWithoutSamples) {
 TEST(ShardedStatic, AStepThatIsNotLikeTheFirstIsNamed) {
   using Change = std::function<void(Branches&)>;
   const std::vector<std::pair<Change, std::string>> changes = {
-      {[](Branches& net) { net.uses_d = true; }, "' got a gradient, and got none in the first step"},
+      {[](Branches& net) { net.uses_d = true; },
+       "' got a gradient, and got none in the first step"},
       {[](Branches& net) { net.uses_c = false; },
        "parameter 'c.weight' got 0 gradients, and 1 in the first step; 'c.bias' got 0 gradients"},
-      {[](Branches& net) {
-         net.on_gradient = [&net] { net.a(rows(1, 1)).sum().backward(); };
-       },
+      {[](Branches& net) { net.on_gradient = [&net] { net.a(rows(1, 1)).sum().backward(); }; },
        "parameter 'a.weight' got 2 gradients, and 1 in the first step"}};
   for (const auto& [change, words] : changes)
     for (const ShardLevel level : {ShardLevel::None, ShardLevel::Gradients})

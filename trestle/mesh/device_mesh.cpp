@@ -64,8 +64,7 @@ comm::Group DeviceMesh::neighbours(std::string_view name, int count) const {
   if (count < 1 || size % count != 0)
     throw UsageError(text("groups of ", count, " along '", name, "', which has ", size, " ranks"),
                      {.hint = "A number that divides them."});
-  check_same_everywhere(world_,
-                        text(whole_.to_text(), " with groups of ", count, " along ", name));
+  check_same_everywhere(world_, text(whole_.to_text(), " with groups of ", count, " along ", name));
   comm::Group own;
   for (const std::vector<int>& ranks : whole_.groups({std::string(name)})) {
     for (auto first = ranks.begin(); first != ranks.end(); first += count) {

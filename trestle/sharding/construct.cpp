@@ -185,8 +185,7 @@ void Sharded::Impl::watch() {
   reducer = std::make_shared<sharding::GradientReducer>(groups_, ranks_, options);
   reducer->watch();
   if (options.level != ShardLevel::Parameters) return;
-  gatherer_ =
-      std::make_shared<sharding::UnitGatherer>(groups_, units_, ranks_, reducer, options);
+  gatherer_ = std::make_shared<sharding::UnitGatherer>(groups_, units_, ranks_, reducer, options);
   reducer->set_observer(gatherer_.get());
 }
 
@@ -256,7 +255,8 @@ void Sharded::Impl::make_layer_units() {
   std::vector<std::size_t> members;
   Bytes bytes = 0;
   sharding::UnitChoice choice(options.units);
-  std::optional<std::size_t> part_of;  // what is wanted, of which the layer before is one of several
+  std::optional<std::size_t>
+      part_of;  // what is wanted, of which the layer before is one of several
   const auto close = [&] {
     if (members.empty()) return;
     NamedTensors all = pending;
@@ -281,8 +281,7 @@ void Sharded::Impl::make_layer_units() {
     graph_.layers[layer].module.make();
     if (options.device) graph_.layers[layer].to(*options.device);
     note_kept(*graph_.layers[layer].module.make(), graph_.layers[layer].name);
-    const auto match =
-        choice.match(graph_.layers[layer].name, *graph_.layers[layer].module.make());
+    const auto match = choice.match(graph_.layers[layer].name, *graph_.layers[layer].module.make());
     if (match && !(match->by_prefix && part_of == match->number)) close();
     part_of = match && match->by_prefix ? std::optional(match->number) : std::nullopt;
     const auto own = each_once(graph_.layers[layer].named_parameters());

@@ -131,7 +131,7 @@ class FlatGroup {
   std::vector<bool> is_kept_;
   std::vector<at::Tensor> shards_;
   std::vector<bool> has_own_gradient_;  // that note_own_gradients() saw
-  at::Tensor part_;  // of flat_, that few ranks keep
+  at::Tensor part_;                     // of flat_, that few ranks keep
   comm::Group few_;
   std::int64_t gathers_among_few_ = 0;
   comm::Work gathering_;

@@ -82,6 +82,7 @@ void GradientReducer::go_on_from(GradientReducer& before) {
   reductions_ = before.reductions_;
   reduced_bytes_ = before.reduced_bytes_;
   asked_for_unused_ = before.asked_for_unused_;
+  reduced_over_replicas_ = before.reduced_over_replicas_;
   sync_ = before.sync_;
   unchecked_header_ = before.unchecked_header_;
   has_unreduced_ = before.has_unreduced_;
@@ -228,6 +229,7 @@ void GradientReducer::begin_over_replicas(bool wait) {
     Reduction& reduction = pass_->groups[trained_[pass_->next_over]];
     if (!wait && !reduction.work.done()) return;
     reduction.work.wait();
+    reduced_over_replicas_ += static_cast<Bytes>(reduction.reduced.nbytes());
     reduction.work = unchecked_.replicate.all_reduce(as_real(reduction.reduced));
   }
 }

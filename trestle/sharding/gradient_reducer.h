@@ -92,6 +92,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   std::int64_t reductions() const { return reductions_; }
   Bytes reduced_bytes() const { return reduced_bytes_; }
   std::int64_t asked_for_unused() const { return asked_for_unused_; }
+  Bytes reduced_over_replicas() const { return reduced_over_replicas_; }
 
  private:
   struct Reduction {  // of one group in a pass
@@ -182,6 +183,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   std::int64_t reductions_ = 0;
   Bytes reduced_bytes_ = 0;
   std::int64_t asked_for_unused_ = 0;
+  Bytes reduced_over_replicas_ = 0;
 };
 
 }  // namespace trestle::sharding

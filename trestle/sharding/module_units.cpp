@@ -19,9 +19,8 @@ void detail::copy_module(const torch::nn::Module& from, torch::nn::Module& to,
   const at::NoGradGuard no_grad;
   const auto copy = [&](const auto& tensors, auto copies) {
     if (tensors.size() != copies.size())
-      throw UsageError(
-          text("a copy of ", from.name(), " has not the same parameters and buffers"),
-          {.hint = "Register them in reset(), as torch::nn::Cloneable asks for."});
+      throw UsageError(text("a copy of ", from.name(), " has not the same parameters and buffers"),
+                       {.hint = "Register them in reset(), as torch::nn::Cloneable asks for."});
     for (const auto& item : tensors) {
       at::Tensor& own = copies[item.key()];
       own.set_data(device ? item.value().to(*device, item.value().scalar_type(), false, true)
@@ -81,8 +80,7 @@ class ModuleUnit final : public UnitHook {
 // Which modules are units, and which units use each parameter. Number 0 is the rest.
 class UnitFinder {
  public:
-  explicit UnitFinder(const ShardOptions& options)
-      : choice_(options.units), least_(options.unit) {}
+  explicit UnitFinder(const ShardOptions& options) : choice_(options.units), least_(options.unit) {}
 
   void find(torch::nn::Module& model) {
     visit(model, "", 0);

@@ -54,7 +54,7 @@ struct ShardPrecision {
 //           the second gather stays within a machine of k ranks. k divides the ranks of `shard`.
 class Reshard {
  public:
-  Reshard(bool reshard) : ranks_(reshard ? 0 : 1) {}  // NOLINT(google-explicit-constructor)
+  Reshard(bool reshard) : ranks_(reshard ? 0 : 1) {}      // NOLINT(google-explicit-constructor)
   Reshard(int ranks) : ranks_(ranks), is_count_(true) {}  // NOLINT(google-explicit-constructor)
 
   bool to_all() const { return !is_count_ && ranks_ == 0; }

@@ -64,7 +64,7 @@ std::string description(const ShardOptions& options) {
   add("unit", options.unit);
   add("units", join(options.units, " "));
   const Reshard reshard = options.reshard_after_forward;
-  add("reshard_after_forward", reshard.to_all()         ? std::string("true")
+  add("reshard_after_forward", reshard.to_all()       ? std::string("true")
                                : reshard.ranks() == 1 ? std::string("false")
                                                       : text(reshard.ranks()));
   constexpr const char* unused[] = {"Refuse", "Find", "Static"};

@@ -103,10 +103,10 @@ class Sharded::Impl {
   std::int64_t first_step_ = 0;  // of the training, by which random numbers are drawn
   bool rebuilt_ = false;
 
-  std::shared_ptr<torch::nn::Module> module_;  // of a model that is no Layers
-  std::vector<sharding::HookedModule*> hooked_;  // of each unit; null for the rest
+  std::shared_ptr<torch::nn::Module> module_;                    // of a model that is no Layers
+  std::vector<sharding::HookedModule*> hooked_;                  // of each unit; null for the rest
   std::vector<std::shared_ptr<sharding::UnitHook>> unit_hooks_;  // the modules have them weakly
-  nn::Graph graph_;                            // of one that is
+  nn::Graph graph_;                                              // of one that is
 };
 
 }  // namespace trestle

@@ -38,7 +38,8 @@ class UnitGatherer::Call {
 
   std::weak_ptr<UnitGatherer> owner;
   std::size_t unit;
-  std::optional<std::size_t> begun = {}, place = {};  // where it began and ended in the order, in training
+  std::optional<std::size_t> begun = {},
+                             place = {};  // where it began and ended in the order, in training
   int inputs = 0;                         // whose gradients tell that the unit's backward is done
   int inputs_left = 0;                    // of them in this backward
   bool running = false;                   // between begin() and end()

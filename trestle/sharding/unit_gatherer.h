@@ -27,7 +27,8 @@ class UnitGatherer final : public GradientReducer::Observer,
   struct Unit {
     std::string name;
     std::vector<std::size_t> groups;
-    bool stays = false;  // from the forward on until the backward ends, as other units run inside of it
+    bool stays =
+        false;  // from the forward on until the backward ends, as other units run inside of it
   };
 
   UnitGatherer(std::vector<std::shared_ptr<FlatGroup>> groups, std::vector<Unit> units,
@@ -100,7 +101,7 @@ class UnitGatherer final : public GradientReducer::Observer,
   std::vector<Event> order_;  // of a training forward, as the first one had it
   std::size_t place_ = 0;     // in this forward
   bool order_known_ = false;
-  bool in_training_forward_ = false;  // of the model
+  bool in_training_forward_ = false;   // of the model
   int forwards_ = 0;                   // of training, since the last pass
   std::optional<std::size_t> passed_;  // places of order_ from here on are done in this pass
 };

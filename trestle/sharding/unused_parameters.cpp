@@ -62,10 +62,11 @@ void GradientReducer::check_as_first_step() const {
       const int now = pass_->groups[g].gradients[i];
       const int first = found->second.gradients.value_or(now);
       if (now != first)
-        names.push_back(text("'", groups_[g]->name(i), "' got ", counted(now, "gradient"),
-                             ", and ", first, " in the first step"));
+        names.push_back(text("'", groups_[g]->name(i), "' got ", counted(now, "gradient"), ", and ",
+                             first, " in the first step"));
       else if (pass_->groups[g].fired[i] && !found->second.on_any)
-        names.push_back(text("'", groups_[g]->name(i), "' has a gradient of a backward inside "
+        names.push_back(text("'", groups_[g]->name(i),
+                             "' has a gradient of a backward inside "
                              "no_sync(), and got none in the first step"));
     }
   }
