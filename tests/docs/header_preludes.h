@@ -356,3 +356,6 @@ extern std::vector<std::pair<at::Tensor, at::Tensor>> loader;
 struct NetImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x);
 };
+// [trestle/train/levels.h]
+#include <iostream>
+nn::Layers make_net();

@@ -71,8 +71,9 @@ void GradientReducer::begin_pass(bool accumulates) {
     if (pass_->sync || options_.level == ShardLevel::None) flat.renew_gradients();
     Reduction& reduction = pass_->groups[g];
     reduction.fired.assign(flat.size(), false);
+    reduction.gradients.assign(flat.size(), 0);
     for (std::size_t i = 0; i < flat.size(); ++i) {
-      if (flat.parameter(i).requires_grad())
+      if (flat.parameter(i).requires_grad() && !(pass_->sync && is_unused(g, i)))
         ++reduction.missing;
       else if (pass_->sync)
         reduction.fired[i] = fill(g, i);

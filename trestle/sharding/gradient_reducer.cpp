@@ -81,9 +81,12 @@ void GradientReducer::go_on_from(GradientReducer& before) {
   backwards_ = before.backwards_;
   reductions_ = before.reductions_;
   reduced_bytes_ = before.reduced_bytes_;
+  asked_for_unused_ = before.asked_for_unused_;
+  reduced_over_replicas_ = before.reduced_over_replicas_;
   sync_ = before.sync_;
   unchecked_header_ = before.unchecked_header_;
   has_unreduced_ = before.has_unreduced_;
+  first_step_ = before.first_step_;
 }
 
 void GradientReducer::pass_without_gradients() {
@@ -106,6 +109,7 @@ void GradientReducer::on_gradient(std::size_t group, std::size_t index) {
   if (!pass_->accumulates || !groups_[group]->parameter(index).requires_grad()) return;
   Reduction& reduction = pass_->groups[group];
   if (!pass_->sync) groups_[group]->add_to_kept(index);
+  if (pass_->sync) count_gradient(group, index);
   if (reduction.fired[index]) {
     if (!pass_->sync) return;
     if (reduction.begun) {
@@ -225,6 +229,7 @@ void GradientReducer::begin_over_replicas(bool wait) {
     Reduction& reduction = pass_->groups[trained_[pass_->next_over]];
     if (!wait && !reduction.work.done()) return;
     reduction.work.wait();
+    reduced_over_replicas_ += static_cast<Bytes>(reduction.reduced.nbytes());
     reduction.work = unchecked_.replicate.all_reduce(as_real(reduction.reduced));
   }
 }
@@ -314,46 +319,6 @@ void GradientReducer::end_reduced() {
   put_back();
   has_unreduced_ = false;
   ++steps_;
-}
-
-void GradientReducer::fill_unused() {
-  std::vector<std::string> names;
-  for (const std::size_t g : trained_) {
-    Reduction& reduction = pass_->groups[g];
-    for (std::size_t i = 0; i < reduction.fired.size(); ++i) {
-      if (reduction.fired[i] || !groups_[g]->parameter(i).requires_grad()) continue;
-      reduction.fired[i] = fill(g, i);
-      if (!reduction.fired[i]) names.push_back("'" + groups_[g]->name(i) + "'");
-    }
-    reduction.missing = 0;
-  }
-  if (names.empty() || options_.unused_parameters == UnusedParameters::Find || !pass_->has_samples)
-    return;
-  throw StateError(text("no gradient came for ", names.size() == 1 ? "parameter " : "parameters ",
-                        join(names, ", ")),
-                   {.hint = "If they are left out on purpose, set unused_parameters = "
-                            "UnusedParameters::Find, or do not train "
-                            "them (requires_grad)."});
-}
-
-std::vector<std::vector<bool>> GradientReducer::used_by_any() {
-  std::vector<std::vector<bool>> used(groups_.size());
-  std::int64_t count = 0;
-  for (const std::size_t g : trained_) {
-    for (std::size_t i = 0; i < groups_[g]->size(); ++i)
-      used[g].push_back(pass_->groups[g].fired[i] || groups_[g]->parameter(i).requires_grad());
-    count += static_cast<std::int64_t>(used[g].size());
-  }
-  if (options_.unused_parameters == UnusedParameters::Refuse) return used;
-  const at::Tensor bits = at::zeros({count}, at::kByte);
-  auto* bit = bits.mutable_data_ptr<std::uint8_t>();
-  for (const std::size_t g : trained_)
-    for (const bool fired : pass_->groups[g].fired) *bit++ = fired ? 1 : 0;
-  unchecked_.all.all_reduce(bits, comm::Reduce::Max).wait();
-  const auto* found = bits.const_data_ptr<std::uint8_t>();
-  for (const std::size_t g : trained_)
-    for (std::size_t i = 0; i < used[g].size(); ++i) used[g][i] = *found++ != 0;
-  return used;
 }
 
 void GradientReducer::hand_out(const std::vector<std::vector<bool>>& used) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -90,10 +91,13 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   double waited() const { return waited_; }
   std::int64_t reductions() const { return reductions_; }
   Bytes reduced_bytes() const { return reduced_bytes_; }
+  std::int64_t asked_for_unused() const { return asked_for_unused_; }
+  Bytes reduced_over_replicas() const { return reduced_over_replicas_; }
 
  private:
   struct Reduction {  // of one group in a pass
     std::vector<bool> fired;
+    std::vector<int> gradients;  // so many came
     std::size_t missing = 0;
     bool begun = false;
     bool over_replicas = false;
@@ -137,6 +141,10 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void begin_all();
   void end_reduced();
   void fill_unused();
+  bool is_unused(std::size_t group, std::size_t index) const;
+  void count_gradient(std::size_t group, std::size_t index);
+  void check_as_first_step() const;
+  std::vector<std::vector<bool>> fired_on_any();
   void arm_late(std::size_t group, std::size_t index);
   void begin_piece();
   bool complete_pieces(std::size_t group);
@@ -165,9 +173,17 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   bool has_unreduced_ = false;
   std::vector<std::pair<std::size_t, std::size_t>> observed_;
   std::vector<std::vector<at::Tensor>> aside_;  // [group][index]
+  // UnusedParameters::Static: what the first step did with each parameter.
+  struct FirstUse {
+    std::optional<int> gradients;  // on this rank; not known where it had no samples
+    bool on_any = false;           // it got one, on whatever rank
+  };
+  std::map<const void*, FirstUse> first_step_;
   double waited_ = 0;
   std::int64_t reductions_ = 0;
   Bytes reduced_bytes_ = 0;
+  std::int64_t asked_for_unused_ = 0;
+  Bytes reduced_over_replicas_ = 0;
 };
 
 }  // namespace trestle::sharding

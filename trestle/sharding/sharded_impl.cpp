@@ -176,7 +176,7 @@ std::shared_ptr<void> Sharded::Impl::begin(const std::function<void(const Change
     input = cast_input(input);
     given.push_back(input);
   });
-  if (gatherer_) scope->call = gatherer_->begin(0, given);
+  if (gatherer_) scope->call = gatherer_->begin(0, given);  // what is in no unit of its own
   std::size_t next = 0;
   inputs([&](at::Tensor& input) { input = given[next++]; });
   return scope;
@@ -195,7 +195,11 @@ void Sharded::Impl::end(const std::shared_ptr<void>& scope,
   }
   if (forward->call) gatherer_->end(forward->call, made);
   if (gatherer_) gatherer_->end_model();
-  outputs([&](at::Tensor& output) { watch_output(output); });
+  std::size_t next = 0;
+  outputs([&](at::Tensor& output) {
+    output = made[next++];
+    watch_output(output);
+  });
 }
 
 void Sharded::Impl::hold_sync(int change) {
@@ -352,9 +356,12 @@ ShardReport Sharded::Impl::report() const {
                      .steps = reducer->steps(),
                      .reductions = reducer->reductions(),
                      .reduced = reducer->reduced_bytes(),
+                     .reduced_over_replicas = reducer->reduced_over_replicas(),
+                     .asked_for_unused = reducer->asked_for_unused(),
                      .waited_seconds = reducer->waited()};
   for (const auto& group : groups_) {
     report.gathers += group->gathers();
+    report.gathers_among_few += group->gathers_among_few();
     report.gathered += group->gathers() * group->bytes();
   }
   return report;
