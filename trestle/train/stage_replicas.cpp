@@ -1,6 +1,10 @@
 #include "trestle/train/stage_replicas.h"
 
+#include <ATen/Functions.h>
+#include <torch/optim/optimizer.h>
+
 #include "trestle/nn/layers.h"
+#include "trestle/sharding/norm_over_ranks.h"
 
 namespace trestle::train {
 namespace {
@@ -38,6 +42,22 @@ void StageReplicas::take(Pipeline& pipeline) {
     }
     first = last;
   }
+}
+
+std::vector<optim::GradientNorm> StageReplicas::norm(const std::vector<int>& stages, double p) {
+  std::vector<at::Tensor> own;
+  for (const int stage : stages)
+    for (auto& parameter : stages_.at(stage).parameters()) own.push_back(std::move(parameter));
+  if (options_.level == ShardLevel::None) return optim::gradient_norms(own, p);
+  const sharding::PartialNorm partial{p};
+  const at::Tensor whole = at::full({1}, partial.of(own), at::kDouble);
+  ranks_.shard.all_reduce(whole, partial.reduction()).wait();
+  return {{.value = partial.norm(whole.item<double>()), .dtype = at::kDouble}};
+}
+
+void StageReplicas::step(int stage, torch::optim::Optimizer& optimizer) {
+  optimizer.step();
+  stages_.at(stage).shards_changed();
 }
 
 }  // namespace trestle::train
