@@ -94,6 +94,7 @@
 #include "trestle/schedule/lower.h"
 #include "trestle/schedule/validate.h"
 #include "trestle/sharding/background_save.h"
+#include "trestle/sharding/communication_hook.h"
 #include "trestle/sharding/data_parallel.h"
 #include "trestle/sharding/ddp.h"
 #include "trestle/sharding/fsdp.h"

@@ -284,6 +284,13 @@ extern const at::Tensor buffer;
 extern const std::vector<at::Tensor> gradients;
 extern torch::optim::SGD optimizer;
 at::Tensor loss_of(const at::Tensor& input, const at::Tensor& target);
+#include "trestle/sharding/sharded.h"
+extern const nn::Layers net;
+extern const DeviceMesh mesh;
+// [trestle/sharding/communication_hook.h]
+#include "trestle/sharding/sharded.h"
+extern const nn::Layers net;
+extern const DeviceMesh mesh;
 // [trestle/sharding/ddp.h]
 #include "trestle/sharding/sharded.h"
 extern World world;

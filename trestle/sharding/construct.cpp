@@ -131,6 +131,14 @@ void Sharded::Impl::check_options() const {
   }
   if (options.level == ShardLevel::None && options.shards_on_cpu)
     throw UsageError("at level none there are no shards to keep on the CPU");
+  if (options.level != ShardLevel::None && options.hook.make) {
+    throw UsageError(
+        text("the communication hook '", options.hook.name,
+             "' averages whole gradients, and level ", to_string(options.level),
+             " reduces them to each rank's piece"),
+        {.hint = "Take level None (trestle::ddp()), or leave the hook out: precision.reduce = "
+                 "at::kBFloat16 sends half as much at every level."});
+  }
   for (const auto& type :
        {options.precision.parameters, options.precision.reduce, options.precision.output})
     if (type && !at::isFloatingType(*type))
@@ -171,6 +179,7 @@ void Sharded::Impl::watch() {
       for (auto& group : unit.groups) group = groups_.size() - 1 - group;
   }
   reducer = std::make_shared<sharding::GradientReducer>(groups_, ranks_, options);
+  if (options.hook.make) reducer->set_hook(options.hook.make(ranks_.all));
   reducer->watch();
   if (options.level != ShardLevel::Parameters) return;
   gatherer_ =

@@ -75,6 +75,7 @@ void GradientReducer::check_watched() const {
 
 void GradientReducer::go_on_from(GradientReducer& before) {
   before.hooks_.clear();
+  hook_ = std::move(before.hook_);
   steps_ = before.steps_;
   backwards_ = before.backwards_;
   reductions_ = before.reductions_;
@@ -116,7 +117,7 @@ void GradientReducer::on_gradient(std::size_t group, std::size_t index) {
     const at::NoGradGuard no_grad;
     at::Tensor& gradient = groups_[group]->parameter(index).mutable_grad();
     if (!groups_[group]->grad_is_view(index)) {
-      groups_[group]->gradient_view(index).add_(gradient, share() * later_divisor(group));
+      groups_[group]->gradient_view(index).add_(gradient, own_factor(group));
       gradient.reset();
     }
     return;
@@ -160,7 +161,7 @@ void GradientReducer::put_gradient(std::size_t group, std::size_t index) {
              "What is reduced over ranks cannot be differentiated: take a gradient that is part "
              "of the loss with torch::autograd::grad()."});
   }
-  const double factor = share() * later_divisor(group);
+  const double factor = own_factor(group);
   if (flat.has_kept(index)) {
     flat.add_to_kept(index);
     put_scaled(flat.gradient_view(index), flat.take_kept(index), false, factor);
@@ -205,6 +206,10 @@ void GradientReducer::begin(std::size_t group) {
   reduction.begun = true;
   ++reductions_;
   reduced_bytes_ += static_cast<Bytes>(flat.gradients().nbytes());
+  if (hook_) {
+    begin_hook(group);
+    return;
+  }
   if (options_.level == ShardLevel::None) {
     reduction.work = unchecked_.all.all_reduce(as_real(flat.gradients()));
     return;
@@ -304,6 +309,7 @@ void GradientReducer::end_reduced() {
   const auto used = used_by_any();
   begin_over_replicas(true);
   for (const std::size_t g : trained_) pass_->groups[g].work.wait();
+  if (hook_) end_hooks();
   waited_ = stopwatch.seconds();
   hand_out(used);
   put_back();

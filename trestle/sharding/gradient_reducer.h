@@ -39,6 +39,8 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   GradientReducer(std::vector<std::shared_ptr<FlatGroup>> groups, RankGroups ranks,
                   const ShardOptions& options);
   void watch();  // hooks on the parameters; once
+  // Buckets are averaged by it, at level None.
+  void set_hook(AverageBucket hook) { hook_ = std::move(hook); }
   // Counts on from another one, which stops to listen.
   void go_on_from(GradientReducer& before);
   void set_observer(Observer* observer) { observer_ = observer; }
@@ -95,6 +97,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
     bool over_replicas = false;
     at::Tensor reduced;  // this rank's piece
     comm::Work work;
+    std::function<void()> hooked;  // waits for what the hook began
   };
   struct Pass {
     bool has_samples = true;
@@ -125,6 +128,10 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void bound_in_flight();
   void begin(std::size_t group);
   void begin_over_replicas(bool wait);
+  void begin_hook(std::size_t group);
+  void end_hooks();
+  void run_hook(int bucket, const std::function<void()>& call) const;
+  double own_factor(std::size_t group);
   void end();
   void or_tell_others(const std::function<void()>& work);
   void leave_pass();
@@ -140,6 +147,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   RankGroups unchecked_;  // for what follows the plan that all ranks have
   ShardOptions options_;
   Observer* observer_ = nullptr;
+  AverageBucket hook_;
   GradientHooks hooks_;
   std::recursive_mutex mutex_;  // hooks may run in several devices' backward threads
   bool sync_ = true;

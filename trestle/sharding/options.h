@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "trestle/base/units.h"
+#include "trestle/sharding/communication_hook.h"
 #include "trestle/sharding/shard_level.h"
 
 namespace trestle {
@@ -53,6 +54,8 @@ struct ShardOptions {
   // is smaller, so that communication begins early. At level Parameters each unit is a bucket.
   Bytes bucket = Bytes{25} << 20;
   Bytes first_bucket = Bytes{1} << 20;
+  // Level None: averages a bucket in another way than by a sum, as PowerSGD (communication_hook.h).
+  sharding::CommunicationHook hook = {};
 
   // Level Parameters: consecutive layers of nn::Layers are joined to one unit until they have this many bytes; 0 makes
   // each layer with parameters a unit. A torch module is one unit.

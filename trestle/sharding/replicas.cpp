@@ -61,6 +61,7 @@ std::string description(const ShardOptions& options) {
   add("shard", options.shard);
   add("bucket", options.bucket);
   add("first_bucket", options.first_bucket);
+  add("hook", options.hook.make ? text("'", options.hook.name, "'") : "not set");
   add("unit", options.unit);
   add("reshard_after_forward", options.reshard_after_forward);
   add("unused_parameters", options.unused_parameters == UnusedParameters::Find ? "Find" : "Refuse");
