@@ -99,6 +99,7 @@
 #include "trestle/sharding/ddp.h"
 #include "trestle/sharding/fsdp.h"
 #include "trestle/sharding/hsdp.h"
+#include "trestle/sharding/join.h"
 #include "trestle/sharding/options.h"
 #include "trestle/sharding/save.h"
 #include "trestle/sharding/shard_level.h"

@@ -287,6 +287,13 @@ at::Tensor loss_of(const at::Tensor& input, const at::Tensor& target);
 #include "trestle/sharding/sharded.h"
 extern const nn::Layers net;
 extern const DeviceMesh mesh;
+// [trestle/sharding/join.h]
+#include <torch/torch.h>
+#include "trestle/optim/factory.h"
+#include "trestle/sharding/sharded.h"
+extern std::vector<std::pair<at::Tensor, at::Tensor>> loader;
+extern Sharded sharded;
+extern std::unique_ptr<torch::optim::Optimizer> optimizer;
 // [trestle/sharding/communication_hook.h]
 #include "trestle/sharding/sharded.h"
 extern const nn::Layers net;

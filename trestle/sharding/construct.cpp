@@ -185,6 +185,8 @@ void Sharded::Impl::watch() {
   gatherer_ =
       std::make_shared<sharding::UnitGatherer>(groups_, units_, ranks_.gathers, reducer, options);
   reducer->set_observer(gatherer_.get());
+  if (module_ && units_.size() == 1) unit_order_ = {0};
+  gatherer_->expect(unit_order_);
 }
 
 // Level None: after the first step the buckets follow the order in which rank 0 saw the gradients come.
@@ -299,6 +301,7 @@ void Sharded::Impl::hook_layers(const std::vector<std::optional<std::size_t>>& u
   for (std::size_t layer = 0; layer < graph_.layers.size(); ++layer) {
     const auto unit = unit_of_layer[layer];
     if (!unit) continue;
+    if (unit_order_.empty() || unit_order_.back() != *unit) unit_order_.push_back(*unit);
     bool last = true;
     for (std::size_t later = layer + 1; later < unit_of_layer.size(); ++later)
       last &= unit_of_layer[later] != unit;

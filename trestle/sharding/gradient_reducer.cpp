@@ -76,11 +76,13 @@ void GradientReducer::check_watched() const {
 void GradientReducer::go_on_from(GradientReducer& before) {
   before.hooks_.clear();
   hook_ = std::move(before.hook_);
+  announce_ = std::move(before.announce_);
   steps_ = before.steps_;
   backwards_ = before.backwards_;
   reductions_ = before.reductions_;
   reduced_bytes_ = before.reduced_bytes_;
   sync_ = before.sync_;
+  weight_ = before.weight_;
   unchecked_header_ = before.unchecked_header_;
   has_unreduced_ = before.has_unreduced_;
 }
@@ -101,7 +103,7 @@ void GradientReducer::pass_without_samples(const std::function<void()>& meanwhil
 
 void GradientReducer::on_gradient(std::size_t group, std::size_t index) {
   const std::lock_guard lock(mutex_);
-  if (!pass_) arm();
+  if (!pass_) arm(/*after_gradients=*/true);
   if (!pass_->accumulates || !groups_[group]->parameter(index).requires_grad()) return;
   Reduction& reduction = pass_->groups[group];
   if (!pass_->sync) groups_[group]->add_to_kept(index);

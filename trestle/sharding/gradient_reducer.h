@@ -64,9 +64,14 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void set_aside();
   void put_back();
 
+  // Called at the beginning of each pass that accumulates gradients: whether it is reduced, whether it has a weight, and
+  // whether there are gradients of it already.
+  using Announcer = std::function<void(bool sync, bool weighted, bool after_gradients)>;
+  void set_announcer(Announcer announce) { announce_ = std::move(announce); }
+
   // To be called in a backward before its first gradient: begins the pass where it has not begun. A call of
   // autograd::grad() is a pass that nothing is reduced in, and StateError where it returns gradients of parameters.
-  void arm();
+  void arm(bool after_gradients = false);
   bool in_pass() const { return pass_.has_value(); }
   // Gives a pass up that did not come to its end, because something threw. The other ranks, which would wait for the rest of
   // it, are told.
@@ -118,7 +123,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void keep_in_bucket(std::size_t group, std::size_t index);
   void put_gradient(std::size_t group, std::size_t index);
   bool fill(std::size_t group, std::size_t index);
-  void begin_pass(bool accumulates = true);
+  void begin_pass(bool accumulates = true, bool after_gradients = false);
   std::uint32_t trained_hash() const;
   std::int64_t place() const;
   double share();
@@ -148,6 +153,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   ShardOptions options_;
   Observer* observer_ = nullptr;
   AverageBucket hook_;
+  Announcer announce_;
   GradientHooks hooks_;
   std::recursive_mutex mutex_;  // hooks may run in several devices' backward threads
   bool sync_ = true;

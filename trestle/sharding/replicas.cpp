@@ -158,7 +158,7 @@ void check_same_model(const comm::Group& group, const NamedTensors& parameters,
   }
 }
 
-void broadcast(const comm::Group& group, const std::vector<at::Tensor>& tensors) {
+void broadcast(const comm::Group& group, const std::vector<at::Tensor>& tensors, int from) {
   if (group.size() == 1 || tensors.empty()) return;
   const at::NoGradGuard no_grad;
   std::vector<BucketItem> items;
@@ -173,8 +173,8 @@ void broadcast(const comm::Group& group, const std::vector<at::Tensor>& tensors)
     for (const std::size_t i : bucket)
       pieces.push_back(without_repeats(tensors[i].detach()).reshape(-1));
     const at::Tensor flat = at::cat(pieces);
-    group.broadcast(flat, 0).wait();
-    if (group.rank() == 0) continue;
+    group.broadcast(flat, from).wait();
+    if (group.rank() == from) continue;
     std::int64_t begin = 0;
     for (const std::size_t i : bucket) {
       const at::Tensor tensor = without_repeats(tensors[i].variable_data());

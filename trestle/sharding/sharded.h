@@ -14,6 +14,7 @@
 #include "trestle/mesh/device_mesh.h"
 #include "trestle/nn/layers.h"
 #include "trestle/optim/clip_grad_norm.h"
+#include "trestle/sharding/join.h"
 #include "trestle/sharding/options.h"
 #include "trestle/sharding/own_parts.h"
 #include "trestle/sharding/rank_groups.h"
@@ -112,7 +113,7 @@ class Sharded {
   // no_sync() the last backward has the weight of all together, and the losses are scaled by their parts of it.
   void backward(const at::Tensor& loss, std::optional<double> weight = {});
   // Instead of forward() and backward(), on a rank that has no samples this time while others, which give weights, have: it
-  // takes part with zeros. Not in the first step at level Parameters: StateError.
+  // takes part with zeros. Where ranks do not know how many batches the others have: join() (join.h).
   void backward_without_samples();
 
   // Backwards while it lives are not reduced: gradients add up on each rank until a backward outside. (At level Gradients
@@ -177,6 +178,8 @@ class Sharded {
   class Impl;
 
  private:
+  friend void join(const std::vector<Sharded*>& models, const std::function<void()>& batches,
+                   const JoinOptions& options);
   using Change = std::function<void(at::Tensor&)>;
   using Scope = std::shared_ptr<void>;
   Scope begin(const std::function<void(const Change&)>& inputs);

@@ -84,12 +84,16 @@ void Sharded::Impl::before_forward() {
   if (reducer->in_pass() && !inside_backward()) reducer->give_up_pass();
   if (inside_backward()) return;
   check_unchanged();
+  say_forward();
   for (const auto& group : groups_) group->take_back();
   rebuild_buckets();
   gather_stepped();
   if (gatherer_) gatherer_->begin_model();
-  if (options.broadcast_buffers && at::GradMode::is_enabled())
-    sharding::broadcast(ranks_.all, tensors_of(buffers_));
+  if (options.broadcast_buffers && at::GradMode::is_enabled()) share_buffers_of(buffers_from_);
+}
+
+void Sharded::Impl::share_buffers_of(int rank) {
+  sharding::broadcast(ranks_.all, tensors_of(buffers_), rank);
 }
 
 // Levels between None and Parameters: after a step each rank has its part of the new parameters.
@@ -192,17 +196,18 @@ void Sharded::Impl::backward(const at::Tensor& loss, std::optional<double> weigh
   }
   if (reducer->in_pass()) reducer->give_up_pass();
   const std::int64_t before = reducer->backwards();
-  reducer->set_weight(weight);
+  reducer->set_weight(weight ? weight : join_weight_);
+  if (join_) fresh_ = has_no_gradients();
   try {
     loss.backward();
   } catch (...) {
-    reducer->set_weight({});
+    reducer->set_weight(join_weight_);
     reducer->give_up_pass();
     throw;
   }
   // None of the trained parameters has a part in the loss of this rank; in that of others they may have.
   if (reducer->backwards() == before) reducer->pass_without_gradients();
-  reducer->set_weight({});
+  reducer->set_weight(join_weight_);
 }
 
 void Sharded::Impl::backward_without_samples() {
@@ -213,7 +218,12 @@ void Sharded::Impl::backward_without_samples() {
   reducer->pass_without_samples([this] {
     if (gatherer_) gatherer_->follow_backward();
   });
-  reducer->set_weight({});
+  reducer->set_weight(join_weight_);
+}
+
+void Sharded::Impl::zero_grad() {
+  for (const auto& [name, tensor] : stepped_) tensor.mutable_grad().reset();
+  drop_own_gradients();
 }
 
 void Sharded::Impl::drop_own_gradients() {
@@ -240,7 +250,7 @@ void Sharded::Impl::reshard() {
 void Sharded::Impl::finish_reduction() {
   reducer->finish();
   reducer->set_sync(false);
-  if (options.broadcast_buffers) sharding::broadcast(ranks_.all, tensors_of(buffers_));
+  if (options.broadcast_buffers) share_buffers_of(0);
 }
 
 void Sharded::Impl::shards_changed() {

@@ -107,14 +107,16 @@ void UnitGatherer::note_order(std::size_t unit) {
 
 void UnitGatherer::follow_forward() {
   const std::lock_guard lock(mutex_);
-  if (!order_known_)
+  const std::vector<std::size_t> order = order_known_ ? order_ : expected_;
+  if (order.empty())
     throw StateError("a rank without samples in the first step at level Parameters",
                      {.hint = "The order of the units is not known yet: give every rank a sample "
                               "in the first step."});
-  for (const std::size_t unit : order_) {
+  for (const std::size_t unit : order) {
     std::vector<at::Tensor> nothing;
     end(begin(unit, nothing), nothing);
   }
+  end_model();
 }
 
 void UnitGatherer::follow_backward() {

@@ -43,6 +43,8 @@ class UnitGatherer final : public GradientReducer::Observer,
 
   void begin_model();  // the next unit is the model's first one
   void end_model();    // that forward has come to its end
+  // The order in which a forward runs the units, where it is known before the first one.
+  void expect(std::vector<std::size_t> order) { expected_ = std::move(order); }
   // Take part in what the other ranks gather in a forward and a backward, on a rank that has none.
   void follow_forward();
   void follow_backward();
@@ -85,6 +87,7 @@ class UnitGatherer final : public GradientReducer::Observer,
   std::vector<std::size_t> order_;  // of units in a training forward, as the first one had it
   std::size_t place_ = 0;           // in this forward
   bool order_known_ = false;
+  std::vector<std::size_t> expected_;
   int forwards_ = 0;                   // of training, since the last pass
   std::optional<std::size_t> passed_;  // places of order_ from here on are done in this pass
 };
