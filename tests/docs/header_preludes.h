@@ -298,6 +298,14 @@ extern std::unique_ptr<torch::optim::Optimizer> optimizer;
 #include "trestle/sharding/sharded.h"
 extern const nn::Layers net;
 extern const DeviceMesh mesh;
+// [trestle/train/shard_timeline.h]
+#include "trestle/base/files.h"
+#include "trestle/sharding/sharded.h"
+#include "trestle/view/svg.h"
+extern const World world;
+extern Sharded sharded;
+extern const at::Tensor x;
+at::Tensor loss(const at::Tensor& y);
 // [trestle/sharding/ddp.h]
 #include "trestle/sharding/sharded.h"
 extern World world;

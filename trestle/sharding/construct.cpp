@@ -211,6 +211,7 @@ void Sharded::Impl::rebuild_buckets() {
   fresh->go_on_from(*reducer);
   reducer = fresh;
   reducer->watch();
+  hand_out_recorder();
 }
 
 // Level Parameters: one unit's parameters, as they are made, go into flat groups and are let go.

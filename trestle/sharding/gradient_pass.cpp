@@ -57,6 +57,7 @@ void GradientReducer::begin_pass(bool accumulates, bool after_gradients) {
   if (!accumulates) return;
   if (announce_) announce_(pass_->sync, weight_.has_value(), after_gradients);
   ++backwards_;
+  pass_->entry = recorder_.begin(ShardEvent::What::Backward, -1);
   pass_->groups.resize(groups_.size());
   if (pass_->sync || !sums_)
     pass_->header = PassHeader(ranks_.all, {.backward = place(),
@@ -80,6 +81,12 @@ void GradientReducer::begin_pass(bool accumulates, bool after_gradients) {
   }
   has_unreduced_ = has_unreduced_ || !pass_->sync;
   if (steps_ == 0 && pass_->sync) observed_.clear();
+}
+
+void GradientReducer::set_recorder(ShardRecorder recorder) {
+  const std::lock_guard lock(mutex_);
+  recorder_ = std::move(recorder);
+  recorder_.set_step(steps_);
 }
 
 std::uint32_t GradientReducer::trained_hash() const {

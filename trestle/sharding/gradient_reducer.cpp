@@ -75,6 +75,7 @@ void GradientReducer::check_watched() const {
 
 void GradientReducer::go_on_from(GradientReducer& before) {
   before.hooks_.clear();
+  recorder_ = before.recorder_;
   hook_ = std::move(before.hook_);
   announce_ = std::move(before.announce_);
   steps_ = before.steps_;
@@ -133,6 +134,7 @@ void GradientReducer::on_gradient(std::size_t group, std::size_t index) {
   if (steps_ == 0 && pass_->sync) observed_.emplace_back(group, index);
   if (--reduction.missing > 0) return;
   if (observer_) observer_->gradients_complete(group);
+  recorder_.look();
   if (pass_->sync) begin_ready();
 }
 
@@ -208,17 +210,18 @@ void GradientReducer::begin(std::size_t group) {
   reduction.begun = true;
   ++reductions_;
   reduced_bytes_ += static_cast<Bytes>(flat.gradients().nbytes());
-  if (hook_) {
-    begin_hook(group);
-    return;
-  }
+  if (hook_) return begin_hook(group);
   if (options_.level == ShardLevel::None) {
     reduction.work = unchecked_.all.all_reduce(as_real(flat.gradients()));
+    reduction.entry =
+        recorder_.begin(ShardEvent::What::Reduce, static_cast<int>(group), &reduction.work);
     return;
   }
   reduction.reduced = at::empty({flat.layout().piece_size()}, flat.gradients().options());
   reduction.work =
       unchecked_.shard.reduce_scatter(as_real(reduction.reduced), as_real(flat.gradients()));
+  reduction.entry = recorder_.begin(ShardEvent::What::Reduce, static_cast<int>(group),
+                                    ranks_.replicate.valid() ? nullptr : &reduction.work);
   if (options_.level != ShardLevel::OptimizerState) flat.drop_gradients();
 }
 
@@ -240,6 +243,7 @@ void GradientReducer::end() {
   or_tell_others([&] {
     pass_->in_backward = false;
     if (observer_ && pass_->accumulates) observer_->backward_ended();
+    pass_->entry.end();
     if (pass_->sync) begin_all();
     if (pass_->sync && !waits_later) end_reduced();
     if (pass_->accumulates && !pass_->sync) {
@@ -307,16 +311,20 @@ void GradientReducer::begin_all() {
 
 void GradientReducer::end_reduced() {
   const Stopwatch stopwatch;
+  auto wait = recorder_.begin(ShardEvent::What::Wait, -1);
   pass_->header.check();
   const auto used = used_by_any();
   begin_over_replicas(true);
   for (const std::size_t g : trained_) pass_->groups[g].work.wait();
   if (hook_) end_hooks();
+  for (const std::size_t g : trained_) pass_->groups[g].entry.end();
+  wait.end();
   waited_ = stopwatch.seconds();
   hand_out(used);
   put_back();
   has_unreduced_ = false;
   ++steps_;
+  recorder_.set_step(steps_);
 }
 
 void GradientReducer::fill_unused() {

@@ -16,6 +16,7 @@
 #include "trestle/sharding/options.h"
 #include "trestle/sharding/pass_header.h"
 #include "trestle/sharding/rank_groups.h"
+#include "trestle/sharding/shard_recorder.h"
 
 namespace trestle::sharding {
 
@@ -41,6 +42,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void watch();  // hooks on the parameters; once
   // Buckets are averaged by it, at level None.
   void set_hook(AverageBucket hook) { hook_ = std::move(hook); }
+  void set_recorder(ShardRecorder recorder);
   // Counts on from another one, which stops to listen.
   void go_on_from(GradientReducer& before);
   void set_observer(Observer* observer) { observer_ = observer; }
@@ -102,6 +104,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
     bool over_replicas = false;
     at::Tensor reduced;  // this rank's piece
     comm::Work work;
+    ShardRecorder::Entry entry;
     std::function<void()> hooked;  // waits for what the hook began
   };
   struct Pass {
@@ -114,6 +117,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
     std::size_t next = 0;       // in the order of groups: the first that has not begun
     std::size_t next_over = 0;  // the first whose pieces are not summed over replicas yet
     PassHeader header;
+    ShardRecorder::Entry entry;
     std::optional<double> share;  // of this rank in the average
   };
 
@@ -154,6 +158,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   Observer* observer_ = nullptr;
   AverageBucket hook_;
   Announcer announce_;
+  ShardRecorder recorder_;
   GradientHooks hooks_;
   std::recursive_mutex mutex_;  // hooks may run in several devices' backward threads
   bool sync_ = true;

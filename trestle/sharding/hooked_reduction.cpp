@@ -39,14 +39,16 @@ void GradientReducer::begin_hook(std::size_t group) {
     bucket.gradients.push_back(flat.gradient_view(i));
     bucket.names.push_back(flat.name(i));
   }
+  pass_->groups[group].entry = recorder_.begin(ShardEvent::What::Reduce, static_cast<int>(group));
   run_hook(bucket.index, [&] { pass_->groups[group].hooked = hook_(bucket); });
 }
 
 void GradientReducer::end_hooks() {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < trained_.size(); ++i) {
-    const auto& wait = pass_->groups[trained_[i]].hooked;
-    if (wait) run_hook(static_cast<int>(i), wait);
+    Reduction& reduction = pass_->groups[trained_[i]];
+    if (reduction.hooked) run_hook(static_cast<int>(i), reduction.hooked);
+    reduction.entry.end();
   }
 }
 

@@ -85,6 +85,8 @@ void Sharded::load_state(const NamedTensors& state) {
 void Sharded::shards_changed() { impl_->shards_changed(); }
 const ShardOptions& Sharded::options() const { return impl_->options; }
 ShardReport Sharded::report() const { return impl_->report(); }
+void Sharded::start_recording() { impl_->start_recording(); }
+ShardRecord Sharded::stop_recording() { return impl_->stop_recording(); }
 ShardProgress Sharded::progress() const { return impl_->progress(); }
 void Sharded::set_progress(const ShardProgress& progress) { impl_->set_progress(progress); }
 sharding::OwnParts Sharded::own_parts() const {

@@ -19,6 +19,7 @@
 #include "trestle/sharding/own_parts.h"
 #include "trestle/sharding/rank_groups.h"
 #include "trestle/sharding/shard_level.h"
+#include "trestle/sharding/shard_record.h"
 #include "trestle/sharding/visit_tensors.h"
 
 namespace torch::nn {
@@ -172,6 +173,9 @@ class Sharded {
 
   const ShardOptions& options() const;
   ShardReport report() const;
+  // What happens when, from here to stop_recording(), which throws StateError where nothing is recorded: shard_record.h.
+  void start_recording();
+  ShardRecord stop_recording();
   // "fsdp: 4 ranks share 1,234 parameters in 5 units ...", a line each.
   std::string description() const;
 

@@ -36,6 +36,7 @@ std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
 struct Sharded::Impl::ForwardScope {
   std::shared_ptr<sharding::UnitGatherer::Call> call;
   std::unique_ptr<KeyedRandom> random;
+  sharding::ShardRecorder::Entry entry;
 };
 
 nn::RunKey Sharded::Impl::next_key() {
@@ -118,7 +119,9 @@ void Sharded::Impl::gather_stepped() {
     group->forget_gathered();
     group->gather(ranks_.gathers);
   }
+  auto wait = recorder_.begin(ShardEvent::What::Wait, -1);
   for (const auto& group : groups_) group->wait_gathered();
+  wait.end();
 }
 
 nn::Values Sharded::Impl::forward(nn::Values inputs) {
@@ -127,7 +130,9 @@ nn::Values Sharded::Impl::forward(nn::Values inputs) {
                      {.hint = "Call a module through ShardedModule::forward() or Sharded::run()."});
   before_forward();
   for (at::Tensor& input : inputs) input = cast_input(input);
+  auto entry = recorder_.begin(ShardEvent::What::Forward, -1);
   nn::Values outputs = nn::run(graph_, inputs, next_key());
+  entry.end();
   if (gatherer_) gatherer_->end_model();
   for (at::Tensor& output : outputs) watch_output(output);
   return outputs;
@@ -149,6 +154,7 @@ std::shared_ptr<void> Sharded::Impl::begin(const std::function<void(const Change
                      {.hint = "Call nn::Layers through forward()."});
   before_forward();
   auto scope = std::make_shared<ForwardScope>();
+  scope->entry = recorder_.begin(ShardEvent::What::Forward, -1);
   const nn::RunKey key = next_key();
   const at::Device device =
       parameters_.empty() ? at::Device(at::kCPU) : parameters_[0].second.device();
@@ -169,6 +175,7 @@ void Sharded::Impl::end(const std::shared_ptr<void>& scope,
                         const std::function<void(const Change&)>& outputs) {
   auto* const forward = static_cast<ForwardScope*>(scope.get());
   forward->random.reset();
+  forward->entry.end();
   std::vector<at::Tensor> made;
   outputs([&](at::Tensor& output) { made.push_back(output); });
   if (gatherer_ && made.empty() && at::GradMode::is_enabled()) {
@@ -318,6 +325,27 @@ void Sharded::Impl::load_state(const NamedTensors& state) {
   for (const auto& [name, tensor] : own)
     if (!done.contains(name)) tensor.detach().copy_(given.at(name));
   shards_changed();
+}
+
+void Sharded::Impl::hand_out_recorder() {
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    groups_[g]->set_recorder(recorder_, static_cast<int>(g));
+  reducer->set_recorder(recorder_);
+  if (gatherer_) gatherer_->set_recorder(recorder_);
+}
+
+void Sharded::Impl::start_recording() {
+  recorder_ = sharding::ShardRecorder::start();
+  hand_out_recorder();
+}
+
+ShardRecord Sharded::Impl::stop_recording() {
+  if (!recorder_.is_on()) throw StateError("stop_recording() without start_recording()");
+  ShardRecord record = std::exchange(recorder_, {}).take();
+  hand_out_recorder();
+  if (gatherer_)
+    for (const auto& unit : units_) record.units.push_back(unit.name);
+  return record;
 }
 
 ShardReport Sharded::Impl::report() const {

@@ -45,6 +45,9 @@ class Sharded::Impl {
   void zero_grad();
   const comm::Group& all_ranks() const { return ranks_.all; }
 
+  void start_recording();
+  ShardRecord stop_recording();
+
   // join.cpp
   void check_can_join() const;
   void check_outside_of_join(const char* call) const;
@@ -88,6 +91,7 @@ class Sharded::Impl {
   void say(sharding::JoinProtocol::Word word);
   bool has_no_gradients() const;
   void share_buffers_of(int rank);
+  void hand_out_recorder();
   void check_unchanged() const;
   void watch_output(at::Tensor& output) const;
   nn::RunKey next_key();
@@ -112,6 +116,8 @@ class Sharded::Impl {
   int no_syncs_ = 0;
   std::int64_t first_step_ = 0;  // of the training, by which random numbers are drawn
   bool rebuilt_ = false;
+
+  sharding::ShardRecorder recorder_;
 
   std::shared_ptr<sharding::JoinProtocol> join_;  // inside join()
   int join_number_ = 0;                           // of this model in it

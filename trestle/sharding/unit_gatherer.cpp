@@ -43,6 +43,7 @@ class UnitGatherer::Call {
   int inputs_left = 0;                    // of them in this backward
   bool running = false;                   // between begin() and end()
   bool in_backward = false;
+  ShardRecorder::Entry entry;
 };
 
 UnitGatherer::UnitGatherer(std::vector<std::shared_ptr<FlatGroup>> groups, std::vector<Unit> units,
@@ -67,7 +68,9 @@ void UnitGatherer::gather(std::size_t unit) {
 }
 
 void UnitGatherer::wait(std::size_t unit) {
+  auto entry = recorder_.begin(ShardEvent::What::Wait, static_cast<int>(unit));
   for (const std::size_t g : units_[unit].groups) groups_[g]->wait_gathered();
+  entry.end();
 }
 
 // The unit that comes next, while this one computes.
@@ -150,6 +153,7 @@ std::shared_ptr<UnitGatherer::Call> UnitGatherer::begin(std::size_t unit,
   gather(unit);
   if (trains) gather_ahead(place_ - 1, 1);
   wait(unit);
+  call->entry = recorder_.begin(ShardEvent::What::Forward, static_cast<int>(unit));
   if (!trains) return call;
   for (at::Tensor& input : inputs) {
     if (!input.defined() || !input.requires_grad()) continue;
@@ -169,6 +173,7 @@ void UnitGatherer::end(const std::shared_ptr<Call>& call, const std::vector<at::
   const std::lock_guard lock(mutex_);
   if (!call->running) return;
   call->running = false;
+  call->entry.end();
   const bool trains = at::GradMode::is_enabled();
   for (const std::size_t g : units_[call->unit].groups) {
     --states_[g].holders;
@@ -207,6 +212,7 @@ void UnitGatherer::gather_passed_over(std::size_t until) {
 void UnitGatherer::backward_ended() {
   const std::lock_guard lock(mutex_);
   gather_passed_over(0);
+  backward_entry_.end();
 }
 
 void UnitGatherer::begin_backward(const std::shared_ptr<Call>& call) {
@@ -215,6 +221,7 @@ void UnitGatherer::begin_backward(const std::shared_ptr<Call>& call) {
   call->in_backward = true;
   call->inputs_left = call->inputs;
   in_backward_.push_back(call);
+  backward_entry_.end();
   if (call->place) gather_passed_over(*call->place + 1);
   if (call->place && passed_) passed_ = std::min(*passed_, *call->place);
   if (call->inputs > 0)
@@ -222,6 +229,7 @@ void UnitGatherer::begin_backward(const std::shared_ptr<Call>& call) {
   gather(call->unit);
   if (call->place) gather_ahead(*call->place, -1);
   wait(call->unit);
+  backward_entry_ = recorder_.begin(ShardEvent::What::Backward, static_cast<int>(call->unit));
 }
 
 void UnitGatherer::input_done(const std::shared_ptr<Call>& call) {
@@ -251,6 +259,11 @@ void UnitGatherer::pass_ended() {
 
 void UnitGatherer::let_go(std::size_t group) {
   if (states_[group].holders == 0 && keep_all_ == 0) groups_[group]->release();
+}
+
+void UnitGatherer::set_recorder(ShardRecorder recorder) {
+  const std::lock_guard lock(mutex_);
+  recorder_ = std::move(recorder);
 }
 
 void UnitGatherer::gather_all() {

@@ -48,6 +48,7 @@ class UnitGatherer final : public GradientReducer::Observer,
   // Take part in what the other ranks gather in a forward and a backward, on a rank that has none.
   void follow_forward();
   void follow_backward();
+  void set_recorder(ShardRecorder recorder);
   void gather_all();  // all parameters, until as many calls of release_all()
   void release_all();
   // The shards may have changed: what is still gathered is let go, or gathered anew.
@@ -88,8 +89,10 @@ class UnitGatherer final : public GradientReducer::Observer,
   std::size_t place_ = 0;           // in this forward
   bool order_known_ = false;
   std::vector<std::size_t> expected_;
-  int forwards_ = 0;                   // of training, since the last pass
-  std::optional<std::size_t> passed_;  // places of order_ from here on are done in this pass
+  ShardRecorder recorder_;
+  ShardRecorder::Entry backward_entry_;  // of the unit whose backward is under way
+  int forwards_ = 0;                     // of training, since the last pass
+  std::optional<std::size_t> passed_;    // places of order_ from here on are done in this pass
 };
 
 }  // namespace trestle::sharding
