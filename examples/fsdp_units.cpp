@@ -47,8 +47,7 @@ double train(trestle::World& world, const trestle::Device& device) {
     const auto x = torch::randn({8, width}, generator);  // other samples on each rank
     const auto y = x.narrow(1, 0, 4).argmax(1).to(device.torch);
     optimizer->zero_grad();
-    const auto value =
-        torch::nn::functional::cross_entropy(net.forward(x.to(device.torch)), y);
+    const auto value = torch::nn::functional::cross_entropy(net.forward(x.to(device.torch)), y);
     net.backward(value);
     optimizer->step();
     loss = value.item<double>();
