@@ -14,6 +14,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "apps/trestle/exit_codes.h"
 #include "apps/trestle/interrupt.h"
 #include "apps/trestle/output.h"
 #include "apps/trestle/ranks.h"
@@ -28,8 +29,8 @@ namespace trestle {
 
 namespace {
 
-constexpr int failed = 1;
-constexpr int misused = 2;
+using app::failed;
+using app::misused;
 
 int complain(const std::string& message, int code) {
   std::cout.flush();

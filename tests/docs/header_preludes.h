@@ -284,6 +284,28 @@ extern const at::Tensor buffer;
 extern const std::vector<at::Tensor> gradients;
 extern torch::optim::SGD optimizer;
 at::Tensor loss_of(const at::Tensor& input, const at::Tensor& target);
+#include "trestle/sharding/sharded.h"
+extern const nn::Layers net;
+extern const DeviceMesh mesh;
+// [trestle/sharding/join.h]
+#include <torch/torch.h>
+#include "trestle/optim/factory.h"
+#include "trestle/sharding/sharded.h"
+extern std::vector<std::pair<at::Tensor, at::Tensor>> loader;
+extern Sharded sharded;
+extern std::unique_ptr<torch::optim::Optimizer> optimizer;
+// [trestle/sharding/communication_hook.h]
+#include "trestle/sharding/sharded.h"
+extern const nn::Layers net;
+extern const DeviceMesh mesh;
+// [trestle/train/shard_timeline.h]
+#include "trestle/base/files.h"
+#include "trestle/sharding/sharded.h"
+#include "trestle/view/svg.h"
+extern const World world;
+extern Sharded sharded;
+extern const at::Tensor x;
+at::Tensor loss(const at::Tensor& y);
 // [trestle/sharding/ddp.h]
 #include "trestle/sharding/sharded.h"
 extern World world;

@@ -44,7 +44,7 @@ TEST(Hooked, IsThePlainModule) {
   EXPECT_TRUE(at::equal(second->forward(y), whole.forward(y)));
   EXPECT_EQ(second->named_parameters()[0].key(), "a.weight");
 
-  const HookedHolder<torch::nn::LSTMImpl> lstm(torch::nn::LSTMOptions(4, 5));
+  HookedHolder<torch::nn::LSTMImpl> lstm(torch::nn::LSTMOptions(4, 5));
   const auto [out, state] = lstm->forward(torch::randn({2, 3, 4}), std::nullopt);
   EXPECT_EQ(out.sizes(), (std::vector<std::int64_t>{2, 3, 5}));
 }

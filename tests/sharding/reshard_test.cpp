@@ -87,8 +87,8 @@ TEST(ShardedReshard, GathersTheBitsOfThePrecision) {
 
 // Of eight units each gathers once among all and once among the few, who have 1/k of the parameters each meanwhile.
 TEST(ShardedReshard, HoldsAndMovesWhatItSays) {
-  constexpr int ranks = 4, blocks = 8, width = 256;
-  constexpr double bytes = 4.0 * blocks * (width * width + width);
+  static constexpr int ranks = 4, blocks = 8, width = 256;
+  static constexpr double bytes = 4.0 * blocks * (width * width + width);
   install_virtual_devices({.count = ranks});
   const auto measure = [&](Reshard reshard) {
     std::pair<double, ShardReport> result;

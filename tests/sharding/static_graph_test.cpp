@@ -35,7 +35,7 @@ std::shared_ptr<Branches> branches() {
 }
 
 torch::optim::AdamW optimizer_of(const std::vector<at::Tensor>& parameters) {
-  return {parameters, torch::optim::AdamWOptions(0.05).weight_decay(0.1)};
+  return torch::optim::AdamW(parameters, torch::optim::AdamWOptions(0.05).weight_decay(0.1));
 }
 
 constexpr UnusedParameters is_static = UnusedParameters::Static;

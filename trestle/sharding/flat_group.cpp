@@ -146,16 +146,24 @@ void FlatGroup::gather(const comm::Group& group) {
   if (part_.defined()) {
     ++gathers_among_few_;
     gathering_ = few_.all_gather(flat_, part_);
+    gathering_entry_ = recorder_.begin(ShardEvent::What::Gather, number_, &gathering_);
     return;
   }
   const at::NoGradGuard no_grad;
   to_gather_ = shard_;
   if (shard_on_cpu_ || compute_dtype_ != dtype_) to_gather_ = shard_.to(flat_.options());
   gathering_ = group.all_gather(flat_, to_gather_);
+  gathering_entry_ = recorder_.begin(ShardEvent::What::Gather, number_, &gathering_);
+}
+
+void FlatGroup::set_recorder(ShardRecorder recorder, int number) {
+  recorder_ = std::move(recorder);
+  number_ = number;
 }
 
 void FlatGroup::wait_gathered() {
   gathering_.wait();
+  gathering_entry_.end();
   gathering_ = {};
   to_gather_.reset();
 }

@@ -10,6 +10,7 @@
 #include "trestle/device/named_tensors.h"
 #include "trestle/sharding/flat_layout.h"
 #include "trestle/sharding/options.h"
+#include "trestle/sharding/shard_recorder.h"
 
 namespace trestle::sharding {
 
@@ -45,6 +46,8 @@ class FlatGroup {
   void wait_gathered();
   bool gathered() const { return gathered_; }
   std::int64_t gathers() const { return gathers_; }  // so far
+  // What is gathered is written down under this number.
+  void set_recorder(ShardRecorder recorder, int number);
   // Level Parameters: frees the flat parameters' memory. Use of one of them throws until the next gather().
   void release();
   // The same, but for this rank's part of what `few` ranks, neighbours among those that divide it, keep together: the next
@@ -136,6 +139,9 @@ class FlatGroup {
   std::int64_t gathers_among_few_ = 0;
   comm::Work gathering_;
   at::Tensor to_gather_;  // kept until it is gathered
+  ShardRecorder recorder_;
+  int number_ = 0;
+  ShardRecorder::Entry gathering_entry_;
 };
 
 }  // namespace trestle::sharding

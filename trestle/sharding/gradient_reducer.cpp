@@ -77,6 +77,9 @@ void GradientReducer::check_watched() const {
 
 void GradientReducer::go_on_from(GradientReducer& before) {
   before.hooks_.clear();
+  recorder_ = before.recorder_;
+  hook_ = std::move(before.hook_);
+  announce_ = std::move(before.announce_);
   steps_ = before.steps_;
   backwards_ = before.backwards_;
   reductions_ = before.reductions_;
@@ -84,6 +87,7 @@ void GradientReducer::go_on_from(GradientReducer& before) {
   asked_for_unused_ = before.asked_for_unused_;
   reduced_over_replicas_ = before.reduced_over_replicas_;
   sync_ = before.sync_;
+  weight_ = before.weight_;
   unchecked_header_ = before.unchecked_header_;
   has_unreduced_ = before.has_unreduced_;
   first_step_ = before.first_step_;
@@ -122,7 +126,7 @@ void GradientReducer::on_gradient(std::size_t group, std::size_t index) {
     const at::NoGradGuard no_grad;
     at::Tensor& gradient = groups_[group]->parameter(index).mutable_grad();
     if (!groups_[group]->grad_is_view(index)) {
-      groups_[group]->gradient_view(index).add_(gradient, share() * later_divisor(group));
+      groups_[group]->gradient_view(index).add_(gradient, own_factor(group));
       gradient.reset();
     }
     return;
@@ -136,6 +140,7 @@ void GradientReducer::on_gradient(std::size_t group, std::size_t index) {
   if (steps_ == 0 && pass_->sync) observed_.emplace_back(group, index);
   if (--reduction.missing > 0) return;
   if (observer_) observer_->gradients_complete(group);
+  recorder_.look();
   if (pass_->sync) begin_ready();
 }
 
@@ -166,7 +171,7 @@ void GradientReducer::put_gradient(std::size_t group, std::size_t index) {
              "What is reduced over ranks cannot be differentiated: take a gradient that is part "
              "of the loss with torch::autograd::grad()."});
   }
-  const double factor = share() * later_divisor(group);
+  const double factor = own_factor(group);
   if (flat.has_kept(index)) {
     flat.add_to_kept(index);
     put_scaled(flat.gradient_view(index), flat.take_kept(index), false, factor);
@@ -212,13 +217,18 @@ void GradientReducer::begin(std::size_t group) {
   if (!complete_pieces(group)) return;
   ++reductions_;
   reduced_bytes_ += static_cast<Bytes>(flat.gradients().nbytes());
+  if (hook_) return begin_hook(group);
   if (options_.level == ShardLevel::None) {
     reduction.work = unchecked_.all.all_reduce(as_real(flat.gradients()));
+    reduction.entry =
+        recorder_.begin(ShardEvent::What::Reduce, static_cast<int>(group), &reduction.work);
     return;
   }
   reduction.reduced = at::empty({flat.layout().piece_size()}, flat.gradients().options());
   reduction.work =
       unchecked_.shard.reduce_scatter(as_real(reduction.reduced), as_real(flat.gradients()));
+  reduction.entry = recorder_.begin(ShardEvent::What::Reduce, static_cast<int>(group),
+                                    ranks_.replicate.valid() ? nullptr : &reduction.work);
   if (options_.level != ShardLevel::OptimizerState) flat.drop_gradients();
 }
 
@@ -242,6 +252,7 @@ void GradientReducer::end() {
   or_tell_others([&] {
     pass_->in_backward = false;
     if (observer_ && pass_->accumulates) observer_->backward_ended();
+    pass_->entry.end();
     if (pass_->sync) begin_all();
     if (reduces && !waits_later) end_reduced();
     if (pass_->accumulates && !reduces) {
@@ -310,15 +321,20 @@ void GradientReducer::begin_all() {
 
 void GradientReducer::end_reduced() {
   const Stopwatch stopwatch;
+  auto wait = recorder_.begin(ShardEvent::What::Wait, -1);
   pass_->header.check();
   const auto used = used_by_any();
   begin_over_replicas(true);
   for (const std::size_t g : trained_) pass_->groups[g].work.wait();
+  if (hook_) end_hooks();
+  for (const std::size_t g : trained_) pass_->groups[g].entry.end();
+  wait.end();
   waited_ = stopwatch.seconds();
   hand_out(used);
   put_back();
   has_unreduced_ = false;
   ++steps_;
+  recorder_.set_step(steps_);
 }
 
 void GradientReducer::hand_out(const std::vector<std::vector<bool>>& used) {

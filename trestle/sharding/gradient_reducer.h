@@ -18,6 +18,7 @@
 #include "trestle/sharding/pass_header.h"
 #include "trestle/sharding/piece_sums.h"
 #include "trestle/sharding/rank_groups.h"
+#include "trestle/sharding/shard_recorder.h"
 
 namespace trestle::sharding {
 
@@ -41,6 +42,9 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   GradientReducer(std::vector<std::shared_ptr<FlatGroup>> groups, RankGroups ranks,
                   const ShardOptions& options);
   void watch();  // hooks on the parameters; once
+  // Buckets are averaged by it, at level None.
+  void set_hook(AverageBucket hook) { hook_ = std::move(hook); }
+  void set_recorder(ShardRecorder recorder);
   // Counts on from another one, which stops to listen.
   void go_on_from(GradientReducer& before);
   void set_observer(Observer* observer) { observer_ = observer; }
@@ -64,9 +68,14 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void set_aside();
   void put_back();
 
+  // Called at the beginning of each pass that accumulates gradients: whether it is reduced, whether it has a weight, and
+  // whether there are gradients of it already.
+  using Announcer = std::function<void(bool sync, bool weighted, bool after_gradients)>;
+  void set_announcer(Announcer announce) { announce_ = std::move(announce); }
+
   // To be called in a backward before its first gradient: begins the pass where it has not begun. A call of
   // autograd::grad() is a pass that nothing is reduced in, and StateError where it returns gradients of parameters.
-  void arm();
+  void arm(bool after_gradients = false);
   bool in_pass() const { return pass_.has_value(); }
   // Gives a pass up that did not come to its end, because something threw. The other ranks, which would wait for the rest of
   // it, are told.
@@ -103,6 +112,8 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
     bool over_replicas = false;
     at::Tensor reduced;  // this rank's piece
     comm::Work work;
+    ShardRecorder::Entry entry;
+    std::function<void()> hooked;  // waits for what the hook began
   };
   struct Pass {
     bool has_samples = true;
@@ -115,6 +126,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
     std::size_t next = 0;       // in the order of groups: the first that has not begun
     std::size_t next_over = 0;  // the first whose pieces are not summed over replicas yet
     PassHeader header;
+    ShardRecorder::Entry entry;
     std::optional<double> share;  // of this rank in the average
   };
 
@@ -124,7 +136,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void keep_in_bucket(std::size_t group, std::size_t index);
   void put_gradient(std::size_t group, std::size_t index);
   bool fill(std::size_t group, std::size_t index);
-  void begin_pass(bool accumulates = true);
+  void begin_pass(bool accumulates = true, bool after_gradients = false);
   std::uint32_t trained_hash() const;
   std::int64_t place() const;
   double share();
@@ -135,6 +147,10 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void bound_in_flight();
   void begin(std::size_t group);
   void begin_over_replicas(bool wait);
+  void begin_hook(std::size_t group);
+  void end_hooks();
+  void run_hook(int bucket, const std::function<void()>& call) const;
+  double own_factor(std::size_t group);
   void end();
   void or_tell_others(const std::function<void()>& work);
   void leave_pass();
@@ -160,6 +176,9 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   ShardOptions options_;
   std::optional<PieceSums> pieces_;
   Observer* observer_ = nullptr;
+  AverageBucket hook_;
+  Announcer announce_;
+  ShardRecorder recorder_;
   GradientHooks hooks_;
   std::recursive_mutex mutex_;  // hooks may run in several devices' backward threads
   bool sync_ = true;

@@ -141,20 +141,22 @@ void Sharded::Impl::make_module_units() {
     make_unit("the model", parameters_);
     return;
   }
-  std::vector<NamedTensors> members(found.units.size());
-  NamedTensors shared;
+  std::vector<NamedTensors> members(found.units.size()), shared(found.units.size());
   for (const auto& member : parameters_) {
     const auto& users = found.users.at(member.second.unsafeGetTensorImpl());
-    (users.size() > 1 ? shared : members[*users.begin()]).push_back(member);
+    (users.size() > 1 ? shared : members)[*users.begin()].push_back(member);
   }
-  for (std::size_t unit = 0; unit < members.size(); ++unit)
+  // A shared one's gradient is complete where the first of its users has been: groups are reduced in the opposite order.
+  std::vector<std::pair<std::size_t, std::set<std::size_t>>> users_of_groups;
+  for (std::size_t unit = 0; unit < members.size(); ++unit) {
     make_unit(found.units[unit].name, members[unit]);
-  units_[0].stays = true;
-  for (const auto& one : shared) {
-    const std::size_t group = make_shared_group(one);
-    for (const std::size_t unit : found.users.at(one.second.unsafeGetTensorImpl()))
-      units_[unit].groups.push_back(group);
+    for (const auto& one : shared[unit])
+      users_of_groups.emplace_back(make_shared_group(one),
+                                   found.users.at(one.second.unsafeGetTensorImpl()));
   }
+  units_[0].stays = true;
+  for (const auto& [group, users] : users_of_groups)
+    for (const std::size_t unit : users) units_[unit].groups.push_back(group);
   for (const auto& unit : found.units) hooked_.push_back(unit.module);
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "trestle/base/units.h"
+#include "trestle/sharding/communication_hook.h"
 #include "trestle/sharding/shard_level.h"
 
 namespace trestle {
@@ -97,6 +98,8 @@ struct ShardOptions {
   // is smaller, so that communication begins early. At level Parameters each unit is a bucket.
   Bytes bucket = Bytes{25} << 20;
   Bytes first_bucket = Bytes{1} << 20;
+  // Level None: averages a bucket in another way than by a sum, as PowerSGD (communication_hook.h).
+  sharding::CommunicationHook hook = {};
 
   // Level Parameters: what is a unit, whose parameters are put together and let go together. In nn::Layers consecutive
   // layers are joined until they have `unit` bytes; with 0 each layer with parameters is one. In a torch module each

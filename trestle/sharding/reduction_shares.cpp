@@ -24,7 +24,7 @@ double GradientReducer::share() {
 }
 
 double GradientReducer::later_divisor(std::size_t group) const {
-  if (groups_[group]->reduce_dtype() != at::kHalf) return 1;
+  if (groups_[group]->reduce_dtype() != at::kHalf || hook_) return 1;
   double divisor = 1;  // a power of two next to the root of the ranks: dividing by it is exact
   while (4 * divisor * divisor <= averaged()) divisor *= 2;
   return divisor;

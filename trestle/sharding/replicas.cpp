@@ -61,6 +61,7 @@ std::string description(const ShardOptions& options) {
   add("shard", options.shard);
   add("bucket", options.bucket);
   add("first_bucket", options.first_bucket);
+  add("hook", options.hook.make ? text("'", options.hook.name, "'") : "not set");
   add("unit", options.unit);
   add("units", join(options.units, " "));
   const Reshard reshard = options.reshard_after_forward;
@@ -164,7 +165,7 @@ void check_same_model(const comm::Group& group, const NamedTensors& parameters,
   }
 }
 
-void broadcast(const comm::Group& group, const std::vector<at::Tensor>& tensors) {
+void broadcast(const comm::Group& group, const std::vector<at::Tensor>& tensors, int from) {
   if (group.size() == 1 || tensors.empty()) return;
   const at::NoGradGuard no_grad;
   std::vector<BucketItem> items;
@@ -179,8 +180,8 @@ void broadcast(const comm::Group& group, const std::vector<at::Tensor>& tensors)
     for (const std::size_t i : bucket)
       pieces.push_back(without_repeats(tensors[i].detach()).reshape(-1));
     const at::Tensor flat = at::cat(pieces);
-    group.broadcast(flat, 0).wait();
-    if (group.rank() == 0) continue;
+    group.broadcast(flat, from).wait();
+    if (group.rank() == from) continue;
     std::int64_t begin = 0;
     for (const std::size_t i : bucket) {
       const at::Tensor tensor = without_repeats(tensors[i].variable_data());

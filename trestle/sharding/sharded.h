@@ -14,10 +14,12 @@
 #include "trestle/mesh/device_mesh.h"
 #include "trestle/nn/layers.h"
 #include "trestle/optim/clip_grad_norm.h"
+#include "trestle/sharding/join.h"
 #include "trestle/sharding/options.h"
 #include "trestle/sharding/own_parts.h"
 #include "trestle/sharding/rank_groups.h"
 #include "trestle/sharding/shard_level.h"
+#include "trestle/sharding/shard_record.h"
 #include "trestle/sharding/visit_tensors.h"
 
 namespace torch::nn {
@@ -115,7 +117,7 @@ class Sharded {
   // no_sync() the last backward has the weight of all together, and the losses are scaled by their parts of it.
   void backward(const at::Tensor& loss, std::optional<double> weight = {});
   // Instead of forward() and backward(), on a rank that has no samples this time while others, which give weights, have: it
-  // takes part with zeros. Not in the first step at level Parameters: StateError.
+  // takes part with zeros. Where ranks do not know how many batches the others have: join() (join.h).
   void backward_without_samples();
 
   // Backwards while it lives are not reduced: gradients add up on each rank until a backward outside. (At level Gradients
@@ -178,12 +180,17 @@ class Sharded {
 
   const ShardOptions& options() const;
   ShardReport report() const;
+  // What happens when, from here to stop_recording(), which throws StateError where nothing is recorded: shard_record.h.
+  void start_recording();
+  ShardRecord stop_recording();
   // "fsdp: 4 ranks share 1,234 parameters in 5 units ...", a line each.
   std::string description() const;
 
   class Impl;
 
  private:
+  friend void join(const std::vector<Sharded*>& models, const std::function<void()>& batches,
+                   const JoinOptions& options);
   using Change = std::function<void(at::Tensor&)>;
   using Scope = std::shared_ptr<void>;
   Scope begin(const std::function<void(const Change&)>& inputs);
