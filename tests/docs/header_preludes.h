@@ -310,6 +310,12 @@ at::Tensor loss(const at::Tensor& y);
 #include "trestle/sharding/sharded.h"
 extern World world;
 extern const nn::Layers net;
+// [trestle/sharding/options.h]
+#include <torch/torch.h>
+#include "trestle/sharding/sharded.h"
+extern const nn::Layers net;
+extern const DeviceMesh mesh;
+extern const at::Tensor x, y;
 // [trestle/sharding/unscale.h]
 #include <torch/torch.h>
 #include "trestle/optim/factory.h"
@@ -372,3 +378,6 @@ extern std::vector<std::pair<at::Tensor, at::Tensor>> loader;
 struct NetImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x);
 };
+// [trestle/train/levels.h]
+#include <iostream>
+nn::Layers make_net();

@@ -8,14 +8,17 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "trestle/base/error.h"
 #include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
 #include "trestle/device/keyed_random.h"
+#include "trestle/optim/gradient_norms.h"
 #include "trestle/sharding/norm_over_ranks.h"
 #include "trestle/sharding/replicas.h"
+#include "trestle/sharding/reproducible.h"
 
 namespace trestle {
 namespace {
@@ -41,16 +44,33 @@ struct Sharded::Impl::ForwardScope {
 
 nn::RunKey Sharded::Impl::next_key() {
   const std::int64_t ranks = ranks_.all.size(), rank = ranks_.all.rank();
-  if (forwards_of_ != reducer->steps()) forwards_ = 0;
-  forwards_of_ = reducer->steps();
+  const std::int64_t backwards =
+      options.reproducible.pieces > 0 ? reducer->backwards() : reducer->steps();
+  if (forwards_of_ != backwards) forwards_ = 0;
+  forwards_of_ = backwards;
   const std::int64_t number = at::GradMode::is_enabled() ? forwards_++ : 0;
+  if (options.reproducible.pieces > 0) {
+    return {.seed = options.seed,
+            .step = first_step_ + reducer->steps(),
+            .micro_batch = number * options.reproducible.pieces + own_pieces().front() +
+                           reducer->pieces_done()};
+  }
   return {.seed = options.seed,
           .step = first_step_ + reducer->steps(),
           .micro_batch = number * ranks + rank};
 }
 
-at::Tensor Sharded::Impl::cast_input(const at::Tensor& input) const {
+std::vector<int> Sharded::Impl::own_pieces() const {
+  if (options.reproducible.pieces == 0)
+    throw UsageError("own_pieces() without pieces", {.hint = "Set ShardOptions::reproducible."});
+  std::vector<int> own(static_cast<std::size_t>(options.reproducible.pieces / ranks_.all.size()));
+  std::iota(own.begin(), own.end(), ranks_.all.rank() * static_cast<int>(own.size()));
+  return own;
+}
+
+at::Tensor Sharded::Impl::cast_input(const at::Tensor& given) const {
   const auto& precision = options.precision;
+  const at::Tensor input = options.reproducible.pieces > 0 ? sharding::aligned(given) : given;
   if (!precision.parameters || !precision.cast_inputs || !input.defined() ||
       !input.is_floating_point())
     return input;
@@ -84,6 +104,7 @@ void Sharded::Impl::check_unchanged() const {
 void Sharded::Impl::before_forward() {
   if (reducer->in_pass() && !inside_backward()) reducer->give_up_pass();
   if (inside_backward()) return;
+  if (at::GradMode::is_enabled()) sharding::check_threads(options.reproducible);
   check_unchanged();
   say_forward();
   for (const auto& group : groups_) group->take_back();
@@ -165,7 +186,7 @@ std::shared_ptr<void> Sharded::Impl::begin(const std::function<void(const Change
     input = cast_input(input);
     given.push_back(input);
   });
-  if (gatherer_) scope->call = gatherer_->begin(0, given);
+  if (gatherer_) scope->call = gatherer_->begin(0, given);  // what is in no unit of its own
   std::size_t next = 0;
   inputs([&](at::Tensor& input) { input = given[next++]; });
   return scope;
@@ -185,10 +206,18 @@ void Sharded::Impl::end(const std::shared_ptr<void>& scope,
   }
   if (forward->call) gatherer_->end(forward->call, made);
   if (gatherer_) gatherer_->end_model();
-  outputs([&](at::Tensor& output) { watch_output(output); });
+  std::size_t next = 0;
+  outputs([&](at::Tensor& output) {
+    output = made[next++];
+    watch_output(output);
+  });
 }
 
 void Sharded::Impl::hold_sync(int change) {
+  if (options.reproducible.pieces > 0)
+    throw UsageError("no_sync() with ShardOptions::reproducible",
+                     {.hint = "A step has a backward for each of own_pieces(), and the last one "
+                              "reduces."});
   no_syncs_ += change;
   reducer->set_sync(no_syncs_ == 0);
 }
@@ -196,6 +225,9 @@ void Sharded::Impl::hold_sync(int change) {
 void Sharded::Impl::backward(const at::Tensor& loss, std::optional<double> weight) {
   if (weight && !(*weight >= 0))
     throw UsageError(text("a weight of ", *weight), {.hint = "It is a number of samples."});
+  if (weight && options.reproducible.pieces > 0)
+    throw UsageError("a weight with ShardOptions::reproducible, whose pieces are equal",
+                     {.hint = "Leave it out."});
   if (weight && !reducer->sync()) {
     throw UsageError("a weight inside no_sync(), where nothing is averaged",
                      {.hint = "Scale the loss there, and give the backward outside the weight of "
@@ -218,6 +250,9 @@ void Sharded::Impl::backward(const at::Tensor& loss, std::optional<double> weigh
 }
 
 void Sharded::Impl::backward_without_samples() {
+  if (options.reproducible.pieces > 0)
+    throw UsageError("backward_without_samples() with ShardOptions::reproducible",
+                     {.hint = "All pieces are equal: each has samples."});
   const at::AutoGradMode with_grad(true);
   before_forward();
   reducer->set_weight(0);
@@ -236,10 +271,16 @@ void Sharded::Impl::zero_grad() {
 void Sharded::Impl::drop_own_gradients() {
   for (const auto& [name, tensor] : parameters_) tensor.mutable_grad().reset();
   for (const auto& group : groups_) group->drop_kept();
+  reducer->begin_step_anew();
 }
 
 double Sharded::Impl::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& clip) {
   std::vector<at::Tensor> own = tensors_of(stepped_);
+  if (options.reproducible.pieces > 0) {
+    optim::check_clipping(max_norm, clip);
+    const double norm = sharding::exact_norm(own, ranks_.shard, clip.p);
+    return optim::clip_by(own, {{.value = norm, .dtype = at::kDouble}}, max_norm, clip);
+  }
   if (options.level == ShardLevel::None) return optim::clip_grad_norm(own, max_norm, clip);
   return sharding::clip_over_ranks(own, {ranks_.shard}, max_norm, clip);
 }
@@ -263,68 +304,6 @@ void Sharded::Impl::finish_reduction() {
 void Sharded::Impl::shards_changed() {
   gathered_at_ = -1;
   if (gatherer_) gatherer_->renew();
-}
-
-NamedTensors Sharded::Impl::state() {
-  for (const auto& group : groups_) group->take_back();
-  std::map<std::string, at::Tensor> whole;
-  if (options.level != ShardLevel::None)
-    for (const auto& group : groups_)
-      for (auto& [name, tensor] : group->whole(ranks_.gathers)) whole[name] = tensor;
-  NamedTensors all;
-  const auto add = [&](const std::string& name, const at::Tensor& tensor) {
-    const auto found = whole.find(name);
-    all.emplace_back(name, found != whole.end()
-                               ? found->second
-                               : tensor.detach().to(at::kCPU, tensor.scalar_type(),
-                                                    /*non_blocking=*/false, /*copy=*/true));
-  };
-  for (const auto& [name, tensor] : parameters_) add(name, tensor);
-  // Each rank's own have seen its own part of the last batch; the next forward begins with rank 0's.
-  NamedTensors buffers;
-  for (const auto& [name, tensor] : buffers_) buffers.emplace_back(name, tensor.detach().clone());
-  if (options.broadcast_buffers) sharding::broadcast(ranks_.all, tensors_of(buffers));
-  for (const auto& [name, tensor] : buffers) add(name, tensor);
-  return all;
-}
-
-void Sharded::Impl::load_state(const NamedTensors& state) {
-  const at::NoGradGuard no_grad;
-  std::map<std::string, at::Tensor> given(state.begin(), state.end());
-  std::vector<std::string> missing, wrong;
-  NamedTensors own = parameters_;
-  own.insert(own.end(), buffers_.begin(), buffers_.end());
-  for (const auto& [name, tensor] : own) {
-    const auto found = given.find(name);
-    if (found == given.end()) {
-      missing.push_back("'" + name + "'");
-    } else if (!found->second.defined() || found->second.is_complex() > tensor.is_complex()) {
-      wrong.push_back(text("'", name, "' is ", found->second.defined() ? "complex" : "no tensor"));
-    } else if (found->second.sizes() != tensor.sizes()) {
-      wrong.push_back(text("'", name, "' is [", join(found->second.sizes(), ", "),
-                           "], the model's is [", join(tensor.sizes(), ", "), "]"));
-    }
-  }
-  for (const auto& [name, tensor] : state)
-    if (std::none_of(own.begin(), own.end(),
-                     [&](const auto& named) { return named.first == name; }))
-      wrong.push_back("'" + name + "' is not the model's");
-  if (!missing.empty()) wrong.push_back("missing: " + join(missing, ", "));
-  if (!wrong.empty()) throw UsageError("state does not fit the model: " + join(wrong, "; "));
-  std::set<std::string> done;
-  if (options.level != ShardLevel::None) {
-    for (const auto& group : groups_) {
-      std::vector<at::Tensor> whole;
-      for (const auto& [name, tensor] : group->parameters()) {
-        whole.push_back(given.at(name));
-        done.insert(name);
-      }
-      group->set_shard(whole);
-    }
-  }
-  for (const auto& [name, tensor] : own)
-    if (!done.contains(name)) tensor.detach().copy_(given.at(name));
-  shards_changed();
 }
 
 void Sharded::Impl::hand_out_recorder() {
@@ -353,9 +332,12 @@ ShardReport Sharded::Impl::report() const {
                      .steps = reducer->steps(),
                      .reductions = reducer->reductions(),
                      .reduced = reducer->reduced_bytes(),
+                     .reduced_over_replicas = reducer->reduced_over_replicas(),
+                     .asked_for_unused = reducer->asked_for_unused(),
                      .waited_seconds = reducer->waited()};
   for (const auto& group : groups_) {
     report.gathers += group->gathers();
+    report.gathers_among_few += group->gathers_among_few();
     report.gathered += group->gathers() * group->bytes();
   }
   return report;

@@ -10,6 +10,7 @@
 #include "trestle/nn/graph.h"
 #include "trestle/sharding/flat_group.h"
 #include "trestle/sharding/gradient_reducer.h"
+#include "trestle/sharding/hooked.h"
 #include "trestle/sharding/join_protocol.h"
 #include "trestle/sharding/sharded.h"
 #include "trestle/sharding/unit_gatherer.h"
@@ -35,6 +36,7 @@ class Sharded::Impl {
 
   const NamedTensors& named_parameters() const { return stepped_; }
   double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options);
+  std::vector<int> own_pieces() const;
   void hold_sync(int change);  // the number of NoSync objects
   void unshard();
   void reshard();
@@ -76,6 +78,11 @@ class Sharded::Impl {
   void make_buckets(const std::vector<std::size_t>& order);
   void make_layer_units();
   void make_unit(const std::string& name, const NamedTensors& parameters);
+  // Of a parameter that several units use. Its number.
+  std::size_t make_shared_group(const NamedTensors::value_type& parameter);
+  void make_module_units();
+  void hook_modules();
+  std::string units_in_words() const;
   void hook_layers(const std::vector<std::optional<std::size_t>>& unit_of_layer);
   void make_frozen_groups();
   std::shared_ptr<sharding::FlatGroup> make_group(NamedTensors members) const;
@@ -108,7 +115,7 @@ class Sharded::Impl {
   std::set<const void*> kept_;  // parameters that are computed in their own dtype in any case
   std::vector<std::shared_ptr<sharding::FlatGroup>> groups_;
   std::vector<sharding::UnitGatherer::Unit> units_;
-  std::vector<std::size_t> unit_order_;  // of a forward, where it is known
+  std::vector<std::size_t> unit_order_;  // of the layers in a forward, where it is known
   std::shared_ptr<sharding::UnitGatherer> gatherer_;
   std::int64_t gathered_at_ = 0;  // reducer->steps() when the parameters were last gathered
   std::int64_t forwards_ = 0;     // training forwards since the last reduced backward
@@ -125,8 +132,10 @@ class Sharded::Impl {
   int buffers_from_ = 0;                          // whose buffers a forward begins with
   bool fresh_ = false;                            // there were no gradients when asked last
 
-  std::shared_ptr<torch::nn::Module> module_;  // of a model that is no Layers
-  nn::Graph graph_;                            // of one that is
+  std::shared_ptr<torch::nn::Module> module_;                    // of a model that is no Layers
+  std::vector<sharding::HookedModule*> hooked_;                  // of each unit; null for the rest
+  std::vector<std::shared_ptr<sharding::UnitHook>> unit_hooks_;  // the modules have them weakly
+  nn::Graph graph_;                                              // of one that is
 };
 
 }  // namespace trestle
