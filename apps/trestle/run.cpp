@@ -67,7 +67,8 @@ int out_of_memory(const std::string& details) {
 
 // Verbs that compute and write for long, and do not share that among ranks.
 void refuse_among_ranks(const CLI::App& app) {
-  constexpr std::string_view alone[] = {"balance", "evaluate", "export", "predict", "sweep"};
+  constexpr std::string_view alone[] = {"balance", "evaluate", "export",
+                                        "levels",  "predict",  "sweep"};
   const std::string verb = app.get_subcommands().front()->get_name();
   if (std::find(std::begin(alone), std::end(alone), verb) != std::end(alone))
     app::refuse_on_ranks(verb);
@@ -156,6 +157,7 @@ int run(int argc, char** argv, const RunOptions& options) {
   app::add_view(app, action);
   app::add_balance(app, action, options);
   app::add_sweep(app, action, options);
+  app::add_levels(app, action, options);
   app::add_export(app, action);
   std::vector<std::string> command;
   app::add_launch(app, action, command);

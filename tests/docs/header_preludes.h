@@ -288,6 +288,12 @@ at::Tensor loss_of(const at::Tensor& input, const at::Tensor& target);
 #include "trestle/sharding/sharded.h"
 extern World world;
 extern const nn::Layers net;
+// [trestle/sharding/options.h]
+#include <torch/torch.h>
+#include "trestle/sharding/sharded.h"
+extern const nn::Layers net;
+extern const DeviceMesh mesh;
+extern const at::Tensor x, y;
 // [trestle/sharding/unscale.h]
 #include <torch/torch.h>
 #include "trestle/optim/factory.h"
@@ -350,3 +356,6 @@ extern std::vector<std::pair<at::Tensor, at::Tensor>> loader;
 struct NetImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x);
 };
+// [trestle/train/levels.h]
+#include <iostream>
+nn::Layers make_net();

@@ -141,12 +141,17 @@ void FlatGroup::gather(const comm::Group& group) {
     return;
   }
   if (level_ == ShardLevel::Parameters) make_storage(flat_);
+  gathered_ = true;
+  ++gathers_;
+  if (part_.defined()) {
+    ++gathers_among_few_;
+    gathering_ = few_.all_gather(flat_, part_);
+    return;
+  }
   const at::NoGradGuard no_grad;
   to_gather_ = shard_;
   if (shard_on_cpu_ || compute_dtype_ != dtype_) to_gather_ = shard_.to(flat_.options());
   gathering_ = group.all_gather(flat_, to_gather_);
-  gathered_ = true;
-  ++gathers_;
 }
 
 void FlatGroup::wait_gathered() {
@@ -161,6 +166,16 @@ void FlatGroup::release() {
   take_back();
   free_storage(flat_, freed_message);
   gathered_ = false;
+}
+
+void FlatGroup::release_to(const comm::Group& few) {
+  if (!gathered_) return;
+  wait_gathered();
+  const at::NoGradGuard no_grad;
+  const std::int64_t count = layout_.size() / few.size();
+  if (!part_.defined()) part_ = flat_.narrow(0, few.rank() * count, count).clone();
+  few_ = few;
+  release();
 }
 
 void FlatGroup::forget_gathered() {

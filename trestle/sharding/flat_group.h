@@ -47,6 +47,11 @@ class FlatGroup {
   std::int64_t gathers() const { return gathers_; }  // so far
   // Level Parameters: frees the flat parameters' memory. Use of one of them throws until the next gather().
   void release();
+  // The same, but for this rank's part of what `few` ranks, neighbours among those that divide it, keep together: the next
+  // gather() is among them, until forget_part().
+  void release_to(const comm::Group& few);
+  void forget_part() { part_.reset(); }
+  std::int64_t gathers_among_few() const { return gathers_among_few_; }
   // What was gathered is old, and the next gather() gets it anew.
   void forget_gathered();
   // What somebody has written to the whole parameters goes into the shard, before the next gather() would undo it.
@@ -64,6 +69,7 @@ class FlatGroup {
 
   // This rank's own gradients, flat, in the dtype in which they are reduced; made by the first call, not written to.
   at::Tensor& gradients();
+  void set_gradients(at::Tensor gradients) { gradients_ = std::move(gradients); }
   bool has_gradients() const { return gradients_.defined(); }
   void drop_gradients() { gradients_.reset(); }
   // Parameter i's place in gradients(), with its shape and strides.
@@ -125,6 +131,9 @@ class FlatGroup {
   std::vector<bool> is_kept_;
   std::vector<at::Tensor> shards_;
   std::vector<bool> has_own_gradient_;  // that note_own_gradients() saw
+  at::Tensor part_;                     // of flat_, that few ranks keep
+  comm::Group few_;
+  std::int64_t gathers_among_few_ = 0;
   comm::Work gathering_;
   at::Tensor to_gather_;  // kept until it is gathered
 };

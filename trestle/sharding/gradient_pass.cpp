@@ -57,6 +57,7 @@ void GradientReducer::begin_pass(bool accumulates) {
   if (!accumulates) return;
   ++backwards_;
   pass_->groups.resize(groups_.size());
+  begin_piece();
   if (pass_->sync || !sums_)
     pass_->header = PassHeader(ranks_.all, {.backward = place(),
                                             .sync = sync_,
@@ -70,14 +71,15 @@ void GradientReducer::begin_pass(bool accumulates) {
     if (pass_->sync || options_.level == ShardLevel::None) flat.renew_gradients();
     Reduction& reduction = pass_->groups[g];
     reduction.fired.assign(flat.size(), false);
+    reduction.gradients.assign(flat.size(), 0);
     for (std::size_t i = 0; i < flat.size(); ++i) {
-      if (flat.parameter(i).requires_grad())
+      if (flat.parameter(i).requires_grad() && !(pass_->sync && is_unused(g, i)))
         ++reduction.missing;
       else if (pass_->sync)
         reduction.fired[i] = fill(g, i);
     }
   }
-  has_unreduced_ = has_unreduced_ || !pass_->sync;
+  has_unreduced_ = has_unreduced_ || !pass_->sync || pass_->more_pieces;
   if (steps_ == 0 && pass_->sync) observed_.clear();
 }
 
@@ -94,6 +96,7 @@ void GradientReducer::give_up_pass() {
   if (!pass_) return;
   const bool others_wait = pass_->sync && ranks_.all.size() > 1;
   pass_.reset();
+  give_up_pieces();
   try {
     if (others_wait)
       ranks_.all.fail("a backward whose gradients are reduced over ranks did not come to its end");

@@ -49,6 +49,8 @@ GradientReducer::GradientReducer(std::vector<std::shared_ptr<FlatGroup>> groups,
                 .replicate = unchecked(ranks_.replicate)};
   for (std::size_t g = 0; g < groups_.size(); ++g)
     if (groups_[g]->trained()) trained_.push_back(g);
+  if (const int pieces = options_.reproducible.pieces; pieces > 0)
+    pieces_.emplace(pieces / ranks_.all.size(), groups_.size());
 }
 
 void GradientReducer::watch() {
@@ -79,9 +81,12 @@ void GradientReducer::go_on_from(GradientReducer& before) {
   backwards_ = before.backwards_;
   reductions_ = before.reductions_;
   reduced_bytes_ = before.reduced_bytes_;
+  asked_for_unused_ = before.asked_for_unused_;
+  reduced_over_replicas_ = before.reduced_over_replicas_;
   sync_ = before.sync_;
   unchecked_header_ = before.unchecked_header_;
   has_unreduced_ = before.has_unreduced_;
+  first_step_ = before.first_step_;
 }
 
 void GradientReducer::pass_without_gradients() {
@@ -100,10 +105,11 @@ void GradientReducer::pass_without_samples(const std::function<void()>& meanwhil
 
 void GradientReducer::on_gradient(std::size_t group, std::size_t index) {
   const std::lock_guard lock(mutex_);
-  if (!pass_) arm();
+  if (!pass_) arm_late(group, index);
   if (!pass_->accumulates || !groups_[group]->parameter(index).requires_grad()) return;
   Reduction& reduction = pass_->groups[group];
   if (!pass_->sync) groups_[group]->add_to_kept(index);
+  if (pass_->sync) count_gradient(group, index);
   if (reduction.fired[index]) {
     if (!pass_->sync) return;
     if (reduction.begun) {
@@ -203,6 +209,7 @@ void GradientReducer::begin(std::size_t group) {
   FlatGroup& flat = *groups_[group];
   Reduction& reduction = pass_->groups[group];
   reduction.begun = true;
+  if (!complete_pieces(group)) return;
   ++reductions_;
   reduced_bytes_ += static_cast<Bytes>(flat.gradients().nbytes());
   if (options_.level == ShardLevel::None) {
@@ -217,11 +224,12 @@ void GradientReducer::begin(std::size_t group) {
 
 // Where there are replicas of the shards: the second half of a reduction, in the same order.
 void GradientReducer::begin_over_replicas(bool wait) {
-  if (!ranks_.replicate.valid()) return;
+  if (!ranks_.replicate.valid() || pass_->more_pieces) return;
   for (; pass_->next_over < pass_->next; ++pass_->next_over) {
     Reduction& reduction = pass_->groups[trained_[pass_->next_over]];
     if (!wait && !reduction.work.done()) return;
     reduction.work.wait();
+    reduced_over_replicas_ += static_cast<Bytes>(reduction.reduced.nbytes());
     reduction.work = unchecked_.replicate.all_reduce(as_real(reduction.reduced));
   }
 }
@@ -229,13 +237,14 @@ void GradientReducer::begin_over_replicas(bool wait) {
 void GradientReducer::end() {
   const std::lock_guard lock(mutex_);
   if (!pass_) return;
-  const bool waits_later = pass_->sync && waits_in_finish_;
+  const bool reduces = pass_->sync && !pass_->more_pieces;
+  const bool waits_later = reduces && waits_in_finish_;
   or_tell_others([&] {
     pass_->in_backward = false;
     if (observer_ && pass_->accumulates) observer_->backward_ended();
     if (pass_->sync) begin_all();
-    if (pass_->sync && !waits_later) end_reduced();
-    if (pass_->accumulates && !pass_->sync) {
+    if (reduces && !waits_later) end_reduced();
+    if (pass_->accumulates && !reduces) {
       unchecked_header_ = pass_->header;
       for (const std::size_t g : trained_) groups_[g]->note_own_gradients();
     }
@@ -296,6 +305,7 @@ void GradientReducer::put_back() {
 void GradientReducer::begin_all() {
   fill_unused();
   for (; pass_->next < trained_.size(); ++pass_->next) begin(trained_[pass_->next]);
+  end_piece();
 }
 
 void GradientReducer::end_reduced() {
@@ -309,46 +319,6 @@ void GradientReducer::end_reduced() {
   put_back();
   has_unreduced_ = false;
   ++steps_;
-}
-
-void GradientReducer::fill_unused() {
-  std::vector<std::string> names;
-  for (const std::size_t g : trained_) {
-    Reduction& reduction = pass_->groups[g];
-    for (std::size_t i = 0; i < reduction.fired.size(); ++i) {
-      if (reduction.fired[i] || !groups_[g]->parameter(i).requires_grad()) continue;
-      reduction.fired[i] = fill(g, i);
-      if (!reduction.fired[i]) names.push_back("'" + groups_[g]->name(i) + "'");
-    }
-    reduction.missing = 0;
-  }
-  if (names.empty() || options_.unused_parameters == UnusedParameters::Find || !pass_->has_samples)
-    return;
-  throw StateError(text("no gradient came for ", names.size() == 1 ? "parameter " : "parameters ",
-                        join(names, ", ")),
-                   {.hint = "If they are left out on purpose, set unused_parameters = "
-                            "UnusedParameters::Find, or do not train "
-                            "them (requires_grad)."});
-}
-
-std::vector<std::vector<bool>> GradientReducer::used_by_any() {
-  std::vector<std::vector<bool>> used(groups_.size());
-  std::int64_t count = 0;
-  for (const std::size_t g : trained_) {
-    for (std::size_t i = 0; i < groups_[g]->size(); ++i)
-      used[g].push_back(pass_->groups[g].fired[i] || groups_[g]->parameter(i).requires_grad());
-    count += static_cast<std::int64_t>(used[g].size());
-  }
-  if (options_.unused_parameters == UnusedParameters::Refuse) return used;
-  const at::Tensor bits = at::zeros({count}, at::kByte);
-  auto* bit = bits.mutable_data_ptr<std::uint8_t>();
-  for (const std::size_t g : trained_)
-    for (const bool fired : pass_->groups[g].fired) *bit++ = fired ? 1 : 0;
-  unchecked_.all.all_reduce(bits, comm::Reduce::Max).wait();
-  const auto* found = bits.const_data_ptr<std::uint8_t>();
-  for (const std::size_t g : trained_)
-    for (std::size_t i = 0; i < used[g].size(); ++i) used[g][i] = *found++ != 0;
-  return used;
 }
 
 void GradientReducer::hand_out(const std::vector<std::vector<bool>>& used) {

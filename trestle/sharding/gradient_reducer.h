@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "trestle/sharding/gradient_hooks.h"
 #include "trestle/sharding/options.h"
 #include "trestle/sharding/pass_header.h"
+#include "trestle/sharding/piece_sums.h"
 #include "trestle/sharding/rank_groups.h"
 
 namespace trestle::sharding {
@@ -80,16 +82,22 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   const std::vector<std::pair<std::size_t, std::size_t>>& observed_order() const {
     return observed_;
   }
+  // With ShardOptions::reproducible: how many backwards of this step there were; and a step that begins anew.
+  int pieces_done() const { return pieces_ ? pieces_->done() : 0; }
+  void begin_step_anew();
   // Whether backwards since the last reduced one were not reduced.
   bool has_unreduced() const { return has_unreduced_; }
   // Seconds that the last reduced pass waited at its end; how many reductions there were, and of how many bytes.
   double waited() const { return waited_; }
   std::int64_t reductions() const { return reductions_; }
   Bytes reduced_bytes() const { return reduced_bytes_; }
+  std::int64_t asked_for_unused() const { return asked_for_unused_; }
+  Bytes reduced_over_replicas() const { return reduced_over_replicas_; }
 
  private:
   struct Reduction {  // of one group in a pass
     std::vector<bool> fired;
+    std::vector<int> gradients;  // so many came
     std::size_t missing = 0;
     bool begun = false;
     bool over_replicas = false;
@@ -100,6 +108,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
     bool has_samples = true;
     bool accumulates = true;  // the parameters' gradients
     bool sync = false;
+    bool more_pieces = false;  // of this rank come before anything is reduced
     bool in_backward = false;
     std::weak_ptr<void> backward;  // gone when the backward is, without end() where it threw
     std::vector<Reduction> groups;
@@ -119,6 +128,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   std::uint32_t trained_hash() const;
   std::int64_t place() const;
   double share();
+  int averaged() const;  // how many gradients
   // How much of the average's division is left for behind the sum: 1, but for fp16.
   double later_divisor(std::size_t group) const;
   void begin_ready();
@@ -131,6 +141,15 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void begin_all();
   void end_reduced();
   void fill_unused();
+  bool is_unused(std::size_t group, std::size_t index) const;
+  void count_gradient(std::size_t group, std::size_t index);
+  void check_as_first_step() const;
+  std::vector<std::vector<bool>> fired_on_any();
+  void arm_late(std::size_t group, std::size_t index);
+  void begin_piece();
+  bool complete_pieces(std::size_t group);
+  void end_piece();
+  void give_up_pieces();
   std::vector<std::vector<bool>> used_by_any();
   void hand_out(const std::vector<std::vector<bool>>& used);
 
@@ -139,6 +158,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   RankGroups ranks_;
   RankGroups unchecked_;  // for what follows the plan that all ranks have
   ShardOptions options_;
+  std::optional<PieceSums> pieces_;
   Observer* observer_ = nullptr;
   GradientHooks hooks_;
   std::recursive_mutex mutex_;  // hooks may run in several devices' backward threads
@@ -153,9 +173,17 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   bool has_unreduced_ = false;
   std::vector<std::pair<std::size_t, std::size_t>> observed_;
   std::vector<std::vector<at::Tensor>> aside_;  // [group][index]
+  // UnusedParameters::Static: what the first step did with each parameter.
+  struct FirstUse {
+    std::optional<int> gradients;  // on this rank; not known where it had no samples
+    bool on_any = false;           // it got one, on whatever rank
+  };
+  std::map<const void*, FirstUse> first_step_;
   double waited_ = 0;
   std::int64_t reductions_ = 0;
   Bytes reduced_bytes_ = 0;
+  std::int64_t asked_for_unused_ = 0;
+  Bytes reduced_over_replicas_ = 0;
 };
 
 }  // namespace trestle::sharding

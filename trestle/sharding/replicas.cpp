@@ -62,8 +62,13 @@ std::string description(const ShardOptions& options) {
   add("bucket", options.bucket);
   add("first_bucket", options.first_bucket);
   add("unit", options.unit);
-  add("reshard_after_forward", options.reshard_after_forward);
-  add("unused_parameters", options.unused_parameters == UnusedParameters::Find ? "Find" : "Refuse");
+  add("units", join(options.units, " "));
+  const Reshard reshard = options.reshard_after_forward;
+  add("reshard_after_forward", reshard.to_all()       ? std::string("true")
+                               : reshard.ranks() == 1 ? std::string("false")
+                                                      : text(reshard.ranks()));
+  constexpr const char* unused[] = {"Refuse", "Find", "Static"};
+  add("unused_parameters", unused[static_cast<int>(options.unused_parameters)]);
   add("broadcast_at_start", options.broadcast_at_start);
   add("broadcast_buffers", options.broadcast_buffers);
   add_type("precision.parameters", options.precision.parameters);
@@ -72,6 +77,8 @@ std::string description(const ShardOptions& options) {
   add("precision.cast_inputs", options.precision.cast_inputs);
   add("device", options.device ? DeviceTypeName(options.device->type(), true) : "not set");
   add("shards_on_cpu", options.shards_on_cpu);
+  add("reproducible.pieces", options.reproducible.pieces);
+  add("reproducible.threads", options.reproducible.threads);
   add("seed", options.seed);
   return lines;
 }

@@ -53,6 +53,8 @@ void Sharded::release() {
   impl_->reshard();
 }
 
+std::vector<int> Sharded::own_pieces() const { return impl_->own_pieces(); }
+
 Sharded::NoSync Sharded::no_sync() { return NoSync(impl_); }
 
 std::vector<at::Tensor> Sharded::parameters() const {

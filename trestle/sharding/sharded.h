@@ -32,9 +32,12 @@ struct ShardReport {
   std::int64_t steps = 0;  // backwards that were reduced
   std::int64_t reductions =
       0;  // of groups' gradients within the ranks that divide them (of all, at level None)
-  Bytes reduced = 0;         // bytes of gradients that this rank put into them
-  std::int64_t gathers = 0;  // of groups' parameters
-  Bytes gathered = 0;        // bytes of parameters that they put together here
+  Bytes reduced = 0;                   // bytes of gradients that this rank put into them
+  Bytes reduced_over_replicas = 0;     // of its pieces of them, into sums over the rows of a mesh
+  std::int64_t gathers = 0;            // of groups' parameters
+  std::int64_t gathers_among_few = 0;  // of them, among the k ranks of reshard_after_forward = k
+  Bytes gathered = 0;                  // bytes of parameters that they put together here
+  std::int64_t asked_for_unused = 0;   // small reductions: which parameters had no gradient
   double waited_seconds =
       0;  // at the end of the last backward, for reductions that it did not hide
 };
@@ -125,6 +128,10 @@ class Sharded {
   //   sharded.backward(loss(second_half) / 2);
   class NoSync;
   NoSync no_sync();
+
+  // With ShardOptions::reproducible: the numbers of the pieces that are this rank's, in order. A step is one backward for
+  // each, without no_sync() and weights; zero_grad() in between begins it anew.
+  std::vector<int> own_pieces() const;
 
   // Of parameters that others use alone: see the third constructor.
   void gather();

@@ -8,14 +8,17 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "trestle/base/error.h"
 #include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
 #include "trestle/device/keyed_random.h"
+#include "trestle/optim/gradient_norms.h"
 #include "trestle/sharding/norm_over_ranks.h"
 #include "trestle/sharding/replicas.h"
+#include "trestle/sharding/reproducible.h"
 
 namespace trestle {
 namespace {
@@ -40,16 +43,33 @@ struct Sharded::Impl::ForwardScope {
 
 nn::RunKey Sharded::Impl::next_key() {
   const std::int64_t ranks = ranks_.all.size(), rank = ranks_.all.rank();
-  if (forwards_of_ != reducer->steps()) forwards_ = 0;
-  forwards_of_ = reducer->steps();
+  const std::int64_t backwards =
+      options.reproducible.pieces > 0 ? reducer->backwards() : reducer->steps();
+  if (forwards_of_ != backwards) forwards_ = 0;
+  forwards_of_ = backwards;
   const std::int64_t number = at::GradMode::is_enabled() ? forwards_++ : 0;
+  if (options.reproducible.pieces > 0) {
+    return {.seed = options.seed,
+            .step = first_step_ + reducer->steps(),
+            .micro_batch = number * options.reproducible.pieces + own_pieces().front() +
+                           reducer->pieces_done()};
+  }
   return {.seed = options.seed,
           .step = first_step_ + reducer->steps(),
           .micro_batch = number * ranks + rank};
 }
 
-at::Tensor Sharded::Impl::cast_input(const at::Tensor& input) const {
+std::vector<int> Sharded::Impl::own_pieces() const {
+  if (options.reproducible.pieces == 0)
+    throw UsageError("own_pieces() without pieces", {.hint = "Set ShardOptions::reproducible."});
+  std::vector<int> own(static_cast<std::size_t>(options.reproducible.pieces / ranks_.all.size()));
+  std::iota(own.begin(), own.end(), ranks_.all.rank() * static_cast<int>(own.size()));
+  return own;
+}
+
+at::Tensor Sharded::Impl::cast_input(const at::Tensor& given) const {
   const auto& precision = options.precision;
+  const at::Tensor input = options.reproducible.pieces > 0 ? sharding::aligned(given) : given;
   if (!precision.parameters || !precision.cast_inputs || !input.defined() ||
       !input.is_floating_point())
     return input;
@@ -83,6 +103,7 @@ void Sharded::Impl::check_unchanged() const {
 void Sharded::Impl::before_forward() {
   if (reducer->in_pass() && !inside_backward()) reducer->give_up_pass();
   if (inside_backward()) return;
+  if (at::GradMode::is_enabled()) sharding::check_threads(options.reproducible);
   check_unchanged();
   for (const auto& group : groups_) group->take_back();
   rebuild_buckets();
@@ -155,7 +176,7 @@ std::shared_ptr<void> Sharded::Impl::begin(const std::function<void(const Change
     input = cast_input(input);
     given.push_back(input);
   });
-  if (gatherer_) scope->call = gatherer_->begin(0, given);
+  if (gatherer_) scope->call = gatherer_->begin(0, given);  // what is in no unit of its own
   std::size_t next = 0;
   inputs([&](at::Tensor& input) { input = given[next++]; });
   return scope;
@@ -174,10 +195,18 @@ void Sharded::Impl::end(const std::shared_ptr<void>& scope,
   }
   if (forward->call) gatherer_->end(forward->call, made);
   if (gatherer_) gatherer_->end_model();
-  outputs([&](at::Tensor& output) { watch_output(output); });
+  std::size_t next = 0;
+  outputs([&](at::Tensor& output) {
+    output = made[next++];
+    watch_output(output);
+  });
 }
 
 void Sharded::Impl::hold_sync(int change) {
+  if (options.reproducible.pieces > 0)
+    throw UsageError("no_sync() with ShardOptions::reproducible",
+                     {.hint = "A step has a backward for each of own_pieces(), and the last one "
+                              "reduces."});
   no_syncs_ += change;
   reducer->set_sync(no_syncs_ == 0);
 }
@@ -185,6 +214,9 @@ void Sharded::Impl::hold_sync(int change) {
 void Sharded::Impl::backward(const at::Tensor& loss, std::optional<double> weight) {
   if (weight && !(*weight >= 0))
     throw UsageError(text("a weight of ", *weight), {.hint = "It is a number of samples."});
+  if (weight && options.reproducible.pieces > 0)
+    throw UsageError("a weight with ShardOptions::reproducible, whose pieces are equal",
+                     {.hint = "Leave it out."});
   if (weight && !reducer->sync()) {
     throw UsageError("a weight inside no_sync(), where nothing is averaged",
                      {.hint = "Scale the loss there, and give the backward outside the weight of "
@@ -206,6 +238,9 @@ void Sharded::Impl::backward(const at::Tensor& loss, std::optional<double> weigh
 }
 
 void Sharded::Impl::backward_without_samples() {
+  if (options.reproducible.pieces > 0)
+    throw UsageError("backward_without_samples() with ShardOptions::reproducible",
+                     {.hint = "All pieces are equal: each has samples."});
   const at::AutoGradMode with_grad(true);
   before_forward();
   reducer->set_weight(0);
@@ -219,10 +254,16 @@ void Sharded::Impl::backward_without_samples() {
 void Sharded::Impl::drop_own_gradients() {
   for (const auto& [name, tensor] : parameters_) tensor.mutable_grad().reset();
   for (const auto& group : groups_) group->drop_kept();
+  reducer->begin_step_anew();
 }
 
 double Sharded::Impl::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& clip) {
   std::vector<at::Tensor> own = tensors_of(stepped_);
+  if (options.reproducible.pieces > 0) {
+    optim::check_clipping(max_norm, clip);
+    const double norm = sharding::exact_norm(own, ranks_.shard, clip.p);
+    return optim::clip_by(own, {{.value = norm, .dtype = at::kDouble}}, max_norm, clip);
+  }
   if (options.level == ShardLevel::None) return optim::clip_grad_norm(own, max_norm, clip);
   return sharding::clip_over_ranks(own, {ranks_.shard}, max_norm, clip);
 }
@@ -315,9 +356,12 @@ ShardReport Sharded::Impl::report() const {
                      .steps = reducer->steps(),
                      .reductions = reducer->reductions(),
                      .reduced = reducer->reduced_bytes(),
+                     .reduced_over_replicas = reducer->reduced_over_replicas(),
+                     .asked_for_unused = reducer->asked_for_unused(),
                      .waited_seconds = reducer->waited()};
   for (const auto& group : groups_) {
     report.gathers += group->gathers();
+    report.gathers_among_few += group->gathers_among_few();
     report.gathered += group->gathers() * group->bytes();
   }
   return report;

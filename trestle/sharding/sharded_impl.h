@@ -10,6 +10,7 @@
 #include "trestle/nn/graph.h"
 #include "trestle/sharding/flat_group.h"
 #include "trestle/sharding/gradient_reducer.h"
+#include "trestle/sharding/hooked.h"
 #include "trestle/sharding/sharded.h"
 #include "trestle/sharding/unit_gatherer.h"
 
@@ -34,6 +35,7 @@ class Sharded::Impl {
 
   const NamedTensors& named_parameters() const { return stepped_; }
   double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options);
+  std::vector<int> own_pieces() const;
   void hold_sync(int change);  // the number of NoSync objects
   void unshard();
   void reshard();
@@ -61,6 +63,11 @@ class Sharded::Impl {
   void make_buckets(const std::vector<std::size_t>& order);
   void make_layer_units();
   void make_unit(const std::string& name, const NamedTensors& parameters);
+  // Of a parameter that several units use. Its number.
+  std::size_t make_shared_group(const NamedTensors::value_type& parameter);
+  void make_module_units();
+  void hook_modules();
+  std::string units_in_words() const;
   void hook_layers(const std::vector<std::optional<std::size_t>>& unit_of_layer);
   void make_frozen_groups();
   std::shared_ptr<sharding::FlatGroup> make_group(NamedTensors members) const;
@@ -96,8 +103,10 @@ class Sharded::Impl {
   std::int64_t first_step_ = 0;  // of the training, by which random numbers are drawn
   bool rebuilt_ = false;
 
-  std::shared_ptr<torch::nn::Module> module_;  // of a model that is no Layers
-  nn::Graph graph_;                            // of one that is
+  std::shared_ptr<torch::nn::Module> module_;                    // of a model that is no Layers
+  std::vector<sharding::HookedModule*> hooked_;                  // of each unit; null for the rest
+  std::vector<std::shared_ptr<sharding::UnitHook>> unit_hooks_;  // the modules have them weakly
+  nn::Graph graph_;                                              // of one that is
 };
 
 }  // namespace trestle

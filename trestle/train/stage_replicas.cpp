@@ -1,9 +1,11 @@
 #include "trestle/train/stage_replicas.h"
 
 #include <ATen/Functions.h>
+#include <torch/optim/optimizer.h>
 
 #include "trestle/base/text.h"
 #include "trestle/nn/layers.h"
+#include "trestle/sharding/norm_over_ranks.h"
 #include "trestle/sharding/save.h"
 #include "trestle/train/setup.h"
 
@@ -56,6 +58,22 @@ void StageReplicas::take(Pipeline& pipeline) {
     }
     first = last;
   }
+}
+
+std::vector<optim::GradientNorm> StageReplicas::norm(const std::vector<int>& stages, double p) {
+  std::vector<at::Tensor> own;
+  for (const int stage : stages)
+    for (auto& parameter : stages_.at(stage).parameters()) own.push_back(std::move(parameter));
+  if (options_.level == ShardLevel::None) return optim::gradient_norms(own, p);
+  const sharding::PartialNorm partial{p};
+  const at::Tensor whole = at::full({1}, partial.of(own), at::kDouble);
+  ranks_.shard.all_reduce(whole, partial.reduction()).wait();
+  return {{.value = partial.norm(whole.item<double>()), .dtype = at::kDouble}};
+}
+
+void StageReplicas::step(int stage, torch::optim::Optimizer& optimizer) {
+  optimizer.step();
+  stages_.at(stage).shards_changed();
 }
 
 at::Tensor StageReplicas::stepped(const at::Tensor& parameter) const {

@@ -56,6 +56,10 @@ class StageReplicas final : public pipeline::StageHooks {
   void reshard(int stage) override { stages_.at(stage).release(); }
   void before_last_backward(int stage) override { stages_.at(stage).reduce_next_backward(); }
   void reduce_gradients(int stage) override { stages_.at(stage).finish_reduction(); }
+  // One small reduction, where parameters are divided.
+  std::vector<optim::GradientNorm> norm(const std::vector<int>& stages, double p) override;
+  void step(int stage, torch::optim::Optimizer& optimizer) override;
+  NamedTensors parameters(int stage) override { return stages_.at(stage).named_parameters(); }
 
  private:
   sharding::RankGroups ranks_;
