@@ -15,7 +15,8 @@ struct BlockImpl : torch::nn::Module {
   BlockImpl() { linear = register_module("linear", torch::nn::Linear(32, 32)); }
   // What is inside is not kept for the backward, but run again.
   at::Tensor forward(const at::Tensor& x) {
-    return x + trestle::nn::checkpoint([this](at::Tensor in) { return torch::gelu(linear(in)); }, x);
+    return x +
+           trestle::nn::checkpoint([this](at::Tensor in) { return torch::gelu(linear(in)); }, x);
   }
   torch::nn::Linear linear{nullptr};
 };
@@ -68,7 +69,7 @@ double fsdp(trestle::World& world, const at::Tensor& x, const std::filesystem::p
   optimizer->zero_grad();
   // [fsdp]
   // [save]
-  trestle::save(folder, model, *optimizer, {.step = 1});     // all ranks, each its part
+  trestle::save(folder, model, *optimizer, {.step = 1});        // all ranks, each its part
   const auto state = trestle::load(folder, model, *optimizer);  // on any ranks, at any level
   const trestle::NamedTensors whole = model.state();            // unsplit, on each rank
   // [save]
@@ -93,8 +94,7 @@ int main() {
   }
   const auto folder =
       std::filesystem::temp_directory_path() / ("coming_from_python_" + std::to_string(getpid()));
-  const auto done =
-      trestle::spawn(4, [&](trestle::World& world) { return train(world, folder); });
+  const auto done = trestle::spawn(4, [&](trestle::World& world) { return train(world, folder); });
   std::filesystem::remove_all(folder);
   return done[0] && done[1] && done[2] && done[3] ? 0 : 1;
 }

@@ -36,8 +36,8 @@ bool lie_over_each_other(const std::vector<Request>& requests) {
   for (std::size_t a = 0; a < requests.size(); ++a) {
     const Range written = range_of(requests[a].output);
     for (std::size_t b = 0; b < requests.size(); ++b) {
-      const bool in_place = a == b && (requests[a].output.is_same(requests[a].input) ||
-                                       is_its_place(requests[a], a));
+      const bool in_place =
+          a == b && (requests[a].output.is_same(requests[a].input) || is_its_place(requests[a], a));
       if (!in_place && written.meets(range_of(requests[b].input))) return true;
       if (a != b && written.meets(range_of(requests[b].output))) return true;
     }
