@@ -4,6 +4,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <iomanip>
@@ -37,13 +38,17 @@ struct Arguments {
 // What is trained, made anew for each level.
 struct Subject {
   std::string name;
+  std::int64_t parameters = 0;
   train::MakeNet make;
   std::vector<std::int64_t> input;  // sizes of an example
 };
 
-Subject own_net(const Arguments& arguments) {
+Subject own_net(Arguments& arguments) {
   const int layers = arguments.layers, width = arguments.width;
+  arguments.levels.batch = std::max<std::int64_t>(arguments.levels.batch, arguments.levels.ranks);
   return {.name = text("MLP of ", layers, " layers of ", width),
+          // Counted, not made: on paper it may be larger than this machine.
+          .parameters = std::int64_t{layers} * width * (width + std::int64_t{1}),
           .make =
               [layers, width] {
                 nn::Layers net(nn::Seed{1});
@@ -66,6 +71,7 @@ Subject of_recipe(Arguments& arguments, const RunOptions& options) {
   optimizer.amsgrad = recipe.optimizer.amsgrad;
   arguments.levels.batch = recipe.train.batch;
   Subject subject{.name = text(recipe.model.name, " of ", recipe.name),
+                  .parameters = train::make_model(recipe, options.models).parameter_count(),
                   .make = [recipe, &options] { return train::make_model(recipe, options.models); },
                   .input = {}};
   if (!arguments.dry_run) subject.input = train::example_sizes(recipe, additions_of(options));
@@ -125,7 +131,7 @@ int perform(Arguments arguments, const RunOptions& options) {
   if (arguments.batch > 0) arguments.levels.batch = arguments.batch;
   if (!arguments.optimizer.empty()) arguments.levels.optimizer = {.name = arguments.optimizer};
   if (!arguments.bucket.empty()) arguments.levels.bucket = parse_bytes(arguments.bucket);
-  const std::int64_t parameters = subject.make().parameter_count();
+  const std::int64_t parameters = subject.parameters;
   auto rows = train::levels_on_paper(parameters, arguments.levels);
   const std::string head = title(subject, parameters, arguments);
   if (!arguments.json) {
@@ -167,7 +173,7 @@ void add_sizes(CLI::App& verb, const std::shared_ptr<Arguments>& arguments) {
       "Rows of HSDP's mesh (default 2)");
   number(
       "--batch", {1, 1'000'000}, [](Arguments& a) -> std::int64_t& { return a.batch; },
-      "Samples of all ranks together (default: the recipe's, or 32)");
+      "Samples of all ranks together (default: the recipe's, or 32, or one a rank)");
   number(
       "--steps", {1, 10'000}, [](Arguments& a) -> int& { return a.levels.steps; },
       "Measured at each level, after two (default 3)");

@@ -28,13 +28,21 @@ Range range_of(const at::Tensor& tensor) {
   return {begin, begin + tensor.nbytes()};
 }
 
+// Whether a rank's piece lies where all-gather would put it.
+bool is_its_place(const Request& request, std::size_t rank) {
+  return request.print.kind == Kind::AllGather &&
+         range_of(request.input).begin ==
+             range_of(request.output).begin + rank * request.input.nbytes();
+}
+
 // Whether what one rank writes lies over what another one, or itself, reads or writes. In place is
-// one and the same tensor, and fine.
+// one and the same tensor, or a piece's place in what is gathered, and fine.
 bool lie_over_each_other(const std::vector<Request>& requests) {
   for (std::size_t a = 0; a < requests.size(); ++a) {
     const Range written = range_of(requests[a].output);
     for (std::size_t b = 0; b < requests.size(); ++b) {
-      const bool in_place = a == b && requests[a].output.is_same(requests[a].input);
+      const bool in_place =
+          a == b && (requests[a].output.is_same(requests[a].input) || is_its_place(requests[a], a));
       if (!in_place && written.meets(range_of(requests[b].input))) return true;
       if (a != b && written.meets(range_of(requests[b].output))) return true;
     }
@@ -46,9 +54,9 @@ void copy_bytes(const at::Tensor& to, std::int64_t at, const at::Tensor& from, s
                 std::int64_t elements) {
   if (elements == 0) return;
   const auto size = static_cast<std::int64_t>(to.element_size());
-  std::memcpy(static_cast<char*>(to.mutable_data_ptr()) + at * size,
-              static_cast<const char*>(from.const_data_ptr()) + begin * size,
-              static_cast<std::size_t>(elements * size));
+  char* const target = static_cast<char*>(to.mutable_data_ptr()) + at * size;
+  const char* const source = static_cast<const char*>(from.const_data_ptr()) + begin * size;
+  if (target != source) std::memcpy(target, source, static_cast<std::size_t>(elements * size));
 }
 
 // In pieces that stay in a core's cache from the first sum to the last copy.

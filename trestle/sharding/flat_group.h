@@ -101,6 +101,8 @@ class FlatGroup {
 
   // Before a backward writes to gradients() again, where shards keep theirs in it.
   void keep_shard_gradients();
+  // Puts a reduced piece into its place in gradients(), whose own numbers nobody needs any more; returns that place.
+  at::Tensor put_piece(const at::Tensor& reduced);
   // Adds a reduced piece, times `factor`, to the shards' gradients; parameters whose `used` is false are left as they are.
   void add_to_shards(const at::Tensor& reduced, const std::vector<bool>& used, double factor = 1);
 

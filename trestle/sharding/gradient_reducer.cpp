@@ -203,11 +203,16 @@ void GradientReducer::begin_ready() {
   begin_over_replicas(false);
 }
 
-// Where whole gradients are let go once they are reduced: a rank that is ahead waits, instead of holding all of them.
+// Where whole gradients are let go once they are reduced: a rank that is ahead waits, instead of holding all of them. Where
+// they stay, the reduced pieces go into their own place in them, instead of being held besides.
 void GradientReducer::bound_in_flight() {
   constexpr std::size_t most = 2;
-  if (options_.level < ShardLevel::Gradients || pass_->next < most) return;
-  pass_->groups[trained_[pass_->next - most]].work.wait();
+  if (options_.level == ShardLevel::None || pass_->next < most) return;
+  const std::size_t group = trained_[pass_->next - most];
+  Reduction& reduction = pass_->groups[group];
+  reduction.work.wait();
+  if (options_.level == ShardLevel::OptimizerState)
+    reduction.reduced = groups_[group]->put_piece(reduction.reduced);
 }
 
 void GradientReducer::begin(std::size_t group) {

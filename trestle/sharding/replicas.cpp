@@ -174,7 +174,7 @@ void broadcast(const comm::Group& group, const std::vector<at::Tensor>& tensors,
     order.push_back(order.size());
     items.push_back({.bytes = static_cast<Bytes>(tensor.nbytes()), .kind = kind_of(tensor)});
   }
-  constexpr Bytes most = Bytes{64} << 20;
+  constexpr Bytes most = Bytes{4} << 20;  // each is there once more while it is sent
   for (const auto& bucket : assign_buckets(items, order, most, most)) {
     std::vector<at::Tensor> pieces;
     for (const std::size_t i : bucket)
