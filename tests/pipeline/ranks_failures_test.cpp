@@ -78,22 +78,19 @@ TEST(RanksFailures, RanksThatMadeDifferentPipelinesAreToldWhatDiffers) {
                                HasSubstr("'balance [1, 2]' on rank 0")));
 }
 
-// The second micro-batch fails once the last rank has done the first and waits for the second: a rank
-// that had not begun yet could not say where it stood.
+// The second micro-batch fails once the last rank waits for it: before, it could not say where it stood.
 TEST(RanksFailures, AnExceptionInALayerEndsAllRanksWithItsReason) {
   const support::WatchDog watch("exception in a layer");
-  const Stopwatch time;
   const auto all = messages(3, [](World& world) {
     int calls = 0;
     const auto fail_second = [&] {
       if (++calls < 2) return;
-      while (!world.failure() && world.status_of(2).find("2F0") == std::string::npos)
-        std::this_thread::sleep_for(1ms);
+      while (world.status_of(2).find("2F0") == std::string::npos) std::this_thread::sleep_for(1ms);
       std::this_thread::sleep_for(100ms);
       throw std::runtime_error("the layer is out of order");
     };
-    Pipeline pipeline(trained(fail_second),
-                      over(world, {.balance = {1, 1, 1}, .micro_batches = 2}));
+    const PipelineOptions options = over(world, {.balance = {1, 1, 1}, .micro_batches = 2});
+    Pipeline pipeline(trained(fail_second), options);
     pipeline.step(world.rank() == 0 ? torch::ones({4, 4}) : at::Tensor(),
                   world.rank() == 2 ? torch::ones({4, 4}) : at::Tensor(), nn::mean_squared_error());
   });
@@ -101,14 +98,10 @@ TEST(RanksFailures, AnExceptionInALayerEndsAllRanksWithItsReason) {
   EXPECT_THAT(all[1], AllOf(HasSubstr("in stage 1, micro-batch 1"), HasSubstr("1F1 on rank 1")));
   for (const int other : {0, 2}) EXPECT_THAT(all[other], HasSubstr("rank 1"));
   EXPECT_THAT(all[2], HasSubstr("rank 2 stood at 2RECV_F1, action 3 of 8, waiting for rank 1: "));
-  EXPECT_LT(time.seconds(), 10);
 }
 
 TEST(RanksFailures, TheFirstFailureKeepsItsTypeInSpawn) {
   const support::WatchDog watch("type of a failure");
-  struct Odd : std::runtime_error {
-    using std::runtime_error::runtime_error;
-  };
   EXPECT_THROW(spawn(2,
                      [](World& world) {
                        const auto fail = [] { throw UsageError("odd weather"); };

@@ -12,6 +12,7 @@
 #include "trestle/sharding/buckets.h"
 #include "trestle/sharding/precision.h"
 #include "trestle/sharding/replicas.h"
+#include "trestle/sharding/reproducible.h"
 #include "trestle/sharding/sharded_impl.h"
 #include "trestle/sharding/unit_choice.h"
 
@@ -85,6 +86,9 @@ Sharded::Impl::Impl(NamedTensors parameters, NamedTensors buffers,
     make_unit("all", parameters_);
   }
   finish_construction();
+  if (options.reproducible.pieces > 0)
+    throw UsageError("ShardOptions::reproducible for a pipeline's stage, which has pieces already",
+                     {.hint = "Leave it out: micro-batches are added up in their own order."});
   reducer->sum_as_they_are();
   reducer->wait_in_finish();
   reducer->set_sync(false);
@@ -97,6 +101,9 @@ void Sharded::Impl::finish_construction() {
   if (trained_.empty() && (module_ || !graph_.layers.empty()))
     throw UsageError("the model has no parameter that is trained",
                      {.hint = "There is nothing to reduce over ranks."});
+  if (options.reproducible.pieces > 0)
+    for (const auto& [name, tensor] : trained_)
+      sharding::check_reproducible_device(tensor.device());
   if (options.level == ShardLevel::Parameters) {
     start_from_rank_0({});
   } else {
@@ -124,6 +131,7 @@ NamedTensors Sharded::Impl::shards_of_trained() const {
 }
 
 void Sharded::Impl::check_options() const {
+  sharding::check_reproducible(options, ranks_);
   sharding::check_dtypes(options.precision);
   if (!options.units.empty() && options.unit > 0)
     throw UsageError("units by name (ShardOptions::units) and by size (::unit)",
@@ -135,6 +143,14 @@ void Sharded::Impl::check_options() const {
   }
   if (options.level == ShardLevel::None && options.shards_on_cpu)
     throw UsageError("at level none there are no shards to keep on the CPU");
+  if (options.level != ShardLevel::None && options.hook.make) {
+    throw UsageError(
+        text("the communication hook '", options.hook.name,
+             "' averages whole gradients, and level ", to_string(options.level),
+             " reduces them to each rank's piece"),
+        {.hint = "Take level None (trestle::ddp()), or leave the hook out: precision.reduce = "
+                 "at::kBFloat16 sends half as much at every level."});
+  }
   for (const auto& type :
        {options.precision.parameters, options.precision.reduce, options.precision.output})
     if (type && !at::isFloatingType(*type))
@@ -175,10 +191,13 @@ void Sharded::Impl::watch() {
       for (auto& group : unit.groups) group = groups_.size() - 1 - group;
   }
   reducer = std::make_shared<sharding::GradientReducer>(groups_, ranks_, options);
+  if (options.hook.make) reducer->set_hook(options.hook.make(ranks_.all));
   reducer->watch();
   if (options.level != ShardLevel::Parameters) return;
   gatherer_ = std::make_shared<sharding::UnitGatherer>(groups_, units_, ranks_, reducer, options);
   reducer->set_observer(gatherer_.get());
+  if (module_ && units_.size() == 1) unit_order_ = {0};
+  gatherer_->expect(unit_order_);
 }
 
 // Level None: after the first step the buckets follow the order in which rank 0 saw the gradients come.
@@ -203,6 +222,7 @@ void Sharded::Impl::rebuild_buckets() {
   fresh->go_on_from(*reducer);
   reducer = fresh;
   reducer->watch();
+  hand_out_recorder();
 }
 
 // Level Parameters: one unit's parameters, as they are made, go into flat groups and are let go.
@@ -304,6 +324,7 @@ void Sharded::Impl::hook_layers(const std::vector<std::optional<std::size_t>>& u
   for (std::size_t layer = 0; layer < graph_.layers.size(); ++layer) {
     const auto unit = unit_of_layer[layer];
     if (!unit) continue;
+    unit_order_.push_back(*unit);
     bool last = true;
     for (std::size_t later = layer + 1; later < unit_of_layer.size(); ++later)
       last &= unit_of_layer[later] != unit;

@@ -49,6 +49,8 @@ GradientReducer::GradientReducer(std::vector<std::shared_ptr<FlatGroup>> groups,
                 .replicate = unchecked(ranks_.replicate)};
   for (std::size_t g = 0; g < groups_.size(); ++g)
     if (groups_[g]->trained()) trained_.push_back(g);
+  if (const int pieces = options_.reproducible.pieces; pieces > 0)
+    pieces_.emplace(pieces / ranks_.all.size(), groups_.size());
 }
 
 void GradientReducer::watch() {
@@ -75,12 +77,17 @@ void GradientReducer::check_watched() const {
 
 void GradientReducer::go_on_from(GradientReducer& before) {
   before.hooks_.clear();
+  recorder_ = before.recorder_;
+  hook_ = std::move(before.hook_);
+  announce_ = std::move(before.announce_);
   steps_ = before.steps_;
   backwards_ = before.backwards_;
   reductions_ = before.reductions_;
   reduced_bytes_ = before.reduced_bytes_;
   asked_for_unused_ = before.asked_for_unused_;
+  reduced_over_replicas_ = before.reduced_over_replicas_;
   sync_ = before.sync_;
+  weight_ = before.weight_;
   unchecked_header_ = before.unchecked_header_;
   has_unreduced_ = before.has_unreduced_;
   first_step_ = before.first_step_;
@@ -102,7 +109,7 @@ void GradientReducer::pass_without_samples(const std::function<void()>& meanwhil
 
 void GradientReducer::on_gradient(std::size_t group, std::size_t index) {
   const std::lock_guard lock(mutex_);
-  if (!pass_) arm();
+  if (!pass_) arm_late(group, index);
   if (!pass_->accumulates || !groups_[group]->parameter(index).requires_grad()) return;
   Reduction& reduction = pass_->groups[group];
   if (!pass_->sync) groups_[group]->add_to_kept(index);
@@ -119,7 +126,7 @@ void GradientReducer::on_gradient(std::size_t group, std::size_t index) {
     const at::NoGradGuard no_grad;
     at::Tensor& gradient = groups_[group]->parameter(index).mutable_grad();
     if (!groups_[group]->grad_is_view(index)) {
-      groups_[group]->gradient_view(index).add_(gradient, share() * later_divisor(group));
+      groups_[group]->gradient_view(index).add_(gradient, own_factor(group));
       gradient.reset();
     }
     return;
@@ -133,6 +140,7 @@ void GradientReducer::on_gradient(std::size_t group, std::size_t index) {
   if (steps_ == 0 && pass_->sync) observed_.emplace_back(group, index);
   if (--reduction.missing > 0) return;
   if (observer_) observer_->gradients_complete(group);
+  recorder_.look();
   if (pass_->sync) begin_ready();
 }
 
@@ -163,7 +171,7 @@ void GradientReducer::put_gradient(std::size_t group, std::size_t index) {
              "What is reduced over ranks cannot be differentiated: take a gradient that is part "
              "of the loss with torch::autograd::grad()."});
   }
-  const double factor = share() * later_divisor(group);
+  const double factor = own_factor(group);
   if (flat.has_kept(index)) {
     flat.add_to_kept(index);
     put_scaled(flat.gradient_view(index), flat.take_kept(index), false, factor);
@@ -195,36 +203,48 @@ void GradientReducer::begin_ready() {
   begin_over_replicas(false);
 }
 
-// Where whole gradients are let go once they are reduced: a rank that is ahead waits, instead of holding all of them.
+// Where whole gradients are let go once they are reduced: a rank that is ahead waits, instead of holding all of them. Where
+// they stay, the reduced pieces go into their own place in them, instead of being held besides.
 void GradientReducer::bound_in_flight() {
   constexpr std::size_t most = 2;
-  if (options_.level < ShardLevel::Gradients || pass_->next < most) return;
-  pass_->groups[trained_[pass_->next - most]].work.wait();
+  if (options_.level == ShardLevel::None || pass_->next < most) return;
+  const std::size_t group = trained_[pass_->next - most];
+  Reduction& reduction = pass_->groups[group];
+  reduction.work.wait();
+  if (options_.level == ShardLevel::OptimizerState)
+    reduction.reduced = groups_[group]->put_piece(reduction.reduced);
 }
 
 void GradientReducer::begin(std::size_t group) {
   FlatGroup& flat = *groups_[group];
   Reduction& reduction = pass_->groups[group];
   reduction.begun = true;
+  if (!complete_pieces(group)) return;
   ++reductions_;
   reduced_bytes_ += static_cast<Bytes>(flat.gradients().nbytes());
+  if (hook_) return begin_hook(group);
   if (options_.level == ShardLevel::None) {
     reduction.work = unchecked_.all.all_reduce(as_real(flat.gradients()));
+    reduction.entry =
+        recorder_.begin(ShardEvent::What::Reduce, static_cast<int>(group), &reduction.work);
     return;
   }
   reduction.reduced = at::empty({flat.layout().piece_size()}, flat.gradients().options());
   reduction.work =
       unchecked_.shard.reduce_scatter(as_real(reduction.reduced), as_real(flat.gradients()));
+  reduction.entry = recorder_.begin(ShardEvent::What::Reduce, static_cast<int>(group),
+                                    ranks_.replicate.valid() ? nullptr : &reduction.work);
   if (options_.level != ShardLevel::OptimizerState) flat.drop_gradients();
 }
 
 // Where there are replicas of the shards: the second half of a reduction, in the same order.
 void GradientReducer::begin_over_replicas(bool wait) {
-  if (!ranks_.replicate.valid()) return;
+  if (!ranks_.replicate.valid() || pass_->more_pieces) return;
   for (; pass_->next_over < pass_->next; ++pass_->next_over) {
     Reduction& reduction = pass_->groups[trained_[pass_->next_over]];
     if (!wait && !reduction.work.done()) return;
     reduction.work.wait();
+    reduced_over_replicas_ += static_cast<Bytes>(reduction.reduced.nbytes());
     reduction.work = unchecked_.replicate.all_reduce(as_real(reduction.reduced));
   }
 }
@@ -232,13 +252,15 @@ void GradientReducer::begin_over_replicas(bool wait) {
 void GradientReducer::end() {
   const std::lock_guard lock(mutex_);
   if (!pass_) return;
-  const bool waits_later = pass_->sync && waits_in_finish_;
+  const bool reduces = pass_->sync && !pass_->more_pieces;
+  const bool waits_later = reduces && waits_in_finish_;
   or_tell_others([&] {
     pass_->in_backward = false;
     if (observer_ && pass_->accumulates) observer_->backward_ended();
+    pass_->entry.end();
     if (pass_->sync) begin_all();
-    if (pass_->sync && !waits_later) end_reduced();
-    if (pass_->accumulates && !pass_->sync) {
+    if (reduces && !waits_later) end_reduced();
+    if (pass_->accumulates && !reduces) {
       unchecked_header_ = pass_->header;
       for (const std::size_t g : trained_) groups_[g]->note_own_gradients();
     }
@@ -299,19 +321,25 @@ void GradientReducer::put_back() {
 void GradientReducer::begin_all() {
   fill_unused();
   for (; pass_->next < trained_.size(); ++pass_->next) begin(trained_[pass_->next]);
+  end_piece();
 }
 
 void GradientReducer::end_reduced() {
   const Stopwatch stopwatch;
+  auto wait = recorder_.begin(ShardEvent::What::Wait, -1);
   pass_->header.check();
   const auto used = used_by_any();
   begin_over_replicas(true);
   for (const std::size_t g : trained_) pass_->groups[g].work.wait();
+  if (hook_) end_hooks();
+  for (const std::size_t g : trained_) pass_->groups[g].entry.end();
+  wait.end();
   waited_ = stopwatch.seconds();
   hand_out(used);
   put_back();
   has_unreduced_ = false;
   ++steps_;
+  recorder_.set_step(steps_);
 }
 
 void GradientReducer::hand_out(const std::vector<std::vector<bool>>& used) {

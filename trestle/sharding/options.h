@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "trestle/base/units.h"
+#include "trestle/sharding/communication_hook.h"
 #include "trestle/sharding/shard_level.h"
 
 namespace trestle {
@@ -65,6 +66,27 @@ class Reshard {
   bool is_count_ = false;
 };
 
+// Training that gives the same bits on 1, 2, 4 ... ranks and at every level. Each batch is cut into a fixed number of equal
+// pieces, whoever computes them; a rank computes its pieces one after the other, each in a forward and a backward of its
+// own, and the gradients of pieces, and of ranks, are added up neighbours first.
+//
+//   trestle::Sharded sharded(net, mesh, {.reproducible = {.pieces = 8}});   // on 1, 2, 4 or 8 ranks
+//   for (const int piece : sharded.own_pieces()) {                           // the last backward reduces
+//     const at::Tensor out = sharded.forward(x.chunk(8)[piece]);
+//     sharded.backward(torch::cross_entropy_loss(out, y.chunk(8)[piece]));
+//   }
+//
+// What it costs: a forward and a backward for each piece, of which only the last hides communication; on each rank up to
+// log2(pieces / ranks) + 1 times the memory of all gradients, at every level; and a norm that is added up exactly. What it
+// asks for: pieces of equal shapes, the same kind of processor, and an optimizer that treats each number alike, wherever
+// it stands (those of optim::make_optimizer() over float32 do). What stays different: running statistics of batch norms,
+// which are of rank 0's pieces.
+struct Reproducible {
+  int pieces = 0;  // of a batch, over all ranks: a power of two; 0 = training is not cut
+  int threads =
+      1;  // that each rank computes with: kernels divide sums by them. Another number is a StateError
+};
+
 struct ShardOptions {
   ShardLevel level = ShardLevel::None;
   // The mesh's dimensions. Ranks along `shard` divide the model's state, ranks along `replicate` repeat it. A mesh may have
@@ -76,6 +98,8 @@ struct ShardOptions {
   // is smaller, so that communication begins early. At level Parameters each unit is a bucket.
   Bytes bucket = Bytes{25} << 20;
   Bytes first_bucket = Bytes{1} << 20;
+  // Level None: averages a bucket in another way than by a sum, as PowerSGD (communication_hook.h).
+  sharding::CommunicationHook hook = {};
 
   // Level Parameters: what is a unit, whose parameters are put together and let go together. In nn::Layers consecutive
   // layers are joined until they have `unit` bytes; with 0 each layer with parameters is one. In a torch module each
@@ -98,6 +122,9 @@ struct ShardOptions {
   std::optional<at::Device> device = {};
   // Shards, and with them what the optimizer remembers, live on the CPU.
   bool shards_on_cpu = false;
+
+  // The same bits on any number of ranks, at a price.
+  Reproducible reproducible = {};
 
   // Random numbers (dropout) are keyed by it, the step and the global micro-batch, so that replicas draw what the plain
   // model's micro-batches draw.

@@ -14,10 +14,12 @@
 #include "trestle/mesh/device_mesh.h"
 #include "trestle/nn/layers.h"
 #include "trestle/optim/clip_grad_norm.h"
+#include "trestle/sharding/join.h"
 #include "trestle/sharding/options.h"
 #include "trestle/sharding/own_parts.h"
 #include "trestle/sharding/rank_groups.h"
 #include "trestle/sharding/shard_level.h"
+#include "trestle/sharding/shard_record.h"
 #include "trestle/sharding/visit_tensors.h"
 
 namespace torch::nn {
@@ -33,6 +35,7 @@ struct ShardReport {
   std::int64_t reductions =
       0;  // of groups' gradients within the ranks that divide them (of all, at level None)
   Bytes reduced = 0;                   // bytes of gradients that this rank put into them
+  Bytes reduced_over_replicas = 0;     // of its pieces of them, into sums over the rows of a mesh
   std::int64_t gathers = 0;            // of groups' parameters
   std::int64_t gathers_among_few = 0;  // of them, among the k ranks of reshard_after_forward = k
   Bytes gathered = 0;                  // bytes of parameters that they put together here
@@ -115,7 +118,7 @@ class Sharded {
   // no_sync() the last backward has the weight of all together, and the losses are scaled by their parts of it.
   void backward(const at::Tensor& loss, std::optional<double> weight = {});
   // Instead of forward() and backward(), on a rank that has no samples this time while others, which give weights, have: it
-  // takes part with zeros. Not in the first step at level Parameters: StateError.
+  // takes part with zeros. Where ranks do not know how many batches the others have: join() (join.h).
   void backward_without_samples();
 
   // Backwards while it lives are not reduced: gradients add up on each rank until a backward outside. (At level Gradients
@@ -128,6 +131,10 @@ class Sharded {
   //   sharded.backward(loss(second_half) / 2);
   class NoSync;
   NoSync no_sync();
+
+  // With ShardOptions::reproducible: the numbers of the pieces that are this rank's, in order. A step is one backward for
+  // each, without no_sync() and weights; zero_grad() in between begins it anew.
+  std::vector<int> own_pieces() const;
 
   // Of parameters that others use alone: see the third constructor.
   void gather();
@@ -174,12 +181,17 @@ class Sharded {
 
   const ShardOptions& options() const;
   ShardReport report() const;
+  // What happens when, from here to stop_recording(), which throws StateError where nothing is recorded: shard_record.h.
+  void start_recording();
+  ShardRecord stop_recording();
   // "fsdp: 4 ranks share 1,234 parameters in 5 units ...", a line each.
   std::string description() const;
 
   class Impl;
 
  private:
+  friend void join(const std::vector<Sharded*>& models, const std::function<void()>& batches,
+                   const JoinOptions& options);
   using Change = std::function<void(at::Tensor&)>;
   using Scope = std::shared_ptr<void>;
   Scope begin(const std::function<void(const Change&)>& inputs);

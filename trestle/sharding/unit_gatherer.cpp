@@ -45,6 +45,7 @@ class UnitGatherer::Call {
   bool running = false;                   // between begin() and end()
   bool trains = false;
   bool in_backward = false;
+  ShardRecorder::Entry entry;
 };
 
 UnitGatherer::UnitGatherer(std::vector<std::shared_ptr<FlatGroup>> groups, std::vector<Unit> units,
@@ -73,7 +74,9 @@ void UnitGatherer::gather(std::size_t unit) {
 }
 
 void UnitGatherer::wait(std::size_t unit) {
+  auto entry = recorder_.begin(ShardEvent::What::Wait, static_cast<int>(unit));
   for (const std::size_t g : units_[unit].groups) groups_[g]->wait_gathered();
+  entry.end();
 }
 
 // The unit that comes next, while this one computes.
@@ -124,16 +127,26 @@ void UnitGatherer::note(const Event& event) {
   ++place_;
 }
 
+void UnitGatherer::expect(const std::vector<std::size_t>& units) {
+  for (auto unit = units.begin(); unit != units.end(); ++unit) {
+    expected_.push_back({.unit = *unit, .begins = true});
+    const bool keep = std::find(unit + 1, units.end(), *unit) != units.end();
+    expected_.push_back({.unit = *unit, .begins = false, .keep = keep});
+  }
+}
+
 void UnitGatherer::follow_forward() {
   const std::lock_guard lock(mutex_);
-  if (!order_known_)
+  const std::vector<Event> order = order_known_ ? order_ : expected_;
+  const bool trains = at::GradMode::is_enabled();
+  if (order.empty())
     throw StateError("a rank without samples in the first step at level Parameters",
                      {.hint = "The order of the units is not known yet: give every rank a sample "
                               "in the first step."});
   std::vector<std::shared_ptr<Call>> running;
   std::vector<at::Tensor> nothing;
-  for (const Event& event : order_) {
-    const at::AutoGradMode mode(event.trains);
+  for (const Event& event : order) {
+    const at::AutoGradMode mode(trains && event.trains);
     if (event.begins) {
       running.push_back(begin(event.unit, nothing));
       continue;
@@ -143,7 +156,7 @@ void UnitGatherer::follow_forward() {
     });
     end(*call, nothing, event.keep);
   }
-  in_training_forward_ = false;
+  end_model();
 }
 
 void UnitGatherer::follow_backward() {
@@ -185,6 +198,7 @@ std::shared_ptr<UnitGatherer::Call> UnitGatherer::begin(std::size_t unit,
   gather(unit);
   if (call->begun) gather_ahead(*call->begun, 1);
   wait(unit);
+  call->entry = recorder_.begin(ShardEvent::What::Forward, static_cast<int>(unit));
   if (!call->trains) return call;
   for (at::Tensor& input : inputs) {
     if (!input.defined() || !input.requires_grad()) continue;
@@ -210,6 +224,7 @@ void UnitGatherer::end(const std::shared_ptr<Call>& call, std::vector<at::Tensor
     if (call->trains) call->place = place_ - 1;
   }
   call->running = false;
+  call->entry.end();
   const bool stays = keep || (call->trains && (unit.stays || !reshard_));
   for (const std::size_t g : unit.groups) {
     --states_[g].holders;
@@ -252,6 +267,7 @@ void UnitGatherer::gather_passed_over(std::size_t until) {
 void UnitGatherer::backward_ended() {
   const std::lock_guard lock(mutex_);
   gather_passed_over(0);
+  backward_entry_.end();
 }
 
 void UnitGatherer::begin_backward(const std::shared_ptr<Call>& call) {
@@ -260,6 +276,7 @@ void UnitGatherer::begin_backward(const std::shared_ptr<Call>& call) {
   call->in_backward = true;
   call->inputs_left = call->inputs;
   in_backward_.push_back(call);
+  backward_entry_.end();
   if (call->place) gather_passed_over(*call->place + 1);
   if (call->place && passed_) passed_ = std::min(*passed_, *call->place);
   if (call->inputs > 0 || units_[call->unit].stays)
@@ -267,6 +284,7 @@ void UnitGatherer::begin_backward(const std::shared_ptr<Call>& call) {
   gather(call->unit);
   if (call->place) gather_ahead(*call->place, -1);
   wait(call->unit);
+  backward_entry_ = recorder_.begin(ShardEvent::What::Backward, static_cast<int>(call->unit));
 }
 
 void UnitGatherer::input_done(const std::shared_ptr<Call>& call) {
@@ -307,6 +325,11 @@ void UnitGatherer::let_go_until_backward(std::size_t group) {
   if (!few_.valid()) return let_go(group);
   if (states_[group].holders > 0 || keep_all_ > 0) return;
   groups_[group]->release_to(plan_is_known() ? unchecked_few_ : few_);
+}
+
+void UnitGatherer::set_recorder(ShardRecorder recorder) {
+  const std::lock_guard lock(mutex_);
+  recorder_ = std::move(recorder);
 }
 
 void UnitGatherer::gather_all() {

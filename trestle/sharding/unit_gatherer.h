@@ -44,9 +44,12 @@ class UnitGatherer final : public GradientReducer::Observer,
 
   void begin_model();  // the next unit is the model's first one
   void end_model();    // that forward has come to its end
+  // The units of the layers in the order in which a forward runs them, where it is known before the first one.
+  void expect(const std::vector<std::size_t>& units);
   // Take part in what the other ranks gather in a forward and a backward, on a rank that has none.
   void follow_forward();
   void follow_backward();
+  void set_recorder(ShardRecorder recorder);
   void gather_all();  // all parameters, until as many calls of release_all()
   void release_all();
   // The shards may have changed: what is still gathered is let go, or gathered anew.
@@ -101,9 +104,12 @@ class UnitGatherer final : public GradientReducer::Observer,
   std::vector<Event> order_;  // of a training forward, as the first one had it
   std::size_t place_ = 0;     // in this forward
   bool order_known_ = false;
-  bool in_training_forward_ = false;   // of the model
-  int forwards_ = 0;                   // of training, since the last pass
-  std::optional<std::size_t> passed_;  // places of order_ from here on are done in this pass
+  bool in_training_forward_ = false;  // of the model
+  std::vector<Event> expected_;
+  ShardRecorder recorder_;
+  ShardRecorder::Entry backward_entry_;  // of the unit whose backward is under way
+  int forwards_ = 0;                     // of training, since the last pass
+  std::optional<std::size_t> passed_;    // places of order_ from here on are done in this pass
 };
 
 }  // namespace trestle::sharding

@@ -101,7 +101,8 @@ std::string schedule_words(const RunPlan& plan) {
   if (plan.predicted_seconds > 0)
     line += text(" · predicted ", format_duration(plan.predicted_seconds), " a step, ",
                  fixed(100 * plan.predicted_idle, 0), " % idle",
-                 plan.from_samples ? " (from small samples)" : "");
+                 plan.from_samples ? " (from small samples)" : "",
+                 plan.parts > 1 ? ", without what ranks that share a batch exchange" : "");
   return line;
 }
 
