@@ -211,7 +211,7 @@ void GradientReducer::bound_in_flight() {
   const std::size_t group = trained_[pass_->next - most];
   Reduction& reduction = pass_->groups[group];
   reduction.work.wait();
-  if (options_.level == ShardLevel::OptimizerState)
+  if (options_.level == ShardLevel::OptimizerState && reduction.reduced.defined())
     reduction.reduced = groups_[group]->put_piece(reduction.reduced);
 }
 
