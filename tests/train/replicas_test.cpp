@@ -145,13 +145,17 @@ TEST_P(DividedTraining, HasTheNumbersOfOneProcess) {
     EXPECT_TRUE(at::allclose(tensor, same.at(name), 1e-4, 1e-6)) << name;
 }
 
-// Within a step of several batches too.
+// From the middle of a step of two batches, whose gradients are divided. The last batch of a validation has fewer examples than
+// there are parts.
 TEST_P(DividedTraining, GoesOnToTheSameBits) {
   const Shards shards = GetParam();
   recipe::Recipe recipe = divided(shards);
   recipe.train.accumulate = 2;
+  recipe.train.batch = 9;
   const TrainResult whole = on_ranks(ranks(shards), recipe, own_hooks());
-  const TrainResult stopped = on_ranks(ranks(shards), recipe, own_hooks(2));
+  TrainHooks stops = own_hooks();
+  stops.should_stop = [batches = 0]() mutable { return ++batches == 3; };
+  const TrainResult stopped = on_ranks(ranks(shards), recipe, stops);
   EXPECT_FALSE(stopped.finished);
   const TrainResult rest = on_ranks(ranks(shards), {}, own_hooks(), stopped.run_folder);
   const auto a = tensors(whole.run_folder / "last"), b = tensors(rest.run_folder / "last");

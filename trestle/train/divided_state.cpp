@@ -13,8 +13,8 @@ void divide_state(const recipe::Recipe& recipe, Bytes trained, int states,
   if (recipe.mesh.parts() == 1) return;
   const bool divides = recipe.mesh.shard > 1;
   const std::string level = divides ? recipe.mesh.shard_level : "none";
-  if (level == "none") {  // those of a step's earlier batches are set aside
-    if (recipe.train.accumulate > 1) cost->gradients += trained;
+  if (level == "none") {  // besides, those of a step's earlier batches are set aside
+    cost->gradients += (recipe.train.accumulate > 1 ? 2 : 1) * trained;
     return;
   }
   const Bytes part = (trained + recipe.mesh.shard - 1) / recipe.mesh.shard;
