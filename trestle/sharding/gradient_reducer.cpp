@@ -98,6 +98,17 @@ void GradientReducer::pass_without_samples(const std::function<void()>& meanwhil
   end();
 }
 
+void GradientReducer::leave_out(std::size_t group) {
+  const std::lock_guard lock(mutex_);
+  if (!pass_->sync) return;
+  Reduction& reduction = pass_->groups[group];
+  for (std::size_t i = 0; i < reduction.fired.size(); ++i)
+    if (!reduction.fired[i] && groups_[group]->parameter(i).requires_grad())
+      reduction.fired[i] = fill(group, i);
+  reduction.missing = 0;
+  begin_ready();
+}
+
 void GradientReducer::on_gradient(std::size_t group, std::size_t index) {
   const std::lock_guard lock(mutex_);
   if (!pass_) arm();
@@ -192,11 +203,15 @@ void GradientReducer::begin_ready() {
   begin_over_replicas(false);
 }
 
-// Where whole gradients are let go once they are reduced: a rank that is ahead waits, instead of holding all of them.
+// Where whole gradients are let go once they are reduced: a rank that is ahead waits, instead of holding all of them. Not
+// for the sum over replicas, whose pieces are small: a rank that is at its end already asks there first which parameters
+// were used. And not where a rank that passes over units gathers all of them before it begins their reductions.
 void GradientReducer::bound_in_flight() {
   constexpr std::size_t most = 2;
   if (options_.level < ShardLevel::Gradients || pass_->next < most) return;
-  pass_->groups[trained_[pass_->next - most]].work.wait();
+  const bool finds = options_.unused_parameters == UnusedParameters::Find;
+  if (finds && options_.level == ShardLevel::Parameters) return;
+  pass_->groups[trained_[pass_->next - most]].over_pieces.wait();
 }
 
 void GradientReducer::begin(std::size_t group) {
@@ -210,7 +225,7 @@ void GradientReducer::begin(std::size_t group) {
     return;
   }
   reduction.reduced = at::empty({flat.layout().piece_size()}, flat.gradients().options());
-  reduction.work =
+  reduction.over_pieces = reduction.work =
       unchecked_.shard.reduce_scatter(as_real(reduction.reduced), as_real(flat.gradients()));
   if (options_.level != ShardLevel::OptimizerState) flat.drop_gradients();
 }
@@ -315,6 +330,7 @@ void GradientReducer::fill_unused() {
   std::vector<std::string> names;
   for (const std::size_t g : trained_) {
     Reduction& reduction = pass_->groups[g];
+    if (reduction.begun) continue;
     for (std::size_t i = 0; i < reduction.fired.size(); ++i) {
       if (reduction.fired[i] || !groups_[g]->parameter(i).requires_grad()) continue;
       reduction.fired[i] = fill(g, i);

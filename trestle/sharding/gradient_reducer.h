@@ -71,6 +71,8 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void give_up_pass();
   // A pass without a backward, around `meanwhile`: this rank has no samples, and nothing to add to what others reduce.
   void pass_without_samples(const std::function<void()>& meanwhile);
+  // In such a pass, in the order in which other ranks' backwards get there: none of the group's gradients will come.
+  void leave_out(std::size_t group);
   // The same for a loss that no trained parameter has a part in.
   void pass_without_gradients();
 
@@ -93,8 +95,9 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
     std::size_t missing = 0;
     bool begun = false;
     bool over_replicas = false;
-    at::Tensor reduced;  // this rank's piece
-    comm::Work work;
+    at::Tensor reduced;      // this rank's piece
+    comm::Work work;         // the half that is under way
+    comm::Work over_pieces;  // the first half, within the ranks that divide it
   };
   struct Pass {
     bool has_samples = true;

@@ -119,6 +119,7 @@ void UnitGatherer::follow_forward() {
 
 void UnitGatherer::follow_backward() {
   const std::lock_guard lock(mutex_);
+  const auto reducer = reducer_.lock();
   std::vector<int> uses(groups_.size(), 0);
   for (const std::size_t unit : order_)
     for (const std::size_t g : units_[unit].groups) ++uses[g];
@@ -127,7 +128,11 @@ void UnitGatherer::follow_backward() {
     call->place = static_cast<std::size_t>(order_.rend() - unit) - 1;
     begin_backward(call);
     for (const std::size_t g : units_[*unit].groups)
-      if (--uses[g] == 0 && groups_[g]->trained()) gradients_complete(g);
+      if (--uses[g] == 0 && groups_[g]->trained()) {
+        gradients_complete(g);
+        // The others may wait for this reduction before they gather the next unit.
+        if (reducer) reducer->leave_out(g);
+      }
   }
 }
 
