@@ -69,6 +69,10 @@ void GradientReducer::begin_pass(bool accumulates) {
     if (pass_->sync) flat.keep_shard_gradients();
     if (pass_->sync || options_.level == ShardLevel::None) flat.renew_gradients();
     Reduction& reduction = pass_->groups[g];
+    if (options_.level == ShardLevel::None && pass_->sync && !has_unreduced_ && weight_ == 0.0)
+      for (const auto& [name, parameter] : flat.parameters())
+        reduction.before.push_back(parameter.grad().defined() ? parameter.grad().clone()
+                                                              : at::Tensor());
     reduction.fired.assign(flat.size(), false);
     for (std::size_t i = 0; i < flat.size(); ++i) {
       if (flat.parameter(i).requires_grad())

@@ -376,8 +376,13 @@ void GradientReducer::hand_out(const std::vector<std::vector<bool>>& used) {
       flat.add_to_shards(pass_->groups[g].reduced, used[g], 1 / later_divisor(g));
       continue;
     }
+    const auto& before = pass_->groups[g].before;
     for (std::size_t i = 0; i < flat.size(); ++i) {
       if (!used[g][i]) continue;
+      if (!before.empty() && pass_->header.total_weight() == 0) {
+        flat.parameter(i).mutable_grad() = before[i];
+        continue;
+      }
       at::Tensor gradient = flat.gradient_view(i).to(flat.parameter(i).scalar_type());
       if (later_divisor(g) != 1) gradient.div_(later_divisor(g));
       flat.parameter(i).mutable_grad() = gradient.variable_data();

@@ -93,6 +93,8 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   struct Reduction {  // of one group in a pass
     std::vector<bool> fired;
     std::size_t missing = 0;
+    std::vector<at::Tensor> before =
+        {};  // grad() where this rank weighs nothing: perhaps none does
     bool begun = false;
     bool over_replicas = false;
     at::Tensor reduced;      // this rank's piece

@@ -183,7 +183,7 @@ void Sharded::Impl::hold_sync(int change) {
 }
 
 void Sharded::Impl::backward(const at::Tensor& loss, std::optional<double> weight) {
-  if (weight && !(*weight >= 0))
+  if (weight && !(*weight >= 0 && std::isfinite(*weight)))
     throw UsageError(text("a weight of ", *weight), {.hint = "It is a number of samples."});
   if (weight && !reducer->sync()) {
     throw UsageError("a weight inside no_sync(), where nothing is averaged",
