@@ -126,9 +126,19 @@ std::uint64_t FlatGroup::version_of_shards() const {
 void FlatGroup::note_writes() {
   const std::uint64_t version = version_of_shards();
   if (version == known_version_) return;
+  tell_graphs();
+  known_version_ = version;
+}
+
+void FlatGroup::note_step() {
+  note_writes();
+  const bool stays_whole = level_ == ShardLevel::OptimizerState || level_ == ShardLevel::Gradients;
+  if (stays_whole && stale()) tell_graphs();
+}
+
+void FlatGroup::tell_graphs() {
   for (const auto& [name, tensor] : parameters_) tensor.unsafeGetTensorImpl()->bump_version();
   untouched_ += size();
-  known_version_ = version;
 }
 
 void FlatGroup::gather(const comm::Group& group) {

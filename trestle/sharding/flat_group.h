@@ -61,6 +61,9 @@ class FlatGroup {
   // Where somebody, the optimizer, has written to the shards since the last call: graphs that saved the old parameters are
   // told so by autograd, instead of going on with the new ones.
   void note_writes();
+  // The same, before a backward: also where an optimizer of torch has stepped, whose parameters stay whole, while only this
+  // rank's part of them is new.
+  void note_step();
 
   // This rank's own gradients, flat, in the dtype in which they are reduced; made by the first call, not written to.
   at::Tensor& gradients();
@@ -99,6 +102,7 @@ class FlatGroup {
   at::Tensor view_of(const at::Tensor& flat, std::size_t i) const;
   at::Tensor own_piece(const at::Tensor& flat) const;
   at::Tensor checksum() const;
+  void tell_graphs();
   std::uint64_t version_of_shards() const;
   std::uint64_t version_of_parameters() const;
 

@@ -64,7 +64,7 @@ void GradientReducer::begin_pass(bool accumulates) {
                                             .trained_hash = trained_hash()});
   for (const std::size_t g : trained_) {
     FlatGroup& flat = *groups_[g];
-    flat.note_writes();
+    flat.note_step();
     flat.drop_zeroed();
     if (pass_->sync) flat.keep_shard_gradients();
     if (pass_->sync || options_.level == ShardLevel::None) flat.renew_gradients();
