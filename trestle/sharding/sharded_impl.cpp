@@ -228,6 +228,7 @@ double Sharded::Impl::clip_grad_norm(double max_norm, const optim::ClipGradNormO
 }
 
 void Sharded::Impl::unshard() {
+  ++unshards_;
   gather_stepped();
   if (gatherer_) gatherer_->gather_all();
 }
@@ -235,6 +236,7 @@ void Sharded::Impl::unshard() {
 void Sharded::Impl::reshard() {
   for (const auto& group : groups_) group->take_back();
   if (gatherer_) gatherer_->release_all();
+  if (unshards_ > 0) --unshards_;
 }
 
 void Sharded::Impl::finish_reduction() {
@@ -246,6 +248,7 @@ void Sharded::Impl::finish_reduction() {
 void Sharded::Impl::shards_changed() {
   gathered_at_ = -1;
   if (gatherer_) gatherer_->renew();
+  if (unshards_ > 0) gather_stepped();
 }
 
 NamedTensors Sharded::Impl::state() {
