@@ -282,8 +282,8 @@ void FlatGroup::drop_zeroed() {
     if (!has_own_gradient_[i] || shards_[i].grad().defined()) continue;
     parameter(i).mutable_grad().reset();
     if (has_kept(i)) is_kept_[i] = false;
+    has_own_gradient_[i] = false;
   }
-  has_own_gradient_.clear();
 }
 
 void FlatGroup::keep_shard_gradients() {

@@ -92,6 +92,7 @@ class FlatGroup {
   // drop_zeroed() sees that an optimizer, which has the shards, has let its gradients go since, and lets go of those too.
   void note_own_gradients();
   void drop_zeroed();
+  void forget_own_gradients() { has_own_gradient_.clear(); }
 
   // Before a backward writes to gradients() again, where shards keep theirs in it.
   void keep_shard_gradients();

@@ -66,6 +66,7 @@ void GradientReducer::begin_pass(bool accumulates) {
     FlatGroup& flat = *groups_[g];
     flat.note_step();
     flat.drop_zeroed();
+    flat.forget_own_gradients();
     if (pass_->sync) flat.keep_shard_gradients();
     if (pass_->sync || options_.level == ShardLevel::None) flat.renew_gradients();
     Reduction& reduction = pass_->groups[g];
