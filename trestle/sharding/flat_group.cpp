@@ -121,8 +121,12 @@ std::uint64_t FlatGroup::version_of_parameters() const {
   return sum;
 }
 
+bool FlatGroup::is_written() const {
+  return gathered_ && separate_shard_ && version_of_parameters() != untouched_;
+}
+
 void FlatGroup::take_back() {
-  if (!gathered_ || !separate_shard_ || version_of_parameters() == untouched_ || stale()) return;
+  if (!is_written() || stale()) return;
   wait_gathered();
   const at::NoGradGuard no_grad;
   const at::Tensor own = own_piece(flat_);

@@ -51,6 +51,8 @@ class FlatGroup {
   void forget_gathered();
   // What somebody has written to the whole parameters goes into the shard, before the next gather() would undo it.
   void take_back();
+  // Whether somebody has written to whole parameters that are not those of the shard.
+  bool is_written() const;
   // Whether somebody, the optimizer, has changed the shard since it was gathered. By its content: optimizers of torch write
   // to data() and leave no trace.
   bool stale() const { return !checksum().equal(gathered_checksum_); }

@@ -84,7 +84,16 @@ void Sharded::Impl::before_forward() {
   if (reducer->in_pass() && !inside_backward()) reducer->give_up_pass();
   if (inside_backward()) return;
   check_unchanged();
-  for (const auto& group : groups_) group->take_back();
+  for (const auto& group : groups_) {
+    // The optimizer, or whoever else has the shards, has written to those since: one of both would be lost.
+    if (gathered_at_ >= 0 && group->is_written() && group->stale())
+      throw StateError(text("parameter '", group->name(0),
+                            "', or another one of its group, was written to after the "
+                            "optimizer's step, in the dtype in which the model computes"),
+                       {.hint = "Write to the model's parameters inside unshard(), which has them "
+                                "as they are after the last step."});
+    group->take_back();
+  }
   rebuild_buckets();
   gather_stepped();
   if (gatherer_) gatherer_->begin_model();
