@@ -187,6 +187,7 @@ TEST(DeepspeedEngine, CheckpointsGoOnAtAnyStage) {
     EXPECT_THROW(engine.save_checkpoint(folder, "a/b"), UsageError);
     EXPECT_THROW(engine.save_checkpoint(folder, text("rank", engine.global_rank())), UsageError);
     EXPECT_THROW(engine.load_checkpoint(folder, "no_such"), FileError);
+    EXPECT_THROW(engine.save_checkpoint(folder / "latest" / "below"), FileError);
   });
   std::filesystem::remove_all(folder);
 }

@@ -203,6 +203,7 @@ void Sharded::Impl::watch() {
 // Level None: after the first step the buckets follow the order in which rank 0 saw the gradients come.
 void Sharded::Impl::rebuild_buckets() {
   if (options.level != ShardLevel::None || rebuilt_ || reducer->steps() == 0) return;
+  if (reducer->has_unreduced()) return;  // what the buckets may keep
   rebuilt_ = true;
   std::vector<std::size_t> order;
   std::vector<bool> known(trained_.size(), false);

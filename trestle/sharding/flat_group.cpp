@@ -3,6 +3,8 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/sharding/storage.h"
@@ -91,14 +93,26 @@ bool FlatGroup::in_place(std::size_t i) const {
          own.storage_offset() == layout_.offset(i) && own.scalar_type() == compute_dtype_;
 }
 
-// The sum of its bits as integers.
+// The sum of its bits as integers, each times a number of its place: steps that move weights in opposite directions, or
+// exchange them, change it too.
 at::Tensor FlatGroup::checksum() const {
   const at::NoGradGuard no_grad;
-  const at::Tensor real = shard_.is_complex() ? at::view_as_real(shard_) : shard_;
+  const at::Tensor real = (shard_.is_complex() ? at::view_as_real(shard_) : shard_).view({-1});
   constexpr at::ScalarType integer[] = {at::kChar, at::kShort, at::kInt, at::kLong};
   std::size_t bits = 0;
   while ((1U << bits) < real.element_size()) ++bits;
-  return real.view(integer[bits]).sum(at::kLong);
+  const at::Tensor numbers = real.view(integer[bits]);
+  constexpr std::int64_t most = 1 << 16, factor = 0x2545F4914F6CDD1D;
+  const std::int64_t first = std::min(most, numbers.numel());
+  at::Tensor places = at::arange(1, first + 1, real.options().dtype(at::kLong)).mul_(factor);
+  places = places.bitwise_xor(places.bitwise_right_shift(29)).mul_(factor).bitwise_or_(1);
+  at::Tensor sum = at::zeros({}, places.options());
+  for (std::int64_t begin = 0; begin < numbers.numel(); begin += most) {
+    const std::int64_t count = std::min(most, numbers.numel() - begin);
+    const at::Tensor part = numbers.narrow(0, begin, count).to(at::kLong);
+    sum.mul_(factor).add_(part.mul(places.narrow(0, 0, count)).sum());
+  }
+  return sum;
 }
 
 std::uint64_t FlatGroup::version_of_parameters() const {
@@ -107,8 +121,12 @@ std::uint64_t FlatGroup::version_of_parameters() const {
   return sum;
 }
 
+bool FlatGroup::is_written() const {
+  return gathered_ && separate_shard_ && version_of_parameters() != untouched_;
+}
+
 void FlatGroup::take_back() {
-  if (!gathered_ || !separate_shard_ || version_of_parameters() == untouched_ || stale()) return;
+  if (!is_written() || stale()) return;
   wait_gathered();
   const at::NoGradGuard no_grad;
   const at::Tensor own = own_piece(flat_);
@@ -126,9 +144,19 @@ std::uint64_t FlatGroup::version_of_shards() const {
 void FlatGroup::note_writes() {
   const std::uint64_t version = version_of_shards();
   if (version == known_version_) return;
+  tell_graphs();
+  known_version_ = version;
+}
+
+void FlatGroup::note_step() {
+  note_writes();
+  const bool stays_whole = level_ == ShardLevel::OptimizerState || level_ == ShardLevel::Gradients;
+  if (stays_whole && stale()) tell_graphs();
+}
+
+void FlatGroup::tell_graphs() {
   for (const auto& [name, tensor] : parameters_) tensor.unsafeGetTensorImpl()->bump_version();
   untouched_ += size();
-  known_version_ = version;
 }
 
 void FlatGroup::gather(const comm::Group& group) {
@@ -281,8 +309,8 @@ void FlatGroup::drop_zeroed() {
     if (!has_own_gradient_[i] || shards_[i].grad().defined()) continue;
     parameter(i).mutable_grad().reset();
     if (has_kept(i)) is_kept_[i] = false;
+    has_own_gradient_[i] = false;
   }
-  has_own_gradient_.clear();
 }
 
 void FlatGroup::keep_shard_gradients() {

@@ -59,6 +59,8 @@ class FlatGroup {
   void forget_gathered();
   // What somebody has written to the whole parameters goes into the shard, before the next gather() would undo it.
   void take_back();
+  // Whether somebody has written to whole parameters that are not those of the shard.
+  bool is_written() const;
   // Whether somebody, the optimizer, has changed the shard since it was gathered. By its content: optimizers of torch write
   // to data() and leave no trace.
   bool stale() const { return !checksum().equal(gathered_checksum_); }
@@ -69,6 +71,9 @@ class FlatGroup {
   // Where somebody, the optimizer, has written to the shards since the last call: graphs that saved the old parameters are
   // told so by autograd, instead of going on with the new ones.
   void note_writes();
+  // The same, before a backward: also where an optimizer of torch has stepped, whose parameters stay whole, while only this
+  // rank's part of them is new.
+  void note_step();
 
   // This rank's own gradients, flat, in the dtype in which they are reduced; made by the first call, not written to.
   at::Tensor& gradients();
@@ -98,6 +103,7 @@ class FlatGroup {
   // drop_zeroed() sees that an optimizer, which has the shards, has let its gradients go since, and lets go of those too.
   void note_own_gradients();
   void drop_zeroed();
+  void forget_own_gradients() { has_own_gradient_.clear(); }
 
   // Before a backward writes to gradients() again, where shards keep theirs in it.
   void keep_shard_gradients();
@@ -110,6 +116,7 @@ class FlatGroup {
   at::Tensor view_of(const at::Tensor& flat, std::size_t i) const;
   at::Tensor own_piece(const at::Tensor& flat) const;
   at::Tensor checksum() const;
+  void tell_graphs();
   std::uint64_t version_of_shards() const;
   std::uint64_t version_of_parameters() const;
 

@@ -67,11 +67,16 @@ void GradientReducer::begin_pass(bool accumulates, bool after_gradients) {
                                             .trained_hash = trained_hash()});
   for (const std::size_t g : trained_) {
     FlatGroup& flat = *groups_[g];
-    flat.note_writes();
+    flat.note_step();
     flat.drop_zeroed();
+    flat.forget_own_gradients();
     if (pass_->sync) flat.keep_shard_gradients();
     if (pass_->sync || options_.level == ShardLevel::None) flat.renew_gradients();
     Reduction& reduction = pass_->groups[g];
+    if (options_.level == ShardLevel::None && pass_->sync && !has_unreduced_ && weight_ == 0.0)
+      for (const auto& [name, parameter] : flat.parameters())
+        reduction.before.push_back(parameter.grad().defined() ? parameter.grad().clone()
+                                                              : at::Tensor());
     reduction.fired.assign(flat.size(), false);
     reduction.gradients.assign(flat.size(), 0);
     for (std::size_t i = 0; i < flat.size(); ++i) {

@@ -204,13 +204,21 @@ void GradientReducer::begin_ready() {
 }
 
 // Where whole gradients are let go once they are reduced: a rank that is ahead waits, instead of holding all of them. Where
-// they stay, the reduced pieces go into their own place in them, instead of being held besides.
+// they stay, the reduced pieces go into their own place in them, instead of being held besides. Not for the sum over
+// replicas, whose pieces are small: a rank that is at its end already asks there first which parameters were used. And not
+// where a rank that passes over units gathers all of them before it begins their reductions.
 void GradientReducer::bound_in_flight() {
   constexpr std::size_t most = 2;
   if (options_.level == ShardLevel::None || pass_->next < most) return;
-  const std::size_t group = trained_[pass_->next - most];
+  const bool finds = options_.unused_parameters == UnusedParameters::Find;
+  if (finds && options_.level == ShardLevel::Parameters) return;
+  const std::size_t place = pass_->next - most;
+  pass_->groups[trained_[place]].over_pieces.wait();
+  if (place >= pass_->next_over) put_in_place(trained_[place]);
+}
+
+void GradientReducer::put_in_place(std::size_t group) {
   Reduction& reduction = pass_->groups[group];
-  reduction.work.wait();
   if (options_.level == ShardLevel::OptimizerState && reduction.reduced.defined())
     reduction.reduced = groups_[group]->put_piece(reduction.reduced);
 }
@@ -230,7 +238,7 @@ void GradientReducer::begin(std::size_t group) {
     return;
   }
   reduction.reduced = at::empty({flat.layout().piece_size()}, flat.gradients().options());
-  reduction.work =
+  reduction.over_pieces = reduction.work =
       unchecked_.shard.reduce_scatter(as_real(reduction.reduced), as_real(flat.gradients()));
   reduction.entry = recorder_.begin(ShardEvent::What::Reduce, static_cast<int>(group),
                                     ranks_.replicate.valid() ? nullptr : &reduction.work);
@@ -241,9 +249,11 @@ void GradientReducer::begin(std::size_t group) {
 void GradientReducer::begin_over_replicas(bool wait) {
   if (!ranks_.replicate.valid() || pass_->more_pieces) return;
   for (; pass_->next_over < pass_->next; ++pass_->next_over) {
-    Reduction& reduction = pass_->groups[trained_[pass_->next_over]];
+    const std::size_t group = trained_[pass_->next_over];
+    Reduction& reduction = pass_->groups[group];
     if (!wait && !reduction.work.done()) return;
     reduction.work.wait();
+    put_in_place(group);
     reduced_over_replicas_ += static_cast<Bytes>(reduction.reduced.nbytes());
     reduction.work = unchecked_.replicate.all_reduce(as_real(reduction.reduced));
   }
@@ -351,8 +361,13 @@ void GradientReducer::hand_out(const std::vector<std::vector<bool>>& used) {
       flat.add_to_shards(pass_->groups[g].reduced, used[g], 1 / later_divisor(g));
       continue;
     }
+    const auto& before = pass_->groups[g].before;
     for (std::size_t i = 0; i < flat.size(); ++i) {
       if (!used[g][i]) continue;
+      if (!before.empty() && pass_->header.total_weight() == 0) {
+        flat.parameter(i).mutable_grad() = before[i];
+        continue;
+      }
       at::Tensor gradient = flat.gradient_view(i).to(flat.parameter(i).scalar_type());
       if (later_divisor(g) != 1) gradient.div_(later_divisor(g));
       flat.parameter(i).mutable_grad() = gradient.variable_data();

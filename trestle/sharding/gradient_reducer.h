@@ -111,10 +111,12 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
     std::vector<bool> fired;
     std::vector<int> gradients;  // so many came
     std::size_t missing = 0;
+    std::vector<at::Tensor> before =
+        {};  // grad() where this rank weighs nothing: perhaps none does
     bool begun = false;
-    bool over_replicas = false;
-    at::Tensor reduced;  // this rank's piece
-    comm::Work work;
+    at::Tensor reduced;      // this rank's piece
+    comm::Work work;         // the half that is under way
+    comm::Work over_pieces;  // the first half, within the ranks that divide it
     ShardRecorder::Entry entry;
     std::function<void()> hooked;  // waits for what the hook began
   };
@@ -149,6 +151,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void begin_ready();
   void bound_in_flight();
   void begin(std::size_t group);
+  void put_in_place(std::size_t group);
   void begin_over_replicas(bool wait);
   void begin_hook(std::size_t group);
   void end_hooks();

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "trestle/optim/gradient_norms.h"
 
@@ -16,8 +15,7 @@ double PartialNorm::of(const std::vector<at::Tensor>& parameters) const {
     if (parameter.numel() > 0) some.push_back(parameter);
   double whole = 0;
   for (const auto& norm : optim::gradient_norms(some, p)) {
-    // A maximum would pass over NaN.
-    if (std::isinf(p) && std::isnan(norm.value)) return std::numeric_limits<double>::infinity();
+    if (std::isnan(norm.value)) return norm.value;  // a maximum would pass over it
     whole = std::isinf(p) ? std::max(whole, norm.value) : whole + std::pow(norm.value, p);
   }
   return whole;
@@ -36,12 +34,14 @@ double clip_over_ranks(const std::vector<at::Tensor>& parameters,
                        const optim::ClipGradNormOptions& options) {
   optim::check_clipping(max_norm, options);
   const PartialNorm partial{options.p};
-  const at::Tensor whole = at::full({1}, partial.of(parameters), at::kDouble);
+  const double own = partial.of(parameters);
+  const at::Tensor whole = at::zeros({2}, at::kDouble);
+  auto* const values = whole.mutable_data_ptr<double>();
+  values[std::isnan(own) ? 1 : 0] = std::isnan(own) ? 1 : own;  // of one rank, all know of it
   for (const comm::Group& group : groups)
     if (group.valid()) group.all_reduce(whole, partial.reduction()).wait();
-  return optim::clip_by(parameters,
-                        {{.value = partial.norm(whole.item<double>()), .dtype = at::kDouble}},
-                        max_norm, options);
+  const double norm = values[1] > 0 ? std::nan("") : partial.norm(values[0]);
+  return optim::clip_by(parameters, {{.value = norm, .dtype = at::kDouble}}, max_norm, options);
 }
 
 }  // namespace trestle::sharding

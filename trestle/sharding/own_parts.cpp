@@ -13,9 +13,11 @@ sharding::OwnParts Sharded::Impl::own_parts() const {
     for (const auto& group : groups_)
       for (std::size_t i = 0; i < group->size(); ++i) places[group->name(i)] = {group.get(), i};
   sharding::OwnParts all{.ranks = ranks_.all, .parameters = {}, .buffers = buffers_};
-  for (const auto& group : groups_)
+  for (const auto& group : groups_) {
+    group->drop_zeroed();
     for (std::size_t i = 0; i < group->size(); ++i)
       all.has_unreduced_gradients |= group->has_kept(i);
+  }
   all.has_unreduced_gradients |= reducer->pieces_done() > 0;
   for (const auto& [name, parameter] : parameters_) {
     OwnPart part{.name = name,

@@ -76,6 +76,8 @@ std::string description(const ShardOptions& options) {
   add_type("precision.reduce", options.precision.reduce);
   add_type("precision.output", options.precision.output);
   add("precision.cast_inputs", options.precision.cast_inputs);
+  const auto& keep = options.precision.keep;
+  add("precision.keep", keep.empty() ? "nothing" : join(keep, " "));
   add("device", options.device ? DeviceTypeName(options.device->type(), true) : "not set");
   add("shards_on_cpu", options.shards_on_cpu);
   add("reproducible.pieces", options.reproducible.pieces);

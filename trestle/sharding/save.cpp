@@ -115,7 +115,7 @@ class Reader {
     optim::load_optimizer_state(optimizer, names, state);
   }
 
-  void read_gradients() const {
+  void read_gradients(Sharded& sharded) const {
     std::vector<CheckpointFolder::Wanted> wanted;
     std::vector<std::pair<at::Tensor, at::Tensor>> gradients;
     for (const auto& stored : saved_.folder().tensors("gradients")) {
@@ -127,6 +127,7 @@ class Reader {
       want(wanted, part, stored.name, gradients.back().second);
     }
     saved_.folder().read("gradients", wanted);
+    sharded.zero_grad();  // what is there belongs to other weights
     for (auto& [parameter, gradient] : gradients) parameter.mutable_grad() = gradient;
   }
 
@@ -192,7 +193,7 @@ checkpoint::TrainState load_with(const fs::path& folder, Sharded& sharded,
     const at::NoGradGuard no_grad;
     if (optimizer) reader->read_optimizer(*optimizer);
     reader->read_weights();
-    reader->read_gradients();
+    reader->read_gradients(sharded);
     return std::string();
   });
   sharded.shards_changed();

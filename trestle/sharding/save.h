@@ -42,9 +42,9 @@ struct ShardLoadOptions {
 };
 
 // Each rank reads its parts. Returns the place in the training; random numbers go on from there. The optimizer forgets what it
-// had; one that the checkpoint has no state of begins anew. Throws on all ranks what one met: FileError where there is no
-// checkpoint, FormatError for one that is damaged or of another model or optimizer, before anything is changed where names,
-// shapes or types differ.
+// had; one that the checkpoint has no state of begins anew. Gradients that are there are let go. Throws on all ranks what one
+// met: FileError where there is no checkpoint, FormatError for one that is damaged or of another model or optimizer, before
+// anything is changed where names, shapes or types differ.
 checkpoint::TrainState load(const std::filesystem::path& folder, Sharded& sharded,
                             torch::optim::Optimizer& optimizer,
                             const ShardLoadOptions& options = {});

@@ -107,7 +107,16 @@ void Sharded::Impl::before_forward() {
   if (at::GradMode::is_enabled()) sharding::check_threads(options.reproducible);
   check_unchanged();
   say_forward();
-  for (const auto& group : groups_) group->take_back();
+  for (const auto& group : groups_) {
+    // The optimizer, or whoever else has the shards, has written to those since: one of both would be lost.
+    if (gathered_at_ >= 0 && group->is_written() && group->stale())
+      throw StateError(text("parameter '", group->name(0),
+                            "', or another one of its group, was written to after the "
+                            "optimizer's step, in the dtype in which the model computes"),
+                       {.hint = "Write to the model's parameters inside unshard(), which has them "
+                                "as they are after the last step."});
+    group->take_back();
+  }
   rebuild_buckets();
   gather_stepped();
   if (gatherer_) gatherer_->begin_model();
@@ -223,7 +232,7 @@ void Sharded::Impl::hold_sync(int change) {
 }
 
 void Sharded::Impl::backward(const at::Tensor& loss, std::optional<double> weight) {
-  if (weight && !(*weight >= 0))
+  if (weight && !(*weight >= 0 && std::isfinite(*weight)))
     throw UsageError(text("a weight of ", *weight), {.hint = "It is a number of samples."});
   if (weight && options.reproducible.pieces > 0)
     throw UsageError("a weight with ShardOptions::reproducible, whose pieces are equal",
@@ -286,6 +295,7 @@ double Sharded::Impl::clip_grad_norm(double max_norm, const optim::ClipGradNormO
 }
 
 void Sharded::Impl::unshard() {
+  ++unshards_;
   gather_stepped();
   if (gatherer_) gatherer_->gather_all();
 }
@@ -293,6 +303,7 @@ void Sharded::Impl::unshard() {
 void Sharded::Impl::reshard() {
   for (const auto& group : groups_) group->take_back();
   if (gatherer_) gatherer_->release_all();
+  if (unshards_ > 0) --unshards_;
 }
 
 void Sharded::Impl::finish_reduction() {
@@ -304,6 +315,7 @@ void Sharded::Impl::finish_reduction() {
 void Sharded::Impl::shards_changed() {
   gathered_at_ = -1;
   if (gatherer_) gatherer_->renew();
+  if (unshards_ > 0) gather_stepped();
 }
 
 void Sharded::Impl::hand_out_recorder() {

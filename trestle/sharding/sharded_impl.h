@@ -121,6 +121,7 @@ class Sharded::Impl {
   std::int64_t forwards_ = 0;     // training forwards since the last reduced backward
   std::int64_t forwards_of_ = 0;  // reducer->steps() that they were counted in
   int no_syncs_ = 0;
+  int unshards_ = 0;             // that live
   std::int64_t first_step_ = 0;  // of the training, by which random numbers are drawn
   bool rebuilt_ = false;
 

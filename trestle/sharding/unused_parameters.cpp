@@ -34,6 +34,7 @@ void GradientReducer::fill_unused() {
   for (const std::size_t g : trained_) {
     Reduction& reduction = pass_->groups[g];
     if (reduction.begun) continue;
+    if (reduction.begun) continue;
     for (std::size_t i = 0; i < reduction.fired.size(); ++i) {
       if (reduction.fired[i] || !groups_[g]->parameter(i).requires_grad() || is_unused(g, i))
         continue;

@@ -38,7 +38,10 @@ void Engine::save_checkpoint(const std::filesystem::path& folder, std::string ta
   state.numbers["deepspeed.skipped_steps"] = static_cast<double>(skipped_steps_);
   for (const auto& [name, value] : client_state)
     state.numbers[std::string(client_prefix) + name] = value;
-  std::filesystem::create_directories(folder);
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    throw FileError("cannot create the folder: " + error.message(), {.file = folder.string()});
   save(folder / tag, sharded_, *optimizer_, state, {.gradients = inside != 0});
   if (world_.rank() == 0) write_file(folder / latest, tag);
   world_.group().barrier();
