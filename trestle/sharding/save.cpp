@@ -234,7 +234,7 @@ void sharding::load_saved(const checkpoint::SavedTraining& saved, Sharded& shard
   reader.check(others);
   if (optimizer) reader.read_optimizer(*optimizer);
   reader.read_weights();
-  reader.read_gradients();
+  reader.read_gradients(sharded);
   sharded.shards_changed();
 }
 
