@@ -189,6 +189,8 @@ TEST(CommunicationHooks, AreRefusedWhereGradientsAreDividedAndWhereRanksDiffer) 
                   AllOf(HasSubstr("communication hook 'mean'"), HasSubstr("Take level None"),
                         HasSubstr("precision.reduce = at::kBFloat16")));
     }
+    EXPECT_THAT(error_of(world, {.hook = mean_hook(), .reproducible = {.pieces = 2}}),
+                HasSubstr("hook 'mean' with ShardOptions::reproducible"));
     CommunicationHook other = mean_hook();
     if (world.rank() == 1) other.name = "other";
     EXPECT_THAT(error_of(world, {.hook = other}),

@@ -6,6 +6,7 @@
 #include "attack.h"
 #include "trestle/base/error.h"
 #include "trestle/nn/layers.h"
+#include "trestle/sharding/hooked.h"
 #include "trestle/sharding/join.h"
 #include "trestle/sharding/sync_batch_norm.h"
 
@@ -223,6 +224,51 @@ TEST(Join, OfTwoModelsThatTakeTurns) {
   });
 }
 
+struct UnitsInside : Model {
+  using Unit = Hooked<torch::nn::LinearImpl>;
+  UnitsInside() {
+    a = register_module("a", std::make_shared<Unit>(width, 7));
+    b = register_module("b", std::make_shared<Unit>(7, width));
+    to(at::kDouble);
+  }
+  at::Tensor forward(const at::Tensor& x) override {
+    return b->forward(torch::tanh(a->forward(x)));
+  }
+  std::shared_ptr<Unit> a, b;
+};
+
+// Their order is known after the first step alone.
+TEST(Join, UnitsInsideOfATorchModuleNeedABatchInTheFirstStep) {
+  const Uneven given{{1, 3}};
+  const auto train = [&](int batches_of_0) {
+    spawn(2, [&](World& world) {
+      ShardedModule<Model> sharded(make<UnitsInside>(), DeviceMesh(world, {{"shard", 2}}),
+                                   {.level = ShardLevel::Parameters});
+      AdamW optimizer(sharded.parameters(), AdamWOptions(0.05));
+      const auto step_with = [&] {
+        sharded.clip_grad_norm(0.5);
+        optimizer.step();
+      };
+      const auto batches = [&] {
+        for (int step = 0; step < (world.rank() == 0 ? batches_of_0 : 3); ++step) {
+          optimizer.zero_grad();
+          sharded.backward(sharded.forward(batch_of(world.rank(), step)).square().mean());
+          step_with();
+        }
+      };
+      join({&sharded}, batches, {.after_backward = step_with});
+      EXPECT_LT(distance(plainly(given, Average::AllRanks), sharded.state()), 1e-12);
+    });
+  };
+  train(1);
+  try {
+    train(0);
+    ADD_FAILURE() << "no error";
+  } catch (const std::exception& error) {
+    EXPECT_THAT(error.what(), HasSubstr("a rank without samples in the first step"));
+  }
+}
+
 // What each rank is told by join(), where rank r has r batches.
 std::vector<std::string> errors_of(
     int ranks, ShardLevel level,
@@ -325,6 +371,10 @@ TEST(Join, RefusesBatchNormsOfAllRanksAndEndsInsideOfNoSync) {
       }
     });
   }
+  spawn(2, [&](World& world) {
+    Sharded cut(in_layers(), DeviceMesh(world, {{"shard", 2}}), {.reproducible = {.pieces = 2}});
+    EXPECT_THROW(join({&cut}, [] {}), UsageError);
+  });
   std::string message;
   try {
     spawn(2, [&](World& world) {

@@ -143,6 +143,10 @@ void Sharded::Impl::check_options() const {
   }
   if (options.level == ShardLevel::None && options.shards_on_cpu)
     throw UsageError("at level none there are no shards to keep on the CPU");
+  if (options.reproducible.pieces > 0 && options.hook.make)
+    throw UsageError(text("the communication hook '", options.hook.name,
+                          "' with ShardOptions::reproducible, which has its own order of sums"),
+                     {.hint = "Leave one of them out."});
   if (options.level != ShardLevel::None && options.hook.make) {
     throw UsageError(
         text("the communication hook '", options.hook.name,

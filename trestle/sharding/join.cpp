@@ -35,6 +35,9 @@ void Sharded::Impl::check_can_join() const {
     throw UsageError("join() is for a model with a forward of its own",
                      {.hint = "A pipeline's replicas have the same number of batches."});
   if (join_) throw StateError("join() inside of join()", {.hint = "Give one join() all models."});
+  if (options.reproducible.pieces > 0)
+    throw UsageError("join() with ShardOptions::reproducible, whose pieces all ranks have",
+                     {.hint = "Leave one of them out."});
   if (no_syncs_ > 0) throw StateError("join() inside of no_sync()");
   bool synced = module_ && has_sync_batch_norm(*module_);
   for (const auto& layer : graph_.layers)

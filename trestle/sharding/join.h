@@ -40,8 +40,9 @@ struct JoinOptions {
 //   }, {.after_backward = step});
 //
 // All ranks call it, with all models that run inside: also several that take turns. Costs a small message a forward and a
-// backward. A rank that follows computes nothing; at level Parameters it gathers what the others gather. Within no_sync()
-// a rank has its backwards, and the one behind it, or none of them. What needs all ranks besides, as state(), unshard() and
+// backward. A rank that follows computes nothing; at level Parameters it gathers what the others gather, in an order that is
+// known before the first step but for units inside of a torch module (hooked.h): StateError there. Within no_sync() a rank
+// has its backwards, and the one behind it, or none of them. What needs all ranks besides, as state(), unshard() and
 // saving, comes after join(): UsageError inside. So are models with batch norms that count all ranks' samples
 // (SyncBatchNorm), which a rank without samples does not run.
 //

@@ -14,7 +14,8 @@ namespace trestle {
 //   sharded.start_recording();
 //   for (int step = 0; step < 3; ++step) sharded.backward(loss(sharded.forward(x)));
 //   const auto timeline = trestle::shard_timeline(sharded.stop_recording(), world.group());
-//   if (world.rank() == 0) trestle::write_file("step.svg", trestle::view::to_svg({timeline}));
+//   const auto picture = trestle::view::to_svg({timeline}, {.memory = trestle::view::MemoryCharts::Hide});
+//   if (world.rank() == 0) trestle::write_file("step.svg", picture);
 schedule::Timeline shard_timeline(const ShardRecord& record, const comm::Group& ranks);
 
 }  // namespace trestle

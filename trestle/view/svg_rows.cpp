@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 #include <string>
 #include <vector>
@@ -68,14 +69,20 @@ class ComputeOfRank {
   std::vector<double> ends_;  // the latest so far
 };
 
-// Communication that goes on while its rank computes: a strip, so that both are seen.
+// Communication that goes on while its rank computes, or beside other communication: a strip, so that both are seen.
 std::set<const Event*> strips_of(const std::vector<const Event*>& row) {
   ComputeOfRank compute;
   for (const Event* event : row)
     if (schedule::is_compute(event->action.kind)) compute.add(*event);
   std::set<const Event*> strips;
-  for (const Event* event : row)
-    if (is_communication(event->action.kind) && compute.overlaps(*event)) strips.insert(event);
+  double free_from = -std::numeric_limits<double>::infinity();
+  for (const Event* event : row) {
+    if (!is_communication(event->action.kind)) continue;
+    if (compute.overlaps(*event) || event->begin < free_from)
+      strips.insert(event);
+    else
+      free_from = event->end;
+  }
   return strips;
 }
 
