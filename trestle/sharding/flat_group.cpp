@@ -3,10 +3,9 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
-
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/sharding/content_sign.h"
 #include "trestle/sharding/storage.h"
 
 namespace trestle::sharding {
@@ -82,7 +81,7 @@ void FlatGroup::flatten() {
     shards_.push_back(shard.set_requires_grad(parameter(i).requires_grad()));
   }
   known_version_ = version_of_shards();
-  gathered_checksum_ = checksum();
+  gathered_sign_ = content_sign(shard_);
   untouched_ = version_of_parameters();
 }
 
@@ -93,33 +92,13 @@ bool FlatGroup::in_place(std::size_t i) const {
          own.storage_offset() == layout_.offset(i) && own.scalar_type() == compute_dtype_;
 }
 
-// The sum of its bits as integers, each times a number of its place: steps that move weights in opposite directions, or
-// exchange them, change it too.
-at::Tensor FlatGroup::checksum() const {
-  const at::NoGradGuard no_grad;
-  const at::Tensor real = (shard_.is_complex() ? at::view_as_real(shard_) : shard_).view({-1});
-  constexpr at::ScalarType integer[] = {at::kChar, at::kShort, at::kInt, at::kLong};
-  std::size_t bits = 0;
-  while ((1U << bits) < real.element_size()) ++bits;
-  const at::Tensor numbers = real.view(integer[bits]);
-  constexpr std::int64_t most = 1 << 16, factor = 0x2545F4914F6CDD1D;
-  const std::int64_t first = std::min(most, numbers.numel());
-  at::Tensor places = at::arange(1, first + 1, real.options().dtype(at::kLong)).mul_(factor);
-  places = places.bitwise_xor(places.bitwise_right_shift(29)).mul_(factor).bitwise_or_(1);
-  at::Tensor sum = at::zeros({}, places.options());
-  for (std::int64_t begin = 0; begin < numbers.numel(); begin += most) {
-    const std::int64_t count = std::min(most, numbers.numel() - begin);
-    const at::Tensor part = numbers.narrow(0, begin, count).to(at::kLong);
-    sum.mul_(factor).add_(part.mul(places.narrow(0, 0, count)).sum());
-  }
-  return sum;
-}
-
 std::uint64_t FlatGroup::version_of_parameters() const {
   std::uint64_t sum = 0;
   for (const auto& [name, tensor] : parameters_) sum += tensor._version();
   return sum;
 }
+
+bool FlatGroup::stale() const { return !content_sign(shard_).equal(gathered_sign_); }
 
 bool FlatGroup::is_written() const {
   return gathered_ && separate_shard_ && version_of_parameters() != untouched_;
@@ -162,7 +141,7 @@ void FlatGroup::tell_graphs() {
 void FlatGroup::gather(const comm::Group& group) {
   if (gathered_) return;
   note_writes();
-  gathered_checksum_ = checksum();
+  gathered_sign_ = content_sign(shard_);
   untouched_ = version_of_parameters();
   if (!separate_shard_ && layout_.pieces() == 1) {
     gathered_ = true;

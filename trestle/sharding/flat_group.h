@@ -63,7 +63,7 @@ class FlatGroup {
   bool is_written() const;
   // Whether somebody, the optimizer, has changed the shard since it was gathered. By its content: optimizers of torch write
   // to data() and leave no trace.
-  bool stale() const { return !checksum().equal(gathered_checksum_); }
+  bool stale() const;
   // For a group that is gone, while its parameters live on: whole ones stay, of others every use throws.
   void abandon(bool current);
   // Whether parameter i still lies where flatten() put it.
@@ -115,7 +115,6 @@ class FlatGroup {
  private:
   at::Tensor view_of(const at::Tensor& flat, std::size_t i) const;
   at::Tensor own_piece(const at::Tensor& flat) const;
-  at::Tensor checksum() const;
   void tell_graphs();
   std::uint64_t version_of_shards() const;
   std::uint64_t version_of_parameters() const;
@@ -137,7 +136,7 @@ class FlatGroup {
   std::uint64_t untouched_ = 0;      // version of the parameters as they were gathered
   at::Tensor flat_;
   at::Tensor shard_;
-  at::Tensor gathered_checksum_;  // of the shard as it was gathered
+  at::Tensor gathered_sign_;  // of the content of the shard as it was gathered
   at::Tensor gradients_;
   at::Tensor kept_;
   std::vector<bool> is_kept_;
