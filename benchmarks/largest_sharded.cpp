@@ -27,6 +27,7 @@ struct Arguments {
   std::vector<int> devices = {1, 2, 4, 8};
   Bytes budget = Bytes{256} << 20;
   int width = 512;
+  std::vector<std::string> levels = {};  // empty: all
 };
 
 struct Level {
@@ -96,6 +97,9 @@ void measure(const Arguments& arguments) {
       {.count = *std::max_element(arguments.devices.begin(), arguments.devices.end())});
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const Level& level : levels) {
+    const auto& wanted = arguments.levels;
+    if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), level.name) == wanted.end())
+      continue;
     for (const int devices : arguments.devices) {
       for (int i = 0; i < devices; ++i)
         set_budget(at::Device(at::kPrivateUse1, static_cast<at::DeviceIndex>(i)), arguments.budget);
@@ -121,6 +125,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 16));
   app.add_option("--budget", budget, "Of each device");
   app.add_option("--width", arguments.width, "Features of a layer");
+  app.add_option("--levels", arguments.levels, "Of them, which (default: all)")->delimiter(',');
   CLI11_PARSE(app, argc, argv);
   try {
     arguments.budget = parse_bytes(budget);

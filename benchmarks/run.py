@@ -18,6 +18,7 @@
   (ddp), (fsdp) one model on 2 and 4 processes, against Python's DistributedDataParallel and FSDP2 on Gloo; (shardranks)
   thread ranks against processes; (overlap) how much of the communication a backward hides; (flatoptimizer) optimizers over
   flat shards, against torch::optim; (shardlargest) the largest model that trains at each level, against the formula
+  (shardsave) a checkpoint of 1 GiB against the disk's sequential writing; a save in the background against a copy in memory
   (weights) a safetensors file of 1 GiB into a model's parameters, against Python's load_file and load_state_dict
 
 Programs run as processes of their own, one at a time, alternating. What is below 1 is in trestle's favour, but in g and for
@@ -34,7 +35,7 @@ import sys
 
 from bench import HERE, ROOT, Bench, table
 from measuring import Trouble, load, machine, say
-from sections import parts, precision, predictions, ranks, reader, resnet50, sharding, start, steps, sweep, weights
+from sections import parts, precision, predictions, ranks, reader, resnet50, saving, sharding, start, steps, sweep, weights
 
 # Names of what a function measures, and the function.
 SECTIONS = {("a",): steps.one_stage, ("b",): steps.two_stages, ("c", "d"): predictions.predictions, ("e",): start.first_step,
@@ -42,7 +43,7 @@ SECTIONS = {("a",): steps.one_stage, ("b",): steps.two_stages, ("c", "d"): predi
             ("ranks",): ranks.against_pipelining, ("transports",): ranks.transports, ("messages",): ranks.messages,
             ("rankstart",): ranks.start, ("idle",): ranks.idle, ("reader",): reader.reading, ("resnet50",): resnet50.steps, ("sweep",): sweep.tutorial,
             ("ddp",): sharding.ddp, ("fsdp",): sharding.fsdp, ("shardranks",): sharding.ranks, ("overlap",): sharding.overlap,
-            ("flatoptimizer",): sharding.flat_optimizer, ("shardlargest",): sharding.largest, ("weights",): weights.loading}
+            ("flatoptimizer",): sharding.flat_optimizer, ("shardlargest",): sharding.largest, ("shardsave",): saving.speed, ("weights",): weights.loading}
 NAMES = [name for names in SECTIONS for name in names]
 
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <thread>
 
+#include "apps/trestle/exit_codes.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/comm/spawn.h"
@@ -19,7 +20,6 @@ namespace trestle::app {
 
 namespace {
 
-constexpr int failed = 1, misused = 2;
 constexpr int most_ranks = 1000;
 
 struct Wanted {
@@ -138,6 +138,12 @@ int on_launched_rank(const launch::RankEnvironment& environment, const RankOptio
 }
 
 }  // namespace
+
+int asked_ranks(const RankOptions& options) {
+  const int launched = launch::read_rank_environment().world_size;
+  if (launched > 1) return launched;
+  return options.ranks.empty() ? 0 : read(options.ranks).count;
+}
 
 int on_ranks(const RankOptions& options, const std::function<int(const World*)>& work) {
   Wanted wanted;

@@ -35,6 +35,9 @@ struct RankOptions {
 // was killed says rank 0. Before the ranks have met, and once rank 0 is gone, each says its own.
 int on_ranks(const RankOptions& options, const std::function<int(const World*)>& work);
 
+// How many ranks there are or will be, by a launcher or by RankOptions::ranks; 0 where neither says so. Throws as on_ranks().
+int asked_ranks(const RankOptions& options);
+
 // Whether this is one of several processes that a launcher started with the same words, and not the
 // one that prints for all what is the same on each: a plan, a list, help.
 bool another_rank_prints();

@@ -14,6 +14,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "apps/trestle/exit_codes.h"
 #include "apps/trestle/interrupt.h"
 #include "apps/trestle/output.h"
 #include "apps/trestle/ranks.h"
@@ -28,8 +29,8 @@ namespace trestle {
 
 namespace {
 
-constexpr int failed = 1;
-constexpr int misused = 2;
+using app::failed;
+using app::misused;
 
 int complain(const std::string& message, int code) {
   std::cout.flush();
@@ -66,7 +67,8 @@ int out_of_memory(const std::string& details) {
 
 // Verbs that compute and write for long, and do not share that among ranks.
 void refuse_among_ranks(const CLI::App& app) {
-  constexpr std::string_view alone[] = {"balance", "evaluate", "export", "predict", "sweep"};
+  constexpr std::string_view alone[] = {"balance", "evaluate", "export",
+                                        "levels",  "predict",  "sweep"};
   const std::string verb = app.get_subcommands().front()->get_name();
   if (std::find(std::begin(alone), std::end(alone), verb) != std::end(alone))
     app::refuse_on_ranks(verb);
@@ -155,6 +157,7 @@ int run(int argc, char** argv, const RunOptions& options) {
   app::add_view(app, action);
   app::add_balance(app, action, options);
   app::add_sweep(app, action, options);
+  app::add_levels(app, action, options);
   app::add_export(app, action);
   std::vector<std::string> command;
   app::add_launch(app, action, command);

@@ -8,17 +8,17 @@
 #include <memory>
 #include <optional>
 
+#include "apps/trestle/exit_codes.h"
 #include "apps/trestle/interrupt.h"
+#include "apps/trestle/mesh_flags.h"
 #include "apps/trestle/output.h"
 #include "apps/trestle/ranks.h"
 #include "apps/trestle/verbs.h"
-#include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/shell_word.h"
 #include "trestle/base/text.h"
 #include "trestle/comm/world.h"
-#include "trestle/mesh/layout/mesh_layout.h"
-#include "trestle/recipe/recipe_fields.h"
+#include "trestle/recipe/deepspeed_recipe.h"
 #include "trestle/train/run_folder.h"
 
 namespace trestle::app {
@@ -30,6 +30,7 @@ struct Arguments {
   std::string resume;
   std::optional<std::string> name;
   std::string mesh;
+  std::string deepspeed;
   RankOptions ranks;
   bool json = false;
   bool quiet = false;
@@ -87,22 +88,6 @@ recipe::Recipe with_changes(recipe::Recipe recipe, const FieldChanges& changes) 
   return recipe;
 }
 
-// "pipeline=2,replicate=2", as changes of [mesh].
-FieldChanges changes_of_mesh(const std::string& words) {
-  FieldChanges changes;
-  if (words.empty()) return changes;
-  const mesh::MeshLayout layout = mesh::parse_mesh(words);
-  for (const mesh::Dimension& dimension : layout.dimensions()) {
-    const std::string field = "mesh." + dimension.name;
-    if (recipe::find_field(field) == nullptr)
-      throw UsageError(text("--mesh: there is no dimension '", dimension.name, "'",
-                            did_you_mean(dimension.name, {"pipeline", "replicate"})),
-                       {.hint = "Write for example --mesh pipeline=2,replicate=2."});
-    changes.emplace_back(field, text(dimension.size));
-  }
-  return changes;
-}
-
 recipe::Recipe recipe_of(const Arguments& arguments) {
   recipe::Recipe recipe = with_changes(recipe::read_recipe(arguments.recipe), arguments.changes);
   if (arguments.name) recipe.name = *arguments.name;
@@ -115,24 +100,38 @@ recipe::Recipe checked(const CLI::App& verb, const Arguments& arguments) {
     throw UsageError("give either a recipe to start from, or --resume RUN_FOLDER",
                      {.hint = "For example: trestle train recipes/unet_quick.toml"});
   if (!arguments.resume.empty())
-    refuse_without_effect(verb, {"--name", "--runs", "--dry-run"}, "with --resume");
+    refuse_without_effect(verb, {"--name", "--runs", "--dry-run", "--deepspeed"}, "with --resume");
   if (arguments.json && arguments.quiet) throw UsageError("give --json or --quiet, not both");
-  if (arguments.dry_run)
-    refuse_without_effect(verb, {"--ranks", "--max-restarts"}, "with --dry-run");
+  if (arguments.dry_run) {
+    refuse_without_effect(verb, {"--max-restarts"}, "with --dry-run");
+    if (arguments.deepspeed.empty()) refuse_without_effect(verb, {"--ranks"}, "with --dry-run");
+  }
   if (arguments.resume.empty()) return recipe_of(arguments);
   return with_changes(train::recipe_of(train::open_run_folder(arguments.resume)),
                       arguments.changes);
 }
 
+// The recipe as DeepSpeed's file makes it; returns what to say of that.
+std::vector<std::string> take_deepspeed(const Arguments& arguments, recipe::Recipe& recipe) {
+  const int asked = asked_ranks(arguments.ranks);
+  const auto run = recipe::deepspeed_run(
+      arguments.deepspeed, recipe, asked > 0 ? asked : ranks_of(recipe.mesh), arguments.changes);
+  recipe = with_changes(recipe, run.changes);
+  return split(trim(run.description), '\n');
+}
+
 int perform(const CLI::App& verb, Arguments arguments, const RunOptions& options,
             const std::vector<std::string>& words) {
   recipe::Recipe recipe;
+  std::vector<std::string> said;  // of a run, before its plan
   try {
+    const FieldChanges flags = arguments.changes;
     for (auto& change : changes_of_mesh(arguments.mesh))
       arguments.changes.push_back(std::move(change));
     recipe = checked(verb, arguments);
+    check_shard_level(recipe, flags);
+    if (!arguments.deepspeed.empty()) said = take_deepspeed(arguments, recipe);
   } catch (const UsageError&) {  // the same on all ranks of a launcher
-    constexpr int misused = 2;
     if (another_rank_complains()) return misused;
     throw;
   }
@@ -142,22 +141,35 @@ int perform(const CLI::App& verb, Arguments arguments, const RunOptions& options
   if (arguments.dry_run) {
     if (another_rank_prints()) return 0;
     const auto progress = train::make_progress(style, colours, std::cout);
+    for (const std::string& line : said) progress->note(line);
+    for (const auto& [field, value] :
+         devices_of_mesh(recipe, ranks_of(recipe.mesh), arguments.changes)) {
+      progress->note(note_of_devices(recipe, value));
+      recipe::set_field(recipe, field, value);
+    }
     train::plan_run(recipe, hooks_for(nullptr, progress.get(), options));
     return 0;
   }
   RankOptions ranks = arguments.ranks;
   ranks.words = words;
-  ranks.otherwise =
-      static_cast<int>(std::max<std::int64_t>(recipe.mesh.pipeline, 1) * recipe.mesh.replicate);
+  ranks.otherwise = ranks_of(recipe.mesh);
   ranks.deadline =
       std::chrono::milliseconds(static_cast<std::int64_t>(recipe.pipeline.deadline * 1000));
   return on_ranks(ranks, [&, style = style, colours = colours](const World* world) {
     const bool first = world == nullptr || world->rank() == 0;
     const auto progress = first ? train::make_progress(style, colours, std::cout) : nullptr;
     const train::TrainHooks hooks = hooks_for(world, progress.get(), options);
-    const auto result = arguments.resume.empty()
-                            ? train::train(recipe, hooks)
-                            : train::resume(arguments.resume, arguments.changes, hooks);
+    FieldChanges changes = arguments.changes;
+    recipe::Recipe own = recipe;
+    for (const std::string& line : said)
+      if (progress) progress->note(line);
+    for (auto& change : devices_of_mesh(recipe, world ? world->size() : 1, changes)) {
+      if (progress) progress->note(note_of_devices(recipe, change.second));
+      recipe::set_field(own, change.first, change.second);
+      changes.push_back(std::move(change));
+    }
+    const auto result = arguments.resume.empty() ? train::train(own, hooks)
+                                                 : train::resume(arguments.resume, changes, hooks);
     return exit_code(result, world);
   });
 }
@@ -169,7 +181,8 @@ void add_train(CLI::App& app, Action& action, const RunOptions& options,
   CLI::App* verb = app.add_subcommand(
       "train", "Train a model as a recipe says; flags override every field of it");
   auto arguments = std::make_shared<Arguments>();
-  verb->add_option("recipe", arguments->recipe, "A TOML file, see recipes/")->type_name("RECIPE");
+  verb->add_option("recipe", arguments->recipe, "A TOML file, or the name of one in recipes/")
+      ->type_name("RECIPE");
   verb->add_option("--resume", arguments->resume,
                    "Go on with a run where it was saved, to the same bits")
       ->type_name("RUN_FOLDER");
@@ -182,8 +195,15 @@ void add_train(CLI::App& app, Action& action, const RunOptions& options,
   verb->add_option(
           "--mesh", arguments->mesh,
           "How the ranks are laid out: pipeline=2,replicate=2 is two pipelines of two stages, "
-          "each with half of every batch. Without --ranks as many processes are started")
+          "each with half of every batch; shard=2 instead of replicate=2 divides the training "
+          "state "
+          "too (--shard-level). Without --ranks as many processes are started")
       ->type_name("NAME=N,...");
+  verb->add_option(
+          "--deepspeed", arguments->deepspeed,
+          "What DeepSpeed's JSON file says of batch, optimizer, precision and of what ranks "
+          "divide, instead of the recipe (docs/deepspeed.md)")
+      ->type_name("FILE");
   add_number(
       *verb, "--max-restarts", {0, 1'000'000},
       [arguments](std::int64_t n) { arguments->ranks.max_restarts = static_cast<int>(n); },
@@ -201,7 +221,8 @@ void add_train(CLI::App& app, Action& action, const RunOptions& options,
                 "trestle train recipes/unet_carvana.toml --dry-run",
                 "trestle train recipes/resnet18_mnist.toml --schedule 1f1b --balance 4,6",
                 "trestle train recipes/unet_quick.toml --ranks 2",
-                "trestle train recipes/resnet18_mnist.toml --mesh replicate=2",
+                "trestle train resnet18_mnist --mesh replicate=4 --ranks 4",
+                "trestle train recipes/resnet18_mnist.toml --mesh replicate=2,shard=2",
                 "trestle train --resume runs/unet_quick --epochs 12"}) +
       "Ctrl-C, SIGTERM or SIGHUP finishes the batch and saves; a second one ends at once.\n" +
       exit_codes());

@@ -34,6 +34,7 @@ void add_predict(CLI::App& app, Action& action, const RunOptions& options);
 void add_view(CLI::App& app, Action& action);
 void add_balance(CLI::App& app, Action& action, const RunOptions& options);
 void add_sweep(CLI::App& app, Action& action, const RunOptions& options);
+void add_levels(CLI::App& app, Action& action, const RunOptions& options);
 void add_data(CLI::App& app, Action& action, const RunOptions& options);
 void add_export(CLI::App& app, Action& action);
 void add_doctor(CLI::App& app, Action& action, const RunOptions& options);

@@ -1,6 +1,12 @@
 // A program with a model of its own and every verb of trestle.
 #include <torch/torch.h>
 
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
 #include "trestle/models/model.h"
 #include "trestle/run.h"
 
@@ -17,8 +23,32 @@ trestle::nn::Layers make_mine(const trestle::models::ModelOptions& options) {
   return net;
 }
 
+bool is(const char* variable, const std::string& value) {
+  const char* found = std::getenv(variable);
+  return found != nullptr && found == value;
+}
+
+// Rank 1 is killed in its seventh step, where ranks were not started anew.
+trestle::nn::Layers make_falling(const trestle::models::ModelOptions& options, bool falls) {
+  trestle::nn::Layers net(trestle::nn::Seed{options.seed});
+  net.add("in", [] { return torch::nn::Linear(10, 8); });
+  const auto steps = std::make_shared<std::atomic<int>>(0);
+  net.add("fall", [falls, steps](const at::Tensor& x) {
+    if (falls && at::GradMode::is_enabled() && is("RANK", "1") &&
+        is("TORCHELASTIC_RESTART_COUNT", "0") && ++*steps == 7)
+      std::raise(SIGKILL);
+    return x.relu();
+  });
+  net.add("out", [] { return torch::nn::Linear(8, 5); });
+  return net;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  return trestle::run(argc, argv, {.models = {{"mine", make_mine}}});
+  return trestle::run(
+      argc, argv,
+      {.models = {{"mine", make_mine},
+                  {"falls", [](const auto& options) { return make_falling(options, true); }},
+                  {"stands", [](const auto& options) { return make_falling(options, false); }}}});
 }

@@ -13,8 +13,8 @@ using testing::HasSubstr;
 class Program : public ProgramTest {};
 
 TEST_F(Program, EveryVerbExplainsItselfWithExamples) {
-  for (const char* verb : {"train", "evaluate", "predict", "export", "view", "balance", "sweep",
-                           "data", "recipe", "doctor", "completion"}) {
+  for (const char* verb : {"train", "evaluate", "predict", "export", "view", "balance", "levels",
+                           "sweep", "data", "recipe", "doctor", "completion"}) {
     const Finished finished = run({verb, "--help"});
     EXPECT_EQ(finished.code, 0) << verb;
     EXPECT_THAT(finished.out, HasSubstr(std::string("Examples:\n  trestle ") + verb));

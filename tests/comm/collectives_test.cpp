@@ -33,10 +33,10 @@ CHECK_ON_THREADS(RefusedTensors, check_refused_tensors)
 INSTANTIATE_TEST_SUITE_P(Sizes, ThreadRanks, ::testing::Values(1, 2, 3, 4));
 
 // The sum is that of rank 0's and rank 1's, then rank 2's, whoever comes last.
-TEST(ThreadCollectives, SumsInTheOrderOfRanks) {
+TEST(ThreadCollectives, SumsNeighboursFirstWhoeverIsLate) {
   std::vector<at::Tensor> inputs;
   for (int r = 0; r < 4; ++r) inputs.push_back(torch::randn({1000}) * std::pow(10.0, r));
-  const at::Tensor expected = ((inputs[0] + inputs[1]) + inputs[2]) + inputs[3];
+  const at::Tensor expected = (inputs[0] + inputs[1]) + (inputs[2] + inputs[3]);
   for (int late = 0; late < 4; ++late) {
     run_ranks(4, [&](World& world) {
       at::Tensor sum = inputs[static_cast<std::size_t>(world.rank())].clone();

@@ -24,7 +24,7 @@ class GlooRanks : public ::testing::TestWithParam<int> {};
 TEST_P(GlooRanks, CollectivesOfThreads) { run_gloo_ranks(GetParam(), check_collectives); }
 TEST_P(GlooRanks, CollectivesOfProcesses) { run_process_ranks(GetParam(), check_collectives); }
 
-// Tensors of several inner pieces: the bits of a sum in the order of ranks, in place, apart, and one over the other.
+// Tensors of several inner pieces: the bits of a sum of neighbours, then of their neighbours, in place, apart, and one over the other.
 void check_large(World& world) {
   const comm::Group& group = world.group();
   const int size = world.size(), rank = world.rank();
@@ -33,8 +33,15 @@ void check_large(World& world) {
     return (at::arange(size * part, at::kFloat) + 1000 * of).sqrt();
   };
   const auto own = [&](const at::Tensor& whole) { return whole.narrow(0, rank * part, part); };
-  at::Tensor sum = numbers(0);
-  for (int r = 1; r < size; ++r) sum += numbers(r);
+  std::vector<at::Tensor> sums;
+  for (int r = 0; r < size; ++r) sums.push_back(numbers(r));
+  while (sums.size() > 1) {
+    std::vector<at::Tensor> pairs;
+    for (std::size_t r = 0; r < sums.size(); r += 2)
+      pairs.push_back(r + 1 < sums.size() ? sums[r] + sums[r + 1] : sums[r]);
+    sums = pairs;
+  }
+  const at::Tensor sum = sums[0];
 
   const at::Tensor input = numbers(rank);
   at::Tensor reduced = input.narrow(0, 1, size * part - 1).clone();  // no multiple of the ranks
@@ -76,22 +83,27 @@ TEST(Gloo, AMismatchInAnotherProcessIsNoEndOfTheProcess) {
   run_process_ranks(2, [](World& world) { expect_mismatch(world, mismatches()[8]); });
 }
 
-// The same bits as from threads, for three ranks and more too.
-TEST(Gloo, SumsInTheOrderOfRanks) {
+// The same bits as from threads.
+void check_sums_of_pairs(World& world) {
   std::vector<at::Tensor> inputs;
-  for (int r = 0; r < 4; ++r) inputs.push_back(torch::randn({10'001}) * std::pow(10.0, r));
-  const at::Tensor expected = ((inputs[0] + inputs[1]) + inputs[2]) + inputs[3];
-  run_gloo_ranks(4, [&](World& world) {
-    const at::Tensor& input = inputs[static_cast<std::size_t>(world.rank())];
-    at::Tensor large = input.clone(), small = input.narrow(0, 0, 100).clone();
-    world.group().all_reduce(large).wait();
-    world.group().all_reduce(small).wait();
-    EXPECT_TRUE(torch::equal(large, expected));
-    EXPECT_TRUE(torch::equal(small, expected.narrow(0, 0, 100)));
-    at::Tensor piece = torch::empty({2500});
-    world.group().reduce_scatter(piece, input.narrow(0, 0, 10'000).clone()).wait();
-    EXPECT_TRUE(torch::equal(piece, expected.narrow(0, 2500 * world.rank(), 2500)));
-  });
+  for (int r = 0; r < 5; ++r) {
+    auto generator = at::make_generator<at::CPUGeneratorImpl>(r);
+    inputs.push_back(torch::randn({10'001}, generator) * std::pow(10.0, r));
+  }
+  const at::Tensor expected = ((inputs[0] + inputs[1]) + (inputs[2] + inputs[3])) + inputs[4];
+  const at::Tensor& input = inputs[static_cast<std::size_t>(world.rank())];
+  at::Tensor large = input.clone(), small = input.narrow(0, 0, 100).clone();
+  world.group().all_reduce(large).wait();
+  world.group().all_reduce(small).wait();
+  EXPECT_TRUE(torch::equal(large, expected));
+  EXPECT_TRUE(torch::equal(small, expected.narrow(0, 0, 100)));
+  at::Tensor piece = torch::empty({2000});
+  world.group().reduce_scatter(piece, input.narrow(0, 0, 10'000).clone()).wait();
+  EXPECT_TRUE(torch::equal(piece, expected.narrow(0, 2000 * world.rank(), 2000)));
+}
+TEST(Gloo, SumsNeighboursFirst) {
+  run_gloo_ranks(5, check_sums_of_pairs);
+  run_ranks(5, check_sums_of_pairs);
 }
 
 TEST(Gloo, VirtualDevicesKeepTheirMeters) {

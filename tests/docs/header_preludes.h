@@ -284,10 +284,38 @@ extern const at::Tensor buffer;
 extern const std::vector<at::Tensor> gradients;
 extern torch::optim::SGD optimizer;
 at::Tensor loss_of(const at::Tensor& input, const at::Tensor& target);
+#include "trestle/sharding/sharded.h"
+extern const nn::Layers net;
+extern const DeviceMesh mesh;
+// [trestle/sharding/join.h]
+#include <torch/torch.h>
+#include "trestle/optim/factory.h"
+#include "trestle/sharding/sharded.h"
+extern std::vector<std::pair<at::Tensor, at::Tensor>> loader;
+extern Sharded sharded;
+extern std::unique_ptr<torch::optim::Optimizer> optimizer;
+// [trestle/sharding/communication_hook.h]
+#include "trestle/sharding/sharded.h"
+extern const nn::Layers net;
+extern const DeviceMesh mesh;
+// [trestle/train/shard_timeline.h]
+#include "trestle/base/files.h"
+#include "trestle/sharding/sharded.h"
+#include "trestle/view/svg.h"
+extern const World world;
+extern Sharded sharded;
+extern const at::Tensor x;
+at::Tensor loss(const at::Tensor& y);
 // [trestle/sharding/ddp.h]
 #include "trestle/sharding/sharded.h"
 extern World world;
 extern const nn::Layers net;
+// [trestle/sharding/options.h]
+#include <torch/torch.h>
+#include "trestle/sharding/sharded.h"
+extern const nn::Layers net;
+extern const DeviceMesh mesh;
+extern const at::Tensor x, y;
 // [trestle/sharding/unscale.h]
 #include <torch/torch.h>
 #include "trestle/optim/factory.h"
@@ -306,6 +334,15 @@ extern const nn::Layers net;
 #include "trestle/sharding/sharded.h"
 extern World world;
 extern const nn::Layers net;
+// [trestle/sharding/hooked.h]
+#include <torch/torch.h>
+#include "trestle/sharding/fsdp.h"
+#include "trestle/sharding/sharded.h"
+struct BlockImpl : torch::nn::Module {
+  explicit BlockImpl(int width);
+  at::Tensor forward(const at::Tensor& x);
+};
+extern const DeviceMesh mesh;
 // [trestle/sharding/hsdp.h]
 #include "trestle/sharding/sharded.h"
 extern World world;
@@ -350,3 +387,6 @@ extern std::vector<std::pair<at::Tensor, at::Tensor>> loader;
 struct NetImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x);
 };
+// [trestle/train/levels.h]
+#include <iostream>
+nn::Layers make_net();

@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "tests/pipeline/plain_training.h"
 #include "tests/pipeline/rank_plans.h"
 #include "tests/pipeline/rank_profiles.h"
 #include "tests/support/run_ranks.h"
@@ -73,6 +74,22 @@ TEST(RankProcesses, ToyOnThree) {
           .recompute = Recompute::ExceptLast},
          {.balance = {2, 2, 2, 1, 2, 1}, .rank_of_stage = {0, 1, 2, 0, 1, 2}},
          {.balance = {2, 2, 2, 1, 2, 1}, .rank_of_stage = {0, 1, 2, 2, 1, 0}, .on = On::Virtual}});
+}
+
+TEST(RankProcesses, StepsThatChangeTheWeights) {
+  testing::run_process_ranks(2, [](World& world) {
+    at::set_num_threads(1);
+    const plain::Training training{.max_norm = 0.2};
+    PipelineOptions options = plain::options_of(training);
+    options.balance = {3, 2};
+    options.schedule = "1f1b";
+    Pipeline alone(plain::make_net(), options);
+    const plain::Outcome expected = plain::train(alone, training);
+    options.group = world.group();
+    Pipeline pipeline(plain::make_net(), options);
+    plain::expect_same(
+        expected, plain::train(pipeline, training, world.rank() == 0, world.rank() == 1), 1e-300);
+  });
 }
 
 TEST(RankProcesses, OnlyTheLastRankCallsBackward) {

@@ -118,12 +118,13 @@ TEST(Lower, RecomputeComesBeforeTheBackwardOfAnOverlappedPair) {
 }
 
 TEST(Lower, OtherActionsStayWhereTheyAre) {
-  const Schedule schedule = lower(
-      tables::from_rows({"0UNSHARD 0F0 0RESHARD 0B0 0REDUCE_GRAD 0NORM 0STEP", "1F0 1B0 1STEP"}),
-      {});
+  const Schedule schedule =
+      lower(tables::from_rows(
+                {"0UNSHARD 0F0 0RESHARD 0B0 0REDUCE_GRAD 0NORM 0STEP", "1F0 1B0 1NORM 1STEP"}),
+            {});
   EXPECT_EQ(row(schedule, 0),
             "0UNSHARD 0F0 0SEND_F0 0RESHARD 0RECV_B0 0B0 0REDUCE_GRAD 0NORM 0STEP");
-  EXPECT_EQ(row(schedule, 1), "1RECV_F0 1F0 1B0 1SEND_B0 1STEP");
+  EXPECT_EQ(row(schedule, 1), "1RECV_F0 1F0 1B0 1SEND_B0 1NORM 1STEP");
 }
 
 TEST(Lower, NeighboursThatSendToEachOtherAtOnceDoNotDeadlock) {

@@ -21,7 +21,7 @@ TEST(ShardMisuse, OptionsThatDifferAreNamed) {
       {[](auto& o) { o.unused_parameters = UnusedParameters::Find; },
        "unused_parameters is Refuse on rank 0 and Find on rank 1"},
       {[](auto& o) { o.reshard_after_forward = false; },
-       "reshard_after_forward is 1 on rank 0 and 0"},
+       "reshard_after_forward is true on rank 0 and false"},
       {[](auto& o) { o.unit = 4; }, "ShardOptions::unit is 0 on rank 0 and 4 on rank 1"},
       {[](auto& o) { o.precision.reduce = at::kBFloat16; },
        "precision.reduce is not set on rank 0 and BFloat16 on rank 1"},

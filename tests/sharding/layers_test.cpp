@@ -75,8 +75,8 @@ TEST(ShardedLayers, RaggedPartsAreWeighted) {
   at_each_level(
       3, [] { return make_net(); }, {},
       [&](World& world, Sharded& sharded, const nn::Layers&) {
-        // In the second step the last rank has none.
-        const std::int64_t counts[][3] = {{3, 3, 1}, {4, 3, 0}, {0, 6, 1}};
+        // In the first step the first rank has none, in the third the last one.
+        const std::int64_t counts[][3] = {{0, 6, 1}, {3, 3, 1}, {4, 3, 0}, {0, 6, 1}};
         for (const auto& count : counts) {
           sharded.zero_grad();
           std::int64_t begin = 0;

@@ -95,6 +95,32 @@ TEST(ShardMemory, WholeGradientsAreLetGoAsTheyAreReduced) {
   EXPECT_LT(two.peak_of_step, one.peak_of_step - 4 * parameter_count / 2);
 }
 
+// Two reduced pieces at once, and a layer's gradient on its way into its bucket: not the pieces of all.
+TEST(ShardMemory, ReducedPiecesTakeThePlaceOfWholeGradients) {
+  const Held held =
+      train({.level = ShardLevel::OptimizerState, .bucket = 1 << 18, .first_bucket = 1 << 18});
+  EXPECT_LT(held.peak_of_step, held.after_step + unit_bytes * (1 + 3.0 / ranks) + (1 << 16));
+}
+
+// All ranks begin with rank 0's weights, which are sent in pieces.
+TEST(ShardMemory, WeightsAreNotThereTwiceWhenAModelIsMade) {
+  static constexpr int wide = 768, layers = 6;
+  install_virtual_devices({.count = ranks});
+  spawn(2, [&](World& world) {
+    const at::Device device(at::kPrivateUse1, static_cast<at::DeviceIndex>(world.rank()));
+    const DeviceMesh mesh(world, {{"shard", 2}});
+    nn::Layers net(nn::Seed{1});
+    for (int i = 0; i < layers; ++i)
+      net.add("linear" + std::to_string(i), [] { return torch::nn::Linear(wide, wide); });
+    const Bytes before = memory_usage(device).current;
+    reset_peak_memory(device);
+    const Sharded sharded(
+        net, mesh, {.level = ShardLevel::Gradients, .bucket = Bytes{2} << 20, .device = device});
+    const Bytes weights = 4 * layers * (wide * wide + wide);
+    EXPECT_LT(memory_usage(device).peak - before, weights + (Bytes{7} << 20));
+  });
+}
+
 // Counts of collectives, and their bytes (FSDP2's own tests; data_parallel.md, section 3).
 TEST(ShardTraffic, IsWhatTheLevelSays) {
   const auto of_step = [](const ShardOptions& options) {

@@ -41,8 +41,15 @@ at::Tensor forward(Weights& w, const at::Tensor& x) {
   return at::linear(y, w["out.weight"], w["out.bias"]);
 }
 
+at::Tensor sum_of_pairs(std::vector<at::Tensor> parts) {
+  for (; parts.size() > 1; parts.resize((parts.size() + 1) / 2))
+    for (std::size_t i = 0; i < parts.size(); i += 2)
+      parts[i / 2] = i + 1 < parts.size() ? parts[i] + parts[i + 1] : parts[i];
+  return parts[0];
+}
+
 // The whole training, without trestle but for the first weights: `ranks` parts of each batch, whose gradients are summed
-// in their order.
+// neighbours first.
 Weights by_hand(int ranks, const Dtypes& dtypes, Weights masters) {
   std::vector<at::Tensor> trained;
   for (auto& [name, master] : masters)
@@ -52,7 +59,7 @@ Weights by_hand(int ranks, const Dtypes& dtypes, Weights masters) {
   const int part = batch / ranks;
   for (int step = 0; step < steps; ++step) {
     optimizer.zero_grad();
-    std::map<std::string, at::Tensor> sums;
+    std::map<std::string, std::vector<at::Tensor>> shares;
     Weights after_first;  // the first rank's statistics
     for (int rank = 0; rank < ranks; ++rank) {
       Weights own;
@@ -67,14 +74,13 @@ Weights by_hand(int ranks, const Dtypes& dtypes, Weights masters) {
       for (const auto& [name, tensor] : own) {
         if (!masters[name].requires_grad()) continue;
         const auto wider = c10::promoteTypes(tensor.grad().scalar_type(), dtypes.reduce);
-        const at::Tensor share = tensor.grad().to(wider).mul(1.0 / ranks).to(dtypes.reduce);
-        sums[name] = rank == 0 ? share : sums[name].add_(share);
+        shares[name].push_back(tensor.grad().to(wider).mul(1.0 / ranks).to(dtypes.reduce));
       }
       if (rank == 0) after_first = own;
     }
     for (auto& [name, master] : masters) {
       if (master.requires_grad())
-        master.mutable_grad() = sums[name].to(at::kFloat);
+        master.mutable_grad() = sum_of_pairs(shares[name]).to(at::kFloat);
       else
         master = after_first[name];
     }

@@ -5,6 +5,7 @@
 
 #include "tests/support/golden.h"
 #include "tests/support/run_ranks.h"
+#include "trestle/sharding/sharded.h"
 
 // PowerSGD beside PyTorch's hook (tools/golden/make_powersgd_goldens.py), and beside its mathematics.
 namespace trestle::sharding {
@@ -77,6 +78,61 @@ TEST(PowerSgd, GivesPyTorchsNumbers) {
       }
       EXPECT_EQ(powersgd.numbers_before(), expected["before"].get<std::int64_t>());
       EXPECT_EQ(powersgd.numbers_sent(), expected["after"].get<std::int64_t>());
+    });
+  }
+}
+
+// The same numbers where a Sharded calls it: parameters of these shapes, whose gradients are the same values.
+TEST(PowerSgd, AsAHookOfTheEngineGivesPyTorchsNumbers) {
+  const auto golden = nlohmann::json::parse(
+      read_file(std::string(TRESTLE_SOURCE_DIR) + "/tests/golden/sharding/powersgd.json"));
+  const auto buckets = golden["buckets"].get<std::vector<Shapes>>();
+  NamedTensors shapes;  // in the order of buckets
+  for (std::size_t b = 0; b < buckets.size(); ++b)
+    for (const auto& shape : buckets[b])
+      shapes.emplace_back(std::to_string(b) + "_" + std::to_string(shapes.size()),
+                          at::zeros(shape, at::kDouble));
+  Bytes first = 0;
+  for (const auto& [name, tensor] : shapes)
+    if (name[0] == '0') first += static_cast<Bytes>(tensor.nbytes());
+  for (const auto& [name, expected] : golden["cases"].items()) {
+    run_ranks(2, [&, name = name, &expected = expected](World& world) {
+      NamedTensors parameters;
+      for (auto shape = shapes.rbegin(); shape != shapes.rend(); ++shape)
+        parameters.emplace_back(shape->first, shape->second.clone().requires_grad_());
+      const ShardOptions options = {.first_bucket = first,
+                                    .hook = powersgd_hook(options_of(expected["options"]))};
+      const DeviceMesh mesh(world, {{"replicate", 2}});
+      Sharded stage(parameters, {}, rank_groups(mesh, options), options);
+      const auto& steps = expected["averages"];
+      for (std::size_t step = 0; step < steps.size(); ++step) {
+        at::Tensor loss = at::zeros({}, at::kDouble);
+        std::size_t number = 0;
+        for (std::size_t b = 0; b < buckets.size(); ++b)
+          for (std::size_t i = 0; i < buckets[b].size(); ++i)
+            // Half of it: such a Sharded adds up what the ranks have.
+            loss = loss + (parameters[parameters.size() - 1 - number++].second *
+                           golden::formula_doubles(
+                               buckets[b][i], 1000 * (step + 1) + 100 * b +
+                                                  10 * static_cast<std::size_t>(world.rank()) + i) /
+                           2)
+                              .sum();
+        stage.gather();
+        stage.reduce_next_backward();
+        loss.backward();
+        stage.finish_reduction();
+        stage.release();
+        number = 0;
+        for (std::size_t b = 0; b < buckets.size(); ++b) {
+          std::vector<at::Tensor> got;
+          for (std::size_t i = 0; i < buckets[b].size(); ++i)
+            got.push_back(parameters[parameters.size() - 1 - number++].second.grad().reshape(-1));
+          const auto wanted = torch::tensor(steps[step][b].get<std::vector<double>>(), at::kDouble);
+          EXPECT_TRUE(at::allclose(wanted, at::cat(got), 1e-8, 1e-9))
+              << name << ", step " << step << ", bucket " << b;
+        }
+        stage.zero_grad();
+      }
     });
   }
 }

@@ -15,6 +15,8 @@
 #include "trestle/comm/spawn.h"
 #include "trestle/optim/factory.h"
 #include "trestle/sharding/background_save.h"
+#include "trestle/sharding/join.h"
+#include "trestle/sharding/powersgd.h"
 #include "trestle/sharding/save.h"
 
 namespace trestle {
@@ -80,6 +82,32 @@ TEST(ShardedProcesses, OddStepsAndFailures) {
     const auto begin = std::chrono::steady_clock::now();
     EXPECT_ANY_THROW(y.sum().backward());
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+  });
+}
+
+// Rank 0 has no batch at all; at level None the gradients are compressed, with as many columns as lose nothing.
+TEST(ShardedProcesses, JoinAndPowerSgd) {
+  const testing::Trial trial{.model = testing::make<testing::TwoLinears>, .ranks = 1, .steps = 4};
+  testing::run_process_ranks(2, [&](World& world) {
+    const auto expected = testing::plainly(trial);
+    for (const ShardLevel level : testing::levels) {
+      ShardOptions options{.level = level, .bucket = 256, .first_bucket = 128};
+      if (level == ShardLevel::None)
+        options.hook = sharding::powersgd_hook(
+            {.approximation_rank = 7, .start_iteration = 2, .min_compression_rate = 1e-3});
+      ShardedModule<testing::Model> model(trial.model(), DeviceMesh(world, {{"shard", 2}}),
+                                          options);
+      const auto optimizer = trial.optimizer(model.parameters());
+      const auto batches = [&] {
+        for (int step = 0; step < trial.steps * world.rank(); ++step) {
+          optimizer->zero_grad();
+          model.backward(model.forward(testing::input_of(trial, step)).square().mean(), 2);
+          optimizer->step();
+        }
+      };
+      join({&model}, batches, {.after_backward = [&] { optimizer->step(); }});
+      EXPECT_LT(testing::distance(expected, model.state()), 1e-8) << to_string(level);
+    }
   });
 }
 

@@ -120,6 +120,33 @@ TEST(Simulate, OtherActionsTakeTheirPlace) {
   EXPECT_EQ(makespan(timeline), 8);
 }
 
+TEST(Simulate, AStepWaitsForTheNormsOfAllRanks) {
+  Costs costs = unit_costs(3);
+  costs.stages[0].norm = 1;
+  costs.stages[1].norm = 0.5;  // on rank 1, with stage 2
+  costs.stages[2].norm = 0.25;
+  costs.stages[1].step = 2;
+  costs.stages[2].step = 4;
+  for (auto& stage : costs.stages) stage.gradients = 10;
+  const Schedule table =
+      schedule::tables::from_rows({"0F0 0SEND_F0 0RECV_B0 0B0 0NORM 0STEP",
+                                   "1RECV_F0 1F0 2F0 2B0 1B0 1SEND_B0 1NORM 2STEP 1STEP"});
+  for (const Control control : {Control::EachRank, Control::OneThread}) {
+    costs.control = control;
+    const Timeline timeline = simulate(table, costs);
+    EXPECT_EQ(event(timeline, "1NORM").begin, 7);
+    EXPECT_EQ(event(timeline, "1NORM").end, 7.75);
+    const double all = event(timeline, "0NORM").end;
+    EXPECT_GE(all, 10);  // 0B0 ends at 9
+    EXPECT_EQ(event(timeline, "0STEP").begin, all);
+    EXPECT_EQ(event(timeline, "2STEP").begin, all);
+    EXPECT_EQ(event(timeline, "1STEP").begin, all + 4);
+    EXPECT_EQ(makespan(timeline), all + 6);
+    // A stage's gradients are gone behind its STEP.
+    EXPECT_EQ(timeline.memory.back().bytes, 0);
+  }
+}
+
 TEST(Simulate, AnOverlappedPairRunsOneAfterTheOtherOnPaper) {
   const Schedule lowered = lower(schedule::tables::from_rows({"0F0 (0F1;0B0)OVERLAP_F_B 0B1"}), {});
   EXPECT_EQ(makespan(simulate(lowered, unit_costs(1))), 1 + 3 + 2);

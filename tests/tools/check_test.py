@@ -60,6 +60,13 @@ class CheckIncludes(unittest.TestCase):
     def test_c10d_outside_comm(self):
         self.expect("only trestle/comm may include c10d",
                     files={"trestle/nn/a.cpp": "#include <torch/csrc/distributed/c10d/Store.hpp>\n"})
+        self.expect("only trestle/comm may include c10d",
+                    files={"tests/nn/a_test.cpp": "#include <torch/csrc/distributed/c10d/Store.hpp>\n"})
+
+    def test_c10d_in_a_test_that_compares_with_it(self):
+        files = PROJECT | {"tests/nn/c10d_store_test.cpp": "#include <torch/csrc/distributed/c10d/Store.hpp>\n"}
+        code, said, _ = run("check_includes.py", files)
+        self.assertEqual(code, 0, said)
 
     def test_fmt_beside_torch(self):
         self.expect("in a file of the half that uses torch", files={"trestle/nn/a.cpp": "#include <fmt/format.h>\n"})

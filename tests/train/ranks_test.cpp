@@ -4,14 +4,11 @@
 #include "tests/train/training.h"
 #include "trestle/checkpoint/checkpoint_folder.h"
 #include "trestle/checkpoint/training_checkpoint.h"
-#include "trestle/checkpoint/weights.h"
-#include "trestle/comm/spawn.h"
 #include "trestle/device/virtual_device.h"
 
 namespace trestle::train {
 namespace {
 
-using namespace std::chrono_literals;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
@@ -25,24 +22,6 @@ class RanksTraining : public Training {
     one.devices.threads = 1;
     one.pipeline.balance = std::move(balance);
     return one;
-  }
-
-  static TrainResult on_ranks(int ranks, const recipe::Recipe& recipe, TrainHooks own = hooks(),
-                              const fs::path& resumed = {}) {
-    return spawn(ranks,
-                 [&](World& world) {
-                   TrainHooks rank_hooks = own;
-                   rank_hooks.world = &world;
-                   return resumed.empty() ? train(recipe, rank_hooks)
-                                          : resume(resumed, {}, rank_hooks);
-                 },
-                 {.deadline = 30s})
-        .at(0);
-  }
-
-  static std::map<std::string, at::Tensor> tensors(const fs::path& file) {
-    const auto read = checkpoint::read_weights(file).tensors;
-    return {read.begin(), read.end()};
   }
 
   static void expect_same(const fs::path& expected, const fs::path& actual) {

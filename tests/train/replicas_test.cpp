@@ -2,13 +2,10 @@
 #include <gmock/gmock.h>
 
 #include "tests/train/training.h"
-#include "trestle/checkpoint/weights.h"
-#include "trestle/comm/spawn.h"
 
 namespace trestle::train {
 namespace {
 
-using namespace std::chrono_literals;
 using testing::HasSubstr;
 
 // As make_mine(), without batch statistics, which each replica has of its own.
@@ -41,22 +38,6 @@ class ReplicasTraining : public Training {
     own.models = {{"without_norm", make_without_norm}, {"mine", make_mine}};
     return own;
   }
-  static TrainResult on_ranks(int ranks, const recipe::Recipe& recipe, const fs::path& resumed = {},
-                              std::int64_t stop_after_steps = 0) {
-    return spawn(ranks,
-                 [&](World& world) {
-                   TrainHooks rank_hooks = own_hooks(stop_after_steps);
-                   rank_hooks.world = &world;
-                   return resumed.empty() ? train(recipe, rank_hooks)
-                                          : resume(resumed, {}, rank_hooks);
-                 },
-                 {.deadline = 30s})
-        .at(0);
-  }
-  static std::map<std::string, at::Tensor> tensors(const fs::path& file) {
-    const auto read = checkpoint::read_weights(file).tensors;
-    return {read.begin(), read.end()};
-  }
   static void expect_close(const TrainResult& expected, const TrainResult& actual) {
     const auto a = tensors(expected.run_folder / "last"), b = tensors(actual.run_folder / "last");
     ASSERT_EQ(a.size(), b.size());
@@ -75,10 +56,10 @@ TEST_F(ReplicasTraining, HasTheNumbersOfOneProcess) {
   recipe::Recipe two = one_process();
   two.pipeline.micro_batches = 2;
   two.mesh.replicate = 2;
-  expect_close(one, on_ranks(2, two));
+  expect_close(one, on_ranks(2, two, own_hooks()));
   two.mesh.pipeline = 2;
   two.pipeline.balance = {2, 2};
-  expect_close(one, on_ranks(4, two));
+  expect_close(one, on_ranks(4, two, own_hooks()));
 }
 
 TEST_F(ReplicasTraining, BatchesThatAddUpAndARaggedLastOne) {
@@ -94,7 +75,7 @@ TEST_F(ReplicasTraining, BatchesThatAddUpAndARaggedLastOne) {
     return train(plain, own_hooks());
   }();
   one.mesh.replicate = 3;
-  const TrainResult actual = on_ranks(3, one);
+  const TrainResult actual = on_ranks(3, one, own_hooks());
   // The parts of the last batch are drawn other masks than the pieces of one process: only the epochs are the same.
   EXPECT_EQ(lines(expected.run_folder, "loss").size(), lines(actual.run_folder, "loss").size());
   for (const auto& [name, tensor] : tensors(actual.run_folder / "last"))
@@ -105,12 +86,12 @@ TEST_F(ReplicasTraining, GoesOnOnOneProcessAndBack) {
   recipe::Recipe two = one_process();
   two.pipeline.micro_batches = 2;
   two.mesh.replicate = 2;
-  const TrainResult whole = on_ranks(2, two);
+  const TrainResult whole = on_ranks(2, two, own_hooks());
   recipe::Recipe again = two;
   again.name += "_again";
-  const TrainResult stopped = on_ranks(2, again, {}, 3);
+  const TrainResult stopped = on_ranks(2, again, own_hooks(3));
   EXPECT_FALSE(stopped.finished);
-  const TrainResult rest = on_ranks(2, again, stopped.run_folder);
+  const TrainResult rest = on_ranks(2, again, own_hooks(), stopped.run_folder);
   const auto a = tensors(whole.run_folder / "last"), b = tensors(rest.run_folder / "last");
   for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
 }
@@ -125,10 +106,99 @@ TEST_F(ReplicasTraining, AMeshThatIsNotTheRanksIsRefused) {
     EXPECT_THAT(error.what(), HasSubstr("replicate = 2, and there is 1 rank"));
     EXPECT_THAT(error.what(), HasSubstr("--ranks 2"));
   }
-  EXPECT_THROW(on_ranks(3, two), UsageError);
+  EXPECT_THROW(on_ranks(3, two, own_hooks()), UsageError);
   two.train.batch = 1;
-  EXPECT_THROW(on_ranks(2, two), UsageError);
+  EXPECT_THROW(on_ranks(2, two, own_hooks()), UsageError);
 }
+
+struct Shards {
+  std::int64_t pipeline, replicate, shard;
+  std::string level;
+};
+
+class DividedTraining : public ReplicasTraining, public testing::WithParamInterface<Shards> {
+ protected:
+  static recipe::Recipe divided(const Shards& shards) {
+    recipe::Recipe recipe = one_process();
+    recipe.mesh = {.pipeline = shards.pipeline,
+                   .replicate = shards.replicate,
+                   .shard = shards.shard,
+                   .shard_level = shards.level};
+    recipe.pipeline.micro_batches = 4 / recipe.mesh.parts();
+    if (shards.pipeline == 2) recipe.pipeline.balance = {2, 2};
+    return recipe;
+  }
+  static int ranks(const Shards& shards) {
+    return static_cast<int>(shards.pipeline * shards.replicate * shards.shard);
+  }
+};
+
+TEST_P(DividedTraining, HasTheNumbersOfOneProcess) {
+  const TrainResult one = train(one_process(), own_hooks());
+  const Shards shards = GetParam();
+  const TrainResult many = on_ranks(ranks(shards), divided(shards), own_hooks());
+  expect_close(one, many);
+  const auto best = tensors(one.run_folder / "best.safetensors");
+  const auto same = tensors(many.run_folder / "best.safetensors");
+  ASSERT_EQ(best.size(), same.size());
+  for (const auto& [name, tensor] : best)
+    EXPECT_TRUE(at::allclose(tensor, same.at(name), 1e-4, 1e-6)) << name;
+}
+
+// From the middle of a step of two batches, whose gradients are divided. The last batch of a validation has fewer examples than
+// there are parts.
+TEST_P(DividedTraining, GoesOnToTheSameBits) {
+  const Shards shards = GetParam();
+  recipe::Recipe recipe = divided(shards);
+  recipe.train.accumulate = 2;
+  recipe.train.batch = 9;
+  const TrainResult whole = on_ranks(ranks(shards), recipe, own_hooks());
+  TrainHooks stops = own_hooks();
+  stops.should_stop = [batches = 0]() mutable { return ++batches == 3; };
+  const TrainResult stopped = on_ranks(ranks(shards), recipe, stops);
+  EXPECT_FALSE(stopped.finished);
+  const TrainResult rest = on_ranks(ranks(shards), {}, own_hooks(), stopped.run_folder);
+  const auto a = tensors(whole.run_folder / "last"), b = tensors(rest.run_folder / "last");
+  for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
+  EXPECT_EQ(metrics(whole.run_folder), metrics(rest.run_folder));
+}
+
+// Weights are most of what it holds.
+nn::Layers make_wide(const models::ModelOptions& options) {
+  nn::Layers net(nn::Seed{options.seed});
+  net.add("rows", [](const at::Tensor& x) { return x.flatten(1); });
+  net.add("one", [] { return torch::nn::Linear(784, 256); });
+  net.add("two", [] { return torch::nn::Linear(256, 256); });
+  net.add("out", [] { return torch::nn::Linear(256, 10); });
+  return net;
+}
+
+TEST_P(DividedTraining, HoldsNoMoreThanPredicted) {
+  const Shards shards = GetParam();
+  recipe::Recipe recipe = divided(shards);
+  recipe.devices.use = text("virtual:", ranks(shards));
+  recipe.train.epochs = 1;
+  TrainHooks wide = own_hooks();
+  wide.models["without_norm"] = make_wide;
+  const TrainResult result = on_ranks(ranks(shards), recipe, wide);
+  int known = 0;  // of the first of several replicas
+  for (const DevicePeak& peak : result.peaks) {
+    if (peak.predicted == 0) continue;
+    ++known;
+    EXPECT_LE(peak.measured, peak.predicted) << peak.device;
+    EXPECT_LE(peak.predicted, 2 * peak.measured) << peak.device;
+  }
+  EXPECT_EQ(known, shards.pipeline);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Meshes, DividedTraining,
+    testing::Values(Shards{1, 1, 2, "optimizer_state"}, Shards{1, 1, 2, "gradients"},
+                    Shards{1, 2, 2, "parameters"}, Shards{2, 1, 2, "parameters"}),
+    [](const auto& shards) {
+      const Shards& s = shards.param;
+      return text("p", s.pipeline, "r", s.replicate, "s", s.shard, "_", s.level);
+    });
 
 }  // namespace
 }  // namespace trestle::train

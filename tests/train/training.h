@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -13,6 +15,8 @@
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
+#include "trestle/checkpoint/weights.h"
+#include "trestle/comm/spawn.h"
 #include "trestle/data/synthetic/synthesize.h"
 #include "trestle/train/run_folder.h"
 #include "trestle/train/trainer.h"
@@ -39,6 +43,8 @@ inline nn::Layers make_mine(const models::ModelOptions& options) {
 
 class Training : public testing::Test {
  protected:
+  using Changes = std::vector<std::pair<std::string, std::string>>;
+
   static void SetUpTestSuite() {
     base_ = fs::path(TRESTLE_BINARY_DIR) / "scratch" / text("training_", getpid());
     fs::remove_all(base_);
@@ -49,6 +55,7 @@ class Training : public testing::Test {
   static recipe::Recipe recipe() {
     recipe::Recipe recipe;
     recipe.name = testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::ranges::replace(recipe.name, '/', '_');  // of a test with a parameter
     recipe.model.name = "mine";
     recipe.data.name = "mnist";
     recipe.data.folder = (base_ / "mnist").string();
@@ -68,6 +75,26 @@ class Training : public testing::Test {
     hooks.models = {{"mine", make_mine}};
     hooks.stop_after_steps = stop_after_steps;
     return hooks;
+  }
+
+  // On so many ranks, which are threads; `resumed` is a run that they go on with.
+  static TrainResult on_ranks(int ranks, const recipe::Recipe& recipe, TrainHooks own = hooks(),
+                              const fs::path& resumed = {}, const Changes& changes = {}) {
+    return spawn(ranks,
+                 [&](World& world) {
+                   TrainHooks rank_hooks = own;
+                   rank_hooks.world = &world;
+                   return resumed.empty() ? train(recipe, rank_hooks)
+                                          : resume(resumed, changes, rank_hooks);
+                 },
+                 {.deadline = std::chrono::seconds(30)})
+        .at(0);
+  }
+
+  // Of a file of weights, or of a checkpoint.
+  static std::map<std::string, at::Tensor> tensors(const fs::path& file) {
+    const auto read = checkpoint::read_weights(file).tensors;
+    return {read.begin(), read.end()};
   }
 
   // metrics.jsonl without what a clock says.

@@ -67,6 +67,28 @@ TEST(Svg, IdleAndCellsFillEachRowWithoutOverlap) {
   for (const auto& [y, width] : covered) EXPECT_NEAR(width, 644, 0.5) << "row at " << y;
 }
 
+// What goes on beside compute does not hide it: a strip at the lower edge, without a label.
+TEST(Svg, DrawsCommunicationBesideComputeAsStrips) {
+  Timeline timeline = samples::unit("1f1b", 2, 2);
+  const auto add = [&](schedule::Kind kind, double begin, double end) {
+    timeline.events.push_back({.rank = 0, .action = {.kind = kind}, .begin = begin, .end = end});
+  };
+  const double end = schedule::makespan(timeline);
+  add(schedule::Kind::ReduceGrad, 0.25, 0.75);     // beside the first forward
+  add(schedule::Kind::ReduceGrad, 0.5, end + 1);   // and on to behind everything
+  add(schedule::Kind::Unshard, end + 1, end + 5);  // with nothing beside it
+  add(schedule::Kind::Unshard, end + 4, end + 6);  // with that
+  const XmlElement root = parse_xml(to_svg({timeline}));
+  std::map<std::string, std::vector<double>> heights;
+  for (const XmlElement* cell : find_all(root, "rect", "cell"))
+    heights[cell->attribute("class")].push_back(number(*cell, "height"));
+  ASSERT_EQ(heights["cell G"].size(), 2u);
+  for (const double height : heights["cell G"]) EXPECT_LT(height, heights["cell F"].at(0) / 2);
+  EXPECT_THAT(heights["cell U"],
+              ::testing::UnorderedElementsAre(heights["cell F"].at(0), heights["cell G"].at(0)));
+  EXPECT_THAT(texts(root), AllOf(Contains("unshard"), Not(Contains("reduce"))));
+}
+
 TEST(Svg, DrawsAnArrowForEachSkipAndADashedOneForItsGradient) {
   const XmlElement root = parse_xml(to_svg({samples::gpipe_with_skips()}));
   EXPECT_EQ(find_all(root, "g", "skip").size(), 8u);

@@ -5,6 +5,9 @@
 #include "tests/view/samples.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/schedule/generate.h"
+#include "trestle/schedule/optimizer_steps.h"
+#include "trestle/simulate/simulate.h"
 #include "trestle/view/chrome_trace.h"
 #include "trestle/view/labels.h"
 #include "trestle/view/svg.h"
@@ -28,6 +31,22 @@ TEST(TextGrid, DrawsATimelineMadeByHand) {
 TEST(TextGrid, KeepsItsLooks) {
   samples::expect_golden("1f1b_4x8.txt", to_text_grid(samples::unit("1f1b", 4, 8)));
   samples::expect_golden("gpipe_2x4_skips.txt", to_text_grid(samples::gpipe_with_skips()));
+}
+
+TEST(TextGrid, ShowsNormsAndSteps) {
+  simulate::Costs costs = simulate::unit_costs(2);
+  for (auto& stage : costs.stages) stage.norm = stage.step = 1;
+  const Timeline timeline =
+      simulate::simulate(schedule::add_optimizer_steps(schedule::lower(
+                             schedule::generate("gpipe", {.stages = 2, .micro_batches = 1}), {})),
+                         costs);
+  EXPECT_THAT(to_text_grid(timeline), HasSubstr("rank 0  0F0  .   .   .  0B0---- NRM STP\n"
+                                                "rank 1   .  1F0 1B0---- NRM  .   .  STP\n"));
+  const std::string svg = to_svg({timeline});
+  EXPECT_THAT(svg, HasSubstr("norm"));
+  EXPECT_THAT(svg, HasSubstr("step"));
+  const auto read = from_chrome_trace(to_chrome_trace({timeline}));
+  EXPECT_EQ(read.at(0).events.size(), timeline.events.size());
 }
 
 TEST(TextGrid, GivesIdleUnderBothNames) {

@@ -1,18 +1,16 @@
 #include "trestle/comm/direct_collectives.h"
 
-#include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/maximum.h>
-#include <ATen/ops/minimum.h>
-#include <ATen/ops/mul.h>
 
 #include <algorithm>
+#include <bit>
 #include <deque>
 #include <functional>
 
 #include "trestle/comm/in_flight.h"
 #include "trestle/comm/message_tags.h"
+#include "trestle/comm/pairs.h"
 #include "trestle/comm/thread_collectives.h"
 
 namespace trestle::comm {
@@ -69,23 +67,6 @@ class Messages {
   std::deque<WorkPtr> works_;
 };
 
-void combine(at::Tensor out, const at::Tensor& a, const at::Tensor& b, Reduce op) {
-  switch (op) {
-    case Reduce::Sum:
-      at::add_out(out, a, b);
-      return;
-    case Reduce::Product:
-      at::mul_out(out, a, b);
-      return;
-    case Reduce::Min:
-      at::minimum_out(out, a, b);
-      return;
-    case Reduce::Max:
-      at::maximum_out(out, a, b);
-      return;
-  }
-}
-
 // Elements of a tensor in pieces.
 struct Pieces {
   Pieces(std::int64_t count, std::int64_t element_size)
@@ -112,7 +93,7 @@ class Incoming {
     for (std::int64_t i = 0; i < count_; ++i) post(i);
   }
 
-  // out = the sum, in the order of ranks, of everybody's; `own` is this rank's. Calls done(piece of out) for each piece.
+  // out = the sum, in the order of pairs.h, of everybody's; `own` is this rank's. Calls done(piece of out) for each piece.
   void reduce(const at::Tensor& out, const at::Tensor& own, Reduce op,
               const std::function<void(const at::Tensor&)>& done) {
     const int size = size_of(engine_);
@@ -122,12 +103,17 @@ class Incoming {
       const auto part = [&](int rank) {
         return rank == engine_.rank ? pieces_.of(own, i) : room(i, rank);
       };
-      at::Tensor sum = part(0);
-      for (int rank = 1; rank < size; ++rank) {
-        const at::Tensor next = engine_.rank == 0 || rank + 1 == size ? to : sum;
-        combine(next, sum, part(rank), op);
-        sum = next;
-      }
+      std::vector<at::Tensor> sums;
+      for (int rank = 0; rank < size; ++rank) sums.push_back(part(rank));
+      // Into the rooms, which are free afterwards: what is this rank's own stays as it is until the end.
+      const auto last = std::bit_floor(static_cast<std::size_t>(size - 1));
+      std::size_t own = static_cast<std::size_t>(engine_.rank);
+      for_pairs(sums.size(), [&](std::size_t a, std::size_t b) {
+        const at::Tensor next = b == last && a == 0 ? to : sums[a == own ? b : a];
+        reduce_to(next, sums[a], sums[b], op);
+        if (a == own) own = sums.size();
+        sums[a] = next;
+      });
       if (i + count_ < pieces_.number()) post(i + count_);
       done(to);
     }

@@ -14,7 +14,7 @@ namespace trestle::comm {
 // `input` may be its own part of `output`.
 void direct_all_gather(const Engine& engine, const at::Tensor& output, const at::Tensor& input);
 
-// Sums and products are taken in the order of ranks.
+// Sums and products are taken in the order of pairs.h.
 void direct_reduce_scatter(const Engine& engine, const at::Tensor& output, const at::Tensor& input,
                            Reduce op);
 void direct_all_reduce(const Engine& engine, const at::Tensor& tensor, Reduce op);

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "trestle/comm/direct_collectives.h"
+#include "trestle/comm/pairs.h"
 #include "trestle/comm/thread_collectives.h"
 
 namespace trestle::comm {
@@ -42,7 +43,8 @@ void all_to_all(const Engine& engine, at::Tensor output, at::Tensor input,
 }
 
 at::Tensor sum_of(std::vector<at::Tensor> parts, Reduce op) {
-  for (std::size_t r = 1; r < parts.size(); ++r) reduce_into(parts[0], parts[r], op);
+  for_pairs(parts.size(),
+            [&](std::size_t a, std::size_t b) { reduce_into(parts[a], parts[b], op); });
   return parts[0];
 }
 

@@ -34,8 +34,8 @@ enum class Check { On, Off };
 // otherwise, as for sizes that do not fit, before anything is sent. Pieces of a tensor are pieces of
 // its memory. Averages are the caller's own division.
 //
-// Reductions take the ranks in their order, so that ranks that are threads and ranks that are
-// processes give the same bits (NCCL takes its own). They know float64, float32, float16, bfloat16,
+// Reductions take the ranks in a fixed order, neighbours first, as ((0 + 1) + (2 + 3)) + 4, so that ranks
+// that are threads and ranks that are processes give the same bits (NCCL takes its own). They know float64, float32, float16, bfloat16,
 // int64, int32, int8, uint8 and bool; all other calls know every dtype.
 //
 // From several threads of a rank: messages may be sent and received from any; collectives must keep

@@ -1,13 +1,18 @@
 #include "trestle/comm/thread_collectives.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
+#include <ATen/ops/mul.h>
 
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+
+#include "trestle/comm/pairs.h"
 
 namespace trestle::comm {
 namespace {
@@ -23,13 +28,21 @@ Range range_of(const at::Tensor& tensor) {
   return {begin, begin + tensor.nbytes()};
 }
 
+// Whether a rank's piece lies where all-gather would put it.
+bool is_its_place(const Request& request, std::size_t rank) {
+  return request.print.kind == Kind::AllGather &&
+         range_of(request.input).begin ==
+             range_of(request.output).begin + rank * request.input.nbytes();
+}
+
 // Whether what one rank writes lies over what another one, or itself, reads or writes. In place is
-// one and the same tensor, and fine.
+// one and the same tensor, or a piece's place in what is gathered, and fine.
 bool lie_over_each_other(const std::vector<Request>& requests) {
   for (std::size_t a = 0; a < requests.size(); ++a) {
     const Range written = range_of(requests[a].output);
     for (std::size_t b = 0; b < requests.size(); ++b) {
-      const bool in_place = a == b && requests[a].output.is_same(requests[a].input);
+      const bool in_place =
+          a == b && (requests[a].output.is_same(requests[a].input) || is_its_place(requests[a], a));
       if (!in_place && written.meets(range_of(requests[b].input))) return true;
       if (a != b && written.meets(range_of(requests[b].output))) return true;
     }
@@ -37,13 +50,13 @@ bool lie_over_each_other(const std::vector<Request>& requests) {
   return false;
 }
 
-void copy_bytes(at::Tensor& to, std::int64_t at, const at::Tensor& from, std::int64_t begin,
+void copy_bytes(const at::Tensor& to, std::int64_t at, const at::Tensor& from, std::int64_t begin,
                 std::int64_t elements) {
   if (elements == 0) return;
   const auto size = static_cast<std::int64_t>(to.element_size());
-  std::memcpy(static_cast<char*>(to.mutable_data_ptr()) + at * size,
-              static_cast<const char*>(from.const_data_ptr()) + begin * size,
-              static_cast<std::size_t>(elements * size));
+  char* const target = static_cast<char*>(to.mutable_data_ptr()) + at * size;
+  const char* const source = static_cast<const char*>(from.const_data_ptr()) + begin * size;
+  if (target != source) std::memcpy(target, source, static_cast<std::size_t>(elements * size));
 }
 
 // In pieces that stay in a core's cache from the first sum to the last copy.
@@ -52,21 +65,43 @@ void all_reduce(std::vector<Request>& requests) {
   const std::int64_t elements = requests[0].output.numel();
   for (std::int64_t begin = 0; begin < elements; begin += piece) {
     const std::int64_t count = std::min(piece, elements - begin);
-    at::Tensor sum = requests[0].output.narrow(0, begin, count);
+    std::vector<at::Tensor> sums;  // in place: what is added up is written over in the end
+    for (const Request& request : requests) sums.push_back(request.output.narrow(0, begin, count));
+    for_pairs(sums.size(), [&](std::size_t a, std::size_t b) {
+      reduce_into(sums[a], sums[b], requests[0].reduce);
+    });
     for (std::size_t r = 1; r < requests.size(); ++r)
-      reduce_into(sum, requests[r].input.narrow(0, begin, count), requests[0].reduce);
-    for (std::size_t r = 1; r < requests.size(); ++r)
-      copy_bytes(requests[r].output, begin, sum, 0, count);
+      copy_bytes(requests[r].output, begin, sums[0], 0, count);
   }
 }
 
+// The inputs stay as they are: what belongs to rank `to` is added up beside them.
+void reduce_part(const at::Tensor& sum, std::vector<at::Tensor>& parts,
+                 std::vector<at::Tensor>& rooms, Reduce op) {
+  if (parts.size() == 1) copy_bytes(sum, 0, parts[0], 0, sum.numel());
+  std::vector<at::Tensor> sums = parts;
+  for_pairs(parts.size(), [&](std::size_t a, std::size_t b) {
+    const at::Tensor to = a == 0 ? sum : rooms[a / 2].narrow(0, 0, sum.numel());
+    reduce_to(to, sums[a], sums[b], op);
+    sums[a] = to;
+  });
+}
+
 void reduce_scatter(std::vector<Request>& requests) {
+  constexpr std::int64_t piece = 1 << 16;
+  const std::int64_t elements = requests[0].output.numel();
+  std::vector<at::Tensor> rooms(requests.size() / 2 + 1);
+  for (std::size_t i = 1; 2 * i < requests.size(); ++i)
+    rooms[i] = at::empty({std::min(piece, elements)}, requests[0].output.options());
   for (std::size_t to = 0; to < requests.size(); ++to) {
-    at::Tensor& sum = requests[to].output;
-    const std::int64_t count = sum.numel(), begin = static_cast<std::int64_t>(to) * count;
-    copy_bytes(sum, 0, requests[0].input, begin, count);
-    for (std::size_t r = 1; r < requests.size(); ++r)
-      reduce_into(sum, requests[r].input.narrow(0, begin, count), requests[0].reduce);
+    for (std::int64_t begin = 0; begin < elements; begin += piece) {
+      const std::int64_t count = std::min(piece, elements - begin);
+      std::vector<at::Tensor> parts;
+      for (const Request& from : requests)
+        parts.push_back(
+            from.input.narrow(0, static_cast<std::int64_t>(to) * elements + begin, count));
+      reduce_part(requests[to].output.narrow(0, begin, count), parts, rooms, requests[0].reduce);
+    }
   }
 }
 
@@ -124,21 +159,25 @@ bool share_memory(const at::Tensor& a, const at::Tensor& b) {
   return range_of(a).meets(range_of(b));
 }
 
-void reduce_into(at::Tensor& sum, const at::Tensor& more, Reduce op) {
+void reduce_to(at::Tensor out, const at::Tensor& a, const at::Tensor& b, Reduce op) {
   switch (op) {
     case Reduce::Sum:
-      sum.add_(more);
+      at::add_out(out, a, b);
       return;
     case Reduce::Product:
-      sum.mul_(more);
+      at::mul_out(out, a, b);
       return;
     case Reduce::Min:
-      at::minimum_out(sum, sum, more);
+      at::minimum_out(out, a, b);
       return;
     case Reduce::Max:
-      at::maximum_out(sum, sum, more);
+      at::maximum_out(out, a, b);
       return;
   }
+}
+
+void reduce_into(const at::Tensor& sum, const at::Tensor& more, Reduce op) {
+  reduce_to(sum, sum, more, op);
 }
 
 void run_collective(std::vector<Request>& requests) {

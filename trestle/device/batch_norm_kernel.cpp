@@ -78,6 +78,8 @@ at::Tensor plain_batch_norm(const BatchNormCall& call) {
                                 call.cudnn_enabled);
 }
 
+bool has_batch_norm_kernel(const at::Tensor& tensor) { return find(tensor) != nullptr; }
+
 void set_batch_norm_kernel(const at::Tensor& running_statistic,
                            std::shared_ptr<BatchNormKernel> kernel) {
   static std::once_flag once;

@@ -33,5 +33,7 @@ class BatchNormKernel {
 // process and for good. Other batch norms go on as before.
 void set_batch_norm_kernel(const at::Tensor& running_statistic,
                            std::shared_ptr<BatchNormKernel> kernel);
+// Whether it has one.
+bool has_batch_norm_kernel(const at::Tensor& tensor);
 
 }  // namespace trestle::device

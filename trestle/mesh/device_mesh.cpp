@@ -59,6 +59,22 @@ DeviceMesh DeviceMesh::flatten(const std::vector<std::string>& names,
   return result;
 }
 
+comm::Group DeviceMesh::neighbours(std::string_view name, int count) const {
+  const int size = layout_.size(name);
+  if (count < 1 || size % count != 0)
+    throw UsageError(text("groups of ", count, " along '", name, "', which has ", size, " ranks"),
+                     {.hint = "A number that divides them."});
+  check_same_everywhere(world_, text(whole_.to_text(), " with groups of ", count, " along ", name));
+  comm::Group own;
+  for (const std::vector<int>& ranks : whole_.groups({std::string(name)})) {
+    for (auto first = ranks.begin(); first != ranks.end(); first += count) {
+      comm::Group group = world_.make_group({first, first + count});
+      if (group.valid()) own = std::move(group);
+    }
+  }
+  return own;
+}
+
 DeviceMesh DeviceMesh::slice(const std::vector<std::string>& names) const {
   DeviceMesh result = *this;
   result.layout_ = layout_.slice(world_.rank(), names);

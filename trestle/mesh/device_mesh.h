@@ -43,6 +43,10 @@ class DeviceMesh {
   //   flat.group("data").barrier();
   DeviceMesh flatten(const std::vector<std::string>& names, const std::string& name) const;
 
+  // This rank's group of `count` neighbours along a dimension, where each `count` of them are one. All ranks of the world
+  // call it, as for flatten(). UsageError where they do not divide the dimension.
+  comm::Group neighbours(std::string_view name, int count) const;
+
   // The part of the mesh with these dimensions alone, given in the mesh's order, that this rank is in. It makes
   // no new groups, so any rank may call it at any time.
   DeviceMesh slice(const std::vector<std::string>& names) const;

@@ -175,6 +175,19 @@ void run_backward(StepState& state, const Action& action) {
   move_within_rank(state, state.routes.into(action.stage), m, Way::Gradient, send);
 }
 
+// Where ranks have threads of their own NORM ends when all have come, so that its record shows who waited for whom.
+void run_norm(StepState& state, int rank) {
+  std::vector<int> stages;
+  for (const Stage& stage : state.stages)
+    if (state.table().rank_of_stage[stage.index()] == rank) stages.push_back(stage.index());
+  state.transport->give_norms(rank, state.inputs.optimizers->norms(stages, state.inputs.end));
+  if (!state.one_thread) state.transport->norms();
+}
+
+void run_step(StepState& state, int stage) {
+  state.inputs.optimizers->step(stage, state.transport->norms(), state.inputs.end);
+}
+
 }  // namespace
 
 bool can_execute(Kind kind) {
@@ -211,6 +224,10 @@ void execute(StepState& state, const Action& action) {
       return state.inputs.hooks->reshard(action.stage);
     case Kind::ReduceGrad:
       return state.inputs.hooks->reduce_gradients(action.stage);
+    case Kind::Norm:
+      return run_norm(state, state.table().rank_of_stage[action.stage]);
+    case Kind::Step:
+      return run_step(state, action.stage);
     default:
       break;
   }

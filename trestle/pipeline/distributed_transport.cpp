@@ -235,6 +235,12 @@ bool DistributedTransport::arrived(const Transfer& transfer) const {
   return slots_.at(place_of(transfer)).full;
 }
 
+// Behind all messages, as every rank's is, so that the group is free for a call of all.
+void DistributedTransport::give_norms(int rank, std::vector<NormPart> own) {
+  flush(rank);
+  norms_ = gather_norm_parts(link_->group(), own);
+}
+
 void DistributedTransport::flush(int) {
   std::unique_lock lock(mutex_);
   const bool in_time = changed_.wait_for(

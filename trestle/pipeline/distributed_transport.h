@@ -33,6 +33,9 @@ class DistributedTransport final : public Transport {
   void send(const Transfer& transfer, Message message, at::Device producer) override;
   Message receive(const Transfer& transfer, at::Device consumer) override;
   bool arrived(const Transfer& transfer) const override;
+  void give_norms(int rank, std::vector<NormPart> own) override;
+  bool has_norms() const override { return true; }
+  std::vector<optim::GradientNorm> norms() override { return in_order(norms_); }
   void flush(int rank) override;
   void finished(int rank, const schedule::Action& action) override;
   void cancel(std::exception_ptr failure) override;
@@ -75,6 +78,7 @@ class DistributedTransport final : public Transport {
   std::size_t expected_ = 0;               // messages of this run
   std::size_t taken_ = 0;                  // of them
   std::map<int, std::size_t> on_the_way_;  // messages that a rank was sent and has not taken
+  std::vector<NormPart> norms_;            // of all ranks, once this one has given its part
   int jobs_ = 0;                           // in the link's threads
   std::exception_ptr failure_;
 };

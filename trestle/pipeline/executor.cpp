@@ -128,6 +128,7 @@ void run_rank(StepState& state, int rank, Part part) {
 }
 
 bool can_run(const StepState& state, const Action& action) {
+  if (action.kind == Kind::Step) return state.transport->has_norms();
   if (!schedule::is_receive(action.kind)) return true;
   return state.transport->arrived(transfer_of(state, action));
 }
@@ -221,6 +222,7 @@ void Executor::run_here(StepState& state, Part part) {
   std::unique_lock<std::recursive_mutex> turn(callers_turn_, std::defer_lock);
   if (in_caller_) turn.lock();
   if (own_rank_) return run_own(state, part);
+  state.one_thread = true;
   const int ranks = state.table().rank_count();
   std::vector<std::vector<Action>> actions;
   for (int rank = 0; rank < ranks; ++rank) actions.push_back(actions_of(state, rank, part));

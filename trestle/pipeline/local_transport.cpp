@@ -1,6 +1,7 @@
 #include "trestle/pipeline/local_transport.h"
 
 #include "trestle/base/error.h"
+#include "trestle/base/text.h"
 #include "trestle/pipeline/overdue.h"
 
 namespace trestle::pipeline {
@@ -15,7 +16,8 @@ LocalTransport::LocalTransport(std::vector<schedule::Route> routes, std::vector<
       copies_(copies),
       channels_(routes_.size() * micro_batches * 2),
       last_(ranks),
-      started_(ranks, false) {}
+      started_(ranks, false),
+      without_norm_(rank_of_stage_.begin(), rank_of_stage_.end()) {}
 
 Channel& LocalTransport::channel(const Transfer& transfer) {
   return channels_.at(
@@ -48,6 +50,35 @@ bool LocalTransport::arrived(const Transfer& transfer) const {
   std::lock_guard lock(mutex_);
   if (failure_) throw Cancelled{};
   return const_cast<LocalTransport*>(this)->channel(transfer).full();
+}
+
+void LocalTransport::give_norms(int rank, std::vector<NormPart> own) {
+  {
+    const std::lock_guard lock(mutex_);
+    norms_.insert(norms_.end(), own.begin(), own.end());
+    without_norm_.erase(rank);
+  }
+  changed_.notify_all();
+}
+
+bool LocalTransport::has_norms() const {
+  const std::lock_guard lock(mutex_);
+  if (failure_) throw Cancelled{};
+  return without_norm_.empty();
+}
+
+std::vector<optim::GradientNorm> LocalTransport::norms() {
+  std::unique_lock lock(mutex_);
+  const bool in_time = changed_.wait_for(
+      lock, deadline_, [&] { return without_norm_.empty() || failure_ != nullptr; });
+  if (failure_) throw Cancelled{};
+  if (in_time) return in_order(norms_);
+  const int missing = *without_norm_.begin();
+  throw DeadlineError(text("the norm of all gradients lacks rank ", missing, "'s part after ",
+                           deadline_.count(), " ms; it ",
+                           started_[missing]
+                               ? "last finished " + schedule::to_string(last_[missing])
+                               : std::string("has not finished anything yet")));
 }
 
 void LocalTransport::finished(int rank, const schedule::Action& action) {

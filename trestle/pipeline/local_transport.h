@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "trestle/pipeline/channel.h"
@@ -28,6 +29,9 @@ class LocalTransport final : public Transport {
   void send(const Transfer& transfer, Message message, at::Device producer) override;
   Message receive(const Transfer& transfer, at::Device consumer) override;
   bool arrived(const Transfer& transfer) const override;
+  void give_norms(int rank, std::vector<NormPart> own) override;
+  bool has_norms() const override;
+  std::vector<optim::GradientNorm> norms() override;
   void finished(int rank, const schedule::Action& action) override;
   void cancel(std::exception_ptr failure) override;
   std::exception_ptr failure() const override;
@@ -46,6 +50,8 @@ class LocalTransport final : public Transport {
   std::vector<Channel> channels_;       // [(route, micro-batch, way)]
   std::vector<schedule::Action> last_;  // for each rank
   std::vector<bool> started_;
+  std::vector<NormPart> norms_;
+  std::set<int> without_norm_;  // ranks with stages
   std::exception_ptr failure_;
 };
 

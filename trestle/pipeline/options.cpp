@@ -9,6 +9,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/device/threads.h"
+#include "trestle/optim/gradient_norms.h"
 #include "trestle/pipeline/cut.h"
 #include "trestle/pipeline/executor.h"
 
@@ -30,11 +31,12 @@ void check_table(const schedule::Schedule& table, int stages, Mistakes& mistakes
   }
   if (unknown.empty()) return;
   const std::size_t shown = std::min<std::size_t>(unknown.size(), 3);
-  mistakes.push_back(
-      text("the given table has actions that the pipeline cannot carry out: ",
-           join(std::vector(unknown.begin(), std::next(unknown.begin(), shown)), ", "),
-           shown < unknown.size() ? ", ..." : "",
-           "; it runs F and B, and the sends, receives and recomputations that are added to them"));
+  mistakes.push_back(text(
+      "the given table has actions that the pipeline cannot carry out: ",
+      join(std::vector(unknown.begin(), std::next(unknown.begin(), shown)), ", "),
+      shown < unknown.size() ? ", ..." : "",
+      "; it runs F and B, and the sends, receives, recomputations, norms and steps that are added "
+      "to them"));
 }
 
 // Of the pipeline's `stages`, those that this process runs.
@@ -43,6 +45,25 @@ int own_stages(const PipelineOptions& options, int stages) {
   if (!options.table) return 1;
   const auto& ranks = options.table->rank_of_stage;
   return static_cast<int>(std::count(ranks.begin(), ranks.end(), options.group.rank()));
+}
+
+void check_optimizer(const PipelineOptions& options, Mistakes& mistakes) {
+  if (!options.optimizer && options.clip_grad_norm != 0)
+    mistakes.push_back(text("clip_grad_norm = ", options.clip_grad_norm,
+                            " without 'optimizer': nothing would be clipped; call "
+                            "Pipeline::clip_grad_norm() before your optimizer's step"));
+  try {
+    optim::check_clipping(options.clip_grad_norm, {.p = options.clip_p});
+  } catch (const UsageError& error) {
+    mistakes.emplace_back(error.what());
+  }
+  if (!options.optimizer || !options.table) return;
+  const auto& used = options.table->rank_of_stage;
+  for (int rank = 0; rank < options.table->rank_count(); ++rank)
+    if (std::find(used.begin(), used.end(), rank) == used.end())
+      mistakes.push_back(text("rank ", rank,
+                              " of the given table has no stage: with 'optimizer' "
+                              "every rank has a part in the norm of the gradients"));
 }
 
 }  // namespace
@@ -101,6 +122,7 @@ void check_options(const PipelineOptions& options, int layers) {
                             stages, " stages"));
   }
   if (options.table) check_table(*options.table, stages, mistakes);
+  check_optimizer(options, mistakes);
   if (mistakes.empty()) return;
   if (mistakes.size() == 1) throw UsageError(mistakes[0]);
   throw UsageError(text("the pipeline's options have ", mistakes.size(), " mistakes:\n  - ",

@@ -48,7 +48,9 @@ std::string description(const PipelineOptions& options, const nn::Graph& graph,
       modes.empty() ? std::string(schedule::to_string(options.recompute)) : join(modes, "-"), "\n",
       "batch_norm ", static_cast<int>(options.batch_norm), "\n", "seed ", options.seed, "\n",
       "memory_format ", options.memory_format, "\n", "precision ",
-      static_cast<int>(options.precision), "\n", "table ", rows, "\n");
+      static_cast<int>(options.precision), "\n", "optimizer ", options.optimizer ? "yes" : "no",
+      "\n", "clip_grad_norm ", options.clip_grad_norm, "\n", "clip_p ", options.clip_p, "\n",
+      "table ", rows, "\n");
 }
 
 std::string shortened(const std::string& line) {
@@ -132,7 +134,7 @@ void Pipeline::Impl::each_checks(const std::function<void()>& check) const {
 }
 
 void Pipeline::Impl::join_ranks() {
-  const auto& table = tables_.at({options.micro_batches, options.schedule, true});
+  const auto& table = tables_.at({options.micro_batches, options.schedule, true, false});
   // Behind what is compared stands a number, of which the first rank's is taken.
   auto all = options.group.all_gather_bytes(
       text(description(options, parts_->graph, table), std::random_device()()));

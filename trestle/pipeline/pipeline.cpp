@@ -76,6 +76,11 @@ double Pipeline::grad_norm(double p) const {
 void Pipeline::zero_grad() {
   for (auto& parameter : parameters()) parameter.mutable_grad() = at::Tensor();
 }
+torch::optim::Optimizer* Pipeline::optimizer(int stage) {
+  check_stage(stage);
+  impl_->parts().stages.place(stage);  // throws where it is elsewhere
+  return impl_->optimizers()->find(stage);
+}
 void Pipeline::train() { impl_->set_mode(pipeline::StepPlan::Mode::Training); }
 void Pipeline::eval() { impl_->set_mode(pipeline::StepPlan::Mode::Evaluation); }
 
@@ -113,7 +118,7 @@ schedule::Schedule Pipeline::schedule(int micro_batches) const {
                           " does not say how many "
                           "micro-batches there are: no mini-batch has been profiled"),
                      {.hint = "Name their number, or call profile() first."});
-  return impl_->lowered(micro_batches, options.schedule, true);
+  return impl_->lowered(micro_batches, options.schedule, true, options.optimizer != nullptr);
 }
 
 schedule::Timeline Pipeline::timeline() const { return impl_->parts().timeline(); }

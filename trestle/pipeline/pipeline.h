@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +30,12 @@
 namespace trestle::nn {
 class Layers;
 }  // namespace trestle::nn
+namespace trestle::precision {
+class GradientScaler;
+}
+namespace torch::optim {
+class Optimizer;
+}
 
 // Trains a model that is cut over several devices.
 //
@@ -46,6 +53,18 @@ class Layers;
 // the schedule, the number of micro-batches and the recomputation. Where a model has batch
 // statistics or dropout, "unsplit" means: run over the same micro-batches one after the other, with
 // the same random keys.
+//
+// With an optimizer for each stage a step does the rest as well, on the stage's own rank and device, as actions of its table
+// that every timeline shows: it takes the norm of all gradients (NORM), clips them, steps and lets them go (STEP):
+//
+//   trestle::Pipeline pipeline(net, {.devices = trestle::virtual_devices(2, 512_MiB), .micro_batches = 4,
+//                                    .optimizer = [](int, const trestle::NamedTensors& own) {
+//                                      std::vector<at::Tensor> parameters;
+//                                      for (auto& [name, tensor] : own) parameters.push_back(tensor);
+//                                      return std::make_unique<torch::optim::AdamW>(parameters, 1e-3);
+//                                    },
+//                                    .clip_grad_norm = 1.0});
+//   for (auto& [image, mask] : loader) pipeline.step(image, mask, trestle::nn::cross_entropy());
 //
 // Over ranks (PipelineOptions::group) every rank makes the same Pipeline from the same model and
 // makes the same calls in the same order. Where layers are given as factories, a rank makes its own
@@ -68,6 +87,10 @@ using schedule::Recompute;
 // What an idle stage's cores are for (schedule/lend_cores.h). How many threads an operator uses may
 // change the last bits of its result, so Off where another plan's bits are to be met.
 enum class CoreLending { Off, On };
+
+// Makes the optimizer of one stage, for these parameters of it.
+using OptimizerFactory = std::function<std::unique_ptr<torch::optim::Optimizer>(
+    int stage, const NamedTensors& parameters)>;
 
 struct PipelineOptions {
   // The ranks that the pipeline is laid over, in the order of the table's: each makes and runs its
@@ -121,6 +144,12 @@ struct PipelineOptions {
   std::chrono::milliseconds deadline = std::chrono::minutes(10);
   // An example mini-batch, for a measured balance.
   nn::Values sample = {};
+  // Turns NORM and STEP on: called for each stage that is here and has parameters, at the first step() or optimizer(). With
+  // train/parallelize.h the parameters are this rank's parts of them. Empty: a step leaves the gradients to the caller.
+  OptimizerFactory optimizer = {};
+  // With it: what the p-norm of all stages' gradients together is clipped to, as optim::clip_grad_norm() does; 0 = they are not.
+  double clip_grad_norm = 0;
+  double clip_p = 2;
 };
 
 // What one training step did.
@@ -131,6 +160,10 @@ struct StepResult {
   double weight = 0;      // what the loss was a mean over: samples, pixels, tokens
   // The model's first output for the mini-batch, detached, on the last device; see StepOptions.
   at::Tensor output = {};
+  // With PipelineOptions::optimizer, but for Update::Later: the norm of all gradients together, of all ranks, before they were
+  // clipped; and whether the weights changed. Where the norm is infinite or NaN they do not, on any rank.
+  std::optional<double> gradient_norm = {};
+  bool stepped = false;
 };
 
 struct StepOptions {
@@ -142,6 +175,12 @@ struct StepOptions {
   // The number of its first micro-batch. Above 0 the step goes on with the one before it: its random
   // numbers are those of a larger mini-batch's later micro-batches.
   std::int64_t first_micro_batch = 0;
+  // With PipelineOptions::optimizer: Later leaves the gradients where they are, for the next step to add to.
+  enum class Update { Now, Later };
+  Update update = Update::Now;
+  // With it too: fp16's scale, of this rank; over ranks each has one of the same options. The losses are multiplied by it; the
+  // update divides the gradients by it and calls scaler->update(), once for all steps that add up.
+  precision::GradientScaler* scaler = nullptr;
 };
 
 class Pipeline {
@@ -168,6 +207,8 @@ class Pipeline {
   //   auto first = pipeline.step(x1, y1, loss, {.gradient_scale = 0.5});
   //   pipeline.step(x2, y2, loss,
   //                 {.gradient_scale = 0.5, .first_micro_batch = first.micro_batches});
+  //
+  // With PipelineOptions::optimizer the first of the two has `.update = StepOptions::Update::Later`.
   StepResult step(const at::Tensor& input, const at::Tensor& target, const nn::Loss& loss,
                   StepOptions options = {});
   StepResult step(const nn::Values& inputs, const at::Tensor& target, const nn::Loss& loss,
@@ -198,6 +239,9 @@ class Pipeline {
   NamedTensors named_buffers() const;
   std::vector<at::Tensor> stage_parameters(int stage) const;
   void zero_grad();
+  // Of PipelineOptions::optimizer: a stage's, for its learning rate or its state; null where the stage has no parameters.
+  // Throws StateError where there is no such option, and of a stage that is elsewhere.
+  torch::optim::Optimizer* optimizer(int stage);
   // Scales the gradients of all stages together, before an optimizer's step: clip_grad_norm.h.
   // Returns their norm from before.
   double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options = {});

@@ -24,6 +24,7 @@
 #include "trestle/plan/fit.h"
 #include "trestle/schedule/data_parallel.h"
 #include "trestle/schedule/lend_cores.h"
+#include "trestle/schedule/optimizer_steps.h"
 #include "trestle/schedule/placement.h"
 #include "trestle/schedule/validate.h"
 
@@ -101,7 +102,7 @@ void Pipeline::Impl::cut(const std::vector<int>& balance) {
   });
   // Finds what is wrong with a table before the first step.
   each_checks([&] {
-    tables_[{options.micro_batches, options.schedule, true}] =
+    tables_[{options.micro_batches, options.schedule, true, false}] =
         lower(options.micro_batches, options.schedule, recompute_modes());
   });
   if (over_ranks()) join_ranks();
@@ -128,12 +129,25 @@ std::vector<Recompute> Pipeline::Impl::recompute_modes() const {
 }
 
 const schedule::Schedule& Pipeline::Impl::lowered(int micro_batches, const std::string& name,
-                                                  bool recompute) {
+                                                  bool recompute, bool updates) {
   const std::lock_guard lock(mutex_);
-  auto& table = tables_[{micro_batches, name, recompute}];
-  if (table.stages == 0)
-    table = lower(micro_batches, name, recompute ? recompute_modes() : std::vector<Recompute>());
+  auto& table = tables_[{micro_batches, name, recompute, updates}];
+  if (table.stages > 0) return table;
+  table = lower(micro_batches, name, recompute ? recompute_modes() : std::vector<Recompute>());
+  if (updates) table = schedule::add_optimizer_steps(std::move(table));
   return table;
+}
+
+const std::shared_ptr<pipeline::StageOptimizers>& Pipeline::Impl::optimizers() {
+  const std::lock_guard lock(mutex_);
+  if (!options.optimizer)
+    throw StateError(
+        "this pipeline has no optimizers: PipelineOptions::optimizer was not given",
+        {.hint = "Give it, or make an optimizer of parameters() and step it yourself."});
+  if (!optimizers_)
+    optimizers_ = std::make_shared<pipeline::StageOptimizers>(
+        parts().stages, parts().named_parameters(), options.optimizer, options.hooks);
+  return optimizers_;
 }
 
 schedule::Schedule Pipeline::Impl::lower(int micro_batches, const std::string& name,

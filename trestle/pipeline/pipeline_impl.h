@@ -18,6 +18,7 @@
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/pipeline/rank_link.h"
 #include "trestle/pipeline/relay.h"
+#include "trestle/pipeline/stage_optimizers.h"
 #include "trestle/pipeline/step_state.h"
 
 namespace trestle {
@@ -49,7 +50,10 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   simulate::Costs profile(const nn::Values& inputs, const at::Tensor& target, const nn::Loss& loss);
 
   // The lowered table for so many micro-batches.
-  const schedule::Schedule& lowered(int micro_batches, const std::string& name, bool recompute);
+  const schedule::Schedule& lowered(int micro_batches, const std::string& name, bool recompute,
+                                    bool updates = false);
+  // Made at the first call. Throws StateError where the options have none.
+  const std::shared_ptr<pipeline::StageOptimizers>& optimizers();
 
   std::int64_t step_number() const;
   void set_step_number(std::int64_t step);
@@ -122,7 +126,9 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   std::optional<WaitingBackward> waiting_;
   pipeline::StepPlan::Mode mode_ = pipeline::StepPlan::Mode::AsMade;
   mutable std::mutex mutex_;
-  std::map<std::tuple<int, std::string, bool>, schedule::Schedule> tables_;
+  // By micro-batches, schedule, whether it recomputes, whether it has NORM and STEP.
+  std::map<std::tuple<int, std::string, bool, bool>, schedule::Schedule> tables_;
+  std::shared_ptr<pipeline::StageOptimizers> optimizers_;
   std::int64_t step_number_ = 0;
   std::int64_t evaluations_ = 0;  // since the step number changed
   simulate::Costs costs_;

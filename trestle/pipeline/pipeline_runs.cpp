@@ -2,6 +2,7 @@
 #include <ATen/Functions.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <cmath>
 #include <functional>
 #include <numeric>
 #include <optional>
@@ -21,6 +22,7 @@
 #include "trestle/pipeline/profile.h"
 #include "trestle/pipeline/replicas.h"
 #include "trestle/pipeline/step_checks.h"
+#include "trestle/precision/gradient_scaler.h"
 
 namespace trestle {
 
@@ -64,6 +66,16 @@ std::uint64_t callers_autocast() {
 void let_parameters_go(const PipelineOptions& options, const pipeline::StageList& stages) {
   if (!options.hooks) return;
   for (const auto& stage : stages) options.hooks->reshard(stage.index());
+}
+
+// What all ranks made of the norm that all have.
+void note_update(StepState& state, precision::GradientScaler* scaler, StepResult& result) {
+  result.gradient_norm = pipeline::norm_of_step(state.transport->norms(), state.inputs.end);
+  result.stepped = std::isfinite(*result.gradient_norm);
+  if (!scaler) return;
+  scaler->unscale({});  // STEP has done it
+  if (!result.stepped) scaler->note_overflow();
+  scaler->update();
 }
 
 std::vector<nn::Values> without_last(std::vector<nn::Values> pieces) {
@@ -171,7 +183,10 @@ StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& given
                      {.hint = "Use evaluate() for forwards only."});
   }
   pipeline::check_history(given, given_target);
-  pipeline::check_step(step_options, step_number());
+  pipeline::check_step(step_options, step_number(), options.optimizer != nullptr);
+  const bool updates = options.optimizer && step_options.update == StepOptions::Update::Now;
+  const double loss_scale = step_options.scaler ? step_options.scaler->scale() : 1;
+  step_options.gradient_scale *= loss_scale;
   nn::Values batch = prepared(given);  // detached: nobody reads the inputs' gradients
   const at::Tensor target = plain(given_target);
   PartitionedModel& parts = cut_for(batch);
@@ -180,11 +195,12 @@ StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& given
   const auto sizes = piece_sizes({.call = StepPlan::Call::Step,
                                   .first_micro_batch = step_options.first_micro_batch,
                                   .gradient_scale = step_options.gradient_scale,
-                                  .loss = std::hash<std::string>()(loss.name)},
+                                  .loss = std::hash<std::string>()(loss.name),
+                                  .updates = updates},
                                  batch);
   auto pieces = pipeline::split_as(batch, sizes);
   batch.pop_back();
-  const auto& table = lowered(static_cast<int>(pieces.size()), options.schedule, true);
+  const auto& table = lowered(static_cast<int>(pieces.size()), options.schedule, true, updates);
   pipeline::check_loss(loss, table);
 
   StepInputs inputs{.table = table, .loss = &loss};
@@ -207,6 +223,8 @@ StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& given
   inputs.gradient_scale = step_options.gradient_scale;
   inputs.hooks = options.hooks;
   inputs.replicas = options.replicas;
+  if (updates) inputs.optimizers = optimizers();
+  inputs.end = {.max_norm = options.clip_grad_norm, .p = options.clip_p, .loss_scale = loss_scale};
   const auto share =
       pipeline::share_of_replica(options.replicas, result.micro_batches, result.weight);
   inputs.key.micro_batch += share.first_micro_batch;
@@ -232,6 +250,7 @@ StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& given
     result.loss = outcome.loss;
     result.weight = outcome.weight;
   }
+  if (updates) note_update(*state, step_options.scaler, result);
   return result;
 }
 

@@ -55,6 +55,9 @@ void check_same(const StepPlan& own, const StepPlan& theirs, int rank, int first
     compare(differences, "has gradient_scale", own.gradient_scale, theirs.gradient_scale);
     if (own.call != StepPlan::Call::Evaluate)
       compare<std::string>(differences, "is in mode", name_of(own.mode), name_of(theirs.mode));
+    if (own.updates != theirs.updates)
+      differences.emplace_back(own.updates ? "changes the weights (StepOptions::update), there not"
+                                           : "leaves the weights (StepOptions::update), there not");
     if (own.loss != theirs.loss) differences.emplace_back("has another loss than there");
     if (own.autocast != theirs.autocast)
       differences.emplace_back("has another autocast in the caller's thread than there");

@@ -42,6 +42,7 @@ struct StepPlan {
   double gradient_scale = 1;
   std::uint64_t loss = 0;      // a hash of its name
   std::uint64_t autocast = 0;  // the caller's, as a number
+  bool updates = false;        // does the step change the weights?
   std::uint64_t given = 0;     // which of the model's inputs are there: a bit each, of the first 64
 };
 

@@ -23,7 +23,11 @@ void check_history(const nn::Values& inputs, const at::Tensor& target) {
   if (target.defined() && target.requires_grad() && !target.is_leaf()) refuse("the target");
 }
 
-void check_step(const StepOptions& options, std::int64_t steps_before) {
+void check_step(const StepOptions& options, std::int64_t steps_before, bool has_optimizers) {
+  if (options.scaler && !has_optimizers)
+    throw UsageError("StepOptions::scaler without PipelineOptions::optimizer",
+                     {.hint = "Give the scale as gradient_scale, and call scaler.unscale() before "
+                              "your optimizer's step."});
   if (!std::isfinite(options.gradient_scale))
     throw UsageError(text("gradients cannot be scaled by ", options.gradient_scale));
   const std::int64_t first = options.first_micro_batch;

@@ -11,7 +11,7 @@ namespace trestle::pipeline {
 void check_history(const nn::Values& inputs, const at::Tensor& target);
 
 // `steps_before`: how many steps were made, for one that goes on with the last of them.
-void check_step(const StepOptions& options, std::int64_t steps_before);
+void check_step(const StepOptions& options, std::int64_t steps_before, bool has_optimizers);
 
 // A whole-batch loss needs all outputs before the first backward.
 void check_loss(const nn::Loss& loss, const schedule::Schedule& table);

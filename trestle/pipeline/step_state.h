@@ -18,6 +18,7 @@
 #include "trestle/pipeline/stage.h"
 #include "trestle/pipeline/stage_hooks.h"
 #include "trestle/pipeline/stage_list.h"
+#include "trestle/pipeline/stage_optimizers.h"
 #include "trestle/pipeline/step_record.h"
 #include "trestle/pipeline/transport.h"
 #include "trestle/schedule/routes.h"
@@ -50,6 +51,10 @@ struct StepInputs {
   // Of data parallelism; both may be empty.
   comm::Group replicas = {};
   std::shared_ptr<StageHooks> hooks = {};
+
+  // Of NORM and STEP; null where the table has none.
+  std::shared_ptr<StageOptimizers> optimizers = {};
+  StepEnd end = {};
 
   // Over ranks: called when a caller's backward begins on the last rank.
   std::function<void()> begin_backward = {};
@@ -108,6 +113,8 @@ struct StepState {
   device::Clock& clock;
   std::vector<StageState> stage_states;
   StepRecord record;
+  bool one_thread =
+      false;  // do all ranks' actions run in one thread, which must not wait for itself?
 
   const schedule::Schedule& table() const { return inputs.table; }
   int micro_batches() const { return inputs.table.micro_batches; }

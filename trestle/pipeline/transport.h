@@ -3,6 +3,7 @@
 #include <exception>
 #include <vector>
 
+#include "trestle/pipeline/norm_parts.h"
 #include "trestle/pipeline/stage_value.h"
 #include "trestle/schedule/action.h"
 #include "trestle/schedule/routes.h"
@@ -46,6 +47,13 @@ class Transport {
 
   // Is there something to receive()? Throws Cancelled after cancel().
   virtual bool arrived(const Transfer& transfer) const = 0;
+
+  // NORM: `rank` adds its part, once, behind all that it sends and receives. May wait for the other ranks.
+  virtual void give_norms(int rank, std::vector<NormPart> own) = 0;
+  // Are those of all ranks there? Throws Cancelled after cancel().
+  virtual bool has_norms() const = 0;
+  // Waits for them. Throws DeadlineError, or Cancelled. As in_order() has them.
+  virtual std::vector<optim::GradientNorm> norms() = 0;
 
   // Returns when the other ranks have what `rank` sent.
   virtual void flush(int rank) = 0;

@@ -104,7 +104,15 @@ DeepspeedConfig read_deepspeed_config(const std::filesystem::path& path, int ran
 // The same from text; `file` is what the messages call it.
 DeepspeedConfig parse_deepspeed_config(std::string_view json, const std::string& file, int ranks);
 
+// What stands there of what a file leaves out.
+struct DeepspeedOwn {
+  std::string optimizer = "the program's own";
+  std::string schedule = "none";
+  std::string clipping = "none";
+  std::string precision = {};  // instead of the file's
+};
+
 // The resolved configuration as a person reads it, a line each, and what has no effect.
-std::string to_text(const DeepspeedConfig& config);
+std::string to_text(const DeepspeedConfig& config, const DeepspeedOwn& own = {});
 
 }  // namespace trestle::recipe

@@ -109,19 +109,20 @@ void add_lines(std::ostringstream& out, std::string_view title,
 
 }  // namespace
 
-std::string to_text(const DeepspeedConfig& config) {
+std::string to_text(const DeepspeedConfig& config, const DeepspeedOwn& own) {
   std::ostringstream out;
   out << config.file << ", as it is run:\n"
       << "batch       " << batch_text(config) << "\n"
       << "zero        " << stage_text(config) << "\n"
       << "buckets     " << bucket_text(config) << "\n"
-      << "precision   " << precision_text(config) << "\n"
-      << "optimizer   "
-      << (config.optimizer ? optimizer_text(*config.optimizer) : "the program's own") << "\n"
-      << "schedule    " << (config.schedule ? schedule_text(*config.schedule) : "none") << "\n"
+      << "precision   " << (own.precision.empty() ? precision_text(config) : own.precision) << "\n"
+      << "optimizer   " << (config.optimizer ? optimizer_text(*config.optimizer) : own.optimizer)
+      << "\n"
+      << "schedule    " << (config.schedule ? schedule_text(*config.schedule) : own.schedule)
+      << "\n"
       << "clipping    "
       << (config.clip_grad_norm > 0 ? text("a gradient norm above ", number(config.clip_grad_norm))
-                                    : "none")
+                                    : own.clipping)
       << "\n";
   add_lines(out, "read otherwise than named:", config.notes);
   add_lines(out, "without effect here:", config.without_effect);

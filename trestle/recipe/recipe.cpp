@@ -149,10 +149,25 @@ Recipe parse_recipe(std::string_view toml_text, const std::string& file) {
   return recipe;
 }
 
-Recipe read_recipe(const std::filesystem::path& path) {
+namespace {
+
+// "resnet18_mnist" is recipes/resnet18_mnist.toml, where there is no file of that name.
+std::filesystem::path file_of(const std::filesystem::path& path) {
+  if (std::filesystem::exists(path) || path.has_parent_path() || path.has_extension()) return path;
+  const std::filesystem::path file = path.string() + ".toml";
+  for (const auto& known : {file, "recipes" / file})
+    if (std::filesystem::exists(known)) return known;
+  return path;
+}
+
+}  // namespace
+
+Recipe read_recipe(const std::filesystem::path& asked) {
+  const std::filesystem::path path = file_of(asked);
   if (!std::filesystem::exists(path))
     throw UsageError(text(path.string(), ": no such recipe"),
-                     {.hint = "Give a TOML file, for example recipes/unet_quick.toml."});
+                     {.hint = "Give a TOML file, for example recipes/unet_quick.toml, or the name "
+                              "of one in the folder recipes."});
   if (std::filesystem::is_directory(path))
     throw UsageError(text(path.string(), ": is a folder, and a recipe is a file"));
   return parse_recipe(read_file(path), path.string());
@@ -183,6 +198,15 @@ void check_recipe(const Recipe& recipe, std::vector<std::string> problems) {
   if (recompute.size() > 1 && !balance.empty() && recompute.size() != balance.size())
     problems.push_back(text("'recompute' in [pipeline] names ", recompute.size(),
                             " stages, 'balance' ", balance.size()));
+  if (recipe.train.batch < recipe.mesh.parts())
+    problems.push_back(text("a batch of ", recipe.train.batch,
+                            " has fewer examples than [mesh] has replicas, ", recipe.mesh.parts(),
+                            ": give a larger 'batch' in [train], that of all of them together"));
+  if (recipe.mesh.shard == 1 && recipe.mesh.shard_level != Recipe::Mesh().shard_level)
+    problems.push_back(
+        text("'shard_level' = \"", recipe.mesh.shard_level,
+             "\" in [mesh] says what ranks divide, and there is none to divide with: "
+             "give 'shard', for example --mesh shard=2"));
   if (!problems.empty()) throw UsageError(join(problems, "\n"));
 }
 

@@ -59,6 +59,10 @@ struct Recipe {
   struct Mesh {
     std::int64_t pipeline = 0;
     std::int64_t replicate = 1;
+    std::int64_t shard = 1;
+    std::string shard_level = "parameters";
+
+    std::int64_t parts() const { return replicate * shard; }  // of each batch
   } mesh;
 
   struct Pipeline {
@@ -126,10 +130,11 @@ struct Recipe {
     std::int64_t patience = 0;
     double min_delta = 0;
     std::string runs = "runs";
+    std::string deepspeed_config;
   } train;
 };
 
-// Reads a TOML file. Throws UsageError where there is none, for what is not TOML, for unknown
+// Reads a TOML file; "unet_quick" alone is unet_quick.toml here or in the folder recipes. Throws UsageError where there is none, for what is not TOML, for unknown
 // sections and keys (with the nearest known one), wrong types and values out of range: a recipe is
 // what somebody asks for. Each names the file and the line.
 Recipe read_recipe(const std::filesystem::path& path);

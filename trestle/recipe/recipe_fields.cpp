@@ -146,11 +146,22 @@ void add_pipeline_fields(std::vector<Field>& fields) {
             {0, 4096, {}, OnResume::MayChange}));
   fields.push_back(
       field(&Recipe::mesh, "mesh", &M::pipeline, "pipeline",
-            "ranks that share the stages of one pipeline; 0 = those that `replicate` leaves",
+            "ranks that share the stages of one pipeline; 0 = those that `replicate` and `shard` "
+            "leave",
             {0, 1000, {}, OnResume::MayChange}));
   fields.push_back(field(&Recipe::mesh, "mesh", &M::replicate, "replicate",
                          "data parallelism: how many such pipelines take parts of each batch",
                          {1, 1000, {}, OnResume::ChangesNumbers}));
+  fields.push_back(field(&Recipe::mesh, "mesh", &M::shard, "shard",
+                         "the same, and these ranks divide the training state among them; with "
+                         "`replicate` there are shard x replicate parts of each batch",
+                         {1, 1000, {}, OnResume::ChangesNumbers}));
+  fields.push_back(field(
+      &Recipe::mesh, "mesh", &M::shard_level, "shard_level",
+      "what the ranks of `shard` divide: nothing; what the optimizer remembers (ZeRO-1); gradients "
+      "too (ZeRO-2); parameters too (ZeRO-3, FSDP)",
+      {.choices = {"none", "optimizer_state", "gradients", "parameters"},
+       .on_resume = OnResume::ChangesNumbers}));
   auto add = [&](auto member, auto... rest) {
     fields.push_back(field(&Recipe::pipeline, "pipeline", member, rest...));
   };
@@ -305,6 +316,10 @@ void add_run_fields(std::vector<Field>& fields) {
       Limits{0, 1e9, {}, OnResume::MayChange});
   run(&T::runs, "runs", "the folder in which the run's folder is made",
       Limits{.on_resume = OnResume::MayChange});
+  run(&T::deepspeed_config, "deepspeed_config",
+      "what `trestle train --deepspeed FILE` takes from a file that no other key says: JSON with "
+      "its "
+      "keys");
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/schedule/grid.h"
+#include "trestle/schedule/optimizer_steps.h"
 #include "trestle/schedule/rendezvous.h"
 #include "trestle/schedule/routes.h"
 #include "trestle/schedule/unit_times.h"
@@ -41,6 +42,7 @@ class Checker {
         check_transfer({static_cast<int>(route), i, Way::Gradient});
       }
     }
+    check_optimizer_steps(schedule_);
     if (schedule_.routes.empty()) {
       unit_times(schedule_);
     } else {

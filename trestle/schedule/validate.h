@@ -9,7 +9,8 @@ namespace trestle::schedule {
 // micro-batch of each stage has exactly one F, and one B or one I and one W; F before R before B or
 // I before W; no backward before the next stage's; every SEND has its RECV and the other way round;
 // and no deadlock, if every rank follows its list and a SEND blocks until it is received where its
-// RECV stands (of a table without transfers: until what it reads is made).
+// RECV stands (of a table without transfers: until what it reads is made). Where NORM and STEP may stand:
+// optimizer_steps.h.
 //
 // A transport that blocks less is safe with what passes: sends that wait for nobody, and receives
 // that are put off until just before the action that uses what they bring, as the local runtime and

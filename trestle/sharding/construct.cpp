@@ -12,7 +12,9 @@
 #include "trestle/sharding/buckets.h"
 #include "trestle/sharding/precision.h"
 #include "trestle/sharding/replicas.h"
+#include "trestle/sharding/reproducible.h"
 #include "trestle/sharding/sharded_impl.h"
+#include "trestle/sharding/unit_choice.h"
 
 namespace trestle {
 namespace {
@@ -64,11 +66,9 @@ Sharded::Impl::Impl(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& 
   parameters_ = each_once(named(module_->named_parameters()));
   buffers_ = each_once(named(module_->named_buffers()));
   note_kept(*module_, "");
-  if (options.level == ShardLevel::Parameters) {
-    start_from_rank_0(parameters_);
-    make_unit("the model", parameters_);
-  }
+  if (options.level == ShardLevel::Parameters) make_module_units();
   finish_construction();
+  hook_modules();
 }
 
 // One unit, which its owner gathers and lets go, in buckets.
@@ -79,11 +79,16 @@ Sharded::Impl::Impl(NamedTensors parameters, NamedTensors buffers,
       parameters_(each_once(parameters)),
       buffers_(each_once(buffers)) {
   check_options();
+  if (!options.units.empty())
+    throw UsageError("ShardOptions::units of parameters that others use, which are one unit");
   if (options.level == ShardLevel::Parameters) {
     start_from_rank_0(parameters_);
     make_unit("all", parameters_);
   }
   finish_construction();
+  if (options.reproducible.pieces > 0)
+    throw UsageError("ShardOptions::reproducible for a pipeline's stage, which has pieces already",
+                     {.hint = "Leave it out: micro-batches are added up in their own order."});
   reducer->sum_as_they_are();
   reducer->wait_in_finish();
   reducer->set_sync(false);
@@ -96,6 +101,9 @@ void Sharded::Impl::finish_construction() {
   if (trained_.empty() && (module_ || !graph_.layers.empty()))
     throw UsageError("the model has no parameter that is trained",
                      {.hint = "There is nothing to reduce over ranks."});
+  if (options.reproducible.pieces > 0)
+    for (const auto& [name, tensor] : trained_)
+      sharding::check_reproducible_device(tensor.device());
   if (options.level == ShardLevel::Parameters) {
     start_from_rank_0({});
   } else {
@@ -123,7 +131,11 @@ NamedTensors Sharded::Impl::shards_of_trained() const {
 }
 
 void Sharded::Impl::check_options() const {
+  sharding::check_reproducible(options, ranks_);
   sharding::check_dtypes(options.precision);
+  if (!options.units.empty() && options.unit > 0)
+    throw UsageError("units by name (ShardOptions::units) and by size (::unit)",
+                     {.hint = "Give one of them."});
   if (options.level == ShardLevel::None && options.precision.parameters) {
     throw UsageError(
         "at level none parameters have no master copy in another dtype",
@@ -131,6 +143,18 @@ void Sharded::Impl::check_options() const {
   }
   if (options.level == ShardLevel::None && options.shards_on_cpu)
     throw UsageError("at level none there are no shards to keep on the CPU");
+  if (options.reproducible.pieces > 0 && options.hook.make)
+    throw UsageError(text("the communication hook '", options.hook.name,
+                          "' with ShardOptions::reproducible, which has its own order of sums"),
+                     {.hint = "Leave one of them out."});
+  if (options.level != ShardLevel::None && options.hook.make) {
+    throw UsageError(
+        text("the communication hook '", options.hook.name,
+             "' averages whole gradients, and level ", to_string(options.level),
+             " reduces them to each rank's piece"),
+        {.hint = "Take level None (trestle::ddp()), or leave the hook out: precision.reduce = "
+                 "at::kBFloat16 sends half as much at every level."});
+  }
   for (const auto& type :
        {options.precision.parameters, options.precision.reduce, options.precision.output})
     if (type && !at::isFloatingType(*type))
@@ -171,11 +195,13 @@ void Sharded::Impl::watch() {
       for (auto& group : unit.groups) group = groups_.size() - 1 - group;
   }
   reducer = std::make_shared<sharding::GradientReducer>(groups_, ranks_, options);
+  if (options.hook.make) reducer->set_hook(options.hook.make(ranks_.all));
   reducer->watch();
   if (options.level != ShardLevel::Parameters) return;
-  gatherer_ =
-      std::make_shared<sharding::UnitGatherer>(groups_, units_, ranks_.gathers, reducer, options);
+  gatherer_ = std::make_shared<sharding::UnitGatherer>(groups_, units_, ranks_, reducer, options);
   reducer->set_observer(gatherer_.get());
+  if (module_ && units_.size() == 1) unit_order_ = {0};
+  gatherer_->expect(unit_order_);
 }
 
 // Level None: after the first step the buckets follow the order in which rank 0 saw the gradients come.
@@ -201,6 +227,7 @@ void Sharded::Impl::rebuild_buckets() {
   fresh->go_on_from(*reducer);
   reducer = fresh;
   reducer->watch();
+  hand_out_recorder();
 }
 
 // Level Parameters: one unit's parameters, as they are made, go into flat groups and are let go.
@@ -225,6 +252,13 @@ void Sharded::Impl::make_unit(const std::string& name, const NamedTensors& param
   units_.push_back(std::move(unit));
 }
 
+std::size_t Sharded::Impl::make_shared_group(const NamedTensors::value_type& parameter) {
+  make_unit("", {parameter});
+  const std::size_t group = units_.back().groups.at(0);
+  units_.pop_back();
+  return group;
+}
+
 void Sharded::Impl::make_layer_units() {
   std::set<std::pair<int, std::string>> tied;  // parameters that other layers share
   for (const auto& tie : graph_.ties) tied.insert({tie.owner, tie.owner_parameter});
@@ -237,6 +271,9 @@ void Sharded::Impl::make_layer_units() {
   NamedTensors pending, shared;
   std::vector<std::size_t> members;
   Bytes bytes = 0;
+  sharding::UnitChoice choice(options.units);
+  std::optional<std::size_t>
+      part_of;  // what is wanted, of which the layer before is one of several
   const auto close = [&] {
     if (members.empty()) return;
     NamedTensors all = pending;
@@ -244,11 +281,8 @@ void Sharded::Impl::make_layer_units() {
     start_from_rank_0(all);
     make_unit(unit_name(members.front(), members.back()), pending);
     for (const auto& one : shared) {  // a group of its own, which other units name too
-      const std::size_t before = units_.size();
-      make_unit("", {one});
-      const std::size_t group = units_.back().groups.at(0);
-      units_.pop_back();
-      units_[before - 1].groups.push_back(group);
+      const std::size_t group = make_shared_group(one);
+      units_.back().groups.push_back(group);
       for (const std::size_t layer : members)
         for (const auto& key : tied)
           if (key.first == static_cast<int>(layer) &&
@@ -264,6 +298,9 @@ void Sharded::Impl::make_layer_units() {
     graph_.layers[layer].module.make();
     if (options.device) graph_.layers[layer].to(*options.device);
     note_kept(*graph_.layers[layer].module.make(), graph_.layers[layer].name);
+    const auto match = choice.match(graph_.layers[layer].name, *graph_.layers[layer].module.make());
+    if (match && !(match->by_prefix && part_of == match->number)) close();
+    part_of = match && match->by_prefix ? std::optional(match->number) : std::nullopt;
     const auto own = each_once(graph_.layers[layer].named_parameters());
     const bool takes_tied =
         std::any_of(graph_.ties.begin(), graph_.ties.end(),
@@ -275,9 +312,10 @@ void Sharded::Impl::make_layer_units() {
       bytes += static_cast<Bytes>(tensor.nbytes());
     }
     members.push_back(layer);
-    if (bytes >= options.unit) close();
+    if (choice.empty() && bytes >= options.unit) close();
   }
   close();
+  choice.check();
   for (const auto& tie : graph_.ties) {
     auto& groups = units_.at(*unit_of_layer[static_cast<std::size_t>(tie.layer)]).groups;
     const std::size_t group = group_of_tied.at({tie.owner, tie.owner_parameter});
@@ -291,6 +329,7 @@ void Sharded::Impl::hook_layers(const std::vector<std::optional<std::size_t>>& u
   for (std::size_t layer = 0; layer < graph_.layers.size(); ++layer) {
     const auto unit = unit_of_layer[layer];
     if (!unit) continue;
+    unit_order_.push_back(*unit);
     bool last = true;
     for (std::size_t later = layer + 1; later < unit_of_layer.size(); ++later)
       last &= unit_of_layer[later] != unit;
@@ -305,6 +344,16 @@ void Sharded::Impl::hook_layers(const std::vector<std::optional<std::size_t>>& u
   }
 }
 
+std::string Sharded::Impl::units_in_words() const {
+  if (hooked_.empty())
+    return " (no module in it is a trestle::Hooked: its parameters are all there while it runs)";
+  constexpr std::size_t most = 12;
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < std::min(units_.size(), most); ++i) names.push_back(units_[i].name);
+  if (units_.size() > most) names.push_back(text(units_.size() - most, " more"));
+  return text(" (", join(names, ", "), ")");
+}
+
 std::string Sharded::Impl::description() const {
   std::int64_t count = 0;
   for (const auto& [name, tensor] : parameters_) count += tensor.numel();
@@ -316,10 +365,7 @@ std::string Sharded::Impl::description() const {
                            " in ", counted(groups, in_units ? "flat group" : "bucket"));
   if (in_units) {
     words += text(" of ", counted(units, "unit"));
-    if (module_)
-      words +=
-          " (a torch module is one unit: its parameters are all there while it runs; nn::Layers "
-          "has one a layer)";
+    if (module_) words += units_in_words();
   }
   return words + "\n";
 }

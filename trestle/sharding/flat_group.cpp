@@ -169,16 +169,29 @@ void FlatGroup::gather(const comm::Group& group) {
     return;
   }
   if (level_ == ShardLevel::Parameters) make_storage(flat_);
+  gathered_ = true;
+  ++gathers_;
+  if (part_.defined()) {
+    ++gathers_among_few_;
+    gathering_ = few_.all_gather(flat_, part_);
+    gathering_entry_ = recorder_.begin(ShardEvent::What::Gather, number_, &gathering_);
+    return;
+  }
   const at::NoGradGuard no_grad;
   to_gather_ = shard_;
   if (shard_on_cpu_ || compute_dtype_ != dtype_) to_gather_ = shard_.to(flat_.options());
   gathering_ = group.all_gather(flat_, to_gather_);
-  gathered_ = true;
-  ++gathers_;
+  gathering_entry_ = recorder_.begin(ShardEvent::What::Gather, number_, &gathering_);
+}
+
+void FlatGroup::set_recorder(ShardRecorder recorder, int number) {
+  recorder_ = std::move(recorder);
+  number_ = number;
 }
 
 void FlatGroup::wait_gathered() {
   gathering_.wait();
+  gathering_entry_.end();
   gathering_ = {};
   to_gather_.reset();
 }
@@ -189,6 +202,16 @@ void FlatGroup::release() {
   take_back();
   free_storage(flat_, freed_message);
   gathered_ = false;
+}
+
+void FlatGroup::release_to(const comm::Group& few) {
+  if (!gathered_) return;
+  wait_gathered();
+  const at::NoGradGuard no_grad;
+  const std::int64_t count = layout_.size() / few.size();
+  if (!part_.defined()) part_ = flat_.narrow(0, few.rank() * count, count).clone();
+  few_ = few;
+  release();
 }
 
 void FlatGroup::forget_gathered() {
@@ -303,6 +326,12 @@ void FlatGroup::keep_shard_gradients() {
     if (shard.grad().defined()) shard.mutable_grad() = shard.grad().clone();
 }
 
+at::Tensor FlatGroup::put_piece(const at::Tensor& reduced) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor place = own_piece(gradients());
+  return place.data_ptr() == reduced.data_ptr() ? reduced : place.copy_(reduced);
+}
+
 void FlatGroup::add_to_shards(const at::Tensor& reduced, const std::vector<bool>& used,
                               double factor) {
   const at::NoGradGuard no_grad;
@@ -310,7 +339,7 @@ void FlatGroup::add_to_shards(const at::Tensor& reduced, const std::vector<bool>
   if (factor != 1) piece.mul_(factor);
   if (level_ == ShardLevel::OptimizerState && gradients_.options().type_equal(shard_.options())) {
     // The whole gradients stay in any case: the shards' are a part of them.
-    piece = own_piece(gradients_).copy_(piece);
+    piece = put_piece(piece);
     gradients_hold_shards_ = true;
   }
   for (std::size_t i = 0; i < size(); ++i) {

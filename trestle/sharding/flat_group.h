@@ -10,6 +10,7 @@
 #include "trestle/device/named_tensors.h"
 #include "trestle/sharding/flat_layout.h"
 #include "trestle/sharding/options.h"
+#include "trestle/sharding/shard_recorder.h"
 
 namespace trestle::sharding {
 
@@ -45,8 +46,15 @@ class FlatGroup {
   void wait_gathered();
   bool gathered() const { return gathered_; }
   std::int64_t gathers() const { return gathers_; }  // so far
+  // What is gathered is written down under this number.
+  void set_recorder(ShardRecorder recorder, int number);
   // Level Parameters: frees the flat parameters' memory. Use of one of them throws until the next gather().
   void release();
+  // The same, but for this rank's part of what `few` ranks, neighbours among those that divide it, keep together: the next
+  // gather() is among them, until forget_part().
+  void release_to(const comm::Group& few);
+  void forget_part() { part_.reset(); }
+  std::int64_t gathers_among_few() const { return gathers_among_few_; }
   // What was gathered is old, and the next gather() gets it anew.
   void forget_gathered();
   // What somebody has written to the whole parameters goes into the shard, before the next gather() would undo it.
@@ -69,6 +77,7 @@ class FlatGroup {
 
   // This rank's own gradients, flat, in the dtype in which they are reduced; made by the first call, not written to.
   at::Tensor& gradients();
+  void set_gradients(at::Tensor gradients) { gradients_ = std::move(gradients); }
   bool has_gradients() const { return gradients_.defined(); }
   void drop_gradients() { gradients_.reset(); }
   // Parameter i's place in gradients(), with its shape and strides.
@@ -99,6 +108,8 @@ class FlatGroup {
 
   // Before a backward writes to gradients() again, where shards keep theirs in it.
   void keep_shard_gradients();
+  // Puts a reduced piece into its place in gradients(), whose own numbers nobody needs any more; returns that place.
+  at::Tensor put_piece(const at::Tensor& reduced);
   // Adds a reduced piece, times `factor`, to the shards' gradients; parameters whose `used` is false are left as they are.
   void add_to_shards(const at::Tensor& reduced, const std::vector<bool>& used, double factor = 1);
 
@@ -133,8 +144,14 @@ class FlatGroup {
   std::vector<bool> is_kept_;
   std::vector<at::Tensor> shards_;
   std::vector<bool> has_own_gradient_;  // that note_own_gradients() saw
+  at::Tensor part_;                     // of flat_, that few ranks keep
+  comm::Group few_;
+  std::int64_t gathers_among_few_ = 0;
   comm::Work gathering_;
   at::Tensor to_gather_;  // kept until it is gathered
+  ShardRecorder recorder_;
+  int number_ = 0;
+  ShardRecorder::Entry gathering_entry_;
 };
 
 }  // namespace trestle::sharding

@@ -23,7 +23,7 @@ struct GradientReducer::BackwardLife {
   std::weak_ptr<GradientReducer> owner;
 };
 
-void GradientReducer::arm() {
+void GradientReducer::arm(bool after_gradients) {
   const std::lock_guard lock(mutex_);
   if (pass_ && !(pass_->in_backward && pass_->backward.expired())) return;
   give_up_pass();
@@ -35,7 +35,7 @@ void GradientReducer::arm() {
         {.hint = "Call backward(), or take them inside no_sync() if that is what they are for."});
   }
   try {
-    begin_pass(use == GradientHooks::Use::Accumulates);
+    begin_pass(use == GradientHooks::Use::Accumulates, after_gradients);
   } catch (...) {
     give_up_pass();
     throw;
@@ -49,14 +49,17 @@ void GradientReducer::arm() {
 }
 
 // Parameters that are not trained any more take no part, but for the gradient that they still have.
-void GradientReducer::begin_pass(bool accumulates) {
+void GradientReducer::begin_pass(bool accumulates, bool after_gradients) {
   std::exchange(unchecked_header_, {}).check();
   pass_.emplace();
   pass_->accumulates = accumulates;
   pass_->sync = sync_ && accumulates;
   if (!accumulates) return;
+  if (announce_) announce_(pass_->sync, weight_.has_value(), after_gradients);
   ++backwards_;
+  pass_->entry = recorder_.begin(ShardEvent::What::Backward, -1);
   pass_->groups.resize(groups_.size());
+  begin_piece();
   if (pass_->sync || !sums_)
     pass_->header = PassHeader(ranks_.all, {.backward = place(),
                                             .sync = sync_,
@@ -75,15 +78,22 @@ void GradientReducer::begin_pass(bool accumulates) {
         reduction.before.push_back(parameter.grad().defined() ? parameter.grad().clone()
                                                               : at::Tensor());
     reduction.fired.assign(flat.size(), false);
+    reduction.gradients.assign(flat.size(), 0);
     for (std::size_t i = 0; i < flat.size(); ++i) {
-      if (flat.parameter(i).requires_grad())
+      if (flat.parameter(i).requires_grad() && !(pass_->sync && is_unused(g, i)))
         ++reduction.missing;
       else if (pass_->sync)
         reduction.fired[i] = fill(g, i);
     }
   }
-  has_unreduced_ = has_unreduced_ || !pass_->sync;
+  has_unreduced_ = has_unreduced_ || !pass_->sync || pass_->more_pieces;
   if (steps_ == 0 && pass_->sync) observed_.clear();
+}
+
+void GradientReducer::set_recorder(ShardRecorder recorder) {
+  const std::lock_guard lock(mutex_);
+  recorder_ = std::move(recorder);
+  recorder_.set_step(steps_);
 }
 
 std::uint32_t GradientReducer::trained_hash() const {
@@ -99,6 +109,7 @@ void GradientReducer::give_up_pass() {
   if (!pass_) return;
   const bool others_wait = pass_->sync && ranks_.all.size() > 1;
   pass_.reset();
+  give_up_pieces();
   try {
     if (others_wait)
       ranks_.all.fail("a backward whose gradients are reduced over ranks did not come to its end");

@@ -49,6 +49,8 @@ GradientReducer::GradientReducer(std::vector<std::shared_ptr<FlatGroup>> groups,
                 .replicate = unchecked(ranks_.replicate)};
   for (std::size_t g = 0; g < groups_.size(); ++g)
     if (groups_[g]->trained()) trained_.push_back(g);
+  if (const int pieces = options_.reproducible.pieces; pieces > 0)
+    pieces_.emplace(pieces / ranks_.all.size(), groups_.size());
 }
 
 void GradientReducer::watch() {
@@ -75,13 +77,20 @@ void GradientReducer::check_watched() const {
 
 void GradientReducer::go_on_from(GradientReducer& before) {
   before.hooks_.clear();
+  recorder_ = before.recorder_;
+  hook_ = std::move(before.hook_);
+  announce_ = std::move(before.announce_);
   steps_ = before.steps_;
   backwards_ = before.backwards_;
   reductions_ = before.reductions_;
   reduced_bytes_ = before.reduced_bytes_;
+  asked_for_unused_ = before.asked_for_unused_;
+  reduced_over_replicas_ = before.reduced_over_replicas_;
   sync_ = before.sync_;
+  weight_ = before.weight_;
   unchecked_header_ = before.unchecked_header_;
   has_unreduced_ = before.has_unreduced_;
+  first_step_ = before.first_step_;
 }
 
 void GradientReducer::pass_without_gradients() {
@@ -98,23 +107,13 @@ void GradientReducer::pass_without_samples(const std::function<void()>& meanwhil
   end();
 }
 
-void GradientReducer::leave_out(std::size_t group) {
-  const std::lock_guard lock(mutex_);
-  if (!pass_->sync) return;
-  Reduction& reduction = pass_->groups[group];
-  for (std::size_t i = 0; i < reduction.fired.size(); ++i)
-    if (!reduction.fired[i] && groups_[group]->parameter(i).requires_grad())
-      reduction.fired[i] = fill(group, i);
-  reduction.missing = 0;
-  begin_ready();
-}
-
 void GradientReducer::on_gradient(std::size_t group, std::size_t index) {
   const std::lock_guard lock(mutex_);
-  if (!pass_) arm();
+  if (!pass_) arm_late(group, index);
   if (!pass_->accumulates || !groups_[group]->parameter(index).requires_grad()) return;
   Reduction& reduction = pass_->groups[group];
   if (!pass_->sync) groups_[group]->add_to_kept(index);
+  if (pass_->sync) count_gradient(group, index);
   if (reduction.fired[index]) {
     if (!pass_->sync) return;
     if (reduction.begun) {
@@ -127,7 +126,7 @@ void GradientReducer::on_gradient(std::size_t group, std::size_t index) {
     const at::NoGradGuard no_grad;
     at::Tensor& gradient = groups_[group]->parameter(index).mutable_grad();
     if (!groups_[group]->grad_is_view(index)) {
-      groups_[group]->gradient_view(index).add_(gradient, share() * later_divisor(group));
+      groups_[group]->gradient_view(index).add_(gradient, own_factor(group));
       gradient.reset();
     }
     return;
@@ -141,6 +140,7 @@ void GradientReducer::on_gradient(std::size_t group, std::size_t index) {
   if (steps_ == 0 && pass_->sync) observed_.emplace_back(group, index);
   if (--reduction.missing > 0) return;
   if (observer_) observer_->gradients_complete(group);
+  recorder_.look();
   if (pass_->sync) begin_ready();
 }
 
@@ -171,7 +171,7 @@ void GradientReducer::put_gradient(std::size_t group, std::size_t index) {
              "What is reduced over ranks cannot be differentiated: take a gradient that is part "
              "of the loss with torch::autograd::grad()."});
   }
-  const double factor = share() * later_divisor(group);
+  const double factor = own_factor(group);
   if (flat.has_kept(index)) {
     flat.add_to_kept(index);
     put_scaled(flat.gradient_view(index), flat.take_kept(index), false, factor);
@@ -203,40 +203,58 @@ void GradientReducer::begin_ready() {
   begin_over_replicas(false);
 }
 
-// Where whole gradients are let go once they are reduced: a rank that is ahead waits, instead of holding all of them. Not
-// for the sum over replicas, whose pieces are small: a rank that is at its end already asks there first which parameters
-// were used. And not where a rank that passes over units gathers all of them before it begins their reductions.
+// Where whole gradients are let go once they are reduced: a rank that is ahead waits, instead of holding all of them. Where
+// they stay, the reduced pieces go into their own place in them, instead of being held besides. Not for the sum over
+// replicas, whose pieces are small: a rank that is at its end already asks there first which parameters were used. And not
+// where a rank that passes over units gathers all of them before it begins their reductions.
 void GradientReducer::bound_in_flight() {
   constexpr std::size_t most = 2;
-  if (options_.level < ShardLevel::Gradients || pass_->next < most) return;
+  if (options_.level == ShardLevel::None || pass_->next < most) return;
   const bool finds = options_.unused_parameters == UnusedParameters::Find;
   if (finds && options_.level == ShardLevel::Parameters) return;
-  pass_->groups[trained_[pass_->next - most]].over_pieces.wait();
+  const std::size_t place = pass_->next - most;
+  pass_->groups[trained_[place]].over_pieces.wait();
+  if (place >= pass_->next_over) put_in_place(trained_[place]);
+}
+
+void GradientReducer::put_in_place(std::size_t group) {
+  Reduction& reduction = pass_->groups[group];
+  if (options_.level == ShardLevel::OptimizerState && reduction.reduced.defined())
+    reduction.reduced = groups_[group]->put_piece(reduction.reduced);
 }
 
 void GradientReducer::begin(std::size_t group) {
   FlatGroup& flat = *groups_[group];
   Reduction& reduction = pass_->groups[group];
   reduction.begun = true;
+  if (!complete_pieces(group)) return;
   ++reductions_;
   reduced_bytes_ += static_cast<Bytes>(flat.gradients().nbytes());
+  if (hook_) return begin_hook(group);
   if (options_.level == ShardLevel::None) {
     reduction.work = unchecked_.all.all_reduce(as_real(flat.gradients()));
+    reduction.entry =
+        recorder_.begin(ShardEvent::What::Reduce, static_cast<int>(group), &reduction.work);
     return;
   }
   reduction.reduced = at::empty({flat.layout().piece_size()}, flat.gradients().options());
   reduction.over_pieces = reduction.work =
       unchecked_.shard.reduce_scatter(as_real(reduction.reduced), as_real(flat.gradients()));
+  reduction.entry = recorder_.begin(ShardEvent::What::Reduce, static_cast<int>(group),
+                                    ranks_.replicate.valid() ? nullptr : &reduction.work);
   if (options_.level != ShardLevel::OptimizerState) flat.drop_gradients();
 }
 
 // Where there are replicas of the shards: the second half of a reduction, in the same order.
 void GradientReducer::begin_over_replicas(bool wait) {
-  if (!ranks_.replicate.valid()) return;
+  if (!ranks_.replicate.valid() || pass_->more_pieces) return;
   for (; pass_->next_over < pass_->next; ++pass_->next_over) {
-    Reduction& reduction = pass_->groups[trained_[pass_->next_over]];
+    const std::size_t group = trained_[pass_->next_over];
+    Reduction& reduction = pass_->groups[group];
     if (!wait && !reduction.work.done()) return;
     reduction.work.wait();
+    put_in_place(group);
+    reduced_over_replicas_ += static_cast<Bytes>(reduction.reduced.nbytes());
     reduction.work = unchecked_.replicate.all_reduce(as_real(reduction.reduced));
   }
 }
@@ -244,13 +262,15 @@ void GradientReducer::begin_over_replicas(bool wait) {
 void GradientReducer::end() {
   const std::lock_guard lock(mutex_);
   if (!pass_) return;
-  const bool waits_later = pass_->sync && waits_in_finish_;
+  const bool reduces = pass_->sync && !pass_->more_pieces;
+  const bool waits_later = reduces && waits_in_finish_;
   or_tell_others([&] {
     pass_->in_backward = false;
     if (observer_ && pass_->accumulates) observer_->backward_ended();
+    pass_->entry.end();
     if (pass_->sync) begin_all();
-    if (pass_->sync && !waits_later) end_reduced();
-    if (pass_->accumulates && !pass_->sync) {
+    if (reduces && !waits_later) end_reduced();
+    if (pass_->accumulates && !reduces) {
       unchecked_header_ = pass_->header;
       for (const std::size_t g : trained_) groups_[g]->note_own_gradients();
     }
@@ -311,60 +331,25 @@ void GradientReducer::put_back() {
 void GradientReducer::begin_all() {
   fill_unused();
   for (; pass_->next < trained_.size(); ++pass_->next) begin(trained_[pass_->next]);
+  end_piece();
 }
 
 void GradientReducer::end_reduced() {
   const Stopwatch stopwatch;
+  auto wait = recorder_.begin(ShardEvent::What::Wait, -1);
   pass_->header.check();
   const auto used = used_by_any();
   begin_over_replicas(true);
   for (const std::size_t g : trained_) pass_->groups[g].work.wait();
+  if (hook_) end_hooks();
+  for (const std::size_t g : trained_) pass_->groups[g].entry.end();
+  wait.end();
   waited_ = stopwatch.seconds();
   hand_out(used);
   put_back();
   has_unreduced_ = false;
   ++steps_;
-}
-
-void GradientReducer::fill_unused() {
-  std::vector<std::string> names;
-  for (const std::size_t g : trained_) {
-    Reduction& reduction = pass_->groups[g];
-    if (reduction.begun) continue;
-    for (std::size_t i = 0; i < reduction.fired.size(); ++i) {
-      if (reduction.fired[i] || !groups_[g]->parameter(i).requires_grad()) continue;
-      reduction.fired[i] = fill(g, i);
-      if (!reduction.fired[i]) names.push_back("'" + groups_[g]->name(i) + "'");
-    }
-    reduction.missing = 0;
-  }
-  if (names.empty() || options_.unused_parameters == UnusedParameters::Find || !pass_->has_samples)
-    return;
-  throw StateError(text("no gradient came for ", names.size() == 1 ? "parameter " : "parameters ",
-                        join(names, ", ")),
-                   {.hint = "If they are left out on purpose, set unused_parameters = "
-                            "UnusedParameters::Find, or do not train "
-                            "them (requires_grad)."});
-}
-
-std::vector<std::vector<bool>> GradientReducer::used_by_any() {
-  std::vector<std::vector<bool>> used(groups_.size());
-  std::int64_t count = 0;
-  for (const std::size_t g : trained_) {
-    for (std::size_t i = 0; i < groups_[g]->size(); ++i)
-      used[g].push_back(pass_->groups[g].fired[i] || groups_[g]->parameter(i).requires_grad());
-    count += static_cast<std::int64_t>(used[g].size());
-  }
-  if (options_.unused_parameters == UnusedParameters::Refuse) return used;
-  const at::Tensor bits = at::zeros({count}, at::kByte);
-  auto* bit = bits.mutable_data_ptr<std::uint8_t>();
-  for (const std::size_t g : trained_)
-    for (const bool fired : pass_->groups[g].fired) *bit++ = fired ? 1 : 0;
-  unchecked_.all.all_reduce(bits, comm::Reduce::Max).wait();
-  const auto* found = bits.const_data_ptr<std::uint8_t>();
-  for (const std::size_t g : trained_)
-    for (std::size_t i = 0; i < used[g].size(); ++i) used[g][i] = *found++ != 0;
-  return used;
+  recorder_.set_step(steps_);
 }
 
 void GradientReducer::hand_out(const std::vector<std::vector<bool>>& used) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,7 +16,9 @@
 #include "trestle/sharding/gradient_hooks.h"
 #include "trestle/sharding/options.h"
 #include "trestle/sharding/pass_header.h"
+#include "trestle/sharding/piece_sums.h"
 #include "trestle/sharding/rank_groups.h"
+#include "trestle/sharding/shard_recorder.h"
 
 namespace trestle::sharding {
 
@@ -39,6 +42,9 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   GradientReducer(std::vector<std::shared_ptr<FlatGroup>> groups, RankGroups ranks,
                   const ShardOptions& options);
   void watch();  // hooks on the parameters; once
+  // Buckets are averaged by it, at level None.
+  void set_hook(AverageBucket hook) { hook_ = std::move(hook); }
+  void set_recorder(ShardRecorder recorder);
   // Counts on from another one, which stops to listen.
   void go_on_from(GradientReducer& before);
   void set_observer(Observer* observer) { observer_ = observer; }
@@ -65,17 +71,23 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void set_aside();
   void put_back();
 
+  // Called at the beginning of each pass that accumulates gradients: whether it is reduced, whether it has a weight, and
+  // whether there are gradients of it already.
+  using Announcer = std::function<void(bool sync, bool weighted, bool after_gradients)>;
+  void set_announcer(Announcer announce) { announce_ = std::move(announce); }
+
   // To be called in a backward before its first gradient: begins the pass where it has not begun. A call of
   // autograd::grad() is a pass that nothing is reduced in, and StateError where it returns gradients of parameters.
-  void arm();
+  void arm(bool after_gradients = false);
   bool in_pass() const { return pass_.has_value(); }
   // Gives a pass up that did not come to its end, because something threw. The other ranks, which would wait for the rest of
   // it, are told.
   void give_up_pass();
   // A pass without a backward, around `meanwhile`: this rank has no samples, and nothing to add to what others reduce.
   void pass_without_samples(const std::function<void()>& meanwhile);
-  // In such a pass, in the order in which other ranks' backwards get there: none of the group's gradients will come.
-  void leave_out(std::size_t group);
+  // In it: the others' gradients of a group are complete about now. They wait for each other's reductions, so that they begin
+  // in turn.
+  void complete_without_gradients(std::size_t group);
   // The same for a loss that no trained parameter has a part in.
   void pass_without_gradients();
 
@@ -85,35 +97,44 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   const std::vector<std::pair<std::size_t, std::size_t>>& observed_order() const {
     return observed_;
   }
+  // With ShardOptions::reproducible: how many backwards of this step there were; and a step that begins anew.
+  int pieces_done() const { return pieces_ ? pieces_->done() : 0; }
+  void begin_step_anew();
   // Whether backwards since the last reduced one were not reduced.
   bool has_unreduced() const { return has_unreduced_; }
   // Seconds that the last reduced pass waited at its end; how many reductions there were, and of how many bytes.
   double waited() const { return waited_; }
   std::int64_t reductions() const { return reductions_; }
   Bytes reduced_bytes() const { return reduced_bytes_; }
+  std::int64_t asked_for_unused() const { return asked_for_unused_; }
+  Bytes reduced_over_replicas() const { return reduced_over_replicas_; }
 
  private:
   struct Reduction {  // of one group in a pass
     std::vector<bool> fired;
+    std::vector<int> gradients;  // so many came
     std::size_t missing = 0;
     std::vector<at::Tensor> before =
         {};  // grad() where this rank weighs nothing: perhaps none does
     bool begun = false;
-    bool over_replicas = false;
     at::Tensor reduced;      // this rank's piece
     comm::Work work;         // the half that is under way
     comm::Work over_pieces;  // the first half, within the ranks that divide it
+    ShardRecorder::Entry entry;
+    std::function<void()> hooked;  // waits for what the hook began
   };
   struct Pass {
     bool has_samples = true;
     bool accumulates = true;  // the parameters' gradients
     bool sync = false;
+    bool more_pieces = false;  // of this rank come before anything is reduced
     bool in_backward = false;
     std::weak_ptr<void> backward;  // gone when the backward is, without end() where it threw
     std::vector<Reduction> groups;
     std::size_t next = 0;       // in the order of groups: the first that has not begun
     std::size_t next_over = 0;  // the first whose pieces are not summed over replicas yet
     PassHeader header;
+    ShardRecorder::Entry entry;
     std::optional<double> share;  // of this rank in the average
   };
 
@@ -123,22 +144,37 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void keep_in_bucket(std::size_t group, std::size_t index);
   void put_gradient(std::size_t group, std::size_t index);
   bool fill(std::size_t group, std::size_t index);
-  void begin_pass(bool accumulates = true);
+  void begin_pass(bool accumulates = true, bool after_gradients = false);
   std::uint32_t trained_hash() const;
   std::int64_t place() const;
   double share();
+  int averaged() const;  // how many gradients
   // How much of the average's division is left for behind the sum: 1, but for fp16.
   double later_divisor(std::size_t group) const;
   void begin_ready();
   void bound_in_flight();
   void begin(std::size_t group);
+  void put_in_place(std::size_t group);
   void begin_over_replicas(bool wait);
+  void begin_hook(std::size_t group);
+  void end_hooks();
+  void run_hook(int bucket, const std::function<void()>& call) const;
+  double own_factor(std::size_t group);
   void end();
   void or_tell_others(const std::function<void()>& work);
   void leave_pass();
   void begin_all();
   void end_reduced();
   void fill_unused();
+  bool is_unused(std::size_t group, std::size_t index) const;
+  void count_gradient(std::size_t group, std::size_t index);
+  void check_as_first_step() const;
+  std::vector<std::vector<bool>> fired_on_any();
+  void arm_late(std::size_t group, std::size_t index);
+  void begin_piece();
+  bool complete_pieces(std::size_t group);
+  void end_piece();
+  void give_up_pieces();
   std::vector<std::vector<bool>> used_by_any();
   void hand_out(const std::vector<std::vector<bool>>& used);
 
@@ -147,7 +183,11 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   RankGroups ranks_;
   RankGroups unchecked_;  // for what follows the plan that all ranks have
   ShardOptions options_;
+  std::optional<PieceSums> pieces_;
   Observer* observer_ = nullptr;
+  AverageBucket hook_;
+  Announcer announce_;
+  ShardRecorder recorder_;
   GradientHooks hooks_;
   std::recursive_mutex mutex_;  // hooks may run in several devices' backward threads
   bool sync_ = true;
@@ -161,9 +201,17 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   bool has_unreduced_ = false;
   std::vector<std::pair<std::size_t, std::size_t>> observed_;
   std::vector<std::vector<at::Tensor>> aside_;  // [group][index]
+  // UnusedParameters::Static: what the first step did with each parameter.
+  struct FirstUse {
+    std::optional<int> gradients;  // on this rank; not known where it had no samples
+    bool on_any = false;           // it got one, on whatever rank
+  };
+  std::map<const void*, FirstUse> first_step_;
   double waited_ = 0;
   std::int64_t reductions_ = 0;
   Bytes reduced_bytes_ = 0;
+  std::int64_t asked_for_unused_ = 0;
+  Bytes reduced_over_replicas_ = 0;
 };
 
 }  // namespace trestle::sharding

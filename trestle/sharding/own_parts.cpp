@@ -18,6 +18,7 @@ sharding::OwnParts Sharded::Impl::own_parts() const {
     for (std::size_t i = 0; i < group->size(); ++i)
       all.has_unreduced_gradients |= group->has_kept(i);
   }
+  all.has_unreduced_gradients |= reducer->pieces_done() > 0;
   for (const auto& [name, parameter] : parameters_) {
     OwnPart part{.name = name,
                  .tensor = parameter,

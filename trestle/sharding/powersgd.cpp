@@ -156,12 +156,15 @@ void PowerSgd::prepare_factors(Bucket& bucket, const Parts& parts, const at::Ten
 }
 
 // Each matrix becomes P * transposed(Q): what the ranks' average is where they begin with its best Q.
-void PowerSgd::compress(Bucket& bucket, const Parts& parts, const at::Tensor& buffer) {
+comm::Work PowerSgd::send_p(Bucket& bucket, const Parts& parts, const at::Tensor& buffer) {
   prepare_factors(bucket, parts, buffer);
-  const std::size_t count = parts.matrices.size();
-  for (std::size_t i = 0; i < count; ++i)
+  for (std::size_t i = 0; i < parts.matrices.size(); ++i)
     at::mm_out(bucket.each_p[i], parts.matrices[i], bucket.each_q[i]);
-  group_.all_reduce(bucket.p).wait();
+  return group_.all_reduce(bucket.p);
+}
+
+void PowerSgd::send_q(Bucket& bucket, const Parts& parts) {
+  const std::size_t count = parts.matrices.size();
   for (std::size_t i = 0; i < count; ++i) {
     orthogonalize(bucket.each_p[i], options_.orthogonalization_epsilon);
     at::mm_out(bucket.each_q[i], parts.matrices[i].t(), bucket.each_p[i]);
@@ -174,7 +177,8 @@ void PowerSgd::compress(Bucket& bucket, const Parts& parts, const at::Tensor& bu
 
 namespace {
 
-void check_parts(const at::Tensor& buffer, const std::vector<at::Tensor>& gradients) {
+// Returns how many numbers they are.
+std::int64_t check_parts(const at::Tensor& buffer, const std::vector<at::Tensor>& gradients) {
   std::int64_t total = 0;
   for (const at::Tensor& gradient : gradients) {
     total += gradient.numel();
@@ -182,45 +186,86 @@ void check_parts(const at::Tensor& buffer, const std::vector<at::Tensor>& gradie
     throw UsageError(text("a gradient of [", join(gradient.sizes(), ", "),
                           "] is not a part of its bucket, or has gaps"));
   }
-  if (total != buffer.numel() || !buffer.is_contiguous())
-    throw UsageError(text("a bucket of ", buffer.numel(), " numbers has gradients of ", total));
+  if (buffer.is_complex())
+    throw UsageError("PowerSGD compresses real numbers, and a bucket has complex ones");
+  return total;
 }
 
 }  // namespace
 
 void PowerSgd::average(int number, const at::Tensor& buffer,
                        const std::vector<at::Tensor>& gradients) {
+  const std::int64_t total = check_parts(buffer, gradients);
+  if (total != buffer.numel() || !buffer.is_contiguous())
+    throw UsageError(text("a bucket of ", buffer.numel(), " numbers has gradients of ", total));
+  begin_average(number, buffer, gradients)();
+}
+
+PowerSgd::Bucket& PowerSgd::bucket_of(int number, const at::Tensor& buffer) {
+  Bucket& bucket = buckets_[number];
+  if (bucket.numbers < 0) bucket.numbers = buffer.numel();
+  if (bucket.numbers == buffer.numel()) return bucket;
+  throw StateError(text("bucket ", number, " has ", buffer.numel(), " numbers, and had ",
+                        bucket.numbers, " when PowerSGD began"),
+                   {.hint = "Let start_iteration be after the buckets' last change."});
+}
+
+std::function<void()> PowerSgd::begin_average(int number, const at::Tensor& buffer,
+                                              const std::vector<at::Tensor>& gradients) {
   const at::NoGradGuard no_grad;
   check_parts(buffer, gradients);
   check_ranks();
   if (iteration_ < options_.start_iteration) {
-    group_.all_reduce(buffer).wait();
-    buffer.div_(group_.size());
-    return;
+    return [this, buffer, sum = group_.all_reduce(buffer)]() mutable {
+      sum.wait();
+      buffer.div_(group_.size());
+    };
   }
-  Bucket& bucket = buckets_[number];
-  if (bucket.numbers < 0) bucket.numbers = buffer.numel();
-  if (bucket.numbers != buffer.numel()) {
-    throw StateError(text("bucket ", number, " has ", buffer.numel(), " numbers, and had ",
-                          bucket.numbers, " when PowerSGD began"),
-                     {.hint = "Let start_iteration be after the buckets' last change."});
-  }
+  Bucket& bucket = bucket_of(number, buffer);
   at::Tensor wanted;
   if (options_.error_feedback) {
     if (bucket.error.defined()) buffer.add_(bucket.error);
     wanted = buffer.clone();
   }
-  const Parts parts = take_apart(gradients);
+  Parts parts = take_apart(gradients);
   const at::Tensor rest = parts.rest.empty() ? at::Tensor() : at::cat(parts.rest);
   comm::Work rest_sent = rest.defined() ? group_.all_reduce(rest) : comm::Work();
-  if (!parts.matrices.empty()) compress(bucket, parts, buffer);
-  rest_sent.wait();
-  std::int64_t begin = 0;
-  for (at::Tensor row : parts.rest) {
-    row.copy_(rest.narrow(0, begin, row.numel()).div(group_.size()));
-    begin += row.numel();
+  comm::Work p_sent = parts.matrices.empty() ? comm::Work() : send_p(bucket, parts, buffer);
+  return
+      [this, &bucket, buffer, wanted, rest, parts = std::move(parts), rest_sent, p_sent]() mutable {
+        const at::NoGradGuard no_grad_either;
+        p_sent.wait();
+        if (!parts.matrices.empty()) send_q(bucket, parts);
+        rest_sent.wait();
+        std::int64_t begin = 0;
+        for (at::Tensor row : parts.rest) {
+          row.copy_(rest.narrow(0, begin, row.numel()).div(group_.size()));
+          begin += row.numel();
+        }
+        if (options_.error_feedback) bucket.error = wanted.sub_(buffer);
+      };
+}
+
+CommunicationHook powersgd_hook(const PowerSgdOptions& options) {
+  if (options.start_iteration < 1) {
+    throw UsageError(
+        text("PowerSGD as a hook cannot begin at start_iteration ", options.start_iteration),
+        {.hint = "Buckets are divided anew after the first step: 1 is the least."});
   }
-  if (options_.error_feedback) bucket.error = wanted.sub_(buffer);
+  const auto make = [options](const comm::Group& group) -> AverageBucket {
+    // What is sent follows the buckets, which all ranks have alike.
+    const auto state = std::make_shared<PowerSgd>(group.with_check(comm::Check::Off), options);
+    return [state](const GradientBucket& bucket) -> std::function<void()> {
+      return [state, is_last = bucket.is_last,
+              end = state->begin_average(bucket.index, bucket.flat, bucket.gradients)] {
+        end();
+        if (is_last) state->end_step();
+      };
+    };
+  };
+  return {.name = text("PowerSGD of rank ", options.approximation_rank, " from iteration ",
+                       options.start_iteration),
+          .make = make};
 }
 
 }  // namespace trestle::sharding

@@ -4,11 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
 
 #include "trestle/comm/group.h"
+#include "trestle/sharding/communication_hook.h"
 
 // Gradients averaged over ranks with less to send: each weight's gradient, as a matrix M, is sent as
 // two thin ones, P and Q, with M = P * transposed(Q) nearly (PowerSGD: Vogels, Karimireddy and Jaggi,
@@ -51,6 +53,11 @@ class PowerSgd {
   // number `bucket`. Waits. Throws UsageError where the gradients are not the buffer's parts or the
   // ranks' options differ, StateError for a bucket that has got another size since compression began.
   void average(int bucket, const at::Tensor& buffer, const std::vector<at::Tensor>& gradients);
+  // The same in two halves, for what is computed meanwhile: the call sends P and what is not compressed, and the function
+  // that it returns waits, and sends Q. All ranks end buckets in the order in which they began them. `buffer` may have gaps
+  // between the gradients.
+  std::function<void()> begin_average(int bucket, const at::Tensor& buffer,
+                                      const std::vector<at::Tensor>& gradients);
 
   // After the last bucket of a step.
   void end_step() { ++iteration_; }
@@ -66,7 +73,9 @@ class PowerSgd {
   class Seeds;
   Parts take_apart(const std::vector<at::Tensor>& gradients);
   void prepare_factors(Bucket& bucket, const Parts& parts, const at::Tensor& buffer);
-  void compress(Bucket& bucket, const Parts& parts, const at::Tensor& buffer);
+  comm::Work send_p(Bucket& bucket, const Parts& parts, const at::Tensor& buffer);
+  void send_q(Bucket& bucket, const Parts& parts);
+  Bucket& bucket_of(int number, const at::Tensor& buffer);
   void check_ranks();
 
   comm::Group group_;
@@ -76,5 +85,14 @@ class PowerSgd {
   std::int64_t iteration_ = 0, before_ = 0, sent_ = 0;
   bool ranks_agree_ = false;
 };
+
+// PowerSGD for the buckets of a Sharded of level None. It counts reduced backwards, and begins compression after
+// start_iteration of them: at least 1, because buckets are divided anew before the second step (PyTorch asks for 2). What
+// it keeps is in no checkpoint: a training that goes on from one begins with plain averages again.
+//
+//   trestle::Sharded sharded(net, mesh, {.hook = powersgd_hook({.approximation_rank = 2, .start_iteration = 10})});
+//
+// Throws UsageError for options that cannot be, and for parameters that are complex numbers in the first backward.
+CommunicationHook powersgd_hook(const PowerSgdOptions& options = {});
 
 }  // namespace trestle::sharding

@@ -8,6 +8,22 @@
 
 namespace trestle::sharding {
 
+namespace {
+
+comm::Group few_ranks(const DeviceMesh& mesh, const ShardOptions& options) {
+  const Reshard reshard = options.reshard_after_forward;
+  if (options.level != ShardLevel::Parameters || reshard.to_all()) return {};
+  const int all = mesh.size(options.shard), few = reshard.ranks();
+  if (few < 1 || all % few != 0)
+    throw UsageError(text("reshard_after_forward = ", few, " does not divide the ", all,
+                          " ranks of the mesh's dimension '", options.shard, "'"),
+                     {.hint = "Each so many of them keep a unit together: true, false, or a number "
+                              "that divides them."});
+  return few == 1 || few == all ? comm::Group() : mesh.neighbours(options.shard, few);
+}
+
+}  // namespace
+
 RankGroups rank_groups(const DeviceMesh& mesh, const ShardOptions& options) {
   const auto& layout = mesh.layout();
   RankGroups ranks;
@@ -32,6 +48,7 @@ RankGroups rank_groups(const DeviceMesh& mesh, const ShardOptions& options) {
   if (options.level == ShardLevel::None) return ranks;
   ranks.shard = mesh.group(options.shard);
   ranks.gathers = mesh.flatten({options.shard}, "gathers").group("gathers");
+  ranks.few = few_ranks(mesh, options);
   if (layout.has(options.replicate) && layout.size(options.replicate) > 1)
     ranks.replicate = mesh.group(options.replicate);
   return ranks;

@@ -13,6 +13,8 @@ struct RankGroups {
   comm::Group all = {};      // that have the model together: replicate x shard
   comm::Group shard = {};    // that divide it; not valid at level None
   comm::Group gathers = {};  // the same ranks, with connections of its own for gathering parameters
+  comm::Group few =
+      {};  // that keep parameters between forward and backward (Reshard); or not valid
   comm::Group replicate =
       {};                 // that have the same piece of it; not valid where there is one replica
   std::string mesh = {};  // in words

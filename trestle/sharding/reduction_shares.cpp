@@ -6,9 +6,14 @@ namespace trestle::sharding {
 // Which pass this is. Who runs stages by other means, as a profile does, makes backwards that others do not.
 std::int64_t GradientReducer::place() const { return sums_ ? steps_ : backwards_; }
 
+// Pieces of a batch, of which each rank has as many, are fixed, whatever the number of ranks.
+int GradientReducer::averaged() const {
+  return pieces_ ? options_.reproducible.pieces : ranks_.all.size();
+}
+
 double GradientReducer::share() {
   if (pass_->share) return *pass_->share;
-  double share = sums_ ? 1.0 : 1.0 / ranks_.all.size();
+  double share = sums_ ? 1.0 : 1.0 / averaged();
   if (weight_) {
     pass_->header.check();
     const double total = pass_->header.total_weight();
@@ -34,9 +39,9 @@ at::Tensor GradientReducer::weigh(const at::Tensor& gradient) {
 }
 
 double GradientReducer::later_divisor(std::size_t group) const {
-  if (groups_[group]->reduce_dtype() != at::kHalf) return 1;
+  if (groups_[group]->reduce_dtype() != at::kHalf || hook_) return 1;
   double divisor = 1;  // a power of two next to the root of the ranks: dividing by it is exact
-  while (4 * divisor * divisor <= ranks_.all.size()) divisor *= 2;
+  while (4 * divisor * divisor <= averaged()) divisor *= 2;
   return divisor;
 }
 

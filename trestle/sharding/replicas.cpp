@@ -61,9 +61,15 @@ std::string description(const ShardOptions& options) {
   add("shard", options.shard);
   add("bucket", options.bucket);
   add("first_bucket", options.first_bucket);
+  add("hook", options.hook.make ? text("'", options.hook.name, "'") : "not set");
   add("unit", options.unit);
-  add("reshard_after_forward", options.reshard_after_forward);
-  add("unused_parameters", options.unused_parameters == UnusedParameters::Find ? "Find" : "Refuse");
+  add("units", join(options.units, " "));
+  const Reshard reshard = options.reshard_after_forward;
+  add("reshard_after_forward", reshard.to_all()       ? std::string("true")
+                               : reshard.ranks() == 1 ? std::string("false")
+                                                      : text(reshard.ranks()));
+  constexpr const char* unused[] = {"Refuse", "Find", "Static"};
+  add("unused_parameters", unused[static_cast<int>(options.unused_parameters)]);
   add("broadcast_at_start", options.broadcast_at_start);
   add("broadcast_buffers", options.broadcast_buffers);
   add_type("precision.parameters", options.precision.parameters);
@@ -74,6 +80,8 @@ std::string description(const ShardOptions& options) {
   add("precision.keep", keep.empty() ? "nothing" : join(keep, " "));
   add("device", options.device ? DeviceTypeName(options.device->type(), true) : "not set");
   add("shards_on_cpu", options.shards_on_cpu);
+  add("reproducible.pieces", options.reproducible.pieces);
+  add("reproducible.threads", options.reproducible.threads);
   add("seed", options.seed);
   return lines;
 }
@@ -159,7 +167,7 @@ void check_same_model(const comm::Group& group, const NamedTensors& parameters,
   }
 }
 
-void broadcast(const comm::Group& group, const std::vector<at::Tensor>& tensors) {
+void broadcast(const comm::Group& group, const std::vector<at::Tensor>& tensors, int from) {
   if (group.size() == 1 || tensors.empty()) return;
   const at::NoGradGuard no_grad;
   std::vector<BucketItem> items;
@@ -168,14 +176,14 @@ void broadcast(const comm::Group& group, const std::vector<at::Tensor>& tensors)
     order.push_back(order.size());
     items.push_back({.bytes = static_cast<Bytes>(tensor.nbytes()), .kind = kind_of(tensor)});
   }
-  constexpr Bytes most = Bytes{64} << 20;
+  constexpr Bytes most = Bytes{4} << 20;  // each is there once more while it is sent
   for (const auto& bucket : assign_buckets(items, order, most, most)) {
     std::vector<at::Tensor> pieces;
     for (const std::size_t i : bucket)
       pieces.push_back(without_repeats(tensors[i].detach()).reshape(-1));
     const at::Tensor flat = at::cat(pieces);
-    group.broadcast(flat, 0).wait();
-    if (group.rank() == 0) continue;
+    group.broadcast(flat, from).wait();
+    if (group.rank() == from) continue;
     std::int64_t begin = 0;
     for (const std::size_t i : bucket) {
       const at::Tensor tensor = without_repeats(tensors[i].variable_data());

@@ -26,7 +26,7 @@ void check_can_be_sharded(const NamedTensors& parameters, const NamedTensors& bu
 // A number for a dtype on a device.
 int kind_of(const at::Tensor& tensor);
 
-// All ranks get rank 0's values, a few large messages for all tensors, without autograd noticing.
-void broadcast(const comm::Group& group, const std::vector<at::Tensor>& tensors);
+// All ranks get those of rank `from` of the group, a few large messages for all tensors, without autograd noticing.
+void broadcast(const comm::Group& group, const std::vector<at::Tensor>& tensors, int from = 0);
 
 }  // namespace trestle::sharding

@@ -227,6 +227,17 @@ void sharding::write_save(const fs::path& folder, const SaveStep& step, const co
   checkpoint::write_training_checkpoint(folder, step.groups, step.state, saving);
 }
 
+void sharding::load_saved(const checkpoint::SavedTraining& saved, Sharded& sharded,
+                          torch::optim::Optimizer* optimizer, checkpoint::Others others) {
+  const at::NoGradGuard no_grad;
+  const Reader reader(saved, sharded);
+  reader.check(others);
+  if (optimizer) reader.read_optimizer(*optimizer);
+  reader.read_weights();
+  reader.read_gradients(sharded);
+  sharded.shards_changed();
+}
+
 void save(const fs::path& folder, const Sharded& sharded, const torch::optim::Optimizer& optimizer,
           const checkpoint::TrainState& state, const SaveOptions& options) {
   sharding::write_save(folder, sharding::prepare_save(sharded, &optimizer, state, options),

@@ -59,6 +59,10 @@ checkpoint::TensorGroups groups_to_save(const Sharded& sharded,
                                         const torch::optim::Optimizer* optimizer,
                                         const SaveOptions& options);
 
+// The other way: this rank's parts, of one of several sharded models in one checkpoint. Throws on this rank what it meets.
+void load_saved(const checkpoint::SavedTraining& saved, Sharded& sharded,
+                torch::optim::Optimizer* optimizer, checkpoint::Others others);
+
 }  // namespace sharding
 
 }  // namespace trestle

@@ -102,7 +102,7 @@ checkpoint::TensorGroups groups_to_save(const Sharded& sharded,
                                         const SaveOptions& options) {
   const OwnParts own = sharded.own_parts();
   if (own.has_unreduced_gradients)
-    throw StateError("gradients of no_sync() wait to be reduced",
+    throw StateError("gradients of no_sync(), or of some pieces of a batch, wait to be reduced",
                      {.hint = "Save after the backward that reduces them."});
   Groups groups(own);
   groups.add_weights();

@@ -53,6 +53,8 @@ void Sharded::release() {
   impl_->reshard();
 }
 
+std::vector<int> Sharded::own_pieces() const { return impl_->own_pieces(); }
+
 Sharded::NoSync Sharded::no_sync() { return NoSync(impl_); }
 
 std::vector<at::Tensor> Sharded::parameters() const {
@@ -63,25 +65,36 @@ std::vector<at::Tensor> Sharded::parameters() const {
 
 NamedTensors Sharded::named_parameters() const { return impl_->named_parameters(); }
 
-void Sharded::zero_grad() {
-  for (auto& [name, tensor] : impl_->named_parameters()) tensor.mutable_grad().reset();
-  impl_->drop_own_gradients();
-}
+void Sharded::zero_grad() { impl_->zero_grad(); }
 
 double Sharded::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options) {
   return impl_->clip_grad_norm(max_norm, options);
 }
 
 const comm::Group& Sharded::shard_ranks() const { return impl_->shard_ranks(); }
-Sharded::Unsharded Sharded::unshard() { return Unsharded(impl_); }
-NamedTensors Sharded::state() { return impl_->state(); }
-void Sharded::load_state(const NamedTensors& state) { impl_->load_state(state); }
+Sharded::Unsharded Sharded::unshard() {
+  impl_->check_outside_of_join("unshard()");
+  return Unsharded(impl_);
+}
+NamedTensors Sharded::state() {
+  impl_->check_outside_of_join("state()");
+  return impl_->state();
+}
+void Sharded::load_state(const NamedTensors& state) {
+  impl_->check_outside_of_join("load_state()");
+  impl_->load_state(state);
+}
 void Sharded::shards_changed() { impl_->shards_changed(); }
 const ShardOptions& Sharded::options() const { return impl_->options; }
 ShardReport Sharded::report() const { return impl_->report(); }
+void Sharded::start_recording() { impl_->start_recording(); }
+ShardRecord Sharded::stop_recording() { return impl_->stop_recording(); }
 ShardProgress Sharded::progress() const { return impl_->progress(); }
 void Sharded::set_progress(const ShardProgress& progress) { impl_->set_progress(progress); }
-sharding::OwnParts Sharded::own_parts() const { return impl_->own_parts(); }
+sharding::OwnParts Sharded::own_parts() const {
+  impl_->check_outside_of_join("saving and loading");
+  return impl_->own_parts();
+}
 std::string Sharded::description() const { return impl_->description(); }
 
 Sharded::NoSync::NoSync(const std::shared_ptr<Impl>& impl) : impl_(impl) { impl->hold_sync(1); }

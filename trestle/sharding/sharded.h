@@ -14,10 +14,12 @@
 #include "trestle/mesh/device_mesh.h"
 #include "trestle/nn/layers.h"
 #include "trestle/optim/clip_grad_norm.h"
+#include "trestle/sharding/join.h"
 #include "trestle/sharding/options.h"
 #include "trestle/sharding/own_parts.h"
 #include "trestle/sharding/rank_groups.h"
 #include "trestle/sharding/shard_level.h"
+#include "trestle/sharding/shard_record.h"
 #include "trestle/sharding/visit_tensors.h"
 
 namespace torch::nn {
@@ -32,9 +34,12 @@ struct ShardReport {
   std::int64_t steps = 0;  // backwards that were reduced
   std::int64_t reductions =
       0;  // of groups' gradients within the ranks that divide them (of all, at level None)
-  Bytes reduced = 0;         // bytes of gradients that this rank put into them
-  std::int64_t gathers = 0;  // of groups' parameters
-  Bytes gathered = 0;        // bytes of parameters that they put together here
+  Bytes reduced = 0;                   // bytes of gradients that this rank put into them
+  Bytes reduced_over_replicas = 0;     // of its pieces of them, into sums over the rows of a mesh
+  std::int64_t gathers = 0;            // of groups' parameters
+  std::int64_t gathers_among_few = 0;  // of them, among the k ranks of reshard_after_forward = k
+  Bytes gathered = 0;                  // bytes of parameters that they put together here
+  std::int64_t asked_for_unused = 0;   // small reductions: which parameters had no gradient
   double waited_seconds =
       0;  // at the end of the last backward, for reductions that it did not hide
 };
@@ -76,8 +81,9 @@ class Sharded {
   // Throws UsageError for a mesh without the dimension that the level needs, for options that contradict each other, and
   // on all ranks where their models differ, naming the first parameter that does.
   Sharded(const nn::Layers& model, const DeviceMesh& mesh, const ShardOptions& options = {});
-  // Any module; call it through run(), or through ShardedModule below. At level Parameters all of it is one unit, which
-  // saves memory between the steps only, and description() says so.
+  // Any module; call it through run(), or through ShardedModule below. At level Parameters the Hooked modules in it are
+  // units (hooked.h), and the rest is one that stays from the forward to the end of the backward; without any, all of it is
+  // one unit, which saves memory between the steps only. description() says which.
   Sharded(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& mesh,
           const ShardOptions& options = {});
   // Parameters that others use, as a pipeline whose stage they are of, one of several that take parts of a batch. Their
@@ -112,7 +118,8 @@ class Sharded {
   // no_sync() the last backward has the weight of all together, and the losses are scaled by their parts of it.
   void backward(const at::Tensor& loss, std::optional<double> weight = {});
   // Instead of forward() and backward(), on a rank that has no samples this time while others, which give weights, have: it
-  // takes part with zeros. Not in the first step at level Parameters: StateError.
+  // takes part with zeros. StateError in the first step of units inside of a torch module, whose order is not known yet. Where
+  // ranks do not know how many batches the others have: join() (join.h).
   void backward_without_samples();
 
   // Backwards while it lives are not reduced: gradients add up on each rank until a backward outside. (At level Gradients
@@ -125,6 +132,10 @@ class Sharded {
   //   sharded.backward(loss(second_half) / 2);
   class NoSync;
   NoSync no_sync();
+
+  // With ShardOptions::reproducible: the numbers of the pieces that are this rank's, in order. A step is one backward for
+  // each, without no_sync() and weights; zero_grad() in between begins it anew.
+  std::vector<int> own_pieces() const;
 
   // Of parameters that others use alone: see the third constructor.
   void gather();
@@ -171,12 +182,17 @@ class Sharded {
 
   const ShardOptions& options() const;
   ShardReport report() const;
+  // What happens when, from here to stop_recording(), which throws StateError where nothing is recorded: shard_record.h.
+  void start_recording();
+  ShardRecord stop_recording();
   // "fsdp: 4 ranks share 1,234 parameters in 5 units ...", a line each.
   std::string description() const;
 
   class Impl;
 
  private:
+  friend void join(const std::vector<Sharded*>& models, const std::function<void()>& batches,
+                   const JoinOptions& options);
   using Change = std::function<void(at::Tensor&)>;
   using Scope = std::shared_ptr<void>;
   Scope begin(const std::function<void(const Change&)>& inputs);

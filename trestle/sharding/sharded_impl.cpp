@@ -8,14 +8,17 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "trestle/base/error.h"
 #include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
 #include "trestle/device/keyed_random.h"
+#include "trestle/optim/gradient_norms.h"
 #include "trestle/sharding/norm_over_ranks.h"
 #include "trestle/sharding/replicas.h"
+#include "trestle/sharding/reproducible.h"
 
 namespace trestle {
 namespace {
@@ -36,20 +39,38 @@ std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
 struct Sharded::Impl::ForwardScope {
   std::shared_ptr<sharding::UnitGatherer::Call> call;
   std::unique_ptr<KeyedRandom> random;
+  sharding::ShardRecorder::Entry entry;
 };
 
 nn::RunKey Sharded::Impl::next_key() {
   const std::int64_t ranks = ranks_.all.size(), rank = ranks_.all.rank();
-  if (forwards_of_ != reducer->steps()) forwards_ = 0;
-  forwards_of_ = reducer->steps();
+  const std::int64_t backwards =
+      options.reproducible.pieces > 0 ? reducer->backwards() : reducer->steps();
+  if (forwards_of_ != backwards) forwards_ = 0;
+  forwards_of_ = backwards;
   const std::int64_t number = at::GradMode::is_enabled() ? forwards_++ : 0;
+  if (options.reproducible.pieces > 0) {
+    return {.seed = options.seed,
+            .step = first_step_ + reducer->steps(),
+            .micro_batch = number * options.reproducible.pieces + own_pieces().front() +
+                           reducer->pieces_done()};
+  }
   return {.seed = options.seed,
           .step = first_step_ + reducer->steps(),
           .micro_batch = number * ranks + rank};
 }
 
-at::Tensor Sharded::Impl::cast_input(const at::Tensor& input) const {
+std::vector<int> Sharded::Impl::own_pieces() const {
+  if (options.reproducible.pieces == 0)
+    throw UsageError("own_pieces() without pieces", {.hint = "Set ShardOptions::reproducible."});
+  std::vector<int> own(static_cast<std::size_t>(options.reproducible.pieces / ranks_.all.size()));
+  std::iota(own.begin(), own.end(), ranks_.all.rank() * static_cast<int>(own.size()));
+  return own;
+}
+
+at::Tensor Sharded::Impl::cast_input(const at::Tensor& given) const {
   const auto& precision = options.precision;
+  const at::Tensor input = options.reproducible.pieces > 0 ? sharding::aligned(given) : given;
   if (!precision.parameters || !precision.cast_inputs || !input.defined() ||
       !input.is_floating_point())
     return input;
@@ -83,7 +104,9 @@ void Sharded::Impl::check_unchanged() const {
 void Sharded::Impl::before_forward() {
   if (reducer->in_pass() && !inside_backward()) reducer->give_up_pass();
   if (inside_backward()) return;
+  if (at::GradMode::is_enabled()) sharding::check_threads(options.reproducible);
   check_unchanged();
+  say_forward();
   for (const auto& group : groups_) {
     // The optimizer, or whoever else has the shards, has written to those since: one of both would be lost.
     if (gathered_at_ >= 0 && group->is_written() && group->stale())
@@ -97,8 +120,11 @@ void Sharded::Impl::before_forward() {
   rebuild_buckets();
   gather_stepped();
   if (gatherer_) gatherer_->begin_model();
-  if (options.broadcast_buffers && at::GradMode::is_enabled())
-    sharding::broadcast(ranks_.all, tensors_of(buffers_));
+  if (options.broadcast_buffers && at::GradMode::is_enabled()) share_buffers_of(buffers_from_);
+}
+
+void Sharded::Impl::share_buffers_of(int rank) {
+  sharding::broadcast(ranks_.all, tensors_of(buffers_), rank);
 }
 
 // Levels between None and Parameters: after a step each rank has its part of the new parameters.
@@ -123,7 +149,9 @@ void Sharded::Impl::gather_stepped() {
     group->forget_gathered();
     group->gather(ranks_.gathers);
   }
+  auto wait = recorder_.begin(ShardEvent::What::Wait, -1);
   for (const auto& group : groups_) group->wait_gathered();
+  wait.end();
 }
 
 nn::Values Sharded::Impl::forward(nn::Values inputs) {
@@ -132,7 +160,9 @@ nn::Values Sharded::Impl::forward(nn::Values inputs) {
                      {.hint = "Call a module through ShardedModule::forward() or Sharded::run()."});
   before_forward();
   for (at::Tensor& input : inputs) input = cast_input(input);
+  auto entry = recorder_.begin(ShardEvent::What::Forward, -1);
   nn::Values outputs = nn::run(graph_, inputs, next_key());
+  entry.end();
   if (gatherer_) gatherer_->end_model();
   for (at::Tensor& output : outputs) watch_output(output);
   return outputs;
@@ -154,6 +184,7 @@ std::shared_ptr<void> Sharded::Impl::begin(const std::function<void(const Change
                      {.hint = "Call nn::Layers through forward()."});
   before_forward();
   auto scope = std::make_shared<ForwardScope>();
+  scope->entry = recorder_.begin(ShardEvent::What::Forward, -1);
   const nn::RunKey key = next_key();
   const at::Device device =
       parameters_.empty() ? at::Device(at::kCPU) : parameters_[0].second.device();
@@ -164,7 +195,7 @@ std::shared_ptr<void> Sharded::Impl::begin(const std::function<void(const Change
     input = cast_input(input);
     given.push_back(input);
   });
-  if (gatherer_) scope->call = gatherer_->begin(0, given);
+  if (gatherer_) scope->call = gatherer_->begin(0, given);  // what is in no unit of its own
   std::size_t next = 0;
   inputs([&](at::Tensor& input) { input = given[next++]; });
   return scope;
@@ -174,6 +205,7 @@ void Sharded::Impl::end(const std::shared_ptr<void>& scope,
                         const std::function<void(const Change&)>& outputs) {
   auto* const forward = static_cast<ForwardScope*>(scope.get());
   forward->random.reset();
+  forward->entry.end();
   std::vector<at::Tensor> made;
   outputs([&](at::Tensor& output) { made.push_back(output); });
   if (gatherer_ && made.empty() && at::GradMode::is_enabled()) {
@@ -183,10 +215,18 @@ void Sharded::Impl::end(const std::shared_ptr<void>& scope,
   }
   if (forward->call) gatherer_->end(forward->call, made);
   if (gatherer_) gatherer_->end_model();
-  outputs([&](at::Tensor& output) { watch_output(output); });
+  std::size_t next = 0;
+  outputs([&](at::Tensor& output) {
+    output = made[next++];
+    watch_output(output);
+  });
 }
 
 void Sharded::Impl::hold_sync(int change) {
+  if (options.reproducible.pieces > 0)
+    throw UsageError("no_sync() with ShardOptions::reproducible",
+                     {.hint = "A step has a backward for each of own_pieces(), and the last one "
+                              "reduces."});
   no_syncs_ += change;
   reducer->set_sync(no_syncs_ == 0);
 }
@@ -194,6 +234,9 @@ void Sharded::Impl::hold_sync(int change) {
 void Sharded::Impl::backward(const at::Tensor& loss, std::optional<double> weight) {
   if (weight && !(*weight >= 0 && std::isfinite(*weight)))
     throw UsageError(text("a weight of ", *weight), {.hint = "It is a number of samples."});
+  if (weight && options.reproducible.pieces > 0)
+    throw UsageError("a weight with ShardOptions::reproducible, whose pieces are equal",
+                     {.hint = "Leave it out."});
   if (weight && !reducer->sync()) {
     throw UsageError("a weight inside no_sync(), where nothing is averaged",
                      {.hint = "Scale the loss there, and give the backward outside the weight of "
@@ -201,7 +244,8 @@ void Sharded::Impl::backward(const at::Tensor& loss, std::optional<double> weigh
   }
   if (reducer->in_pass()) reducer->give_up_pass();
   const std::int64_t before = reducer->backwards();
-  reducer->set_weight(weight);
+  reducer->set_weight(weight ? weight : join_weight_);
+  if (join_) fresh_ = has_no_gradients();
   at::Tensor root = loss;
   if (weight && loss.requires_grad()) {
     root = loss * 1;
@@ -213,16 +257,19 @@ void Sharded::Impl::backward(const at::Tensor& loss, std::optional<double> weigh
   try {
     root.backward();
   } catch (...) {
-    reducer->set_weight({});
+    reducer->set_weight(join_weight_);
     reducer->give_up_pass();
     throw;
   }
   // None of the trained parameters has a part in the loss of this rank; in that of others they may have.
   if (reducer->backwards() == before) reducer->pass_without_gradients();
-  reducer->set_weight({});
+  reducer->set_weight(join_weight_);
 }
 
 void Sharded::Impl::backward_without_samples() {
+  if (options.reproducible.pieces > 0)
+    throw UsageError("backward_without_samples() with ShardOptions::reproducible",
+                     {.hint = "All pieces are equal: each has samples."});
   const at::AutoGradMode with_grad(true);
   before_forward();
   reducer->set_weight(0);
@@ -230,16 +277,27 @@ void Sharded::Impl::backward_without_samples() {
   reducer->pass_without_samples([this] {
     if (gatherer_) gatherer_->follow_backward();
   });
-  reducer->set_weight({});
+  reducer->set_weight(join_weight_);
+}
+
+void Sharded::Impl::zero_grad() {
+  for (const auto& [name, tensor] : stepped_) tensor.mutable_grad().reset();
+  drop_own_gradients();
 }
 
 void Sharded::Impl::drop_own_gradients() {
   for (const auto& [name, tensor] : parameters_) tensor.mutable_grad().reset();
   for (const auto& group : groups_) group->drop_kept();
+  reducer->begin_step_anew();
 }
 
 double Sharded::Impl::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& clip) {
   std::vector<at::Tensor> own = tensors_of(stepped_);
+  if (options.reproducible.pieces > 0) {
+    optim::check_clipping(max_norm, clip);
+    const double norm = sharding::exact_norm(own, ranks_.shard, clip.p);
+    return optim::clip_by(own, {{.value = norm, .dtype = at::kDouble}}, max_norm, clip);
+  }
   if (options.level == ShardLevel::None) return optim::clip_grad_norm(own, max_norm, clip);
   return sharding::clip_over_ranks(own, {ranks_.shard}, max_norm, clip);
 }
@@ -259,7 +317,7 @@ void Sharded::Impl::reshard() {
 void Sharded::Impl::finish_reduction() {
   reducer->finish();
   reducer->set_sync(false);
-  if (options.broadcast_buffers) sharding::broadcast(ranks_.all, tensors_of(buffers_));
+  if (options.broadcast_buffers) share_buffers_of(0);
 }
 
 void Sharded::Impl::shards_changed() {
@@ -268,66 +326,25 @@ void Sharded::Impl::shards_changed() {
   if (unshards_ > 0) gather_stepped();
 }
 
-NamedTensors Sharded::Impl::state() {
-  for (const auto& group : groups_) group->take_back();
-  std::map<std::string, at::Tensor> whole;
-  if (options.level != ShardLevel::None)
-    for (const auto& group : groups_)
-      for (auto& [name, tensor] : group->whole(ranks_.gathers)) whole[name] = tensor;
-  NamedTensors all;
-  const auto add = [&](const std::string& name, const at::Tensor& tensor) {
-    const auto found = whole.find(name);
-    all.emplace_back(name, found != whole.end()
-                               ? found->second
-                               : tensor.detach().to(at::kCPU, tensor.scalar_type(),
-                                                    /*non_blocking=*/false, /*copy=*/true));
-  };
-  for (const auto& [name, tensor] : parameters_) add(name, tensor);
-  // Each rank's own have seen its own part of the last batch; the next forward begins with rank 0's.
-  NamedTensors buffers;
-  for (const auto& [name, tensor] : buffers_) buffers.emplace_back(name, tensor.detach().clone());
-  if (options.broadcast_buffers) sharding::broadcast(ranks_.all, tensors_of(buffers));
-  for (const auto& [name, tensor] : buffers) add(name, tensor);
-  return all;
+void Sharded::Impl::hand_out_recorder() {
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    groups_[g]->set_recorder(recorder_, static_cast<int>(g));
+  reducer->set_recorder(recorder_);
+  if (gatherer_) gatherer_->set_recorder(recorder_);
 }
 
-void Sharded::Impl::load_state(const NamedTensors& state) {
-  const at::NoGradGuard no_grad;
-  std::map<std::string, at::Tensor> given(state.begin(), state.end());
-  std::vector<std::string> missing, wrong;
-  NamedTensors own = parameters_;
-  own.insert(own.end(), buffers_.begin(), buffers_.end());
-  for (const auto& [name, tensor] : own) {
-    const auto found = given.find(name);
-    if (found == given.end()) {
-      missing.push_back("'" + name + "'");
-    } else if (!found->second.defined() || found->second.is_complex() > tensor.is_complex()) {
-      wrong.push_back(text("'", name, "' is ", found->second.defined() ? "complex" : "no tensor"));
-    } else if (found->second.sizes() != tensor.sizes()) {
-      wrong.push_back(text("'", name, "' is [", join(found->second.sizes(), ", "),
-                           "], the model's is [", join(tensor.sizes(), ", "), "]"));
-    }
-  }
-  for (const auto& [name, tensor] : state)
-    if (std::none_of(own.begin(), own.end(),
-                     [&](const auto& named) { return named.first == name; }))
-      wrong.push_back("'" + name + "' is not the model's");
-  if (!missing.empty()) wrong.push_back("missing: " + join(missing, ", "));
-  if (!wrong.empty()) throw UsageError("state does not fit the model: " + join(wrong, "; "));
-  std::set<std::string> done;
-  if (options.level != ShardLevel::None) {
-    for (const auto& group : groups_) {
-      std::vector<at::Tensor> whole;
-      for (const auto& [name, tensor] : group->parameters()) {
-        whole.push_back(given.at(name));
-        done.insert(name);
-      }
-      group->set_shard(whole);
-    }
-  }
-  for (const auto& [name, tensor] : own)
-    if (!done.contains(name)) tensor.detach().copy_(given.at(name));
-  shards_changed();
+void Sharded::Impl::start_recording() {
+  recorder_ = sharding::ShardRecorder::start();
+  hand_out_recorder();
+}
+
+ShardRecord Sharded::Impl::stop_recording() {
+  if (!recorder_.is_on()) throw StateError("stop_recording() without start_recording()");
+  ShardRecord record = std::exchange(recorder_, {}).take();
+  hand_out_recorder();
+  if (gatherer_)
+    for (const auto& unit : units_) record.units.push_back(unit.name);
+  return record;
 }
 
 ShardReport Sharded::Impl::report() const {
@@ -335,9 +352,12 @@ ShardReport Sharded::Impl::report() const {
                      .steps = reducer->steps(),
                      .reductions = reducer->reductions(),
                      .reduced = reducer->reduced_bytes(),
+                     .reduced_over_replicas = reducer->reduced_over_replicas(),
+                     .asked_for_unused = reducer->asked_for_unused(),
                      .waited_seconds = reducer->waited()};
   for (const auto& group : groups_) {
     report.gathers += group->gathers();
+    report.gathers_among_few += group->gathers_among_few();
     report.gathered += group->gathers() * group->bytes();
   }
   return report;

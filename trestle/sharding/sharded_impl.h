@@ -10,6 +10,8 @@
 #include "trestle/nn/graph.h"
 #include "trestle/sharding/flat_group.h"
 #include "trestle/sharding/gradient_reducer.h"
+#include "trestle/sharding/hooked.h"
+#include "trestle/sharding/join_protocol.h"
 #include "trestle/sharding/sharded.h"
 #include "trestle/sharding/unit_gatherer.h"
 
@@ -34,6 +36,7 @@ class Sharded::Impl {
 
   const NamedTensors& named_parameters() const { return stepped_; }
   double clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& options);
+  std::vector<int> own_pieces() const;
   void hold_sync(int change);  // the number of NoSync objects
   void unshard();
   void reshard();
@@ -41,6 +44,20 @@ class Sharded::Impl {
   void load_state(const NamedTensors& state);
   void shards_changed();
   void finish_reduction();
+  void zero_grad();
+  const comm::Group& all_ranks() const { return ranks_.all; }
+
+  void start_recording();
+  ShardRecord stop_recording();
+
+  // join.cpp
+  void check_can_join() const;
+  void check_outside_of_join(const char* call) const;
+  std::size_t join_plan() const;
+  void begin_join(const std::shared_ptr<sharding::JoinProtocol>& join, int number);
+  void end_join();
+  void follow(const sharding::JoinProtocol::Word& word);
+  void share_buffers();
   const comm::Group& shard_ranks() const { return ranks_.shard; }
   ShardReport report() const;
   std::string description() const;
@@ -61,6 +78,11 @@ class Sharded::Impl {
   void make_buckets(const std::vector<std::size_t>& order);
   void make_layer_units();
   void make_unit(const std::string& name, const NamedTensors& parameters);
+  // Of a parameter that several units use. Its number.
+  std::size_t make_shared_group(const NamedTensors::value_type& parameter);
+  void make_module_units();
+  void hook_modules();
+  std::string units_in_words() const;
   void hook_layers(const std::vector<std::optional<std::size_t>>& unit_of_layer);
   void make_frozen_groups();
   std::shared_ptr<sharding::FlatGroup> make_group(NamedTensors members) const;
@@ -72,6 +94,11 @@ class Sharded::Impl {
   void watch();
   void rebuild_buckets();
   void before_forward();
+  void say_forward();
+  void say(sharding::JoinProtocol::Word word);
+  bool has_no_gradients() const;
+  void share_buffers_of(int rank);
+  void hand_out_recorder();
   void check_unchanged() const;
   void watch_output(at::Tensor& output) const;
   nn::RunKey next_key();
@@ -88,6 +115,7 @@ class Sharded::Impl {
   std::set<const void*> kept_;  // parameters that are computed in their own dtype in any case
   std::vector<std::shared_ptr<sharding::FlatGroup>> groups_;
   std::vector<sharding::UnitGatherer::Unit> units_;
+  std::vector<std::size_t> unit_order_;  // of the layers in a forward, where it is known
   std::shared_ptr<sharding::UnitGatherer> gatherer_;
   std::int64_t gathered_at_ = 0;  // reducer->steps() when the parameters were last gathered
   std::int64_t forwards_ = 0;     // training forwards since the last reduced backward
@@ -97,8 +125,18 @@ class Sharded::Impl {
   std::int64_t first_step_ = 0;  // of the training, by which random numbers are drawn
   bool rebuilt_ = false;
 
-  std::shared_ptr<torch::nn::Module> module_;  // of a model that is no Layers
-  nn::Graph graph_;                            // of one that is
+  sharding::ShardRecorder recorder_;
+
+  std::shared_ptr<sharding::JoinProtocol> join_;  // inside join()
+  int join_number_ = 0;                           // of this model in it
+  std::optional<double> join_weight_;             // of backwards that are given none
+  int buffers_from_ = 0;                          // whose buffers a forward begins with
+  bool fresh_ = false;                            // there were no gradients when asked last
+
+  std::shared_ptr<torch::nn::Module> module_;                    // of a model that is no Layers
+  std::vector<sharding::HookedModule*> hooked_;                  // of each unit; null for the rest
+  std::vector<std::shared_ptr<sharding::UnitHook>> unit_hooks_;  // the modules have them weakly
+  nn::Graph graph_;                                              // of one that is
 };
 
 }  // namespace trestle

@@ -38,44 +38,58 @@ class UnitGatherer::Call {
 
   std::weak_ptr<UnitGatherer> owner;
   std::size_t unit;
-  std::optional<std::size_t> place = {};  // in the order of units, in training
+  std::optional<std::size_t> begun = {},
+                             place = {};  // where it began and ended in the order, in training
   int inputs = 0;                         // whose gradients tell that the unit's backward is done
   int inputs_left = 0;                    // of them in this backward
   bool running = false;                   // between begin() and end()
+  bool trains = false;
   bool in_backward = false;
+  ShardRecorder::Entry entry;
 };
 
 UnitGatherer::UnitGatherer(std::vector<std::shared_ptr<FlatGroup>> groups, std::vector<Unit> units,
-                           comm::Group gathers, std::shared_ptr<GradientReducer> reducer,
+                           const RankGroups& ranks, std::shared_ptr<GradientReducer> reducer,
                            const ShardOptions& options)
     : groups_(std::move(groups)),
       units_(std::move(units)),
-      checked_(std::move(gathers)),
+      checked_(ranks.gathers),
       unchecked_(checked_.with_check(comm::Check::Off)),
+      few_(ranks.few),
+      unchecked_few_(few_.valid() ? few_.with_check(comm::Check::Off) : few_),
       reducer_(reducer),
-      reshard_(options.reshard_after_forward),
-      may_pass_over_(options.unused_parameters == UnusedParameters::Find),
+      reshard_(options.reshard_after_forward.to_all() || options.reshard_after_forward.ranks() > 1),
+      may_pass_over_(options.unused_parameters != UnusedParameters::Refuse),
       states_(groups_.size()) {}
 
 // The first step compares what the ranks are about to gather; later ones follow the same order, which note_order() sees to.
-void UnitGatherer::gather(std::size_t unit) {
+bool UnitGatherer::plan_is_known() const {
   const auto reducer = reducer_.lock();
-  const bool plan_is_known = order_known_ && reducer && reducer->steps() > 0 &&
-                             (at::GradMode::is_enabled() || inside_backward());
+  return order_known_ && reducer && reducer->steps() > 0 && (notes_order() || inside_backward());
+}
+
+void UnitGatherer::gather(std::size_t unit) {
   for (const std::size_t g : units_[unit].groups)
-    groups_[g]->gather(plan_is_known ? unchecked_ : checked_);
+    groups_[g]->gather(plan_is_known() ? unchecked_ : checked_);
 }
 
 void UnitGatherer::wait(std::size_t unit) {
+  auto entry = recorder_.begin(ShardEvent::What::Wait, static_cast<int>(unit));
   for (const std::size_t g : units_[unit].groups) groups_[g]->wait_gathered();
+  entry.end();
 }
 
 // The unit that comes next, while this one computes.
 void UnitGatherer::gather_ahead(std::size_t place, int step) {
   if (!order_known_) return;
-  const auto next = static_cast<std::ptrdiff_t>(place) + step;
-  if (next < 0 || next >= static_cast<std::ptrdiff_t>(order_.size())) return;
-  gather(order_[static_cast<std::size_t>(next)]);
+  auto next = static_cast<std::ptrdiff_t>(place) + step;
+  for (; next >= 0 && next < static_cast<std::ptrdiff_t>(order_.size()); next += step) {
+    const Event& event = order_[static_cast<std::size_t>(next)];
+    if (event.unit == order_[place].unit) continue;
+    if (step > 0 ? !event.begins : event.begins || !event.trains) continue;
+    gather(event.unit);
+    return;
+  }
 }
 
 void UnitGatherer::begin_model() {
@@ -83,55 +97,84 @@ void UnitGatherer::begin_model() {
   if (at::GradMode::is_enabled()) ++forwards_;
   if (!order_known_) order_.clear();  // of a forward that threw
   place_ = 0;
+  in_training_forward_ = at::GradMode::is_enabled();
   renew();
 }
 
 void UnitGatherer::end_model() {
   const std::lock_guard lock(mutex_);
-  if (at::GradMode::is_enabled() && !inside_backward()) order_known_ = true;
+  if (inside_backward()) return;
+  if (in_training_forward_) order_known_ = true;
+  in_training_forward_ = false;
 }
 
-void UnitGatherer::note_order(std::size_t unit) {
-  if (place_ > 0 && order_[place_ - 1] == unit) return;
+bool UnitGatherer::notes_order() const { return in_training_forward_ && !inside_backward(); }
+
+void UnitGatherer::note(const Event& event) {
   if (!order_known_) {
-    order_.push_back(unit);
-  } else if (place_ >= order_.size() || order_[place_] != unit) {
+    order_.push_back(event);
+  } else if (place_ >= order_.size() || order_[place_] != event) {
+    const auto& first = place_ < order_.size() ? order_[place_] : event;
     throw StateError(
-        text("unit '", units_[unit].name, "' runs where the first step ran ",
-             place_ < order_.size() ? text("unit '", units_[order_[place_]].name, "'")
-                                    : std::string("no unit any more")),
+        text("unit '", units_[event.unit].name, event.begins ? "' runs" : "' ends",
+             " where the first step ",
+             place_ >= order_.size() ? std::string("ran no unit any more")
+                                     : text(first.begins ? "ran" : "came to the end of", " unit '",
+                                            units_[first.unit].name, "'"),
+             place_ < order_.size() && first.trains != event.trains ? " in another grad mode" : ""),
         {.hint = "At level Parameters a model runs its units in the same order in every step."});
   }
   ++place_;
 }
 
+void UnitGatherer::expect(const std::vector<std::size_t>& units) {
+  for (auto unit = units.begin(); unit != units.end(); ++unit) {
+    expected_.push_back({.unit = *unit, .begins = true});
+    const bool keep = std::find(unit + 1, units.end(), *unit) != units.end();
+    expected_.push_back({.unit = *unit, .begins = false, .keep = keep});
+  }
+}
+
 void UnitGatherer::follow_forward() {
   const std::lock_guard lock(mutex_);
-  if (!order_known_)
+  const std::vector<Event> order = order_known_ ? order_ : expected_;
+  const bool trains = at::GradMode::is_enabled();
+  if (order.empty())
     throw StateError("a rank without samples in the first step at level Parameters",
                      {.hint = "The order of the units is not known yet: give every rank a sample "
                               "in the first step."});
-  for (const std::size_t unit : order_) {
-    std::vector<at::Tensor> nothing;
-    end(begin(unit, nothing), nothing);
+  std::vector<std::shared_ptr<Call>> running;
+  std::vector<at::Tensor> nothing;
+  for (const Event& event : order) {
+    const at::AutoGradMode mode(trains && event.trains);
+    if (event.begins) {
+      running.push_back(begin(event.unit, nothing));
+      continue;
+    }
+    const auto call = std::find_if(running.rbegin(), running.rend(), [&](const auto& one) {
+      return one->unit == event.unit && one->running;
+    });
+    end(*call, nothing, event.keep);
   }
+  end_model();
 }
 
 void UnitGatherer::follow_backward() {
   const std::lock_guard lock(mutex_);
-  const auto reducer = reducer_.lock();
+  const auto is_used = [](const Event& event) { return !event.begins && event.trains; };
   std::vector<int> uses(groups_.size(), 0);
-  for (const std::size_t unit : order_)
-    for (const std::size_t g : units_[unit].groups) ++uses[g];
-  for (auto unit = order_.rbegin(); unit != order_.rend(); ++unit) {
-    const auto call = std::make_shared<Call>(weak_from_this(), *unit);
-    call->place = static_cast<std::size_t>(order_.rend() - unit) - 1;
+  for (const Event& event : order_)
+    if (is_used(event))
+      for (const std::size_t g : units_[event.unit].groups) ++uses[g];
+  for (std::size_t place = order_.size(); place-- > 0;) {
+    if (!is_used(order_[place])) continue;
+    const auto call = std::make_shared<Call>(weak_from_this(), order_[place].unit);
+    call->place = place;
     begin_backward(call);
-    for (const std::size_t g : units_[*unit].groups)
+    for (const std::size_t g : units_[call->unit].groups)
       if (--uses[g] == 0 && groups_[g]->trained()) {
         gradients_complete(g);
-        // The others may wait for this reduction before they gather the next unit.
-        if (reducer) reducer->leave_out(g);
+        if (const auto reducer = reducer_.lock()) reducer->complete_without_gradients(g);
       }
   }
 }
@@ -145,15 +188,18 @@ std::shared_ptr<UnitGatherer::Call> UnitGatherer::begin(std::size_t unit,
     wait(unit);
     return call;
   }
-  const bool trains = at::GradMode::is_enabled();
-  if (trains) note_order(unit);
-  if (trains) call->place = place_ - 1;
+  call->trains = at::GradMode::is_enabled();
+  if (notes_order()) {
+    note({.unit = unit, .begins = true, .trains = call->trains});
+    call->begun = place_ - 1;
+  }
   for (const std::size_t g : units_[unit].groups) ++states_[g].holders;
   call->running = true;
   gather(unit);
-  if (trains) gather_ahead(place_ - 1, 1);
+  if (call->begun) gather_ahead(*call->begun, 1);
   wait(unit);
-  if (!trains) return call;
+  call->entry = recorder_.begin(ShardEvent::What::Forward, static_cast<int>(unit));
+  if (!call->trains) return call;
   for (at::Tensor& input : inputs) {
     if (!input.defined() || !input.requires_grad()) continue;
     input = input.view_as(input);  // whose gradient is this unit's alone
@@ -167,19 +213,29 @@ std::shared_ptr<UnitGatherer::Call> UnitGatherer::begin(std::size_t unit,
   return call;
 }
 
-void UnitGatherer::end(const std::shared_ptr<Call>& call, const std::vector<at::Tensor>& outputs,
+void UnitGatherer::end(const std::shared_ptr<Call>& call, std::vector<at::Tensor>& outputs,
                        bool keep) {
   const std::lock_guard lock(mutex_);
   if (!call->running) return;
-  call->running = false;
-  const bool trains = at::GradMode::is_enabled();
-  for (const std::size_t g : units_[call->unit].groups) {
-    --states_[g].holders;
-    if (!keep && (reshard_ || !trains)) let_go(g);
+  const Unit& unit = units_[call->unit];
+  const bool others_inside = call->begun && place_ > *call->begun + 1;
+  if (call->begun) {
+    note({.unit = call->unit, .begins = false, .trains = call->trains, .keep = keep});
+    if (call->trains) call->place = place_ - 1;
   }
-  if (!trains) return;
-  for (const at::Tensor& output : outputs) {
+  call->running = false;
+  call->entry.end();
+  const bool stays = keep || (call->trains && (unit.stays || !reshard_));
+  for (const std::size_t g : unit.groups) {
+    --states_[g].holders;
+    if (stays) continue;
+    call->trains ? let_go_until_backward(g) : let_go(g);
+  }
+  if (!call->trains) return;
+  for (at::Tensor& output : outputs) {
     if (!output.defined() || !output.requires_grad()) continue;
+    // What a unit inside of this one has made is its own: this one's backward begins before.
+    if (others_inside && output.layout() == at::kStrided) output = output.view_as(output);
     const auto watch = [&call](const at::Tensor& tensor) {
       if (!tensor.requires_grad() || tensor.is_leaf()) return;
       tensor.register_hook([call](const at::Tensor&) {
@@ -200,16 +256,18 @@ void UnitGatherer::gather_passed_over(std::size_t until) {
   if (!may_pass_over_ || forwards_ > 1 || !order_known_) return;
   if (!passed_) passed_ = order_.size();
   while (*passed_ > until) {
-    --*passed_;
-    gather(order_[*passed_]);
+    const Event& event = order_[--*passed_];
+    if (event.begins || !event.trains) continue;
+    gather(event.unit);
     gather_ahead(*passed_, -1);
-    wait(order_[*passed_]);
+    wait(event.unit);
   }
 }
 
 void UnitGatherer::backward_ended() {
   const std::lock_guard lock(mutex_);
   gather_passed_over(0);
+  backward_entry_.end();
 }
 
 void UnitGatherer::begin_backward(const std::shared_ptr<Call>& call) {
@@ -218,18 +276,20 @@ void UnitGatherer::begin_backward(const std::shared_ptr<Call>& call) {
   call->in_backward = true;
   call->inputs_left = call->inputs;
   in_backward_.push_back(call);
+  backward_entry_.end();
   if (call->place) gather_passed_over(*call->place + 1);
   if (call->place && passed_) passed_ = std::min(*passed_, *call->place);
-  if (call->inputs > 0)
+  if (call->inputs > 0 || units_[call->unit].stays)
     for (const std::size_t g : units_[call->unit].groups) ++states_[g].holders;
   gather(call->unit);
   if (call->place) gather_ahead(*call->place, -1);
   wait(call->unit);
+  backward_entry_ = recorder_.begin(ShardEvent::What::Backward, static_cast<int>(call->unit));
 }
 
 void UnitGatherer::input_done(const std::shared_ptr<Call>& call) {
   const std::lock_guard lock(mutex_);
-  if (!call->in_backward || --call->inputs_left > 0) return;
+  if (!call->in_backward || --call->inputs_left > 0 || units_[call->unit].stays) return;
   for (const std::size_t g : units_[call->unit].groups) {
     --states_[g].holders;
     if (states_[g].complete || !groups_[g]->trained()) let_go(g);
@@ -249,11 +309,27 @@ void UnitGatherer::pass_ended() {
   for (GroupState& state : states_) state = {};
   forwards_ = 0;
   passed_.reset();
-  for (std::size_t g = 0; g < groups_.size(); ++g) let_go(g);
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    let_go(g);
+    groups_[g]->forget_part();
+  }
 }
 
 void UnitGatherer::let_go(std::size_t group) {
-  if (states_[group].holders == 0 && keep_all_ == 0) groups_[group]->release();
+  if (states_[group].holders > 0 || keep_all_ > 0) return;
+  groups_[group]->release();
+  if (states_[group].complete) groups_[group]->forget_part();
+}
+
+void UnitGatherer::let_go_until_backward(std::size_t group) {
+  if (!few_.valid()) return let_go(group);
+  if (states_[group].holders > 0 || keep_all_ > 0) return;
+  groups_[group]->release_to(plan_is_known() ? unchecked_few_ : few_);
+}
+
+void UnitGatherer::set_recorder(ShardRecorder recorder) {
+  const std::lock_guard lock(mutex_);
+  recorder_ = std::move(recorder);
 }
 
 void UnitGatherer::gather_all() {
@@ -273,9 +349,10 @@ void UnitGatherer::release_all() {
 void UnitGatherer::renew() {
   const std::lock_guard lock(mutex_);
   for (const auto& group : groups_) {
-    if (!group->gathered()) continue;
+    const bool was_there = group->gathered();
     group->release();
-    if (keep_all_ > 0) group->gather(checked_);
+    group->forget_part();
+    if (was_there && keep_all_ > 0) group->gather(checked_);
   }
   if (keep_all_ > 0)
     for (const auto& group : groups_) group->wait_gathered();

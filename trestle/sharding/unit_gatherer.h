@@ -27,25 +27,29 @@ class UnitGatherer final : public GradientReducer::Observer,
   struct Unit {
     std::string name;
     std::vector<std::size_t> groups;
+    bool stays =
+        false;  // from the forward on until the backward ends, as other units run inside of it
   };
 
   UnitGatherer(std::vector<std::shared_ptr<FlatGroup>> groups, std::vector<Unit> units,
-               comm::Group gathers, std::shared_ptr<GradientReducer> reducer,
+               const RankGroups& ranks, std::shared_ptr<GradientReducer> reducer,
                const ShardOptions& options);
 
   // One forward of a unit. Destroyed without end(), because the forward threw, it lets the parameters go.
   class Call;
   // Gathers, and returns when the parameters are there. Inputs that need a gradient are replaced by views.
   std::shared_ptr<Call> begin(std::size_t unit, std::vector<at::Tensor>& inputs);
-  // `keep`: the next call is of the same unit.
-  void end(const std::shared_ptr<Call>& call, const std::vector<at::Tensor>& outputs,
-           bool keep = false);
+  // `keep`: the next call is of the same unit. Outputs may be replaced by views.
+  void end(const std::shared_ptr<Call>& call, std::vector<at::Tensor>& outputs, bool keep = false);
 
   void begin_model();  // the next unit is the model's first one
   void end_model();    // that forward has come to its end
+  // The units of the layers in the order in which a forward runs them, where it is known before the first one.
+  void expect(const std::vector<std::size_t>& units);
   // Take part in what the other ranks gather in a forward and a backward, on a rank that has none.
   void follow_forward();
   void follow_backward();
+  void set_recorder(ShardRecorder recorder);
   void gather_all();  // all parameters, until as many calls of release_all()
   void release_all();
   // The shards may have changed: what is still gathered is let go, or gathered anew.
@@ -58,12 +62,26 @@ class UnitGatherer final : public GradientReducer::Observer,
  private:
   void gather_passed_over(std::size_t until);
   void gather(std::size_t unit);
-  void gather_ahead(std::size_t unit, int step);
+  void gather_ahead(std::size_t place, int step);
   void wait(std::size_t unit);
-  void note_order(std::size_t unit);
+  struct Event;
+  bool notes_order() const;
+  void note(const Event& event);
   void begin_backward(const std::shared_ptr<Call>& call);
   void input_done(const std::shared_ptr<Call>& call);
+  bool plan_is_known() const;
   void let_go(std::size_t group);
+  void let_go_until_backward(std::size_t group);
+
+  // A unit's forward begins or ends, in a training forward of the model. A forward goes through them in their order, a
+  // backward through the ends in the opposite one.
+  struct Event {
+    std::size_t unit = 0;
+    bool begins = true;
+    bool trains = true;  // it may be inside of no_grad
+    bool keep = false;   // as in end()
+    bool operator==(const Event&) const = default;
+  };
 
   struct GroupState {
     int holders =
@@ -75,6 +93,7 @@ class UnitGatherer final : public GradientReducer::Observer,
   std::vector<Unit> units_;
   comm::Group checked_;
   comm::Group unchecked_;
+  comm::Group few_, unchecked_few_;  // Reshard's
   std::weak_ptr<GradientReducer> reducer_;
   bool reshard_;
   bool may_pass_over_;  // a backward some units, on some ranks
@@ -82,11 +101,15 @@ class UnitGatherer final : public GradientReducer::Observer,
   std::recursive_mutex mutex_;
   std::vector<GroupState> states_;
   std::vector<std::shared_ptr<Call>> in_backward_;
-  std::vector<std::size_t> order_;  // of units in a training forward, as the first one had it
-  std::size_t place_ = 0;           // in this forward
+  std::vector<Event> order_;  // of a training forward, as the first one had it
+  std::size_t place_ = 0;     // in this forward
   bool order_known_ = false;
-  int forwards_ = 0;                   // of training, since the last pass
-  std::optional<std::size_t> passed_;  // places of order_ from here on are done in this pass
+  bool in_training_forward_ = false;  // of the model
+  std::vector<Event> expected_;
+  ShardRecorder recorder_;
+  ShardRecorder::Entry backward_entry_;  // of the unit whose backward is under way
+  int forwards_ = 0;                     // of training, since the last pass
+  std::optional<std::size_t> passed_;    // places of order_ from here on are done in this pass
 };
 
 }  // namespace trestle::sharding

@@ -6,16 +6,37 @@
 
 #include "trestle/optim/gradient_norms.h"
 #include "trestle/sharding/norm_over_ranks.h"
+#include "trestle/sharding/reproducible.h"
 
 namespace trestle {
 
+namespace {
+
+UnscaledGradients finish(precision::GradientScaler& scaler, const std::vector<at::Tensor>& own,
+                         const UnscaleOptions& options, UnscaledGradients result) {
+  if (!result.finite) {
+    scaler.note_overflow();
+    result.norm = std::nan("");
+  } else if (options.max_norm > 0) {
+    optim::clip_by(own, {{.value = result.norm, .dtype = at::kDouble}}, options.max_norm,
+                   {.p = options.p});
+  }
+  return result;
+}
+
+}  // namespace
+
 UnscaledGradients unscale(precision::GradientScaler& scaler, Sharded& sharded,
                           const UnscaleOptions& options) {
-  const optim::ClipGradNormOptions clip = {.p = options.p};
-  optim::check_clipping(options.max_norm, clip);
+  optim::check_clipping(options.max_norm, {.p = options.p});
   const sharding::PartialNorm partial{options.p};
   const std::vector<at::Tensor> own = sharded.parameters();
   UnscaledGradients result{.finite = scaler.unscale(own)};
+  if (sharded.options().reproducible.pieces > 0) {
+    result.norm = sharding::exact_norm(own, sharded.shard_ranks(), options.p);
+    result.finite = std::isfinite(result.norm);
+    return finish(scaler, own, options, result);
+  }
   double whole = partial.of(own);
   if (sharded.shard_ranks().valid()) {
     const at::Tensor all = at::empty({2}, at::kDouble);
@@ -26,15 +47,8 @@ UnscaledGradients unscale(precision::GradientScaler& scaler, Sharded& sharded,
     result.finite = values[0] == 0;
     whole = values[1];
   }
-  if (!result.finite) {
-    scaler.note_overflow();
-    result.norm = std::nan("");
-    return result;
-  }
   result.norm = partial.norm(whole);
-  if (options.max_norm > 0)
-    optim::clip_by(own, {{.value = result.norm, .dtype = at::kDouble}}, options.max_norm, clip);
-  return result;
+  return finish(scaler, own, options, result);
 }
 
 }  // namespace trestle

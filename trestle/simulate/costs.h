@@ -16,6 +16,7 @@ struct StageCost {
   double weight_grad = 1;       // W
   double recompute = 1;         // R: F again, with its graph
   double forward_no_graph = 1;  // F when it will be recomputed
+  double norm = 0;              // of the stage's gradients, before an optimizer step
   double step = 0;              // optimizer step
   // How much faster an action is that was lent other ranks' cores (Action::threads is not 0).
   double lent_speed_up = 1;

@@ -34,7 +34,8 @@ class Ledger {
         accounts_(*accounts),
         index_(timeline),
         end_(makespan(timeline)),
-        first_gradients_(costs.stages.size(), nullptr) {
+        first_gradients_(costs.stages.size(), nullptr),
+        gradients_end_(costs.stages.size(), end_) {
     for (const Event& event : timeline_.events) note_gradients(event);
   }
 
@@ -46,7 +47,7 @@ class Ledger {
       if (costs_.gradients_at_start)
         accounts_.keep(number, costs_.stages[stage].gradients);
       else if (const Event* first = first_gradients_[stage])
-        accounts_.hold(number, costs_.stages[stage].gradients, first->end, end_);
+        accounts_.hold(number, costs_.stages[stage].gradients, first->end, gradients_end_[stage]);
       add_whole_batch_loss(number);
     }
     for (const Event& event : timeline_.events) add_transient(event);
@@ -69,9 +70,11 @@ class Ledger {
   const StageCost& cost(int stage) const { return costs_.stages[static_cast<std::size_t>(stage)]; }
   const Event& event(std::size_t at) const { return timeline_.events[at]; }
 
-  // The first action of each stage that makes parameter gradients.
+  // The first action of each stage that makes parameter gradients, and the one that lets them go.
   void note_gradients(const Event& event) {
     const Kind kind = event.action.kind;
+    if (kind == Kind::Step)
+      gradients_end_[static_cast<std::size_t>(event.action.stage)] = event.end;
     const bool overlap = kind == Kind::OverlapForwardBackward;
     if (kind != Kind::WeightGrad && kind != Kind::Backward && !overlap) return;
     const int stage = overlap ? event.action.partner_stage : event.action.stage;
@@ -218,6 +221,7 @@ class Ledger {
   EventIndex index_;
   double end_;
   std::vector<const Event*> first_gradients_;  // for each stage
+  std::vector<double> gradients_end_;          // the same
   std::vector<Sent> sent_;                     // by route, micro-batch and way
   std::optional<Ahead> ahead_;
 };

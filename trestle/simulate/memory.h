@@ -14,7 +14,7 @@ namespace trestle::simulate {
 // - kept_for_recompute: from the begin of F to the begin of R, where there is an R;
 // - transient: from the begin to the end of F, R, B, I or W; of the stage's first B or W
 //   transient_first_backward, with which the gradients are born;
-// - gradients: from the end of that first B or W to the end of the step; all the time where a step
+// - gradients: from the end of that first B or W to the end of the stage's STEP, or of the step; all the time where a step
 //   begins with them (gradients_at_start), and then no B is a first one;
 // - of a whole-batch loss: output_kept from each F to the end of the step, but for what the graph
 //   keeps anyway; loss_transient (where it is more than that B's transient) during the stage's first

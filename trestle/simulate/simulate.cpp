@@ -54,7 +54,7 @@ void check(const Schedule& schedule, const Costs& costs) {
     if (!(cost.lent_speed_up > 0) || !std::isfinite(cost.lent_speed_up))
       throw UsageError(text("stage ", stage, ": lent_speed_up is ", cost.lent_speed_up));
     for (const double time : {cost.forward, cost.backward, cost.input_grad, cost.weight_grad,
-                              cost.recompute, cost.forward_no_graph, cost.step})
+                              cost.recompute, cost.forward_no_graph, cost.norm, cost.step})
       check_time(time, text("stage ", stage));
   }
   for (std::size_t route = 0; route < costs.routes.size(); ++route)
@@ -67,7 +67,7 @@ class Simulator {
       : schedule_(schedule),
         costs_(costs),
         routes_(schedule),
-        order_(schedule.ranks.size(), transfers()),
+        order_(schedule.ranks.size(), transfers() + 1),
         arrived_(transfers(), not_yet),
         recomputed_(static_cast<std::size_t>(schedule.stages) * micro_batches(), false) {
     for (const auto& route : schedule_.routes) inside_.push_back(within_rank(schedule_, route));
@@ -76,6 +76,7 @@ class Simulator {
         check_range(action);
         if (action.kind == Kind::Recompute)
           recomputed_[cell(action.stage, action.micro_batch)] = true;
+        if (action.kind == Kind::Norm) ++norms_to_come_;
       }
     }
   }
@@ -159,6 +160,32 @@ class Simulator {
            await(routes_.out_of(backward->stage), backward->micro_batch, Way::Gradient, rank, time);
   }
 
+  // The norm is of all ranks' gradients.
+  bool await_norms(const Action& action, int rank, double* time) {
+    if (action.kind != Kind::Step) return true;
+    if (norms_to_come_ > 0) {
+      order_.wait(transfers(), rank);
+      return false;
+    }
+    *time = std::max(*time, norms_end_);
+    return true;
+  }
+
+  void note_norm(const Action& action, double end) {
+    if (action.kind != Kind::Norm) return;
+    norms_end_ = std::max(norms_end_, end);
+    if (--norms_to_come_ == 0) order_.wake(transfers());
+  }
+
+  // Of all of its rank's stages.
+  double norm_duration(int stage) const {
+    const int rank = schedule_.rank_of_stage[static_cast<std::size_t>(stage)];
+    double all = 0;
+    for (std::size_t s = 0; s < costs_.stages.size(); ++s)
+      if (schedule_.rank_of_stage[s] == rank) all += costs_.stages[s].norm;
+    return all;
+  }
+
   double duration(const Action& action) const {
     const StageCost& cost = costs_.stages[static_cast<std::size_t>(action.stage)];
     const double time = own_duration(action, cost);
@@ -181,6 +208,8 @@ class Simulator {
       case Kind::OverlapForwardBackward:  // on paper the two run one after the other
         return cost.forward +
                costs_.stages[static_cast<std::size_t>(action.partner_stage)].backward;
+      case Kind::Norm:
+        return norm_duration(action.stage);
       case Kind::Step:
         return cost.step;
       default:
@@ -232,11 +261,14 @@ class Simulator {
         continue;
       }
       double begin = free;
-      if (!await_inputs(action, static_cast<int>(rank), &begin)) return;
+      if (!await_inputs(action, static_cast<int>(rank), &begin) ||
+          !await_norms(action, static_cast<int>(rank), &begin))
+        return;
       const double end = begin + duration(action);
       events_[rank].push_back({static_cast<int>(rank), action, begin, end});
       free = end;
       if (is_send(action.kind)) send(action, begin);
+      note_norm(action, end);
       hand_over_inside(action, end);
     }
   }
@@ -285,6 +317,8 @@ class Simulator {
   schedule::RouteTable routes_;
   schedule::WalkOrder order_;
   std::vector<double> arrived_;  // for each transfer: when it is there
+  int norms_to_come_ = 0;        // NORMs that no rank has come to yet
+  double norms_end_ = 0;         // of those that one has
   std::vector<bool> recomputed_;
   std::vector<bool> inside_;                // for each route: does it stay on its rank?
   std::vector<std::size_t> next_;           // for each rank the index of its next action

@@ -9,7 +9,8 @@ namespace trestle::simulate {
 // its rank comes to it and does not occupy the rank (this reproduces the published bubbles); it
 // arrives its route's time later. A RECV never holds its rank up: the action that uses the tensors
 // waits for them. In the timeline a SEND's event stands at its departure, a RECV's at its arrival,
-// and neither takes time. With Control::OneThread the ranks take turns, in the order of the runtime on
+// and neither takes time. NORM takes the time of all of its rank's stages' norms, and a STEP waits for the NORMs of
+// all ranks. With Control::OneThread the ranks take turns, in the order of the runtime on
 // plain CPUs: rank 0 as far as it gets, then rank 1, and so on, round after round. Memory over time
 // and the peaks of ranks and devices follow the rules in memory.h. A pure function that costs about
 // the same for every action. Throws UsageError, showing the grid, where the schedule gets stuck, and

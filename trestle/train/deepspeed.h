@@ -173,7 +173,7 @@ class ModuleEngine : public Engine {
 
 // Reads the file for the world's ranks. All ranks call it, with the same file and model. Throws UsageError as
 // recipe::read_deepspeed_config() and Sharded do, where neither the file nor the program has an optimizer, and on all
-// ranks where their files differ. A model that is not nn::Layers is divided as one unit at stage 3.
+// ranks where their files differ. At stage 3 a torch module is divided into its Hooked modules (sharding/hooked.h).
 Engine initialize(const nn::Layers& model, const std::filesystem::path& file, const World& world,
                   const InitializeOptions& options = {});
 

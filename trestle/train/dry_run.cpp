@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/device/cuda_count.h"
@@ -140,6 +141,34 @@ at::Device device_to_measure_on(const recipe::Recipe& recipe, const std::vector<
   return virtual_devices(1)[0].torch;
 }
 
+// Of the first of the pipelines that [mesh] lays over the ranks, each of which has one device.
+std::vector<Device> devices_of_pipeline(const recipe::Recipe& recipe,
+                                        const std::vector<Device>& devices) {
+  const auto parts = static_cast<std::size_t>(recipe.mesh.parts());
+  const auto stages = static_cast<std::size_t>(recipe.mesh.pipeline);
+  if (parts == 1 && stages <= 1) return devices;
+  if (devices.size() == 1) return {std::max<std::size_t>(stages, 1), devices[0]};
+  const std::size_t ranks = stages > 0 ? stages * parts : devices.size();
+  if (devices.size() != ranks || ranks % parts != 0)
+    throw UsageError(
+        text(counted(std::ssize(devices), "device"), " for the ranks of [mesh], which are ",
+             stages > 0 ? text(ranks) : text("a multiple of ", parts)),
+        {.hint = text("Each rank has one: give as many, for example --devices virtual:",
+                      stages > 0 ? ranks : parts, ".")});
+  std::vector<Device> own;  // the ranks of a pipeline are not next to each other
+  for (std::size_t stage = 0; stage < ranks / parts; ++stage) own.push_back(devices[stage * parts]);
+  return own;
+}
+
+// "mesh pipeline=2,replicate=1,shard=2 · shard level gradients · "
+std::string mesh_words(const recipe::Recipe::Mesh& mesh) {
+  if (mesh.parts() == 1) return "";
+  std::string words = text("mesh ", mesh.pipeline > 0 ? text("pipeline=", mesh.pipeline, ",") : "",
+                           "replicate=", mesh.replicate);
+  if (mesh.shard > 1) words += text(",shard=", mesh.shard, " · shard level ", mesh.shard_level);
+  return words + " · ";
+}
+
 std::vector<int> cut_of(const recipe::Recipe& recipe, const LayerCosts& costs) {
   if (!recipe.pipeline.balance.empty())
     return {recipe.pipeline.balance.begin(), recipe.pipeline.balance.end()};
@@ -163,11 +192,11 @@ std::string suggestion(const recipe::Recipe& recipe, const LayerCosts& costs,
   plan::FitQuestion question{
       .lower = [&](int count,
                    const auto& modes) { return lowered_table(recipe, cut.routes, count, modes); },
-      .samples = static_cast<int>(recipe.train.batch),
+      .samples = static_cast<int>(largest_part_of(recipe)),
       .micro_batches = costs.sizes.micro_batches,
       .recompute = recompute_modes(recipe, stages)};
   for (const int times : {2, 4, 8})
-    if (costs.sizes.micro_batches * times <= recipe.train.batch)
+    if (costs.sizes.micro_batches * times <= largest_part_of(recipe))
       question.other_micro_batches.push_back(costs.sizes.micro_batches * times);
   for (std::size_t s = 0; s < stages; ++s) {
     const auto device = static_cast<std::size_t>(cut.costs.device_of_stage[s]);
@@ -183,11 +212,13 @@ RunPlan plan_on_paper(const recipe::Recipe& asked, const models::OwnModels& own,
                       const Additions& additions) {
   recipe::Recipe recipe = asked;
   check_training(recipe, additions);
-  const std::vector<Device> devices = planned_devices(recipe.devices.use);
+  const std::vector<Device> all_devices = planned_devices(recipe.devices.use);
+  const std::vector<Device> devices = devices_of_pipeline(recipe, all_devices);
   check_balance(recipe, devices.size());
   const nn::Layers model = make_model(recipe, own);
   const DataOnPaper data = look_at_data(recipe, additions);
   check_channels(recipe, data.example);
+  check_parts(recipe, data.training);
   if (data.training > 0) recipe.train.batch = std::min(recipe.train.batch, data.training);
   const at::Device device = device_to_measure_on(recipe, devices);
   make_layers(model, memory_format_of(recipe));
@@ -206,7 +237,7 @@ RunPlan plan_on_paper(const recipe::Recipe& asked, const models::OwnModels& own,
 
   RunPlan plan = plan_of_recipe(recipe, additions);
   plan.from_samples = true;
-  plan.devices = describe_devices(devices);
+  plan.devices = mesh_words(recipe.mesh) + describe_devices(all_devices);
   plan.layers = static_cast<int>(model.size());
   plan.parameters = model.parameter_count();
   plan.balance = balance;

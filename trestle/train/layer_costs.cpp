@@ -12,6 +12,7 @@
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
 #include "trestle/simulate/simulate.h"
+#include "trestle/train/divided_state.h"
 #include "trestle/train/progress.h"
 #include "trestle/train/setup.h"
 
@@ -147,7 +148,9 @@ plan::CutCosts costs_of_cut(const recipe::Recipe& recipe, const LayerCosts& cost
     all_cpu = all_cpu && device == "cpu";
   }
   if (all_cpu) cut.costs.control = simulate::Control::OneThread;
-  cut.costs.gradients_at_start = recipe.train.accumulate > 1;
+  for (auto& stage : cut.costs.stages)
+    divide_state(recipe, stage.gradients, costs.sizes.optimizer_states, &stage);
+  cut.costs.gradients_at_start = recipe.train.accumulate > 1 || recipe.mesh.parts() > 1;
   return cut;
 }
 

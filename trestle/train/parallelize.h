@@ -22,7 +22,9 @@ struct ParallelOptions {
   std::string replicate = "replicate";  // pipelines that take parts of a batch
   std::string shard = "shard";          // the same, and divide their stages' state as `level` says
   ShardLevel level = ShardLevel::None;
-  PipelineOptions options = {};  // without group, replicas and hooks, which the mesh gives
+  // Without group, replicas and hooks, which the mesh gives. With `optimizer` step() clips by the norm of all stages and
+  // shards and steps, each rank its own parts.
+  PipelineOptions options = {};
 };
 
 // A model that is laid over the ranks of a mesh: pipelines whose stages are on the ranks along one dimension, repeated along

@@ -9,6 +9,7 @@
 #include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/train/stage_replicas.h"
 
 namespace trestle::train {
 
@@ -112,7 +113,8 @@ void freeze_named(const recipe::Recipe& recipe, const NamedTensors& parameters) 
     if (is_frozen(recipe, name)) at::Tensor(parameter).requires_grad_(false);
 }
 
-StageGroups groups_of(const recipe::Recipe& recipe, const Pipeline& pipeline, int stage) {
+StageGroups groups_of(const recipe::Recipe& recipe, const Pipeline& pipeline, int stage,
+                      const StageReplicas* replicas) {
   std::unordered_map<const void*, std::string> names;
   for (const auto& [name, parameter] : pipeline.named_parameters())
     names[parameter.unsafeGetTensorImpl()] = name;
@@ -135,7 +137,7 @@ StageGroups groups_of(const recipe::Recipe& recipe, const Pipeline& pipeline, in
       group_names.emplace_back();
       group = std::prev(groups.end());
     }
-    group->parameters.push_back(parameter);
+    group->parameters.push_back(replicas ? replicas->stepped(parameter) : parameter);
     group_names[static_cast<std::size_t>(group - groups.begin())].push_back(name);
   }
   StageGroups result{.groups = std::move(groups), .names = {}};

@@ -44,13 +44,14 @@ std::string label(const std::string& word, Colours colours) {
 }
 
 // A bound, but where stages share a device: what they hold together depends on their timing. From
-// small samples it is an estimate.
+// small samples it is an estimate, and where ranks share a batch, what their reductions need.
 std::string memory_words(const RunPlan& plan, const RunPlan::Stage& stage) {
   if (stage.predicted_peak <= 0) return "";
   const bool shared =
       std::count_if(plan.stages.begin(), plan.stages.end(),
                     [&](const RunPlan::Stage& other) { return other.device == stage.device; }) > 1;
-  std::string line = shared || plan.from_samples ? "   peak about " : "   peak at most ";
+  const bool bound = !shared && !plan.from_samples && plan.parts == 1;
+  std::string line = bound ? "   peak at most " : "   peak about ";
   line += format_bytes(stage.predicted_peak);
   if (stage.budget > 0) line += " of " + format_bytes(stage.budget);
   if (stage.budget > 0 && stage.predicted_peak > stage.budget) line += ": may not fit";
@@ -101,7 +102,8 @@ std::string schedule_words(const RunPlan& plan) {
   if (plan.predicted_seconds > 0)
     line += text(" · predicted ", format_duration(plan.predicted_seconds), " a step, ",
                  fixed(100 * plan.predicted_idle, 0), " % idle",
-                 plan.from_samples ? " (from small samples)" : "");
+                 plan.from_samples ? " (from small samples)" : "",
+                 plan.parts > 1 ? ", without what ranks that share a batch exchange" : "");
   return line;
 }
 

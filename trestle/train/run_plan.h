@@ -39,6 +39,7 @@ struct RunPlan {
   bool from_samples = false;     // what is predicted is extrapolated from small samples
   double predicted_seconds = 0;  // of one step: forward, backward, transfers
   double predicted_idle = 0;     // share of the makespan
+  std::int64_t parts = 1;        // of each batch, which as many pipelines take
   std::string data_missing;      // why no examples are known; empty where they are
   std::string synthetic_data;    // where they lie; empty for real data
   std::int64_t training_examples = 0;

@@ -31,6 +31,13 @@ bool comes_to_hold(const std::filesystem::path& file, const std::string& words) 
   return false;
 }
 
+ShardLevel level_of(const std::string& word) {
+  for (const ShardLevel level : {ShardLevel::None, ShardLevel::OptimizerState,
+                                 ShardLevel::Gradients, ShardLevel::Parameters})
+    if (to_string(level) == word) return level;
+  throw UsageError(text("there is no level '", word, "' in 'shard_level'"));
+}
+
 }  // namespace
 
 RunRanks::RunRanks(const World* world) {
@@ -38,30 +45,30 @@ RunRanks::RunRanks(const World* world) {
 }
 
 void RunRanks::lay_out(const recipe::Recipe::Mesh& mesh) {
-  const auto pipeline = static_cast<int>(mesh.pipeline),
-             replicate = static_cast<int>(mesh.replicate);
-  const int per_replica = pipeline > 0 ? pipeline : std::max(1, size() / replicate);
-  if (per_replica * replicate != size()) {
-    const int asked = std::max(1, pipeline) * replicate;
-    throw UsageError(text("[mesh] asks for ",
-                          pipeline > 0 ? text("pipeline = ", pipeline, " x ") : std::string(),
-                          "replicate = ", replicate, ", and there ", size() == 1 ? "is " : "are ",
-                          size(), size() == 1 ? " rank" : " ranks"),
-                     {.hint = text("Start as many ranks, for example with --ranks ", asked,
-                                   ", or change [mesh] (--mesh).")});
+  const auto pipeline = static_cast<int>(mesh.pipeline), parts = static_cast<int>(mesh.parts());
+  const int per_replica = pipeline > 0 ? pipeline : std::max(1, size() / parts);
+  if (per_replica * parts != size()) {
+    const int asked = std::max(1, pipeline) * parts;
+    throw UsageError(
+        text("[mesh] asks for ", pipeline > 0 ? text("pipeline = ", pipeline, " x ") : "",
+             "replicate = ", mesh.replicate, mesh.shard > 1 ? text(" x shard = ", mesh.shard) : "",
+             ", and there ", size() == 1 ? "is " : "are ", size(),
+             size() == 1 ? " rank" : " ranks"),
+        {.hint = text("Start as many ranks, for example with --ranks ", asked,
+                      ", or change [mesh] (--mesh).")});
   }
-  if (replicate > 1)
-    mesh_.emplace(
-        *world_, std::vector<mesh::Dimension>{{"pipeline", per_replica}, {"replicate", replicate}});
+  if (parts == 1) return;
+  std::vector<mesh::Dimension> dimensions = {{"pipeline", per_replica},
+                                             {"replicate", static_cast<int>(mesh.replicate)}};
+  if (mesh.shard > 1) dimensions.push_back({"shard", static_cast<int>(mesh.shard)});
+  mesh_.emplace(*world_, dimensions);
+  if (mesh.shard > 1) level_ = level_of(mesh.shard_level);
+  groups_ = sharding::rank_groups(*mesh_, {.level = level_});
 }
 
 comm::Group RunRanks::pipeline_group() const {
   if (!mesh_) return group();
   return mesh_->size("pipeline") > 1 ? mesh_->group("pipeline") : comm::Group();
-}
-
-comm::Group RunRanks::replica_group() const {
-  return mesh_ ? mesh_->group("replicate") : comm::Group();
 }
 
 checkpoint::SaveRanks RunRanks::saving() const {
@@ -83,7 +90,8 @@ std::string RunRanks::words() const {
   if (alone()) return "";
   const bool threads = world_->backend() == "threads";
   return text(size(), " ranks (", threads ? "threads" : "processes, " + world_->backend(), ")",
-              mesh_ ? " · mesh " + mesh_->layout().to_text() : "");
+              mesh_ ? " · mesh " + mesh_->layout().to_text() : "",
+              level_ == ShardLevel::None ? "" : text(" · shard level ", to_string(level_)));
 }
 
 bool RunRanks::any(bool mine) const {
@@ -138,8 +146,8 @@ std::vector<Device> devices_of_rank(const std::vector<Device>& devices, const Ru
     if (devices.size() != static_cast<std::size_t>(ranks.size()))
       throw UsageError(
           text(devices.size(), " devices are given for ", ranks.size(), " ranks"),
-          {.hint = text("Each rank has one: give --devices ", ranks.size(),
-                        " of them, for example virtual:", ranks.size(), ", or one cpu for all.")});
+          {.hint = text("Each rank has one: give as many, for example --devices virtual:",
+                        ranks.size(), ", or --devices cpu for all.")});
     own = {devices[static_cast<std::size_t>(ranks.rank())]};
   }
   ranks.world().own_devices(own);

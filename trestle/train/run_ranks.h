@@ -14,6 +14,7 @@
 #include "trestle/mesh/device_mesh.h"
 #include "trestle/nn/metrics.h"
 #include "trestle/recipe/recipe.h"
+#include "trestle/sharding/rank_groups.h"
 
 // The ranks that a run is on. Inside of the trainer. Not installed.
 namespace trestle::train {
@@ -25,7 +26,7 @@ class RunRanks {
   RunRanks() = default;
   explicit RunRanks(const World* world);
 
-  // As [mesh] says: pipelines of so many ranks, and so many of them. Throws UsageError where there are not as many ranks.
+  // As [mesh] says: pipelines of so many ranks, and so many of them, of which some divide their state. Throws UsageError where there are not as many ranks.
   // All ranks call it.
   void lay_out(const recipe::Recipe::Mesh& mesh);
 
@@ -38,16 +39,18 @@ class RunRanks {
   bool is_first() const { return stage_rank() == 0; }
   bool is_last() const { return stage_rank() + 1 == size() / replicas(); }
   // Of the pipelines that take parts of each batch: how many there are, and which one this rank is in.
-  int replicas() const { return mesh_ ? mesh_->size("replicate") : 1; }
-  int replica() const { return mesh_ ? mesh_->coordinate("replicate") : 0; }
+  int replicas() const { return mesh_ ? groups_.all.size() : 1; }
+  int replica() const { return mesh_ ? groups_.all.rank() : 0; }
+  // What of them is divided over the ranks of [mesh] shard.
+  ShardLevel level() const { return level_; }
   data::Share share() const { return {.part = replica(), .parts = replicas()}; }
   // How many of a batch's examples are this replica's (data/loader.h).
   std::int64_t share_of(std::int64_t examples) const {
     return examples * (replica() + 1) / replicas() - examples * replica() / replicas();
   }
   comm::Group pipeline_group() const;  // not valid where one rank has the whole pipeline
-  comm::Group replica_group()
-      const;  // the same stages of all pipelines; not valid where there is one
+  // The ranks that have the same stages, in all pipelines; not valid where there is one.
+  const sharding::RankGroups& replica_groups() const { return groups_; }
   // Of the data; nothing on the ranks between.
   std::optional<data::Part> reads() const;
   const World& world() const { return *world_; }
@@ -77,6 +80,8 @@ class RunRanks {
 
   std::optional<World> world_;
   std::optional<DeviceMesh> mesh_;  // where there are replicas
+  sharding::RankGroups groups_;     // the same
+  ShardLevel level_ = ShardLevel::None;
 };
 
 // Of the devices that a recipe names, in their order: one for each rank, or one for all.

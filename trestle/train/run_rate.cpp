@@ -75,11 +75,17 @@ RunRate::RunRate(const recipe::Recipe::Optimizer& optimizer, const RunLength& le
   if (optimizer.plateau) plateau_.emplace(plateau_options(optimizer));
 }
 
+void RunRate::follow(const optim::DeepspeedRateOptions& schedule) {
+  deepspeed_.emplace(asked_, schedule);
+}
+
 double RunRate::at(std::int64_t step, std::int64_t epoch) {
+  if (deepspeed_) return deepspeed_->at(step - left_out_);
   return rate_.at(by_epoch_ ? epoch : step);
 }
 
 std::optional<double> RunRate::momentum_at(std::int64_t step, std::int64_t epoch) const {
+  if (deepspeed_) return deepspeed_->momentum_at(step - left_out_);
   return rate_.momentum_at(by_epoch_ ? epoch : step);
 }
 
@@ -94,6 +100,7 @@ std::optional<double> RunRate::epoch_ends(const std::optional<double>& metric) {
 void RunRate::save(std::map<std::string, double>& numbers) const {
   numbers["learning_rate"] = asked_;
   numbers["base_learning_rate"] = rate_.base();
+  if (deepspeed_) numbers["steps_left_out"] = static_cast<double>(left_out_);
   if (!plateau_) return;
   const auto& state = plateau_->state();
   numbers["plateau_best"] = state.best;
@@ -107,6 +114,7 @@ void RunRate::load(const std::map<std::string, double>& numbers) {
     const auto found = numbers.find(name);
     return found == numbers.end() ? 0.0 : found->second;
   };
+  left_out_ = static_cast<std::int64_t>(number("steps_left_out"));
   const double before = number("learning_rate"), base = number("base_learning_rate");
   if (before > 0) rate_.set_base(before == asked_ ? base : base * (asked_ / before));
   if (plateau_)

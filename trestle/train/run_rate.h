@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "trestle/optim/deepspeed_rate.h"
 #include "trestle/optim/learning_rate.h"
 #include "trestle/optim/reduce_on_plateau.h"
 #include "trestle/recipe/recipe.h"
@@ -33,8 +34,12 @@ class RunRate {
  public:
   // Throws UsageError for a schedule that the run is too short for.
   RunRate(const recipe::Recipe::Optimizer& optimizer, const RunLength& length);
+  // DeepSpeed's schedules count steps alone, and take the place of the recipe's.
+  void follow(const optim::DeepspeedRateOptions& schedule);
 
   double at(std::int64_t step, std::int64_t epoch);  // both from 0
+  // A step that fp16 left out, for which DeepSpeed's schedules wait.
+  void leave_out_step() { ++left_out_; }
 
   // Of the same step; nothing where the optimizer's own stays.
   std::optional<double> momentum_at(std::int64_t step, std::int64_t epoch) const;
@@ -52,6 +57,8 @@ class RunRate {
   bool by_epoch_;
   optim::LearningRate rate_;
   std::optional<optim::ReduceOnPlateau> plateau_;
+  std::optional<optim::DeepspeedRate> deepspeed_;
+  std::int64_t left_out_ = 0;
 };
 
 }  // namespace trestle::train

@@ -217,13 +217,13 @@ void throw_misfit(const recipe::Recipe& recipe, const at::Tensor& inputs, const 
       {.hint = std::move(hint)});
 }
 
-std::vector<StageOptimizer> make_optimizers(const recipe::Recipe& recipe,
-                                            const Pipeline& pipeline) {
+std::vector<StageOptimizer> make_optimizers(const recipe::Recipe& recipe, const Pipeline& pipeline,
+                                            const StageReplicas* replicas) {
   const optim::OptimizerOptions options = optimizer_options(recipe);
   std::vector<StageOptimizer> optimizers;
   for (int stage = 0; stage < pipeline.stage_count(); ++stage) {
     if (!pipeline.has_stage(stage)) continue;
-    StageGroups trained = groups_of(recipe, pipeline, stage);
+    StageGroups trained = groups_of(recipe, pipeline, stage, replicas);
     if (trained.groups.empty()) continue;
     StageOptimizer made{stage, std::move(trained.names),
                         optim::make_grouped_optimizer(trained.groups, options)};
@@ -239,8 +239,16 @@ int optimizer_state_factor(const recipe::Recipe::Optimizer& optimizer) {
   return (optimizer.name == "rmsprop" ? 1 : 0) + (momentum ? 1 : 0) + (optimizer.centered ? 1 : 0);
 }
 
+void check_parts(const recipe::Recipe& recipe, std::int64_t training_examples) {
+  const std::int64_t last = training_examples % recipe.train.batch;
+  if (recipe.train.drop_last || last == 0 || last >= recipe.mesh.parts()) return;
+  throw UsageError(text("the last batch of an epoch has ", counted(last, "example"),
+                        ", and [mesh] divides each into ", recipe.mesh.parts(), " parts"),
+                   {.hint = "Leave that batch out (--drop-last true), or choose another 'batch'."});
+}
+
 std::int64_t largest_part_of(const recipe::Recipe& recipe) {
-  return (recipe.train.batch + recipe.mesh.replicate - 1) / recipe.mesh.replicate;
+  return (recipe.train.batch + recipe.mesh.parts() - 1) / recipe.mesh.parts();
 }
 
 int micro_batches_of(const recipe::Recipe& recipe) {
@@ -273,6 +281,7 @@ RunPlan plan_of_recipe(const recipe::Recipe& recipe, const Additions& own) {
   plan.channels_last = memory_format_of(recipe) == at::MemoryFormat::ChannelsLast;
   plan.batch = recipe.train.batch;
   plan.accumulate = recipe.train.accumulate;
+  plan.parts = recipe.mesh.parts();
   plan.precision = recipe.train.precision;
   plan.epochs = recipe.train.epochs;
   plan.max_steps = recipe.train.max_steps;

@@ -19,6 +19,8 @@
 // From a recipe to the objects that train it.
 namespace trestle::train {
 
+class StageReplicas;
+
 // Throws UsageError for what no data and no device are needed to see: an unknown word, a number out
 // of its range, a loss that the schedule does not allow.
 void check_training(const recipe::Recipe& recipe, const Additions& own = {});
@@ -45,6 +47,10 @@ std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::
                                         const comm::Group& replicas = {},
                                         std::shared_ptr<pipeline::StageHooks> hooks = {});
 
+// Throws UsageError where some of the pipelines that share a batch would have none of the examples of the last one of an
+// epoch that has so many.
+void check_parts(const recipe::Recipe& recipe, std::int64_t training_examples);
+
 // How many pieces a batch of the recipe is cut into, by each of its replicas.
 int micro_batches_of(const recipe::Recipe& recipe);
 // Examples of a batch that the replica with the most of them takes.
@@ -60,7 +66,8 @@ struct StageOptimizer {
   std::unique_ptr<torch::optim::Optimizer> optimizer;
   std::vector<double> rate_factors = {};  // one for each of its groups
 };
-std::vector<StageOptimizer> make_optimizers(const recipe::Recipe& recipe, const Pipeline& pipeline);
+std::vector<StageOptimizer> make_optimizers(const recipe::Recipe& recipe, const Pipeline& pipeline,
+                                            const StageReplicas* replicas = nullptr);
 
 // Bytes that the optimizer will remember for one byte of parameters: adam 2, plain sgd 0, ...
 int optimizer_state_factor(const recipe::Recipe::Optimizer& optimizer);

@@ -1,6 +1,13 @@
 #include "trestle/train/stage_replicas.h"
 
+#include <ATen/Functions.h>
+#include <torch/optim/optimizer.h>
+
+#include "trestle/base/text.h"
 #include "trestle/nn/layers.h"
+#include "trestle/sharding/norm_over_ranks.h"
+#include "trestle/sharding/save.h"
+#include "trestle/train/setup.h"
 
 namespace trestle::train {
 namespace {
@@ -22,6 +29,13 @@ NamedTensors of_layers(const nn::Graph& graph, std::size_t first, std::size_t la
   return own;
 }
 
+// None where a stage is frozen as a whole.
+torch::optim::Optimizer* optimizer_of(int stage, const std::vector<StageOptimizer>& optimizers) {
+  for (const StageOptimizer& one : optimizers)
+    if (one.stage == stage) return one.optimizer.get();
+  return nullptr;
+}
+
 }  // namespace
 
 void StageReplicas::take(Pipeline& pipeline) {
@@ -32,11 +46,94 @@ void StageReplicas::take(Pipeline& pipeline) {
     const auto last =
         first + static_cast<std::size_t>(pipeline.balance()[static_cast<std::size_t>(stage)]);
     if (pipeline.has_stage(stage)) {
-      stages_.emplace(stage, Sharded(of_layers(graph, first, last, parameters),
-                                     of_layers(graph, first, last, buffers), ranks_, options_));
+      const NamedTensors own = of_layers(graph, first, last, parameters);
+      stages_.emplace(stage,
+                      Sharded(own, of_layers(graph, first, last, buffers), ranks_, options_));
       stages_.at(stage).release();
+      const auto named = stages_.at(stage).named_parameters();
+      const std::map<std::string, at::Tensor> parts(named.begin(), named.end());
+      for (const auto& [name, parameter] : own)
+        if (const auto part = parts.find(name); part != parts.end())
+          stepped_[parameter.unsafeGetTensorImpl()] = part->second;
     }
     first = last;
+  }
+}
+
+std::vector<optim::GradientNorm> StageReplicas::norm(const std::vector<int>& stages, double p) {
+  std::vector<at::Tensor> own;
+  for (const int stage : stages)
+    for (auto& parameter : stages_.at(stage).parameters()) own.push_back(std::move(parameter));
+  if (options_.level == ShardLevel::None) return optim::gradient_norms(own, p);
+  const sharding::PartialNorm partial{p};
+  const at::Tensor whole = at::full({1}, partial.of(own), at::kDouble);
+  ranks_.shard.all_reduce(whole, partial.reduction()).wait();
+  return {{.value = partial.norm(whole.item<double>()), .dtype = at::kDouble}};
+}
+
+void StageReplicas::step(int stage, torch::optim::Optimizer& optimizer) {
+  optimizer.step();
+  stages_.at(stage).shards_changed();
+}
+
+at::Tensor StageReplicas::stepped(const at::Tensor& parameter) const {
+  return stepped_.at(parameter.unsafeGetTensorImpl());
+}
+
+std::vector<at::Tensor> StageReplicas::stepped() const {
+  std::vector<at::Tensor> all;
+  for (const auto& [stage, sharded] : stages_)
+    for (const at::Tensor& parameter : sharded.parameters()) all.push_back(parameter);
+  return all;
+}
+
+void StageReplicas::zero_grad() {
+  for (auto& [stage, sharded] : stages_) sharded.zero_grad();
+}
+
+std::string StageReplicas::nonfinite_gradient() const {
+  std::string found;
+  for (const auto& [stage, sharded] : stages_)
+    for (const auto& [name, part] : sharded.named_parameters())
+      if (part.grad().defined() && !part.grad().isfinite().all().item<bool>())
+        found = text("parameter '", name, "'");
+  return found;
+}
+
+std::vector<Sharded::Unsharded> StageReplicas::whole() {
+  std::vector<Sharded::Unsharded> all;
+  for (auto& [stage, sharded] : stages_) all.push_back(sharded.unshard());
+  return all;
+}
+
+NamedTensors StageReplicas::state() {
+  NamedTensors all;
+  for (auto& [stage, sharded] : stages_)
+    for (auto& one : sharded.state()) all.push_back(std::move(one));
+  return all;
+}
+
+checkpoint::TensorGroups StageReplicas::groups_to_save(
+    const std::vector<StageOptimizer>& optimizers, const SaveOptions& options) const {
+  checkpoint::TensorGroups all = {{"weights", {}}, {"optimizer", {}}};
+  for (const auto& [stage, sharded] : stages_)
+    for (auto& [group, parts] :
+         sharding::groups_to_save(sharded, optimizer_of(stage, optimizers), options))
+      for (auto& part : parts) all[group].push_back(std::move(part));
+  return all;
+}
+
+void StageReplicas::load(const checkpoint::SavedTraining& saved,
+                         const std::vector<StageOptimizer>& optimizers, checkpoint::Others others) {
+  for (auto& [stage, sharded] : stages_)
+    sharding::load_saved(saved, sharded, optimizer_of(stage, optimizers), others);
+}
+
+// In the order in which an evaluation uses the stages.
+void StageReplicas::evaluate_nothing() {
+  for (auto& [stage, sharded] : stages_) {
+    unshard(stage);
+    reshard(stage);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "trestle/base/text.h"
+#include "trestle/train/divided_state.h"
 #include "trestle/train/setup.h"
 
 namespace trestle::train {
@@ -43,14 +44,16 @@ std::vector<StageFacts> facts_of_stages(const Pipeline& pipeline, const RunRanks
 
 // An optimizer step comes when all activations are gone. It works on one parameter at a time, with
 // up to three tensors of its size beside it (Adam with weight decay).
-void add_optimizer_peaks(const std::vector<StageFacts>& stages, const simulate::Costs& costs,
-                         schedule::Timeline* timeline) {
+void add_optimizer_peaks(const recipe::Recipe& recipe, const std::vector<StageFacts>& stages,
+                         const simulate::Costs& costs, schedule::Timeline* timeline) {
   std::vector<Bytes> held(timeline->device_peak_bytes.size(), 0);
   std::vector<Bytes> largest(held.size(), 0);
   for (std::size_t stage = 0; stage < costs.stages.size(); ++stage) {
     const auto device = static_cast<std::size_t>(timeline->device_of_stage.at(stage));
-    held[device] += costs.stages[stage].persistent + costs.stages[stage].gradients;
-    largest[device] = std::max(largest[device], stages[stage].largest);
+    const auto& cost = costs.stages[stage];
+    const StepState step = state_of_step(recipe, stages[stage].trained, stages[stage].largest);
+    held[device] += cost.persistent + std::min(cost.gradients, step.gradients);
+    largest[device] = std::max(largest[device], step.largest);
   }
   for (std::size_t device = 0; device < held.size(); ++device) {
     Bytes& peak = timeline->device_peak_bytes[device];
@@ -91,14 +94,18 @@ std::optional<Prediction> predict_step(const recipe::Recipe& recipe, Pipeline& p
     Prediction prediction;
     prediction.costs = pipeline.profile({batch.inputs}, batch.targets, task.loss);
     const std::vector<StageFacts> stages = facts_of_stages(pipeline, ranks);
-    for (std::size_t stage = 0; stage < stages.size(); ++stage)
-      prediction.costs.stages[stage].persistent +=
-          stages[stage].trained * optimizer_state_factor(recipe.optimizer);
-    // After the first of the batches that make a step, gradients are there already.
-    prediction.costs.gradients_at_start |= recipe.train.accumulate > 1;
+    const int states = optimizer_state_factor(recipe.optimizer);
+    for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+      auto& cost = prediction.costs.stages[stage];
+      cost.persistent += stages[stage].trained * states;
+      divide_state(recipe, stages[stage].trained, states, &cost);
+    }
+    // After the first of the batches that make a step, gradients are there already; and the buffers in which ranks reduce
+    // them stay.
+    prediction.costs.gradients_at_start |= recipe.train.accumulate > 1 || recipe.mesh.parts() > 1;
     pipeline.remember_costs(prediction.costs);
     prediction.timeline = pipeline.predict(prediction.costs);
-    add_optimizer_peaks(stages, prediction.costs, &prediction.timeline);
+    add_optimizer_peaks(recipe, stages, prediction.costs, &prediction.timeline);
     forget_bytes_of_cpu(stages, &prediction.timeline);
     prediction.stage_peaks = peaks_of_stages(stages, prediction.timeline);
     return prediction;

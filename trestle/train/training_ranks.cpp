@@ -144,7 +144,8 @@ void TrainingRun::add_ranks(const std::vector<Device>& devices) {
   std::vector<std::string> rows;
   for (std::size_t stage = 0; stage < plan_.stages.size(); ++stage) {
     const auto& row = plan_.stages[stage];
-    if (!row.device.empty()) rows.push_back(text(stage, " ", row.budget, " ", row.device));
+    if (!row.device.empty() && ranks_.replica() == 0)
+      rows.push_back(text(stage, " ", row.budget, " ", row.device));
   }
   for (const auto& line : gather_lists(ranks_, rows)) {
     std::istringstream words(line);
@@ -173,15 +174,6 @@ std::vector<double> TrainingRun::shared_shares(const std::vector<data::Batch>& g
   const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
   for (double& weight : weights) weight = all > 0 ? weight / all : 0;
   return weights;
-}
-
-// Each replica has examples in every batch that is trained on.
-void TrainingRun::check_replicas() const {
-  const std::int64_t replicas = ranks_.replicas(), batch = recipe_.train.batch;
-  if (batch >= replicas) return;
-  throw UsageError(
-      text("a batch of ", batch, " has fewer examples than [mesh] has replicas, ", replicas),
-      {.hint = "Choose a larger batch (--batch): it is that of all replicas together."});
 }
 
 void TrainingRun::gather_peaks() {

@@ -16,6 +16,7 @@
 #include "trestle/train/batch_stream.h"
 #include "trestle/train/better.h"
 #include "trestle/train/data_set.h"
+#include "trestle/train/deepspeed_options.h"
 #include "trestle/train/environment.h"
 #include "trestle/train/initial_weights.h"
 #include "trestle/train/judge.h"
@@ -42,6 +43,7 @@ TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks,
                          const RunFolder* going_on)
     : ranks_(hooks.world),
       recipe_(recipe),
+      deepspeed_(recipe::deepspeed_config_of(recipe)),
       hooks_(hooks),
       silent_(hooks.progress ? nullptr
                              : make_progress(ProgressStyle::Silent, Colours::Off, std::cout)),
@@ -49,7 +51,6 @@ TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks,
       early_stop_(recipe.train.patience, recipe.train.min_delta) {
   refuse_other_recipes();
   ranks_.lay_out(recipe_.mesh);
-  check_replicas();
   check_training(recipe_, hooks_.additions);
   // A run that goes on has weights of its own.
   const bool begins = going_on == nullptr;
@@ -60,11 +61,10 @@ TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks,
   nn::Layers model = make_model(recipe_, hooks_.models);
   // With a given balance all mistakes in [pipeline] are found before any data is read or made.
   if (ranks_.replicas() > 1)
-    replicas_ = std::make_shared<StageReplicas>(
-        sharding::RankGroups{.all = ranks_.replica_group(), .mesh = ranks_.words()},
-        ShardOptions{.unused_parameters = UnusedParameters::Find});
+    replicas_ = std::make_shared<StageReplicas>(ranks_.replica_groups(), shard_options());
   if (!recipe_.pipeline.balance.empty()) pipeline_ = pipeline_of(model, {});
   ranks_.first_then_others([&] { open_data(going_on); });
+  check_parts(recipe_, task_.training->examples());
   std::optional<data::Batch> first;
   if (const auto part = ranks_.reads()) first = task_.training->read(0, 0, *part, ranks_.share());
   data_mark_ = data_mark_of(first);
@@ -72,18 +72,31 @@ TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks,
   set_up_model(model, first);
   if (begins) load_weights_over_ranks();
   freeze_over_ranks();
-  if (replicas_) replicas_->take(*pipeline_);
-  optimizers_ = make_optimizers(recipe_, *pipeline_);
   note_precision(recipe_, devices_, progress_);
-  if (recipe_.train.predict) predict(first);
+  if (recipe_.train.predict) predict(first);  // before any parameter is on some ranks only
+  if (replicas_) replicas_->take(*pipeline_);
+  optimizers_ = make_optimizers(recipe_, *pipeline_, replicas_.get());
   plan_ = make_plan(recipe_, *pipeline_, model, devices_, task_, prediction_, hooks_.additions);
   add_ranks(devices);
   rate_.emplace(recipe_.optimizer, RunLength{.epochs = recipe_.train.epochs,
                                              .steps_per_epoch = plan_.optimizer_steps_per_epoch(),
                                              .max_steps = recipe_.train.max_steps});
-  if (recipe_.train.precision == "fp16") scaler_.emplace();
+  if (deepspeed_ && deepspeed_->schedule)
+    rate_->follow(deepspeed::rate_options(*deepspeed_->schedule));
+  if (recipe_.train.precision == "fp16")
+    scaler_.emplace(deepspeed_ ? deepspeed::scaler_options(*deepspeed_)
+                               : precision::GradientScalerOptions());
   state_.seed = static_cast<std::uint64_t>(recipe_.train.seed);
   state_.recipe_hash = recipe::recipe_hash(recipe_);
+}
+
+ShardOptions TrainingRun::shard_options() const {
+  ShardOptions options{.unused_parameters = UnusedParameters::Find};
+  if (deepspeed_) options = deepspeed::shard_options(*deepspeed_);
+  options.level = ranks_.level();
+  options.precision.parameters.reset();  // computed by autocast
+  if (options.level == ShardLevel::None) options.shards_on_cpu = false;
+  return options;
 }
 
 void TrainingRun::predict(const std::optional<data::Batch>& first) {
@@ -95,7 +108,7 @@ void TrainingRun::predict(const std::optional<data::Batch>& first) {
 std::unique_ptr<Pipeline> TrainingRun::pipeline_of(const nn::Layers& model,
                                                    const nn::Values& sample) const {
   return make_pipeline(recipe_, model, devices_, sample, ranks_.pipeline_group(),
-                       ranks_.replica_group(), replicas_);
+                       ranks_.replica_groups().all, replicas_);
 }
 
 void TrainingRun::set_up_model(const nn::Layers& model, const std::optional<data::Batch>& first) {
@@ -137,13 +150,9 @@ void TrainingRun::restore(const RunFolder& folder) {
   bests_.emplace(folder_.bests(), recipe_.train.keep_best);
   const checkpoint::SavedTraining saved(folder_.last());
   check_same_run(saved.state());
-  saved.copy_weights(weights(),
-                     ranks_.alone() ? checkpoint::Others::Refused : checkpoint::Others::Left);
-  for (StageOptimizer& stage : optimizers_)
-    optim::load_optimizer_state(*stage.optimizer, stage.names, saved.optimizer(stage.names));
+  put_in(saved);
   state_ = saved.state();
   batch_ = batches_done(state_);
-  put_in(saved);
   pipeline_->set_step_number(state_.step + (inside_step() ? 1 : 0));  // its number is taken
   auto number = [&](const char* name) {
     const auto found = state_.numbers.find(name);
@@ -259,6 +268,8 @@ TrainingRun::Outcome TrainingRun::validate(EpochReport& report) {
     at::Tensor output;  // of fewer examples than replicas some have none
     if (ranks_.replicas() == 1 || ranks_.share_of(all) > 0)
       output = own.add(*pipeline_, task_, batch);
+    else
+      replicas_->evaluate_nothing();
     judged = own;
     share(judged);
     if (batch.index == 0 && ranks_.replica() == 0 && recipe_.train.pictures && output.defined()) {

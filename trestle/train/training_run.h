@@ -8,6 +8,7 @@
 #include "trestle/base/stopwatch.h"
 #include "trestle/checkpoint/training_checkpoint.h"
 #include "trestle/precision/gradient_scaler.h"
+#include "trestle/recipe/deepspeed_recipe.h"
 #include "trestle/train/batch_stream.h"
 #include "trestle/train/best_weights.h"
 #include "trestle/train/early_stop.h"
@@ -49,6 +50,7 @@ class TrainingRun {
   void open_data(const RunFolder* going_on);
   std::unique_ptr<Pipeline> pipeline_of(const nn::Layers& model, const nn::Values& sample) const;
   void set_up_model(const nn::Layers& model, const std::optional<data::Batch>& first);
+  ShardOptions shard_options() const;
   void predict(const std::optional<data::Batch>& first);
   Outcome validate(EpochReport& report);
   void close_epoch(EpochReport& report);
@@ -67,7 +69,6 @@ class TrainingRun {
   void load_weights_over_ranks();
   void freeze_over_ranks();
   void add_ranks(const std::vector<Device>& devices);
-  void check_replicas() const;
   void share(Judgement& judged) const;
   double data_mark_of(const std::optional<data::Batch>& first) const;
   std::vector<double> shared_shares(const std::vector<data::Batch>& group) const;
@@ -79,8 +80,11 @@ class TrainingRun {
   void finish_step();
   bool unscale_gradients();
   double clip_gradients();
+  double divided_norm() const;
+  std::vector<comm::Group> norm_groups() const;
   void refuse_nonfinite(double loss, const data::Batch& batch) const;
   void refuse_nonfinite_gradients(double norm) const;
+  std::string nonfinite_gradient() const;
 
   // training_report.cpp
   void report_step(const data::Batch& batch, double loss);
@@ -93,8 +97,10 @@ class TrainingRun {
   // training_save.cpp
   NamedTensors weights() const;
   NamedTensors gradients() const;
-  void put_in(const checkpoint::SavedTraining& saved);  // its gradients
+  void put_in(const checkpoint::SavedTraining& saved);
+  void put_gradients_in(const checkpoint::SavedTraining& saved);
   void save();
+  void write_checkpoint() const;
   void save_best(const EpochReport& report);
   void keep_weights(const EpochReport& report);
   void write_weights(const std::filesystem::path& file, const EpochReport& report);
@@ -106,6 +112,7 @@ class TrainingRun {
 
   RunRanks ranks_;
   recipe::Recipe recipe_;
+  const std::optional<recipe::DeepspeedConfig> deepspeed_;  // where the run has one
   TrainHooks hooks_;
   std::unique_ptr<Progress> silent_;
   Progress& progress_;

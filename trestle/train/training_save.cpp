@@ -59,7 +59,17 @@ NamedTensors TrainingRun::gradients() const {
   return all;
 }
 
+// Weights, what the optimizers remember, and the gradients of a step in its middle.
 void TrainingRun::put_in(const checkpoint::SavedTraining& saved) {
+  const auto others = ranks_.alone() ? checkpoint::Others::Refused : checkpoint::Others::Left;
+  if (replicas_) return replicas_->load(saved, optimizers_, others);
+  saved.copy_weights(weights(), others);
+  for (StageOptimizer& stage : optimizers_)
+    optim::load_optimizer_state(*stage.optimizer, stage.names, saved.optimizer(stage.names));
+  put_gradients_in(saved);
+}
+
+void TrainingRun::put_gradients_in(const checkpoint::SavedTraining& saved) {
   std::map<std::string, at::Tensor> parameters;
   std::vector<std::string> names;
   for (const auto& [name, parameter] : pipeline_->named_parameters()) {
@@ -78,14 +88,6 @@ void TrainingRun::put_in(const checkpoint::SavedTraining& saved) {
 }
 
 void TrainingRun::save() {
-  checkpoint::TrainingCheckpoint resume;
-  if (ranks_.replica() == 0) {  // the others have the same
-    resume.weights = weights();
-    for (const StageOptimizer& stage : optimizers_)
-      for (auto& entry : optim::optimizer_state(*stage.optimizer, stage.names))
-        resume.optimizer.push_back(std::move(entry));
-    if (inside_step()) resume.gradients = gradients();
-  }
   state_.numbers = {{"training_examples", static_cast<double>(task_.training->examples())},
                     {"data_mark", data_mark_},
                     {"loss_sum", loss_sum_},
@@ -99,9 +101,20 @@ void TrainingRun::save() {
   if (scaler_) state_.numbers.merge(scaler_->state());
   state_.samples = samples_done();
   state_.batches.reset();
-  resume.state = state_;
-  saving(folder_,
-         [&] { checkpoint::write_training_checkpoint(folder_.last(), resume, ranks_.saving()); });
+  saving(folder_, [&] { write_checkpoint(); });
+}
+
+void TrainingRun::write_checkpoint() const {
+  if (replicas_) {
+    const auto groups = replicas_->groups_to_save(optimizers_, {.gradients = inside_step()});
+    return checkpoint::write_training_checkpoint(folder_.last(), groups, state_, ranks_.saving());
+  }
+  checkpoint::TrainingCheckpoint resume{.weights = weights(), .state = state_};
+  for (const StageOptimizer& stage : optimizers_)
+    for (auto& entry : optim::optimizer_state(*stage.optimizer, stage.names))
+      resume.optimizer.push_back(std::move(entry));
+  if (inside_step()) resume.gradients = gradients();
+  checkpoint::write_training_checkpoint(folder_.last(), resume, ranks_.saving());
 }
 
 void TrainingRun::save_best(const EpochReport& report) { write_weights(folder_.best(), report); }
@@ -117,7 +130,8 @@ void TrainingRun::write_weights(const std::filesystem::path& file, const EpochRe
                                                  {"epoch", text(report.epoch)},
                                                  {"step", text(report.step)}};
   if (report.metric) metadata[report.metric_name] = text(*report.metric);
-  const NamedTensors own = ranks_.replica() == 0 ? weights() : NamedTensors();
+  NamedTensors own = replicas_ && replicas_->divides() ? replicas_->state() : weights();
+  if (ranks_.replica() > 0) own.clear();  // the others have the same
   saving(folder_,
          [&] { checkpoint::write_tensors_over_ranks(file, own, metadata, ranks_.saving()); });
 }

@@ -1,3 +1,5 @@
+#include <ATen/Functions.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -7,6 +9,7 @@
 #include "trestle/optim/clip_grad_norm.h"
 #include "trestle/optim/factory.h"
 #include "trestle/pipeline/find_nonfinite.h"
+#include "trestle/sharding/norm_over_ranks.h"
 #include "trestle/train/judge.h"
 #include "trestle/train/training_run.h"
 
@@ -103,6 +106,7 @@ void TrainingRun::finish_step() {
     }
   }
   pipeline_->zero_grad();  // now, so that an evaluation has the gradients' memory too
+  if (replicas_) replicas_->zero_grad();
   ++state_.step;
   if (++steps_here_ > warm_up_steps) {
     ++timed_steps_;
@@ -128,9 +132,11 @@ void TrainingRun::finish_step() {
 bool TrainingRun::unscale_gradients() {
   if (!scaler_) return true;
   constexpr double smallest_scale = 1.0 / 1024;
-  const bool overflowed = ranks_.any(!scaler_->unscale(pipeline_->parameters()));
+  const bool overflowed =
+      ranks_.any(!scaler_->unscale(replicas_ ? replicas_->stepped() : pipeline_->parameters()));
   if (overflowed) scaler_->note_overflow();
   const bool finite = !overflowed;
+  if (!finite) rate_->leave_out_step();
   if (!finite && scaler_->scale() <= smallest_scale) refuse_nonfinite_gradients(std::nan(""));
   scaler_->update();
   return finite;
@@ -139,18 +145,36 @@ bool TrainingRun::unscale_gradients() {
 // Returns the norm from before.
 double TrainingRun::clip_gradients() {
   const double most = recipe_.optimizer.clip_grad_norm;
-  if (most <= 0) return pipeline_->grad_norm();
+  const bool divided = replicas_ && replicas_->divides();
+  if (most <= 0) return divided ? divided_norm() : pipeline_->grad_norm();
   try {
+    if (divided)
+      return sharding::clip_over_ranks(replicas_->stepped(), norm_groups(), most,
+                                       {.error_if_nonfinite = true});
     return pipeline_->clip_grad_norm(most, {.error_if_nonfinite = true});
   } catch (const StateError&) {
     return std::nan("");  // the gradients are as they were: somebody may look which it is
   }
 }
 
+// Over which the parts of the gradients lie.
+std::vector<comm::Group> TrainingRun::norm_groups() const {
+  return {replicas_->ranks().shard, ranks_.pipeline_group()};
+}
+
+double TrainingRun::divided_norm() const {
+  const sharding::PartialNorm partial;
+  const at::Tensor whole = at::full({1}, partial.of(replicas_->stepped()), at::kDouble);
+  for (const comm::Group& group : norm_groups())
+    if (group.valid()) group.all_reduce(whole, partial.reduction()).wait();
+  return partial.norm(whole.item<double>());
+}
+
 void TrainingRun::refuse_nonfinite(double loss, const data::Batch& batch) const {
   if (std::isfinite(loss)) return;
   const std::int64_t before = batch_ % recipe_.train.accumulate;
   const std::int64_t pieces = micro_batches_of(recipe_);
+  const auto whole = replicas_ ? replicas_->whole() : std::vector<Sharded::Unsharded>();
   throw Error(
       text("the loss became ", loss, " in step ", state_.step + 1, " (epoch ", state_.epoch + 1,
            "): ", find_nonfinite({batch.inputs}, *pipeline_, before * pieces)),
@@ -158,9 +182,17 @@ void TrainingRun::refuse_nonfinite(double loss, const data::Batch& batch) const 
                "as it is."});
 }
 
+std::string TrainingRun::nonfinite_gradient() const {
+  if (!replicas_ || !replicas_->divides()) return find_nonfinite_gradient(*pipeline_);
+  std::string last;  // of the model's order: nearest to the loss
+  for (const std::string& found : ranks_.gather(replicas_->nonfinite_gradient()))
+    if (!found.empty()) last = found;
+  return last.empty() ? last : "the gradient of " + last + " has values that are infinite or NaN";
+}
+
 void TrainingRun::refuse_nonfinite_gradients(double norm) const {
   if (std::isfinite(norm)) return;
-  const std::string where = find_nonfinite_gradient(*pipeline_);
+  const std::string where = nonfinite_gradient();
   throw Error(
       text("the gradients became infinite or NaN in step ", state_.step + 1, " (epoch ",
            state_.epoch + 1, "): ", where.empty() ? "each is finite, their norm is not" : where),

@@ -12,7 +12,7 @@
 //
 // One panel for each timeline, one above the other, all on the same time axis. In a panel ranks are
 // rows and time runs to the right: cells of compute with their micro-batch numbers (left out where
-// a cell is too narrow), idle time hatched, skips as thin arrows from the producer's F to the
+// a cell is too narrow), gathers and reductions that go on beside them as strips at a row's lower edge, idle time hatched, skips as thin arrows from the producer's F to the
 // consumer's F and dashed for their gradients, and under each rank a small area chart of its memory
 // with the peak beside it. A timeline without memory shows the number of micro-batches whose
 // activations are alive instead. The chart's scale is the same for all ranks and panels.

@@ -1,5 +1,9 @@
+#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "trestle/base/text.h"
 #include "trestle/view/labels.h"
@@ -40,6 +44,46 @@ std::vector<std::vector<const Event*>> events_of_ranks(const Timeline& timeline)
                      [](const Event* a, const Event* b) { return a->begin < b->begin; });
   }
   return rows;
+}
+
+bool is_communication(schedule::Kind kind) {
+  return kind == schedule::Kind::Unshard || kind == schedule::Kind::Reshard ||
+         kind == schedule::Kind::ReduceGrad;
+}
+
+// What a rank computes, to ask what goes on beside it.
+class ComputeOfRank {
+ public:
+  // In order of begin.
+  void add(const Event& event) {
+    begins_.push_back(event.begin);
+    ends_.push_back(ends_.empty() ? event.end : std::max(ends_.back(), event.end));
+  }
+  bool overlaps(const Event& event) const {
+    const auto later = std::lower_bound(begins_.begin(), begins_.end(), event.end);
+    return later != begins_.begin() && ends_[later - begins_.begin() - 1] > event.begin;
+  }
+
+ private:
+  std::vector<double> begins_;
+  std::vector<double> ends_;  // the latest so far
+};
+
+// Communication that goes on while its rank computes, or beside other communication: a strip, so that both are seen.
+std::set<const Event*> strips_of(const std::vector<const Event*>& row) {
+  ComputeOfRank compute;
+  for (const Event* event : row)
+    if (schedule::is_compute(event->action.kind)) compute.add(*event);
+  std::set<const Event*> strips;
+  double free_from = -std::numeric_limits<double>::infinity();
+  for (const Event* event : row) {
+    if (!is_communication(event->action.kind)) continue;
+    if (compute.overlaps(*event) || event->begin < free_from)
+      strips.insert(event);
+    else
+      free_from = event->end;
+  }
+  return strips;
 }
 
 // One size for the whole panel: the largest at which nine of ten labels fit their cells.
@@ -84,19 +128,22 @@ std::string tooltip(const Event& event, const Axis& axis, const Panel& panel) {
               duration_text(event.begin - panel.span.begin, axis.unit));
 }
 
-void draw_cell(SvgWriter& svg, const Axis& axis, const Panel& panel, const Event& event,
-               int chunk) {
+enum class Height { Row, Strip };
+
+void draw_cell(SvgWriter& svg, const Axis& axis, const Panel& panel, const Event& event, int chunk,
+               Height height) {
   const double x0 = axis.x(event.begin - panel.span.begin);
   const double x1 = axis.x(event.end - panel.span.begin);
   const double seam = x1 - x0 > 4 ? 0.5 : 0;  // half of the white line between neighbours
-  const double y = panel.row(event.rank);
+  const double strip = height == Height::Strip ? std::round(row_height * 0.65) : 0;
+  const double y = panel.row(event.rank) + strip;
   const std::string fill =
       palette::lighter(palette::of_kind(event.action.kind), std::min(0.4 * chunk, 0.75));
   svg.open("rect", {{"class", text("cell ", kind_letter(event.action.kind))},
                     {"x", x0 + seam},
                     {"y", y + 0.5},
                     {"width", std::max(x1 - x0 - 2 * seam, 0.3)},
-                    {"height", row_height - 1},
+                    {"height", row_height - 1 - strip},
                     {"rx", x1 - x0 > 8 ? 2.0 : 0.0},
                     {"fill", fill}});
   svg.element("title", {}, tooltip(event, axis, panel));
@@ -142,8 +189,12 @@ void draw_rows(SvgWriter& svg, const Axis& axis, const Panel& panel) {
     svg.open("g", {{"fill", "url(#trestle-idle)"}});
     draw_idle(svg, axis, panel, rank, events);
     svg.close();
-    for (const Event* event : events) {
-      draw_cell(svg, axis, panel, *event, chunk_of(stages, event->action.stage));
+    const std::set<const Event*> strips = strips_of(events);
+    for (const Height height : {Height::Row, Height::Strip}) {
+      for (const Event* event : events) {
+        if (strips.contains(event) != (height == Height::Strip)) continue;
+        draw_cell(svg, axis, panel, *event, chunk_of(stages, event->action.stage), height);
+      }
     }
   }
 }
@@ -156,8 +207,11 @@ void draw_labels(SvgWriter& svg, const Axis& axis, const Panel& panel) {
                  {"text-anchor", "middle"},
                  {"fill", palette::ink_colour},
                  {"pointer-events", "none"}});
+  std::set<const Event*> strips;
+  for (const auto& row : events_of_ranks(timeline)) strips.merge(strips_of(row));
   for (const Event& event : timeline.events) {
     if (!takes_rank(event) || !drawable(event, timeline)) continue;
+    if (strips.contains(&event)) continue;
     const double x0 = axis.x(event.begin - panel.span.begin);
     const double x1 = axis.x(event.end - panel.span.begin);
     const std::string label = cell_label(event.action);

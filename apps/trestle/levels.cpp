@@ -1,0 +1,230 @@
+#include "trestle/train/levels.h"
+
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/linear.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iomanip>
+#include <iostream>
+#include <memory>
+
+#include "apps/trestle/interrupt.h"
+#include "apps/trestle/verbs.h"
+#include "trestle/base/error.h"
+#include "trestle/base/files.h"
+#include "trestle/base/text.h"
+#include "trestle/train/example_sizes.h"
+#include "trestle/train/setup.h"
+
+namespace trestle::app {
+
+namespace {
+
+struct Arguments {
+  std::string recipe;
+  int layers = 16, width = 512;
+  std::int64_t batch = 0;  // 0: the recipe's, or 32
+  std::string optimizer;
+  std::string bucket;
+  std::string svg;
+  train::LevelsOptions levels;
+  bool dry_run = false;
+  bool json = false;
+};
+
+// What is trained, made anew for each level.
+struct Subject {
+  std::string name;
+  std::int64_t parameters = 0;
+  train::MakeNet make;
+  std::vector<std::int64_t> input;  // sizes of an example
+};
+
+Subject own_net(Arguments& arguments) {
+  const int layers = arguments.layers, width = arguments.width;
+  arguments.levels.batch = std::max<std::int64_t>(arguments.levels.batch, arguments.levels.ranks);
+  return {.name = text("MLP of ", layers, " layers of ", width),
+          // Counted, not made: on paper it may be larger than this machine.
+          .parameters = std::int64_t{layers} * width * (width + std::int64_t{1}),
+          .make =
+              [layers, width] {
+                nn::Layers net(nn::Seed{1});
+                for (int i = 0; i < layers; ++i) {
+                  net.add(text("linear", i), [width] { return torch::nn::Linear(width, width); });
+                  net.add(text("relu", i), torch::nn::ReLU());
+                }
+                return net;
+              },
+          .input = {width}};
+}
+
+Subject of_recipe(Arguments& arguments, const RunOptions& options) {
+  const recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
+  train::check_training(recipe, additions_of(options));
+  auto& optimizer = arguments.levels.optimizer;
+  optimizer = {.name = recipe.optimizer.name};
+  optimizer.momentum = recipe.optimizer.momentum;
+  optimizer.centered = recipe.optimizer.centered;
+  optimizer.amsgrad = recipe.optimizer.amsgrad;
+  arguments.levels.batch = recipe.train.batch;
+  Subject subject{.name = text(recipe.model.name, " of ", recipe.name),
+                  .parameters = train::make_model(recipe, options.models).parameter_count(),
+                  .make = [recipe, &options] { return train::make_model(recipe, options.models); },
+                  .input = {}};
+  if (!arguments.dry_run) subject.input = train::example_sizes(recipe, additions_of(options));
+  return subject;
+}
+
+std::string title(const Subject& subject, std::int64_t parameters, const Arguments& arguments) {
+  return text(subject.name, " · ", format_count(parameters), " parameters · ",
+              arguments.levels.optimizer.name, " · batch ", arguments.levels.batch, " · ",
+              arguments.levels.ranks, " ranks");
+}
+
+void column(const std::string& words, int width) {
+  std::cout << std::setw(width) << std::right << words;
+}
+
+std::string bytes_words(double bytes) { return format_bytes(std::llround(bytes)); }
+
+void print_head(const Arguments& arguments) {
+  std::cout << std::setw(14) << std::left << "" << std::setw(12) << std::left << "bytes a";
+  column("a device holds", arguments.dry_run ? 14 : 32);
+  column("a rank sends", arguments.dry_run ? 14 : 30);
+  std::cout << "\n" << std::setw(14) << std::left << "" << std::setw(12) << "parameter";
+  if (arguments.dry_run) {
+    column("formula", 14), column("formula", 14);
+  } else {
+    column("at rest", 10), column("formula", 11), column("peak", 11);
+    column("a step", 19), column("formula", 11), column("a step", 11);
+  }
+  std::cout << std::endl;
+}
+
+void print_row(const Arguments& arguments, const train::LevelRow& row) {
+  std::cout << std::setw(14) << std::left << row.name << std::setw(12) << row.per_parameter;
+  if (arguments.dry_run) {
+    column(bytes_words(row.formula.rest), 14), column(bytes_words(row.formula.moved), 14);
+  } else {
+    column(format_bytes(row.measured.rest), 10), column(bytes_words(row.formula.rest), 11);
+    column(format_bytes(row.measured.peak), 11);
+    column(bytes_words(row.measured.moved), 19), column(bytes_words(row.formula.moved), 11);
+    column(format_duration(row.measured.seconds), 11);
+  }
+  std::cout << std::endl;
+}
+
+void check_files(const Arguments& arguments) {
+  if (arguments.svg.empty()) return;
+  if (std::filesystem::path(arguments.svg).extension() != ".svg")
+    throw UsageError(text("--svg ", arguments.svg, ": the file ends in .svg"));
+  need_folder_for(arguments.svg, "--svg");
+}
+
+int perform(Arguments arguments, const RunOptions& options) {
+  check_files(arguments);
+  const Subject subject =
+      arguments.recipe.empty() ? own_net(arguments) : of_recipe(arguments, options);
+  if (arguments.batch > 0) arguments.levels.batch = arguments.batch;
+  if (!arguments.optimizer.empty()) arguments.levels.optimizer = {.name = arguments.optimizer};
+  if (!arguments.bucket.empty()) arguments.levels.bucket = parse_bytes(arguments.bucket);
+  const std::int64_t parameters = subject.parameters;
+  auto rows = train::levels_on_paper(parameters, arguments.levels);
+  const std::string head = title(subject, parameters, arguments);
+  if (!arguments.json) {
+    std::cout << head << "\n\n";
+    print_head(arguments);
+  }
+  if (!arguments.dry_run)
+    rows = train::measure_levels(subject.make, subject.input, arguments.levels,
+                                 [&](const train::LevelRow& row) {
+                                   if (!arguments.json) print_row(arguments, row);
+                                 });
+  if (arguments.json) {
+    std::cout << train::levels_json(rows, parameters) << std::endl;
+  } else if (arguments.dry_run) {
+    for (const auto& row : rows) print_row(arguments, row);
+  }
+  if (arguments.svg.empty()) return 0;
+  write_file(arguments.svg, view::to_svg_bars(train::levels_picture(rows, head)));
+  if (!arguments.json) std::cout << "wrote " << arguments.svg << "\n";
+  return 0;
+}
+
+void add_sizes(CLI::App& verb, const std::shared_ptr<Arguments>& arguments) {
+  const auto number = [&](const char* flag, Range range, auto which, const char* help) {
+    return add_number(
+               verb, flag, range,
+               [arguments, which](std::int64_t n) {
+                 auto& field = which(*arguments);
+                 field = static_cast<std::decay_t<decltype(field)>>(n);
+               },
+               help)
+        ->type_name("N");
+  };
+  number(
+      "--ranks", {2, 64}, [](Arguments& a) -> int& { return a.levels.ranks; },
+      "Devices, each with a part of the batch (default 4)");
+  number(
+      "--replicate", {1, 64}, [](Arguments& a) -> int& { return a.levels.replicate; },
+      "Rows of HSDP's mesh (default 2)");
+  number(
+      "--batch", {1, 1'000'000}, [](Arguments& a) -> std::int64_t& { return a.batch; },
+      "Samples of all ranks together (default: the recipe's, or 32, or one a rank)");
+  number(
+      "--steps", {1, 10'000}, [](Arguments& a) -> int& { return a.levels.steps; },
+      "Measured at each level, after two (default 3)");
+  number(
+      "--layers", {1, 10'000}, [](Arguments& a) -> int& { return a.layers; },
+      "Of the MLP, where no recipe is named (default 16)");
+  number(
+      "--width", {1, 65'536}, [](Arguments& a) -> int& { return a.width; },
+      "Of its layers (default 512)");
+}
+
+}  // namespace
+
+void add_levels(CLI::App& app, Action& action, const RunOptions& options) {
+  CLI::App* verb = app.add_subcommand(
+      "levels",
+      "Measure what data parallel, ZeRO-1 to 3, FSDP and HSDP hold and send, beside the formulas");
+  auto arguments = std::make_shared<Arguments>();
+  CLI::Option* recipe =
+      verb->add_option(
+              "recipe", arguments->recipe,
+              "A TOML file, see recipes/: its model, batch and optimizer (default: an MLP, "
+              "32, adamw). The inputs are random")
+          ->type_name("RECIPE");
+  add_sizes(*verb, arguments);
+  for (const char* flag : {"--layers", "--width"}) verb->get_option(flag)->excludes(recipe);
+  verb->add_option("--optimizer", arguments->optimizer, "sgd, adam, adamw or rmsprop")
+      ->type_name("NAME");
+  verb->add_option(
+          "--bucket", arguments->bucket,
+          "Gradients that are reduced together (default 25MiB, or an eighth of the weights "
+          "where that is less)")
+      ->type_name("BYTES");
+  verb->add_option("--svg", arguments->svg, "Draw bars, with the formulas as ticks")
+      ->type_name("FILE");
+  verb->add_flag("--dry-run", arguments->dry_run, "The formulas alone, nothing is measured")
+      ->excludes("--svg");
+  verb->add_flag("--json", arguments->json, "Print one JSON object");
+  verb->footer(
+      examples({"trestle levels", "trestle levels --ranks 8 --width 1024 --svg levels.svg",
+                "trestle levels recipes/unet_quick.toml --ranks 2",
+                "trestle levels --ranks 64 --layers 96 --width 12288 --dry-run"}) +
+      "Each level trains a few steps with a thread for each rank on virtual devices, whose meters "
+      "say what is held:\nat rest weights, gradients and what the optimizer remembers; at the peak "
+      "of a step what is computed on besides.\nWhat a rank sends is counted in the collectives, as "
+      "rings send it. All ranks share this machine's cores, so\nthe steps' times compare levels, "
+      "not devices.\n" +
+      exit_codes());
+  verb->callback([arguments, &action, &options] {
+    action = [arguments, &options] { return perform(*arguments, options); };
+  });
+}
+
+}  // namespace trestle::app

@@ -1,0 +1,70 @@
+#include "apps/trestle/mesh_flags.h"
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+#include "trestle/base/choose.h"
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/mesh/layout/mesh_layout.h"
+#include "trestle/recipe/recipe_fields.h"
+
+namespace trestle::app {
+
+namespace {
+
+bool changes_field(const FieldChanges& changes, std::string_view name) {
+  return std::ranges::any_of(changes, [&](const auto& change) { return change.first == name; });
+}
+
+}  // namespace
+
+FieldChanges changes_of_mesh(const std::string& words) {
+  FieldChanges changes;
+  if (words.empty()) return changes;
+  const mesh::MeshLayout layout = mesh::parse_mesh(words);
+  const std::vector<std::string> known = {"pipeline", "replicate", "shard"};
+  for (const mesh::Dimension& dimension : layout.dimensions()) {
+    if (std::ranges::find(known, dimension.name) == known.end())
+      throw UsageError(text("--mesh: there is no dimension '", dimension.name, "'",
+                            did_you_mean(dimension.name, known)),
+                       {.hint = "Write for example --mesh pipeline=2,replicate=2,shard=2."});
+    changes.emplace_back("mesh." + dimension.name, text(dimension.size));
+    if (dimension.name == "shard" && dimension.size == 1)  // a run that divided no longer does
+      changes.emplace_back("mesh.shard_level", recipe::Recipe::Mesh().shard_level);
+  }
+  return changes;
+}
+
+int ranks_of(const recipe::Recipe::Mesh& mesh) {
+  return static_cast<int>(std::max<std::int64_t>(mesh.pipeline, 1) * mesh.parts());
+}
+
+void check_shard_level(const recipe::Recipe& recipe, const FieldChanges& flags) {
+  if (recipe.mesh.shard > 1 || !changes_field(flags, "mesh.shard_level")) return;
+  throw UsageError(
+      text("--shard-level ", recipe.mesh.shard_level, ", and there are no ranks that divide"),
+      {.hint = "Say how many, for example --mesh shard=2."});
+}
+
+FieldChanges devices_of_mesh(const recipe::Recipe& recipe, int ranks, const FieldChanges& changes) {
+  constexpr std::string_view prefix = "virtual:";
+  const std::string_view use = recipe.devices.use;
+  if (recipe.mesh.parts() == 1 || ranks == 1 || changes_field(changes, "devices.use") ||
+      !use.starts_with(prefix) || use.find(',') != std::string_view::npos)
+    return {};
+  int count = 0;
+  const auto [end, error] =
+      std::from_chars(use.data() + prefix.size(), use.data() + use.size(), count);
+  if (error != std::errc() || count == ranks) return {};
+  const std::string_view budget(end, static_cast<std::size_t>(use.data() + use.size() - end));
+  return {{"devices.use", text(prefix, ranks, budget)}};
+}
+
+std::string note_of_devices(const recipe::Recipe& recipe, const std::string& devices) {
+  return text("devices   ", devices, ": one for each rank (the recipe has ", recipe.devices.use,
+              ")");
+}
+
+}  // namespace trestle::app

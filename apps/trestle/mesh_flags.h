@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+
+#include "apps/trestle/verbs.h"
+#include "trestle/recipe/recipe.h"
+
+// What `trestle train` makes of its ranks and their devices.
+namespace trestle::app {
+
+// "pipeline=2,replicate=2", as changes of [mesh]. Throws UsageError.
+FieldChanges changes_of_mesh(const std::string& words);
+
+// So many are started where nothing else says how many there are.
+int ranks_of(const recipe::Recipe::Mesh& mesh);
+
+// Throws UsageError for a --shard-level among these flags that has nothing to divide over.
+void check_shard_level(const recipe::Recipe& recipe, const FieldChanges& flags);
+
+// A recipe's "virtual:2" is a number for its own stages: where ranks share the batch and --devices is not given, each of
+// them has a virtual device. At most one change, and what to say of it.
+FieldChanges devices_of_mesh(const recipe::Recipe& recipe, int ranks, const FieldChanges& changes);
+std::string note_of_devices(const recipe::Recipe& recipe, const std::string& devices);
+
+}  // namespace trestle::app

@@ -1,0 +1,273 @@
+// Steps that change the weights: NORM and STEP in one process, against a training by libtorch alone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/pipeline/plain_training.h"
+#include "tests/pipeline/support.h"
+#include "tests/support/virtual_environment.h"
+#include "trestle/base/error.h"
+#include "trestle/device/virtual_device.h"
+#include "trestle/precision/gradient_scaler.h"
+#include "trestle/schedule/placement.h"
+#include "trestle/schedule/validate.h"
+
+namespace trestle {
+namespace {
+
+using plain::Training;
+using schedule::Kind;
+using support::message_of;
+using testing::HasSubstr;
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+// Stages 0 and 3 on one rank, 1 and 2 on another.
+schedule::Schedule v_table(int micro_batches) {
+  schedule::Schedule placed;
+  placed.rank_of_stage = {0, 1, 1, 0};
+  placed.ranks.resize(2);
+  return schedule::place(schedule::generate("gpipe", {.stages = 4, .micro_batches = micro_batches}),
+                         placed);
+}
+
+struct Plan {
+  std::string name;
+  std::string schedule = "gpipe";
+  bool virtual_devices = false;
+  bool v = false;
+  Training training = {};
+};
+
+class TrainsAsLibtorch : public testing::TestWithParam<Plan> {};
+
+TEST_P(TrainsAsLibtorch, UnderThisPlan) {
+  const support::WatchDog watch("optimizer steps");
+  const Plan& plan = GetParam();
+  PipelineOptions options = plain::options_of(plan.training);
+  options.schedule = plan.schedule;
+  options.recompute = Recompute::ExceptLast;
+  if (plan.v) options.table = v_table(options.micro_batches);
+  if (plan.virtual_devices) {
+    const auto devices = virtual_devices(4);
+    options.devices =
+        plan.v ? std::vector{devices[0], devices[1], devices[1], devices[0]} : devices;
+  }
+  Pipeline pipeline(plain::make_net(), options);
+  plain::expect_same(plain::train(plan.training), plain::train(pipeline, plan.training));
+  EXPECT_NO_THROW(schedule::validate(pipeline.schedule()));
+  EXPECT_EQ(pipeline.optimizer(1), nullptr);  // tanh
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Plans, TrainsAsLibtorch,
+    testing::Values(
+        Plan{"gpipe"}, Plan{"clipped", "gpipe", true, false, {.max_norm = 0.3}},
+        Plan{"one_f_one_b", "1f1b", true, false, {.adam = false, .max_norm = 0.1, .p = 1}},
+        Plan{"on_the_cpu", "1f1b", false, false, {.adam = false, .max_norm = 0.05, .p = infinity}},
+        Plan{"two_stages_a_rank", "gpipe", true, true, {.max_norm = 0.1, .p = 3}},
+        Plan{"two_stages_a_rank_on_the_cpu",
+             "gpipe",
+             false,
+             true,
+             {.adam = false, .max_norm = 0.1}}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(OptimizerSteps, OnlyTheLastOfSeveralStepsThatAddUpChangesTheWeights) {
+  const Training training{.max_norm = 0.2, .steps = 2};
+  for (const std::string schedule : {"gpipe", "1f1b"}) {
+    PipelineOptions options = plain::options_of(training);
+    options.schedule = schedule;
+    Pipeline pipeline(plain::make_net(), options);
+    plain::Outcome own;
+    for (int step = 0; step < training.steps; ++step) {
+      const at::Tensor x = plain::input(step, 12), y = plain::target(step, 12);
+      const auto first =
+          pipeline.step(x.narrow(0, 0, 8), y.narrow(0, 0, 8), nn::mean_squared_error(),
+                        {.gradient_scale = 2.0 / 3, .update = StepOptions::Update::Later});
+      EXPECT_FALSE(first.stepped);
+      EXPECT_FALSE(first.gradient_norm.has_value());
+      const auto second =
+          pipeline.step(x.narrow(0, 8, 4), y.narrow(0, 8, 4), nn::mean_squared_error(),
+                        {.gradient_scale = 1.0 / 3, .first_micro_batch = first.micro_batches});
+      EXPECT_TRUE(second.stepped);
+      own.norms.push_back(second.gradient_norm.value());
+      own.losses.push_back((2 * first.loss + second.loss) / 3);
+    }
+    own.weights = plain::weights_of(pipeline.named_parameters());
+    plain::expect_same(plain::train(training, 12), own);
+  }
+}
+
+TEST(OptimizerSteps, AStepWhoseGradientsAreNotFiniteIsLeftOut) {
+  const Training training{.max_norm = 0.2};
+  for (const bool on_cpu : {true, false}) {
+    PipelineOptions options = plain::options_of(training);
+    if (!on_cpu) options.devices = virtual_devices(4);
+    Pipeline pipeline(plain::make_net(), options);
+    plain::Outcome own;
+    for (int step = 0; step < training.steps; ++step) {
+      for (const int stage : {0, 2, 3})
+        optim::set_learning_rate(*pipeline.optimizer(stage), plain::rate_of(training, step));
+      at::Tensor y = plain::target(step);
+      if (step == 1) y[7][2] = infinity;
+      const auto before = plain::weights_of(pipeline.named_parameters());
+      const auto result = pipeline.step(plain::input(step), y, nn::mean_squared_error());
+      EXPECT_EQ(result.stepped, step != 1);
+      for (const auto& parameter : pipeline.parameters()) EXPECT_FALSE(parameter.grad().defined());
+      if (step != 1) {
+        own.norms.push_back(result.gradient_norm.value());
+        own.losses.push_back(result.loss);
+        continue;
+      }
+      EXPECT_FALSE(std::isfinite(result.gradient_norm.value()));
+      for (const auto& [name, tensor] : plain::weights_of(pipeline.named_parameters()))
+        EXPECT_TRUE(at::equal(tensor, before.at(name))) << name;
+    }
+    own.weights = plain::weights_of(pipeline.named_parameters());
+    plain::expect_same(plain::train(training, 8, 1), own);
+  }
+}
+
+// A scale that is a power of two changes no bit but by overflow.
+TEST(OptimizerSteps, TheScaleOfLossesIsTakenOutAndFollows) {
+  const Training training{.max_norm = 0.2};
+  precision::GradientScaler scaler({.initial_scale = 256, .growth_interval = 3});
+  PipelineOptions options = plain::options_of(training);
+  options.devices = virtual_devices(4);
+  Pipeline pipeline(plain::make_net(), options);
+  plain::Outcome own;
+  for (int step = 0; step < training.steps; ++step) {
+    for (const int stage : {0, 2, 3})
+      optim::set_learning_rate(*pipeline.optimizer(stage), plain::rate_of(training, step));
+    at::Tensor y = plain::target(step);
+    if (step == 1) y[0][0] = infinity;
+    const at::Tensor x = plain::input(step);
+    // Two steps that add up have one scale.
+    const auto first = pipeline.step(
+        x.narrow(0, 0, 4), y.narrow(0, 0, 4), nn::mean_squared_error(),
+        {.gradient_scale = 0.5, .update = StepOptions::Update::Later, .scaler = &scaler});
+    EXPECT_EQ(scaler.scale(), step < 2 ? 256 : 128);
+    const auto result = pipeline.step(
+        x.narrow(0, 4, 4), y.narrow(0, 4, 4), nn::mean_squared_error(),
+        {.gradient_scale = 0.5, .first_micro_batch = first.micro_batches, .scaler = &scaler});
+    EXPECT_EQ(result.stepped, step != 1);
+    if (step == 1) continue;
+    own.norms.push_back(result.gradient_norm.value());
+    own.losses.push_back((first.loss + result.loss) / 2);
+  }
+  EXPECT_EQ(scaler.scale(), 128);
+  own.weights = plain::weights_of(pipeline.named_parameters());
+  plain::expect_same(plain::train(training, 8, 1), own);
+}
+
+// Scales that no fp32 gradient survives become smaller until one does.
+TEST(OptimizerSteps, Fp16FindsItsScale) {
+  torch::manual_seed(1);
+  nn::Layers net;
+  net.add("a", torch::nn::Linear(6, 6));
+  net.add("b", torch::nn::Linear(6, 6));
+  Pipeline pipeline(net, {.devices = virtual_devices(2),
+                          .balance = {1, 1},
+                          .micro_batches = 2,
+                          .precision = Precision::Float16,
+                          .optimizer = plain::optimizer({.adam = false}),
+                          .clip_grad_norm = 1});
+  precision::GradientScaler scaler({.initial_scale = 1 << 24});
+  int left_out = 0;
+  double loss = 0;
+  for (int step = 0; step < 30; ++step) {
+    const auto result =
+        pipeline.step(plain::rows(8, 1).to(at::kFloat), plain::rows(8, 2).to(at::kFloat),
+                      nn::mean_squared_error(), {.scaler = &scaler});
+    if (step == 0) loss = result.loss;
+    if (!result.stepped) ++left_out;
+    if (step == 29) {
+      EXPECT_LT(result.loss, 0.8 * loss);
+    }
+  }
+  EXPECT_GT(left_out, 0);
+  EXPECT_EQ(scaler.scale(), std::ldexp(1.0, 24 - left_out));
+}
+
+TEST(OptimizerSteps, AFailureBeforeTheNormLeavesAllWeightsAsTheyWere) {
+  const support::WatchDog watch("a failing backward");
+  for (const bool on_cpu : {true, false}) {
+    nn::Layers net = support::chain(3);
+    PipelineOptions options{.balance = {3, 2},
+                            .micro_batches = 2,
+                            .schedule = "1f1b",
+                            .optimizer = plain::optimizer({})};
+    if (!on_cpu) options.devices = virtual_devices(2);
+    Pipeline pipeline(net, options);
+    pipeline.step(support::input(), support::target(), nn::cross_entropy());
+    const auto before = plain::weights_of(pipeline.named_parameters());
+    // Stage 1 is done by then, as far as it can be without the norm.
+    pipeline.parameters()[0].register_hook(
+        [](const at::Tensor&) -> at::Tensor { throw std::runtime_error("no gradient"); });
+    EXPECT_ANY_THROW(pipeline.step(support::input(), support::target(), nn::cross_entropy()));
+    for (const auto& [name, tensor] : plain::weights_of(pipeline.named_parameters()))
+      EXPECT_TRUE(at::equal(tensor, before.at(name))) << name;
+  }
+}
+
+TEST(OptimizerSteps, AreInTheTimeline) {
+  for (const bool on_cpu : {true, false}) {
+    PipelineOptions options = plain::options_of({.max_norm = 1});
+    options.table = v_table(options.micro_batches);
+    if (!on_cpu) options.devices = {virtual_devices(1)[0]};
+    Pipeline pipeline(plain::make_net(), options);
+    const auto count = [&](Kind kind) {
+      const auto timeline = pipeline.timeline();
+      return std::count_if(timeline.events.begin(), timeline.events.end(),
+                           [&](const auto& event) { return event.action.kind == kind; });
+    };
+    pipeline.step(plain::input(0), plain::target(0), nn::mean_squared_error());
+    EXPECT_EQ(count(Kind::Norm), 2);
+    EXPECT_EQ(count(Kind::Step), 4);
+    double last_norm = 0, first_step = infinity;
+    for (const auto& event : pipeline.timeline().events) {
+      if (event.action.kind == Kind::Norm) last_norm = std::max(last_norm, event.begin);
+      if (event.action.kind == Kind::Step) first_step = std::min(first_step, event.end);
+    }
+    EXPECT_LE(last_norm, first_step);
+    pipeline.step(plain::input(0), plain::target(0), nn::mean_squared_error(),
+                  {.update = StepOptions::Update::Later});
+    EXPECT_EQ(count(Kind::Norm) + count(Kind::Step), 0);
+    pipeline.evaluate(plain::input(0));
+    EXPECT_EQ(count(Kind::Norm) + count(Kind::Step), 0);
+  }
+}
+
+TEST(OptimizerSteps, RefusesWhatCannotBe) {
+  const auto factory = plain::optimizer({});
+  EXPECT_THAT(message_of<UsageError>([&] { Pipeline(support::chain(2), {.clip_grad_norm = 1}); }),
+              HasSubstr("clip_grad_norm = 1 without 'optimizer'"));
+  EXPECT_THAT(message_of<UsageError>([&] {
+                Pipeline(support::chain(2),
+                         {.optimizer = factory, .clip_grad_norm = -1, .clip_p = 0});
+              }),
+              HasSubstr("clipped to a norm of -1"));
+  Pipeline without(support::chain(2), {});
+  EXPECT_THAT(message_of<StateError>([&] { without.optimizer(0); }), HasSubstr("no optimizers"));
+  precision::GradientScaler scaler;
+  EXPECT_THAT(message_of<UsageError>([&] {
+                without.step(support::input(), support::target(), nn::cross_entropy(),
+                             {.scaler = &scaler});
+              }),
+              HasSubstr("scaler without PipelineOptions::optimizer"));
+  Pipeline none(support::chain(2), {.optimizer = [](int, const NamedTensors&) { return nullptr; }});
+  EXPECT_THAT(message_of<UsageError>(
+                  [&] { none.step(support::input(), support::target(), nn::cross_entropy()); }),
+              HasSubstr("gave no optimizer for stage 0, which has 4 parameters"));
+  EXPECT_THAT(message_of<UsageError>([&] { none.optimizer(1); }), HasSubstr("there is no stage 1"));
+  // What the options add cannot stand in a table of one's own.
+  schedule::Schedule table = schedule::generate("gpipe", {.stages = 1, .micro_batches = 1});
+  table.ranks[0].push_back({.kind = Kind::Step, .stage = 0});
+  EXPECT_THAT(message_of<UsageError>([&] {
+                Pipeline(support::chain(2), {.balance = {3}, .table = table, .optimizer = factory});
+              }),
+              HasSubstr("0STEP"));
+}
+
+}  // namespace
+}  // namespace trestle

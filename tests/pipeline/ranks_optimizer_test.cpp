@@ -1,0 +1,143 @@
+// Steps that change the weights, over ranks: the bits of one process.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "tests/pipeline/plain_training.h"
+#include "tests/pipeline/support.h"
+#include "trestle/base/error.h"
+#include "trestle/comm/rank_error.h"
+#include "trestle/comm/spawn.h"
+#include "trestle/device/virtual_device.h"
+#include "trestle/precision/gradient_scaler.h"
+#include "trestle/schedule/placement.h"
+
+namespace trestle {
+namespace {
+
+using plain::Training;
+using testing::HasSubstr;
+
+PipelineOptions over(const World& world, PipelineOptions options) {
+  options.group = world.group();
+  options.deadline = std::chrono::seconds(20);
+  return options;
+}
+
+bool is_last(const World& world) { return world.rank() == world.size() - 1; }
+
+TEST(RanksOptimizer, TrainsToTheBitsOfOneProcess) {
+  const support::WatchDog watch("optimizer steps over ranks");
+  for (const std::string schedule : {"gpipe", "1f1b"}) {
+    const Training training{.adam = schedule == "gpipe", .max_norm = 0.2};
+    PipelineOptions options = plain::options_of(training);
+    options.schedule = schedule;
+    Pipeline alone(plain::make_net(), options);
+    const plain::Outcome expected = plain::train(alone, training);
+    plain::expect_same(plain::train(training), expected);
+    spawn(4, [&](World& world) {
+      PipelineOptions own = over(world, options);
+      if (schedule == "gpipe")
+        own.devices = {virtual_devices(4)[static_cast<std::size_t>(world.rank())]};
+      Pipeline pipeline(plain::make_net(), own);
+      const auto outcome = plain::train(pipeline, training, world.rank() == 0, is_last(world));
+      plain::expect_same(expected, outcome, 1e-300);
+      const auto timeline = pipeline.gather_timeline();
+      for (const auto kind : {schedule::Kind::Norm, schedule::Kind::Step})
+        EXPECT_EQ(std::count_if(timeline.events.begin(), timeline.events.end(),
+                                [&](const auto& event) { return event.action.kind == kind; }),
+                  4);
+      EXPECT_THROW(pipeline.optimizer((world.rank() + 1) % 4), StateError);
+    });
+  }
+}
+
+TEST(RanksOptimizer, TwoStagesARank) {
+  const support::WatchDog watch("optimizer steps of two stages a rank");
+  const Training training{.adam = false, .max_norm = 0.1, .p = 3};
+  PipelineOptions options = plain::options_of(training);
+  schedule::Schedule placed;
+  placed.rank_of_stage = {0, 1, 1, 0};
+  placed.ranks.resize(2);
+  options.table = schedule::place(
+      schedule::generate("gpipe", {.stages = 4, .micro_batches = options.micro_batches}), placed);
+  Pipeline alone(plain::make_net(), options);
+  const plain::Outcome expected = plain::train(alone, training);
+  spawn(2, [&](World& world) {
+    Pipeline pipeline(plain::make_net(), over(world, options));
+    plain::expect_same(
+        expected, plain::train(pipeline, training, world.rank() == 0, world.rank() == 0), 1e-300);
+  });
+}
+
+// The last rank alone sees the infinity in its target; its own gradients and those that it sends are infinite or NaN.
+TEST(RanksOptimizer, AnOverflowOnOneRankLeavesTheStepOutOnAll) {
+  const support::WatchDog watch("an overflow");
+  spawn(4, [&](World& world) {
+    precision::GradientScaler scaler({.initial_scale = 1024});
+    Pipeline pipeline(plain::make_net(), over(world, plain::options_of({.max_norm = 0.2})));
+    for (int step = 0; step < 3; ++step) {
+      at::Tensor y = is_last(world) ? plain::target(step) : at::Tensor();
+      if (step == 1 && y.defined()) y[0][0] = std::numeric_limits<double>::infinity();
+      const auto before = plain::weights_of(pipeline.named_parameters());
+      const auto result = pipeline.step(world.rank() == 0 ? plain::input(step) : at::Tensor(), y,
+                                        nn::mean_squared_error(), {.scaler = &scaler});
+      EXPECT_EQ(result.stepped, step != 1);
+      EXPECT_EQ(scaler.scale(), step < 1 ? 1024 : 512);
+      for (const auto& [name, tensor] : plain::weights_of(pipeline.named_parameters())) {
+        const bool trained = !name.starts_with("frozen");
+        EXPECT_EQ(at::equal(tensor, before.at(name)), step == 1 || !trained) << name;
+      }
+    }
+  });
+}
+
+// What each rank is told.
+std::vector<std::string> messages(int ranks, const std::function<void(World&)>& body) {
+  std::vector<std::string> all(static_cast<std::size_t>(ranks));
+  std::mutex mutex;
+  try {
+    spawn(ranks, [&](World& world) {
+      std::string message;
+      try {
+        body(world);
+      } catch (const std::exception& error) {
+        message = error.what();
+      }
+      const std::lock_guard lock(mutex);
+      all[static_cast<std::size_t>(world.rank())] = message;
+    });
+  } catch (const std::exception&) {
+  }
+  return all;
+}
+
+TEST(RanksOptimizer, RanksThatDifferAreTold) {
+  const support::WatchDog watch("ranks that differ");
+  const auto step = [](World& world, const PipelineOptions& options, const StepOptions& how) {
+    Pipeline pipeline(plain::make_net(), over(world, options));
+    pipeline.step(plain::input(0), plain::target(0), nn::mean_squared_error(), how);
+  };
+  for (const auto& message : messages(4, [&](World& world) {
+         PipelineOptions options = plain::options_of({.max_norm = world.rank() == 2 ? 1.0 : 2.0});
+         step(world, options, {});
+       }))
+    EXPECT_THAT(message, HasSubstr("'clip_grad_norm 1' on rank 2, 'clip_grad_norm 2' on rank 0"));
+  for (const auto& message : messages(4, [&](World& world) {
+         step(
+             world, plain::options_of({}),
+             {.update = world.rank() == 1 ? StepOptions::Update::Later : StepOptions::Update::Now});
+       }))
+    EXPECT_THAT(message, HasSubstr("leaves the weights (StepOptions::update), there not"));
+  for (const auto& message : messages(4, [&](World& world) {
+         PipelineOptions options = plain::options_of({});
+         if (world.rank() == 3)
+           options.optimizer = [](int, const NamedTensors&) { return nullptr; };
+         step(world, options, {});
+       }))
+    EXPECT_THAT(message, HasSubstr("gave no optimizer for stage 3"));
+}
+
+}  // namespace
+}  // namespace trestle

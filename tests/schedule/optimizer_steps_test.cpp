@@ -1,0 +1,89 @@
+// NORM and STEP in a table: where they are put, where they may stand, and that files keep them.
+#include "trestle/schedule/optimizer_steps.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/schedule/tables.h"
+#include "trestle/base/error.h"
+#include "trestle/schedule/data_parallel.h"
+#include "trestle/schedule/generate.h"
+#include "trestle/schedule/lower.h"
+#include "trestle/schedule/validate.h"
+
+namespace trestle::schedule {
+namespace {
+
+using testing::HasSubstr;
+
+std::string error_of(const std::vector<std::string>& rows) {
+  try {
+    validate(tables::from_rows(rows));
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string last_cells(const Schedule& schedule, std::size_t rank, std::size_t count) {
+  std::string cells;
+  const auto& row = schedule.ranks[rank];
+  for (std::size_t i = row.size() - count; i < row.size(); ++i) cells += to_string(row[i]) + " ";
+  return cells;
+}
+
+TEST(OptimizerSteps, StandBehindAllElseOfEachRank) {
+  for (const auto& info : known_schedules()) {
+    SCOPED_TRACE(info.name);
+    const Schedule table = add_optimizer_steps(add_reductions(
+        lower(generate(info.name, {.stages = 3, .micro_batches = 4}),
+              {.recompute = {Recompute::Always, Recompute::Never, Recompute::ExceptLast}})));
+    EXPECT_NO_THROW(validate(table));
+    EXPECT_EQ(last_cells(table, 1, 4), "1REDUCE_GRAD 1RESHARD 1NORM 1STEP ");
+  }
+  const Schedule looped =
+      add_optimizer_steps(lower(tables::two_stages_per_rank(tables::Placement::V, 2, 2), {}));
+  EXPECT_NO_THROW(validate(looped));
+  EXPECT_EQ(last_cells(looped, 0, 3), "0NORM 0STEP 3STEP ");
+  EXPECT_EQ(last_cells(looped, 1, 3), "1NORM 1STEP 2STEP ");
+}
+
+TEST(OptimizerSteps, AreTheSameReadFromAFile) {
+  const Schedule table =
+      add_optimizer_steps(lower(generate("1f1b", {.stages = 2, .micro_batches = 3}), {}));
+  const std::string csv = to_csv(table);
+  EXPECT_THAT(csv, HasSubstr(",0NORM,0STEP\n"));
+  EXPECT_EQ(parse_csv(csv, table.name), table);
+  // In a table without transfers too: lower() leaves them at the end.
+  const Schedule lowered =
+      lower(tables::from_rows({"0F0 0B0 0NORM 0STEP", "1F0 1B0 1NORM 1STEP"}), {});
+  EXPECT_EQ(last_cells(lowered, 1, 4), "1B0 1SEND_B0 1NORM 1STEP ");
+}
+
+TEST(OptimizerSteps, ElsewhereAreRefusedWithTheCell) {
+  EXPECT_THAT(error_of({"0F0 0B0 0NORM 0STEP", "1F0 1B0 1STEP"}),
+              HasSubstr("rank 0 has a NORM and rank 1 has none"));
+  EXPECT_THAT(error_of({"0F0 0NORM 0B0 0STEP"}), HasSubstr("0NORM comes before 0B0"));
+  EXPECT_THAT(error_of({"0F0 0B0 0NORM 0REDUCE_GRAD 0STEP"}),
+              HasSubstr("0NORM comes before 0REDUCE_GRAD"));
+  // The other rank would wait for the gradient, and this one for the other's NORM.
+  const std::string waits =
+      error_of({"0F0 0SEND_F0 0RECV_B0 0B0 0NORM", "1RECV_F0 1F0 1B0 1NORM 1SEND_B0"});
+  EXPECT_THAT(waits, HasSubstr("1NORM comes before 1SEND_B0"));
+  EXPECT_THAT(error_of({"0F0 0B0 1F0 1B0 0NORM 1NORM"}),
+              HasSubstr("1B0"));  // of stages out of order
+  EXPECT_THAT(error_of({"0F0 1F0 1B0 0B0 0NORM 1NORM"}),
+              HasSubstr("rank 0 has a second NORM, 1NORM"));
+  EXPECT_THAT(error_of({"0F0 0B0 0STEP 0NORM"}), HasSubstr("0STEP comes before 0NORM"));
+  EXPECT_THAT(error_of({"0F0 0STEP 0B0"}), HasSubstr("0STEP comes before 0B0"));
+  EXPECT_THAT(error_of({"0F0 0B0 0STEP 0REDUCE_GRAD"}),
+              HasSubstr("0STEP comes before 0REDUCE_GRAD"));
+  EXPECT_THAT(error_of({"0F0 0B0 0NORM 0STEP 0STEP"}), HasSubstr("0STEP stands twice"));
+  EXPECT_THAT(error_of({"0F0 0B0 0STEP", "1F0 1B0 0STEP"}),
+              HasSubstr("0STEP is on rank 1, but stage 0 is on rank 0"));
+  EXPECT_EQ(error_of({"0F0 1F0 1B0 1STEP 0B0 0STEP"}),
+            "no error");  // without a norm as soon as it can
+}
+
+}  // namespace
+}  // namespace trestle::schedule

@@ -1,0 +1,355 @@
+// Units inside of a torch module: the weights of the plain module, which is trained by libtorch alone.
+#include "trestle/sharding/hooked.h"
+
+#include <gmock/gmock.h>
+
+#include "attack_ranks.h"
+#include "trestle/base/error.h"
+#include "trestle/recompute/checkpoint.h"
+
+namespace trestle {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace)
+using ::testing::HasSubstr;
+
+template <class Impl>
+using Plain = Impl;
+
+struct BlockImpl : torch::nn::Module {
+  explicit BlockImpl(int inner) {
+    a = register_module("a", torch::nn::Linear(width, inner));
+    b = register_module("b", torch::nn::Linear(inner, width));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    if (on_forward) on_forward();
+    return x + b(torch::tanh(a(x)));
+  }
+  torch::nn::Linear a{nullptr}, b{nullptr};
+  std::function<void()> on_forward;
+};
+
+// Several inputs and outputs, one of which has no gradient.
+struct SeveralImpl : torch::nn::Module {
+  SeveralImpl() { fc = register_module("fc", torch::nn::Linear(width, 2 * width)); }
+  std::tuple<at::Tensor, std::vector<at::Tensor>> forward(const at::Tensor& x,
+                                                          std::optional<at::Tensor> y,
+                                                          double scale) {
+    const auto halves = fc(x * scale).chunk(2, 1);
+    return {halves[0] + (y ? *y : x), {halves[1], halves[1].argmax(1)}};
+  }
+  torch::nn::Linear fc{nullptr};
+};
+
+// Returns what the unit inside of it has made, and has a weight of its own.
+template <template <class> class Unit>
+struct OuterImpl : torch::nn::Module {
+  OuterImpl() {
+    inner = register_module("inner", std::make_shared<Unit<BlockImpl>>(5));
+    scale = register_parameter("scale", torch::full({width}, 1.25));
+  }
+  at::Tensor forward(const at::Tensor& x) const { return inner->forward(x * scale); }
+  std::shared_ptr<Unit<BlockImpl>> inner;
+  at::Tensor scale;
+};
+
+// Computes with another module's weight, and with a constant copy of it.
+struct TiedImpl : torch::nn::Module {
+  explicit TiedImpl(const at::Tensor& other) { weight = register_parameter("weight", other); }
+  at::Tensor forward(const at::Tensor& x) {
+    return torch::linear(x, weight) * torch::linear(x, weight.detach());
+  }
+  at::Tensor weight;
+};
+
+// Units in a Sequential, nested, called twice, in a row and not, tied to one another and to the rest, and frozen.
+template <template <class> class Unit>
+struct ManyUnits : Model {
+  ManyUnits() {
+    blocks->push_back("first", std::make_shared<Unit<BlockImpl>>(7));
+    blocks->push_back("second", std::make_shared<Unit<BlockImpl>>(4));
+    register_module("blocks", blocks);
+    several = register_module("several", std::make_shared<Unit<SeveralImpl>>());
+    outer = register_module("outer", std::make_shared<Unit<OuterImpl<Unit>>>());
+    frozen = register_module("frozen", std::make_shared<Unit<BlockImpl>>(3));
+    const at::Tensor shared = several->fc->weight;
+    tied = register_module("tied", std::make_shared<Unit<TiedImpl>>(shared));
+    weight = register_parameter("weight", shared);
+    bias = register_parameter("bias", torch::randn({2 * width}));
+    for (const at::Tensor& parameter : frozen->parameters()) parameter.set_requires_grad(false);
+    to(at::kDouble);
+  }
+  at::Tensor forward(const at::Tensor& x) override {
+    at::Tensor y = blocks->forward(torch::sin(x));
+    const auto [halves, others] = several->forward(y, x, 0.5);
+    y = outer->forward(frozen->forward(outer->forward(outer->forward(halves))));
+    torch::relu_(y);
+    y = y + std::get<1>(several->forward(y, std::nullopt, 1.5))[0];
+    at::Tensor constant;
+    {
+      const at::NoGradGuard no_grad;
+      constant = blocks->forward(x);
+    }
+    return torch::linear(y + constant, weight, bias) + tied->forward(others[0]);
+  }
+  torch::nn::Sequential blocks;
+  std::shared_ptr<Unit<SeveralImpl>> several;
+  std::shared_ptr<Unit<OuterImpl<Unit>>> outer;
+  std::shared_ptr<Unit<BlockImpl>> frozen;
+  std::shared_ptr<Unit<TiedImpl>> tied;
+  at::Tensor weight, bias;
+};
+
+TEST(HookedUnits, GiveThePlainModelsWeights) {
+  Trial trial{.model = make<ManyUnits<Plain>>, .ranks = 1, .rows_a_rank = 6};
+  const Weights expected = plainly(trial);
+  trial.model = make<ManyUnits<Hooked>>;
+  for (const bool reshard : {true, false})
+    for (const int ranks : {1, 2, 3}) {
+      trial.ranks = ranks;
+      trial.rows_a_rank = 6 / ranks;
+      trial.options.reshard_after_forward = reshard;
+      spawn(ranks, [&](World& world) {
+        for (const ShardLevel level : {ShardLevel::Gradients, ShardLevel::Parameters}) {
+          if (level == ShardLevel::Gradients && (reshard || ranks != 2)) continue;
+          const Weights weights = sharded(trial, world, level);
+          EXPECT_LT(distance(expected, NamedTensors(weights.begin(), weights.end())), 1e-12)
+              << "rank " << world.rank() << " of " << ranks;
+        }
+      });
+    }
+}
+
+// Blocks with a head, and what a test does in a block's forward.
+template <template <class> class Unit>
+struct Chain : Model {
+  Chain() {
+    for (int i = 0; i < 4; ++i) blocks->push_back(std::make_shared<Unit<BlockImpl>>(5 + i));
+    register_module("blocks", blocks);
+    head = register_module("head", torch::nn::Linear(width, 3));
+    to(at::kDouble);
+  }
+  at::Tensor forward(const at::Tensor& x) override {
+    at::Tensor y = x;
+    const auto run = [this](const at::Tensor& z) { return blocks->forward(z); };
+    y = recomputes ? nn::checkpoint(run, y) : run(y);
+    return leaves_head_out ? y : head(y);
+  }
+  BlockImpl& block(std::size_t i) { return dynamic_cast<BlockImpl&>(*blocks->ptr(i)); }
+  torch::nn::Sequential blocks;
+  torch::nn::Linear head{nullptr};
+  bool recomputes = false, leaves_head_out = false;
+};
+using HookedChain = Chain<Hooked>;
+
+std::shared_ptr<HookedChain> hooked_chain() {
+  return std::static_pointer_cast<HookedChain>(make<HookedChain>());
+}
+
+bool is_there(const at::Tensor& parameter) {
+  try {
+    return std::isfinite(parameter.sum().item<double>());
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+TEST(HookedUnits, AreGatheredOneAfterTheOther) {
+  spawn(2, [](World& world) {
+    const auto net = hooked_chain();
+    ShardedModule<Model> model(net, shards(world), {.level = ShardLevel::Parameters});
+    EXPECT_THAT(model.description(),
+                HasSubstr("5 flat groups of 5 units (the rest of the model, blocks.0, blocks.1, "
+                          "blocks.2, blocks.3)"));
+    std::vector<std::vector<int>> seen;
+    for (std::size_t i = 0; i < 4; ++i)
+      net->block(i).on_forward = [&] {
+        seen.emplace_back();
+        for (std::size_t other = 0; other < 4; ++other)
+          seen.back().push_back(is_there(net->block(other).a->weight) ? 1 : 0);
+        EXPECT_TRUE(is_there(net->head->weight));
+      };
+    ShardReport before;
+    for (int step = 0; step < 2; ++step) {
+      seen.clear();
+      before = model.report();
+      const at::Tensor y = model.forward(own_rows(world));
+      EXPECT_FALSE(is_there(net->block(3).a->weight));
+      EXPECT_TRUE(is_there(net->head->weight));  // the backward begins with it
+      model.backward(y.square().mean());
+      for (const at::Tensor& parameter : net->parameters()) EXPECT_FALSE(is_there(parameter));
+    }
+    // In the second step one unit ahead.
+    EXPECT_EQ(seen, (std::vector<std::vector<int>>{
+                        {1, 1, 0, 0}, {0, 1, 1, 0}, {0, 0, 1, 1}, {0, 0, 0, 1}}));
+    const ShardReport after = model.report();
+    EXPECT_EQ(after.gathers - before.gathers, 5 + 4);
+    EXPECT_EQ(after.reductions - before.reductions, 5);
+  });
+}
+
+TEST(HookedUnits, AreChosenByNameTypeAndSize) {
+  const auto units = [](const ShardOptions& given) {
+    return spawn(1,
+                 [&](World& world) {
+                   ShardOptions options = given;
+                   options.level = ShardLevel::Parameters;
+                   return Sharded(make<ManyUnits<Hooked>>(), shards(world), options).description();
+                 })
+        .at(0);
+  };
+  EXPECT_THAT(units({.units = {"blocks", "outer.inner"}}),
+              HasSubstr("(the rest of the model, blocks.first, blocks.second, outer.inner)"));
+  EXPECT_THAT(units({.units = {"Block"}}), HasSubstr("blocks.second, outer.inner, frozen)"));
+  EXPECT_THAT(units({.unit = 650}), HasSubstr("(the rest of the model, blocks.first, several)"));
+  EXPECT_THAT(units({.unit = 1 << 20}), HasSubstr("no module in it is a trestle::Hooked"));
+  expect_error(
+      2, [&](World&) { units({.units = {"blocks.frist"}}); },
+      "unknown unit 'blocks.frist'; did you mean 'blocks.first'?");
+  EXPECT_THROW(units({.unit = 5, .units = {"blocks"}}), UsageError);
+}
+
+// Recomputed units, evaluations and calls of a unit alone between a forward and its backward, a forward that throws.
+TEST(HookedUnits, WhatHappensBetweenSteps) {
+  const Weights expected = plainly({.model = make<Chain<Plain>>, .steps = 4});
+  for (const bool recomputes : {false, true})
+    for (const Reshard reshard : {Reshard(true), Reshard(false)})
+      spawn(2, [&](World& world) {
+        const auto net = hooked_chain();
+        net->recomputes = recomputes;
+        ShardedModule<Model> model(
+            net, shards(world),
+            {.level = ShardLevel::Parameters, .reshard_after_forward = reshard});
+        const auto optimizer = Trial{}.optimizer(model.parameters());
+        for (int step = 0; step < 4; ++step) {
+          optimizer->zero_grad();
+          const at::Tensor x = own_rows(world, step);
+          if (step != 1) {
+            net->block(2).on_forward = [] { throw std::runtime_error("boom"); };
+            EXPECT_THROW(model.forward(x), std::runtime_error);
+            net->block(2).on_forward = nullptr;
+          }
+          const at::Tensor y = model.forward(x);
+          {
+            const at::NoGradGuard no_grad;
+            net->eval();
+            EXPECT_LT((model.forward(x) - y).abs().max().item<double>(), 1e-14);
+            net->blocks[1]->as<Hooked<BlockImpl>>()->forward(x);
+            net->train();
+          }
+          y.square().mean().backward();
+          optimizer->step();
+        }
+        EXPECT_LT(distance(expected, model.state()), 1e-12);
+      });
+}
+
+// Ranks without samples do what the others do, in the same order: also for units that are nested, tied and called twice.
+TEST(HookedUnits, ARankWithoutSamples) {
+  const auto plain = make<ManyUnits<Plain>>();
+  std::vector<at::Tensor> trained;
+  std::set<void*> seen;
+  for (const at::Tensor& parameter : plain->parameters())
+    if (parameter.requires_grad() && seen.insert(parameter.unsafeGetTensorImpl()).second)
+      trained.push_back(parameter);
+  SGD optimizer(trained, 0.05);
+  for (int step = 0; step < 4; ++step) {
+    optimizer.zero_grad();
+    plain->forward(rows(6, 100 + static_cast<std::uint64_t>(step))).square().mean().backward();
+    optimizer.step();
+  }
+  Weights expected;
+  std::set<void*> known;
+  for (const auto& item : plain->named_parameters())
+    if (known.insert(item.value().unsafeGetTensorImpl()).second)
+      expected[item.key()] = item.value().detach();
+  for (const bool reshard : {true, false})
+    spawn(3,
+          [&](World& world) {
+            ShardedModule<Model> model(
+                make<ManyUnits<Hooked>>(), shards(world),
+                {.level = ShardLevel::Parameters, .reshard_after_forward = reshard});
+            SGD optimizer(model.parameters(), 0.05);
+            for (int step = 0; step < 4; ++step) {
+              optimizer.zero_grad();
+              const at::Tensor x = rows(6, 100 + static_cast<std::uint64_t>(step));
+              const int empty = step == 0 ? -1 : step % 3;
+              const int share = world.rank() - (empty >= 0 && world.rank() > empty ? 1 : 0);
+              const int size = empty < 0 ? 2 : 3;
+              if (world.rank() == empty)
+                model.backward_without_samples();
+              else
+                model.backward(model.forward(x.narrow(0, share * size, size)).square().mean(),
+                               size);
+              optimizer.step();
+            }
+            EXPECT_LT(distance(expected, model.state()), 1e-12) << "rank " << world.rank();
+          },
+          {.deadline = std::chrono::seconds(20)});
+}
+
+// A backward that passes over units, on one rank, and then on all.
+TEST(HookedUnits, ThatABackwardPassesOver) {
+  const auto train = [](World& world, const std::function<void(bool)>& leave_out,
+                        const Call& forward, const std::function<void(const at::Tensor&)>& backward,
+                        const std::vector<at::Tensor>& parameters, bool whole) {
+    SGD optimizer(parameters, 0.05);
+    for (int step = 0; step < 3; ++step) {
+      optimizer.zero_grad();
+      at::Tensor loss;
+      for (int rank = 0; rank < 2; ++rank) {
+        if (!whole && rank != world.rank()) continue;
+        leave_out(step == 2 || rank == step);
+        const at::Tensor x = rows(4, 100 + static_cast<std::uint64_t>(step)).narrow(0, 2 * rank, 2);
+        const at::Tensor own = forward(x).square().mean() / (whole ? 2 : 1);
+        loss = loss.defined() ? loss + own : own;
+      }
+      backward(loss);
+      optimizer.step();
+    }
+  };
+  spawn(2, [&](World& world) {
+    const auto plain = std::static_pointer_cast<Chain<Plain>>(make<Chain<Plain>>());
+    train(
+        world, [&](bool out) { plain->leaves_head_out = out; },
+        [&](const at::Tensor& x) { return plain->forward(x); },
+        [](const at::Tensor& loss) { loss.backward(); }, plain->parameters(), true);
+    Weights expected;
+    for (const auto& item : plain->named_parameters()) expected[item.key()] = item.value().detach();
+    const auto net = hooked_chain();
+    ShardedModule<Model> model(
+        net, shards(world),
+        {.level = ShardLevel::Parameters, .unused_parameters = UnusedParameters::Find});
+    train(
+        world, [&](bool out) { net->leaves_head_out = out; },
+        [&](const at::Tensor& x) { return model.forward(x); },
+        [&](const at::Tensor& loss) { model.backward(loss); }, model.parameters(), false);
+    EXPECT_LT(distance(expected, model.state()), 1e-12);
+  });
+}
+
+// The hooks go with the Sharded; a second one is refused before.
+TEST(HookedUnits, AShardedThatIsGone) {
+  spawn(2, [](World& world) {
+    const auto net = hooked_chain();
+    const at::Tensor x = own_rows(world);
+    const at::Tensor expected = net->forward(x);
+    {
+      std::optional<Sharded::Unsharded> whole;
+      ShardedModule<Model> model(net, shards(world), {.level = ShardLevel::Parameters});
+      EXPECT_THROW(ShardedModule<Model>(net, shards(world), {.level = ShardLevel::Parameters}),
+                   UsageError);
+      model.backward(model.forward(x).sum());
+      whole.emplace(model.unshard());
+      auto gone = std::make_shared<ShardedModule<Model>>(std::move(model));
+      gone.reset();
+    }
+    EXPECT_TRUE(at::equal(net->forward(x), expected));
+    net->forward(x).sum().backward();
+    ShardedModule<Model> again(net, shards(world), {.level = ShardLevel::Parameters});
+    again.backward(again.forward(x).sum());
+  });
+}
+
+}  // namespace
+}  // namespace trestle

@@ -1,0 +1,162 @@
+// What a Sharded did when: its record.
+#include <gtest/gtest.h>
+
+#include "attack.h"
+#include "trestle/base/error.h"
+#include "trestle/nn/layers.h"
+
+namespace trestle {
+namespace {
+
+using namespace testing;
+using What = ShardEvent::What;
+
+std::int64_t count(const ShardRecord& record, What what) {
+  return std::count_if(record.events.begin(), record.events.end(),
+                       [&](const ShardEvent& event) { return event.what == what; });
+}
+
+// The place of an event in the record, which is in the order in which they began.
+std::ptrdiff_t place(const ShardRecord& record, What what, int part, std::int64_t step) {
+  const auto found =
+      std::find_if(record.events.begin(), record.events.end(), [&](const ShardEvent& event) {
+        return event.what == what && event.part == part && event.step == step;
+      });
+  EXPECT_NE(found, record.events.end());
+  return found - record.events.begin();
+}
+
+nn::Layers three_layers() {
+  nn::Layers net(nn::Seed{2});
+  for (const char* name : {"a", "b", "c"}) {
+    net.add(name, [] { return torch::nn::Linear(width, width); });
+    net.add(std::string(name) + "_act", torch::nn::Tanh());
+  }
+  return net;
+}
+
+TEST(ShardedRecord, HasEveryGatherAndReductionThatTheReportCounts) {
+  for (const ShardLevel level : levels) {
+    SCOPED_TRACE(std::string(to_string(level)));
+    for (const bool rows_of_two : {false, true}) {
+      spawn(2 + 2 * static_cast<int>(rows_of_two), [&](World& world) {
+        const DeviceMesh mesh(world, {{"replicate", world.size() / 2}, {"shard", 2}});
+        Sharded sharded(three_layers(), mesh, {.level = level, .bucket = 128, .first_bucket = 128});
+        torch::optim::SGD optimizer(sharded.parameters(), 0.1);
+        const ShardReport before = sharded.report();
+        sharded.start_recording();
+        for (int step = 0; step < 3; ++step) {
+          optimizer.zero_grad();
+          sharded.backward(sharded.forward(at::ones({2, width})).square().mean());
+          optimizer.step();
+        }
+        {
+          const at::NoGradGuard no_grad;
+          sharded.forward(at::ones({2, width}));
+        }
+        const ShardRecord record = sharded.stop_recording();
+        const ShardReport report = sharded.report();
+        EXPECT_EQ(count(record, What::Gather), report.gathers - before.gathers);
+        EXPECT_EQ(count(record, What::Reduce), report.reductions - before.reductions);
+        const std::int64_t units = static_cast<std::int64_t>(record.units.size());
+        EXPECT_EQ(units, level == ShardLevel::Parameters ? 3 : 0);
+        EXPECT_EQ(count(record, What::Forward), 4 + 4 * units);
+        EXPECT_EQ(count(record, What::Backward), 3 + 3 * units);
+        for (const ShardEvent& event : record.events) {
+          EXPECT_GE(event.end, event.begin);
+          EXPECT_GE(event.begin, 0);
+        }
+        EXPECT_GE(hidden_share(record), 0);
+        EXPECT_LE(hidden_share(record), 1);
+      });
+    }
+  }
+}
+
+struct Watched : TwoLinears {
+  at::Tensor forward(const at::Tensor& x) override {
+    const at::Tensor hidden = torch::tanh(a(x));
+    if (hidden.requires_grad() && between)
+      hidden.register_hook([this](const at::Tensor&) { between(); });
+    return b(hidden);
+  }
+  std::function<void()> between;  // the backwards of b and a
+};
+
+// Between the backwards of two layers, in the thread that makes them both, the later one's gradients are on their way.
+TEST(ShardedRecord, ReductionsBeginBeforeTheBackwardHasEnded) {
+  for (const ShardLevel level : levels) {
+    if (level == ShardLevel::Parameters) continue;  // a torch module is one unit
+    SCOPED_TRACE(std::string(to_string(level)));
+    spawn(2, [&](World& world) {
+      const auto net = std::make_shared<Watched>();
+      ShardedModule<Watched> sharded(net, DeviceMesh(world, {{"shard", 2}}),
+                                     {.level = level, .bucket = 256, .first_bucket = 128});
+      std::int64_t seen = 0;
+      net->between = [&] { seen = sharded.report().reductions; };
+      sharded.start_recording();
+      for (std::int64_t step = 0; step < 2; ++step) {
+        const std::int64_t before = sharded.report().reductions;
+        sharded.backward(sharded.forward(rows(2, 1)).square().mean());
+        EXPECT_GT(seen, before);
+        EXPECT_LT(seen, sharded.report().reductions);
+      }
+      const ShardRecord record = sharded.stop_recording();
+      for (std::int64_t step = 0; step < 2; ++step) {
+        const auto& backward =
+            record.events[static_cast<std::size_t>(place(record, What::Backward, -1, step))];
+        const std::ptrdiff_t first = place(record, What::Reduce, 0, step);
+        EXPECT_LE(record.events[static_cast<std::size_t>(first)].begin, backward.end);
+        // The last wait of the step is the one for all reductions.
+        std::ptrdiff_t wait = 0;
+        for (std::size_t i = 0; i < record.events.size(); ++i)
+          if (record.events[i].what == What::Wait && record.events[i].step == step)
+            wait = static_cast<std::ptrdiff_t>(i);
+        EXPECT_LT(first, wait);
+      }
+    });
+  }
+}
+
+// Of units: the last one's gradients go while the first ones' are not there yet, and the next unit's parameters come
+// before they are needed.
+TEST(ShardedRecord, UnitsAreGatheredAheadAndReducedBehind) {
+  spawn(2, [](World& world) {
+    Sharded sharded(three_layers(), DeviceMesh(world, {{"shard", 2}}),
+                    {.level = ShardLevel::Parameters});
+    sharded.start_recording();
+    for (int step = 0; step < 2; ++step)
+      sharded.backward(sharded.forward(at::ones({2, width})).square().mean());
+    const ShardRecord record = sharded.stop_recording();
+    EXPECT_EQ(record.units, (std::vector<std::string>{"a", "b", "c"}));
+    for (std::int64_t step = 0; step < 2; ++step) {
+      // Flat groups are in the order in which gradients come: 0 is that of "c".
+      EXPECT_LT(place(record, What::Reduce, 0, step), place(record, What::Backward, 0, step));
+      EXPECT_LT(place(record, What::Reduce, 1, step), place(record, What::Reduce, 2, step));
+    }
+    EXPECT_LT(place(record, What::Gather, 1, 1), place(record, What::Forward, 0, 1));
+  });
+}
+
+TEST(ShardedRecord, ShareOfCommunicationThatIsHidden) {
+  const auto event = [](What what, double begin, double end) {
+    return ShardEvent{.what = what, .begin = begin, .end = end};
+  };
+  ShardRecord record;
+  EXPECT_EQ(hidden_share(record), 0);
+  record.events = {event(What::Backward, 0, 6), event(What::Reduce, 1, 4),
+                   event(What::Reduce, 2, 5), event(What::Reduce, 6, 10), event(What::Wait, 6, 10)};
+  EXPECT_DOUBLE_EQ(hidden_share(record), 0.5);  // of 1 to 5 and 6 to 10
+  record.events.pop_back();
+  EXPECT_DOUBLE_EQ(hidden_share(record), 1);
+}
+
+TEST(ShardedRecord, WithoutABeginningThereIsNone) {
+  spawn(1, [](World& world) {
+    Sharded sharded(three_layers(), DeviceMesh(world, {{"shard", 1}}), {});
+    EXPECT_THROW(sharded.stop_recording(), StateError);
+  });
+}
+
+}  // namespace
+}  // namespace trestle

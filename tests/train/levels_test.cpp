@@ -1,0 +1,84 @@
+#include "trestle/train/levels.h"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/view/xml_check.h"
+#include "trestle/base/error.h"
+
+namespace trestle::train {
+namespace {
+
+constexpr int blocks = 8, width = 128;
+constexpr std::int64_t parameter_count = blocks * (width * width + width);
+
+nn::Layers make_net() {
+  nn::Layers net(nn::Seed{1});
+  for (int i = 0; i < blocks; ++i)
+    net.add("linear" + std::to_string(i), [] { return torch::nn::Linear(width, width); });
+  return net;
+}
+
+const LevelRow& row_of(const std::vector<LevelRow>& rows, const std::string& name) {
+  for (const LevelRow& row : rows)
+    if (row.name == name) return row;
+  throw std::out_of_range(name);
+}
+
+// The table of docs/sharding.md, with what a ring moves.
+TEST(Levels, FormulasAreThoseOfTheManual) {
+  const auto rows = levels_on_paper(1'000'000, {.ranks = 4});
+  const auto expect = [&](const std::string& name, double bytes, double moved) {
+    EXPECT_DOUBLE_EQ(row_of(rows, name).formula.rest, bytes * 1e6) << name;
+    EXPECT_DOUBLE_EQ(row_of(rows, name).formula.moved, moved * 4e6) << name;
+  };
+  expect("plain", 16, 0);
+  expect("DDP", 16, 2 * 0.75);
+  expect("ZeRO-1", 10, 2 * 0.75);
+  expect("ZeRO-2", 7, 2 * 0.75);
+  expect("ZeRO-3, FSDP", 4, 3 * 0.75);
+  expect("HSDP 2 x 2", 8, 3 * 0.5 + 2 * 0.5 * 0.5);
+  EXPECT_EQ(row_of(rows, "ZeRO-1").per_parameter, "8 + 8/N");
+  EXPECT_EQ(levels_on_paper(100, {.ranks = 3}).size(), 5u);  // no mesh of two rows
+  const auto sgd = levels_on_paper(100, {.optimizer = {.name = "sgd"}});
+  EXPECT_DOUBLE_EQ(row_of(sgd, "ZeRO-1").formula.rest, 800);
+}
+
+// What is measured is what the formula says, within 5 percent; what is counted, exactly (no padding here).
+TEST(Levels, WhatIsMeasuredIsWhatTheFormulasSay) {
+  const LevelsOptions options{.ranks = 4, .steps = 1, .batch = 4};
+  int reported = 0;
+  const auto rows =
+      measure_levels(make_net, {width}, options, [&](const LevelRow&) { ++reported; });
+  ASSERT_EQ(rows.size(), 6u);
+  EXPECT_EQ(reported, 6);
+  for (const LevelRow& row : rows) {
+    EXPECT_NEAR(static_cast<double>(row.measured.rest) / row.formula.rest, 1, 0.05) << row.name;
+    EXPECT_GE(row.measured.peak, row.measured.rest) << row.name;
+    EXPECT_DOUBLE_EQ(row.measured.moved, row.formula.moved) << row.name;
+    EXPECT_GT(row.measured.seconds, 0) << row.name;
+  }
+  // At its peak each level holds less than the one before.
+  for (std::size_t i = 2; i < 5; ++i)
+    EXPECT_LT(rows[i].measured.peak, rows[i - 1].measured.peak) << rows[i].name;
+  const auto json = nlohmann::json::parse(levels_json(rows, parameter_count));
+  EXPECT_EQ(json["parameters"], parameter_count);
+  EXPECT_EQ(json["levels"][4]["shard"], 4);
+  EXPECT_EQ(json["levels"][1]["moved_bytes"], json["levels"][1]["formula_moved_bytes"]);
+  const auto picture = view::parse_xml(view::to_svg_bars(levels_picture(rows, "a net")));
+  EXPECT_EQ(view::find_all(picture, "rect", "bar").size(), 18u);
+  EXPECT_EQ(view::find_all(picture, "path", "mark").size(), 6u + 5u);
+}
+
+TEST(Levels, NumbersThatCannotBeAreRefused) {
+  EXPECT_THROW(levels_on_paper(1, {.ranks = 1}), UsageError);
+  EXPECT_THROW(levels_on_paper(1, {.ranks = 4, .replicate = 3}), UsageError);
+  EXPECT_THROW(levels_on_paper(1, {.ranks = 4, .batch = 3}), UsageError);
+  EXPECT_THROW(levels_on_paper(1, {.steps = 0}), UsageError);
+  EXPECT_THROW(levels_on_paper(1, {.optimizer = {.name = "adamv"}}), UsageError);
+}
+
+}  // namespace
+}  // namespace trestle::train

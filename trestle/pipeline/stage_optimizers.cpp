@@ -1,0 +1,123 @@
+#include "trestle/pipeline/stage_optimizers.h"
+
+#include <ATen/Functions.h>
+#include <c10/core/GradMode.h>
+
+#include <cmath>
+#include <utility>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/nn/autocast_scope.h"
+
+namespace trestle::pipeline {
+namespace {
+
+NamedTensors named_parameters(const Stage& stage, const NamedTensors& all) {
+  NamedTensors own;
+  const auto parameters = stage.parameters();
+  for (const auto& one : all)
+    for (const auto& parameter : parameters)
+      if (parameter.is_same(one.second)) {
+        own.push_back(one);
+        break;
+      }
+  return own;
+}
+
+std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& [name, tensor] : named) tensors.push_back(tensor);
+  return tensors;
+}
+
+void let_gradients_go(const std::vector<at::Tensor>& parameters) {
+  for (const at::Tensor& parameter : parameters) parameter.mutable_grad() = at::Tensor();
+}
+
+// A norm in fp16 ends at 65504, and so would every scaled gradient that is worth a scale.
+void refuse_fp16(const std::vector<at::Tensor>& parameters, int stage) {
+  for (const at::Tensor& parameter : parameters)
+    if (parameter.grad().defined() && parameter.grad().scalar_type() == at::kHalf)
+      throw UsageError(text("a gradient of stage ", stage, " in fp16 cannot be unscaled"),
+                       {.hint = "Keep the parameters in fp32 and let autocast do the casting."});
+}
+
+// As GradientScaler::unscale(), and as Python: the reciprocal in double precision, then rounded.
+void divide_gradients(const std::vector<at::Tensor>& parameters, double scale) {
+  const double inverse = static_cast<float>(1.0 / scale);
+  for (const at::Tensor& parameter : parameters) {
+    at::Tensor gradient = parameter.grad();
+    if (gradient.defined()) gradient.mul_(inverse);
+  }
+}
+
+std::vector<optim::GradientNorm> unscaled(std::vector<optim::GradientNorm> norms, double scale) {
+  for (auto& norm : norms) norm.value /= scale;
+  return norms;
+}
+
+}  // namespace
+
+StageOptimizers::StageOptimizers(const StageList& stages, const NamedTensors& named,
+                                 const OptimizerFactory& make, std::shared_ptr<StageHooks> hooks)
+    : hooks_(std::move(hooks)) {
+  for (const Stage& stage : stages) {
+    const NamedTensors stepped =
+        hooks_ ? hooks_->parameters(stage.index()) : named_parameters(stage, named);
+    Own& own = own_[stage.index()];
+    own.model = stage.parameters();
+    own.stepped = tensors_of(stepped);
+    if (stepped.empty()) continue;
+    own.optimizer = make(stage.index(), stepped);
+    if (!own.optimizer)
+      throw UsageError(
+          text("PipelineOptions::optimizer gave no optimizer for stage ", stage.index(),
+               ", which has ", stepped.size(), " parameters"),
+          {.hint = "It is called for stages with parameters alone: make one of them."});
+  }
+}
+
+torch::optim::Optimizer* StageOptimizers::find(int stage) const {
+  return own_.at(stage).optimizer.get();
+}
+
+std::vector<NormPart> StageOptimizers::norms(const std::vector<int>& stages,
+                                             const StepEnd& end) const {
+  const nn::AutocastScope no_autocast(nn::AutocastState::off());
+  std::vector<NormPart> parts;
+  for (const int stage : stages) {
+    const auto& own = own_.at(stage);
+    if (end.loss_scale != 1) refuse_fp16(own.stepped, stage);
+    if (hooks_) continue;
+    for (const auto& norm : optim::gradient_norms(own.stepped, end.p))
+      parts.push_back({stage, norm});
+  }
+  if (!hooks_) return parts;
+  for (const auto& norm : hooks_->norm(stages, end.p)) parts.push_back({stages.front(), norm});
+  return parts;
+}
+
+void StageOptimizers::step(int stage, const std::vector<optim::GradientNorm>& all,
+                           const StepEnd& end) const {
+  const nn::AutocastScope no_autocast(nn::AutocastState::off());
+  const Own& own = own_.at(stage);
+  if (own.optimizer && std::isfinite(norm_of_step(all, end))) {
+    const at::NoGradGuard no_grad;
+    if (end.loss_scale != 1) divide_gradients(own.stepped, end.loss_scale);
+    if (end.max_norm > 0)
+      optim::clip_by(own.stepped, unscaled(all, end.loss_scale), end.max_norm, {.p = end.p});
+    if (hooks_)
+      hooks_->step(stage, *own.optimizer);
+    else
+      own.optimizer->step();
+  }
+  let_gradients_go(own.model);
+  let_gradients_go(own.stepped);
+}
+
+double norm_of_step(const std::vector<optim::GradientNorm>& all, const StepEnd& end) {
+  return optim::total_norm(unscaled(all, end.loss_scale), end.p);
+}
+
+}  // namespace trestle::pipeline

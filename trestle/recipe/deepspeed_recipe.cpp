@@ -1,0 +1,164 @@
+#include "trestle/recipe/deepspeed_recipe.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "trestle/base/error.h"
+#include "trestle/base/files.h"
+#include "trestle/base/text.h"
+#include "trestle/recipe/recipe_fields.h"
+
+namespace trestle::recipe {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Changes = std::vector<std::pair<std::string, std::string>>;
+
+// Of a file that read_deepspeed_config() has read.
+class Mapping {
+ public:
+  Mapping(DeepspeedConfig config, Json json, const Recipe& recipe)
+      : config_(std::move(config)), json_(std::move(json)), recipe_(recipe) {
+    map_batch();
+    map_mesh();
+    map_precision();
+    map_optimizer();
+    set("train.deepspeed_config", rest());
+  }
+
+  Changes changes;
+  std::string description() const { return to_text(config_, own_); }
+
+ private:
+  bool has(const char* key) const { return json_.contains(key) && !json_[key].is_null(); }
+  void set(const std::string& field, const std::string& value) {
+    changes.emplace_back(field, value);
+  }
+  void set(const std::string& field, double value) { set(field, to_toml(FieldValue(value))); }
+  void set_switch(const std::string& field, bool value) { set(field, value ? "true" : "false"); }
+
+  void map_batch() {
+    set("train.batch", text(config_.micro_batch * config_.ranks));
+    set("train.accumulate", text(config_.accumulate));
+    if (has("dataloader_drop_last")) set_switch("train.drop_last", config_.drop_last);
+  }
+
+  void map_mesh() {
+    const std::int64_t shard = config_.stage == 0        ? 1
+                               : config_.shard_ranks > 0 ? config_.shard_ranks
+                                                         : config_.ranks;
+    set("mesh.replicate", text(config_.ranks / shard));
+    set("mesh.shard", text(shard));
+    set("mesh.shard_level", shard > 1 ? config_.level() : Recipe::Mesh().shard_level);
+    if (config_.stage > 0 && shard == 1)
+      config_.without_effect.push_back(
+          text("zero_optimization.stage ", config_.stage, ": one rank has all there is to divide"));
+  }
+
+  void map_precision() {
+    if (has("fp16") || has("bf16") || has("bfloat16")) {
+      set("train.precision", config_.precision);
+      if (config_.precision != "fp32")
+        config_.notes.push_back(text(config_.precision,
+                                     ": operators compute in it by autocast, and weights stay fp32 "
+                                     "on every rank; DeepSpeed keeps a copy of them in it"));
+    } else {
+      own_.precision = recipe_.train.precision + ", the recipe's";
+    }
+  }
+
+  void map_optimizer() {
+    if (has("gradient_clipping")) {
+      set("optimizer.clip_grad_norm", config_.clip_grad_norm);
+    } else if (recipe_.optimizer.clip_grad_norm > 0) {
+      own_.clipping = text("a gradient norm above ",
+                           to_toml(FieldValue(recipe_.optimizer.clip_grad_norm)), ", the recipe's");
+    }
+    if (config_.optimizer) {
+      const DeepspeedOptimizer& optimizer = *config_.optimizer;
+      set("optimizer.name", optimizer.name);
+      set("optimizer.learning_rate", optimizer.learning_rate);
+      set("optimizer.weight_decay", optimizer.weight_decay);
+      set("optimizer.momentum", optimizer.momentum);
+      set_switch("optimizer.nesterov", optimizer.nesterov);
+      set("optimizer.alpha", optimizer.alpha);
+      set_switch("optimizer.centered", optimizer.centered);
+      set("optimizer.beta1", optimizer.beta1);
+      set("optimizer.beta2", optimizer.beta2);
+      set("optimizer.epsilon", optimizer.epsilon);
+      set_switch("optimizer.amsgrad", optimizer.amsgrad);
+    } else {
+      own_.optimizer = recipe_.optimizer.name + ", the recipe's";
+    }
+    if (config_.schedule) {
+      set("optimizer.learning_rate_schedule", "constant");
+      set("optimizer.warm_up", "0");
+      set_switch("optimizer.plateau", false);
+    } else {
+      own_.schedule = recipe_.optimizer.learning_rate_schedule + ", the recipe's";
+    }
+  }
+
+  // Another number of ranks may go on with the run.
+  std::string rest() const {
+    Json rest = json_;
+    for (const char* term : {"train_batch_size", "gradient_accumulation_steps"}) rest.erase(term);
+    rest["train_micro_batch_size_per_gpu"] = 1;
+    if (rest.contains("zero_optimization") && rest["zero_optimization"].is_object())
+      rest["zero_optimization"].erase("mics_shard_size");
+    return rest.dump();
+  }
+
+  DeepspeedConfig config_;
+  const Json json_;
+  const Recipe& recipe_;
+  DeepspeedOwn own_;
+};
+
+std::string flag_of(const std::string& name) {
+  const Field& field = *find_field(name);
+  std::string flag = key_is_unique(field) ? field.key : name;
+  std::ranges::replace(flag, '_', '-');
+  return "--" + flag;
+}
+
+void refuse_contradictions(const Recipe& recipe, const Changes& changes, const Changes& given,
+                           const std::string& file) {
+  std::vector<std::string> problems;
+  for (const auto& [name, value] : changes) {
+    if (std::ranges::none_of(given, [&](const auto& flag) { return flag.first == name; })) continue;
+    const Field& field = *find_field(name);
+    const FieldValue asked = field.get(recipe), said = parse_value(field, value);
+    if (asked != said)
+      problems.push_back(
+          text(flag_of(name), " ", to_toml(asked), ", and ", file, " makes it ", to_toml(said)));
+  }
+  if (!problems.empty())
+    throw UsageError(join(problems, "\n"),
+                     {.hint = "Leave the flag out, or change the file to agree with it."});
+}
+
+}  // namespace
+
+DeepspeedRun deepspeed_run(const std::filesystem::path& file, const Recipe& recipe, int ranks,
+                           const Changes& given) {
+  const int stages = static_cast<int>(std::max<std::int64_t>(recipe.mesh.pipeline, 1));
+  if (ranks % stages != 0)
+    throw UsageError(
+        text("[mesh] has pipeline = ", stages, ", which does not divide the ", ranks, " ranks"));
+  DeepspeedConfig config = read_deepspeed_config(file, ranks / stages);
+  const std::string bytes = read_file(file);
+  Mapping mapping(std::move(config),
+                  Json::parse(bytes, nullptr, /*allow_exceptions=*/true, /*ignore_comments=*/true),
+                  recipe);
+  refuse_contradictions(recipe, mapping.changes, given, file.string());
+  return {std::move(mapping.changes), mapping.description()};
+}
+
+std::optional<DeepspeedConfig> deepspeed_config_of(const Recipe& recipe) {
+  if (recipe.train.deepspeed_config.empty()) return std::nullopt;
+  return parse_deepspeed_config(recipe.train.deepspeed_config, "'deepspeed_config' in [train]", 1);
+}
+
+}  // namespace trestle::recipe

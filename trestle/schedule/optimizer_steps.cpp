@@ -1,0 +1,137 @@
+#include "trestle/schedule/optimizer_steps.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trestle/base/error.h"
+#include "trestle/base/text.h"
+#include "trestle/schedule/grid.h"
+
+namespace trestle::schedule {
+namespace {
+
+Action of(Kind kind, int stage) {
+  return {.kind = kind, .stage = static_cast<std::int16_t>(stage)};
+}
+
+// What gradients come from, or travels to where they do.
+bool makes_gradients(Kind kind) {
+  return is_compute(kind) || is_send(kind) || is_receive(kind) || kind == Kind::ReduceGrad;
+}
+
+class Checker {
+ public:
+  explicit Checker(const Schedule& schedule) : schedule_(schedule) {}
+
+  void run() {
+    for (int rank = 0; rank < schedule_.rank_count(); ++rank) norms_.push_back(find_norm(rank));
+    check_all_have_norms();
+    stepped_.assign(static_cast<std::size_t>(schedule_.stages), false);
+    last_use_.assign(static_cast<std::size_t>(schedule_.stages), 0);
+    for (int rank = 0; rank < schedule_.rank_count(); ++rank) check_steps(rank);
+  }
+
+ private:
+  const std::vector<Action>& row(int rank) const {
+    return schedule_.ranks[static_cast<std::size_t>(rank)];
+  }
+
+  [[noreturn]] void fail(const std::string& what, int rank, std::size_t index) const {
+    throw UsageError(text("schedule '", schedule_.name, "': ", what, "\n",
+                          format_grid(schedule_, GridCell{rank, index})));
+  }
+
+  std::optional<std::size_t> find_norm(int rank) const {
+    std::optional<std::size_t> found;
+    const auto& actions = row(rank);
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+      if (actions[i].kind == Kind::Norm) {
+        if (found)
+          fail(text("rank ", rank, " has a second NORM, ", to_string(actions[i]),
+                    ": one is of all its stages"),
+               rank, i);
+        found = i;
+      } else if (found && makes_gradients(actions[i].kind)) {
+        fail(
+            text(
+                to_string(actions[*found]), " comes before ", to_string(actions[i]),
+                ": the norm is of all gradients, and no rank goes on from it before all have come"),
+            rank, *found);
+      }
+    }
+    return found;
+  }
+
+  void check_all_have_norms() const {
+    const auto has = [](const auto& norm) { return norm.has_value(); };
+    const auto with = std::find_if(norms_.begin(), norms_.end(), has);
+    if (with == norms_.end()) return;
+    const int one = static_cast<int>(with - norms_.begin());
+    for (const int rank : schedule_.rank_of_stage) {
+      if (norms_[static_cast<std::size_t>(rank)]) continue;
+      fail(text("rank ", one, " has a NORM and rank ", rank,
+                " has none: the norm is of all ranks' gradients"),
+           one, **with);
+    }
+  }
+
+  void check_steps(int rank) {
+    const auto& actions = row(rank);
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+      if (!is_compute(actions[i].kind) && actions[i].kind != Kind::ReduceGrad) continue;
+      last_use_[static_cast<std::size_t>(actions[i].stage)] = i;
+      if (actions[i].kind == Kind::OverlapForwardBackward)
+        last_use_[static_cast<std::size_t>(actions[i].partner_stage)] = i;
+    }
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+      if (actions[i].kind != Kind::Step) continue;
+      const auto stage = static_cast<std::size_t>(actions[i].stage);
+      if (stepped_[stage]) fail(text(to_string(actions[i]), " stands twice in the table"), rank, i);
+      stepped_[stage] = true;
+      check_step(rank, i);
+    }
+  }
+
+  void check_step(int rank, std::size_t step) const {
+    const auto& actions = row(rank);
+    const auto& norm = norms_[static_cast<std::size_t>(rank)];
+    if (norm && step < *norm)
+      fail(text(to_string(actions[step]), " comes before ", to_string(actions[*norm]),
+                ", which it needs"),
+           rank, step);
+    const std::size_t last = last_use_[static_cast<std::size_t>(actions[step].stage)];
+    if (last > step)
+      fail(text(to_string(actions[step]), " comes before ", to_string(actions[last]),
+                ", which needs the weights as they were"),
+           rank, step);
+  }
+
+  const Schedule& schedule_;
+  std::vector<std::optional<std::size_t>> norms_;  // of each rank: where in its row
+  std::vector<bool> stepped_;                      // stages
+  std::vector<std::size_t> last_use_;              // of each stage: where in its rank's row
+};
+
+}  // namespace
+
+Schedule add_optimizer_steps(Schedule lowered) {
+  for (int rank = 0; rank < lowered.rank_count(); ++rank) {
+    auto& row = lowered.ranks[static_cast<std::size_t>(rank)];
+    bool first = true;
+    for (int stage = 0; stage < lowered.stages; ++stage) {
+      if (lowered.rank_of_stage[static_cast<std::size_t>(stage)] != rank) continue;
+      if (std::exchange(first, false)) row.push_back(of(Kind::Norm, stage));
+      row.push_back(of(Kind::Step, stage));
+    }
+  }
+  return lowered;
+}
+
+void check_optimizer_steps(const Schedule& schedule) { Checker(schedule).run(); }
+
+}  // namespace trestle::schedule
