@@ -5,6 +5,7 @@
 #include "tests/sharding/scratch_folder.h"
 #include "trestle/nn/layers.h"
 #include "trestle/sharding/save.h"
+#include "trestle/sharding/sync_batch_norm.h"
 
 namespace trestle {
 namespace {
@@ -198,6 +199,37 @@ TEST(ShardAttack, ABatchThatNobodyHasSamplesOf) {
     sharded.backward(sharded.forward(own_rows(world).narrow(0, 0, 0)).sum(), 0);
     EXPECT_EQ(sharded.clip_grad_norm(1e9), norm);
     EXPECT_THROW(sharded.backward(sharded.forward(own_rows(world)).sum(), INFINITY), UsageError);
+  });
+}
+
+struct Normed : Model {
+  Normed() {
+    a = register_module("a", torch::nn::Linear(width, 7));
+    norm = register_module("norm", torch::nn::BatchNorm1d(7));
+    b = register_module("b", torch::nn::Linear(7, width));
+    to(at::kDouble);
+  }
+  at::Tensor forward(const at::Tensor& x) override { return b(torch::tanh(norm(a(x)))); }
+  torch::nn::Linear a{nullptr}, b{nullptr};
+  torch::nn::BatchNorm1d norm{nullptr};
+};
+
+// A rank's loss has gradients on the others, through the batch's statistics: they count as much as that rank.
+TEST(ShardAttack, RaggedPartsWithSyncBatchNormAndGradientsFromBefore) {
+  const auto plain = make<Normed>();
+  for (const std::uint64_t step : {0, 1})
+    plain->forward(rows(9, 100 + step)).square().sum(1).mean().backward();
+  const double norm = torch::nn::utils::clip_grad_norm_(plain->parameters(), 1e9);
+  each_level(3, {}, [&](World& world, const ShardOptions& options) {
+    const auto net = make<Normed>();
+    sharding::convert_sync_batch_norm(net, world.group());
+    ShardedModule<Model> sharded(net, shards(world), options);
+    for (const std::uint64_t step : {0, 1}) {
+      const std::int64_t count = 2 + world.rank(), before = 2 * world.rank() + world.rank() / 2;
+      const at::Tensor x = rows(9, 100 + step).narrow(0, before, count);
+      sharded.backward(sharded.forward(x).square().sum(1).mean(), static_cast<double>(count));
+    }
+    EXPECT_NEAR(sharded.clip_grad_norm(1e9), norm, 1e-12 * norm);
   });
 }
 

@@ -244,6 +244,12 @@ void FlatGroup::drop_kept() {
   is_kept_.clear();
 }
 
+void FlatGroup::scale_own_gradient(std::size_t i, double factor) {
+  const at::NoGradGuard no_grad;
+  if (at::Tensor& gradient = parameter(i).mutable_grad(); gradient.defined()) gradient.mul_(factor);
+  if (has_kept(i)) view_of(kept_, i).mul_(factor);
+}
+
 void FlatGroup::renew_gradients() {
   if (!gradients_.defined()) return;
   std::size_t own = 1;

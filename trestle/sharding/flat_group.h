@@ -93,6 +93,7 @@ class FlatGroup {
   bool has_kept(std::size_t i) const { return kept_.defined() && is_kept_[i]; }
   at::Tensor take_kept(std::size_t i);  // the sum; nobody has it afterwards
   void drop_kept();
+  void scale_own_gradient(std::size_t i, double factor);  // what is not reduced yet of parameter i
 
   // The whole parameters in their own dtype, on the CPU, from all ranks' shards, under their names.
   NamedTensors whole(const comm::Group& group) const;

@@ -57,6 +57,9 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   // This rank's weight in the average of the next backward, as a number of samples; without, all weigh the same. All
   // ranks give one, or none does.
   void set_weight(std::optional<double> weight) { weight_ = weight; }
+  // The gradient with which such a backward begins, and what is there from before, times this rank's share: the ranks are
+  // averaged as they are then. What crosses between ranks inside the backward, as in SyncBatchNorm, is weighted so too.
+  at::Tensor weigh(const at::Tensor& gradient);
 
   // Gradients are summed over ranks as they are: the losses have their shares of the whole already.
   void sum_as_they_are() { sums_ = true; }

@@ -23,6 +23,21 @@ double GradientReducer::share() {
   return share;
 }
 
+at::Tensor GradientReducer::weigh(const at::Tensor& gradient) {
+  const std::lock_guard lock(mutex_);
+  arm();
+  if (!weight_ || !pass_->sync) return gradient;
+  pass_->header.check();
+  const double total = pass_->header.total_weight();
+  const double factor = total == 0 ? 0 : *weight_ * ranks_.all.size() / total;
+  if (factor != 1)
+    for (const std::size_t g : trained_)
+      for (std::size_t i = 0; i < groups_[g]->size(); ++i)
+        if (!pass_->groups[g].fired[i]) groups_[g]->scale_own_gradient(i, factor);
+  pass_->share = 1.0 / ranks_.all.size();
+  return factor == 1 ? gradient : gradient * factor;
+}
+
 double GradientReducer::later_divisor(std::size_t group) const {
   if (groups_[group]->reduce_dtype() != at::kHalf || hook_) return 1;
   double divisor = 1;  // a power of two next to the root of the ranks: dividing by it is exact

@@ -246,8 +246,16 @@ void Sharded::Impl::backward(const at::Tensor& loss, std::optional<double> weigh
   const std::int64_t before = reducer->backwards();
   reducer->set_weight(weight ? weight : join_weight_);
   if (join_) fresh_ = has_no_gradients();
+  at::Tensor root = loss;
+  if (weight && loss.requires_grad()) {
+    root = loss * 1;
+    root.register_hook([weak = std::weak_ptr(reducer)](const at::Tensor& gradient) {
+      const auto self = weak.lock();
+      return self ? self->weigh(gradient) : gradient;
+    });
+  }
   try {
-    loss.backward();
+    root.backward();
   } catch (...) {
     reducer->set_weight(join_weight_);
     reducer->give_up_pass();
