@@ -14,6 +14,7 @@
 #include "trestle/comm/thread_board.h"
 #include "trestle/comm/thread_world.h"
 #include "trestle/device/threads.h"
+#include "trestle/device/vector_math.h"
 
 namespace trestle::comm {
 namespace {
@@ -97,6 +98,7 @@ void run_thread_ranks(int ranks, const SpawnOptions& options,
   const int threads = options.threads > 0 ? options.threads : std::max(1, core_count() / ranks);
   const auto board = std::make_shared<ThreadBoard>(ranks);
   FirstFailure failure;
+  settle_vector_math();
   std::vector<std::thread> running;
   for (int rank = 0; rank < ranks; ++rank) {
     running.emplace_back([&, rank] {

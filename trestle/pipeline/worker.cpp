@@ -1,6 +1,7 @@
 #include "trestle/pipeline/worker.h"
 
 #include "trestle/device/threads.h"
+#include "trestle/device/vector_math.h"
 
 namespace trestle::pipeline {
 
@@ -24,6 +25,7 @@ void Worker::run(std::function<void()> job) {
 }
 
 void Worker::loop(int threads) {
+  settle_vector_math();
   set_worker_threads(threads);
   for (;;) {
     std::function<void()> job;
