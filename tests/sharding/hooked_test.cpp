@@ -3,31 +3,14 @@
 
 #include <gmock/gmock.h>
 
-#include "attack_ranks.h"
+#include "hooked_chain.h"
 #include "trestle/base/error.h"
-#include "trestle/recompute/checkpoint.h"
 
 namespace trestle {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace)
 using ::testing::HasSubstr;
-
-template <class Impl>
-using Plain = Impl;
-
-struct BlockImpl : torch::nn::Module {
-  explicit BlockImpl(int inner) {
-    a = register_module("a", torch::nn::Linear(width, inner));
-    b = register_module("b", torch::nn::Linear(inner, width));
-  }
-  at::Tensor forward(const at::Tensor& x) {
-    if (on_forward) on_forward();
-    return x + b(torch::tanh(a(x)));
-  }
-  torch::nn::Linear a{nullptr}, b{nullptr};
-  std::function<void()> on_forward;
-};
 
 // Several inputs and outputs, one of which has no gradient.
 struct SeveralImpl : torch::nn::Module {
@@ -120,32 +103,6 @@ TEST(HookedUnits, GiveThePlainModelsWeights) {
     }
 }
 
-// Blocks with a head, and what a test does in a block's forward.
-template <template <class> class Unit>
-struct Chain : Model {
-  Chain() {
-    for (int i = 0; i < 4; ++i) blocks->push_back(std::make_shared<Unit<BlockImpl>>(5 + i));
-    register_module("blocks", blocks);
-    head = register_module("head", torch::nn::Linear(width, 3));
-    to(at::kDouble);
-  }
-  at::Tensor forward(const at::Tensor& x) override {
-    at::Tensor y = x;
-    const auto run = [this](const at::Tensor& z) { return blocks->forward(z); };
-    y = recomputes ? nn::checkpoint(run, y) : run(y);
-    return leaves_head_out ? y : head(y);
-  }
-  BlockImpl& block(std::size_t i) { return dynamic_cast<BlockImpl&>(*blocks->ptr(i)); }
-  torch::nn::Sequential blocks;
-  torch::nn::Linear head{nullptr};
-  bool recomputes = false, leaves_head_out = false;
-};
-using HookedChain = Chain<Hooked>;
-
-std::shared_ptr<HookedChain> hooked_chain() {
-  return std::static_pointer_cast<HookedChain>(make<HookedChain>());
-}
-
 bool is_there(const at::Tensor& parameter) {
   try {
     return std::isfinite(parameter.sum().item<double>());
@@ -207,41 +164,6 @@ TEST(HookedUnits, AreChosenByNameTypeAndSize) {
       2, [&](World&) { units({.units = {"blocks.frist"}}); },
       "unknown unit 'blocks.frist'; did you mean 'blocks.first'?");
   EXPECT_THROW(units({.unit = 5, .units = {"blocks"}}), UsageError);
-}
-
-// Recomputed units, evaluations and calls of a unit alone between a forward and its backward, a forward that throws.
-TEST(HookedUnits, WhatHappensBetweenSteps) {
-  const Weights expected = plainly({.model = make<Chain<Plain>>, .steps = 4});
-  for (const bool recomputes : {false, true})
-    for (const Reshard reshard : {Reshard(true), Reshard(false)})
-      spawn(2, [&](World& world) {
-        const auto net = hooked_chain();
-        net->recomputes = recomputes;
-        ShardedModule<Model> model(
-            net, shards(world),
-            {.level = ShardLevel::Parameters, .reshard_after_forward = reshard});
-        const auto optimizer = Trial{}.optimizer(model.parameters());
-        for (int step = 0; step < 4; ++step) {
-          optimizer->zero_grad();
-          const at::Tensor x = own_rows(world, step);
-          if (step != 1) {
-            net->block(2).on_forward = [] { throw std::runtime_error("boom"); };
-            EXPECT_THROW(model.forward(x), std::runtime_error);
-            net->block(2).on_forward = nullptr;
-          }
-          const at::Tensor y = model.forward(x);
-          {
-            const at::NoGradGuard no_grad;
-            net->eval();
-            EXPECT_LT((model.forward(x) - y).abs().max().item<double>(), 1e-14);
-            net->blocks[1]->as<Hooked<BlockImpl>>()->forward(x);
-            net->train();
-          }
-          y.square().mean().backward();
-          optimizer->step();
-        }
-        EXPECT_LT(distance(expected, model.state()), 1e-12);
-      });
 }
 
 // Ranks without samples do what the others do, in the same order: also for units that are nested, tied and called twice.

@@ -1,6 +1,7 @@
 #include "trestle/sharding/unit_gatherer.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -179,15 +180,33 @@ void UnitGatherer::follow_backward() {
   }
 }
 
+// A unit of a torch module that is called by itself, while no forward of the model runs. What is still there of one before,
+// whose backward did not come, may be from before the last step.
+void UnitGatherer::begin_alone(std::size_t unit) {
+  const auto model = model_call_.lock();
+  if (!units_[0].stays || (model && model->running)) return;
+  in_training_forward_ = false;  // it threw
+  for (const std::size_t g : units_[unit].groups) {
+    if (states_[g].holders > 0) continue;
+    groups_[g]->release();
+    groups_[g]->forget_part();
+  }
+}
+
 std::shared_ptr<UnitGatherer::Call> UnitGatherer::begin(std::size_t unit,
                                                         std::vector<at::Tensor>& inputs) {
   const std::lock_guard lock(mutex_);
+  const at::DisableRecordFunctionGuard own_work;  // a checkpointed function does not write here
   auto call = std::make_shared<Call>(weak_from_this(), unit);
   if (inside_backward()) {
     gather(unit);
     wait(unit);
     return call;
   }
+  if (unit == 0)
+    model_call_ = call;
+  else
+    begin_alone(unit);
   call->trains = at::GradMode::is_enabled();
   if (notes_order()) {
     note({.unit = unit, .begins = true, .trains = call->trains});
@@ -216,6 +235,7 @@ std::shared_ptr<UnitGatherer::Call> UnitGatherer::begin(std::size_t unit,
 void UnitGatherer::end(const std::shared_ptr<Call>& call, std::vector<at::Tensor>& outputs,
                        bool keep) {
   const std::lock_guard lock(mutex_);
+  const at::DisableRecordFunctionGuard own_work;
   if (!call->running) return;
   const Unit& unit = units_[call->unit];
   const bool others_inside = call->begun && place_ > *call->begun + 1;

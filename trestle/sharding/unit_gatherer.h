@@ -64,6 +64,7 @@ class UnitGatherer final : public GradientReducer::Observer,
   void gather(std::size_t unit);
   void gather_ahead(std::size_t place, int step);
   void wait(std::size_t unit);
+  void begin_alone(std::size_t unit);
   struct Event;
   bool notes_order() const;
   void note(const Event& event);
@@ -101,8 +102,9 @@ class UnitGatherer final : public GradientReducer::Observer,
   std::recursive_mutex mutex_;
   std::vector<GroupState> states_;
   std::vector<std::shared_ptr<Call>> in_backward_;
-  std::vector<Event> order_;  // of a training forward, as the first one had it
-  std::size_t place_ = 0;     // in this forward
+  std::weak_ptr<Call> model_call_;  // of unit 0, in the last forward
+  std::vector<Event> order_;        // of a training forward, as the first one had it
+  std::size_t place_ = 0;           // in this forward
   bool order_known_ = false;
   bool in_training_forward_ = false;  // of the model
   std::vector<Event> expected_;
