@@ -80,6 +80,7 @@ void GradientReducer::go_on_from(GradientReducer& before) {
   recorder_ = before.recorder_;
   hook_ = std::move(before.hook_);
   announce_ = std::move(before.announce_);
+  after_pass_ = std::move(before.after_pass_);
   steps_ = before.steps_;
   backwards_ = before.backwards_;
   reductions_ = before.reductions_;
@@ -304,6 +305,7 @@ void GradientReducer::or_tell_others(const std::function<void()>& work) {
 void GradientReducer::leave_pass() {
   pass_.reset();
   if (observer_) observer_->pass_ended();
+  if (after_pass_) after_pass_();
 }
 
 void GradientReducer::set_aside() {

@@ -75,6 +75,8 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   // whether there are gradients of it already.
   using Announcer = std::function<void(bool sync, bool weighted, bool after_gradients)>;
   void set_announcer(Announcer announce) { announce_ = std::move(announce); }
+  // Called when a backward is done, reduced or not.
+  void set_after_pass(std::function<void()> call) { after_pass_ = std::move(call); }
 
   // To be called in a backward before its first gradient: begins the pass where it has not begun. A call of
   // autograd::grad() is a pass that nothing is reduced in, and StateError where it returns gradients of parameters.
@@ -187,6 +189,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   Observer* observer_ = nullptr;
   AverageBucket hook_;
   Announcer announce_;
+  std::function<void()> after_pass_;
   ShardRecorder recorder_;
   GradientHooks hooks_;
   std::recursive_mutex mutex_;  // hooks may run in several devices' backward threads

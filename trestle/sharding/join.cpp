@@ -4,8 +4,10 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -21,6 +23,12 @@ using sharding::JoinProtocol;
 using Step = JoinProtocol::Step;
 
 namespace {
+
+// Zeroing it in place makes it another one.
+std::pair<const void*, std::uint32_t> seen(const at::Tensor& gradient) {
+  if (!gradient.defined()) return {};
+  return {gradient.unsafeGetTensorImpl(), gradient._version()};
+}
 
 bool has_sync_batch_norm(const torch::nn::Module& module) {
   for (const auto& part : module.modules())
@@ -61,10 +69,12 @@ std::size_t Sharded::Impl::join_plan() const {
 void Sharded::Impl::begin_join(const std::shared_ptr<JoinProtocol>& join, int number) {
   join_ = join;
   join_number_ = number;
+  note_gradients();
+  reducer->set_after_pass([this] { note_gradients(); });
   if (join->options().divide == JoinOptions::Divide::RanksWithBatches) join_weight_ = 1;
   reducer->set_weight(join_weight_);
   reducer->set_announcer([this](bool sync, bool weighted, bool after_gradients) {
-    if (!after_gradients) fresh_ = has_no_gradients();
+    if (!after_gradients) fresh_ = fresh_gradients();
     say({.step = sync ? Step::Backward : Step::UnreducedBackward,
          .weighted = sync && weighted,
          .fresh = fresh_});
@@ -77,6 +87,8 @@ void Sharded::Impl::end_join() {
   buffers_from_ = 0;
   reducer->set_weight({});
   reducer->set_announcer({});
+  reducer->set_after_pass({});
+  note_gradients();
 }
 
 void Sharded::Impl::check_outside_of_join(const char* call) const {
@@ -85,15 +97,27 @@ void Sharded::Impl::check_outside_of_join(const char* call) const {
                      {.hint = "Call it behind join(), on all ranks."});
 }
 
-bool Sharded::Impl::has_no_gradients() const {
-  for (const auto& [name, tensor] : stepped_)
-    if (tensor.grad().defined() && tensor.grad().ne(0).any().item<bool>()) return false;
-  return true;
+// Which gradients somebody has let go, or zeroed, since the last backward. Zeros alone do not say it: this rank's part of a
+// gradient may be zero, or empty, and that of a rank that follows not.
+std::vector<bool> Sharded::Impl::fresh_gradients() const {
+  std::vector<bool> fresh;
+  for (std::size_t i = 0; i < stepped_.size(); ++i) {
+    const at::Tensor gradient = stepped_[i].second.grad();
+    const bool as_it_came = i < gradients_seen_.size() && gradients_seen_[i] == seen(gradient);
+    fresh.push_back(!gradient.defined() || (!as_it_came && !gradient.ne(0).any().item<bool>()));
+  }
+  return fresh;
+}
+
+void Sharded::Impl::note_gradients() {
+  gradients_seen_.clear();
+  if (!join_) return;
+  for (const auto& [name, tensor] : stepped_) gradients_seen_.push_back(seen(tensor.grad()));
 }
 
 void Sharded::Impl::say_forward() {
   if (!join_ || join_->follows()) return;
-  fresh_ = has_no_gradients();
+  fresh_ = fresh_gradients();
   say({.step = at::GradMode::is_enabled() ? Step::TrainingForward : Step::Forward});
 }
 
@@ -114,7 +138,8 @@ void Sharded::Impl::follow(const JoinProtocol::Word& word) {
     if (gatherer_) gatherer_->follow_forward();
     return;
   }
-  if (word.fresh) zero_grad();
+  for (std::size_t i = 0; i < stepped_.size(); ++i)
+    if (word.fresh.at(i)) stepped_[i].second.mutable_grad().reset();
   if (word.step == Step::UnreducedBackward) hold_sync(1);
   reducer->set_weight(word.weighted ? std::optional<double>(0) : std::nullopt);
   reducer->pass_without_samples([this] {
@@ -188,8 +213,11 @@ void join(const std::vector<Sharded*>& given, const std::function<void()>& batch
       static_cast<std::size_t>(options.divide) * 2 + static_cast<std::size_t>(options.first_end);
   for (const auto* const model : models) plan = plan * 31 + model->join_plan();
   const comm::Group& ranks = models[0]->all_ranks();
+  std::size_t gradients = 0;
+  for (const auto* const model : models)
+    gradients = std::max(gradients, model->named_parameters().size());
   const auto protocol =
-      std::make_shared<JoinProtocol>(ranks, static_cast<std::uint32_t>(plan), options);
+      std::make_shared<JoinProtocol>(ranks, static_cast<std::uint32_t>(plan), gradients, options);
   const Joined joined(models, protocol);
   try {
     batches();

@@ -8,7 +8,8 @@
 namespace trestle::sharding {
 namespace {
 
-constexpr std::int64_t fields = 5;
+constexpr std::size_t head = 4;   // numbers before those of the gradients
+constexpr std::size_t bits = 32;  // gradients in a number
 using Step = JoinProtocol::Step;
 using Word = JoinProtocol::Word;
 
@@ -22,23 +23,27 @@ std::string words_of(const Word& word) {
   return word.model > 0 ? text(words, " of model ", word.model) : words;
 }
 
-Word word_of(const std::int64_t* values) {
-  return {.step = static_cast<Step>(values[1]),
-          .model = static_cast<int>(values[2]),
-          .weighted = values[3] != 0,
-          .fresh = values[4] != 0};
+Word word_of(const std::int64_t* values, std::size_t gradients) {
+  Word word{.step = static_cast<Step>(values[1]),
+            .model = static_cast<int>(values[2]),
+            .weighted = values[3] != 0};
+  for (std::size_t i = 0; i < gradients; ++i)
+    word.fresh.push_back((values[head + i / bits] >> (i % bits) & 1) != 0);
+  return word;
 }
 
 }  // namespace
 
 Word JoinProtocol::say(const Word& own) {
-  const at::Tensor sent = at::empty({fields}, at::kLong);
+  const auto fields = static_cast<std::int64_t>(head + (gradients_ + bits - 1) / bits);
+  const at::Tensor sent = at::zeros({fields}, at::kLong);
   auto* values = sent.mutable_data_ptr<std::int64_t>();
   values[0] = plan_;
   values[1] = static_cast<std::int64_t>(own.step);
   values[2] = own.model;
   values[3] = own.weighted ? 1 : 0;
-  values[4] = own.fresh ? 1 : 0;
+  for (std::size_t i = 0; i < own.fresh.size(); ++i)
+    if (own.fresh[i]) values[head + i / bits] |= std::int64_t{1} << (i % bits);
   const at::Tensor all = at::empty({group_.size() * fields}, at::kLong);
   group_.all_gather(all, sent).wait();
   const auto* heard = all.const_data_ptr<std::int64_t>();
@@ -46,7 +51,7 @@ Word JoinProtocol::say(const Word& own) {
   int first = -1, ended = -1;
   Word said;
   for (int rank = 0; rank < group_.size(); ++rank) {
-    const Word word = word_of(heard + fields * rank);
+    const Word word = word_of(heard + fields * rank, gradients_);
     if (heard[fields * rank] != heard[0])
       throw StateError(
           text("ranks 0 and ", number(rank), " are in join() with other models or options"),
@@ -59,7 +64,7 @@ Word JoinProtocol::say(const Word& own) {
       first = rank;
       said = word;
     }
-    said.fresh = said.fresh && word.fresh;
+    for (std::size_t i = 0; i < gradients_; ++i) said.fresh[i] = said.fresh[i] && word.fresh[i];
     if (word.step == said.step && word.model == said.model && word.weighted == said.weighted)
       continue;
     throw StateError(text("rank ", number(first), " ", words_of(said), ", rank ", number(rank), " ",

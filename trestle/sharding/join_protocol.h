@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "trestle/comm/group.h"
 #include "trestle/sharding/join.h"
@@ -16,12 +17,17 @@ class JoinProtocol {
     Step step = Step::Ended;
     int model = 0;          // its number in the join
     bool weighted = false;  // the backward has a weight
-    bool fresh = false;     // there are no gradients from before
+    // Of each of the model's gradients: there is none from before.
+    std::vector<bool> fresh = {};
   };
 
-  // `plan`: a number of the models and options, which all ranks have alike.
-  JoinProtocol(comm::Group group, std::uint32_t plan, const JoinOptions& options)
-      : group_(group.with_check(comm::Check::Off)), plan_(plan), options_(options) {}
+  // `plan`: a number of the models and options, which all ranks have alike. `gradients`: the most that a model has.
+  JoinProtocol(comm::Group group, std::uint32_t plan, std::size_t gradients,
+               const JoinOptions& options)
+      : group_(group.with_check(comm::Check::Off)),
+        plan_(plan),
+        gradients_(gradients),
+        options_(options) {}
 
   // Says what this rank is about to do, and returns what those with batches are: Ended where there are none. Waits for
   // all. Throws StateError, on all ranks, where they do different things.
@@ -38,6 +44,7 @@ class JoinProtocol {
  private:
   comm::Group group_;
   std::uint32_t plan_;
+  std::size_t gradients_;
   JoinOptions options_;
   int first_rank_ = 0;
   bool follows_ = false;

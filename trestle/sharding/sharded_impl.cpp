@@ -245,7 +245,7 @@ void Sharded::Impl::backward(const at::Tensor& loss, std::optional<double> weigh
   if (reducer->in_pass()) reducer->give_up_pass();
   const std::int64_t before = reducer->backwards();
   reducer->set_weight(weight ? weight : join_weight_);
-  if (join_) fresh_ = has_no_gradients();
+  if (join_) fresh_ = fresh_gradients();
   at::Tensor root = loss;
   if (weight && loss.requires_grad()) {
     root = loss * 1;
@@ -291,7 +291,7 @@ void Sharded::Impl::drop_own_gradients() {
   reducer->begin_step_anew();
 }
 
-double Sharded::Impl::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& clip) {
+double Sharded::Impl::clip_own(double max_norm, const optim::ClipGradNormOptions& clip) {
   std::vector<at::Tensor> own = tensors_of(stepped_);
   if (options.reproducible.pieces > 0) {
     optim::check_clipping(max_norm, clip);
@@ -300,6 +300,12 @@ double Sharded::Impl::clip_grad_norm(double max_norm, const optim::ClipGradNormO
   }
   if (options.level == ShardLevel::None) return optim::clip_grad_norm(own, max_norm, clip);
   return sharding::clip_over_ranks(own, {ranks_.shard}, max_norm, clip);
+}
+
+double Sharded::Impl::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& clip) {
+  const double norm = clip_own(max_norm, clip);
+  note_gradients();
+  return norm;
 }
 
 void Sharded::Impl::unshard() {

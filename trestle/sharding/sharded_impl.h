@@ -96,7 +96,9 @@ class Sharded::Impl {
   void before_forward();
   void say_forward();
   void say(sharding::JoinProtocol::Word word);
-  bool has_no_gradients() const;
+  double clip_own(double max_norm, const optim::ClipGradNormOptions& options);
+  std::vector<bool> fresh_gradients() const;
+  void note_gradients();
   void share_buffers_of(int rank);
   void hand_out_recorder();
   void check_unchanged() const;
@@ -131,7 +133,9 @@ class Sharded::Impl {
   int join_number_ = 0;                           // of this model in it
   std::optional<double> join_weight_;             // of backwards that are given none
   int buffers_from_ = 0;                          // whose buffers a forward begins with
-  bool fresh_ = false;                            // there were no gradients when asked last
+  std::vector<bool> fresh_;                       // fresh_gradients() when asked last
+  // In join(): the gradients as the last backward left them.
+  std::vector<std::pair<const void*, std::uint32_t>> gradients_seen_;
 
   std::shared_ptr<torch::nn::Module> module_;                    // of a model that is no Layers
   std::vector<sharding::HookedModule*> hooked_;                  // of each unit; null for the rest
