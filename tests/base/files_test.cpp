@@ -1,10 +1,15 @@
 #include "trestle/base/files.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <csignal>
 #include <string>
 
 #include "trestle/base/error.h"
@@ -70,11 +75,56 @@ TEST_F(Files, WriterMayWriteBitByBit) {
   EXPECT_EQ(read_file(folder_ / "x"), "one 2");
 }
 
+// Smaller and larger than what is collected before it is written, and than what the disk is asked to begin with.
+TEST_F(Files, PiecesOfAllSizesComeInTheirOrder) {
+  std::string expected;
+  write_file(folder_ / "x", [&](std::ostream& out) {
+    char letter = 'a';
+    for (const std::size_t size : {1, 0, 65'534, 1, 1, 65'536, 65'537, 100, 9 << 20, 65'535, 3}) {
+      const std::string piece(size, letter++);
+      out.write(piece.data(), static_cast<std::streamsize>(piece.size()));
+      out.put('|');
+      expected += piece + '|';
+    }
+  });
+  EXPECT_TRUE(read_file(folder_ / "x") == expected);
+}
+
+// No second copy of a large file in memory.
+TEST_F(Files, WhatAWriterWritesGoesToTheFileAsItComes) {
+  const std::string much(1 << 20, 'm');
+  std::uintmax_t there = 0;
+  write_file(folder_ / "x", [&](std::ostream& out) {
+    out << much;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_))
+      there += entry.file_size();
+  });
+  EXPECT_EQ(there, much.size());
+  EXPECT_EQ(count(), 1u);
+}
+
+TEST_F(Files, KilledWhileAWriterWritesTheOldFileIsThere) {
+  write_file(folder_ / "x", "old");
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    write_file(folder_ / "x", [](std::ostream& out) {
+      out << std::string(1 << 20, 'n');
+      kill(getpid(), SIGKILL);
+    });
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(read_file(folder_ / "x"), "old");
+}
+
 TEST_F(Files, AThrowingWriterLeavesTheOldFile) {
   write_file(folder_ / "x", "old");
   EXPECT_THROW(write_file(folder_ / "x",
                           [](std::ostream& out) {
-                            out << "new";
+                            out << "new" << std::string(1 << 20, 'n');
                             throw UsageError("half way");
                           }),
                UsageError);
@@ -93,6 +143,46 @@ TEST_F(Files, NoSpaceKeepsTheOldFileAndLeavesNothingBehind) {
   EXPECT_THAT(message, HasSubstr((folder_ / "x").string()));
   EXPECT_EQ(read_file(folder_ / "x"), "old");
   EXPECT_EQ(count(), 1u);
+}
+
+TEST_F(Files, NoSpaceForAWriterToo) {
+  write_file(folder_ / "x", "old");
+  for (const int pieces : {1, 10, 1000}) {  // noticed at the end, and on the way
+    std::string message;
+    {
+      const SmallFiles limit(4096);
+      message = message_of([&] {
+        write_file(folder_ / "x", [pieces](std::ostream& out) {
+          for (int i = 0; i < pieces; ++i) out << std::string(10'000, 'n');
+        });
+      });
+    }
+    EXPECT_THAT(message, HasSubstr("File too large")) << pieces;
+    EXPECT_THAT(message, HasSubstr((folder_ / "x").string()));
+    EXPECT_EQ(read_file(folder_ / "x"), "old");
+    EXPECT_EQ(count(), 1u);
+  }
+}
+
+TEST_F(Files, APipeGetsAllOfAWriterOrNothing) {
+  const auto pipe = folder_ / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const int end = open(pipe.c_str(), O_RDWR | O_NONBLOCK);
+  ASSERT_GE(end, 0);
+  std::array<char, 16> got{};
+  const auto writer = [](bool fail) {
+    return [fail](std::ostream& out) {
+      out << "half";
+      if (fail) throw UsageError("half way");
+      out << " whole";
+    };
+  };
+  EXPECT_THROW(write_file(pipe, writer(true)), UsageError);
+  EXPECT_EQ(read(end, got.data(), got.size()), -1);
+  write_file(pipe, writer(false));
+  EXPECT_EQ(read(end, got.data(), got.size()), 10);
+  EXPECT_EQ(std::string(got.data()), "half whole");
+  close(end);
 }
 
 TEST_F(Files, AFullDeviceIsReported) {

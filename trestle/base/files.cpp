@@ -3,13 +3,16 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <sstream>
+#include <streambuf>
 #include <system_error>
+#include <vector>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -91,16 +94,80 @@ class Temporary {
   bool renamed_ = false;
 };
 
-void write_all(int descriptor, std::string_view content, const std::filesystem::path& path) {
-  while (!content.empty()) {
-    const ssize_t count = ::write(descriptor, content.data(), content.size());
-    if (count < 0) {
-      if (errno == EINTR) continue;
-      fail("write", path, errno);
+// Where the bytes of a file go. The disk is asked to begin with each piece that is complete, and so works while the next one is
+// made: the flush at the end waits for little. What goes wrong there, the flush says.
+class Output {
+ public:
+  explicit Output(int descriptor) : descriptor_(descriptor) {}
+
+  // Of everything after a failure nothing is written.
+  void write(std::string_view content) {
+    while (error_ == 0 && !content.empty()) {
+      const ssize_t count = ::write(descriptor_, content.data(), std::min(content.size(), piece));
+      if (count < 0) {
+        if (errno != EINTR) error_ = errno;
+        continue;
+      }
+      content.remove_prefix(static_cast<std::size_t>(count));
+      waiting_ += static_cast<std::size_t>(count);
+      if (waiting_ >= piece) begin();
     }
-    content.remove_prefix(static_cast<std::size_t>(count));
   }
-}
+
+  int error() const { return error_; }
+
+ private:
+  static constexpr std::size_t piece = std::size_t{8} << 20;
+
+  void begin() {
+    ::sync_file_range(descriptor_, begun_, static_cast<off_t>(waiting_), SYNC_FILE_RANGE_WRITE);
+    begun_ += static_cast<off_t>(waiting_);
+    waiting_ = 0;
+  }
+
+  int descriptor_;
+  int error_ = 0;
+  off_t begun_ = 0;
+  std::size_t waiting_ = 0;
+};
+
+// Collects what is small; what is not goes to the file from where it lies.
+class OutputBuffer : public std::streambuf {
+ public:
+  explicit OutputBuffer(Output& output) : output_(output), small_(std::size_t{1} << 16) { empty(); }
+
+ protected:
+  int_type overflow(int_type next) override {
+    if (sync() != 0) return traits_type::eof();
+    if (!traits_type::eq_int_type(next, traits_type::eof())) sputc(traits_type::to_char_type(next));
+    return traits_type::not_eof(next);
+  }
+
+  std::streamsize xsputn(const char* bytes, std::streamsize count) override {
+    if (count > epptr() - pptr()) {
+      if (sync() != 0) return 0;
+      if (count >= epptr() - pptr()) {
+        output_.write({bytes, static_cast<std::size_t>(count)});
+        return output_.error() == 0 ? count : 0;
+      }
+    }
+    std::memcpy(pptr(), bytes, static_cast<std::size_t>(count));
+    pbump(static_cast<int>(count));
+    return count;
+  }
+
+  int sync() override {
+    output_.write({pbase(), static_cast<std::size_t>(pptr() - pbase())});
+    empty();
+    return output_.error() == 0 ? 0 : -1;
+  }
+
+ private:
+  void empty() { setp(small_.data(), small_.data() + small_.size()); }
+
+  Output& output_;
+  std::vector<char> small_;
+};
 
 std::filesystem::path temporary_name(const std::filesystem::path& path) {
   static std::atomic<unsigned> counter{0};  // two threads may write the same file at once
@@ -123,6 +190,31 @@ void flush_folder(const std::filesystem::path& path) {
   if (opened.number() >= 0) ::fsync(opened.number());
 }
 
+void replace(const std::filesystem::path& path, const std::function<void(Output&)>& write) {
+  const BlockFileSizeSignal guard;
+  Temporary temporary(temporary_name(path));
+  Descriptor file(::open(temporary.path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (file.number() < 0) fail("write", path, errno);
+  Output output(file.number());
+  write(output);
+  if (output.error() != 0) fail("write", path, output.error());
+  if (::fsync(file.number()) != 0) fail("flush", path, errno);
+  if (file.close() != 0) fail("close", path, errno);
+  if (::rename(temporary.path().c_str(), path.c_str()) != 0) fail("replace", path, errno);
+  temporary.renamed();
+  flush_folder(path);
+}
+
+// A device or a pipe (/dev/stdout) has no old content to protect.
+void write_special(const std::filesystem::path& path, std::string_view content) {
+  const BlockFileSizeSignal guard;
+  const Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (file.number() < 0) fail("open", path, errno);
+  Output output(file.number());
+  output.write(content);
+  if (output.error() != 0) fail("write", path, output.error());
+}
+
 }  // namespace
 
 std::string read_file(const std::filesystem::path& path) {
@@ -140,29 +232,23 @@ std::string read_file(const std::filesystem::path& path) {
 }
 
 void write_file(const std::filesystem::path& path, std::string_view content) {
-  const BlockFileSizeSignal guard;
-  if (is_special(path)) {  // a device or a pipe (/dev/stdout) has no old content to protect
-    Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
-    if (file.number() < 0) fail("open", path, errno);
-    write_all(file.number(), content, path);
-    return;
-  }
-  Temporary temporary(temporary_name(path));
-  Descriptor file(::open(temporary.path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (file.number() < 0) fail("write", path, errno);
-  write_all(file.number(), content, path);
-  if (::fsync(file.number()) != 0) fail("flush", path, errno);
-  if (file.close() != 0) fail("close", path, errno);
-  if (::rename(temporary.path().c_str(), path.c_str()) != 0) fail("replace", path, errno);
-  temporary.renamed();
-  flush_folder(path);
+  if (is_special(path)) return write_special(path, content);
+  replace(path, [content](Output& output) { output.write(content); });
 }
 
 void write_file(const std::filesystem::path& path,
                 const std::function<void(std::ostream&)>& writer) {
-  std::ostringstream out;
-  writer(out);
-  write_file(path, std::string_view(out.view()));
+  if (is_special(path)) {
+    std::ostringstream out;
+    writer(out);
+    return write_special(path, out.view());
+  }
+  replace(path, [&writer](Output& output) {
+    OutputBuffer buffer(output);
+    std::ostream out(&buffer);
+    writer(out);
+    out.flush();
+  });
 }
 
 }  // namespace trestle

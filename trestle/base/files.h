@@ -17,7 +17,8 @@ std::string read_file(const std::filesystem::path& path);
 // is untouched, and FileError says why.
 void write_file(const std::filesystem::path& path, std::string_view content);
 
-// The same for writers that produce their bytes bit by bit.
+// The same for writers that produce their bytes bit by bit. These go to the temporary file as they come: a file may be larger
+// than memory.
 void write_file(const std::filesystem::path& path,
                 const std::function<void(std::ostream&)>& writer);
 

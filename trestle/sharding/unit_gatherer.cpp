@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -66,7 +67,8 @@ UnitGatherer::UnitGatherer(std::vector<std::shared_ptr<FlatGroup>> groups, std::
 // The first step compares what the ranks are about to gather; later ones follow the same order, which note_order() sees to.
 bool UnitGatherer::plan_is_known() const {
   const auto reducer = reducer_.lock();
-  return order_known_ && reducer && reducer->steps() > 0 && (notes_order() || inside_backward());
+  return order_known_ && reducer && reducer->steps() > 0 &&
+         (notes_order() || inside_backward() || follows_backward_);
 }
 
 void UnitGatherer::gather(std::size_t unit) {
@@ -162,6 +164,8 @@ void UnitGatherer::follow_forward() {
 
 void UnitGatherer::follow_backward() {
   const std::lock_guard lock(mutex_);
+  follows_backward_ = true;
+  const auto end = c10::make_scope_exit([this] { follows_backward_ = false; });
   const auto is_used = [](const Event& event) { return !event.begins && event.trains; };
   std::vector<int> uses(groups_.size(), 0);
   for (const Event& event : order_)

@@ -107,6 +107,7 @@ class UnitGatherer final : public GradientReducer::Observer,
   std::size_t place_ = 0;           // in this forward
   bool order_known_ = false;
   bool in_training_forward_ = false;  // of the model
+  bool follows_backward_ = false;     // of other ranks: in follow_backward()
   std::vector<Event> expected_;
   ShardRecorder recorder_;
   ShardRecorder::Entry backward_entry_;  // of the unit whose backward is under way
