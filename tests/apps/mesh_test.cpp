@@ -105,6 +105,20 @@ TEST_F(MeshOfTrain, DividesAtEachLevelAndGoesOnElsewhere) {
   }
 }
 
+// A recipe whose cut is of its own two devices, as most have one.
+TEST_F(MeshOfTrain, ARankHasAllStagesOfARecipesCut) {
+  const std::vector<std::string> cut = {"--balance", "2,1", "--epochs", "5"};
+  ASSERT_EQ(train("cut", cut).code, 0);
+  for (const std::string ranks : {"2", "threads:2"}) {
+    std::vector<std::string> words = cut;
+    words.insert(words.end(), {"--mesh", "shard=2", "--ranks", ranks});
+    const Finished both = train("cut_" + ranks, words);
+    ASSERT_EQ(both.code, 0) << both.err;
+    EXPECT_THAT(both.out, HasSubstr("stage 1   virtual:0"));
+    expect_same_losses("cut", "cut_" + ranks);
+  }
+}
+
 TEST_F(MeshOfTrain, SaysOnPaperWhatEachRankHolds) {
   const Finished plan = train("paper", {"--mesh", "pipeline=2,shard=2", "--dry-run"});
   ASSERT_EQ(plan.code, 0) << plan.err;
