@@ -37,6 +37,28 @@ FieldChanges changes_of_mesh(const std::string& words) {
   return changes;
 }
 
+FieldChanges changes_beside_mesh(const std::string& words) {
+  FieldChanges changes;
+  if (words.empty()) return changes;
+  const mesh::MeshLayout layout = mesh::parse_mesh(words);
+  const recipe::Recipe::Mesh none;
+  if (!layout.has("pipeline")) changes.emplace_back("mesh.pipeline", text(none.pipeline));
+  if (!layout.has("replicate")) changes.emplace_back("mesh.replicate", text(none.replicate));
+  if (!layout.has("shard")) {
+    changes.emplace_back("mesh.shard", text(none.shard));
+    changes.emplace_back("mesh.shard_level", none.shard_level);
+  }
+  return changes;
+}
+
+void check_mesh_alone(const std::string& words, const FieldChanges& flags) {
+  if (words.empty()) return;
+  for (const std::string name : {"pipeline", "replicate", "shard"})
+    if (changes_field(flags, "mesh." + name))
+      throw UsageError(text("--mesh ", words, " lays out all ranks, and --", name, " is given too"),
+                       {.hint = text("Write it in --mesh, as ", name, "=2, or leave --mesh out.")});
+}
+
 int ranks_of(const recipe::Recipe::Mesh& mesh) {
   return static_cast<int>(std::max<std::int64_t>(mesh.pipeline, 1) * mesh.parts());
 }

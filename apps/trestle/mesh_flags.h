@@ -11,6 +11,12 @@ namespace trestle::app {
 // "pipeline=2,replicate=2", as changes of [mesh]. Throws UsageError.
 FieldChanges changes_of_mesh(const std::string& words);
 
+// A layout is whole: these make one of what it does not name, whatever a recipe or a run has.
+FieldChanges changes_beside_mesh(const std::string& words);
+
+// Throws UsageError where flags say again, or otherwise, what --mesh says.
+void check_mesh_alone(const std::string& words, const FieldChanges& flags);
+
 // So many are started where nothing else says how many there are.
 int ranks_of(const recipe::Recipe::Mesh& mesh);
 

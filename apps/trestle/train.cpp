@@ -111,11 +111,12 @@ recipe::Recipe checked(const CLI::App& verb, const Arguments& arguments) {
                       arguments.changes);
 }
 
-// The recipe as DeepSpeed's file makes it; returns what to say of that.
-std::vector<std::string> take_deepspeed(const Arguments& arguments, recipe::Recipe& recipe) {
+// The recipe as DeepSpeed's file makes it, which what is given may not contradict; returns what to say of that.
+std::vector<std::string> take_deepspeed(const Arguments& arguments, const FieldChanges& given,
+                                        recipe::Recipe& recipe) {
   const int asked = asked_ranks(arguments.ranks);
-  const auto run = recipe::deepspeed_run(
-      arguments.deepspeed, recipe, asked > 0 ? asked : ranks_of(recipe.mesh), arguments.changes);
+  const auto run = recipe::deepspeed_run(arguments.deepspeed, recipe,
+                                         asked > 0 ? asked : ranks_of(recipe.mesh), given);
   recipe = with_changes(recipe, run.changes);
   return split(trim(run.description), '\n');
 }
@@ -126,11 +127,15 @@ int perform(const CLI::App& verb, Arguments arguments, const RunOptions& options
   std::vector<std::string> said;  // of a run, before its plan
   try {
     const FieldChanges flags = arguments.changes;
-    for (auto& change : changes_of_mesh(arguments.mesh))
+    FieldChanges given = flags;
+    for (const auto& change : changes_of_mesh(arguments.mesh)) given.push_back(change);
+    arguments.changes = given;
+    for (auto& change : changes_beside_mesh(arguments.mesh))
       arguments.changes.push_back(std::move(change));
     recipe = checked(verb, arguments);
+    check_mesh_alone(arguments.mesh, flags);
     check_shard_level(recipe, flags);
-    if (!arguments.deepspeed.empty()) said = take_deepspeed(arguments, recipe);
+    if (!arguments.deepspeed.empty()) said = take_deepspeed(arguments, given, recipe);
   } catch (const UsageError&) {  // the same on all ranks of a launcher
     if (another_rank_complains()) return misused;
     throw;
@@ -196,8 +201,8 @@ void add_train(CLI::App& app, Action& action, const RunOptions& options,
           "--mesh", arguments->mesh,
           "How the ranks are laid out: pipeline=2,replicate=2 is two pipelines of two stages, "
           "each with half of every batch; shard=2 instead of replicate=2 divides the training "
-          "state "
-          "too (--shard-level). Without --ranks as many processes are started")
+          "state too (--shard-level). What it does not name there is one of, also with --resume. "
+          "Without --ranks as many processes are started")
       ->type_name("NAME=N,...");
   verb->add_option(
           "--deepspeed", arguments->deepspeed,

@@ -96,12 +96,26 @@ TEST_F(MeshOfTrain, DividesAtEachLevelAndGoesOnElsewhere) {
     std::vector<std::string> words = {"train",   "--resume",  "runs/" + name, "--epochs", "3",
                                       "--quiet", "--devices", "cpu",          "--mesh"};
     if (i == 0)
-      words.insert(words.end(), {"replicate=1,shard=2", "--shard-level", "gradients"});
+      words.insert(words.end(), {"shard=2", "--shard-level", "gradients"});
     else
-      words.push_back("pipeline=1,shard=1");
+      words.push_back("replicate=1");
     const Finished rest = run(words);
     ASSERT_EQ(rest.code, 0) << rest.err;
     expect_same_losses("plain", name);
+  }
+}
+
+// A recipe whose cut is of its own two devices, as most have one.
+TEST_F(MeshOfTrain, ARankHasAllStagesOfARecipesCut) {
+  const std::vector<std::string> cut = {"--balance", "2,1", "--epochs", "5"};
+  ASSERT_EQ(train("cut", cut).code, 0);
+  for (const std::string ranks : {"2", "threads:2"}) {
+    std::vector<std::string> words = cut;
+    words.insert(words.end(), {"--mesh", "shard=2", "--ranks", ranks});
+    const Finished both = train("cut_" + ranks, words);
+    ASSERT_EQ(both.code, 0) << both.err;
+    EXPECT_THAT(both.out, HasSubstr("stage 1   virtual:0"));
+    expect_same_losses("cut", "cut_" + ranks);
   }
 }
 
@@ -123,6 +137,21 @@ TEST_F(MeshOfTrain, SaysOnPaperWhatEachRankHolds) {
     EXPECT_EQ(last.code, 2) << last.out;
     EXPECT_THAT(last.err, AllOf(HasSubstr("the last batch of an epoch has 2 examples"),
                                 HasSubstr("--drop-last true")));
+  }
+}
+
+TEST_F(MeshOfTrain, TheLayoutIsWhole) {
+  ASSERT_EQ(train("laid_out", {"--mesh", "replicate=2,shard=2", "--ranks", "threads:4"}).code, 0);
+  const auto saved = "runs/laid_out/recipe.toml";
+  const Finished other =
+      run({"train", saved, "--mesh", "pipeline=2", "--devices", "virtual:2", "--dry-run"});
+  ASSERT_EQ(other.code, 0) << other.err;
+  EXPECT_THAT(other.out, Not(HasSubstr("mesh ")));
+  for (const std::string flag : {"--shard", "--replicate", "--pipeline"}) {
+    const Finished twice = train("twice", {"--mesh", "shard=2", flag, "4", "--dry-run"});
+    EXPECT_EQ(twice.code, 2) << twice.out;
+    EXPECT_THAT(twice.err, AllOf(HasSubstr("--mesh shard=2 lays out all ranks, and " + flag),
+                                 HasSubstr("or leave --mesh out")));
   }
 }
 

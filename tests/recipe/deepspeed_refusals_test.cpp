@@ -142,6 +142,30 @@ TEST(DeepspeedConfig, RefusesWithFileAndReason) {
         << refusal.json;
 }
 
+TEST(DeepspeedConfig, TermsThatContradictAreOneProblem) {
+  EXPECT_EQ(message_of(R"({"train_batch_size": 20, "train_micro_batch_size_per_gpu": 4,
+                           "gradient_accumulation_steps": 2})",
+                       2),
+            "ds_config.json: train_batch_size 20 is not train_micro_batch_size_per_gpu 4 x "
+            "gradient_accumulation_steps 2 x 2 ranks = 16. Change one of them, or leave one out.");
+}
+
+TEST(DeepspeedConfig, NothingBehindAZeroByteIsLeftOut) {
+  using namespace std::string_literals;
+  EXPECT_THAT(message_of("{\"train_batch_size\": 20}\0, \"fp16\": {\"enabled\": true}}"s, 1),
+              HasSubstr("ds_config.json: not JSON: byte 25 is zero"));
+  EXPECT_THAT(message_of("{\0}\0"s, 1), HasSubstr("if it is UTF-16"));
+}
+
+TEST(DeepspeedConfig, ASentenceEndsOnce) {
+  EXPECT_THAT(message_of(R"({"train_batch_size": 20, "optimizer": {"type": "Adm"}})", 1),
+              HasSubstr("did you mean 'Adam'? Known are Adam, "));
+  EXPECT_THAT(message_of(R"({"train_batch_size": 20, "scheduler": {"type": "Warmup"}})", 1),
+              HasSubstr("did you mean 'WarmupLR'? Known are WarmupLR, "));
+  EXPECT_THAT(message_of(R"({"train_batch_size": 20, "optimizer": {"type": "Zzzzzzzzzz"}})", 1),
+              HasSubstr("unknown optimizer \"Zzzzzzzzzz\". Known are Adam, "));
+}
+
 TEST(DeepspeedConfig, SaysAllThatIsWrongAtOnce) {
   const std::string message = message_of(
       R"({"train_batch": 8, "zero_optimization": {"stage": 7, "overlap": true}, "fp16": {"enabled": 1}})");

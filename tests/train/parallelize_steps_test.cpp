@@ -17,6 +17,7 @@ struct Mesh {
   ShardLevel level;
   std::string schedule = "gpipe";
   Training training = {};
+  int stages = 1;  // of a process that has a pipeline by itself, each on a virtual device
 };
 
 class StepsOfMeshes : public testing::TestWithParam<Mesh> {};
@@ -28,7 +29,13 @@ Parallel make(World& world, const Mesh& given) {
   ParallelOptions options{.level = given.level, .options = plain::options_of(given.training)};
   options.options.micro_batches = 2;
   options.options.schedule = given.schedule;
-  options.options.balance = given.pipeline == 2 ? std::vector{3, 2} : std::vector<int>{};
+  const bool whole = given.pipeline * given.stages == 1;
+  options.options.balance = whole ? std::vector<int>{} : std::vector{3, 2};
+  if (given.stages > 1) {
+    const auto all = virtual_devices(given.stages * world.size());
+    const auto own = all.begin() + std::ptrdiff_t{given.stages} * world.rank();
+    options.options.devices = {own, own + given.stages};
+  }
   return {plain::make_net(), mesh, options};
 }
 
@@ -44,8 +51,10 @@ void expect_weights(Parallel& parallel, const plain::Weights& expected) {
 TEST_P(StepsOfMeshes, TrainAsLibtorch) {
   const Mesh given = GetParam();
   constexpr int left_out = 1;
+  const int ranks = given.pipeline * given.replicate * given.shard;
+  if (given.stages > 1) virtual_devices(given.stages * ranks);  // before the first backward
   const plain::Outcome expected = plain::train(given.training, 8, left_out);
-  spawn(given.pipeline * given.replicate * given.shard, [&](World& world) {
+  spawn(ranks, [&](World& world) {
     Parallel parallel = make(world, given);
     Pipeline& pipeline = parallel.pipeline();
     precision::GradientScaler scaler({.initial_scale = 256});
@@ -82,11 +91,13 @@ INSTANTIATE_TEST_SUITE_P(
         Mesh{2, 1, 2, ShardLevel::OptimizerState, "gpipe", {.adam = false, .max_norm = 0.1}},
         Mesh{1, 2, 2, ShardLevel::Gradients, "gpipe", {.max_norm = 0.1, .p = infinity}},
         Mesh{2, 1, 2, ShardLevel::Parameters, "1f1b", {.max_norm = 0.2}},
-        Mesh{2, 2, 2, ShardLevel::Parameters, "gpipe", {.adam = false, .max_norm = 0.1, .p = 3}}),
+        Mesh{2, 2, 2, ShardLevel::Parameters, "gpipe", {.adam = false, .max_norm = 0.1, .p = 3}},
+        Mesh{1, 1, 2, ShardLevel::Parameters, "1f1b", {.max_norm = 0.2}, 2}),
     [](const auto& info) {
       const Mesh& mesh = info.param;
       return std::to_string(mesh.pipeline) + "x" + std::to_string(mesh.replicate) + "x" +
-             std::to_string(mesh.shard) + "_" + std::string(to_string(mesh.level));
+             std::to_string(mesh.shard) + "_" + std::string(to_string(mesh.level)) +
+             (mesh.stages == 1 ? "" : "_" + std::to_string(mesh.stages) + "stages");
     });
 
 TEST(ParallelizeSteps, OnlyTheLastOfSeveralStepsThatAddUpChangesTheWeights) {

@@ -20,6 +20,7 @@ struct Case {
   ShardLevel level;
   std::string schedule = "gpipe";
   Recompute recompute = Recompute::Never;
+  int stages = 1;  // of a process that has a pipeline by itself, each on a virtual device
 };
 
 std::string name_of(const ::testing::TestParamInfo<Case>& info) {
@@ -27,7 +28,8 @@ std::string name_of(const ::testing::TestParamInfo<Case>& info) {
   return std::to_string(given.pipeline) + "x" + std::to_string(given.replicate) + "x" +
          std::to_string(given.shard) + "_" + std::string(to_string(given.level)) + "_" +
          (given.schedule == "gpipe" ? "gpipe" : "one_f_one_b") +
-         (given.recompute == Recompute::Never ? "" : "_recompute");
+         (given.recompute == Recompute::Never ? "" : "_recompute") +
+         (given.stages == 1 ? "" : "_" + std::to_string(given.stages) + "stages");
 }
 
 nn::Loss mean_square() {
@@ -57,7 +59,11 @@ void expect_plain_training(const Case& given, const nn::Loss& loss, double dropo
   constexpr int micro_batches = 2;
   std::int64_t all = 0;
   for (const auto count : rows_of_replica) all += count;
-  nn::Layers plain = make_net(dropout, given.pipeline == 1);
+  const bool whole = given.pipeline * given.stages == 1;
+  const int ranks = given.pipeline * given.replicate * given.shard;
+  std::vector<Device> devices;  // there before the first backward
+  if (given.stages > 1) devices = virtual_devices(given.stages * ranks);
+  nn::Layers plain = make_net(dropout, whole);
   std::vector<double> losses;
   for (int step = 0; step < 2; ++step) {
     plain.zero_grad();
@@ -82,7 +88,7 @@ void expect_plain_training(const Case& given, const nn::Loss& loss, double dropo
     for (const auto& [name, tensor] : plain.named_parameters()) weights[name] = tensor.detach();
     return weights;
   }();
-  spawn(given.pipeline * given.replicate * given.shard, [&](World& world) {
+  spawn(ranks, [&](World& world) {
     const DeviceMesh mesh(
         world,
         {{"pipeline", given.pipeline}, {"replicate", given.replicate}, {"shard", given.shard}});
@@ -91,9 +97,13 @@ void expect_plain_training(const Case& given, const nn::Loss& loss, double dropo
     options.options.schedule = given.schedule;
     options.options.recompute = given.recompute;
     options.options.seed = 5;
-    const int layers = static_cast<int>(make_net(dropout, given.pipeline == 1).size());
-    if (given.pipeline == 2) options.options.balance = {3, layers - 3};
-    Parallel parallel(make_net(dropout, given.pipeline == 1), mesh, options);
+    const int layers = static_cast<int>(make_net(dropout, whole).size());
+    if (!whole) options.options.balance = {3, layers - 3};
+    if (given.stages > 1) {
+      const auto own = devices.begin() + std::ptrdiff_t{given.stages} * world.rank();
+      options.options.devices = {own, own + given.stages};
+    }
+    Parallel parallel(make_net(dropout, whole), mesh, options);
     for (int step = 0; step < 2; ++step) {
       parallel.zero_grad();
       std::int64_t begin = 0;
@@ -131,7 +141,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{1, 2, 2, ShardLevel::Gradients},
                       Case{2, 1, 2, ShardLevel::Gradients, "1f1b"},
                       Case{1, 1, 3, ShardLevel::Parameters}, Case{2, 1, 2, ShardLevel::Parameters},
-                      Case{2, 2, 2, ShardLevel::Parameters, "1f1b", Recompute::Always}),
+                      Case{2, 2, 2, ShardLevel::Parameters, "1f1b", Recompute::Always},
+                      Case{1, 2, 1, ShardLevel::None, "1f1b", Recompute::Never, 2},
+                      Case{1, 1, 2, ShardLevel::Gradients, "gpipe", Recompute::Always, 2},
+                      Case{1, 2, 2, ShardLevel::Parameters, "gpipe", Recompute::Never, 2}),
     name_of);
 
 TEST(Parallelize, RaggedPartsAreWeighted) {
@@ -140,6 +153,8 @@ TEST(Parallelize, RaggedPartsAreWeighted) {
 }
 
 TEST(Parallelize, AWholeBatchLossSeesAllParts) {
+  expect_plain_training({1, 1, 2, ShardLevel::Parameters, "gpipe", Recompute::Never, 2},
+                        of_whole_batch(), 0, {4, 4});
   expect_plain_training({1, 3, 1, ShardLevel::None}, of_whole_batch(), 0, {4, 3, 4});
   expect_plain_training({2, 1, 2, ShardLevel::Gradients}, of_whole_batch(), 0, {4, 4});
 }

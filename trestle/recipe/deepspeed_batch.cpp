@@ -45,8 +45,9 @@ void derive_batch(const Batch& given, Reading reading) {
                               " is given, so nothing says how large a step is. Give one of them."));
     return;
   }
-  config.accumulate = accumulate.value_or(
-      train && micro ? divide(*train, micro_key, *micro, accumulate_key, reading) : 1);
+  config.accumulate = accumulate       ? *accumulate
+                      : train && micro ? divide(*train, micro_key, *micro, accumulate_key, reading)
+                                       : 1;
   config.micro_batch = micro ? *micro
                              : divide(*train, accumulate ? accumulate_key : nullptr,
                                       config.accumulate, micro_key, reading);

@@ -31,6 +31,10 @@ Json parse(std::string_view bytes, const std::string& file) {
       twice = deepspeed::shown(parsed);
     return true;
   };
+  // The library takes it for the end, and would leave out what follows.
+  if (const auto zero = bytes.find('\0'); zero != std::string_view::npos)
+    throw UsageError(text("not JSON: byte ", zero + 1, " is zero"),
+                     {.file = file, .hint = "Save it as UTF-8, if it is UTF-16."});
   Json json;
   try {
     json = Json::parse(bytes, watch, /*allow_exceptions=*/true, /*ignore_comments=*/true);

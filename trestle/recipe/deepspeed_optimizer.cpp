@@ -83,11 +83,11 @@ std::string unknown_optimizer(const std::string& type) {
                                  "zerooneadam", "muadam", "muadamw", "musgd",      "muon"};
   const std::string small = small_letters(type);
   const bool is_theirs = std::find(theirs.begin(), theirs.end(), small) != theirs.end();
+  const std::string more = is_theirs          ? " in trestle."
+                           : type.size() < 30 ? did_you_mean(type, ours)
+                                              : "";
   return text(is_theirs ? "there is no optimizer " : "unknown optimizer ", shown(Json(type)),
-              is_theirs          ? " in trestle"
-              : type.size() < 30 ? did_you_mean(type, ours)
-                                 : "",
-              ". Known are ", join(ours, ", "), ".");
+              more.empty() ? "." : more, " Known are ", join(ours, ", "), ".");
 }
 
 }  // namespace

@@ -111,9 +111,9 @@ void read_scheduler(const Json& json, Reading reading) {
   }
   std::vector<std::string> names;
   for (const Kind& kind : kinds) names.emplace_back(kind.name);
-  reading.problems.add(text("unknown scheduler ", shown(Json(type)),
-                            type.size() < 30 ? did_you_mean(type, names) : "", ". Known are ",
-                            join(names, ", "), "."));
+  const std::string meant = type.size() < 30 ? did_you_mean(type, names) : "";
+  reading.problems.add(text("unknown scheduler ", shown(Json(type)), meant.empty() ? "." : meant,
+                            " Known are ", join(names, ", "), "."));
 }
 
 }  // namespace trestle::recipe::deepspeed

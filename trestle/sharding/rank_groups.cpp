@@ -22,16 +22,26 @@ comm::Group few_ranks(const DeviceMesh& mesh, const ShardOptions& options) {
   return few == 1 || few == all ? comm::Group() : mesh.neighbours(options.shard, few);
 }
 
+// Those that the model's ranks are along, in the mesh's order.
+std::vector<std::string> dimensions_of(const DeviceMesh& mesh, const ShardOptions& options) {
+  std::vector<std::string> names;
+  for (const auto& dimension : mesh.layout().dimensions())
+    if (dimension.name == options.replicate || dimension.name == options.shard)
+      names.push_back(dimension.name);
+  return names;
+}
+
+bool repeats(const DeviceMesh& mesh, const ShardOptions& options) {
+  return mesh.layout().has(options.replicate) && mesh.size(options.replicate) > 1;
+}
+
 }  // namespace
 
 RankGroups rank_groups(const DeviceMesh& mesh, const ShardOptions& options) {
   const auto& layout = mesh.layout();
   RankGroups ranks;
   ranks.mesh = layout.to_text();
-  std::vector<std::string> names;
-  for (const auto& dimension : layout.dimensions())
-    if (dimension.name == options.replicate || dimension.name == options.shard)
-      names.push_back(dimension.name);
+  const std::vector<std::string> names = dimensions_of(mesh, options);
   if (names.empty()) {
     throw UsageError(text("the mesh ", ranks.mesh, " has neither a dimension '", options.replicate,
                           "' nor '", options.shard, "'"),
@@ -49,8 +59,22 @@ RankGroups rank_groups(const DeviceMesh& mesh, const ShardOptions& options) {
   ranks.shard = mesh.group(options.shard);
   ranks.gathers = mesh.flatten({options.shard}, "gathers").group("gathers");
   ranks.few = few_ranks(mesh, options);
-  if (layout.has(options.replicate) && layout.size(options.replicate) > 1)
-    ranks.replicate = mesh.group(options.replicate);
+  if (repeats(mesh, options)) ranks.replicate = mesh.group(options.replicate);
+  return ranks;
+}
+
+RankGroups more_rank_groups(const DeviceMesh& mesh, const ShardOptions& options) {
+  const auto fresh = [&mesh](const std::vector<std::string>& names) {
+    return mesh.flatten(names, "more").group("more");
+  };
+  RankGroups ranks;
+  ranks.mesh = mesh.layout().to_text();
+  ranks.all = fresh(dimensions_of(mesh, options));
+  if (options.level == ShardLevel::None) return ranks;
+  ranks.shard = fresh({options.shard});
+  ranks.gathers = fresh({options.shard});
+  ranks.few = few_ranks(mesh, options);
+  if (repeats(mesh, options)) ranks.replicate = fresh({options.replicate});
   return ranks;
 }
 

@@ -24,4 +24,8 @@ struct RankGroups {
 // without the dimension that the level needs.
 RankGroups rank_groups(const DeviceMesh& mesh, const ShardOptions& options);
 
+// The same ranks with connections of their own, for a model that other threads use at the same time as another one: the
+// collectives of a group keep their order, and those of two threads have none. All ranks of the mesh's world call it.
+RankGroups more_rank_groups(const DeviceMesh& mesh, const ShardOptions& options);
+
 }  // namespace trestle::sharding

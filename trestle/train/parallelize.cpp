@@ -46,7 +46,7 @@ Parallel::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, ParallelOp
     own.hooks = hooks = std::make_shared<train::StageReplicas>(ranks, shard);
   }
   pipeline.emplace(model, own);
-  if (hooks) hooks->take(*pipeline);
+  if (hooks) hooks->take(*pipeline, mesh);
 }
 
 Parallel::Parallel(const nn::Layers& model, const DeviceMesh& mesh, ParallelOptions options)

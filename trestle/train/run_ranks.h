@@ -51,6 +51,7 @@ class RunRanks {
   comm::Group pipeline_group() const;  // not valid where one rank has the whole pipeline
   // The ranks that have the same stages, in all pipelines; not valid where there is one.
   const sharding::RankGroups& replica_groups() const { return groups_; }
+  const DeviceMesh& mesh() const { return *mesh_; }  // where there are several pipelines
   // Of the data; nothing on the ranks between.
   std::optional<data::Part> reads() const;
   const World& world() const { return *world_; }

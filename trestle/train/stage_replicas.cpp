@@ -38,7 +38,13 @@ torch::optim::Optimizer* optimizer_of(int stage, const std::vector<StageOptimize
 
 }  // namespace
 
-void StageReplicas::take(Pipeline& pipeline) {
+const sharding::RankGroups& StageReplicas::groups_of(int stage) const {
+  const auto own = groups_.find(stage);
+  return own == groups_.end() ? ranks_ : own->second;
+}
+
+void StageReplicas::take(Pipeline& pipeline, const DeviceMesh& mesh) {
+  const bool at_once = pipeline.stage_count() > 1 && mesh.size() == ranks_.all.size();
   const auto parameters = pipeline.named_parameters(), buffers = pipeline.named_buffers();
   const nn::Graph graph = pipeline.model().graph();
   std::size_t first = 0;
@@ -47,8 +53,9 @@ void StageReplicas::take(Pipeline& pipeline) {
         first + static_cast<std::size_t>(pipeline.balance()[static_cast<std::size_t>(stage)]);
     if (pipeline.has_stage(stage)) {
       const NamedTensors own = of_layers(graph, first, last, parameters);
-      stages_.emplace(stage,
-                      Sharded(own, of_layers(graph, first, last, buffers), ranks_, options_));
+      if (at_once) groups_.emplace(stage, sharding::more_rank_groups(mesh, options_));
+      stages_.emplace(
+          stage, Sharded(own, of_layers(graph, first, last, buffers), groups_of(stage), options_));
       stages_.at(stage).release();
       const auto named = stages_.at(stage).named_parameters();
       const std::map<std::string, at::Tensor> parts(named.begin(), named.end());
@@ -67,7 +74,7 @@ std::vector<optim::GradientNorm> StageReplicas::norm(const std::vector<int>& sta
   if (options_.level == ShardLevel::None) return optim::gradient_norms(own, p);
   const sharding::PartialNorm partial{p};
   const at::Tensor whole = at::full({1}, partial.of(own), at::kDouble);
-  ranks_.shard.all_reduce(whole, partial.reduction()).wait();
+  groups_of(stages.front()).shard.all_reduce(whole, partial.reduction()).wait();
   return {{.value = partial.norm(whole.item<double>()), .dtype = at::kDouble}};
 }
 

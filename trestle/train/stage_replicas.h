@@ -24,8 +24,8 @@ class StageReplicas final : public pipeline::StageHooks {
       : ranks_(std::move(ranks)), options_(options) {}
 
   // The parameters of the pipeline's stages that are here, as they are trained and frozen now. Called once, before its
-  // first step, by all ranks.
-  void take(Pipeline& pipeline);
+  // first step, by all ranks of the mesh's world.
+  void take(Pipeline& pipeline, const DeviceMesh& mesh);
 
   const sharding::RankGroups& ranks() const { return ranks_; }
   Sharded& stage(int stage) { return stages_.at(stage); }
@@ -62,8 +62,12 @@ class StageReplicas final : public pipeline::StageHooks {
   NamedTensors parameters(int stage) override { return stages_.at(stage).named_parameters(); }
 
  private:
+  // A process that has all stages runs them at once, each in a thread: then each has groups of its own.
+  const sharding::RankGroups& groups_of(int stage) const;
+
   sharding::RankGroups ranks_;
   ShardOptions options_;
+  std::map<int, sharding::RankGroups> groups_;  // of a stage, where they are not ranks_
   std::map<int, Sharded> stages_;
   std::map<const void*, at::Tensor> stepped_;  // by the parameter
 };

@@ -74,7 +74,7 @@ TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks,
   freeze_over_ranks();
   note_precision(recipe_, devices_, progress_);
   if (recipe_.train.predict) predict(first);  // before any parameter is on some ranks only
-  if (replicas_) replicas_->take(*pipeline_);
+  if (replicas_) replicas_->take(*pipeline_, ranks_.mesh());
   optimizers_ = make_optimizers(recipe_, *pipeline_, replicas_.get());
   plan_ = make_plan(recipe_, *pipeline_, model, devices_, task_, prediction_, hooks_.additions);
   add_ranks(devices);
