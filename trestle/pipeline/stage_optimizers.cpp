@@ -8,6 +8,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/device/tensors_of.h"
 #include "trestle/nn/autocast_scope.h"
 
 namespace trestle::pipeline {
@@ -23,12 +24,6 @@ NamedTensors named_parameters(const Stage& stage, const NamedTensors& all) {
         break;
       }
   return own;
-}
-
-std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
-  std::vector<at::Tensor> tensors;
-  for (const auto& [name, tensor] : named) tensors.push_back(tensor);
-  return tensors;
 }
 
 void let_gradients_go(const std::vector<at::Tensor>& parameters) {

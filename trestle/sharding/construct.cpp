@@ -9,6 +9,7 @@
 #include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/device/tensors_of.h"
 #include "trestle/sharding/buckets.h"
 #include "trestle/sharding/precision.h"
 #include "trestle/sharding/replicas.h"
@@ -166,10 +167,9 @@ void Sharded::Impl::start_from_rank_0(const NamedTensors& parameters) {
   sharding::check_can_be_sharded(parameters, buffers_, options.level);
   sharding::check_same_model(ranks_.all, parameters, buffers_);
   if (!options.broadcast_at_start) return;
-  std::vector<at::Tensor> tensors;
-  for (const auto& [name, tensor] : parameters) tensors.push_back(tensor);
-  for (const auto& [name, tensor] : buffers_) tensors.push_back(tensor);
-  sharding::broadcast(ranks_.all, tensors);
+  NamedTensors all = parameters;
+  all.insert(all.end(), buffers_.begin(), buffers_.end());
+  sharding::broadcast(ranks_.all, tensors_of(all));
 }
 
 // Levels below Parameters: the trained parameters in buckets, in this order.

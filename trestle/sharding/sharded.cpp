@@ -3,6 +3,7 @@
 #include <torch/nn/module.h>
 
 #include "trestle/base/error.h"
+#include "trestle/device/tensors_of.h"
 #include "trestle/sharding/sharded_impl.h"
 
 namespace trestle {
@@ -58,9 +59,7 @@ std::vector<int> Sharded::own_pieces() const { return impl_->own_pieces(); }
 Sharded::NoSync Sharded::no_sync() { return NoSync(impl_); }
 
 std::vector<at::Tensor> Sharded::parameters() const {
-  std::vector<at::Tensor> tensors;
-  for (auto& [name, tensor] : impl_->named_parameters()) tensors.push_back(tensor);
-  return tensors;
+  return tensors_of(impl_->named_parameters());
 }
 
 NamedTensors Sharded::named_parameters() const { return impl_->named_parameters(); }

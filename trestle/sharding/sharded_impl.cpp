@@ -15,6 +15,7 @@
 #include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
 #include "trestle/device/keyed_random.h"
+#include "trestle/device/tensors_of.h"
 #include "trestle/optim/gradient_norms.h"
 #include "trestle/sharding/norm_over_ranks.h"
 #include "trestle/sharding/replicas.h"
@@ -26,12 +27,6 @@ namespace {
 using sharding::FlatGroup;
 
 bool inside_backward() { return torch::autograd::get_current_graph_task_id() != -1; }
-
-std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
-  std::vector<at::Tensor> tensors;
-  for (const auto& [name, tensor] : named) tensors.push_back(tensor);
-  return tensors;
-}
 
 }  // namespace
 
