@@ -31,51 +31,49 @@ std::vector<std::string> dimensions_of(const DeviceMesh& mesh, const ShardOption
   return names;
 }
 
-bool repeats(const DeviceMesh& mesh, const ShardOptions& options) {
-  return mesh.layout().has(options.replicate) && mesh.size(options.replicate) > 1;
+// `group_of` gives the group along dimensions of these names.
+template <class GroupOf>
+RankGroups put_together(const DeviceMesh& mesh, const ShardOptions& options,
+                        const GroupOf& group_of) {
+  const auto& layout = mesh.layout();
+  RankGroups ranks;
+  ranks.mesh = layout.to_text();
+  ranks.all = group_of(dimensions_of(mesh, options));
+  if (options.level == ShardLevel::None) return ranks;
+  ranks.shard = group_of({options.shard});
+  ranks.gathers = mesh.flatten({options.shard}, "gathers").group("gathers");
+  ranks.few = few_ranks(mesh, options);
+  if (layout.has(options.replicate) && layout.size(options.replicate) > 1)
+    ranks.replicate = group_of({options.replicate});
+  return ranks;
 }
 
 }  // namespace
 
 RankGroups rank_groups(const DeviceMesh& mesh, const ShardOptions& options) {
-  const auto& layout = mesh.layout();
-  RankGroups ranks;
-  ranks.mesh = layout.to_text();
+  const std::string words = mesh.layout().to_text();
   const std::vector<std::string> names = dimensions_of(mesh, options);
   if (names.empty()) {
-    throw UsageError(text("the mesh ", ranks.mesh, " has neither a dimension '", options.replicate,
+    throw UsageError(text("the mesh ", words, " has neither a dimension '", options.replicate,
                           "' nor '", options.shard, "'"),
                      {.hint = "Name them in ShardOptions::replicate and ::shard."});
   }
   for (const std::string& name : names) check_same_options(mesh.group(name), options);
-  if (options.level != ShardLevel::None && !layout.has(options.shard)) {
+  if (options.level != ShardLevel::None && !mesh.layout().has(options.shard)) {
     throw UsageError(
         text("level ", to_string(options.level), " divides over the mesh's dimension '",
-             options.shard, "', and the mesh is ", ranks.mesh),
+             options.shard, "', and the mesh is ", words),
         {.hint = "Name the dimension so, or name it in ShardOptions::shard."});
   }
-  ranks.all = names.size() == 1 ? mesh.group(names[0]) : mesh.flatten(names, "data").group("data");
-  if (options.level == ShardLevel::None) return ranks;
-  ranks.shard = mesh.group(options.shard);
-  ranks.gathers = mesh.flatten({options.shard}, "gathers").group("gathers");
-  ranks.few = few_ranks(mesh, options);
-  if (repeats(mesh, options)) ranks.replicate = mesh.group(options.replicate);
-  return ranks;
+  return put_together(mesh, options, [&mesh](const std::vector<std::string>& along) {
+    return along.size() == 1 ? mesh.group(along[0]) : mesh.flatten(along, "data").group("data");
+  });
 }
 
 RankGroups more_rank_groups(const DeviceMesh& mesh, const ShardOptions& options) {
-  const auto fresh = [&mesh](const std::vector<std::string>& names) {
-    return mesh.flatten(names, "more").group("more");
-  };
-  RankGroups ranks;
-  ranks.mesh = mesh.layout().to_text();
-  ranks.all = fresh(dimensions_of(mesh, options));
-  if (options.level == ShardLevel::None) return ranks;
-  ranks.shard = fresh({options.shard});
-  ranks.gathers = fresh({options.shard});
-  ranks.few = few_ranks(mesh, options);
-  if (repeats(mesh, options)) ranks.replicate = fresh({options.replicate});
-  return ranks;
+  return put_together(mesh, options, [&mesh](const std::vector<std::string>& along) {
+    return mesh.flatten(along, "more").group("more");
+  });
 }
 
 }  // namespace trestle::sharding
