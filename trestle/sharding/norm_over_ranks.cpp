@@ -29,18 +29,23 @@ double PartialNorm::norm(double whole) const {
   return std::isinf(p) ? whole : std::pow(whole, 1 / p);
 }
 
-double clip_over_ranks(const std::vector<at::Tensor>& parameters,
-                       const std::vector<comm::Group>& groups, double max_norm,
-                       const optim::ClipGradNormOptions& options) {
-  optim::check_clipping(max_norm, options);
-  const PartialNorm partial{options.p};
+double norm_over_ranks(const std::vector<at::Tensor>& parameters,
+                       const std::vector<comm::Group>& groups, double p) {
+  const PartialNorm partial{p};
   const double own = partial.of(parameters);
   const at::Tensor whole = at::zeros({2}, at::kDouble);
   auto* const values = whole.mutable_data_ptr<double>();
   values[std::isnan(own) ? 1 : 0] = std::isnan(own) ? 1 : own;  // of one rank, all know of it
   for (const comm::Group& group : groups)
     if (group.valid()) group.all_reduce(whole, partial.reduction()).wait();
-  const double norm = values[1] > 0 ? std::nan("") : partial.norm(values[0]);
+  return values[1] > 0 ? std::nan("") : partial.norm(values[0]);
+}
+
+double clip_over_ranks(const std::vector<at::Tensor>& parameters,
+                       const std::vector<comm::Group>& groups, double max_norm,
+                       const optim::ClipGradNormOptions& options) {
+  optim::check_clipping(max_norm, options);
+  const double norm = norm_over_ranks(parameters, groups, options.p);
   return optim::clip_by(parameters, {{.value = norm, .dtype = at::kDouble}}, max_norm, options);
 }
 

@@ -19,8 +19,13 @@ struct PartialNorm {
   double norm(double whole) const;
 };
 
-// Scales the gradients of `parameters`, this rank's, by the norm of those of all ranks of the groups, one small reduction a
-// group; returns that norm, the same on all of them. As optim::clip_grad_norm() otherwise.
+// The p-norm of the gradients of `parameters`, this rank's, with those of all ranks of the groups, one small reduction a group;
+// the same on all of them, and NaN where one rank has one. A group that is not valid() is this rank alone.
+double norm_over_ranks(const std::vector<at::Tensor>& parameters,
+                       const std::vector<comm::Group>& groups, double p = 2);
+
+// Scales the gradients of `parameters`, this rank's, by norm_over_ranks(), and returns it. As optim::clip_grad_norm()
+// otherwise.
 double clip_over_ranks(const std::vector<at::Tensor>& parameters,
                        const std::vector<comm::Group>& groups, double max_norm,
                        const optim::ClipGradNormOptions& options);

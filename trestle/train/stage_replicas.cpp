@@ -1,6 +1,5 @@
 #include "trestle/train/stage_replicas.h"
 
-#include <ATen/Functions.h>
 #include <torch/optim/optimizer.h>
 
 #include "trestle/base/text.h"
@@ -72,10 +71,8 @@ std::vector<optim::GradientNorm> StageReplicas::norm(const std::vector<int>& sta
   for (const int stage : stages)
     for (auto& parameter : stages_.at(stage).parameters()) own.push_back(std::move(parameter));
   if (options_.level == ShardLevel::None) return optim::gradient_norms(own, p);
-  const sharding::PartialNorm partial{p};
-  const at::Tensor whole = at::full({1}, partial.of(own), at::kDouble);
-  groups_of(stages.front()).shard.all_reduce(whole, partial.reduction()).wait();
-  return {{.value = partial.norm(whole.item<double>()), .dtype = at::kDouble}};
+  const double norm = sharding::norm_over_ranks(own, {groups_of(stages.front()).shard}, p);
+  return {{.value = norm, .dtype = at::kDouble}};
 }
 
 void StageReplicas::step(int stage, torch::optim::Optimizer& optimizer) {

@@ -80,7 +80,6 @@ class TrainingRun {
   void finish_step();
   bool unscale_gradients();
   double clip_gradients();
-  double divided_norm() const;
   std::vector<comm::Group> norm_groups() const;
   void refuse_nonfinite(double loss, const data::Batch& batch) const;
   void refuse_nonfinite_gradients(double norm) const;

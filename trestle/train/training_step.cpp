@@ -1,5 +1,3 @@
-#include <ATen/Functions.h>
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -146,7 +144,9 @@ bool TrainingRun::unscale_gradients() {
 double TrainingRun::clip_gradients() {
   const double most = recipe_.optimizer.clip_grad_norm;
   const bool divided = replicas_ && replicas_->divides();
-  if (most <= 0) return divided ? divided_norm() : pipeline_->grad_norm();
+  if (most <= 0)
+    return divided ? sharding::norm_over_ranks(replicas_->stepped(), norm_groups())
+                   : pipeline_->grad_norm();
   try {
     if (divided)
       return sharding::clip_over_ranks(replicas_->stepped(), norm_groups(), most,
@@ -160,14 +160,6 @@ double TrainingRun::clip_gradients() {
 // Over which the parts of the gradients lie.
 std::vector<comm::Group> TrainingRun::norm_groups() const {
   return {replicas_->ranks().shard, ranks_.pipeline_group()};
-}
-
-double TrainingRun::divided_norm() const {
-  const sharding::PartialNorm partial;
-  const at::Tensor whole = at::full({1}, partial.of(replicas_->stepped()), at::kDouble);
-  for (const comm::Group& group : norm_groups())
-    if (group.valid()) group.all_reduce(whole, partial.reduction()).wait();
-  return partial.norm(whole.item<double>());
 }
 
 void TrainingRun::refuse_nonfinite(double loss, const data::Batch& batch) const {
