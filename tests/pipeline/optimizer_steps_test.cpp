@@ -106,8 +106,7 @@ TEST(OptimizerSteps, AStepWhoseGradientsAreNotFiniteIsLeftOut) {
     Pipeline pipeline(plain::make_net(), options);
     plain::Outcome own;
     for (int step = 0; step < training.steps; ++step) {
-      for (const int stage : {0, 2, 3})
-        optim::set_learning_rate(*pipeline.optimizer(stage), plain::rate_of(training, step));
+      plain::set_rates(pipeline, training, step);
       at::Tensor y = plain::target(step);
       if (step == 1) y[7][2] = infinity;
       const auto before = plain::weights_of(pipeline.named_parameters());
@@ -137,8 +136,7 @@ TEST(OptimizerSteps, TheScaleOfLossesIsTakenOutAndFollows) {
   Pipeline pipeline(plain::make_net(), options);
   plain::Outcome own;
   for (int step = 0; step < training.steps; ++step) {
-    for (const int stage : {0, 2, 3})
-      optim::set_learning_rate(*pipeline.optimizer(stage), plain::rate_of(training, step));
+    plain::set_rates(pipeline, training, step);
     at::Tensor y = plain::target(step);
     if (step == 1) y[0][0] = infinity;
     const at::Tensor x = plain::input(step);

@@ -112,16 +112,21 @@ inline PipelineOptions options_of(const Training& training) {
           .clip_p = training.p};
 }
 
+// For the step that comes: of this rank's stages that have an optimizer.
+inline void set_rates(Pipeline& pipeline, const Training& training, int step) {
+  for (int stage = 0; stage < pipeline.stage_count(); ++stage) {
+    if (!pipeline.has_stage(stage)) continue;
+    if (auto* own = pipeline.optimizer(stage))
+      optim::set_learning_rate(*own, rate_of(training, step));
+  }
+}
+
 // The same by a pipeline: of this rank's stages.
 inline Outcome train(Pipeline& pipeline, const Training& training, bool first = true,
                      bool last = true) {
   Outcome outcome;
   for (int step = 0; step < training.steps; ++step) {
-    for (int stage = 0; stage < pipeline.stage_count(); ++stage) {
-      if (!pipeline.has_stage(stage)) continue;
-      if (auto* own = pipeline.optimizer(stage))
-        optim::set_learning_rate(*own, rate_of(training, step));
-    }
+    set_rates(pipeline, training, step);
     const auto result = pipeline.step(first ? input(step) : at::Tensor(),
                                       last ? target(step) : at::Tensor(), nn::mean_squared_error());
     EXPECT_TRUE(result.stepped);

@@ -1,28 +1,12 @@
 // Gradients from before a backward, where a rank that has no batches left follows.
 #include <gmock/gmock.h>
 
-#include "attack.h"
+#include "join_nets.h"
 #include "trestle/nn/layers.h"
 #include "trestle/sharding/join.h"
 
 namespace trestle::testing {
 namespace {
-
-Weights weights_of(const torch::nn::Module& net) {
-  Weights weights;
-  for (const auto& item : net.named_parameters())
-    weights[item.key()] = item.value().detach().clone();
-  return weights;
-}
-
-nn::Layers in_layers() {
-  const auto whole = std::dynamic_pointer_cast<TwoLinears>(make<TwoLinears>());
-  nn::Layers net;
-  net.add("a", whole->a);
-  net.add("tanh", torch::nn::Tanh());
-  net.add("b", whole->b);
-  return net;
-}
 
 // Two reduced backwards add up, of gradients of which the rank that has batches holds nothing, and of which one is let go
 // while another one, of a parameter that this optimizer does not have, stays.

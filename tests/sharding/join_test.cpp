@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "attack.h"
+#include "join_nets.h"
 #include "trestle/base/error.h"
 #include "trestle/nn/layers.h"
 #include "trestle/sharding/hooked.h"
@@ -29,13 +29,6 @@ at::Tensor batch_of(int rank, int step) {
   return rows(1 + (rank + step) % 3, static_cast<std::uint64_t>(100 * rank + step));
 }
 
-Weights weights_of(const torch::nn::Module& net) {
-  Weights weights;
-  for (const auto& item : net.named_parameters())
-    weights[item.key()] = item.value().detach().clone();
-  return weights;
-}
-
 Weights plainly(const Uneven& given, Average average) {
   const auto net = make<TwoLinears>();
   AdamW optimizer(net->parameters(), AdamWOptions(0.05));
@@ -57,16 +50,6 @@ Weights plainly(const Uneven& given, Average average) {
     torch::nn::utils::clip_grad_norm_(net->parameters(), 0.5);
     optimizer.step();
   }
-}
-
-// The same net in layers, each a unit at level Parameters.
-nn::Layers in_layers() {
-  const auto whole = std::dynamic_pointer_cast<TwoLinears>(make<TwoLinears>());
-  nn::Layers net;
-  net.add("a", whole->a);
-  net.add("tanh", torch::nn::Tanh());
-  net.add("b", whole->b);
-  return net;
 }
 
 void train_joined(World& world, const Uneven& given, ShardLevel level, Average average,
