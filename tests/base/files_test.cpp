@@ -191,6 +191,12 @@ TEST_F(Files, AFullDeviceIsReported) {
   EXPECT_THAT(message, HasSubstr("Free some space"));
 }
 
+TEST_F(Files, ADeviceWithoutAnEndIsNotReadForEver) {
+  EXPECT_THAT(message_of([] { read_file("/dev/zero"); }),
+              HasSubstr("/dev/zero: it has no end: 256.0 MiB were read"));
+  EXPECT_EQ(read_file("/dev/null"), "");
+}
+
 TEST_F(Files, MissingFilesAndFoldersAreNamed) {
   EXPECT_THAT(message_of([&] { read_file(folder_ / "none"); }), HasSubstr("none"));
   EXPECT_THAT(message_of([&] { write_file(folder_ / "no" / "x", "a"); }),

@@ -1,6 +1,7 @@
 #include "trestle/base/files.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/base/units.h"
 
 namespace trestle {
 namespace {
@@ -218,8 +220,11 @@ void write_special(const std::filesystem::path& path, std::string_view content) 
 }  // namespace
 
 std::string read_file(const std::filesystem::path& path) {
+  constexpr Bytes most_without_a_size = Bytes{256} << 20;  // of a pipe; /dev/zero never ends
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.number() < 0) fail("open", path, errno);
+  struct stat status = {};
+  const bool has_size = ::fstat(file.number(), &status) == 0 && S_ISREG(status.st_mode);
   std::string content;
   std::array<char, 1 << 16> buffer{};
   while (true) {
@@ -228,6 +233,12 @@ std::string read_file(const std::filesystem::path& path) {
     if (count < 0) fail("read", path, errno);
     if (count == 0) return content;
     content.append(buffer.data(), static_cast<std::size_t>(count));
+    if (!has_size && static_cast<Bytes>(content.size()) > most_without_a_size) {
+      throw FileError(text("it has no end: ", format_bytes(most_without_a_size),
+                           " were read, and more follows"),
+                      {.file = path.string(),
+                       .hint = "It is a device or a pipe. Larger contents must be in a file."});
+    }
   }
 }
 

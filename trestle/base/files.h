@@ -9,7 +9,8 @@
 // Files that are either whole or not there.
 namespace trestle {
 
-// The whole content of a file. Throws FileError with the path and the system's reason.
+// The whole content of a file, or of a pipe or device of at most 256 MiB. Throws FileError with the path
+// and the reason.
 std::string read_file(const std::filesystem::path& path);
 
 // Writes `content` to a temporary name beside `path`, flushes it to the disk, and renames it. On
