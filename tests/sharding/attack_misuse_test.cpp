@@ -281,6 +281,22 @@ TEST(ShardMisuse, OutputsThatHoldNoTensorAreRefusedAtLevelParameters) {
   });
 }
 
+TEST(ShardMisuse, OneThatWasMovedFromSaysSo) {
+  spawn(2, [](World& world) {
+    Sharded first(make<Net>(), shards(world), {.level = ShardLevel::Gradients});
+    Sharded second = std::move(first);
+    // NOLINTBEGIN(bugprone-use-after-move)
+    EXPECT_THROW(first.parameters(), StateError);
+    EXPECT_THROW(first.no_sync(), StateError);
+    EXPECT_THROW(first.unshard(), StateError);
+    EXPECT_THROW(join({&first}, [] {}), StateError);
+    first = std::move(second);
+    EXPECT_THROW(second.report(), StateError);
+    // NOLINTEND(bugprone-use-after-move)
+    EXPECT_FALSE(first.parameters().empty());
+  });
+}
+
 TEST(ShardMisuse, StatesOfOtherKindsAreRefused) {
   each_level(2, {}, [](World& world, const ShardOptions& options) {
     ShardedModule<Model> sharded(make<Net>(), shards(world), options);

@@ -206,7 +206,7 @@ void join(const std::vector<Sharded*>& given, const std::function<void()>& batch
   std::vector<Sharded::Impl*> models;
   for (Sharded* const model : given) {
     if (model == nullptr) throw UsageError("join() of a model that is not there");
-    models.push_back(model->impl_.get());
+    models.push_back(&model->impl());
   }
   check_models(models);
   std::size_t plan =

@@ -197,6 +197,8 @@ class Sharded {
   using Scope = std::shared_ptr<void>;
   Scope begin(const std::function<void(const Change&)>& inputs);
   void end(const Scope& scope, const std::function<void(const Change&)>& outputs);
+  const std::shared_ptr<Impl>& here() const;  // throws StateError where it was moved from
+  Impl& impl() const;
 
   std::shared_ptr<Impl> impl_;
 };
