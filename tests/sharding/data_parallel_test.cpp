@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include "tests/support/virtual_environment.h"
+#include "trestle/recompute/checkpoint.h"
 
 // What goes in and comes out of trestle::DataParallel, and its gradients; data_parallel_replicas_test.cpp has what
 // the replicas share.
@@ -222,6 +223,63 @@ TEST(DataParallel, TwoForwardsAndABackwardOfEach) {
   }
   EXPECT_LT(largest_difference(gradients_of(plain->parameters()), gradients_of(net->parameters())),
             1e-12);
+}
+
+// The copies in the other replicas are made inside of the function, and it runs again when the weights are newer.
+TEST(DataParallel, TrainsWithACheckpointAroundTheWholeCall) {
+  for (const char* devices : {"cpu,cpu", "virtual:0,virtual:1,virtual:2"}) {
+    torch::manual_seed(5);
+    Net plain;
+    Net net = copy_of(plain);
+    DataParallel parallel(net, parse_devices(devices));
+    torch::optim::SGD ours(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+    torch::optim::SGD theirs(plain->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+    const at::Device first = parse_devices(devices)[0].torch;
+    for (int step = 0; step < 30; ++step) {
+      const at::Tensor x = drawn({7, 5}), target = drawn({7, 3});
+      ours.zero_grad();
+      theirs.zero_grad();
+      torch::mse_loss(plain(x), target).backward();
+      const auto call = [&](const at::Tensor& input) { return parallel(input); };
+      const at::Tensor output = nn::checkpoint(call, x.clone().requires_grad_());
+      torch::mse_loss(output, target.to(first)).backward();
+      ASSERT_LT(
+          largest_difference(gradients_of(plain->parameters()), gradients_of(net->parameters())),
+          1e-12)
+          << devices << ", step " << step;
+      ours.step();
+      theirs.step();
+    }
+  }
+}
+
+TEST(DataParallel, DropoutHasTheSameMasksWhenACheckpointRunsItAgain) {
+  for (const char* devices : {"cpu,cpu", "virtual:0,virtual:1,virtual:2"}) {
+    const auto make = [] {
+      return torch::nn::Sequential(torch::nn::Linear(5, 40), torch::nn::Dropout(0.5),
+                                   torch::nn::Linear(40, 3));
+    };
+    torch::manual_seed(6);
+    torch::nn::Sequential net = make();
+    DataParallel parallel(net, parse_devices(devices));
+    const at::Tensor x = torch::randn({7, 5});
+    std::vector<Tensors> gradients;
+    for (const bool recomputes : {false, true}) {
+      torch::manual_seed(7);
+      for (int step = 0; step < 3; ++step) {
+        net->zero_grad();
+        const auto call = [&](const at::Tensor& input) { return parallel(input); };
+        at::Tensor input = x.clone().requires_grad_();
+        (recomputes ? nn::checkpoint(call, input) : call(input)).sum().backward();
+        gradients.push_back({});
+        for (const at::Tensor& gradient : gradients_of(net->parameters()))
+          gradients.back().push_back(gradient.clone());
+      }
+    }
+    for (std::size_t step = 0; step < 3; ++step)
+      EXPECT_LT(largest_difference(gradients[step], gradients[step + 3]), 1e-6) << devices;
+    EXPECT_GT(largest_difference(gradients[0], gradients[1]), 1e-3) << "masks differ between steps";
+  }
 }
 
 // A forward within a backward: the device's backward thread must not wait for other threads.

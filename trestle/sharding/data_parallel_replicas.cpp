@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 #include <ATen/ThreadLocalState.h>
+#include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -18,6 +19,7 @@
 #include "trestle/device/keyed_random.h"
 #include "trestle/device/stream.h"
 #include "trestle/device/threads.h"
+#include "trestle/nn/checkpointing.h"
 #include "trestle/nn/error_context.h"
 #include "trestle/sharding/replica_threads.h"
 #include "trestle/sharding/shared_tensor.h"
@@ -188,6 +190,8 @@ void Replicas::State::check_unchanged(const std::vector<SharedTensor>& known,
 
 void Replicas::State::prepare(at::Device device, SharedTensor::Writes writes) {
   if (views.size() < 2) return;
+  // A checkpointed function around the call must not put the copies back to what they were before it.
+  const at::DisableRecordFunctionGuard unwatched;
   const bool keeps_graph = at::GradMode::is_enabled();
   const c10::InferenceMode outside(false);
   check_unchanged(parameters, views[0].parameters(), device);
@@ -252,8 +256,10 @@ void Replicas::run(std::size_t count, const std::function<void(std::size_t)>& jo
       nn::rethrow_with_context(text("in replica ", r, " of ", count, ", on ", device_name(device)));
     }
   };
-  // A device's backward thread may wait for nothing that could need it.
-  if (torch::autograd::get_current_graph_task_id() != -1) {
+  // A device's backward thread may wait for nothing that could need it. A checkpointed function saves
+  // its tensors in the order in which it will when it runs again, in such a thread.
+  if (torch::autograd::get_current_graph_task_id() != -1 ||
+      nn::checkpointing() != nn::Checkpointing::None) {
     for (std::size_t r = 0; r < count; ++r) run_one(r);
     return;
   }
