@@ -12,12 +12,14 @@
 #include <csignal>
 #include <string>
 
+#include "tests/support/message_of.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 
 namespace trestle {
 namespace {
 
+using support::message_of;
 using testing::HasSubstr;
 
 class Files : public testing::Test {
@@ -51,15 +53,6 @@ class SmallFiles {
  private:
   rlimit before_{};
 };
-
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const FileError& error) {
-    return error.what();
-  }
-  return "no FileError";
-}
 
 TEST_F(Files, WritesAndReadsBack) {
   const std::string bytes("a\0b\n", 4);
@@ -137,7 +130,7 @@ TEST_F(Files, NoSpaceKeepsTheOldFileAndLeavesNothingBehind) {
   std::string message;
   {
     const SmallFiles limit(4096);
-    message = message_of([&] { write_file(folder_ / "x", std::string(100'000, 'n')); });
+    message = message_of<FileError>([&] { write_file(folder_ / "x", std::string(100'000, 'n')); });
   }
   EXPECT_THAT(message, HasSubstr("cannot write"));
   EXPECT_THAT(message, HasSubstr((folder_ / "x").string()));
@@ -151,7 +144,7 @@ TEST_F(Files, NoSpaceForAWriterToo) {
     std::string message;
     {
       const SmallFiles limit(4096);
-      message = message_of([&] {
+      message = message_of<FileError>([&] {
         write_file(folder_ / "x", [pieces](std::ostream& out) {
           for (int i = 0; i < pieces; ++i) out << std::string(10'000, 'n');
         });
@@ -186,23 +179,23 @@ TEST_F(Files, APipeGetsAllOfAWriterOrNothing) {
 }
 
 TEST_F(Files, AFullDeviceIsReported) {
-  const std::string message = message_of([] { write_file("/dev/full", "something"); });
+  const std::string message = message_of<FileError>([] { write_file("/dev/full", "something"); });
   EXPECT_THAT(message, HasSubstr("No space left on device"));
   EXPECT_THAT(message, HasSubstr("Free some space"));
 }
 
 TEST_F(Files, ADeviceWithoutAnEndIsNotReadForEver) {
-  EXPECT_THAT(message_of([] { read_file("/dev/zero"); }),
+  EXPECT_THAT(message_of<FileError>([] { read_file("/dev/zero"); }),
               HasSubstr("/dev/zero: it has no end: 256.0 MiB were read"));
   EXPECT_EQ(read_file("/dev/null"), "");
 }
 
 TEST_F(Files, MissingFilesAndFoldersAreNamed) {
-  EXPECT_THAT(message_of([&] { read_file(folder_ / "none"); }), HasSubstr("none"));
-  EXPECT_THAT(message_of([&] { write_file(folder_ / "no" / "x", "a"); }),
+  EXPECT_THAT(message_of<FileError>([&] { read_file(folder_ / "none"); }), HasSubstr("none"));
+  EXPECT_THAT(message_of<FileError>([&] { write_file(folder_ / "no" / "x", "a"); }),
               HasSubstr("does not exist"));
-  EXPECT_THAT(message_of([&] { read_file(folder_); }), HasSubstr("directory"));
-  EXPECT_THAT(message_of([&] { write_file(folder_, "a"); }), HasSubstr("directory"));
+  EXPECT_THAT(message_of<FileError>([&] { read_file(folder_); }), HasSubstr("directory"));
+  EXPECT_THAT(message_of<FileError>([&] { write_file(folder_, "a"); }), HasSubstr("directory"));
   EXPECT_EQ(count(), 0u);
 }
 

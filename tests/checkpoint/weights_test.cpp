@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "tests/fuzz/fuzz.h"
+#include "tests/support/message_of.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/checkpoint/files/weight_names.h"
@@ -18,6 +19,7 @@ namespace trestle::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
+using support::message_of;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -39,16 +41,6 @@ class Weights : public testing::Test {
 
 std::map<std::string, at::Tensor> by_name(const NamedTensors& tensors) {
   return {tensors.begin(), tensors.end()};
-}
-
-template <class ErrorType, class Action>
-std::string message_of(Action action) {
-  try {
-    action();
-  } catch (const ErrorType& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 std::string refusal(const fs::path& path) {

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "tests/data/scratch.h"
+#include "tests/support/message_of.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/data/arrays.h"
@@ -26,18 +27,9 @@
 namespace trestle::data {
 namespace {
 
+using support::message_of;
 using testing::AllOf;
 using testing::HasSubstr;
-
-template <class E, class F>
-std::string message_of(F&& call) {
-  try {
-    call();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(Mnist, ExamplesAreFractionsAndLabels) {
   const Scratch scratch;

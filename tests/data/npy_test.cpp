@@ -8,6 +8,7 @@
 
 #include "tests/data/scratch.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/support/message_of.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 
@@ -15,6 +16,7 @@
 namespace trestle::data {
 namespace {
 
+using support::message_of;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -26,15 +28,6 @@ std::vector<T> values(const NpyArray& array) {
   std::vector<T> values(array.bytes.size() / sizeof(T));
   std::memcpy(values.data(), array.bytes.data(), array.bytes.size());
   return values;
-}
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST(Npy, ReadsEveryTypeOfNumber) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tests/data/scratch.h"
+#include "tests/support/message_of.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/data/check.h"
@@ -18,6 +19,7 @@
 namespace trestle::data {
 namespace {
 
+using support::message_of;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -30,16 +32,6 @@ Image gradient(int width, int height, int channels) {
   for (std::size_t i = 0; i < image.pixels.size(); ++i)
     image.pixels[i] = static_cast<std::uint8_t>(i * 37 % 251);
   return image;
-}
-
-template <class F>
-std::string message_of(F&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST(Picture, EveryKindBecomesTheChannelsAskedFor) {

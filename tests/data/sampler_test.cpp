@@ -10,6 +10,7 @@
 #include <map>
 #include <sstream>
 
+#include "tests/support/message_of.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/random.h"
@@ -20,6 +21,7 @@
 namespace trestle::data {
 namespace {
 
+using support::message_of;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -326,25 +328,15 @@ TEST(Loader, ASamplerGoesOverTheGivenIndices) {
   EXPECT_EQ(examples(loader.read(0, 1)), Indices{23});
 }
 
-template <class F>
-std::string message_of(F&& call) {
-  try {
-    call();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(Loader, RefusesASamplerThatIsNotItsOwn) {
   const auto data = counting(3);
-  EXPECT_THAT(message_of([&] { Loader(data, {.sampler = DistributedSampler(4, {})}); }),
+  EXPECT_THAT(message_of<UsageError>([&] { Loader(data, {.sampler = DistributedSampler(4, {})}); }),
               testing::AllOf(HasSubstr("4"), HasSubstr("3")));
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(message_of<UsageError>([&] {
                 Loader(data, {.order = Order::Shuffled, .sampler = DistributedSampler(3, {})});
               }),
               HasSubstr("Order::Shuffled"));
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(message_of<UsageError>([&] {
                 Loader(data, {.sampler = DistributedSampler(3, {.ranks = 8, .drop_last = true})});
               }),
               HasSubstr("3 examples over 8 ranks give no batch of 1"));
@@ -353,7 +345,7 @@ TEST(Loader, RefusesASamplerThatIsNotItsOwn) {
 TEST(Loader, PinsBatchesWhereThereIsAGpu) {
   const LoaderOptions options{.batch = 2, .memory = HostMemory::Pinned};
   if (cuda_count() == 0) {
-    EXPECT_THAT(message_of([&] { Loader(counting(3), options); }), HasSubstr("no GPU"));
+    EXPECT_THAT(message_of<UsageError>([&] { Loader(counting(3), options); }), HasSubstr("no GPU"));
     return;
   }
   const Batch batch = Loader(counting(3), options).read(0, 0);

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "tests/data/scratch.h"
+#include "tests/support/message_of.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/data/files/image_file.h"
@@ -22,6 +23,7 @@
 namespace trestle::data {
 namespace {
 
+using support::message_of;
 using testing::AllOf;
 using testing::Gt;
 using testing::HasSubstr;
@@ -149,15 +151,6 @@ TEST(Synthesize, RefusesNonsense) {
   write_file(scratch / "file", "x");
   EXPECT_THROW(synthesize_mnist(scratch / "file", 10), UsageError);
   EXPECT_THROW(synthesize_mnist(scratch / "file" / "below", 10), FileError);
-}
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 int entries(const std::filesystem::path& folder) {

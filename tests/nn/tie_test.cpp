@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "tests/support/message_of.h"
 #include "trestle/base/error.h"
 #include "trestle/nn/layers.h"
 
@@ -9,6 +10,7 @@
 namespace trestle::nn {
 namespace {
 
+using support::message_of;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -31,15 +33,6 @@ Layers language_model() {
 }
 
 at::Tensor weight_of(const Layer& layer) { return layer.module->named_parameters()["weight"]; }
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(Tie, IsOneTensorListedOnceAndTrainedFromBothSides) {
   const Layers net = language_model();
@@ -115,7 +108,7 @@ TEST(Tie, AMemberOfAModuleOfOnesOwnIsNamed) {
   unnamed.add("embed", embedding());
   unnamed.add("decoder", [] { return std::make_shared<DecoderImpl>(); });
   unnamed.tie("decoder.head.table", "embed.weight");
-  EXPECT_THAT(message_of([&] { unnamed.parameters(); }),
+  EXPECT_THAT(message_of<UsageError>([&] { unnamed.parameters(); }),
               AllOf(HasSubstr("'head.table' is still held"), HasSubstr("making layer 'decoder'")));
 }
 
@@ -125,7 +118,7 @@ TEST(Tie, ATensorThatSomebodyElseHoldsIsRefused) {
   torch::nn::Linear head(torch::nn::LinearOptions(width, words).bias(false));
   const at::Tensor held = head->weight;  // an optimizer's, say
   net.add("head", head);
-  EXPECT_THAT(message_of([&] { net.tie("head.weight", "embed.weight"); }),
+  EXPECT_THAT(message_of<UsageError>([&] { net.tie("head.weight", "embed.weight"); }),
               HasSubstr("'weight' is still held elsewhere"));
   EXPECT_TRUE(head->weight.is_same(held));
   EXPECT_TRUE(head->named_parameters()["weight"].is_same(held));
@@ -152,7 +145,7 @@ TEST(Tie, InANestedModelItsNamesAreTheContainers) {
 
 TEST(Tie, MistakesAreReportedByName) {
   const auto tied = [](const std::string& parameter, const std::string& owner) {
-    return message_of([&] {
+    return message_of<UsageError>([&] {
       Layers net = language_model();
       net.add("function", [](at::Tensor x) { return x; });
       net.tie(parameter, owner);
@@ -181,7 +174,7 @@ TEST(Tie, UndeclaredSharingIsStillRefused) {
   });
   EXPECT_NO_THROW(net.graph());  // nothing is made, nothing can be seen
   net.parameters();
-  EXPECT_THAT(message_of([&] { net.graph(); }), HasSubstr("share a parameter"));
+  EXPECT_THAT(message_of<UsageError>([&] { net.graph(); }), HasSubstr("share a parameter"));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "tests/fuzz/fuzz.h"
+#include "tests/support/message_of.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/recipe/recipe_fields.h"
@@ -13,6 +14,7 @@
 namespace trestle::recipe {
 namespace {
 
+using support::message_of;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -33,17 +35,6 @@ recompute = "except_last"
 [optimizer]
 learning_rate = 1
 )";
-
-// The message of the UsageError or FormatError that `action` throws.
-template <class Action>
-std::string message_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 std::string reading(const std::string& toml) {
   return message_of([&] { parse_recipe(toml, "recipes/my.toml"); });

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include "tests/support/message_of.h"
 #include "tests/support/run_ranks.h"
 #include "trestle/models/unet.h"
 #include "trestle/sharding/sync_batch_norm.h"
@@ -9,18 +10,9 @@
 namespace trestle::sharding {
 namespace {
 
+using support::message_of;
 using ::testing::HasSubstr;
 using testing::run_ranks;
-
-template <class Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 struct BlockImpl : torch::nn::Module {
   BlockImpl()
@@ -118,15 +110,15 @@ TEST(ConvertSyncBatchNorm, RefusesWhatItCannotTellApartAndChangesNothing) {
       torch::nn::BatchNorm2d without{torch::nn::BatchNormOptions(2).track_running_stats(false)};
     };
     const auto both = std::make_shared<BothImpl>();
-    EXPECT_THAT(message_of([&] { convert_sync_batch_norm(both, world.group()); }),
+    EXPECT_THAT(message_of<std::exception>([&] { convert_sync_batch_norm(both, world.group()); }),
                 HasSubstr("cannot be told apart: 'without'"));
     both->block->forward(torch::randn({3 + world.rank(), 3}));
     if (world.rank() == 0) both->block->forward(torch::randn({3, 3}));  // not converted
     const auto other = std::make_shared<BlockImpl>();
-    EXPECT_THAT(message_of([&] { convert_sync_batch_norm(other, comm::Group()); }),
+    EXPECT_THAT(message_of<std::exception>([&] { convert_sync_batch_norm(other, comm::Group()); }),
                 HasSubstr("need a group"));
     convert_sync_batch_norm(other, world.group());
-    EXPECT_THAT(message_of([&] {
+    EXPECT_THAT(message_of<std::exception>([&] {
                   other->to(at::Device("virtual:0"));
                   other->forward(torch::randn({3, 3}, at::Device("virtual:0")));
                 }),

@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "tests/support/message_of.h"
 #include "trestle/device/virtual_device.h"
 #include "trestle/nn/tie.h"
 #include "trestle/precision/autocast.h"
@@ -12,19 +13,8 @@
 namespace trestle::sharding {
 namespace {
 
+using support::message_of;
 using ::testing::HasSubstr;
-
-template <class Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "nothing was thrown";
-}
 
 struct NormNetImpl : torch::nn::Cloneable<NormNetImpl> {
   NormNetImpl() { reset(); }
@@ -159,7 +149,8 @@ TEST(DataParallelReplicas, AChangeBeforeTheBackwardIsRefused) {
     for (auto& parameter : net->parameters()) parameter.add_(1);
   }
   parallel(x);
-  EXPECT_THAT(message_of([&] { loss.backward(); }), HasSubstr("modified by an inplace operation"));
+  EXPECT_THAT(message_of<std::exception>([&] { loss.backward(); }),
+              HasSubstr("modified by an inplace operation"));
 }
 
 struct PlainModule : torch::nn::Module {
@@ -191,7 +182,7 @@ TEST(DataParallelReplicas, AFactoryMakesThemAndLeavesRandomNumbersAlone) {
   EXPECT_TRUE(at::allclose(parallel(x).cpu(),
                            at::linear(x, plain.linear->weight, plain.linear->bias), 1e-5, 1e-6));
   int made = 0;
-  EXPECT_THAT(message_of([&] {
+  EXPECT_THAT(message_of<std::exception>([&] {
                 DataParallel uneven([&] { return std::make_shared<PlainModule>(2 + made++); },
                                     virtual_devices(2));
               }),
@@ -223,12 +214,12 @@ TEST(DataParallelReplicas, AModuleThatWasMovedOrChangedIsRefused) {
   DataParallel parallel(net, virtual_devices(2));
   const at::Tensor x = torch::randn({4, 3});
   net->to(at::Device("virtual:1"));
-  EXPECT_THAT(message_of([&] { parallel(x); }),
+  EXPECT_THAT(message_of<std::exception>([&] { parallel(x); }),
               HasSubstr("belongs on virtual:0, but 'weight' is on virtual:1"));
   net->to(at::Device("virtual:0"));
   parallel(x);
   net->register_parameter("more", torch::ones({1}, at::Device("virtual:0")));
-  EXPECT_THAT(message_of([&] { parallel(x); }), HasSubstr("other parameters"));
+  EXPECT_THAT(message_of<std::exception>([&] { parallel(x); }), HasSubstr("other parameters"));
 }
 
 struct OwnError : std::exception {
@@ -258,7 +249,7 @@ TEST(DataParallelReplicas, ExceptionsKeepTheirTypeAndNameTheDevice) {
     EXPECT_THAT(error.what(), HasSubstr("wrong number"));
     EXPECT_THAT(error.what(), HasSubstr("in replica 1 of 2, on virtual:1"));
   }
-  EXPECT_THAT(message_of([&] { parallel(x, 2); }), HasSubstr("on virtual:1"));
+  EXPECT_THAT(message_of<std::exception>([&] { parallel(x, 2); }), HasSubstr("on virtual:1"));
   set_budget(at::Device("virtual:1"), 1 << 20);
   EXPECT_THROW(parallel(x, 3), c10::OutOfMemoryError);
   set_budget(at::Device("virtual:1"), 0);
@@ -356,7 +347,8 @@ TEST(DataParallelReplicas, OneCallAtATime) {
   const at::Tensor x = torch::ones({2, 1});
   const std::function<void()>* none = nullptr;
   const std::function<void()> again = [&] { parallel(x, none); };
-  EXPECT_THAT(message_of([&] { parallel(x, &again); }), HasSubstr("while another call"));
+  EXPECT_THAT(message_of<std::exception>([&] { parallel(x, &again); }),
+              HasSubstr("while another call"));
   EXPECT_EQ(parallel(x, none).size(0), 2);
 }
 

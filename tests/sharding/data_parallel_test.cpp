@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include "tests/support/message_of.h"
 #include "tests/support/virtual_environment.h"
 #include "trestle/recompute/checkpoint.h"
 
@@ -11,6 +12,7 @@
 namespace trestle::sharding {
 namespace {
 
+using support::message_of;
 using ::testing::HasSubstr;
 using Tensors = std::vector<at::Tensor>;
 
@@ -41,16 +43,6 @@ Tensors gradients_of(const Tensors& parameters) {
   Tensors result;
   for (const at::Tensor& parameter : parameters) result.push_back(parameter.grad());
   return result;
-}
-
-template <class Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 class DataParallelOn : public ::testing::TestWithParam<const char*> {};

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include "tests/support/golden.h"
+#include "tests/support/message_of.h"
 #include "tests/support/run_ranks.h"
 #include "trestle/sharding/sharded.h"
 
@@ -11,19 +12,10 @@
 namespace trestle::sharding {
 namespace {
 
+using support::message_of;
 using ::testing::HasSubstr;
 using testing::run_ranks;
 using Shapes = std::vector<std::vector<std::int64_t>>;
-
-template <class Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 struct Gradients {
   at::Tensor buffer;
@@ -211,21 +203,26 @@ TEST(PowerSgd, ZerosStayZeroAndOrdersOfMemoryGoThrough) {
 
 TEST(PowerSgd, RefusesWhatCannotBe) {
   run_ranks(2, [](World& world) {
-    EXPECT_THAT(message_of([&] { PowerSgd powersgd(world.group(), {.approximation_rank = 0}); }),
+    EXPECT_THAT(message_of<std::exception>(
+                    [&] { PowerSgd powersgd(world.group(), {.approximation_rank = 0}); }),
                 HasSubstr("approximation_rank 0"));
     PowerSgd differs(world.group(), {.seed = static_cast<std::uint32_t>(world.rank())});
     const Gradients gradients = in_one_piece({torch::ones({8, 8})});
-    EXPECT_THAT(message_of([&] { differs.average(0, gradients.buffer, gradients.parts); }),
-                HasSubstr("the ranks' options of PowerSGD differ: rank 0 has"));
+    EXPECT_THAT(
+        message_of<std::exception>([&] { differs.average(0, gradients.buffer, gradients.parts); }),
+        HasSubstr("the ranks' options of PowerSGD differ: rank 0 has"));
     PowerSgd powersgd(world.group(), {.start_iteration = 0});
-    EXPECT_THAT(message_of([&] { powersgd.average(0, gradients.buffer, {torch::ones({64})}); }),
+    EXPECT_THAT(message_of<std::exception>(
+                    [&] { powersgd.average(0, gradients.buffer, {torch::ones({64})}); }),
                 HasSubstr("not a part of its bucket"));
-    EXPECT_THAT(message_of([&] { powersgd.average(0, gradients.buffer, {gradients.parts[0][0]}); }),
+    EXPECT_THAT(message_of<std::exception>(
+                    [&] { powersgd.average(0, gradients.buffer, {gradients.parts[0][0]}); }),
                 HasSubstr("a bucket of 64 numbers has gradients of 8"));
     powersgd.average(0, gradients.buffer, gradients.parts);
     const Gradients larger = in_one_piece({torch::ones({9, 9})});
-    EXPECT_THAT(message_of([&] { powersgd.average(0, larger.buffer, larger.parts); }),
-                HasSubstr("bucket 0 has 81 numbers, and had 64"));
+    EXPECT_THAT(
+        message_of<std::exception>([&] { powersgd.average(0, larger.buffer, larger.parts); }),
+        HasSubstr("bucket 0 has 81 numbers, and had 64"));
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include <numeric>
 
+#include "tests/support/message_of.h"
 #include "tests/support/run_ranks.h"
 #include "trestle/device/device.h"
 
@@ -12,21 +13,12 @@
 namespace trestle::sharding {
 namespace {
 
+using support::message_of;
 using ::testing::HasSubstr;
 using testing::run_process_ranks;
 using testing::run_ranks;
 using Tensors = std::vector<at::Tensor>;
 using Options = torch::nn::BatchNormOptions;
-
-template <class Call>
-std::string message_of(Call call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 struct Case {
   std::vector<std::int64_t> counts = {3, 2};    // samples of each rank
@@ -266,7 +258,7 @@ TEST(SyncBatchNorm, EvalModeDoesNotSync) {
     SyncBatchNorm by_batch(Options(4).track_running_stats(false), world.group());
     by_batch->eval();
     EXPECT_NEAR(by_batch->forward(x).mean().item<double>(), 0, 1e-5);
-    EXPECT_THAT(message_of([&] { by_batch->forward(x.narrow(0, 0, 1)); }),
+    EXPECT_THAT(message_of<std::exception>([&] { by_batch->forward(x.narrow(0, 0, 1)); }),
                 HasSubstr("more than one value per channel"));
   });
 }
@@ -289,7 +281,8 @@ TEST(SyncBatchNorm, RefusesOnAllRanks) {
   const auto messages = [](int ranks, const std::function<void(World&)>& body) {
     std::vector<std::string> all(static_cast<std::size_t>(ranks));
     run_ranks(ranks, [&](World& world) {
-      all[static_cast<std::size_t>(world.rank())] = message_of([&] { body(world); });
+      all[static_cast<std::size_t>(world.rank())] =
+          message_of<std::exception>([&] { body(world); });
     });
     return all;
   };
@@ -323,7 +316,7 @@ TEST(SyncBatchNorm, RefusesOnAllRanks) {
                          norm->forward(torch::randn({3, 5}));
                        }),
               ::testing::Each(HasSubstr("of 4 channels was given [3, 5]")));
-  EXPECT_THAT(message_of([] { SyncBatchNorm norm(Options(4), comm::Group()); }),
+  EXPECT_THAT(message_of<std::exception>([] { SyncBatchNorm norm(Options(4), comm::Group()); }),
               HasSubstr("needs a group"));
 }
 
@@ -332,7 +325,7 @@ TEST(SyncBatchNorm, ASecondDerivativeIsRefused) {
     SyncBatchNorm norm(Options(4), world.group());
     const at::Tensor x = torch::randn({3, 4}).requires_grad_();
     const auto first = torch::autograd::grad({norm->forward(x).pow(2).sum()}, {x}, {}, true, true);
-    EXPECT_THAT(message_of([&] { first[0].sum().backward(); }),
+    EXPECT_THAT(message_of<std::exception>([&] { first[0].sum().backward(); }),
                 HasSubstr("cannot be differentiated twice"));
   });
 }

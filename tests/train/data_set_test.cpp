@@ -5,6 +5,7 @@
 
 #include <iostream>
 
+#include "tests/support/message_of.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/data/files/image_file.h"
@@ -17,18 +18,9 @@ namespace trestle::train {
 namespace {
 
 namespace fs = std::filesystem;
+using support::message_of;
 using testing::AllOf;
 using testing::HasSubstr;
-
-template <class Action>
-std::string message_of(Action action) {
-  try {
-    action();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 // A recipe whose paths lie in a folder of the test.
 recipe::Recipe recipe_of_set(const DataSet& set, const fs::path& folder) {
@@ -94,7 +86,7 @@ TEST(DataSets, RealDataAreTakenAsSoonAsTheyAreThere) {
   EXPECT_EQ(find_data(recipe, *silent).folder, (folder / "digits-synthetic").string());
   recipe::Recipe other = recipe;
   other.data.synthesize = 17;
-  EXPECT_THAT(message_of([&] { find_data(other, *silent); }),
+  EXPECT_THAT(message_of<UsageError>([&] { find_data(other, *silent); }),
               AllOf(HasSubstr("17 digits to train on"), HasSubstr("others here already: 16 digits"),
                     HasSubstr("Remove the folder")));
   other.data.synthesize = 0;
@@ -237,7 +229,7 @@ TEST(DataSets, FashionMnistIsMnistsFormatAndHasItsPlace) {
   recipe.data.synthesize = 20;
   recipe.data.folder = (folder / "none").string();
   Notes notes;
-  EXPECT_THAT(message_of([&] { find_data(recipe, notes); }),
+  EXPECT_THAT(message_of<UsageError>([&] { find_data(recipe, notes); }),
               HasSubstr("no synthetic examples of 'fashion_mnist'"));
   fs::remove_all(folder);
 }
@@ -247,7 +239,7 @@ TEST(DataSets, RandomTensorsNeedNoFiles) {
   recipe.data.name = "random";
   EXPECT_THAT(problems_of_data(recipe), testing::IsEmpty());
   const DataSet set = find_data_set("random");
-  EXPECT_EQ(message_of([&] { set.open(recipe); }),
+  EXPECT_EQ(message_of<UsageError>([&] { set.open(recipe); }),
             "random needs 'shape' in [data] and 'count' in [data] and 'classes' in [model]");
   recipe.data.shape = {3, 4, 4};
   recipe.data.count = 6;
@@ -261,7 +253,7 @@ TEST(DataSets, RandomTensorsNeedNoFiles) {
 
 TEST(DataSets, AnUnknownNameGivesTheNearest) {
   EXPECT_EQ(find_data_set("mnist").name, "mnist");
-  EXPECT_THAT(message_of([] { find_data_set("carvna"); }),
+  EXPECT_THAT(message_of<UsageError>([] { find_data_set("carvna"); }),
               AllOf(HasSubstr("unknown data set 'carvna'; did you mean 'carvana'?"),
                     HasSubstr(data_set_names())));
 }

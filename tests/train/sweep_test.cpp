@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tests/fuzz/fuzz.h"
+#include "tests/support/message_of.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/median.h"
@@ -20,19 +21,10 @@ namespace trestle::train {
 namespace {
 
 namespace fs = std::filesystem;
+using support::message_of;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-template <class Action>
-std::string message_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 recipe::Recipe named(const std::string& name) {
   recipe::Recipe recipe;
