@@ -265,6 +265,35 @@ TEST(ShardedPrecision, LayersMayKeepTheirDtypeAndFrozenOnesAreCast) {
     });
 }
 
+// A model in bf16 whose gradients are summed in fp32: an optimizer's zero_grad() also lets go of what no_sync() has added up.
+TEST(ShardedPrecision, AtLevelNoneAnOptimizersZeroGradReachesWhatNoSyncAddedUp) {
+  spawn(2, [&](World& world) {
+    const DeviceMesh mesh(world, {{"replicate", 2}});
+    nn::Layers net(nn::Seed{5});
+    net.add("a", [] {
+      torch::nn::Linear layer(torch::nn::LinearOptions(1, 1).bias(false));
+      layer->to(at::kBFloat16);
+      return layer;
+    });
+    Sharded sharded(net, mesh, {.precision = {.reduce = at::kFloat}});
+    torch::optim::SGD optimizer(sharded.parameters(), 0.1);
+    const auto backward = [&](double slope) {
+      sharded.backward(sharded.forward(torch::full({1, 1}, slope, at::kBFloat16)).sum());
+    };
+    for (const bool zeroes : {false, true}) {
+      {
+        const auto no_sync = sharded.no_sync();
+        backward(256);
+        backward(1);
+      }
+      if (zeroes) optimizer.zero_grad();
+      backward(1);
+      EXPECT_EQ(sharded.parameters()[0].grad().item<double>(), zeroes ? 1 : 258);
+      optimizer.zero_grad();
+    }
+  });
+}
+
 // Behaviour 21: what is added up on a rank is in the dtype of the reduction. 256 + 1 is 256 in bf16.
 TEST(ShardedPrecision, NoSyncAddsUpInTheReductionsDtype) {
   for (const ShardLevel level : dividing)

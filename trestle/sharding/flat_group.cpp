@@ -231,7 +231,8 @@ void FlatGroup::add_to_kept(std::size_t i) {
   at::Tensor sum = view_of(kept_, i);
   is_kept_[i] ? sum.add_(gradient) : sum.copy_(gradient);
   is_kept_[i] = true;
-  gradient.reset();
+  // At level None the optimizer has the parameters: by a gradient's absence drop_zeroed() sees its zero_grad().
+  level_ == ShardLevel::None ? static_cast<void>(gradient.zero_()) : gradient.reset();
 }
 
 at::Tensor FlatGroup::take_kept(std::size_t i) {
@@ -290,6 +291,11 @@ void FlatGroup::note_own_gradients() {
 }
 
 void FlatGroup::drop_zeroed() {
+  if (level_ == ShardLevel::None) {
+    for (std::size_t i = 0; i < is_kept_.size(); ++i)
+      is_kept_[i] = is_kept_[i] && parameter(i).grad().defined();
+    return;
+  }
   for (std::size_t i = 0; i < has_own_gradient_.size(); ++i) {
     if (!has_own_gradient_[i] || shards_[i].grad().defined()) continue;
     parameter(i).mutable_grad().reset();

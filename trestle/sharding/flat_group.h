@@ -88,7 +88,7 @@ class FlatGroup {
   at::ScalarType reduce_dtype() const { return reduce_dtype_; }
 
   // Gradients that are not reduced yet, where they are reduced in a wider dtype than that of the module: add_to_kept() adds
-  // parameter i's grad() to a sum in that dtype and lets it go. Elsewhere they add up in grad() itself.
+  // parameter i's grad() to a sum in that dtype and lets it go, or at level None leaves zeros in it. Elsewhere they add up in grad() itself.
   void add_to_kept(std::size_t i);
   bool has_kept(std::size_t i) const { return kept_.defined() && is_kept_[i]; }
   at::Tensor take_kept(std::size_t i);  // the sum; nobody has it afterwards
@@ -101,7 +101,8 @@ class FlatGroup {
   void set_shard(const std::vector<at::Tensor>& whole);
 
   // After a backward that left gradients in the parameters' own grad(): shards without one get zeros, by which
-  // drop_zeroed() sees that an optimizer, which has the shards, has let its gradients go since, and lets go of those too.
+  // drop_zeroed() sees that an optimizer, which has the shards (at level None the parameters), has let its gradients go
+  // since, and lets go of those too.
   void note_own_gradients();
   void drop_zeroed();
   void forget_own_gradients() { has_own_gradient_.clear(); }
