@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "tests/sharding/layered_net.h"
+#include "trestle/base/error.h"
 #include "trestle/nn/graph.h"
+#include "trestle/sharding/sync_batch_norm.h"
 
 namespace trestle::testing {
 namespace {
@@ -171,6 +173,49 @@ TEST(ShardedLayers, TwoForwardsThenTheirBackwards) {
       });
 }
 
-// A graph of before a step is refused afterwards, as by a plain model, instead of using the new weights.
+// Norms of all ranks' samples wait for every rank: backward_without_samples() is refused, and an empty batch is the way.
+TEST(ShardedLayers, WithBatchNormsOfAllRanksARankWithoutSamplesGivesAnEmptyBatch) {
+  const at::Tensor x = rows(5, 6, 1), y = rows(5, 6, 2);
+  const auto net_with = [](const auto& norm) {
+    nn::Layers net(nn::Seed{4});
+    for (const char* name : {"first", "last"})
+      net.add(name, [] {
+        torch::nn::Linear linear(6, 6);
+        linear->to(torch::kDouble);
+        return linear;
+      });
+    net.add("norm", norm);
+    return net;
+  };
+  const auto options = torch::nn::BatchNormOptions(6);
+  nn::Layers plain = net_with([&] {
+    const auto norm = std::make_shared<torch::nn::BatchNorm1dImpl>(options);
+    norm->to(torch::kDouble);
+    return norm;
+  });
+  loss_of(plain.forward(x), y).backward();
+  const NamedTensors shapes = plain.named_parameters();
+  for (const ShardLevel level : levels) {
+    SCOPED_TRACE(std::string(to_string(level)));
+    spawn(2, [&](World& world) {
+      const nn::Layers net = net_with([&] {
+        const auto norm = std::make_shared<sharding::SyncBatchNormImpl>(options, world.group());
+        norm->to(torch::kDouble);
+        return norm;
+      });
+      Sharded sharded(net, DeviceMesh(world, {{"shard", 2}}), {.level = level});
+      EXPECT_THROW(sharded.backward_without_samples(), UsageError);
+      for (int step = 0; step < 2; ++step) {
+        sharded.zero_grad();
+        const std::int64_t own = world.rank() == 0 ? 5 : 0;
+        const at::Tensor out = sharded.forward(x.narrow(0, 0, own));
+        const at::Tensor loss = (out - y.narrow(0, 0, own)).square();
+        sharded.backward(own > 0 ? loss.mean() : loss.sum(), static_cast<double>(own));
+        EXPECT_LT(difference(gradients_of(shapes), whole_gradients(sharded, world, shapes)), 1e-14);
+      }
+    });
+  }
+}
+
 }  // namespace
 }  // namespace trestle::testing

@@ -38,6 +38,16 @@ bool has_sync_batch_norm(const torch::nn::Module& module) {
 
 }  // namespace
 
+bool Sharded::Impl::has_synced_norms() const {
+  if (ranks_.all.size() == 1) return false;
+  bool synced = module_ && has_sync_batch_norm(*module_);
+  for (const auto& layer : graph_.layers)
+    synced = synced || (layer.module && has_sync_batch_norm(*layer.module.make()));
+  for (const auto& [name, buffer] : buffers_)
+    synced = synced || device::has_batch_norm_kernel(buffer);
+  return synced;
+}
+
 void Sharded::Impl::check_can_join() const {
   if (!module_ && graph_.layers.empty())
     throw UsageError("join() is for a model with a forward of its own",
@@ -47,12 +57,7 @@ void Sharded::Impl::check_can_join() const {
     throw UsageError("join() with ShardOptions::reproducible, whose pieces all ranks have",
                      {.hint = "Leave one of them out."});
   if (no_syncs_ > 0) throw StateError("join() inside of no_sync()");
-  bool synced = module_ && has_sync_batch_norm(*module_);
-  for (const auto& layer : graph_.layers)
-    synced = synced || (layer.module && has_sync_batch_norm(*layer.module.make()));
-  for (const auto& [name, buffer] : buffers_)
-    synced = synced || device::has_batch_norm_kernel(buffer);
-  if (synced && ranks_.all.size() > 1)
+  if (has_synced_norms())
     throw UsageError(
         "join() with batch norms that count all ranks' samples (SyncBatchNorm): a rank without "
         "batches does not run them",

@@ -118,8 +118,9 @@ class Sharded {
   // no_sync() the last backward has the weight of all together, and the losses are scaled by their parts of it.
   void backward(const at::Tensor& loss, std::optional<double> weight = {});
   // Instead of forward() and backward(), on a rank that has no samples this time while others, which give weights, have: it
-  // takes part with zeros. StateError in the first step of units inside of a torch module, whose order is not known yet. Where
-  // ranks do not know how many batches the others have: join() (join.h).
+  // takes part with zeros. StateError in the first step of units inside of a torch module, whose order is not known yet;
+  // UsageError with SyncBatchNorm, which runs on empty batches instead. Where ranks do not know how many batches the others
+  // have: join() (join.h).
   void backward_without_samples();
 
   // Backwards while it lives are not reduced: gradients add up on each rank until a backward outside. (At level Gradients

@@ -265,6 +265,11 @@ void Sharded::Impl::backward_without_samples() {
   if (options.reproducible.pieces > 0)
     throw UsageError("backward_without_samples() with ShardOptions::reproducible",
                      {.hint = "All pieces are equal: each has samples."});
+  if (has_synced_norms())
+    throw UsageError(
+        "backward_without_samples() with batch norms that count all ranks' samples "
+        "(SyncBatchNorm), where the others would wait for this rank",
+        {.hint = "Call forward() with an empty batch, and backward() with a sum over it."});
   const at::AutoGradMode with_grad(true);
   before_forward();
   reducer->set_weight(0);

@@ -51,6 +51,7 @@ class Sharded::Impl {
   ShardRecord stop_recording();
 
   // join.cpp
+  bool has_synced_norms() const;  // batch norms that count all ranks' samples
   void check_can_join() const;
   void check_outside_of_join(const char* call) const;
   std::size_t join_plan() const;
