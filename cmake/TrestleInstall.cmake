@@ -7,6 +7,9 @@ install(
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
   FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS trestle_core_all EXPORT trestleTargets)
+# All that `cmake --install` copies and no more: ./quickstart builds it.
+add_custom_target(trestle_to_install)
+add_dependencies(trestle_to_install ${_libraries})
 if(TRESTLE_TORCH)
   install(
     TARGETS trestle_all
@@ -14,6 +17,7 @@ if(TRESTLE_TORCH)
     FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
   # libtorch stays where it is: the program finds it there, wherever its own prefix is moved to.
   set_target_properties(trestle_program PROPERTIES INSTALL_RPATH ${Libtorch_ROOT_DIR}/lib)
+  add_dependencies(trestle_to_install trestle_program)
   install(TARGETS trestle_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 set(_config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/trestle)
