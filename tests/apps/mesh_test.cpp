@@ -230,5 +230,34 @@ TEST_F(MeshOfTrain, ARankThatIsKilledIsStartedAnewToTheSameBits) {
   }
 }
 
+TEST_F(MeshOfTrain, TorchrunStartsItAnewToTheSameBits) {
+  for (const std::string name : {"stands", "falls"}) {
+    const Finished done = run({"--standalone",
+                               "--no-python",
+                               "--nproc-per-node",
+                               "2",
+                               "--max-restarts",
+                               "1",
+                               MINE_PROGRAM,
+                               "train",
+                               "tiny",
+                               "--name",
+                               name,
+                               "--model",
+                               name,
+                               "--mesh",
+                               "shard=2",
+                               "--batch",
+                               "10",
+                               "--save-every",
+                               "2",
+                               "--quiet"},
+                              {.program = TRESTLE_SOURCE_DIR "/.venv/bin/torchrun"});
+    ASSERT_EQ(done.code, 0) << done.err;
+  }
+  EXPECT_EQ(numbers("stands", "loss"), numbers("falls", "loss"));
+  EXPECT_FALSE(fs::exists(folder_ / "runs/falls_2"));
+}
+
 }  // namespace
 }  // namespace trestle
