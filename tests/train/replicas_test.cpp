@@ -1,7 +1,10 @@
 // A training over replicas: the numbers of one process, but for the order in which gradients are added.
 #include <gmock/gmock.h>
 
+#include <thread>
+
 #include "tests/train/training.h"
+#include "trestle/pipeline/pipeline.h"
 
 namespace trestle::train {
 namespace {
@@ -80,6 +83,25 @@ TEST_F(ReplicasTraining, BatchesThatAddUpAndARaggedLastOne) {
   EXPECT_EQ(lines(expected.run_folder, "loss").size(), lines(actual.run_folder, "loss").size());
   for (const auto& [name, tensor] : tensors(actual.run_folder / "last"))
     EXPECT_TRUE(tensor.isfinite().all().item<bool>()) << name;
+}
+
+// Each one measures, and no two measure the same.
+TEST(Replicas, HaveTheCutThatTheFirstOneMeasured) {
+  const auto balances = spawn(2, [](World& world) {
+    static constexpr auto long_time = std::chrono::milliseconds(20);
+    const int slow = world.rank() == 0 ? 0 : 3;
+    nn::Layers net(nn::Seed{1});
+    for (int i = 0; i < 4; ++i)
+      net.add(text("layer", i), [i, slow](at::Tensor x) {
+        if (i == slow) std::this_thread::sleep_for(long_time);
+        return x * 2;
+      });
+    PipelineOptions options{.devices = {cpu_device(), cpu_device()}};
+    options.replicas = world.group();
+    options.sample = {torch::ones({2, 3})};
+    return Pipeline(net, options).balance();
+  });
+  EXPECT_EQ(balances[0], balances[1]);
 }
 
 TEST_F(ReplicasTraining, GoesOnOnOneProcessAndBack) {

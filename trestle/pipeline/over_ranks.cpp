@@ -195,13 +195,6 @@ std::uint64_t Pipeline::Impl::given_inputs(const nn::Values& batch) const {
   return given;
 }
 
-std::vector<int> Pipeline::Impl::share_balance(std::vector<int> balance) {
-  std::istringstream numbers(options.group.broadcast_bytes(join(balance, " "), first_rank()));
-  balance.clear();
-  for (int count = 0; numbers >> count;) balance.push_back(count);
-  return balance;
-}
-
 // Of what the stages of other ranks may hold.
 void Pipeline::Impl::share_budgets() {
   if (!over_ranks()) return;

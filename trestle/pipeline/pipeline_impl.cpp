@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <sstream>
 
 #include "trestle/base/error.h"
 #include "trestle/base/keyed_seed.h"
@@ -38,6 +39,14 @@ std::vector<int> one_rank_each(int stages) {
   std::vector<int> ranks(stages);
   std::iota(ranks.begin(), ranks.end(), 0);
   return ranks;
+}
+
+// What the rank `from` found, on all.
+std::vector<int> share_balance(std::vector<int> balance, const comm::Group& group, int from) {
+  std::istringstream numbers(group.broadcast_bytes(join(balance, " "), from));
+  balance.clear();
+  for (int count = 0; numbers >> count;) balance.push_back(count);
+  return balance;
 }
 
 }  // namespace
@@ -120,7 +129,10 @@ void Pipeline::Impl::measure_balance(const nn::Values& batch) {
                                            : profile_layers(model.graph(), piece, device);
     balance = plan::balance_by_time(profile, pipeline::stage_count(options));
   });
-  cut(over_ranks() ? share_balance(std::move(balance)) : balance);
+  if (over_ranks()) balance = share_balance(std::move(balance), options.group, first_rank());
+  // Each replica has measured times of its own, and all need one cut.
+  if (options.replicas.valid()) balance = share_balance(std::move(balance), options.replicas, 0);
+  cut(balance);
 }
 
 std::vector<Recompute> Pipeline::Impl::recompute_modes() const {

@@ -111,7 +111,6 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   std::uint64_t given_inputs(const nn::Values& batch) const;
   std::vector<optim::GradientNorm> all_gradient_norms(double max_norm,
                                                       const optim::ClipGradNormOptions& norm);
-  std::vector<int> share_balance(std::vector<int> balance);
   void share_budgets();
 
   std::unique_ptr<pipeline::Transport> transport(const schedule::Schedule& table) const;
