@@ -85,6 +85,40 @@ TEST_F(ReplicasTraining, BatchesThatAddUpAndARaggedLastOne) {
     EXPECT_TRUE(tensor.isfinite().all().item<bool>()) << name;
 }
 
+// Dice and its like are of all of a batch, in a validation too, also where a replica has none of its examples.
+TEST_F(ReplicasTraining, ALossOfTheWholeBatchSeesAllOfItInAValidation) {
+  recipe::Recipe one = one_process();
+  one.train.loss = "spread";
+  one.train.batch = 18;  // of 20 to validate
+  one.pipeline.micro_batches = 6;
+  TrainHooks own = own_hooks();
+  own.additions.losses["spread"] = [] {
+    return nn::whole_batch("spread", [](const at::Tensor& output, const at::Tensor& target) {
+      const at::Tensor right = output.gather(1, target.unsqueeze(1));
+      return 1 / (right.square().sum() + 1) + right.mean().square();
+    });
+  };
+  const auto validated = [&](const TrainResult& run) {
+    std::vector<double> all;
+    for (const auto& line : lines(run.run_folder, "validation_loss"))
+      all.push_back(line["validation_loss"].get<double>());
+    return all;
+  };
+  const auto expected = validated(train(one, own));
+  ASSERT_EQ(expected.size(), 2u);
+  for (const std::int64_t replicas : {2, 3}) {
+    recipe::Recipe more = one;
+    more.mesh.replicate = replicas;
+    more.mesh.pipeline = replicas == 2 ? 2 : 1;
+    if (replicas == 2) more.pipeline.balance = {2, 2};
+    more.pipeline.micro_batches = 6 / replicas;
+    const auto actual =
+        validated(on_ranks(static_cast<int>(replicas * more.mesh.pipeline), more, own));
+    ASSERT_EQ(actual.size(), expected.size());
+    for (std::size_t i = 0; i < actual.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 1e-5);
+  }
+}
+
 // Each one measures, and no two measure the same.
 TEST(Replicas, HaveTheCutThatTheFirstOneMeasured) {
   const auto balances = spawn(2, [](World& world) {

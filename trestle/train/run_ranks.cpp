@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <random>
+#include <sstream>
 #include <system_error>
 #include <thread>
 
@@ -115,6 +116,23 @@ std::vector<double> RunRanks::sum_of_last(std::vector<double> mine) const {
   group().all_reduce(numbers).wait();
   std::memcpy(mine.data(), numbers.const_data_ptr(), mine.size() * sizeof(double));
   return mine;
+}
+
+at::Tensor RunRanks::all_rows(const at::Tensor& own) const {
+  const std::string mine =
+      own.defined() ? text(static_cast<int>(own.scalar_type()), " ", join(own.sizes(), " ")) : "";
+  at::Tensor rows = own;
+  for (const std::string& one : groups_.all.all_gather_bytes(mine)) {
+    if (rows.defined() || one.empty()) continue;
+    std::istringstream numbers(one);
+    int type = 0;
+    numbers >> type;
+    std::vector<std::int64_t> sizes;
+    for (std::int64_t size = 0; numbers >> size;) sizes.push_back(size);
+    sizes.at(0) = 0;
+    rows = at::empty(sizes, static_cast<at::ScalarType>(type));
+  }
+  return at::cat(groups_.all.all_gather_uneven(rows.contiguous()));
 }
 
 std::string RunRanks::from_first(std::string mine) const {

@@ -65,6 +65,9 @@ class RunRanks {
   bool any(bool mine) const;
   // The same on all ranks: the sum over the pipelines' last ones.
   std::vector<double> sum_of_last(std::vector<double> mine) const;
+  // All replicas' rows of dimension 0, in their order, on the CPU. One that has none gives None. The ranks that have the same
+  // stages call it.
+  at::Tensor all_rows(const at::Tensor& own) const;
   std::string from_first(std::string mine) const;
   std::vector<std::string> gather(const std::string& mine) const;
   std::int64_t sum(std::int64_t mine) const;

@@ -262,14 +262,19 @@ TrainingRun::Outcome TrainingRun::validate(EpochReport& report) {
   std::int64_t done = 0, examples = 0;
   BatchStream batches(*task_.validation, 0, 0, ranks_.reads(), ranks_.share());
   Judgement own;
+  AllRows all_rows;
+  if (ranks_.replicas() > 1)
+    all_rows = [&](const at::Tensor& rows) { return ranks_.all_rows(rows); };
   while (const std::optional<data::Batch> next = batches.next()) {
     const data::Batch& batch = *next;
     const std::int64_t all = examples_of(batch, *task_.validation);
     at::Tensor output;  // of fewer examples than replicas some have none
-    if (ranks_.replicas() == 1 || ranks_.share_of(all) > 0)
-      output = own.add(*pipeline_, task_, batch);
-    else
+    if (ranks_.replicas() == 1 || ranks_.share_of(all) > 0) {
+      output = own.add(*pipeline_, task_, batch, all_rows);
+    } else {
       replicas_->evaluate_nothing();
+      if (ranks_.is_last()) Judgement::add_nothing(task_, all_rows);
+    }
     judged = own;
     share(judged);
     if (batch.index == 0 && ranks_.replica() == 0 && recipe_.train.pictures && output.defined()) {
