@@ -124,13 +124,22 @@ void check_files(const Arguments& arguments) {
   need_folder_for(arguments.svg, "--svg");
 }
 
+Bytes bucket_of(const std::string& words) {
+  const Bytes bytes = parse_bytes(words);
+  if (bytes == 0)
+    throw UsageError(text("--bucket ", words, ": nothing would be reduced"),
+                     {.hint = "Give at least one byte, or leave it out."});
+  return bytes;
+}
+
 int perform(Arguments arguments, const RunOptions& options) {
   check_files(arguments);
   const Subject subject =
       arguments.recipe.empty() ? own_net(arguments) : of_recipe(arguments, options);
   if (arguments.batch > 0) arguments.levels.batch = arguments.batch;
-  if (!arguments.optimizer.empty()) arguments.levels.optimizer = {.name = arguments.optimizer};
-  if (!arguments.bucket.empty()) arguments.levels.bucket = parse_bytes(arguments.bucket);
+  // Momentum and the like stay the recipe's, as with trestle train's flag.
+  if (!arguments.optimizer.empty()) arguments.levels.optimizer.name = arguments.optimizer;
+  if (!arguments.bucket.empty()) arguments.levels.bucket = bucket_of(arguments.bucket);
   const std::int64_t parameters = subject.parameters;
   auto rows = train::levels_on_paper(parameters, arguments.levels);
   const std::string head = title(subject, parameters, arguments);

@@ -32,6 +32,19 @@ TEST_F(LevelsVerb, TakesARecipesModelAndOptimizer) {
   EXPECT_THAT(done.out, HasSubstr("peak_bytes"));
 }
 
+// What the recipe says of its optimizer beside the name stays, as with `trestle train`.
+TEST_F(LevelsVerb, AnotherOptimizersNameLeavesTheRestOfTheRecipes) {
+  write_recipe("heavy", "\"rmsprop\"", "\"sgd\"\nmomentum = 0.9");
+  const auto paper = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"levels", "heavy.toml", "--dry-run"});
+    const Finished done = run(more);
+    EXPECT_EQ(done.code, 0) << done.err;
+    return done.out;
+  };
+  EXPECT_EQ(paper({"--optimizer", "sgd"}), paper({}));
+  EXPECT_THAT(paper({"--optimizer", "rmsprop"}), ContainsRegex("\nplain +16 "));
+}
+
 // The columns of a printed row: "DDP", "16", "64.1 MiB", ... Two spaces or more part them.
 std::vector<std::string> columns(const std::string& line) {
   std::vector<std::string> found;
@@ -91,6 +104,7 @@ TEST_F(LevelsVerb, WrongWordsAreRefused) {
   EXPECT_THAT(refusal({"--batch", "2"}), HasSubstr("a batch of 2 on 4 ranks"));
   EXPECT_THAT(refusal({"--svg", "small.toml"}), HasSubstr("the file ends in .svg"));
   EXPECT_THAT(refusal({"--optimizer", "adm"}), HasSubstr("adam"));
+  EXPECT_THAT(refusal({"--bucket", "0", "--dry-run"}), HasSubstr("--bucket 0"));
   EXPECT_THAT(refusal({"none.toml"}), HasSubstr("none.toml"));
   EXPECT_THAT(refusal({"--dry-run", "--svg", "a.svg"}), HasSubstr("--svg"));
 }

@@ -72,6 +72,13 @@ TEST(Levels, WhatIsMeasuredIsWhatTheFormulasSay) {
   EXPECT_EQ(view::find_all(picture, "path", "mark").size(), 6u + 5u);
 }
 
+// Parts of 3, 3 and 2: some divide the batch, and all ranks weigh theirs.
+TEST(Levels, RanksMayHaveUnevenParts) {
+  const auto rows = measure_levels(make_net, {width}, {.ranks = 3, .steps = 1, .batch = 8});
+  EXPECT_EQ(rows.size(), 5u);
+  for (const LevelRow& row : rows) EXPECT_GT(row.measured.rest, 0) << row.name;
+}
+
 TEST(Levels, NumbersThatCannotBeAreRefused) {
   EXPECT_THROW(levels_on_paper(1, {.ranks = 1}), UsageError);
   EXPECT_THROW(levels_on_paper(1, {.ranks = 4, .replicate = 3}), UsageError);

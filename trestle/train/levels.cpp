@@ -74,9 +74,8 @@ struct Trained {
   std::vector<at::Tensor> parameters() const {
     return sharded ? sharded->parameters() : plain->parameters();
   }
-  void forward_and_backward(const at::Tensor& input, std::int64_t whole) {
+  void forward_and_backward(const at::Tensor& input, bool even) {
     if (!sharded) return plain->forward(input).square().mean().backward();
-    const bool even = whole % input.size(0) == 0;
     const at::Tensor loss = sharded->forward(input).square().mean();
     sharded->backward(
         loss, even ? std::nullopt : std::optional<double>(static_cast<double>(input.size(0))));
@@ -122,7 +121,7 @@ LevelRow::Measured train(const LevelRow& row, const MakeNet& make_net,
     }
     const Stopwatch watch;
     optimizer->zero_grad();
-    trained.forward_and_backward(input, options.batch);
+    trained.forward_and_backward(input, options.batch % row.ranks == 0);
     optimizer->step();
     if (step >= warm_up) seconds.push_back(watch.seconds());
   }
