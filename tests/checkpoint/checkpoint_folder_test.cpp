@@ -314,5 +314,14 @@ TEST_F(Checkpoints, AreReadAsAFileOfWeights) {
   EXPECT_TRUE(torch::equal(converted, torch::full({2}, 2.0, at::kDouble)));
 }
 
+// As it was killed between the parts and the file, over ranks that are one now.
+TEST_F(Checkpoints, WhatAKilledSaveOfOneFileLeftGoesWithTheNext) {
+  const fs::path file = base_ / "best.safetensors";
+  fs::create_directories(base_ / "best.safetensors.parts.tmp");
+  fs::create_directories(base_ / "best.safetensors.parts");
+  write_tensors_over_ranks(file, {{"w", torch::ones({2})}}, {}, {});
+  EXPECT_EQ(std::distance(fs::directory_iterator(base_), {}), 1);
+}
+
 }  // namespace
 }  // namespace trestle::checkpoint

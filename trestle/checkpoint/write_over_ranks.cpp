@@ -28,6 +28,13 @@ SafetensorsHeader header_of(const std::vector<StoredTensor>& tensors,
   return header;
 }
 
+// What a save over ranks was killed in the middle of leaves as well.
+void remove_parts(const std::filesystem::path& parts) {
+  std::error_code ignored;
+  std::filesystem::remove_all(parts, ignored);
+  std::filesystem::remove_all(parts.string() + ".tmp", ignored);
+}
+
 }  // namespace
 
 void write_as_one_file(const CheckpointFolder& folder, const std::filesystem::path& path,
@@ -50,9 +57,12 @@ void write_as_one_file(const CheckpointFolder& folder, const std::filesystem::pa
 void write_tensors_over_ranks(const std::filesystem::path& path, const NamedTensors& tensors,
                               const std::map<std::string, std::string>& metadata,
                               const SaveRanks& ranks) {
-  if (ranks.size == 1) return write_tensors(path, tensors, metadata);
   std::filesystem::path parts = path;
   parts += ".parts";
+  if (ranks.size == 1) {
+    write_tensors(path, tensors, metadata);
+    return remove_parts(parts);
+  }
   std::vector<TensorPart> own;
   for (const auto& [name, tensor] : tensors) own.push_back({.name = name, .tensor = tensor});
   write_checkpoint(parts, {{group, own}}, "{}", ranks);
@@ -63,8 +73,7 @@ void write_tensors_over_ranks(const std::filesystem::path& path, const NamedTens
     } catch (const std::exception& error) {
       failure = error.what();
     }
-    std::error_code ignored;
-    std::filesystem::remove_all(parts, ignored);
+    remove_parts(parts);
   }
   failure = ranks.all_gather(failure).at(0);
   if (!failure.empty()) throw FileError(text("rank 0: ", failure));
