@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 
 namespace trestle::app {
@@ -10,6 +11,9 @@ namespace trestle::app {
 namespace {
 
 volatile std::sig_atomic_t came = 0;  // the signal's number
+constexpr int of_launcher = 1, of_others = 2;
+volatile std::sig_atomic_t came_from = 0;     // of these bits
+volatile std::sig_atomic_t has_launcher = 0;  // the parent: trestle launch or torchrun
 const char* volatile words_on_signal = "";
 
 void say(const char* words) {
@@ -22,16 +26,25 @@ void end_now(int signal) {
   _exit(128 + signal);
 }
 
-void on_signal(int signal) {
-  if (came != 0) end_now(signal);
+// Of a rank whose launcher has the signal too, and passes it on, as where all processes of a job are told to end: the
+// launcher's word is no second one.
+void on_signal(int signal, siginfo_t* about, void*) {
+  const int from = has_launcher && about->si_pid == getppid() ? of_launcher : of_others;
+  if ((came_from & from) != 0) end_now(signal);
+  came_from = came_from | from;
+  if (came != 0) return;
   came = signal;
   say(words_on_signal);
 }
 
-void handle_signals(void (*handler)(int)) {
+void end_at_once(int signal, siginfo_t*, void*) { end_now(signal); }
+
+void handle_signals(void (*handler)(int, siginfo_t*, void*)) {
+  has_launcher = std::getenv("TORCHELASTIC_RUN_ID") != nullptr ? 1 : 0;
   struct sigaction action {};
-  action.sa_handler = handler;
-  action.sa_flags = SA_RESTART;  // files that are being written are written to their end
+  action.sa_sigaction = handler;
+  // Files that are being written are written to their end.
+  action.sa_flags = SA_RESTART | SA_SIGINFO;
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
@@ -42,7 +55,7 @@ void handle_signals(void (*handler)(int)) {
 
 }  // namespace
 
-void watch_interrupts() { handle_signals(end_now); }
+void watch_interrupts() { handle_signals(end_at_once); }
 
 void finish_steps_on_interrupt() {
   stop_on_interrupt("\ntrestle: finishing this step, then saving; once more to stop at once\n");

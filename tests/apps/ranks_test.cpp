@@ -163,6 +163,18 @@ TEST_F(RanksOfTrain, ASignalToOneRankStopsAllAndIsTheExitCode) {
   EXPECT_TRUE(std::filesystem::exists(folder_ / "runs/told/last/index.json"));
 }
 
+// As of a job's manager, which tells all its processes to end: the launcher has it too, and passes it on.
+TEST_F(RanksOfTrain, ASignalToTheLauncherAndItsRanksIsOne) {
+  const Finished done = shell(
+      "$T launch -n 2 -- sh -c 'echo $$ >> numbers; exec '\"$T\"' train tiny.toml --epochs 100000 "
+      "--name managed --quiet' & all=$!; "
+      "while ! grep -q '\"step\"' runs/managed/metrics.jsonl; do sleep 0.05; done 2>/dev/null; "
+      "kill -TERM $(cat numbers) $all; wait $all; echo code $?");
+  EXPECT_THAT(done.out, HasSubstr("code 143")) << done.err;
+  EXPECT_THAT(done.err, Not(HasSubstr("without a word")));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "runs/managed/last/index.json"));
+}
+
 // Each rank in a folder of its own, as on two machines.
 TEST_F(RanksOfTrain, RanksWithOtherDataAreToldWhatDiffers) {
   const auto refused = [](const std::string& name, const std::string& change) {
