@@ -139,6 +139,9 @@ TEST(DeepspeedConfig, OptimizersAreTrestles) {
   EXPECT_EQ(
       parse(optimizer("AdamW", R"("torch_adam": true, "weight_decay": 0)")).optimizer->weight_decay,
       0);
+  EXPECT_EQ(parse(optimizer("AdamW", R"("torch_adam": true, "weight_decay": null)"))
+                .optimizer->weight_decay,
+            0.01);
   const DeepspeedConfig sgd = parse(
       optimizer("SGD", R"("lr": 0.1, "momentum": 0.9, "nesterov": true, "weight_decay": 1e-4)"));
   EXPECT_EQ(sgd.optimizer->name, "sgd");

@@ -2,11 +2,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <map>
+#include <thread>
 
+#include "tests/support/message_of.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
@@ -14,6 +18,7 @@
 namespace trestle::recipe {
 namespace {
 
+using support::message_of;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
@@ -133,6 +138,36 @@ TEST_F(DeepspeedRecipe, FlagsThatSayOtherwiseAreRefusedTogether) {
                       HasSubstr("--precision \"bf16\", and "), Not(HasSubstr("accumulate"))));
   }
   EXPECT_NO_THROW(run(json, 4, recipe));  // of the recipe's own the file takes the place
+}
+
+// Both are right in DeepSpeed's file.
+TEST_F(DeepspeedRecipe, WhatNoRecipeTakesIsRefusedWithTheFile) {
+  const std::string message = message_of<UsageError>([&] {
+    run(R"({"train_batch_size": 1e12, "optimizer": {"type": "SGD", "params": {"momentum": 1.5}}})",
+        2);
+  });
+  EXPECT_THAT(message,
+              AllOf(HasSubstr(file_.string() + ": as a recipe has it, 'batch' in [train]"),
+                    HasSubstr("'momentum' in [optimizer] is a number from 0 to 1, not 1.5")));
+}
+
+TEST_F(DeepspeedRecipe, TwoSchedulesAreRefused) {
+  const std::string json = R"({"train_batch_size": 8, "scheduler": {"type": "LRRangeTest"}})";
+  Recipe recipe = changed(json, 2);
+  EXPECT_EQ(deepspeed_config_of(recipe)->schedule->type, "LRRangeTest");
+  recipe.optimizer.learning_rate_schedule = "cosine";
+  recipe.optimizer.plateau = true;
+  EXPECT_THAT(message_of<UsageError>([&] { deepspeed_config_of(recipe); }),
+              AllOf(HasSubstr("scheduler LRRangeTest"), HasSubstr("\"cosine\", plateau = true")));
+}
+
+TEST_F(DeepspeedRecipe, APipeIsReadOnce) {
+  std::filesystem::remove(file_);
+  ASSERT_EQ(mkfifo(file_.c_str(), 0600), 0);
+  std::thread writer([&] { std::ofstream(file_) << R"({"train_batch_size": 8})"; });
+  const DeepspeedRun read = deepspeed_run(file_, {}, 2, {});
+  writer.join();
+  EXPECT_THAT(read.description, HasSubstr("8 a step"));
 }
 
 }  // namespace

@@ -100,13 +100,17 @@ DeepspeedConfig parse_deepspeed_config(std::string_view json, const std::string&
   return config;
 }
 
-DeepspeedConfig read_deepspeed_config(const std::filesystem::path& path, int ranks) {
+std::string deepspeed::read_bytes(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path))
     throw UsageError(text(path.string(), ": no such configuration"),
                      {.hint = "Give DeepSpeed's JSON file, for example ds_config.json."});
   if (std::filesystem::is_directory(path))
     throw UsageError(text(path.string(), ": is a folder, and a configuration is a file"));
-  return parse_deepspeed_config(read_file(path), path.string(), ranks);
+  return read_file(path);
+}
+
+DeepspeedConfig read_deepspeed_config(const std::filesystem::path& path, int ranks) {
+  return parse_deepspeed_config(deepspeed::read_bytes(path), path.string(), ranks);
 }
 
 }  // namespace trestle::recipe

@@ -50,8 +50,7 @@ void read_adam(const Json& params, bool is_adamw, DeepspeedOptimizer& to, Readin
     reading.config.notes.push_back(
         "optimizer Adam is adamw, as in DeepSpeed: adam_w_mode is true unless the file says "
         "otherwise");
-  if (!torch_adam || !decays_weights || (params.is_object() && params.contains("weight_decay")))
-    return;
+  if (!torch_adam || !decays_weights || is_given(params, "weight_decay")) return;
   to.weight_decay = 0.01;
   reading.config.notes.push_back(
       "weight_decay is 0.01, the default of torch's AdamW, which torch_adam asks for");

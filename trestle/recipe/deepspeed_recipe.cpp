@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "trestle/base/error.h"
-#include "trestle/base/files.h"
 #include "trestle/base/text.h"
+#include "trestle/recipe/deepspeed_sections.h"
 #include "trestle/recipe/recipe_fields.h"
 
 namespace trestle::recipe {
@@ -123,6 +123,19 @@ std::string flag_of(const std::string& name) {
   return "--" + flag;
 }
 
+// What DeepSpeed takes and no recipe, as a momentum above 1.
+void refuse_out_of_range(const Changes& changes, const std::string& file) {
+  std::vector<std::string> problems;
+  for (const auto& [name, value] : changes) {
+    try {
+      parse_value(*find_field(name), value);
+    } catch (const UsageError& error) {
+      problems.push_back(text(file, ": as a recipe has it, ", error.what()));
+    }
+  }
+  if (!problems.empty()) throw UsageError(join(problems, "\n"));
+}
+
 void refuse_contradictions(const Recipe& recipe, const Changes& changes, const Changes& given,
                            const std::string& file) {
   std::vector<std::string> problems;
@@ -139,6 +152,20 @@ void refuse_contradictions(const Recipe& recipe, const Changes& changes, const C
                      {.hint = "Leave the flag out, or change the file to agree with it."});
 }
 
+// It would be left out, without a word.
+void refuse_other_schedules(const Recipe& recipe, const std::string& type) {
+  const auto& optimizer = recipe.optimizer;
+  std::vector<std::string> also;
+  if (optimizer.learning_rate_schedule != "constant")
+    also.push_back(text("learning_rate_schedule = \"", optimizer.learning_rate_schedule, "\""));
+  if (optimizer.warm_up > 0) also.push_back(text("warm_up = ", optimizer.warm_up));
+  if (optimizer.plateau) also.emplace_back("plateau = true");
+  if (!also.empty())
+    throw UsageError(text("'deepspeed_config' in [train] has the scheduler ", type,
+                          ", and [optimizer] has ", join(also, ", ")),
+                     {.hint = "Leave one of the schedules out."});
+}
+
 }  // namespace
 
 DeepspeedRun deepspeed_run(const std::filesystem::path& file, const Recipe& recipe, int ranks,
@@ -147,18 +174,25 @@ DeepspeedRun deepspeed_run(const std::filesystem::path& file, const Recipe& reci
   if (ranks % stages != 0)
     throw UsageError(
         text("[mesh] has pipeline = ", stages, ", which does not divide the ", ranks, " ranks"));
-  DeepspeedConfig config = read_deepspeed_config(file, ranks / stages);
-  const std::string bytes = read_file(file);
-  Mapping mapping(std::move(config),
+  const std::string bytes = deepspeed::read_bytes(file);  // once: it may be a pipe
+  Mapping mapping(parse_deepspeed_config(bytes, file.string(), ranks / stages),
                   Json::parse(bytes, nullptr, /*allow_exceptions=*/true, /*ignore_comments=*/true),
                   recipe);
+  refuse_out_of_range(mapping.changes, file.string());
   refuse_contradictions(recipe, mapping.changes, given, file.string());
   return {std::move(mapping.changes), mapping.description()};
 }
 
 std::optional<DeepspeedConfig> deepspeed_config_of(const Recipe& recipe) {
   if (recipe.train.deepspeed_config.empty()) return std::nullopt;
-  return parse_deepspeed_config(recipe.train.deepspeed_config, "'deepspeed_config' in [train]", 1);
+  DeepspeedConfig config =
+      parse_deepspeed_config(recipe.train.deepspeed_config, "'deepspeed_config' in [train]", 1);
+  if (config.schedule) refuse_other_schedules(recipe, config.schedule->type);
+  return config;
+}
+
+bool has_rates_of_its_own(const DeepspeedSchedule& schedule) {
+  return schedule.type != "WarmupCosineLR";  // which are shares of the optimizer's
 }
 
 }  // namespace trestle::recipe

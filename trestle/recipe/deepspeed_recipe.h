@@ -25,7 +25,10 @@ DeepspeedRun deepspeed_run(const std::filesystem::path& file, const Recipe& reci
                            const std::vector<std::pair<std::string, std::string>>& given);
 
 // What [train] deepspeed_config of such a recipe says, which no other key can: the scale of fp16, the schedule, the
-// buckets, offloading. Nothing where it is empty.
+// buckets, offloading. Nothing where it is empty. Throws UsageError where [optimizer] has another schedule.
 std::optional<DeepspeedConfig> deepspeed_config_of(const Recipe& recipe);
+
+// Whether the optimizer's own rate is of no matter to its rates.
+bool has_rates_of_its_own(const DeepspeedSchedule& schedule);
 
 }  // namespace trestle::recipe

@@ -1,11 +1,16 @@
 #pragma once
 
+#include <filesystem>
 #include <optional>
+#include <string>
 
 #include "trestle/recipe/deepspeed_keys.h"
 
 // The sections of DeepSpeed's JSON. Inside of recipe.
 namespace trestle::recipe::deepspeed {
+
+// All bytes of a configuration. Throws UsageError where it is no file.
+std::string read_bytes(const std::filesystem::path& path);
 
 // The terms of a batch as the file has them.
 struct Batch {

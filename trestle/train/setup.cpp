@@ -13,6 +13,7 @@
 #include "trestle/device/virtual_device.h"
 #include "trestle/optim/factory.h"
 #include "trestle/pipeline/micro_batch.h"
+#include "trestle/recipe/deepspeed_recipe.h"
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/data_set.h"
 #include "trestle/train/environment.h"
@@ -58,6 +59,7 @@ void check_training(const recipe::Recipe& recipe, const Additions& own) {
   check_loss(recipe, own);
   optim::check_options(optimizer_options(recipe));
   check_rate(recipe.optimizer);
+  recipe::deepspeed_config_of(recipe);
   schedule::parse_backward_order(recipe.pipeline.backward_order);
   nn::parse_batch_norm_statistics(recipe.pipeline.batch_norm);
   for (const std::string& word : recipe.pipeline.recompute) schedule::parse_recompute(word);

@@ -12,6 +12,7 @@
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/checkpoint_folder.h"
 #include "trestle/checkpoint/training_checkpoint.h"
+#include "trestle/recipe/deepspeed_recipe.h"
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/dry_run.h"
 #include "trestle/train/environment.h"
@@ -35,6 +36,18 @@ struct Changed {
   std::vector<std::string> notes;
 };
 
+// Each step's rate is the schedule's of a DeepSpeed file.
+void refuse_idle_rate(const recipe::Recipe& before, const recipe::Recipe& after) {
+  if (after.optimizer.learning_rate == before.optimizer.learning_rate) return;
+  const auto deepspeed = recipe::deepspeed_config_of(after);
+  if (!deepspeed || !deepspeed->schedule || !recipe::has_rates_of_its_own(*deepspeed->schedule))
+    return;
+  throw UsageError(text("'learning_rate' in [optimizer] has no effect: each step's is what the "
+                        "scheduler ",
+                        deepspeed->schedule->type, " of the run's DeepSpeed file says"),
+                   {.hint = "Leave it out, or start a new run with another file."});
+}
+
 Changed changed(const recipe::Recipe& before,
                 const std::vector<std::pair<std::string, std::string>>& changes) {
   using OnResume = recipe::Field::OnResume;
@@ -57,6 +70,7 @@ Changed changed(const recipe::Recipe& before,
              " there, ", recipe::to_toml(field.get(after)), " was asked for"),
         {.hint = "Start a new run for that."});
   }
+  refuse_idle_rate(before, after);
   return result;
 }
 
