@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "trestle/base/choose.h"
+#include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/mesh/layout/mesh_layout.h"
@@ -37,7 +38,7 @@ FieldChanges changes_of_mesh(const std::string& words) {
   return changes;
 }
 
-FieldChanges changes_beside_mesh(const std::string& words) {
+FieldChanges changes_beside_mesh(const std::string& words, const FieldChanges& flags) {
   FieldChanges changes;
   if (words.empty()) return changes;
   const mesh::MeshLayout layout = mesh::parse_mesh(words);
@@ -46,7 +47,8 @@ FieldChanges changes_beside_mesh(const std::string& words) {
   if (!layout.has("replicate")) changes.emplace_back("mesh.replicate", text(none.replicate));
   if (!layout.has("shard")) {
     changes.emplace_back("mesh.shard", text(none.shard));
-    changes.emplace_back("mesh.shard_level", none.shard_level);
+    if (!changes_field(flags, "mesh.shard_level"))
+      changes.emplace_back("mesh.shard_level", none.shard_level);
   }
   return changes;
 }
@@ -57,6 +59,15 @@ void check_mesh_alone(const std::string& words, const FieldChanges& flags) {
     if (changes_field(flags, "mesh." + name))
       throw UsageError(text("--mesh ", words, " lays out all ranks, and --", name, " is given too"),
                        {.hint = text("Write it in --mesh, as ", name, "=2, or leave --mesh out.")});
+}
+
+void check_ranks_of_mesh(const std::string& words, const recipe::Recipe::Mesh& mesh, int asked) {
+  const int ranks = ranks_of(mesh);
+  if (words.empty() || asked == 0 || asked == ranks) return;
+  throw UsageError(text("--mesh ", words, " lays out ", counted(ranks, "rank"), ", and there ",
+                        plural(asked, "is ", "are "), asked),
+                   {.hint = "What it does not name there is one of. Stages over ranks are "
+                            "pipeline=2, for example --mesh pipeline=2,replicate=2."});
 }
 
 int ranks_of(const recipe::Recipe::Mesh& mesh) {

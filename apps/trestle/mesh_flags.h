@@ -11,11 +11,15 @@ namespace trestle::app {
 // "pipeline=2,replicate=2", as changes of [mesh]. Throws UsageError.
 FieldChanges changes_of_mesh(const std::string& words);
 
-// A layout is whole: these make one of what it does not name, whatever a recipe or a run has.
-FieldChanges changes_beside_mesh(const std::string& words);
+// A layout is whole: these make one of what it does not name, whatever a recipe or a run has. What the flags say of the level
+// stays.
+FieldChanges changes_beside_mesh(const std::string& words, const FieldChanges& flags);
 
 // Throws UsageError where flags say again, or otherwise, what --mesh says.
 void check_mesh_alone(const std::string& words, const FieldChanges& flags);
+
+// Throws UsageError where --mesh lays out other ranks than those that are asked for; 0: nothing says how many.
+void check_ranks_of_mesh(const std::string& words, const recipe::Recipe::Mesh& mesh, int asked);
 
 // So many are started where nothing else says how many there are.
 int ranks_of(const recipe::Recipe::Mesh& mesh);

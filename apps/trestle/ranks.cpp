@@ -137,6 +137,19 @@ int on_launched_rank(const launch::RankEnvironment& environment, const RankOptio
   return end.code;
 }
 
+// Who read it first has all of it, and the others wait for the rest.
+void refuse_pipes(const std::vector<std::string>& files) {
+  for (const std::string& file : files) {
+    std::error_code error;
+    const auto status = std::filesystem::status(file, error);
+    if (error || !std::filesystem::exists(status) || std::filesystem::is_regular_file(status))
+      continue;
+    throw UsageError(text(file, ": is a pipe or a device, and each rank reads it anew"),
+                     {.hint = "Write it into a file, or let the ranks be threads, for example "
+                              "--ranks threads:2."});
+  }
+}
+
 }  // namespace
 
 int asked_ranks(const RankOptions& options) {
@@ -168,6 +181,7 @@ int on_ranks(const RankOptions& options, const std::function<int(const World*)>&
                              {.deadline = options.deadline});
     return codes.at(0);
   }
+  refuse_pipes(options.files);
   return launch::launch({.program = std::filesystem::read_symlink("/proc/self/exe").string(),
                          .arguments = options.words,
                          .ranks = wanted.count,

@@ -20,6 +20,8 @@ struct RankOptions {
   std::chrono::milliseconds deadline = std::chrono::minutes(10);
   // All words of this command, which the processes of its ranks get again.
   std::vector<std::string> words = {};
+  // Files that these name, which each process reads: none may be a pipe. Some may be empty.
+  std::vector<std::string> files = {};
 };
 
 // Calls `work` as the ranks say, and returns what it returns (of several threads: rank 0's):

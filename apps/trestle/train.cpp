@@ -130,12 +130,13 @@ int perform(const CLI::App& verb, Arguments arguments, const RunOptions& options
     FieldChanges given = flags;
     for (const auto& change : changes_of_mesh(arguments.mesh)) given.push_back(change);
     arguments.changes = given;
-    for (auto& change : changes_beside_mesh(arguments.mesh))
+    for (auto& change : changes_beside_mesh(arguments.mesh, flags))
       arguments.changes.push_back(std::move(change));
     recipe = checked(verb, arguments);
     check_mesh_alone(arguments.mesh, flags);
-    check_shard_level(recipe, flags);
     if (!arguments.deepspeed.empty()) said = take_deepspeed(arguments, given, recipe);
+    check_shard_level(recipe, flags);
+    check_ranks_of_mesh(arguments.mesh, recipe.mesh, asked_ranks(arguments.ranks));
   } catch (const UsageError&) {  // the same on all ranks of a launcher
     if (another_rank_complains()) return misused;
     throw;
@@ -157,6 +158,7 @@ int perform(const CLI::App& verb, Arguments arguments, const RunOptions& options
   }
   RankOptions ranks = arguments.ranks;
   ranks.words = words;
+  ranks.files = {arguments.recipe, arguments.deepspeed};
   ranks.otherwise = ranks_of(recipe.mesh);
   ranks.deadline =
       std::chrono::milliseconds(static_cast<std::int64_t>(recipe.pipeline.deadline * 1000));

@@ -147,6 +147,15 @@ TEST_F(MeshOfTrain, TheLayoutIsWhole) {
       run({"train", saved, "--mesh", "pipeline=2", "--devices", "virtual:2", "--dry-run"});
   ASSERT_EQ(other.code, 0) << other.err;
   EXPECT_THAT(other.out, Not(HasSubstr("mesh ")));
+  // Stages that nobody named there are none, and the level in a message is the one that was given.
+  for (const std::string ranks : {"4", "threads:3", "1"}) {
+    const Finished more = train("more", {"--mesh", "replicate=2", "--ranks", ranks});
+    EXPECT_EQ(more.code, 2) << more.out;
+    EXPECT_THAT(more.err, HasSubstr("--mesh replicate=2 lays out 2 ranks, and there "));
+  }
+  const Finished level = train("level", {"--mesh", "replicate=2", "--shard-level", "gradients"});
+  EXPECT_EQ(level.code, 2) << level.out;
+  EXPECT_THAT(level.err, HasSubstr("--shard-level gradients, and there are no ranks that divide"));
   for (const std::string flag : {"--shard", "--replicate", "--pipeline"}) {
     const Finished twice = train("twice", {"--mesh", "shard=2", flag, "4", "--dry-run"});
     EXPECT_EQ(twice.code, 2) << twice.out;
@@ -180,6 +189,30 @@ TEST_F(MeshOfTrain, TakesDeepspeedsFile) {
                            "replicate=2,shard=2", "--ranks", "threads:4", "--quiet"});
   EXPECT_EQ(on.code, 0) << on.err;
   EXPECT_NEAR(rates().at(6), 0.01, 1e-12);
+  // The file's scheduler says each step's rate.
+  const Finished idle =
+      run({"train", "--resume", "runs/ds_two", "--epochs", "4", "--lr", "0.5", "--ranks", "4"});
+  EXPECT_EQ(idle.code, 2) << idle.out;
+  EXPECT_THAT(idle.err, HasSubstr("'learning_rate' in [optimizer] has no effect"));
+  // A flag that says what the file says.
+  const Finished agreed = train("agreed", {"--deepspeed", "ds.json", "--ranks", "threads:2",
+                                           "--shard-level", "gradients", "--max-steps", "1"});
+  EXPECT_EQ(agreed.code, 0) << agreed.err;
+}
+
+// Each process of a run reads it, and it can be read once.
+TEST_F(MeshOfTrain, APipeIsForRanksThatAreThreads) {
+  const auto piped = [](const std::string& ranks) {
+    return run({"-c", "cat ds.json | '" TRESTLE_PROGRAM
+                      "' train tiny --name piped --max-steps 1 --deepspeed /dev/stdin --ranks " +
+                          ranks},
+               {.program = "/bin/sh"});
+  };
+  const Finished processes = piped("2");
+  EXPECT_EQ(processes.code, 2) << processes.err;
+  EXPECT_THAT(processes.err, HasSubstr("/dev/stdin: is a pipe or a device"));
+  const Finished threads = piped("threads:2");
+  EXPECT_EQ(threads.code, 0) << threads.err;
 }
 
 TEST_F(MeshOfTrain, RefusesWhatContradictsDeepspeedsFile) {
