@@ -19,6 +19,17 @@ bool changes_field(const FieldChanges& changes, std::string_view name) {
   return std::ranges::any_of(changes, [&](const auto& change) { return change.first == name; });
 }
 
+// How many virtual devices these ranks have, of a recipe with `count` of them.
+int devices_for(const recipe::Recipe& recipe, const recipe::Recipe::Mesh& before, int ranks,
+                int count) {
+  if (recipe.mesh.parts() > 1 && ranks > 1) return ranks;
+  const auto parts = static_cast<int>(before.parts());
+  if (parts == 1 || recipe.mesh.parts() > 1 || count % parts != 0) return count;
+  if (ranks > 1) return ranks;
+  const auto& balance = recipe.pipeline.balance;
+  return balance.empty() ? count / parts : static_cast<int>(balance.size());
+}
+
 }  // namespace
 
 FieldChanges changes_of_mesh(const std::string& words) {
@@ -81,23 +92,26 @@ void check_shard_level(const recipe::Recipe& recipe, const FieldChanges& flags) 
       {.hint = "Say how many, for example --mesh shard=2."});
 }
 
-FieldChanges devices_of_mesh(const recipe::Recipe& recipe, int ranks, const FieldChanges& changes) {
+FieldChanges devices_of_mesh(const recipe::Recipe& recipe, const recipe::Recipe::Mesh& before,
+                             int ranks, const FieldChanges& changes) {
   constexpr std::string_view prefix = "virtual:";
   const std::string_view use = recipe.devices.use;
-  if (recipe.mesh.parts() == 1 || ranks == 1 || changes_field(changes, "devices.use") ||
-      !use.starts_with(prefix) || use.find(',') != std::string_view::npos)
+  if (changes_field(changes, "devices.use") || !use.starts_with(prefix) ||
+      use.find(',') != std::string_view::npos)
     return {};
   int count = 0;
   const auto [end, error] =
       std::from_chars(use.data() + prefix.size(), use.data() + use.size(), count);
-  if (error != std::errc() || count == ranks) return {};
+  if (error != std::errc()) return {};
+  const int wanted = devices_for(recipe, before, ranks, count);
+  if (wanted == count) return {};
   const std::string_view budget(end, static_cast<std::size_t>(use.data() + use.size() - end));
-  return {{"devices.use", text(prefix, ranks, budget)}};
+  return {{"devices.use", text(prefix, wanted, budget)}};
 }
 
-std::string note_of_devices(const recipe::Recipe& recipe, const std::string& devices) {
-  return text("devices   ", devices, ": one for each rank (the recipe has ", recipe.devices.use,
-              ")");
+std::string note_of_devices(const recipe::Recipe& recipe, int ranks, const std::string& devices) {
+  return text("devices   ", devices, ": one for each ", ranks > 1 ? "rank" : "stage",
+              " (the recipe has ", recipe.devices.use, ")");
 }
 
 }  // namespace trestle::app

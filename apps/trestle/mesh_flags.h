@@ -28,8 +28,10 @@ int ranks_of(const recipe::Recipe::Mesh& mesh);
 void check_shard_level(const recipe::Recipe& recipe, const FieldChanges& flags);
 
 // A recipe's "virtual:2" is a number for its own stages: where ranks share the batch and --devices is not given, each of
-// them has a virtual device. At most one change, and what to say of it.
-FieldChanges devices_of_mesh(const recipe::Recipe& recipe, int ranks, const FieldChanges& changes);
-std::string note_of_devices(const recipe::Recipe& recipe, const std::string& devices);
+// them has a virtual device. A run that goes on has the number of the ranks it had, whose layout is `before`: without ranks
+// that share the batch it becomes one for each rank or stage. At most one change, and what to say of it.
+FieldChanges devices_of_mesh(const recipe::Recipe& recipe, const recipe::Recipe::Mesh& before,
+                             int ranks, const FieldChanges& changes);
+std::string note_of_devices(const recipe::Recipe& recipe, int ranks, const std::string& devices);
 
 }  // namespace trestle::app

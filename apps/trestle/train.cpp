@@ -89,12 +89,13 @@ recipe::Recipe with_changes(recipe::Recipe recipe, const FieldChanges& changes) 
 }
 
 recipe::Recipe recipe_of(const Arguments& arguments) {
-  recipe::Recipe recipe = with_changes(recipe::read_recipe(arguments.recipe), arguments.changes);
+  recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
   if (arguments.name) recipe.name = *arguments.name;
   return recipe;
 }
 
-// Throws UsageError for words and a recipe that cannot be, which is said before any rank is started.
+// The recipe without the flags' changes. Throws UsageError for words and a recipe that cannot be, which is said before any rank
+// is started.
 recipe::Recipe checked(const CLI::App& verb, const Arguments& arguments) {
   if (arguments.recipe.empty() == arguments.resume.empty())
     throw UsageError("give either a recipe to start from, or --resume RUN_FOLDER",
@@ -107,8 +108,7 @@ recipe::Recipe checked(const CLI::App& verb, const Arguments& arguments) {
     if (arguments.deepspeed.empty()) refuse_without_effect(verb, {"--ranks"}, "with --dry-run");
   }
   if (arguments.resume.empty()) return recipe_of(arguments);
-  return with_changes(train::recipe_of(train::open_run_folder(arguments.resume)),
-                      arguments.changes);
+  return train::recipe_of(train::open_run_folder(arguments.resume));
 }
 
 // The recipe as DeepSpeed's file makes it, which what is given may not contradict; returns what to say of that.
@@ -124,6 +124,7 @@ std::vector<std::string> take_deepspeed(const Arguments& arguments, const FieldC
 int perform(const CLI::App& verb, Arguments arguments, const RunOptions& options,
             const std::vector<std::string>& words) {
   recipe::Recipe recipe;
+  recipe::Recipe::Mesh before;    // that of the recipe or the run, without flags
   std::vector<std::string> said;  // of a run, before its plan
   try {
     const FieldChanges flags = arguments.changes;
@@ -133,6 +134,8 @@ int perform(const CLI::App& verb, Arguments arguments, const RunOptions& options
     for (auto& change : changes_beside_mesh(arguments.mesh, flags))
       arguments.changes.push_back(std::move(change));
     recipe = checked(verb, arguments);
+    before = recipe.mesh;
+    recipe = with_changes(recipe, arguments.changes);
     check_mesh_alone(arguments.mesh, flags);
     if (!arguments.deepspeed.empty()) said = take_deepspeed(arguments, given, recipe);
     check_shard_level(recipe, flags);
@@ -149,8 +152,8 @@ int perform(const CLI::App& verb, Arguments arguments, const RunOptions& options
     const auto progress = train::make_progress(style, colours, std::cout);
     for (const std::string& line : said) progress->note(line);
     for (const auto& [field, value] :
-         devices_of_mesh(recipe, ranks_of(recipe.mesh), arguments.changes)) {
-      progress->note(note_of_devices(recipe, value));
+         devices_of_mesh(recipe, before, ranks_of(recipe.mesh), arguments.changes)) {
+      progress->note(note_of_devices(recipe, ranks_of(recipe.mesh), value));
       recipe::set_field(recipe, field, value);
     }
     train::plan_run(recipe, hooks_for(nullptr, progress.get(), options));
@@ -170,8 +173,9 @@ int perform(const CLI::App& verb, Arguments arguments, const RunOptions& options
     recipe::Recipe own = recipe;
     for (const std::string& line : said)
       if (progress) progress->note(line);
-    for (auto& change : devices_of_mesh(recipe, world ? world->size() : 1, changes)) {
-      if (progress) progress->note(note_of_devices(recipe, change.second));
+    const int size = world ? world->size() : 1;
+    for (auto& change : devices_of_mesh(recipe, before, size, changes)) {
+      if (progress) progress->note(note_of_devices(recipe, size, change.second));
       recipe::set_field(own, change.first, change.second);
       changes.push_back(std::move(change));
     }

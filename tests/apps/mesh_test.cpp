@@ -164,6 +164,24 @@ TEST_F(MeshOfTrain, TheLayoutIsWhole) {
   }
 }
 
+// A run over ranks has a device for each, which is of no matter to other ranks, nor to one process.
+TEST_F(MeshOfTrain, GoesOnWithDevicesForTheNewLayout) {
+  ASSERT_EQ(train("four_devices", {"--mesh", "pipeline=2,shard=2", "--ranks", "threads:4",
+                                   "--balance", "2,1", "--max-steps", "1"})
+                .code,
+            0);
+  const std::vector<std::vector<std::string>> layouts = {
+      {"pipeline=2", "2", "virtual:2: one for each rank (the recipe has virtual:4)"},
+      {"replicate=3", "threads:3", "virtual:3: one for each rank (the recipe has virtual:2)"},
+      {"replicate=1", "1", "virtual:2: one for each stage (the recipe has virtual:3)"}};
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    const Finished on = run({"train", "--resume", "runs/four_devices", "--mesh", layouts[i][0],
+                             "--ranks", layouts[i][1], "--max-steps", std::to_string(i + 2)});
+    EXPECT_EQ(on.code, 0) << on.err;
+    EXPECT_THAT(on.out, HasSubstr(layouts[i][2]));
+  }
+}
+
 TEST_F(MeshOfTrain, TakesDeepspeedsFile) {
   const Finished survey =
       train("survey", {"--deepspeed", TRESTLE_SOURCE_DIR "/examples/deepspeed_zero2.json",
