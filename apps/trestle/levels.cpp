@@ -64,6 +64,11 @@ Subject own_net(Arguments& arguments) {
 Subject of_recipe(Arguments& arguments, const RunOptions& options) {
   const recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
   train::check_training(recipe, additions_of(options));
+  if (!recipe.optimizer.frozen.empty())
+    throw UsageError(text(arguments.recipe,
+                          ": 'frozen' in [optimizer] leaves layers without "
+                          "gradients, and what is measured here is a model that is trained whole"),
+                     {.hint = "Leave 'frozen' out, in a copy of the recipe."});
   auto& optimizer = arguments.levels.optimizer;
   optimizer = {.name = recipe.optimizer.name};
   optimizer.momentum = recipe.optimizer.momentum;

@@ -105,6 +105,8 @@ TEST_F(LevelsVerb, WrongWordsAreRefused) {
   EXPECT_THAT(refusal({"--svg", "small.toml"}), HasSubstr("the file ends in .svg"));
   EXPECT_THAT(refusal({"--optimizer", "adm"}), HasSubstr("adam"));
   EXPECT_THAT(refusal({"--bucket", "0", "--dry-run"}), HasSubstr("--bucket 0"));
+  write_recipe("frozen", "\"rmsprop\"", "\"sgd\"\nfrozen = [\"in\"]");
+  EXPECT_THAT(refusal({"frozen.toml", "--dry-run"}), HasSubstr("'frozen' in [optimizer]"));
   EXPECT_THAT(refusal({"none.toml"}), HasSubstr("none.toml"));
   EXPECT_THAT(refusal({"--dry-run", "--svg", "a.svg"}), HasSubstr("--svg"));
 }
