@@ -218,6 +218,17 @@ TEST_F(MeshOfTrain, TakesDeepspeedsFile) {
   EXPECT_EQ(agreed.code, 0) << agreed.err;
 }
 
+// What a rank computes at once is a piece of its part of the batch.
+TEST_F(MeshOfTrain, BalanceMeasuresARanksPart) {
+  write_file(folder_ / "thirds.toml",
+             read_file(folder_ / "recipes/tiny.toml") + "[mesh]\nreplicate = 3\n");
+  const Finished measured = run({"balance", "thirds.toml", "--save", "layers.json"});
+  ASSERT_EQ(measured.code, 0) << measured.err;
+  EXPECT_THAT(measured.out, HasSubstr("7 examples a micro-batch"));
+  const Finished again = run({"balance", "thirds.toml", "--profile", "layers.json"});
+  EXPECT_EQ(again.code, 0) << again.err;
+}
+
 // Each process of a run reads it, and it can be read once.
 TEST_F(MeshOfTrain, APipeIsForRanksThatAreThreads) {
   const auto piped = [](const std::string& ranks) {

@@ -105,7 +105,10 @@ LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
   const Task task = make_task(recipe, progress, additions);
   const at::MemoryFormat format = memory_format_of(recipe);
   for (const auto& layer : model.graph().layers) layer.to(format);
-  const data::Batch batch = *task.training->epoch(0).next();
+  // Of ranks that share a batch the last one's part is the largest.
+  const auto parts = static_cast<int>(recipe.mesh.parts());
+  const data::Batch batch =
+      task.training->read(0, 0, data::Part::Both, {.part = parts - 1, .parts = parts});
   check_channels(recipe, batch.inputs);
   const auto pieces = pipeline::split(
       {batch.inputs}, static_cast<int>(recipe.pipeline.micro_batches), recipe.pipeline.split_size);
