@@ -86,7 +86,7 @@ class Sharded::Impl {
   std::string units_in_words() const;
   void hook_layers(const std::vector<std::optional<std::size_t>>& unit_of_layer);
   void make_frozen_groups();
-  std::shared_ptr<sharding::FlatGroup> make_group(NamedTensors members) const;
+  std::shared_ptr<sharding::FlatGroup> make_group(NamedTensors members, bool trained) const;
   bool is_kept(const at::Tensor& parameter) const {
     return kept_.contains(parameter.unsafeGetTensorImpl());
   }
