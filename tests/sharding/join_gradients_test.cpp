@@ -45,5 +45,66 @@ TEST(Join, GradientsThatAddUpStayWhereTheRankWithBatchesHasNoPartOfThem) {
   }
 }
 
+// A gradient of zeros is one to an optimizer with momentum or decay, also on a rank that follows.
+TEST(Join, GradientsThatAreZeroedAreSteppedOnRanksThatFollow) {
+  struct Branch : TwoLinears {
+    at::Tensor forward(const at::Tensor& x) override {
+      const at::Tensor y = torch::tanh(a(x));
+      return uses_b ? b(y) : y;
+    }
+    bool uses_b = true;
+  };
+  const auto train = [](int from, int to, Branch& net, torch::optim::Optimizer& optimizer,
+                        const std::function<void(int)>& backward) {
+    for (int step = from; step < to; ++step) {
+      net.uses_b = step == 0;
+      optimizer.zero_grad(/*set_to_none=*/false);
+      backward(step);
+      optimizer.step();
+    }
+  };
+  const auto options = torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.1);
+  const auto plain = std::static_pointer_cast<Branch>(make<Branch>());
+  torch::optim::SGD plain_optimizer(plain->parameters(), options);
+  train(0, 4, *plain, plain_optimizer, [&](int step) {
+    plain->forward(rows(3, static_cast<std::uint64_t>(step))).square().mean().backward();
+  });
+  for (const ShardLevel level : levels)
+    spawn(2, [&](World& world) {
+      const auto net = std::static_pointer_cast<Branch>(make<Branch>());
+      ShardedModule<Model> model(net, DeviceMesh(world, {{"shard", 2}}),
+                                 {.level = level, .unused_parameters = UnusedParameters::Find});
+      torch::optim::SGD optimizer(model.parameters(), options);
+      const auto run = [&](int from, int to) {
+        train(from, to, *net, optimizer, [&](int step) {
+          model.backward(model.forward(rows(3, static_cast<std::uint64_t>(step))).square().mean(),
+                         3);
+        });
+      };
+      run(0, 1);
+      join({&model}, [&] { run(1, world.rank() == 0 ? 2 : 4); },
+           {.after_backward = [&] { optimizer.step(); }});
+      EXPECT_LT(distance(weights_of(*plain), model.state()), 1e-12)
+          << to_string(level) << ", rank " << world.rank();
+    });
+}
+
+// What no_sync() left has been let go: nothing waits to be reduced.
+TEST(Join, EndsWhereZeroGradLetGoOfWhatNoSyncLeft) {
+  for (const ShardLevel level : levels)
+    spawn(2, [&](World& world) {
+      Sharded model(in_layers(), DeviceMesh(world, {{"shard", 2}}), {.level = level});
+      const at::Tensor x = rows(3, 1);
+      const auto batches = [&] {
+        {
+          const auto no_sync = model.no_sync();
+          model.backward(model.forward(x).sum());
+        }
+        model.zero_grad();
+      };
+      EXPECT_NO_THROW(join({&model}, batches)) << to_string(level);
+    });
+}
+
 }  // namespace
 }  // namespace trestle::testing

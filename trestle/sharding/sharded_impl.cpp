@@ -244,7 +244,7 @@ void Sharded::Impl::backward(const at::Tensor& loss, std::optional<double> weigh
   if (reducer->in_pass()) reducer->give_up_pass();
   const std::int64_t before = reducer->backwards();
   reducer->set_weight(weight ? weight : join_weight_);
-  if (join_) fresh_ = fresh_gradients();
+  if (join_) earlier_ = earlier_gradients();
   at::Tensor root = loss;
   if (weight && loss.requires_grad()) {
     root = loss * 1;
