@@ -106,5 +106,49 @@ TEST(Join, EndsWhereZeroGradLetGoOfWhatNoSyncLeft) {
     });
 }
 
+// A weight of two units, of which the second one to run backwards also has a layer before that does not use it.
+TEST(Join, FollowsUnitsOfSeveralLayersThatShareAWeight) {
+  const auto net = [] {
+    nn::Layers made(nn::Seed{3});
+    const auto linear = [](int in, int out) {
+      torch::nn::Linear made(in, out);
+      made->to(at::kDouble);
+      return made;
+    };
+    made.add("in", [=] { return linear(width, width); });
+    made.add("first", [=] { return linear(width, width); });
+    made.add("second", [=] { return linear(width, width); });
+    made.add("out", [=] { return linear(width, width); });
+    made.tie("second.weight", "first.weight");
+    return made;
+  };
+  const nn::Layers plain = net();
+  torch::optim::SGD plain_optimizer(plain.parameters(), 0.05);
+  for (int step = 0; step < 3; ++step) {
+    plain_optimizer.zero_grad();
+    plain.forward(rows(3, static_cast<std::uint64_t>(step))).square().mean().backward();
+    plain_optimizer.step();
+  }
+  Weights expected;
+  for (const auto& [name, tensor] : plain.named_parameters()) expected[name] = tensor.detach();
+  spawn(2,
+        [&](World& world) {
+          Sharded model(net(), DeviceMesh(world, {{"shard", 2}}),
+                        {.level = ShardLevel::Parameters, .units = {"in", "second"}});
+          torch::optim::SGD optimizer(model.parameters(), 0.05);
+          const auto batches = [&] {
+            for (int step = 0; step < (world.rank() == 0 ? 3 : 1); ++step) {
+              optimizer.zero_grad();
+              const at::Tensor x = rows(3, static_cast<std::uint64_t>(step));
+              model.backward(model.forward(x).square().mean(), 3);
+              optimizer.step();
+            }
+          };
+          join({&model}, batches, {.after_backward = [&] { optimizer.step(); }});
+          EXPECT_LT(distance(expected, model.state()), 1e-12) << "rank " << world.rank();
+        },
+        {.deadline = std::chrono::seconds(20)});
+}
+
 }  // namespace
 }  // namespace trestle::testing
