@@ -228,6 +228,28 @@ TEST(CheckpointState, AFunctionThatReadsWhatItUpdates) {
   expect_equal(results[0], results[1]);
 }
 
+// By operators that write to an argument named `out`, and to lists.
+TEST(CheckpointState, AFunctionThatUpdatesThroughOutAndLists) {
+  const Tensor x = leaf({4});
+  Tensors results[2];
+  for (const bool with : {false, true}) {
+    Tensor sum = at::full({4}, 0.5);
+    const Tensor one = at::ones({4}), two = at::ones({4});
+    const auto body = [&](Tensor a) {
+      {
+        const at::NoGradGuard no_grad;
+        at::add_out(sum, sum, a);
+        at::_foreach_mul_({one, two}, 1.5);
+      }
+      return (a * (sum + one * two)).tanh();
+    };
+    results[with ? 1 : 0] =
+        outcome([&](Tensor a) { return with ? checkpoint(body, a).sum() : body(a).sum(); }, x, {});
+    for (const Tensor& state : {sum, one, two}) results[with ? 1 : 0].push_back(state);
+  }
+  expect_equal(results[0], results[1]);
+}
+
 TEST(CheckpointState, ModesAndBuffersAreThoseOfTheFirstRun) {
   torch::nn::Sequential net(torch::nn::Linear(4, 4), torch::nn::BatchNorm1d(4),
                             torch::nn::Dropout(0.5));

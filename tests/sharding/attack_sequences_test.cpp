@@ -3,6 +3,7 @@
 
 #include "attack_ranks.h"
 #include "tests/sharding/scratch_folder.h"
+#include "trestle/base/text.h"
 #include "trestle/nn/layers.h"
 #include "trestle/sharding/save.h"
 #include "trestle/sharding/sync_batch_norm.h"
@@ -298,6 +299,46 @@ TEST(SavedSharded, GradientsThatWereLetGoAreNotThere) {
     load(last, sharded, optimizer);
     EXPECT_EQ(backward(1), norm);
   });
+}
+
+// Level None divides its buckets anew before the second step: what is frozen then is still reduced when it is trained again.
+TEST(ShardAttack, ParametersThatAreFrozenFromTheFirstSteps) {
+  const auto train = [](TwoLinears& net, int frozen, int from, torch::optim::Optimizer& optimizer,
+                        const std::function<void(int)>& backward) {
+    const std::vector<at::Tensor> parameters = net.parameters();
+    for (int step = 0; step < 5; ++step) {
+      if (step == from || step == 3)
+        parameters[static_cast<std::size_t>(frozen)].requires_grad_(step == 3);
+      optimizer.zero_grad();
+      backward(step);
+      optimizer.step();
+    }
+  };
+  for (const int frozen : {0, 2, 3}) {
+    for (const int from : {0, 1}) {
+      SCOPED_TRACE(text("parameter ", frozen, " from step ", from));
+      const auto plain = std::static_pointer_cast<TwoLinears>(make<TwoLinears>());
+      torch::optim::SGD plain_optimizer(plain->parameters(), 0.1);
+      train(*plain, frozen, from, plain_optimizer, [&](int step) {
+        plain->forward(rows(4, 100 + static_cast<std::uint64_t>(step))).square().mean().backward();
+      });
+      Weights expected;
+      for (const auto& item : plain->named_parameters())
+        expected[item.key()] = item.value().detach();
+      for (const Bytes bucket : {Bytes{1}, Bytes{1} << 20})
+        each_level(2, {.bucket = bucket, .first_bucket = bucket},
+                   [&](World& world, const ShardOptions& options) {
+                     const auto net = std::static_pointer_cast<TwoLinears>(make<TwoLinears>());
+                     ShardedModule<Model> model(net, shards(world), options);
+                     torch::optim::SGD optimizer(model.parameters(), 0.1);
+                     train(*net, frozen, from, optimizer, [&](int step) {
+                       model.backward(model.forward(own_rows(world, step)).square().mean());
+                     });
+                     EXPECT_LT(distance(expected, model.state()), 1e-12)
+                         << to_string(options.level) << ", rank " << world.rank();
+                   });
+    }
+  }
 }
 
 }  // namespace

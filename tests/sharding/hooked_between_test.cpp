@@ -101,5 +101,69 @@ TEST(HookedUnits, OneMayBeCalledAloneAfterAForwardThatThrew) {
   });
 }
 
+// Units some of whose calls have no backward, as the target of a loss has none, and a frozen one that runs twice.
+template <template <class> class Unit>
+struct CutOff : Model {
+  explicit CutOff(int cut) : cut(cut) {
+    for (int i = 0; i < 4; ++i)
+      units->push_back(std::make_shared<Unit<torch::nn::LinearImpl>>(width, width));
+    register_module("units", units);
+    to(at::kDouble);
+    if (cut == 3) units[2]->as<torch::nn::LinearImpl>()->weight.requires_grad_(false);
+  }
+  at::Tensor unit(std::size_t i, const at::Tensor& x) {
+    return units[i]->template as<Unit<torch::nn::LinearImpl>>()->forward(x);
+  }
+  at::Tensor forward(const at::Tensor& x) override {
+    at::Tensor y = x;
+    if (cut == 0) y = y + unit(2, y).detach();
+    if (cut == 1) y = y + unit(3, unit(0, y)).detach();
+    for (std::size_t i = 0; i < 4; ++i) y = y + torch::tanh(unit(i, y));
+    return cut == 2 ? y + unit(1, y).detach() : cut == 3 ? y + unit(2, y) : y;
+  }
+  torch::nn::Sequential units;
+  int cut;
+};
+
+TEST(HookedUnits, ARankFollowsWhereCallsHaveNoBackward) {
+  for (const int cut : {0, 1, 2, 3}) {
+    const auto plain = make<CutOff<Plain>>(cut);
+    const auto trained = [](const std::vector<at::Tensor>& all) {
+      std::vector<at::Tensor> some;
+      for (const auto& one : all)
+        if (one.requires_grad()) some.push_back(one);
+      return some;
+    };
+    SGD plain_optimizer(trained(plain->parameters()), 0.05);
+    for (int step = 0; step < 4; ++step) {
+      plain_optimizer.zero_grad();
+      const at::Tensor x = rows(4, 100 + static_cast<std::uint64_t>(step));
+      plain->forward(step == 0 ? x : x.narrow(0, 0, 2)).square().mean().backward();
+      plain_optimizer.step();
+    }
+    Weights expected;
+    for (const auto& item : plain->named_parameters()) expected[item.key()] = item.value().detach();
+    for (const auto unused : {UnusedParameters::Refuse, UnusedParameters::Find})
+      spawn(2,
+            [&](World& world) {
+              ShardedModule<Model> model(
+                  make<CutOff<Hooked>>(cut), shards(world),
+                  {.level = ShardLevel::Parameters, .unused_parameters = unused});
+              SGD optimizer(model.parameters(), 0.05);
+              for (int step = 0; step < 4; ++step) {
+                optimizer.zero_grad();
+                if (step > 0 && world.rank() == 1)
+                  model.backward_without_samples();
+                else
+                  model.backward(model.forward(own_rows(world, step)).square().mean(), 2);
+                optimizer.step();
+              }
+              EXPECT_LT(distance(expected, model.state()), 1e-12)
+                  << "cut " << cut << ", rank " << world.rank();
+            },
+            {.deadline = std::chrono::seconds(20)});
+  }
+}
+
 }  // namespace
 }  // namespace trestle::testing

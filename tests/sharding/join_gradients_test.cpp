@@ -45,5 +45,110 @@ TEST(Join, GradientsThatAddUpStayWhereTheRankWithBatchesHasNoPartOfThem) {
   }
 }
 
+// A gradient of zeros is one to an optimizer with momentum or decay, also on a rank that follows.
+TEST(Join, GradientsThatAreZeroedAreSteppedOnRanksThatFollow) {
+  struct Branch : TwoLinears {
+    at::Tensor forward(const at::Tensor& x) override {
+      const at::Tensor y = torch::tanh(a(x));
+      return uses_b ? b(y) : y;
+    }
+    bool uses_b = true;
+  };
+  const auto train = [](int from, int to, Branch& net, torch::optim::Optimizer& optimizer,
+                        const std::function<void(int)>& backward) {
+    for (int step = from; step < to; ++step) {
+      net.uses_b = step == 0;
+      optimizer.zero_grad(/*set_to_none=*/false);
+      backward(step);
+      optimizer.step();
+    }
+  };
+  const auto options = torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.1);
+  const auto plain = std::static_pointer_cast<Branch>(make<Branch>());
+  torch::optim::SGD plain_optimizer(plain->parameters(), options);
+  train(0, 4, *plain, plain_optimizer, [&](int step) {
+    plain->forward(rows(3, static_cast<std::uint64_t>(step))).square().mean().backward();
+  });
+  for (const ShardLevel level : levels)
+    spawn(2, [&](World& world) {
+      const auto net = std::static_pointer_cast<Branch>(make<Branch>());
+      ShardedModule<Model> model(net, DeviceMesh(world, {{"shard", 2}}),
+                                 {.level = level, .unused_parameters = UnusedParameters::Find});
+      torch::optim::SGD optimizer(model.parameters(), options);
+      const auto run = [&](int from, int to) {
+        train(from, to, *net, optimizer, [&](int step) {
+          model.backward(model.forward(rows(3, static_cast<std::uint64_t>(step))).square().mean(),
+                         3);
+        });
+      };
+      run(0, 1);
+      join({&model}, [&] { run(1, world.rank() == 0 ? 2 : 4); },
+           {.after_backward = [&] { optimizer.step(); }});
+      EXPECT_LT(distance(weights_of(*plain), model.state()), 1e-12)
+          << to_string(level) << ", rank " << world.rank();
+    });
+}
+
+// What no_sync() left has been let go: nothing waits to be reduced.
+TEST(Join, EndsWhereZeroGradLetGoOfWhatNoSyncLeft) {
+  for (const ShardLevel level : levels)
+    spawn(2, [&](World& world) {
+      Sharded model(in_layers(), DeviceMesh(world, {{"shard", 2}}), {.level = level});
+      const at::Tensor x = rows(3, 1);
+      const auto batches = [&] {
+        {
+          const auto no_sync = model.no_sync();
+          model.backward(model.forward(x).sum());
+        }
+        model.zero_grad();
+      };
+      EXPECT_NO_THROW(join({&model}, batches)) << to_string(level);
+    });
+}
+
+// A weight of two units, of which the second one to run backwards also has a layer before that does not use it.
+TEST(Join, FollowsUnitsOfSeveralLayersThatShareAWeight) {
+  const auto net = [] {
+    nn::Layers made(nn::Seed{3});
+    const auto linear = [](int in, int out) {
+      torch::nn::Linear made(in, out);
+      made->to(at::kDouble);
+      return made;
+    };
+    made.add("in", [=] { return linear(width, width); });
+    made.add("first", [=] { return linear(width, width); });
+    made.add("second", [=] { return linear(width, width); });
+    made.add("out", [=] { return linear(width, width); });
+    made.tie("second.weight", "first.weight");
+    return made;
+  };
+  const nn::Layers plain = net();
+  torch::optim::SGD plain_optimizer(plain.parameters(), 0.05);
+  for (int step = 0; step < 3; ++step) {
+    plain_optimizer.zero_grad();
+    plain.forward(rows(3, static_cast<std::uint64_t>(step))).square().mean().backward();
+    plain_optimizer.step();
+  }
+  Weights expected;
+  for (const auto& [name, tensor] : plain.named_parameters()) expected[name] = tensor.detach();
+  spawn(2,
+        [&](World& world) {
+          Sharded model(net(), DeviceMesh(world, {{"shard", 2}}),
+                        {.level = ShardLevel::Parameters, .units = {"in", "second"}});
+          torch::optim::SGD optimizer(model.parameters(), 0.05);
+          const auto batches = [&] {
+            for (int step = 0; step < (world.rank() == 0 ? 3 : 1); ++step) {
+              optimizer.zero_grad();
+              const at::Tensor x = rows(3, static_cast<std::uint64_t>(step));
+              model.backward(model.forward(x).square().mean(), 3);
+              optimizer.step();
+            }
+          };
+          join({&model}, batches, {.after_backward = [&] { optimizer.step(); }});
+          EXPECT_LT(distance(expected, model.state()), 1e-12) << "rank " << world.rank();
+        },
+        {.deadline = std::chrono::seconds(20)});
+}
+
 }  // namespace
 }  // namespace trestle::testing

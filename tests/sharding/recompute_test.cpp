@@ -2,6 +2,11 @@
 // runs again.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "tests/sharding/layered_net.h"
 #include "trestle/recompute/checkpoint.h"
 
@@ -69,6 +74,35 @@ TEST(ShardedRecompute, AUnitInsideOfTheFunction) {
           }
         }
       });
+}
+
+// A call that runs again counts once: the micro-batches behind it draw what they draw without.
+TEST(ShardedRecompute, DropoutBehindARecomputedCallIsWhatItIsWithout) {
+  const at::Tensor x = rows(6, 6, 1), y = rows(6, 6, 2);
+  const auto net = [] {
+    nn::Layers made = blocks(false);
+    made.add("dropout", torch::nn::Dropout(0.5));
+    return made;
+  };
+  const NamedTensors shapes = blocks(false).named_parameters();
+  std::vector<std::vector<std::map<std::string, at::Tensor>>> found;
+  for (const bool recompute : {false, true}) {
+    auto& levels = found.emplace_back();
+    at_each_level(2, net, {}, [&](World& world, Sharded& sharded, const nn::Layers&) {
+      const auto call = [&](const at::Tensor& z) { return sharded.forward(z); };
+      for (int micro_batch = 0; micro_batch < 3; ++micro_batch) {
+        std::optional<Sharded::NoSync> no_sync;
+        if (micro_batch < 2) no_sync.emplace(sharded.no_sync());
+        const at::Tensor in = part(x, world).clone().requires_grad_();
+        loss_of(recompute ? nn::checkpoint(call, in) : call(in), part(y, world)).backward();
+      }
+      const auto gradients = whole_gradients(sharded, world, shapes);
+      if (world.rank() == 0) levels.push_back(gradients);
+    });
+  }
+  ASSERT_EQ(found[0].size(), found[1].size());
+  for (std::size_t level = 0; level < found[0].size(); ++level)
+    EXPECT_LT(difference(found[0][level], found[1][level]), 1e-14) << level;
 }
 
 }  // namespace

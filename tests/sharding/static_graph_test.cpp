@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "attack_ranks.h"
+#include "trestle/sharding/hooked.h"
 
 namespace trestle {
 namespace {
@@ -150,6 +151,55 @@ TEST(ShardedStatic, AStepThatIsNotLikeTheFirstIsNamed) {
             }
           },
           words);
+}
+
+// Of six units one rank's backward passes over the last five: no rank waits for a reduction that the other one begins only
+// when it has gathered all units.
+struct CutChain : Model {
+  CutChain() {
+    for (int i = 0; i < 6; ++i)
+      layers->push_back(HookedHolder<torch::nn::LinearImpl>(width, width));
+    register_module("layers", layers);
+    to(at::kDouble);
+  }
+  at::Tensor forward(const at::Tensor& x) override {
+    at::Tensor y = x, first;
+    for (auto& layer : *layers) {
+      y = torch::tanh(layer.forward(y));
+      if (!first.defined()) first = y;
+    }
+    return cuts ? first + y.detach() : y;
+  }
+  torch::nn::Sequential layers;
+  bool cuts = false;
+};
+
+TEST(ShardedStatic, UnitsThatOneRanksBackwardPassesOver) {
+  const auto plain = std::static_pointer_cast<CutChain>(make<CutChain>());
+  SGD plain_optimizer(plain->parameters(), 0.1);
+  for (int step = 0; step < 3; ++step) {
+    plain_optimizer.zero_grad();
+    for (int rank = 0; rank < 2; ++rank) {
+      plain->cuts = rank == 1;
+      const at::Tensor x = rows(4, 100 + static_cast<std::uint64_t>(step)).narrow(0, 2 * rank, 2);
+      (plain->forward(x).square().mean() / 2).backward();
+    }
+    plain_optimizer.step();
+  }
+  Weights expected;
+  for (const auto& item : plain->named_parameters()) expected[item.key()] = item.value().detach();
+  each_level(2, {.unused_parameters = is_static}, [&](World& world, const ShardOptions& options) {
+    const auto net = std::static_pointer_cast<CutChain>(make<CutChain>());
+    net->cuts = world.rank() == 1;
+    ShardedModule<Model> model(net, shards(world), options);
+    SGD optimizer(model.parameters(), 0.1);
+    for (int step = 0; step < 3; ++step) {
+      optimizer.zero_grad();
+      model.backward(model.forward(own_rows(world, step)).square().mean());
+      optimizer.step();
+    }
+    EXPECT_LT(distance(expected, model.state()), 1e-12);
+  });
 }
 
 }  // namespace

@@ -36,7 +36,8 @@
 // - The function and what it captures must live until the backward, and must do the same both times. A
 //   second run that saves another number of tensors than the first, or others by shape, type or device,
 //   throws StateError that names the tensor by its number. So does an input, a parameter or a saved
-//   tensor that was changed in place in between.
+//   tensor that was changed in place in between. Threads that it starts itself are not watched: they
+//   draw other random numbers the second time, and what they change in place they change twice.
 //
 // Where gradients are off, it is the plain call. The first call installs something for the whole
 // process: install.h. What it takes: the inputs stay as long as the graph; a copy of the modules'

@@ -7,6 +7,7 @@
 #include "trestle/recompute/write_watch.h"
 
 #include <ATen/Functions.h>
+#include <ATen/core/function_schema.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -39,21 +40,26 @@ struct WriteWatch::Callbacks {
 
   static std::unique_ptr<at::ObserverContext> start(const at::RecordFunction& operation) {
     if (paused) return nullptr;
-    const char* const name = operation.name();
-    const std::size_t length = std::strlen(name);
-    const bool in_place = length > 0 && name[length - 1] == '_';
-    if (!in_place && std::strcmp(name, "aten::batch_norm") != 0) return nullptr;
+    const bool norm = std::strcmp(operation.name(), "aten::batch_norm") == 0;
+    const auto schema = operation.operator_schema();
+    if (!norm && !(schema && schema->is_mutable())) return nullptr;
     const auto inputs = operation.inputs();
     const auto note = [&](std::size_t index) {
-      if (index >= inputs.size() || !inputs[index].isTensor()) return;
+      if (index >= inputs.size()) return;
+      std::vector<at::Tensor> tensors;
+      if (inputs[index].isTensor()) tensors.push_back(inputs[index].toTensor());
+      if (inputs[index].isTensorList()) tensors = inputs[index].toTensorVector();
       for (WriteWatch* watch = current; watch != nullptr; watch = watch->outer_)
-        watch->note(inputs[index].toTensor());
+        for (const at::Tensor& tensor : tensors) watch->note(tensor);
     };
-    if (in_place) {
-      note(0);
-    } else if (inputs.size() > 5 && inputs[5].isBool() && inputs[5].toBool()) {
+    if (norm && inputs.size() > 5 && inputs[5].isBool() && inputs[5].toBool()) {
       note(3);  // input, weight, bias, mean, variance, training, ...
       note(4);
+    }
+    if (norm) return nullptr;
+    for (std::size_t i = 0; i < schema->arguments().size(); ++i) {
+      const auto* const alias = schema->arguments()[i].alias_info();
+      if (alias != nullptr && alias->isWrite()) note(i);  // also one that is named `out`
     }
     return nullptr;
   }

@@ -183,7 +183,7 @@ void Sharded::Impl::make_buckets(const std::vector<std::size_t>& order) {
        sharding::assign_buckets(items, order, options.first_bucket, options.bucket)) {
     NamedTensors members;
     for (const std::size_t i : bucket) members.push_back(trained_[i]);
-    groups_.push_back(make_group(std::move(members)));
+    groups_.push_back(make_group(std::move(members), true));
   }
 }
 
@@ -244,7 +244,8 @@ void Sharded::Impl::make_unit(const std::string& name, const NamedTensors& param
   sharding::UnitGatherer::Unit unit{.name = name, .groups = {}};
   for (auto& [kind, members] : kinds) {
     unit.groups.push_back(groups_.size());
-    auto group = make_group(std::move(members));
+    const bool trained = members.at(0).second.requires_grad();
+    auto group = make_group(std::move(members), trained);
     group->flatten();
     group->release();
     groups_.push_back(std::move(group));

@@ -32,12 +32,13 @@ at::ScalarType cast(at::ScalarType own, std::optional<at::ScalarType> wanted) {
 
 }  // namespace
 
-FlatGroup::FlatGroup(NamedTensors parameters, int pieces, int piece, const ShardOptions& options)
+FlatGroup::FlatGroup(NamedTensors parameters, bool trained, int pieces, int piece,
+                     const ShardOptions& options)
     : parameters_(std::move(parameters)),
       layout_(layout_of(parameters_, pieces)),
       piece_(piece),
       level_(options.level),
-      trained_(parameters_.at(0).second.requires_grad()),
+      trained_(trained),
       dtype_(parameters_.at(0).second.scalar_type()),
       compute_dtype_(cast(dtype_, options.precision.parameters)),
       reduce_dtype_(cast(compute_dtype_, options.precision.reduce)),

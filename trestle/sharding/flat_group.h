@@ -22,8 +22,10 @@ namespace trestle::sharding {
 // computed them, and the shard, this rank's piece, in the parameters' own dtype.
 class FlatGroup {
  public:
-  // `pieces` ranks divide it, of which this one has number `piece`; 1 and 0 where nothing is divided.
-  FlatGroup(NamedTensors parameters, int pieces, int piece, const ShardOptions& options);
+  // `pieces` ranks divide it, of which this one has number `piece`; 1 and 0 where nothing is divided. `trained`: it was when
+  // the model was sharded; parameters may be frozen since.
+  FlatGroup(NamedTensors parameters, bool trained, int pieces, int piece,
+            const ShardOptions& options);
 
   const NamedTensors& parameters() const { return parameters_; }
   const at::Tensor& parameter(std::size_t i) const { return parameters_[i].second; }

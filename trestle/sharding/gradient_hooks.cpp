@@ -27,7 +27,11 @@ class Hook final : public torch::autograd::FunctionPostHook {
 }  // namespace
 
 void GradientHooks::add(const at::Tensor& parameter, std::function<void()> call) {
+  const bool frozen = !parameter.requires_grad();
+  if (frozen)
+    parameter.requires_grad_(true);  // autograd has an accumulator for what is trained alone
   auto accumulator = torch::autograd::impl::grad_accumulator(parameter);
+  if (frozen) parameter.requires_grad_(false);
   const std::uintptr_t hook = accumulator->add_post_hook(std::make_unique<Hook>(std::move(call)));
   entries_.push_back({.accumulator = std::move(accumulator), .hook = hook});
 }

@@ -211,8 +211,8 @@ void GradientReducer::begin_ready() {
 void GradientReducer::bound_in_flight() {
   constexpr std::size_t most = 2;
   if (options_.level == ShardLevel::None || pass_->next < most) return;
-  const bool finds = options_.unused_parameters == UnusedParameters::Find;
-  if (finds && options_.level == ShardLevel::Parameters) return;
+  const bool may_pass_over = options_.unused_parameters != UnusedParameters::Refuse;
+  if (may_pass_over && options_.level == ShardLevel::Parameters) return;
   const std::size_t place = pass_->next - most;
   pass_->groups[trained_[place]].over_pieces.wait();
   if (place >= pass_->next_over) put_in_place(trained_[place]);

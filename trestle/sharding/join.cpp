@@ -79,10 +79,10 @@ void Sharded::Impl::begin_join(const std::shared_ptr<JoinProtocol>& join, int nu
   if (join->options().divide == JoinOptions::Divide::RanksWithBatches) join_weight_ = 1;
   reducer->set_weight(join_weight_);
   reducer->set_announcer([this](bool sync, bool weighted, bool after_gradients) {
-    if (!after_gradients) fresh_ = fresh_gradients();
+    if (!after_gradients) earlier_ = earlier_gradients();
     say({.step = sync ? Step::Backward : Step::UnreducedBackward,
          .weighted = sync && weighted,
-         .fresh = fresh_});
+         .earlier = earlier_});
   });
 }
 
@@ -102,16 +102,21 @@ void Sharded::Impl::check_outside_of_join(const char* call) const {
                      {.hint = "Call it behind join(), on all ranks."});
 }
 
-// Which gradients somebody has let go, or zeroed, since the last backward. Zeros alone do not say it: this rank's part of a
+// What has become of gradients since the last backward. Zeros alone do not say that somebody zeroed one: this rank's part of a
 // gradient may be zero, or empty, and that of a rank that follows not.
-std::vector<bool> Sharded::Impl::fresh_gradients() const {
-  std::vector<bool> fresh;
+std::vector<JoinProtocol::Earlier> Sharded::Impl::earlier_gradients() const {
+  using Earlier = JoinProtocol::Earlier;
+  std::vector<Earlier> earlier;
   for (std::size_t i = 0; i < stepped_.size(); ++i) {
     const at::Tensor gradient = stepped_[i].second.grad();
     const bool as_it_came = i < gradients_seen_.size() && gradients_seen_[i] == seen(gradient);
-    fresh.push_back(!gradient.defined() || (!as_it_came && !gradient.ne(0).any().item<bool>()));
+    if (!gradient.defined())
+      earlier.push_back(Earlier::None);
+    else
+      earlier.push_back(as_it_came || gradient.ne(0).any().item<bool>() ? Earlier::Kept
+                                                                        : Earlier::Zeroed);
   }
-  return fresh;
+  return earlier;
 }
 
 void Sharded::Impl::note_gradients() {
@@ -122,7 +127,7 @@ void Sharded::Impl::note_gradients() {
 
 void Sharded::Impl::say_forward() {
   if (!join_ || join_->follows()) return;
-  fresh_ = fresh_gradients();
+  earlier_ = earlier_gradients();
   say({.step = at::GradMode::is_enabled() ? Step::TrainingForward : Step::Forward});
 }
 
@@ -143,8 +148,12 @@ void Sharded::Impl::follow(const JoinProtocol::Word& word) {
     if (gatherer_) gatherer_->follow_forward();
     return;
   }
-  for (std::size_t i = 0; i < stepped_.size(); ++i)
-    if (word.fresh.at(i)) stepped_[i].second.mutable_grad().reset();
+  for (std::size_t i = 0; i < stepped_.size(); ++i) {
+    const at::Tensor& parameter = stepped_[i].second;
+    if (word.earlier.at(i) == JoinProtocol::Earlier::None) parameter.mutable_grad().reset();
+    if (word.earlier.at(i) == JoinProtocol::Earlier::Zeroed)
+      parameter.mutable_grad() = at::zeros_like(parameter.detach());
+  }
   if (word.step == Step::UnreducedBackward) hold_sync(1);
   reducer->set_weight(word.weighted ? std::optional<double>(0) : std::nullopt);
   reducer->pass_without_samples([this] {

@@ -2,14 +2,16 @@
 
 #include <ATen/Functions.h>
 
+#include <algorithm>
+
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 
 namespace trestle::sharding {
 namespace {
 
-constexpr std::size_t head = 4;   // numbers before those of the gradients
-constexpr std::size_t bits = 32;  // gradients in a number
+constexpr std::size_t head = 4;     // numbers before those of the gradients
+constexpr std::size_t in_one = 16;  // gradients in a number, in two bits each
 using Step = JoinProtocol::Step;
 using Word = JoinProtocol::Word;
 
@@ -27,23 +29,25 @@ Word word_of(const std::int64_t* values, std::size_t gradients) {
   Word word{.step = static_cast<Step>(values[1]),
             .model = static_cast<int>(values[2]),
             .weighted = values[3] != 0};
-  for (std::size_t i = 0; i < gradients; ++i)
-    word.fresh.push_back((values[head + i / bits] >> (i % bits) & 1) != 0);
+  for (std::size_t i = 0; i < gradients; ++i) {
+    const std::int64_t rest = values[head + i / in_one] >> (2 * (i % in_one));
+    word.earlier.push_back(static_cast<JoinProtocol::Earlier>(rest & 3));
+  }
   return word;
 }
 
 }  // namespace
 
 Word JoinProtocol::say(const Word& own) {
-  const auto fields = static_cast<std::int64_t>(head + (gradients_ + bits - 1) / bits);
+  const auto fields = static_cast<std::int64_t>(head + (gradients_ + in_one - 1) / in_one);
   const at::Tensor sent = at::zeros({fields}, at::kLong);
   auto* values = sent.mutable_data_ptr<std::int64_t>();
   values[0] = plan_;
   values[1] = static_cast<std::int64_t>(own.step);
   values[2] = own.model;
   values[3] = own.weighted ? 1 : 0;
-  for (std::size_t i = 0; i < own.fresh.size(); ++i)
-    if (own.fresh[i]) values[head + i / bits] |= std::int64_t{1} << (i % bits);
+  for (std::size_t i = 0; i < own.earlier.size(); ++i)
+    values[head + i / in_one] |= static_cast<std::int64_t>(own.earlier[i]) << (2 * (i % in_one));
   const at::Tensor all = at::empty({group_.size() * fields}, at::kLong);
   group_.all_gather(all, sent).wait();
   const auto* heard = all.const_data_ptr<std::int64_t>();
@@ -64,7 +68,8 @@ Word JoinProtocol::say(const Word& own) {
       first = rank;
       said = word;
     }
-    for (std::size_t i = 0; i < gradients_; ++i) said.fresh[i] = said.fresh[i] && word.fresh[i];
+    for (std::size_t i = 0; i < gradients_; ++i)
+      said.earlier[i] = std::min(said.earlier[i], word.earlier[i]);
     if (word.step == said.step && word.model == said.model && word.weighted == said.weighted)
       continue;
     throw StateError(text("rank ", number(first), " ", words_of(said), ", rank ", number(rank), " ",

@@ -13,12 +13,14 @@ namespace trestle::sharding {
 class JoinProtocol {
  public:
   enum class Step : std::uint8_t { Ended, Forward, TrainingForward, Backward, UnreducedBackward };
+  // What has become of a gradient of earlier backwards. An optimizer steps a parameter whose gradient is zero, by momentum or
+  // decay, and passes over one without.
+  enum class Earlier : std::uint8_t { Kept, Zeroed, None };
   struct Word {
     Step step = Step::Ended;
-    int model = 0;          // its number in the join
-    bool weighted = false;  // the backward has a weight
-    // Of each of the model's gradients: there is none from before.
-    std::vector<bool> fresh = {};
+    int model = 0;                      // its number in the join
+    bool weighted = false;              // the backward has a weight
+    std::vector<Earlier> earlier = {};  // each of the model's gradients
   };
 
   // `plan`: a number of the models and options, which all ranks have alike. `gradients`: the most that a model has.

@@ -61,6 +61,7 @@ void GradientReducer::give_up_pieces() {
 
 void GradientReducer::begin_step_anew() {
   const std::lock_guard lock(mutex_);
+  has_unreduced_ = false;
   if (!pieces_ || pieces_->done() == 0) return;
   pieces_->begin_anew();
   aside_.clear();

@@ -68,11 +68,13 @@ void Sharded::Impl::check_kept_names() const {
   }
 }
 
-std::shared_ptr<sharding::FlatGroup> Sharded::Impl::make_group(NamedTensors members) const {
+std::shared_ptr<sharding::FlatGroup> Sharded::Impl::make_group(NamedTensors members,
+                                                               bool trained) const {
   ShardOptions own = options;
   if (is_kept(members.at(0).second)) own.precision.parameters.reset();
   const bool shards = options.level != ShardLevel::None;
-  return std::make_shared<sharding::FlatGroup>(std::move(members), shards ? ranks_.shard.size() : 1,
+  return std::make_shared<sharding::FlatGroup>(std::move(members), trained,
+                                               shards ? ranks_.shard.size() : 1,
                                                shards ? ranks_.shard.rank() : 0, own);
 }
 
@@ -91,7 +93,7 @@ void Sharded::Impl::make_frozen_groups() {
     else
       found->push_back(member);
   }
-  for (NamedTensors& members : kinds) groups_.push_back(make_group(std::move(members)));
+  for (NamedTensors& members : kinds) groups_.push_back(make_group(std::move(members), false));
 }
 
 // Each layer's inputs in the dtype in which it computes, where some layers keep theirs; after flattening, which casts

@@ -16,6 +16,7 @@
 #include "trestle/base/text.h"
 #include "trestle/device/keyed_random.h"
 #include "trestle/device/tensors_of.h"
+#include "trestle/nn/checkpointing.h"
 #include "trestle/optim/gradient_norms.h"
 #include "trestle/sharding/norm_over_ranks.h"
 #include "trestle/sharding/replicas.h"
@@ -43,7 +44,10 @@ nn::RunKey Sharded::Impl::next_key() {
       options.reproducible.pieces > 0 ? reducer->backwards() : reducer->steps();
   if (forwards_of_ != backwards) forwards_ = 0;
   forwards_of_ = backwards;
-  const std::int64_t number = at::GradMode::is_enabled() ? forwards_++ : 0;
+  // A call that runs again for its backward is the one that was: it draws what is remembered of it.
+  const bool counts =
+      at::GradMode::is_enabled() && nn::checkpointing() != nn::Checkpointing::Recompute;
+  const std::int64_t number = counts ? forwards_++ : 0;
   if (options.reproducible.pieces > 0) {
     return {.seed = options.seed,
             .step = first_step_ + reducer->steps(),
@@ -240,7 +244,7 @@ void Sharded::Impl::backward(const at::Tensor& loss, std::optional<double> weigh
   if (reducer->in_pass()) reducer->give_up_pass();
   const std::int64_t before = reducer->backwards();
   reducer->set_weight(weight ? weight : join_weight_);
-  if (join_) fresh_ = fresh_gradients();
+  if (join_) earlier_ = earlier_gradients();
   at::Tensor root = loss;
   if (weight && loss.requires_grad()) {
     root = loss * 1;

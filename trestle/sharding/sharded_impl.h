@@ -86,7 +86,7 @@ class Sharded::Impl {
   std::string units_in_words() const;
   void hook_layers(const std::vector<std::optional<std::size_t>>& unit_of_layer);
   void make_frozen_groups();
-  std::shared_ptr<sharding::FlatGroup> make_group(NamedTensors members) const;
+  std::shared_ptr<sharding::FlatGroup> make_group(NamedTensors members, bool trained) const;
   bool is_kept(const at::Tensor& parameter) const {
     return kept_.contains(parameter.unsafeGetTensorImpl());
   }
@@ -98,7 +98,7 @@ class Sharded::Impl {
   void say_forward();
   void say(sharding::JoinProtocol::Word word);
   double clip_own(double max_norm, const optim::ClipGradNormOptions& options);
-  std::vector<bool> fresh_gradients() const;
+  std::vector<sharding::JoinProtocol::Earlier> earlier_gradients() const;
   void note_gradients();
   void share_buffers_of(int rank);
   void hand_out_recorder();
@@ -130,11 +130,11 @@ class Sharded::Impl {
 
   sharding::ShardRecorder recorder_;
 
-  std::shared_ptr<sharding::JoinProtocol> join_;  // inside join()
-  int join_number_ = 0;                           // of this model in it
-  std::optional<double> join_weight_;             // of backwards that are given none
-  int buffers_from_ = 0;                          // whose buffers a forward begins with
-  std::vector<bool> fresh_;                       // fresh_gradients() when asked last
+  std::shared_ptr<sharding::JoinProtocol> join_;          // inside join()
+  int join_number_ = 0;                                   // of this model in it
+  std::optional<double> join_weight_;                     // of backwards that are given none
+  int buffers_from_ = 0;                                  // whose buffers a forward begins with
+  std::vector<sharding::JoinProtocol::Earlier> earlier_;  // earlier_gradients() when asked last
   // In join(): the gradients as the last backward left them.
   std::vector<std::pair<const void*, std::uint32_t>> gradients_seen_;
 

@@ -10,6 +10,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/sharding/unit_call.h"
 
 namespace trestle::sharding {
 namespace {
@@ -17,38 +18,6 @@ namespace {
 bool inside_backward() { return torch::autograd::get_current_graph_task_id() != -1; }
 
 }  // namespace
-
-class UnitGatherer::Call {
- public:
-  Call(std::weak_ptr<UnitGatherer> owner, std::size_t unit) : owner(std::move(owner)), unit(unit) {}
-  Call(const Call&) = delete;
-  Call& operator=(const Call&) = delete;
-  ~Call() {
-    if (!running) return;
-    const auto gatherer = owner.lock();
-    if (!gatherer) return;
-    const std::lock_guard lock(gatherer->mutex_);
-    try {
-      for (const std::size_t g : gatherer->units_[unit].groups) {
-        --gatherer->states_[g].holders;
-        gatherer->let_go(g);
-      }
-    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
-      // What was being gathered failed, which all ranks' next call says.
-    }
-  }
-
-  std::weak_ptr<UnitGatherer> owner;
-  std::size_t unit;
-  std::optional<std::size_t> begun = {},
-                             place = {};  // where it began and ended in the order, in training
-  int inputs = 0;                         // whose gradients tell that the unit's backward is done
-  int inputs_left = 0;                    // of them in this backward
-  bool running = false;                   // between begin() and end()
-  bool trains = false;
-  bool in_backward = false;
-  ShardRecorder::Entry entry;
-};
 
 UnitGatherer::UnitGatherer(std::vector<std::shared_ptr<FlatGroup>> groups, std::vector<Unit> units,
                            const RankGroups& ranks, std::shared_ptr<GradientReducer> reducer,
@@ -89,7 +58,7 @@ void UnitGatherer::gather_ahead(std::size_t place, int step) {
   for (; next >= 0 && next < static_cast<std::ptrdiff_t>(order_.size()); next += step) {
     const Event& event = order_[static_cast<std::size_t>(next)];
     if (event.unit == order_[place].unit) continue;
-    if (step > 0 ? !event.begins : event.begins || !event.trains) continue;
+    if (step > 0 ? !event.begins : !has_backward(static_cast<std::size_t>(next))) continue;
     gather(event.unit);
     return;
   }
@@ -135,52 +104,6 @@ void UnitGatherer::expect(const std::vector<std::size_t>& units) {
     expected_.push_back({.unit = *unit, .begins = true});
     const bool keep = std::find(unit + 1, units.end(), *unit) != units.end();
     expected_.push_back({.unit = *unit, .begins = false, .keep = keep});
-  }
-}
-
-void UnitGatherer::follow_forward() {
-  const std::lock_guard lock(mutex_);
-  const std::vector<Event> order = order_known_ ? order_ : expected_;
-  const bool trains = at::GradMode::is_enabled();
-  if (order.empty())
-    throw StateError("a rank without samples in the first step at level Parameters",
-                     {.hint = "The order of the units is not known yet: give every rank a sample "
-                              "in the first step."});
-  std::vector<std::shared_ptr<Call>> running;
-  std::vector<at::Tensor> nothing;
-  for (const Event& event : order) {
-    const at::AutoGradMode mode(trains && event.trains);
-    if (event.begins) {
-      running.push_back(begin(event.unit, nothing));
-      continue;
-    }
-    const auto call = std::find_if(running.rbegin(), running.rend(), [&](const auto& one) {
-      return one->unit == event.unit && one->running;
-    });
-    end(*call, nothing, event.keep);
-  }
-  end_model();
-}
-
-void UnitGatherer::follow_backward() {
-  const std::lock_guard lock(mutex_);
-  follows_backward_ = true;
-  const auto end = c10::make_scope_exit([this] { follows_backward_ = false; });
-  const auto is_used = [](const Event& event) { return !event.begins && event.trains; };
-  std::vector<int> uses(groups_.size(), 0);
-  for (const Event& event : order_)
-    if (is_used(event))
-      for (const std::size_t g : units_[event.unit].groups) ++uses[g];
-  for (std::size_t place = order_.size(); place-- > 0;) {
-    if (!is_used(order_[place])) continue;
-    const auto call = std::make_shared<Call>(weak_from_this(), order_[place].unit);
-    call->place = place;
-    begin_backward(call);
-    for (const std::size_t g : units_[call->unit].groups)
-      if (--uses[g] == 0 && groups_[g]->trained()) {
-        gradients_complete(g);
-        if (const auto reducer = reducer_.lock()) reducer->complete_without_gradients(g);
-      }
   }
 }
 
@@ -275,72 +198,8 @@ void UnitGatherer::end(const std::shared_ptr<Call>& call, std::vector<at::Tensor
   }
 }
 
-// A rank whose backward passes over units gathers them in its turn, as the others do.
-void UnitGatherer::gather_passed_over(std::size_t until) {
-  if (!may_pass_over_ || forwards_ > 1 || !order_known_) return;
-  if (!passed_) passed_ = order_.size();
-  while (*passed_ > until) {
-    const Event& event = order_[--*passed_];
-    if (event.begins || !event.trains) continue;
-    gather(event.unit);
-    gather_ahead(*passed_, -1);
-    wait(event.unit);
-  }
-}
-
-void UnitGatherer::backward_ended() {
-  const std::lock_guard lock(mutex_);
-  gather_passed_over(0);
-  backward_entry_.end();
-}
-
-void UnitGatherer::begin_backward(const std::shared_ptr<Call>& call) {
-  const std::lock_guard lock(mutex_);
-  if (call->in_backward) return;
-  call->in_backward = true;
-  call->inputs_left = call->inputs;
-  in_backward_.push_back(call);
-  backward_entry_.end();
-  if (call->place) gather_passed_over(*call->place + 1);
-  if (call->place && passed_) passed_ = std::min(*passed_, *call->place);
-  if (call->inputs > 0 || units_[call->unit].stays)
-    for (const std::size_t g : units_[call->unit].groups) ++states_[g].holders;
-  gather(call->unit);
-  if (call->place) gather_ahead(*call->place, -1);
-  wait(call->unit);
-  backward_entry_ = recorder_.begin(ShardEvent::What::Backward, static_cast<int>(call->unit));
-}
-
-void UnitGatherer::input_done(const std::shared_ptr<Call>& call) {
-  const std::lock_guard lock(mutex_);
-  if (!call->in_backward || --call->inputs_left > 0 || units_[call->unit].stays) return;
-  for (const std::size_t g : units_[call->unit].groups) {
-    --states_[g].holders;
-    if (states_[g].complete || !groups_[g]->trained()) let_go(g);
-  }
-}
-
-void UnitGatherer::gradients_complete(std::size_t group) {
-  const std::lock_guard lock(mutex_);
-  states_[group].complete = true;
-  let_go(group);
-}
-
-void UnitGatherer::pass_ended() {
-  const std::lock_guard lock(mutex_);
-  for (const auto& call : in_backward_) call->in_backward = false;
-  in_backward_.clear();
-  for (GroupState& state : states_) state = {};
-  forwards_ = 0;
-  passed_.reset();
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    let_go(g);
-    groups_[g]->forget_part();
-  }
-}
-
 void UnitGatherer::let_go(std::size_t group) {
-  if (states_[group].holders > 0 || keep_all_ > 0) return;
+  if (states_[group].holders > 0 || keep_all_ > 0 || comes_again(group)) return;
   groups_[group]->release();
   if (states_[group].complete) groups_[group]->forget_part();
 }

@@ -72,6 +72,10 @@ class UnitGatherer final : public GradientReducer::Observer,
   void input_done(const std::shared_ptr<Call>& call);
   bool plan_is_known() const;
   void let_go(std::size_t group);
+  void note_backward();
+  bool has_backward(std::size_t place) const;
+  std::size_t last_place(std::size_t group) const;
+  bool comes_again(std::size_t group) const;
   void let_go_until_backward(std::size_t group);
 
   // A unit's forward begins or ends, in a training forward of the model. A forward goes through them in their order, a
@@ -112,7 +116,15 @@ class UnitGatherer final : public GradientReducer::Observer,
   ShardRecorder recorder_;
   ShardRecorder::Entry backward_entry_;  // of the unit whose backward is under way
   int forwards_ = 0;                     // of training, since the last pass
-  std::optional<std::size_t> passed_;    // places of order_ from here on are done in this pass
+  // Places of order_: at which this backward is, which it has been at, and at which each group's gradients were complete in it.
+  std::optional<std::size_t> now_at_;
+  std::vector<bool> seen_;
+  std::vector<std::size_t> completing_;
+  bool followed_ = false;  // it was follow_backward()
+  // Of backwards before, as the last two; empty before the first.
+  std::vector<bool> used_;
+  std::vector<std::size_t> completed_at_;
+  std::optional<std::size_t> passed_;  // places of order_ from here on are done in this pass
 };
 
 }  // namespace trestle::sharding
