@@ -118,15 +118,28 @@ struct CutOff : Model {
     at::Tensor y = x;
     if (cut == 0) y = y + unit(2, y).detach();
     if (cut == 1) y = y + unit(3, unit(0, y)).detach();
-    for (std::size_t i = 0; i < 4; ++i) y = y + torch::tanh(unit(i, y));
+    const auto all = [this](at::Tensor z) {
+      for (std::size_t i = 0; i < 4; ++i) z = z + torch::tanh(unit(i, z));
+      return z;
+    };
+    if (cut >= 5) {
+      const at::Tensor first = torch::tanh(unit(0, y)), rest = again(all, y);
+      return first + (passes_over ? rest.detach() : rest);
+    }
+    y = cut == 4 ? nn::checkpoint(all, y) : all(y);
     return cut == 2 ? y + unit(1, y).detach() : cut == 3 ? y + unit(2, y) : y;
+  }
+  template <class Function>
+  at::Tensor again(const Function& function, const at::Tensor& x) {
+    return cut == 6 ? nn::checkpoint(function, x) : function(x);
   }
   torch::nn::Sequential units;
   int cut;
+  bool passes_over = false;
 };
 
 TEST(HookedUnits, ARankFollowsWhereCallsHaveNoBackward) {
-  for (const int cut : {0, 1, 2, 3}) {
+  for (const int cut : {0, 1, 2, 3, 4}) {
     const auto plain = make<CutOff<Plain>>(cut);
     const auto trained = [](const std::vector<at::Tensor>& all) {
       std::vector<at::Tensor> some;
@@ -156,6 +169,45 @@ TEST(HookedUnits, ARankFollowsWhereCallsHaveNoBackward) {
                   model.backward_without_samples();
                 else
                   model.backward(model.forward(own_rows(world, step)).square().mean(), 2);
+                optimizer.step();
+              }
+              EXPECT_LT(distance(expected, model.state()), 1e-12)
+                  << "cut " << cut << ", rank " << world.rank();
+            },
+            {.deadline = std::chrono::seconds(20)});
+  }
+}
+
+// One rank's backward passes over units that run again together (6), or behind a forward without a backward (5).
+TEST(HookedUnits, RanksPassOverUnitsInOtherOrders) {
+  for (const int cut : {5, 6}) {
+    const auto plain = std::static_pointer_cast<CutOff<Plain>>(make<CutOff<Plain>>(cut));
+    SGD plain_optimizer(plain->parameters(), 0.05);
+    for (int step = 0; step < 3; ++step) {
+      plain_optimizer.zero_grad();
+      for (int rank = 0; rank < 2; ++rank) {
+        plain->passes_over = rank == 0;
+        const at::Tensor x = rows(4, 100 + static_cast<std::uint64_t>(step)).narrow(0, 2 * rank, 2);
+        (plain->forward(x).square().mean() / 2).backward();
+      }
+      plain_optimizer.step();
+    }
+    Weights expected;
+    for (const auto& item : plain->named_parameters()) expected[item.key()] = item.value().detach();
+    for (const auto unused : {UnusedParameters::Find, UnusedParameters::Static})
+      spawn(2,
+            [&](World& world) {
+              const auto net = std::static_pointer_cast<CutOff<Hooked>>(make<CutOff<Hooked>>(cut));
+              net->passes_over = world.rank() == 0;
+              ShardedModule<Model> model(
+                  net, shards(world),
+                  {.level = ShardLevel::Parameters, .unused_parameters = unused});
+              SGD optimizer(model.parameters(), 0.05);
+              for (int step = 0; step < 3; ++step) {
+                optimizer.zero_grad();
+                const at::Tensor x = own_rows(world, step);
+                if (cut == 5) model.forward(x);
+                model.backward(model.forward(x).square().mean());
                 optimizer.step();
               }
               EXPECT_LT(distance(expected, model.state()), 1e-12)

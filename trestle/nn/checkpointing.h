@@ -16,6 +16,10 @@ enum class Checkpointing : std::uint8_t {
 //   if (checkpointing() != Checkpointing::Recompute) ++batches_seen;
 Checkpointing checkpointing();
 
+// In a first run: the number, in this thread, of the outermost call that will be run again, so that two layers know whether
+// they will be run again together. 0 otherwise.
+std::uint64_t checkpointed_call();
+
 // The calling thread is in such a run while it lives.
 class CheckpointingScope {
  public:

@@ -75,6 +75,8 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   // whether there are gradients of it already.
   using Announcer = std::function<void(bool sync, bool weighted, bool after_gradients)>;
   void set_announcer(Announcer announce) { announce_ = std::move(announce); }
+  // Some ranks may have no samples in this backward, and follow the others.
+  bool may_be_followed() const { return weight_.has_value() || announce_ != nullptr; }
   // Called when a backward is done, reduced or not.
   void set_after_pass(std::function<void()> call) { after_pass_ = std::move(call); }
 

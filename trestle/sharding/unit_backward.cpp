@@ -37,6 +37,7 @@ void UnitGatherer::follow_backward() {
   const std::lock_guard lock(mutex_);
   follows_backward_ = followed_ = true;
   const auto end = c10::make_scope_exit([this] { follows_backward_ = false; });
+  gather_whole_pass();
   std::vector<std::size_t> complete_at = completed_at_;
   if (complete_at.empty())
     for (std::size_t g = 0; g < groups_.size(); ++g) complete_at.push_back(last_place(g));
@@ -73,6 +74,7 @@ void UnitGatherer::gather_passed_over(std::size_t until) {
 
 void UnitGatherer::backward_ended() {
   const std::lock_guard lock(mutex_);
+  gather_whole_pass();
   gather_passed_over(0);
   backward_entry_.end();
   note_backward();
@@ -87,6 +89,22 @@ void UnitGatherer::note_backward() {
   for (std::size_t place = 0; place < seen_.size(); ++place)
     used_[place] = used_[place] || seen_[place];
   completed_at_ = completing_;
+}
+
+// Ranks come to units in different orders: where some pass over units or follow the others, and units run again together, or of
+// several forwards.
+bool UnitGatherer::orders_differ() const {
+  if (may_pass_over_ && (runs_again_together_ || forwards_ > 1)) return true;
+  const auto reducer = reducer_.lock();
+  return runs_again_together_ && reducer && reducer->may_be_followed();
+}
+
+// All of them in one order then, before the first is needed.
+void UnitGatherer::gather_whole_pass() {
+  if (whole_pass_ || !order_known_ || !orders_differ()) return;
+  whole_pass_ = true;
+  for (const auto& group : groups_) group->gather(plan_is_known() ? unchecked_ : checked_);
+  for (const auto& group : groups_) group->wait_gathered();
 }
 
 bool UnitGatherer::has_backward(std::size_t place) const {
@@ -117,6 +135,7 @@ void UnitGatherer::begin_backward(const std::shared_ptr<Call>& call) {
   call->inputs_left = call->inputs;
   in_backward_.push_back(call);
   backward_entry_.end();
+  gather_whole_pass();
   if (call->place) gather_passed_over(*call->place + 1);
   if (call->place && passed_) passed_ = std::min(*passed_, *call->place);
   if (call->place) {
@@ -159,7 +178,7 @@ void UnitGatherer::pass_ended() {
   now_at_.reset();
   seen_.clear();
   completing_.clear();
-  followed_ = false;
+  followed_ = whole_pass_ = false;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     let_go(g);
     groups_[g]->forget_part();

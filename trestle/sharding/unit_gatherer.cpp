@@ -10,6 +10,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/nn/checkpointing.h"
 #include "trestle/sharding/unit_call.h"
 
 namespace trestle::sharding {
@@ -126,6 +127,7 @@ std::shared_ptr<UnitGatherer::Call> UnitGatherer::begin(std::size_t unit,
   const at::DisableRecordFunctionGuard own_work;  // a checkpointed function does not write here
   auto call = std::make_shared<Call>(weak_from_this(), unit);
   if (inside_backward()) {
+    gather_whole_pass();
     gather(unit);
     wait(unit);
     return call;
@@ -137,6 +139,9 @@ std::shared_ptr<UnitGatherer::Call> UnitGatherer::begin(std::size_t unit,
   call->trains = at::GradMode::is_enabled();
   if (notes_order()) {
     note({.unit = unit, .begins = true, .trains = call->trains});
+    const std::uint64_t checkpointed = nn::checkpointed_call();
+    if (checkpointed > 0 && checkpointed == checkpointed_in_) runs_again_together_ = true;
+    checkpointed_in_ = checkpointed;
     call->begun = place_ - 1;
   }
   for (const std::size_t g : units_[unit].groups) ++states_[g].holders;
@@ -199,7 +204,7 @@ void UnitGatherer::end(const std::shared_ptr<Call>& call, std::vector<at::Tensor
 }
 
 void UnitGatherer::let_go(std::size_t group) {
-  if (states_[group].holders > 0 || keep_all_ > 0 || comes_again(group)) return;
+  if (states_[group].holders > 0 || keep_all_ > 0 || whole_pass_ || comes_again(group)) return;
   groups_[group]->release();
   if (states_[group].complete) groups_[group]->forget_part();
 }

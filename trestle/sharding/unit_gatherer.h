@@ -73,6 +73,8 @@ class UnitGatherer final : public GradientReducer::Observer,
   bool plan_is_known() const;
   void let_go(std::size_t group);
   void note_backward();
+  bool orders_differ() const;
+  void gather_whole_pass();
   bool has_backward(std::size_t place) const;
   std::size_t last_place(std::size_t group) const;
   bool comes_again(std::size_t group) const;
@@ -120,7 +122,10 @@ class UnitGatherer final : public GradientReducer::Observer,
   std::optional<std::size_t> now_at_;
   std::vector<bool> seen_;
   std::vector<std::size_t> completing_;
-  bool followed_ = false;  // it was follow_backward()
+  bool followed_ = false;              // it was follow_backward()
+  bool whole_pass_ = false;            // all groups stay until it ends
+  bool runs_again_together_ = false;   // several units, in one checkpointed function
+  std::uint64_t checkpointed_in_ = 0;  // the last one that a unit was called in
   // Of backwards before, as the last two; empty before the first.
   std::vector<bool> used_;
   std::vector<std::size_t> completed_at_;
