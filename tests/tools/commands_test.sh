@@ -23,7 +23,7 @@ chmod +x "$machine/clone/build/release/apps/trestle/trestle"
 run quickstart -DX=1 --epochs 2
 expect_success "trestle called with: train recipes/unet_quick.toml --epochs 2"
 expect_call "cmake .*--preset release -DX=1"
-expect_call "cmake --build .*/build/release --target trestle_program"
+expect_call "cmake --build .*/build/release --target trestle_to_install"
 
 name="quickstart without a compiler"
 lacks g++
@@ -40,7 +40,7 @@ name="the disk fills up while building"
 new_machine
 fake cmake 'case "$*" in *--build*) echo "fatal error: error writing: No space left on device"; exit 1;; esac; echo cmake version 3.25.1'
 run quickstart
-expect_failure "building trestle_program of preset release failed: the disk is full"
+expect_failure "building trestle_to_install of preset release failed: the disk is full"
 
 name="the memory is too small for the compiler"
 fake cmake 'case "$*" in *--build*) echo "c++: fatal error: Killed signal terminated program cc1plus"; exit 1;; esac; echo cmake version 3.25.1'
