@@ -5,12 +5,14 @@
 #include <string>
 
 #include "tests/sharding/plain_net.h"
+#include "tests/support/message_of.h"
 #include "trestle/base/text.h"
 #include "trestle/train/deepspeed.h"
 
 // Engines of the net whose plain training shares no code with trestle.
 namespace trestle::deepspeed {
 
+using support::message_of;
 using testing::difference;
 using testing::images;
 using testing::make_net;
@@ -54,16 +56,6 @@ inline double train_batch(Net& engine, int step) {
     sum += loss.item<double>();
   }
   return sum / static_cast<double>(engine.gradient_accumulation_steps());
-}
-
-template <class Error, class Action>
-std::string message_of(const Action& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "taken";
 }
 
 }  // namespace trestle::deepspeed
