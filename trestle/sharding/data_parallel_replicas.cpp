@@ -256,8 +256,8 @@ void Replicas::run(std::size_t count, const std::function<void(std::size_t)>& jo
       nn::rethrow_with_context(text("in replica ", r, " of ", count, ", on ", device_name(device)));
     }
   };
-  // A device's backward thread may wait for nothing that could need it. A checkpointed function saves
-  // its tensors in the order in which it will when it runs again, in such a thread.
+  // A device's backward thread may wait for nothing that could need it. A checkpointed function knows
+  // what its own thread saves, and runs again in such a thread.
   if (torch::autograd::get_current_graph_task_id() != -1 ||
       nn::checkpointing() != nn::Checkpointing::None) {
     for (std::size_t r = 0; r < count; ++r) run_one(r);
