@@ -22,6 +22,13 @@ struct Model : torch::nn::Module {
 };
 
 using Weights = std::map<std::string, at::Tensor>;
+
+inline Weights weights_of(const torch::nn::Module& net) {
+  Weights weights;
+  for (const auto& item : net.named_parameters())
+    weights[item.key()] = item.value().detach().clone();
+  return weights;
+}
 using Call = std::function<at::Tensor(const at::Tensor&)>;  // the model's forward
 
 inline constexpr auto levels = {ShardLevel::None, ShardLevel::OptimizerState, ShardLevel::Gradients,

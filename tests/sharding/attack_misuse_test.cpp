@@ -21,8 +21,7 @@ TEST(ShardMisuse, ParametersFrozenLater) {
     plain->forward(rows(4, 100 + static_cast<std::uint64_t>(step))).square().mean().backward();
     plain_optimizer.step();
   }
-  Weights expected;
-  for (const auto& item : plain->named_parameters()) expected[item.key()] = item.value().detach();
+  const Weights expected = weights_of(*plain);
   each_level(2, {.bucket = 256, .first_bucket = 128},
              [&](World& world, const ShardOptions& options) {
                const auto net = make<Net>();

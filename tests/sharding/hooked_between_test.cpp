@@ -154,8 +154,7 @@ TEST(HookedUnits, ARankFollowsWhereCallsHaveNoBackward) {
       plain->forward(step == 0 ? x : x.narrow(0, 0, 2)).square().mean().backward();
       plain_optimizer.step();
     }
-    Weights expected;
-    for (const auto& item : plain->named_parameters()) expected[item.key()] = item.value().detach();
+    const Weights expected = weights_of(*plain);
     for (const auto unused : {UnusedParameters::Refuse, UnusedParameters::Find})
       spawn(2,
             [&](World& world) {
@@ -192,8 +191,7 @@ TEST(HookedUnits, RanksPassOverUnitsInOtherOrders) {
       }
       plain_optimizer.step();
     }
-    Weights expected;
-    for (const auto& item : plain->named_parameters()) expected[item.key()] = item.value().detach();
+    const Weights expected = weights_of(*plain);
     for (const auto unused : {UnusedParameters::Find, UnusedParameters::Static})
       spawn(2,
             [&](World& world) {

@@ -236,8 +236,7 @@ TEST(HookedUnits, ThatABackwardPassesOver) {
         world, [&](bool out) { plain->leaves_head_out = out; },
         [&](const at::Tensor& x) { return plain->forward(x); },
         [](const at::Tensor& loss) { loss.backward(); }, plain->parameters(), true);
-    Weights expected;
-    for (const auto& item : plain->named_parameters()) expected[item.key()] = item.value().detach();
+    const Weights expected = weights_of(*plain);
     const auto net = hooked_chain();
     ShardedModule<Model> model(
         net, shards(world),

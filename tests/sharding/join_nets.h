@@ -6,13 +6,6 @@
 // What join()'s tests train.
 namespace trestle::testing {
 
-inline Weights weights_of(const torch::nn::Module& net) {
-  Weights weights;
-  for (const auto& item : net.named_parameters())
-    weights[item.key()] = item.value().detach().clone();
-  return weights;
-}
-
 // TwoLinears in layers, each a unit at level Parameters.
 inline nn::Layers in_layers() {
   const auto whole = std::dynamic_pointer_cast<TwoLinears>(make<TwoLinears>());

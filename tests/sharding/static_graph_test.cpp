@@ -57,8 +57,7 @@ TEST(ShardedStatic, TrainsToThePlainModelsWeights) {
     loss.backward();
     plain_optimizer.step();
   }
-  Weights expected;
-  for (const auto& item : plain->named_parameters()) expected[item.key()] = item.value().detach();
+  const Weights expected = weights_of(*plain);
   for (const Bytes bucket : {Bytes{100}, Bytes{1} << 20})
     each_level(2, {.bucket = bucket, .first_bucket = bucket, .unused_parameters = is_static},
                [&](World& world, const ShardOptions& options) {
@@ -186,8 +185,7 @@ TEST(ShardedStatic, UnitsThatOneRanksBackwardPassesOver) {
     }
     plain_optimizer.step();
   }
-  Weights expected;
-  for (const auto& item : plain->named_parameters()) expected[item.key()] = item.value().detach();
+  const Weights expected = weights_of(*plain);
   each_level(2, {.unused_parameters = is_static}, [&](World& world, const ShardOptions& options) {
     const auto net = std::static_pointer_cast<CutChain>(make<CutChain>());
     net->cuts = world.rank() == 1;
