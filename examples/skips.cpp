@@ -28,8 +28,7 @@ trestle::nn::Layers make_net() {
   // [taps]
   trestle::nn::Layers net;
   net.add("in", torch::nn::Linear(4, 8)).keep_output("a");
-  net.add("split", Split())
-      .keep_output("gate", 1);  // keeps its second output; the first feeds "tanh"
+  net.add("split", Split()).keep_output("gate", 1);  // the second output; the first feeds "tanh"
   net.add("tanh", torch::nn::Tanh()).keep_input("b");
   net.add("first", add).take("a");   // one kept value
   net.add("second", add).take("a");  // may feed many layers
