@@ -37,7 +37,7 @@ TOKEN = re.compile(r"""(?P<line>//[^\n]*)|(?P<block>/\*.*?\*/)
 TEST = re.compile(r"^\s*(?:TYPED_)?TEST(?:_F|_P)?\((\w+),\s*(\w+)\)|^\s*def (test_\w+)\(", re.MULTILINE)
 BULLET = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+")
 CODE = re.compile(r"``.*?``|`[^`]*`|https?://\S+", re.S)
-BARE = re.compile(r"(?:^|(?<=[.!?] )|(?<=[.!?][\")] ))\(?(Of|Where|Who|What) (?!course\b)(?=[a-z])")
+BARE = re.compile(r"(?:^|(?<=[.!?] )|(?<=[.!?][\")] ))\(?(Of|Where|Who|What) (?!course\b)(?=[a-z`])")
 SENTENCE_END = re.compile(r"[.!?](?=[\s\")]|$)")
 
 
