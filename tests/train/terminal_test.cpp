@@ -7,7 +7,7 @@
 namespace trestle::train {
 namespace {
 
-TEST(Terminal, WidthIsCountedInColumns) {
+TEST(Terminal, CountsWidthInColumns) {
   EXPECT_EQ(columns_of(""), 0);
   EXPECT_EQ(columns_of("epoch 1/6"), 9);
   EXPECT_EQ(columns_of("━━━"), 3) << "nine bytes";
@@ -28,7 +28,7 @@ TEST(Terminal, CutsBetweenLetters) {
   EXPECT_EQ(cut_to("abc", 0), "");
 }
 
-TEST(Terminal, LongLinesEndBetweenTheirParts) {
+TEST(Terminal, FoldsLongLinesBetweenTheirParts) {
   const std::string line = "model     unet · 22 layers · 1,942,594 parameters · cut [13, 9]";
   EXPECT_EQ(folded(line, 80, 10), line);
   EXPECT_EQ(folded(line, 40, 10),
@@ -44,7 +44,7 @@ TEST(Terminal, LongLinesEndBetweenTheirParts) {
   EXPECT_EQ(folded("", 20, 10), "");
 }
 
-TEST(Terminal, NoFoldedLineIsWiderUnlessAPartIs) {
+TEST(Terminal, FoldedLinesFitUnlessOnePartIsWider) {
   const std::string line =
       "epoch 1/6 ━━━━━━━━━━ 24/24  loss 0.682  validation loss 0.422  dice 0.929  40.7 images/s";
   for (int columns = 31; columns <= 200; ++columns)

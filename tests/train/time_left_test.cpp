@@ -5,7 +5,7 @@
 namespace trestle::train {
 namespace {
 
-TEST(TimeLeft, IsNotSaidBeforeItWasMeasured) {
+TEST(TimeLeft, IsUnknownBeforeMeasurement) {
   TimeLeft times;
   EXPECT_FALSE(times.of({.training = 3}));
   times.training.add(10);
@@ -20,7 +20,7 @@ TEST(TimeLeft, IsNotSaidBeforeItWasMeasured) {
   EXPECT_EQ(times.of({.training = 3, .validation = 4, .closings = 2}), 10);
 }
 
-TEST(TimeLeft, FollowsAMachineThatBecomesSlower) {
+TEST(TimeLeft, FollowsMachineThatSlowsDown) {
   BatchTime time;
   time.add(100);
   for (int i = 0; i < 4; ++i) time.add(i % 2 == 0 ? 1 : 3);
