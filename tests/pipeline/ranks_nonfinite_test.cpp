@@ -55,7 +55,7 @@ using Spoil = std::function<void(Pipeline&)>;
 
 enum class Look { Outputs, Gradients };
 
-// What find_nonfinite() reports on each rank after a step; `spoil` changes the pipeline first.
+// The report of find_nonfinite() on each rank after a step. `spoil` changes the pipeline first.
 std::vector<std::string> look(const Plan& plan, const std::string& breaks, const at::Tensor& input,
                               const Spoil& spoil = {}, Look what = Look::Outputs) {
   const support::WatchDog watch("find_nonfinite over ranks");

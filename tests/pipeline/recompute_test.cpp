@@ -93,7 +93,7 @@ TEST(Recompute, RepeatsRandomNumbersInEvaluationMode) {
   }));
 }
 
-TEST(Recompute, EvaluationsDrawAnewAndAreReproducible) {
+TEST(Recompute, EvaluationsDifferAndAreReproducible) {
   nn::Layers net;
   net.add("draws", DrawsInEval());
   Pipeline pipeline(net, {.devices = virtual_devices(1)});

@@ -41,7 +41,7 @@ torch::optim::AdamW optimizer_of(const std::vector<at::Tensor>& parameters) {
 
 constexpr UnusedParameters is_static = UnusedParameters::Static;
 
-// Of two ranks only the first uses c. No rank uses d, so an optimizer with decay skips it.
+// Only the first of two ranks uses c. No rank uses d, so an optimizer with decay skips it.
 TEST(ShardedStatic, TrainsToPlainModelsWeights) {
   const auto plain = branches();
   auto plain_optimizer = optimizer_of(plain->parameters());

@@ -118,7 +118,7 @@ TEST_F(RunWeights, MissingFileIsFoundBeforeDataAreSynthesized) {
   EXPECT_FALSE(fs::exists(asked.data.folder));
 }
 
-TEST_F(RunWeights, OfOtherModelAreRefused) {
+TEST_F(RunWeights, MustMatchModel) {
   recipe::Recipe asked = recipe();
   asked.model.weights = other_weights("seven.pt", 7).string();
   EXPECT_THAT(refusal<FormatError>(asked),
