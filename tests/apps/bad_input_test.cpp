@@ -270,7 +270,7 @@ TEST_F(BadInput, RefusesInvalidViewAndPredict) {
   const Finished ending =
       run({"view", "--schedule", "gpipe", "--out", "a.bmp", "--save-csv", "unwritten.csv"});
   expect(ending, 2, {".svg, .json"});
-  EXPECT_EQ(ending.out, "") << "before anything is drawn or written";
+  EXPECT_EQ(ending.out, "") << "the error comes before any output";
   EXPECT_FALSE(fs::exists(folder_ / "unwritten.csv"));
   expect(run({"view", "--schedule", "gpipe", "--costs", "1e308,1e308"}), 2,
          {"'1e308' is not a time above 0 and up to 1e+15"});

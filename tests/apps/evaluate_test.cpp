@@ -36,8 +36,7 @@ class EvaluateVerb : public ProgramTest {
 TEST_F(EvaluateVerb, PrintsMetricsOfRun) {
   const Finished last = run({"evaluate", "runs/small", "--checkpoint", "last", "--json"});
   ASSERT_EQ(last.code, 0) << last.err;
-  EXPECT_THAT(last.out, HasSubstr(metrics_of_last_epoch("small")))
-      << "digit for digit, so to the bit";
+  EXPECT_THAT(last.out, HasSubstr(metrics_of_last_epoch("small"))) << "equal to the last digit";
   EXPECT_THAT(last.out, AllOf(HasSubstr("\"epoch\":2"), HasSubstr("\"examples\":4"),
                               HasSubstr("\"synthetic_data\":true")));
   const Finished words = run({"evaluate", "runs/small"});
@@ -132,7 +131,7 @@ TEST_F(EvaluateVerb, AcceptsRunFolderFromAnyDirectory) {
   EXPECT_EQ(metrics_of_last_epoch("twice"), metrics_of_last_epoch("straight"));
   EXPECT_THAT(read_file(folder_ / "runs/twice/recipe.toml"),
               HasSubstr("images = \"cars/train_hq\""))
-      << "as it was asked for";
+      << "paths stay as given";
   EXPECT_THAT(read_file(folder_ / "runs/twice/environment.json"),
               HasSubstr("\"started_in\": \"../..\""));
   EXPECT_EQ(run({"train", "--resume", "runs/twice", "--epochs", "4", "--quiet"}).code, 0);

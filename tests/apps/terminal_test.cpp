@@ -81,7 +81,7 @@ class OnTerminal : public ProgramTest {
         line += all[i];
       }
     }
-    EXPECT_EQ(line, "") << "nothing is left behind";
+    EXPECT_EQ(line, "") << "the last line is erased";
     return result;
   }
 };

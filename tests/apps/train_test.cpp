@@ -48,7 +48,7 @@ TEST_F(TrainVerb, TrainsPredictsAndDraws) {
             0);
   const fs::path one = fs::directory_iterator(folder_ / "masks")->path();
   EXPECT_EQ(read_file(folder_ / "masks2" / one.filename()), read_file(one))
-      << "one device or two, the same masks";
+      << "masks do not depend on the devices";
 
   // Existing masks beside images are not taken for images, and no mask overwrites another.
   fs::copy(folder_ / "cars/train_hq", folder_ / "mixed");
@@ -126,7 +126,7 @@ TEST_F(TrainVerb, FlattensImagesForRowModel) {
   EXPECT_EQ(classes.code, 2);
   EXPECT_THAT(classes.err, HasSubstr("'classes' in [model] is 5, the data of 'mnist' have 10"));
   const Finished own = run({"train", "rows.toml", "--channels", "784", "--classes", "0"});
-  EXPECT_EQ(own.code, 2) << "the model's own 5";
+  EXPECT_EQ(own.code, 2) << "the model's default is 5";
   EXPECT_THAT(own.err, HasSubstr("more classes than"));
   const Finished toy = run({"train", "rows.toml", "--model.name", "toy"});
   EXPECT_EQ(toy.code, 2);
@@ -199,7 +199,7 @@ TEST_F(TrainVerb, SupportsUserDefinedParts) {
   }
   EXPECT_EQ(
       run({"predict", "runs/spirals", "--images", "cars/train_hq", "--out", "none"}, own).code, 1)
-      << "points are learnt there, no images";
+      << "the run was trained on points, not images";
   EXPECT_EQ(run({"train", recipe}).code, 2) << "trestle has none of these";
 }
 
@@ -292,7 +292,7 @@ TEST_F(TrainVerb, SynthesizesMissingData) {
   EXPECT_THAT(first.out, HasSubstr("made/train_hq is missing: making synthetic data in "
                                    "made-synthetic (16 images of cars, 96 x 64 pixels"));
   EXPECT_THAT(first.out, HasSubstr("synthetic (made-synthetic/train_hq) · 12 to train on"));
-  EXPECT_FALSE(fs::exists(folder_ / "made")) << "where real data would be";
+  EXPECT_FALSE(fs::exists(folder_ / "made")) << "the folder for real data stays missing";
   EXPECT_THAT(read_file(folder_ / "runs/made/metrics.jsonl"), HasSubstr("\"synthetic_data\":true"));
   EXPECT_THAT(read_file(folder_ / "runs/made/curve.svg"), HasSubstr("made, synthetic data"));
   EXPECT_THAT(read_file(folder_ / "runs/made/recipe.toml"), HasSubstr("made-synthetic/train_hq"));
@@ -333,7 +333,7 @@ TEST_F(ProgramTest, ResumeNeedsItsOriginalData) {
   fs::rename(folder_ / "cars", folder_ / "elsewhere");
   const Finished gone = run({"train", "--resume", "runs/going_on", "--epochs", "2"});
   EXPECT_NE(gone.code, 0);
-  EXPECT_FALSE(fs::exists(folder_ / "cars")) << "made anew";
+  EXPECT_FALSE(fs::exists(folder_ / "cars")) << "data were synthesized again";
   fs::rename(folder_ / "elsewhere", folder_ / "cars");
   std::vector<fs::path> images;
   for (const auto& entry : fs::directory_iterator(folder_ / "cars/train_hq"))

@@ -52,7 +52,7 @@ void check_large(World& world) {
   at::Tensor scattered = at::empty({part});
   group.reduce_scatter(scattered, input).wait();
   EXPECT_TRUE(torch::equal(scattered, own(sum)));
-  EXPECT_TRUE(torch::equal(input, numbers(rank))) << "the input was written to";
+  EXPECT_TRUE(torch::equal(input, numbers(rank))) << "the input changed";
   at::Tensor in_place = input.clone(), elsewhere = input.clone();
   group.reduce_scatter(own(in_place), in_place).wait();
   EXPECT_TRUE(torch::equal(own(in_place), own(sum)));

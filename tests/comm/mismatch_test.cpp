@@ -17,7 +17,7 @@ TEST_P(ThreadMismatch, IsReportedOnAllRanks) {
   try {
     run_ranks(2, [&](World& world) { expect_mismatch(world, GetParam()); });
   } catch (const RankError& error) {
-    FAIL() << "a rank did not see it: " << error.what();
+    FAIL() << "a rank got no mismatch error: " << error.what();
   }
 }
 

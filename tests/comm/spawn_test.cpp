@@ -43,7 +43,7 @@ void expect_left(const std::function<void(World&)>& others, const std::string& w
         world.say_status("read the data");
         std::this_thread::sleep_for(after);
       });
-      ADD_FAILURE() << "nobody waited";
+      ADD_FAILURE() << "no rank waited";
     } catch (const RankError& error) {
       EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
     }
@@ -86,7 +86,7 @@ TEST(Spawn, NamesAllReturnedRanks) {
       std::this_thread::sleep_for(50ms);
       world.group().barrier();
     });
-    FAIL() << "nobody waited";
+    FAIL() << "no rank waited";
   } catch (const RankError& error) {
     EXPECT_NE(std::string(error.what())
                   .find("ranks 0, 2 have returned, and rank 1 waits for them in barrier number 1"),

@@ -129,7 +129,7 @@ TEST_F(Copies, ClockMeasuresEndOfWork) {
   EXPECT_GE(end.seconds(), begin.seconds());
   EXPECT_LE(end.seconds(), clock.now() + 1e-3);
   if (device.is_cuda()) {
-    EXPECT_GT(end.seconds(), asked) << "the work took longer than asking for it";
+    EXPECT_GT(end.seconds(), asked) << "the work takes longer than its request";
   }
   EXPECT_EQ(sum(x), expected);
 }

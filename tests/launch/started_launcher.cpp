@@ -87,7 +87,7 @@ Outcome StartedLauncher::wait() {
     ended = waitpid(child_, &status, WNOHANG) == child_;
   Outcome outcome{.out = out(), .err = content(folder_ / "err"), .seconds = now() - begin_};
   if (!ended) {
-    ADD_FAILURE() << "the launcher hangs:\n" << outcome.out << outcome.err;
+    ADD_FAILURE() << "the launcher does not end:\n" << outcome.out << outcome.err;
     return outcome;
   }
   child_ = -1;

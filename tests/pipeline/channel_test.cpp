@@ -52,7 +52,7 @@ TEST(Channel, ConsumerWaitsForNothingElse) {
   after_the_copy.wait(third);
   const device::StreamScope scope({third});
   EXPECT_EQ((later + 1).numel(), 2);
-  EXPECT_EQ(check.findings().size(), 1U) << "the consumer knew of `later`";
+  EXPECT_EQ(check.findings().size(), 1U) << "the consumer waited for `later`";
 }
 
 TEST(Channel, ProducersStreamDoesNotWait) {
@@ -69,7 +69,7 @@ TEST(Channel, ProducersStreamDoesNotWait) {
   of_the_producer.wait(third);
   const device::StreamScope scope({third});
   EXPECT_EQ((taken[0].value + 1).numel(), 2);
-  EXPECT_EQ(check.findings().size(), 1U) << "the producer's stream knew of the copy";
+  EXPECT_EQ(check.findings().size(), 1U) << "the producer's stream waited for the copy";
 }
 
 TEST(Channel, KeepsMemoryUntilCopyHasReadIt) {

@@ -154,7 +154,7 @@ TEST(DeviceThreads, ApplyToOneDeviceAndAreRestored) {
     EXPECT_EQ((x + 1).numel(), 2);
     EXPECT_EQ(at::get_num_threads(), before + 1);
     EXPECT_EQ((torch::ones({2}, at::Device("virtual:0")) + 1).numel(), 2);
-    EXPECT_EQ(at::get_num_threads(), before) << "another device has its own number";
+    EXPECT_EQ(at::get_num_threads(), before) << "another device has its own thread count";
   }
   EXPECT_EQ((x + 1).numel(), 2);
   EXPECT_EQ(at::get_num_threads(), before);

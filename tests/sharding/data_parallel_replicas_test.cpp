@@ -103,7 +103,7 @@ TEST(DataParallelReplicas, KeepParameterObjects) {
   EXPECT_EQ(net->weight.grad().device(), at::Device("virtual:0"));
   EXPECT_TRUE(before[0].is_same(net->weight));
   EXPECT_EQ(parallel.module(), net.ptr());
-  EXPECT_TRUE(torch::rand({2}).equal(next)) << "copies draw nothing";
+  EXPECT_TRUE(torch::rand({2}).equal(next)) << "copies consume no random numbers";
   EXPECT_EQ(parallel.named_parameters()[0].key(), "weight");
 }
 
@@ -255,7 +255,7 @@ TEST(DataParallelReplicas, ExceptionsKeepTypeAndNameDevice) {
   set_budget(at::Device("virtual:1"), 1 << 20);
   EXPECT_THROW(parallel(x, 3), c10::OutOfMemoryError);
   set_budget(at::Device("virtual:1"), 0);
-  EXPECT_EQ(parallel(x.slice(0, 0, 1), 0).size(0), 1) << "and it goes on";
+  EXPECT_EQ(parallel(x.slice(0, 0, 1), 0).size(0), 1) << "the replicas stay usable";
 }
 
 struct ModesImpl : torch::nn::Cloneable<ModesImpl> {
@@ -331,7 +331,8 @@ TEST(DataParallelReplicas, DropoutDependsOnSeedOnly) {
       ASSERT_TRUE(parallel(x).equal(second));
     }
     EXPECT_FALSE(first.equal(second));
-    EXPECT_FALSE(first.slice(0, 0, 2).equal(first.slice(0, 4, 6))) << "replicas draw their own";
+    EXPECT_FALSE(first.slice(0, 0, 2).equal(first.slice(0, 4, 6)))
+        << "replicas draw different numbers";
     parallel.eval();
     EXPECT_TRUE(parallel(x).cpu().equal(x));
   }

@@ -110,7 +110,7 @@ TEST(DataParallel, ScattersNestedTensorsAndForwardsOtherArguments) {
   EXPECT_TRUE(maybe->cpu().equal(y));
   EXPECT_FALSE(none.defined());
   EXPECT_EQ(rows.device(), at::Device("virtual:0"));
-  EXPECT_TRUE(x.is_cpu()) << "the caller's arguments stay as they are";
+  EXPECT_TRUE(x.is_cpu()) << "the caller's arguments stay unchanged";
   const auto [r2, n2, m2, nothing, u2] = parallel(
       EchoImpl::Nested(x, {}), std::optional<at::Tensor>(), 2.0, std::string("key"), at::Tensor());
   EXPECT_FALSE(nothing.has_value());
@@ -148,8 +148,7 @@ TEST(DataParallel, GathersScalarLossesAndSplitsOtherDimension) {
   EXPECT_THAT(message_of([&] { parallel(x, std::int64_t{0}); }),
               HasSubstr("output 1 of the replicas, [2] of the first one, has no dimension 1"));
   DataParallel one(Loss(), virtual_devices(1));
-  EXPECT_EQ(one(x, std::int64_t{3}).first.dim(), 0)
-      << "with one device it is the module's own call";
+  EXPECT_EQ(one(x, std::int64_t{3}).first.dim(), 0) << "one device calls the module itself";
 }
 
 TEST(DataParallel, RunsAllReplicasWithoutTensorArguments) {

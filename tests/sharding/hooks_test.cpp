@@ -74,7 +74,7 @@ TEST(CommunicationHooks, TrainToPlainModelsWeightsWithRaggedBatchesAndNoSync) {
           else
             sharded.backward(call(x).square().mean() * 0);
         }
-        EXPECT_TRUE(seen.empty()) << "inside no_sync() nothing is averaged";
+        EXPECT_TRUE(seen.empty()) << "no hook runs inside no_sync()";
         sharded.backward(
             call(x.narrow(0, count / 2, count - count / 2)).square().mean() * (1 - first),
             static_cast<double>(count));

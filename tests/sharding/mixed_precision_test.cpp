@@ -329,7 +329,8 @@ TEST(ShardedPrecision, NoSyncAccumulatesInReductionDtype) {
       }
       sharded.zero_grad();
       backward(2);
-      EXPECT_EQ(gradient(), world.rank() == 0 ? 2 : 0) << "zero_grad() drops what was added up";
+      EXPECT_EQ(gradient(), world.rank() == 0 ? 2 : 0)
+          << "zero_grad() clears accumulated gradients";
     });
 }
 

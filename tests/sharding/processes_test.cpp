@@ -175,7 +175,8 @@ TEST(SavedShardedProcesses, KeepPreviousCheckpointAfterFullDiskAndKilledRank) {
   EXPECT_EQ(ranks[1].signal, SIGKILL) << ranks[1].output;
   EXPECT_EQ(ranks[0].exit_code, 3) << ranks[0].output;
   EXPECT_THAT(ranks[0].output, AllOf(HasSubstr("rank 1"), ::testing::Not(HasSubstr("Failure"))));
-  EXPECT_FALSE(fs::exists(folder / "last.tmp")) << "the rank that is left removes the half";
+  EXPECT_FALSE(fs::exists(folder / "last.tmp"))
+      << "the surviving rank removes the partial checkpoint";
   spawn(2,
         [&](World& world) {
           const DeviceMesh mesh(world, {{"shard", 2}});

@@ -101,7 +101,7 @@ TEST(SavedSharded, StoresEachTensorOnce) {
       EXPECT_TRUE(names_of(before, "optimizer").empty());
       const checkpoint::CheckpointFolder after(scratch.path("after"));
       EXPECT_EQ(names_of(after, "optimizer").size(), 3 * (expected.size() - 2))
-          << "but frozen ones";
+          << "all except frozen parameters";
       checkpoint::write_as_one_file(after, scratch.path("one.safetensors"));
       const nn::Layers plain = make_net();
       EXPECT_TRUE(checkpoint::load_weights(plain, scratch.path("one.safetensors")).whole());
@@ -203,7 +203,7 @@ TEST(SavedSharded, ReportsMismatchesOnAllRanks) {
                 save(last, sharded, guilty++ == 0 ? other : optimizer);
               }),
               Each(HasSubstr("UsageError")));
-  EXPECT_THAT(said(loading), Each("")) << "what was there stays";
+  EXPECT_THAT(said(loading), Each("")) << "the earlier checkpoint stays";
 
   // A damaged file of the right size, which only one rank reads.
   const fs::path part = last / "weights.rank2.safetensors";
@@ -297,7 +297,8 @@ TEST(SavedSharded, SavesFromDevicesAndFromCpuShards) {
     const nn::Layers plain = make_net();
     const auto optimizer = optim::make_optimizer(plain.parameters(), {.name = "rmsprop"});
     load(scratch.path("last"), plain, *optimizer);
-    EXPECT_EQ(optimizer->state().size(), plain.named_parameters().size() - 2) << "but frozen ones";
+    EXPECT_EQ(optimizer->state().size(), plain.named_parameters().size() - 2)
+        << "all except frozen parameters";
   }
 }
 

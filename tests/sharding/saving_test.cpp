@@ -292,7 +292,7 @@ TEST(SavedSharded, SavesInBackgroundWhileTrainingContinues) {
         std::filesystem::create_directories(scratch.path("mine") / "letters");
         world.group().barrier();
         saving.save(scratch.path("mine"), sharded, *optimizer);
-        EXPECT_THROW(saving.wait(), UsageError) << "something else is there";
+        EXPECT_THROW(saving.wait(), UsageError) << "the folder holds other files";
         saving.wait();
       }
       const NamedTensors after = sharded.state();

@@ -136,7 +136,7 @@ void compare(const Case& c, const Data& data, const std::vector<Outcome>& ranks)
     EXPECT_TRUE(near(expected.mean, rank.mean, c.tolerance));
     EXPECT_TRUE(near(expected.variance, rank.variance, c.tolerance));
     EXPECT_EQ(rank.batches.item<int>(), steps);
-    EXPECT_TRUE(rank.mean.equal(ranks[0].mean)) << "the same bits on all ranks";
+    EXPECT_TRUE(rank.mean.equal(ranks[0].mean)) << "equal bits on all ranks";
   }
 }
 

@@ -70,7 +70,7 @@ TEST(Bar, FollowsWindowWidth) {
   BarLine last = usual;
   last.done = last.all;
   bar.show(last);
-  EXPECT_EQ(left_on_line(out.str()), draw(last, 30)) << "one column less than the window";
+  EXPECT_EQ(left_on_line(out.str()), draw(last, 30)) << "one column narrower than the window";
 }
 
 TEST(Bar, IsErasedCompletely) {
@@ -78,7 +78,7 @@ TEST(Bar, IsErasedCompletely) {
   {
     Bar bar(out, Colours::Off, [] { return 80; });
     bar.erase();
-    EXPECT_EQ(out.str(), "") << "nothing was there";
+    EXPECT_EQ(out.str(), "") << "no bar was shown";
     bar.show(usual);
     EXPECT_NE(left_on_line(out.str()), "");
   }

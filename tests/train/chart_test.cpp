@@ -98,7 +98,7 @@ TEST(Chart, PixelsShowSameContent) {
     return pixels;
   };
   EXPECT_GT(count({0x9e, 0xc9, 0xec}), 20'000) << "the bars";
-  EXPECT_GT(count({0x1d, 0x27, 0x33}), 500) << "the words";
+  EXPECT_GT(count({0x1d, 0x27, 0x33}), 500) << "the text";
   EXPECT_GT(count(white), 500'000);
 }
 

@@ -48,11 +48,12 @@ TEST(DataSets, EachSynthesizesChecksAndOpensItsFiles) {
     fs::remove_all(folder);
     fs::create_directories(folder);
     recipe::Recipe recipe = recipe_of_set(set, folder);
-    EXPECT_FALSE(set.check(recipe, {}).ok()) << "nothing is there yet";
+    EXPECT_FALSE(set.check(recipe, {}).ok()) << "no data exist yet";
     const recipe::Recipe asked = recipe;
     recipe.data = find_data(asked, *silent);
-    EXPECT_FALSE(set.check(asked, {}).ok()) << "nothing is made where real data would be";
-    EXPECT_EQ(find_data(recipe, *silent), recipe.data) << "a stand-in has no stand-in";
+    EXPECT_FALSE(set.check(asked, {}).ok()) << "the folder for real data stays missing";
+    EXPECT_EQ(find_data(recipe, *silent), recipe.data)
+        << "synthetic data are not replaced by others";
     EXPECT_FALSE(synthetic_data_of(asked));
     EXPECT_TRUE(synthetic_data_of(recipe));
     const data::CheckReport report = set.check(recipe, {});
@@ -90,7 +91,8 @@ TEST(DataSets, PreferRealDataOverSyntheticData) {
               AllOf(HasSubstr("17 digits to train on"), HasSubstr("others here already: 16 digits"),
                     HasSubstr("Remove the folder")));
   other.data.synthesize = 0;
-  EXPECT_EQ(find_data(other, *silent).folder, recipe.data.folder) << "they were not asked for";
+  EXPECT_EQ(find_data(other, *silent).folder, recipe.data.folder)
+      << "synthetic data were not requested";
   fs::create_directories(folder / "digits");
   EXPECT_EQ(find_data(recipe, *silent).folder, recipe.data.folder);
   fs::remove_all(folder);

@@ -138,7 +138,7 @@ TEST(DeepspeedEngine, ResumesAtAnyStage) {
                  {.threads = 1})[0];
   };
   run(2, 1, 1, [&](Net& engine) {
-    EXPECT_FALSE(engine.load_checkpoint(folder)) << "there is none";
+    EXPECT_FALSE(engine.load_checkpoint(folder)) << "no checkpoint exists";
     for (int step = 0; step < 3; ++step) train_batch(engine, step);
     engine.save_checkpoint(folder, "", {{"epoch", 7}});
   });
@@ -183,7 +183,8 @@ TEST(DeepspeedEngine, ResumesAtAnyStage) {
       EXPECT_TRUE(engine.is_gradient_accumulation_boundary());
     });
   run(2, 2, 1, [&](Net& engine) {
-    EXPECT_THROW(engine.load_checkpoint(folder), UsageError) << "of two micro-batches";
+    EXPECT_THROW(engine.load_checkpoint(folder), UsageError)
+        << "saved within a step of two micro-batches";
     EXPECT_THROW(engine.save_checkpoint(folder, "a/b"), UsageError);
     EXPECT_THROW(engine.save_checkpoint(folder, text("rank", engine.global_rank())), UsageError);
     EXPECT_THROW(engine.load_checkpoint(folder, "no_such"), FileError);

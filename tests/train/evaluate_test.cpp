@@ -130,7 +130,7 @@ TEST_F(Evaluate, KeepsClassNumbersInOtherClassFolders) {
   draw_classes(base_ / "sorted", {{"a", 0}, {"b", 120}, {"c", 240}}, 8);
   const fs::path run = train(of_classes(base_ / "sorted"), hooks()).run_folder;
   EXPECT_THAT(read_file(run / "recipe.toml"), HasSubstr("class_names = [\"a\", \"b\", \"c\"]"));
-  EXPECT_EQ(evaluate(options(run)).examples, 4) << "a fifth of 24";
+  EXPECT_EQ(evaluate(options(run)).examples, 4) << "a fifth of 24 samples";
   draw_classes(base_ / "without_a", {{"b", 120}, {"c", 240}}, 3);
   draw_classes(base_ / "with_a", {{"a", 0}, {"b", 120}, {"c", 240}}, 3);
   EvaluateOptions other = options(run);
@@ -229,7 +229,7 @@ TEST_F(Evaluate, RefusesInvalidRequests) {
               AllOf(HasSubstr((base_ / "gone").string()),
                     HasSubstr("the data that the run was trained on. Others can be given: "
                               "--folder.")));
-  EXPECT_FALSE(fs::exists(base_ / "gone")) << "nothing is made";
+  EXPECT_FALSE(fs::exists(base_ / "gone")) << "no data are synthesized";
   fs::remove(run / "best.safetensors");
   EXPECT_THAT(refusal(options(run)), HasSubstr("has no best.safetensors yet"));
   fs::remove_all(run / "last");

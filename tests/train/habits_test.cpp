@@ -60,7 +60,7 @@ TEST_F(TrainFeatures, RecordsRateNormAndMemoryOfEveryStep) {
     EXPECT_GT(step["peak_bytes"]["virtual:1"], 0);
   }
   EXPECT_EQ(steps(free.run_folder)[0]["gradient_norm"], steps(tied.run_folder)[0]["gradient_norm"])
-      << "the norm is that from before clipping";
+      << "the norm is computed before clipping";
 }
 
 // The second of the accumulated batches runs while the first one's gradients exist.
@@ -246,7 +246,8 @@ TEST_F(TrainFeatures, MaxStepsEndsRunWithinEpochAndRunResumesThere) {
   const TrainResult part = train(shorter, hooks());
   EXPECT_TRUE(part.finished);
   EXPECT_EQ(part.steps, 4);
-  EXPECT_EQ(lines(part.run_folder, "training_loss").size(), 2u) << "the part is validated too";
+  EXPECT_EQ(lines(part.run_folder, "training_loss").size(), 2u)
+      << "the partial epoch is validated too";
   Notes notes;
   TrainHooks told = hooks();
   told.progress = &notes;

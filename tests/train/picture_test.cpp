@@ -103,7 +103,7 @@ TEST(Font, DistinguishesCapitalsLettersAndAccents) {
   EXPECT_NE(darkened("A"), darkened("a"));
   EXPECT_GT(darkened("é"), darkened("e"));
   EXPECT_EQ(darkened(" "), 0);
-  EXPECT_GT(darkened("日"), 10) << "a box for what the font lacks";
+  EXPECT_GT(darkened("日"), 10) << "a box replaces missing glyphs";
 }
 
 TEST(Font, DrawsInvalidUtf8) {

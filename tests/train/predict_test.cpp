@@ -79,10 +79,10 @@ TEST_F(Predict, EqualsValidationOnDigits) {
   EXPECT_THAT(table[0], ElementsAre("file", "class", "probability", "class_2", "probability_2",
                                     "class_3", "probability_3"));
   EXPECT_EQ(table[1][0], "00.png");
-  EXPECT_EQ(table[1][1], text(result.classes[0][0].id)) << "a digit is called by its number";
+  EXPECT_EQ(table[1][1], text(result.classes[0][0].id)) << "a digit's name is its number";
   EXPECT_GE(std::stod(table[1][2]), std::stod(table[1][4]));
   told = 0;
-  EXPECT_EQ(predict(options).classes.size(), 20u) << "the table is no image";
+  EXPECT_EQ(predict(options).classes.size(), 20u) << "the table is not taken for an image";
 
   std::string first = to_json(result);
   const auto json = nlohmann::json::parse(first.substr(0, first.find('\n')));
@@ -149,7 +149,7 @@ TEST_F(Predict, RefusesRunWithoutImageData) {
   options.models = hooks().models;
   try {
     predict(options);
-    FAIL() << "was taken";
+    FAIL() << "was accepted";
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), HasSubstr("this run learnt 'random', which are no image files"));
   }

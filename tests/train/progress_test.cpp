@@ -111,7 +111,7 @@ TEST(Progress, OmitsNumbersThatWereNotMeasured) {
   result.best_epoch = 1;
   result.metric_name = "dice";
   make_progress(ProgressStyle::Lines, Colours::Off, out)->done(result);
-  EXPECT_THAT(out.str(), Not(HasSubstr("best dice"))) << "without validation there is none";
+  EXPECT_THAT(out.str(), Not(HasSubstr("best dice"))) << "no best metric without validation";
   result.best_metric = 0.5;
   make_progress(ProgressStyle::Lines, Colours::Off, out)->done(result);
   EXPECT_THAT(out.str(), HasSubstr("best dice 0.500 (epoch 1)"));
@@ -123,7 +123,7 @@ TEST(Progress, RedrawsBarInPlaceOnTerminal) {
   EXPECT_THAT(words,
               HasSubstr("\r\x1b[2Kepoch 1/2 validation ━━━━━━━━━━━━━━━━──── 5/6  loss 0.700"));
   EXPECT_THAT(words, HasSubstr("\r\x1b[2Kmaking data ━━━━━━────────────── 1/3"));
-  EXPECT_THAT(words, HasSubstr("\r\x1b[2Kclasses   0 = background")) << "where the bar was";
+  EXPECT_THAT(words, HasSubstr("\r\x1b[2Kclasses   0 = background")) << "on the bar's line";
   EXPECT_THAT(words, Not(HasSubstr("\x1b[1m")));
   EXPECT_THAT(spoken(ProgressStyle::Terminal, Colours::On), HasSubstr("\x1b[1m"));
 }
@@ -166,7 +166,7 @@ TEST(Progress, HeaderNamesRun) {
   EXPECT_THAT(header(), HasSubstr(" · libtorch "));
   plan.steps_per_epoch = 0;
   plan.data_missing = "no folder";
-  EXPECT_THAT(header(), HasSubstr(" · 1 epoch · goes")) << "nobody knows how many steps";
+  EXPECT_THAT(header(), HasSubstr(" · 1 epoch · goes")) << "the number of steps is unknown";
 }
 
 TEST(Progress, UsesSingularForOne) {

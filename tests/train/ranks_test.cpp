@@ -84,7 +84,7 @@ TEST_F(RanksTraining, TimelineHasAllRanksInOrder) {
     if (name == "1F0" && second < 0) second = event["ts"].get<double>();
   }
   ASSERT_GE(forward, 0);
-  EXPECT_GE(second, forward - 200) << "a stage begins after the one before it, clocks aligned";
+  EXPECT_GE(second, forward - 200) << "stages start in order on aligned clocks";
 }
 
 TEST_F(RanksTraining, ResumesOnOtherNumberOfRanks) {
@@ -155,7 +155,7 @@ TEST_F(RanksTraining, FirstRankReadsInputsAndLastRankReadsTargets) {
   EXPECT_EQ(of_ranks[0]->targets, 0);
   EXPECT_EQ(of_ranks[1]->inputs + of_ranks[1]->targets, 0);
   EXPECT_GT(of_ranks[2]->targets, 60);
-  EXPECT_LE(of_ranks[2]->inputs, 2 * counted.train.batch) << "for the two pictures alone";
+  EXPECT_LE(of_ranks[2]->inputs, 2 * counted.train.batch) << "only for the two pictures";
   EXPECT_GT(of_ranks[2]->inputs, 0);
   for (const char* epoch : {"pictures/epoch_001.png", "pictures/epoch_002.png"})
     EXPECT_EQ(read_file(one.run_folder / epoch), read_file(three.run_folder / epoch)) << epoch;
@@ -352,7 +352,7 @@ TEST_F(RanksTraining, SuggestsFitForDeviceOfOtherRank) {
   const RunPlan plan = told_of(text("virtual:2x", room));
   EXPECT_THAT(plan.suggestion, HasSubstr("would fit"))
       << free.stages[0].predicted_peak << " " << free.stages[1].predicted_peak;
-  EXPECT_TRUE(second) << "the test is of a rank that does not print";
+  EXPECT_TRUE(second) << "the test needs the larger stage on a rank that does not print";
 }
 
 TEST_F(RanksTraining, DivergingLossNamesRankAndStage) {

@@ -46,8 +46,9 @@ TEST_F(RunLogs, ContainPrintedLines) {
   EXPECT_THAT(kept, ContainsRegex("\nepoch 1/2  2/3  loss [0-9.]+  learning rate 0.010  "));
   EXPECT_THAT(kept, ContainsRegex("\nepoch 2/2  validation 2/2  loss [0-9.]+  [0-9.]+ images/s"));
   EXPECT_THAT(kept, ContainsRegex("\nepoch 2/2 [^ ]+ 3/3  .* images/s  in [0-9.]+ m?s"));
-  EXPECT_THAT(kept, ContainsRegex("epoch 2/2  2/3  .* left, run ")) << "measured by then";
-  EXPECT_EQ(count(kept, "  learning rate "), 2u) << "every second of three batches, two epochs";
+  EXPECT_THAT(kept, ContainsRegex("epoch 2/2  2/3  .* left, run "))
+      << "measured in the first epoch";
+  EXPECT_EQ(count(kept, "  learning rate "), 2u) << "every second of three batches in two epochs";
   EXPECT_THAT(kept, HasSubstr("\ndone      2 epochs, 6 steps"));
 }
 
@@ -86,7 +87,7 @@ TEST_F(RunLogs, ContinueWhenRunIsResumed) {
   EXPECT_EQ(count(kept, "began "), 1u);
   const std::string before = kept;
   resume(part.run_folder, {}, hooks());
-  EXPECT_EQ(log(whole), before) << "nothing was to be done";
+  EXPECT_EQ(log(whole), before) << "the run was complete";
 }
 
 TEST_F(RunLogs, RecordReasonOfFailure) {

@@ -13,11 +13,11 @@ TEST(Terminal, CountsWidthInColumns) {
   EXPECT_EQ(columns_of("━━━"), 3) << "nine bytes";
   EXPECT_EQ(columns_of("a · b"), 5);
   EXPECT_EQ(columns_of("é"), 1);
-  EXPECT_EQ(columns_of("e\u0301"), 1) << "an accent of its own";
+  EXPECT_EQ(columns_of("e\u0301"), 1) << "a combining accent";
   EXPECT_EQ(columns_of("車と猫"), 6);
   EXPECT_EQ(columns_of("🚗"), 2);
-  EXPECT_EQ(columns_of("\x1b[1;32mdice\x1b[0m"), 4) << "colours take no room";
-  EXPECT_EQ(columns_of("a\xff\xc3"), 3) << "bytes that are no UTF-8";
+  EXPECT_EQ(columns_of("\x1b[1;32mdice\x1b[0m"), 4) << "colours have no width";
+  EXPECT_EQ(columns_of("a\xff\xc3"), 3) << "invalid UTF-8";
   EXPECT_EQ(columns_of("\x1b["), 1) << "a colour without its end";
 }
 
@@ -40,7 +40,7 @@ TEST(Terminal, FoldsLongLinesBetweenTheirParts) {
             "          continue: now");
   EXPECT_EQ(folded("weights   runs/a_name_without_end/best.safetensors", 20, 10),
             "weights   runs/a_name_without_end/best.safetensors")
-      << "a path stays whole";
+      << "a path is never folded";
   EXPECT_EQ(folded("", 20, 10), "");
 }
 

@@ -102,7 +102,7 @@ TEST_F(RunWeights, InitializeRun) {
   EXPECT_TRUE(torch::equal(have.at("output_layer.linear.bias"), given.at("fc.bias")));
   EXPECT_FALSE(
       torch::equal(have.at("input_layer.norm1.running_mean"), given.at("bn1.running_mean")))
-      << "it did train";
+      << "the run trained";
 }
 
 TEST_F(RunWeights, MissingFileIsFoundBeforeDataAreSynthesized) {
