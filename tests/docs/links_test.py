@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that what the documents point at is there: links to files, and files and tests named in backticks.
+"""Checks that links to files, and files and tests named in backticks, exist.
 
     tests/docs/links_test.py [ROOT]
 
@@ -57,7 +57,7 @@ def wrong(root, document, tests):
 
 def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2]).resolve()
-    documents = [*root.glob("*.md"), *(root / "docs").rglob("*.md")]
+    documents = [*root.glob("*.md"), *(root / "examples").glob("*.md"), *(root / "docs").rglob("*.md")]
     tests = tests_of(root)
     findings = [finding for document in sorted(documents) for finding in wrong(root, document, tests)]
     print("\n".join(findings) if findings else f"links, files and tests named in {len(documents)} documents are there")
