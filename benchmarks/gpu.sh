@@ -5,7 +5,7 @@
 #
 # PYTHON (default: python3) has a CUDA build of torch, which is used as libtorch and as the peer. No CUDA toolkit is needed.
 # FILE (default: build/gpu_report.md) is the report, in Markdown. DIR (default: build/gpu) is the build folder.
-# The exit code is 0 when all tests passed and everything was measured, 1 when not, 2 for an unknown option.
+# The exit code is 0 if all tests and measurements succeed, 1 if not, 2 for an unknown option.
 set -euo pipefail
 # shellcheck source=tools/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../tools/setup.sh"
@@ -41,14 +41,14 @@ parse() {
 check_gpu() {
   command -v nvidia-smi >/dev/null ||
     fail "no NVIDIA driver: nvidia-smi is not on the PATH." "Run this on a machine with an NVIDIA GPU and its driver."
-  # It may print nothing, or a complaint, and still say that all is well.
+  # nvidia-smi may print nothing or an error, and still exit with 0.
   local gpus
   gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ') ||
     fail "no NVIDIA GPU: nvidia-smi finds none." "Run this on a machine with an NVIDIA GPU; 'nvidia-smi -L' lists them."
   step "GPUs: $gpus"
 }
 
-# Sets torch_folder, or stops where this Python's torch cannot use the GPU.
+# Sets torch_folder, or stops if this Python's torch cannot use the GPU.
 check_torch() {
   command -v "$python" >/dev/null ||
     fail "no Python: '$python' is not on the PATH." "Name one that has a CUDA build of torch: --python PYTHON."
