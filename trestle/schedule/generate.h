@@ -6,7 +6,7 @@
 
 #include "trestle/schedule/schedule.h"
 
-// Makes schedules by name. Adding one is one new file in generators/ and one line in generate.cpp.
+// Makes schedules by name. A new file in generators/ adds one.
 namespace trestle::schedule {
 
 // The order of GPipe's backwards. Reverse: as torchgpipe, the last micro-batch first (keeps
@@ -27,7 +27,7 @@ struct GenerateOptions {
 // the nearest) and for options that the schedule does not allow.
 Schedule generate(std::string_view name, const GenerateOptions& options);
 
-// "gpipe", "1f1b": what generate() knows, with one line on each.
+// The schedules that generate() makes, sorted by name.
 struct ScheduleInfo {
   std::string name;
   std::string summary;

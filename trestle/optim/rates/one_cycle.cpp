@@ -27,9 +27,7 @@ double along_cycle(const LearningRateOptions& options, std::int64_t step, double
   return along_cosine(top, last, share_of(turn, length - 1, at));
 }
 
-}  // namespace
-
-double one_cycle(const LearningRateOptions& options, const Position& position) {
+double one_cycle_rate(const LearningRateOptions& options, const Position& position) {
   const double first = position.base / options.first_divisor;
   return along_cycle(options, position.step, first, position.base, first / options.last_divisor);
 }
@@ -37,6 +35,15 @@ double one_cycle(const LearningRateOptions& options, const Position& position) {
 double one_cycle_momentum(const LearningRateOptions& options, std::int64_t step) {
   return along_cycle(options, step, options.highest_momentum, options.lowest_momentum,
                      options.highest_momentum);
+}
+
+}  // namespace
+
+RateSchedule one_cycle_schedule() {
+  return {.name = "one_cycle",
+          .rate = one_cycle_rate,
+          .has_length = true,
+          .momentum = one_cycle_momentum};
 }
 
 }  // namespace trestle::optim::rates
