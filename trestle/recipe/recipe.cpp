@@ -17,6 +17,7 @@
 #include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
+#include "trestle/base/fnv1a.h"
 #include "trestle/base/text.h"
 #include "trestle/recipe/recipe_fields.h"
 
@@ -223,11 +224,10 @@ std::string to_toml(const Recipe& recipe) {
 }
 
 std::string recipe_hash(const Recipe& recipe) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a: a mark of equality, not of trust
+  std::uint64_t hash = fnv1a_offset_basis;
   for (const Field& field : recipe_fields()) {
     if (field.on_resume != Field::OnResume::MustBeEqual) continue;
-    for (const char c : field.name() + "=" + to_toml(field.get(recipe)) + "\n")
-      hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+    hash = fnv1a(field.name() + "=" + to_toml(field.get(recipe)) + "\n", hash);
   }
   char hex[17];
   std::snprintf(hex, sizeof hex, "%016llx", static_cast<unsigned long long>(hash));
