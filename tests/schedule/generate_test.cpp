@@ -54,7 +54,7 @@ TEST(Generate, UnknownNamesGetASuggestion) {
   EXPECT_THAT(error_of("magic", {}), HasSubstr("Known: 1f1b, gpipe"));
 }
 
-TEST(Generate, ImpossibleNumbersAreRefused) {
+TEST(Generate, RejectsNumbersOutOfRange) {
   EXPECT_THAT(error_of("gpipe", {.stages = 0}), HasSubstr("0 stages"));
   EXPECT_THAT(error_of("gpipe", {.stages = 100'000}), HasSubstr("100000 stages"));
   EXPECT_THAT(error_of("1f1b", {.micro_batches = 0}), HasSubstr("0 micro-batches"));

@@ -104,7 +104,7 @@ std::string measurement_key(const recipe::Recipe& recipe, const MeasureOptions& 
   measured.train.runs = "";  // where results lie does not change them
   const Environment here = environment();
   const std::uint64_t hash = fnv1a(text(to_toml(measured), options.warm_up, " ", options.steps,
-                                            "\n", versions(), "\n", here.cpu, " ", here.cores));
+                                        "\n", versions(), "\n", here.cpu, " ", here.cores));
   char words[17];
   std::snprintf(words, sizeof words, "%016llx", static_cast<unsigned long long>(hash));
   return words;

@@ -6,8 +6,8 @@ namespace trestle::schedule::generators {
 
 namespace {
 
-// Non-interleaved one-forward-one-backward (Narayanan et al. 2021, "PipeDream-Flush"). Stage s keeps
-// the activations of at most min(micro-batches, stages - s) micro-batches. There may be fewer
+// Non-interleaved one-forward-one-backward (Narayanan et al. 2021, "PipeDream-Flush"). Stage s
+// keeps the activations of at most min(micro-batches, stages - s) micro-batches. There may be fewer
 // micro-batches than stages.
 Schedule make_one_f_one_b(const GenerateOptions& options) {
   Schedule schedule = one_stage_per_rank(options);
