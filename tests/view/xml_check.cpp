@@ -10,7 +10,7 @@
 namespace trestle::view {
 namespace {
 
-// The elements that are open, the innermost last; the first stands for the document.
+// The open elements, the innermost last. The first one stands for the document.
 using Open = std::vector<XmlElement>;
 
 void begin(void* data, const char* tag, const char** attributes) {

@@ -20,7 +20,7 @@ std::string_view of_kind(schedule::Kind kind) {
     case Kind::Recompute:
       return recompute_colour;
     case Kind::OverlapForwardBackward:
-      return overlap_word;
+      return overlap_colour;
     default:
       return other_colour;
   }

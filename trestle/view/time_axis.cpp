@@ -24,7 +24,7 @@ bool looks_like_slots(const Timeline& timeline) {
   });
 }
 
-// The smallest 1, 2 or 5 x 10^k that is not below x.
+// The smallest 1, 2 or 5 x 10^k that is at least x.
 double round_up(double x) {
   const double power = std::pow(10, std::floor(std::log10(x)));
   for (double step : {1.0, 2.0, 5.0, 10.0}) {
@@ -113,8 +113,7 @@ std::string duration_text(double length, TimeUnit unit) {
 
 std::string decimal(double x, int decimals, Zeros zeros) {
   char buffer[32];
-  if (std::isfinite(x) &&
-      std::abs(x) >= 1e9) {  // nobody counts so many digits, and no label has room
+  if (std::isfinite(x) && std::abs(x) >= 1e9) {  // such numbers do not fit a label
     std::snprintf(buffer, sizeof buffer, "%.4g", x);
     return buffer;
   }
