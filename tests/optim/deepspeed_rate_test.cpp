@@ -50,8 +50,8 @@ DeepspeedRateOptions options_of(const std::string& type, const json& given) {
 }
 
 // tools/golden/make_deepspeed_rate_goldens.py. A rate that falls to 0 is a difference of larger
-// numbers on its way, so that the last digits of the largest one count.
-TEST(DeepspeedRate, EveryStepAsDeepspeed) {
+// numbers, so the tolerance is relative to the largest one.
+TEST(DeepspeedRate, EqualsDeepspeedInEveryStep) {
   const json goldens = json::parse(
       read_file(std::string(TRESTLE_SOURCE_DIR) + "/tests/golden/optim/deepspeed_rates.json"));
   ASSERT_EQ(goldens["schedules"].size(), 15u);
@@ -70,7 +70,7 @@ TEST(DeepspeedRate, EveryStepAsDeepspeed) {
   }
 }
 
-TEST(DeepspeedRate, RefusesNonsense) {
+TEST(DeepspeedRate, RejectsInvalidOptions) {
   EXPECT_THAT(deepspeed_schedules(), ElementsAre("WarmupLR", "WarmupDecayLR", "WarmupCosineLR",
                                                  "OneCycle", "LRRangeTest"));
   const auto message_of = [](double base, DeepspeedRateOptions options) -> std::string {

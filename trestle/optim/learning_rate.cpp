@@ -74,7 +74,7 @@ std::optional<double> LearningRate::momentum_at(std::int64_t step) const {
 }
 
 double LearningRate::at(std::int64_t step) {
-  if (step < 0) throw UsageError(text("there is no step ", step, ": steps are counted from 0"));
+  if (step < 0) throw UsageError(text("step ", step, " is negative: steps are counted from 0"));
   if (step < step_) step_ = -1;
   while (step_ < step) {
     ++step_;

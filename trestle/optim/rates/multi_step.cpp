@@ -9,7 +9,7 @@ namespace {
 
 double multi_step_rate(const LearningRateOptions& options, const Position& position) {
   const auto times = std::count(options.milestones.begin(), options.milestones.end(),
-                                position.step);  // a milestone may stand there twice
+                                position.step);  // a milestone may occur twice
   if (times == 0) return position.before;
   return position.before * std::pow(options.factor, static_cast<double>(times));
 }

@@ -8,7 +8,7 @@ namespace trestle::optim::rates {
 
 namespace {
 
-// From `first` to `last` along half a cosine; `share` of the way is done.
+// From `first` to `last` along half a cosine, at `share` of the way.
 double along_cosine(double first, double last, double share) {
   return last + (first - last) / 2.0 * (std::cos(std::numbers::pi * share) + 1);
 }
@@ -17,7 +17,7 @@ double share_of(double begin, double end, double at) {
   return end > begin ? (at - begin) / (end - begin) : 1;
 }
 
-// From `first` to `top` while the rate rises, and then to `last`.
+// From `first` to `top` while the rate rises, then to `last`.
 double along_cycle(const LearningRateOptions& options, std::int64_t step, double first, double top,
                    double last) {
   const auto length = static_cast<double>(options.length);

@@ -5,8 +5,9 @@
 
 #include "trestle/optim/learning_rate.h"
 
-// The schedules behind the names of learning_rate.h. Each file <name>.cpp of this folder defines one
-// entry of the table, `RateSchedule <name>_schedule()`. CMake collects the entries. Not installed.
+// The schedules behind the names of learning_rate.h. Each file <name>.cpp of this folder defines
+// one entry of the table, `RateSchedule <name>_schedule()`. CMake collects the entries. Not
+// installed.
 namespace trestle::optim::rates {
 
 struct Position {
