@@ -24,7 +24,7 @@ TEST_F(Program, EveryVerbExplainsItselfWithExamples) {
   EXPECT_THAT(train.out, HasSubstr("--pipeline.micro_batches"));
   EXPECT_THAT(
       train.out,
-      HasSubstr("pieces that a batch is cut into (an integer from 1 to 1000000000; default 1)"));
+      HasSubstr("number of micro-batches of a batch (an integer from 1 to 1000000000; default 1)"));
   EXPECT_EQ(run({"--version"}).out.substr(0, 8), "trestle ");
   EXPECT_EQ(run({}).code, 2);
 }

@@ -140,7 +140,7 @@ TEST_F(SweepVerb, WhatCannotBeIsRefusedBeforeAnythingIsMade) {
     return done.err;
   };
   EXPECT_THAT(refusal({"sweep", "toy.toml", "--over", "split_sze=1,2"}),
-              HasSubstr("no recipe has a field 'split_sze'; did you mean 'split_size'?"));
+              HasSubstr("recipes have no field 'split_sze'; did you mean 'split_size'?"));
   EXPECT_THAT(refusal(sizes("1,2", {"--set", "micro_batches=4"})),
               AllOf(HasSubstr("'micro_batches' = 4 and 'split_size' = 1"),
                     HasSubstr("at toy · pipeline.split_size = 1")));
