@@ -19,12 +19,12 @@ namespace {
 using testing::HasSubstr;
 
 // tools/golden/make_learning_rate_goldens.py
-nlohmann::json goldens() {
+nlohmann::json rate_goldens() {
   return nlohmann::json::parse(
       read_file(std::string(TRESTLE_SOURCE_DIR) + "/tests/golden/optim/learning_rates.json"));
 }
 
-LearningRateOptions options_of(const nlohmann::json& o) {
+LearningRateOptions rate_options(const nlohmann::json& o) {
   LearningRateOptions options;
   options.schedule = o["schedule"];
   options.factor = o.value("factor", options.factor);
@@ -44,8 +44,8 @@ LearningRateOptions options_of(const nlohmann::json& o) {
 
 // To the last digit that both libraries' cosines have in common.
 TEST(LearningRate, EqualsPythonInEveryStep) {
-  for (const auto& golden : goldens()["schedules"]) {
-    LearningRate rate(golden["base"], options_of(golden["options"]));
+  for (const auto& golden : rate_goldens()["schedules"]) {
+    LearningRate rate(golden["base"], rate_options(golden["options"]));
     for (std::size_t step = 0; step < golden["rates"].size(); ++step)
       EXPECT_DOUBLE_EQ(rate.at(static_cast<std::int64_t>(step)),
                        golden["rates"][step].get<double>())
@@ -54,19 +54,19 @@ TEST(LearningRate, EqualsPythonInEveryStep) {
 }
 
 TEST(LearningRate, DependsOnTheStepOnly) {
-  for (const auto& golden : goldens()["schedules"]) {
-    LearningRate steady(golden["base"], options_of(golden["options"]));
+  for (const auto& golden : rate_goldens()["schedules"]) {
+    LearningRate steady(golden["base"], rate_options(golden["options"]));
     for (const std::int64_t step : {59, 3, 0, 31, 30}) {
-      LearningRate fresh(golden["base"], options_of(golden["options"]));
+      LearningRate fresh(golden["base"], rate_options(golden["options"]));
       EXPECT_EQ(steady.at(step), fresh.at(step)) << golden["options"] << " step " << step;
     }
   }
 }
 
 TEST(LearningRate, ScalesWithTheBase) {
-  for (const auto& golden : goldens()["schedules"]) {
+  for (const auto& golden : rate_goldens()["schedules"]) {
     if (golden["options"].contains("lowest")) continue;
-    LearningRate rate(golden["base"], options_of(golden["options"]));
+    LearningRate rate(golden["base"], rate_options(golden["options"]));
     const double before = rate.at(20);
     rate.set_base(rate.base() * 2);
     EXPECT_DOUBLE_EQ(rate.at(20), 2 * before);
@@ -75,8 +75,8 @@ TEST(LearningRate, ScalesWithTheBase) {
 
 // OneCycleLR's cycle_momentum, which is on by default.
 TEST(LearningRate, MomentumEqualsPython) {
-  for (const auto& golden : goldens()["momenta"]) {
-    LearningRate rate(golden["base"], options_of(golden["options"]));
+  for (const auto& golden : rate_goldens()["momenta"]) {
+    LearningRate rate(golden["base"], rate_options(golden["options"]));
     for (std::size_t step = 0; step < golden["momenta"].size(); ++step) {
       const auto at = static_cast<std::int64_t>(step);
       const std::optional<double> momentum = rate.momentum_at(at);
@@ -109,7 +109,7 @@ OptimizerOptions optimizer_of(const nlohmann::json& o, double rate) {
 // Compares the weights step by step: in double with torch's own steps, in float with the fused
 // ones.
 TEST(SetMomentum, WeightsEqualPython) {
-  const nlohmann::json all = goldens();
+  const nlohmann::json all = rate_goldens();
   for (const auto& golden : all["momenta"]) {
     for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
       const at::Tensor weight = torch::tensor({1.0, -2.0, 0.5}, type).requires_grad_();
@@ -177,7 +177,7 @@ PlateauOptions plateau_options_of(const nlohmann::json& o) {
 }
 
 TEST(ReduceOnPlateau, EqualsPython) {
-  const nlohmann::json golden = goldens();
+  const nlohmann::json golden = rate_goldens();
   for (const auto& plateau : golden["plateaus"]) {
     const PlateauOptions options = plateau_options_of(plateau["options"]);
     ReduceOnPlateau reduce(options);

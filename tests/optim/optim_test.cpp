@@ -16,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-nlohmann::json goldens() {
+nlohmann::json optimizer_goldens() {
   return nlohmann::json::parse(
       read_file(std::string(TRESTLE_SOURCE_DIR) + "/tests/golden/optim/optimizers.json"));
 }
@@ -60,7 +60,7 @@ Trained make(const nlohmann::json& shapes, const OptimizerOptions& options) {
   return setup;
 }
 
-OptimizerOptions options_of(const std::string& name, const nlohmann::json& options) {
+OptimizerOptions golden_options(const std::string& name, const nlohmann::json& options) {
   return {.name = name.substr(0, name.find('_')),
           .learning_rate = options["lr"],
           .weight_decay = options.value("weight_decay", 0.0),
@@ -75,9 +75,9 @@ OptimizerOptions options_of(const std::string& name, const nlohmann::json& optio
 }
 
 TEST(Optimizer, EqualsPythonOverTenSteps) {
-  const nlohmann::json golden = goldens();
+  const nlohmann::json golden = optimizer_goldens();
   for (const auto& [name, expected] : golden["optimizers"].items()) {
-    const Trained setup = make(golden["shapes"], options_of(name, expected["options"]));
+    const Trained setup = make(golden["shapes"], golden_options(name, expected["options"]));
     setup.steps(0, 10);
     for (std::size_t k = 0; k < setup.parameters.size(); ++k) {
       const at::Tensor values = setup.parameters[k].detach().reshape(-1);
@@ -90,10 +90,10 @@ TEST(Optimizer, EqualsPythonOverTenSteps) {
 }
 
 TEST(Optimizer, ResumesWithTheSameBits) {
-  const nlohmann::json golden = goldens();
+  const nlohmann::json golden = optimizer_goldens();
   const std::vector<std::string> names = {"a.weight", "a.bias", "b.weight"};
   for (const auto& [name, expected] : golden["optimizers"].items()) {
-    const OptimizerOptions options = options_of(name, expected["options"]);
+    const OptimizerOptions options = golden_options(name, expected["options"]);
     const Trained straight = make(golden["shapes"], options);
     straight.steps(0, 4);
     NamedTensors saved;
@@ -190,9 +190,9 @@ TEST(Optimizer, AllowsANewMemoryFormatBetweenSteps) {
 
 TEST(Optimizer, HasTheSameBitsOnAVirtualDevice) {
   const at::Device device = virtual_devices(1)[0].torch;
-  const nlohmann::json golden = goldens();
+  const nlohmann::json golden = optimizer_goldens();
   for (const auto& [name, expected] : golden["optimizers"].items()) {
-    const OptimizerOptions options = options_of(name, expected["options"]);
+    const OptimizerOptions options = golden_options(name, expected["options"]);
     const Trained here = make(golden["shapes"], options);
     Trained there;
     for (const at::Tensor& parameter : here.parameters) {

@@ -15,7 +15,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::string error_of(std::string_view csv) {
+std::string csv_error(std::string_view csv) {
   try {
     parse_csv(csv);
   } catch (const FormatError& error) {
@@ -72,18 +72,18 @@ TEST(Csv, CountsTheBackwardOfAnOverlappedPair) {
 }
 
 TEST(Csv, ErrorsNameLineAndColumn) {
-  EXPECT_THAT(error_of("0F0,0B0\n1F0,what,1B0\n"), HasSubstr("csv:2: column 2: "));
-  EXPECT_THAT(error_of("0F0,0B0\n1F0,what,1B0\n"), HasSubstr("'what'"));
-  EXPECT_THAT(error_of("0F0,\"0B0\n"), HasSubstr("no closing quote"));
-  EXPECT_THAT(error_of("\"0F0\"0B0\n"), HasSubstr("follows a closing quote"));
-  EXPECT_THAT(error_of(""), HasSubstr("no action"));
-  EXPECT_THAT(error_of(",,\n\n"), HasSubstr("no action"));
+  EXPECT_THAT(csv_error("0F0,0B0\n1F0,what,1B0\n"), HasSubstr("csv:2: column 2: "));
+  EXPECT_THAT(csv_error("0F0,0B0\n1F0,what,1B0\n"), HasSubstr("'what'"));
+  EXPECT_THAT(csv_error("0F0,\"0B0\n"), HasSubstr("no closing quote"));
+  EXPECT_THAT(csv_error("\"0F0\"0B0\n"), HasSubstr("follows a closing quote"));
+  EXPECT_THAT(csv_error(""), HasSubstr("no action"));
+  EXPECT_THAT(csv_error(",,\n\n"), HasSubstr("no action"));
 }
 
 TEST(Csv, SkipsAByteOrderMarkAndBlankLines) {
   EXPECT_EQ(parse_csv("\xEF\xBB\xBF\r\n0F0,0B0\r\n\r\n  \n1F0,1B0\n\n"),
             parse_csv("0F0,0B0\n1F0,1B0\n"));
-  EXPECT_THAT(error_of("\n0F0,0B0\n\n1F0,what\n"), HasSubstr("csv:4: column 2: "));
+  EXPECT_THAT(csv_error("\n0F0,0B0\n\n1F0,what\n"), HasSubstr("csv:4: column 2: "));
 }
 
 TEST(Csv, KeepsTheRowOfARankWithoutActions) {
@@ -93,11 +93,11 @@ TEST(Csv, KeepsTheRowOfARankWithoutActions) {
 }
 
 TEST(Csv, ChecksRouteLines) {
-  EXPECT_THAT(error_of("0F0,0B0\n#route,0,1,main\n"), HasSubstr("csv:2: "));
-  EXPECT_THAT(error_of("0F0,0B0\n#route,0,1,side,x\n"), HasSubstr("main|skip"));
-  EXPECT_THAT(error_of("0F0,0B0\n#route,0,-1,main,x\n"), HasSubstr("not a stage number"));
-  EXPECT_THAT(error_of("0F0,0B0\n#route,0,99999,main,x\n"), HasSubstr("not a stage number"));
-  EXPECT_THAT(error_of("#route,0,1,main,x\n0F0,0B0\n"), HasSubstr("follows the routes"));
+  EXPECT_THAT(csv_error("0F0,0B0\n#route,0,1,main\n"), HasSubstr("csv:2: "));
+  EXPECT_THAT(csv_error("0F0,0B0\n#route,0,1,side,x\n"), HasSubstr("main|skip"));
+  EXPECT_THAT(csv_error("0F0,0B0\n#route,0,-1,main,x\n"), HasSubstr("not a stage number"));
+  EXPECT_THAT(csv_error("0F0,0B0\n#route,0,99999,main,x\n"), HasSubstr("not a stage number"));
+  EXPECT_THAT(csv_error("#route,0,1,main,x\n0F0,0B0\n"), HasSubstr("follows the routes"));
 }
 
 }  // namespace

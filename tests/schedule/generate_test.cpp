@@ -14,7 +14,7 @@ namespace {
 
 using testing::HasSubstr;
 
-std::string error_of(std::string_view name, const GenerateOptions& options) {
+std::string generate_error(std::string_view name, const GenerateOptions& options) {
   try {
     generate(name, options);
   } catch (const UsageError& error) {
@@ -49,16 +49,16 @@ TEST(Generate, OneStage) {
 }
 
 TEST(Generate, UnknownNamesGetASuggestion) {
-  EXPECT_THAT(error_of("gpip", {}), HasSubstr("did you mean 'gpipe'?"));
-  EXPECT_THAT(error_of("1F1B", {}), HasSubstr("did you mean '1f1b'?"));
-  EXPECT_THAT(error_of("magic", {}), HasSubstr("Known: 1f1b, gpipe"));
+  EXPECT_THAT(generate_error("gpip", {}), HasSubstr("did you mean 'gpipe'?"));
+  EXPECT_THAT(generate_error("1F1B", {}), HasSubstr("did you mean '1f1b'?"));
+  EXPECT_THAT(generate_error("magic", {}), HasSubstr("Known: 1f1b, gpipe"));
 }
 
 TEST(Generate, RejectsNumbersOutOfRange) {
-  EXPECT_THAT(error_of("gpipe", {.stages = 0}), HasSubstr("0 stages"));
-  EXPECT_THAT(error_of("gpipe", {.stages = 100'000}), HasSubstr("100000 stages"));
-  EXPECT_THAT(error_of("1f1b", {.micro_batches = 0}), HasSubstr("0 micro-batches"));
-  EXPECT_THAT(error_of("1f1b", {.micro_batches = 1 << 30}), HasSubstr("micro-batches"));
+  EXPECT_THAT(generate_error("gpipe", {.stages = 0}), HasSubstr("0 stages"));
+  EXPECT_THAT(generate_error("gpipe", {.stages = 100'000}), HasSubstr("100000 stages"));
+  EXPECT_THAT(generate_error("1f1b", {.micro_batches = 0}), HasSubstr("0 micro-batches"));
+  EXPECT_THAT(generate_error("1f1b", {.micro_batches = 1 << 30}), HasSubstr("micro-batches"));
 }
 
 TEST(Generate, KnownSchedulesAreDescribedCorrectly) {

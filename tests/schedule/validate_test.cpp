@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-std::string error_of(const Schedule& schedule) {
+std::string table_error(const Schedule& schedule) {
   try {
     validate(schedule);
   } catch (const UsageError& error) {
@@ -31,7 +31,7 @@ struct Malformed {
 class ValidateRefuses : public testing::TestWithParam<Malformed> {};
 
 TEST_P(ValidateRefuses, RejectsTheTable) {
-  const std::string message = error_of(tables::from_rows(GetParam().rows));
+  const std::string message = table_error(tables::from_rows(GetParam().rows));
   EXPECT_THAT(message, HasSubstr(GetParam().says));
   if (!GetParam().marks.empty()) {
     EXPECT_THAT(message, HasSubstr(">" + GetParam().marks + "<"));
@@ -123,19 +123,19 @@ TEST(Validate, AcceptsAllGeneratedSchedules) {
 }
 
 TEST(Validate, RejectsInvalidCounts) {
-  EXPECT_THAT(error_of({}), HasSubstr("at least one stage"));
+  EXPECT_THAT(table_error({}), HasSubstr("at least one stage"));
   Schedule schedule = generate("gpipe", {.stages = 2, .micro_batches = 2});
   schedule.rank_of_stage.pop_back();
-  EXPECT_THAT(error_of(schedule), HasSubstr("rank_of_stage has 1 entries for 2 stages"));
+  EXPECT_THAT(table_error(schedule), HasSubstr("rank_of_stage has 1 entries for 2 stages"));
   schedule = generate("gpipe", {.stages = 2, .micro_batches = 2});
   schedule.ranks[0][0].stage = 2;
-  EXPECT_THAT(error_of(schedule), HasSubstr("names stage 2 of 2"));
+  EXPECT_THAT(table_error(schedule), HasSubstr("names stage 2 of 2"));
   schedule = generate("gpipe", {.stages = 2, .micro_batches = 2});
   schedule.ranks[0][0].micro_batch = 2;
-  EXPECT_THAT(error_of(schedule), HasSubstr("names micro-batch 2 of 2"));
+  EXPECT_THAT(table_error(schedule), HasSubstr("names micro-batch 2 of 2"));
   schedule = generate("gpipe", {.stages = 2, .micro_batches = 2});
   schedule.micro_batches = 2'000'000'000;  // must not cause an allocation
-  EXPECT_THAT(error_of(schedule), HasSubstr("no forward of micro-batch 2 "));
+  EXPECT_THAT(table_error(schedule), HasSubstr("no forward of micro-batch 2 "));
 }
 
 TEST(Validate, RejectsInvalidRoutes) {
@@ -143,13 +143,13 @@ TEST(Validate, RejectsInvalidRoutes) {
                              Route{0, 2, true, "out"}, Route{-1, 1, true, "in"}}) {
     Schedule schedule = generate("gpipe", {.stages = 2, .micro_batches = 1});
     schedule.routes = {route};
-    EXPECT_THAT(error_of(schedule), HasSubstr("route '" + route.name + "' cannot go"));
+    EXPECT_THAT(table_error(schedule), HasSubstr("route '" + route.name + "' cannot go"));
   }
   Schedule schedule = generate("gpipe", {.stages = 3, .micro_batches = 1});
   schedule.routes = {{0, 2, false, "main"}};
-  EXPECT_THAT(error_of(schedule), HasSubstr("cannot go"));
+  EXPECT_THAT(table_error(schedule), HasSubstr("cannot go"));
   schedule.routes = {{0, 1, false, "main"}, {0, 1, false, "main"}};
-  EXPECT_THAT(error_of(schedule), HasSubstr("two main routes"));
+  EXPECT_THAT(table_error(schedule), HasSubstr("two main routes"));
 }
 
 TEST(Validate, FindsWhetherAWholeBatchLossIsPossible) {

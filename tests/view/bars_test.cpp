@@ -8,10 +8,6 @@
 namespace trestle::view {
 namespace {
 
-double number(const XmlElement* element, const std::string& name) {
-  return std::stod(element->attribute(name));
-}
-
 BarsPicture two_rows() {
   return {.title = "levels",
           .subtitle = "of a net",

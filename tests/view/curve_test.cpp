@@ -26,12 +26,6 @@ std::vector<Series> metrics() {
            .mark = Mark::Highest}};
 }
 
-std::vector<std::string> texts(const XmlElement& root) {
-  std::vector<std::string> result;
-  for (const XmlElement* element : find_all(root, "text")) result.push_back(element->text);
-  return result;
-}
-
 TEST(Curves, StackAChartForEachQuantity) {
   const XmlElement root = parse_xml(to_svg_curves(metrics(), {.title = "unet_quick"}));
   EXPECT_EQ(find_all(root, "g", "chart").size(), 2u);

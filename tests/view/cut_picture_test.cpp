@@ -30,16 +30,6 @@ CutPicture picture_of(int layers, std::vector<int> balance, const std::string& n
   return picture;
 }
 
-std::vector<std::string> texts(const XmlElement& root) {
-  std::vector<std::string> result;
-  for (const XmlElement* element : find_all(root, "text")) result.push_back(element->text);
-  return result;
-}
-
-double number(const XmlElement& element, const std::string& name) {
-  return std::stod(element.attribute(name));
-}
-
 TEST(CutPictures, DrawARowForEachLayerAndALineForEachCut) {
   for (const auto& [layers, balance] : std::vector<std::pair<int, std::vector<int>>>{
            {5, {3, 2}}, {60, {20, 10, 1, 29}}, {1, {1}}}) {

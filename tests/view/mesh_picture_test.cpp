@@ -17,10 +17,6 @@ std::vector<std::string> ranks_in(const XmlElement& picture) {
   return ranks;
 }
 
-double number(const XmlElement* element, const std::string& name) {
-  return std::stod(element->attribute(name));
-}
-
 TEST(MeshPicture, DrawsReplicasAsRowsAndShardsAsColumns) {
   const XmlElement picture =
       parse_xml(to_svg_mesh(mesh::MeshLayout({{"replicate", 2}, {"shard", 4}})));

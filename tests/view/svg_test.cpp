@@ -18,22 +18,12 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::vector<std::string> texts(const XmlElement& root) {
-  std::vector<std::string> result;
-  for (const XmlElement* element : find_all(root, "text")) result.push_back(element->text);
-  return result;
-}
-
 std::size_t cells(const XmlElement& root, const std::string& letter) {
   std::size_t count = 0;
   for (const XmlElement* cell : find_all(root, "rect", "cell")) {
     count += cell->attribute("class") == "cell " + letter;
   }
   return count;
-}
-
-double number(const XmlElement& element, const std::string& name) {
-  return std::stod(element.attribute(name));
 }
 
 TEST(Svg, HasACellForEachActionAndALabelForEachCell) {

@@ -71,4 +71,16 @@ std::vector<const XmlElement*> find_all(const XmlElement& root, const std::strin
   return found;
 }
 
+double number(const XmlElement& element, const std::string& name) {
+  return std::stod(element.attribute(name));
+}
+
+double number(const XmlElement* element, const std::string& name) { return number(*element, name); }
+
+std::vector<std::string> texts(const XmlElement& root) {
+  std::vector<std::string> result;
+  for (const XmlElement* element : find_all(root, "text")) result.push_back(element->text);
+  return result;
+}
+
 }  // namespace trestle::view

@@ -25,4 +25,11 @@ XmlElement parse_xml(const std::string& content);
 std::vector<const XmlElement*> find_all(const XmlElement& root, const std::string& tag,
                                         const std::string& class_word = "");
 
+// A numeric attribute.
+double number(const XmlElement& element, const std::string& name);
+double number(const XmlElement* element, const std::string& name);
+
+// The contents of all text elements below `root`.
+std::vector<std::string> texts(const XmlElement& root);
+
 }  // namespace trestle::view
