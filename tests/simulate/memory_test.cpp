@@ -268,7 +268,7 @@ TEST(Memory, UsesThePeakOfTheSumNotTheSumOfPeaks) {
   costs.stages[1].transient_backward = 70;
   costs.device_of_stage = {0, 0};
   EXPECT_THAT(simulate(lowered, costs).device_peak_bytes, ElementsAre(70));
-  // What ends and what begins at the same instant on two ranks may overlap.
+  // An end and a begin at the same instant on two ranks may overlap.
   costs.stages[1].transient_forward = 30;
   EXPECT_THAT(simulate(lowered, costs).device_peak_bytes, ElementsAre(80));
 }

@@ -46,7 +46,7 @@ LowerOptions random_options(int stages, Random* random) {
     options.recompute.push_back(static_cast<Recompute>(random->below(3)));
   }
   if (random->below(2) == 1) options.skip_send = schedule::SkipSend::JustInTime;
-  // A stage may produce skips only, if something connects it to the others.
+  // A stage may produce skips only, if something connects it to the other stages.
   if (random->below(4) == 0 && stages > 1) {
     const int gap = random->below(stages - 1);
     skips.push_back({gap, gap + 1, true, "bridge"});

@@ -12,12 +12,12 @@
 namespace trestle::plan {
 
 // The number of layers of each of `stages` stages, in order, such that the most expensive stage is
-// as cheap as possible. Takes O(stages x layers^2). Among equal optima the first stage takes as
-// many layers as possible, then the second, and so on. `costs` holds one cost for each layer, in
-// any unit, each >= 0. `together` holds pairs of layer indices; the layers from the first to the
-// last of a pair stay in one stage. Throws UsageError if there are fewer layers or possible cuts
-// than stages need, if stages < 1, if a pair names a layer that does not exist, or if a cost is
-// negative or NaN.
+// as cheap as possible. Takes O(stages x layers^2). Among equal optima the first stage takes the
+// most layers possible, then the second, and so on. `costs` holds one cost for each layer, in any
+// unit, each >= 0. `together` holds pairs of layer indices; the layers from the first to the last
+// of a pair stay in one stage. Throws UsageError if there are fewer layers or possible cuts than
+// stages need, if stages < 1, if a pair names a layer that does not exist, or if a cost is negative
+// or NaN.
 //
 //   balance({1, 2, 3, 4, 5, 6}, 2);  // {4, 2}
 std::vector<int> balance(const std::vector<double>& costs, int stages,
@@ -27,7 +27,7 @@ std::vector<int> balance(const std::vector<double>& costs, int stages,
 // functions below do.
 std::vector<int> balance_by_time(const LayerProfile& profile, int stages);
 
-// What a stage's memory depends on besides its layers.
+// The settings on which a stage's memory depends besides its layers.
 struct SizeOptions {
   int optimizer_states = 0;  // state tensors of the optimizer for each parameter: Adam 2, SGD 0
   int micro_batches = 1;     // in flight at once
@@ -46,7 +46,7 @@ std::vector<int> balance_by_size(const LayerProfile& profile, int stages,
                                  const SizeOptions& options = {});
 
 // The fastest cut in which each stage fits its budget. `budgets` holds one entry for each stage; 0
-// = no limit. Throws as balance(). Where no cut fits, throws UsageError with the sizes of the
+// = no limit. Throws as balance(). If no cut fits, it throws UsageError with the sizes of the
 // smallest cut.
 std::vector<int> balance_within(const LayerProfile& profile, const std::vector<Bytes>& budgets,
                                 const SizeOptions& options = {});

@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Balances add these up. No layer needs more than ten terabytes or as many seconds.
+// Balances add these up. No layer needs more than 10^13 bytes or seconds.
 constexpr double most = 1e13;
 
 template <class T>

@@ -16,7 +16,7 @@ struct LayerCost {
   double backward = 0;
   Bytes parameters = 0;
   Bytes buffers = 0;
-  // What its graph keeps from forward to backward, without its arguments and its outputs.
+  // Bytes that its graph keeps from forward to backward, without its arguments and its outputs.
   Bytes inner = 0;
   Bytes transient = 0;          // peak beyond what it keeps, forward or backward
   Bytes transient_forward = 0;  // the same, forward only

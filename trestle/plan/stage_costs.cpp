@@ -244,7 +244,7 @@ simulate::StageCost cost_of(const LayerProfile& profile, const std::vector<int>&
   return cost;
 }
 
-// What one stage sends to another.
+// The values that one stage sends to another.
 struct Crossing {
   bool main = false;
   Bytes bytes = 0;

@@ -23,7 +23,7 @@ struct GenerateOptions {
   BackwardOrder backward_order = BackwardOrder::Reverse;  // used by "gpipe" only
 };
 
-// Returns compute actions only; lower() adds the others. Throws UsageError for an unknown name
+// Returns compute actions only; lower() adds communication. Throws UsageError for an unknown name
 // (with the nearest one) and for options that the schedule does not support.
 Schedule generate(std::string_view name, const GenerateOptions& options);
 

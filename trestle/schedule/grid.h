@@ -16,8 +16,8 @@ struct GridCell {
 };
 
 // One row for each rank with its compute actions in order, without a time axis (view has pictures
-// with one). The marked cell, which may also be a send or a receive, is between '>' and '<'. Of a
-// long table only the part around the mark is shown.
+// with one). The marked cell, which may also be a send or a receive, is between '>' and '<'. A long
+// table is cut to the part around the mark.
 //
 //     rank 0 |  0F0   0F1   0B0   0B1
 //     rank 1 |  1F0  >1B0<  1F1   1B1

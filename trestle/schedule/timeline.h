@@ -66,7 +66,7 @@ class EventIndex {
   int micro_batches() const { return micro_batches_; }  // likewise
 
   // Nothing if there is no such event. An overlapped pair counts as the forward of one micro-batch
-  // and the backward of another. Of several events the first is returned.
+  // and the backward of another. If there are several, the first one counts.
   std::optional<std::size_t> forward(int stage, int micro_batch) const;
   std::optional<std::size_t> backward(int stage, int micro_batch) const;     // B, or I if split
   std::optional<std::size_t> weight_grad(int stage, int micro_batch) const;  // W

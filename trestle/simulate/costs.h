@@ -50,10 +50,10 @@ struct RouteCost {
   Bytes activation_excess = 0;
 };
 
-// Where in-flight messages are buffered. Push: on the receiver, in buffers of its own. Pull: on the
-// sender until the receiver takes them, as between the devices of one process. Prefetch, between
-// ranks: on the sender until this message and all earlier ones have arrived, and on the receiver,
-// which fetches up to two messages ahead.
+// The place where in-flight messages are buffered. Push: on the receiver, in buffers of its own.
+// Pull: on the sender until the receiver takes them, as between the devices of one process.
+// Prefetch, between ranks: on the sender until this message and all earlier ones have arrived, and
+// on the receiver, which fetches up to two messages ahead.
 enum class TransferMode { Push, Pull, Prefetch };
 
 // Whether ranks run concurrently, or one thread runs all of them, each in turn as far as it gets,

@@ -35,8 +35,8 @@ namespace trestle::simulate {
 // Concurrency::OneThread, it counts until it is taken.
 //
 // A rank's memory is that of its stages, on all their devices. A device's peak is the most that all
-// its stages hold together at any time. What one rank frees and another allocates at the same
-// instant counts twice, because their order is unknown.
+// its stages hold together at any time. Bytes that one rank frees and another allocates at the same
+// instant count twice, because their order is unknown.
 void fill_memory(schedule::Timeline* timeline, const Costs& costs);
 
 }  // namespace trestle::simulate

@@ -7,7 +7,7 @@
 #include "trestle/view/svg.h"
 #include "trestle/view/svg_writer.h"
 
-// The legend of a picture: only what the picture shows, in as many lines as needed. Not installed.
+// The legend of a picture: the kinds that the picture shows, wrapped to its width. Not installed.
 namespace trestle::view::parts {
 
 class Legend {
