@@ -21,12 +21,6 @@ constexpr double right_margin = 150;  // room for the labels at the lines' ends
 constexpr int most_ticks = 6;         // on a y axis
 constexpr double chart_gap = 44;      // between two charts, for the lower chart's name
 
-struct Range {
-  double low = 0;
-  double high = 1;
-  double share(double value) const { return (value - low) / (high - low); }
-};
-
 struct Line {
   const Series* series = nullptr;
   std::string_view colour;
@@ -87,15 +81,6 @@ XAxis x_axis(const std::vector<Line>& lines) {
   return axis;
 }
 
-// Widened to the ticks around it, so that the axis begins and ends with a number.
-Range to_round(const Range& range) {
-  const std::vector<Tick> ticks = round_ticks(range.low, range.high, most_ticks);
-  if (ticks.size() < 2) return range;
-  const double step = ticks[1].at - ticks[0].at;
-  return {.low = std::floor(range.low / step + 1e-9) * step,
-          .high = std::ceil(range.high / step - 1e-9) * step};
-}
-
 std::vector<Chart> group(const std::vector<Series>& series) {
   std::vector<Chart> charts;
   std::vector<std::string> names;  // a line has the same colour in every chart
@@ -113,11 +98,10 @@ std::vector<Chart> group(const std::vector<Series>& series) {
     const auto name = std::find(names.begin(), names.end(), line.name);
     const auto index = static_cast<std::size_t>(name - names.begin());
     if (name == names.end()) names.push_back(line.name);
-    chart->lines.push_back(
-        {.series = &line,
-         .colour = palette::line_colours[index % std::size(palette::line_colours)]});
+    chart->lines.push_back({.series = &line, .colour = palette::line_colour(index)});
   }
-  for (Chart& chart : charts) chart.y = to_round(range_of(chart.lines, &Series::y));
+  for (Chart& chart : charts)
+    chart.y = widen_to_ticks(range_of(chart.lines, &Series::y), most_ticks);
   return charts;
 }
 

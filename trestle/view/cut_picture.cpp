@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <iterator>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -29,10 +28,6 @@ constexpr double stage_gap = 18;       // with the cut in its middle
 constexpr double bar_share = 0.62;     // of a row's height
 constexpr double second_shade = 0.55;  // backward and activations are lighter
 constexpr std::size_t most_layers = 2000;
-
-std::string_view colour_of(std::size_t stage) {
-  return palette::line_colours[stage % std::size(palette::line_colours)];
-}
 
 void check(const CutPicture& picture) {
   if (picture.layers.size() > most_layers)
@@ -239,7 +234,7 @@ class Drawing {
     for (int i = 0; i < stage.layers; ++i) {
       const auto& layer = picture_.layers[static_cast<std::size_t>(next_)];
       seconds += layer.forward + layer.backward;
-      row(next_++, layer, colour_of(s));
+      row(next_++, layer, palette::line_colour(s));
     }
     facts(s, seconds);
     svg_->close();
@@ -293,7 +288,7 @@ class Drawing {
                            {"width", 4},
                            {"height", end - top},
                            {"rx", 2},
-                           {"fill", colour_of(s)}});
+                           {"fill", palette::line_colour(s)}});
     double y = top + 12;
     const auto line = [&](const std::string& words, std::string_view colour, double weight) {
       svg_->text(facts_ + 14, y, fit(words, facts_width - 14, 12),

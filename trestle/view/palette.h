@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -33,9 +34,9 @@ inline constexpr std::string_view skip_gradient_colour = "#b4541a";
 inline constexpr std::string_view memory_colour = "#d5dde6";
 inline constexpr std::string_view memory_line_colour = "#6b7f95";
 
-// The colours of a chart's lines, in order. Labels tell the lines apart without colour.
-inline constexpr std::string_view line_colours[] = {"#1f6fb5", "#cf6a1d", "#3f8f5c", "#8657b8",
-                                                    "#5b6875"};
+// The colour of line (or stage) `index` of a picture. The colours repeat after five, so labels tell
+// the lines apart too.
+std::string_view line_colour(std::size_t index);
 
 std::string_view of_kind(schedule::Kind kind);
 

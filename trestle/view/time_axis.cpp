@@ -91,6 +91,14 @@ std::vector<Tick> round_ticks(double low, double high, int most, double least_st
   return result;
 }
 
+Range widen_to_ticks(const Range& range, int most) {
+  const std::vector<Tick> ticks = round_ticks(range.low, range.high, most);
+  if (ticks.size() < 2) return range;
+  const double step = ticks[1].at - ticks[0].at;
+  return {.low = std::floor(range.low / step + 1e-9) * step,
+          .high = std::ceil(range.high / step - 1e-9) * step};
+}
+
 std::vector<Tick> ticks(double length, TimeUnit unit, int most) {
   if (!(length > 0)) return {{.at = 0, .label = "0"}};
   if (unit == TimeUnit::Slots) most = std::min(most, std::max(static_cast<int>(length), 1) + 1);

@@ -51,4 +51,15 @@ std::string decimal(double x, int decimals, Zeros zeros = Zeros::Keep);
 // (>= 2), at least `least_step` apart.
 std::vector<Tick> round_ticks(double low, double high, int most, double least_step = 0);
 
+// The values of a chart's axis.
+struct Range {
+  double low = 0;
+  double high = 1;
+  double share(double value) const { return (value - low) / (high - low); }
+};
+
+// Widens the range to the round ticks around it (at most `most` inside), so that the axis begins and
+// ends with a tick.
+Range widen_to_ticks(const Range& range, int most);
+
 }  // namespace trestle::view
