@@ -50,6 +50,9 @@ struct Seen {
   bool from_outside() const { return made && output && !model_output; }  // its gradient is received
 };
 
+// Whether a backward allocates the parameter gradients, or adds to existing ones.
+enum class Gradients { New, Existing };
+
 // The layers [first, last) and the values that they use. "Beyond" means above what the
 // micro-batch's graph keeps in the end, as StageCost counts bytes.
 class StageWalk {
@@ -110,9 +113,8 @@ class StageWalk {
     return most;
   }
 
-  // The peak beyond saved() while B walks back through the layers and frees their graphs. With
-  // `new_gradients` the parameter gradients are allocated on the way; otherwise they exist already.
-  Bytes backward(bool new_gradients) const {
+  // The peak beyond saved() while B walks back through the layers and frees their graphs.
+  Bytes backward(Gradients gradients) const {
     Bytes inner = saved_;
     for (const Seen& value : values_)
       if (value.saved || value.model_output)
@@ -131,7 +133,7 @@ class StageWalk {
       }
       most = std::max(most, held);
       inner -= layer(i).inner;
-      if (new_gradients) parameters += layer(i).parameters;
+      if (gradients == Gradients::New) parameters += layer(i).parameters;
     }
     // At the end: the gradients of the outputs, and those of the inputs, which will be sent.
     Bytes end = parameters + behind_views();
@@ -233,8 +235,8 @@ simulate::StageCost cost_of(const LayerProfile& profile, const std::vector<int>&
   cost.recompute_excess = 2 * walk.buffers();
   cost.transient_forward = cost.transient_recompute = walk.forward();
   cost.transient_no_graph = walk.forward_no_graph();
-  cost.transient_backward = walk.backward(/*new_gradients=*/false);
-  cost.transient_first_backward = walk.backward(/*new_gradients=*/true);
+  cost.transient_backward = walk.backward(Gradients::Existing);
+  cost.transient_first_backward = walk.backward(Gradients::New);
   const bool is_last = last == static_cast<int>(profile.layers.size());
   if (is_last && options.whole_batch_loss_over > 0) {
     cost.output_kept = walk.model_outputs();
@@ -246,9 +248,94 @@ simulate::StageCost cost_of(const LayerProfile& profile, const std::vector<int>&
 
 // The values that one stage sends to another.
 struct Crossing {
-  bool main = false;
   Bytes bytes = 0;
   Bytes saved = 0;
+};
+
+// The stage of each layer, and after the layers that of the model's output.
+std::vector<int> stages_of_layers(const std::vector<int>& balance) {
+  std::vector<int> stages;
+  for (std::size_t s = 0; s < balance.size(); ++s)
+    stages.insert(stages.end(), static_cast<std::size_t>(balance[s]), static_cast<int>(s));
+  stages.push_back(static_cast<int>(balance.size()) - 1);
+  return stages;
+}
+
+// Finds the values that cross the cuts, as routes of the main lane and of skips.
+class Crossings {
+ public:
+  Crossings(const LayerProfile& profile, const std::vector<int>& stage_of_layer)
+      : profile_(profile), stage_of_layer_(stage_of_layer) {
+    std::vector<const ValueCost*> values;
+    for (const ValueCost& value : profile.values) values.push_back(&value);
+    std::stable_sort(values.begin(), values.end(),
+                     [](const auto* a, const auto* b) { return a->from < b->from; });
+    for (const ValueCost* value : values) {
+      if (value->from >= 0) add(*value);  // the caller passes model inputs to each stage
+    }
+  }
+
+  // Throws UsageError if no value crosses one of the cuts.
+  void check_every_cut() const {
+    for (int stage = 0; stage < stage_of_layer_.back(); ++stage) {
+      const bool crosses =
+          std::any_of(profile_.values.begin(), profile_.values.end(),
+                      [&](const ValueCost& value) { return crosses_cut(value, stage); });
+      if (!crosses)
+        throw UsageError(
+            text("the profile has no value that goes from stage ", stage, " to a later one"),
+            {.hint = "The profile is incomplete. Measure it again."});
+    }
+  }
+
+  void add_to(CutCosts& result, double bytes_per_second) const {
+    const auto add = [&](schedule::Route route, const Crossing& crossing) {
+      result.routes.push_back(std::move(route));
+      const double seconds =
+          bytes_per_second > 0 ? static_cast<double>(crossing.bytes) / bytes_per_second : 0;
+      result.costs.routes.push_back(
+          {.seconds = seconds, .bytes = crossing.bytes, .saved = crossing.saved});
+    };
+    for (const auto& [from, crossing] : main_lane_)
+      add({.from_stage = from, .to_stage = from + 1, .skip = false, .name = "main"}, crossing);
+    for (const auto& [route, crossing] : skips_) add(route, crossing);
+  }
+
+ private:
+  int stage_of(int layer) const { return stage_of_layer_[static_cast<std::size_t>(layer)]; }
+
+  // Whether the value goes from this stage or an earlier one to a later one.
+  bool crosses_cut(const ValueCost& value, int stage) const {
+    return value.from >= 0 && stage_of(value.from) <= stage &&
+           std::any_of(value.to.begin(), value.to.end(),
+                       [&](int to) { return stage_of(to) > stage; });
+  }
+
+  void add(const ValueCost& value) {
+    const int from = stage_of(value.from);
+    const bool saved = std::any_of(value.saved_by.begin(), value.saved_by.end(),
+                                   [&](int layer) { return stage_of(layer) == from; });
+    std::map<int, bool> takers;  // receiving stage -> whether it is the main lane's next layer
+    for (const int to : value.to) {
+      if (stage_of(to) <= from) continue;
+      takers[stage_of(to)] |= stage_of(to) == from + 1 && to == value.from + 1;
+    }
+    for (const auto& [to, main] : takers) {
+      if (!main) {
+        const std::string& producer = profile_.layers[static_cast<std::size_t>(value.from)].name;
+        skips_.push_back(
+            {{.from_stage = from, .to_stage = to, .skip = true, .name = producer}, {}});
+      }
+      Crossing& crossing = main ? main_lane_[from] : skips_.back().second;
+      crossing.bytes += value.bytes;
+      crossing.saved += saved ? value.bytes : 0;
+    }
+  }
+
+  const LayerProfile& profile_;
+  const std::vector<int>& stage_of_layer_;
+  std::map<int, Crossing> main_lane_;  // by the sending stage
+  std::vector<std::pair<schedule::Route, Crossing>> skips_;
 };
 
 }  // namespace
@@ -258,67 +345,15 @@ CutCosts costs_of_cut(const LayerProfile& profile, const std::vector<int>& balan
   check_costs(profile, balance, options);
   CutCosts result;
   result.costs.transfer_mode = simulate::TransferMode::Pull;
-  std::vector<int> stage_of_layer;
-  for (std::size_t s = 0; s < balance.size(); ++s)
-    stage_of_layer.insert(stage_of_layer.end(), static_cast<std::size_t>(balance[s]),
-                          static_cast<int>(s));
-  stage_of_layer.push_back(static_cast<int>(balance.size()) - 1);  // the model's output
-  const auto stage_of = [&](int layer) { return stage_of_layer[static_cast<std::size_t>(layer)]; };
+  const std::vector<int> stage_of_layer = stages_of_layers(balance);
   int first = 0;
   for (const int layers : balance) {
     result.costs.stages.push_back(cost_of(profile, stage_of_layer, first, first + layers, options));
     first += layers;
   }
-
-  std::map<int, Crossing> main_lane;  // by the sending stage
-  std::vector<std::pair<schedule::Route, Crossing>> skips;
-  std::vector<const ValueCost*> values;
-  for (const ValueCost& value : profile.values) values.push_back(&value);
-  std::stable_sort(values.begin(), values.end(),
-                   [](const auto* a, const auto* b) { return a->from < b->from; });
-  for (const ValueCost* value : values) {
-    if (value->from < 0) continue;  // the caller passes model inputs to each stage
-    const int from = stage_of(value->from);
-    const bool saved = std::any_of(value->saved_by.begin(), value->saved_by.end(),
-                                   [&](int layer) { return stage_of(layer) == from; });
-    std::map<int, bool> takers;  // receiving stage -> whether it is the main lane's next layer
-    for (const int to : value->to) {
-      if (stage_of(to) <= from) continue;
-      takers[stage_of(to)] |= stage_of(to) == from + 1 && to == value->from + 1;
-    }
-    for (const auto& [to, main] : takers) {
-      if (!main) {
-        const std::string& maker = profile.layers[static_cast<std::size_t>(value->from)].name;
-        skips.push_back({{.from_stage = from, .to_stage = to, .skip = true, .name = maker}, {}});
-      }
-      Crossing& crossing = main ? main_lane[from] : skips.back().second;
-      crossing.bytes += value->bytes;
-      crossing.saved += saved ? value->bytes : 0;
-    }
-  }
-  for (int stage = 0; stage + 1 < static_cast<int>(balance.size()); ++stage) {
-    const bool crosses =
-        std::any_of(profile.values.begin(), profile.values.end(), [&](const ValueCost& value) {
-          return value.from >= 0 && stage_of(value.from) <= stage &&
-                 std::any_of(value.to.begin(), value.to.end(),
-                             [&](int to) { return stage_of(to) > stage; });
-        });
-    if (!crosses)
-      throw UsageError(
-          text("the profile has no value that goes from stage ", stage, " to a later one"),
-          {.hint = "The profile is incomplete. Measure it again."});
-  }
-  const auto add = [&](schedule::Route route, const Crossing& crossing) {
-    result.routes.push_back(std::move(route));
-    const double seconds = options.bytes_per_second > 0
-                               ? static_cast<double>(crossing.bytes) / options.bytes_per_second
-                               : 0;
-    result.costs.routes.push_back(
-        {.seconds = seconds, .bytes = crossing.bytes, .saved = crossing.saved});
-  };
-  for (const auto& [from, crossing] : main_lane)
-    add({.from_stage = from, .to_stage = from + 1, .skip = false, .name = "main"}, crossing);
-  for (const auto& [route, crossing] : skips) add(route, crossing);
+  const Crossings crossings(profile, stage_of_layer);
+  crossings.check_every_cut();
+  crossings.add_to(result, options.bytes_per_second);
   return result;
 }
 

@@ -25,7 +25,9 @@ Keys common_keys(DeepspeedOptimizer& to) {
   return keys;
 }
 
-void read_adam(const Json& params, bool is_adamw, DeepspeedOptimizer& to, Reading reading) {
+// Reads the parameters of "adam" or "adamw", the name in `to`.
+void read_adam(const Json& params, DeepspeedOptimizer& to, Reading reading) {
+  const bool is_adamw = to.name == "adamw";
   std::array<double, 2> betas = {to.beta1, to.beta2};
   bool adam_w_mode = true, torch_adam = false;
   Keys keys = common_keys(to);
@@ -97,7 +99,7 @@ void read_optimizer(const Json& json, Reading reading) {
   DeepspeedOptimizer& to = reading.config.optimizer.emplace();
   to.name = small_letters(typed->type);
   if (to.name == "adam" || to.name == "adamw")
-    read_adam(typed->params, to.name == "adamw", to, reading);
+    read_adam(typed->params, to, reading);
   else if (to.name == "sgd")
     read_sgd(typed->params, to, reading);
   else if (to.name == "rmsprop")

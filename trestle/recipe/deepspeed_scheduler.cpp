@@ -23,10 +23,10 @@ Keys warm_up_keys(DeepspeedSchedule& to) {
 }
 
 // DeepSpeed's versions disagree about WarmupLR's highest rate if the file leaves it out.
-void check_highest_rate(bool given, Reading reading) {
+void check_highest_rate(const std::optional<double>& highest, Reading reading) {
   const auto& optimizer = reading.config.optimizer;
   const double usual = DeepspeedSchedule().warmup_max_lr;
-  if (given || !optimizer || optimizer->learning_rate == usual) return;
+  if (highest || !optimizer || optimizer->learning_rate == usual) return;
   reading.problems.add(text("'warmup_max_lr' is missing in ", path,
                             " of WarmupLR: DeepSpeed before 0.17.2 uses ", usual,
                             ", later versions use the optimizer's lr, ", optimizer->learning_rate,
@@ -44,7 +44,7 @@ void read_warm_up(const Json& params, DeepspeedSchedule& to, Reading reading) {
   if (decays)
     need(params, "total_num_steps", reading);
   else
-    check_highest_rate(highest.has_value(), reading);
+    check_highest_rate(highest, reading);
   to.warmup_max_lr = highest.value_or(to.warmup_max_lr);
 }
 

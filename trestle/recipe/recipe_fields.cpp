@@ -96,6 +96,13 @@ void add_data_fields(std::vector<Field>& fields) {
       "as 255");
   add(&D::class_names, "class_names",
       "classification: the folders of class 0, 1, ...; empty: sorted by name");
+}
+
+void add_example_fields(std::vector<Field>& fields) {
+  using D = Recipe::Data;
+  auto add = [&](auto member, auto... rest) {
+    fields.push_back(field(&Recipe::data, "data", member, rest...));
+  };
   add(&D::scale, "scale", "image files: the factor by which images are scaled down, 0 < scale <= 1",
       Limits{1e-6, 1});
   add(&D::image_width, "image_width",
@@ -135,10 +142,9 @@ void add_data_fields(std::vector<Field>& fields) {
       Limits{.choices = {"one_hot", "class", "normal"}});
 }
 
-void add_pipeline_fields(std::vector<Field>& fields) {
+void add_rank_fields(std::vector<Field>& fields) {
   using D = Recipe::Devices;
   using M = Recipe::Mesh;
-  using P = Recipe::Pipeline;
   fields.push_back(
       field(&Recipe::devices, "devices", &D::use, "use",
             "cpu, virtual:2x512MiB, cuda:0,cuda:1 or cuda:all: one for each stage, or one for all",
@@ -165,6 +171,10 @@ void add_pipeline_fields(std::vector<Field>& fields) {
       "parameters too (ZeRO-3, FSDP)",
       {.choices = {"none", "optimizer_state", "gradients", "parameters"},
        .on_resume = OnResume::ChangesNumbers}));
+}
+
+void add_pipeline_fields(std::vector<Field>& fields) {
+  using P = Recipe::Pipeline;
   auto add = [&](auto member, auto... rest) {
     fields.push_back(field(&Recipe::pipeline, "pipeline", member, rest...));
   };
@@ -329,6 +339,8 @@ const std::vector<Field>& recipe_fields() {
     std::vector<Field> made;
     add_model_fields(made);
     add_data_fields(made);
+    add_example_fields(made);
+    add_rank_fields(made);
     add_pipeline_fields(made);
     add_optimizer_fields(made);
     add_rate_fields(made);
