@@ -32,5 +32,6 @@ struct CurveOptions {
 
 // Draws one chart for each name in `chart`, stacked in the order of first appearance over one x
 // axis. A chart has one y axis only. Throws UsageError where x and y differ in size.
+std::string to_svg_curves(const std::vector<Series>& series, const CurveOptions& options = {});
 
 }  // namespace trestle::view
