@@ -65,8 +65,8 @@ std::optional<Value> to_integer(const Json& json, const Key& key) {
   constexpr double too_many = 9223372036854775808.0;  // 2^63
   if (json.is_number_float() || json.is_number_unsigned()) {
     if (!(value >= -too_many && value < too_many)) {
-      // Rounded up to it, the largest of all is still one.
       // The largest int64 was rounded up to 2^63 and is still valid.
+      const bool largest = json.is_number_unsigned() && json.get<std::uint64_t>() == INT64_MAX;
       return largest ? std::optional<Value>(INT64_MAX) : std::nullopt;
     }
   }
