@@ -145,7 +145,7 @@ TEST_F(SweepVerb, RefusesInvalidSweepsBeforeMeasuring) {
               AllOf(HasSubstr("'micro_batches' = 4 and 'split_size' = 1"),
                     HasSubstr("at toy · pipeline.split_size = 1")));
   EXPECT_THAT(refusal(sizes("1,2", {"--set", "batch=4,8"})),
-              HasSubstr("'batch' in [train] is an integer"));
+              HasSubstr("'batch' in [train] must be an integer"));
   EXPECT_THAT(refusal(sizes("1,2", {"--set", "split_size=4"})),
               HasSubstr("'pipeline.split_size' is given values twice"));
   EXPECT_THAT(refusal({"sweep", "toy.toml", "--set", "batch=4", "--set", "train.batch=8"}),

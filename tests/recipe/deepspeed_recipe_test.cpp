@@ -148,7 +148,7 @@ TEST_F(DeepspeedRecipe, RejectsValuesThatARecipeDoesNotAllow) {
   });
   EXPECT_THAT(message,
               AllOf(HasSubstr(file_.string() + ": in a recipe, 'batch' in [train]"),
-                    HasSubstr("'momentum' in [optimizer] is a number from 0 to 1, not 1.5")));
+                    HasSubstr("'momentum' in [optimizer] must be a number from 0 to 1, not 1.5")));
 }
 
 TEST_F(DeepspeedRecipe, RejectsTwoSchedules) {

@@ -75,10 +75,12 @@ TEST(Recipe, RejectsBothNumberAndSizeOfMicroBatches) {
 }
 
 TEST(Recipe, ReportsTypesRangesAndChoices) {
-  EXPECT_EQ(reading("[train]\nepochs = 0\n"),
-            "recipes/my.toml:2: 'epochs' in [train] is an integer from 1 to 1000000000, not 0");
-  EXPECT_EQ(reading("[train]\nepochs = 1.5\n"),
-            "recipes/my.toml:2: 'epochs' in [train] is an integer from 1 to 1000000000, not 1.5");
+  EXPECT_EQ(
+      reading("[train]\nepochs = 0\n"),
+      "recipes/my.toml:2: 'epochs' in [train] must be an integer from 1 to 1000000000, not 0");
+  EXPECT_EQ(
+      reading("[train]\nepochs = 1.5\n"),
+      "recipes/my.toml:2: 'epochs' in [train] must be an integer from 1 to 1000000000, not 1.5");
   EXPECT_THAT(reading("[train]\nepochs = \"x\"\n"), HasSubstr("not \"x\""));
   EXPECT_THAT(reading("[train]\nepochs = 2020-01-01\n"), HasSubstr("not a date or time"));
   EXPECT_THAT(reading("[pipeline]\nrecompute = \"exept_last\"\n"),

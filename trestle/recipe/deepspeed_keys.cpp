@@ -116,7 +116,7 @@ void read_key(const Json& json, const Key& key, const std::string& path, Reading
   if (key.read) return key.read(json);
   const std::optional<Value> value = json_to_value(json, key);
   if (!value) {
-    reading.problems.add(text(where, " is ", describe(key), ", not ", shown(json)));
+    reading.problems.add(text(where, " must be ", describe(key), ", not ", shown(json)));
     return;
   }
   if (key.only && *value != *key.only) {
@@ -187,7 +187,7 @@ void Problems::throw_if_any() const {
 void read_object(const Json& json, const std::string& path, const Keys& keys, Reading reading) {
   if (!json.is_object()) {
     reading.problems.add(text(path.empty() ? "the file" : "'" + path + "'",
-                              " is an object, { ... }, not ", shown(json)));
+                              " must be an object, { ... }, not ", shown(json)));
     return;
   }
   for (const auto& [name, value] : json.items()) {

@@ -52,8 +52,8 @@ std::string elsewhere(std::string_view key) {
 
 FieldValue toml_to_value(const toml::node& node, const Field& field) {
   auto wrong = [&](std::string_view what) -> UsageError {
-    return UsageError(
-        text("'", field.key, "' in [", field.section, "] is ", describe(field), ", not ", what));
+    return UsageError(text("'", field.key, "' in [", field.section, "] must be ", describe(field),
+                           ", not ", what));
   };
   if (const auto* v = node.as_boolean()) return v->get();
   if (const auto* v = node.as_integer()) return v->get();
