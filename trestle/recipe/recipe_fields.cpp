@@ -285,7 +285,7 @@ void add_run_fields(std::vector<Field>& fields) {
   auto run = [&](auto member, auto... rest) {
     fields.push_back(field(&Recipe::train, "train", member, rest...));
   };
-  run(&T::epochs, "epochs", "passes over the training data",
+  run(&T::epochs, "epochs", "number of passes through the training data",
       Limits{1, many, {}, OnResume::MayChange});
   run(&T::max_steps, "max_steps",
       "end after this number of steps, also within an epoch; 0 = no limit",
