@@ -140,12 +140,12 @@ TEST_F(SweepVerb, RefusesInvalidSweepsBeforeMeasuring) {
     return done.err;
   };
   EXPECT_THAT(refusal({"sweep", "toy.toml", "--over", "split_sze=1,2"}),
-              HasSubstr("no recipe has a field 'split_sze'; did you mean 'split_size'?"));
+              HasSubstr("recipes have no field 'split_sze'; did you mean 'split_size'?"));
   EXPECT_THAT(refusal(sizes("1,2", {"--set", "micro_batches=4"})),
               AllOf(HasSubstr("'micro_batches' = 4 and 'split_size' = 1"),
                     HasSubstr("at toy · pipeline.split_size = 1")));
   EXPECT_THAT(refusal(sizes("1,2", {"--set", "batch=4,8"})),
-              HasSubstr("'batch' in [train] is an integer"));
+              HasSubstr("'batch' in [train] must be an integer"));
   EXPECT_THAT(refusal(sizes("1,2", {"--set", "split_size=4"})),
               HasSubstr("'pipeline.split_size' is given values twice"));
   EXPECT_THAT(refusal({"sweep", "toy.toml", "--set", "batch=4", "--set", "train.batch=8"}),

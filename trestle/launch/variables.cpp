@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "trestle/base/error.h"
+#include "trestle/base/fnv1a.h"
 #include "trestle/base/text.h"
 
 namespace trestle::launch {
@@ -52,8 +53,7 @@ void check_below(const Number& rank, const Number& size) {
 
 int port_from(std::string_view words) {
   constexpr int first = 20000, behind_last = 32768;
-  std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a
-  for (const char c : words) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  std::uint64_t hash = fnv1a(words);
   hash ^= hash >> 32;
   return first + static_cast<int>(hash % (behind_last - first));
 }

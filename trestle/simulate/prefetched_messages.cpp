@@ -1,4 +1,4 @@
-#include "trestle/simulate/ahead.h"
+#include "trestle/simulate/prefetched_messages.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -18,7 +18,8 @@ constexpr std::size_t fetched = 2;
 
 }  // namespace
 
-Ahead::Ahead(const Timeline& timeline, const EventIndex& index, const Waiting& waiting) {
+PrefetchedMessages::PrefetchedMessages(const Timeline& timeline, const EventIndex& index,
+                                       const MessageLifetime& lifetime) {
   const schedule::RouteTable routes(timeline.stages, timeline.routes);
   const auto ranks = static_cast<std::size_t>(timeline.rank_count);
   std::vector<double> gone(ranks, 0);
@@ -34,7 +35,7 @@ Ahead::Ahead(const Timeline& timeline, const EventIndex& index, const Waiting& w
     if (!at) continue;
     const Event& taken = timeline.events[*at];
     double& until = gone[static_cast<std::size_t>(event.rank)];
-    until = std::max(until, waiting.latest(taken, event.rank));
+    until = std::max(until, lifetime.latest_end(taken, event.rank));
     Held& held = held_[*transfer];
     held.sender_until = until;
     coming[static_cast<std::size_t>(taken.rank)].emplace_back(taken.begin, &held);
@@ -47,7 +48,7 @@ Ahead::Ahead(const Timeline& timeline, const EventIndex& index, const Waiting& w
   }
 }
 
-const Ahead::Held* Ahead::find(const Transfer& transfer) const {
+const PrefetchedMessages::Held* PrefetchedMessages::find(const Transfer& transfer) const {
   const auto found = held_.find(transfer);
   return found == held_.end() ? nullptr : &found->second;
 }

@@ -8,12 +8,12 @@
 
 namespace trestle::simulate {
 
-// What stages hold and for how long, added up over time for each rank and for each device. An
-// account is what one rank holds on one device.
-class Accounts {
+// Sums up over time what stages hold, for each rank and each device. An account is the memory that
+// one rank holds on one device.
+class MemoryAccounts {
  public:
   // The rank and the device of each stage, from 0.
-  Accounts(const std::vector<int>& rank_of_stage, const std::vector<int>& device_of_stage);
+  MemoryAccounts(const std::vector<int>& rank_of_stage, const std::vector<int>& device_of_stage);
 
   // `stage` holds `bytes` all the time, or from `begin` to `end`.
   void keep(int stage, Bytes bytes);
@@ -29,8 +29,8 @@ class Accounts {
     int rank = 0;
     int device = 0;
     Bytes always = 0;
-    // Rises and falls. Sorted, the falls of an instant come before its rises: a rank's own actions
-    // follow each other, so that what ends does not meet what begins.
+    // Changes, with falls before rises after sorting by time: a rank's actions run one after the
+    // other, so what ends at an instant does not overlap with what begins then.
     std::vector<Change> changes = {};
   };
 

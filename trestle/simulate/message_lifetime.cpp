@@ -1,4 +1,4 @@
-#include "trestle/simulate/waiting.h"
+#include "trestle/simulate/message_lifetime.h"
 
 #include <algorithm>
 #include <optional>
@@ -9,7 +9,7 @@ using schedule::Event;
 using schedule::EventIndex;
 using schedule::Timeline;
 
-Waiting::Waiting(const Timeline& timeline, const EventIndex& index) {
+MessageLifetime::MessageLifetime(const Timeline& timeline, const EventIndex& index) {
   for (const Event& event : timeline.events) end_ = std::max(end_, event.end);
   const auto both = [&](std::optional<std::size_t> made, std::optional<std::size_t> used) {
     if (made && used) add(timeline.events[*made], timeline.events[*used]);
@@ -30,12 +30,12 @@ Waiting::Waiting(const Timeline& timeline, const EventIndex& index) {
   }
 }
 
-void Waiting::add(const Event& made, const Event& used) {
+void MessageLifetime::add(const Event& made, const Event& used) {
   if (made.rank != used.rank)
     deliveries_[{made.rank, used.rank}].push_back({made.begin, used.begin});
 }
 
-double Waiting::latest(const Event& taken, int sender) const {
+double MessageLifetime::latest_end(const Event& taken, int sender) const {
   const auto list = deliveries_.find({taken.rank, sender});
   if (list == deliveries_.end()) return end_;
   const auto first =

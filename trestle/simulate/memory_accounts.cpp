@@ -1,4 +1,4 @@
-#include "trestle/simulate/accounts.h"
+#include "trestle/simulate/memory_accounts.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -18,7 +18,8 @@ T largest(const std::vector<T>& items, T least) {
 
 }  // namespace
 
-Accounts::Accounts(const std::vector<int>& rank_of_stage, const std::vector<int>& device_of_stage) {
+MemoryAccounts::MemoryAccounts(const std::vector<int>& rank_of_stage,
+                               const std::vector<int>& device_of_stage) {
   std::map<std::pair<int, int>, int> numbers;
   for (std::size_t stage = 0; stage < rank_of_stage.size(); ++stage) {
     const std::pair<int, int> place{rank_of_stage[stage], device_of_stage[stage]};
@@ -28,20 +29,20 @@ Accounts::Accounts(const std::vector<int>& rank_of_stage, const std::vector<int>
   }
 }
 
-void Accounts::keep(int stage, Bytes bytes) { account(stage).always += bytes; }
+void MemoryAccounts::keep(int stage, Bytes bytes) { account(stage).always += bytes; }
 
-void Accounts::hold(int stage, Bytes bytes, double begin, double end) {
+void MemoryAccounts::hold(int stage, Bytes bytes, double begin, double end) {
   if (bytes == 0 || end <= begin) return;
   auto& changes = account(stage).changes;
   changes.emplace_back(begin, bytes);
   changes.emplace_back(end, -bytes);
 }
 
-Accounts::Account& Accounts::account(int stage) {
+MemoryAccounts::Account& MemoryAccounts::account(int stage) {
   return accounts_[static_cast<std::size_t>(account_of_stage_[static_cast<std::size_t>(stage)])];
 }
 
-void Accounts::sum(Timeline* timeline) {
+void MemoryAccounts::sum(Timeline* timeline) {
   std::vector<std::vector<const Account*>> of_rank(static_cast<std::size_t>(timeline->rank_count));
   std::vector<std::vector<const Account*>> of_device(
       static_cast<std::size_t>(largest(timeline->device_of_stage, -1) + 1));
@@ -55,7 +56,8 @@ void Accounts::sum(Timeline* timeline) {
   for (const auto& accounts : of_device) timeline->device_peak_bytes.push_back(peak(accounts));
 }
 
-void Accounts::sum_rank(int rank, const std::vector<const Account*>& accounts, Timeline* timeline) {
+void MemoryAccounts::sum_rank(int rank, const std::vector<const Account*>& accounts,
+                              Timeline* timeline) {
   Bytes now = 0;
   std::vector<Change> joined;
   for (const Account* account : accounts) {
@@ -77,9 +79,9 @@ void Accounts::sum_rank(int rank, const std::vector<const Account*>& accounts, T
   timeline->peak_bytes.push_back(most);
 }
 
-// Of one account as for a rank. Of several, what rises at an instant is added before what falls at
-// the same instant in another account is taken away.
-Bytes Accounts::peak(const std::vector<const Account*>& accounts) {
+// For one account as in sum_rank(). For several accounts, all rises at an instant are added before
+// the falls of that instant are subtracted.
+Bytes MemoryAccounts::peak(const std::vector<const Account*>& accounts) {
   Bytes now = 0;
   for (const Account* account : accounts) now += account->always;
   Bytes most = now;
