@@ -97,7 +97,7 @@ TEST(Rendezvous, APortInUse) {
   const auto errors = errors_of(
       {rank_environment(0, 2, other.port()), rank_environment(1, 2, other.port())}, 500ms);
   expect_says(errors[0], "rank", "it is in use");
-  expect_says(errors[1], "rank", "is not a store of ranks: it does not answer");
+  expect_says(errors[1], "rank", "is not a rendezvous store: it does not answer");
 }
 
 TEST(Rendezvous, NobodyAnswers) {
@@ -106,7 +106,7 @@ TEST(Rendezvous, NobodyAnswers) {
   auto environment = rank_environment(1, 2, 4000);
   environment.address = "no.such.machine.invalid";
   expect_says(errors_of({environment}, 300ms)[0], "rank",
-              "found nobody at no.such.machine.invalid:4000");
+              "could not reach rank 0 at no.such.machine.invalid:4000");
 }
 
 TEST(Rendezvous, NumbersThatCannotBe) {
@@ -147,7 +147,7 @@ TEST(Rendezvous, WorldsFollowEachOtherInALaunchersStore) {
   const int port = free_port();
   auto launcher = rank_environment(0, 1, port);
   launcher.restart = 99;  // whose keys are none of the ranks'
-  const comm::Meeting store = comm::meet(launcher, 10s);
+  const comm::Rendezvous store = comm::rendezvous(launcher, 10s);
   std::vector<std::string> errors(3);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 3; ++rank) {

@@ -1,4 +1,4 @@
-#include "trestle/comm/no_broken_pipe.h"
+#include "trestle/comm/sigpipe_guard.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -34,7 +34,7 @@ bool is_pending() {
   return sigismember(&pending, SIGPIPE) == 1;
 }
 
-class NoBrokenPipeTest : public ::testing::Test {
+class SigpipeGuardTest : public ::testing::Test {
  protected:
   void SetUp() override { before_ = signal(SIGPIPE, SIG_DFL); }  // which ends the process
   void TearDown() override { signal(SIGPIPE, before_); }
@@ -43,12 +43,12 @@ class NoBrokenPipeTest : public ::testing::Test {
   void (*before_)(int) = nullptr;
 };
 
-TEST_F(NoBrokenPipeTest, IsAnErrorAndNothingIsLeftOfTheSignal) {
+TEST_F(SigpipeGuardTest, IsAnErrorAndNothingIsLeftOfTheSignal) {
   {
-    const NoBrokenPipe no_broken_pipe;
+    const SigpipeGuard sigpipe_guard;
     EXPECT_EQ(write_to_nobody(), EPIPE);
     {
-      const NoBrokenPipe within;
+      const SigpipeGuard within;
       EXPECT_EQ(write_to_nobody(), EPIPE);
     }
     EXPECT_TRUE(is_blocked());
@@ -57,10 +57,10 @@ TEST_F(NoBrokenPipeTest, IsAnErrorAndNothingIsLeftOfTheSignal) {
   EXPECT_FALSE(is_blocked());
 }
 
-TEST_F(NoBrokenPipeTest, ThreadsThatAreStartedMeanwhileKeepItSo) {
+TEST_F(SigpipeGuardTest, ThreadsThatAreStartedMeanwhileKeepItSo) {
   std::thread thread;
   {
-    const NoBrokenPipe no_broken_pipe;
+    const SigpipeGuard sigpipe_guard;
     thread = std::thread([] {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       EXPECT_EQ(write_to_nobody(), EPIPE);
