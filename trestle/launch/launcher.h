@@ -48,8 +48,8 @@ struct LaunchOptions {
 // / ranks unless that is set. Prints to the standard error which rank failed first, how, and how
 // the other ranks ended:
 //
-//     trestle: rank 2 (process 4711) was killed by signal 9 (SIGKILL) 12.4 s after its start; ranks 0, 1,
-//     3 stopped after 0.4 s.
+//     trestle: rank 2 (process 4711) was killed by signal 9 (SIGKILL) 12.4 s after its start; ranks
+//     0, 1, 3 stopped after 0.4 s.
 //
 // It prints nothing if all ranks exited with code 2 (a usage error): they have printed the reason.
 // A rank may exit with 0 while other ranks still run. If all remaining ranks are stopped by a
