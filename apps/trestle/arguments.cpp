@@ -2,7 +2,7 @@
 #include "apps/trestle/verbs.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/checkpoint/checkpoint_folder.h"
+#include "trestle/checkpoint/files/is_checkpoint.h"
 
 namespace trestle::app {
 

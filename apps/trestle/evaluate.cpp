@@ -13,7 +13,7 @@ namespace trestle::app {
 
 namespace {
 
-struct Arguments {
+struct EvaluateArguments {
   train::EvaluateOptions options;
   FieldChanges changes;
   bool json = false;
@@ -28,7 +28,7 @@ const std::vector<std::string> fields = {
     "pipeline.split_size", "train.batch",      "train.precision",   "train.loss",
     "train.metric"};
 
-void print(const train::EvaluateResult& result) {
+void print_evaluation(const train::EvaluateResult& result) {
   std::cout << "weights   " << result.weights.string();
   if (result.epoch > 0) std::cout << " · epoch " << result.epoch << ", step " << result.step;
   std::cout << "\ndata      " << counted(result.examples, "example");
@@ -44,7 +44,7 @@ void print(const train::EvaluateResult& result) {
             << "done      in " << format_duration(result.seconds) << std::endl;
 }
 
-int perform(const Arguments& arguments, const RunOptions& options) {
+int perform_evaluate(const EvaluateArguments& arguments, const RunOptions& options) {
   // A copy: its progress bar is destroyed, and so erased, before an error is printed.
   train::EvaluateOptions wanted = arguments.options;
   wanted.changes = arguments.changes;
@@ -55,7 +55,7 @@ int perform(const Arguments& arguments, const RunOptions& options) {
   if (arguments.json)
     std::cout << to_json(result) << std::endl;
   else
-    print(result);
+    print_evaluation(result);
   return 0;
 }
 
@@ -65,7 +65,7 @@ void add_evaluate(Verb app, const RunOptions& options) {
   Verb verb = app.add_verb(
       "evaluate",
       "Compute loss and metric of a run's weights, on its validation data or other data");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<EvaluateArguments>();
   verb.add("run", arguments->options.run, "A run folder, or a .safetensors file in one")
       .required()
       .type("RUN_FOLDER");
@@ -83,7 +83,7 @@ void add_evaluate(Verb app, const RunOptions& options) {
       exit_codes());
   verb.action([verb, arguments, &options] {
     refuse_checkpoint_of_file(verb, arguments->options.run);
-    return perform(*arguments, options);
+    return perform_evaluate(*arguments, options);
   });
 }
 

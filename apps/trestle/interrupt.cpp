@@ -16,13 +16,13 @@ volatile std::sig_atomic_t senders = 0;       // bits of the two above
 volatile std::sig_atomic_t has_launcher = 0;  // the parent is trestle launch or torchrun
 const char* volatile message_on_signal = "";
 
-void print(const char* words) {
+void print_to_stderr(const char* words) {
   [[maybe_unused]] const auto written = write(STDERR_FILENO, words, std::strlen(words));
 }
 
 // The default action of a signal does not end the process with pid 1 of a container; _exit() does.
 void end_now(int signal) {
-  print("\ntrestle: stopped\n");
+  print_to_stderr("\ntrestle: stopped\n");
   _exit(128 + signal);
 }
 
@@ -34,7 +34,7 @@ void on_signal(int signal, siginfo_t* about, void*) {
   senders = senders | from;
   if (first_signal != 0) return;
   first_signal = signal;
-  print(message_on_signal);
+  print_to_stderr(message_on_signal);
 }
 
 void end_at_once(int signal, siginfo_t*, void*) { end_now(signal); }

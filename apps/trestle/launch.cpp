@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* name = "launch";
 
-struct Arguments {
+struct LaunchArguments {
   launch::LaunchOptions options;
   std::string grace;
   std::string log_folder;
@@ -26,7 +26,7 @@ struct Arguments {
   std::string program;  // only for --help
 };
 
-launch::LaunchOptions read_options(const Verb& verb, const Arguments& arguments,
+launch::LaunchOptions read_options(const Verb& verb, const LaunchArguments& arguments,
                                    const std::vector<std::string>& command) {
   launch::LaunchOptions options = arguments.options;
   if (command.empty())
@@ -56,14 +56,15 @@ launch::LaunchOptions read_options(const Verb& verb, const Arguments& arguments,
   return options;
 }
 
-int perform(const Verb& verb, const Arguments& arguments, const std::vector<std::string>& command) {
+int perform_launch(const Verb& verb, const LaunchArguments& arguments,
+                   const std::vector<std::string>& command) {
   const launch::LaunchOptions options = read_options(verb, arguments, command);
   if (!arguments.dry_run) return launch::launch(options);
   std::cout << launch::describe_launch(options) << std::flush;
   return 0;
 }
 
-void add_flags(Verb verb, const std::shared_ptr<Arguments>& arguments) {
+void add_flags(Verb verb, const std::shared_ptr<LaunchArguments>& arguments) {
   const auto number = [&](const char* flag, int launch::LaunchOptions::*which, Range range,
                           const char* help) {
     verb.add_number(
@@ -120,7 +121,7 @@ int take_command(CommandLine& line, int argc, char** argv, std::vector<std::stri
 void add_launch(Verb app, const std::vector<std::string>& command) {
   Verb verb = app.add_verb(
       name, "Start a program as several processes, the ranks of one run, as torchrun does");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<LaunchArguments>();
   verb.add("PROGRAM", arguments->program, "The program and its arguments, best after '--'")
       .type("ARGUMENTS...");
   add_flags(verb, arguments);
@@ -137,7 +138,7 @@ void add_launch(Verb app, const std::vector<std::string>& command) {
       "stopped.\n"
       "Exit code: that of the first rank that failed, or 128 + the signal that killed it; 0 if all "
       "ranks exited\nwith 0; 2 if the program does not exist or cannot be started.\n");
-  verb.action([verb, arguments, &command] { return perform(verb, *arguments, command); });
+  verb.action([verb, arguments, &command] { return perform_launch(verb, *arguments, command); });
 }
 
 }  // namespace trestle::app

@@ -22,7 +22,7 @@ namespace trestle::app {
 
 namespace {
 
-struct Arguments {
+struct LevelsArguments {
   std::string recipe;
   int layers = 16, width = 512;
   std::int64_t batch = 0;  // 0: the recipe's, or 32
@@ -42,7 +42,7 @@ struct Subject {
   std::vector<std::int64_t> input;  // sizes of an example
 };
 
-Subject mlp_subject(Arguments& arguments) {
+Subject mlp_subject(LevelsArguments& arguments) {
   const int layers = arguments.layers, width = arguments.width;
   arguments.levels.batch = std::max<std::int64_t>(arguments.levels.batch, arguments.levels.ranks);
   return {.name = text("MLP of ", layers, " layers of ", width),
@@ -60,7 +60,7 @@ Subject mlp_subject(Arguments& arguments) {
           .input = {width}};
 }
 
-Subject recipe_subject(Arguments& arguments, const RunOptions& options) {
+Subject recipe_subject(LevelsArguments& arguments, const RunOptions& options) {
   const recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
   train::check_training(recipe, additions_of(options));
   if (!recipe.optimizer.frozen.empty())
@@ -82,7 +82,8 @@ Subject recipe_subject(Arguments& arguments, const RunOptions& options) {
   return subject;
 }
 
-std::string title(const Subject& subject, std::int64_t parameters, const Arguments& arguments) {
+std::string title(const Subject& subject, std::int64_t parameters,
+                  const LevelsArguments& arguments) {
   return text(subject.name, " · ", format_count(parameters), " parameters · ",
               arguments.levels.optimizer.name, " · batch ", arguments.levels.batch, " · ",
               arguments.levels.ranks, " ranks");
@@ -94,7 +95,7 @@ void column(const std::string& words, int width) {
 
 std::string bytes_words(double bytes) { return format_bytes(std::llround(bytes)); }
 
-void print_head(const Arguments& arguments) {
+void print_head(const LevelsArguments& arguments) {
   std::cout << std::setw(14) << std::left << "" << std::setw(12) << std::left << "bytes a";
   column("a device holds", arguments.dry_run ? 14 : 32);
   column("a rank sends", arguments.dry_run ? 14 : 30);
@@ -108,7 +109,7 @@ void print_head(const Arguments& arguments) {
   std::cout << std::endl;
 }
 
-void print_row(const Arguments& arguments, const train::LevelRow& row) {
+void print_row(const LevelsArguments& arguments, const train::LevelRow& row) {
   std::cout << std::setw(14) << std::left << row.name << std::setw(12) << row.per_parameter;
   if (arguments.dry_run) {
     column(bytes_words(row.formula.rest), 14), column(bytes_words(row.formula.moved), 14);
@@ -121,7 +122,7 @@ void print_row(const Arguments& arguments, const train::LevelRow& row) {
   std::cout << std::endl;
 }
 
-void check_picture_file(const Arguments& arguments) {
+void check_picture_file(const LevelsArguments& arguments) {
   if (arguments.svg.empty()) return;
   if (std::filesystem::path(arguments.svg).extension() != ".svg")
     throw UsageError(text("--svg ", arguments.svg, ": the file's name must end in .svg"));
@@ -136,7 +137,7 @@ Bytes bucket_of(const std::string& words) {
   return bytes;
 }
 
-int perform(Arguments arguments, const RunOptions& options) {
+int perform_levels(LevelsArguments arguments, const RunOptions& options) {
   check_picture_file(arguments);
   const Subject subject =
       arguments.recipe.empty() ? mlp_subject(arguments) : recipe_subject(arguments, options);
@@ -167,7 +168,7 @@ int perform(Arguments arguments, const RunOptions& options) {
   return 0;
 }
 
-void add_sizes(Verb verb, const std::shared_ptr<Arguments>& arguments) {
+void add_sizes(Verb verb, const std::shared_ptr<LevelsArguments>& arguments) {
   const auto number = [&](const char* flag, Range range, auto which, const char* help) {
     return verb
         .add_number(
@@ -180,23 +181,23 @@ void add_sizes(Verb verb, const std::shared_ptr<Arguments>& arguments) {
         .type("N");
   };
   number(
-      "--ranks", {2, 64}, [](Arguments& a) -> int& { return a.levels.ranks; },
+      "--ranks", {2, 64}, [](LevelsArguments& a) -> int& { return a.levels.ranks; },
       "Number of ranks, each with a device and a share of the batch (default 4)");
   number(
-      "--replicate", {1, 64}, [](Arguments& a) -> int& { return a.levels.replicate; },
+      "--replicate", {1, 64}, [](LevelsArguments& a) -> int& { return a.levels.replicate; },
       "Number of rows of HSDP's mesh (default 2)");
   number(
-      "--batch", {1, 1'000'000}, [](Arguments& a) -> std::int64_t& { return a.batch; },
+      "--batch", {1, 1'000'000}, [](LevelsArguments& a) -> std::int64_t& { return a.batch; },
       "Samples of all ranks together (default: the recipe's, else 32, or one per rank)");
   number(
-      "--steps", {1, 10'000}, [](Arguments& a) -> int& { return a.levels.steps; },
+      "--steps", {1, 10'000}, [](LevelsArguments& a) -> int& { return a.levels.steps; },
       "Steps to measure at each level, after two warm-up steps (default 3)");
   number(
-      "--layers", {1, 10'000}, [](Arguments& a) -> int& { return a.layers; },
+      "--layers", {1, 10'000}, [](LevelsArguments& a) -> int& { return a.layers; },
       "Layers of the MLP that is used without a recipe (default 16)")
       .excludes("recipe");
   number(
-      "--width", {1, 65'536}, [](Arguments& a) -> int& { return a.width; },
+      "--width", {1, 65'536}, [](LevelsArguments& a) -> int& { return a.width; },
       "Width of the MLP's layers (default 512)")
       .excludes("recipe");
 }
@@ -208,7 +209,7 @@ void add_levels(Verb app, const RunOptions& options) {
       "levels",
       "Measure memory and traffic of data parallelism, ZeRO-1 to 3, FSDP and HSDP, with their "
       "formulas");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<LevelsArguments>();
   verb.add("recipe", arguments->recipe,
            "A TOML file, see recipes/: its model, batch and optimizer are used, with random inputs "
            "(default: an MLP, batch 32, adamw)")
@@ -235,7 +236,7 @@ void add_levels(Verb app, const RunOptions& options) {
       "send it. All ranks share this machine's cores, so the times of the\nsteps compare levels, "
       "not devices.\n" +
       exit_codes());
-  verb.action([arguments, &options] { return perform(*arguments, options); });
+  verb.action([arguments, &options] { return perform_levels(*arguments, options); });
 }
 
 }  // namespace trestle::app

@@ -10,12 +10,12 @@ namespace trestle::app {
 
 namespace {
 
-struct Arguments {
+struct RecipeArguments {
   std::string recipe;
   FieldChanges changes;
 };
 
-int print(const Arguments& arguments) {
+int print_recipe(const RecipeArguments& arguments) {
   recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
   for (const auto& [name, value] : arguments.changes) recipe::set_field(recipe, name, value);
   std::cout << recipe::to_toml(recipe) << std::flush;
@@ -26,14 +26,14 @@ int print(const Arguments& arguments) {
 
 void add_recipe(Verb app, const RunOptions& options) {
   Verb verb = app.add_verb("recipe", "Print a recipe in full: every key with its value");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<RecipeArguments>();
   verb.add("recipe", arguments->recipe, "A TOML file, see recipes/").required().type("RECIPE");
   add_field_flags(verb, arguments->changes, options);
   verb.footer(examples({"trestle recipe recipes/unet_quick.toml",
                         "trestle recipe recipes/unet_quick.toml --epochs 3 > mine.toml",
                         "trestle recipe runs/unet_quick/recipe.toml"}) +
               exit_codes());
-  verb.action([arguments] { return print(*arguments); });
+  verb.action([arguments] { return print_recipe(*arguments); });
 }
 
 }  // namespace trestle::app

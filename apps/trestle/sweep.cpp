@@ -21,7 +21,7 @@ namespace trestle::app {
 
 namespace {
 
-struct Arguments {
+struct SweepArguments {
   std::vector<std::string> recipes;
   std::vector<std::string> over;
   std::vector<std::string> set;
@@ -33,7 +33,7 @@ struct Arguments {
   bool json = false;
 };
 
-std::vector<recipe::Recipe> read_recipes(const Arguments& arguments) {
+std::vector<recipe::Recipe> read_recipes(const SweepArguments& arguments) {
   std::vector<recipe::Recipe> recipes;
   for (const std::string& file : arguments.recipes) {
     recipes.push_back(recipe::read_recipe(file));
@@ -43,7 +43,7 @@ std::vector<recipe::Recipe> read_recipes(const Arguments& arguments) {
 }
 
 // Throws UsageError for a field that is set twice: the second value would silently win.
-void refuse_set_twice(const Arguments& arguments, const std::vector<train::SweepAxis>& axes) {
+void refuse_set_twice(const SweepArguments& arguments, const std::vector<train::SweepAxis>& axes) {
   recipe::Recipe any;
   std::set<std::string> keys;
   for (const train::SweepAxis& axis : axes) keys.insert(axis.key);
@@ -55,7 +55,8 @@ void refuse_set_twice(const Arguments& arguments, const std::vector<train::Sweep
   }
 }
 
-std::string out_folder(const Arguments& arguments, const std::vector<recipe::Recipe>& recipes) {
+std::string out_folder(const SweepArguments& arguments,
+                       const std::vector<recipe::Recipe>& recipes) {
   if (!arguments.out.empty()) return arguments.out;
   const std::string name = recipes.size() == 1 ? recipes[0].name + "_sweep" : "sweep";
   return (std::filesystem::path(recipes[0].train.runs) / name).string();
@@ -77,7 +78,7 @@ std::size_t name_width(const train::SweepResult& result) {
   return width;
 }
 
-int print_plan(const Arguments& arguments, const train::SweepResult& plan) {
+int print_plan(const SweepArguments& arguments, const train::SweepResult& plan) {
   for (const train::SweepRow& row : plan.rows) {
     if (arguments.json)
       std::cout << train::plan_event(row, arguments.runs) << "\n";
@@ -91,7 +92,7 @@ int print_plan(const Arguments& arguments, const train::SweepResult& plan) {
 // Prints a line for each run, with an estimate of the time left.
 class RunPrinter {
  public:
-  RunPrinter(const Arguments& arguments, std::size_t width)
+  RunPrinter(const SweepArguments& arguments, std::size_t width)
       : arguments_(arguments), width_(static_cast<int>(width)) {}
 
   void operator()(const train::SweepRow& row, std::int64_t done, std::int64_t all) {
@@ -118,7 +119,7 @@ class RunPrinter {
   }
 
  private:
-  const Arguments& arguments_;
+  const SweepArguments& arguments_;
   int width_;
   Stopwatch watch_;
   std::int64_t here_ = 0;
@@ -136,7 +137,7 @@ void print_result(const train::SweepResult& result) {
   std::cout << std::flush;
 }
 
-int exit_code_of(const Arguments& arguments, const train::SweepResult& result) {
+int sweep_exit_code(const SweepArguments& arguments, const train::SweepResult& result) {
   if (!result.finished) {
     if (!arguments.json)
       std::cout << "stopped. The measurements are kept: the same command resumes from there."
@@ -151,7 +152,7 @@ int exit_code_of(const Arguments& arguments, const train::SweepResult& result) {
       text(result.failed(), " of ", counted(std::ssize(result.rows), "point"), " failed", all));
 }
 
-int perform(const Arguments& arguments, const RunOptions& options) {
+int perform_sweep(const SweepArguments& arguments, const RunOptions& options) {
   const std::vector<recipe::Recipe> recipes = read_recipes(arguments);
   std::vector<train::SweepAxis> axes;
   for (const std::string& words : arguments.over) axes.push_back(train::parse_axis(words));
@@ -178,7 +179,7 @@ int perform(const Arguments& arguments, const RunOptions& options) {
     std::cout << train::done_event(result) << std::endl;
   else
     print_result(result);
-  return exit_code_of(arguments, result);
+  return sweep_exit_code(arguments, result);
 }
 
 }  // namespace
@@ -186,7 +187,7 @@ int perform(const Arguments& arguments, const RunOptions& options) {
 void add_sweep(Verb app, const RunOptions& options) {
   Verb verb = app.add_verb(
       "sweep", "Measure the steps of a recipe over values of its fields, or of several recipes");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<SweepArguments>();
   verb.add("recipe", arguments->recipes, "TOML files, see recipes/; several are compared")
       .required()
       .type("RECIPE...");
@@ -198,15 +199,16 @@ void add_sweep(Verb app, const RunOptions& options) {
   verb.add("--set", arguments->set, "A field and its value at every point")
       .one_value_each()
       .type("KEY=VALUE");
-  const auto count = [&](const char* flag, int Arguments::*which, int smallest, const char* help) {
+  const auto count = [&](const char* flag, int SweepArguments::*which, int smallest,
+                         const char* help) {
     verb.add_number(
             flag, {smallest, 1'000'000},
             [arguments, which](std::int64_t n) { (*arguments).*which = static_cast<int>(n); }, help)
         .type("N");
   };
-  count("--runs", &Arguments::runs, 1, "Runs per point, each in its own process (default 3)");
-  count("--steps", &Arguments::steps, 1, "Timed steps per run (default 5)");
-  count("--warm-up", &Arguments::warm_up, 0, "Steps before the timed ones (default 2)");
+  count("--runs", &SweepArguments::runs, 1, "Runs per point, each in its own process (default 3)");
+  count("--steps", &SweepArguments::steps, 1, "Timed steps per run (default 5)");
+  count("--warm-up", &SweepArguments::warm_up, 0, "Steps before the timed ones (default 2)");
   verb.add("--out", arguments->out,
            "The folder of the results (default: runs/<recipe>_sweep). Points that it has already "
            "are not measured again")
@@ -221,7 +223,7 @@ void add_sweep(Verb app, const RunOptions& options) {
                 "trestle sweep recipes/resnet50_*.toml --set train.batch=24 --out runs/compared"}) +
       "Writes sweep.csv, sweep.json, sweep.svg and sweep.png beside measurements.jsonl.\n" +
       exit_codes());
-  verb.action([arguments, &options] { return perform(*arguments, options); });
+  verb.action([arguments, &options] { return perform_sweep(*arguments, options); });
 }
 
 }  // namespace trestle::app

@@ -26,7 +26,7 @@ namespace trestle::app {
 
 namespace {
 
-struct Arguments {
+struct TrainArguments {
   std::string recipe;
   std::string resume;
   std::optional<std::string> name;
@@ -89,7 +89,7 @@ recipe::Recipe with_changes(recipe::Recipe recipe, const FieldChanges& changes) 
   return recipe;
 }
 
-recipe::Recipe recipe_of(const Arguments& arguments) {
+recipe::Recipe recipe_of(const TrainArguments& arguments) {
   recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
   if (arguments.name) recipe.name = *arguments.name;
   return recipe;
@@ -97,7 +97,7 @@ recipe::Recipe recipe_of(const Arguments& arguments) {
 
 // The recipe without the flags' changes. Throws UsageError for invalid arguments or an invalid
 // recipe, before any rank is started.
-recipe::Recipe read_checked_recipe(const Verb& verb, const Arguments& arguments) {
+recipe::Recipe read_checked_recipe(const Verb& verb, const TrainArguments& arguments) {
   if (arguments.recipe.empty() == arguments.resume.empty())
     throw UsageError("give either a recipe to start from, or --resume RUN_FOLDER",
                      {.hint = "For example: trestle train recipes/unet_quick.toml"});
@@ -114,7 +114,7 @@ recipe::Recipe read_checked_recipe(const Verb& verb, const Arguments& arguments)
 
 // Applies DeepSpeed's file to the recipe; it must not contradict the flags in `given`. Returns
 // notes to print.
-std::vector<std::string> take_deepspeed(const Arguments& arguments, const FieldChanges& given,
+std::vector<std::string> take_deepspeed(const TrainArguments& arguments, const FieldChanges& given,
                                         recipe::Recipe& recipe) {
   const int asked = asked_ranks(arguments.ranks);
   const auto run = recipe::deepspeed_run(arguments.deepspeed, recipe,
@@ -133,7 +133,7 @@ struct TrainRequest {
   train::Colours colours = train::Colours::Off;
 };
 
-TrainRequest read_train_request(const Verb& verb, const Arguments& arguments) {
+TrainRequest read_train_request(const Verb& verb, const TrainArguments& arguments) {
   TrainRequest request;
   const FieldChanges& flags = arguments.changes;
   FieldChanges given = flags;
@@ -166,7 +166,7 @@ void adapt_to_ranks(TrainRequest& request, int ranks, train::Progress* progress)
   }
 }
 
-int print_plan(TrainRequest request, const RunOptions& options) {
+int print_run_plan(TrainRequest request, const RunOptions& options) {
   if (another_rank_prints()) return 0;
   const auto progress = train::make_progress(request.style, request.colours, std::cout);
   adapt_to_ranks(request, ranks_of(request.recipe.mesh), progress.get());
@@ -186,8 +186,8 @@ int train_on_rank(TrainRequest request, const std::string& resumed, const World*
                    world);
 }
 
-int perform(const Verb& verb, const Arguments& arguments, const RunOptions& options,
-            const std::vector<std::string>& words) {
+int perform_train(const Verb& verb, const TrainArguments& arguments, const RunOptions& options,
+                  const std::vector<std::string>& words) {
   TrainRequest request;
   try {
     request = read_train_request(verb, arguments);
@@ -195,7 +195,7 @@ int perform(const Verb& verb, const Arguments& arguments, const RunOptions& opti
     if (another_rank_complains()) return usage_error;
     throw;
   }
-  if (arguments.dry_run) return print_plan(request, options);
+  if (arguments.dry_run) return print_run_plan(request, options);
   const recipe::Recipe& recipe = request.recipe;
   RankOptions ranks = arguments.ranks;
   ranks.words = words;
@@ -213,7 +213,7 @@ int perform(const Verb& verb, const Arguments& arguments, const RunOptions& opti
 void add_train(Verb app, const RunOptions& options, const std::vector<std::string>& words) {
   Verb verb =
       app.add_verb("train", "Train a model from a recipe; flags override the recipe's fields");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<TrainArguments>();
   verb.add("recipe", arguments->recipe, "A TOML file, or the name of one in recipes/")
       .type("RECIPE");
   verb.add("--resume", arguments->resume,
@@ -257,8 +257,9 @@ void add_train(Verb app, const RunOptions& options, const std::vector<std::strin
                 "trestle train --resume runs/unet_quick --epochs 12"}) +
       "Ctrl-C, SIGTERM or SIGHUP finishes the batch and saves; a second signal stops at once.\n" +
       exit_codes());
-  verb.action(
-      [verb, arguments, &options, &words] { return perform(verb, *arguments, options, words); });
+  verb.action([verb, arguments, &options, &words] {
+    return perform_train(verb, *arguments, options, words);
+  });
 }
 
 }  // namespace trestle::app

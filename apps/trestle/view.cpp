@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Arguments {
+struct ViewArguments {
   std::string run;
   std::string schedule;
   int stages = 4;
@@ -69,7 +69,7 @@ simulate::Costs parse_costs(const std::string& words, int stages) {
   return costs;
 }
 
-std::vector<schedule::Timeline> simulated(const Arguments& arguments) {
+std::vector<schedule::Timeline> simulated(const ViewArguments& arguments) {
   schedule::Schedule table;
   if (!arguments.csv.empty()) {
     table = schedule::parse_csv(read_file(arguments.csv), arguments.csv);
@@ -116,7 +116,7 @@ void write_picture(const fs::path& out, const std::vector<schedule::Timeline>& p
   std::cout << "wrote " << out.string() << std::endl;
 }
 
-int view_run(const Arguments& arguments) {
+int view_run(const ViewArguments& arguments) {
   const train::RunFolder folder = train::open_run_folder(arguments.run);
   if (!fs::exists(folder.timeline()))
     throw UsageError(text(folder.path.string(), ": has no timeline yet"),
@@ -135,7 +135,7 @@ int view_run(const Arguments& arguments) {
 }
 
 // Throws UsageError for arguments without effect, before anything is drawn.
-void check_arguments(const Verb& verb, const Arguments& arguments) {
+void check_view(const Verb& verb, const ViewArguments& arguments) {
   const int sources = !arguments.run.empty() + !arguments.schedule.empty() + !arguments.csv.empty();
   if (sources != 1)
     throw UsageError(
@@ -156,8 +156,8 @@ void check_arguments(const Verb& verb, const Arguments& arguments) {
   need_folder_for(arguments.save_csv, "--save-csv");
 }
 
-int perform(const Verb& verb, const Arguments& arguments) {
-  check_arguments(verb, arguments);
+int perform_view(const Verb& verb, const ViewArguments& arguments) {
+  check_view(verb, arguments);
   if (!arguments.run.empty()) return view_run(arguments);
   const std::vector<schedule::Timeline> panels = simulated(arguments);
   // A schedule that is too large to draw can still be written as a trace.
@@ -177,14 +177,14 @@ int perform(const Verb& verb, const Arguments& arguments) {
 void add_view(Verb app) {
   Verb verb =
       app.add_verb("view", "Draw a schedule, or the predicted and the measured step of a run");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ViewArguments>();
   verb.add("run", arguments->run, "A run folder: draws its simulated and its measured step")
       .type("RUN_FOLDER");
   std::string known;
   for (const auto& info : schedule::known_schedules())
     known += "\n  " + info.name + ": " + info.summary;
   verb.add("--schedule", arguments->schedule, "One of:" + known).type("NAME");
-  const auto count = [&](const char* flag, int Arguments::*which, const char* type,
+  const auto count = [&](const char* flag, int ViewArguments::*which, const char* type,
                          const char* help) {
     verb.add_number(
             flag, {1, std::numeric_limits<int>::max()},
@@ -192,8 +192,8 @@ void add_view(Verb app) {
             text(help, " (default ", (*arguments).*which, ")"))
         .type(type);
   };
-  count("--stages", &Arguments::stages, "P", "Number of stages");
-  count("--micro-batches", &Arguments::micro_batches, "M", "Number of micro-batches");
+  count("--stages", &ViewArguments::stages, "P", "Number of stages");
+  count("--micro-batches", &ViewArguments::micro_batches, "M", "Number of micro-batches");
   verb.add("--backward-order", arguments->backward_order, "gpipe: reverse or forward")
       .one_of(schedule::backward_order_names())
       .type("ORDER");
@@ -208,7 +208,7 @@ void add_view(Verb app) {
       examples({"trestle view --schedule 1f1b --stages 4 --micro-batches 8 --out 1f1b.svg",
                 "trestle view --schedule gpipe --stages 2 --micro-batches 4 --costs 1,2,1.5,3",
                 "trestle view --csv mine.csv --out mine.svg", "trestle view runs/unet_quick"}));
-  verb.action([verb, arguments] { return perform(verb, *arguments); });
+  verb.action([verb, arguments] { return perform_view(verb, *arguments); });
 }
 
 }  // namespace trestle::app

@@ -17,7 +17,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-std::int64_t size_of(const BackendContext& context) {
+std::int64_t group_size(const BackendContext& context) {
   return static_cast<std::int64_t>(context.ranks.size());
 }
 
@@ -27,7 +27,7 @@ at::Tensor as_bytes(const at::Tensor& flat) {
 }
 
 void all_gather(const BackendContext& context, const at::Tensor& output, const at::Tensor& input) {
-  std::vector<Tensors> outputs = {as_bytes(output).chunk(size_of(context))};
+  std::vector<Tensors> outputs = {as_bytes(output).chunk(group_size(context))};
   Tensors inputs = {as_bytes(input)};
   wait_for(*context.backend.allgather(outputs, inputs), context.deadline);
 }
@@ -50,7 +50,7 @@ at::Tensor reduce_all(std::vector<at::Tensor> inputs, Reduce op) {
 // For small tensors one exchange of whole tensors is faster than two exchanges of shards.
 void all_reduce(const BackendContext& context, const Request& request) {
   constexpr std::int64_t few_bytes = 1 << 16;
-  const std::int64_t size = size_of(context), count = request.input.numel();
+  const std::int64_t size = group_size(context), count = request.input.numel();
   if (static_cast<std::int64_t>(request.input.nbytes()) * (size - 1) > few_bytes)
     return direct_all_reduce(context, request.output, request.reduce);
   const at::Tensor all = at::empty({size, count}, request.input.options());
@@ -93,7 +93,7 @@ void execute_from_headers(const at::Tensor& headers, Request& request) {
 
 // All ranks compare the whole table, so that all report the same difference.
 std::optional<std::string> compare_pieces(const BackendContext& context, const Request& request) {
-  const std::int64_t size = size_of(context);
+  const std::int64_t size = group_size(context);
   at::Tensor pieces = at::empty({2 * size}, at::TensorOptions().dtype(at::kLong));
   at::Tensor table = at::empty({size, 2, size}, pieces.options());
   for (std::int64_t r = 0; r < size; ++r) {
@@ -126,7 +126,7 @@ Compared compare(const BackendContext& context, Request& request) {
     std::memcpy(own.payload.data(), request.input.const_data_ptr(), request.input.nbytes());
   const auto bytes = at::TensorOptions().dtype(at::kByte);
   const at::Tensor sent = at::empty({sizeof(Header)}, bytes);
-  const at::Tensor all = at::empty({size_of(context), sizeof(Header)}, bytes);
+  const at::Tensor all = at::empty({group_size(context), sizeof(Header)}, bytes);
   std::memcpy(sent.mutable_data_ptr(), &own, sizeof(Header));
   direct_all_gather(context, all.view(-1), sent);
   std::vector<Fingerprint> prints(context.ranks.size());
@@ -186,7 +186,7 @@ void execute_on_gpu(const BackendContext& context, Request& request) {
     case Kind::AllReduce:
       return wait_for(*context.backend.allreduce(tensors, sum), context.deadline);
     case Kind::ReduceScatter: {
-      std::vector<Tensors> inputs = {request.input.chunk(size_of(context))};
+      std::vector<Tensors> inputs = {request.input.chunk(group_size(context))};
       c10d::ReduceScatterOptions options;
       options.reduceOp = op;
       return wait_for(*context.backend.reduce_scatter(tensors, inputs, options), context.deadline);
