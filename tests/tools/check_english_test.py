@@ -54,7 +54,7 @@ RIGHT = [
     "Two passes over the file are enough.",
     "The path is drawn piece by piece.",
     "It is another way, and there are others in the table.",
-    "Both widths are divided by 8.",
+    "Both widths are divided by 8. The width is 16 with a batch of 8.",
     "The arm64 build is not tested.",
     "Ask the library about it.",
     "Of course it may fail.",
