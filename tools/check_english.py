@@ -239,7 +239,7 @@ def files_to_check(root, paths):
     for path in chosen:
         for file in [path] if path.is_file() else sorted(path.rglob("*")):
             parts = file.relative_to(root).parts
-            if file.is_file() and "__pycache__" not in parts and "golden" not in parts[:2]:
+            if file.is_file() and "__pycache__" not in parts and parts[:2] != ("tests", "golden"):
                 yield file
 
 
