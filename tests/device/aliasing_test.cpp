@@ -1,5 +1,5 @@
-// Views, in-place operators, storages and output arguments: what aliases on the CPU
-// must alias on a virtual device.
+// Views, in-place operators, storages and output arguments: tensors that alias on the CPU must
+// alias on a virtual device too.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <gtest/gtest.h>
 

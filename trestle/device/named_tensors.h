@@ -8,8 +8,8 @@
 
 namespace trestle {
 
-// Tensors under their names, in an order that means something: parameters and buffers in the order
-// of the layers, the contents of a file in the order of the file.
+// Tensors and their names, in a meaningful order: parameters and buffers in the order of the
+// layers, the contents of a file in the order of the file.
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 }  // namespace trestle
