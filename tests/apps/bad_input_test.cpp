@@ -199,7 +199,7 @@ TEST_F(BadInput, MoreThanThisMachineHas) {
   // 225 TB: more than a process can address, so that it fails however the system lends memory.
   expect(
       run({"train", "small.toml", "--width", "2500000", "--dry-run"}), 1,
-      {"this machine is out of memory: ", " more were asked for", "while making layer", "'width'"});
+      {"this machine is out of memory: ", " more were asked for", "while creating layer", "'width'"});
 }
 
 TEST_F(BadInput, ATimelineThatIsCutOff) {

@@ -5,8 +5,8 @@
 #include "trestle/base/error.h"
 #include "trestle/nn/layers.h"
 
-// Every rule of wiring, by name and all at once; among them those that torchgpipe tests for its
-// skip connections.
+// Every rule of wiring. Mistakes have names and are reported all at once. Includes the rules that
+// torchgpipe tests for its skip connections.
 namespace trestle::nn {
 namespace {
 
@@ -34,17 +34,17 @@ TEST(Wiring, MatchingPairPasses) {
   EXPECT_EQ(message_of(net), "");
 }
 
-TEST(Wiring, KeptByOneAndTakenByNoneIsAllowed) {  // torchgpipe refuses it
+TEST(Wiring, AnUnusedKeptValueIsAllowed) {  // torchgpipe rejects it
   Layers net;
   net.add("a", same).keep_output("x");
   EXPECT_EQ(message_of(net), "");
 }
 
-TEST(Wiring, TakenButKeptByNobody) {
+TEST(Wiring, ATakenValueThatNoLayerKeeps) {
   Layers net;
   net.add("a", same).keep_output("skip1");
   net.add("b", sum).take("skip2");
-  EXPECT_THAT(message_of(net), AllOf(HasSubstr("layer 'b' takes 'skip2', which nobody keeps"),
+  EXPECT_THAT(message_of(net), AllOf(HasSubstr("layer 'b' takes 'skip2', which no layer keeps"),
                                      HasSubstr("did you mean 'skip1'?")));
 }
 
@@ -55,7 +55,7 @@ TEST(Wiring, KeptTwice) {
   EXPECT_THAT(message_of(net), HasSubstr("'x' is kept 2 times: by layer 'a' and layer 'b'"));
 }
 
-TEST(Wiring, TakenTwiceIsAFanOut) {  // torchgpipe refuses it
+TEST(Wiring, TakenTwiceIsAFanOut) {  // torchgpipe rejects it
   Layers net;
   net.add("a", same).keep_output("x");
   net.add("b", sum).take("x");
@@ -71,7 +71,7 @@ TEST(Wiring, TakesOneNameAndKeepsAnother) {
   EXPECT_TRUE(net.forward(at::ones({2})).equal(at::full({2}, 4.0)));
 }
 
-TEST(Wiring, OneNameBothWaysInOneLayer) {
+TEST(Wiring, OneLayerCannotTakeTheNameThatItKeeps) {
   Layers net;
   net.add("a", sum).take("x").keep_output("x");
   EXPECT_THAT(message_of(net), HasSubstr("layer 'a' takes 'x', which it keeps itself"));
@@ -85,16 +85,16 @@ TEST(Wiring, AllMistakesAreReportedAtOnce) {
   net.add("d", sum);
   net.add("d", same).take("x");
   net.add("e", same).keep_output("z", 3);
-  EXPECT_THAT(message_of(net),
-              AllOf(HasSubstr("6 mistakes"), HasSubstr("'x' is kept 2 times"),
-                    HasSubstr("layer 'c' takes 'y', which nobody keeps"),
-                    HasSubstr("argument 1 is left without one"),
-                    HasSubstr("layer 'd' takes 1 value(s) and is given 2"),
-                    HasSubstr("2 layers are named 'd'"),
-                    HasSubstr("layer 'e' keeps as 'z' its output 3, and has 1 output(s)")));
+  EXPECT_THAT(
+      message_of(net),
+      AllOf(HasSubstr("6 mistakes"), HasSubstr("'x' is kept 2 times"),
+            HasSubstr("layer 'c' takes 'y', which no layer keeps"),
+            HasSubstr("argument 1 has no value"),
+            HasSubstr("layer 'd' takes 1 value(s) but gets 2"), HasSubstr("2 layers are named 'd'"),
+            HasSubstr("layer 'e' keeps as 'z' its output 3, but has 1 output(s)")));
 }
 
-TEST(Wiring, TheSameNameInTwoContainersIsTwoNames) {
+TEST(Wiring, ANameBelongsToItsContainer) {
   Layers block;
   block.add("a", same).keep_output("x");
   block.add("b", sum).take("x");
@@ -107,7 +107,7 @@ TEST(Wiring, TheSameNameInTwoContainersIsTwoNames) {
   EXPECT_EQ(graph.edges[5].name, "two.x");
 }
 
-TEST(Wiring, AContainersNameIsReachedFromOutside) {
+TEST(Wiring, AContainersNameCanBeTakenFromOutside) {
   Layers block;
   block.add("a", same).keep_output("x");
   Layers net;
@@ -118,7 +118,7 @@ TEST(Wiring, AContainersNameIsReachedFromOutside) {
   Layers wrong;
   wrong.add("block", block);
   wrong.add("b", sum).take("x");
-  EXPECT_THAT(message_of(wrong), HasSubstr("takes 'x', which nobody keeps"));
+  EXPECT_THAT(message_of(wrong), HasSubstr("takes 'x', which no layer keeps"));
 }
 
 TEST(Wiring, KeptOnlyLater) {
@@ -128,7 +128,7 @@ TEST(Wiring, KeptOnlyLater) {
   EXPECT_THAT(message_of(net), HasSubstr("layer 'a' takes 'x', which layer 'b' keeps only later"));
 }
 
-TEST(Wiring, AnInputKeptGoesBackToItsMaker) {
+TEST(Wiring, AKeptInputComesFromItsProducer) {
   Layers net;
   net.add("a", same).keep_input("input");
   net.add("b", same).keep_input("hidden");
@@ -141,7 +141,7 @@ TEST(Wiring, AnInputKeptGoesBackToItsMaker) {
   EXPECT_EQ(net.graph().edges, expected);
 }
 
-TEST(Wiring, ASideOutputThatIsKeptDoesNotGoOn) {
+TEST(Wiring, AKeptSideOutputIsNotPassedOn) {
   Layers net;
   net.add("two", two).keep_output("second", 1);
   net.add("same", same);
@@ -157,21 +157,21 @@ TEST(Wiring, PassOnChoosesAndRepeats) {
   Layers wrong;
   wrong.add("two", two).pass_on({2});
   EXPECT_THAT(message_of(wrong),
-              HasSubstr("layer 'two' passes on its output 2, and has 2 output(s)"));
+              HasSubstr("layer 'two' passes on its output 2, but has 2 output(s)"));
 }
 
-TEST(Wiring, AVectorOfTensorsMustSayWhatGoesOn) {
+TEST(Wiring, AVectorOfTensorsNeedsPassOn) {
   const auto vector = [](at::Tensor x) { return std::vector<at::Tensor>{x, x * 2}; };
   Layers net;
   net.add("vector", vector);
-  EXPECT_THAT(message_of(net), HasSubstr("say which of them go on, with pass_on({0, ...})"));
-  Layers said;
-  said.add("vector", vector).pass_on({0, 1});
-  said.add("sum", sum);
-  EXPECT_TRUE(said.forward(at::ones({1})).equal(at::full({1}, 3.0)));
+  EXPECT_THAT(message_of(net), HasSubstr("select outputs with pass_on({0, ...})"));
+  Layers selected;
+  selected.add("vector", vector).pass_on({0, 1});
+  selected.add("sum", sum);
+  EXPECT_TRUE(selected.forward(at::ones({1})).equal(at::full({1}, 3.0)));
   Layers too_many;
   too_many.add("vector", vector).pass_on({2});
-  EXPECT_THROW(too_many.forward(at::ones({1})), UsageError);  // only the call can tell
+  EXPECT_THROW(too_many.forward(at::ones({1})), UsageError);  // known only after the call
 }
 
 TEST(Wiring, NegativeOutputsAreMistakesToo) {
@@ -200,7 +200,7 @@ TEST(Wiring, AParameterSharedByTwoLayers) {
               HasSubstr("layers 'a' and 'b' share a parameter: a.weight is b.tied"));
 }
 
-TEST(Wiring, NestedModelsHandOnWhatTheyAlsoReturn) {
+TEST(Wiring, NestedModelsPassOnTheirExtraOutputs) {
   Layers inner;
   inner.add("a", same).keep_output("x");
   inner.add("b", [](at::Tensor x) { return x * 10; });
@@ -216,10 +216,10 @@ TEST(Wiring, NestedModelsHandOnWhatTheyAlsoReturn) {
   Layers wrong;
   wrong.add("a", same);
   wrong.also_return("nothing");
-  EXPECT_THAT(message_of(wrong), HasSubstr("the model returns 'nothing', which nobody keeps"));
+  EXPECT_THAT(message_of(wrong), HasSubstr("the model returns 'nothing', which no layer keeps"));
 }
 
-TEST(Wiring, ANestedModelTakesByItsFirstLayer) {
+TEST(Wiring, TakeAppliesToTheFirstLayerOfANestedModel) {
   Layers inner;
   inner.add("sum", sum);
   inner.add("twice", [](at::Tensor x) { return x * 2; });
@@ -230,7 +230,7 @@ TEST(Wiring, ANestedModelTakesByItsFirstLayer) {
   EXPECT_TRUE(net.forward(at::ones({1})).equal(at::full({1}, 8.0)));
 }
 
-TEST(Wiring, AnEmptyNestedModelIsRefused) {
+TEST(Wiring, AnEmptyNestedModelIsRejected) {
   Layers net;
   EXPECT_THROW(net.add("nothing", Layers()), UsageError);
 }
@@ -247,9 +247,10 @@ TEST(Wiring, HandWrittenGraphsAreChecked) {
     check(graph);
     FAIL() << "no error";
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(),
-                AllOf(HasSubstr("layer 'b' takes a value of layer 'b', which runs only later"),
-                      HasSubstr("the model's output takes output 7 of layer 'a', which has 1")));
+    EXPECT_THAT(
+        error.what(),
+        AllOf(HasSubstr("layer 'b' takes a value of layer 'b', which runs only later"),
+              HasSubstr("the model's output takes output 7 of layer 'a', which has only 1")));
   }
 }
 

@@ -60,7 +60,8 @@ TEST(CheckpointState, MoreRandomNumbersThanAtFirstIsAnError) {
     return at::dropout(a, 0.5, true).sin();
   };
   const Tensor y = checkpoint({.early_stop = false}, body, leaf({4})).sum();
-  EXPECT_THAT(error_of<StateError>([&] { y.backward(); }), HasSubstr("drew them 1 times in its forward"));
+  EXPECT_THAT(error_of<StateError>([&] { y.backward(); }),
+              HasSubstr("drew them 1 times in its forward"));
 }
 
 TEST(CheckpointState, AnExceptionInsideLeavesEverythingValid) {
