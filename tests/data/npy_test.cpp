@@ -56,7 +56,7 @@ TEST(Npy, SaysWhatItCannotRead) {
   EXPECT_THAT(message("records.npy"), HasSubstr("records"));
   EXPECT_THAT(message("objects.npy"), HasSubstr("'|O'"));
   EXPECT_THAT(message("none.npy"), HasSubstr("No such file"));
-  EXPECT_THAT(message("version.txt"), HasSubstr("does not begin as a .npy file does"));
+  EXPECT_THAT(message("version.txt"), HasSubstr("does not begin like a .npy file"));
 }
 
 TEST(Npy, EveryOtherLengthIsRefused) {

@@ -119,12 +119,12 @@ TEST(Segmentation, IgnoredValuesHaveNoClass) {
       }),
       AllOf(HasSubstr("value 255"), HasSubstr("mask_ignore")));
   EXPECT_THAT(message_of([&] { MaskClasses(found, {found[1]}); }),
-              HasSubstr("1 is class 1, and is to be ignored too"));
+              HasSubstr("1 is class 1 but also ignored"));
   std::vector<MaskValue> many;
   for (int v = 0; v < 256; ++v) many.push_back(parse_mask_value(std::to_string(v)));
   EXPECT_EQ(MaskClasses(many).count(), 256);
   EXPECT_THAT(message_of([&] { MaskClasses(many, {parse_mask_value("#ff8000")}); }),
-              HasSubstr("1 to 255 classes apart, not 256"));
+              HasSubstr("1 to 255 classes, not 256"));
 }
 
 // A picture that lies on its side in its file, and a mask drawn on the screen.

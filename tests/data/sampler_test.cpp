@@ -339,7 +339,7 @@ TEST(Loader, RefusesASamplerThatIsNotItsOwn) {
   EXPECT_THAT(message_of<UsageError>([&] {
                 Loader(data, {.sampler = DistributedSampler(3, {.ranks = 8, .drop_last = true})});
               }),
-              HasSubstr("3 examples over 8 ranks give no batch of 1"));
+              HasSubstr("3 examples over 8 ranks are less than one batch of 1"));
 }
 
 TEST(Loader, PinsBatchesWhereThereIsAGpu) {

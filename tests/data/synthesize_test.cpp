@@ -183,7 +183,7 @@ TEST(SyntheticFolder, NothingThatIsThereIsWrittenOver) {
   synthesize_mnist(scratch / "drawn", 12);
   const std::string before = read_file(scratch / "drawn/train-images-idx3-ubyte");
   EXPECT_THAT(message_of([&] { synthesize_mnist(scratch / "drawn", 12, {.seed = 1}); }),
-              AllOf(HasSubstr("synthetic data here already: 12 digits"), HasSubstr("Remove")));
+              AllOf(HasSubstr("already has synthetic data: 12 digits"), HasSubstr("Remove")));
   EXPECT_EQ(read_file(scratch / "drawn/train-images-idx3-ubyte"), before);
 }
 

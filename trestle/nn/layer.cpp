@@ -15,12 +15,6 @@ NamedTensors named(const Items& items) {
   return result;
 }
 
-std::vector<at::Tensor> without_names(NamedTensors named) {
-  std::vector<at::Tensor> result;
-  for (auto& [name, tensor] : named) result.push_back(std::move(tensor));
-  return result;
-}
-
 }  // namespace
 
 NamedTensors Layer::named_parameters() const {

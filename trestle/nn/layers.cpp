@@ -8,8 +8,8 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/nn/resolve_graph.h"
 #include "trestle/nn/error_context.h"
+#include "trestle/nn/resolve_graph.h"
 
 namespace trestle::nn {
 
@@ -216,11 +216,7 @@ NamedTensors Layers::named_buffers() const {
   return named_of(state_->entries, [](const Layer& layer) { return layer.named_buffers(); });
 }
 
-std::vector<at::Tensor> Layers::parameters() const {
-  std::vector<at::Tensor> all;
-  for (auto& [name, parameter] : named_parameters()) all.push_back(std::move(parameter));
-  return all;
-}
+std::vector<at::Tensor> Layers::parameters() const { return without_names(named_parameters()); }
 
 std::int64_t Layers::parameter_count() const {
   std::int64_t count = 0;

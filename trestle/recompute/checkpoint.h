@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "trestle/device/detail/visit_tensors.h"
 #include "trestle/nn/make_layer.h"
 #include "trestle/recompute/checkpoint_options.h"
 #include "trestle/recompute/checkpointed_forward.h"
-#include "trestle/recompute/tensors_in.h"
 
 // Activation checkpointing: a function's intermediate results are not kept for the backward, which
 // recomputes the function instead (Chen et al., 2016: https://arxiv.org/abs/1604.06174).
@@ -110,24 +110,24 @@ auto checkpoint(const CheckpointOptions& options, Function&& function, Inputs&&.
   std::tuple<std::decay_t<Inputs>...> arguments(std::forward<Inputs>(inputs)...);
   if (!recompute::gradients_are_on()) return detail::call_with(*call, arguments);
 
-  auto kept = recompute::tensors_in(arguments);
+  auto kept = tensors_in(arguments);
   auto others = arguments;  // all but the tensors, which are stored as SavedVariables
-  recompute::put_tensors(others, std::vector<at::Tensor>(kept.size()));
+  put_tensors(others, std::vector<at::Tensor>(kept.size()));
   if (options.copy_inputs) {
-    recompute::for_each_tensor(arguments, [](at::Tensor& tensor) {
+    visit_tensors(arguments, [](at::Tensor& tensor) {
       if (tensor.defined()) tensor = tensor.clone();
     });
   }
-  recompute::CheckpointedForward run(options, std::move(kept), recompute::tensors_in(arguments),
+  recompute::CheckpointedForward run(options, std::move(kept), tensors_in(arguments),
                                      recompute::state_of(modules),
                                      [call, others](std::vector<at::Tensor> tensors) {
                                        auto again = others;
-                                       recompute::put_tensors(again, tensors);
+                                       put_tensors(again, tensors);
                                        tensors.clear();
                                        detail::call_with(*call, again);
                                      });
   auto result = detail::call_with(*call, arguments);
-  run.finish(recompute::tensors_in(result));
+  run.finish(tensors_in(result));
   return result;
 }
 
