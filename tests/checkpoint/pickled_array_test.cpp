@@ -74,7 +74,7 @@ TEST(PickledArray, ATensorThatWasSavedAlone) {
   EXPECT_THAT(message_of("one_tensor.pt", "x"), HasSubstr("none that is called 'x'"));
 }
 
-TEST(PickledArray, MistakesNameWhatThereIs) {
+TEST(PickledArray, ErrorsListTheExistingNames) {
   EXPECT_THAT(message_of("python.pt"),
               AllOf(HasSubstr("14 tensors: layer.weight, "), HasSubstr("python.pt:layer.weight")));
   EXPECT_THAT(message_of("python.pt", "layer.wait"), HasSubstr("did you mean 'layer.weight'?"));

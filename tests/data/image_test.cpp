@@ -83,7 +83,7 @@ TEST(Image, AlphaIsKept) {
   }
 }
 
-TEST(Image, PaletteTurnsIntoColours) {
+TEST(Image, PaletteIsConvertedToColours) {
   const Image png = read_image(golden / "palette.png", {.palette = Palette::Colours});
   EXPECT_EQ(png.channels, 3);
   const Image gif = read_image(golden / "mask.gif", {.palette = Palette::Colours});
@@ -112,8 +112,8 @@ TEST(Image, ExifTurnsItUpright) {
   }
 }
 
-// What follows the last chunk of a PNG is no part of it, for Pillow and libpng too.
-TEST(Image, ExifBehindTheEndTurnsNothing) {
+// Data after the last chunk of a PNG do not belong to it; Pillow and libpng agree.
+TEST(Image, ExifAfterTheEndIsIgnored) {
   const Scratch scratch;
   const std::string file = read_file(golden / "orientation_6_behind.png");
   constexpr std::size_t end_bytes = 12;
@@ -122,8 +122,8 @@ TEST(Image, ExifBehindTheEndTurnsNothing) {
   EXPECT_EQ(read_image(scratch / "a.png", {.orientation = Orientation::Upright}).width, 13);
 }
 
-TEST(Image, ExifThatIsDamagedTurnsNothing) {
-  // A tag of another type, a number that is no orientation, a directory outside of the block.
+TEST(Image, DamagedExifIsIgnored) {
+  // A tag of another type, an invalid orientation, a directory outside of the block.
   const std::string good("II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0", 22);
   EXPECT_EQ(exif_orientation(good), 6);
   EXPECT_EQ(
@@ -139,7 +139,7 @@ TEST(Image, ExifThatIsDamagedTurnsNothing) {
     EXPECT_EQ(exif_orientation(good.substr(0, length)), 1) << length;
 }
 
-TEST(Image, ChannelsConvertAsPillows) {
+TEST(Image, ChannelsConvertLikePillows) {
   for (const char* name : {"rgb", "rgba", "grey", "grey_alpha"}) {
     const Image image = read_image(golden / (std::string(name) + ".png"));
     EXPECT_EQ(with_channels(image, 1), read_pnm(std::string(name) + "_to_l")) << name;
@@ -148,7 +148,7 @@ TEST(Image, ChannelsConvertAsPillows) {
   EXPECT_THROW(with_channels(gradient(4, 4, 3), 4), UsageError);
 }
 
-TEST(Image, AVeryLargeOneSaysWhatToDo) {
+TEST(Image, AVeryLargeImageGivesAHint) {
   const Scratch scratch;
   write_png(scratch / "a.png", Image::blank(300, 200, 1));
   try {
@@ -175,7 +175,7 @@ TEST(Resize, BitEqualToPillow) {
   EXPECT_EQ(cases, 28);
 }
 
-TEST(Resize, RefusesEmptySizesAndAlpha) {
+TEST(Resize, RejectsEmptySizesAndAlpha) {
   EXPECT_THROW(resize_bicubic(gradient(4, 4, 3), 0, 2), UsageError);
   EXPECT_THROW(resize_nearest(gradient(4, 4, 3), 2, -1), UsageError);
   EXPECT_THROW(resize_nearest(Image{}, 2, 2), UsageError);
@@ -191,8 +191,8 @@ TEST(Image, PngRoundTrip) {
   }
 }
 
-// Long runs, and noise, which fills the table of strings many times over.
-TEST(Image, GifsOfAnyPatternComeBack) {
+// Long runs, and noise, which fills the table of strings many times.
+TEST(Image, GifsOfAnyPatternRoundTrip) {
   const Scratch scratch;
   std::uint32_t random = 1;
   for (const int run : {1, 2, 50, 5000}) {
@@ -232,7 +232,7 @@ TEST(Image, JpegRoundTripIsClose) {
   }
 }
 
-TEST(Image, WritersRefuseWhatTheFormatLacks) {
+TEST(Image, WritersRejectUnsupportedImages) {
   const Scratch scratch;
   EXPECT_THROW(write_jpeg(scratch / "a.jpg", gradient(4, 4, 4)), UsageError);
   EXPECT_THROW(write_jpeg(scratch / "a.jpg", gradient(4, 4, 3), 0), UsageError);
@@ -258,8 +258,7 @@ class CutShort : public testing::TestWithParam<std::string> {};
 
 TEST_P(CutShort, GivesAFormatErrorAtEveryLength) {
   const std::string whole = read_file(golden / GetParam());
-  // A JPEG without its last two bytes, and a PNG or GIF without its
-  // trailer, still has all its pixels.
+  // A JPEG without its last two bytes, and a PNG or GIF without its trailer, still has all pixels.
   for (std::size_t length = 0; length + 16 < whole.size(); length += 1 + length / 40) {
     EXPECT_NE(message_of(whole.substr(0, length)), "no error") << length;
   }
@@ -285,7 +284,7 @@ TEST(Image, ErrorsNameTheReason) {
   EXPECT_THROW(read_image("no/such/picture.jpg"), FileError);
 }
 
-TEST(Image, RefusesAbsurdSizesBeforeAllocating) {
+TEST(Image, RejectsAbsurdSizesBeforeAllocating) {
   std::string jpeg = read_file(golden / "rgb_420.jpg");
   const std::size_t frame = jpeg.find("\xff\xc0");
   ASSERT_NE(frame, std::string::npos);

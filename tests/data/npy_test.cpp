@@ -12,7 +12,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 
-// The files are NumPy's (tools/golden/make_npy_goldens.py).
+// NumPy wrote the files (tools/golden/make_npy_goldens.py).
 namespace trestle::data {
 namespace {
 
@@ -45,12 +45,12 @@ TEST(Npy, ReadsEveryTypeOfNumber) {
     EXPECT_THAT(values<float>(read_npy(golden + format)), ElementsAre(0, 1, 2, 3, 4, 5));
 }
 
-TEST(Npy, SaysWhatItCannotRead) {
+TEST(Npy, ErrorsNameTheUnsupportedContent) {
   const auto message = [](const std::string& name) {
     return message_of([&] { read_npy(golden + name); });
   };
   EXPECT_THAT(message("fortran.npy"),
-              AllOf(HasSubstr("Fortran's order"), HasSubstr("ascontiguousarray")));
+              AllOf(HasSubstr("Fortran order"), HasSubstr("ascontiguousarray")));
   EXPECT_THAT(message("big_endian.npy"), AllOf(HasSubstr("'>f4'"), HasSubstr("big-endian")));
   EXPECT_THAT(message("complex.npy"), HasSubstr("'<c8'"));
   EXPECT_THAT(message("records.npy"), HasSubstr("records"));
@@ -59,7 +59,7 @@ TEST(Npy, SaysWhatItCannotRead) {
   EXPECT_THAT(message("version.txt"), HasSubstr("does not begin like a .npy file"));
 }
 
-TEST(Npy, EveryOtherLengthIsRefused) {
+TEST(Npy, EveryOtherLengthIsAnError) {
   const std::string bytes = read_file(golden + "f4.npy");
   for (std::size_t length = 0; length < bytes.size(); ++length)
     EXPECT_THROW(parse_npy(bytes.substr(0, length), "a"), FormatError) << length;
@@ -67,7 +67,7 @@ TEST(Npy, EveryOtherLengthIsRefused) {
               AllOf(HasSubstr("a.npy"), HasSubstr("2 x 3 of f4 needs 24"), HasSubstr("are 25")));
 }
 
-TEST(Npz, ReadsAnArrayByItsName) {
+TEST(Npz, ReadsAnArrayByName) {
   EXPECT_THAT(values<float>(read_npy(golden + "set.npz:x")), ElementsAre(0, 1, 2, 3, 4, 5));
   EXPECT_THAT(values<std::int64_t>(read_npy(golden + "set.npz:y")), ElementsAre(1, 0));
   EXPECT_THAT(read_npy(golden + "packed.npz:x").shape, ElementsAre(40, 50));
@@ -79,7 +79,7 @@ TEST(Npz, ReadsAnArrayByItsName) {
   EXPECT_EQ(file_of_array("a/x.pt"), "a/x.pt");
 }
 
-TEST(Npz, MistakesNameWhatThereIs) {
+TEST(Npz, ErrorsListTheExistingNames) {
   EXPECT_THAT(message_of([] { read_npy(golden + "set.npz"); }),
               AllOf(HasSubstr("2 arrays: x, y"), HasSubstr("set.npz:x")));
   EXPECT_THAT(message_of([] { read_npy(golden + "set.npz:z"); }),
