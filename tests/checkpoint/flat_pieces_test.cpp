@@ -1,4 +1,4 @@
-// Ranks that divide tensors by their memory, as sharding does: each has a piece of each, whatever the order of dimensions.
+// Ranks that shard tensors by their memory: each has a shard of each tensor, in any memory order.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -35,7 +35,7 @@ class FlatPieces : public testing::Test {
   static constexpr int ranks = 3;
 
   void SetUp() override {
-    torch::set_num_threads(1);  // thousands of small files: threads would only wait for each other
+    torch::set_num_threads(1);  // for thousands of small files, threads only wait for each other
     base_ = fs::path(TRESTLE_BINARY_DIR) / "scratch" /
             text("pieces_", testing::UnitTest::GetInstance()->current_test_info()->name(), "_",
                  getpid());
@@ -55,7 +55,7 @@ class FlatPieces : public testing::Test {
     fs::remove_all(base_);
   }
 
-  // What opening the folder and reading all weights says.
+  // The error of opening the folder and reading all weights.
   std::string refusal() const {
     try {
       CheckpointFolder(folder_).read("weights");
@@ -81,14 +81,14 @@ class FlatPieces : public testing::Test {
         for (TensorPart& box : boxes_of(piece(name, tensor, rank.rank, ranks)))
           groups["weights"].push_back(std::move(box));
       groups["weights"].push_back({text("conv[1]", rank.rank == 1 ? "" : "x", rank.rank),
-                                   torch::zeros(2)});  // names like those in the file
+                                   torch::zeros(2)});  // a name like the keys in the file
       if (rank.rank == 1) groups["weights"].push_back({"conv[1]", torch::ones(2)});
       write_checkpoint(folder_, groups, R"({"step": 3})", rank);
     });
     ASSERT_THAT(errors, Each(""));
   }
 
-  // What is read by as many ranks, all of it.
+  // Reads everything with this number of ranks.
   void expect_pieces(int of) const {
     const CheckpointFolder saved(folder_);
     for (int rank = 0; rank < of; ++rank)
@@ -123,7 +123,7 @@ TEST_F(FlatPieces, AreReadByAnyNumberOfRanks) {
       if (known == name) expect_same(tensor, expected, name);
 }
 
-TEST_F(FlatPieces, OfTensorsWithGapsAreRefused) {
+TEST_F(FlatPieces, TensorsWithGapsAreRejected) {
   const at::Tensor gaps = torch::ones({4, 6}).slice(1, 0, 6, 2);
   EXPECT_THROW(boxes_of({"w", torch::ones(12), 0, gaps.sizes().vec(), gaps.strides().vec()}),
                UsageError);
@@ -152,7 +152,7 @@ TEST_F(FlatPieces, EveryByteOfTheIndexFlippedGivesAnErrorOrTheSameTensors) {
   EXPECT_GT(refused, static_cast<int>(index.size()) / 2);
 }
 
-// Also a file that kept its size, its end being lost: zeros, as a file system leaves them after a crash.
+// Also a file of the right size that ends in zeros, as some file systems leave it after a crash.
 TEST_F(FlatPieces, AFileCutAnywhereGivesAnError) {
   whole_.emplace_back("large", counting({61, 257}, at::kDouble));
   save();

@@ -36,9 +36,9 @@ TEST(SafetensorsHeader, ReadsTensorsInTheOrderOfTheirBytes) {
   EXPECT_EQ(format_header(header).size() % 8, 0u);
 }
 
-TEST(SafetensorsHeader, RefusesWhatDoesNotAddUp) {
+TEST(SafetensorsHeader, RejectsInconsistentHeaders) {
   EXPECT_THAT(refusal(good, 31), HasSubstr("cut short"));
-  EXPECT_THAT(refusal(good, 33), HasSubstr("cut short or has something appended"));
+  EXPECT_THAT(refusal(good, 33), HasSubstr("cut short or bytes were appended"));
   EXPECT_THAT(refusal("[1]", 0), HasSubstr("not a JSON object"));
   EXPECT_THAT(refusal("{\"a\":", 0), HasSubstr("not JSON"));
   const std::string twice = R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)"

@@ -29,7 +29,7 @@ std::string refusal(Action action) {
   return "it was accepted";
 }
 
-TEST(ZipFile, GivesTheEntriesThatTorchSaved) {
+TEST(ZipFile, ReadsTheEntriesOfTorchSave) {
   const ZipFile file(golden / "python.pt");
   const std::string folder = file.folder_of("data.pkl");
   EXPECT_EQ(folder, "python/");
@@ -46,11 +46,11 @@ TEST(ZipFile, GivesTheEntriesThatTorchSaved) {
               HasSubstr("has 6 bytes, 7 are needed"));
 }
 
-TEST(ZipFile, RefusesWhatIsCompressedOrNoArchive) {
+TEST(ZipFile, RejectsCompressedEntriesAndOtherFiles) {
   const ZipFile file(golden / "compressed.pt");
   EXPECT_THAT(refusal([&] { file.size("python/data.pkl"); }), HasSubstr("is compressed"));
   EXPECT_THAT(refusal([&] { ZipFile(golden / "old_format.pt"); }),
-              HasSubstr("as a zip archive it is broken"));
+              HasSubstr("the zip archive is broken"));
 }
 
 TEST(ZipFile, AnyBytesEitherReadOrThrowAnError) {

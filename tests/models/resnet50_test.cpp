@@ -60,7 +60,7 @@ TEST(ResNet50, SameWeightsGivePythonsLogitsAndGradients) {
   nn::Layers net =
       resnet50({.classes = expected["options"]["classes"], .width = expected["options"]["width"]});
   golden::set_formula_weights(net.named_parameters());
-  // In double precision, since libtorch's kernels for single take half a minute for so narrow a net.
+  // In double precision: libtorch's single-precision kernels take half a minute for a narrow net.
   for (const nn::Layer& layer : net.graph().layers)
     if (layer.module) layer.module->to(at::kDouble);
   const at::Tensor x =
@@ -105,7 +105,7 @@ TEST(ResNet50, InitialWeightsFollowTorchvisionsRules) {
   }
 }
 
-TEST(ResNet50, RefusesSizesThatAreNotPositive) {
+TEST(ResNet50, RejectsSizesThatAreNotPositive) {
   EXPECT_THROW(resnet50({.width = 0}), UsageError);
   EXPECT_THROW(resnet50({.classes = -1}), UsageError);
 }
