@@ -20,11 +20,11 @@ namespace {
 namespace fs = std::filesystem;
 using testing::Each;
 
-at::Tensor counting(const Sizes& shape, at::ScalarType type) {
+at::Tensor counting_range(const Sizes& shape, at::ScalarType type) {
   return torch::arange(elements_of(shape)).remainder(97).to(type).view(shape);
 }
 
-void expect_same(const at::Tensor& a, const at::Tensor& b, const std::string& what) {
+void expect_same_tensors(const at::Tensor& a, const at::Tensor& b, const std::string& what) {
   EXPECT_EQ(a.scalar_type(), b.scalar_type()) << what;
   ASSERT_EQ(a.sizes(), b.sizes()) << what;
   EXPECT_TRUE(torch::equal(a, b)) << what;
@@ -42,12 +42,13 @@ class FlatPieces : public testing::Test {
     fs::remove_all(base_);
     fs::create_directories(base_);
     folder_ = base_ / "last";
-    whole_.emplace_back("conv", counting({5, 3, 3, 2}, at::kFloat));
+    whole_.emplace_back("conv", counting_range({5, 3, 3, 2}, at::kFloat));
     whole_.emplace_back(
-        "last", counting({5, 3, 3, 2}, at::kFloat).contiguous(at::MemoryFormat::ChannelsLast));
-    whole_.emplace_back("matrix", counting({7, 11}, at::kDouble).t());
-    whole_.emplace_back("bias", counting({2}, at::kBFloat16));
-    whole_.emplace_back("scalar", counting({}, at::kFloat));
+        "last",
+        counting_range({5, 3, 3, 2}, at::kFloat).contiguous(at::MemoryFormat::ChannelsLast));
+    whole_.emplace_back("matrix", counting_range({7, 11}, at::kDouble).t());
+    whole_.emplace_back("bias", counting_range({2}, at::kBFloat16));
+    whole_.emplace_back("scalar", counting_range({}, at::kFloat));
   }
 
   void TearDown() override {
@@ -100,7 +101,7 @@ class FlatPieces : public testing::Test {
         for (const TensorPart& box : boxes_of(part))
           wanted.push_back({name, box.tensor, box.offset});
         saved.read("weights", wanted);
-        expect_same(part.elements, expected, text(name, " of rank ", rank, " of ", of));
+        expect_same_tensors(part.elements, expected, text(name, " of rank ", rank, " of ", of));
       }
   }
 
@@ -113,14 +114,14 @@ TEST_F(FlatPieces, AreReadByAnyNumberOfRanks) {
   save();
   const CheckpointFolder saved(folder_);
   for (const auto& [name, tensor] : whole_)
-    expect_same(saved.read("weights", std::vector{name})[0].second, tensor, name);
+    expect_same_tensors(saved.read("weights", std::vector{name})[0].second, tensor, name);
   for (const int of : {1, 2, 3, 5, 40}) expect_pieces(of);
   EXPECT_TRUE(torch::equal(saved.read("weights", std::vector<std::string>{"conv[1]"})[0].second,
                            torch::ones(2)));
   write_as_one_file(saved, base_ / "one.safetensors");
   for (const auto& [name, tensor] : read_tensors(base_ / "one.safetensors").tensors)
     for (const auto& [known, expected] : whole_)
-      if (known == name) expect_same(tensor, expected, name);
+      if (known == name) expect_same_tensors(tensor, expected, name);
 }
 
 TEST_F(FlatPieces, TensorsWithGapsAreRejected) {
@@ -142,7 +143,7 @@ TEST_F(FlatPieces, EveryByteOfTheIndexFlippedGivesAnErrorOrTheSameTensors) {
       for (const auto& [name, tensor] : whole_) {
         const auto& all = saved.tensors("weights");
         if (std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.name == name; }))
-          expect_same(saved.read("weights", std::vector{name})[0].second, tensor, name);
+          expect_same_tensors(saved.read("weights", std::vector{name})[0].second, tensor, name);
       }
     } catch (const Error&) {
       ++refused;
@@ -154,7 +155,7 @@ TEST_F(FlatPieces, EveryByteOfTheIndexFlippedGivesAnErrorOrTheSameTensors) {
 
 // Also a file of the right size that ends in zeros, as some file systems leave it after a crash.
 TEST_F(FlatPieces, AFileCutAnywhereGivesAnError) {
-  whole_.emplace_back("large", counting({61, 257}, at::kDouble));
+  whole_.emplace_back("large", counting_range({61, 257}, at::kDouble));
   save();
   EXPECT_EQ(refusal(), "nothing was thrown");
   for (const auto& entry : std::vector<fs::directory_entry>(fs::directory_iterator(folder_), {})) {

@@ -7,8 +7,8 @@
 #include "tests/data/scratch.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
-#include "trestle/data/files/class_folders.h"
-#include "trestle/data/files/idx.h"
+#include "trestle/data/files/detail/class_folders.h"
+#include "trestle/data/files/detail/idx.h"
 #include "trestle/data/files/image_file.h"
 #include "trestle/data/files/image_pairs.h"
 #include "trestle/data/files/mask_values.h"
@@ -31,7 +31,7 @@ std::string image_bytes() {
   return read_file(scratch / "images");
 }
 
-std::string message_of(const std::string& bytes) {
+std::string idx_error(const std::string& bytes) {
   try {
     parse_idx_images(bytes, "mnist/images");
   } catch (const FormatError& error) {
@@ -62,24 +62,24 @@ TEST(Idx, LabelsRoundTrip) {
 TEST(Idx, EveryOtherLengthIsAnError) {
   const std::string bytes = image_bytes();
   for (std::size_t length = 0; length < bytes.size(); ++length) {
-    EXPECT_NE(message_of(bytes.substr(0, length)), "no error") << length;
+    EXPECT_NE(idx_error(bytes.substr(0, length)), "no error") << length;
   }
-  EXPECT_THAT(message_of(bytes + "x"), AllOf(HasSubstr("2 x 2 x 3 need 12"), HasSubstr("are 13")));
+  EXPECT_THAT(idx_error(bytes + "x"), AllOf(HasSubstr("2 x 2 x 3 need 12"), HasSubstr("are 13")));
 }
 
 TEST(Idx, ErrorsGiveTheReason) {
   std::string bytes = image_bytes();
-  EXPECT_THAT(message_of("\x1f\x8b\x08 packed"), HasSubstr("not a readable gzip file"));
-  EXPECT_THAT(message_of("\0\0"), HasSubstr("its header needs 16"));
+  EXPECT_THAT(idx_error("\x1f\x8b\x08 packed"), HasSubstr("not a readable gzip file"));
+  EXPECT_THAT(idx_error("\0\0"), HasSubstr("its header needs 16"));
   EXPECT_THROW(parse_idx_labels(bytes, "a"), FormatError);
   std::string zero = bytes;
   zero[7] = 0;
-  EXPECT_THAT(message_of(zero), HasSubstr("dimension 0 has size 0"));
+  EXPECT_THAT(idx_error(zero), HasSubstr("dimension 0 has size 0"));
   std::string huge = bytes;
   for (int i = 4; i < 16; ++i) huge[i] = '\xff';
-  EXPECT_THAT(message_of(huge), HasSubstr("dimension 1 has size 4294967295"));
+  EXPECT_THAT(idx_error(huge), HasSubstr("dimension 1 has size 4294967295"));
   bytes[2] = 0x0d;
-  EXPECT_THAT(message_of(bytes), HasSubstr("0 0 13 3 instead of 0 0 8 3"));
+  EXPECT_THAT(idx_error(bytes), HasSubstr("0 0 13 3 instead of 0 0 8 3"));
 }
 
 TEST(Idx, WritersRejectInvalidSizes) {
@@ -138,11 +138,11 @@ TEST(MnistFiles, ReadsCompressedFilesAndTorchvisionsFolders) {
 TEST(MnistFiles, DamagedCompressedFilesAreErrors) {
   const std::string whole = read_file(packed / "train-images-idx3-ubyte.gz");
   for (std::size_t length = 2; length < whole.size(); ++length)
-    EXPECT_NE(message_of(whole.substr(0, length)), "no error") << length;
+    EXPECT_NE(idx_error(whole.substr(0, length)), "no error") << length;
   // Two concatenated gzip files are one file with both contents.
   const std::string two = whole + whole;
-  EXPECT_THAT(message_of(two), AllOf(HasSubstr("3 x 2 x 2 need 12"), HasSubstr("are 13")));
-  EXPECT_THAT(message_of(whole + "x"), HasSubstr("not a readable gzip file"));
+  EXPECT_THAT(idx_error(two), AllOf(HasSubstr("3 x 2 x 2 need 12"), HasSubstr("are 13")));
+  EXPECT_THAT(idx_error(whole + "x"), HasSubstr("not a readable gzip file"));
 }
 
 // Two folders and the files that a test adds.

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "trestle/base/files.h"
-#include "trestle/data/files/idx.h"
+#include "trestle/data/files/detail/idx.h"
 #include "trestle/data/files/image_file.h"
 
 // Damaged files must give a trestle::Error or a complete result.

@@ -18,7 +18,7 @@ at::Tensor same(at::Tensor x) { return x; }
 at::Tensor sum(at::Tensor x, at::Tensor y) { return x + y; }
 std::tuple<at::Tensor, at::Tensor> two(at::Tensor x) { return {x, x + 1}; }
 
-std::string message_of(const Layers& layers) {
+std::string wiring_error(const Layers& layers) {
   try {
     layers.graph();
   } catch (const UsageError& error) {
@@ -31,28 +31,28 @@ TEST(Wiring, MatchingPairPasses) {
   Layers net;
   net.add("a", same).keep_output("x");
   net.add("b", sum).take("x");
-  EXPECT_EQ(message_of(net), "");
+  EXPECT_EQ(wiring_error(net), "");
 }
 
 TEST(Wiring, AnUnusedKeptValueIsAllowed) {  // torchgpipe rejects it
   Layers net;
   net.add("a", same).keep_output("x");
-  EXPECT_EQ(message_of(net), "");
+  EXPECT_EQ(wiring_error(net), "");
 }
 
 TEST(Wiring, ATakenValueThatNoLayerKeeps) {
   Layers net;
   net.add("a", same).keep_output("skip1");
   net.add("b", sum).take("skip2");
-  EXPECT_THAT(message_of(net), AllOf(HasSubstr("layer 'b' takes 'skip2', which no layer keeps"),
-                                     HasSubstr("did you mean 'skip1'?")));
+  EXPECT_THAT(wiring_error(net), AllOf(HasSubstr("layer 'b' takes 'skip2', which no layer keeps"),
+                                       HasSubstr("did you mean 'skip1'?")));
 }
 
 TEST(Wiring, KeptTwice) {
   Layers net;
   net.add("a", same).keep_output("x");
   net.add("b", same).keep_output("x");
-  EXPECT_THAT(message_of(net), HasSubstr("'x' is kept 2 times: by layer 'a' and layer 'b'"));
+  EXPECT_THAT(wiring_error(net), HasSubstr("'x' is kept 2 times: by layer 'a' and layer 'b'"));
 }
 
 TEST(Wiring, TakenTwiceIsAFanOut) {  // torchgpipe rejects it
@@ -74,7 +74,7 @@ TEST(Wiring, TakesOneNameAndKeepsAnother) {
 TEST(Wiring, OneLayerCannotTakeTheNameThatItKeeps) {
   Layers net;
   net.add("a", sum).take("x").keep_output("x");
-  EXPECT_THAT(message_of(net), HasSubstr("layer 'a' takes 'x', which it keeps itself"));
+  EXPECT_THAT(wiring_error(net), HasSubstr("layer 'a' takes 'x', which it keeps itself"));
 }
 
 TEST(Wiring, AllMistakesAreReportedAtOnce) {
@@ -86,7 +86,7 @@ TEST(Wiring, AllMistakesAreReportedAtOnce) {
   net.add("d", same).take("x");
   net.add("e", same).keep_output("z", 3);
   EXPECT_THAT(
-      message_of(net),
+      wiring_error(net),
       AllOf(HasSubstr("6 mistakes"), HasSubstr("'x' is kept 2 times"),
             HasSubstr("layer 'c' takes 'y', which no layer keeps"),
             HasSubstr("argument 1 has no value"),
@@ -118,14 +118,15 @@ TEST(Wiring, AContainersNameCanBeTakenFromOutside) {
   Layers wrong;
   wrong.add("block", block);
   wrong.add("b", sum).take("x");
-  EXPECT_THAT(message_of(wrong), HasSubstr("takes 'x', which no layer keeps"));
+  EXPECT_THAT(wiring_error(wrong), HasSubstr("takes 'x', which no layer keeps"));
 }
 
 TEST(Wiring, KeptOnlyLater) {
   Layers net;
   net.add("a", sum).take("x");
   net.add("b", same).keep_output("x");
-  EXPECT_THAT(message_of(net), HasSubstr("layer 'a' takes 'x', which layer 'b' keeps only later"));
+  EXPECT_THAT(wiring_error(net),
+              HasSubstr("layer 'a' takes 'x', which layer 'b' keeps only later"));
 }
 
 TEST(Wiring, AKeptInputComesFromItsProducer) {
@@ -156,7 +157,7 @@ TEST(Wiring, PassOnChoosesAndRepeats) {
   EXPECT_TRUE(net.forward(at::ones({1})).equal(at::full({1}, 4.0)));
   Layers wrong;
   wrong.add("two", two).pass_on({2});
-  EXPECT_THAT(message_of(wrong),
+  EXPECT_THAT(wiring_error(wrong),
               HasSubstr("layer 'two' passes on its output 2, but has 2 output(s)"));
 }
 
@@ -164,7 +165,7 @@ TEST(Wiring, AVectorOfTensorsNeedsPassOn) {
   const auto vector = [](at::Tensor x) { return std::vector<at::Tensor>{x, x * 2}; };
   Layers net;
   net.add("vector", vector);
-  EXPECT_THAT(message_of(net), HasSubstr("select outputs with pass_on({0, ...})"));
+  EXPECT_THAT(wiring_error(net), HasSubstr("select outputs with pass_on({0, ...})"));
   Layers selected;
   selected.add("vector", vector).pass_on({0, 1});
   selected.add("sum", sum);
@@ -177,7 +178,7 @@ TEST(Wiring, AVectorOfTensorsNeedsPassOn) {
 TEST(Wiring, NegativeOutputsAreMistakesToo) {
   Layers net;
   net.add("a", same).keep_output("x", -1);
-  EXPECT_THAT(message_of(net), HasSubstr("layer 'a' keeps as 'x' its output"));
+  EXPECT_THAT(wiring_error(net), HasSubstr("layer 'a' keeps as 'x' its output"));
 }
 
 TEST(Wiring, TheSameModuleTwice) {
@@ -185,8 +186,8 @@ TEST(Wiring, TheSameModuleTwice) {
   Layers net;
   net.add("a", linear);
   net.add("b", linear);
-  EXPECT_THAT(message_of(net), AllOf(HasSubstr("layers 'a' and 'b' are the same module"),
-                                     Not(HasSubstr("share a parameter"))));
+  EXPECT_THAT(wiring_error(net), AllOf(HasSubstr("layers 'a' and 'b' are the same module"),
+                                       Not(HasSubstr("share a parameter"))));
 }
 
 TEST(Wiring, AParameterSharedByTwoLayers) {
@@ -196,7 +197,7 @@ TEST(Wiring, AParameterSharedByTwoLayers) {
   Layers net;
   net.add("a", first);
   net.add("b", second);
-  EXPECT_THAT(message_of(net),
+  EXPECT_THAT(wiring_error(net),
               HasSubstr("layers 'a' and 'b' share a parameter: a.weight is b.tied"));
 }
 
@@ -216,7 +217,7 @@ TEST(Wiring, NestedModelsPassOnTheirExtraOutputs) {
   Layers wrong;
   wrong.add("a", same);
   wrong.also_return("nothing");
-  EXPECT_THAT(message_of(wrong), HasSubstr("the model returns 'nothing', which no layer keeps"));
+  EXPECT_THAT(wiring_error(wrong), HasSubstr("the model returns 'nothing', which no layer keeps"));
 }
 
 TEST(Wiring, TakeAppliesToTheFirstLayerOfANestedModel) {

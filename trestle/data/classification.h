@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "trestle/data/dataset.h"
-#include "trestle/data/files/class_folders.h"
+#include "trestle/data/files/detail/class_folders.h"
 #include "trestle/data/picture.h"
 
 namespace trestle::data {
 
-// Pictures in one folder for each class (class_folders.h).
+// Pictures in one folder for each class: "<folder>/<class>/<image>".
 //
 //   ClassificationDataset flowers("data/flowers", {.width = 32, .height = 32});
 //   at::Tensor x = flowers.get(0).input;   // float [3, 32, 32] in [0, 1]

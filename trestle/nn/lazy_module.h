@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "trestle/nn/tied_parameters.h"
+#include "trestle/nn/detail/tied_parameters.h"
 
 namespace trestle::nn {
 

@@ -8,8 +8,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "trestle/nn/detail/signature.h"
 #include "trestle/nn/layer.h"
-#include "trestle/nn/signature.h"
 
 // A layer from any torch module, or any function of tensors.
 //

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "trestle/nn/autocast_scope.h"
 #include "trestle/nn/buffer_keeper.h"
+#include "trestle/nn/detail/autocast_scope.h"
 #include "trestle/nn/graph.h"
 #include "trestle/nn/run_key.h"
 

@@ -1,4 +1,4 @@
-#include "trestle/nn/tied_parameters.h"
+#include "trestle/nn/detail/tied_parameters.h"
 
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>

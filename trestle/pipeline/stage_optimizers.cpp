@@ -9,7 +9,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/device/named_tensors.h"
-#include "trestle/nn/autocast_scope.h"
+#include "trestle/nn/detail/autocast_scope.h"
 
 namespace trestle::pipeline {
 namespace {

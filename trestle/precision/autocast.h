@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "trestle/nn/autocast_scope.h"
+#include "trestle/nn/detail/autocast_scope.h"
 
 // Mixed precision as torch.autocast does it: weights stay in fp32, and the operators that can (matrix
 // products, convolutions) work on casts of what they are given; sums, norms and losses stay in fp32.

@@ -12,7 +12,7 @@
 #include "trestle/device/detail/visit_tensors.h"
 #include "trestle/nn/make_layer.h"
 #include "trestle/recompute/checkpoint_options.h"
-#include "trestle/recompute/checkpointed_forward.h"
+#include "trestle/recompute/detail/checkpointed_forward.h"
 
 // Activation checkpointing: a function's intermediate results are not kept for the backward, which
 // recomputes the function instead (Chen et al., 2016: https://arxiv.org/abs/1604.06174).

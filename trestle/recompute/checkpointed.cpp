@@ -16,7 +16,7 @@
 #include "trestle/nn/graph.h"
 #include "trestle/nn/segment.h"
 #include "trestle/nn/snapshot.h"
-#include "trestle/recompute/checkpointed_forward.h"
+#include "trestle/recompute/detail/checkpointed_forward.h"
 
 namespace trestle::nn {
 

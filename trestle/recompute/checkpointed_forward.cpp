@@ -1,4 +1,4 @@
-#include "trestle/recompute/checkpointed_forward.h"
+#include "trestle/recompute/detail/checkpointed_forward.h"
 
 #include <ATen/SequenceNumber.h>
 #include <c10/core/GradMode.h>

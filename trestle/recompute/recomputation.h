@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "trestle/nn/autocast_scope.h"
 #include "trestle/nn/checkpointing.h"
-#include "trestle/recompute/checkpointed_forward.h"
+#include "trestle/nn/detail/autocast_scope.h"
+#include "trestle/recompute/detail/checkpointed_forward.h"
 #include "trestle/recompute/hook_engine.h"
 #include "trestle/recompute/recomputing.h"
 

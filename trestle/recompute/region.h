@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "trestle/device/random_tape.h"
-#include "trestle/nn/autocast_scope.h"
+#include "trestle/nn/detail/autocast_scope.h"
 #include "trestle/nn/snapshot.h"
 #include "trestle/recompute/checkpoint_options.h"
-#include "trestle/recompute/checkpointed_forward.h"
+#include "trestle/recompute/detail/checkpointed_forward.h"
 #include "trestle/recompute/graph_leaves.h"
 #include "trestle/recompute/hook_engine.h"
 #include "trestle/recompute/recomputation.h"

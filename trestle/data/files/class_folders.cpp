@@ -1,4 +1,4 @@
-#include "trestle/data/files/class_folders.h"
+#include "trestle/data/files/detail/class_folders.h"
 
 #include <algorithm>
 

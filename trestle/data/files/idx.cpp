@@ -1,4 +1,4 @@
-#include "trestle/data/files/idx.h"
+#include "trestle/data/files/detail/idx.h"
 
 #include <array>
 #include <limits>

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "trestle/data/files/idx.h"
+#include "trestle/data/files/detail/idx.h"
 
 // MNIST's four files, with the original names (either spelling: "train-images-idx3-ubyte" or
 // "train-images.idx3-ubyte"), plain or gzip-compressed (.gz). Fashion-MNIST uses the same names.
