@@ -41,7 +41,7 @@ TEST(Boxes, IntersectLikeSetsOfElements) {
   }
 }
 
-TEST(Boxes, PiecesCoverAWantedBoxOnce) {
+TEST(Boxes, OverlapsCoverRequestedBoxOnce) {
   Random random(2);
   for (int i = 0; i < 1000; ++i) {
     const Sizes shape = random_shape(random, 4, 6);

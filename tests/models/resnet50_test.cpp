@@ -91,7 +91,7 @@ TEST(ResNet50, InitialWeightsFollowTorchvisionsRules) {
     if (value.dim() == 4) {
       const double fan_out = static_cast<double>(value.size(0) * value.size(2) * value.size(3));
       const double expected = std::sqrt(2 / fan_out);
-      // Of n normal numbers: mean within 5 / sqrt(n), deviation within 5 / sqrt(2 n).
+      // For n normal numbers the mean is within 5 / sqrt(n), the deviation within 5 / sqrt(2 n).
       const double off = 5 / std::sqrt(static_cast<double>(value.numel()));
       EXPECT_NEAR(value.mean().item<double>(), 0, off * expected) << name;
       EXPECT_NEAR(value.std().item<double>(), expected, off * expected) << name;

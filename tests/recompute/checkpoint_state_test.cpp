@@ -249,7 +249,7 @@ TEST(CheckpointState, AFunctionThatUpdatesThroughOutAndLists) {
   expect_equal(results[0], results[1]);
 }
 
-TEST(CheckpointState, ModesAndBuffersAreThoseOfTheFirstRun) {
+TEST(CheckpointState, ModesAndBuffersAreThoseOfTheFirstForward) {
   torch::nn::Sequential net(torch::nn::Linear(4, 4), torch::nn::BatchNorm1d(4),
                             torch::nn::Dropout(0.5));
   const Tensor x = leaf({8, 4});

@@ -7,8 +7,8 @@
 namespace trestle {
 namespace {
 
-// A tree of operations on a list of values. Leaves are operations, inner nodes run their children one
-// after the other, as a region or not.
+// A tree of operations on a list of values. Leaves are operations, inner nodes run their children
+// one after the other, as a region or not.
 struct Step {
   int kind = 0;
   std::size_t a = 0, b = 0;          // indices of its arguments

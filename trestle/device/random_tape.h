@@ -7,7 +7,7 @@
 
 namespace trestle {
 
-// Records the random numbers that a piece of work draws, so that they can be drawn again.
+// Records the random numbers that an operation draws, so that its recomputation draws them again.
 //
 //   RandomTape tape;
 //   {

@@ -10,7 +10,7 @@ namespace trestle::models {
 struct ResNetOptions {
   std::int64_t in_channels = 1;
   std::int64_t classes = 10;
-  std::int64_t width = 64;  // channels of the first stage; later stages have 2, 4, 8 times as many
+  std::int64_t width = 64;  // channels of the first stage; later stages: times 2, 4, 8
   std::uint64_t seed = 42;  // of the initial weights (nn/layers.h)
 };
 

@@ -11,7 +11,7 @@ namespace trestle::models {
 struct ResNet50Options {
   std::int64_t in_channels = 3;
   std::int64_t classes = 1000;
-  // Channels inside the first stage's blocks; later stages have 2, 4, 8 times as many. A block's
+  // Channels inside the first stage's blocks. Later stages have this times 2, 4 and 8. A block's
   // output has four times its inner channels.
   std::int64_t width = 64;
   std::uint64_t seed = 42;  // of the initial weights (nn/layers.h)

@@ -69,8 +69,8 @@ nn::Layers unet(const UNetOptions& options) {
   std::int64_t channels = w;
   for (int level = 1; level <= 4; ++level) {
     net.add(text("cat", level), pass_through).keep_output(text("skip", level));
-    // Without a transposed convolution nothing halves the channels, so the deepest level has only
-    // as many as the one above.
+    // Without a transposed convolution nothing halves the channels, so the deepest level has the
+    // same number of channels as the level above.
     const std::int64_t out = options.bilinear && level == 4 ? channels : 2 * channels;
     net.add(text("down", level), [=] { return std::make_shared<DownImpl>(channels, out); });
     channels = out;

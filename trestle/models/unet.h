@@ -11,7 +11,7 @@ namespace trestle::models {
 struct UNetOptions {
   std::int64_t in_channels = 3;
   std::int64_t classes = 2;
-  // Channels of the first level; deeper levels have 2, 4, 8, 16 times as many.
+  // Channels of the first level. Deeper levels have this times 2, 4, 8 and 16.
   std::int64_t width = 64;
   bool bilinear = false;    // up-sample by interpolation, not by a learnt transposed convolution
   std::uint64_t seed = 42;  // of the initial weights (nn/layers.h)

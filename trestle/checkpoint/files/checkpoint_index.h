@@ -15,9 +15,9 @@
 //      "state": {...},
 //      "files": {"weights.rank0.safetensors": {"bytes": 1152}, ...},
 //      "tensors": {"weights": [
-//        {"name": "in.weight", "dtype": "F32", "shape": [8, 3], "boxes": [
-//          {"file": "weights.rank0.safetensors", "offset": [0, 0], "sizes": [4, 3], "hash": "..."},
-//          {"file": "weights.rank1.safetensors", "offset": [4, 0], "sizes": [4, 3], "hash": "..."}]},
+//       {"name": "in.weight", "dtype": "F32", "shape": [8, 3], "boxes": [
+//        {"file": "weights.rank0.safetensors", "offset": [0, 0], "sizes": [4, 3], "hash": "..."},
+//        {"file": "weights.rank1.safetensors", "offset": [4, 0], "sizes": [4, 3], "hash": "..."}]},
 //        ...], "optimizer": [...]}}
 //
 // Tensors are in groups, each with its own names and files. A box is stored in its file as a tensor

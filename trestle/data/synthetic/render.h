@@ -35,7 +35,7 @@ struct Face {
   double gloss = 0;  // strength of the light's reflection
 };
 
-// Positioned at (0, -distance, height), looks at (0, 0, aim).
+// Placed at (0, -distance, height) and directed to (0, 0, aim).
 struct Camera {
   double distance = 8;
   double height = 1.4;
