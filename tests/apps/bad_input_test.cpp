@@ -199,7 +199,7 @@ TEST_F(BadInput, ReportsModelTooBigForMachine) {
   // 225 TB exceeds a process's address space, so it fails however the system overcommits memory.
   expect(
       run({"train", "small.toml", "--width", "2500000", "--dry-run"}), 1,
-      {"this machine is out of memory: ", " more were asked for", "while making layer", "'width'"});
+      {"this machine is out of memory: could not allocate ", "while making layer", "'width'"});
 }
 
 TEST_F(BadInput, ReportsTruncatedTimeline) {

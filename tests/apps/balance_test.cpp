@@ -45,7 +45,7 @@ TEST_F(BalanceVerb, WritesPicturesAndProfilesUnderTheirExtensionsOnly) {
   const std::string before = read_file(folder_ / "small.toml");
   const Finished picture = run({"balance", "small.toml", "--svg", "small.toml"});
   EXPECT_EQ(picture.code, 2);
-  EXPECT_THAT(picture.err, HasSubstr("--svg small.toml: the file ends in .svg"));
+  EXPECT_THAT(picture.err, HasSubstr("--svg small.toml: the file's name must end in .svg"));
   const Finished profile = run({"balance", "small.toml", "--save", "small.toml"});
   EXPECT_EQ(profile.code, 2);
   EXPECT_EQ(read_file(folder_ / "small.toml"), before);

@@ -151,15 +151,15 @@ TEST_F(TrainMesh, MeshFlagReplacesWholeLayout) {
   for (const std::string ranks : {"4", "threads:3", "1"}) {
     const Finished more = train("more", {"--mesh", "replicate=2", "--ranks", ranks});
     EXPECT_EQ(more.code, 2) << more.out;
-    EXPECT_THAT(more.err, HasSubstr("--mesh replicate=2 lays out 2 ranks, and there "));
+    EXPECT_THAT(more.err, HasSubstr("--mesh replicate=2 lays out 2 ranks, but there "));
   }
   const Finished level = train("level", {"--mesh", "replicate=2", "--shard-level", "gradients"});
   EXPECT_EQ(level.code, 2) << level.out;
-  EXPECT_THAT(level.err, HasSubstr("--shard-level gradients, and there are no ranks that divide"));
+  EXPECT_THAT(level.err, HasSubstr("--shard-level gradients needs ranks to shard over"));
   for (const std::string flag : {"--shard", "--replicate", "--pipeline"}) {
     const Finished twice = train("twice", {"--mesh", "shard=2", flag, "4", "--dry-run"});
     EXPECT_EQ(twice.code, 2) << twice.out;
-    EXPECT_THAT(twice.err, AllOf(HasSubstr("--mesh shard=2 lays out all ranks, and " + flag),
+    EXPECT_THAT(twice.err, AllOf(HasSubstr("--mesh shard=2 lays out all ranks, but " + flag),
                                  HasSubstr("or leave --mesh out")));
   }
 }
@@ -226,7 +226,7 @@ TEST_F(TrainMesh, BalanceMeasuresShareOfRank) {
              read_file(folder_ / "recipes/tiny.toml") + "[mesh]\nreplicate = 3\n");
   const Finished measured = run({"balance", "thirds.toml", "--save", "layers.json"});
   ASSERT_EQ(measured.code, 0) << measured.err;
-  EXPECT_THAT(measured.out, HasSubstr("7 examples a micro-batch"));
+  EXPECT_THAT(measured.out, HasSubstr("7 examples per micro-batch"));
   const Finished again = run({"balance", "thirds.toml", "--profile", "layers.json"});
   EXPECT_EQ(again.code, 0) << again.err;
 }

@@ -106,7 +106,7 @@ TEST_F(SweepVerb, ResumesAfterStop) {
   first.send(SIGINT);
   const Finished stopped = first.wait();
   EXPECT_EQ(stopped.code, 130);
-  EXPECT_THAT(stopped.err, HasSubstr("stopping; what was measured is kept"));
+  EXPECT_THAT(stopped.err, HasSubstr("stopping; the measurements are kept"));
   EXPECT_THAT(stopped.out, HasSubstr("\"finished\":false"));
   const Finished again = run(sizes("1,2,3,4,5,6,7,8,9,10", {}, "1"));
   EXPECT_EQ(again.code, 0) << again.err;

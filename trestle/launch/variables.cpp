@@ -30,7 +30,7 @@ Number VariableReader::number(const Names& names, int smallest, int largest,
   if (const auto number = find_number(names, smallest, largest)) return *number;
   throw UsageError(
       text("environment variable ", join(names, " or "), " is not set, but ", because, " is"),
-      {.hint = "Set both, or neither to run as one rank."});
+      {.hint = "Set both, or unset both to run as one rank."});
 }
 
 std::optional<std::string> VariableReader::address() const {

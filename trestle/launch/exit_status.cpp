@@ -1,4 +1,4 @@
-#include "trestle/launch/ending.h"
+#include "trestle/launch/exit_status.h"
 
 #include <cstring>
 
@@ -11,12 +11,12 @@ std::string signal_name(int signal) {
   return name == nullptr ? text(signal) : text(signal, " (SIG", name, ")");
 }
 
-std::string in_words(const Ending& ending) {
-  if (ending.signal == 0) return text("ended with code ", ending.code);
-  return text("was killed by signal ", signal_name(ending.signal));
+std::string describe(const ExitStatus& status) {
+  if (status.signal == 0) return text("exited with code ", status.code);
+  return text("was killed by signal ", signal_name(status.signal));
 }
 
-std::string ranks_in_words(const std::vector<int>& ranks) {
+std::string describe_ranks(const std::vector<int>& ranks) {
   constexpr std::size_t few = 4;
   std::vector<std::string> parts;
   for (std::size_t begin = 0; begin < ranks.size();) {

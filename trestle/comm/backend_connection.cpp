@@ -1,4 +1,4 @@
-#include "trestle/comm/engine_connection.h"
+#include "trestle/comm/backend_connection.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -12,52 +12,51 @@
 #include "trestle/comm/checked_receives.h"
 #include "trestle/comm/direct_work.h"
 #include "trestle/comm/message_tags.h"
-#include "trestle/comm/no_broken_pipe.h"
+#include "trestle/comm/sigpipe_guard.h"
 
 namespace trestle::comm {
 
-EngineConnection::EngineConnection(Place place, Backend cpu, Backend gpu)
+BackendConnection::BackendConnection(Place place, Backend cpu, Backend gpu)
     : Connection(std::move(place)), cpu_(std::move(cpu)), gpu_(std::move(gpu)) {}
 
-EngineConnection::~EngineConnection() = default;
+BackendConnection::~BackendConnection() = default;
 
-// Gloo's own destructor waits for what is under way until its deadline, also in a group that is
-// broken. Where that would be, the connection and its threads are left to the end of the process,
-// which in a world that failed is near.
-std::shared_ptr<EngineConnection> EngineConnection::make(Place place, Backend cpu, Backend gpu) {
-  return {new EngineConnection(std::move(place), std::move(cpu), std::move(gpu)),
-          [](EngineConnection* connection) {
-            connection->breaker()->retire();
+// Gloo's destructor waits for everything in flight until its deadline, even in an aborted group.
+// The connection is leaked instead, with its threads: the process of a failed world ends soon.
+std::shared_ptr<BackendConnection> BackendConnection::make(Place place, Backend cpu, Backend gpu) {
+  return {new BackendConnection(std::move(place), std::move(cpu), std::move(gpu)),
+          [](BackendConnection* connection) {
+            connection->aborter()->retire();
             if (connection->end()) delete connection;
           }};
 }
 
-bool EngineConnection::end() {
+bool BackendConnection::end() {
   using std::chrono::milliseconds;
   using std::chrono::steady_clock;
   const auto last = steady_clock::now() + place().deadline;
   while (!all_done_before(steady_clock::now() + milliseconds(20))) {
-    auto reason = place().control->failure_in_own_words();
+    auto reason = place().control->failure_with_stall_note();
     if (!reason && steady_clock::now() < last) continue;
-    break_off(reason ? *reason
-                     : text("rank ", place().ranks[static_cast<std::size_t>(place().rank)],
-                            " let go of a group with messages under way that nobody took"));
+    abort(reason ? *reason
+                 : text("rank ", place().ranks[static_cast<std::size_t>(place().rank)],
+                        " released a group with messages in flight that no rank received"));
     return all_done_before(steady_clock::now() + milliseconds(500));
   }
   return true;
 }
 
-bool EngineConnection::all_done_before(std::chrono::steady_clock::time_point end) {
+bool BackendConnection::all_done_before(std::chrono::steady_clock::time_point end) {
   bool done = sequence_.drain(end) && keeper_.drain(end);
   for (const auto& [peer, receives] : receives_) done = receives->drain(end) && done;
   return done;
 }
 
-c10d::Backend& EngineConnection::engine_for(const at::Tensor& tensor) const {
+c10d::Backend& BackendConnection::backend_for(const at::Tensor& tensor) const {
   return tensor.is_cuda() ? *gpu_ : *cpu_;
 }
 
-std::string EngineConnection::late(const Fingerprint& print, int peer) const {
+std::string BackendConnection::late(const Fingerprint& print, int peer) const {
   const auto& [rank, ranks, deadline, control] = place();
   const int self = ranks[static_cast<std::size_t>(rank)];
   if (peer < 0)
@@ -69,20 +68,21 @@ std::string EngineConnection::late(const Fingerprint& print, int peer) const {
               control->status_of(other), control->silent_ranks({self, other}));
 }
 
-Failed EngineConnection::failure_from(const std::exception& error, const Fingerprint& print,
-                                      int peer) {
+Failed BackendConnection::failure_from(const std::exception& error, const Fingerprint& print,
+                                       int peer) {
   const auto& [rank, ranks, deadline, control] = place();
-  if (const auto known = control->failure_in_own_words()) return {Failed::How::Rank, *known};
+  if (const auto known = control->failure_with_stall_note()) return {Failed::How::Rank, *known};
   const std::string message = error.what();
   if (message.find("Timed out waiting") != std::string::npos ||
       message.find("timed out") != std::string::npos) {
-    const std::string reason = control->own_words(deadline_message(deadline, late(print, peer)));
+    const std::string reason =
+        control->with_stall_note(deadline_message(deadline, late(print, peer)));
     control->fail(reason);
     return {Failed::How::Deadline, reason};
   }
-  Control::Broken broken{.rank = ranks[static_cast<std::size_t>(rank)],
-                         .call = describe(print),
-                         .error = message.substr(0, message.find('\n'))};
+  ControlPlane::Broken broken{.rank = ranks[static_cast<std::size_t>(rank)],
+                              .call = describe(print),
+                              .error = message.substr(0, message.find('\n'))};
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const int group_rank = static_cast<int>(r);
     if (group_rank != rank && (peer < 0 || group_rank == peer)) broken.awaited.push_back(ranks[r]);
@@ -90,13 +90,13 @@ Failed EngineConnection::failure_from(const std::exception& error, const Fingerp
   return {Failed::How::Rank, control->explain(broken)};
 }
 
-Failed EngineConnection::failed(const std::string& mismatch) {
+Failed BackendConnection::failed(const std::string& mismatch) {
   place().control->fail(mismatch);
   return {Failed::How::Rank, mismatch};
 }
 
-// Gloo knows the CPU alone here; an engine for GPUs takes what lies there.
-EngineConnection::OnGpu EngineConnection::to_host(Request& request) const {
+// Gloo only gets CPU tensors here; GPU tensors go to the GPU backend if there is one.
+BackendConnection::OnGpu BackendConnection::to_host(Request& request) const {
   if (!request.output.defined() || !request.output.is_cuda() || gpu_) return {};
   const at::NoGradGuard no_grad;
   OnGpu staged{request.output};
@@ -106,21 +106,21 @@ EngineConnection::OnGpu EngineConnection::to_host(Request& request) const {
   return staged;
 }
 
-std::optional<Failed> EngineConnection::do_collective(Request& request, Check check,
-                                                      const OnGpu& staged) {
+std::optional<Failed> BackendConnection::do_collective(Request& request, Check check,
+                                                       const OnGpu& staged) {
   const Fingerprint print = request.print;
   try {
-    if (const auto known = place().control->failure_in_own_words())
+    if (const auto known = place().control->failure_with_stall_note())
       return Failed{Failed::How::Rank, *known};
-    const Engine engine{*cpu_, place().rank, place().ranks, place().deadline, in_flight_};
+    const BackendContext context{*cpu_, place().rank, place().ranks, place().deadline, in_flight_};
     Compared compared;
-    if (check == Check::On) compared = compare(engine, request);
+    if (check == Check::On) compared = compare(context, request);
     if (compared.difference) return failed(*compared.difference);
     const bool on_gpu = request.output.defined() && request.output.is_cuda();
     if (!compared.is_done && on_gpu)
-      carry_out_on_gpu({*gpu_, engine.rank, engine.ranks, engine.deadline, in_flight_}, request);
+      execute_on_gpu({*gpu_, context.rank, context.ranks, context.deadline, in_flight_}, request);
     else if (!compared.is_done)
-      carry_out(engine, request);
+      execute(context, request);
     if (staged.output.defined()) staged.output.copy_(request.output);
     request = {};
     return {};
@@ -129,7 +129,7 @@ std::optional<Failed> EngineConnection::do_collective(Request& request, Check ch
   }
 }
 
-std::shared_ptr<Completion> EngineConnection::completion_of(const Fingerprint& print, int peer) {
+std::shared_ptr<Completion> BackendConnection::completion_of(const Fingerprint& print, int peer) {
   auto completion = std::make_shared<Completion>(
       place().control, place().deadline, [self = weak_from_this(), print, peer] {
         const auto connection = self.lock();
@@ -139,9 +139,9 @@ std::shared_ptr<Completion> EngineConnection::completion_of(const Fingerprint& p
   return completion;
 }
 
-Work EngineConnection::collective(Request request, Check check) {
+Work BackendConnection::collective(Request request, Check check) {
   OnGpu staged = to_host(request);
-  const std::lock_guard lock(mutex_);  // numbers are given in the order of jobs
+  const std::lock_guard lock(mutex_);  // order numbers follow the order of the jobs
   request.print.order = ++collectives_;
   auto completion = completion_of(request.print, -1);
   sequence_.add([this, request = std::move(request), check, staged = std::move(staged),
@@ -154,13 +154,13 @@ Work EngineConnection::collective(Request request, Check check) {
   return Work(std::move(completion));
 }
 
-Work EngineConnection::message(Request request, Check check) {
-  if (const auto known = place().control->failure_in_own_words())
+Work BackendConnection::message(Request request, Check check) {
+  if (const auto known = place().control->failure_with_stall_note())
     Failed{Failed::How::Rank, *known}.raise();
   if (check == Check::Off && request.input.numel() == 0) return {};
   const Fingerprint print = request.print;
   const int peer = request.peer;
-  const NoBrokenPipe no_broken_pipe;  // Gloo writes in this thread
+  const SigpipeGuard sigpipe_guard;  // Gloo writes in this thread
   try {
     return print.kind == Kind::Send ? send(std::move(request), check)
                                     : receive(std::move(request), check);
@@ -169,12 +169,12 @@ Work EngineConnection::message(Request request, Check check) {
   }
 }
 
-Work EngineConnection::send(Request request, Check check) {
+Work BackendConnection::send(Request request, Check check) {
   to_host(request);
   std::vector<at::Tensor> tensors = {request.input};
   DirectWork::Works works;
   if (check == Check::Off) {
-    works.push_back(engine_for(tensors[0]).send(tensors, request.peer, plain_tag(request.tag)));
+    works.push_back(backend_for(tensors[0]).send(tensors, request.peer, plain_tag(request.tag)));
   } else {
     std::vector<at::Tensor> print = {
         at::empty({sizeof(Fingerprint)}, at::TensorOptions().dtype(at::kByte))};
@@ -182,14 +182,15 @@ Work EngineConnection::send(Request request, Check check) {
     const std::lock_guard lock(send_mutex_);
     works.push_back(cpu_->send(print, request.peer, print_tag));
     if (tensors[0].numel() > 0)
-      works.push_back(engine_for(tensors[0]).send(tensors, request.peer, checked_tag(request.tag)));
+      works.push_back(
+          backend_for(tensors[0]).send(tensors, request.peer, checked_tag(request.tag)));
     tensors.push_back(print[0]);
   }
   return Work(std::make_shared<DirectWork>(shared_from_this(), request.print, request.peer,
                                            std::move(works), std::move(tensors), nullptr));
 }
 
-Work EngineConnection::receive(Request request, Check check) {
+Work BackendConnection::receive(Request request, Check check) {
   const OnGpu staged = to_host(request);
   std::function<void()> then;
   if (staged.output.defined())
@@ -200,7 +201,7 @@ Work EngineConnection::receive(Request request, Check check) {
   if (check == Check::Off) {
     std::vector<at::Tensor> tensors = {request.output};
     DirectWork::Works works = {
-        engine_for(tensors[0]).recv(tensors, request.peer, plain_tag(request.tag))};
+        backend_for(tensors[0]).recv(tensors, request.peer, plain_tag(request.tag))};
     return Work(std::make_shared<DirectWork>(shared_from_this(), request.print, request.peer,
                                              std::move(works), std::move(tensors),
                                              std::move(then)));
@@ -211,26 +212,26 @@ Work EngineConnection::receive(Request request, Check check) {
   return Work(std::move(completion));
 }
 
-CheckedReceives& EngineConnection::receives_from(int peer) {
+CheckedReceives& BackendConnection::receives_from(int peer) {
   const std::lock_guard lock(mutex_);
   auto& receives = receives_[peer];
   if (!receives) receives = std::make_unique<CheckedReceives>(*this, peer);
   return *receives;
 }
 
-// A receive that times out makes Gloo close all connections of the group, here and so at the others:
-// whatever waits, waits no longer.
-void EngineConnection::break_off(const std::string& reason) {
+// When a receive times out, Gloo closes all connections of the group. That ends every wait, on this
+// rank and on its peers.
+void BackendConnection::abort(const std::string& reason) {
   if (is_broken_.exchange(true)) return;
-  const NoBrokenPipe no_broken_pipe;
+  const SigpipeGuard sigpipe_guard;
   if (gpu_) gpu_->abort();
   try {
     std::vector<at::Tensor> nothing = {at::empty({1}, at::TensorOptions().dtype(at::kByte))};
     cpu_->recv(nothing, place().rank == 0 ? 1 : 0, INT_MAX)->wait(std::chrono::milliseconds(1));
   } catch (const std::exception&) {
-    // That is what it is for.
+    // The time-out is intended.
   }
-  in_flight_.break_all(reason);
+  in_flight_.abort_all(reason);
 }
 
 }  // namespace trestle::comm

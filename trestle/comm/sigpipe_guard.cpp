@@ -1,4 +1,4 @@
-#include "trestle/comm/no_broken_pipe.h"
+#include "trestle/comm/sigpipe_guard.h"
 
 #include <time.h>
 
@@ -21,7 +21,7 @@ bool is_pending() {
 
 }  // namespace
 
-NoBrokenPipe::NoBrokenPipe() {
+SigpipeGuard::SigpipeGuard() {
   const sigset_t set = broken_pipe();
   sigset_t before;
   pthread_sigmask(SIG_BLOCK, &set, &before);
@@ -29,8 +29,8 @@ NoBrokenPipe::NoBrokenPipe() {
   was_pending_ = !was_blocked_ && is_pending();
 }
 
-// One that came meanwhile is taken back, or it would come now.
-NoBrokenPipe::~NoBrokenPipe() {
+// A SIGPIPE that arrived meanwhile is consumed. It would be delivered when the mask is restored.
+SigpipeGuard::~SigpipeGuard() {
   if (was_blocked_) return;
   const sigset_t set = broken_pipe();
   if (!was_pending_ && is_pending()) {

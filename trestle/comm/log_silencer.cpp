@@ -1,4 +1,4 @@
-#include "trestle/comm/quiet_log.h"
+#include "trestle/comm/log_silencer.h"
 
 #include <c10/util/Logging.h>
 
@@ -8,18 +8,18 @@
 namespace trestle::comm {
 
 #ifdef C10_USE_GLOG
-QuietLog::QuietLog() = default;
-QuietLog::~QuietLog() = default;
+LogSilencer::LogSilencer() = default;
+LogSilencer::~LogSilencer() = default;
 #else
-// Of several at once each puts back what it changed itself, so that none leaves the log silent.
-QuietLog::QuietLog() {
+// Each of several silencers restores only its own change, so that the log is never left silent.
+LogSilencer::LogSilencer() {
   if (std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr) return;
   int usual = c10::GLOG_WARNING;
   is_quiet_ =
       std::atomic_ref(FLAGS_caffe2_log_level).compare_exchange_strong(usual, c10::GLOG_FATAL);
 }
 
-QuietLog::~QuietLog() {
+LogSilencer::~LogSilencer() {
   int quiet = c10::GLOG_FATAL;
   if (is_quiet_)
     std::atomic_ref(FLAGS_caffe2_log_level).compare_exchange_strong(quiet, c10::GLOG_WARNING);

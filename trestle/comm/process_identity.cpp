@@ -1,4 +1,4 @@
-#include "trestle/comm/process_card.h"
+#include "trestle/comm/process_identity.h"
 
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ struct Status {
   std::int64_t started = 0;
 };
 
-// From /proc/PID/stat, where the name, in brackets, may hold anything.
+// Reads /proc/PID/stat. The program's name, in brackets, may hold any character.
 std::optional<Status> status_of(std::int64_t pid) {
   const std::string line = first_line(text("/proc/", pid, "/stat"));
   const auto end_of_name = line.rfind(')');
@@ -41,31 +41,32 @@ std::optional<Status> status_of(std::int64_t pid) {
 
 }  // namespace
 
-std::string ProcessCard::to_text() const {
-  return text(host, "\t", machine, "\t", pid, "\t", started, "\t", once);
+std::string ProcessIdentity::to_text() const {
+  return text(host, "\t", machine, "\t", pid, "\t", started, "\t", nonce);
 }
 
-ProcessCard ProcessCard::from_text(const std::string& text) {
+ProcessIdentity ProcessIdentity::from_text(const std::string& text) {
   const auto parts = split(text, '\t');
   if (parts.size() != 5) return {};
   return {parts[0], parts[1], std::stoll(parts[2]), std::stoll(parts[3]), parts[4]};
 }
 
-ProcessCard own_card() {
+ProcessIdentity own_process_identity() {
   std::array<char, 256> host = {}, space = {};
   gethostname(host.data(), host.size() - 1);
   const auto length = readlink("/proc/self/ns/pid", space.data(), space.size() - 1);
-  const std::string numbers_space(space.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
+  const std::string pid_namespace(space.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
   const auto status = status_of(getpid());
   return {host.data(),
-          text(host.data(), " ", first_line("/proc/sys/kernel/random/boot_id"), " ", numbers_space),
+          text(host.data(), " ", first_line("/proc/sys/kernel/random/boot_id"), " ", pid_namespace),
           getpid(), status ? status->started : 0,
           text(std::random_device()(), std::random_device()())};
 }
 
-bool has_ended(const ProcessCard& card) {
-  const auto status = status_of(card.pid);
-  return !status || status->started != card.started || status->state == 'Z' || status->state == 'X';
+bool has_ended(const ProcessIdentity& identity) {
+  const auto status = status_of(identity.pid);
+  return !status || status->started != identity.started || status->state == 'Z' ||
+         status->state == 'X';
 }
 
 }  // namespace trestle::comm

@@ -1,4 +1,4 @@
-#include "trestle/comm/no_broken_pipe.h"
+#include "trestle/comm/sigpipe_guard.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -34,7 +34,7 @@ bool is_pending() {
   return sigismember(&pending, SIGPIPE) == 1;
 }
 
-class NoBrokenPipeGuard : public ::testing::Test {
+class SigpipeGuardTest : public ::testing::Test {
  protected:
   // the default action ends the process
   void SetUp() override { before_ = signal(SIGPIPE, SIG_DFL); }
@@ -44,12 +44,12 @@ class NoBrokenPipeGuard : public ::testing::Test {
   void (*before_)(int) = nullptr;
 };
 
-TEST_F(NoBrokenPipeGuard, TurnsSignalIntoErrorAndClearsIt) {
+TEST_F(SigpipeGuardTest, TurnsSignalIntoErrorAndClearsIt) {
   {
-    const NoBrokenPipe no_broken_pipe;
+    const SigpipeGuard sigpipe_guard;
     EXPECT_EQ(write_to_nobody(), EPIPE);
     {
-      const NoBrokenPipe within;
+      const SigpipeGuard within;
       EXPECT_EQ(write_to_nobody(), EPIPE);
     }
     EXPECT_TRUE(is_blocked());
@@ -58,10 +58,10 @@ TEST_F(NoBrokenPipeGuard, TurnsSignalIntoErrorAndClearsIt) {
   EXPECT_FALSE(is_blocked());
 }
 
-TEST_F(NoBrokenPipeGuard, IsInheritedByThreadsStartedMeanwhile) {
+TEST_F(SigpipeGuardTest, IsInheritedByThreadsStartedMeanwhile) {
   std::thread thread;
   {
-    const NoBrokenPipe no_broken_pipe;
+    const SigpipeGuard sigpipe_guard;
     thread = std::thread([] {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       EXPECT_EQ(write_to_nobody(), EPIPE);
