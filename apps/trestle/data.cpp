@@ -32,7 +32,7 @@ int synthesize(const std::string& kind, train::Synthesis wanted) {
   const train::DataSet& set = choose("kind of synthetic data", kind, sets);
   wanted.progress = [show = train::count_bar("drawn")](std::int64_t done, std::int64_t all) {
     if (show) show(done, all);
-    if (!goes_on(done, all)) train::throw_stopped_making(done, all);
+    if (!goes_on(done, all)) train::throw_synthesis_stopped(done, all);
   };
   std::string made;
   try {
@@ -74,7 +74,7 @@ using Changes = std::vector<std::pair<std::string, std::string>>;
 
 // `what` names a data set, or a recipe.
 int check(const CLI::App& verb, const std::string& what, const Changes& changes,
-          const train::Additions& own) {
+          const train::UserParts& own) {
   recipe::Recipe recipe;
   if (what.ends_with(".toml"))
     recipe = recipe::read_recipe(what);
@@ -181,7 +181,7 @@ void add_check(CLI::App& verb, Action& action, const RunOptions& options) {
        "trestle data check recipes/unet_carvana.toml"}));
   look->callback([look, what, changes, &action, &options] {
     action = [look, what, changes, &options] {
-      return check(*look, *what, *changes, additions_of(options));
+      return check(*look, *what, *changes, user_parts_of(options));
     };
   });
 }

@@ -34,7 +34,7 @@ void print(const train::PredictResult& result, const train::PredictOptions& opti
 int perform(const Arguments& arguments, const RunOptions& options) {
   train::PredictOptions wanted = arguments.options;  // its bar goes before an error is printed
   wanted.models = options.models;
-  wanted.additions = additions_of(options);
+  wanted.user_parts = user_parts_of(options);
   if (!arguments.json) wanted.progress = train::count_bar("predicted");
   const train::PredictResult result = train::predict(wanted);
   if (arguments.json)

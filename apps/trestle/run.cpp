@@ -22,7 +22,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
-#include "trestle/train/additions.h"
+#include "trestle/train/user_parts.h"
 #include "trestle/train/setup.h"
 
 namespace trestle {
@@ -131,7 +131,7 @@ int obey(CLI::App& app, const app::Action& action, int argc, char** argv) {
 
 }  // namespace
 
-train::Additions app::additions_of(const RunOptions& options) {
+train::UserParts app::user_parts_of(const RunOptions& options) {
   return {.data_sets = options.data_sets, .losses = options.losses, .metrics = options.metrics};
 }
 

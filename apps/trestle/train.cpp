@@ -77,9 +77,9 @@ train::TrainHooks hooks_for(const World* world, train::Progress* progress,
     hooks.begins = [] { stop_on_interrupt(""); };  // rank 0 says what happens
   }
   hooks.should_stop = [first] { return interrupted() || (first && !output_arrives()); };
-  hooks.making_data = goes_on;
+  hooks.on_synthesized = goes_on;
   hooks.models = options.models;
-  hooks.additions = additions_of(options);
+  hooks.user_parts = user_parts_of(options);
   return hooks;
 }
 

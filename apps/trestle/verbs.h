@@ -17,7 +17,7 @@ class Option;
 }  // namespace CLI
 
 namespace trestle::train {
-struct Additions;
+struct UserParts;
 }
 
 namespace trestle::app {
@@ -48,7 +48,7 @@ int take_command(const CLI::App& app, int argc, char** argv, std::vector<std::st
 void add_completion(CLI::App& app, Action& action);
 
 // What the program brings beside models.
-train::Additions additions_of(const RunOptions& options);
+train::UserParts user_parts_of(const RunOptions& options);
 
 // Fields of a recipe that flags have set, by name, as recipe::set_field() takes them.
 using FieldChanges = std::vector<std::pair<std::string, std::string>>;

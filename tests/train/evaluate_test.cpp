@@ -199,7 +199,7 @@ TEST_F(Evaluate, AnotherMetricAndOneOfTheProgramsOwn) {
   wanted.train.epochs = 1;
   const fs::path run = train(wanted, hooks()).run_folder;
   EvaluateOptions other = options(run);
-  other.additions.metrics["misses"] = [](const at::Tensor& output, const at::Tensor& target) {
+  other.user_parts.metrics["misses"] = [](const at::Tensor& output, const at::Tensor& target) {
     const nn::Tally hits = nn::accuracy_tally(output, target);
     return nn::Tally{hits.count - hits.sum, hits.count};
   };

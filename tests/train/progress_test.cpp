@@ -37,7 +37,7 @@ RunPlan some_plan() {
 
 void speak(Progress& progress) {
   progress.plan(some_plan());
-  progress.making_data(1, 3);
+  progress.synthesizing_data(1, 3);
   progress.note("classes   0 = background (12.0 %), 1 = car (88.0 %)");
   progress.step(
       {.epoch = 1, .epochs = 2, .step = 3, .steps = 8, .loss = 0.5, .examples_per_second = 10});

@@ -93,7 +93,7 @@ TEST_F(ReplicasTraining, ALossOfTheWholeBatchSeesAllOfItInAValidation) {
   one.train.batch = 18;  // of 20 to validate
   one.pipeline.micro_batches = 6;
   TrainHooks own = own_hooks();
-  own.additions.losses["spread"] = [] {
+  own.user_parts.losses["spread"] = [] {
     return nn::whole_batch("spread", [](const at::Tensor& output, const at::Tensor& target) {
       const at::Tensor right = output.gather(1, target.unsqueeze(1));
       return 1 / (right.square().sum() + 1) + right.mean().square();

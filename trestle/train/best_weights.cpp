@@ -5,7 +5,7 @@
 #include <system_error>
 
 #include "trestle/base/text.h"
-#include "trestle/train/better.h"
+#include "trestle/train/metric_direction.h"
 
 namespace trestle::train {
 

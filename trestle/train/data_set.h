@@ -12,7 +12,7 @@
 #include "trestle/data/dataset.h"
 #include "trestle/data/picture.h"
 #include "trestle/recipe/recipe.h"
-#include "trestle/train/additions.h"
+#include "trestle/train/user_parts.h"
 
 // The data sets that a recipe's [data] can name: one table. Recipes, `trestle data`, --help and the
 // documents go by it. How files become tensors is the business of trestle/data.
@@ -92,17 +92,17 @@ struct DataSet {
 const std::vector<DataSet>& data_sets();
 
 // From the table or of the program's own. Throws UsageError for another name, with the nearest.
-DataSet find_data_set(std::string_view name, const Additions& own = {});
+DataSet find_data_set(std::string_view name, const UserParts& own = {});
 
 // What is wrong with the recipe's [data] before any file is looked at: no name, a path left out.
-std::vector<std::string> problems_of_data(const recipe::Recipe& recipe, const Additions& own = {});
+std::vector<std::string> problems_of_data(const recipe::Recipe& recipe, const UserParts& own = {});
 
 // "carvana, mnist"
-std::string data_set_names(const Additions& own = {});
+std::string data_set_names(const UserParts& own = {});
 
 // `trestle data check` of the recipe's data.
 data::CheckReport check_data(const recipe::Recipe& recipe, const data::CheckProgress& progress,
-                             const Additions& own = {});
+                             const UserParts& own = {});
 
 // How the recipe has image files read: 3 channels where [model] says nothing of it.
 data::PictureOptions picture_options(const recipe::Recipe& recipe);

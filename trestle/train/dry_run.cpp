@@ -36,7 +36,7 @@ struct DataOnPaper {
   std::string synthetic;                      // where they lie if they are synthetic
 };
 
-DataOnPaper look_at_data(const recipe::Recipe& recipe, const Additions& own) {
+DataOnPaper look_at_data(const recipe::Recipe& recipe, const UserParts& own) {
   const DataSet set = find_data_set(recipe.data.name, own);
   DataOnPaper data;
   recipe::Recipe found = recipe;
@@ -209,14 +209,14 @@ std::string suggestion(const recipe::Recipe& recipe, const LayerCosts& costs,
 }  // namespace
 
 RunPlan plan_on_paper(const recipe::Recipe& asked, const models::OwnModels& own,
-                      const Additions& additions) {
+                      const UserParts& user_parts) {
   recipe::Recipe recipe = asked;
-  check_training(recipe, additions);
+  check_training(recipe, user_parts);
   const std::vector<Device> all_devices = planned_devices(recipe.devices.use);
   const std::vector<Device> devices = devices_of_pipeline(recipe, all_devices);
   check_balance(recipe, devices.size());
   const nn::Layers model = make_model(recipe, own);
-  const DataOnPaper data = look_at_data(recipe, additions);
+  const DataOnPaper data = look_at_data(recipe, user_parts);
   check_channels(recipe, data.example);
   check_parts(recipe, data.training);
   if (data.training > 0) recipe.train.batch = std::min(recipe.train.batch, data.training);
@@ -230,12 +230,12 @@ RunPlan plan_on_paper(const recipe::Recipe& asked, const models::OwnModels& own,
     return Samples(recipe, model, device).profile(data.example, largest_piece_of(recipe));
   });
   const std::vector<int> balance = cut_of(recipe, costs);
-  const plan::CutCosts cut = costs_of_cut(recipe, costs, balance, additions);
+  const plan::CutCosts cut = costs_of_cut(recipe, costs, balance, user_parts);
   schedule::Timeline step = simulate::simulate(
       lowered_table(recipe, cut.routes, pieces, recompute_modes(recipe, balance.size())),
       cut.costs);
 
-  RunPlan plan = plan_of_recipe(recipe, additions);
+  RunPlan plan = plan_of_recipe(recipe, user_parts);
   plan.from_samples = true;
   plan.devices = mesh_words(recipe.mesh) + describe_devices(all_devices);
   plan.layers = static_cast<int>(model.size());

@@ -2,7 +2,7 @@
 
 #include "trestle/models/model.h"
 #include "trestle/recipe/recipe.h"
-#include "trestle/train/additions.h"
+#include "trestle/train/user_parts.h"
 #include "trestle/train/run_plan.h"
 
 // Inside of the trainer. Not installed.
@@ -13,6 +13,6 @@ namespace trestle::train {
 // the data nothing but, where they are there, their number and the size of one. Throws UsageError for
 // what train() would refuse.
 RunPlan plan_on_paper(const recipe::Recipe& recipe, const models::OwnModels& own,
-                      const Additions& additions = {});
+                      const UserParts& user_parts = {});
 
 }  // namespace trestle::train

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "trestle/train/better.h"
+#include "trestle/train/metric_direction.h"
 
 // Inside of the trainer. Not installed.
 namespace trestle::train {

@@ -12,7 +12,7 @@
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/data_set.h"
 #include "trestle/train/json_number.h"
-#include "trestle/train/judge.h"
+#include "trestle/train/validator.h"
 #include "trestle/train/progress.h"
 #include "trestle/train/run_paths.h"
 #include "trestle/train/run_weights.h"
@@ -34,7 +34,7 @@ void refuse_without_effect(const DataSet& set, const std::string& name) {
 }
 
 // The run's task on the data that are asked for.
-Task open_task(const recipe::Recipe& recipe, bool others, const Additions& own) {
+Task open_task(const recipe::Recipe& recipe, bool others, const UserParts& own) {
   const auto silent = make_progress(ProgressStyle::Silent, Colours::Off, std::cout);
   try {
     return make_judging_task(recipe, *silent, own,
@@ -55,7 +55,7 @@ EvaluateResult evaluate(RunWeights& weights, const EvaluateOptions& options) {
   const Stopwatch watch;
   recipe::Recipe& recipe = weights.recipe;
   recipe.data.synthesize = 0;
-  const DataSet set = find_data_set(recipe.data.name, options.additions);
+  const DataSet set = find_data_set(recipe.data.name, options.user_parts);
   const recipe::Recipe own = recipe;
   bool cut_is_asked_for = false;
   for (const auto& [name, value] : options.changes) {
@@ -69,14 +69,14 @@ EvaluateResult evaluate(RunWeights& weights, const EvaluateOptions& options) {
   const std::vector<Device> devices = open_devices(recipe);
   if (cut_is_asked_for) check_balance(recipe, devices.size());
   const nn::Layers model = make_model(recipe, options.models);
-  const Task task = open_task(recipe, result.others, options.additions);
+  const Task task = open_task(recipe, result.others, options.user_parts);
   for (const auto& path : data_paths(set, recipe)) result.data.push_back(path.string());
   result.synthetic_data = !task.synthetic.empty();
   result.examples = task.validation->examples();
   result.metric_name = task.metric_name;
 
   std::unique_ptr<Pipeline> pipeline;
-  Judgement judged;
+  Scores judged;
   TrainedFor trained_for;
   data::Epoch batches = task.validation->epoch(0);
   for (const data::Batch& batch : batches) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "trestle/models/model.h"
-#include "trestle/train/additions.h"
+#include "trestle/train/user_parts.h"
 #include "trestle/train/run_checkpoint.h"
 
 // How good a run's weights are.
@@ -23,7 +23,7 @@ struct EvaluateOptions {
   // Fields of the run's recipe, as set_field() takes them: {{"data.folder", "other"}}.
   std::vector<std::pair<std::string, std::string>> changes = {};
   models::OwnModels models = {};
-  Additions additions = {};
+  UserParts user_parts = {};
   // Called after each batch with (batches done, all).
   std::function<void(std::int64_t, std::int64_t)> progress = {};
 };

@@ -9,7 +9,7 @@
 #include "trestle/plan/stage_costs.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/schedule/timeline.h"
-#include "trestle/train/additions.h"
+#include "trestle/train/user_parts.h"
 
 // What the layers of a recipe's model cost: the numbers behind "trestle balance".
 namespace trestle::train {
@@ -32,18 +32,18 @@ LayerCosts costs_without_layers(const recipe::Recipe& recipe, const std::vector<
 // Measures them on the recipe's first device, with the first of the data (which are made where the
 // recipe says so). Throws as train() does.
 LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
-                          const models::OwnModels& own, const Additions& additions = {});
+                          const models::OwnModels& own, const UserParts& user_parts = {});
 
 // The same from a profile that was measured before. No data are opened, nothing is run, and
 // the devices need not exist. Throws UsageError where its layers are not those of the recipe's model,
 // or its micro-batch or order in memory not the recipe's.
 LayerCosts costs_of_profile(const recipe::Recipe& recipe, plan::LayerProfile profile,
-                            const models::OwnModels& own, const Additions& additions = {});
+                            const models::OwnModels& own, const UserParts& user_parts = {});
 
 // The recipe's step on paper, cut so: what stages cost and what goes between them. Transfers take no
 // time. Throws as plan::costs_of_cut().
 plan::CutCosts costs_of_cut(const recipe::Recipe& recipe, const LayerCosts& costs,
-                            const std::vector<int>& balance, const Additions& additions = {});
+                            const std::vector<int>& balance, const UserParts& user_parts = {});
 
 // The recipe's modes, one for each stage. Throws UsageError where it has another number of them.
 std::vector<schedule::Recompute> recompute_modes(const recipe::Recipe& recipe, std::size_t stages);
@@ -56,6 +56,6 @@ schedule::Schedule lowered_table(const recipe::Recipe& recipe,
 
 // What the simulator expects of it all. Of a plain CPU no bytes are known. Throws as these do.
 schedule::Timeline predict_cut(const recipe::Recipe& recipe, const LayerCosts& costs,
-                               const std::vector<int>& balance, const Additions& additions = {});
+                               const std::vector<int>& balance, const UserParts& user_parts = {});
 
 }  // namespace trestle::train

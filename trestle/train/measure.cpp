@@ -45,7 +45,7 @@ StepTimes measure_steps(const recipe::Recipe& recipe, const MeasureOptions& opti
   if (options.steps < 1 || options.warm_up < 0)
     throw UsageError(text("measuring ", counted(options.steps, "step"), " after ", options.warm_up,
                           " to warm up: at least 1 and 0 are needed"));
-  return TrainingRun(recipe, {.models = options.models, .additions = options.additions})
+  return TrainingRun(recipe, {.models = options.models, .user_parts = options.user_parts})
       .measure(options);
 }
 

@@ -6,7 +6,7 @@
 
 #include "trestle/models/model.h"
 #include "trestle/recipe/recipe.h"
-#include "trestle/train/additions.h"
+#include "trestle/train/user_parts.h"
 #include "trestle/train/progress.h"
 
 namespace trestle::train {
@@ -15,7 +15,7 @@ struct MeasureOptions {
   int warm_up = 2;  // steps before the clock runs, at least 0
   int steps = 5;    // steps that are timed, at least 1
   models::OwnModels models = {};
-  Additions additions = {};  // data sets, losses and metrics of the program's own
+  UserParts user_parts = {};  // data sets, losses and metrics of the program's own
 };
 
 struct StepTimes {

@@ -78,12 +78,12 @@ class ImagePredictor {
   ImagePredictor(const PredictOptions& options, RunWeights weights)
       : options_(options),
         weights_(std::move(weights)),
-        set_(find_data_set(weights_.recipe.data.name, options.additions)) {
+        set_(find_data_set(weights_.recipe.data.name, options.user_parts)) {
     if (!set_.picture)
       throw UsageError(
           text("this run learnt '", set_.name, "', which are no image files"),
           {.hint = "`trestle evaluate` says how good it is on other data of that kind."});
-    const bool own = options.additions.data_sets.contains(set_.name);
+    const bool own = options.user_parts.data_sets.contains(set_.name);
     if (options.top_k > 1 && set_.predicts == Predicts::Mask && !own)
       throw UsageError(text("'top_k' has no effect for '", set_.name, "', which has masks"),
                        {.hint = "Leave it out."});

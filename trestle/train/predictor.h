@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "trestle/models/model.h"
-#include "trestle/train/additions.h"
+#include "trestle/train/user_parts.h"
 #include "trestle/train/prediction_table.h"
 #include "trestle/train/run_checkpoint.h"
 
@@ -26,7 +26,7 @@ struct PredictOptions {
   int top_k = 1;             // of classes: how many for each image, the most probable first
   std::string devices = {};  // "" = those of the run
   models::OwnModels models = {};
-  Additions additions = {};
+  UserParts user_parts = {};
   // Called after each image with (done, all).
   std::function<void(std::int64_t, std::int64_t)> progress = {};
 };

@@ -64,7 +64,7 @@ class Terminal : public Lines {
   void step(const StepReport& report) override { show(report, ""); }
   void validation_step(const StepReport& report) override { show(report, " validation"); }
 
-  void making_data(std::int64_t done, std::int64_t all) override {
+  void synthesizing_data(std::int64_t done, std::int64_t all) override {
     bar_.count("making data", done, all);
   }
 

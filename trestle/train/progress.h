@@ -77,7 +77,7 @@ class Progress {
   // A batch of validation.
   virtual void validation_step(const StepReport&) {}
   // Synthetic data are being made; called often.
-  virtual void making_data(std::int64_t, std::int64_t) {}  // done, all
+  virtual void synthesizing_data(std::int64_t, std::int64_t) {}  // done, all
 };
 
 enum class ProgressStyle {

@@ -79,8 +79,8 @@ void RunLog::epoch(const EpochReport& report) {
 void RunLog::done(const TrainResult& result) {
   say([&](Progress& to) { to.done(result); });
 }
-void RunLog::making_data(std::int64_t done, std::int64_t all) {
-  if (listener_ != nullptr) listener_->making_data(done, all);
+void RunLog::synthesizing_data(std::int64_t done, std::int64_t all) {
+  if (listener_ != nullptr) listener_->synthesizing_data(done, all);
 }
 
 }  // namespace trestle::train

@@ -29,7 +29,7 @@ class RunLog : public Progress {
   void validation_step(const StepReport& report) override;
   void epoch(const EpochReport& report) override;
   void done(const TrainResult& result) override;
-  void making_data(std::int64_t done, std::int64_t all) override;
+  void synthesizing_data(std::int64_t done, std::int64_t all) override;
 
  private:
   template <class Action>

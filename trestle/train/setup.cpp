@@ -25,7 +25,7 @@ namespace trestle::train {
 namespace {
 
 // The pipeline refuses it too, but only once there is a batch.
-void check_loss(const recipe::Recipe& recipe, const Additions& own) {
+void check_loss(const recipe::Recipe& recipe, const UserParts& own) {
   const nn::Loss loss = loss_of(recipe, own);
   if (loss.kind == nn::Loss::Kind::Additive) return;
   for (const auto& known : schedule::known_schedules())
@@ -54,7 +54,7 @@ optim::OptimizerOptions optimizer_options(const recipe::Recipe& recipe) {
 
 }  // namespace
 
-void check_training(const recipe::Recipe& recipe, const Additions& own) {
+void check_training(const recipe::Recipe& recipe, const UserParts& own) {
   recipe::check_recipe(recipe, problems_of_data(recipe, own));
   check_loss(recipe, own);
   optim::check_options(optimizer_options(recipe));
@@ -273,7 +273,7 @@ std::string core_lending(const recipe::Recipe& recipe, bool possible) {
   return possible ? "cores lent" : "no cores lent: each stage wants a virtual device of its own";
 }
 
-RunPlan plan_of_recipe(const recipe::Recipe& recipe, const Additions& own) {
+RunPlan plan_of_recipe(const recipe::Recipe& recipe, const UserParts& own) {
   RunPlan plan;
   plan.name = recipe.name;
   plan.model = recipe.model.name;
@@ -302,7 +302,7 @@ void add_suggestion(const Pipeline& pipeline, RunPlan* plan) {
 
 RunPlan make_plan(const recipe::Recipe& recipe, const Pipeline& pipeline, const nn::Layers& model,
                   const std::vector<Device>& devices, const Task& task,
-                  const std::optional<Prediction>& prediction, const Additions& own) {
+                  const std::optional<Prediction>& prediction, const UserParts& own) {
   RunPlan plan = plan_of_recipe(recipe, own);
   plan.devices = describe_devices(devices);
   plan.layers = static_cast<int>(model.size());

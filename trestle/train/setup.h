@@ -23,7 +23,7 @@ class StageReplicas;
 
 // Throws UsageError for what no data and no device are needed to see: an unknown word, a number out
 // of its range, a loss that the schedule does not allow.
-void check_training(const recipe::Recipe& recipe, const Additions& own = {});
+void check_training(const recipe::Recipe& recipe, const UserParts& own = {});
 
 // Throws UsageError where 'channels' is given, and the data have another number.
 void check_channels(const recipe::Recipe& recipe, const at::Tensor& inputs);
@@ -117,13 +117,13 @@ auto with_sizes_named(const recipe::Recipe& recipe, Action action) {
 std::string core_lending(const recipe::Recipe& recipe, bool possible);
 
 // What a plan takes from the recipe alone.
-RunPlan plan_of_recipe(const recipe::Recipe& recipe, const Additions& own = {});
+RunPlan plan_of_recipe(const recipe::Recipe& recipe, const UserParts& own = {});
 
 // What would make it fit, where a stage's device is expected to need more than it has.
 void add_suggestion(const Pipeline& pipeline, RunPlan* plan);
 
 RunPlan make_plan(const recipe::Recipe& recipe, const Pipeline& pipeline, const nn::Layers& model,
                   const std::vector<Device>& devices, const Task& task,
-                  const std::optional<Prediction>& prediction, const Additions& own = {});
+                  const std::optional<Prediction>& prediction, const UserParts& own = {});
 
 }  // namespace trestle::train

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "trestle/base/text.h"
-#include "trestle/train/divided_state.h"
+#include "trestle/train/sharded_state_size.h"
 #include "trestle/train/setup.h"
 
 namespace trestle::train {
@@ -51,7 +51,7 @@ void add_optimizer_peaks(const recipe::Recipe& recipe, const std::vector<StageFa
   for (std::size_t stage = 0; stage < costs.stages.size(); ++stage) {
     const auto device = static_cast<std::size_t>(timeline->device_of_stage.at(stage));
     const auto& cost = costs.stages[stage];
-    const StepState step = state_of_step(recipe, stages[stage].trained, stages[stage].largest);
+    const OptimizerStepBytes step = bytes_during_optimizer_step(recipe, stages[stage].trained, stages[stage].largest);
     held[device] += cost.persistent + std::min(cost.gradients, step.gradients);
     largest[device] = std::max(largest[device], step.largest);
   }
@@ -98,7 +98,7 @@ std::optional<Prediction> predict_step(const recipe::Recipe& recipe, Pipeline& p
     for (std::size_t stage = 0; stage < stages.size(); ++stage) {
       auto& cost = prediction.costs.stages[stage];
       cost.persistent += stages[stage].trained * states;
-      divide_state(recipe, stages[stage].trained, states, &cost);
+      size_sharded_state(recipe, stages[stage].trained, states, &cost);
     }
     // After the first of the batches that make a step, gradients are there already; and the buffers in which ranks reduce
     // them stay.

@@ -75,7 +75,7 @@ class Sweep {
         measure_{.warm_up = options.warm_up,
                  .steps = options.steps,
                  .models = options.models,
-                 .additions = options.additions},
+                 .user_parts = options.user_parts},
         points_(sweep_points(recipes, axes)),
         record_(options.out / "measurements.jsonl") {
     result_.axes = axes;

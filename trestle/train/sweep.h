@@ -8,7 +8,7 @@
 
 #include "trestle/models/model.h"
 #include "trestle/recipe/recipe.h"
-#include "trestle/train/additions.h"
+#include "trestle/train/user_parts.h"
 #include "trestle/train/sweep_points.h"
 
 // Measures recipes at every point of a grid of their fields: how long is a step, and how long was it
@@ -27,7 +27,7 @@ struct SweepOptions {
   int warm_up = 2;            // steps of a run before the clock runs
   int steps = 5;              // steps of a run that are timed
   models::OwnModels models = {};
-  Additions additions = {};
+  UserParts user_parts = {};
   std::function<bool()> should_stop = {};  // asked several times a second
 };
 

@@ -11,8 +11,8 @@
 #include "trestle/nn/loss.h"
 #include "trestle/nn/metrics.h"
 #include "trestle/recipe/recipe.h"
-#include "trestle/train/additions.h"
-#include "trestle/train/making_data.h"
+#include "trestle/train/user_parts.h"
+#include "trestle/train/synthesize_data.h"
 #include "trestle/train/picture.h"
 #include "trestle/train/progress.h"
 
@@ -38,8 +38,8 @@ struct Task {
 
 // Opens the data, those that find_data() finds. Throws UsageError for missing folders and unknown
 // names, FormatError for data that is not right.
-Task make_task(const recipe::Recipe& recipe, Progress& progress, const Additions& own = {},
-               const MakingData& making = {});
+Task make_task(const recipe::Recipe& recipe, Progress& progress, const UserParts& own = {},
+               const SynthesisProgress& on_synthesized = {});
 
 // The same to judge a model, without training data: `validation` is there, `training` is null.
 enum class Judged {
@@ -47,7 +47,7 @@ enum class Judged {
   Everything,  // all examples, but for data sets with a part of their own for validation: that part
 };
 // Throws UsageError where there is nothing to judge by, too.
-Task make_judging_task(const recipe::Recipe& recipe, Progress& progress, const Additions& own,
+Task make_judging_task(const recipe::Recipe& recipe, Progress& progress, const UserParts& own,
                        Judged judged);
 
 // Throws UsageError for data that are whole and do not do for the recipe: fewer than a batch, more
@@ -55,13 +55,13 @@ Task make_judging_task(const recipe::Recipe& recipe, Progress& progress, const A
 void check_examples(const recipe::Recipe& recipe, const OpenedData& data);
 
 // The same for a recipe's loss and metric only.
-nn::Loss loss_of(const recipe::Recipe& recipe, const Additions& own = {});
+nn::Loss loss_of(const recipe::Recipe& recipe, const UserParts& own = {});
 
 // The name of the metric of a recipe, or of its data set. Throws UsageError for one that is not known.
-std::string metric_of(const recipe::Recipe& recipe, const Additions& own = {});
+std::string metric_of(const recipe::Recipe& recipe, const UserParts& own = {});
 
 // Those that a recipe can name.
-std::vector<std::string> metric_names(const Additions& own = {});
-std::vector<std::string> loss_names(const Additions& own = {});
+std::vector<std::string> metric_names(const UserParts& own = {});
+std::vector<std::string> loss_names(const UserParts& own = {});
 
 }  // namespace trestle::train

@@ -17,7 +17,7 @@
 #include "trestle/train/dry_run.h"
 #include "trestle/train/environment.h"
 #include "trestle/train/metrics.h"
-#include "trestle/train/misuse.h"
+#include "trestle/train/usage_check.h"
 #include "trestle/train/run_again.h"
 #include "trestle/train/run_end.h"
 #include "trestle/train/run_folder.h"
@@ -207,7 +207,7 @@ TrainResult together(const TrainHooks& hooks, const Call& call) {
   } catch (const UsageError& error) {  // mostly the same on all: then the first one shall say it
     constexpr std::chrono::milliseconds for_the_first{100};
     if (hooks.world->rank() != 0) std::this_thread::sleep_for(for_the_first);
-    hooks.world->fail(tell_misuse(error));
+    hooks.world->fail(usage_error_message(error));
     throw;
   } catch (const c10::Error& error) {
     hooks.world->fail(error.what_without_backtrace());
@@ -238,7 +238,7 @@ TrainResult resume(const std::filesystem::path& run_folder,
 RunPlan plan_run(const recipe::Recipe& recipe, const TrainHooks& hooks) {
   check_run_name(recipe.name);
   RunPlan plan = with_sizes_named(
-      recipe, [&] { return plan_on_paper(recipe, hooks.models, hooks.additions); });
+      recipe, [&] { return plan_on_paper(recipe, hooks.models, hooks.user_parts); });
   if (hooks.progress != nullptr) hooks.progress->plan(plan);
   return plan;
 }

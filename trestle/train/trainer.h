@@ -10,8 +10,8 @@
 #include "trestle/comm/world.h"
 #include "trestle/models/model.h"
 #include "trestle/recipe/recipe.h"
-#include "trestle/train/additions.h"
-#include "trestle/train/making_data.h"
+#include "trestle/train/user_parts.h"
+#include "trestle/train/synthesize_data.h"
 #include "trestle/train/progress.h"
 
 // Trains a model as a recipe says.
@@ -30,13 +30,13 @@ struct TrainHooks {
   std::function<bool()> should_stop = {};
   // Called after each synthetic example that is made of missing data, with (made, all); false: what
   // was made is removed, and train() throws StateError.
-  MakingData making_data = {};
+  SynthesisProgress on_synthesized = {};
   std::int64_t stop_after_steps = 0;  // the same after so many steps of this call; 0 = never
   // The ranks to train on, of which this is one; null = one process alone. All call train() or resume()
   // with the same recipe; rank 0 is told what happens and writes the run's folder, which all must see.
   const World* world = nullptr;
   models::OwnModels models = {};  // models of your own, by the names that recipes use
-  Additions additions = {};       // the same for data sets, losses and metrics
+  UserParts user_parts = {};       // the same for data sets, losses and metrics
 };
 
 // Trains from the start, in a new run folder. Saves for resume() at the end of each

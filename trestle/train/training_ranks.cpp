@@ -157,7 +157,7 @@ void TrainingRun::add_ranks(const std::vector<Device>& devices) {
   add_suggestion(*pipeline_, &plan_);
 }
 
-void TrainingRun::share(Judgement& judged) const {
+void TrainingRun::share(Scores& judged) const {
   if (ranks_.alone()) return;
   const auto numbers = ranks_.sum_of_last(
       {judged.loss.sum, judged.loss.count, judged.metric.sum, judged.metric.count});

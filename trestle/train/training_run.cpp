@@ -14,12 +14,12 @@
 #include "trestle/optim/state.h"
 #include "trestle/precision/cpu_support.h"
 #include "trestle/train/batch_stream.h"
-#include "trestle/train/better.h"
+#include "trestle/train/metric_direction.h"
 #include "trestle/train/data_set.h"
 #include "trestle/train/deepspeed_options.h"
 #include "trestle/train/environment.h"
 #include "trestle/train/initial_weights.h"
-#include "trestle/train/judge.h"
+#include "trestle/train/validator.h"
 #include "trestle/train/parameter_groups.h"
 #include "trestle/train/run_end.h"
 #include "trestle/train/run_paths.h"
@@ -51,7 +51,7 @@ TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks,
       early_stop_(recipe.train.patience, recipe.train.min_delta) {
   refuse_other_recipes();
   ranks_.lay_out(recipe_.mesh);
-  check_training(recipe_, hooks_.additions);
+  check_training(recipe_, hooks_.user_parts);
   // A run that goes on has weights of its own.
   const bool begins = going_on == nullptr;
   if (begins) check_initial_weights(recipe_);
@@ -76,7 +76,7 @@ TrainingRun::TrainingRun(const recipe::Recipe& recipe, const TrainHooks& hooks,
   if (recipe_.train.predict) predict(first);  // before any parameter is on some ranks only
   if (replicas_) replicas_->take(*pipeline_, ranks_.mesh());
   optimizers_ = make_optimizers(recipe_, *pipeline_, replicas_.get());
-  plan_ = make_plan(recipe_, *pipeline_, model, devices_, task_, prediction_, hooks_.additions);
+  plan_ = make_plan(recipe_, *pipeline_, model, devices_, task_, prediction_, hooks_.user_parts);
   add_ranks(devices);
   rate_.emplace(recipe_.optimizer, RunLength{.epochs = recipe_.train.epochs,
                                              .steps_per_epoch = plan_.optimizer_steps_per_epoch(),
@@ -126,10 +126,10 @@ void TrainingRun::open_data(const RunFolder* going_on) {
   if (going_on != nullptr) {
     recipe::Recipe with_data = seen_from_here(*going_on, recipe_);
     with_data.data.synthesize = 0;
-    task_ = make_task(with_data, progress_, hooks_.additions);
+    task_ = make_task(with_data, progress_, hooks_.user_parts);
     return;
   }
-  task_ = make_task(recipe_, progress_, hooks_.additions, hooks_.making_data);
+  task_ = make_task(recipe_, progress_, hooks_.user_parts, hooks_.on_synthesized);
   const std::int64_t synthesize = recipe_.data.synthesize;
   recipe_.data = task_.data;
   recipe_.data.synthesize = synthesize;
@@ -256,12 +256,12 @@ bool TrainingRun::stop_asked() const {
 
 TrainingRun::Outcome TrainingRun::validate(EpochReport& report) {
   if (!task_.validation) return Outcome::Finished;
-  Judgement judged;
+  Scores judged;
   const Stopwatch watch;
   double before = 0;
   std::int64_t done = 0, examples = 0;
   BatchStream batches(*task_.validation, 0, 0, ranks_.reads(), ranks_.share());
-  Judgement own;
+  Scores own;
   AllRows all_rows;
   if (ranks_.replicas() > 1)
     all_rows = [&](const at::Tensor& rows) { return ranks_.all_rows(rows); };
@@ -273,7 +273,7 @@ TrainingRun::Outcome TrainingRun::validate(EpochReport& report) {
       output = own.add(*pipeline_, task_, batch, all_rows);
     } else {
       replicas_->evaluate_nothing();
-      if (ranks_.is_last()) Judgement::add_nothing(task_, all_rows);
+      if (ranks_.is_last()) Scores::add_nothing(task_, all_rows);
     }
     judged = own;
     share(judged);

@@ -12,7 +12,7 @@
 #include "trestle/train/batch_stream.h"
 #include "trestle/train/best_weights.h"
 #include "trestle/train/early_stop.h"
-#include "trestle/train/judge.h"
+#include "trestle/train/validator.h"
 #include "trestle/train/measure.h"
 #include "trestle/train/metrics.h"
 #include "trestle/train/run_folder.h"
@@ -69,7 +69,7 @@ class TrainingRun {
   void load_weights_over_ranks();
   void freeze_over_ranks();
   void add_ranks(const std::vector<Device>& devices);
-  void share(Judgement& judged) const;
+  void share(Scores& judged) const;
   double data_mark_of(const std::optional<data::Batch>& first) const;
   std::vector<double> shared_shares(const std::vector<data::Batch>& group) const;
   void gather_peaks();

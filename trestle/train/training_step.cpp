@@ -8,7 +8,7 @@
 #include "trestle/optim/factory.h"
 #include "trestle/pipeline/find_nonfinite.h"
 #include "trestle/sharding/norm_over_ranks.h"
-#include "trestle/train/judge.h"
+#include "trestle/train/validator.h"
 #include "trestle/train/training_run.h"
 
 namespace trestle::train {

@@ -1,4 +1,4 @@
-#include "trestle/train/judge.h"
+#include "trestle/train/validator.h"
 
 #include <c10/core/GradMode.h>
 
@@ -22,7 +22,7 @@ double weight_of(const Task& task, const data::Batch& batch) {
   return additive ? task.loss.weight(batch.targets) : static_cast<double>(batch.size());
 }
 
-at::Tensor Judgement::add(Pipeline& pipeline, const Task& task, const data::Batch& batch,
+at::Tensor Scores::add(Pipeline& pipeline, const Task& task, const data::Batch& batch,
                           const AllRows& all_rows) {
   const at::NoGradGuard no_grad;
   const at::Tensor raw = pipeline.evaluate(batch.inputs);
@@ -38,7 +38,7 @@ at::Tensor Judgement::add(Pipeline& pipeline, const Task& task, const data::Batc
   return output;
 }
 
-void Judgement::add_nothing(const Task& task, const AllRows& all_rows) {
+void Scores::add_nothing(const Task& task, const AllRows& all_rows) {
   if (!sees_all_rows(task, all_rows)) return;
   all_rows({});  // of outputs
   all_rows({});  // of targets

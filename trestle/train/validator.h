@@ -21,7 +21,7 @@ double weight_of(const Task& task, const data::Batch& batch);
 // one that has none, with None.
 using AllRows = std::function<at::Tensor(const at::Tensor& own)>;
 
-struct Judgement {
+struct Scores {
   nn::Tally loss, metric;
 
   // Runs a batch through the model, without gradients. Returns its output, on the CPU and in fp32

@@ -10,11 +10,12 @@
 
 namespace trestle::train {
 
-// What a program adds, beside models, to the names that recipes can use.
-struct Additions {
+// The data sets, losses and metrics that a program adds to the names that recipes can use. Models:
+// models::OwnModels.
+struct UserParts {
   std::map<std::string, data::OpenOwnData> data_sets = {};
   std::map<std::string, std::function<nn::Loss()>> losses = {};
-  // Of each a larger value is better.
+  // A larger value of a metric is better.
   std::map<std::string,
            std::function<nn::Tally(const at::Tensor& output, const at::Tensor& target)>>
       metrics = {};
