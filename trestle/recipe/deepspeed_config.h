@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "trestle/optim/options/optimizer_options.h"
+
 // A run as DeepSpeed's JSON configuration says it. No torch in here.
 //
 //   DeepspeedConfig config = read_deepspeed_config("ds_config.json", /*ranks=*/4);
@@ -26,20 +28,6 @@ struct DeepspeedScaler {
   // Whether each good step, and not only each growth, makes the overflows count from 0 again.
   bool consecutive_hysteresis = false;
   double lowest_scale = 1;
-};
-
-// The members that optim::OptimizerOptions has, by its names.
-struct DeepspeedOptimizer {
-  std::string name;  // sgd, adam, adamw, rmsprop
-  double learning_rate = 1e-3;
-  double weight_decay = 0;
-  double momentum = 0;
-  bool nesterov = false;
-  double alpha = 0.99;
-  bool centered = false;
-  double beta1 = 0.9, beta2 = 0.999;
-  double epsilon = 1e-8;
-  bool amsgrad = false;
 };
 
 // One of DeepSpeed's schedules, with its own names; only those of its type mean anything.
@@ -85,7 +73,7 @@ struct DeepspeedConfig {
   std::string communication = {};  // fp32, fp16, bf16: what gradients travel in; empty: not said
   DeepspeedScaler scaler = {};     // of fp16
 
-  std::optional<DeepspeedOptimizer> optimizer = {};  // nothing: the program gives its own
+  std::optional<optim::OptimizerOptions> optimizer = {};  // none: the program gives its own
   std::optional<DeepspeedSchedule> schedule = {};
   double clip_grad_norm = 0;  // 0: no clipping
 

@@ -71,8 +71,7 @@ Engine::Engine(const std::shared_ptr<torch::nn::Module>& model, const World& wor
 
 void Engine::finish(const InitializeOptions& options) {
   optimizer_ = options.optimizer ? options.optimizer(sharded_.named_parameters())
-                                 : optim::make_optimizer(sharded_.parameters(),
-                                                         optimizer_options(*config_.optimizer));
+                                 : optim::make_optimizer(sharded_.parameters(), *config_.optimizer);
   if (!optimizer_) throw UsageError("InitializeOptions::optimizer made no optimizer");
   if (options.optimizer && config_.optimizer) {
     config_.notes.push_back(text("optimizer ", config_.optimizer->name,

@@ -4,7 +4,6 @@
 
 #include "trestle/mesh/layout/mesh_layout.h"
 #include "trestle/optim/deepspeed_rate.h"
-#include "trestle/optim/factory.h"
 #include "trestle/precision/gradient_scaler.h"
 #include "trestle/recipe/deepspeed_config.h"
 #include "trestle/sharding/options.h"
@@ -19,7 +18,6 @@ ShardOptions shard_options(const recipe::DeepspeedConfig& config);
 
 // From stage 1 on an overflow at the lowest scale is an error, as in DeepSpeed; at stage 0 the scale stays there.
 precision::GradientScalerOptions scaler_options(const recipe::DeepspeedConfig& config);
-optim::OptimizerOptions optimizer_options(const recipe::DeepspeedOptimizer& optimizer);
 optim::DeepspeedRateOptions rate_options(const recipe::DeepspeedSchedule& schedule);
 
 }  // namespace trestle::deepspeed

@@ -34,21 +34,10 @@ void check_loss(const recipe::Recipe& recipe, const UserParts& own) {
 }
 
 optim::OptimizerOptions optimizer_options(const recipe::Recipe& recipe) {
-  optim::OptimizerOptions options;
-  options.name = recipe.optimizer.name;
-  options.learning_rate = recipe.optimizer.learning_rate;
-  options.weight_decay = recipe.optimizer.weight_decay;
-  options.momentum = recipe.optimizer.momentum;
+  optim::OptimizerOptions options = recipe.optimizer;
   // Before a step it is set to the schedule's; nesterov needs to know that there is one.
   if (cycles_momentum(recipe.optimizer) && options.momentum == 0)
     options.momentum = recipe.optimizer.one_cycle_highest_momentum;
-  options.nesterov = recipe.optimizer.nesterov;
-  options.alpha = recipe.optimizer.alpha;
-  options.centered = recipe.optimizer.centered;
-  options.beta1 = recipe.optimizer.beta1;
-  options.beta2 = recipe.optimizer.beta2;
-  options.epsilon = recipe.optimizer.epsilon;
-  options.amsgrad = recipe.optimizer.amsgrad;
   return options;
 }
 
