@@ -99,7 +99,7 @@ TEST_F(BadInput, ADiskThatIsFull) {
   ASSERT_EQ(first.code, 0) << first.err;
   const std::string before = read_file(folder_ / "runs/full/last/weights.safetensors");
   expect(run({"train", "--resume", "runs/full", "--epochs", "2"}, {.largest_file = 100'000}), 1,
-         {"What was saved before is whole", "trestle train --resume runs/full"});
+         {"The earlier checkpoint is intact", "trestle train --resume runs/full"});
   EXPECT_EQ(read_file(folder_ / "runs/full/last/weights.safetensors"), before);
   EXPECT_FALSE(fs::exists(folder_ / "runs/full/last.tmp"));
   EXPECT_EQ(run({"train", "--resume", "runs/full", "--epochs", "2", "--quiet"}).code, 0);
@@ -109,7 +109,7 @@ TEST_F(BadInput, ADiskThatIsFullBeforeTheFirstSave) {
   expect(run({"train", "small.toml", "--name", "filled", "--epochs", "1", "--quiet",
               "--optimizer.name", "adam"},
              {.largest_file = 600'000}),
-         1, {"runs/filled/best.safetensors is whole, but nothing that --resume could go on from"});
+         1, {"runs/filled/best.safetensors is intact, but there is no checkpoint to resume from"});
   EXPECT_TRUE(fs::exists(folder_ / "runs/filled/best.safetensors"));
 }
 

@@ -12,12 +12,12 @@
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/data_set.h"
 #include "trestle/train/json_number.h"
-#include "trestle/train/validator.h"
 #include "trestle/train/progress.h"
 #include "trestle/train/run_paths.h"
 #include "trestle/train/run_weights.h"
 #include "trestle/train/setup.h"
 #include "trestle/train/task.h"
+#include "trestle/train/validator.h"
 
 namespace trestle::train {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "trestle/models/model.h"
-#include "trestle/train/user_parts.h"
 #include "trestle/train/run_checkpoint.h"
+#include "trestle/train/user_parts.h"
 
 // How good a run's weights are.
 //

@@ -47,7 +47,7 @@ void make(const DataSet& set, const StandIn& stand_in, const std::string& missin
                      stand_in.wanted.out.string(), " (", stand_in.what, "; synthesize in [data])"));
   Synthesis wanted = stand_in.wanted;
   wanted.progress = [&](std::int64_t done, std::int64_t all) {
-    progress.making_data(done, all);
+    progress.synthesizing_data(done, all);
     if (on_synthesized && !on_synthesized(done, all)) throw_synthesis_stopped(done, all);
   };
   try {
@@ -60,7 +60,8 @@ void make(const DataSet& set, const StandIn& stand_in, const std::string& missin
 
 // Nothing is made where `progress` is null.
 recipe::Recipe::Data real_or_synthetic(const DataSet& set, const recipe::Recipe& recipe,
-                                       Progress* progress, const SynthesisProgress& on_synthesized) {
+                                       Progress* progress,
+                                       const SynthesisProgress& on_synthesized) {
   const std::vector<fs::path> paths = data_paths(set, recipe);
   const bool there = std::any_of(paths.begin(), paths.end(),
                                  [](const fs::path& path) { return fs::exists(path); });

@@ -4,9 +4,9 @@
 #include <string>
 
 #include "trestle/recipe/recipe.h"
-#include "trestle/train/user_parts.h"
-#include "trestle/train/synthesize_data.h"
 #include "trestle/train/progress.h"
+#include "trestle/train/synthesize_data.h"
+#include "trestle/train/user_parts.h"
 
 // Real data, or synthetic ones: which of them a run trains on.
 namespace trestle::train {
@@ -17,7 +17,8 @@ namespace trestle::train {
 // asks for, StateError where another process is making them, or `making` gives up. What only the
 // files can say, as which value of a mask is which class, is filled in.
 recipe::Recipe::Data find_data(const recipe::Recipe& recipe, Progress& progress,
-                               const UserParts& own = {}, const SynthesisProgress& on_synthesized = {});
+                               const UserParts& own = {},
+                               const SynthesisProgress& on_synthesized = {});
 
 // The same without making any or saying anything: the recipe's [data] itself where neither real nor
 // synthetic ones are there.

@@ -12,9 +12,9 @@
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
 #include "trestle/simulate/simulate.h"
-#include "trestle/train/sharded_state_size.h"
 #include "trestle/train/progress.h"
 #include "trestle/train/setup.h"
+#include "trestle/train/sharded_state_size.h"
 
 namespace trestle::train {
 namespace {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "trestle/models/model.h"
-#include "trestle/train/user_parts.h"
 #include "trestle/train/prediction_table.h"
 #include "trestle/train/run_checkpoint.h"
+#include "trestle/train/user_parts.h"
 
 // Masks or classes for new images, from a run's weights.
 //

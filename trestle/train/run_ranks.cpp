@@ -67,6 +67,12 @@ void RunRanks::lay_out(const recipe::Recipe::Mesh& mesh) {
   groups_ = sharding::rank_groups(*mesh_, {.level = level_});
 }
 
+std::int64_t RunRanks::examples_of(const data::Batch& batch, std::int64_t most,
+                                   const data::Loader& loader) const {
+  if (replicas() == 1) return batch.size();
+  return std::min(most, loader.examples() - batch.index * most);
+}
+
 comm::Group RunRanks::pipeline_group() const {
   if (!mesh_) return group();
   return mesh_->size("pipeline") > 1 ? mesh_->group("pipeline") : comm::Group();
@@ -143,6 +149,13 @@ std::vector<std::string> RunRanks::gather(const std::string& mine) const {
   return alone() ? std::vector<std::string>{mine} : group().all_gather_bytes(mine);
 }
 
+std::vector<std::string> RunRanks::gather_lines(const std::vector<std::string>& mine) const {
+  std::vector<std::string> all;
+  for (const auto& one : gather(join(mine, "\n")))
+    for (auto& line : lines_of(one)) all.push_back(std::move(line));
+  return all;
+}
+
 void RunRanks::in_turn(const std::function<void()>& what) const {
   for (int turn = 0; turn < size(); ++turn) {
     if (turn == rank()) what();
@@ -155,6 +168,13 @@ void RunRanks::first_then_others(const std::function<void()>& what) const {
   if (alone()) return;
   group().barrier();
   if (rank() != 0) what();
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
 }
 
 std::vector<Device> devices_of_rank(const std::vector<Device>& devices, const RunRanks& ranks) {

@@ -48,6 +48,9 @@ class RunRanks {
   std::int64_t share_of(std::int64_t examples) const {
     return examples * (replica() + 1) / replicas() - examples * replica() / replicas();
   }
+  // Examples of a batch, of all replicas together; `most` in each batch of `loader` but its last.
+  std::int64_t examples_of(const data::Batch& batch, std::int64_t most,
+                           const data::Loader& loader) const;
   comm::Group pipeline_group() const;  // not valid where one rank has the whole pipeline
   // The ranks that have the same stages, in all pipelines; not valid where there is one.
   const sharding::RankGroups& replica_groups() const { return groups_; }
@@ -70,6 +73,8 @@ class RunRanks {
   at::Tensor all_rows(const at::Tensor& own) const;
   std::string from_first(std::string mine) const;
   std::vector<std::string> gather(const std::string& mine) const;
+  // The lines of all ranks as one list, in the order of the ranks.
+  std::vector<std::string> gather_lines(const std::vector<std::string>& mine) const;
   std::int64_t sum(std::int64_t mine) const;
   // Over the ranks of one pipeline, where all pipelines have the same.
   std::int64_t sum_of_pipeline(std::int64_t mine) const { return sum(replica() == 0 ? mine : 0); }
@@ -87,6 +92,9 @@ class RunRanks {
   sharding::RankGroups groups_;     // the same
   ShardLevel level_ = ShardLevel::None;
 };
+
+// The lines of a text, without their ends.
+std::vector<std::string> lines_of(const std::string& text);
 
 // Of the devices that a recipe names, in their order: one for each rank, or one for all.
 std::vector<Device> devices_of_rank(const std::vector<Device>& devices, const RunRanks& ranks);

@@ -224,6 +224,12 @@ std::vector<StageOptimizer> make_optimizers(const recipe::Recipe& recipe, const 
   return optimizers;
 }
 
+NamedTensors weights_of(const Pipeline& pipeline) {
+  NamedTensors all = pipeline.named_parameters();
+  for (auto& buffer : pipeline.named_buffers()) all.push_back(std::move(buffer));
+  return all;
+}
+
 int optimizer_state_factor(const recipe::Recipe::Optimizer& optimizer) {
   if (optimizer.name == "adam" || optimizer.name == "adamw") return optimizer.amsgrad ? 3 : 2;
   const bool momentum = optimizer.momentum > 0 || cycles_momentum(optimizer);

@@ -13,6 +13,7 @@
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/train/run_plan.h"
+#include "trestle/train/stage_optimizer.h"
 #include "trestle/train/step_prediction.h"
 #include "trestle/train/task.h"
 
@@ -58,19 +59,15 @@ std::int64_t largest_part_of(const recipe::Recipe& recipe);
 // Examples of the largest of them, which is the first.
 int largest_piece_of(const recipe::Recipe& recipe);
 
-// One stage's optimizer, stepped for that stage alone, and its parameters' unsplit names. A stage
-// that is frozen as a whole has none.
-struct StageOptimizer {
-  int stage = 0;
-  std::vector<std::string> names;
-  std::unique_ptr<torch::optim::Optimizer> optimizer;
-  std::vector<double> rate_factors = {};  // one for each of its groups
-};
+// One for each stage that is here and has something to train.
 std::vector<StageOptimizer> make_optimizers(const recipe::Recipe& recipe, const Pipeline& pipeline,
                                             const StageReplicas* replicas = nullptr);
 
 // Bytes that the optimizer will remember for one byte of parameters: adam 2, plain sgd 0, ...
 int optimizer_state_factor(const recipe::Recipe::Optimizer& optimizer);
+
+// Parameters and buffers of the stages that are here, by their unsplit names.
+NamedTensors weights_of(const Pipeline& pipeline);
 
 [[noreturn]] void throw_misfit(const recipe::Recipe& recipe, const at::Tensor& inputs,
                                const c10::Error& error);

@@ -6,7 +6,7 @@
 #include "trestle/nn/layers.h"
 #include "trestle/sharding/norm_over_ranks.h"
 #include "trestle/sharding/save.h"
-#include "trestle/train/setup.h"
+#include "trestle/train/stage_optimizer.h"
 
 namespace trestle::train {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "trestle/base/text.h"
-#include "trestle/train/sharded_state_size.h"
 #include "trestle/train/setup.h"
+#include "trestle/train/sharded_state_size.h"
 
 namespace trestle::train {
 
@@ -51,7 +51,8 @@ void add_optimizer_peaks(const recipe::Recipe& recipe, const std::vector<StageFa
   for (std::size_t stage = 0; stage < costs.stages.size(); ++stage) {
     const auto device = static_cast<std::size_t>(timeline->device_of_stage.at(stage));
     const auto& cost = costs.stages[stage];
-    const OptimizerStepBytes step = bytes_during_optimizer_step(recipe, stages[stage].trained, stages[stage].largest);
+    const OptimizerStepBytes step =
+        bytes_during_optimizer_step(recipe, stages[stage].trained, stages[stage].largest);
     held[device] += cost.persistent + std::min(cost.gradients, step.gradients);
     largest[device] = std::max(largest[device], step.largest);
   }

@@ -8,8 +8,8 @@
 
 #include "trestle/models/model.h"
 #include "trestle/recipe/recipe.h"
-#include "trestle/train/user_parts.h"
 #include "trestle/train/sweep_points.h"
+#include "trestle/train/user_parts.h"
 
 // Measures recipes at every point of a grid of their fields: how long is a step, and how long was it
 // predicted to be?

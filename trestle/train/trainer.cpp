@@ -17,7 +17,6 @@
 #include "trestle/train/dry_run.h"
 #include "trestle/train/environment.h"
 #include "trestle/train/metrics.h"
-#include "trestle/train/usage_check.h"
 #include "trestle/train/run_again.h"
 #include "trestle/train/run_end.h"
 #include "trestle/train/run_folder.h"
@@ -25,6 +24,7 @@
 #include "trestle/train/run_ranks.h"
 #include "trestle/train/setup.h"
 #include "trestle/train/training_run.h"
+#include "trestle/train/usage_check.h"
 
 namespace trestle::train {
 

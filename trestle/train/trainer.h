@@ -10,9 +10,9 @@
 #include "trestle/comm/world.h"
 #include "trestle/models/model.h"
 #include "trestle/recipe/recipe.h"
-#include "trestle/train/user_parts.h"
-#include "trestle/train/synthesize_data.h"
 #include "trestle/train/progress.h"
+#include "trestle/train/synthesize_data.h"
+#include "trestle/train/user_parts.h"
 
 // Trains a model as a recipe says.
 //
@@ -36,7 +36,7 @@ struct TrainHooks {
   // with the same recipe; rank 0 is told what happens and writes the run's folder, which all must see.
   const World* world = nullptr;
   models::OwnModels models = {};  // models of your own, by the names that recipes use
-  UserParts user_parts = {};       // the same for data sets, losses and metrics
+  UserParts user_parts = {};      // the same for data sets, losses and metrics
 };
 
 // Trains from the start, in a new run folder. Saves for resume() at the end of each
