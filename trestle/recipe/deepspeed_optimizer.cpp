@@ -10,7 +10,7 @@ namespace trestle::recipe::deepspeed {
 
 namespace {
 
-constexpr double most = 1e30;
+constexpr double largest_float = 1e30;
 
 constexpr auto params_path = "optimizer.params";
 
@@ -27,7 +27,7 @@ Keys keys_of(optim::OptimizerOptions& to) {
       keys.push_back(obeyed(key, to.*std::get<bool optim::OptimizerOptions::*>(option.member)));
     else
       keys.push_back(
-          obeyed(key, to.*std::get<double optim::OptimizerOptions::*>(option.member), {0, most}));
+          obeyed(key, to.*std::get<double optim::OptimizerOptions::*>(option.member), {0, largest_float}));
   }
   for (const char* name : {"fused", "foreach", "capturable", "differentiable", "set_grad_none"})
     keys.push_back(idle(name, Type::Switch, "every optimizer is fused"));
