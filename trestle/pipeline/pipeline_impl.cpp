@@ -16,8 +16,8 @@
 #include "trestle/nn/mode_scope.h"
 #include "trestle/pipeline/autograd_bridge.h"
 #include "trestle/pipeline/micro_batch.h"
+#include "trestle/pipeline/normal_mode_guard.h"
 #include "trestle/pipeline/options.h"
-#include "trestle/pipeline/outside_inference_mode.h"
 #include "trestle/pipeline/profile.h"
 #include "trestle/pipeline/profile_layers.h"
 #include "trestle/pipeline/step_checks.h"
@@ -186,7 +186,8 @@ bool Pipeline::Impl::lends_cores() const {
 
 int Pipeline::Impl::planned_micro_batches() const {
   const std::lock_guard lock(mutex_);
-  if (options.split_size > 0) return pipeline::piece_count_by_size(samples_, options.split_size);
+  if (options.split_size > 0)
+    return pipeline::micro_batch_count_by_size(samples_, options.split_size);
   return samples_ > 0 ? std::min(options.micro_batches, samples_) : options.micro_batches;
 }
 
@@ -203,8 +204,8 @@ std::string Pipeline::Impl::suggest() const {
   question.samples = std::max(samples_, question.micro_batches);
   for (const int times : {2, 4, 8}) {
     const int size = options.split_size / times;
-    const int count =
-        size > 0 ? pipeline::piece_count_by_size(samples_, size) : question.micro_batches * times;
+    const int count = size > 0 ? pipeline::micro_batch_count_by_size(samples_, size)
+                               : question.micro_batches * times;
     if (!options.table && count <= samples_) question.other_micro_batches.push_back(count);
   }
   for (std::size_t stage = 0; stage < costs_.device_of_stage.size(); ++stage) {

@@ -17,7 +17,7 @@
 #include "trestle/pipeline/distributed_transport.h"
 #include "trestle/pipeline/local_transport.h"
 #include "trestle/pipeline/micro_batch.h"
-#include "trestle/pipeline/outside_inference_mode.h"
+#include "trestle/pipeline/normal_mode_guard.h"
 #include "trestle/pipeline/pipeline_impl.h"
 #include "trestle/pipeline/profile.h"
 #include "trestle/pipeline/replicas.h"
@@ -26,12 +26,12 @@
 
 namespace trestle {
 
-using pipeline::OutsideInferenceMode;
-using pipeline::Part;
+using pipeline::MiniBatchState;
+using pipeline::NormalModeGuard;
 using pipeline::PartitionedModel;
+using pipeline::Phase;
 using pipeline::StepInputs;
 using pipeline::StepPlan;
-using pipeline::StepState;
 
 namespace {
 
@@ -69,7 +69,7 @@ void let_parameters_go(const PipelineOptions& options, const pipeline::StageList
 }
 
 // What all ranks made of the norm that all have.
-void note_update(StepState& state, precision::GradientScaler* scaler, StepResult& result) {
+void note_update(MiniBatchState& state, precision::GradientScaler* scaler, StepResult& result) {
   result.gradient_norm = pipeline::norm_of_step(state.transport->norms(), state.inputs.end);
   result.stepped = std::isfinite(*result.gradient_norm);
   if (!scaler) return;
@@ -93,7 +93,8 @@ nn::Values Pipeline::Impl::prepared(const nn::Values& batch) const {
 }
 
 // Over ranks the first one knows how many samples there are.
-std::vector<std::int64_t> Pipeline::Impl::piece_sizes(StepPlan plan, const nn::Values& batch) {
+std::vector<std::int64_t> Pipeline::Impl::micro_batch_sizes(StepPlan plan,
+                                                            const nn::Values& batch) {
   if (link_ && link_->is_first()) check_first_input(batch);
   if (!link_ || link_->is_first()) {
     plan.samples = pipeline::sample_count(batch);
@@ -108,10 +109,10 @@ std::vector<std::int64_t> Pipeline::Impl::piece_sizes(StepPlan plan, const nn::V
     plan = link_->agree(plan);
     check_given(batch, plan.given);
   }
-  return pipeline::piece_sizes(plan.samples, options.micro_batches, options.split_size);
+  return pipeline::micro_batch_sizes(plan.samples, options.micro_batches, options.split_size);
 }
 
-std::unique_ptr<pipeline::Transport> Pipeline::Impl::transport(
+std::unique_ptr<pipeline::StageTransport> Pipeline::Impl::transport(
     const schedule::Schedule& table) const {
   if (link_)
     return std::make_unique<pipeline::DistributedTransport>(link_, table, parts_->cut.routes,
@@ -121,11 +122,11 @@ std::unique_ptr<pipeline::Transport> Pipeline::Impl::transport(
                                                     options.deadline, parts_->copies);
 }
 
-std::unique_ptr<pipeline::Relay> Pipeline::Impl::make_relay(std::size_t micro_batches) {
-  if (!link_) return std::make_unique<pipeline::Relay>(parts_->cut, parts_->stages);
+pipeline::StageExchange Pipeline::Impl::stage_exchange(std::size_t micro_batches) {
+  if (!link_) return {};
   const auto& table = lowered(static_cast<int>(micro_batches), options.schedule, true);
-  return std::make_unique<pipeline::Relay>(parts_->cut, parts_->stages, table.rank_of_stage, link_,
-                                           transport(table));
+  return {
+      {parts_->cut.routes, parts_->cut.route_values, table.rank_of_stage}, link_, transport(table)};
 }
 
 // A pipeline inside a layer of another one follows that one's key, so that running the layer again
@@ -158,7 +159,8 @@ void Pipeline::Impl::check_inputs(const nn::Values& inputs) const {
   }
 }
 
-std::shared_ptr<StepState> Pipeline::Impl::begin_step(StepInputs inputs, const nn::Values& batch) {
+std::shared_ptr<MiniBatchState> Pipeline::Impl::begin_step(StepInputs inputs,
+                                                           const nn::Values& batch) {
   inputs.shared = shared_inputs(batch);
   inputs.batch_norm = options.batch_norm;
   if (parts_->one_device_each) inputs.threads = parts_->executor.threads();
@@ -169,14 +171,14 @@ std::shared_ptr<StepState> Pipeline::Impl::begin_step(StepInputs inputs, const n
     return impl ? impl->suggest() : std::string();
   };
   auto way = transport(inputs.table);
-  return std::make_shared<StepState>(std::move(inputs), parts_->stages, parts_->cut,
-                                     parts_->loss_boundary, parts_->copies, parts_->clock,
-                                     std::move(way));
+  return std::make_shared<MiniBatchState>(std::move(inputs), parts_->stages, parts_->cut,
+                                          parts_->loss_boundary, parts_->copies, parts_->clock,
+                                          std::move(way));
 }
 
 StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& given_target,
                                 const nn::Loss& loss, StepOptions step_options) {
-  const OutsideInferenceMode outside;
+  const NormalModeGuard normal_mode;
   const precision::Autocast autocast(options.precision);
   if (!at::GradMode::is_enabled()) {
     throw UsageError("Pipeline::step() under no_grad: a training step needs gradients",
@@ -192,12 +194,12 @@ StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& given
   PartitionedModel& parts = cut_for(batch);
   check_inputs(batch);
   batch.push_back(target);
-  const auto sizes = piece_sizes({.call = StepPlan::Call::Step,
-                                  .first_micro_batch = step_options.first_micro_batch,
-                                  .gradient_scale = step_options.gradient_scale,
-                                  .loss = std::hash<std::string>()(loss.name),
-                                  .updates = updates},
-                                 batch);
+  const auto sizes = micro_batch_sizes({.call = StepPlan::Call::Step,
+                                        .first_micro_batch = step_options.first_micro_batch,
+                                        .gradient_scale = step_options.gradient_scale,
+                                        .loss = std::hash<std::string>()(loss.name),
+                                        .updates = updates},
+                                       batch);
   auto pieces = pipeline::split_as(batch, sizes);
   batch.pop_back();
   const auto& table = lowered(static_cast<int>(pieces.size()), options.schedule, true, updates);
@@ -232,7 +234,7 @@ StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& given
   result.micro_batches = share.micro_batches;
   const auto state = begin_step(std::move(inputs), batch);
 
-  parts.executor.run(*state, Part::All);
+  parts.executor.run(*state, Phase::Both);
   parts.remember(*state);
   for (int m = 0; m < table.micro_batches; ++m) {
     const at::Tensor& part = state->last().losses[m];  // none where the last stage is elsewhere
@@ -255,7 +257,7 @@ StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& given
 }
 
 nn::Values Pipeline::Impl::forward(const nn::Values& given) {
-  const OutsideInferenceMode outside;
+  const NormalModeGuard normal_mode;
   const precision::Autocast autocast(options.precision);
   const nn::Values batch = prepared(given);
   PartitionedModel& parts = cut_for(batch);
@@ -267,8 +269,8 @@ nn::Values Pipeline::Impl::forward(const nn::Values& given) {
         {.hint = "Use step(), which weighs the replicas' parts of the mini-batch, or evaluate()."});
   auto pieces = pipeline::split_as(
       batch,
-      piece_sizes({.call = graph ? StepPlan::Call::Forward : StepPlan::Call::ForwardWithoutGraph},
-                  batch));
+      micro_batch_sizes(
+          {.call = graph ? StepPlan::Call::Forward : StepPlan::Call::ForwardWithoutGraph}, batch));
   StepInputs inputs{.table = lowered(static_cast<int>(pieces.size()), "gpipe", graph),
                     .key = next_key(),
                     .batch = std::move(pieces),
@@ -282,7 +284,7 @@ nn::Values Pipeline::Impl::forward(const nn::Values& given) {
     };
   inputs.hooks = options.hooks;
   const auto state = begin_step(std::move(inputs), batch);
-  parts.executor.run(*state, Part::Forwards);
+  parts.executor.run(*state, Phase::Forward);
   parts.remember(*state);
   let_parameters_go(options, parts.stages);
   if (!parts.stages.has_last()) {
@@ -295,14 +297,15 @@ nn::Values Pipeline::Impl::forward(const nn::Values& given) {
 }
 
 nn::Values Pipeline::Impl::evaluate(const nn::Values& given) {
-  const OutsideInferenceMode outside;
+  const NormalModeGuard normal_mode;
   const precision::Autocast autocast(options.precision);
   const at::NoGradGuard no_grad;
   const nn::Values batch = prepared(given);
   PartitionedModel& parts = cut_for(batch);
   check_inputs(batch);
   const nn::ModeScope mode(parts.layers(), nn::ModeScope::Mode::Evaluate);
-  auto pieces = pipeline::split_as(batch, piece_sizes({.call = StepPlan::Call::Evaluate}, batch));
+  auto pieces =
+      pipeline::split_as(batch, micro_batch_sizes({.call = StepPlan::Call::Evaluate}, batch));
   StepInputs inputs{.table = lowered(static_cast<int>(pieces.size()), "gpipe", false),
                     .key = next_evaluation_key(),
                     .batch = std::move(pieces),
@@ -310,7 +313,7 @@ nn::Values Pipeline::Impl::evaluate(const nn::Values& given) {
                     .kept_outputs = parts.graph.outputs};
   inputs.hooks = options.hooks;
   const auto state = begin_step(std::move(inputs), batch);
-  parts.executor.run(*state, Part::Forwards);
+  parts.executor.run(*state, Phase::Forward);
   parts.remember(*state);
   let_parameters_go(options, parts.stages);
   if (!parts.stages.has_last()) return nn::Values(parts.graph.outputs);
@@ -343,10 +346,10 @@ void Pipeline::Impl::backward(const at::Tensor& loss) {
   if (!waiting_)
     throw StateError("Pipeline::backward() without a forward() before it",
                      {.hint = "All ranks call forward() with gradients enabled, then backward()."});
-  const OutsideInferenceMode outside;
+  const NormalModeGuard normal_mode;
   const auto [given, state] = *std::exchange(waiting_, std::nullopt);
   state->inputs.begin_backward();
-  parts_->executor.run(*state, Part::Backwards);
+  parts_->executor.run(*state, Phase::Backward);
   parts_->remember(*state);
   const nn::Values gradients = pipeline::input_gradients(*state);
   torch::autograd::variable_list roots, seeds;
@@ -360,20 +363,20 @@ void Pipeline::Impl::backward(const at::Tensor& loss) {
 
 simulate::Costs Pipeline::Impl::profile(const nn::Values& given, const at::Tensor& given_target,
                                         const nn::Loss& loss) {
-  const OutsideInferenceMode outside;
+  const NormalModeGuard normal_mode;
   const precision::Autocast autocast(options.precision);
   nn::Values batch = prepared(given);
   PartitionedModel& parts = cut_for(batch);
   check_inputs(batch);
   batch.push_back(plain(given_target));
-  const auto sizes = piece_sizes(
+  const auto sizes = micro_batch_sizes(
       {.call = StepPlan::Call::Profile, .loss = std::hash<std::string>()(loss.name)}, batch);
-  const auto relay = make_relay(sizes.size());
+  auto exchange = stage_exchange(sizes.size());
   simulate::Costs costs;
-  relay->run([&] {
+  exchange.run([&] {
     share_budgets();
-    costs = pipeline::profile_stages(parts, {pipeline::split_as(batch, sizes), sizes}, loss, *relay,
-                                     lends_cores() ? core_count() : 0);
+    costs = pipeline::profile_stages(parts, {pipeline::split_as(batch, sizes), sizes}, loss,
+                                     exchange, lends_cores() ? core_count() : 0);
   });
   remember_costs(costs);
   const std::lock_guard lock(mutex_);

@@ -256,7 +256,7 @@ std::int64_t largest_part_of(const recipe::Recipe& recipe) {
 int micro_batches_of(const recipe::Recipe& recipe) {
   const std::int64_t size = recipe.pipeline.split_size;
   const std::int64_t batch = largest_part_of(recipe);
-  return size > 0 ? pipeline::piece_count_by_size(batch, size)
+  return size > 0 ? pipeline::micro_batch_count_by_size(batch, size)
                   : static_cast<int>(std::min(recipe.pipeline.micro_batches, batch));
 }
 
