@@ -56,8 +56,8 @@ class NonfiniteSearch {
     const at::NoGradGuard no_grad;
     impl_.check_inputs(given);
     const PipelineOptions& options = impl_.options;
-    const precision::Autocast autocast(options.precision);
-    const nn::Values inputs = pipeline::in_memory_format(given, options.memory_format);
+    const precision::Autocast autocast(options.numerics.precision);
+    const nn::Values inputs = pipeline::in_memory_format(given, options.numerics.memory_format);
     const auto sizes = impl_.micro_batch_sizes(
         {.call = pipeline::StepPlan::Call::FindNonfinite, .first_micro_batch = first_micro_batch},
         inputs);
@@ -68,7 +68,7 @@ class NonfiniteSearch {
     std::string words = "every layer's output is finite, so it is the loss itself";
     exchange.run([&] {
       for (std::size_t m = 0; m < pieces.size(); ++m) {
-        const nn::RunKey key{.seed = options.seed,
+        const nn::RunKey key{.seed = options.numerics.seed,
                              .step = impl_.step_number() - 1,
                              .micro_batch = first_micro_batch + static_cast<std::int64_t>(m)};
         const Found found = look_at_outputs(pieces[m], key, static_cast<int>(m), exchange);

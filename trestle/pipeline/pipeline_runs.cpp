@@ -64,8 +64,8 @@ std::uint64_t callers_autocast() {
 
 // Where only forwards ran: a step's table has it behind the backwards.
 void let_parameters_go(const PipelineOptions& options, const pipeline::StageList& stages) {
-  if (!options.hooks) return;
-  for (const auto& stage : stages) options.hooks->reshard(stage.index());
+  if (!options.replicas.hooks) return;
+  for (const auto& stage : stages) options.replicas.hooks->reshard(stage.index());
 }
 
 // What all ranks made of the norm that all have.
@@ -89,7 +89,7 @@ std::vector<nn::Values> without_last(std::vector<nn::Values> pieces) {
 nn::Values Pipeline::Impl::prepared(const nn::Values& batch) const {
   nn::Values values;
   for (const auto& value : batch) values.push_back(plain(value));
-  return pipeline::in_memory_format(std::move(values), options.memory_format);
+  return pipeline::in_memory_format(std::move(values), options.numerics.memory_format);
 }
 
 // Over ranks the first one knows how many samples there are.
@@ -103,13 +103,13 @@ std::vector<std::int64_t> Pipeline::Impl::micro_batch_sizes(StepPlan plan,
   }
   plan.step_number = step_number();
   if (link_) {
-    if (options.precision == Precision::Float32) plan.autocast = callers_autocast();
+    if (options.numerics.precision == Precision::Float32) plan.autocast = callers_autocast();
     plan.given = given_inputs(batch);
     plan.mode = mode_;
     plan = link_->agree(plan);
     check_given(batch, plan.given);
   }
-  return pipeline::micro_batch_sizes(plan.samples, options.micro_batches, options.split_size);
+  return pipeline::micro_batch_sizes(plan.samples, options.micro_batches, options.plan.split_size);
 }
 
 std::unique_ptr<pipeline::StageTransport> Pipeline::Impl::transport(
@@ -133,22 +133,25 @@ pipeline::StageExchange Pipeline::Impl::stage_exchange(std::size_t micro_batches
 // draws the same numbers; its own step number then stands still.
 nn::RunKey Pipeline::Impl::next_key(std::int64_t first_micro_batch) {
   if (const auto inner = nn::LayerRun::next_inner_key())
-    return {.seed = keyed_seed(inner->seed, static_cast<std::int64_t>(options.seed), -1, 0),
-            .step = inner->step,
-            .micro_batch = first_micro_batch};
+    return {
+        .seed = keyed_seed(inner->seed, static_cast<std::int64_t>(options.numerics.seed), -1, 0),
+        .step = inner->step,
+        .micro_batch = first_micro_batch};
   const std::lock_guard lock(mutex_);
   evaluations_ = 0;
   if (first_micro_batch == 0) ++step_number_;
-  return {.seed = options.seed, .step = step_number_ - 1, .micro_batch = first_micro_batch};
+  return {
+      .seed = options.numerics.seed, .step = step_number_ - 1, .micro_batch = first_micro_batch};
 }
 
 // Not the numbers of a step, and other numbers each time, for nets that draw in evaluation mode.
 nn::RunKey Pipeline::Impl::next_evaluation_key() {
   if (const auto inner = nn::LayerRun::next_inner_key())
-    return {.seed = keyed_seed(inner->seed, static_cast<std::int64_t>(options.seed), -2, 0),
-            .step = inner->step};
+    return {
+        .seed = keyed_seed(inner->seed, static_cast<std::int64_t>(options.numerics.seed), -2, 0),
+        .step = inner->step};
   const std::lock_guard lock(mutex_);
-  return {.seed = keyed_seed(options.seed, evaluations_++, -2, 0), .step = step_number_};
+  return {.seed = keyed_seed(options.numerics.seed, evaluations_++, -2, 0), .step = step_number_};
 }
 
 void Pipeline::Impl::check_inputs(const nn::Values& inputs) const {
@@ -162,7 +165,7 @@ void Pipeline::Impl::check_inputs(const nn::Values& inputs) const {
 std::shared_ptr<MiniBatchState> Pipeline::Impl::begin_step(StepInputs inputs,
                                                            const nn::Values& batch) {
   inputs.shared = shared_inputs(batch);
-  inputs.batch_norm = options.batch_norm;
+  inputs.batch_norm = options.numerics.batch_norm;
   if (parts_->one_device_each) inputs.threads = parts_->executor.threads();
   if (inputs.wants_gradient.empty()) inputs.wants_gradient.resize(batch.size(), false);
   // A caller's backward may come when the pipeline is gone.
@@ -179,14 +182,14 @@ std::shared_ptr<MiniBatchState> Pipeline::Impl::begin_step(StepInputs inputs,
 StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& given_target,
                                 const nn::Loss& loss, StepOptions step_options) {
   const NormalModeGuard normal_mode;
-  const precision::Autocast autocast(options.precision);
+  const precision::Autocast autocast(options.numerics.precision);
   if (!at::GradMode::is_enabled()) {
     throw UsageError("Pipeline::step() under no_grad: a training step needs gradients",
                      {.hint = "Use evaluate() for forwards only."});
   }
   pipeline::check_history(given, given_target);
-  pipeline::check_step(step_options, step_number(), options.optimizer != nullptr);
-  const bool updates = options.optimizer && step_options.update == StepOptions::Update::Now;
+  pipeline::check_step(step_options, step_number(), options.optimizer.make != nullptr);
+  const bool updates = options.optimizer.make && step_options.update == StepOptions::Update::Now;
   const double loss_scale = step_options.scaler ? step_options.scaler->scale() : 1;
   step_options.gradient_scale *= loss_scale;
   nn::Values batch = prepared(given);  // detached: nobody reads the inputs' gradients
@@ -223,12 +226,14 @@ StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& given
   inputs.batch = without_last(std::move(pieces));
   inputs.key = next_key(step_options.first_micro_batch);
   inputs.gradient_scale = step_options.gradient_scale;
-  inputs.hooks = options.hooks;
-  inputs.replicas = options.replicas;
+  inputs.hooks = options.replicas.hooks;
+  inputs.replicas = options.replicas.group;
   if (updates) inputs.optimizers = optimizers();
-  inputs.end = {.max_norm = options.clip_grad_norm, .p = options.clip_p, .loss_scale = loss_scale};
+  inputs.end = {.max_norm = options.optimizer.clip_grad_norm,
+                .p = options.optimizer.clip_p,
+                .loss_scale = loss_scale};
   const auto share =
-      pipeline::share_of_replica(options.replicas, result.micro_batches, result.weight);
+      pipeline::share_of_replica(options.replicas.group, result.micro_batches, result.weight);
   inputs.key.micro_batch += share.first_micro_batch;
   if (!inputs.whole_batch_loss()) inputs.gradient_scale *= share.of_weight;
   result.micro_batches = share.micro_batches;
@@ -245,7 +250,7 @@ StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& given
   if (step_options.output == StepOptions::Output::Keep && parts.stages.has_last())
     result.output = pipeline::merge_one(state->last().outputs, 0);
   if (parts.stages.has_last())
-    pipeline::add_up_over_replicas(options.replicas, loss.kind == nn::Loss::Kind::WholeBatch,
+    pipeline::add_up_over_replicas(options.replicas.group, loss.kind == nn::Loss::Kind::WholeBatch,
                                    result);
   if (link_) {
     const auto outcome = link_->share({.loss = result.loss, .weight = result.weight});
@@ -258,12 +263,12 @@ StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& given
 
 nn::Values Pipeline::Impl::forward(const nn::Values& given) {
   const NormalModeGuard normal_mode;
-  const precision::Autocast autocast(options.precision);
+  const precision::Autocast autocast(options.numerics.precision);
   const nn::Values batch = prepared(given);
   PartitionedModel& parts = cut_for(batch);
   check_inputs(batch);
   const bool graph = at::GradMode::is_enabled();
-  if (graph && options.hooks)
+  if (graph && options.replicas.hooks)
     throw UsageError(
         "Pipeline::forward() with gradients on a pipeline that is one of several replicas",
         {.hint = "Use step(), which weighs the replicas' parts of the mini-batch, or evaluate()."});
@@ -282,7 +287,7 @@ nn::Values Pipeline::Impl::forward(const nn::Values& given) {
     inputs.begin_backward = [link = link_, serial = link_->serial()] {
       link->agree_on_backward(serial);
     };
-  inputs.hooks = options.hooks;
+  inputs.hooks = options.replicas.hooks;
   const auto state = begin_step(std::move(inputs), batch);
   parts.executor.run(*state, Phase::Forward);
   parts.remember(*state);
@@ -298,7 +303,7 @@ nn::Values Pipeline::Impl::forward(const nn::Values& given) {
 
 nn::Values Pipeline::Impl::evaluate(const nn::Values& given) {
   const NormalModeGuard normal_mode;
-  const precision::Autocast autocast(options.precision);
+  const precision::Autocast autocast(options.numerics.precision);
   const at::NoGradGuard no_grad;
   const nn::Values batch = prepared(given);
   PartitionedModel& parts = cut_for(batch);
@@ -311,7 +316,7 @@ nn::Values Pipeline::Impl::evaluate(const nn::Values& given) {
                     .batch = std::move(pieces),
                     .evaluating = true,
                     .kept_outputs = parts.graph.outputs};
-  inputs.hooks = options.hooks;
+  inputs.hooks = options.replicas.hooks;
   const auto state = begin_step(std::move(inputs), batch);
   parts.executor.run(*state, Phase::Forward);
   parts.remember(*state);
@@ -364,7 +369,7 @@ void Pipeline::Impl::backward(const at::Tensor& loss) {
 simulate::Costs Pipeline::Impl::profile(const nn::Values& given, const at::Tensor& given_target,
                                         const nn::Loss& loss) {
   const NormalModeGuard normal_mode;
-  const precision::Autocast autocast(options.precision);
+  const precision::Autocast autocast(options.numerics.precision);
   nn::Values batch = prepared(given);
   PartitionedModel& parts = cut_for(batch);
   check_inputs(batch);
