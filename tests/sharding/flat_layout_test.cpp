@@ -10,8 +10,8 @@ namespace {
 using Order = std::vector<std::size_t>;
 using Buckets = std::vector<std::vector<std::size_t>>;
 
-// Every element of every tensor lies in one piece, at the place that the flat buffer has it.
-TEST(FlatLayout, PiecesHaveEveryElementOnce) {
+// Every element of every tensor lies in exactly one shard, at its place in the flat buffer.
+TEST(FlatLayout, ShardsContainEveryElementOnce) {
   for (const int pieces : {1, 2, 3, 4, 7, 8}) {
     const FlatLayout layout({5, 0, 100, 1, 17, 4096, 33}, pieces);
     EXPECT_EQ(layout.size(), pieces * layout.piece_size());
@@ -31,13 +31,13 @@ TEST(FlatLayout, PiecesHaveEveryElementOnce) {
   }
 }
 
-TEST(FlatLayout, MoreRanksThanElementsLeavesEmptyPieces) {
+TEST(FlatLayout, LeavesShardsEmptyForMoreRanksThanElements) {
   const FlatLayout layout({3}, 8);
   EXPECT_EQ(layout.part(0, 0).count, 3);
   for (int piece = 1; piece < 8; ++piece) EXPECT_EQ(layout.part(0, piece).count, 0);
 }
 
-TEST(Buckets, AreClosedWhenTheyAreFull) {
+TEST(Buckets, CloseWhenFull) {
   const std::vector<BucketItem> items = {{400}, {400}, {100}, {700}, {200}};
   EXPECT_EQ(assign_buckets(items, Order{4, 3, 2, 1, 0}, 100, 600), (Buckets{{4}, {3}, {2, 1, 0}}));
 }
@@ -47,7 +47,7 @@ TEST(Buckets, HoldOneKindEach) {
   EXPECT_EQ(assign_buckets(items, Order{0, 1, 2, 3}, 1000, 1000), (Buckets{{0, 2}, {1, 3}}));
 }
 
-TEST(Buckets, OfNoSizeHoldOneEach) {
+TEST(Buckets, HoldOneParameterEachAtSizeZero) {
   const std::vector<BucketItem> items = {{10}, {20}, {0}};
   EXPECT_EQ(assign_buckets(items, Order{2, 0, 1}, 0, 0), (Buckets{{2}, {0}, {1}}));
 }

@@ -1,4 +1,4 @@
-// reshard_after_forward = k: between forward and backward k ranks keep a unit together.
+// reshard_after_forward = k: between forward and backward, k ranks together hold each unit.
 #include <gmock/gmock.h>
 
 #include "tests/sharding/layered_net.h"
@@ -15,7 +15,7 @@ struct Trained {
   ShardReport report;
 };
 
-// Two forwards a step, evaluations between.
+// Two forwards a step, with evaluations between them.
 template <class Forward, class Backward>
 void train(const Forward& forward, const Backward& backward, torch::optim::Optimizer& optimizer,
            const at::Tensor& x, const at::Tensor& y) {
@@ -49,7 +49,7 @@ double distance(const NamedTensors& a, const NamedTensors& b) {
   return worst;
 }
 
-TEST(ShardedReshard, ToFewRanksGivesThePlainModelsWeights) {
+TEST(ShardedReshard, AmongFewRanksTrainsToPlainModelsWeights) {
   nn::Layers plain = make_net();
   std::vector<at::Tensor> parameters;
   std::set<void*> seen;
@@ -72,7 +72,7 @@ TEST(ShardedReshard, ToFewRanksGivesThePlainModelsWeights) {
       });
 }
 
-TEST(ShardedReshard, GathersTheBitsOfThePrecision) {
+TEST(ShardedReshard, KeepsBitsInMixedPrecision) {
   spawn(4, [&](World& world) {
     const DeviceMesh mesh(world, {{"shard", 4}});
     ShardOptions options{.level = ShardLevel::Parameters,
@@ -85,8 +85,9 @@ TEST(ShardedReshard, GathersTheBitsOfThePrecision) {
   });
 }
 
-// Of eight units each gathers once among all and once among the few, who have 1/k of the parameters each meanwhile.
-TEST(ShardedReshard, HoldsAndMovesWhatItSays) {
+// Each of the eight units is gathered once among all ranks and once among k ranks, which hold 1/k
+// of it in between.
+TEST(ShardedReshard, HoldsAndSendsDocumentedBytes) {
   static constexpr int ranks = 4, blocks = 8, width = 256;
   static constexpr double bytes = 4.0 * blocks * (width * width + width);
   install_virtual_devices({.count = ranks});
@@ -132,7 +133,7 @@ TEST(ShardedReshard, HoldsAndMovesWhatItSays) {
   EXPECT_EQ(measure(true).second.gathers_among_few, 0);
 }
 
-TEST(ShardedReshard, ANumberThatDoesNotDivideIsRefused) {
+TEST(ShardedReshard, RefusesNumberThatDoesNotDivideRanks) {
   for (const int few : {3, 8, 0, -2})
     spawn(4, [&](World& world) {
       const DeviceMesh mesh(world, {{"shard", 4}});

@@ -31,7 +31,7 @@ NamedTensors each_once(const NamedTensors& named) {
 }
 
 template <class Items>
-NamedTensors named(const Items& items) {
+NamedTensors named_parameters_of(const Items& items) {
   NamedTensors tensors;
   for (const auto& item : items) tensors.emplace_back(item.key(), item.value());
   return tensors;
@@ -64,8 +64,8 @@ Sharded::Impl::Impl(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& 
   if (!module_) throw UsageError("there is no model");
   check_options();
   if (options.device) module_->to(*options.device);
-  parameters_ = each_once(named(module_->named_parameters()));
-  buffers_ = each_once(named(module_->named_buffers()));
+  parameters_ = each_once(named_parameters_of(module_->named_parameters()));
+  buffers_ = each_once(named_parameters_of(module_->named_buffers()));
   note_kept(*module_, "");
   if (options.level == ShardLevel::Parameters) make_module_units();
   finish_construction();

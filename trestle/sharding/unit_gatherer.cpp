@@ -16,7 +16,7 @@
 namespace trestle::sharding {
 namespace {
 
-bool inside_backward() { return torch::autograd::get_current_graph_task_id() != -1; }
+bool gathers_inside_backward() { return torch::autograd::get_current_graph_task_id() != -1; }
 
 }  // namespace
 
@@ -38,7 +38,7 @@ UnitGatherer::UnitGatherer(std::vector<std::shared_ptr<FlatGroup>> groups, std::
 bool UnitGatherer::plan_is_known() const {
   const auto reducer = reducer_.lock();
   return order_known_ && reducer && reducer->steps() > 0 &&
-         (notes_order() || inside_backward() || follows_backward_);
+         (notes_order() || gathers_inside_backward() || follows_backward_);
 }
 
 void UnitGatherer::gather(std::size_t unit) {
@@ -76,12 +76,14 @@ void UnitGatherer::begin_model() {
 
 void UnitGatherer::end_model() {
   const std::lock_guard lock(mutex_);
-  if (inside_backward()) return;
+  if (gathers_inside_backward()) return;
   if (in_training_forward_) order_known_ = true;
   in_training_forward_ = false;
 }
 
-bool UnitGatherer::notes_order() const { return in_training_forward_ && !inside_backward(); }
+bool UnitGatherer::notes_order() const {
+  return in_training_forward_ && !gathers_inside_backward();
+}
 
 void UnitGatherer::note(const Event& event) {
   if (!order_known_) {
@@ -126,7 +128,7 @@ std::shared_ptr<UnitGatherer::Call> UnitGatherer::begin(std::size_t unit,
   const std::lock_guard lock(mutex_);
   const at::DisableRecordFunctionGuard own_work;  // a checkpointed function does not write here
   auto call = std::make_shared<Call>(weak_from_this(), unit);
-  if (inside_backward()) {
+  if (gathers_inside_backward()) {
     gather_whole_pass();
     gather(unit);
     wait(unit);
