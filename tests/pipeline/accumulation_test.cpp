@@ -69,7 +69,8 @@ TEST(Accumulation, DrawsRandomNumbersOfLargerMiniBatch) {
     return layers;
   };
   const nn::Layers whole = net(), parts = net();
-  const PipelineOptions options = {.devices = virtual_devices(2), .balance = {1, 2}, .seed = 9};
+  const PipelineOptions options = {
+      .devices = virtual_devices(2), .balance = {1, 2}, .numerics = {.seed = 9}};
   PipelineOptions six = options, two = options;
   six.micro_batches = 6;
   two.micro_batches = 2;

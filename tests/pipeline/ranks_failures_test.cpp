@@ -349,7 +349,7 @@ TEST(RanksFailures, OptionErrorOfOneRankReachesAllRanks) {
   const std::vector<std::pair<PipelineOptions, std::string>> cases = {
       {{.balance = {1, 2}}, "covers 3 layers"},
       {{.balance = {1, 1}, .schedule = "gpip"}, "gpip"},
-      {{.balance = {1, 1}, .table = table("0F0,0B0\n1B0,1F0\n")}, "1B0"},
+      {{.balance = {1, 1}, .plan = {.table = table("0F0,0B0\n1B0,1F0\n")}}, "1B0"},
       {{.balance = {}}, "sample"}};
   for (const auto& [options, words] : cases) {
     const auto all = messages(2, [&, &options = options](World& world) {

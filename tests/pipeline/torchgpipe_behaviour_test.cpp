@@ -111,7 +111,7 @@ TEST(Torchgpipe, T57BalanceIsMeasuredInTrainingModeAndModeIsRestored) {
   nn::Layers net = chain(2);
   net.add("mode", std::make_shared<ModeImpl>(&seen));
   net.eval();
-  Pipeline pipeline(net, {.devices = virtual_devices(2), .sample = {input()}});
+  Pipeline pipeline(net, {.devices = virtual_devices(2), .plan = {.sample = {input()}}});
   EXPECT_FALSE(seen.empty());
   EXPECT_THAT(seen, testing::Each(true));
   seen.clear();
@@ -124,7 +124,7 @@ TEST(Torchgpipe, T59BalanceMeasuresTuplesBetweenLayers) {
   net.add("fork", [](at::Tensor x) { return std::tuple(x * 2, x.detach()); });
   net.add("linear", [](at::Tensor x, at::Tensor y) { return std::tuple(x + y, y); });
   net.add("join", [](at::Tensor x, at::Tensor y) { return x * y; });
-  Pipeline pipeline(net, {.devices = virtual_devices(2), .sample = {input()}});
+  Pipeline pipeline(net, {.devices = virtual_devices(2), .plan = {.sample = {input()}}});
   EXPECT_EQ(pipeline.balance().size(), 2u);
 }
 
@@ -132,7 +132,7 @@ TEST(Torchgpipe, T61MeasuredBalanceKeepsExistingGradients) {
   const nn::Layers net = chain(2);
   net.forward(input()).square().sum().backward();
   const auto before = oracle::gradients_of(net.named_parameters());
-  const Pipeline pipeline(net, {.devices = virtual_devices(2), .sample = {input()}});
+  const Pipeline pipeline(net, {.devices = virtual_devices(2), .plan = {.sample = {input()}}});
   EXPECT_EQ(oracle::difference(before, oracle::gradients_of(net.named_parameters())), 0);
 }
 

@@ -81,9 +81,9 @@ Pipeline pipeline_of(const nn::Layers& model, const Plan& plan, Precision precis
                           .balance = {3, 2},
                           .micro_batches = small::micro_batches,
                           .schedule = plan.schedule,
-                          .backward_order = BackwardOrder::Forward,
                           .recompute = plan.recompute,
-                          .precision = precision});
+                          .plan = {.backward_order = BackwardOrder::Forward},
+                          .numerics = {.precision = precision}});
 }
 
 void expect_close(const Outcome& expected, const Outcome& actual, double tolerance) {

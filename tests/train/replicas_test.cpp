@@ -135,8 +135,8 @@ TEST(Replicas, UseBalanceMeasuredByFirstReplica) {
         return x * 2;
       });
     PipelineOptions options{.devices = {cpu_device(), cpu_device()}};
-    options.replicas = world.group();
-    options.sample = {torch::ones({2, 3})};
+    options.replicas.group = world.group();
+    options.plan.sample = {torch::ones({2, 3})};
     return Pipeline(net, options).balance();
   });
   EXPECT_EQ(balances[0], balances[1]);

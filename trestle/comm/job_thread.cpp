@@ -1,9 +1,15 @@
 #include "trestle/comm/job_thread.h"
 
+#include <optional>
+#include <utility>
+
 #include "trestle/comm/no_broken_pipe.h"
 #include "trestle/device/threads.h"
 
 namespace trestle::comm {
+
+JobThread::JobThread(std::function<void()> set_up)
+    : set_up_(std::move(set_up)), thread_([this] { run(); }) {}
 
 JobThread::~JobThread() {
   {
@@ -29,8 +35,13 @@ bool JobThread::drain(std::chrono::steady_clock::time_point end) {
 }
 
 void JobThread::run() {
-  set_own_threads(1);  // it waits and copies; the cores are for those who compute
-  const NoBrokenPipe no_broken_pipe;
+  std::optional<NoBrokenPipe> no_broken_pipe;
+  if (set_up_) {
+    set_up_();
+  } else {
+    set_own_threads(1);
+    no_broken_pipe.emplace();
+  }
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return ends_ || !jobs_.empty(); });
@@ -39,7 +50,7 @@ void JobThread::run() {
       const auto job = std::move(jobs_.front());
       lock.unlock();
       job();
-    }  // whatever it held is gone before it counts as done
+    }  // the job's captures are destroyed before the job counts as done
     lock.lock();
     jobs_.pop_front();
     changed_.notify_all();

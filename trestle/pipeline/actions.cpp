@@ -21,7 +21,7 @@ using schedule::Transfer;
 using Way = Transfer::Way;
 
 // Hands the values of one route to the channel table: from what F made, or from what B made.
-void send(StepState& state, const Transfer& transfer) {
+void send(MiniBatchState& state, const Transfer& transfer) {
   const bool forwards = transfer.way == Way::Activation;
   const auto& route = state.cut.routes[transfer.route];
   const int from = forwards ? route.from_stage : route.to_stage;
@@ -37,7 +37,7 @@ void send(StepState& state, const Transfer& transfer) {
   state.transport->send(transfer, std::move(message), state.stages[from].device());
 }
 
-void receive(StepState& state, const Transfer& transfer) {
+void receive(MiniBatchState& state, const Transfer& transfer) {
   const bool forwards = transfer.way == Way::Activation;
   const auto& route = state.cut.routes[transfer.route];
   const int to = forwards ? route.to_stage : route.from_stage;
@@ -63,15 +63,15 @@ void receive(StepState& state, const Transfer& transfer) {
 // Calls `move` for those of a stage's routes that stay inside its rank: no SEND or RECV moves
 // those.
 template <class Move>
-void move_within_rank(StepState& state, const std::vector<int>& routes, int micro_batch, Way way,
-                      Move move) {
+void move_within_rank(MiniBatchState& state, const std::vector<int>& routes, int micro_batch,
+                      Way way, Move move) {
   for (const int route : routes) {
     if (schedule::within_rank(state.table(), state.cut.routes[route]))
       move(state, {.route = route, .micro_batch = micro_batch, .way = way});
   }
 }
 
-void take_model_inputs(StepState& state, const Stage& stage, int micro_batch, Pass& pass) {
+void take_model_inputs(MiniBatchState& state, const Stage& stage, int micro_batch, Pass& pass) {
   pass.inputs.resize(stage.plan().inputs.size());
   for (std::size_t i = 0; i < stage.plan().inputs.size(); ++i) {
     const ValueId value = stage.plan().inputs[i];
@@ -94,7 +94,7 @@ bool must_copy(const Pass& pass, const at::Tensor& output) {
   });
 }
 
-void keep_model_outputs(StepState& state, const Pass& pass, int micro_batch) {
+void keep_model_outputs(MiniBatchState& state, const Pass& pass, int micro_batch) {
   StageState& last = state.last();
   const std::size_t first = pass.wants_gradient.size() - pass.model_outputs.size();
   last.outputs_want_gradient.resize(pass.model_outputs.size(), false);
@@ -107,8 +107,8 @@ void keep_model_outputs(StepState& state, const Pass& pass, int micro_batch) {
   }
 }
 
-std::vector<StageValue> forward_once(const StepState& state, const Stage& stage, StageState& own,
-                                     Pass& pass, GraphMode mode, int micro_batch) {
+std::vector<StageValue> forward_once(const MiniBatchState& state, const Stage& stage,
+                                     StageState& own, Pass& pass, GraphMode mode, int micro_batch) {
   std::optional<nn::DeferredBatchNorm::Watch> watch;
   if (own.batch_norms) watch.emplace(*own.batch_norms);
   auto made = stage.forward(pass, mode, own.buffers, state.key(micro_batch));
@@ -117,7 +117,7 @@ std::vector<StageValue> forward_once(const StepState& state, const Stage& stage,
   return made;
 }
 
-void run_forward(StepState& state, const Action& action) {
+void run_forward(MiniBatchState& state, const Action& action) {
   const Stage& stage = state.stages[action.stage];
   const int m = action.micro_batch;
   MicroBatchState& own = state.at(action.stage, m);
@@ -134,7 +134,8 @@ void run_forward(StepState& state, const Action& action) {
   move_within_rank(state, state.routes.out_of(action.stage), m, Way::Activation, send);
 }
 
-nn::Values run_stage_backward(StepState& state, const Stage& stage, MicroBatchState& own, int m) {
+nn::Values run_stage_backward(MiniBatchState& state, const Stage& stage, MicroBatchState& own,
+                              int m) {
   const nn::Values gradients = std::exchange(own.output_gradients, {});
   if (!stage.is_last()) return stage.backward(own.pass, gradients, {});
   if (!state.inputs.loss || state.inputs.whole_batch_loss()) {
@@ -151,7 +152,7 @@ nn::Values run_stage_backward(StepState& state, const Stage& stage, MicroBatchSt
       at::full_like(loss.detach(), state.inputs.shares[m] * state.inputs.gradient_scale));
 }
 
-void run_backward(StepState& state, const Action& action) {
+void run_backward(MiniBatchState& state, const Action& action) {
   const Stage& stage = state.stages[action.stage];
   const int m = action.micro_batch;
   MicroBatchState& own = state.at(action.stage, m);
@@ -176,7 +177,7 @@ void run_backward(StepState& state, const Action& action) {
 }
 
 // Where ranks have threads of their own NORM ends when all have come, so that its record shows who waited for whom.
-void run_norm(StepState& state, int rank) {
+void run_norm(MiniBatchState& state, int rank) {
   std::vector<int> stages;
   for (const Stage& stage : state.stages)
     if (state.table().rank_of_stage[stage.index()] == rank) stages.push_back(stage.index());
@@ -184,13 +185,13 @@ void run_norm(StepState& state, int rank) {
   if (!state.one_thread) state.transport->norms();
 }
 
-void run_step(StepState& state, int stage) {
+void run_step(MiniBatchState& state, int stage) {
   state.inputs.optimizers->step(stage, state.transport->norms(), state.inputs.end);
 }
 
 }  // namespace
 
-bool can_execute(Kind kind) {
+bool allowed_in_user_table(Kind kind) {
   switch (kind) {
     case Kind::Forward:
     case Kind::Recompute:
@@ -201,13 +202,13 @@ bool can_execute(Kind kind) {
   }
 }
 
-Transfer transfer_of(const StepState& state, const Action& action) {
+Transfer transfer_of(const MiniBatchState& state, const Action& action) {
   const auto transfer = state.routes.of(action);
   if (transfer) return *transfer;
   throw StateError("internal: no route for " + schedule::to_string(action));
 }
 
-void execute(StepState& state, const Action& action) {
+void execute(MiniBatchState& state, const Action& action) {
   switch (action.kind) {
     case Kind::Forward:
       return run_forward(state, action);

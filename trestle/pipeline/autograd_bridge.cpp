@@ -74,7 +74,7 @@ struct CatchBackward : torch::autograd::Node {
 
 struct DriveBackward : torch::autograd::Node {
   std::shared_ptr<Caught> caught;
-  std::shared_ptr<StepState> state;
+  std::shared_ptr<MiniBatchState> state;
   std::shared_ptr<PartitionedModel> model;
   // What was current when the forward ran; the engine runs the first node, and orders its gradients,
   // in these.
@@ -93,9 +93,9 @@ struct DriveBackward : torch::autograd::Node {
       if (own_state->inputs.begin_backward) own_state->inputs.begin_backward();
       caught->gradients.clear();
       if (on_autograd_device_thread()) {
-        own_model->executor.run_here(*own_state, Part::Backwards);
+        own_model->executor.run_here(*own_state, Phase::Backward);
       } else {
-        own_model->executor.run(*own_state, Part::Backwards);
+        own_model->executor.run(*own_state, Phase::Backward);
       }
       own_model->remember(*own_state);
       result = input_gradients(*own_state);
@@ -116,7 +116,7 @@ struct DriveBackward : torch::autograd::Node {
 
  private:
   // Cuts the gradient of each output as the outputs were put together.
-  void deal_out(StepState& to) const {
+  void deal_out(MiniBatchState& to) const {
     auto& gradients = to.last().loss_gradients;
     gradients.assign(to.micro_batches(), nn::Values(caught->gradients.size()));
     for (std::size_t i = 0; i < caught->gradients.size(); ++i) {
@@ -136,7 +136,7 @@ struct DriveBackward : torch::autograd::Node {
 
 }  // namespace
 
-nn::Values input_gradients(const StepState& state) {
+nn::Values input_gradients(const MiniBatchState& state) {
   nn::Values result;
   for (std::size_t i = 0; i < state.inputs.wants_gradient.size(); ++i) {
     std::vector<at::Tensor> pieces;
@@ -159,7 +159,7 @@ nn::Values input_gradients(const StepState& state) {
 
 bool on_autograd_device_thread() { return c10::getThreadName().rfind("pt_autograd", 0) == 0; }
 
-nn::Values attach_backward(const nn::Values& inputs, std::shared_ptr<StepState> state,
+nn::Values attach_backward(const nn::Values& inputs, std::shared_ptr<MiniBatchState> state,
                            std::shared_ptr<PartitionedModel> model) {
   nn::Values outputs = merge(state->last().outputs);
   const std::vector<bool> wants = state->last().outputs_want_gradient;

@@ -2,8 +2,8 @@
 
 #include <memory>
 
+#include "trestle/pipeline/mini_batch_state.h"
 #include "trestle/pipeline/partitioned_model.h"
-#include "trestle/pipeline/step_state.h"
 
 namespace trestle::pipeline {
 
@@ -15,12 +15,12 @@ namespace trestle::pipeline {
 // on; the second therefore runs in the thread that called backward(), which may wait for the
 // workers. An autograd device thread must not: if backward() was itself called from one, the second
 // node runs all stages there, one after the other.
-nn::Values attach_backward(const nn::Values& inputs, std::shared_ptr<StepState> state,
+nn::Values attach_backward(const nn::Values& inputs, std::shared_ptr<MiniBatchState> state,
                            std::shared_ptr<PartitionedModel> model);
 
 // The gradient of each of the caller's inputs that wants one, after the B actions: summed over the
 // stages that used it, put together from the micro-batches.
-nn::Values input_gradients(const StepState& state);
+nn::Values input_gradients(const MiniBatchState& state);
 
 // Is the calling thread one of autograd's own, which serve one device each? libtorch tells only by
 // the thread's name.

@@ -4,7 +4,7 @@
 
 #include "trestle/device/event.h"
 #include "trestle/device/transfer.h"
-#include "trestle/pipeline/transport.h"
+#include "trestle/pipeline/stage_transport.h"
 
 // How tensors pass from one rank to another inside one process.
 namespace trestle::pipeline {

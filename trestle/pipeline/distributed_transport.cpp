@@ -10,13 +10,13 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
+#include "trestle/comm/fail_on_error.h"
 #include "trestle/device/event.h"
-#include "trestle/pipeline/overdue.h"
+#include "trestle/pipeline/message_tags.h"
+#include "trestle/pipeline/missed_deadline.h"
 
 namespace trestle::pipeline {
 namespace {
-
-constexpr int first_tag = 16;  // below: the link's own
 
 // So many messages may lie here beyond the one that is asked for next.
 constexpr std::size_t ahead = 1;
@@ -24,16 +24,6 @@ constexpr std::size_t ahead = 1;
 std::string_view bytes_of(const at::Tensor& tensor) {
   return {static_cast<const char*>(tensor.const_data_ptr()),
           static_cast<std::size_t>(tensor.numel())};
-}
-
-std::string what_of(const std::exception_ptr& failure) {
-  try {
-    std::rethrow_exception(failure);
-  } catch (const std::exception& error) {
-    return error.what();
-  } catch (...) {
-    return "an exception of unknown type";
-  }
 }
 
 }  // namespace
@@ -72,7 +62,7 @@ std::size_t DistributedTransport::place_of(const Transfer& transfer) const {
 }
 
 int DistributedTransport::tag_of(const Transfer& transfer) const {
-  return first_tag + static_cast<int>(place_of(transfer));
+  return first_stage_tag + static_cast<int>(place_of(transfer));
 }
 
 int DistributedTransport::sender_of(const Transfer& transfer) const {
@@ -218,7 +208,7 @@ Message DistributedTransport::receive(const Transfer& transfer, at::Device consu
   if (failure_) throw Cancelled{};
   if (!in_time) {
     lock.unlock();
-    throw DeadlineError(overdue(transfer), {.rank = link_->rank()});
+    throw DeadlineError(missed_deadline(transfer), {.rank = link_->rank()});
   }
   if (slot.out_of_memory) std::rethrow_exception(slot.out_of_memory);
   slot.full = false;
@@ -265,7 +255,7 @@ void DistributedTransport::fail(std::exception_ptr failure) {
 }
 
 void DistributedTransport::cancel(std::exception_ptr failure) {
-  const std::string reason = what_of(failure);
+  const std::string reason = comm::error_message(failure);
   fail(std::move(failure));
   link_->group().fail(reason);
 }
@@ -285,10 +275,10 @@ std::string DistributedTransport::untaken(const std::map<int, std::size_t>& left
               join(parts, "; "));
 }
 
-std::string DistributedTransport::overdue(const Transfer& transfer) const {
+std::string DistributedTransport::missed_deadline(const Transfer& transfer) const {
   const int from = sender_of(transfer);
-  return describe_overdue(routes_.at(static_cast<std::size_t>(transfer.route)), transfer,
-                          link_->rank(), from, deadline_, link_->group().status_of(from));
+  return describe_missed_deadline(routes_.at(static_cast<std::size_t>(transfer.route)), transfer,
+                                  link_->rank(), from, deadline_, link_->group().status_of(from));
 }
 
 }  // namespace trestle::pipeline

@@ -12,7 +12,7 @@
 #include "trestle/pipeline/local_transport.h"
 #include "trestle/pipeline/message_header.h"
 #include "trestle/pipeline/rank_link.h"
-#include "trestle/pipeline/transport.h"
+#include "trestle/pipeline/stage_transport.h"
 #include "trestle/schedule/schedule.h"
 
 namespace trestle::pipeline {
@@ -22,7 +22,7 @@ namespace trestle::pipeline {
 // posts what follows, and stays at most one message ahead of the rank's actions, so that a message
 // travels while the rank computes and at most one waits here. A failure of this rank is told to all
 // ranks. Between two stages of one rank a message goes the local way.
-class DistributedTransport final : public Transport {
+class DistributedTransport final : public StageTransport {
  public:
   DistributedTransport(std::shared_ptr<RankLink> link, const schedule::Schedule& table,
                        std::vector<schedule::Route> routes, std::chrono::milliseconds deadline,
@@ -62,7 +62,7 @@ class DistributedTransport final : public Transport {
   void receive_all(std::vector<Posted> posted);
   Message read(Posted& posted);
   void fail(std::exception_ptr failure);
-  std::string overdue(const Transfer& transfer) const;
+  std::string missed_deadline(const Transfer& transfer) const;
   std::string untaken(const std::map<int, std::size_t>& left) const;
 
   const std::shared_ptr<RankLink> link_;

@@ -6,14 +6,14 @@
 #include <optional>
 #include <vector>
 
-#include "trestle/pipeline/step_state.h"
-#include "trestle/pipeline/worker.h"
+#include "trestle/comm/job_thread.h"
+#include "trestle/pipeline/mini_batch_state.h"
 
 // Walks each rank's list of actions.
 namespace trestle::pipeline {
 
-// Which of the actions: a caller's own backward runs the forwards now and the rest later.
-enum class Part { All, Forwards, Backwards };
+// Which of the table's actions run: with a caller's own backward, the forwards now and the rest later.
+enum class Phase { Both, Forward, Backward };
 
 class Executor {
  public:
@@ -27,11 +27,11 @@ class Executor {
   // Runs that part of the state's table and returns when every rank is done. If one fails, the
   // others are cancelled and the first failure is thrown: its type is kept, its message gains
   // stage, micro-batch and shapes.
-  void run(StepState& state, Part part);
+  void run(MiniBatchState& state, Phase phase);
 
   // The same in the calling thread, whatever the devices: for a caller's backward that already runs
   // on an autograd device thread, which must never wait for another thread.
-  void run_here(StepState& state, Part part);
+  void run_here(MiniBatchState& state, Phase phase);
 
   // Runs `job` on a rank's worker, with its thread settings, or here where there is none; throws what it
   // throws.
@@ -45,7 +45,7 @@ class Executor {
   int threads() const { return threads_; }
 
  private:
-  void run_own(StepState& state, Part part);
+  void run_own(MiniBatchState& state, Phase phase);
 
   int ranks_;
   std::optional<int> own_rank_;
@@ -54,16 +54,16 @@ class Executor {
   bool in_caller_;       // no workers: the calling thread runs everything
   std::mutex hand_out_;  // all workers get the runs of several threads in the same order
   std::recursive_mutex callers_turn_;
-  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<std::unique_ptr<comm::JobThread>> workers_;
 };
 
 // Carries out one action. Blocks where it receives.
-void execute(StepState& state, const schedule::Action& action);
+void execute(MiniBatchState& state, const schedule::Action& action);
 
 // What a SEND or RECV moves.
-schedule::Transfer transfer_of(const StepState& state, const schedule::Action& action);
+schedule::Transfer transfer_of(const MiniBatchState& state, const schedule::Action& action);
 
 // Is it one of the kinds that execute() knows?
-bool can_execute(schedule::Kind kind);
+bool allowed_in_user_table(schedule::Kind kind);
 
 }  // namespace trestle::pipeline

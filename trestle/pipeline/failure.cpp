@@ -21,7 +21,7 @@ std::string layer_of(const Stage& stage, const Pass& pass, const OutOfMemoryRepo
   return report.node.empty() ? "" : text(", ", report.node);
 }
 
-[[noreturn]] void throw_out_of_memory(const StepState& state, const schedule::Action& action) {
+[[noreturn]] void throw_out_of_memory(const MiniBatchState& state, const schedule::Action& action) {
   const Stage& stage = state.stages[action.stage];
   const Pass& pass = state.at(action.stage, action.micro_batch).pass;
   std::optional<OutOfMemoryReport> report;
@@ -39,7 +39,7 @@ std::string layer_of(const Stage& stage, const Pass& pass, const OutOfMemoryRepo
 
 }  // namespace
 
-void rethrow_from(const StepState& state, int rank, const schedule::Action& action) {
+void rethrow_from(const MiniBatchState& state, int rank, const schedule::Action& action) {
   try {
     throw;
   } catch (const c10::OutOfMemoryError&) {

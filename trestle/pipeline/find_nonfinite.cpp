@@ -12,7 +12,7 @@
 #include "trestle/nn/layers.h"
 #include "trestle/nn/run_key.h"
 #include "trestle/pipeline/micro_batch.h"
-#include "trestle/pipeline/outside_inference_mode.h"
+#include "trestle/pipeline/normal_mode_guard.h"
 #include "trestle/pipeline/pipeline_impl.h"
 
 namespace trestle {
@@ -20,7 +20,7 @@ namespace trestle {
 namespace {
 
 using nn::ValueId;
-using pipeline::Relay;
+using pipeline::StageExchange;
 
 bool finite(const at::Tensor& tensor) {
   if (!tensor.defined() || !(tensor.is_floating_point() || tensor.is_complex())) return true;
@@ -52,26 +52,26 @@ class NonfiniteSearch {
   }
 
   std::string look(const nn::Values& given, std::int64_t first_micro_batch) {
-    const pipeline::OutsideInferenceMode outside;
+    const pipeline::NormalModeGuard normal_mode;
     const at::NoGradGuard no_grad;
     impl_.check_inputs(given);
     const PipelineOptions& options = impl_.options;
-    const precision::Autocast autocast(options.precision);
-    const nn::Values inputs = pipeline::in_memory_format(given, options.memory_format);
-    const auto sizes = impl_.piece_sizes(
+    const precision::Autocast autocast(options.numerics.precision);
+    const nn::Values inputs = pipeline::in_memory_format(given, options.numerics.memory_format);
+    const auto sizes = impl_.micro_batch_sizes(
         {.call = pipeline::StepPlan::Call::FindNonfinite, .first_micro_batch = first_micro_batch},
         inputs);
     if (const Found found = first_of_all(look_at_inputs(given))) return found->words;
     if (const Found found = first_of_all(look_at_parameters())) return found->words;
     const auto pieces = pipeline::split_as(inputs, sizes);
-    const auto relay = impl_.make_relay(pieces.size());
+    auto exchange = impl_.stage_exchange(pieces.size());
     std::string words = "every layer's output is finite, so it is the loss itself";
-    relay->run([&] {
+    exchange.run([&] {
       for (std::size_t m = 0; m < pieces.size(); ++m) {
-        const nn::RunKey key{.seed = options.seed,
+        const nn::RunKey key{.seed = options.numerics.seed,
                              .step = impl_.step_number() - 1,
                              .micro_batch = first_micro_batch + static_cast<std::int64_t>(m)};
-        const Found found = look_at_outputs(pieces[m], key, static_cast<int>(m), *relay);
+        const Found found = look_at_outputs(pieces[m], key, static_cast<int>(m), exchange);
         if (!found) continue;
         words = text(found->words, " (micro-batch ", m, ")");
         return;
@@ -150,13 +150,13 @@ class NonfiniteSearch {
   using Known = std::map<ValueId, at::Tensor>;
 
   Found look_at_outputs(const nn::Values& micro_batch, const nn::RunKey& key, int number,
-                        Relay& relay) const {
+                        StageExchange& exchange) const {
     Known known;
     for (std::size_t i = 0; i < micro_batch.size(); ++i)
       known[{nn::model_input, static_cast<int>(i)}] = micro_batch[i];
     for (int s = 0; s < parts_.stages.count(); ++s) {
-      relay.carry(
-          s, Relay::Way::Activation, number,
+      exchange.carry(
+          s, StageExchange::Way::Activation, number,
           [&](int, const ValueId& id) {
             return pipeline::StageValue{.value = to_device(known.at(id), at::kCPU)};
           },

@@ -2,7 +2,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/pipeline/overdue.h"
+#include "trestle/pipeline/missed_deadline.h"
 
 namespace trestle::pipeline {
 
@@ -40,7 +40,7 @@ Message LocalTransport::receive(const Transfer& transfer, at::Device consumer) {
     const bool in_time =
         changed_.wait_for(lock, deadline_, [&] { return from.full() || failure_ != nullptr; });
     if (failure_) throw Cancelled{};
-    if (!in_time) throw DeadlineError(overdue(transfer));
+    if (!in_time) throw DeadlineError(missed_deadline(transfer));
   }
   return from.take(consumer,
                    copies_);  // only this rank takes from this channel, so the copy needs no lock
@@ -100,7 +100,7 @@ std::exception_ptr LocalTransport::failure() const {
   return failure_;
 }
 
-std::string LocalTransport::overdue(const Transfer& transfer) const {
+std::string LocalTransport::missed_deadline(const Transfer& transfer) const {
   const auto& way = routes_[transfer.route];
   const bool gradient = transfer.way == Transfer::Way::Gradient;
   const int from = rank_of_stage_[gradient ? way.to_stage : way.from_stage];
@@ -108,7 +108,7 @@ std::string LocalTransport::overdue(const Transfer& transfer) const {
   const std::string last = started_[from] ? "last finished " + schedule::to_string(last_[from]) +
                                                 " and has not answered since"
                                           : "has not finished anything yet";
-  return describe_overdue(way, transfer, to, from, deadline_, last);
+  return describe_missed_deadline(way, transfer, to, from, deadline_, last);
 }
 
 }  // namespace trestle::pipeline

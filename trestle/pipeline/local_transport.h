@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "trestle/pipeline/channel.h"
-#include "trestle/pipeline/transport.h"
+#include "trestle/pipeline/stage_transport.h"
 #include "trestle/schedule/routes.h"
 #include "trestle/schedule/schedule.h"
 
@@ -16,7 +16,7 @@
 // all when one of them fails.
 namespace trestle::pipeline {
 
-class LocalTransport final : public Transport {
+class LocalTransport final : public StageTransport {
  public:
   LocalTransport(std::vector<schedule::Route> routes, std::vector<int> rank_of_stage, int ranks,
                  int micro_batches, std::chrono::milliseconds deadline,
@@ -38,7 +38,7 @@ class LocalTransport final : public Transport {
 
  private:
   Channel& channel(const Transfer& transfer);
-  std::string overdue(const Transfer& transfer) const;
+  std::string missed_deadline(const Transfer& transfer) const;
 
   const std::vector<schedule::Route> routes_;
   const std::vector<int> rank_of_stage_;

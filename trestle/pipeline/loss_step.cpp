@@ -18,8 +18,8 @@ namespace {
 
 // The last stage's graph is there for the loss alone, so its output may be written to, unless it is
 // to be returned. The target is the caller's, unless it had to be copied to the device.
-at::Tensor call(StepState& state, const at::Tensor& output, bool owned, const at::Tensor& target,
-                int micro_batch) {
+at::Tensor call(MiniBatchState& state, const at::Tensor& output, bool owned,
+                const at::Tensor& target, int micro_batch) {
   const nn::Loss& loss = *state.inputs.loss;
   // Keyed as if it were one more layer.
   const nn::RunKey key = state.key(micro_batch);
@@ -57,14 +57,14 @@ at::Tensor number(const at::Tensor& loss) { return loss.detach().clone(); }
 
 }  // namespace
 
-at::Tensor micro_batch_loss(StepState& state, const at::Tensor& output, int micro_batch) {
+at::Tensor micro_batch_loss(MiniBatchState& state, const at::Tensor& output, int micro_batch) {
   const at::Tensor loss = call(state, output, state.inputs.kept_outputs == 0,
                                state.inputs.targets[micro_batch], micro_batch);
   state.last().losses[micro_batch] = number(loss);
   return loss;
 }
 
-void take_whole_batch_loss(StepState& state) {
+void take_whole_batch_loss(MiniBatchState& state) {
   std::vector<at::Tensor> pieces;
   for (const auto& output : state.last().outputs) {
     if (output.empty()) {

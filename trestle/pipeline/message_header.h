@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "trestle/pipeline/transport.h"
+#include "trestle/pipeline/stage_transport.h"
 
 // What a message between ranks says of its tensors before they come: shape, strides, dtype, None,
 // whether a gradient is wanted, and what shares their memory. So nothing that crosses a cut need

@@ -22,7 +22,7 @@ std::vector<std::int64_t> sizes_by_count(std::int64_t samples, int pieces) {
 
 std::vector<std::int64_t> sizes_by_size(std::int64_t samples, std::int64_t size) {
   if (size < 1) throw UsageError(text("a mini-batch cannot be cut into pieces of ", size));
-  std::vector<std::int64_t> sizes(piece_count_by_size(samples, size), size);
+  std::vector<std::int64_t> sizes(micro_batch_count_by_size(samples, size), size);
   sizes.back() = samples - size * static_cast<std::int64_t>(sizes.size() - 1);
   return sizes;
 }
@@ -42,8 +42,8 @@ std::vector<nn::Values> split_as(const nn::Values& batch, const std::vector<std:
   return result;
 }
 
-std::vector<std::int64_t> piece_sizes(std::int64_t samples, int micro_batches,
-                                      std::int64_t split_size) {
+std::vector<std::int64_t> micro_batch_sizes(std::int64_t samples, int micro_batches,
+                                            std::int64_t split_size) {
   return split_size > 0 ? sizes_by_size(samples, split_size)
                         : sizes_by_count(samples, micro_batches);
 }
@@ -81,7 +81,7 @@ std::int64_t sample_count(const nn::Values& batch) {
   return samples;
 }
 
-int piece_count(const nn::Values& batch, int pieces) {
+int micro_batch_count(const nn::Values& batch, int pieces) {
   return static_cast<int>(std::min<std::int64_t>(pieces, sample_count(batch)));
 }
 

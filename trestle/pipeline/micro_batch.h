@@ -29,8 +29,8 @@ std::vector<nn::Values> split(const nn::Values& batch, int micro_batches, std::i
 
 // The sizes of those pieces for a batch of so many samples, and the batch cut into pieces of known
 // sizes.
-std::vector<std::int64_t> piece_sizes(std::int64_t samples, int micro_batches,
-                                      std::int64_t split_size);
+std::vector<std::int64_t> micro_batch_sizes(std::int64_t samples, int micro_batches,
+                                            std::int64_t split_size);
 std::vector<nn::Values> split_as(const nn::Values& batch, const std::vector<std::int64_t>& sizes);
 
 // The batch with its images (floating point, four dimensions) in this order in memory; Preserve
@@ -43,8 +43,8 @@ std::int64_t sample_count(const nn::Values& batch);
 std::int64_t known_sample_count(const nn::Values& batch);
 
 // How many pieces split() makes, and split_by_size() of so many samples.
-int piece_count(const nn::Values& batch, int pieces);
-constexpr int piece_count_by_size(std::int64_t samples, std::int64_t size) {
+int micro_batch_count(const nn::Values& batch, int pieces);
+constexpr int micro_batch_count_by_size(std::int64_t samples, std::int64_t size) {
   return static_cast<int>((samples + size - 1) / size);
 }
 

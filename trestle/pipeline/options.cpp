@@ -26,7 +26,7 @@ void check_table(const schedule::Schedule& table, int stages, Mistakes& mistakes
   std::set<std::string> unknown;
   for (const auto& rank : table.ranks) {
     for (const auto& action : rank) {
-      if (!can_execute(action.kind)) unknown.insert(schedule::to_string(action));
+      if (!allowed_in_user_table(action.kind)) unknown.insert(schedule::to_string(action));
     }
   }
   if (unknown.empty()) return;
@@ -42,24 +42,24 @@ void check_table(const schedule::Schedule& table, int stages, Mistakes& mistakes
 // Of the pipeline's `stages`, those that this process runs.
 int own_stages(const PipelineOptions& options, int stages) {
   if (!options.group.valid()) return stages;
-  if (!options.table) return 1;
-  const auto& ranks = options.table->rank_of_stage;
+  if (!options.plan.table) return 1;
+  const auto& ranks = options.plan.table->rank_of_stage;
   return static_cast<int>(std::count(ranks.begin(), ranks.end(), options.group.rank()));
 }
 
 void check_optimizer(const PipelineOptions& options, Mistakes& mistakes) {
-  if (!options.optimizer && options.clip_grad_norm != 0)
-    mistakes.push_back(text("clip_grad_norm = ", options.clip_grad_norm,
+  if (!options.optimizer.make && options.optimizer.clip_grad_norm != 0)
+    mistakes.push_back(text("clip_grad_norm = ", options.optimizer.clip_grad_norm,
                             " without 'optimizer': nothing would be clipped; call "
                             "Pipeline::clip_grad_norm() before your optimizer's step"));
   try {
-    optim::check_clipping(options.clip_grad_norm, {.p = options.clip_p});
+    optim::check_clipping(options.optimizer.clip_grad_norm, {.p = options.optimizer.clip_p});
   } catch (const UsageError& error) {
     mistakes.emplace_back(error.what());
   }
-  if (!options.optimizer || !options.table) return;
-  const auto& used = options.table->rank_of_stage;
-  for (int rank = 0; rank < options.table->rank_count(); ++rank)
+  if (!options.optimizer.make || !options.plan.table) return;
+  const auto& used = options.plan.table->rank_of_stage;
+  for (int rank = 0; rank < options.plan.table->rank_count(); ++rank)
     if (std::find(used.begin(), used.end(), rank) == used.end())
       mistakes.push_back(text("rank ", rank,
                               " of the given table has no stage: with 'optimizer' "
@@ -70,7 +70,8 @@ void check_optimizer(const PipelineOptions& options, Mistakes& mistakes) {
 
 int stage_count(const PipelineOptions& options) {
   if (!options.balance.empty()) return static_cast<int>(options.balance.size());
-  if (options.group.valid()) return options.table ? options.table->stages : options.group.size();
+  if (options.group.valid())
+    return options.plan.table ? options.plan.table->stages : options.group.size();
   return static_cast<int>(options.devices.size());
 }
 
@@ -78,22 +79,22 @@ void check_options(const PipelineOptions& options, int layers) {
   Mistakes mistakes;
   if (options.micro_batches < 1)
     mistakes.push_back(text("micro_batches = ", options.micro_batches, " is not at least 1"));
-  if (options.split_size < 0)
-    mistakes.push_back(text("split_size = ", options.split_size, " is negative"));
-  if (options.micro_batches > 1 && options.split_size > 0)
+  if (options.plan.split_size < 0)
+    mistakes.push_back(text("split_size = ", options.plan.split_size, " is negative"));
+  if (options.micro_batches > 1 && options.plan.split_size > 0)
     mistakes.push_back(text("micro_batches = ", options.micro_batches,
-                            " and split_size = ", options.split_size,
+                            " and split_size = ", options.plan.split_size,
                             " are both given: say how many pieces a batch is cut into, or how many "
                             "samples a piece has"));
   if (options.deadline.count() <= 0)
     mistakes.push_back(text("deadline = ", options.deadline.count(), " ms is not positive"));
-  if (options.threads < 0 || options.threads > most_threads())
+  if (options.cores.threads < 0 || options.cores.threads > most_threads())
     mistakes.push_back(
-        text("threads = ", options.threads, " is not 0 (chosen) to ", most_threads()));
-  if (options.memory_format != at::MemoryFormat::Preserve &&
-      options.memory_format != at::MemoryFormat::Contiguous &&
-      options.memory_format != at::MemoryFormat::ChannelsLast)
-    mistakes.push_back(text("memory_format = ", options.memory_format,
+        text("threads = ", options.cores.threads, " is not 0 (chosen) to ", most_threads()));
+  if (options.numerics.memory_format != at::MemoryFormat::Preserve &&
+      options.numerics.memory_format != at::MemoryFormat::Contiguous &&
+      options.numerics.memory_format != at::MemoryFormat::ChannelsLast)
+    mistakes.push_back(text("memory_format = ", options.numerics.memory_format,
                             " is not Preserve, Contiguous or ChannelsLast"));
   try {
     schedule::generate(options.schedule, {.stages = 1, .micro_batches = 1});
@@ -116,12 +117,12 @@ void check_options(const PipelineOptions& options, int layers) {
                             " devices are given; name one device for each stage (one may stand "
                             "several times), or a single one for all"));
   }
-  const auto& modes = options.recompute_per_stage;
+  const auto& modes = options.plan.recompute_per_stage;
   if (!modes.empty() && static_cast<int>(modes.size()) != stages) {
     mistakes.push_back(text("recompute_per_stage has ", modes.size(), " entries, the pipeline ",
                             stages, " stages"));
   }
-  if (options.table) check_table(*options.table, stages, mistakes);
+  if (options.plan.table) check_table(*options.plan.table, stages, mistakes);
   check_optimizer(options, mistakes);
   if (mistakes.empty()) return;
   if (mistakes.size() == 1) throw UsageError(mistakes[0]);

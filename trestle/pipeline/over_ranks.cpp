@@ -37,20 +37,23 @@ std::string description(const PipelineOptions& options, const nn::Graph& graph,
   for (const auto& edge : graph.edges)
     edges.push_back(
         text(edge.from_layer, ".", edge.from_output, ">", edge.to_layer, ".", edge.to_argument));
-  for (const auto mode : options.recompute_per_stage) modes.emplace_back(schedule::to_string(mode));
+  for (const auto mode : options.plan.recompute_per_stage)
+    modes.emplace_back(schedule::to_string(mode));
   std::string rows = schedule::to_csv(table);
   std::replace(rows.begin(), rows.end(), '\n', ';');
   return text(
       "libtorch ", TORCH_VERSION, "\nlayers ", join(layers, " "), "\n", "model's seed ",
       join(seeds, " "), "\n", "connections ", join(edges, " "), "\n", "balance [",
       join(options.balance, ", "), "]\n", "micro_batches ", options.micro_batches, "\n",
-      "split_size ", options.split_size, "\n", "schedule ", options.schedule, "\n", "recompute ",
+      "split_size ", options.plan.split_size, "\n", "schedule ", options.schedule, "\n",
+      "recompute ",
       modes.empty() ? std::string(schedule::to_string(options.recompute)) : join(modes, "-"), "\n",
-      "batch_norm ", static_cast<int>(options.batch_norm), "\n", "seed ", options.seed, "\n",
-      "memory_format ", options.memory_format, "\n", "precision ",
-      static_cast<int>(options.precision), "\n", "optimizer ", options.optimizer ? "yes" : "no",
-      "\n", "clip_grad_norm ", options.clip_grad_norm, "\n", "clip_p ", options.clip_p, "\n",
-      "table ", rows, "\n");
+      "batch_norm ", static_cast<int>(options.numerics.batch_norm), "\n", "seed ",
+      options.numerics.seed, "\n", "memory_format ", options.numerics.memory_format, "\n",
+      "precision ", static_cast<int>(options.numerics.precision), "\n", "optimizer ",
+      options.optimizer.make ? "yes" : "no", "\n", "clip_grad_norm ",
+      options.optimizer.clip_grad_norm, "\n", "clip_p ", options.optimizer.clip_p, "\n", "table ",
+      rows, "\n");
 }
 
 std::string shortened(const std::string& line) {
@@ -97,14 +100,14 @@ void refuse_shared_devices(const comm::Group& group, const pipeline::StageList& 
 }  // namespace
 
 int Pipeline::Impl::first_rank() const {
-  return options.table ? options.table->rank_of_stage.at(0) : 0;
+  return options.plan.table ? options.plan.table->rank_of_stage.at(0) : 0;
 }
 
 // Before anything is made: are there ranks enough and stages enough?
 void Pipeline::Impl::check_ranks() const {
   const int ranks = options.group.size();
   const int stages = pipeline::stage_count(options);
-  const int used = options.table ? options.table->rank_count() : stages;
+  const int used = options.plan.table ? options.plan.table->rank_count() : stages;
   if (used == ranks) return;
   throw UsageError(
       text("the pipeline has ", stages, " stages on ", used, used == 1 ? " rank" : " ranks",

@@ -99,7 +99,7 @@ NamedTensors PartitionedModel::named_buffers() const {
   return named_of(layers(), [](const nn::Layer& layer) { return layer.named_buffers(); });
 }
 
-void PartitionedModel::remember(const StepState& step) {
+void PartitionedModel::remember(const MiniBatchState& step) {
   std::lock_guard lock(record_mutex_);
   record_ = step.record;
   table_ = step.table();

@@ -41,7 +41,7 @@ class PartitionedModel {
   NamedTensors named_buffers() const;
 
   // What the last step did; timeline() waits for devices that are still at it.
-  void remember(const StepState& step);
+  void remember(const MiniBatchState& step);
   schedule::Timeline timeline() const;
   // And when it began, on the clock below.
   std::pair<schedule::Timeline, double> timeline_and_begin() const;

@@ -112,13 +112,14 @@ schedule::Schedule Pipeline::schedule(int micro_batches) const {
     throw UsageError(text("a schedule for ", micro_batches, " micro-batches cannot be made"));
   const auto& options = impl_->options;
   if (micro_batches == 0)
-    micro_batches = options.split_size > 0 ? impl_->planned_micro_batches() : options.micro_batches;
+    micro_batches =
+        options.plan.split_size > 0 ? impl_->planned_micro_batches() : options.micro_batches;
   if (micro_batches == 0)
-    throw UsageError(text("split_size = ", options.split_size,
+    throw UsageError(text("split_size = ", options.plan.split_size,
                           " does not say how many "
                           "micro-batches there are: no mini-batch has been profiled"),
                      {.hint = "Name their number, or call profile() first."});
-  return impl_->lowered(micro_batches, options.schedule, true, options.optimizer != nullptr);
+  return impl_->lowered(micro_batches, options.schedule, true, options.optimizer.make != nullptr);
 }
 
 schedule::Timeline Pipeline::timeline() const { return impl_->parts().timeline(); }

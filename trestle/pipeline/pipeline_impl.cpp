@@ -16,8 +16,8 @@
 #include "trestle/nn/mode_scope.h"
 #include "trestle/pipeline/autograd_bridge.h"
 #include "trestle/pipeline/micro_batch.h"
+#include "trestle/pipeline/normal_mode_guard.h"
 #include "trestle/pipeline/options.h"
-#include "trestle/pipeline/outside_inference_mode.h"
 #include "trestle/pipeline/profile.h"
 #include "trestle/pipeline/profile_layers.h"
 #include "trestle/pipeline/step_checks.h"
@@ -68,14 +68,14 @@ Pipeline::Impl::Impl(const nn::Layers& layers, PipelineOptions given)
     cut(options.balance);
   } else if (options.devices.size() == 1 && !over_ranks()) {
     cut({count});
-  } else if (!options.sample.empty() || over_ranks()) {
-    const precision::Autocast autocast(options.precision);
-    measure_balance(prepared(options.sample));
+  } else if (!options.plan.sample.empty() || over_ranks()) {
+    const precision::Autocast autocast(options.numerics.precision);
+    measure_balance(prepared(options.plan.sample));
   }
 }
 
 std::vector<nn::Values> Pipeline::Impl::split(const nn::Values& batch) const {
-  return pipeline::split(batch, options.micro_batches, options.split_size);
+  return pipeline::split(batch, options.micro_batches, options.plan.split_size);
 }
 
 PartitionedModel& Pipeline::Impl::cut_for(const nn::Values& inputs) {
@@ -103,10 +103,11 @@ PartitionedModel& Pipeline::Impl::parts() const {
 void Pipeline::Impl::cut(const std::vector<int>& balance) {
   options.balance = balance;
   const int stages = static_cast<int>(balance.size());
-  const auto ranks = options.table ? options.table->rank_of_stage : one_rank_each(stages);
+  const auto ranks = options.plan.table ? options.plan.table->rank_of_stage : one_rank_each(stages);
   together([&] {  // a rank makes its own layers, and what goes wrong in them nobody else sees
     parts_ = std::make_shared<PartitionedModel>(
-        model.graph(), balance, options.devices, ranks, options.threads, options.memory_format,
+        model.graph(), balance, options.devices, ranks, options.cores.threads,
+        options.numerics.memory_format,
         over_ranks() ? std::optional(options.group.rank()) : std::nullopt);
   });
   // Finds what is wrong with a table before the first step.
@@ -131,12 +132,13 @@ void Pipeline::Impl::measure_balance(const nn::Values& batch) {
   });
   if (over_ranks()) balance = share_balance(std::move(balance), options.group, first_rank());
   // Each replica has measured times of its own, and all need one cut.
-  if (options.replicas.valid()) balance = share_balance(std::move(balance), options.replicas, 0);
+  if (options.replicas.group.valid())
+    balance = share_balance(std::move(balance), options.replicas.group, 0);
   cut(balance);
 }
 
 std::vector<Recompute> Pipeline::Impl::recompute_modes() const {
-  if (!options.recompute_per_stage.empty()) return options.recompute_per_stage;
+  if (!options.plan.recompute_per_stage.empty()) return options.plan.recompute_per_stage;
   return std::vector<Recompute>(options.balance.size(), options.recompute);
 }
 
@@ -152,41 +154,43 @@ const schedule::Schedule& Pipeline::Impl::lowered(int micro_batches, const std::
 
 const std::shared_ptr<pipeline::StageOptimizers>& Pipeline::Impl::optimizers() {
   const std::lock_guard lock(mutex_);
-  if (!options.optimizer)
+  if (!options.optimizer.make)
     throw StateError(
         "this pipeline has no optimizers: PipelineOptions::optimizer was not given",
         {.hint = "Give it, or make an optimizer of parameters() and step it yourself."});
   if (!optimizers_)
     optimizers_ = std::make_shared<pipeline::StageOptimizers>(
-        parts().stages, parts().named_parameters(), options.optimizer, options.hooks);
+        parts().stages, parts().named_parameters(), options.optimizer.make, options.replicas.hooks);
   return optimizers_;
 }
 
 schedule::Schedule Pipeline::Impl::lower(int micro_batches, const std::string& name,
                                          const std::vector<Recompute>& recompute) const {
   const int stages = static_cast<int>(options.balance.size());
-  const bool given =
-      options.table && options.table->micro_batches == micro_batches && name == options.schedule;
-  schedule::Schedule table = given ? *options.table
-                                   : schedule::generate(options.table ? "gpipe" : name,
-                                                        {.stages = stages,
-                                                         .micro_batches = micro_batches,
-                                                         .backward_order = options.backward_order});
-  if (options.table && !given) table = schedule::place(table, *options.table);
+  const bool given = options.plan.table && options.plan.table->micro_batches == micro_batches &&
+                     name == options.schedule;
+  schedule::Schedule table =
+      given ? *options.plan.table
+            : schedule::generate(options.plan.table ? "gpipe" : name,
+                                 {.stages = stages,
+                                  .micro_batches = micro_batches,
+                                  .backward_order = options.plan.backward_order});
+  if (options.plan.table && !given) table = schedule::place(table, *options.plan.table);
   table = schedule::lower(table, {.routes = parts_->cut.routes, .recompute = recompute});
   if (lends_cores())
     table =
         schedule::lend_cores(table, {.all = core_count(), .each_rank = parts_->executor.threads()});
-  return options.hooks ? schedule::add_reductions(std::move(table)) : table;
+  return options.replicas.hooks ? schedule::add_reductions(std::move(table)) : table;
 }
 
 bool Pipeline::Impl::lends_cores() const {
-  return options.core_lending == CoreLending::On && parts().can_lend_cores;
+  return options.cores.lending == CoreLending::On && parts().can_lend_cores;
 }
 
 int Pipeline::Impl::planned_micro_batches() const {
   const std::lock_guard lock(mutex_);
-  if (options.split_size > 0) return pipeline::piece_count_by_size(samples_, options.split_size);
+  if (options.plan.split_size > 0)
+    return pipeline::micro_batch_count_by_size(samples_, options.plan.split_size);
   return samples_ > 0 ? std::min(options.micro_batches, samples_) : options.micro_batches;
 }
 
@@ -197,15 +201,15 @@ std::string Pipeline::Impl::suggest() const {
       .lower = [this](int count,
                       const auto& modes) { return lower(count, options.schedule, modes); },
       .micro_batches = std::max(planned_micro_batches(), 1),
-      .split_size = options.split_size,
+      .split_size = options.plan.split_size,
       .recompute = recompute_modes()};
   const std::lock_guard lock(mutex_);
   question.samples = std::max(samples_, question.micro_batches);
   for (const int times : {2, 4, 8}) {
-    const int size = options.split_size / times;
-    const int count =
-        size > 0 ? pipeline::piece_count_by_size(samples_, size) : question.micro_batches * times;
-    if (!options.table && count <= samples_) question.other_micro_batches.push_back(count);
+    const int size = options.plan.split_size / times;
+    const int count = size > 0 ? pipeline::micro_batch_count_by_size(samples_, size)
+                               : question.micro_batches * times;
+    if (!options.plan.table && count <= samples_) question.other_micro_batches.push_back(count);
   }
   for (std::size_t stage = 0; stage < costs_.device_of_stage.size(); ++stage) {
     const auto device = static_cast<std::size_t>(costs_.device_of_stage[stage]);

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <c10/util/Exception.h>
-
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -12,14 +10,15 @@
 #include <tuple>
 #include <vector>
 
+#include "trestle/comm/fail_on_error.h"
 #include "trestle/nn/layers.h"
 #include "trestle/optim/gradient_norms.h"
+#include "trestle/pipeline/mini_batch_state.h"
 #include "trestle/pipeline/partitioned_model.h"
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/pipeline/rank_link.h"
-#include "trestle/pipeline/relay.h"
+#include "trestle/pipeline/stage_exchange.h"
 #include "trestle/pipeline/stage_optimizers.h"
-#include "trestle/pipeline/step_state.h"
 
 namespace trestle {
 
@@ -66,22 +65,14 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   bool over_ranks() const { return options.group.valid(); }
   void check_inputs(const nn::Values& inputs) const;
   // The first rank's sizes of a mini-batch's pieces, once all ranks have said that they make this call.
-  std::vector<std::int64_t> piece_sizes(pipeline::StepPlan plan, const nn::Values& batch);
+  std::vector<std::int64_t> micro_batch_sizes(pipeline::StepPlan plan, const nn::Values& batch);
   // For a call that has begun so, of so many pieces.
-  std::unique_ptr<pipeline::Relay> make_relay(std::size_t micro_batches);
+  pipeline::StageExchange stage_exchange(std::size_t micro_batches);
   // Runs what all ranks do together: what goes wrong on one is told to all.
   template <class Call>
   auto together(const Call& call) {
     if (!over_ranks()) return call();
-    try {
-      return call();
-    } catch (const c10::Error& error) {
-      options.group.fail(error.what_without_backtrace());
-      throw;
-    } catch (const std::exception& error) {
-      options.group.fail(error.what());
-      throw;
-    }
+    return comm::fail_on_error(options.group, call);
   }
 
   nn::Layers model;
@@ -98,8 +89,8 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
                            const std::vector<Recompute>& recompute) const;
   nn::RunKey next_key(std::int64_t first_micro_batch = 0);
   nn::RunKey next_evaluation_key();
-  std::shared_ptr<pipeline::StepState> begin_step(pipeline::StepInputs inputs,
-                                                  const nn::Values& batch);
+  std::shared_ptr<pipeline::MiniBatchState> begin_step(pipeline::StepInputs inputs,
+                                                       const nn::Values& batch);
 
   int first_rank() const;  // that of the first stage
   // Over ranks: what is wrong on one of them the others are told, who would wait for it otherwise.
@@ -113,14 +104,14 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
                                                       const optim::ClipGradNormOptions& norm);
   void share_budgets();
 
-  std::unique_ptr<pipeline::Transport> transport(const schedule::Schedule& table) const;
+  std::unique_ptr<pipeline::StageTransport> transport(const schedule::Schedule& table) const;
 
   std::shared_ptr<pipeline::PartitionedModel> parts_;
   std::shared_ptr<pipeline::RankLink> link_;  // over ranks, once the model is cut
   // Over ranks, where the last stage is elsewhere: what the caller's backward() will need.
   struct WaitingBackward {
     nn::Values given;
-    std::shared_ptr<pipeline::StepState> state;
+    std::shared_ptr<pipeline::MiniBatchState> state;
   };
   std::optional<WaitingBackward> waiting_;
   pipeline::StepPlan::Mode mode_ = pipeline::StepPlan::Mode::AsMade;

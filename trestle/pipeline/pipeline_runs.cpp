@@ -17,7 +17,7 @@
 #include "trestle/pipeline/distributed_transport.h"
 #include "trestle/pipeline/local_transport.h"
 #include "trestle/pipeline/micro_batch.h"
-#include "trestle/pipeline/outside_inference_mode.h"
+#include "trestle/pipeline/normal_mode_guard.h"
 #include "trestle/pipeline/pipeline_impl.h"
 #include "trestle/pipeline/profile.h"
 #include "trestle/pipeline/replicas.h"
@@ -26,12 +26,12 @@
 
 namespace trestle {
 
-using pipeline::OutsideInferenceMode;
-using pipeline::Part;
+using pipeline::MiniBatchState;
+using pipeline::NormalModeGuard;
 using pipeline::PartitionedModel;
+using pipeline::Phase;
 using pipeline::StepInputs;
 using pipeline::StepPlan;
-using pipeline::StepState;
 
 namespace {
 
@@ -64,12 +64,12 @@ std::uint64_t callers_autocast() {
 
 // Where only forwards ran: a step's table has it behind the backwards.
 void let_parameters_go(const PipelineOptions& options, const pipeline::StageList& stages) {
-  if (!options.hooks) return;
-  for (const auto& stage : stages) options.hooks->reshard(stage.index());
+  if (!options.replicas.hooks) return;
+  for (const auto& stage : stages) options.replicas.hooks->reshard(stage.index());
 }
 
 // What all ranks made of the norm that all have.
-void note_update(StepState& state, precision::GradientScaler* scaler, StepResult& result) {
+void note_update(MiniBatchState& state, precision::GradientScaler* scaler, StepResult& result) {
   result.gradient_norm = pipeline::norm_of_step(state.transport->norms(), state.inputs.end);
   result.stepped = std::isfinite(*result.gradient_norm);
   if (!scaler) return;
@@ -89,11 +89,12 @@ std::vector<nn::Values> without_last(std::vector<nn::Values> pieces) {
 nn::Values Pipeline::Impl::prepared(const nn::Values& batch) const {
   nn::Values values;
   for (const auto& value : batch) values.push_back(plain(value));
-  return pipeline::in_memory_format(std::move(values), options.memory_format);
+  return pipeline::in_memory_format(std::move(values), options.numerics.memory_format);
 }
 
 // Over ranks the first one knows how many samples there are.
-std::vector<std::int64_t> Pipeline::Impl::piece_sizes(StepPlan plan, const nn::Values& batch) {
+std::vector<std::int64_t> Pipeline::Impl::micro_batch_sizes(StepPlan plan,
+                                                            const nn::Values& batch) {
   if (link_ && link_->is_first()) check_first_input(batch);
   if (!link_ || link_->is_first()) {
     plan.samples = pipeline::sample_count(batch);
@@ -102,16 +103,16 @@ std::vector<std::int64_t> Pipeline::Impl::piece_sizes(StepPlan plan, const nn::V
   }
   plan.step_number = step_number();
   if (link_) {
-    if (options.precision == Precision::Float32) plan.autocast = callers_autocast();
+    if (options.numerics.precision == Precision::Float32) plan.autocast = callers_autocast();
     plan.given = given_inputs(batch);
     plan.mode = mode_;
     plan = link_->agree(plan);
     check_given(batch, plan.given);
   }
-  return pipeline::piece_sizes(plan.samples, options.micro_batches, options.split_size);
+  return pipeline::micro_batch_sizes(plan.samples, options.micro_batches, options.plan.split_size);
 }
 
-std::unique_ptr<pipeline::Transport> Pipeline::Impl::transport(
+std::unique_ptr<pipeline::StageTransport> Pipeline::Impl::transport(
     const schedule::Schedule& table) const {
   if (link_)
     return std::make_unique<pipeline::DistributedTransport>(link_, table, parts_->cut.routes,
@@ -121,33 +122,36 @@ std::unique_ptr<pipeline::Transport> Pipeline::Impl::transport(
                                                     options.deadline, parts_->copies);
 }
 
-std::unique_ptr<pipeline::Relay> Pipeline::Impl::make_relay(std::size_t micro_batches) {
-  if (!link_) return std::make_unique<pipeline::Relay>(parts_->cut, parts_->stages);
+pipeline::StageExchange Pipeline::Impl::stage_exchange(std::size_t micro_batches) {
+  if (!link_) return {};
   const auto& table = lowered(static_cast<int>(micro_batches), options.schedule, true);
-  return std::make_unique<pipeline::Relay>(parts_->cut, parts_->stages, table.rank_of_stage, link_,
-                                           transport(table));
+  return {
+      {parts_->cut.routes, parts_->cut.route_values, table.rank_of_stage}, link_, transport(table)};
 }
 
 // A pipeline inside a layer of another one follows that one's key, so that running the layer again
 // draws the same numbers; its own step number then stands still.
 nn::RunKey Pipeline::Impl::next_key(std::int64_t first_micro_batch) {
   if (const auto inner = nn::LayerRun::next_inner_key())
-    return {.seed = keyed_seed(inner->seed, static_cast<std::int64_t>(options.seed), -1, 0),
-            .step = inner->step,
-            .micro_batch = first_micro_batch};
+    return {
+        .seed = keyed_seed(inner->seed, static_cast<std::int64_t>(options.numerics.seed), -1, 0),
+        .step = inner->step,
+        .micro_batch = first_micro_batch};
   const std::lock_guard lock(mutex_);
   evaluations_ = 0;
   if (first_micro_batch == 0) ++step_number_;
-  return {.seed = options.seed, .step = step_number_ - 1, .micro_batch = first_micro_batch};
+  return {
+      .seed = options.numerics.seed, .step = step_number_ - 1, .micro_batch = first_micro_batch};
 }
 
 // Not the numbers of a step, and other numbers each time, for nets that draw in evaluation mode.
 nn::RunKey Pipeline::Impl::next_evaluation_key() {
   if (const auto inner = nn::LayerRun::next_inner_key())
-    return {.seed = keyed_seed(inner->seed, static_cast<std::int64_t>(options.seed), -2, 0),
-            .step = inner->step};
+    return {
+        .seed = keyed_seed(inner->seed, static_cast<std::int64_t>(options.numerics.seed), -2, 0),
+        .step = inner->step};
   const std::lock_guard lock(mutex_);
-  return {.seed = keyed_seed(options.seed, evaluations_++, -2, 0), .step = step_number_};
+  return {.seed = keyed_seed(options.numerics.seed, evaluations_++, -2, 0), .step = step_number_};
 }
 
 void Pipeline::Impl::check_inputs(const nn::Values& inputs) const {
@@ -158,9 +162,10 @@ void Pipeline::Impl::check_inputs(const nn::Values& inputs) const {
   }
 }
 
-std::shared_ptr<StepState> Pipeline::Impl::begin_step(StepInputs inputs, const nn::Values& batch) {
+std::shared_ptr<MiniBatchState> Pipeline::Impl::begin_step(StepInputs inputs,
+                                                           const nn::Values& batch) {
   inputs.shared = shared_inputs(batch);
-  inputs.batch_norm = options.batch_norm;
+  inputs.batch_norm = options.numerics.batch_norm;
   if (parts_->one_device_each) inputs.threads = parts_->executor.threads();
   if (inputs.wants_gradient.empty()) inputs.wants_gradient.resize(batch.size(), false);
   // A caller's backward may come when the pipeline is gone.
@@ -169,22 +174,22 @@ std::shared_ptr<StepState> Pipeline::Impl::begin_step(StepInputs inputs, const n
     return impl ? impl->suggest() : std::string();
   };
   auto way = transport(inputs.table);
-  return std::make_shared<StepState>(std::move(inputs), parts_->stages, parts_->cut,
-                                     parts_->loss_boundary, parts_->copies, parts_->clock,
-                                     std::move(way));
+  return std::make_shared<MiniBatchState>(std::move(inputs), parts_->stages, parts_->cut,
+                                          parts_->loss_boundary, parts_->copies, parts_->clock,
+                                          std::move(way));
 }
 
 StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& given_target,
                                 const nn::Loss& loss, StepOptions step_options) {
-  const OutsideInferenceMode outside;
-  const precision::Autocast autocast(options.precision);
+  const NormalModeGuard normal_mode;
+  const precision::Autocast autocast(options.numerics.precision);
   if (!at::GradMode::is_enabled()) {
     throw UsageError("Pipeline::step() under no_grad: a training step needs gradients",
                      {.hint = "Use evaluate() for forwards only."});
   }
   pipeline::check_history(given, given_target);
-  pipeline::check_step(step_options, step_number(), options.optimizer != nullptr);
-  const bool updates = options.optimizer && step_options.update == StepOptions::Update::Now;
+  pipeline::check_step(step_options, step_number(), options.optimizer.make != nullptr);
+  const bool updates = options.optimizer.make && step_options.update == StepOptions::Update::Now;
   const double loss_scale = step_options.scaler ? step_options.scaler->scale() : 1;
   step_options.gradient_scale *= loss_scale;
   nn::Values batch = prepared(given);  // detached: nobody reads the inputs' gradients
@@ -192,12 +197,12 @@ StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& given
   PartitionedModel& parts = cut_for(batch);
   check_inputs(batch);
   batch.push_back(target);
-  const auto sizes = piece_sizes({.call = StepPlan::Call::Step,
-                                  .first_micro_batch = step_options.first_micro_batch,
-                                  .gradient_scale = step_options.gradient_scale,
-                                  .loss = std::hash<std::string>()(loss.name),
-                                  .updates = updates},
-                                 batch);
+  const auto sizes = micro_batch_sizes({.call = StepPlan::Call::Step,
+                                        .first_micro_batch = step_options.first_micro_batch,
+                                        .gradient_scale = step_options.gradient_scale,
+                                        .loss = std::hash<std::string>()(loss.name),
+                                        .updates = updates},
+                                       batch);
   auto pieces = pipeline::split_as(batch, sizes);
   batch.pop_back();
   const auto& table = lowered(static_cast<int>(pieces.size()), options.schedule, true, updates);
@@ -221,18 +226,20 @@ StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& given
   inputs.batch = without_last(std::move(pieces));
   inputs.key = next_key(step_options.first_micro_batch);
   inputs.gradient_scale = step_options.gradient_scale;
-  inputs.hooks = options.hooks;
-  inputs.replicas = options.replicas;
+  inputs.hooks = options.replicas.hooks;
+  inputs.replicas = options.replicas.group;
   if (updates) inputs.optimizers = optimizers();
-  inputs.end = {.max_norm = options.clip_grad_norm, .p = options.clip_p, .loss_scale = loss_scale};
+  inputs.end = {.max_norm = options.optimizer.clip_grad_norm,
+                .p = options.optimizer.clip_p,
+                .loss_scale = loss_scale};
   const auto share =
-      pipeline::share_of_replica(options.replicas, result.micro_batches, result.weight);
+      pipeline::share_of_replica(options.replicas.group, result.micro_batches, result.weight);
   inputs.key.micro_batch += share.first_micro_batch;
   if (!inputs.whole_batch_loss()) inputs.gradient_scale *= share.of_weight;
   result.micro_batches = share.micro_batches;
   const auto state = begin_step(std::move(inputs), batch);
 
-  parts.executor.run(*state, Part::All);
+  parts.executor.run(*state, Phase::Both);
   parts.remember(*state);
   for (int m = 0; m < table.micro_batches; ++m) {
     const at::Tensor& part = state->last().losses[m];  // none where the last stage is elsewhere
@@ -243,7 +250,7 @@ StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& given
   if (step_options.output == StepOptions::Output::Keep && parts.stages.has_last())
     result.output = pipeline::merge_one(state->last().outputs, 0);
   if (parts.stages.has_last())
-    pipeline::add_up_over_replicas(options.replicas, loss.kind == nn::Loss::Kind::WholeBatch,
+    pipeline::add_up_over_replicas(options.replicas.group, loss.kind == nn::Loss::Kind::WholeBatch,
                                    result);
   if (link_) {
     const auto outcome = link_->share({.loss = result.loss, .weight = result.weight});
@@ -255,20 +262,20 @@ StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& given
 }
 
 nn::Values Pipeline::Impl::forward(const nn::Values& given) {
-  const OutsideInferenceMode outside;
-  const precision::Autocast autocast(options.precision);
+  const NormalModeGuard normal_mode;
+  const precision::Autocast autocast(options.numerics.precision);
   const nn::Values batch = prepared(given);
   PartitionedModel& parts = cut_for(batch);
   check_inputs(batch);
   const bool graph = at::GradMode::is_enabled();
-  if (graph && options.hooks)
+  if (graph && options.replicas.hooks)
     throw UsageError(
         "Pipeline::forward() with gradients on a pipeline that is one of several replicas",
         {.hint = "Use step(), which weighs the replicas' parts of the mini-batch, or evaluate()."});
   auto pieces = pipeline::split_as(
       batch,
-      piece_sizes({.call = graph ? StepPlan::Call::Forward : StepPlan::Call::ForwardWithoutGraph},
-                  batch));
+      micro_batch_sizes(
+          {.call = graph ? StepPlan::Call::Forward : StepPlan::Call::ForwardWithoutGraph}, batch));
   StepInputs inputs{.table = lowered(static_cast<int>(pieces.size()), "gpipe", graph),
                     .key = next_key(),
                     .batch = std::move(pieces),
@@ -280,9 +287,9 @@ nn::Values Pipeline::Impl::forward(const nn::Values& given) {
     inputs.begin_backward = [link = link_, serial = link_->serial()] {
       link->agree_on_backward(serial);
     };
-  inputs.hooks = options.hooks;
+  inputs.hooks = options.replicas.hooks;
   const auto state = begin_step(std::move(inputs), batch);
-  parts.executor.run(*state, Part::Forwards);
+  parts.executor.run(*state, Phase::Forward);
   parts.remember(*state);
   let_parameters_go(options, parts.stages);
   if (!parts.stages.has_last()) {
@@ -295,22 +302,23 @@ nn::Values Pipeline::Impl::forward(const nn::Values& given) {
 }
 
 nn::Values Pipeline::Impl::evaluate(const nn::Values& given) {
-  const OutsideInferenceMode outside;
-  const precision::Autocast autocast(options.precision);
+  const NormalModeGuard normal_mode;
+  const precision::Autocast autocast(options.numerics.precision);
   const at::NoGradGuard no_grad;
   const nn::Values batch = prepared(given);
   PartitionedModel& parts = cut_for(batch);
   check_inputs(batch);
   const nn::ModeScope mode(parts.layers(), nn::ModeScope::Mode::Evaluate);
-  auto pieces = pipeline::split_as(batch, piece_sizes({.call = StepPlan::Call::Evaluate}, batch));
+  auto pieces =
+      pipeline::split_as(batch, micro_batch_sizes({.call = StepPlan::Call::Evaluate}, batch));
   StepInputs inputs{.table = lowered(static_cast<int>(pieces.size()), "gpipe", false),
                     .key = next_evaluation_key(),
                     .batch = std::move(pieces),
                     .evaluating = true,
                     .kept_outputs = parts.graph.outputs};
-  inputs.hooks = options.hooks;
+  inputs.hooks = options.replicas.hooks;
   const auto state = begin_step(std::move(inputs), batch);
-  parts.executor.run(*state, Part::Forwards);
+  parts.executor.run(*state, Phase::Forward);
   parts.remember(*state);
   let_parameters_go(options, parts.stages);
   if (!parts.stages.has_last()) return nn::Values(parts.graph.outputs);
@@ -343,10 +351,10 @@ void Pipeline::Impl::backward(const at::Tensor& loss) {
   if (!waiting_)
     throw StateError("Pipeline::backward() without a forward() before it",
                      {.hint = "All ranks call forward() with gradients enabled, then backward()."});
-  const OutsideInferenceMode outside;
+  const NormalModeGuard normal_mode;
   const auto [given, state] = *std::exchange(waiting_, std::nullopt);
   state->inputs.begin_backward();
-  parts_->executor.run(*state, Part::Backwards);
+  parts_->executor.run(*state, Phase::Backward);
   parts_->remember(*state);
   const nn::Values gradients = pipeline::input_gradients(*state);
   torch::autograd::variable_list roots, seeds;
@@ -360,20 +368,20 @@ void Pipeline::Impl::backward(const at::Tensor& loss) {
 
 simulate::Costs Pipeline::Impl::profile(const nn::Values& given, const at::Tensor& given_target,
                                         const nn::Loss& loss) {
-  const OutsideInferenceMode outside;
-  const precision::Autocast autocast(options.precision);
+  const NormalModeGuard normal_mode;
+  const precision::Autocast autocast(options.numerics.precision);
   nn::Values batch = prepared(given);
   PartitionedModel& parts = cut_for(batch);
   check_inputs(batch);
   batch.push_back(plain(given_target));
-  const auto sizes = piece_sizes(
+  const auto sizes = micro_batch_sizes(
       {.call = StepPlan::Call::Profile, .loss = std::hash<std::string>()(loss.name)}, batch);
-  const auto relay = make_relay(sizes.size());
+  auto exchange = stage_exchange(sizes.size());
   simulate::Costs costs;
-  relay->run([&] {
+  exchange.run([&] {
     share_budgets();
-    costs = pipeline::profile_stages(parts, {pipeline::split_as(batch, sizes), sizes}, loss, *relay,
-                                     lends_cores() ? core_count() : 0);
+    costs = pipeline::profile_stages(parts, {pipeline::split_as(batch, sizes), sizes}, loss,
+                                     exchange, lends_cores() ? core_count() : 0);
   });
   remember_costs(costs);
   const std::lock_guard lock(mutex_);

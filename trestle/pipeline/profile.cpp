@@ -29,7 +29,8 @@ constexpr int least_repeats = 3;
 
 // A loss over the whole batch, on as many copies of the micro-batch's output as the batch has
 // micro-batches. Its time is spread over their Bs.
-void measure_loss(const Subject& subject, std::size_t micro_batches, simulate::StageCost& cost) {
+void measure_loss(const ProfiledStage& subject, std::size_t micro_batches,
+                  simulate::StageCost& cost) {
   const Stage& stage = *subject.stage;
   Pass pass = subject.fresh();
   subject.forward(pass, GraphMode::None);
@@ -64,7 +65,7 @@ void measure_loss(const Subject& subject, std::size_t micro_batches, simulate::S
 
 // Times, while every other stage is at work too. The first round warms caches and allocators up and
 // does not count.
-void measure_times(const Subject& subject, simulate::StageCost& cost) {
+void measure_times(const ProfiledStage& subject, simulate::StageCost& cost) {
   const Stage& stage = *subject.stage;
   std::vector<double> without_graph, forward, backward;
   const Stopwatch watch;
@@ -98,7 +99,7 @@ void measure_times(const Subject& subject, simulate::StageCost& cost) {
   cost.input_grad = cost.weight_grad = cost.backward / 2;
 }
 
-void measure_speed_up(const Subject& subject, int threads, simulate::StageCost& cost) {
+void measure_speed_up(const ProfiledStage& subject, int threads, simulate::StageCost& cost) {
   simulate::StageCost alone = cost;
   const DeviceThreads lent(subject.stage->device(), threads);
   measure_times(subject, alone);
@@ -153,13 +154,13 @@ void describe_devices(const PartitionedModel& model, simulate::Costs& costs) {
 }
 
 // All at the same time, as in a step; of the stages of one worker one after the other.
-void measure_all_times(PartitionedModel& model, const std::vector<Subject>& subjects, Relay& relay,
-                       simulate::Costs& costs) {
-  relay.meet();
+void measure_all_times(PartitionedModel& model, const std::vector<ProfiledStage>& subjects,
+                       StageExchange& exchange, simulate::Costs& costs) {
+  exchange.barrier();
   model.executor.run_on_all([&](int rank) {
-    for (const Subject& subject : subjects) {
+    for (const ProfiledStage& subject : subjects) {
       const int stage = subject.stage->index();
-      if (!relay.over_ranks() && stage % model.executor.ranks() != rank) continue;
+      if (!exchange.over_ranks() && stage % model.executor.ranks() != rank) continue;
       std::optional<DeviceThreads> threads;  // as in a step
       if (model.one_device_each) threads.emplace(subject.stage->device(), model.executor.threads());
       measure_times(subject, costs.stages[static_cast<std::size_t>(stage)]);
@@ -167,13 +168,15 @@ void measure_all_times(PartitionedModel& model, const std::vector<Subject>& subj
   });
 }
 
-std::vector<Subject> measure_memory(PartitionedModel& model, const ProfilePieces& batch,
-                                    const nn::Loss& loss, Relay& relay, simulate::Costs& costs) {
+std::vector<ProfiledStage> measure_memory(PartitionedModel& model, const ProfiledMiniBatch& batch,
+                                          const nn::Loss& loss, StageExchange& exchange,
+                                          simulate::Costs& costs) {
   const simulate::Costs empty = costs;
-  std::vector<Subject> subjects = profile_memory(model, batch.pieces.front(), loss, relay, costs);
+  std::vector<ProfiledStage> subjects =
+      profile_memory(model, batch.pieces.front(), loss, exchange, costs);
   if (batch.sizes.back() != batch.sizes.front()) {
     simulate::Costs smallest = empty;
-    profile_memory(model, batch.pieces.back(), loss, relay, smallest);
+    profile_memory(model, batch.pieces.back(), loss, exchange, smallest);
     raise_bytes(costs, smallest);
   }
   return subjects;
@@ -181,13 +184,13 @@ std::vector<Subject> measure_memory(PartitionedModel& model, const ProfilePieces
 
 }  // namespace
 
-simulate::Costs profile_stages(PartitionedModel& model, const ProfilePieces& batch,
-                               const nn::Loss& loss, Relay& relay, int lent_threads) {
+simulate::Costs profile_stages(PartitionedModel& model, const ProfiledMiniBatch& batch,
+                               const nn::Loss& loss, StageExchange& exchange, int lent_threads) {
   simulate::Costs costs;
   costs.stages.resize(model.cut.stages.size());
   costs.routes.resize(model.cut.routes.size());
-  costs.transport = relay.over_ranks() ? simulate::Transport::Ahead : simulate::Transport::Pull;
-  if (!relay.over_ranks()) describe_devices(model, costs);
+  costs.transport = exchange.over_ranks() ? simulate::Transport::Ahead : simulate::Transport::Pull;
+  if (!exchange.over_ranks()) describe_devices(model, costs);
   std::vector<at::Tensor> parameters;
   std::vector<at::Tensor> buffers;
   std::vector<at::Device> devices;
@@ -202,10 +205,10 @@ simulate::Costs profile_stages(PartitionedModel& model, const ProfilePieces& bat
   const nn::BufferKeeper keep_buffers(buffers);
   const UnlimitedBudgets no_budgets(devices);
   const nn::GradientKeeper keep_gradients(parameters);
-  const std::vector<Subject> subjects = measure_memory(model, batch, loss, relay, costs);
+  const std::vector<ProfiledStage> subjects = measure_memory(model, batch, loss, exchange, costs);
   measure_routes(model, costs);
-  if (relay.over_ranks()) measure_routes_between_ranks(model, relay, costs);
-  measure_all_times(model, subjects, relay, costs);
+  if (exchange.over_ranks()) measure_routes_between_ranks(model, exchange, costs);
+  measure_all_times(model, subjects, exchange, costs);
   for (std::size_t s = 0; lent_threads > 0 && s < subjects.size(); ++s) {
     model.executor.run_on(static_cast<int>(s) % model.executor.ranks(),
                           [&] { measure_speed_up(subjects[s], lent_threads, costs.stages[s]); });
@@ -215,7 +218,7 @@ simulate::Costs profile_stages(PartitionedModel& model, const ProfilePieces& bat
       measure_loss(subjects.back(), batch.pieces.size(), costs.stages.back());
     });
   }
-  return relay.over_ranks() ? gather_costs(model, relay, costs) : costs;
+  return exchange.over_ranks() ? gather_costs(model, exchange, costs) : costs;
 }
 
 }  // namespace trestle::pipeline

@@ -5,14 +5,14 @@
 
 #include "trestle/nn/loss.h"
 #include "trestle/pipeline/partitioned_model.h"
-#include "trestle/pipeline/relay.h"
+#include "trestle/pipeline/stage_exchange.h"
 #include "trestle/simulate/costs.h"
 
 // What the stages cost, found out by running them.
 namespace trestle::pipeline {
 
 // The mini-batch: micro-batches of these sizes, each with its target last.
-struct ProfilePieces {
+struct ProfiledMiniBatch {
   std::vector<nn::Values> pieces;
   std::vector<std::int64_t> sizes;
 };
@@ -24,8 +24,8 @@ struct ProfilePieces {
 // taken on as many copies of the first as there are pieces. With `lent_threads` > 0 each stage is
 // timed once more, alone and with so many intra-op threads.
 //
-// Over ranks all call it, inside relay.run(); each measures its own stages, and all return the same.
-simulate::Costs profile_stages(PartitionedModel& model, const ProfilePieces& batch,
-                               const nn::Loss& loss, Relay& relay, int lent_threads = 0);
+// Over ranks all call it, inside exchange.run(); each measures its own stages, and all return the same.
+simulate::Costs profile_stages(PartitionedModel& model, const ProfiledMiniBatch& batch,
+                               const nn::Loss& loss, StageExchange& exchange, int lent_threads = 0);
 
 }  // namespace trestle::pipeline

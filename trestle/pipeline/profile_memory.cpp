@@ -61,7 +61,7 @@ Bytes receiving(const Stage& stage, const nn::Values& gradients) {
 }
 
 // One B, watched: the most it needs beyond what was there before its gradients came.
-Bytes measure_backward(const Subject& subject, Pass& pass, nn::Values* input_gradients) {
+Bytes measure_backward(const ProfiledStage& subject, Pass& pass, nn::Values* input_gradients) {
   const Stage& stage = *subject.stage;
   const Bytes before = current(stage);
   const nn::Values gradients = subject.gradients();
@@ -72,7 +72,7 @@ Bytes measure_backward(const Subject& subject, Pass& pass, nn::Values* input_gra
 }
 
 // One F with its graph and one B, watched.
-HandedOn measure_once(const Subject& subject, simulate::StageCost& cost) {
+HandedOn measure_once(const ProfiledStage& subject, simulate::StageCost& cost) {
   const Stage& stage = *subject.stage;
   const Bytes before = current(stage);
   reset_peak_memory(stage.device());
@@ -91,7 +91,7 @@ HandedOn measure_once(const Subject& subject, simulate::StageCost& cost) {
 }
 
 // One F that keeps its inputs alone, its R and its B, watched.
-void measure_recompute(const Subject& subject, simulate::StageCost& cost) {
+void measure_recompute(const ProfiledStage& subject, simulate::StageCost& cost) {
   const Stage& stage = *subject.stage;
   const Bytes before = current(stage);
   reset_peak_memory(stage.device());
@@ -116,7 +116,7 @@ void measure_recompute(const Subject& subject, simulate::StageCost& cost) {
 
 // Memory: F and B as they begin a step, when B makes the gradients, and as they go on, when it adds
 // to them; the same with R between them. Returns what the stage hands on.
-HandedOn measure_bytes(const Subject& subject, simulate::StageCost& cost) {
+HandedOn measure_bytes(const ProfiledStage& subject, simulate::StageCost& cost) {
   const Stage& stage = *subject.stage;
   cost.persistent = bytes_of(stage.parameters()) + bytes_of(stage.buffers());
   for (auto& parameter : stage.parameters()) parameter.mutable_grad() = at::Tensor();
@@ -130,7 +130,7 @@ HandedOn measure_bytes(const Subject& subject, simulate::StageCost& cost) {
 }
 
 // The first runs, in each mode: a stage learns what it does on copies. Returns what it hands on.
-std::vector<StageValue> learn(Subject& subject) {
+std::vector<StageValue> learn(ProfiledStage& subject) {
   std::vector<StageValue> result;
   for (const GraphMode mode : {GraphMode::Recompute, GraphMode::Keep}) {
     Pass pass = subject.fresh();
@@ -148,15 +148,16 @@ std::vector<StageValue> learn(Subject& subject) {
 // One micro-batch on its way through all stages and back.
 class MemoryProfile {
  public:
-  MemoryProfile(PartitionedModel& model, Relay& relay, simulate::Costs& costs)
-      : model_(model), relay_(relay), costs_(costs) {}
+  MemoryProfile(PartitionedModel& model, StageExchange& exchange, simulate::Costs& costs)
+      : model_(model), exchange_(exchange), costs_(costs) {}
 
   void run_forwards(const nn::Values& piece, const nn::Loss& loss) {
     for (std::size_t i = 0; i + 1 < piece.size(); ++i)
       known_[{nn::model_input, static_cast<int>(i)}].value = piece[i];
     for (int s = 0; s < model_.stages.count(); ++s) {
-      relay_.carry(
-          s, Relay::Way::Activation, 0, [&](int, const ValueId& id) { return known_.at(id); },
+      exchange_.carry(
+          s, StageExchange::Way::Activation, 0,
+          [&](int, const ValueId& id) { return known_.at(id); },
           [&](const ValueId& id, StageValue came) { known_[id] = std::move(came); });
       if (model_.stages.has(s)) run_forward(model_.stages[s], piece.back(), loss);
     }
@@ -165,8 +166,8 @@ class MemoryProfile {
   void run_backwards() {
     std::size_t left = subjects_.size();
     for (int s = model_.stages.count(); s-- > 0;) {
-      relay_.carry(
-          s, Relay::Way::Gradient, 0,
+      exchange_.carry(
+          s, StageExchange::Way::Gradient, 0,
           [&](int taker, const ValueId& id) {
             return StageValue{.value = came_.at({taker, id})};
           },
@@ -188,14 +189,14 @@ class MemoryProfile {
         if (!leaves) continue;
         const Waiting& waits = waiting_.at(value);
         // What another rank gets has no gaps: where it has some, a copy waits, made beside it.
-        const bool copied = waits.gaps && relay_.crosses(r);
+        const bool copied = waits.gaps && exchange_.crosses(r);
         route.saved += copied ? 0 : waits.saved;
         route.activation_excess += copied ? waits.memory : std::max<Bytes>(0, waits.memory - bytes);
       }
     }
   }
 
-  std::vector<Subject> take_subjects() { return std::move(subjects_); }
+  std::vector<ProfiledStage> take_subjects() { return std::move(subjects_); }
 
  private:
   struct Waiting {
@@ -208,7 +209,7 @@ class MemoryProfile {
   }
 
   void run_forward(const Stage& stage, const at::Tensor& target, const nn::Loss& loss) {
-    Subject subject{.stage = &stage, .loss = &loss};
+    ProfiledStage subject{.stage = &stage, .loss = &loss};
     for (const auto& input : stage.plan().inputs) {
       subject.inputs.push_back(known_.at(input));
       at::Tensor& value = subject.inputs.back().value;
@@ -221,7 +222,7 @@ class MemoryProfile {
     subjects_.push_back(std::move(subject));
   }
 
-  void run_backward(Subject& subject, simulate::StageCost& cost) {
+  void run_backward(ProfiledStage& subject, simulate::StageCost& cost) {
     const StagePlan& plan = subject.stage->plan();
     for (const auto& output : plan.outputs) subject.output_gradients.push_back(gradients_[output]);
     HandedOn result;
@@ -230,7 +231,7 @@ class MemoryProfile {
       waiting_[plan.outputs[i]] = {result.memory[i], result.saved[i], result.gaps[i]};
     for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
       add(plan.inputs[i], result.input_gradients[i]);
-      if (relay_.over_ranks())
+      if (exchange_.over_ranks())
         came_[{subject.stage->index(), plan.inputs[i]}] = result.input_gradients[i];
     }
   }
@@ -241,9 +242,9 @@ class MemoryProfile {
   }
 
   PartitionedModel& model_;
-  Relay& relay_;
+  StageExchange& exchange_;
   simulate::Costs& costs_;
-  std::vector<Subject> subjects_;
+  std::vector<ProfiledStage> subjects_;
   std::map<ValueId, StageValue> known_;  // what stages made, on the CPU
   std::map<ValueId, Waiting> waiting_;   // and what it takes while it waits
   std::map<ValueId, at::Tensor> gradients_;
@@ -252,7 +253,7 @@ class MemoryProfile {
 
 }  // namespace
 
-Pass Subject::fresh() const {
+Pass ProfiledStage::fresh() const {
   Pass pass;
   for (const auto& input : inputs) {
     pass.inputs.push_back(input);
@@ -262,23 +263,23 @@ Pass Subject::fresh() const {
   return pass;
 }
 
-nn::Values Subject::gradients() const {
+nn::Values ProfiledStage::gradients() const {
   nn::Values result;
   for (const auto& value : output_gradients) result.push_back(to_device(value, stage->device()));
   return result;
 }
 
-std::vector<StageValue> Subject::forward(Pass& pass, GraphMode mode) const {
+std::vector<StageValue> ProfiledStage::forward(Pass& pass, GraphMode mode) const {
   nn::BufferCopies copies;
   return forward(pass, mode, copies);
 }
 
-std::vector<StageValue> Subject::forward(Pass& pass, GraphMode mode,
-                                         nn::BufferCopies& copies) const {
+std::vector<StageValue> ProfiledStage::forward(Pass& pass, GraphMode mode,
+                                               nn::BufferCopies& copies) const {
   return stage->forward(pass, mode, copies, {});
 }
 
-nn::Values Subject::backward(Pass& pass, const nn::Values& output_gradients) const {
+nn::Values ProfiledStage::backward(Pass& pass, const nn::Values& output_gradients) const {
   if (!stage->is_last()) return stage->backward(pass, output_gradients, {});
   if (whole_batch_loss()) return stage->backward(pass, output_gradients, {loss_gradient});
   at::Tensor value;
@@ -297,9 +298,10 @@ Bytes bytes_of(const std::vector<at::Tensor>& tensors) {
   return total;
 }
 
-std::vector<Subject> profile_memory(PartitionedModel& model, const nn::Values& piece,
-                                    const nn::Loss& loss, Relay& relay, simulate::Costs& costs) {
-  MemoryProfile profile(model, relay, costs);
+std::vector<ProfiledStage> profile_memory(PartitionedModel& model, const nn::Values& piece,
+                                          const nn::Loss& loss, StageExchange& exchange,
+                                          simulate::Costs& costs) {
+  MemoryProfile profile(model, exchange, costs);
   profile.run_forwards(piece, loss);
   profile.run_backwards();
   profile.describe_routes();

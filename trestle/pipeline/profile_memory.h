@@ -5,14 +5,14 @@
 #include "trestle/base/units.h"
 #include "trestle/nn/loss.h"
 #include "trestle/pipeline/partitioned_model.h"
-#include "trestle/pipeline/relay.h"
+#include "trestle/pipeline/stage_exchange.h"
 #include "trestle/simulate/costs.h"
 
 // What the stages need of memory, found out by running them one after the other.
 namespace trestle::pipeline {
 
 // One stage being profiled: what reaches it, and how to run its F and B once.
-struct Subject {
+struct ProfiledStage {
   const Stage* stage = nullptr;
   std::vector<StageValue> inputs = {};
   // What comes back, as the stages behind make it: how a gradient lies in memory decides whether a
@@ -43,8 +43,9 @@ struct Subject {
 // Returns the stages that are here with what reached them. Parameters must have no gradients that are
 // still needed; afterwards they have others. Over ranks all call it; each has then the bytes of its
 // own stages and of the routes that leave them, and the size of those that enter them.
-std::vector<Subject> profile_memory(PartitionedModel& model, const nn::Values& piece,
-                                    const nn::Loss& loss, Relay& relay, simulate::Costs& costs);
+std::vector<ProfiledStage> profile_memory(PartitionedModel& model, const nn::Values& piece,
+                                          const nn::Loss& loss, StageExchange& exchange,
+                                          simulate::Costs& costs);
 
 Bytes bytes_of(const std::vector<at::Tensor>& tensors);
 

@@ -11,12 +11,11 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/pipeline/message_header.h"
+#include "trestle/pipeline/message_tags.h"
+#include "trestle/pipeline/worker_settings.h"
 
 namespace trestle::pipeline {
 namespace {
-
-// Messages of stages have higher ones (distributed_transport.cpp).
-enum Tag : int { plan_tag = 1, outcome_tag = 2, backward_tag = 3 };
 
 const char* name_of(StepPlan::Call call) {
   switch (call) {
@@ -81,8 +80,8 @@ RankLink::RankLink(comm::Group group, int first, int last, std::uint32_t number)
       first_(first),
       last_(last),
       serial_(std::uint64_t{number} << calls_bits),
-      receiver_(1),
-      sender_(1) {}
+      receiver_(worker_settings(1)),
+      sender_(worker_settings(1)) {}
 
 // One rank's record goes to all; the others return it.
 template <class Record>
@@ -152,7 +151,7 @@ comm::Work RankLink::receive(const at::Tensor& tensor, int from, int tag) {
 
 void RankLink::keep_until_sent(std::vector<comm::Work> sent,
                                std::function<void(std::exception_ptr)> done) {
-  sender_.run([sent = std::move(sent), done = std::move(done)]() mutable {
+  sender_.add([sent = std::move(sent), done = std::move(done)]() mutable {
     std::exception_ptr failure;
     try {
       for (auto& work : sent) work.wait();

@@ -15,7 +15,7 @@
 
 #include "trestle/base/units.h"
 #include "trestle/comm/group.h"
-#include "trestle/pipeline/worker.h"
+#include "trestle/comm/job_thread.h"
 
 namespace trestle::pipeline {
 
@@ -89,7 +89,7 @@ class RankLink {
   comm::Work receive(const at::Tensor& tensor, int from, int tag);
   // Keeps `sent` until it has arrived, then calls `done`, with what went wrong if something did.
   void keep_until_sent(std::vector<comm::Work> sent, std::function<void(std::exception_ptr)> done);
-  void in_background(std::function<void()> job) { receiver_.run(std::move(job)); }
+  void in_background(std::function<void()> job) { receiver_.add(std::move(job)); }
 
   comm::Group& group() { return group_; }
 
@@ -106,7 +106,7 @@ class RankLink {
   std::uint64_t serial_;
   std::atomic<std::uint64_t> backwards_ = 0;
   std::atomic<Bytes> sent_ = 0;
-  Worker receiver_, sender_;
+  comm::JobThread receiver_, sender_;
 };
 
 }  // namespace trestle::pipeline

@@ -8,11 +8,11 @@
 #include <string>
 
 #include "trestle/base/text.h"
+#include "trestle/pipeline/message_tags.h"
 
 namespace trestle::pipeline {
 namespace {
 
-constexpr int clock_tag = 8;  // rank_link.cpp has those below
 constexpr int clock_rounds = 5;
 
 // To be added to this rank's clock to have rank 0's.

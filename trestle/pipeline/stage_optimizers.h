@@ -8,7 +8,8 @@
 
 #include "trestle/device/named_tensors.h"
 #include "trestle/pipeline/norm_parts.h"
-#include "trestle/pipeline/pipeline.h"
+#include "trestle/pipeline/optimizer_factory.h"
+#include "trestle/pipeline/stage_hooks.h"
 #include "trestle/pipeline/stage_list.h"
 
 namespace trestle::pipeline {

@@ -10,7 +10,7 @@
 // Mixed precision as torch.autocast does it: weights stay in fp32, and the operators that can (matrix
 // products, convolutions) work on casts of what they are given; sums, norms and losses stay in fp32.
 //
-//   Pipeline pipeline(net, {.balance = {13, 9}, .precision = Precision::BFloat16});
+//   Pipeline pipeline(net, {.balance = {13, 9}, .numerics = {.precision = Precision::BFloat16}});
 //
 //   {                                                     // without a pipeline
 //     const precision::Autocast autocast(Precision::BFloat16);

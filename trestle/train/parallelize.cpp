@@ -43,8 +43,8 @@ Parallel::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, ParallelOp
                            .unused_parameters = UnusedParameters::Find};
   if (has_replicas) {
     ranks = sharding::rank_groups(mesh, shard);
-    own.replicas = ranks.all;
-    own.hooks = hooks = std::make_shared<train::StageReplicas>(ranks, shard);
+    own.replicas.group = ranks.all;
+    own.replicas.hooks = hooks = std::make_shared<train::StageReplicas>(ranks, shard);
   }
   pipeline.emplace(model, own);
   if (hooks) hooks->take(*pipeline, mesh);

@@ -124,27 +124,27 @@ std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::
   }
   PipelineOptions options;
   options.group = group;
-  options.replicas = replicas;
-  options.hooks = std::move(hooks);
+  options.replicas.group = replicas;
+  options.replicas.hooks = std::move(hooks);
   options.devices = devices;
   options.balance.assign(recipe.pipeline.balance.begin(), recipe.pipeline.balance.end());
   options.micro_batches = static_cast<int>(recipe.pipeline.micro_batches);
-  options.split_size = static_cast<int>(recipe.pipeline.split_size);
+  options.plan.split_size = static_cast<int>(recipe.pipeline.split_size);
   options.schedule = recipe.pipeline.schedule;
-  options.backward_order = schedule::parse_backward_order(recipe.pipeline.backward_order);
-  options.batch_norm = nn::parse_batch_norm_statistics(recipe.pipeline.batch_norm);
+  options.plan.backward_order = schedule::parse_backward_order(recipe.pipeline.backward_order);
+  options.numerics.batch_norm = nn::parse_batch_norm_statistics(recipe.pipeline.batch_norm);
   options.recompute = schedule::parse_recompute(recipe.pipeline.recompute.at(0));
   if (recipe.pipeline.recompute.size() > 1)
     for (const std::string& word : recipe.pipeline.recompute)
-      options.recompute_per_stage.push_back(schedule::parse_recompute(word));
-  options.memory_format = memory_format_of(recipe);
-  options.precision = precision::parse_precision(recipe.train.precision);
-  options.seed = static_cast<std::uint64_t>(recipe.train.seed);
-  options.threads = static_cast<int>(recipe.devices.threads);
-  if (recipe.pipeline.lend_cores) options.core_lending = CoreLending::On;
+      options.plan.recompute_per_stage.push_back(schedule::parse_recompute(word));
+  options.numerics.memory_format = memory_format_of(recipe);
+  options.numerics.precision = precision::parse_precision(recipe.train.precision);
+  options.numerics.seed = static_cast<std::uint64_t>(recipe.train.seed);
+  options.cores.threads = static_cast<int>(recipe.devices.threads);
+  if (recipe.pipeline.lend_cores) options.cores.lending = CoreLending::On;
   options.deadline =
       std::chrono::milliseconds(static_cast<std::int64_t>(recipe.pipeline.deadline * 1000));
-  if (options.balance.empty()) options.sample = sample;
+  if (options.balance.empty()) options.plan.sample = sample;
   return std::make_unique<Pipeline>(model, std::move(options));
 }
 
@@ -251,7 +251,7 @@ std::int64_t largest_part_of(const recipe::Recipe& recipe) {
 int micro_batches_of(const recipe::Recipe& recipe) {
   const std::int64_t size = recipe.pipeline.split_size;
   const std::int64_t batch = largest_part_of(recipe);
-  return size > 0 ? pipeline::piece_count_by_size(batch, size)
+  return size > 0 ? pipeline::micro_batch_count_by_size(batch, size)
                   : static_cast<int>(std::min(recipe.pipeline.micro_batches, batch));
 }
 

@@ -21,12 +21,12 @@ using Message = std::vector<StageValue>;
 // Thrown in the ranks that only stop because another one failed; never reaches the caller.
 struct Cancelled {};
 
-class Transport {
+class StageTransport {
  public:
-  Transport() = default;
-  virtual ~Transport() = default;
-  Transport(const Transport&) = delete;
-  Transport& operator=(const Transport&) = delete;
+  StageTransport() = default;
+  virtual ~StageTransport() = default;
+  StageTransport(const StageTransport&) = delete;
+  StageTransport& operator=(const StageTransport&) = delete;
 
   // A receive that is to come, and the device that it is for.
   struct Expected {

@@ -1,13 +1,14 @@
-#include "trestle/pipeline/overdue.h"
+#include "trestle/pipeline/missed_deadline.h"
 
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
 
 namespace trestle::pipeline {
 
-std::string describe_overdue(const schedule::Route& route, const schedule::Transfer& transfer,
-                             int rank, int from, std::chrono::milliseconds deadline,
-                             const std::string& status) {
+std::string describe_missed_deadline(const schedule::Route& route,
+                                     const schedule::Transfer& transfer, int rank, int from,
+                                     std::chrono::milliseconds deadline,
+                                     const std::string& status) {
   const bool gradient = transfer.way == schedule::Transfer::Way::Gradient;
   return text("rank ", rank, " waited ",
               format_duration(static_cast<double>(deadline.count()) / 1e3), " for ",

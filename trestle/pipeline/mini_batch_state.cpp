@@ -1,10 +1,11 @@
-#include "trestle/pipeline/step_state.h"
+#include "trestle/pipeline/mini_batch_state.h"
 
 namespace trestle::pipeline {
 
-StepState::StepState(StepInputs the_inputs, const StageList& the_stages, const Cut& the_cut,
-                     nn::Boundary& before_the_loss, device::CopyStreams& copy_streams,
-                     device::Clock& the_clock, std::unique_ptr<Transport> the_transport)
+MiniBatchState::MiniBatchState(StepInputs the_inputs, const StageList& the_stages,
+                               const Cut& the_cut, nn::Boundary& before_the_loss,
+                               device::CopyStreams& copy_streams, device::Clock& the_clock,
+                               std::unique_ptr<StageTransport> the_transport)
     : inputs(std::move(the_inputs)),
       stages(the_stages),
       cut(the_cut),
@@ -31,7 +32,7 @@ StepState::StepState(StepInputs the_inputs, const StageList& the_stages, const C
   }
 }
 
-nn::RunKey StepState::key(int micro_batch) const {
+nn::RunKey MiniBatchState::key(int micro_batch) const {
   nn::RunKey key = inputs.key;
   key.micro_batch += micro_batch;
   return key;

@@ -19,8 +19,8 @@
 #include "trestle/pipeline/stage_hooks.h"
 #include "trestle/pipeline/stage_list.h"
 #include "trestle/pipeline/stage_optimizers.h"
+#include "trestle/pipeline/stage_transport.h"
 #include "trestle/pipeline/step_record.h"
-#include "trestle/pipeline/transport.h"
 #include "trestle/schedule/routes.h"
 #include "trestle/schedule/schedule.h"
 
@@ -98,10 +98,10 @@ struct StageState {
 
 // One mini-batch on its way through the pipeline. Lives from the first F to the last B, which for a
 // caller's own backward is longer than one call.
-struct StepState {
-  StepState(StepInputs the_inputs, const StageList& the_stages, const Cut& the_cut,
-            nn::Boundary& before_the_loss, device::CopyStreams& copy_streams,
-            device::Clock& the_clock, std::unique_ptr<Transport> the_transport);
+struct MiniBatchState {
+  MiniBatchState(StepInputs the_inputs, const StageList& the_stages, const Cut& the_cut,
+                 nn::Boundary& before_the_loss, device::CopyStreams& copy_streams,
+                 device::Clock& the_clock, std::unique_ptr<StageTransport> the_transport);
 
   const StepInputs inputs;
   const StageList& stages;
@@ -109,7 +109,7 @@ struct StepState {
   nn::Boundary& loss_boundary;
   device::CopyStreams& copies;
   const schedule::RouteTable routes;
-  const std::unique_ptr<Transport> transport;
+  const std::unique_ptr<StageTransport> transport;
   device::Clock& clock;
   std::vector<StageState> stage_states;
   StepRecord record;

@@ -9,9 +9,9 @@ namespace trestle::pipeline {
 
 // Inference mode stops at the pipeline: tensors made in it have no versions, by which the pipeline
 // tells who wrote to what. Gradients stay off.
-class OutsideInferenceMode {
+class NormalModeGuard {
  public:
-  OutsideInferenceMode() {
+  NormalModeGuard() {
     if (!c10::InferenceMode::is_enabled()) return;
     normal_.emplace(false);
     no_grad_.emplace();

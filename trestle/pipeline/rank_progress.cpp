@@ -1,4 +1,4 @@
-#include "trestle/pipeline/place_in_row.h"
+#include "trestle/pipeline/rank_progress.h"
 
 #include <algorithm>
 
@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t shown_around = 4;  // actions before and behind
 
-int sender_of(const StepState& state, const schedule::Action& action) {
+int sender_of(const MiniBatchState& state, const schedule::Action& action) {
   const schedule::Transfer transfer = transfer_of(state, action);
   const auto& route = state.cut.routes[static_cast<std::size_t>(transfer.route)];
   const bool gradient = transfer.way == schedule::Transfer::Way::Gradient;
@@ -20,8 +20,8 @@ int sender_of(const StepState& state, const schedule::Action& action) {
 
 }  // namespace
 
-std::string place_in_row(const StepState& state, int rank, const std::vector<schedule::Action>& row,
-                         std::size_t at) {
+std::string describe_rank_progress(const MiniBatchState& state, int rank,
+                                   const std::vector<schedule::Action>& row, std::size_t at) {
   if (at >= row.size())
     return text("rank ", rank, " had done all ", row.size(), " actions of its row");
   const std::size_t begin = at > shown_around ? at - shown_around : 0;
