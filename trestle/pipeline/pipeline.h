@@ -103,6 +103,11 @@ struct StepOptions {
   // options. The losses are multiplied by its scale. The update divides the gradients by it and
   // calls scaler->update(), once for all steps that add up.
   precision::GradientScaler* scaler = nullptr;
+  // With PipelineOptions::optimizer: what becomes of gradients whose norm is infinite or NaN. Keep
+  // leaves them as they are, still multiplied by the scaler's scale, so that the caller can find
+  // the parameter.
+  enum class NonfiniteGradients { Clear, Keep };
+  NonfiniteGradients nonfinite = NonfiniteGradients::Clear;
 };
 
 class Pipeline {

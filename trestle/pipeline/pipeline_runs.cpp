@@ -231,7 +231,8 @@ StepResult Pipeline::Impl::step(const nn::Values& given, const at::Tensor& given
   if (updates) inputs.optimizers = optimizers();
   inputs.end = {.max_norm = options.optimizer.clip_grad_norm,
                 .p = options.optimizer.clip_p,
-                .loss_scale = loss_scale};
+                .loss_scale = loss_scale,
+                .keep_nonfinite = step_options.nonfinite == StepOptions::NonfiniteGradients::Keep};
   const auto share =
       pipeline::share_of_replica(options.replicas.group, result.micro_batches, result.weight);
   inputs.key.micro_batch += share.first_micro_batch;
@@ -381,7 +382,7 @@ simulate::Costs Pipeline::Impl::profile(const nn::Values& given, const at::Tenso
   exchange.run([&] {
     share_budgets();
     costs = pipeline::profile_stages(parts, {pipeline::split_as(batch, sizes), sizes}, loss,
-                                     exchange, lends_cores() ? core_count() : 0);
+                                     exchange, options.optimizer, lends_cores() ? core_count() : 0);
   });
   remember_costs(costs);
   const std::lock_guard lock(mutex_);

@@ -19,6 +19,7 @@
 #include "trestle/nn/buffer_keeper.h"
 #include "trestle/nn/gradient_keeper.h"
 #include "trestle/pipeline/profile_memory.h"
+#include "trestle/pipeline/profile_optimizer.h"
 #include "trestle/pipeline/profile_over_ranks.h"
 
 namespace trestle::pipeline {
@@ -155,16 +156,25 @@ void describe_devices(const PartitionedModel& model, simulate::Costs& costs) {
 
 // All at the same time, as in a step; of the stages of one worker one after the other.
 void measure_all_times(PartitionedModel& model, const std::vector<ProfiledStage>& subjects,
-                       StageExchange& exchange, simulate::Costs& costs) {
-  exchange.barrier();
-  model.executor.run_on_all([&](int rank) {
-    for (const ProfiledStage& subject : subjects) {
-      const int stage = subject.stage->index();
-      if (!exchange.over_ranks() && stage % model.executor.ranks() != rank) continue;
-      std::optional<DeviceThreads> threads;  // as in a step
-      if (model.one_device_each) threads.emplace(subject.stage->device(), model.executor.threads());
-      measure_times(subject, costs.stages[static_cast<std::size_t>(stage)]);
-    }
+                       StageExchange& exchange, const StageOptimizerOptions& optimizer,
+                       simulate::Costs& costs) {
+  const auto on_all = [&](const auto& measure_stage) {
+    exchange.barrier();
+    model.executor.run_on_all([&](int rank) {
+      for (const ProfiledStage& subject : subjects) {
+        const int stage = subject.stage->index();
+        if (!exchange.over_ranks() && stage % model.executor.ranks() != rank) continue;
+        std::optional<DeviceThreads> threads;  // as in a step
+        if (model.one_device_each)
+          threads.emplace(subject.stage->device(), model.executor.threads());
+        measure_stage(subject, costs.stages[static_cast<std::size_t>(stage)]);
+      }
+    });
+  };
+  on_all(measure_times);
+  if (!optimizer.make) return;
+  on_all([&](const ProfiledStage& subject, simulate::StageCost& cost) {
+    measure_optimizer(model, *subject.stage, optimizer, cost);
   });
 }
 
@@ -185,7 +195,8 @@ std::vector<ProfiledStage> measure_memory(PartitionedModel& model, const Profile
 }  // namespace
 
 simulate::Costs profile_stages(PartitionedModel& model, const ProfiledMiniBatch& batch,
-                               const nn::Loss& loss, StageExchange& exchange, int lent_threads) {
+                               const nn::Loss& loss, StageExchange& exchange,
+                               const StageOptimizerOptions& optimizer, int lent_threads) {
   simulate::Costs costs;
   costs.stages.resize(model.cut.stages.size());
   costs.routes.resize(model.cut.routes.size());
@@ -208,7 +219,7 @@ simulate::Costs profile_stages(PartitionedModel& model, const ProfiledMiniBatch&
   const std::vector<ProfiledStage> subjects = measure_memory(model, batch, loss, exchange, costs);
   measure_routes(model, costs);
   if (exchange.over_ranks()) measure_routes_between_ranks(model, exchange, costs);
-  measure_all_times(model, subjects, exchange, costs);
+  measure_all_times(model, subjects, exchange, optimizer, costs);
   for (std::size_t s = 0; lent_threads > 0 && s < subjects.size(); ++s) {
     model.executor.run_on(static_cast<int>(s) % model.executor.ranks(),
                           [&] { measure_speed_up(subjects[s], lent_threads, costs.stages[s]); });

@@ -5,6 +5,7 @@
 
 #include "trestle/nn/loss.h"
 #include "trestle/pipeline/partitioned_model.h"
+#include "trestle/pipeline/pipeline_options.h"
 #include "trestle/pipeline/stage_exchange.h"
 #include "trestle/simulate/costs.h"
 
@@ -22,10 +23,11 @@ struct ProfiledMiniBatch {
 // that is how they will run. Parameters, their grad() and the buffers are afterwards as they were.
 // The first piece is measured, and the bytes of the last where it is smaller. A whole-batch loss is
 // taken on as many copies of the first as there are pieces. With `lent_threads` > 0 each stage is
-// timed once more, alone and with so many intra-op threads.
+// timed once more, alone and with so many intra-op threads. NORM and STEP are timed with `optimizer`.
 //
 // Over ranks all call it, inside exchange.run(); each measures its own stages, and all return the same.
 simulate::Costs profile_stages(PartitionedModel& model, const ProfiledMiniBatch& batch,
-                               const nn::Loss& loss, StageExchange& exchange, int lent_threads = 0);
+                               const nn::Loss& loss, StageExchange& exchange,
+                               const StageOptimizerOptions& optimizer = {}, int lent_threads = 0);
 
 }  // namespace trestle::pipeline

@@ -19,9 +19,25 @@ Action optimizer_action(Kind kind, int stage) {
   return {.kind = kind, .stage = static_cast<std::int16_t>(stage)};
 }
 
-// What gradients come from, or travels to where they do.
+// Whether the action computes gradients, or moves what they are computed from.
 bool makes_gradients(Kind kind) {
   return is_compute(kind) || is_send(kind) || is_receive(kind) || kind == Kind::ReduceGrad;
+}
+
+struct Interval {
+  double begin, end;
+};
+
+// Seconds that lie in at least one of them.
+double covered(std::vector<Interval> intervals) {
+  std::sort(intervals.begin(), intervals.end(),
+            [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
+  double seconds = 0, end = 0;
+  for (const Interval& interval : intervals) {
+    seconds += std::max(0.0, interval.end - std::max(interval.begin, end));
+    end = std::max(end, interval.end);
+  }
+  return seconds;
 }
 
 class OptimizerChecker {
@@ -53,15 +69,13 @@ class OptimizerChecker {
       if (actions[i].kind == Kind::Norm) {
         if (found)
           fail(text("rank ", rank, " has a second NORM, ", to_string(actions[i]),
-                    ": one is of all its stages"),
+                    ": one NORM covers all its stages"),
                rank, i);
         found = i;
       } else if (found && makes_gradients(actions[i].kind)) {
-        fail(
-            text(
-                to_string(actions[*found]), " comes before ", to_string(actions[i]),
-                ": the norm is of all gradients, and no rank goes on from it before all have come"),
-            rank, *found);
+        fail(text(to_string(actions[*found]), " comes before ", to_string(actions[i]),
+                  ": the norm needs all gradients, and NORM waits for all ranks"),
+             rank, *found);
       }
     }
     return found;
@@ -107,7 +121,7 @@ class OptimizerChecker {
     const std::size_t last = last_use_[static_cast<std::size_t>(actions[step].stage)];
     if (last > step)
       fail(text(to_string(actions[step]), " comes before ", to_string(actions[last]),
-                ", which needs the weights as they were"),
+                ", which needs the weights before the step"),
            rank, step);
   }
 
@@ -130,6 +144,16 @@ Schedule add_optimizer_steps(Schedule lowered) {
     }
   }
   return lowered;
+}
+
+double optimizer_seconds(const Timeline& timeline) {
+  std::vector<Interval> all, others;
+  for (const Event& event : timeline.events) {
+    all.push_back({event.begin, event.end});
+    if (event.action.kind != Kind::Norm && event.action.kind != Kind::Step)
+      others.push_back({event.begin, event.end});
+  }
+  return covered(std::move(all)) - covered(std::move(others));
 }
 
 void check_optimizer_steps(const Schedule& schedule) { OptimizerChecker(schedule).run(); }

@@ -44,7 +44,7 @@ Checkpointer::Checkpointer(const RunRanks& ranks, Model model, RunFolder folder,
 void Checkpointer::load(const checkpoint::SavedTraining& saved) {
   const auto others = ranks_.alone() ? checkpoint::Others::Refused : checkpoint::Others::Left;
   bests_.load(saved.state().numbers);
-  if (model_.replicas) return model_.replicas->load(saved, model_.optimizers, others);
+  if (model_.replicas) return model_.replicas->load(saved, optimizers(), others);
   saved.copy_weights(weights_of(model_.pipeline), others);
   for (StageOptimizer& stage : model_.optimizers)
     optim::load_optimizer_state(*stage.optimizer, stage.names, saved.optimizer(stage.names));
@@ -78,7 +78,7 @@ void Checkpointer::write(const checkpoint::TrainState& state, Gradients gradient
   const bool with_gradients = gradients == Gradients::Saved;
   if (model_.replicas) {
     const auto groups =
-        model_.replicas->groups_to_save(model_.optimizers, {.gradients = with_gradients});
+        model_.replicas->groups_to_save(optimizers(), {.gradients = with_gradients});
     return checkpoint::write_training_checkpoint(folder_.last(), groups, state, ranks_.saving());
   }
   checkpoint::TrainingCheckpoint resume{.weights = weights_of(model_.pipeline), .state = state};
@@ -87,6 +87,12 @@ void Checkpointer::write(const checkpoint::TrainState& state, Gradients gradient
       resume.optimizer.push_back(std::move(entry));
   if (with_gradients) resume.gradients = this->gradients();
   checkpoint::write_training_checkpoint(folder_.last(), resume, ranks_.saving());
+}
+
+parallel::StageOptimizers Checkpointer::optimizers() const {
+  parallel::StageOptimizers all;
+  for (const StageOptimizer& stage : model_.optimizers) all.emplace(stage.stage, stage.optimizer);
+  return all;
 }
 
 NamedTensors Checkpointer::gradients() const {
@@ -109,9 +115,9 @@ void Checkpointer::write_weights(const std::filesystem::path& file, const EpochR
                                                  {"epoch", text(report.epoch)},
                                                  {"step", text(report.step)}};
   if (report.metric) metadata[report.metric_name] = text(*report.metric);
-  StageReplicas* const replicas = model_.replicas;
+  parallel::StageReplicas* const replicas = model_.replicas;
   NamedTensors own =
-      replicas && replicas->divides() ? replicas->state() : weights_of(model_.pipeline);
+      replicas && replicas->is_sharded() ? replicas->state() : weights_of(model_.pipeline);
   if (ranks_.replica() > 0) own.clear();  // replica 0 writes them
   with_saved_state_named(
       folder_, [&] { checkpoint::write_tensors_over_ranks(file, own, metadata, ranks_.saving()); });

@@ -30,7 +30,7 @@ class Checkpointer {
   struct Model {
     std::string name;  // of the model, for the files of weights
     Pipeline& pipeline;
-    StageReplicas* replicas;  // null: one pipeline
+    parallel::StageReplicas* replicas;  // null: one pipeline
     std::vector<StageOptimizer>& optimizers;
   };
 
@@ -52,6 +52,7 @@ class Checkpointer {
   void write(const checkpoint::TrainState& state, Gradients gradients) const;
   void write_weights(const std::filesystem::path& file, const EpochReport& report);
   NamedTensors gradients() const;
+  parallel::StageOptimizers optimizers() const;
 
   const RunRanks& ranks_;
   Model model_;

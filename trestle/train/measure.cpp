@@ -7,6 +7,7 @@
 #include "trestle/base/median.h"
 #include "trestle/base/stopwatch.h"
 #include "trestle/base/text.h"
+#include "trestle/schedule/optimizer_steps.h"
 #include "trestle/train/peak_memory.h"
 #include "trestle/train/training_setup.h"
 #include "trestle/train/updater.h"
@@ -32,14 +33,11 @@ StepTimes measure(TrainingSetup& setup, const MeasureOptions& options) {
     const Stopwatch watch;
     with_inputs_named(setup.recipe, batch.inputs,
                       [&] { return pipeline.step(batch.inputs, batch.targets, setup.task.loss); });
-    const double step_seconds = watch.seconds();
-    if (setup.recipe.optimizer.clip_grad_norm > 0)
-      pipeline.clip_grad_norm(setup.recipe.optimizer.clip_grad_norm);
-    for (StageOptimizer& stage : setup.optimizers) stage.optimizer->step();
-    pipeline.zero_grad();
+    const double seconds = watch.seconds();
     if (step < options.warm_up) continue;
-    times.seconds.push_back(step_seconds);
-    optimizer_seconds.push_back(watch.seconds() - step_seconds);
+    const double update = schedule::optimizer_seconds(pipeline.timeline());
+    times.seconds.push_back(seconds - update);
+    optimizer_seconds.push_back(update);
   }
   PeakMemory peaks;
   peaks.update(pipeline, setup.plan, setup.ranks);

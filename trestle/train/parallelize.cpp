@@ -16,7 +16,7 @@ class Parallel::Impl {
   Impl(const nn::Layers& model, const DeviceMesh& mesh, ParallelOptions given);
 
   ParallelOptions options;
-  std::shared_ptr<train::StageReplicas> hooks;  // null where nothing is replicated
+  std::shared_ptr<parallel::StageReplicas> hooks;  // null where nothing is replicated
   std::optional<Pipeline> pipeline;
   comm::Group stages;  // of the pipeline; not valid where one rank has all stages
   sharding::RankGroups ranks;
@@ -44,10 +44,10 @@ Parallel::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, ParallelOp
   if (has_replicas) {
     ranks = sharding::rank_groups(mesh, shard);
     own.replicas.group = ranks.all;
-    own.replicas.hooks = hooks = std::make_shared<train::StageReplicas>(ranks, shard);
+    own.replicas.hooks = hooks = std::make_shared<parallel::StageReplicas>(ranks, shard);
   }
   pipeline.emplace(model, own);
-  if (hooks) hooks->take(*pipeline, mesh);
+  if (hooks) hooks->take_parameters(*pipeline, mesh);
 }
 
 Parallel::Parallel(const nn::Layers& model, const DeviceMesh& mesh, ParallelOptions options)

@@ -11,8 +11,6 @@
 // Inside of the trainer. Not installed.
 namespace trestle::train {
 
-class StageReplicas;
-
 // Is the parameter "down1.conv1.weight" meant? A pattern is its name or the beginning of it up to a
 // dot ("down1", "down1.conv1"), and a * in it stands for any characters: "down*", "*.bias".
 bool names_parameter(std::string_view pattern, std::string_view parameter);
@@ -31,8 +29,9 @@ struct StageGroups {
   std::vector<optim::ParameterGroup> groups;
   std::vector<std::string> names;  // of all of them, in that order
 };
-// With replicas what they step instead of the parameters.
-StageGroups groups_of(const recipe::Recipe& recipe, const Pipeline& pipeline, int stage,
-                      const StageReplicas* replicas = nullptr);
+// `parameters`: what the stage's optimizer steps, parameters or shards of them; `whole`: the model's
+// parameters by the same names, whose dimensions and requires_grad decide.
+StageGroups groups_of(const recipe::Recipe& recipe, const NamedTensors& whole,
+                      const NamedTensors& parameters);
 
 }  // namespace trestle::train

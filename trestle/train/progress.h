@@ -58,12 +58,13 @@ struct TrainResult {
   std::int64_t steps = 0;   // done, all told
   double seconds = 0;       // of this call
   std::string metric_name;
-  std::optional<double> best_metric;  // nothing without validation
-  std::int64_t best_epoch = 0;        // from 1; 0 = none yet
-  double step_seconds = 0;            // mean of forward and backward, after warm-up
-  double optimizer_seconds = 0;       // mean of what the optimizers add to it
-  double predicted_seconds = 0;
-  std::vector<DevicePeak> peaks;  // empty for devices without meters
+  std::optional<double> best_metric;       // nothing without validation
+  std::int64_t best_epoch = 0;             // from 1; 0 = none yet
+  double step_seconds = 0;                 // mean of forward and backward, after warm-up
+  double optimizer_seconds = 0;            // mean of what the optimizers add to it
+  double predicted_seconds = 0;            // of step_seconds
+  double predicted_optimizer_seconds = 0;  // of optimizer_seconds
+  std::vector<DevicePeak> peaks;           // empty for devices without meters
 };
 
 class Progress {

@@ -100,10 +100,13 @@ std::string schedule_words(const RunPlan& plan) {
   if (!plan.core_lending.empty()) line += " · " + plan.core_lending;
   if (plan.precision != "fp32") line += " · " + plan.precision;
   if (plan.predicted_seconds > 0)
-    line += text(" · predicted ", format_duration(plan.predicted_seconds), " a step, ",
-                 fixed(100 * plan.predicted_idle, 0), " % idle",
+    line += text(" · predicted ", format_duration(plan.predicted_seconds), " a step",
+                 plan.predicted_optimizer_seconds > 0
+                     ? text(" + ", format_duration(plan.predicted_optimizer_seconds), " optimizer")
+                     : "",
+                 ", ", fixed(100 * plan.predicted_idle, 0), " % idle",
                  plan.from_samples ? " (from small samples)" : "",
-                 plan.parts > 1 ? ", without what ranks that share a batch exchange" : "");
+                 plan.parts > 1 ? ", excluding data-parallel communication" : "");
   return line;
 }
 
@@ -177,6 +180,8 @@ std::vector<std::string> done_lines(const TrainResult& result, Colours colours) 
     if (result.predicted_seconds > 0)
       line += text(" (predicted ", format_duration(result.predicted_seconds), ")");
     line += text(" + ", format_duration(result.optimizer_seconds), " optimizer");
+    if (result.predicted_optimizer_seconds > 0)
+      line += text(" (predicted ", format_duration(result.predicted_optimizer_seconds), ")");
   }
   std::vector<std::string> lines = {line};
   const std::string folder = result.run_folder.string();

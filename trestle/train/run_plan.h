@@ -37,11 +37,12 @@ struct RunPlan {
   std::string core_lending;      // "", "cores lent", or why they are not although it was asked for
   bool channels_last = false;    // images and the weights of convolutions
   bool from_samples = false;     // what is predicted is extrapolated from small samples
-  double predicted_seconds = 0;  // of one step: forward, backward, transfers
-  double predicted_idle = 0;     // share of the makespan
-  std::int64_t parts = 1;        // of each batch, which as many pipelines take
-  std::string data_missing;      // why no examples are known; empty where they are
-  std::string synthetic_data;    // where they lie; empty for real data
+  double predicted_seconds = 0;  // of one batch: forward, backward, transfers
+  double predicted_optimizer_seconds = 0;  // what the optimizer adds at the end of a step
+  double predicted_idle = 0;               // share of the makespan
+  std::int64_t parts = 1;                  // of each batch, which as many pipelines take
+  std::string data_missing;                // why no examples are known; empty where they are
+  std::string synthetic_data;              // where they lie; empty for real data
   std::int64_t training_examples = 0;
   std::int64_t validation_examples = 0;
   std::int64_t batch = 0;

@@ -60,7 +60,7 @@ std::unique_ptr<Pipeline> make_trained_pipeline(const RunWeights& weights, const
     recipe.pipeline.balance.clear();
   recipe.pipeline.recompute = {"never"};  // of backwards, and of the run's stages
   auto pipeline = with_inputs_named(
-      recipe, sample, [&] { return make_pipeline(recipe, model, devices, {sample}); });
+      recipe, sample, [&] { return make_pipeline(recipe, model, devices, {.sample = {sample}}); });
   NamedTensors into = pipeline->named_parameters();
   for (auto& buffer : pipeline->named_buffers()) into.push_back(buffer);
   const checkpoint::TensorFile file = checkpoint::read_weights(weights.file);

@@ -17,7 +17,7 @@
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/data_set.h"
 #include "trestle/train/environment.h"
-#include "trestle/train/parameter_groups.h"
+#include "trestle/train/recipe_optimizers.h"
 #include "trestle/train/run_rate.h"
 
 namespace trestle::train {
@@ -31,14 +31,6 @@ void check_loss(const recipe::Recipe& recipe, const UserParts& own) {
   for (const auto& known : schedule::known_schedules())
     if (known.name == recipe.pipeline.schedule && !known.all_forwards_first)
       nn::refuse_whole_batch(loss, known.name);
-}
-
-optim::OptimizerOptions optimizer_options(const recipe::Recipe& recipe) {
-  optim::OptimizerOptions options = recipe.optimizer;
-  // Before a step it is set to the schedule's; nesterov needs to know that there is one.
-  if (cycles_momentum(recipe.optimizer) && options.momentum == 0)
-    options.momentum = recipe.optimizer.one_cycle_highest_momentum;
-  return options;
 }
 
 }  // namespace
@@ -113,19 +105,17 @@ void check_balance(const recipe::Recipe& recipe, std::size_t devices, const char
 }
 
 std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::Layers& model,
-                                        const std::vector<Device>& devices,
-                                        const nn::Values& sample, const comm::Group& group,
-                                        const comm::Group& replicas,
-                                        std::shared_ptr<pipeline::StageHooks> hooks) {
-  if (group.valid()) {
-    check_balance(recipe, static_cast<std::size_t>(group.size()), "rank");
+                                        const std::vector<Device>& devices, PipelineParts parts) {
+  if (parts.group.valid()) {
+    check_balance(recipe, static_cast<std::size_t>(parts.group.size()), "rank");
   } else {
     check_balance(recipe, devices.size(), "device");
   }
   PipelineOptions options;
-  options.group = group;
-  options.replicas.group = replicas;
-  options.replicas.hooks = std::move(hooks);
+  options.group = parts.group;
+  options.replicas = std::move(parts.replicas);
+  options.optimizer.make = std::move(parts.optimizer);
+  if (options.optimizer.make) options.optimizer.clip_grad_norm = recipe.optimizer.clip_grad_norm;
   options.devices = devices;
   options.balance.assign(recipe.pipeline.balance.begin(), recipe.pipeline.balance.end());
   options.micro_batches = static_cast<int>(recipe.pipeline.micro_batches);
@@ -144,7 +134,7 @@ std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::
   if (recipe.pipeline.lend_cores) options.cores.lending = CoreLending::On;
   options.deadline =
       std::chrono::milliseconds(static_cast<std::int64_t>(recipe.pipeline.deadline * 1000));
-  if (options.balance.empty()) options.plan.sample = sample;
+  if (options.balance.empty()) options.plan.sample = std::move(parts.sample);
   return std::make_unique<Pipeline>(model, std::move(options));
 }
 
@@ -206,22 +196,6 @@ void throw_misfit(const recipe::Recipe& recipe, const at::Tensor& inputs, const 
       text("the model '", recipe.model.name, "' cannot take these inputs of ", join(sizes, " x "),
            pictures ? " (channels, height, width)" : "", ":\n  ", error.what_without_backtrace()),
       {.hint = std::move(hint)});
-}
-
-std::vector<StageOptimizer> make_optimizers(const recipe::Recipe& recipe, const Pipeline& pipeline,
-                                            const StageReplicas* replicas) {
-  const optim::OptimizerOptions options = optimizer_options(recipe);
-  std::vector<StageOptimizer> optimizers;
-  for (int stage = 0; stage < pipeline.stage_count(); ++stage) {
-    if (!pipeline.has_stage(stage)) continue;
-    StageGroups trained = groups_of(recipe, pipeline, stage, replicas);
-    if (trained.groups.empty()) continue;
-    StageOptimizer made{stage, std::move(trained.names),
-                        optim::make_grouped_optimizer(trained.groups, options)};
-    for (const auto& group : trained.groups) made.rate_factors.push_back(group.rate_factor);
-    optimizers.push_back(std::move(made));
-  }
-  return optimizers;
 }
 
 NamedTensors weights_of(const Pipeline& pipeline) {
@@ -319,8 +293,9 @@ RunPlan make_plan(const recipe::Recipe& recipe, const Pipeline& pipeline, const 
   }
   add_suggestion(pipeline, &plan);
   if (prediction) {
-    plan.predicted_seconds = schedule::makespan(prediction->timeline);
-    plan.predicted_idle = schedule::idle_share_of_makespan(prediction->timeline);
+    plan.predicted_seconds = prediction->seconds;
+    plan.predicted_optimizer_seconds = prediction->optimizer_seconds;
+    plan.predicted_idle = prediction->idle;
   }
   plan.synthetic_data = task.synthetic;
   plan.training_examples = task.training->examples();

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <c10/util/Exception.h>
-#include <torch/optim/optimizer.h>
 
 #include <map>
 #include <memory>
@@ -13,14 +12,11 @@
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/train/run_plan.h"
-#include "trestle/train/stage_optimizer.h"
 #include "trestle/train/step_prediction.h"
 #include "trestle/train/task.h"
 
 // From a recipe to the objects that train it.
 namespace trestle::train {
-
-class StageReplicas;
 
 // Throws UsageError for what no data and no device are needed to see: an unknown word, a number out
 // of its range, a loss that the schedule does not allow.
@@ -41,12 +37,16 @@ at::MemoryFormat memory_format_of(const recipe::Recipe& recipe);
 // The model of [model]: one of `own`, or one of models::make_model's.
 nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own);
 
-// The pipeline of [pipeline]; `sample` is needed where the balance is to be measured.
+// What a pipeline is made of besides the recipe, the model and the devices.
+struct PipelineParts {
+  nn::Values sample = {};           // needed where the balance is measured
+  comm::Group group = {};           // the ranks of the pipeline
+  ReplicaOptions replicas = {};     // where several pipelines share each batch
+  OptimizerFactory optimizer = {};  // empty: the pipeline does not train
+};
+// The pipeline of [pipeline].
 std::unique_ptr<Pipeline> make_pipeline(const recipe::Recipe& recipe, const nn::Layers& model,
-                                        const std::vector<Device>& devices,
-                                        const nn::Values& sample, const comm::Group& group = {},
-                                        const comm::Group& replicas = {},
-                                        std::shared_ptr<pipeline::StageHooks> hooks = {});
+                                        const std::vector<Device>& devices, PipelineParts parts);
 
 // Throws UsageError where some of the pipelines that share a batch would have none of the examples of the last one of an
 // epoch that has so many.
@@ -58,10 +58,6 @@ int micro_batches_of(const recipe::Recipe& recipe);
 std::int64_t largest_part_of(const recipe::Recipe& recipe);
 // Examples of the largest of them, which is the first.
 int largest_piece_of(const recipe::Recipe& recipe);
-
-// One for each stage that is here and has something to train.
-std::vector<StageOptimizer> make_optimizers(const recipe::Recipe& recipe, const Pipeline& pipeline,
-                                            const StageReplicas* replicas = nullptr);
 
 // Bytes that the optimizer will remember for one byte of parameters: adam 2, plain sgd 0, ...
 int optimizer_state_factor(const recipe::Recipe::Optimizer& optimizer);

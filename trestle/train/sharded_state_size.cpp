@@ -17,6 +17,8 @@ void size_sharded_state(const recipe::Recipe& recipe, Bytes trained, int states,
     return;
   }
   const Bytes shard = (trained + recipe.mesh.shard - 1) / recipe.mesh.shard;
+  cost->norm /= static_cast<double>(recipe.mesh.shard);
+  cost->step /= static_cast<double>(recipe.mesh.shard);
   cost->persistent -= states * (trained - shard);
   if (level == "parameters") cost->persistent += shard;  // beside the unsharded ones
   const Bytes in_flight = 3 * ShardOptions().bucket;     // buckets of level gradients

@@ -54,7 +54,10 @@ void add_optimizer_peaks(const recipe::Recipe& recipe, const std::vector<StageFa
     const OptimizerStepBytes step =
         bytes_during_optimizer_step(recipe, stages[stage].trained, stages[stage].largest);
     held[device] += cost.persistent + std::min(cost.gradients, step.gradients);
-    largest[device] = std::max(largest[device], step.largest);
+    // Stages of one device step at the same time where each has a thread.
+    largest[device] = costs.control == simulate::Control::OneThread
+                          ? std::max(largest[device], step.largest)
+                          : largest[device] + step.largest;
   }
   for (std::size_t device = 0; device < held.size(); ++device) {
     Bytes& peak = timeline->device_peak_bytes[device];
@@ -74,6 +77,17 @@ void forget_bytes_of_cpu(const std::vector<StageFacts>& stages, schedule::Timeli
   });
   for (std::size_t rank = 0; rank < timeline->peak_bytes.size(); ++rank)
     if (!counted.at(rank)) timeline->peak_bytes[rank] = 0;
+}
+
+// The duration without the optimizer, and what the optimizer adds to it.
+void predict_times(const Pipeline& pipeline, Prediction* prediction) {
+  simulate::Costs without = prediction->costs;
+  for (simulate::StageCost& cost : without.stages) cost.norm = cost.step = 0;
+  const schedule::Timeline step = pipeline.predict(without);
+  prediction->seconds = schedule::makespan(step);
+  prediction->idle = schedule::idle_share_of_makespan(step);
+  prediction->optimizer_seconds =
+      std::max(0.0, schedule::makespan(prediction->timeline) - prediction->seconds);
 }
 
 std::vector<Bytes> peaks_of_stages(const std::vector<StageFacts>& stages,
@@ -106,6 +120,7 @@ std::optional<Prediction> predict_step(const recipe::Recipe& recipe, Pipeline& p
     prediction.costs.gradients_at_start |= recipe.train.accumulate > 1 || recipe.mesh.parts() > 1;
     pipeline.remember_costs(prediction.costs);
     prediction.timeline = pipeline.predict(prediction.costs);
+    predict_times(pipeline, &prediction);
     add_optimizer_peaks(recipe, stages, prediction.costs, &prediction.timeline);
     forget_bytes_of_cpu(stages, &prediction.timeline);
     prediction.stage_peaks = peaks_of_stages(stages, prediction.timeline);

@@ -15,7 +15,10 @@ namespace trestle::train {
 // What the simulator expects of a step, measured on one batch without training on it.
 struct Prediction {
   simulate::Costs costs;
-  schedule::Timeline timeline;
+  schedule::Timeline timeline;   // of a step that ends with the optimizer
+  double seconds = 0;            // of forward, backward and transfers
+  double optimizer_seconds = 0;  // what the optimizer adds
+  double idle = 0;               // share of `seconds`, over all ranks
   std::vector<Bytes>
       stage_peaks;  // of each stage's device, all its stages together; 0 on plain cpu
 };

@@ -10,6 +10,7 @@
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 #include "trestle/pipeline/find_nonfinite.h"
+#include "trestle/schedule/optimizer_steps.h"
 #include "trestle/train/environment.h"
 #include "trestle/train/metric_direction.h"
 #include "trestle/train/run_end.h"
@@ -187,9 +188,9 @@ TrainingRun::Outcome TrainingRun::train_epoch() {
     const std::vector<double> shares = shares_of(group);
     for (std::size_t i = static_cast<std::size_t>(std::exchange(done, 0)); i < group.size(); ++i) {
       const data::Batch batch = std::exchange(group[i], {});
-      train_batch(batch, shares[i]);
       const bool ends_step = i + 1 == group.size();
-      if (ends_step) finish_step();
+      train_batch(batch, shares[i],
+                  ends_step ? StepOptions::Update::Now : StepOptions::Update::Later);
       reporter_.times().training.add(watch.seconds() - epoch_.training_seconds);
       epoch_.training_seconds = watch.seconds();
       const bool stop = must_stop();
@@ -223,13 +224,15 @@ std::int64_t TrainingRun::micro_batches_before() const {
   return epoch_.batches % setup_.recipe.train.accumulate * micro_batches_of(setup_.recipe);
 }
 
-void TrainingRun::train_batch(const data::Batch& batch, double share) {
+void TrainingRun::train_batch(const data::Batch& batch, double share, StepOptions::Update update) {
+  const bool ends_step = update == StepOptions::Update::Now;
+  if (ends_step) updater_.prepare(place());
   const Stopwatch watch;
+  StepOptions options = updater_.options_of_batch(update);
+  options.gradient_scale = share;
+  options.first_micro_batch = micro_batches_before() * setup_.ranks.replicas();
   const auto step = [&] {
-    return setup_.pipeline->step(
-        batch.inputs, batch.targets, setup_.task.loss,
-        {.gradient_scale = share * updater_.loss_scale(),
-         .first_micro_batch = micro_batches_before() * setup_.ranks.replicas()});
+    return setup_.pipeline->step(batch.inputs, batch.targets, setup_.task.loss, options);
   };
   const StepResult done =
       batch.inputs.defined() ? with_inputs_named(setup_.recipe, batch.inputs, step) : step();
@@ -242,18 +245,20 @@ void TrainingRun::train_batch(const data::Batch& batch, double share) {
   epoch_.training_examples +=
       setup_.ranks.examples_of(batch, setup_.recipe.train.batch, *setup_.task.training);
   report_batch(batch, done.loss);
+  if (ends_step) finish_step(done);
 }
 
-void TrainingRun::finish_step() {
-  const Stopwatch watch;
-  const double norm = updater_.finish_step(place());
+void TrainingRun::finish_step(const StepResult& done) {
+  updater_.finish(done, place());
+  timer_.add_step(timer_.samples_update()
+                      ? std::optional(schedule::optimizer_seconds(setup_.pipeline->timeline()))
+                      : std::nullopt);
   ++state_.step;
-  timer_.add_step(watch.seconds());
   StepMetrics metrics = {.step = state_.step,
                          .epoch = state_.epoch + 1,
                          .loss = std::exchange(epoch_.step_loss, 0),
                          .learning_rate = updater_.last_learning_rate(),
-                         .gradient_norm = norm};
+                         .gradient_norm = done.gradient_norm.value_or(0)};
   for (const Device& device : setup_.devices)
     if (!device.torch.is_cpu())
       metrics.peaks.emplace_back(device_name(device.torch), memory_usage(device.torch).peak);
@@ -447,6 +452,7 @@ TrainResult TrainingRun::result(Outcome outcome) const {
   out.step_seconds = timer_.batch_seconds();
   out.optimizer_seconds = timer_.optimizer_seconds();
   out.predicted_seconds = setup_.plan.predicted_seconds;
+  out.predicted_optimizer_seconds = setup_.plan.predicted_optimizer_seconds;
   out.peaks = peaks_.devices();
   return out;
 }

@@ -54,8 +54,8 @@ class TrainingRun {
   void open_reports(RunReporter::Files files);
 
   Outcome train_epoch();
-  void train_batch(const data::Batch& batch, double share);
-  void finish_step();
+  void train_batch(const data::Batch& batch, double share, StepOptions::Update update);
+  void finish_step(const StepResult& done);
   void refuse_nonfinite_loss(double loss, const data::Batch& batch) const;
   std::vector<double> shares_of(const std::vector<data::Batch>& group) const;
   std::int64_t micro_batches_before() const;  // of the step's earlier batches, on this replica

@@ -36,7 +36,8 @@ TrainingSetup::TrainingSetup(const recipe::Recipe& given, const TrainHooks& hook
       recipe(given),
       deepspeed(recipe::deepspeed_config_of(given)),
       silent(hooks.progress ? nullptr : silent_progress()),
-      progress(hooks.progress ? *hooks.progress : *silent) {
+      progress(hooks.progress ? *hooks.progress : *silent),
+      optimizer_factory(std::make_shared<RecipeOptimizers>(given)) {
   refuse_different_recipes(recipe, ranks);
   ranks.lay_out(recipe.mesh);
   check_training(recipe, hooks.user_parts);
@@ -47,7 +48,7 @@ TrainingSetup::TrainingSetup(const recipe::Recipe& given, const TrainHooks& hook
   devices = devices_of_rank(all_devices, ranks);
   nn::Layers model = make_model(recipe, hooks.models);
   if (over_replicas())
-    replicas = std::make_shared<StageReplicas>(ranks.replica_groups(), shard_options());
+    replicas = std::make_shared<parallel::StageReplicas>(ranks.replica_groups(), shard_options());
   // With a given balance all mistakes in [pipeline] are found before any data is read or synthesized.
   if (!recipe.pipeline.balance.empty()) pipeline = cut_pipeline(model, {});
   ranks.first_then_others([&] { open_data(hooks, resumed); });
@@ -59,10 +60,11 @@ TrainingSetup::TrainingSetup(const recipe::Recipe& given, const TrainHooks& hook
   make_pipeline_if_missing(model, first);
   if (begins) load_weights_over_ranks(recipe, *pipeline, ranks, progress);
   freeze_over_ranks(recipe, *pipeline, ranks);
+  optimizer_factory->set_parameters(pipeline->named_parameters());
   note_slow_precision(*this);
   if (recipe.train.predict) predict(first);  // before any parameter is sharded
-  if (replicas) replicas->take(*pipeline, ranks.mesh());
-  optimizers = make_optimizers(recipe, *pipeline, replicas.get());
+  if (replicas) replicas->take_parameters(*pipeline, ranks.mesh());
+  optimizers = optimizer_factory->of(*pipeline);
   plan = make_plan(recipe, *pipeline, model, devices, task, prediction, hooks.user_parts);
   add_ranks(all_devices, *pipeline, ranks, &plan);
 }
@@ -84,8 +86,14 @@ void TrainingSetup::predict(const std::optional<data::Batch>& first) {
 
 std::unique_ptr<Pipeline> TrainingSetup::cut_pipeline(const nn::Layers& model,
                                                       const nn::Values& sample) const {
-  return make_pipeline(recipe, model, devices, sample, ranks.pipeline_group(),
-                       ranks.replica_groups().all, replicas);
+  return make_pipeline(
+      recipe, model, devices,
+      {.sample = sample,
+       .group = ranks.pipeline_group(),
+       .replicas = {.group = ranks.replica_groups().all, .hooks = replicas},
+       .optimizer = [factory = optimizer_factory](int stage, const NamedTensors& parameters) {
+         return factory->make(stage, parameters);
+       }});
 }
 
 void TrainingSetup::make_pipeline_if_missing(const nn::Layers& model,

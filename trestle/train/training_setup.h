@@ -6,6 +6,7 @@
 
 #include "trestle/recipe/deepspeed_recipe.h"
 #include "trestle/train/progress.h"
+#include "trestle/train/recipe_optimizers.h"
 #include "trestle/train/run_folder.h"
 #include "trestle/train/run_ranks.h"
 #include "trestle/train/setup.h"
@@ -35,10 +36,11 @@ struct TrainingSetup {
   Progress& progress;
   std::vector<Device> devices;  // of this rank
   Task task;
-  double data_mark = 0;                     // data_mark_of()
-  std::shared_ptr<StageReplicas> replicas;  // null: one pipeline
+  double data_mark = 0;                               // data_mark_of()
+  std::shared_ptr<parallel::StageReplicas> replicas;  // null: one pipeline
+  std::shared_ptr<RecipeOptimizers> optimizer_factory;
   std::unique_ptr<Pipeline> pipeline;
-  std::vector<StageOptimizer> optimizers;
+  std::vector<StageOptimizer> optimizers;  // the pipeline's
   std::optional<Prediction> prediction;
   RunPlan plan;
 

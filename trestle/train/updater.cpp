@@ -1,12 +1,9 @@
 #include "trestle/train/updater.h"
 
-#include <cmath>
-
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/optim/factory.h"
 #include "trestle/pipeline/find_nonfinite.h"
-#include "trestle/sharding/norm_over_ranks.h"
 #include "trestle/train/deepspeed_options.h"
 
 namespace trestle::train {
@@ -18,16 +15,10 @@ std::optional<precision::GradientScaler> make_scaler(const TrainingSetup& setup)
                                                    : precision::GradientScalerOptions());
 }
 
-bool is_sharded(const TrainingSetup& setup) { return setup.replicas && setup.replicas->divides(); }
-
-// The groups over which the shards of the gradients lie.
-std::vector<comm::Group> norm_groups(const TrainingSetup& setup) {
-  return {setup.replicas->ranks().shard, setup.ranks.pipeline_group()};
-}
-
 // The parameter nearest to the loss whose gradient is infinite or NaN; "" where all are finite.
 std::string nonfinite_gradient(const TrainingSetup& setup) {
-  if (!is_sharded(setup)) return find_nonfinite_gradient(*setup.pipeline);
+  if (!setup.replicas || !setup.replicas->is_sharded())
+    return find_nonfinite_gradient(*setup.pipeline);
   std::string last;
   for (const std::string& found : setup.ranks.gather(setup.replicas->nonfinite_gradient()))
     if (!found.empty()) last = found;
@@ -47,62 +38,34 @@ Updater::Updater(TrainingSetup& setup)
     rate_.follow(deepspeed::rate_options(*setup.deepspeed->schedule));
 }
 
-double Updater::finish_step(const StepPlace& place) {
+void Updater::prepare(const StepPlace& place) {
   learning_rate_ = learning_rate_at(place);
-  const bool finite = unscale_gradients(place);
-  const double norm = clip_gradients();
-  if (finite) {
-    refuse_nonfinite(norm, place);
-    step_optimizers(place);
-  }
-  setup_.pipeline->zero_grad();  // now, so that an evaluation has the gradients' memory too
-  if (setup_.replicas) setup_.replicas->zero_grad();
-  return norm;
-}
-
-void Updater::step_optimizers(const StepPlace& place) {
   const std::optional<double> momentum = rate_.momentum_at(place.step, place.epoch);
   for (StageOptimizer& stage : setup_.optimizers) {
     optim::set_learning_rate(*stage.optimizer, learning_rate_, stage.rate_factors);
     if (momentum) optim::set_momentum(*stage.optimizer, *momentum);
-    stage.optimizer->step();
   }
 }
 
-// False where the step is skipped.
-bool Updater::unscale_gradients(const StepPlace& place) {
-  if (!scaler_) return true;
+StepOptions Updater::options_of_batch(StepOptions::Update update) {
+  if (scaler_) scale_ = scaler_->scale();
+  return {.update = update,
+          .scaler = scaler_ ? &*scaler_ : nullptr,
+          .nonfinite = StepOptions::NonfiniteGradients::Keep};
+}
+
+void Updater::finish(const StepResult& result, const StepPlace& place) {
   constexpr double smallest_scale = 1.0 / 1024;
-  const bool overflowed = setup_.ranks.any(!scaler_->unscale(
-      setup_.replicas ? setup_.replicas->stepped() : setup_.pipeline->parameters()));
-  if (overflowed) {
-    scaler_->note_overflow();
+  if (!result.stepped) {
+    if (!scaler_ || scale_ <= smallest_scale) refuse_nonfinite(place);
     rate_.leave_out_step();
-    if (scaler_->scale() <= smallest_scale) refuse_nonfinite(std::nan(""), place);
   }
-  scaler_->update();
-  return !overflowed;
+  // The gradients of a skipped step, and those that the engine keeps of a step's earlier batches.
+  setup_.pipeline->zero_grad();
+  if (setup_.replicas) setup_.replicas->zero_grad();
 }
 
-// Returns the norm before clipping; NaN where it is not finite, and the gradients as they were.
-double Updater::clip_gradients() {
-  const double most = setup_.recipe.optimizer.clip_grad_norm;
-  const bool sharded = is_sharded(setup_);
-  if (most <= 0)
-    return sharded ? sharding::norm_over_ranks(setup_.replicas->stepped(), norm_groups(setup_))
-                   : setup_.pipeline->grad_norm();
-  try {
-    if (sharded)
-      return sharding::clip_over_ranks(setup_.replicas->stepped(), norm_groups(setup_), most,
-                                       {.error_if_nonfinite = true});
-    return setup_.pipeline->clip_grad_norm(most, {.error_if_nonfinite = true});
-  } catch (const StateError&) {
-    return std::nan("");
-  }
-}
-
-void Updater::refuse_nonfinite(double norm, const StepPlace& place) const {
-  if (std::isfinite(norm)) return;
+void Updater::refuse_nonfinite(const StepPlace& place) const {
   const std::string where = nonfinite_gradient(setup_);
   throw Error(
       text("the gradients became infinite or NaN in step ", place.step + 1, " (epoch ",

@@ -4,8 +4,8 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <vector>
 
+#include "trestle/pipeline/pipeline.h"
 #include "trestle/precision/gradient_scaler.h"
 #include "trestle/train/run_rate.h"
 #include "trestle/train/training_setup.h"
@@ -18,19 +18,20 @@ struct StepPlace {
   std::int64_t step = 0, epoch = 0;
 };
 
-// Ends each step of a run: sets the learning rate, takes fp16's scale out of the gradients, clips
-// them and steps the optimizers. What it refers to must outlive it.
+// The pipeline updates the weights, as actions of its table (NORM and STEP). The Updater sets the
+// learning rate and the momentum before, gives the pipeline fp16's scaler, and looks after steps that
+// were skipped. What it refers to must outlive it.
 class Updater {
  public:
   explicit Updater(TrainingSetup& setup);
 
-  // What the losses of the step are multiplied by; 1 but for fp16.
-  double loss_scale() const { return scaler_ ? scaler_->scale() : 1; }
-
-  // Returns the norm of all gradients before they were clipped. With fp16 a step whose gradients
-  // overflowed is skipped. Throws Error, with the parameter, where gradients became infinite or NaN
-  // otherwise. Clears the gradients.
-  double finish_step(const StepPlace& place);
+  // Sets the optimizers' rates for the step that the next batch ends.
+  void prepare(const StepPlace& place);
+  // Options of Pipeline::step() for a batch that adds its gradients to the step's, or ends the step.
+  StepOptions options_of_batch(StepOptions::Update update);
+  // After the batch that ended the step. With fp16 a step whose gradients overflowed was skipped.
+  // Throws Error, with the parameter, where gradients became infinite or NaN otherwise.
+  void finish(const StepResult& result, const StepPlace& place);
 
   // Of the next step, and of the last one.
   double learning_rate_at(const StepPlace& place) { return rate_.at(place.step, place.epoch); }
@@ -44,14 +45,12 @@ class Updater {
   void load(const std::map<std::string, double>& numbers);
 
  private:
-  bool unscale_gradients(const StepPlace& place);
-  double clip_gradients();
-  void step_optimizers(const StepPlace& place);
-  void refuse_nonfinite(double norm, const StepPlace& place) const;
+  [[noreturn]] void refuse_nonfinite(const StepPlace& place) const;
 
   TrainingSetup& setup_;
   RunRate rate_;
   std::optional<precision::GradientScaler> scaler_;  // of fp16
+  double scale_ = 1;                                 // of the step that is under way
   double learning_rate_ = 0;                         // of the last step
 };
 

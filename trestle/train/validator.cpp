@@ -47,7 +47,7 @@ void Scores::add_nothing(const Task& task, const AllRows& all_rows) {
 }
 
 Validator::Validator(const RunRanks& ranks, const Task& task, std::int64_t batch,
-                     Pipeline& pipeline, StageReplicas* replicas)
+                     Pipeline& pipeline, parallel::StageReplicas* replicas)
     : ranks_(ranks), task_(task), batch_(batch), pipeline_(pipeline), replicas_(replicas) {
   if (ranks.replicas() > 1)
     all_rows_ = [&ranks](const at::Tensor& rows) { return ranks.all_rows(rows); };

@@ -51,7 +51,7 @@ class Validator {
 
   // `replicas` is null for one pipeline; `batch` is the number of examples in a batch.
   Validator(const RunRanks& ranks, const Task& task, std::int64_t batch, Pipeline& pipeline,
-            StageReplicas* replicas);
+            parallel::StageReplicas* replicas);
 
   // Evaluates all batches of task.validation. All ranks call it. Returns nothing where `after_batch`
   // stopped it.
@@ -65,7 +65,7 @@ class Validator {
   const Task& task_;
   std::int64_t batch_;
   Pipeline& pipeline_;
-  StageReplicas* replicas_;
+  parallel::StageReplicas* replicas_;
   AllRows all_rows_;
 };
 
