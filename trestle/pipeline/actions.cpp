@@ -139,7 +139,7 @@ nn::Values run_stage_backward(MiniBatchState& state, const Stage& stage, MicroBa
   const nn::Values gradients = std::exchange(own.output_gradients, {});
   if (!stage.is_last()) return stage.backward(own.pass, gradients, {});
   if (!state.inputs.loss || state.inputs.whole_batch_loss()) {
-    if (state.last().loss_gradients.empty()) take_whole_batch_loss(state);
+    if (state.last().loss_gradients.empty()) compute_whole_batch_loss(state);
     return stage.backward(own.pass, gradients, state.last().loss_gradients.at(m));
   }
   if (state.inputs.shares[m] == 0) {  // nothing in it counts; its mean would be 0 / 0
