@@ -421,7 +421,7 @@ nn::Values Pipeline::Impl::forward(const nn::Values& given) {
   callers_backward_.clear();
   if (graph) {
     callers_backward_.expect(given, state);
-    link_->group().say_status("returned from forward(), its backward() is to come");
+    link_->group().report_status("returned from forward(), its backward() is to come");
   }
   return nn::Values(parts.graph.outputs);
 }
