@@ -46,7 +46,7 @@ TEST(MicroBatch, SplitsBySizeAsTorch) {
     }
   }
   EXPECT_THAT(message_of<UsageError>([] { split_by_size({torch::zeros({4})}, 0); }),
-              HasSubstr("pieces of 0"));
+              HasSubstr("micro-batches of 0 samples"));
   EXPECT_THAT(message_of<UsageError>([] {
                 split_by_size({torch::zeros({0, 2})}, 4);
               }),

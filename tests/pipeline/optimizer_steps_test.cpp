@@ -240,7 +240,7 @@ TEST(OptimizerSteps, RefuseInvalidOptions) {
   const auto factory = plain::optimizer({});
   EXPECT_THAT(message_of<UsageError>(
                   [&] { Pipeline(support::chain(2), {.optimizer = {.clip_grad_norm = 1}}); }),
-              HasSubstr("clip_grad_norm = 1 without 'optimizer'"));
+              HasSubstr("clip_grad_norm = 1 without 'optimizer.make'"));
   EXPECT_THAT(message_of<UsageError>([&] {
                 Pipeline(support::chain(2),
                          {.optimizer = {.make = factory, .clip_grad_norm = -1, .clip_p = 0}});

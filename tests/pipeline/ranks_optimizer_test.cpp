@@ -130,7 +130,7 @@ TEST(RanksOptimizer, NamesDifferencesBetweenRanks) {
              world, plain::options_of({}),
              {.update = world.rank() == 1 ? StepOptions::Update::Later : StepOptions::Update::Now});
        }))
-    EXPECT_THAT(message, HasSubstr("leaves the weights (StepOptions::update), there not"));
+    EXPECT_THAT(message, HasSubstr("StepOptions::update Later on rank 1, Now on rank 0"));
   for (const auto& message : messages(4, [&](World& world) {
          PipelineOptions options = plain::options_of({});
          if (world.rank() == 3)

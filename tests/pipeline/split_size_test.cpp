@@ -81,7 +81,7 @@ TEST(SplitSize, ScheduleAndPredictionNeedBatch) {
   Pipeline pipeline(net,
                     {.devices = virtual_devices(2), .balance = {3, 2}, .plan = {.split_size = 3}});
   EXPECT_THAT(message_of<UsageError>([&] { (void)pipeline.schedule(); }),
-              HasSubstr("split_size = 3 does not say how many micro-batches there are"));
+              HasSubstr("split_size = 3 does not determine the number of micro-batches"));
   EXPECT_EQ(pipeline.schedule(2).micro_batches, 2);
   const auto costs = pipeline.profile({support::input(8)}, support::target(8), nn::cross_entropy());
   EXPECT_EQ(pipeline.schedule().micro_batches, 3);

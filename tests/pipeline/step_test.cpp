@@ -51,7 +51,7 @@ TEST(Step, RefusesInputWithGraph) {
   const at::Tensor encoded = input().requires_grad_().tanh();
   EXPECT_THAT(
       message_of<UsageError>([&] { pipeline.step(encoded, target(), nn::cross_entropy()); }),
-      HasSubstr("input 0 was computed from something that wants a gradient"));
+      HasSubstr("input 0 was computed from a tensor that needs a gradient"));
 }
 
 TEST(Step, RefusesLossWithoutGradient) {
@@ -148,7 +148,7 @@ TEST(Options, UnsupportedActionsAreRefusedAtConstruction) {
                                     .micro_batches = 1,
                                     .plan = {.table = table}});
               }),
-              AllOf(HasSubstr("cannot carry out"), HasSubstr("0I0"), HasSubstr("0W0")));
+              AllOf(HasSubstr("cannot run"), HasSubstr("0I0"), HasSubstr("0W0")));
 }
 
 TEST(Options, AllErrorsAreReportedAtOnce) {

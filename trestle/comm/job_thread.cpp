@@ -3,7 +3,7 @@
 #include <optional>
 #include <utility>
 
-#include "trestle/comm/no_broken_pipe.h"
+#include "trestle/comm/sigpipe_guard.h"
 #include "trestle/device/threads.h"
 
 namespace trestle::comm {
@@ -35,12 +35,12 @@ bool JobThread::drain(std::chrono::steady_clock::time_point end) {
 }
 
 void JobThread::run() {
-  std::optional<NoBrokenPipe> no_broken_pipe;
+  std::optional<SigpipeGuard> sigpipe_guard;
   if (set_up_) {
     set_up_();
   } else {
     set_own_threads(1);
-    no_broken_pipe.emplace();
+    sigpipe_guard.emplace();
   }
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -50,7 +50,7 @@ void JobThread::run() {
       const auto job = std::move(jobs_.front());
       lock.unlock();
       job();
-    }  // the job's captures are destroyed before the job counts as done
+    }  // destroys the job before drain() can count it as done
     lock.lock();
     jobs_.pop_front();
     changed_.notify_all();

@@ -1,4 +1,4 @@
-// What each kind of action does: the only place where a schedule's words become work.
+// Runs each kind of action of a schedule.
 #include <ATen/Functions.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
@@ -20,7 +20,7 @@ using schedule::Kind;
 using schedule::Transfer;
 using Way = Transfer::Way;
 
-// Hands the values of one route to the channel table: from what F made, or from what B made.
+// Sends the values of one route: outputs of F, or input gradients of B.
 void send(MiniBatchState& state, const Transfer& transfer) {
   const bool forwards = transfer.way == Way::Activation;
   const auto& route = state.cut.routes[transfer.route];
@@ -55,13 +55,13 @@ void receive(MiniBatchState& state, const Transfer& transfer) {
   const auto& places = state.cut.route_outputs[transfer.route];
   for (std::size_t i = 0; i < places.size(); ++i) {
     at::Tensor& sum = own.output_gradients[places[i]];
-    const at::Tensor& came = message[i].value;
-    if (came.defined()) sum = sum.defined() ? sum + came : came;
+    const at::Tensor& gradient = message[i].value;
+    if (gradient.defined()) sum = sum.defined() ? sum + gradient : gradient;
   }
 }
 
-// Calls `move` for those of a stage's routes that stay inside its rank: no SEND or RECV moves
-// those.
+// Calls `move` for those of a stage's routes that end on the same rank. The table has no SEND and
+// RECV for them.
 template <class Move>
 void move_within_rank(MiniBatchState& state, const std::vector<int>& routes, int micro_batch,
                       Way way, Move move) {
@@ -85,8 +85,8 @@ void take_model_inputs(MiniBatchState& state, const Stage& stage, int micro_batc
   }
 }
 
-// The caller may write to what it gets, and R starts from the kept inputs; and a view would keep all
-// of what it is a view of.
+// Whether a returned output must be a copy: the caller may write to it, while R starts from the
+// inputs; and a view would keep its whole base.
 bool must_copy(const Pass& pass, const at::Tensor& output) {
   if (nn::is_part_of_more(output)) return true;
   return std::any_of(pass.inputs.begin(), pass.inputs.end(), [&](const StageValue& input) {
@@ -107,14 +107,15 @@ void keep_model_outputs(MiniBatchState& state, const Pass& pass, int micro_batch
   }
 }
 
-std::vector<StageValue> forward_once(const MiniBatchState& state, const Stage& stage,
-                                     StageState& own, Pass& pass, GraphMode mode, int micro_batch) {
+std::vector<StageValue> forward_counted(const MiniBatchState& state, const Stage& stage,
+                                        StageState& own, Pass& pass, GraphMode mode,
+                                        int micro_batch) {
   std::optional<nn::DeferredBatchNorm::Watch> watch;
   if (own.batch_norms) watch.emplace(*own.batch_norms);
-  auto made = stage.forward(pass, mode, own.buffers, state.key(micro_batch));
+  auto outputs = stage.forward(pass, mode, own.buffers, state.key(micro_batch));
   watch.reset();
   if (++own.forwards == state.micro_batches() && own.batch_norms) own.batch_norms->commit();
-  return made;
+  return outputs;
 }
 
 void run_forward(MiniBatchState& state, const Action& action) {
@@ -126,11 +127,11 @@ void run_forward(MiniBatchState& state, const Action& action) {
   const GraphMode mode = state.inputs.evaluating ? GraphMode::None
                          : own.recomputed        ? GraphMode::Recompute
                                                  : GraphMode::Keep;
-  auto made = forward_once(state, stage, state.stage_states[action.stage], own.pass, mode, m);
+  auto outputs = forward_counted(state, stage, state.stage_states[action.stage], own.pass, mode, m);
   if (state.inputs.kept_outputs > 0 && stage.is_last()) keep_model_outputs(state, own.pass, m);
   if (mode == GraphMode::Recompute) own.pass.model_outputs.clear();
   if (mode == GraphMode::None) own.pass = Pass();
-  own.activations = {std::move(made), stage.plan().output_routes};
+  own.activations = {std::move(outputs), stage.plan().output_routes};
   move_within_rank(state, state.routes.out_of(action.stage), m, Way::Activation, send);
 }
 
@@ -139,10 +140,10 @@ nn::Values run_stage_backward(MiniBatchState& state, const Stage& stage, MicroBa
   const nn::Values gradients = std::exchange(own.output_gradients, {});
   if (!stage.is_last()) return stage.backward(own.pass, gradients, {});
   if (!state.inputs.loss || state.inputs.whole_batch_loss()) {
-    if (state.last().loss_gradients.empty()) take_whole_batch_loss(state);
+    if (state.last().loss_gradients.empty()) compute_whole_batch_loss(state);
     return stage.backward(own.pass, gradients, state.last().loss_gradients.at(m));
   }
-  if (state.inputs.shares[m] == 0) {  // nothing in it counts; its mean would be 0 / 0
+  if (state.inputs.shares[m] == 0) {  // no sample counts; the mean would be 0 / 0
     state.last().losses[m] = at::zeros({});
     return stage.backward(own.pass, gradients, {});
   }
@@ -160,23 +161,24 @@ void run_backward(MiniBatchState& state, const Action& action) {
   if (++state.stage_states[action.stage].backwards == state.micro_batches() && state.inputs.hooks)
     state.inputs.hooks->before_last_backward(action.stage);
   const nn::Values gradients = run_stage_backward(state, stage, own, m);
-  // What belongs to the caller's own inputs stays here; the rest goes back.
-  std::vector<StageValue> made;
+  // The gradients of the model's inputs stay here.
+  std::vector<StageValue> sent;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const ValueId value = stage.plan().inputs[i];
-    made.emplace_back();
+    sent.emplace_back();
     if (value.layer != nn::model_input) {
-      made.back().value = gradients[i];
+      sent.back().value = gradients[i];
     } else if (gradients[i].defined()) {
       own.model_input_gradients.resize(state.inputs.batch[m].size());
       own.model_input_gradients[value.output] = gradients[i];
     }
   }
-  own.gradients = {std::move(made), stage.plan().input_routes};
+  own.gradients = {std::move(sent), stage.plan().input_routes};
   move_within_rank(state, state.routes.into(action.stage), m, Way::Gradient, send);
 }
 
-// Where ranks have threads of their own NORM ends when all have come, so that its record shows who waited for whom.
+// If ranks have threads of their own, NORM ends when the norms of all ranks are here: its record then
+// shows the wait.
 void run_norm(MiniBatchState& state, int rank) {
   std::vector<int> stages;
   for (const Stage& stage : state.stages)
@@ -234,7 +236,7 @@ void execute(MiniBatchState& state, const Action& action) {
   }
   if (schedule::is_send(action.kind)) return send(state, transfer_of(state, action));
   if (schedule::is_receive(action.kind)) return receive(state, transfer_of(state, action));
-  throw UsageError("this pipeline cannot carry out " + schedule::to_string(action));
+  throw UsageError("a pipeline cannot run " + schedule::to_string(action));
 }
 
 }  // namespace trestle::pipeline

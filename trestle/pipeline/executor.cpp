@@ -23,7 +23,7 @@ namespace {
 using schedule::Action;
 using schedule::Kind;
 
-bool belongs(const Action& action, Phase phase) {
+bool is_in_phase(const Action& action, Phase phase) {
   if (phase == Phase::Both) return true;
   const bool forwards = action.kind == Kind::Forward || action.kind == Kind::SendActivation ||
                         action.kind == Kind::RecvActivation || action.kind == Kind::Unshard ||
@@ -33,14 +33,14 @@ bool belongs(const Action& action, Phase phase) {
 
 bool is_gradient(Kind kind) { return kind == Kind::RecvGradient || kind == Kind::RecvSkipGradient; }
 
-// What a rank does in that part of the table, in order. The table has each receive where a blocking
-// transport must take it; here it is only posted there, so it moves to just before the action that
-// needs it and holds nothing else up.
+// A rank's actions in one phase, in order. The table has each receive where a blocking transport would
+// need it. This transport does not block, so each receive moves to just before the action that needs
+// it, and no other action waits for it.
 std::vector<Action> actions_of(const MiniBatchState& state, int rank, Phase phase) {
   std::vector<Action> result;
   std::vector<Action> posted;
   for (const auto& action : state.table().ranks[rank]) {
-    if (!belongs(action, phase)) continue;
+    if (!is_in_phase(action, phase)) continue;
     if (schedule::is_receive(action.kind)) {
       posted.push_back(action);
       continue;
@@ -60,11 +60,11 @@ std::vector<Action> actions_of(const MiniBatchState& state, int rank, Phase phas
   return result;
 }
 
-// Carries out one action and writes down when, and the most memory that its device held meanwhile.
+// Runs one action. Records its times and the peak memory of its device.
 void execute_and_record(MiniBatchState& state, int rank, const Action& action) {
   const at::Device device = state.stages[action.stage].device();
   RankRecord& record = state.record.ranks[rank];
-  if (record.actions.empty()) {  // what is there anyway
+  if (record.actions.empty()) {  // memory from before the step
     take_recent_peak(device);
     record.before = memory_usage(device).current;
   }
@@ -97,14 +97,14 @@ void expect_messages(MiniBatchState& state, int rank, const std::vector<Action>&
   state.transport->expect(rank, std::move(expected));
 }
 
-// A failure that came from another rank says where this one stood.
-void note_place(const MiniBatchState& state, int rank, const std::vector<Action>& row,
-                std::size_t at) {
+// Adds this rank's current action to a failure that came from another rank.
+void add_progress(const MiniBatchState& state, int rank, const std::vector<Action>& row,
+                  std::size_t at) {
   try {
     if (const auto failure = state.transport->failure()) std::rethrow_exception(failure);
   } catch (RankError& error) {
     error.add_context(describe_rank_progress(state, rank, row, at));
-  } catch (...) {  // this rank's own, or of a rank of this process
+  } catch (...) {  // the failure of a rank of this process
   }
 }
 
@@ -116,14 +116,13 @@ void run_rank(MiniBatchState& state, int rank, Phase phase) {
     expect_messages(state, rank, actions);
     for (; at < actions.size(); ++at) {
       const Action& action = actions[at];
-      if (state.transport->failure())
-        return note_place(state, rank, actions,
-                          at);  // also a rank that would never have to wait stops here
+      // A rank that never waits stops here too.
+      if (state.transport->failure()) return add_progress(state, rank, actions, at);
       execute_and_record(state, rank, action);
     }
     state.transport->flush(rank);
-  } catch (const Cancelled&) {  // another rank failed and said so
-    note_place(state, rank, actions, at);
+  } catch (const Cancelled&) {  // another rank failed
+    add_progress(state, rank, actions, at);
   } catch (...) {
     state.transport->cancel(std::current_exception());
   }
@@ -135,14 +134,14 @@ bool can_run(const MiniBatchState& state, const Action& action) {
   return state.transport->arrived(transfer_of(state, action));
 }
 
-// What a worker takes over from the thread that gives it a job: grad mode, autocast and the like,
-// and the streams, so that the caller's work on a device and the worker's are in one order.
+// What a worker takes over from the calling thread: grad mode, autocast and other thread-local state,
+// and the current streams, so that the caller's operators and the worker's run in one order.
 class CallersState {
  public:
   explicit CallersState(const std::vector<at::Device>& devices)
       : streams_(device::current_streams(devices)) {}
 
-  // The job is run as if in the caller's thread; what it throws is returned.
+  // Runs the job with the caller's state. Returns what it throws.
   template <class Job>
   std::exception_ptr run(const Job& job) const {
     try {
@@ -221,7 +220,7 @@ void Executor::run_on_all(const std::function<void(int rank)>& job) {
 }
 
 void Executor::run_here(MiniBatchState& state, Phase phase) {
-  // Without workers two threads' runs take turns, as they do on workers.
+  // Without workers the runs of two threads take turns, as they do on workers.
   std::unique_lock<std::recursive_mutex> turn(callers_turn_, std::defer_lock);
   if (in_caller_) turn.lock();
   if (own_rank_) return run_own(state, phase);
@@ -242,11 +241,12 @@ void Executor::run_here(MiniBatchState& state, Phase phase) {
     }
     if (finished) return;
     if (!moved)
-      throw StateError("internal: the table cannot go on, although it was found free of deadlocks");
+      throw StateError(
+          "internal: no rank of the table can continue, although validate() accepted it");
   }
 }
 
-// The others are elsewhere, so waiting for them here holds nobody up.
+// All other ranks are in other threads or processes, so this thread may wait for them.
 void Executor::run_own(MiniBatchState& state, Phase phase) {
   run_rank(state, *own_rank_, phase);
   if (auto failure = state.transport->failure()) std::rethrow_exception(failure);

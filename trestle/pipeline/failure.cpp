@@ -12,8 +12,8 @@
 namespace trestle::pipeline {
 namespace {
 
-// The layer that was running: forward says so itself; in a backward the autograd node's number
-// tells.
+// The layer that was running. A forward reports its layer; in a backward the number of the autograd
+// node identifies it.
 std::string layer_of(const Stage& stage, const Pass& pass, const OutOfMemoryReport& report) {
   if (!report.layer.empty()) return text(", layer '", report.layer, "'");
   const std::string layer = stage.layer_of_node(pass, report.node_sequence);

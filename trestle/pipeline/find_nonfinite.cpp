@@ -41,7 +41,7 @@ class NonfiniteSearch {
  public:
   explicit NonfiniteSearch(Pipeline& pipeline)
       : impl_(*pipeline.impl_),
-        parts_(impl_.parts()),
+        parts_(impl_.partitioned()),
         graph_(parts_.graph),
         over_ranks_(impl_.over_ranks()) {}
 
@@ -58,7 +58,7 @@ class NonfiniteSearch {
     const PipelineOptions& options = impl_.options;
     const precision::Autocast autocast(options.numerics.precision);
     const nn::Values inputs = pipeline::in_memory_format(given, options.numerics.memory_format);
-    const auto sizes = impl_.micro_batch_sizes(
+    const auto sizes = impl_.agree_on_sizes(
         {.call = pipeline::StepPlan::Call::FindNonfinite, .first_micro_batch = first_micro_batch},
         inputs);
     if (const Found found = first_of_all(look_at_inputs(given))) return found->words;
@@ -68,9 +68,8 @@ class NonfiniteSearch {
     std::string words = "every layer's output is finite, so it is the loss itself";
     exchange.run([&] {
       for (std::size_t m = 0; m < pieces.size(); ++m) {
-        const nn::RunKey key{.seed = options.numerics.seed,
-                             .step = impl_.step_number() - 1,
-                             .micro_batch = first_micro_batch + static_cast<std::int64_t>(m)};
+        const nn::RunKey key =
+            impl_.keys.last_step(first_micro_batch + static_cast<std::int64_t>(m));
         const Found found = look_at_outputs(pieces[m], key, static_cast<int>(m), exchange);
         if (!found) continue;
         words = text(found->words, " (micro-batch ", m, ")");

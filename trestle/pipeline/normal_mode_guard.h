@@ -7,8 +7,8 @@
 
 namespace trestle::pipeline {
 
-// Inference mode stops at the pipeline: tensors made in it have no versions, by which the pipeline
-// tells who wrote to what. Gradients stay off.
+// Leaves inference mode while it lives; gradients stay off. Tensors made in inference mode have no
+// version counter, and a pipeline needs it to detect writes.
 class NormalModeGuard {
  public:
   NormalModeGuard() {

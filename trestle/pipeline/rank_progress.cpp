@@ -8,7 +8,7 @@
 namespace trestle::pipeline {
 namespace {
 
-constexpr std::size_t shown_around = 4;  // actions before and behind
+constexpr std::size_t shown_around = 4;  // actions before and after
 
 int sender_of(const MiniBatchState& state, const schedule::Action& action) {
   const schedule::Transfer transfer = transfer_of(state, action);
@@ -23,7 +23,7 @@ int sender_of(const MiniBatchState& state, const schedule::Action& action) {
 std::string describe_rank_progress(const MiniBatchState& state, int rank,
                                    const std::vector<schedule::Action>& row, std::size_t at) {
   if (at >= row.size())
-    return text("rank ", rank, " had done all ", row.size(), " actions of its row");
+    return text("rank ", rank, " had finished all ", row.size(), " actions of its row");
   const std::size_t begin = at > shown_around ? at - shown_around : 0;
   const std::size_t end = std::min(row.size(), at + shown_around + 1);
   std::vector<std::string> words;
@@ -36,8 +36,8 @@ std::string describe_rank_progress(const MiniBatchState& state, int rank,
   const std::string waiting = schedule::is_receive(row[at].kind)
                                   ? text(", waiting for rank ", sender_of(state, row[at]))
                                   : "";
-  return text("rank ", rank, " stood at ", schedule::to_string(row[at]), ", action ", at + 1,
-              " of ", row.size(), waiting, ": ", join(words, " "));
+  return text("rank ", rank, " was at ", schedule::to_string(row[at]), ", action ", at + 1, " of ",
+              row.size(), waiting, ": ", join(words, " "));
 }
 
 }  // namespace trestle::pipeline

@@ -19,7 +19,7 @@ Action optimizer_action(Kind kind, int stage) {
   return {.kind = kind, .stage = static_cast<std::int16_t>(stage)};
 }
 
-// Whether the action computes gradients, or moves what they are computed from.
+// Computes or moves gradients.
 bool makes_gradients(Kind kind) {
   return is_compute(kind) || is_send(kind) || is_receive(kind) || kind == Kind::ReduceGrad;
 }
@@ -74,7 +74,7 @@ class OptimizerChecker {
         found = i;
       } else if (found && makes_gradients(actions[i].kind)) {
         fail(text(to_string(actions[*found]), " comes before ", to_string(actions[i]),
-                  ": the norm needs all gradients, and NORM waits for all ranks"),
+                  ": the norm covers all gradients, so NORM comes after them"),
              rank, *found);
       }
     }
@@ -89,7 +89,7 @@ class OptimizerChecker {
     for (const int rank : schedule_.rank_of_stage) {
       if (norms_[static_cast<std::size_t>(rank)]) continue;
       fail(text("rank ", one, " has a NORM and rank ", rank,
-                " has none: the norm is of all ranks' gradients"),
+                " has none: the norm covers all ranks' gradients"),
            one, **with);
     }
   }
@@ -105,7 +105,7 @@ class OptimizerChecker {
     for (std::size_t i = 0; i < actions.size(); ++i) {
       if (actions[i].kind != Kind::Step) continue;
       const auto stage = static_cast<std::size_t>(actions[i].stage);
-      if (stepped_[stage]) fail(text(to_string(actions[i]), " stands twice in the table"), rank, i);
+      if (stepped_[stage]) fail(text(to_string(actions[i]), " occurs twice in the table"), rank, i);
       stepped_[stage] = true;
       check_step(rank, i);
     }
@@ -121,14 +121,14 @@ class OptimizerChecker {
     const std::size_t last = last_use_[static_cast<std::size_t>(actions[step].stage)];
     if (last > step)
       fail(text(to_string(actions[step]), " comes before ", to_string(actions[last]),
-                ", which needs the weights before the step"),
+                ", which uses the old weights"),
            rank, step);
   }
 
   const Schedule& schedule_;
-  std::vector<std::optional<std::size_t>> norms_;  // of each rank: where in its row
-  std::vector<bool> stepped_;                      // stages
-  std::vector<std::size_t> last_use_;              // of each stage: where in its rank's row
+  std::vector<std::optional<std::size_t>> norms_;  // for each rank its index in the row
+  std::vector<bool> stepped_;                      // for each stage
+  std::vector<std::size_t> last_use_;              // for each stage the index in its rank's row
 };
 
 }  // namespace

@@ -5,23 +5,23 @@
 
 namespace trestle::schedule {
 
-// Adds the update of the weights to a lowered table. Each rank's row gets one NORM, which adds the
-// gradients of its stages to the norm of all ranks' gradients and is named after the rank's first
-// stage, and one STEP for each stage. A STEP waits for that norm: the stage's gradients are clipped by
-// it, or the step is skipped on all ranks where the norm is not finite. PyTorch's tables have neither.
+// Adds optimizer steps to a lowered table. At its end each rank gets one NORM, which contributes
+// its stages' gradients to the norm over all ranks and carries its first stage's number, and a STEP
+// for each of its stages. A STEP waits for that norm and clips by it; if it is not finite, all
+// ranks skip the step. PyTorch's tables have no such actions.
 //
 //     rank 0   0F0 0SEND_F0 0RECV_B0 0B0 0NORM 0STEP
 //     rank 1   1RECV_F0 1F0 1B0 1SEND_B0 1NORM 1STEP
 Schedule add_optimizer_steps(Schedule lowered);
 
-// The part of validate() that checks NORM and STEP, for a table that is valid otherwise. Throws
+// Checks the NORM and STEP actions of an otherwise valid table; validate() calls it. Throws
 // UsageError unless
-// - all ranks with stages have a NORM, or none has;
-// - a rank's NORM stands behind everything that the rank computes, sends, receives and reduces, since
-//   it waits for all ranks;
-// - a STEP stands behind its rank's NORM or, without one, behind everything that is computed and
-//   reduced of its stage;
-// - each stands at most once.
+// - all ranks that have stages have a NORM, or none has;
+// - a rank's NORM comes after all that the rank computes, sends, receives and reduces, because no
+//   rank continues before all ranks have reached it;
+// - a STEP comes after its rank's NORM, or without a NORM after its stage's last computation and
+//   reduction;
+// - no action occurs twice.
 void check_optimizer_steps(const Schedule& schedule);
 
 // Seconds of a timeline in which NORM and STEP alone run on any rank: what the update adds to the

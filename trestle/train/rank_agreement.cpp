@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "trestle/base/error.h"
-#include "trestle/base/keyed_seed.h"
+#include "trestle/base/fnv1a.h"
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/weights.h"
 #include "trestle/train/environment.h"
@@ -99,7 +99,7 @@ double data_mark_of(const std::optional<data::Batch>& first, std::int64_t exampl
                   join(first->names, "\n"));
     refuse_different_data(ranks, mine);
   }
-  return static_cast<double>(name_hash(join(names, "\n")) >> 11);
+  return static_cast<double>(fnv1a(join(names, "\n")) >> 11);
 }
 
 void load_weights_over_ranks(const recipe::Recipe& recipe, const Pipeline& pipeline,
