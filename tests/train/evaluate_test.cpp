@@ -227,7 +227,7 @@ TEST_F(Evaluate, RefusesInvalidRequests) {
   fs::remove_all(base_ / "gone");
   EXPECT_THAT(refusal(options(run)),
               AllOf(HasSubstr((base_ / "gone").string()),
-                    HasSubstr("the data that the run was trained on. Others can be given: "
+                    HasSubstr("The run was trained on these data. Choose other data with "
                               "--folder.")));
   EXPECT_FALSE(fs::exists(base_ / "gone")) << "no data are synthesized";
   fs::remove(run / "best.safetensors");

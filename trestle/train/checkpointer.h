@@ -19,8 +19,9 @@
 // Inside of the trainer. Not installed.
 namespace trestle::train {
 
-// Writes a run's checkpoints and weights into its folder, and reads a checkpoint back. All ranks make
-// the same calls; each writes and reads its own stages and shards. What it refers to must outlive it.
+// Writes a run's checkpoints and weights into its folder, and reads a checkpoint back. All ranks
+// make the same calls; each writes and reads its own stages and shards. What it refers to must
+// outlive it.
 class Checkpointer {
  public:
   // Whether the checkpoint is taken between two batches whose gradients add up.

@@ -29,12 +29,13 @@
 //     engine.step();                            // at the end of a batch: clips, steps, goes on
 //   }
 //
-// docs/deepspeed.md says what of a configuration is obeyed. The levels, precision and reductions are those of
-// sharding/sharded.h, which engine.sharded() is.
+// docs/deepspeed.md says what of a configuration is obeyed. The levels, precision and reductions
+// are those of sharding/sharded.h, which engine.sharded() is.
 namespace trestle::deepspeed {
 
 struct InitializeOptions {
-  // Makes the program's own optimizer, over what this rank steps, under the model's names, instead of that of the file.
+  // Makes the program's own optimizer, over what this rank steps, under the model's names, instead
+  // of that of the file.
   std::function<std::unique_ptr<torch::optim::Optimizer>(const NamedTensors&)> optimizer = {};
   std::optional<at::Device> device = {};  // where the model is to be; nothing: where it is
   std::uint64_t seed = 0;                 // of dropout
@@ -55,36 +56,40 @@ class Engine {
   Engine(const std::shared_ptr<torch::nn::Module>& model, const World& world, Config config,
          const InitializeOptions& options);
 
-  // The forward of nn::Layers; that of a module is ModuleEngine's. fp16 and bf16: inputs are cast, and the outputs are
-  // what the model computes in.
+  // The forward of nn::Layers; that of a module is ModuleEngine's. fp16 and bf16: inputs are cast,
+  // and the outputs are what the model computes in.
   at::Tensor operator()(const at::Tensor& input);
   nn::Values operator()(nn::Values inputs);
 
-  // The gradients of the loss, divided by gradient_accumulation_steps(), and times the scale of fp16. At stages 0 and 1
-  // they are reduced over ranks with the last micro-batch of a batch, at stages 2 and 3 with each.
+  // The gradients of the loss, divided by gradient_accumulation_steps(), and times the scale of
+  // fp16. At stages 0 and 1 they are reduced over ranks with the last micro-batch of a batch, at
+  // stages 2 and 3 with each.
   void backward(const at::Tensor& loss);
-  // To be called after each backward(). At the end of a batch it clips, steps the optimizer, unless fp16 overflowed,
-  // forgets the gradients and moves the schedule; otherwise it counts. Throws StateError without a backward(), where the
-  // last one of a batch was in no_sync(), and, fp16 from stage 1 on, for an overflow at the lowest scale.
+  // To be called after each backward(). At the end of a batch it clips, steps the optimizer, unless
+  // fp16 overflowed, forgets the gradients and moves the schedule; otherwise it counts. Throws
+  // StateError without a backward(), where the last one of a batch was in no_sync(), and, fp16 from
+  // stage 1 on, for an overflow at the lowest scale.
   void step();
   // Whether the next step() ends a batch.
   bool is_gradient_accumulation_boundary() const;
 
-  // As DeepSpeed's: backwards while it lives are not reduced. UsageError at stages 2 and 3, whose gradients are divided
-  // as they come; StateError inside of another one, and for a step() inside.
+  // As DeepSpeed's: backwards while it lives are not reduced. UsageError at stages 2 and 3, whose
+  // gradients are divided as they come; StateError inside of another one, and for a step() inside.
   class NoSync;
   NoSync no_sync();
 
-  // Writes `folder`/`tag` ("global_step12", where no tag is given): weights, the optimizer's state, the scale, the steps, and
-  // numbers of the program's own; and, when all ranks have, the tag into `folder`/latest. Any number of ranks at any stage
-  // reads it (sharding/save.h). All ranks call it. Throws as trestle::save(); UsageError for a tag that is no name of a
-  // folder, or not the same on all ranks. In the middle of a batch the gradients of stages 2 and 3 are saved too; those of
-  // stages 0 and 1 are not reduced by then: StateError.
+  // Writes `folder`/`tag` ("global_step12", where no tag is given): weights, the optimizer's state,
+  // the scale, the steps, and numbers of the program's own; and, when all ranks have, the tag into
+  // `folder`/latest. Any number of ranks at any stage reads it (sharding/save.h). All ranks call
+  // it. Throws as trestle::save(); UsageError for a tag that is no name of a folder, or not the
+  // same on all ranks. In the middle of a batch the gradients of stages 2 and 3 are saved too;
+  // those of stages 0 and 1 are not reduced by then: StateError.
   void save_checkpoint(const std::filesystem::path& folder, std::string tag = "",
                        const std::map<std::string, double>& client_state = {});
-  // Goes on from `folder`/`tag`, or from where latest points; nothing where there is no tag and no latest. The dataloader's
-  // place is the program's business: global_steps() and micro_steps() say it. Throws as trestle::load(), and UsageError for a
-  // checkpoint from the middle of a batch of other micro-batches.
+  // Goes on from `folder`/`tag`, or from where latest points; nothing where there is no tag and no
+  // latest. The dataloader's place is the program's business: global_steps() and micro_steps() say
+  // it. Throws as trestle::load(), and UsageError for a checkpoint from the middle of a batch of
+  // other micro-batches.
   std::optional<LoadedCheckpoint> load_checkpoint(const std::filesystem::path& folder,
                                                   std::string tag = "");
 
@@ -103,8 +108,8 @@ class Engine {
   bool fp16_enabled() const { return config_.precision == "fp16"; }
   bool bfloat16_enabled() const { return config_.precision == "bf16"; }
   std::vector<double> get_lr() const;  // of the optimizer's groups, for the next step
-  // Of the last step's gradients, before clipping. Nothing before the first, for an overflow, and where no gradients are
-  // clipped or scaled.
+  // Of the last step's gradients, before clipping. Nothing before the first, for an overflow, and
+  // where no gradients are clipped or scaled.
   std::optional<double> get_global_grad_norm() const { return norm_; }
   double loss_scale() const { return scaler_ ? scaler_->scale() : 1; }
   bool was_step_applied() const { return applied_last_; }  // and not left out for an overflow
@@ -171,9 +176,10 @@ class ModuleEngine : public Engine {
   std::shared_ptr<Module> module_;
 };
 
-// Reads the file for the world's ranks. All ranks call it, with the same file and model. Throws UsageError as
-// recipe::read_deepspeed_config() and Sharded do, where neither the file nor the program has an optimizer, and on all
-// ranks where their files differ. At stage 3 a torch module is divided into its Hooked modules (sharding/hooked.h).
+// Reads the file for the world's ranks. All ranks call it, with the same file and model. Throws
+// UsageError as recipe::read_deepspeed_config() and Sharded do, where neither the file nor the
+// program has an optimizer, and on all ranks where their files differ. At stage 3 a torch module is
+// divided into its Hooked modules (sharding/hooked.h).
 Engine initialize(const nn::Layers& model, const std::filesystem::path& file, const World& world,
                   const InitializeOptions& options = {});
 

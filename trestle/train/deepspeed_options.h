@@ -11,12 +11,14 @@
 // What a configuration of DeepSpeed is to the parts of trestle that carry it out.
 namespace trestle::deepspeed {
 
-// Stage 0 repeats the model along "replicate", stages 1 to 3 divide it along "shard"; with mics_shard_size stage 3 does
-// both. fp16 and bf16 need master weights, so that stage 0 with them is a division over one rank: each holds all of them.
+// Stage 0 repeats the model along "replicate", stages 1 to 3 divide it along "shard"; with
+// mics_shard_size stage 3 does both. fp16 and bf16 need master weights, so that stage 0 with them
+// is a division over one rank: each holds all of them.
 std::vector<mesh::Dimension> mesh_dimensions(const recipe::DeepspeedConfig& config);
 ShardOptions shard_options(const recipe::DeepspeedConfig& config);
 
-// From stage 1 on an overflow at the lowest scale is an error, as in DeepSpeed; at stage 0 the scale stays there.
+// From stage 1 on an overflow at the lowest scale is an error, as in DeepSpeed; at stage 0 the
+// scale stays there.
 precision::GradientScalerOptions scaler_options(const recipe::DeepspeedConfig& config);
 optim::DeepspeedRateOptions rate_options(const recipe::DeepspeedSchedule& schedule);
 

@@ -23,7 +23,7 @@ namespace trestle::train {
 
 namespace {
 
-// A key that is not read would leave the numbers as they are, and nobody would know why.
+// A key that the data set does not read would have no effect, and no message would say so.
 void refuse_without_effect(const DataSet& set, const std::string& name) {
   constexpr std::string_view section = "data.";
   if (!name.starts_with(section)) return;
@@ -33,7 +33,7 @@ void refuse_without_effect(const DataSet& set, const std::string& name) {
                    {.hint = "Leave it out."});
 }
 
-// The run's task on the data that are asked for.
+// The run's task on the requested data.
 Task open_evaluated_task(const recipe::Recipe& recipe, bool others, const UserParts& own) {
   const auto silent = make_progress(ProgressStyle::Silent, Colours::Off, std::cout);
   try {
@@ -45,7 +45,7 @@ Task open_evaluated_task(const recipe::Recipe& recipe, bool others, const UserPa
       return !std::filesystem::exists(data::file_of_array(path.string()));
     };
     if (!others && std::ranges::any_of(data_paths(set, recipe), is_missing))
-      error.add_context("These are the data that the run was trained on. Others can be given: --" +
+      error.add_context("The run was trained on these data. Choose other data with --" +
                         join(set.paths, ", --") + ".");
     throw;
   }

@@ -15,8 +15,8 @@ namespace trestle::train {
 namespace fs = std::filesystem;
 
 void throw_synthesis_stopped(std::int64_t made, std::int64_t all) {
-  throw StateError(text("stopped while synthetic data were made, after ", made, " of ", all,
-                        " examples: nothing of them was kept"));
+  throw StateError(
+      text("stopped synthesizing data after ", made, " of ", all, " examples: nothing was kept"));
 }
 
 fs::path synthetic_name(const fs::path& folder) {
@@ -27,23 +27,22 @@ fs::path synthetic_name(const fs::path& folder) {
 
 namespace {
 
-// A run that found other synthetic data than its recipe describes would not be the run that was
-// asked for.
+// Refuses synthetic data other than those that the recipe describes.
 void check_made(const StandIn& stand_in) {
   const auto made = data::synthetic_data_in(stand_in.wanted.out);
   if (made == stand_in.what) return;
   const std::string folder = stand_in.wanted.out.string();
-  throw UsageError(text("the recipe asks for synthetic data (", stand_in.what, "), and there are ",
-                        made ? "others here already: " + *made : "real ones here"),
+  throw UsageError(text("the recipe sets synthetic data (", stand_in.what, "), but the folder has ",
+                        made ? "other synthetic data: " + *made : "real data"),
                    {.file = folder,
                     .hint = made ? text("Remove the folder ", folder,
-                                        ", or let 'synthesize' in [data] ask for these.")
-                                 : "Rename the folder, or let the recipe name it as its data."});
+                                        ", or set 'synthesize' in [data] to these.")
+                                 : "Rename the folder, or name it in [data]."});
 }
 
 void make_data(const DataSet& set, const StandIn& stand_in, const std::string& missing,
                Progress& progress, const SynthesisProgress& on_synthesized) {
-  progress.note(text("data      ", missing, " is missing: making synthetic data in ",
+  progress.note(text("data      ", missing, " is missing: synthesizing data in ",
                      stand_in.wanted.out.string(), " (", stand_in.what, "; synthesize in [data])"));
   Synthesis wanted = stand_in.wanted;
   wanted.progress = [&](std::int64_t done, std::int64_t all) {
@@ -53,12 +52,12 @@ void make_data(const DataSet& set, const StandIn& stand_in, const std::string& m
   try {
     set.synthesize(wanted);
   } catch (const UsageError&) {
-    // Made by another process since we looked.
+    // Another process has synthesized them meanwhile.
     if (!data::synthetic_data_in(stand_in.wanted.out)) throw;
   }
 }
 
-// Nothing is made where `progress` is null.
+// Synthesizes nothing if `progress` is null.
 recipe::Recipe::Data real_or_synthetic(const DataSet& set, const recipe::Recipe& recipe,
                                        Progress* progress,
                                        const SynthesisProgress& on_synthesized) {

@@ -19,7 +19,7 @@
 namespace trestle::train {
 namespace {
 
-// `recompute` may be a list for all stages: sizes are then those of the mode that keeps most.
+// `recompute` may list a mode for each stage: sizes are then those of the mode that keeps most.
 schedule::Recompute largest_mode(const recipe::Recipe& recipe) {
   const auto& words = recipe.pipeline.recompute;
   if (words.empty())
@@ -42,7 +42,7 @@ Bytes parameter_bytes(const nn::Layer& layer) {
   return bytes;
 }
 
-// Tied layers hold a parameter each, and the profile counts it once.
+// Tied layers share a parameter, and the profile counts it once.
 void check_layers(const recipe::Recipe& recipe, const plan::LayerProfile& profile,
                   const nn::Layers& model) {
   const auto& layers = model.graph().layers;
@@ -66,7 +66,7 @@ void check_layers(const recipe::Recipe& recipe, const plan::LayerProfile& profil
   }
 }
 
-// Times and bytes are those of one micro-batch in one order of memory, and hold for no other.
+// Times and bytes are valid for one micro-batch size and one memory format only.
 void check_measured_with(const recipe::Recipe& recipe, const plan::LayerProfile& profile,
                          int examples) {
   const auto refuse = [](const std::string& what) {
@@ -105,7 +105,7 @@ LayerCosts measure_layers(const recipe::Recipe& recipe, Progress& progress,
   const Task task = make_task(recipe, progress, user_parts);
   const at::MemoryFormat format = memory_format_of(recipe);
   for (const auto& layer : model.graph().layers) layer.to(format);
-  // Of ranks that share a batch the last one's part is the largest.
+  // Among ranks that share a batch the last one has the largest share.
   const auto parts = static_cast<int>(recipe.mesh.parts());
   const data::Batch batch =
       task.training->read(0, 0, data::Part::Both, {.part = parts - 1, .parts = parts});
@@ -129,7 +129,7 @@ LayerCosts costs_of_profile(const recipe::Recipe& recipe, plan::LayerProfile pro
   const std::vector<Device> devices = planned_devices(recipe.devices.use);
   check_layers(recipe, profile, make_model(recipe, own));
   LayerCosts result = costs_without_layers(recipe, devices, micro_batches_of(recipe));
-  result.examples = largest_piece_of(recipe);
+  result.examples = largest_micro_batch_of(recipe);
   check_measured_with(recipe, profile, result.examples);
   result.profile = std::move(profile);
   return result;

@@ -89,7 +89,7 @@ void Parallel::zero_grad() {
   for (const auto& [name, tensor] : named_parameters()) tensor.mutable_grad().reset();
 }
 
-// Of all stages, and of all parts where they are divided: one small reduction a dimension.
+// The norm of all stages and shards: one small reduction for each dimension.
 double Parallel::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& clip) {
   if (impl_->options.level == ShardLevel::None)
     return impl_->pipeline->clip_grad_norm(max_norm, clip);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view one_dimensional = "one_dimensional";
 
-// With * for any characters.
+// Whether the name matches a pattern with * for any characters.
 bool matches(std::string_view pattern, std::string_view name) {
   const std::size_t star = pattern.find('*');
   if (star == std::string_view::npos) return pattern == name;

@@ -23,8 +23,8 @@ class RecipeOptimizers {
  public:
   explicit RecipeOptimizers(const recipe::Recipe& recipe) : recipe_(recipe) {}
 
-  // The model's parameters with what is frozen, called before the first make(): `no_weight_decay` goes
-  // by the dimensions of a whole parameter, which its shard does not have.
+  // The model's parameters with what is frozen, called before the first make(): `no_weight_decay`
+  // goes by the dimensions of a whole parameter, which its shard does not have.
   void set_parameters(const NamedTensors& whole);
 
   // PipelineOptions::optimizer.make. Null where all of the stage's parameters are frozen.

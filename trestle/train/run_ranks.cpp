@@ -19,7 +19,7 @@ namespace trestle::train {
 
 namespace {
 
-// What another machine has written is seen a little later on some network file systems.
+// Some network file systems show the writes of another machine with a delay.
 bool comes_to_hold(const std::filesystem::path& file, const std::string& words) {
   using namespace std::chrono_literals;
   constexpr int most = 40;
@@ -50,13 +50,12 @@ void RunRanks::lay_out(const recipe::Recipe::Mesh& mesh) {
   const int per_replica = pipeline > 0 ? pipeline : std::max(1, size() / parts);
   if (per_replica * parts != size()) {
     const int asked = std::max(1, pipeline) * parts;
-    throw UsageError(
-        text("[mesh] asks for ", pipeline > 0 ? text("pipeline = ", pipeline, " x ") : "",
-             "replicate = ", mesh.replicate, mesh.shard > 1 ? text(" x shard = ", mesh.shard) : "",
-             ", and there ", size() == 1 ? "is " : "are ", size(),
-             size() == 1 ? " rank" : " ranks"),
-        {.hint = text("Start as many ranks, for example with --ranks ", asked,
-                      ", or change [mesh] (--mesh).")});
+    throw UsageError(text("[mesh] needs ", pipeline > 0 ? text("pipeline = ", pipeline, " x ") : "",
+                          "replicate = ", mesh.replicate,
+                          mesh.shard > 1 ? text(" x shard = ", mesh.shard) : "", ", but there ",
+                          size() == 1 ? "is " : "are ", size(), size() == 1 ? " rank" : " ranks"),
+                     {.hint = text("Start ", asked, " ranks, for example with --ranks ", asked,
+                                   ", or change [mesh] (--mesh).")});
   }
   if (parts == 1) return;
   std::vector<mesh::Dimension> dimensions = {{"pipeline", per_replica},
@@ -184,7 +183,7 @@ std::vector<Device> devices_of_rank(const std::vector<Device>& devices, const Ru
     if (devices.size() != static_cast<std::size_t>(ranks.size()))
       throw UsageError(
           text(devices.size(), " devices are given for ", ranks.size(), " ranks"),
-          {.hint = text("Each rank has one: give as many, for example --devices virtual:",
+          {.hint = text("Give one device for each rank, for example --devices virtual:",
                         ranks.size(), ", or --devices cpu for all.")});
     own = {devices[static_cast<std::size_t>(ranks.rank())]};
   }

@@ -5,7 +5,7 @@
 namespace trestle::train {
 namespace {
 
-// Nothing where no work is left.
+// Returns nothing if no work is left.
 std::optional<double> seconds_of(const TimeLeft& times, const TimeLeft::Work& work) {
   if (work.training == 0 && work.validation == 0) return std::nullopt;
   return times.of(work);

@@ -18,8 +18,8 @@ namespace trestle::train {
 // on none of theirs.
 class RunReporter {
  public:
-  // Which files to write: those of a new run, or of one that is resumed after `step` steps and `epoch`
-  // epochs.
+  // Which files to write: those of a new run, or of one that is resumed after `step` steps and
+  // `epoch` epochs.
   struct Position {
     std::int64_t step = 0, epoch = 0;
   };

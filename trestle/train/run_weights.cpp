@@ -55,7 +55,7 @@ std::unique_ptr<Pipeline> make_trained_pipeline(const RunWeights& weights, const
                                                 const std::vector<Device>& devices,
                                                 const at::Tensor& sample, TrainedFor* how_far) {
   recipe::Recipe recipe = weights.recipe;
-  // The run's cut is for the run's devices.
+  // The run's balance fits the run's devices only.
   if (devices.size() != 1 && devices.size() != recipe.pipeline.balance.size())
     recipe.pipeline.balance.clear();
   recipe.pipeline.recompute = {"never"};  // of backwards, and of the run's stages

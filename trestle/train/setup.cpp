@@ -24,7 +24,7 @@ namespace trestle::train {
 
 namespace {
 
-// The pipeline refuses it too, but only once there is a batch.
+// The pipeline refuses it too, but only at the first batch.
 void check_loss(const recipe::Recipe& recipe, const UserParts& own) {
   const nn::Loss loss = loss_of(recipe, own);
   if (loss.kind == nn::Loss::Kind::Additive) return;
@@ -49,7 +49,7 @@ void check_training(const recipe::Recipe& recipe, const UserParts& own) {
 void check_channels(const recipe::Recipe& recipe, const at::Tensor& inputs) {
   const std::int64_t asked = recipe.model.channels;
   if (asked == 0 || inputs.dim() != 4 || inputs.size(1) == asked) return;
-  // A model that takes a row of numbers, as "mlp": all of an image's.
+  // A model of vectors, such as "mlp", has the number of all values of an image.
   if (inputs[0].numel() == asked) return;
   throw UsageError(text("'channels' in [model] is ", asked, ", the images of '", recipe.data.name,
                         "' have ", inputs.size(1)),
@@ -59,7 +59,7 @@ void check_channels(const recipe::Recipe& recipe, const at::Tensor& inputs) {
 std::vector<Device> open_devices(const recipe::Recipe& recipe) {
   if (recipe.train.deterministic) use_deterministic_algorithms();
   const int threads = static_cast<int>(recipe.devices.threads);
-  // The devices' backward threads take their number when they start, at the installation.
+  // A device's backward thread takes its number of threads when it is installed.
   if (threads > 0 && recipe.devices.use.find("virtual") != std::string::npos) {
     install_virtual_devices({.count = 1, .threads_per_device = threads});
   }
@@ -91,7 +91,7 @@ nn::Layers make_model(const recipe::Recipe& recipe, const models::OwnModels& own
   return models::make_model(options);
 }
 
-// The pipeline refuses it too; here it can be said how a recipe or a flag mends it.
+// The pipeline refuses it too; this message names the recipe field and the flag.
 void check_balance(const recipe::Recipe& recipe, std::size_t devices, const char* what) {
   const std::size_t stages = recipe.pipeline.balance.size();
   if (stages == 0 || devices == 1 || devices == stages) return;
@@ -188,10 +188,10 @@ void throw_misfit(const recipe::Recipe& recipe, const at::Tensor& inputs, const 
         "they have ",
         sizes[0], ".");
   if (pictures && recipe.model.name == "mlp")
-    hint = text("It takes a row of numbers: set channels = ", sizes[0] * sizes[1] * sizes[2],
-                " in [model], as many as an image has.");
+    hint = text("It takes vectors: set channels = ", sizes[0] * sizes[1] * sizes[2],
+                " in [model], the number of values in an image.");
   if (pictures && recipe.model.name == "toy")
-    hint = "It takes rows of numbers, and images are none; 'mlp' makes rows of them.";
+    hint = "It takes vectors, not images; 'mlp' flattens images.";
   throw UsageError(
       text("the model '", recipe.model.name, "' cannot take these inputs of ", join(sizes, " x "),
            pictures ? " (channels, height, width)" : "", ":\n  ", error.what_without_backtrace()),
@@ -210,36 +210,39 @@ int optimizer_state_factor(const recipe::Recipe::Optimizer& optimizer) {
   return (optimizer.name == "rmsprop" ? 1 : 0) + (momentum ? 1 : 0) + (optimizer.centered ? 1 : 0);
 }
 
-void check_parts(const recipe::Recipe& recipe, std::int64_t training_examples) {
+void check_shares(const recipe::Recipe& recipe, std::int64_t training_examples) {
   const std::int64_t last = training_examples % recipe.train.batch;
   if (recipe.train.drop_last || last == 0 || last >= recipe.mesh.parts()) return;
-  throw UsageError(text("the last batch of an epoch has ", counted(last, "example"),
-                        ", and [mesh] divides each into ", recipe.mesh.parts(), " parts"),
-                   {.hint = "Leave that batch out (--drop-last true), or choose another 'batch'."});
+  throw UsageError(
+      text("the last batch of an epoch has ", counted(last, "example"),
+           ", and [mesh] shares each batch between ", recipe.mesh.parts(), " replicas"),
+      {.hint = "Drop that batch (--drop-last true), or choose another 'batch'."});
 }
 
-std::int64_t largest_part_of(const recipe::Recipe& recipe) {
+std::int64_t largest_share_of(const recipe::Recipe& recipe) {
   return (recipe.train.batch + recipe.mesh.parts() - 1) / recipe.mesh.parts();
 }
 
 int micro_batches_of(const recipe::Recipe& recipe) {
   const std::int64_t size = recipe.pipeline.split_size;
-  const std::int64_t batch = largest_part_of(recipe);
+  const std::int64_t batch = largest_share_of(recipe);
   return size > 0 ? pipeline::micro_batch_count_by_size(batch, size)
                   : static_cast<int>(std::min(recipe.pipeline.micro_batches, batch));
 }
 
-int largest_piece_of(const recipe::Recipe& recipe) {
-  const std::int64_t batch = largest_part_of(recipe);
+int largest_micro_batch_of(const recipe::Recipe& recipe) {
+  const std::int64_t batch = largest_share_of(recipe);
   if (recipe.pipeline.split_size > 0)
     return static_cast<int>(std::min(recipe.pipeline.split_size, batch));
   const std::int64_t pieces = micro_batches_of(recipe);
   return static_cast<int>((batch + pieces - 1) / pieces);
 }
 
-std::string core_lending(const recipe::Recipe& recipe, bool possible) {
+std::string core_lending(const recipe::Recipe& recipe, Lending lending) {
   if (!recipe.pipeline.lend_cores) return "";
-  return possible ? "cores lent" : "no cores lent: each stage wants a virtual device of its own";
+  return lending == Lending::Possible
+             ? "cores lent"
+             : "no cores lent: each stage needs a virtual device of its own";
 }
 
 RunPlan plan_of_recipe(const recipe::Recipe& recipe, const UserParts& own) {
@@ -278,7 +281,8 @@ RunPlan make_plan(const recipe::Recipe& recipe, const Pipeline& pipeline, const 
   for (const at::Tensor& parameter : pipeline.parameters()) plan.parameters += parameter.numel();
   plan.balance = pipeline.balance();
   plan.micro_batches = micro_batches_of(recipe);
-  plan.core_lending = core_lending(recipe, pipeline.lends_cores());
+  plan.core_lending =
+      core_lending(recipe, pipeline.lends_cores() ? Lending::Possible : Lending::Impossible);
   for (int stage = 0; stage < pipeline.stage_count(); ++stage) {
     RunPlan::Stage row;
     row.layers = plan.balance[static_cast<std::size_t>(stage)];

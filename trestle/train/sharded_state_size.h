@@ -6,11 +6,10 @@
 // Inside of the trainer. Not installed.
 namespace trestle::train {
 
-// Changes the cost of a stage that one process trains to the cost of one rank under [mesh]: weights,
-// gradients and optimizer state are sharded at its level, the reduction buffers are added, and the
-// optimizer steps a shard.
-// `trained` is the number of bytes of the stage's trained parameters; the optimizer's state has
-// `states` times as many.
+// Changes the cost of a stage that one process trains to the cost of one rank under [mesh]:
+// weights, gradients and optimizer state are sharded at its level, the reduction buffers are added,
+// and the optimizer steps a shard. `trained` is the number of bytes of the stage's trained
+// parameters; the optimizer's state has `states` times as many.
 void size_sharded_state(const recipe::Recipe& recipe, Bytes trained, int states,
                         simulate::StageCost* cost);
 

@@ -115,7 +115,7 @@ void StageReplicas::load(const checkpoint::SavedTraining& saved, const StageOpti
     sharding::load_saved(saved, sharded, optimizer_of(stage, optimizers), others);
 }
 
-// In the order in which an evaluation uses the stages.
+// The collectives follow the order of an evaluation.
 void StageReplicas::evaluate_nothing() {
   for (auto& [stage, sharded] : stages_) {
     unshard(stage);

@@ -18,15 +18,15 @@ namespace trestle::parallel {
 // The optimizer of each stage of this process that has one.
 using StageOptimizers = std::map<int, torch::optim::Optimizer*>;
 
-// The stages of one of several pipelines that share each batch. All ranks call the functions that are
-// not const, and save() and load().
+// The stages of one of several pipelines that share each batch. All ranks call the functions that
+// are not const, and save() and load().
 class StageReplicas final : public pipeline::StageHooks {
  public:
   StageReplicas(sharding::RankGroups ranks, const ShardOptions& options)
       : ranks_(std::move(ranks)), options_(options) {}
 
-  // Replicates or shards the parameters of the stages of this process, as they are trained and frozen
-  // now. Called once, before the pipeline's first step, by all ranks of the mesh's world.
+  // Replicates or shards the parameters of the stages of this process, as they are trained and
+  // frozen now. Called once, before the pipeline's first step, by all ranks of the mesh's world.
   void take_parameters(Pipeline& pipeline, const DeviceMesh& mesh);
 
   const sharding::RankGroups& ranks() const { return ranks_; }
@@ -34,8 +34,8 @@ class StageReplicas final : public pipeline::StageHooks {
   bool is_sharded() const { return options_.level != ShardLevel::None; }
 
   void zero_grad();
-  // "parameter 'out.weight'": the last one of this rank whose gradient, or shard of it, is infinite or
-  // NaN; "" where all are finite.
+  // "parameter 'out.weight'": the last one of this rank whose gradient, or shard of it, is infinite
+  // or NaN; "" where all are finite.
   std::string nonfinite_gradient() const;
 
   // Unshards all parameters on all ranks as long as the returned objects live.

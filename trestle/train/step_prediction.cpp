@@ -12,7 +12,7 @@ namespace trestle::train {
 
 namespace {
 
-// What only the rank knows that has a stage.
+// Facts that only the rank of a stage has.
 struct StageFacts {
   Bytes trained = 0;  // of its parameters
   Bytes largest = 0;  // of one of its parameters
@@ -42,8 +42,8 @@ std::vector<StageFacts> facts_of_stages(const Pipeline& pipeline, const RunRanks
   return all;
 }
 
-// An optimizer step comes when all activations are gone. It works on one parameter at a time, with
-// up to three tensors of its size beside it (Adam with weight decay).
+// The optimizer steps after all activations are freed. It updates one parameter at a time with up
+// to three temporary tensors of its size (Adam with weight decay).
 void add_optimizer_peaks(const recipe::Recipe& recipe, const std::vector<StageFacts>& stages,
                          const simulate::Costs& costs, schedule::Timeline* timeline) {
   std::vector<Bytes> held(timeline->device_peak_bytes.size(), 0);
@@ -65,8 +65,8 @@ void add_optimizer_peaks(const recipe::Recipe& recipe, const std::vector<StageFa
   }
 }
 
-// Nobody counts the bytes of the plain CPU: what is left of a prediction there, weights alone, would
-// be drawn as if it were all.
+// A plain CPU has no memory meter. Its predicted bytes would be those of the weights alone, drawn
+// as if they were all.
 void forget_bytes_of_cpu(const std::vector<StageFacts>& stages, schedule::Timeline* timeline) {
   std::vector<bool> counted(static_cast<std::size_t>(timeline->rank_count), true);
   for (std::size_t stage = 0; stage < stages.size(); ++stage)
@@ -115,8 +115,8 @@ std::optional<Prediction> predict_step(const recipe::Recipe& recipe, Pipeline& p
       cost.persistent += stages[stage].trained * states;
       size_sharded_state(recipe, stages[stage].trained, states, &cost);
     }
-    // After the first of the batches that make a step, gradients are there already; and the buffers in which ranks reduce
-    // them stay.
+    // Batches after the first one of a step add to existing gradients, and the buffers of
+    // reductions stay allocated.
     prediction.costs.gradients_at_start |= recipe.train.accumulate > 1 || recipe.mesh.parts() > 1;
     pipeline.remember_costs(prediction.costs);
     prediction.timeline = pipeline.predict(prediction.costs);

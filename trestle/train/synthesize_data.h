@@ -5,8 +5,8 @@
 
 namespace trestle::train {
 
-// Called after each synthetic example with (written, total). Returning false stops the synthesis and
-// removes what was written.
+// Called after each synthetic example with (written, total). Returning false stops the synthesis
+// and removes what was written.
 using SynthesisProgress = std::function<bool(std::int64_t, std::int64_t)>;
 
 // Throws the StateError of a synthesis that was stopped.

@@ -24,7 +24,7 @@ struct Metric {
   std::function<nn::Tally(const at::Tensor& output, const at::Tensor& target)> tally;
 };
 
-// The validation metrics; of each a larger value is better.
+// The validation metrics. A larger value is better.
 std::vector<Metric> metrics(const UserParts& own) {
   std::vector<Metric> all = {
       {"dice", [](const at::Tensor& output,
@@ -62,7 +62,7 @@ std::unique_ptr<data::Loader> validation_loader(const recipe::Recipe& recipe, Ex
                                         options);
 }
 
-// Masks or classes, as the tensors' shapes say.
+// Draws masks or classes, depending on the shapes of the tensors.
 std::optional<data::Image> draw(const data::Batch& batch, const at::Tensor& output,
                                 const PictureText& words) {
   const at::Tensor &x = batch.inputs, &y = batch.targets;
@@ -121,7 +121,7 @@ void check_examples(const recipe::Recipe& recipe, const OpenedData& data) {
   if (!data.validation.indices.empty()) return;
   const auto refuse = [](const char* what, const char* without) {
     throw UsageError(
-        text(what, " goes by the validation metric, and no data are kept for it"),
+        text(what, " needs the validation metric, and no data are kept for validation"),
         {.hint = text("Give 'validation' in [data] a share above 0, or set ", without, ".")});
   };
   if (recipe.optimizer.plateau) refuse("'plateau' in [optimizer]", "plateau = false");

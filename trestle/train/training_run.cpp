@@ -100,7 +100,7 @@ void TrainingRun::open_reports(RunReporter::Files files) {
 void TrainingRun::check_same_run(const checkpoint::TrainState& saved) const {
   if (saved.recipe_hash != state_.recipe_hash)
     throw UsageError(
-        text(folder_.recipe().string(), ": is not the recipe that this run was saved under"),
+        text(folder_.recipe().string(), ": is not the recipe that this run was saved with"),
         {.hint = "Restore the recipe, or start a new run."});
   const auto saved_examples = saved.numbers.find("training_examples");
   const auto examples = static_cast<double>(setup_.task.training->examples());
@@ -164,7 +164,7 @@ bool TrainingRun::is_inside_step() const {
          epoch_.batches < setup_.plan.steps_per_epoch;
 }
 
-// The same on all ranks: one that was told to stop stops all.
+// The same on all ranks: a rank that was told to stop stops all ranks.
 bool TrainingRun::must_stop() const {
   return setup_.ranks.any(
       (hooks_.stop_after_steps > 0 && timer_.steps() >= hooks_.stop_after_steps) ||
@@ -364,7 +364,7 @@ void TrainingRun::save() {
                     {"epoch_seconds", epoch_.batches == 0 ? 0 : epoch_seconds()}};
   updater_.save(state_.numbers);
   early_stop_.save(state_.numbers);
-  // The last batch of an epoch may be smaller than the others.
+  // The last batch of an epoch may have fewer examples.
   state_.samples =
       std::min(epoch_.batches * setup_.recipe.train.batch, setup_.task.training->examples());
   state_.batches.reset();
@@ -396,8 +396,8 @@ void TrainingRun::draw_picture(EpochReport& report) {
   if (setup_.ranks.any(drawn)) report.picture = file;
 }
 
-// What the run has still to do, unless something ends it early. `validated`: batches of this epoch's
-// validation that are done.
+// The work that the run has left, unless something ends it early. `validated`: batches of this
+// epoch's validation that are done.
 TimeLeft::Work TrainingRun::work_left(std::int64_t validated) const {
   const std::int64_t per_epoch = setup_.plan.steps_per_epoch;
   std::int64_t all = setup_.recipe.train.epochs * per_epoch;  // batches of the whole run
@@ -442,7 +442,7 @@ TrainResult TrainingRun::result(Outcome outcome) const {
   TrainResult out;
   out.run_folder = folder_.path;
   out.finished = outcome == Outcome::Finished;
-  if (out.finished) out.to_go_on = flags_to_go_on(setup_.recipe, state_, early_stop_);
+  if (out.finished) out.resume_flags = resume_flags_of(setup_.recipe, state_, early_stop_);
   out.epochs = state_.epoch;
   out.steps = state_.step;
   out.seconds = watch_.seconds();

@@ -21,9 +21,9 @@
 // Inside of the trainer. Not installed.
 namespace trestle::train {
 
-// One call of train() or resume(): the loop over epochs and batches, and where the run stands. A batch
-// goes through the pipeline; after `accumulate` batches the Updater steps the optimizers; each epoch
-// ends with a validation, a checkpoint and a report.
+// One call of train() or resume(): the loop over epochs and batches, and where the run stands. A
+// batch goes through the pipeline; after `accumulate` batches the Updater steps the optimizers;
+// each epoch ends with a validation, a checkpoint and a report.
 class TrainingRun {
  public:
   // As TrainingSetup. Call begin() or restore(), then run().
@@ -39,7 +39,7 @@ class TrainingRun {
  private:
   enum class Outcome { Finished, Stopped };
 
-  // The epoch that is under way.
+  // The current epoch.
   struct Epoch {
     std::int64_t batches = 0;  // trained on
     double loss_sum = 0, loss_weight = 0;

@@ -49,10 +49,11 @@ TrainingSetup::TrainingSetup(const recipe::Recipe& given, const TrainHooks& hook
   nn::Layers model = make_model(recipe, hooks.models);
   if (over_replicas())
     replicas = std::make_shared<parallel::StageReplicas>(ranks.replica_groups(), shard_options());
-  // With a given balance all mistakes in [pipeline] are found before any data is read or synthesized.
+  // With a given balance all mistakes in [pipeline] are found before any data is read or
+  // synthesized.
   if (!recipe.pipeline.balance.empty()) pipeline = cut_pipeline(model, {});
   ranks.first_then_others([&] { open_data(hooks, resumed); });
-  check_parts(recipe, task.training->examples());
+  check_shares(recipe, task.training->examples());
   std::optional<data::Batch> first;
   if (const auto part = ranks.reads()) first = task.training->read(0, 0, *part, ranks.share());
   data_mark = data_mark_of(first, task.training->examples(), ranks);

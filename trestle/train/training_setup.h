@@ -20,8 +20,8 @@ namespace trestle::train {
 // Everything that a recipe makes before the first step: devices, data, model, pipeline, optimizers
 // and the plan with its prediction.
 struct TrainingSetup {
-  // All ranks of hooks.world construct it. Synthesizes missing data where [data] allows it; a run that
-  // is resumed from its folder needs the data that it began with. Throws what train() throws.
+  // All ranks of hooks.world construct it. Synthesizes missing data where [data] allows it; a run
+  // that is resumed from its folder needs the data that it began with. Throws what train() throws.
   TrainingSetup(const recipe::Recipe& given, const TrainHooks& hooks,
                 const RunFolder* resumed = nullptr);
   TrainingSetup(const TrainingSetup&) = delete;

@@ -58,7 +58,7 @@ void Updater::finish(const StepResult& result, const StepPlace& place) {
   constexpr double smallest_scale = 1.0 / 1024;
   if (!result.stepped) {
     if (!scaler_ || scale_ <= smallest_scale) refuse_nonfinite(place);
-    rate_.leave_out_step();
+    rate_.skip_step();
   }
   // The gradients of a skipped step, and those that the engine keeps of a step's earlier batches.
   setup_.pipeline->zero_grad();

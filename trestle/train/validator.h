@@ -12,22 +12,23 @@
 #include "trestle/train/stage_replicas.h"
 #include "trestle/train/task.h"
 
-// Evaluates a model batch by batch: a run's validation and `trestle evaluate` share it. Not installed.
+// Evaluates a model batch by batch: a run's validation and `trestle evaluate` share it. Not
+// installed.
 namespace trestle::train {
 
-// The weight of a batch in the mean of a loss. An additive loss is a mean over what it weighs: 0 where
-// all of a batch is ignored. A whole-batch loss has no weight of its own and counts examples.
+// The weight of a batch in the mean of a loss. An additive loss is a mean over what it weighs: 0
+// where all of a batch is ignored. A whole-batch loss has no weight of its own and counts examples.
 double weight_of(const Task& task, const data::Batch& batch);
 
-// Concatenates the rows of all replicas' shares of a batch, given this replica's. Every replica calls
-// it; one that has no share passes None.
+// Concatenates the rows of all replicas' shares of a batch, given this replica's. Every replica
+// calls it; one that has no share passes None.
 using AllRows = std::function<at::Tensor(const at::Tensor& own)>;
 
 struct Scores {
   nn::Tally loss, metric;
 
-  // Evaluates a batch, without gradients. Returns the output, on the CPU and in fp32 whatever it was
-  // computed in. Over ranks the last one has the output and adds to the scores; the other ranks
+  // Evaluates a batch, without gradients. Returns the output, on the CPU and in fp32 whatever it
+  // was computed in. Over ranks the last one has the output and adds to the scores; the other ranks
   // return None. A whole-batch loss is computed over all rows and counts this share's examples.
   at::Tensor add(Pipeline& pipeline, const Task& task, const data::Batch& batch,
                  const AllRows& all_rows = {});
@@ -40,7 +41,7 @@ struct Scores {
 class Validator {
  public:
   enum class Next { Continue, Stop };
-  // The validation so far, over all ranks, after one more batch.
+  // The validation up to a batch, over all ranks.
   struct Batch {
     std::int64_t done = 0;      // batches
     std::int64_t examples = 0;  // of all replicas
@@ -53,8 +54,8 @@ class Validator {
   Validator(const RunRanks& ranks, const Task& task, std::int64_t batch, Pipeline& pipeline,
             parallel::StageReplicas* replicas);
 
-  // Evaluates all batches of task.validation. All ranks call it. Returns nothing where `after_batch`
-  // stopped it.
+  // Evaluates all batches of task.validation. All ranks call it. Returns nothing where
+  // `after_batch` stopped it.
   std::optional<Scores> run(const std::function<Next(const Batch&)>& after_batch);
 
  private:
