@@ -217,8 +217,8 @@ void execute(MiniBatchState& state, const Action& action) {
     case Kind::Recompute:
       return state.stages[action.stage].recompute(
           state.at(action.stage, action.micro_batch).pass,
-          state.inputs.batch_norm == nn::BatchNormStatistics::EachRun ? Stage::Buffers::Move
-                                                                      : Stage::Buffers::PutBack);
+          state.inputs.batch_norm == nn::BatchNormStatistics::EachRun ? Stage::Buffers::Change
+                                                                      : Stage::Buffers::Restore);
     case Kind::Backward:
       return run_backward(state, action);
     case Kind::Unshard:
