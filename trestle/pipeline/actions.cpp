@@ -177,8 +177,8 @@ void run_backward(MiniBatchState& state, const Action& action) {
   move_within_rank(state, state.routes.into(action.stage), m, Way::Gradient, send);
 }
 
-// If ranks have threads of their own, NORM ends when the norms of all ranks are here: its record then
-// shows the wait.
+// If ranks have threads of their own, NORM ends when the norms of all ranks are here: its record
+// then shows the wait.
 void run_norm(MiniBatchState& state, int rank) {
   std::vector<int> stages;
   for (const Stage& stage : state.stages)

@@ -76,8 +76,8 @@ struct DriveBackward : torch::autograd::Node {
   std::shared_ptr<CaughtGradients> caught;
   std::shared_ptr<MiniBatchState> state;
   std::shared_ptr<PartitionedModel> model;
-  // The current streams of the forward. The engine runs the first node, and orders its gradients, in
-  // these.
+  // The current streams of the forward. The engine runs the first node, and orders its gradients,
+  // in these.
   std::vector<c10::Stream> streams;
   // [micro-batch][output] the size of dimension 0 before the outputs were merged.
   std::vector<std::vector<std::int64_t>> output_sizes;
@@ -102,8 +102,8 @@ struct DriveBackward : torch::autograd::Node {
       for (const auto& stage : own_model->stages)
         done.emplace_back(stage.device(), device::Event()).second.record(stage.device());
     }
-    // To the engine this is a CPU node. The engine's current streams must wait for the operators that
-    // ran here.
+    // To the engine this is a CPU node. The engine's current streams must wait for the operators
+    // that ran here.
     for (const auto& [device, event] : done) event.wait(device);
     result.emplace_back();  // for the leaf that keeps the node in the graph
     return result;

@@ -17,7 +17,7 @@ void CallersBackward::run_from_loss(const at::Tensor& loss, const RankLink* link
         text("Pipeline::backward() with a loss on rank ", link->rank(),
              ", where the model's output is not"),
         {.rank = link->rank(),
-         .hint = "Pass the loss on the last rank, and call backward() without one on the others."});
+         .hint = "Pass the loss on the last rank, and call backward() without one on all other ranks."});
   const std::uint64_t before = link ? link->backwards() : 0;
   loss.backward();
   if (link && link->backwards() == before)

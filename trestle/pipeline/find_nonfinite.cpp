@@ -27,7 +27,7 @@ bool finite(const at::Tensor& tensor) {
   return tensor.numel() == 0 || at::isfinite(tensor).all().item<bool>();
 }
 
-// A value that is not finite. Of several, the one with the lowest place counts.
+// A value that is not finite. The one with the lowest place is reported.
 struct Finding {
   int place = 0;
   std::string sentence;

@@ -5,14 +5,15 @@
 
 #include "trestle/pipeline/pipeline.h"
 
-// Finds the first infinite or NaN value, for the error message after a loss or gradient is not finite.
+// Finds the first infinite or NaN value, for the error message after a loss or gradient is not
+// finite.
 //
 //   const auto result = pipeline.step(image, mask, loss);
 //   if (!std::isfinite(result.loss)) throw std::runtime_error(find_nonfinite({image}, pipeline));
 namespace trestle {
 
-// Returns one sentence that names what is infinite or NaN first, in the order of the model: an input,
-// a parameter, or a layer's output. The layers run again, one by one, over the last step's
+// Returns one sentence that names what is infinite or NaN first, in the order of the model: an
+// input, a parameter, or a layer's output. The layers run again, one by one, over the last step's
 // micro-batches, with its random numbers (`first_micro_batch` as in that step). Buffers keep their
 // values. If all outputs are finite, the sentence names the loss.
 //

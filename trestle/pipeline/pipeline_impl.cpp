@@ -75,8 +75,8 @@ std::vector<int> one_rank_each(int stages) {
   return ranks;
 }
 
-// Takes the target, the last value, out of each micro-batch. Sets the targets and each micro-batch's
-// share of the loss. Returns the weight of the mini-batch.
+// Takes the target, the last value, out of each micro-batch. Sets the targets and each
+// micro-batch's share of the loss. Returns the weight of the mini-batch.
 double take_targets(std::vector<nn::Values>& micro_batches, const std::vector<std::int64_t>& sizes,
                     StepInputs& inputs) {
   std::vector<double> weights;

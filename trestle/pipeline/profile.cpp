@@ -27,8 +27,8 @@ namespace {
 constexpr double seconds_for_each_stage = 0.25;
 constexpr int least_repeats = 3;
 
-// Measures a whole-batch loss, on one copy of the micro-batch's output for each micro-batch. Its time
-// is spread over all B.
+// Measures a whole-batch loss, on one copy of the micro-batch's output for each micro-batch. Its
+// time is spread over all B.
 void measure_loss(const ProfiledStage& profiled, std::size_t micro_batches,
                   simulate::StageCost& cost) {
   const Stage& stage = *profiled.stage;
@@ -161,7 +161,7 @@ void measure_all_times(PartitionedModel& model, const std::vector<ProfiledStage>
     for (const ProfiledStage& profiled : stages_here) {
       const int stage = profiled.stage->index();
       if (!exchange.over_ranks() && stage % model.executor.ranks() != rank) continue;
-      std::optional<DeviceThreads> threads;  // as many as in a step
+      std::optional<DeviceThreads> threads;  // as in a step
       if (model.one_device_each)
         threads.emplace(profiled.stage->device(), model.executor.threads());
       measure_times(profiled, costs.stages[static_cast<std::size_t>(stage)]);

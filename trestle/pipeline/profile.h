@@ -18,11 +18,11 @@ struct ProfiledMiniBatch {
 };
 
 // Runs one micro-batch forwards and backwards through each stage, on the stage's device and worker.
-// First one stage after the other, which measures bytes; then all stages at once, as in a step, which
-// measures times. Parameters, their grad() and buffers are restored afterwards. Measures the first
-// micro-batch, and also the bytes of the last one if that is smaller. A whole-batch loss is computed
-// on one copy of the first micro-batch's output for each micro-batch. With `lent_threads` > 0 each
-// stage is timed once more, alone and with that number of intra-op threads.
+// First one stage after the other, which measures bytes; then all stages at once, as in a step,
+// which measures times. Parameters, their grad() and buffers are restored afterwards. Measures the
+// first micro-batch, and also the bytes of the last one if that is smaller. A whole-batch loss is
+// computed on one copy of the first micro-batch's output for each micro-batch. With `lent_threads`
+// > 0 each stage is timed once more, alone and with that number of intra-op threads.
 //
 // Over ranks all ranks call it, inside exchange.run(). Each measures its own stages, and all return
 // the same costs.

@@ -61,8 +61,8 @@ class LayersOnDevice {
   std::vector<std::pair<const nn::Layer*, at::Device>> homes_;
 };
 
-// The arguments of a layer: copies, because it may work in place. Those that would need a gradient in
-// the model need one here.
+// The arguments of a layer: copies, because it may work in place. Those that would need a gradient
+// in the model need one here.
 struct Arguments {
   nn::Values values;
   nn::GradientSink sink;
@@ -95,8 +95,8 @@ Arguments arguments_of(const nn::Graph& graph, int layer,
   return result;
 }
 
-// Runs a backward. Calls the engine itself: autograd::grad() keeps its results alive in the device's
-// thread for a moment longer.
+// Runs a backward. Calls the engine itself: autograd::grad() keeps its results alive in the
+// device's thread for a moment longer.
 void run_layer_backward(const nn::Values& results) {
   torch::autograd::edge_list roots;
   std::vector<at::Tensor> gradients;

@@ -33,7 +33,8 @@ struct MeasuredOutputs {
   nn::Values input_gradients;
 };
 
-// Clears the stage's outputs one after the other. Memory that this does not free, the graph has saved.
+// Clears the stage's outputs one after the other. Memory that this does not free, the graph has
+// saved.
 MeasuredOutputs measure_outputs(const Stage& stage, std::vector<StageValue> produced) {
   MeasuredOutputs result;
   for (auto& made : produced) {

@@ -40,8 +40,8 @@ struct ProfiledStage {
 // Runs one micro-batch forwards and then backwards through all stages, each on its own device and
 // worker, and adds the bytes to `costs`. `micro_batch`: the model's inputs, with the target as the
 // last value. Returns the stages of this process. Overwrites the parameters' gradients. Over ranks
-// all ranks call it: each adds the bytes of its own stages and of the routes that leave them, and the
-// sizes of the routes that enter them.
+// all ranks call it: each adds the bytes of its own stages and of the routes that leave them, and
+// the sizes of the routes that enter them.
 std::vector<ProfiledStage> profile_memory(PartitionedModel& model, const nn::Values& micro_batch,
                                           const nn::Loss& loss, StageExchange& exchange,
                                           simulate::Costs& costs);

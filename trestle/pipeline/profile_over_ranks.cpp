@@ -18,7 +18,7 @@ namespace {
 
 constexpr int profile_rounds = 4;
 
-// What a rank sends about each of its stages and routes, as bytes: all ranks run the same program.
+// The rows that a rank sends about its stages and routes, as bytes: all ranks run the same program.
 struct StageRow {
   std::int64_t stage = 0;
   std::int64_t device = 0;  // its number among the rank's devices

@@ -12,8 +12,8 @@ namespace trestle::pipeline {
 void measure_routes_between_ranks(const PartitionedModel& model, const StageExchange& exchange,
                                   simulate::Costs& costs);
 
-// Merges each rank's stages, and the routes that leave them, into one profile, the same on all ranks.
-// Devices of different ranks are different devices, even if their names are equal.
+// Merges each rank's stages, and the routes that leave them, into one profile, the same on all
+// ranks. Devices of different ranks are different devices, even if their names are equal.
 simulate::Costs gather_costs(const PartitionedModel& model, const StageExchange& exchange,
                              const simulate::Costs& own);
 

@@ -35,9 +35,9 @@ std::uint64_t mix(std::uint64_t key, const std::vector<bool>& flags) {
   return keyed_seed(key, static_cast<std::int64_t>(flags.size()), 0, 0);
 }
 
-// Lives during a backward. Gives each new gradient of a parameter memory of its own. A first gradient
-// may be a view of a gradient that a layer received (for `x + p.view(...)`): accumulating into it
-// would change a gradient in flight to another stage, or the caller's own tensor.
+// Lives during a backward. Gives each new gradient of a parameter memory of its own. A first
+// gradient may be a view of a gradient that a layer received (for `x + p.view(...)`): accumulating
+// into it would change a gradient in flight to another stage, or the caller's own tensor.
 class OwnNewGradients {
  public:
   explicit OwnNewGradients(const nn::ModuleState& modules) {
@@ -272,8 +272,8 @@ nn::Values Stage::finish(Pass& pass, std::vector<torch::autograd::Edge> roots,
     roots.push_back(pass.output_edges[i]);
     gradients.push_back(output_gradients[i]);
   }
-  // Calls the engine itself: unlike backward(tensors), it needs only edges, so the outputs' memory is
-  // free already.
+  // Calls the engine itself: unlike backward(tensors), it needs only edges, so the outputs' memory
+  // is free already.
   pass.model_outputs.clear();
   if (!roots.empty()) {
     const OwnNewGradients own_gradients(modules_);

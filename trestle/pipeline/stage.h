@@ -52,25 +52,25 @@ class Stage {
   // device. A cast to another dtype is allowed.
   void check_devices() const;
 
-  // Runs the layers on pass.inputs. Returns the values of plan.outputs. With GraphMode::Keep the pass
-  // then holds what backward() needs, and no tensor that the graph does not need; with
+  // Runs the layers on pass.inputs. Returns the values of plan.outputs. With GraphMode::Keep the
+  // pass then holds what backward() needs, and no tensor that the graph does not need; with
   // GraphMode::Recompute its inputs and a snapshot for recompute(). `key` keys the random numbers.
   //
   // The first run in each mode of the modules uses copies of the inputs, to find out which ones are
-  // written to in place. With GraphMode::Recompute it builds a graph, to find out which outputs need
-  // a gradient, and frees the graph at once.
+  // written to in place. With GraphMode::Recompute it builds a graph, to find out which outputs
+  // need a gradient, and frees the graph at once.
   std::vector<StageValue> forward(Pass& pass, GraphMode mode, nn::BufferCopies& copies,
                                   const nn::RunKey& key) const;
 
-  // Runs the layers again, with their graph, to the same bits as forward(). Buffers::Restore gives the
-  // layers the buffers that forward() saw, and undoes their changes. Buffers::Change gives them the
-  // current buffers and keeps their changes, as torchgpipe does.
+  // Runs the layers again, with their graph, to the same bits as forward(). Buffers::Restore gives
+  // the layers the buffers that forward() saw, and undoes their changes. Buffers::Change gives them
+  // the current buffers and keeps their changes, as torchgpipe does.
   enum class Buffers { Restore, Change };
   void recompute(Pass& pass, Buffers buffers = Buffers::Restore) const;
 
   // Accumulates the parameters' gradients, and returns the gradients of plan.inputs. Arguments: the
-  // gradients of plan.outputs, and on the last stage those of the model's outputs (else empty); None
-  // = no gradient. Ends the pass. Autocast is off during a backward, as torch recommends.
+  // gradients of plan.outputs, and on the last stage those of the model's outputs (else empty);
+  // None = no gradient. Ends the pass. Autocast is off during a backward, as torch recommends.
   nn::Values backward(Pass& pass, const nn::Values& output_gradients,
                       const nn::Values& model_output_gradients) const;
 
@@ -95,8 +95,8 @@ class Stage {
   }
 
  private:
-  // Which outputs need a gradient, in each mode that has run. Unknown for an output that was None, or
-  // of a dtype without gradients.
+  // Which outputs need a gradient, in each mode that has run. Unknown for an output that was None,
+  // or of a dtype without gradients.
   struct OutputGradients {
     enum class Need : std::uint8_t { Unknown, Needed, NotNeeded };
 
