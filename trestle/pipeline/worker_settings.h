@@ -11,7 +11,7 @@ namespace trestle::pipeline {
 // operator that they run.
 inline std::function<void()> worker_settings(int threads) {
   return [threads] {
-    settle_vector_math();
+    warm_up_vector_math();
     set_worker_threads(threads);
   };
 }
