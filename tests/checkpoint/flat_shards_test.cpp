@@ -12,7 +12,7 @@
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/checkpoint_folder.h"
 #include "trestle/checkpoint/files/box.h"
-#include "trestle/checkpoint/flat_part.h"
+#include "trestle/checkpoint/flat_shard.h"
 
 namespace trestle::checkpoint {
 namespace {
@@ -30,7 +30,7 @@ void expect_same_tensors(const at::Tensor& a, const at::Tensor& b, const std::st
   EXPECT_TRUE(torch::equal(a, b)) << what;
 }
 
-class FlatPieces : public testing::Test {
+class FlatShards : public testing::Test {
  protected:
   static constexpr int ranks = 3;
 
@@ -66,7 +66,7 @@ class FlatPieces : public testing::Test {
     return "nothing was thrown";
   }
 
-  static FlatPart piece(const std::string& name, const at::Tensor& whole, int rank, int of) {
+  static FlatShard piece(const std::string& name, const at::Tensor& whole, int rank, int of) {
     const at::Tensor memory = whole.as_strided({whole.numel()}, {1});
     const std::int64_t each = (whole.numel() + of - 1) / of;
     const std::int64_t begin = std::min(each * rank, whole.numel());
@@ -79,7 +79,7 @@ class FlatPieces : public testing::Test {
     const auto errors = on_ranks(ranks, [&](const SaveRanks& rank) {
       TensorGroups groups;
       for (const auto& [name, tensor] : whole_)
-        for (TensorPart& box : boxes_of(piece(name, tensor, rank.rank, ranks)))
+        for (TensorShard& box : boxes_of(piece(name, tensor, rank.rank, ranks)))
           groups["weights"].push_back(std::move(box));
       groups["weights"].push_back({text("conv[1]", rank.rank == 1 ? "" : "x", rank.rank),
                                    torch::zeros(2)});  // a name like the keys in the file
@@ -94,14 +94,14 @@ class FlatPieces : public testing::Test {
     const CheckpointFolder saved(folder_);
     for (int rank = 0; rank < of; ++rank)
       for (const auto& [name, tensor] : whole_) {
-        FlatPart part = piece(name, tensor, rank, of);
-        const at::Tensor expected = part.elements.clone();
-        part.elements = torch::zeros_like(expected);
+        FlatShard shard = piece(name, tensor, rank, of);
+        const at::Tensor expected = shard.elements.clone();
+        shard.elements = torch::zeros_like(expected);
         std::vector<CheckpointFolder::Wanted> wanted;
-        for (const TensorPart& box : boxes_of(part))
+        for (const TensorShard& box : boxes_of(shard))
           wanted.push_back({name, box.tensor, box.offset});
         saved.read("weights", wanted);
-        expect_same_tensors(part.elements, expected, text(name, " of rank ", rank, " of ", of));
+        expect_same_tensors(shard.elements, expected, text(name, " of rank ", rank, " of ", of));
       }
   }
 
@@ -110,7 +110,7 @@ class FlatPieces : public testing::Test {
   NamedTensors whole_;
 };
 
-TEST_F(FlatPieces, AreReadByAnyNumberOfRanks) {
+TEST_F(FlatShards, AreReadByAnyNumberOfRanks) {
   save();
   const CheckpointFolder saved(folder_);
   for (const auto& [name, tensor] : whole_)
@@ -124,13 +124,13 @@ TEST_F(FlatPieces, AreReadByAnyNumberOfRanks) {
       if (known == name) expect_same_tensors(tensor, expected, name);
 }
 
-TEST_F(FlatPieces, TensorsWithGapsAreRejected) {
+TEST_F(FlatShards, TensorsWithGapsAreRejected) {
   const at::Tensor gaps = torch::ones({4, 6}).slice(1, 0, 6, 2);
   EXPECT_THROW(boxes_of({"w", torch::ones(12), 0, gaps.sizes().vec(), gaps.strides().vec()}),
                UsageError);
 }
 
-TEST_F(FlatPieces, EveryByteOfTheIndexFlippedGivesAnErrorOrTheSameTensors) {
+TEST_F(FlatShards, EveryByteOfTheIndexFlippedGivesAnErrorOrTheSameTensors) {
   save();
   const std::string index = read_file(folder_ / "index.json");
   int refused = 0;
@@ -154,7 +154,7 @@ TEST_F(FlatPieces, EveryByteOfTheIndexFlippedGivesAnErrorOrTheSameTensors) {
 }
 
 // Also a file of the right size that ends in zeros, as some file systems leave it after a crash.
-TEST_F(FlatPieces, AFileCutAnywhereGivesAnError) {
+TEST_F(FlatShards, AFileCutAnywhereGivesAnError) {
   whole_.emplace_back("large", counting_range({61, 257}, at::kDouble));
   save();
   EXPECT_EQ(refusal(), "nothing was thrown");

@@ -13,7 +13,7 @@ namespace trestle::checkpoint {
 
 // A contiguous range of a tensor's memory: elements [begin, begin + elements.numel()), in the
 // memory order given by its strides.
-struct FlatPart {
+struct FlatShard {
   std::string name;
   at::Tensor elements;  // one-dimensional
   std::int64_t begin = 0;
@@ -23,6 +23,6 @@ struct FlatPart {
 // The same range as boxes of the whole tensor. They are views of `elements`, to be written or read
 // into. None for an empty range. Throws UsageError with the name for a tensor whose strides leave
 // gaps.
-std::vector<TensorPart> boxes_of(const FlatPart& part);
+std::vector<TensorShard> boxes_of(const FlatShard& shard);
 
 }  // namespace trestle::checkpoint

@@ -19,12 +19,12 @@ std::string described(const IndexedTensor& tensor) {
   return text(tensor.dtype, " [", join(tensor.shape, ", "), "]");
 }
 
-void add(Merged& all, IndexedTensor&& part, std::size_t rank) {
-  if (part.dtype != all.tensor.dtype || part.shape != all.tensor.shape)
-    throw UsageError(text("'", part.name, "' is ", described(all.tensor), " on rank ",
-                          all.ranks.empty() ? rank : all.ranks[0], " and ", described(part),
+void add(Merged& all, IndexedTensor&& tensor, std::size_t rank) {
+  if (tensor.dtype != all.tensor.dtype || tensor.shape != all.tensor.shape)
+    throw UsageError(text("'", tensor.name, "' is ", described(all.tensor), " on rank ",
+                          all.ranks.empty() ? rank : all.ranks[0], " and ", described(tensor),
                           " on rank ", rank));
-  for (StoredBox& box : part.boxes) {
+  for (StoredBox& box : tensor.boxes) {
     all.tensor.boxes.push_back(std::move(box));
     all.ranks.push_back(rank);
   }
@@ -50,15 +50,15 @@ void check_cover_of(const std::string& group, const Merged& all) {
 
 }  // namespace
 
-CheckpointIndex merge_parts(std::vector<CheckpointIndex> parts) {
+CheckpointIndex merge_indexes(std::vector<CheckpointIndex> indexes) {
   CheckpointIndex index;
   std::map<std::string, std::vector<Merged>> groups;  // in the order of ranks
   std::map<std::pair<std::string, std::string>, std::size_t> places;
-  for (std::size_t rank = 0; rank < parts.size(); ++rank) {
-    for (const auto& [file, bytes] : parts[rank].files)
+  for (std::size_t rank = 0; rank < indexes.size(); ++rank) {
+    for (const auto& [file, bytes] : indexes[rank].files)
       if (!index.files.try_emplace(file, bytes).second)
         throw UsageError(text("rank ", rank, " wrote '", file, "', which another rank wrote too"));
-    for (auto& [group, tensors] : parts[rank].groups) {
+    for (auto& [group, tensors] : indexes[rank].groups) {
       std::vector<Merged>& all = groups[group];
       for (IndexedTensor& tensor : tensors) {
         const auto [place, is_new] = places.try_emplace({group, tensor.name}, all.size());
