@@ -1,5 +1,5 @@
-// A forward and a training step of ResNet-50 with trestle, on random images and one-hot targets, with
-// mean squared error and SGD, as PyTorch's tutorial on model parallelism.
+// Measures a forward and a training step of ResNet-50 with trestle. It uses random images, one-hot
+// targets, mean squared error and SGD, as in PyTorch's tutorial on model parallelism.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <nlohmann/json.hpp>

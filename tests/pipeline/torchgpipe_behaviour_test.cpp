@@ -203,12 +203,12 @@ TEST(Torchgpipe, T115RefusesMovedLayer) {
   const at::Device other = virtual_devices(3)[2].torch;
   const Move moves[] = {
       {"the model", [](Moved&, Pipeline& p) { p.model().to(at::kCPU); },
-       "'first.weight' is on cpu, but stage 0, which layer 'first' is in, is on virtual:0"},
+       "'first.weight' is on cpu, but stage 0, the stage of layer 'first', is on virtual:0"},
       {"the model, to a stage's device",
        [&](Moved&, Pipeline& p) { p.model().to(virtual_devices(1)[0].torch); },
-       "'last.weight' is on virtual:0, but stage 1, which layer 'last' is in, is on virtual:1"},
+       "'last.weight' is on virtual:0, but stage 1, the stage of layer 'last', is on virtual:1"},
       {"a layer", [&](Moved& m, Pipeline&) { m.last->to(other); },
-       "'last.weight' is on virtual:2, but stage 1, which layer 'last' is in, is on virtual:1"},
+       "'last.weight' is on virtual:2, but stage 1, the stage of layer 'last', is on virtual:1"},
       {"a layer, and its type", [&](Moved& m, Pipeline&) { m.last->to(other, at::kDouble); },
        "'last.weight' is on virtual:2"},
       {"a parameter", [](Moved& m, Pipeline&) { m.first->bias.set_data(m.first->bias.cpu()); },

@@ -177,8 +177,8 @@ void run_backward(MiniBatchState& state, const Action& action) {
   move_within_rank(state, state.routes.into(action.stage), m, Way::Gradient, send);
 }
 
-// If ranks have threads of their own, NORM ends when the norms of all ranks are here: its record then
-// shows the wait.
+// If ranks have threads of their own, NORM ends when the norms of all ranks are here: its record
+// then shows the wait.
 void run_norm(MiniBatchState& state, int rank) {
   std::vector<int> stages;
   for (const Stage& stage : state.stages)
@@ -217,8 +217,8 @@ void execute(MiniBatchState& state, const Action& action) {
     case Kind::Recompute:
       return state.stages[action.stage].recompute(
           state.at(action.stage, action.micro_batch).pass,
-          state.inputs.batch_norm == nn::BatchNormStatistics::EachRun ? Stage::Buffers::Move
-                                                                      : Stage::Buffers::PutBack);
+          state.inputs.batch_norm == nn::BatchNormStatistics::EachRun ? Stage::Buffers::Change
+                                                                      : Stage::Buffers::Restore);
     case Kind::Backward:
       return run_backward(state, action);
     case Kind::Unshard:

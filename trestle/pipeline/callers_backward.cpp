@@ -13,11 +13,11 @@ namespace trestle::pipeline {
 
 void CallersBackward::run_from_loss(const at::Tensor& loss, const RankLink* link) {
   if (link && !link->is_last())
-    throw UsageError(
-        text("Pipeline::backward() with a loss on rank ", link->rank(),
-             ", where the model's output is not"),
-        {.rank = link->rank(),
-         .hint = "Pass the loss on the last rank, and call backward() without one on the others."});
+    throw UsageError(text("Pipeline::backward() with a loss on rank ", link->rank(),
+                          ", where the model's output is not"),
+                     {.rank = link->rank(),
+                      .hint = "Pass the loss on the last rank, and call backward() without one on "
+                              "all other ranks."});
   const std::uint64_t before = link ? link->backwards() : 0;
   loss.backward();
   if (link && link->backwards() == before)

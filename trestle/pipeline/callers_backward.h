@@ -11,8 +11,8 @@
 namespace trestle::pipeline {
 
 // Pipeline::backward(): the caller's backward of the last forward(). On the last rank libtorch's
-// engine runs it (autograd_bridge.h). On all other ranks no output is here, so this class keeps what
-// the rank's own stages need.
+// engine runs it (autograd_bridge.h). On all other ranks no output is here, so this class keeps
+// what the rank's own stages need.
 class CallersBackward {
  public:
   // After forward() on a rank without the last stage. `inputs`: as the caller passed them.

@@ -17,7 +17,7 @@ namespace {
 
 using NormRow = std::array<double, 3>;
 
-// What this rank sends: two rows with its arguments, and a row {stage, dtype, norm} a gradient.
+// The rows that this rank sends: two with its arguments, and a row {stage, dtype, norm} a gradient.
 std::vector<NormRow> own_norm_rows(const StageList& stages, double max_norm,
                                    const optim::ClipGradNormOptions& options) {
   optim::check_clipping(max_norm, options);

@@ -6,7 +6,7 @@
 #include "trestle/nn/graph.h"
 #include "trestle/schedule/schedule.h"
 
-// Where a model is cut, and which values then cross between stages.
+// The cut of a model into stages, and the values that cross between them.
 namespace trestle::pipeline {
 
 using nn::ValueId;
@@ -28,7 +28,8 @@ struct Cut {
   // The main lane's routes, in the order of stages, then the skips'. A lowered table has the same.
   std::vector<schedule::Route> routes;
   std::vector<std::vector<ValueId>> route_values;  // [route] what it carries
-  // The same as indices: into plan.outputs of the route's first stage, and plan.inputs of its second.
+  // The same as indices: into plan.outputs of the route's first stage, and plan.inputs of its
+  // second.
   std::vector<std::vector<int>> route_outputs;
   std::vector<std::vector<int>> route_inputs;
   std::vector<ValueId> model_outputs;  // inputs of the last stage, or made there
@@ -37,11 +38,11 @@ struct Cut {
 // The mistakes in a balance for a model of `layers` layers, one sentence each.
 std::vector<std::string> balance_mistakes(const std::vector<int>& balance, int layers);
 
-// Cuts `graph` into stages of balance[0] layers, balance[1], ... A value that the next stage uses on
-// the main lane is sent once, even if a skip uses it there too. A value that skips stages has a route
-// of its own to each stage that uses it. Throws UsageError for a balance with an entry < 1, or one
-// that does not sum to the number of layers, or one that puts two layers which share a parameter
-// into two stages.
+// Cuts `graph` into stages of balance[0] layers, balance[1], ... A value that the next stage uses
+// on the main lane is sent once, even if a skip uses it there too. A value that skips stages has a
+// route of its own to each stage that uses it. Throws UsageError for a balance with an entry < 1,
+// or one that does not sum to the number of layers, or one that puts two layers which share a
+// parameter into two stages.
 Cut cut(const nn::Graph& graph, const std::vector<int>& balance);
 
 }  // namespace trestle::pipeline

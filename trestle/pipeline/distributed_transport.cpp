@@ -42,7 +42,8 @@ DistributedTransport::DistributedTransport(std::shared_ptr<RankLink> link,
       local_(routes_, rank_of_stage_, table.rank_count(), micro_batches_, deadline, copies),
       slots_(routes_.size() * static_cast<std::size_t>(table.micro_batches) * 2) {}
 
-// The link's threads use this object until all messages have arrived, or until soon after a failure.
+// The link's threads use this object until all messages have arrived, or until soon after a
+// failure.
 DistributedTransport::~DistributedTransport() {
   std::unique_lock lock(mutex_);
   if (taken_ < expected_ && !failure_) {

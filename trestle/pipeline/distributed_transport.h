@@ -19,9 +19,9 @@ namespace trestle::pipeline {
 
 // Between ranks: point to point over a comm::Group. The receives of all first parts are posted when
 // a run begins. A thread of the link reads the messages in the order in which the rank needs them,
-// and receives the rest of each. It stays at most one message ahead of the rank's actions: a message
-// travels while the rank computes, and at most one is buffered. A failure of this rank fails all
-// ranks. Messages between two stages of one rank go through a LocalTransport.
+// and receives the rest of each. It stays at most one message ahead of the rank's actions: a
+// message travels while the rank computes, and at most one is buffered. A failure of this rank
+// fails all ranks. Messages between two stages of one rank go through a LocalTransport.
 class DistributedTransport final : public StageTransport {
  public:
   DistributedTransport(std::shared_ptr<RankLink> link, const schedule::Schedule& table,

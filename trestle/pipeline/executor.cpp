@@ -33,9 +33,9 @@ bool is_in_phase(const Action& action, Phase phase) {
 
 bool is_gradient(Kind kind) { return kind == Kind::RecvGradient || kind == Kind::RecvSkipGradient; }
 
-// A rank's actions in one phase, in order. The table has each receive where a blocking transport would
-// need it. This transport does not block, so each receive moves to just before the action that needs
-// it, and no other action waits for it.
+// A rank's actions in one phase, in order. The table has each receive where a blocking transport
+// would need it. This transport does not block, so each receive moves to just before the action
+// that needs it, and no other action waits for it.
 std::vector<Action> actions_of(const MiniBatchState& state, int rank, Phase phase) {
   std::vector<Action> result;
   std::vector<Action> posted;
@@ -134,8 +134,9 @@ bool can_run(const MiniBatchState& state, const Action& action) {
   return state.transport->arrived(transfer_of(state, action));
 }
 
-// What a worker takes over from the calling thread: grad mode, autocast and other thread-local state,
-// and the current streams, so that the caller's operators and the worker's run in one order.
+// State that a worker takes over from the calling thread: grad mode, autocast and other
+// thread-local state, and the current streams, so that the caller's operators and the worker's run
+// in one order.
 class CallersState {
  public:
   explicit CallersState(const std::vector<at::Device>& devices)

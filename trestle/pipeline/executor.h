@@ -11,16 +11,17 @@
 
 namespace trestle::pipeline {
 
-// Which of the table's actions run: with a caller's own backward, the forwards now and the rest later.
+// Which of the table's actions run: with a caller's own backward, the forwards now and the rest
+// later.
 enum class Phase { Both, Forward, Backward };
 
 // Runs each rank's list of actions.
 class Executor {
  public:
   // One worker thread a rank, with `threads` intra-op threads; 0 = the cores divided by the ranks.
-  // If all devices are the plain cpu there are no workers: the calling thread runs the actions of all
-  // ranks, each as soon as its inputs are there. With `own_rank`, only that rank's actions run in
-  // this process; 0 threads = those of the calling thread.
+  // If all devices are the plain cpu there are no workers: the calling thread runs the actions of
+  // all ranks, each as soon as its inputs are there. With `own_rank`, only that rank's actions run
+  // in this process; 0 threads = those of the calling thread.
   Executor(int ranks, const StageList& stages, int threads, std::optional<int> own_rank);
 
   // Runs one phase of the state's table. Returns when all ranks are done. If one fails, all others
@@ -28,15 +29,15 @@ class Executor {
   // micro-batch and shapes.
   void run(MiniBatchState& state, Phase phase);
 
-  // The same in the calling thread, for every kind of device: for a caller's backward that runs on an
-  // autograd device thread, which must never wait for another thread.
+  // The same in the calling thread, for every kind of device: for a caller's backward that runs on
+  // an autograd device thread, which must never wait for another thread.
   void run_here(MiniBatchState& state, Phase phase);
 
   // Runs `job` on a rank's worker, or in the calling thread if there are no workers. Throws what
   // `job` throws.
   void run_on(int rank, const std::function<void()>& job);
-  // Runs job(rank) on all workers at the same time; without workers, one after the other. Over ranks
-  // both functions run only the own rank's jobs.
+  // Runs job(rank) on all workers at the same time; without workers, one after the other. Over
+  // ranks both functions run only the own rank's jobs.
   void run_on_all(const std::function<void(int rank)>& job);
 
   int ranks() const { return ranks_; }

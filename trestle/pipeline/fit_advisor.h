@@ -25,8 +25,8 @@ class FitAdvisor {
   // Gathers the budgets of all ranks' devices. All ranks of the group call it.
   void gather_budgets(const comm::Group& group, const StageList& stages);
 
-  // The number of micro-batches of the profiled mini-batch. Before that: options.micro_batches, or 0
-  // with plan.split_size.
+  // The number of micro-batches of the profiled mini-batch. Before that: options.micro_batches, or
+  // 0 with plan.split_size.
   int planned_micro_batches() const;
 
   // One sentence.

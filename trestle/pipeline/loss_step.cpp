@@ -19,7 +19,7 @@
 namespace trestle::pipeline {
 namespace {
 
-// What a loss is computed from.
+// The arguments of a loss.
 struct LossArguments {
   const at::Tensor& output;
   bool owned = false;  // whether the loss may write to the output
@@ -70,7 +70,7 @@ at::Tensor compute_loss(MiniBatchState& state, const LossArguments& given) {
 // A copy: some operators (mse_loss) return a loss in memory as large as their input.
 at::Tensor copy_of_loss(const at::Tensor& loss) { return loss.detach().clone(); }
 
-// Of this replica, with all micro-batches concatenated.
+// This replica's output, with all micro-batches concatenated.
 at::Tensor whole_output(const MiniBatchState& state) {
   std::vector<at::Tensor> outputs;
   for (const auto& output : state.stage_states.back().outputs) {
@@ -88,7 +88,8 @@ at::Tensor whole_output(const MiniBatchState& state) {
 
 }  // namespace
 
-// Without the output as a result the loss may write to it: only the loss uses the last stage's graph.
+// Without the output as a result the loss may write to it: only the loss uses the last stage's
+// graph.
 at::Tensor micro_batch_loss(MiniBatchState& state, const at::Tensor& output, int micro_batch) {
   const at::Tensor loss = compute_loss(state, {.output = output,
                                                .owned = state.inputs.kept_outputs == 0,

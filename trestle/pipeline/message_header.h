@@ -12,8 +12,8 @@
 #include "trestle/pipeline/stage_transport.h"
 
 // A message between ranks describes its tensors before it sends them: shape, strides, dtype, None,
-// whether a gradient is needed, and what shares their memory. Shapes and dtypes may therefore change
-// from message to message.
+// whether a gradient is needed, and what shares their memory. Shapes and dtypes may therefore
+// change from message to message.
 //
 // A message begins with a first part of first_part_bytes, whose receive is posted when nothing is
 // known about the message. The first part holds a fixed header, the description of the values, and

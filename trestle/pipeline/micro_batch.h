@@ -10,17 +10,18 @@
 // Splits a mini-batch into micro-batches, and merges their outputs.
 namespace trestle::pipeline {
 
-// Splits every tensor along dimension 0 into `count` views whose sizes differ by at most one, larger
-// ones first: 7 samples in 4 micro-batches are 2, 2, 2, 1, and 9 are 3, 2, 2, 2. A mini-batch of
-// fewer samples has one micro-batch a sample. None and 0-dim tensors go into every micro-batch.
+// Splits every tensor along dimension 0 into `count` views whose sizes differ by at most one,
+// larger ones first: 7 samples in 4 micro-batches are 2, 2, 2, 1, and 9 are 3, 2, 2, 2. A
+// mini-batch of fewer samples has one micro-batch a sample. None and 0-dim tensors go into every
+// micro-batch.
 //
 // Throws UsageError if there is nothing to split, or if two tensors have different numbers of
 // samples.
 std::vector<nn::Values> split(const nn::Values& batch, int count);
 
-// Splits every tensor into views of `size` samples, as torch's x.split(size). The last is smaller if
-// the number of samples is not a multiple: 7 samples by 3 are 3, 3, 1. Otherwise as split(); throws
-// UsageError for a size below 1 too.
+// Splits every tensor into views of `size` samples, as torch's x.split(size). The last is smaller
+// if the number of samples is not a multiple: 7 samples by 3 are 3, 3, 1. Otherwise as split();
+// throws UsageError for a size below 1 too.
 std::vector<nn::Values> split_by_size(const nn::Values& batch, std::int64_t size);
 
 // By `split_size` if it is above 0, else into `micro_batches`.

@@ -26,7 +26,7 @@
 
 namespace trestle::pipeline {
 
-// What a run needs. It does not change once the run has begun.
+// The arguments of a run. They do not change once the run has begun.
 struct StepInputs {
   schedule::Schedule table;  // lowered
   nn::RunKey key = {};       // of micro-batch 0
@@ -40,8 +40,8 @@ struct StepInputs {
   // Intra-op threads of actions that set no number; 0 = those of the thread.
   int threads = 0;
 
-  // B computes an additive loss from the micro-batch's output. The first B of the last stage computes
-  // a whole-batch loss. Null: the caller's backward gives the outputs' gradients.
+  // B computes an additive loss from the micro-batch's output. The first B of the last stage
+  // computes a whole-batch loss. Null: the caller's backward gives the outputs' gradients.
   const nn::Loss* loss = nullptr;
   std::vector<at::Tensor> targets = {};  // [micro-batch]
   at::Tensor whole_target = {};          // for a whole-batch loss
@@ -65,7 +65,8 @@ struct StepInputs {
   bool whole_batch_loss() const { return loss && loss->kind == nn::Loss::Kind::WholeBatch; }
 };
 
-// Values that a stage has made for other stages. Each is freed after the last route that carries it.
+// Values that a stage has made for other stages. Each is freed after the last route that carries
+// it.
 struct PendingSends {
   std::vector<StageValue> values;
   std::vector<int> routes;  // [value] how many routes still have to carry it

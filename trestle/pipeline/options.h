@@ -4,8 +4,8 @@
 
 namespace trestle::pipeline {
 
-// The number of stages: of the balance or the table if there is one, else one a device, or over ranks
-// one a rank.
+// The number of stages: of the balance or the table if there is one, else one a device, or over
+// ranks one a rank.
 int stage_count(const PipelineOptions& options);
 
 // Throws UsageError that lists all mistakes in the options for a model of `layers` layers.

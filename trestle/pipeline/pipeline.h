@@ -72,9 +72,10 @@ class GradientScaler;
 // message.
 namespace trestle {
 
-// What one training step returns.
+// The result of one training step.
 struct StepResult {
-  // Of the whole mini-batch. For an additive loss: the weighted mean over the micro-batches.
+  // The loss of the whole mini-batch. For an additive loss: the weighted mean over the
+  // micro-batches.
   double loss = 0;
   int micro_batches = 0;  // of all replicas together
   double weight = 0;      // what the loss is a mean over: samples, pixels, tokens
@@ -228,8 +229,8 @@ class Pipeline {
   // out-of-memory error contains it too. Over ranks profile() gathers the other ranks' budgets.
   std::string suggest_fit() const;
 
-  // The simulator's timeline of one step with these costs; 0 micro-batches = as many as the
-  // profiled mini-batch has. Its peaks are upper bounds: see simulate/memory.h.
+  // The simulator's timeline of one step with these costs; 0 = the number of micro-batches of the
+  // profiled mini-batch. Its peaks are upper bounds: see simulate/memory.h.
   schedule::Timeline predict(const simulate::Costs& costs, int micro_batches = 0) const;
 
  private:

@@ -12,8 +12,8 @@
 #include "trestle/base/text.h"
 #include "trestle/device/threads.h"
 #include "trestle/device/virtual_device.h"
-#include "trestle/nn/autocast_scope.h"
-#include "trestle/nn/mode_scope.h"
+#include "trestle/nn/detail/autocast_scope.h"
+#include "trestle/nn/training_mode_scope.h"
 #include "trestle/pipeline/autograd_bridge.h"
 #include "trestle/pipeline/clip_over_ranks.h"
 #include "trestle/pipeline/distributed_transport.h"
@@ -75,8 +75,8 @@ std::vector<int> one_rank_each(int stages) {
   return ranks;
 }
 
-// Takes the target, the last value, out of each micro-batch. Sets the targets and each micro-batch's
-// share of the loss. Returns the weight of the mini-batch.
+// Takes the target, the last value, out of each micro-batch. Sets the targets and each
+// micro-batch's share of the loss. Returns the weight of the mini-batch.
 double take_targets(std::vector<nn::Values>& micro_batches, const std::vector<std::int64_t>& sizes,
                     StepInputs& inputs) {
   std::vector<double> weights;
@@ -442,7 +442,7 @@ nn::Values Pipeline::Impl::evaluate(const nn::Values& given) {
   const nn::Values batch = prepare(given);
   PartitionedModel& parts = cut_for(batch);
   check_inputs(batch);
-  const nn::ModeScope mode(parts.layers(), nn::ModeScope::Mode::Evaluate);
+  const nn::TrainingModeScope mode(parts.layers(), nn::TrainingModeScope::Mode::Evaluate);
   auto micro_batches =
       pipeline::split_as(batch, agree_on_sizes({.call = StepPlan::Call::Evaluate}, batch));
   StepInputs inputs{.table = tables_->get({.micro_batches = static_cast<int>(micro_batches.size()),

@@ -52,8 +52,8 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
 
   bool over_ranks() const { return options.group.valid(); }
   void check_inputs(const nn::Values& inputs) const;
-  // The sizes of the micro-batches. Over ranks: those of the first rank, after all ranks have agreed
-  // on the call.
+  // The sizes of the micro-batches. Over ranks: those of the first rank, after all ranks have
+  // agreed on the call.
   std::vector<std::int64_t> agree_on_sizes(pipeline::StepPlan plan, const nn::Values& batch);
   // For a call that agree_on_sizes() has begun.
   pipeline::StageExchange stage_exchange(std::size_t micro_batches);
@@ -74,7 +74,7 @@ class Pipeline::Impl : public std::enable_shared_from_this<Pipeline::Impl> {
   void measure_balance(const nn::Values& batch);
   nn::Values prepare(const nn::Values& batch) const;
 
-  // What step() prepares before it runs the table.
+  // Prepared by step() before it runs the table.
   struct PreparedStep {
     nn::Values batch;  // the model's inputs
     pipeline::StepInputs inputs;

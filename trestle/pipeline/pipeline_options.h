@@ -56,7 +56,7 @@ struct NumericsOptions {
   // The dtype of autocast in forwards, recomputed forwards and losses. An output keeps the dtype
   // that autocast gives it. Float32: autocast stays as it is in the caller's thread.
   Precision precision = Precision::Float32;
-  // What moves the running statistics of batch norms. Except with EachRun, a recomputed forward
+  // When batch norms update their running statistics. Except with EachRun, a recomputed forward
   // changes no buffer.
   nn::BatchNormStatistics batch_norm = nn::BatchNormStatistics::EachMicroBatch;
   // The memory format of images (4-dimensional tensors) and of the weights of 2-d convolutions.

@@ -51,7 +51,7 @@ std::string describe_options(const PipelineOptions& options) {
               options.optimizer.clip_grad_norm, "\nclip_p ", options.optimizer.clip_p, "\n");
 }
 
-// What must be the same on all ranks, one line for each fact.
+// The facts that must be the same on all ranks, one a line.
 std::string describe_pipeline(const PipelineOptions& options, const nn::Graph& graph,
                               const schedule::Schedule& table) {
   std::string rows = schedule::to_csv(table);

@@ -10,7 +10,7 @@
 #include "trestle/pipeline/rank_link.h"
 #include "trestle/schedule/schedule.h"
 
-// What the ranks of a pipeline agree on when it is made.
+// The agreement of the ranks of a pipeline when it is made.
 namespace trestle::pipeline {
 
 // The rank of the first stage.
@@ -19,9 +19,9 @@ int first_rank(const PipelineOptions& options);
 // Throws UsageError unless each rank of the group gets a stage.
 void check_group_size(const PipelineOptions& options);
 
-// Runs `check` on all ranks. If it throws on one of them, the other ranks throw RankError. The world
-// does not fail: where all ranks throw, the program may try other options. If the group is not
-// valid, it only runs `check`.
+// Runs `check` on all ranks. If it throws on one of them, the other ranks throw RankError. The
+// world does not fail: where all ranks throw, the program may try other options. If the group is
+// not valid, it only runs `check`.
 void check_on_all_ranks(const comm::Group& group, const std::function<void()>& check);
 
 // Returns the balance of rank `from` on all ranks.

@@ -15,8 +15,9 @@ std::uint64_t input_bits(const nn::Graph& graph, const nn::Values& batch);
 // of samples, and the first layer would fail with a message that does not name the cause.
 void check_first_rank_inputs(const nn::Graph& graph, const nn::Values& batch, int rank);
 
-// Throws UsageError if an input that a stage of this rank uses is None here and a tensor on the first
-// rank: a layer would take it for an omitted optional argument. `firsts`: the first rank's bits.
+// Throws UsageError if an input that a stage of this rank uses is None here and a tensor on the
+// first rank: a layer would take it for an omitted optional argument. `firsts`: the first rank's
+// bits.
 void check_stage_inputs(const PartitionedModel& model, const nn::Values& batch,
                         std::uint64_t firsts, int rank, int first_rank);
 

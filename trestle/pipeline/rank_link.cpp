@@ -115,7 +115,8 @@ Record RankLink::broadcast(const Record& own, int from, int tag) {
   return record;
 }
 
-// Pipelines on one group use the same tags, so two that run at once would get each other's messages.
+// Pipelines on one group use the same tags, so two that run at once would get each other's
+// messages.
 void RankLink::check_pipeline(std::uint64_t serial, int from) const {
   if (serial >> calls_bits == serial_ >> calls_bits) return;
   throw StateError(

@@ -37,7 +37,7 @@ struct StepPlan {
   std::uint64_t serial = 0;  // of the sender; set by RankLink
   Call call = Call::Step;
   Mode mode = Mode::AsMade;
-  std::int64_t samples = 0;  // of the mini-batch; 0 where a rank has no tensor to tell
+  std::int64_t samples = 0;  // of the mini-batch; 0 if all its tensors are None on this rank
   std::int64_t step_number = 0, first_micro_batch = 0;
   double gradient_scale = 1;
   std::uint64_t loss = 0;      // a hash of its name
@@ -46,7 +46,7 @@ struct StepPlan {
   std::uint64_t given = 0;     // which inputs of the model are tensors: input_bits()
 };
 
-// What the last rank sends to all others when a step is done.
+// The last rank sends it to all other ranks when a step is done.
 struct StepOutcome {
   std::uint64_t serial = 0;  // set by RankLink
   double loss = 0, weight = 0;
@@ -56,8 +56,8 @@ struct StepOutcome {
 // messages, and a thread that waits until sent messages have arrived.
 class RankLink {
  public:
-  // `first` and `last`: the ranks of the first and the last stage. `number`: identifies this pipeline
-  // among those on the same group; the same on all ranks.
+  // `first` and `last`: the ranks of the first and the last stage. `number`: identifies this
+  // pipeline among those on the same group; the same on all ranks.
   RankLink(comm::Group group, int first, int last, std::uint32_t number);
 
   int rank() const { return group_.rank(); }
@@ -66,9 +66,9 @@ class RankLink {
   bool is_last() const { return rank() == last_; }
   std::chrono::milliseconds deadline() const { return group_.deadline(); }
 
-  // Begins a call: returns the first rank's plan. Throws UsageError if this rank's plan differs, and
-  // StateError for a message of another pipeline on the group. On the first rank `own.samples` must
-  // be set.
+  // Begins a call: returns the first rank's plan. Throws UsageError if this rank's plan differs,
+  // and StateError for a message of another pipeline on the group. On the first rank `own.samples`
+  // must be set.
   StepPlan agree(StepPlan own);
   // Ends a step: returns the last rank's outcome.
   StepOutcome share(StepOutcome own);

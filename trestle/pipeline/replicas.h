@@ -7,8 +7,8 @@
 #include "trestle/comm/group.h"
 #include "trestle/nn/loss.h"
 
-// Several pipelines that share one mini-batch (PipelineOptions::replicas). If the group is not valid,
-// there is one pipeline, and its share is the whole mini-batch.
+// Several pipelines that share one mini-batch (PipelineOptions::replicas). If the group is not
+// valid, there is one pipeline, and its share is the whole mini-batch.
 namespace trestle::pipeline {
 
 // This replica's share of the mini-batch.

@@ -8,8 +8,8 @@
 namespace trestle::pipeline {
 
 // The keys of a pipeline's random numbers: it counts training steps, and the evaluations since the
-// last one. A pipeline inside a layer of another pipeline derives its keys from that layer's key, so
-// that recomputing the layer draws the same numbers; its own step number then does not change.
+// last one. A pipeline inside a layer of another pipeline derives its keys from that layer's key,
+// so that recomputing the layer draws the same numbers; its own step number then does not change.
 class RunKeys {
  public:
   explicit RunKeys(std::uint64_t seed) : seed_(seed) {}

@@ -18,9 +18,9 @@ struct StageRoutes {
   std::vector<int> rank_of_stage;
 };
 
-// Moves values between the ranks of a pipeline while its stages run one after the other, forwards or
-// backwards, without a table: profile() and find_nonfinite(). In one process it moves nothing: the
-// caller holds all values.
+// Moves values between the ranks of a pipeline while its stages run one after the other, forwards
+// or backwards, without a table: profile() and find_nonfinite(). In one process it moves nothing:
+// the caller holds all values.
 class StageExchange {
  public:
   using Way = Transfer::Way;
@@ -37,10 +37,11 @@ class StageExchange {
   // Whether the stages of a route are on different ranks.
   bool crosses(std::size_t route) const;
 
-  // Moves to `stage` the values that stages of other ranks made for it: its inputs, or the gradients
-  // of its outputs, those of the last stage first. On the rank that holds a value, `give` returns
-  // it, for the stage that made it (for a gradient: the stage that used the value). On the rank of
-  // `stage`, `take` receives it, on the CPU. All ranks call it for all stages in the same order.
+  // Moves to `stage` the values that stages of other ranks made for it: its inputs, or the
+  // gradients of its outputs, those of the last stage first. On the rank that holds a value, `give`
+  // returns it, for the stage that made it (for a gradient: the stage that used the value). On the
+  // rank of `stage`, `take` receives it, on the CPU. All ranks call it for all stages in the same
+  // order.
   void carry(int stage, Way way, int micro_batch, const Give& give, const Take& take);
 
   // Runs `job`, which all ranks run at the same time, and waits until other ranks have received all

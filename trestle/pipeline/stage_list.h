@@ -20,7 +20,7 @@ class StageList {
       places_.at(static_cast<std::size_t>(here_[i].index())) = i;
   }
 
-  // Of the whole model.
+  // The number of stages of the whole model.
   int count() const { return static_cast<int>(places_.size()); }
   bool has(int stage) const { return places_.at(static_cast<std::size_t>(stage)) != nowhere; }
   bool has_last() const { return has(count() - 1); }

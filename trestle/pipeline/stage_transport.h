@@ -15,7 +15,7 @@ namespace trestle::pipeline {
 
 using schedule::Transfer;
 
-// What one route carries for one micro-batch: activations, or their gradients.
+// The values that one route carries for one micro-batch: activations, or their gradients.
 using Message = std::vector<StageValue>;
 
 // Thrown on ranks that stop because another rank failed. Never reaches the caller.

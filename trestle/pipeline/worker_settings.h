@@ -7,11 +7,11 @@
 
 namespace trestle::pipeline {
 
-// What a thread of a pipeline sets up first (comm/job_thread.h): `threads` intra-op threads for
-// every operator that it runs.
+// The set-up of a pipeline's threads (comm/job_thread.h): `threads` intra-op threads for every
+// operator that they run.
 inline std::function<void()> worker_settings(int threads) {
   return [threads] {
-    settle_vector_math();
+    warm_up_vector_math();
     set_worker_threads(threads);
   };
 }

@@ -42,7 +42,8 @@ Checkpointer::Checkpointer(const RunRanks& ranks, Model model, RunFolder folder,
       bests_(folder_.bests(), keep_best) {}
 
 void Checkpointer::load(const checkpoint::SavedTraining& saved) {
-  const auto others = ranks_.alone() ? checkpoint::Others::Refused : checkpoint::Others::Left;
+  const auto others =
+      ranks_.alone() ? checkpoint::SurplusTensors::Refused : checkpoint::SurplusTensors::Ignored;
   bests_.load(saved.state().numbers);
   if (model_.replicas) return model_.replicas->load(saved, optimizers(), others);
   saved.copy_weights(weights_of(model_.pipeline), others);

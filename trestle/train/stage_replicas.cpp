@@ -110,7 +110,7 @@ checkpoint::TensorGroups StageReplicas::groups_to_save(const StageOptimizers& op
 }
 
 void StageReplicas::load(const checkpoint::SavedTraining& saved, const StageOptimizers& optimizers,
-                         checkpoint::Others others) {
+                         checkpoint::SurplusTensors others) {
   for (auto& [stage, sharded] : stages_)
     sharding::load_saved(saved, sharded, optimizer_of(stage, optimizers), others);
 }

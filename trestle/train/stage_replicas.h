@@ -46,7 +46,7 @@ class StageReplicas final : public pipeline::StageHooks {
   checkpoint::TensorGroups groups_to_save(const StageOptimizers& optimizers,
                                           const SaveOptions& options) const;
   void load(const checkpoint::SavedTraining& saved, const StageOptimizers& optimizers,
-            checkpoint::Others others);
+            checkpoint::SurplusTensors others);
 
   // Takes part in an evaluation that this rank has no examples of.
   void evaluate_nothing();

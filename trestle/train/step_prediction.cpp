@@ -55,7 +55,7 @@ void add_optimizer_peaks(const recipe::Recipe& recipe, const std::vector<StageFa
         bytes_during_optimizer_step(recipe, stages[stage].trained, stages[stage].largest);
     held[device] += cost.persistent + std::min(cost.gradients, step.gradients);
     // Stages of one device step at the same time where each has a thread.
-    largest[device] = costs.control == simulate::Control::OneThread
+    largest[device] = costs.concurrency == simulate::Concurrency::OneThread
                           ? std::max(largest[device], step.largest)
                           : largest[device] + step.largest;
   }

@@ -9,7 +9,7 @@ namespace trestle::checkpoint {
 
 namespace {
 
-// A tensor of all ranks, and who saved each of its boxes.
+// A tensor of all ranks, and the rank that saved each of its boxes.
 struct Merged {
   IndexedTensor tensor;
   std::vector<std::size_t> ranks;
@@ -19,18 +19,18 @@ std::string described(const IndexedTensor& tensor) {
   return text(tensor.dtype, " [", join(tensor.shape, ", "), "]");
 }
 
-void add(Merged& all, IndexedTensor&& part, std::size_t rank) {
-  if (part.dtype != all.tensor.dtype || part.shape != all.tensor.shape)
-    throw UsageError(text("'", part.name, "' is ", described(all.tensor), " on rank ",
-                          all.ranks.empty() ? rank : all.ranks[0], " and ", described(part),
+void add(Merged& all, IndexedTensor&& tensor, std::size_t rank) {
+  if (tensor.dtype != all.tensor.dtype || tensor.shape != all.tensor.shape)
+    throw UsageError(text("'", tensor.name, "' is ", described(all.tensor), " on rank ",
+                          all.ranks.empty() ? rank : all.ranks[0], " and ", described(tensor),
                           " on rank ", rank));
-  for (StoredBox& box : part.boxes) {
+  for (StoredBox& box : tensor.boxes) {
     all.tensor.boxes.push_back(std::move(box));
     all.ranks.push_back(rank);
   }
 }
 
-void check(const std::string& group, const Merged& all) {
+void check_cover_of(const std::string& group, const Merged& all) {
   const auto fault = find_cover_fault(all.tensor.shape, all.tensor.plain_boxes());
   if (!fault) return;
   const std::string tensor =
@@ -38,28 +38,27 @@ void check(const std::string& group, const Merged& all) {
   if (fault->kind == CoverFault::Kind::Hole)
     throw UsageError(text("no rank saved ", to_string(fault->box), " of ", tensor));
   if (fault->kind == CoverFault::Kind::Ragged)
-    throw UsageError(
-        text("the boxes that ranks saved of ", tensor, " are cut too finely to check"));
+    throw UsageError(text("the ranks' boxes of ", tensor, " are too many and irregular to check"));
   const std::size_t first = all.ranks[fault->first], second = all.ranks[fault->second];
   if (first == second)
     throw UsageError(
         text("rank ", first, " saved ", to_string(fault->box), " of ", tensor, " twice"));
   throw UsageError(text("rank ", first, " and rank ", second, " both saved ", to_string(fault->box),
                         " of ", tensor),
-                   {.hint = "One of the ranks that have the same saves it."});
+                   {.hint = "Only one of the ranks with the same elements may save them."});
 }
 
 }  // namespace
 
-CheckpointIndex merge_parts(std::vector<CheckpointIndex> parts) {
+CheckpointIndex merge_indexes(std::vector<CheckpointIndex> indexes) {
   CheckpointIndex index;
   std::map<std::string, std::vector<Merged>> groups;  // in the order of ranks
   std::map<std::pair<std::string, std::string>, std::size_t> places;
-  for (std::size_t rank = 0; rank < parts.size(); ++rank) {
-    for (const auto& [file, bytes] : parts[rank].files)
+  for (std::size_t rank = 0; rank < indexes.size(); ++rank) {
+    for (const auto& [file, bytes] : indexes[rank].files)
       if (!index.files.try_emplace(file, bytes).second)
         throw UsageError(text("rank ", rank, " wrote '", file, "', which another rank wrote too"));
-    for (auto& [group, tensors] : parts[rank].groups) {
+    for (auto& [group, tensors] : indexes[rank].groups) {
       std::vector<Merged>& all = groups[group];
       for (IndexedTensor& tensor : tensors) {
         const auto [place, is_new] = places.try_emplace({group, tensor.name}, all.size());
@@ -70,7 +69,7 @@ CheckpointIndex merge_parts(std::vector<CheckpointIndex> parts) {
   }
   for (auto& [group, all] : groups)
     for (Merged& merged : all) {
-      check(group, merged);
+      check_cover_of(group, merged);
       index.groups[group].push_back(std::move(merged.tensor));
     }
   return index;
