@@ -20,14 +20,14 @@
 namespace trestle::train {
 
 // Writes a run's checkpoints and weights into its folder, and reads a checkpoint back. All ranks
-// make the same calls; each writes and reads its own stages and shards. What it refers to must
-// outlive it.
+// make the same calls; each writes and reads its own stages and shards. The arguments must outlive
+// it.
 class Checkpointer {
  public:
   // Whether the checkpoint is taken between two batches whose gradients add up.
   enum class Gradients { None, Saved };
 
-  // What is saved of a model in training.
+  // The parts of a model in training that are saved.
   struct Model {
     std::string name;  // of the model, for the files of weights
     Pipeline& pipeline;

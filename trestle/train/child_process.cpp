@@ -30,7 +30,7 @@ void write_all(int to, const std::string& bytes) {
   for (std::size_t done = 0; done < bytes.size();) {
     const ssize_t count = write(to, bytes.data() + done, bytes.size() - done);
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return;  // nobody listens any more
+    if (count <= 0) return;  // the parent has closed its end
     done += static_cast<std::size_t>(count);
   }
 }

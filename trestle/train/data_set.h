@@ -20,7 +20,7 @@ namespace trestle::train {
 
 class Progress;
 
-// What a model of the data set predicts for one example.
+// The prediction of a model of the data set for one example.
 enum class Predicts {
   Mask,   // a class for each pixel: dice, pictures of masks, `trestle predict`
   Class,  // one class: accuracy, pictures of examples

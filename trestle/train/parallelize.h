@@ -35,7 +35,8 @@ struct ParallelOptions {
 //   auto parallel =
 //       trestle::parallelize(net, mesh, {.options = {.balance = {2, 2}, .micro_batches = 4}});
 //   auto optimizer = trestle::optim::make_optimizer(parallel.parameters(), {.name = "adamw"});
-//   auto result = parallel.step(image, mask, trestle::nn::cross_entropy());  // this replica's share
+//   // This replica's share of the batch:
+//   auto result = parallel.step(image, mask, trestle::nn::cross_entropy());
 //   parallel.clip_grad_norm(1.0);
 //   optimizer->step();
 //

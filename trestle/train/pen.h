@@ -52,7 +52,7 @@ class SvgPen : public Pen {
   std::unique_ptr<Writer> writer_;
 };
 
-// Twice as many pixels each way as the SVG has, so that letters stay sharp.
+// An image of twice the SVG's size in each direction, so that letters stay sharp.
 class PixelPen : public Pen {
  public:
   PixelPen(double width, double height);

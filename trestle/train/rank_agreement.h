@@ -9,8 +9,8 @@
 #include "trestle/train/progress.h"
 #include "trestle/train/run_ranks.h"
 
-// What the ranks of a run compare and exchange before its first step. All ranks call each function.
-// Inside of the trainer. Not installed.
+// Comparisons and exchanges between the ranks of a run before its first step. All ranks call each
+// function. Inside of the trainer. Not installed.
 namespace trestle::train {
 
 // Throws UsageError, with the first difference, where the ranks have different recipes.

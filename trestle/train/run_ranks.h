@@ -41,7 +41,7 @@ class RunRanks {
   // The number of pipelines that share each batch, and the number of this rank's pipeline.
   int replicas() const { return mesh_ ? groups_.all.size() : 1; }
   int replica() const { return mesh_ ? groups_.all.rank() : 0; }
-  // What is sharded over the ranks of [mesh] shard.
+  // The level of sharding over the ranks of [mesh] shard.
   ShardLevel level() const { return level_; }
   data::Share share() const { return {.part = replica(), .parts = replicas()}; }
   // The number of examples of this replica's share of a batch (data/loader.h).
@@ -56,7 +56,8 @@ class RunRanks {
   // The ranks that hold the same stages, of all pipelines; not valid for one pipeline.
   const sharding::RankGroups& replica_groups() const { return groups_; }
   const DeviceMesh& mesh() const { return *mesh_; }  // with several pipelines
-  // What this rank reads of the data; nothing on the ranks between the first and the last stage.
+  // The part of the data that this rank reads; nothing on the ranks between the first and the last
+  // stage.
   std::optional<data::Part> reads() const;
   const World& world() const { return *world_; }
   comm::Group group() const { return world_ ? world_->group() : comm::Group(); }

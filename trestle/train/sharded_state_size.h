@@ -9,7 +9,7 @@ namespace trestle::train {
 // Changes the cost of a stage that one process trains to the cost of one rank under [mesh]:
 // weights, gradients and optimizer state are sharded at its level, the reduction buffers are added,
 // and the optimizer steps a shard. `trained` is the number of bytes of the stage's trained
-// parameters; the optimizer's state has `states` times as many.
+// parameters; the optimizer's state has `states` times that size.
 void size_sharded_state(const recipe::Recipe& recipe, Bytes trained, int states,
                         simulate::StageCost* cost);
 

@@ -42,7 +42,7 @@ class StageReplicas final : public pipeline::StageHooks {
   std::vector<Sharded::Unsharded> whole();
   // Unsharded weights and buffers on the CPU, of the stages of this process.
   NamedTensors state();
-  // What this rank writes into a checkpoint, and reads from it.
+  // The tensors that this rank writes into a checkpoint, and reads from it.
   checkpoint::TensorGroups groups_to_save(const StageOptimizers& optimizers,
                                           const SaveOptions& options) const;
   void load(const checkpoint::SavedTraining& saved, const StageOptimizers& optimizers,

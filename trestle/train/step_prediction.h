@@ -19,7 +19,7 @@ struct Prediction {
   double seconds = 0;            // of forward, backward and transfers
   double optimizer_seconds = 0;  // what the optimizer adds
   double idle = 0;               // share of `seconds`, over all ranks
-  // Of each stage's device, for all its stages together; 0 on a plain CPU.
+  // The peak of each stage's device, for all its stages together; 0 on a plain CPU.
   std::vector<Bytes> stage_peaks;
 };
 

@@ -20,7 +20,7 @@ struct StepPlace {
 
 // The pipeline updates the weights, as actions of its table (NORM and STEP). The Updater sets the
 // learning rate and the momentum before, gives the pipeline fp16's scaler, and looks after steps
-// that were skipped. What it refers to must outlive it.
+// that were skipped. The set-up must outlive it.
 class Updater {
  public:
   explicit Updater(TrainingSetup& setup);

@@ -37,7 +37,7 @@ struct Scores {
   static void add_nothing(const Task& task, const AllRows& all_rows);
 };
 
-// The validation of a run on its ranks. What it refers to must outlive it.
+// The validation of a run on its ranks. The arguments must outlive it.
 class Validator {
  public:
   enum class Next { Continue, Stop };
