@@ -5,8 +5,8 @@
 
 #include "trestle/nn/loss.h"
 #include "trestle/pipeline/partitioned_model.h"
-#include "trestle/pipeline/pipeline_options.h"
 #include "trestle/pipeline/stage_exchange.h"
+#include "trestle/pipeline/stage_optimizer_options.h"
 #include "trestle/simulate/costs.h"
 
 // The costs of the stages, measured by running them.
