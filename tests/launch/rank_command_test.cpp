@@ -14,7 +14,7 @@
 namespace trestle::launch {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST(RankCommand, EachRankHasTorchrunsVariables) {
   const auto commands =

@@ -5,8 +5,8 @@
 namespace trestle::launch {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 // The fourth task of `srun --nodes=3 --ntasks=5`.
 const FakeEnvironment step = {{"SLURM_JOB_ID", "4711"},

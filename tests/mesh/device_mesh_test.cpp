@@ -10,8 +10,8 @@
 namespace trestle {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using Ranks = std::vector<int>;
 
 // The sum of a group's ranks, computed by its own all-reduce.

@@ -12,8 +12,8 @@
 namespace trestle::mesh {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using Groups = std::vector<std::vector<int>>;
 using Names = std::vector<std::string>;
 

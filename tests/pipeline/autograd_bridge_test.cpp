@@ -17,7 +17,7 @@ using support::chain;
 using support::distance;
 using support::message_of;
 using support::WatchDog;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr int width = 6;
 constexpr int samples = 11;

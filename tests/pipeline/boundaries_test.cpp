@@ -18,7 +18,7 @@ using support::input;
 using support::message_of;
 using support::target;
 using support::width;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 using Make = std::function<nn::Layers()>;
 

@@ -15,8 +15,8 @@ namespace {
 using namespace std::chrono_literals;
 using support::message_of;
 using support::WatchDog;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 struct OwnError : std::exception {
   int number = 7;

@@ -19,7 +19,7 @@ using support::Parts;
 using support::Plan;
 using support::plans;
 using support::target;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 enum class Tap { None, BeforeRelu, AfterRelu };
 
@@ -125,7 +125,7 @@ void check_backward(const Plan& plan, bool in_place, Tap tap, bool with_autocast
   expect_close(expected, actual, tolerance);
 }
 
-class InPlaceMatrix : public testing::TestWithParam<std::tuple<bool, Tap, bool>> {};
+class InPlaceMatrix : public ::testing::TestWithParam<std::tuple<bool, Tap, bool>> {};
 
 TEST_P(InPlaceMatrix, EqualsPlainLibtorchOrIsRefusedUnderEveryPlan) {
   const support::WatchDog dog("in place", std::chrono::seconds(100));
@@ -150,17 +150,18 @@ TEST_P(InPlaceMatrix, EqualsPlainLibtorchOrIsRefusedUnderEveryPlan) {
   }
 }
 
-std::string matrix_name(const testing::TestParamInfo<std::tuple<bool, Tap, bool>>& info) {
+std::string matrix_name(const ::testing::TestParamInfo<std::tuple<bool, Tap, bool>>& info) {
   const auto [in_place, tap, with_autocast] = info.param;
   const char* taps[] = {"NoTap", "TapBefore", "TapAfter"};
   return text(in_place ? "InPlace" : "OutOfPlace", taps[static_cast<int>(tap)],
               with_autocast ? "Autocast" : "");
 }
-INSTANTIATE_TEST_SUITE_P(
-    All, InPlaceMatrix,
-    testing::Combine(testing::Bool(), testing::Values(Tap::None, Tap::BeforeRelu, Tap::AfterRelu),
-                     testing::Bool()),
-    matrix_name);
+INSTANTIATE_TEST_SUITE_P(All, InPlaceMatrix,
+                         ::testing::Combine(::testing::Bool(),
+                                            ::testing::Values(Tap::None, Tap::BeforeRelu,
+                                                              Tap::AfterRelu),
+                                            ::testing::Bool()),
+                         matrix_name);
 
 }  // namespace
 }  // namespace trestle

@@ -18,8 +18,8 @@ using support::Plan;
 using support::plans;
 using support::target;
 using support::width;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 at::Tensor add(at::Tensor x, at::Tensor skip) { return x + skip; }
 
@@ -248,7 +248,7 @@ TEST(InPlace, ProfilesSequentialWithInPlaceLayers) {
   }
 }
 
-class HeadOfAStage : public testing::TestWithParam<bool> {};
+class HeadOfAStage : public ::testing::TestWithParam<bool> {};
 
 TEST_P(HeadOfAStage, TrainsAfterEvaluation) {
   const bool dropout = GetParam();
@@ -281,10 +281,10 @@ TEST_P(HeadOfAStage, TrainsAfterEvaluation) {
   for (const bool inference : {false, true})
     EXPECT_TRUE(torch::equal(expected.cpu(), gradient(Recompute::Always, inference).cpu()));
 }
-std::string head_name(const testing::TestParamInfo<bool>& info) {
+std::string head_name(const ::testing::TestParamInfo<bool>& info) {
   return info.param ? "Dropout" : "Relu";
 }
-INSTANTIATE_TEST_SUITE_P(Layers, HeadOfAStage, testing::Bool(), head_name);
+INSTANTIATE_TEST_SUITE_P(Layers, HeadOfAStage, ::testing::Bool(), head_name);
 
 nn::Layers writes_first(const torch::nn::Linear& linear) {
   nn::Layers net;

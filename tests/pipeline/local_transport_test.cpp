@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 using Way = Transfer::Way;
 using support::message_of;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 schedule::Route main_route(int from) { return {from, from + 1, false, "main"}; }
 

@@ -17,7 +17,7 @@ namespace {
 using plain::Training;
 using schedule::Kind;
 using support::message_of;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
@@ -38,7 +38,7 @@ struct Plan {
   Training training = {};
 };
 
-class TrainsAsLibtorch : public testing::TestWithParam<Plan> {};
+class TrainsAsLibtorch : public ::testing::TestWithParam<Plan> {};
 
 TEST_P(TrainsAsLibtorch, UnderThisPlan) {
   const support::WatchDog watch("optimizer steps");
@@ -60,7 +60,7 @@ TEST_P(TrainsAsLibtorch, UnderThisPlan) {
 
 INSTANTIATE_TEST_SUITE_P(
     Plans, TrainsAsLibtorch,
-    testing::Values(
+    ::testing::Values(
         Plan{"gpipe"}, Plan{"clipped", "gpipe", true, false, {.max_norm = 0.3}},
         Plan{"one_f_one_b", "1f1b", true, false, {.adam = false, .max_norm = 0.1, .p = 1}},
         Plan{"on_the_cpu", "1f1b", false, false, {.adam = false, .max_norm = 0.05, .p = infinity}},

@@ -15,8 +15,8 @@ namespace trestle {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 nn::Layers doublers(int count) {
   nn::Layers net;

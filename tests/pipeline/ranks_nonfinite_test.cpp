@@ -15,8 +15,8 @@ namespace {
 
 using namespace std::chrono_literals;
 using namespace ranks;
-using testing::Each;
-using testing::HasSubstr;
+using ::testing::Each;
+using ::testing::HasSubstr;
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
 

@@ -17,7 +17,7 @@ namespace trestle {
 namespace {
 
 using plain::Training;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 PipelineOptions over(const World& world, PipelineOptions options) {
   options.group = world.group();

@@ -16,9 +16,9 @@ namespace {
 
 using namespace std::chrono_literals;
 using namespace ranks;
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // Expects equal costs on both ranks, including equal bits of the times.
 void expect_same(const simulate::Costs& a, const simulate::Costs& b) {

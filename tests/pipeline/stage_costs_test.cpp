@@ -61,7 +61,7 @@ constexpr int micro_batches = 4;
 constexpr double tolerance = 0.1;
 constexpr Bytes small_change = 128;  // scalars of the loss, counters
 
-class StageCosts : public testing::TestWithParam<Case> {
+class StageCosts : public ::testing::TestWithParam<Case> {
  protected:
   StageCosts()
       : net_(GetParam().net()),
@@ -153,7 +153,7 @@ TEST_P(StageCosts, PredictPeaksOfMeasuredCosts) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuts, StageCosts, testing::ValuesIn(cases),
+INSTANTIATE_TEST_SUITE_P(Cuts, StageCosts, ::testing::ValuesIn(cases),
                          [](const auto& info) { return info.param.name; });
 
 // Times of single layers differ from times in a running stage, but both show which stage is slow.

@@ -130,7 +130,7 @@ void expect_run(const nlohmann::json& content, const nlohmann::json& run, By by)
   }
 }
 
-class TorchGpipeBatchNorm : public testing::TestWithParam<By> {};
+class TorchGpipeBatchNorm : public ::testing::TestWithParam<By> {};
 
 TEST_P(TorchGpipeBatchNorm, MatchesStatisticsOfSeveralStepsInEveryMode) {
   const auto content = golden::load("batch_norm");
@@ -145,7 +145,7 @@ TEST_P(TorchGpipeBatchNorm, MatchesStatisticsOfSeveralStepsInEveryMode) {
   EXPECT_EQ(content["runs"].size(), 24u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, TorchGpipeBatchNorm, testing::Values(By::Backward, By::Step),
+INSTANTIATE_TEST_SUITE_P(Ways, TorchGpipeBatchNorm, ::testing::Values(By::Backward, By::Step),
                          [](const auto& info) {
                            return info.param == By::Step ? "Step" : "Backward";
                          });

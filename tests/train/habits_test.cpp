@@ -13,8 +13,8 @@
 namespace trestle::train {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using Weights = std::map<std::string, at::Tensor>;
 
 class TrainFeatures : public Training {
@@ -120,8 +120,8 @@ TEST_F(TrainFeatures, SchedulesByEpoch) {
   std::vector<double> rates;
   for (const auto& step : steps(train(scheduled, hooks()).run_folder))
     rates.push_back(step["learning_rate"]);
-  EXPECT_THAT(rates,
-              testing::ElementsAre(0.01, 0.01, 0.01, 0.005, 0.005, 0.005, 0.0025, 0.0025, 0.0025));
+  EXPECT_THAT(
+      rates, ::testing::ElementsAre(0.01, 0.01, 0.01, 0.005, 0.005, 0.005, 0.0025, 0.0025, 0.0025));
   scheduled.optimizer.learning_rate_schedule = "cosine";
   scheduled.optimizer.warm_up = 3;
   EXPECT_THAT(refusal(scheduled), HasSubstr("the run has 3 epochs, and warm_up = 3"));
@@ -290,7 +290,7 @@ TEST_F(TrainFeatures, KeepsBestCheckpoints) {
   for (int i = 0; i < 2; ++i) expected.push_back(text("epoch_00", order[i].second, ".safetensors"));
   for (const auto& entry : fs::directory_iterator(run.run_folder / "best"))
     files.push_back(entry.path().filename().string());
-  EXPECT_THAT(files, testing::UnorderedElementsAreArray(expected));
+  EXPECT_THAT(files, ::testing::UnorderedElementsAreArray(expected));
   EXPECT_EQ(read_file(run.run_folder / "best" / expected[0]),
             read_file(run.run_folder / "best.safetensors"));
 }

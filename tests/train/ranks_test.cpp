@@ -9,9 +9,9 @@
 namespace trestle::train {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 class RanksTraining : public Training {
  protected:

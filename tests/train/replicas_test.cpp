@@ -10,7 +10,7 @@
 namespace trestle::train {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // make_mine() without batch statistics, which each replica would keep for itself.
 nn::Layers make_without_norm(const models::ModelOptions& options) {
@@ -176,7 +176,7 @@ struct Shards {
   std::string level;
 };
 
-class ShardedTraining : public ReplicasTraining, public testing::WithParamInterface<Shards> {
+class ShardedTraining : public ReplicasTraining, public ::testing::WithParamInterface<Shards> {
  protected:
   static recipe::Recipe divided(const Shards& shards) {
     recipe::Recipe recipe = one_process();
@@ -253,8 +253,8 @@ TEST_P(ShardedTraining, HoldsNoMoreThanPredicted) {
 
 INSTANTIATE_TEST_SUITE_P(
     Meshes, ShardedTraining,
-    testing::Values(Shards{1, 1, 2, "optimizer_state"}, Shards{1, 1, 2, "gradients"},
-                    Shards{1, 2, 2, "parameters"}, Shards{2, 1, 2, "parameters"}),
+    ::testing::Values(Shards{1, 1, 2, "optimizer_state"}, Shards{1, 1, 2, "gradients"},
+                      Shards{1, 2, 2, "parameters"}, Shards{2, 1, 2, "parameters"}),
     [](const auto& shards) {
       const Shards& s = shards.param;
       return text("p", s.pipeline, "r", s.replicate, "s", s.shard, "_", s.level);

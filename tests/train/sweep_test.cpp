@@ -22,9 +22,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using support::message_of;
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 recipe::Recipe named(const std::string& name) {
   recipe::Recipe recipe;
@@ -144,7 +144,7 @@ StepTimes some_times(double seconds) {
   return times;
 }
 
-class SweepFolder : public testing::Test {
+class SweepFolder : public ::testing::Test {
  protected:
   void SetUp() override {
     folder_ = fs::temp_directory_path() / text("trestle_sweep_", getpid());
@@ -274,9 +274,10 @@ SweepResult curve_result() {
 TEST(SweepFiles, CsvAndJsonHaveSameContent) {
   const SweepResult result = curve_result();
   const std::string csv = to_csv(result);
-  EXPECT_THAT(csv, testing::StartsWith("recipe,pipeline.split_size,pipeline.schedule,micro_batches,"
-                                       "runs,seconds,fastest,slowest,predicted,optimizer,error\n"
-                                       "net,1,gpipe,0,3,2,1.9,2.2,1.8,0,\n"));
+  EXPECT_THAT(csv,
+              ::testing::StartsWith("recipe,pipeline.split_size,pipeline.schedule,micro_batches,"
+                                    "runs,seconds,fastest,slowest,predicted,optimizer,error\n"
+                                    "net,1,gpipe,0,3,2,1.9,2.2,1.8,0,\n"));
   EXPECT_THAT(csv,
               HasSubstr("net,2,1f1b,,0,,,,,,\"virtual:0 is out of memory, \"\"really\"\"\"\n"));
   const auto json = nlohmann::json::parse(to_json(result));

@@ -6,7 +6,7 @@
 namespace trestle::train {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 class Trainer : public Training {};
 
@@ -25,7 +25,7 @@ TEST_F(Trainer, WritesAllFilesOfRunFolder) {
   const auto best = checkpoint::read_tensors(result.run_folder / "best.safetensors");
   std::vector<std::string> names;
   for (const auto& [name, tensor] : best.tensors) names.push_back(name);
-  EXPECT_THAT(names, testing::UnorderedElementsAre(
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre(
                          "in.weight", "in.bias", "norm.weight", "norm.bias", "norm.running_mean",
                          "norm.running_var", "norm.num_batches_tracked", "out.weight", "out.bias"));
 }

@@ -41,7 +41,7 @@ inline nn::Layers make_mine(const models::ModelOptions& options) {
   return net;
 }
 
-class Training : public testing::Test {
+class Training : public ::testing::Test {
  protected:
   using Changes = std::vector<std::pair<std::string, std::string>>;
 
@@ -54,7 +54,7 @@ class Training : public testing::Test {
 
   static recipe::Recipe recipe() {
     recipe::Recipe recipe;
-    recipe.name = testing::UnitTest::GetInstance()->current_test_info()->name();
+    recipe.name = ::testing::UnitTest::GetInstance()->current_test_info()->name();
     std::ranges::replace(recipe.name, '/', '_');  // of a parameterized test
     recipe.model.name = "mine";
     recipe.data.name = "mnist";
