@@ -10,6 +10,7 @@
 namespace trestle {
 namespace {
 
+using support::add;
 using support::distance;
 using support::input;
 using support::message_of;
@@ -22,8 +23,6 @@ using support::target;
 using ::testing::HasSubstr;
 
 enum class Tap { None, BeforeRelu, AfterRelu };
-
-at::Tensor add(at::Tensor x, at::Tensor skip) { return x + skip; }
 
 // Three linear layers; a ReLU and a skip connection follow the first.
 nn::Layers layers(const Parts& parts, bool in_place, Tap tap) {

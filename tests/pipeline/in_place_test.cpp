@@ -8,6 +8,7 @@
 namespace trestle {
 namespace {
 
+using support::add;
 using support::distance;
 using support::input;
 using support::message_of;
@@ -20,8 +21,6 @@ using support::target;
 using support::width;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-at::Tensor add(at::Tensor x, at::Tensor skip) { return x + skip; }
 
 // Expects the same refusal under all cuts, devices and recompute modes.
 void expect_refused_everywhere(const std::function<nn::Layers()>& make, const std::string& what) {

@@ -86,14 +86,14 @@ TEST(LateLayers, RefuseUndeclaredSharedParameterAfterCreation) {
 }
 
 constexpr int words = 11;
-constexpr int width = 6;
+constexpr int embedded = 6;
 
 nn::Layers language_model() {
   nn::Layers net(nn::Seed{3});
-  net.add("embed", [] { return torch::nn::Embedding(words, width); });
-  net.add("hidden", linear(width, width));
+  net.add("embed", [] { return torch::nn::Embedding(words, embedded); });
+  net.add("hidden", linear(embedded, embedded));
   net.add("head",
-          [] { return torch::nn::Linear(torch::nn::LinearOptions(width, words).bias(false)); });
+          [] { return torch::nn::Linear(torch::nn::LinearOptions(embedded, words).bias(false)); });
   net.add("scores", [](at::Tensor x) { return x.transpose(1, 2); });
   net.tie("head.weight", "embed.weight");
   return oracle::in_double(net);

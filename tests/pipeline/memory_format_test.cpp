@@ -17,14 +17,14 @@ using support::distance;
 constexpr auto channels_last = at::MemoryFormat::ChannelsLast;
 
 // conv, norm, relu, pool, transposed conv, joined with a skip: in plain libtorch and as layers.
-struct Net {
+struct SkipConvNet {
   torch::nn::Conv2d first{torch::nn::Conv2dOptions(3, 6, 3).padding(1)};
   torch::nn::BatchNorm2d norm{6};
   torch::nn::Conv2d second{torch::nn::Conv2dOptions(6, 6, 3).padding(1).groups(2)};
   torch::nn::ConvTranspose2d up{torch::nn::ConvTranspose2dOptions(6, 6, 2).stride(2)};
   torch::nn::Conv2d last{torch::nn::Conv2dOptions(12, 4, 1)};
 
-  Net() {
+  SkipConvNet() {
     for (auto& parameter : parameters()) parameter.set_data(parameter.to(at::kDouble));
     norm->to(at::kDouble);
   }
@@ -55,7 +55,7 @@ struct Net {
   }
 };
 
-Net make_net() {
+SkipConvNet make_skip_conv_net() {
   torch::manual_seed(9);
   return {};
 }
@@ -71,7 +71,7 @@ at::Tensor classes() {
 
 // The plain model's gradients over the same micro-batches in torch's default memory format.
 std::vector<at::Tensor> expected_gradients(int pieces) {
-  Net net = make_net();
+  SkipConvNet net = make_skip_conv_net();
   const auto x = images().tensor_split(pieces), y = classes().tensor_split(pieces);
   for (int i = 0; i < pieces; ++i) {
     const auto loss = torch::cross_entropy_loss(net.plain(x[i]), y[i]);
@@ -90,7 +90,7 @@ TEST(MemoryFormat, GivesEqualGradientsUnderEveryPlan) {
         for (const Recompute mode : {Recompute::Never, Recompute::ExceptLast, Recompute::Always}) {
           for (const bool plain_cpu : {false, true}) {
             const int stages = static_cast<int>(balance.size());
-            Net own = make_net();
+            SkipConvNet own = make_skip_conv_net();
             Pipeline pipeline(
                 own.layers(),
                 {.devices = plain_cpu ? std::vector<Device>{cpu_device()} : virtual_devices(stages),
@@ -112,10 +112,10 @@ TEST(MemoryFormat, GivesEqualGradientsUnderEveryPlan) {
 }
 
 TEST(MemoryFormat, GivesEqualInputGradientInCallersBackward) {
-  Net plain = make_net();
+  SkipConvNet plain = make_skip_conv_net();
   const auto x = images().requires_grad_();
   plain.plain(x).square().mean().backward();
-  Net own = make_net();
+  SkipConvNet own = make_skip_conv_net();
   Pipeline pipeline(
       own.layers(),
       {.devices = virtual_devices(2), .balance = {3, 5}, .memory_format = channels_last});
@@ -174,8 +174,8 @@ TEST(MemoryFormat, IsKeptAcrossEveryBoundary) {
 }
 
 TEST(MemoryFormat, KeepsParameterObjectsAndOptimizerResults) {
-  Net plain = make_net();
-  Net own = make_net();
+  SkipConvNet plain = make_skip_conv_net();
+  SkipConvNet own = make_skip_conv_net();
   const auto before = own.parameters();
   Pipeline pipeline(
       own.layers(),
@@ -222,7 +222,7 @@ TEST(MemoryFormat, KeepsFusedOptimizerResults) {
 }
 
 TEST(MemoryFormat, RefusesOtherFormats) {
-  Net own = make_net();
+  SkipConvNet own = make_skip_conv_net();
   EXPECT_THROW(Pipeline(own.layers(), {.memory_format = at::MemoryFormat::ChannelsLast3d}),
                UsageError);
 }

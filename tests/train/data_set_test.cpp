@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "tests/support/message_of.h"
+#include "tests/train/training.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/data/files/image_file.h"
@@ -97,17 +98,6 @@ TEST(DataSets, PreferRealDataOverSyntheticData) {
   EXPECT_EQ(find_data(recipe, *silent).folder, recipe.data.folder);
   fs::remove_all(folder);
 }
-
-// Collects the notes.
-class Notes : public Progress {
- public:
-  void note(const std::string& line) override { lines += line + "\n"; }
-  void plan(const RunPlan&) override {}
-  void step(const StepReport&) override {}
-  void epoch(const EpochReport&) override {}
-  void done(const TrainResult&) override {}
-  std::string lines;
-};
 
 // A folder with images and masks of two classes, black and red, in two sizes.
 struct OwnImages {
