@@ -104,7 +104,7 @@ TEST(MeshLayout, IsParsedAndPrinted) {
 
 TEST(MeshLayout, ExplainsInvalidRequests) {
   EXPECT_THAT(message_of<UsageError>([] { hsdp.check_size(6); }),
-              AllOf(HasSubstr("replicate=2,shard=4 has 2 x 4 = 8 ranks, and there are 6"),
+              AllOf(HasSubstr("replicate=2,shard=4 has 2 x 4 = 8 ranks, but there are 6"),
                     HasSubstr("With shard=3 it has 6.")));
   EXPECT_THAT(message_of<UsageError>([] { hsdp.check_size(4); }),
               HasSubstr("With replicate=1 or shard=2 it has 4."));
@@ -117,13 +117,14 @@ TEST(MeshLayout, ExplainsInvalidRequests) {
               }),
               HasSubstr("order"));
   EXPECT_THAT(message_of<UsageError>([] { hsdp.groups({"shard", "shard"}); }), HasSubstr("twice"));
-  EXPECT_THAT(message_of<UsageError>([] { hsdp.groups({}); }), HasSubstr("no dimension"));
+  EXPECT_THAT(message_of<UsageError>([] { hsdp.groups({}); }),
+              HasSubstr("at least one mesh dimension"));
   EXPECT_THAT(message_of<UsageError>([] {
                 hsdp.flattened({"replicate", "shard"}, "shard");
               }),
               HasSubstr("already"));
   EXPECT_THAT(message_of<UsageError>([] { hsdp.flattened({"shard"}, "a-b"); }),
-              HasSubstr("'a-b' is no name"));
+              HasSubstr("'a-b' is not a valid name"));
   EXPECT_THAT(message_of<UsageError>([] {
                 hsdp.rank({0, 4});
               }),

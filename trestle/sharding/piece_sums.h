@@ -9,7 +9,7 @@
 namespace trestle::sharding {
 
 // The gradients of this rank's pieces of a batch (ShardOptions::reproducible), added up in the order in which ranks are
-// (comm/pairs.h): neighbours first, then neighbours of these. So that twice as many ranks with half the pieces each make
+// (comm/reduction.h): neighbours first, then neighbours of these. So that twice as many ranks with half the pieces each make
 // the same additions.
 //
 // For each group of parameters it keeps the sums of 1, 2, 4 ... pieces that still wait for their neighbour.
