@@ -112,19 +112,21 @@ void expect_bound(const PeakCase& test, double most_on_average) {
   excess.expect_tight(test.name, most_on_average);
 }
 
-at::Tensor rows(std::uint64_t seed) {
+at::Tensor peak_rows(std::uint64_t seed) {
   torch::manual_seed(seed);
   return torch::randn({1024, 64});
 }
 
 TEST(Peaks, BoundStepsWithWideBoundaries) {
-  expect_bound({"wide", wide_net, {{3, 1}, {1, 2, 1}}, rows(1), rows(2), nn::mean_squared_error()},
-               1.2);
+  expect_bound(
+      {"wide", wide_net, {{3, 1}, {1, 2, 1}}, peak_rows(1), peak_rows(2), nn::mean_squared_error()},
+      1.2);
 }
 
 TEST(Peaks, BoundStepsWithWholeBatchLoss) {
-  expect_bound({"whole batch", wide_net, {{1, 3}, {3, 1}}, rows(1), rows(2), whole_batch_loss()},
-               1.25);
+  expect_bound(
+      {"whole batch", wide_net, {{1, 3}, {3, 1}}, peak_rows(1), peak_rows(2), whole_batch_loss()},
+      1.25);
 }
 
 // A skip is counted until a slow neighbour would take it; here no neighbour is slow.
@@ -167,8 +169,9 @@ TEST(Peaks, BoundStepsWithViewsAsOutputsOfWholeBatchLoss) {
     made.also_return("more");
     return made;
   };
-  expect_bound({"parts", net, {{3, 3}}, rows(1), rows(2).narrow(1, 0, 16), whole_batch_loss(), 8},
-               1.5);
+  expect_bound(
+      {"parts", net, {{3, 3}}, peak_rows(1), peak_rows(2).narrow(1, 0, 16), whole_batch_loss(), 8},
+      1.5);
 }
 
 // A convolution of a single image uses another kernel, which needs more memory.

@@ -15,7 +15,7 @@ namespace {
 using nn::BatchNormStatistics;
 
 // Double precision: only the order of sums differs.
-constexpr double tolerance = 1e-12;
+constexpr double statistics_tolerance = 1e-12;
 
 constexpr std::int64_t pixels_of_norm1 = 4 * 5;  // of one sample, after one 3 x 3 convolution
 constexpr std::int64_t pixels_of_norm2 = 2 * 3;  // after two
@@ -47,7 +47,8 @@ void expect_numbers(const at::Tensor& actual, const std::vector<double>& expecte
   const at::Tensor flat = actual.detach().cpu().to(at::kDouble).reshape(-1).contiguous();
   ASSERT_EQ(flat.numel(), static_cast<std::int64_t>(expected.size())) << what;
   for (std::size_t i = 0; i < expected.size(); ++i)
-    EXPECT_NEAR(flat.data_ptr<double>()[i], expected[i], tolerance) << what << "[" << i << "]";
+    EXPECT_NEAR(flat.data_ptr<double>()[i], expected[i], statistics_tolerance)
+        << what << "[" << i << "]";
 }
 
 // torchgpipe uses the mini-batch's biased variance; torch and trestle use the unbiased one.
@@ -166,7 +167,8 @@ TEST(TorchGpipeShortBatch, CountsAtOnce) {
     for (std::size_t i = 0; i < 3; ++i) {  // of norm1: norm2's input was normalized per micro-batch
       const auto [name, buffer] = plain.named_buffers()[i];
       const at::Tensor ours = net.named_buffers()[i].second.cpu();
-      EXPECT_LE((ours - buffer).abs().max().item<double>(), tolerance) << name << " of " << count;
+      EXPECT_LE((ours - buffer).abs().max().item<double>(), statistics_tolerance)
+          << name << " of " << count;
     }
   }
 }

@@ -54,10 +54,10 @@ TEST_F(ReplicasTraining, HasNumbersOfOneProcess) {
   recipe::Recipe two = one_process();
   two.pipeline.micro_batches = 2;
   two.mesh.replicate = 2;
-  expect_close(one, on_ranks(2, two, own_hooks()));
+  expect_close_run(one, on_ranks(2, two, own_hooks()));
   two.mesh.pipeline = 2;
   two.pipeline.balance = {2, 2};
-  expect_close(one, on_ranks(4, two, own_hooks()));
+  expect_close_run(one, on_ranks(4, two, own_hooks()));
 }
 
 TEST_F(ReplicasTraining, AcceptsAccumulationAndRaggedLastBatch) {
