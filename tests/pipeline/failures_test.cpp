@@ -167,7 +167,7 @@ TEST(Failures, DeadlineNamesWaitingAndAwaitedRank) {
   Pipeline pipeline(net.layers(), options);
   std::atomic<bool> sleepy = true;
   net.forward[0] = [&] {
-    if (net.forwards[0] == 2 && sleepy.exchange(false)) std::this_thread::sleep_for(4s);
+    if (net.forwards[0] == 2 && sleepy.exchange(false)) std::this_thread::sleep_for(2s);
   };
   const std::string message =
       message_of<DeadlineError>([&] { pipeline.step(batch(), batch(), loss()); });

@@ -60,11 +60,11 @@ SkipConvNet make_skip_conv_net() {
   return {};
 }
 
-at::Tensor images() {
+at::Tensor format_images() {
   torch::manual_seed(2);
   return torch::randn({7, 3, 8, 12}, at::kDouble);
 }
-at::Tensor classes() {
+at::Tensor format_classes() {
   torch::manual_seed(3);
   return torch::randint(4, {7, 8, 12});
 }
@@ -72,7 +72,7 @@ at::Tensor classes() {
 // The plain model's gradients over the same micro-batches in torch's default memory format.
 std::vector<at::Tensor> expected_gradients(int pieces) {
   SkipConvNet net = make_skip_conv_net();
-  const auto x = images().tensor_split(pieces), y = classes().tensor_split(pieces);
+  const auto x = format_images().tensor_split(pieces), y = format_classes().tensor_split(pieces);
   for (int i = 0; i < pieces; ++i) {
     const auto loss = torch::cross_entropy_loss(net.plain(x[i]), y[i]);
     (loss * (static_cast<double>(x[i].size(0)) / 7)).backward();
@@ -99,7 +99,7 @@ TEST(MemoryFormat, GivesEqualGradientsUnderEveryPlan) {
                  .schedule = schedule,
                  .recompute = mode,
                  .memory_format = channels_last});
-            pipeline.step(images(), classes(), nn::cross_entropy());
+            pipeline.step(format_images(), format_classes(), nn::cross_entropy());
             const auto parameters = own.parameters();
             for (std::size_t i = 0; i < parameters.size(); ++i)
               EXPECT_LE(distance(parameters[i].grad(), expected[i]), 1e-12)
@@ -113,13 +113,13 @@ TEST(MemoryFormat, GivesEqualGradientsUnderEveryPlan) {
 
 TEST(MemoryFormat, GivesEqualInputGradientInCallersBackward) {
   SkipConvNet plain = make_skip_conv_net();
-  const auto x = images().requires_grad_();
+  const auto x = format_images().requires_grad_();
   plain.plain(x).square().mean().backward();
   SkipConvNet own = make_skip_conv_net();
   Pipeline pipeline(
       own.layers(),
       {.devices = virtual_devices(2), .balance = {3, 5}, .memory_format = channels_last});
-  const auto y = images().requires_grad_();
+  const auto y = format_images().requires_grad_();
   pipeline.forward(y).square().mean().backward();
   EXPECT_LE(distance(y.grad(), x.grad()), 1e-12);
   EXPECT_TRUE(y.grad().is_contiguous()) << "the caller's tensor keeps its own format";
@@ -186,10 +186,10 @@ TEST(MemoryFormat, KeepsParameterObjectsAndOptimizerResults) {
   torch::optim::AdamW ours(pipeline.parameters(), torch::optim::AdamWOptions(1e-2));
   for (int step = 0; step < 3; ++step) {
     theirs.zero_grad();
-    torch::cross_entropy_loss(plain.plain(images()), classes()).backward();
+    torch::cross_entropy_loss(plain.plain(format_images()), format_classes()).backward();
     theirs.step();
     ours.zero_grad();
-    pipeline.step(images(), classes(), nn::cross_entropy());
+    pipeline.step(format_images(), format_classes(), nn::cross_entropy());
     ours.step();
   }
   const auto expected = plain.parameters(), found = own.parameters();

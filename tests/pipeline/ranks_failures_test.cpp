@@ -101,7 +101,7 @@ TEST(RanksFailures, FirstFailureKeepsTypeInSpawn) {
 TEST(RanksFailures, NameLateRankAndItsLastAction) {
   const support::WatchDog watch("late rank");
   const auto all = messages_of_ranks(2, [](World& world) {
-    const auto sleep = [] { std::this_thread::sleep_for(1500ms); };
+    const auto sleep = [] { std::this_thread::sleep_for(800ms); };
     Pipeline pipeline(trained(world.rank() == 1 ? std::function<void()>(sleep) : nullptr), [&] {
       auto options = in_group(world, {.balance = {1, 2}, .micro_batches = 2});
       options.deadline = 300ms;
@@ -121,7 +121,7 @@ TEST(RanksFailures, NameRankThatDoesNotReceive) {
   nn::Layers net;
   net.add("first", [](at::Tensor x) { return x * 2; });
   net.add("slow", [](at::Tensor x) {
-    std::this_thread::sleep_for(1500ms);
+    std::this_thread::sleep_for(800ms);
     return x;
   });
   const auto all = messages_of_ranks(2, [&](World& world) {

@@ -38,7 +38,7 @@ nn::Layers make_net(const nlohmann::json& content, std::optional<double> momentu
   return net;
 }
 
-at::Tensor images(std::int64_t count, std::uint64_t step) {
+at::Tensor golden_images(std::int64_t count, std::uint64_t step) {
   return golden::formula_doubles({count, 2, 6, 7}, 1000 + step) * 3 + 1;
 }
 
@@ -107,11 +107,11 @@ void expect_run(const nlohmann::json& content, const nlohmann::json& run, By by)
     pipeline.zero_grad();
     at::Tensor output;
     if (by == By::Backward) {
-      output = pipeline.forward(images(count, step));
+      output = pipeline.forward(golden_images(count, step));
       torch::nn::functional::cross_entropy(output, target.to(output.device())).backward();
     } else {
       output = pipeline
-                   .step(images(count, step), target, nn::cross_entropy(),
+                   .step(golden_images(count, step), target, nn::cross_entropy(),
                          {.output = StepOptions::Output::Keep})
                    .output;
     }
@@ -162,8 +162,8 @@ TEST(TorchGpipeShortBatch, CountsAtOnce) {
     const nn::Layers net = make_net(content, momentum_of(run));
     const nn::Layers plain = make_net(content, momentum_of(run));
     Pipeline pipeline(net, options_of(run, BatchNormStatistics::WholeBatch));
-    pipeline.step(images(count, 0), at::zeros({count}, at::kLong), nn::cross_entropy());
-    plain.forward(images(count, 0));
+    pipeline.step(golden_images(count, 0), at::zeros({count}, at::kLong), nn::cross_entropy());
+    plain.forward(golden_images(count, 0));
     for (std::size_t i = 0; i < 3; ++i) {  // of norm1: norm2's input was normalized per micro-batch
       const auto [name, buffer] = plain.named_buffers()[i];
       const at::Tensor ours = net.named_buffers()[i].second.cpu();
