@@ -82,9 +82,8 @@ TEST_F(Trainer, RefusesToResumeWithOtherRecipe) {
     resume(first.run_folder, {{"train.batch", "6"}}, hooks());
     FAIL() << "nothing was thrown";
   } catch (const UsageError& error) {
-    EXPECT_THAT(
-        error.what(),
-        HasSubstr("'batch' in [train] cannot change in the middle of a run: it is 12 there, 6"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("'batch' in [train] cannot change during a run: it is 12, and 6"));
   }
   EXPECT_THROW(resume(base_ / "nowhere", {}, hooks()), UsageError);
 }
