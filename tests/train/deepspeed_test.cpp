@@ -6,6 +6,7 @@
 #include "tests/train/deepspeed_nets.h"
 #include "trestle/base/error.h"
 #include "trestle/comm/spawn.h"
+#include "trestle/optim/factory.h"
 #include "trestle/train/deepspeed_options.h"
 
 namespace trestle::deepspeed {

@@ -90,10 +90,12 @@ TEST(SweepPoints, FormGridOverEachRecipe) {
   EXPECT_EQ(points[1].recipe.pipeline.split_size, 2);
   EXPECT_EQ(points[1].recipe.train.batch, 16);
   EXPECT_THAT(points[6].values, ElementsAre("4", "8"));
-  EXPECT_EQ(name_of(points[6], axes, true), "b · pipeline.split_size = 4 · train.batch = 8");
-  EXPECT_EQ(name_of(points[6], axes, false), "pipeline.split_size = 4 · train.batch = 8");
+  EXPECT_EQ(name_of(points[6], axes, RecipeName::Show),
+            "b · pipeline.split_size = 4 · train.batch = 8");
+  EXPECT_EQ(name_of(points[6], axes, RecipeName::Hide),
+            "pipeline.split_size = 4 · train.batch = 8");
   const auto alone = sweep_points({named("a")}, {});
-  EXPECT_EQ(name_of(alone.at(0), {}, false), "a");
+  EXPECT_EQ(name_of(alone.at(0), {}, RecipeName::Hide), "a");
 }
 
 TEST(SweepAxis, TakesTextLiterally) {
@@ -255,7 +257,7 @@ SweepResult curve_result() {
   const auto points = sweep_points({named("net")}, result.axes);
   for (std::size_t i = 0; i < points.size(); ++i) {
     SweepRow row;
-    row.name = name_of(points[i], result.axes, false);
+    row.name = name_of(points[i], result.axes, RecipeName::Hide);
     row.recipe = "net";
     row.values = points[i].values;
     const double seconds = 2.0 + static_cast<double>((i * 7) % 4);
