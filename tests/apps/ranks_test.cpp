@@ -10,9 +10,9 @@
 namespace trestle {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 class TrainRanksErrors : public ProgramTest {
  protected:
@@ -83,8 +83,9 @@ TEST_F(TrainRanksErrors, RankReportsMissingRankZero) {
   const Finished alone =
       shell("RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29589 $T train tiny.toml");
   EXPECT_EQ(alone.code, 1);
-  EXPECT_THAT(alone.err, AllOf(HasSubstr("rank 1 could not reach rank 0 at 127.0.0.1:29589 within 3 s"),
-                               HasSubstr("MASTER_ADDR and MASTER_PORT")));
+  EXPECT_THAT(alone.err,
+              AllOf(HasSubstr("rank 1 could not reach rank 0 at 127.0.0.1:29589 within 3 s"),
+                    HasSubstr("MASTER_ADDR and MASTER_PORT")));
 }
 
 TEST_F(TrainRanksErrors, RankZeroReportsUnknownAddress) {
