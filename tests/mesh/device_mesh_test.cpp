@@ -6,7 +6,7 @@
 #include "tests/support/message_of.h"
 #include "trestle/base/error.h"
 #include "trestle/comm/rank_error.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 
 namespace trestle {
 namespace {

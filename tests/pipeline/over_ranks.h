@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/pipeline/pipeline.h"
 
 // Pipelines over thread ranks.

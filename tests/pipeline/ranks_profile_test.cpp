@@ -10,7 +10,7 @@
 #include "tests/pipeline/excess.h"
 #include "tests/pipeline/rank_profiles.h"
 #include "tests/support/virtual_environment.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 
 namespace trestle {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tests/sharding/rows.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/sharding/sharded.h"
 
 // Trains any torch module twice: with libtorch alone, and sharded at every level.

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "tests/sharding/rows.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/nn/layers.h"
 #include "trestle/sharding/sharded.h"
 

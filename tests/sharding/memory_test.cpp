@@ -3,7 +3,7 @@
 #include <torch/torch.h>
 
 #include "tests/support/device_of_rank.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/device/virtual_device.h"
 #include "trestle/nn/layers.h"
 #include "trestle/optim/factory.h"

@@ -9,7 +9,7 @@
 
 #include "tests/sharding/norm_net.h"
 #include "tests/support/device_of_rank.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/device/virtual_device.h"
 
 namespace trestle::testing {

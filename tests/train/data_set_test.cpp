@@ -1,4 +1,4 @@
-#include "trestle/train/data_set.h"
+#include "trestle/train/data_sets/data_set.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -11,9 +11,9 @@
 #include "trestle/base/text.h"
 #include "trestle/data/files/image_file.h"
 #include "trestle/data/synthetic/synthesize.h"
+#include "trestle/train/data_sets/find_data.h"
 #include "trestle/train/field_help.h"
-#include "trestle/train/find_data.h"
-#include "trestle/train/progress.h"
+#include "trestle/train/progress/progress.h"
 
 namespace trestle::train {
 namespace {

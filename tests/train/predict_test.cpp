@@ -1,4 +1,4 @@
-#include "trestle/train/predictor.h"
+#include "trestle/train/predict/predictor.h"
 
 #include <gmock/gmock.h>
 
