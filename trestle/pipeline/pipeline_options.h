@@ -15,7 +15,7 @@
 #include "trestle/nn/batch_norm_statistics.h"
 #include "trestle/nn/value.h"
 #include "trestle/pipeline/execute/stage_hooks.h"
-#include "trestle/pipeline/stage_optimizer_options.h"
+#include "trestle/pipeline/execute/stage_optimizer_options.h"
 #include "trestle/precision/autocast.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"

@@ -9,7 +9,7 @@
 #include "trestle/device/named_tensors.h"
 #include "trestle/pipeline/execute/stage_hooks.h"
 #include "trestle/pipeline/execute/stage_list.h"
-#include "trestle/pipeline/stage_optimizer_options.h"
+#include "trestle/pipeline/execute/stage_optimizer_options.h"
 #include "trestle/pipeline/transport/norm_parts.h"
 
 namespace trestle::pipeline {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "trestle/pipeline/execute/partitioned_model.h"
-#include "trestle/pipeline/stage_optimizer_options.h"
+#include "trestle/pipeline/execute/stage_optimizer_options.h"
 #include "trestle/simulate/costs.h"
 
 namespace trestle::pipeline {
