@@ -3,7 +3,7 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
-#include "trestle/sharding/save_steps.h"
+#include "trestle/sharding/prepared_save.h"
 
 namespace trestle {
 namespace {

@@ -23,7 +23,7 @@ struct GradientReducer::BackwardLife {
   std::weak_ptr<GradientReducer> owner;
 };
 
-void GradientReducer::arm(bool after_gradients) {
+void GradientReducer::prepare_for_backward(bool after_gradients) {
   const std::lock_guard lock(mutex_);
   if (pass_ && !(pass_->in_backward && pass_->backward.expired())) return;
   give_up_pass();
@@ -61,12 +61,13 @@ void GradientReducer::begin_pass(bool accumulates, bool after_gradients) {
   pass_->groups.resize(groups_.size());
   begin_piece();
   if (pass_->sync || !sums_)
-    pass_->header = PassHeader(ranks_.all, {.backward = place(),
-                                            .sync = sync_,
-                                            .weight = sync_ ? weight_ : std::optional<double>(),
-                                            .trained_hash = trained_hash()});
+    pass_->header =
+        BackwardHandshake(ranks_.all, {.backward = place(),
+                                       .sync = sync_,
+                                       .weight = sync_ ? weight_ : std::optional<double>(),
+                                       .trained_hash = trained_hash()});
   for (const std::size_t g : trained_) {
-    FlatGroup& flat = *groups_[g];
+    FlatParameterGroup& flat = *groups_[g];
     flat.note_step();
     flat.drop_zeroed();
     flat.forget_own_gradients();

@@ -40,8 +40,8 @@ at::Tensor as_real(const at::Tensor& flat) {
 
 }  // namespace
 
-GradientReducer::GradientReducer(std::vector<std::shared_ptr<FlatGroup>> groups, RankGroups ranks,
-                                 const ShardOptions& options)
+GradientReducer::GradientReducer(std::vector<std::shared_ptr<FlatParameterGroup>> groups,
+                                 RankGroups ranks, const ShardOptions& options)
     : groups_(std::move(groups)), ranks_(std::move(ranks)), options_(options) {
   unchecked_ = {.all = unchecked(ranks_.all),
                 .shard = unchecked(ranks_.shard),
@@ -148,7 +148,7 @@ void GradientReducer::on_gradient(std::size_t group, std::size_t index) {
 // Where gradients add up before they are reduced: in their place already, so that they are there once.
 void GradientReducer::keep_in_bucket(std::size_t group, std::size_t index) {
   const at::NoGradGuard no_grad;
-  FlatGroup& flat = *groups_[group];
+  FlatParameterGroup& flat = *groups_[group];
   at::Tensor& gradient = flat.parameter(index).mutable_grad();
   if (flat.grad_is_view(index) || gradient.layout() != at::kStrided ||
       gradient.scalar_type() != flat.gradients().scalar_type())
@@ -158,7 +158,7 @@ void GradientReducer::keep_in_bucket(std::size_t group, std::size_t index) {
 
 void GradientReducer::put_gradient(std::size_t group, std::size_t index) {
   const at::NoGradGuard no_grad;
-  FlatGroup& flat = *groups_[group];
+  FlatParameterGroup& flat = *groups_[group];
   at::Tensor& gradient = flat.parameter(index).mutable_grad();
   if (gradient.defined() && gradient.layout() != at::kStrided) {
     throw UsageError(text("the gradient of parameter '", flat.name(index), "' is sparse"),
@@ -225,7 +225,7 @@ void GradientReducer::put_in_place(std::size_t group) {
 }
 
 void GradientReducer::begin(std::size_t group) {
-  FlatGroup& flat = *groups_[group];
+  FlatParameterGroup& flat = *groups_[group];
   Reduction& reduction = pass_->groups[group];
   reduction.begun = true;
   if (!complete_pieces(group)) return;
@@ -357,10 +357,10 @@ void GradientReducer::end_reduced() {
 void GradientReducer::hand_out(const std::vector<std::vector<bool>>& used) {
   const at::NoGradGuard no_grad;
   for (const std::size_t g : trained_) {
-    FlatGroup& flat = *groups_[g];
+    FlatParameterGroup& flat = *groups_[g];
     flat.drop_kept();
     if (options_.level != ShardLevel::None) {
-      flat.add_to_shards(pass_->groups[g].reduced, used[g], 1 / later_divisor(g));
+      flat.add_to_shards(pass_->groups[g].reduced, used[g], 1 / post_divide_factor(g));
       continue;
     }
     const auto& before = pass_->groups[g].before;
@@ -371,7 +371,7 @@ void GradientReducer::hand_out(const std::vector<std::vector<bool>>& used) {
         continue;
       }
       at::Tensor gradient = flat.gradient_view(i).to(flat.parameter(i).scalar_type());
-      if (later_divisor(g) != 1) gradient.div_(later_divisor(g));
+      if (post_divide_factor(g) != 1) gradient.div_(post_divide_factor(g));
       flat.parameter(i).mutable_grad() = gradient.variable_data();
     }
   }

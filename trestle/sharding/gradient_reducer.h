@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "trestle/comm/group.h"
-#include "trestle/sharding/flat_group.h"
+#include "trestle/sharding/backward_handshake.h"
+#include "trestle/sharding/flat_parameter_group.h"
 #include "trestle/sharding/gradient_hooks.h"
+#include "trestle/sharding/micro_batch_sums.h"
 #include "trestle/sharding/options.h"
-#include "trestle/sharding/pass_header.h"
-#include "trestle/sharding/piece_sums.h"
 #include "trestle/sharding/rank_groups.h"
 #include "trestle/sharding/shard_recorder.h"
 
@@ -27,7 +27,7 @@ namespace trestle::sharding {
 // backward goes on, in an order that is the same on all ranks; and when the backward ends, all of them are waited for and
 // handed to the parameters (level None) or the shards.
 //
-// A "pass" is one backward: it begins with arm() in a hook of the backward, and ends by itself.
+// A "pass" is one backward: it begins with prepare_for_backward() in a hook of the backward, and ends by itself.
 class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
  public:
   // What else follows a backward: the gathering of parameters.
@@ -39,7 +39,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
     virtual void pass_ended() = 0;
   };
 
-  GradientReducer(std::vector<std::shared_ptr<FlatGroup>> groups, RankGroups ranks,
+  GradientReducer(std::vector<std::shared_ptr<FlatParameterGroup>> groups, RankGroups ranks,
                   const ShardOptions& options);
   void watch();  // hooks on the parameters; once
   // Buckets are averaged by it, at level None.
@@ -82,7 +82,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
 
   // To be called in a backward before its first gradient: begins the pass where it has not begun. A call of
   // autograd::grad() is a pass that nothing is reduced in, and StateError where it returns gradients of parameters.
-  void arm(bool after_gradients = false);
+  void prepare_for_backward(bool after_gradients = false);
   bool in_pass() const { return pass_.has_value(); }
   // Gives a pass up that did not come to its end, because something threw. The other ranks, which would wait for the rest of
   // it, are told.
@@ -137,7 +137,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
     std::vector<Reduction> groups;
     std::size_t next = 0;       // in the order of groups: the first that has not begun
     std::size_t next_over = 0;  // the first whose pieces are not summed over replicas yet
-    PassHeader header;
+    BackwardHandshake header;
     ShardRecorder::Entry entry;
     std::optional<double> share;  // of this rank in the average
   };
@@ -154,7 +154,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   double share();
   int averaged() const;  // how many gradients
   // How much of the average's division is left for behind the sum: 1, but for fp16.
-  double later_divisor(std::size_t group) const;
+  double post_divide_factor(std::size_t group) const;
   void begin_ready();
   void bound_in_flight();
   void begin(std::size_t group);
@@ -182,12 +182,12 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   std::vector<std::vector<bool>> used_by_any();
   void hand_out(const std::vector<std::vector<bool>>& used);
 
-  std::vector<std::shared_ptr<FlatGroup>> groups_;
+  std::vector<std::shared_ptr<FlatParameterGroup>> groups_;
   std::vector<std::size_t> trained_;  // groups that are reduced, in the order in which they are
   RankGroups ranks_;
   RankGroups unchecked_;  // for what follows the plan that all ranks have
   ShardOptions options_;
-  std::optional<PieceSums> pieces_;
+  std::optional<MicroBatchSums> pieces_;
   Observer* observer_ = nullptr;
   AverageBucket hook_;
   Announcer announce_;
@@ -200,7 +200,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   bool waits_in_finish_ = false;
   std::optional<double> weight_;
   std::optional<Pass> pass_;
-  PassHeader unchecked_header_;  // of the last pass, where that was inside no_sync()
+  BackwardHandshake unchecked_header_;  // of the last pass, where that was inside no_sync()
   std::int64_t steps_ = 0;
   std::int64_t backwards_ = 0;
   bool has_unreduced_ = false;

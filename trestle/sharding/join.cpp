@@ -13,7 +13,7 @@
 #include "trestle/base/text.h"
 #include "trestle/device/batch_norm_kernel.h"
 #include "trestle/sharding/join_protocol.h"
-#include "trestle/sharding/replicas.h"
+#include "trestle/sharding/model_checks.h"
 #include "trestle/sharding/sharded_impl.h"
 #include "trestle/sharding/sync_batch_norm.h"
 
@@ -145,7 +145,7 @@ void Sharded::Impl::follow(const JoinProtocol::Word& word) {
   if (word.step == Step::Forward || word.step == Step::TrainingForward) {
     before_forward();
     next_key();
-    if (gatherer_) gatherer_->follow_forward();
+    if (unsharder_) unsharder_->follow_forward();
     return;
   }
   for (std::size_t i = 0; i < stepped_.size(); ++i) {
@@ -157,7 +157,7 @@ void Sharded::Impl::follow(const JoinProtocol::Word& word) {
   if (word.step == Step::UnreducedBackward) hold_sync(1);
   reducer->set_weight(word.weighted ? std::optional<double>(0) : std::nullopt);
   reducer->pass_without_samples([this] {
-    if (gatherer_) gatherer_->follow_backward();
+    if (unsharder_) unsharder_->follow_backward();
   });
   reducer->set_weight(join_weight_);
   if (word.step == Step::UnreducedBackward) hold_sync(-1);

@@ -41,23 +41,23 @@ namespace {
 
 class ModuleUnit final : public UnitHook {
  public:
-  ModuleUnit(std::weak_ptr<UnitGatherer> gatherer, std::size_t unit, std::string name)
-      : gatherer_(std::move(gatherer)), unit_(unit), name_(std::move(name)) {}
+  ModuleUnit(std::weak_ptr<ParameterUnsharder> unsharder, std::size_t unit, std::string name)
+      : unsharder_(std::move(unsharder)), unit_(unit), name_(std::move(name)) {}
 
   std::shared_ptr<void> begin(const Tensors& inputs) override {
-    const auto gatherer = gatherer_.lock();
-    if (!gatherer) return nullptr;
+    const auto unsharder = unsharder_.lock();
+    if (!unsharder) return nullptr;
     std::vector<at::Tensor> given;
     inputs([&](at::Tensor& input) { given.push_back(input); });
-    auto call = gatherer->begin(unit_, given);
+    auto call = unsharder->begin(unit_, given);
     std::size_t next = 0;
     inputs([&](at::Tensor& input) { input = given[next++]; });
     return call;
   }
 
   void end(const std::shared_ptr<void>& call, const Tensors& outputs) override {
-    const auto gatherer = gatherer_.lock();
-    if (!gatherer || !call) return;
+    const auto unsharder = unsharder_.lock();
+    if (!unsharder || !call) return;
     std::vector<at::Tensor> made;
     outputs([&](at::Tensor& output) { made.push_back(output); });
     if (made.empty() && at::GradMode::is_enabled()) {
@@ -66,13 +66,13 @@ class ModuleUnit final : public UnitHook {
           {.hint = "Return tensors, or tuples, pairs, vectors, maps and optionals of them: the "
                    "backward is followed by them."});
     }
-    gatherer->end(std::static_pointer_cast<UnitGatherer::Call>(call), made);
+    unsharder->end(std::static_pointer_cast<ParameterUnsharder::Call>(call), made);
     std::size_t next = 0;
     outputs([&](at::Tensor& output) { output = made[next++]; });
   }
 
  private:
-  std::weak_ptr<UnitGatherer> gatherer_;
+  std::weak_ptr<ParameterUnsharder> unsharder_;
   std::size_t unit_;
   std::string name_;
 };
@@ -164,7 +164,7 @@ void Sharded::Impl::hook_modules() {
   for (std::size_t unit = 0; unit < hooked_.size(); ++unit) {
     if (hooked_[unit] == nullptr) continue;
     unit_hooks_.push_back(
-        std::make_shared<sharding::ModuleUnit>(gatherer_, unit, units_[unit].name));
+        std::make_shared<sharding::ModuleUnit>(unsharder_, unit, units_[unit].name));
     hooked_[unit]->set_unit_hook(unit_hooks_.back());
   }
 }

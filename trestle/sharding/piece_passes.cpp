@@ -14,7 +14,7 @@ namespace trestle::sharding {
 // In a backward whose first gradient comes before any of the model's outputs was seen. A piece's is not to be taken for one
 // that was there before.
 void GradientReducer::arm_late(std::size_t group, std::size_t index) {
-  if (!pieces_) return arm(/*after_gradients=*/true);
+  if (!pieces_) return prepare_for_backward(/*after_gradients=*/true);
   if (groups_[group]->grad_is_view(index)) {
     throw StateError(text("parameter '", groups_[group]->name(index),
                           "' got its gradient before any output of the model did, and still has "
@@ -23,7 +23,7 @@ void GradientReducer::arm_late(std::size_t group, std::size_t index) {
   }
   at::Tensor& gradient = groups_[group]->parameter(index).mutable_grad();
   at::Tensor fresh = std::exchange(gradient, at::Tensor());
-  arm(/*after_gradients=*/true);
+  prepare_for_backward(/*after_gradients=*/true);
   gradient = std::move(fresh);
 }
 
@@ -38,7 +38,7 @@ void GradientReducer::begin_piece() {
 // Whether the group's gradients() are those of all of this rank's pieces, to be reduced.
 bool GradientReducer::complete_pieces(std::size_t group) {
   if (!pieces_) return true;
-  FlatGroup& flat = *groups_[group];
+  FlatParameterGroup& flat = *groups_[group];
   const at::Tensor own = flat.gradients();
   flat.drop_gradients();
   flat.set_gradients(pieces_->add(group, own));

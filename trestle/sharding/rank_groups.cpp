@@ -4,7 +4,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/sharding/replicas.h"
+#include "trestle/sharding/model_checks.h"
 
 namespace trestle::sharding {
 

@@ -25,7 +25,7 @@ double GradientReducer::share() {
 
 at::Tensor GradientReducer::weigh(const at::Tensor& gradient) {
   const std::lock_guard lock(mutex_);
-  arm();
+  prepare_for_backward();
   if (!weight_ || !pass_->sync) return gradient;
   pass_->header.check();
   const double total = pass_->header.total_weight();
@@ -38,7 +38,7 @@ at::Tensor GradientReducer::weigh(const at::Tensor& gradient) {
   return factor == 1 ? gradient : gradient * factor;
 }
 
-double GradientReducer::later_divisor(std::size_t group) const {
+double GradientReducer::post_divide_factor(std::size_t group) const {
   if (groups_[group]->reduce_dtype() != at::kHalf || hook_) return 1;
   double divisor = 1;  // a power of two next to the root of the ranks: dividing by it is exact
   while (4 * divisor * divisor <= averaged()) divisor *= 2;

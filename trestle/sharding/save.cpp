@@ -13,14 +13,14 @@
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/flat_part.h"
 #include "trestle/optim/state.h"
-#include "trestle/sharding/save_steps.h"
+#include "trestle/sharding/prepared_save.h"
 
 namespace trestle {
 namespace {
 
 namespace fs = std::filesystem;
 using checkpoint::CheckpointFolder;
-using sharding::OwnPart;
+using sharding::LocalShard;
 
 constexpr const char* steps_name = "sharded_steps";
 constexpr const char* forwards_name = "sharded_forwards";
@@ -71,13 +71,13 @@ std::vector<std::string> together(const comm::Group& ranks, const char* verb,
 class Reader {
  public:
   Reader(const checkpoint::SavedTraining& saved, const Sharded& sharded)
-      : saved_(saved), own_(sharded.own_parts()), trained_(sharded.named_parameters()) {
-    for (const OwnPart& part : own_.parameters) parts_[part.name] = &part;
+      : saved_(saved), own_(sharded.local_shards()), trained_(sharded.named_parameters()) {
+    for (const LocalShard& part : own_.parameters) parts_[part.name] = &part;
   }
 
   void check(checkpoint::Others others) const {
     std::vector<checkpoint::StoredTensor> model;
-    for (const OwnPart& part : own_.parameters)
+    for (const LocalShard& part : own_.parameters)
       model.push_back({part.name, part.tensor.scalar_type(), part.shape});
     for (const auto& [name, tensor] : own_.buffers)
       model.push_back({name, tensor.scalar_type(), tensor.sizes().vec()});
@@ -86,7 +86,8 @@ class Reader {
 
   void read_weights() const {
     std::vector<CheckpointFolder::Wanted> wanted;
-    for (const OwnPart& part : own_.parameters) want(wanted, part, part.name, part.tensor.detach());
+    for (const LocalShard& part : own_.parameters)
+      want(wanted, part, part.name, part.tensor.detach());
     for (const auto& [name, tensor] : own_.buffers) wanted.push_back({name, tensor});
     saved_.folder().read("weights", wanted);
   }
@@ -99,7 +100,7 @@ class Reader {
     for (const auto& stored : saved_.folder().tensors("optimizer")) {
       const std::string parameter = stored.name.substr(0, stored.name.rfind('.'));
       if (!asked.contains(parameter)) continue;
-      const OwnPart& part = *parts_.at(parameter);
+      const LocalShard& part = *parts_.at(parameter);
       const auto options = part.tensor.options().requires_grad(false);
       if (stored.type == at::kLong && stored.shape.empty()) {  // a number
         state.emplace_back(stored.name, at::empty({}, at::kLong));
@@ -121,7 +122,7 @@ class Reader {
     for (const auto& stored : saved_.folder().tensors("gradients")) {
       const auto found = parts_.find(stored.name);
       if (found == parts_.end() || !found->second->tensor.requires_grad()) continue;
-      const OwnPart& part = *found->second;
+      const LocalShard& part = *found->second;
       check_shape(stored, part);
       gradients.emplace_back(part.tensor, at::empty_like(part.tensor.detach()));
       want(wanted, part, stored.name, gradients.back().second);
@@ -132,7 +133,7 @@ class Reader {
   }
 
  private:
-  static void want(std::vector<CheckpointFolder::Wanted>& wanted, const OwnPart& part,
+  static void want(std::vector<CheckpointFolder::Wanted>& wanted, const LocalShard& part,
                    const std::string& name, const at::Tensor& into) {
     if (part.is_whole) {
       wanted.push_back({name, into});
@@ -142,7 +143,7 @@ class Reader {
       wanted.push_back({name, box.tensor, box.offset});
   }
 
-  void check_shape(const checkpoint::StoredTensor& stored, const OwnPart& part) const {
+  void check_shape(const checkpoint::StoredTensor& stored, const LocalShard& part) const {
     if (stored.shape == part.shape) return;
     throw FormatError(text("'", stored.name, "' is [", join(stored.shape, ", "),
                            "], the parameter is [", join(part.shape, ", "), "]"),
@@ -150,9 +151,9 @@ class Reader {
   }
 
   const checkpoint::SavedTraining& saved_;
-  const sharding::OwnParts own_;
+  const sharding::LocalShards own_;
   const NamedTensors trained_;
-  std::map<std::string, const OwnPart*> parts_;
+  std::map<std::string, const LocalShard*> parts_;
 };
 
 std::int64_t take(checkpoint::TrainState& state, const char* name, std::int64_t otherwise) {
@@ -168,7 +169,7 @@ std::int64_t take(checkpoint::TrainState& state, const char* name, std::int64_t 
 checkpoint::TrainState load_with(const fs::path& folder, Sharded& sharded,
                                  torch::optim::Optimizer* optimizer,
                                  const ShardLoadOptions& options) {
-  const comm::Group ranks = sharded.own_parts().ranks;
+  const comm::Group ranks = sharded.local_shards().ranks;
   checkpoint::TrainState state;
   ShardProgress progress;
   std::optional<checkpoint::SavedTraining> saved;
@@ -203,22 +204,23 @@ checkpoint::TrainState load_with(const fs::path& folder, Sharded& sharded,
 
 }  // namespace
 
-sharding::SaveStep sharding::prepare_save(const Sharded& sharded,
-                                          const torch::optim::Optimizer* optimizer,
-                                          checkpoint::TrainState state,
-                                          const SaveOptions& options) {
+sharding::PreparedSave sharding::prepare_save(const Sharded& sharded,
+                                              const torch::optim::Optimizer* optimizer,
+                                              checkpoint::TrainState state,
+                                              const SaveOptions& options) {
   const ShardProgress progress = sharded.progress();
   state.numbers[steps_name] = static_cast<double>(progress.steps);
   state.numbers[forwards_name] = static_cast<double>(progress.forwards);
-  SaveStep step{.groups = {}, .state = std::move(state)};
-  together(sharded.own_parts().ranks, "save", [&] {
+  PreparedSave step{.groups = {}, .state = std::move(state)};
+  together(sharded.local_shards().ranks, "save", [&] {
     step.groups = groups_to_save(sharded, optimizer, options);
     return std::string();
   });
   return step;
 }
 
-void sharding::write_save(const fs::path& folder, const SaveStep& step, const comm::Group& ranks) {
+void sharding::write_save(const fs::path& folder, const PreparedSave& step,
+                          const comm::Group& ranks) {
   checkpoint::SaveRanks saving;
   if (ranks.size() > 1)
     saving = {.rank = ranks.rank(),
@@ -241,13 +243,13 @@ void sharding::load_saved(const checkpoint::SavedTraining& saved, Sharded& shard
 void save(const fs::path& folder, const Sharded& sharded, const torch::optim::Optimizer& optimizer,
           const checkpoint::TrainState& state, const SaveOptions& options) {
   sharding::write_save(folder, sharding::prepare_save(sharded, &optimizer, state, options),
-                       sharded.own_parts().ranks);
+                       sharded.local_shards().ranks);
 }
 
 void save(const fs::path& folder, const Sharded& sharded, const checkpoint::TrainState& state,
           const SaveOptions& options) {
   sharding::write_save(folder, sharding::prepare_save(sharded, nullptr, state, options),
-                       sharded.own_parts().ranks);
+                       sharded.local_shards().ranks);
 }
 
 checkpoint::TrainState load(const fs::path& folder, Sharded& sharded,

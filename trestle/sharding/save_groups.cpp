@@ -16,7 +16,7 @@ namespace {
 
 using checkpoint::TensorPart;
 
-std::int64_t elements_of_whole(const OwnPart& part) {
+std::int64_t elements_of_whole(const LocalShard& part) {
   std::int64_t count = 1;
   for (const std::int64_t size : part.shape) count *= size;
   return count;
@@ -24,10 +24,10 @@ std::int64_t elements_of_whole(const OwnPart& part) {
 
 // Of ranks that have the same parts, each writes some of them: always the one with the fewest bytes so far. All of them have
 // the same list and come to the same end.
-std::vector<bool> choose_mine(const std::vector<OwnPart>& parts, int rank) {
+std::vector<bool> choose_mine(const std::vector<LocalShard>& parts, int rank) {
   std::map<std::pair<bool, int>, std::vector<std::int64_t>> bytes_of;  // by kind of part
   std::vector<bool> mine;
-  for (const OwnPart& part : parts) {
+  for (const LocalShard& part : parts) {
     if (elements_of_whole(part) == 0) {  // nobody's part has an element
       mine.push_back(rank == 0);
       continue;
@@ -43,7 +43,7 @@ std::vector<bool> choose_mine(const std::vector<OwnPart>& parts, int rank) {
 
 class Groups {
  public:
-  explicit Groups(const OwnParts& own)
+  explicit Groups(const LocalShards& own)
       : own_(own), mine_(choose_mine(own.parameters, own.ranks.rank())) {
     for (std::size_t i = 0; i < own.parameters.size(); ++i) number_of_[own.parameters[i].name] = i;
   }
@@ -59,7 +59,7 @@ class Groups {
   // A number, or a tensor that lies as the parameter's part does.
   void add_state(const std::string& parameter, const std::string& name, const at::Tensor& value) {
     const std::size_t i = number_of_.at(parameter);
-    const OwnPart& part = own_.parameters[i];
+    const LocalShard& part = own_.parameters[i];
     auto& state = all["optimizer"];
     if (value.dim() > 0 || value.scalar_type() != at::kLong) return add(state, i, name, value);
     const bool has_first = part.begin == 0 && part.tensor.numel() > 0;
@@ -80,7 +80,7 @@ class Groups {
   void add(std::vector<TensorPart>& to, std::size_t i, const std::string& name,
            const at::Tensor& tensor) const {
     if (!mine_[i]) return;
-    const OwnPart& part = own_.parameters[i];
+    const LocalShard& part = own_.parameters[i];
     if (part.is_whole || elements_of_whole(part) == 0) {
       to.push_back({name, tensor.view(part.shape)});
       return;
@@ -90,7 +90,7 @@ class Groups {
       to.push_back(std::move(box));
   }
 
-  const OwnParts& own_;
+  const LocalShards& own_;
   std::vector<bool> mine_;
   std::map<std::string, std::size_t> number_of_;
 };
@@ -100,7 +100,7 @@ class Groups {
 checkpoint::TensorGroups groups_to_save(const Sharded& sharded,
                                         const torch::optim::Optimizer* optimizer,
                                         const SaveOptions& options) {
-  const OwnParts own = sharded.own_parts();
+  const LocalShards own = sharded.local_shards();
   if (own.has_unreduced_gradients)
     throw StateError("gradients of no_sync(), or of some pieces of a batch, wait to be reduced",
                      {.hint = "Save after the backward that reduces them."});

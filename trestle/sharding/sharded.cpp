@@ -96,9 +96,9 @@ void Sharded::start_recording() { impl().start_recording(); }
 ShardRecord Sharded::stop_recording() { return impl().stop_recording(); }
 ShardProgress Sharded::progress() const { return impl().progress(); }
 void Sharded::set_progress(const ShardProgress& progress) { impl().set_progress(progress); }
-sharding::OwnParts Sharded::own_parts() const {
+sharding::LocalShards Sharded::local_shards() const {
   impl().check_outside_of_join("saving and loading");
-  return impl().own_parts();
+  return impl().local_shards();
 }
 std::string Sharded::description() const { return impl().description(); }
 

@@ -15,8 +15,8 @@
 #include "trestle/nn/layers.h"
 #include "trestle/optim/clip_grad_norm.h"
 #include "trestle/sharding/join.h"
+#include "trestle/sharding/local_shards.h"
 #include "trestle/sharding/options.h"
-#include "trestle/sharding/own_parts.h"
 #include "trestle/sharding/rank_groups.h"
 #include "trestle/sharding/shard_level.h"
 #include "trestle/sharding/shard_record.h"
@@ -179,7 +179,7 @@ class Sharded {
   ShardProgress progress() const;
   void set_progress(const ShardProgress& progress);
   // What this rank has of the model's tensors, as they are: what saving and loading need (save.h).
-  sharding::OwnParts own_parts() const;
+  sharding::LocalShards local_shards() const;
 
   const ShardOptions& options() const;
   ShardReport report() const;

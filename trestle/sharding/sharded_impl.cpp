@@ -18,14 +18,14 @@
 #include "trestle/device/tensors_of.h"
 #include "trestle/nn/checkpointing.h"
 #include "trestle/optim/gradient_norms.h"
+#include "trestle/sharding/model_checks.h"
 #include "trestle/sharding/norm_over_ranks.h"
-#include "trestle/sharding/replicas.h"
 #include "trestle/sharding/reproducible.h"
 
 namespace trestle {
 namespace {
 
-using sharding::FlatGroup;
+using sharding::FlatParameterGroup;
 
 bool inside_backward() { return torch::autograd::get_current_graph_task_id() != -1; }
 
@@ -33,7 +33,7 @@ bool inside_backward() { return torch::autograd::get_current_graph_task_id() != 
 
 // What lives during a forward of a module.
 struct Sharded::Impl::ForwardScope {
-  std::shared_ptr<sharding::UnitGatherer::Call> call;
+  std::shared_ptr<sharding::ParameterUnsharder::Call> call;
   std::unique_ptr<KeyedRandom> random;
   sharding::ShardRecorder::Entry entry;
 };
@@ -118,7 +118,7 @@ void Sharded::Impl::before_forward() {
   }
   rebuild_buckets();
   gather_stepped();
-  if (gatherer_) gatherer_->begin_model();
+  if (unsharder_) unsharder_->begin_model();
   if (options.broadcast_buffers && at::GradMode::is_enabled()) share_buffers_of(buffers_from_);
 }
 
@@ -162,7 +162,7 @@ nn::Values Sharded::Impl::forward(nn::Values inputs) {
   auto entry = recorder_.begin(ShardEvent::What::Forward, -1);
   nn::Values outputs = nn::run(graph_, inputs, next_key());
   entry.end();
-  if (gatherer_) gatherer_->end_model();
+  if (unsharder_) unsharder_->end_model();
   for (at::Tensor& output : outputs) watch_output(output);
   return outputs;
 }
@@ -173,7 +173,7 @@ void Sharded::Impl::watch_output(at::Tensor& output) const {
     output = output.to(*options.precision.output);
   if (!output.requires_grad() || output.is_leaf() || !at::GradMode::is_enabled()) return;
   output.register_hook([weak = std::weak_ptr(reducer)](const at::Tensor&) {
-    if (const auto self = weak.lock()) self->arm();
+    if (const auto self = weak.lock()) self->prepare_for_backward();
   });
 }
 
@@ -194,7 +194,7 @@ std::shared_ptr<void> Sharded::Impl::begin(const std::function<void(const Change
     input = cast_input(input);
     given.push_back(input);
   });
-  if (gatherer_) scope->call = gatherer_->begin(0, given);  // what is in no unit of its own
+  if (unsharder_) scope->call = unsharder_->begin(0, given);  // what is in no unit of its own
   std::size_t next = 0;
   inputs([&](at::Tensor& input) { input = given[next++]; });
   return scope;
@@ -207,13 +207,13 @@ void Sharded::Impl::end(const std::shared_ptr<void>& scope,
   forward->entry.end();
   std::vector<at::Tensor> made;
   outputs([&](at::Tensor& output) { made.push_back(output); });
-  if (gatherer_ && made.empty() && at::GradMode::is_enabled()) {
+  if (unsharder_ && made.empty() && at::GradMode::is_enabled()) {
     throw UsageError("the model's forward returns no tensor that can be found",
                      {.hint = "At level Parameters return tensors, or tuples, pairs, vectors, maps "
                               "and optionals of them: the backward is followed by them."});
   }
-  if (forward->call) gatherer_->end(forward->call, made);
-  if (gatherer_) gatherer_->end_model();
+  if (forward->call) unsharder_->end(forward->call, made);
+  if (unsharder_) unsharder_->end_model();
   std::size_t next = 0;
   outputs([&](at::Tensor& output) {
     output = made[next++];
@@ -277,9 +277,9 @@ void Sharded::Impl::backward_without_samples() {
   const at::AutoGradMode with_grad(true);
   before_forward();
   reducer->set_weight(0);
-  if (gatherer_) gatherer_->follow_forward();
+  if (unsharder_) unsharder_->follow_forward();
   reducer->pass_without_samples([this] {
-    if (gatherer_) gatherer_->follow_backward();
+    if (unsharder_) unsharder_->follow_backward();
   });
   reducer->set_weight(join_weight_);
 }
@@ -315,12 +315,12 @@ double Sharded::Impl::clip_grad_norm(double max_norm, const optim::ClipGradNormO
 void Sharded::Impl::unshard() {
   ++unshards_;
   gather_stepped();
-  if (gatherer_) gatherer_->gather_all();
+  if (unsharder_) unsharder_->gather_all();
 }
 
 void Sharded::Impl::reshard() {
   for (const auto& group : groups_) group->take_back();
-  if (gatherer_) gatherer_->release_all();
+  if (unsharder_) unsharder_->release_all();
   if (unshards_ > 0) --unshards_;
 }
 
@@ -332,7 +332,7 @@ void Sharded::Impl::finish_reduction() {
 
 void Sharded::Impl::shards_changed() {
   gathered_at_ = -1;
-  if (gatherer_) gatherer_->renew();
+  if (unsharder_) unsharder_->renew();
   if (unshards_ > 0) gather_stepped();
 }
 
@@ -340,7 +340,7 @@ void Sharded::Impl::hand_out_recorder() {
   for (std::size_t g = 0; g < groups_.size(); ++g)
     groups_[g]->set_recorder(recorder_, static_cast<int>(g));
   reducer->set_recorder(recorder_);
-  if (gatherer_) gatherer_->set_recorder(recorder_);
+  if (unsharder_) unsharder_->set_recorder(recorder_);
 }
 
 void Sharded::Impl::start_recording() {
@@ -352,7 +352,7 @@ ShardRecord Sharded::Impl::stop_recording() {
   if (!recorder_.is_on()) throw StateError("stop_recording() without start_recording()");
   ShardRecord record = std::exchange(recorder_, {}).take();
   hand_out_recorder();
-  if (gatherer_)
+  if (unsharder_)
     for (const auto& unit : units_) record.units.push_back(unit.name);
   return record;
 }

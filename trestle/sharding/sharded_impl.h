@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "trestle/nn/graph.h"
-#include "trestle/sharding/flat_group.h"
+#include "trestle/sharding/flat_parameter_group.h"
 #include "trestle/sharding/gradient_reducer.h"
 #include "trestle/sharding/hooked.h"
 #include "trestle/sharding/join_protocol.h"
+#include "trestle/sharding/parameter_unsharder.h"
 #include "trestle/sharding/sharded.h"
-#include "trestle/sharding/unit_gatherer.h"
 
 namespace trestle {
 
@@ -62,7 +62,7 @@ class Sharded::Impl {
   const comm::Group& shard_ranks() const { return ranks_.shard; }
   ShardReport report() const;
   std::string description() const;
-  sharding::OwnParts own_parts() const;
+  sharding::LocalShards local_shards() const;
   ShardProgress progress() const;
   void set_progress(const ShardProgress& progress);
 
@@ -86,7 +86,8 @@ class Sharded::Impl {
   std::string units_in_words() const;
   void hook_layers(const std::vector<std::optional<std::size_t>>& unit_of_layer);
   void make_frozen_groups();
-  std::shared_ptr<sharding::FlatGroup> make_group(NamedTensors members, bool trained) const;
+  std::shared_ptr<sharding::FlatParameterGroup> make_group(NamedTensors members,
+                                                           bool trained) const;
   bool is_kept(const at::Tensor& parameter) const {
     return kept_.contains(parameter.unsafeGetTensorImpl());
   }
@@ -116,10 +117,10 @@ class Sharded::Impl {
   NamedTensors stepped_;     // what an optimizer gets: trained_ at level None, else their shards
   NamedTensors buffers_;
   std::set<const void*> kept_;  // parameters that are computed in their own dtype in any case
-  std::vector<std::shared_ptr<sharding::FlatGroup>> groups_;
-  std::vector<sharding::UnitGatherer::Unit> units_;
+  std::vector<std::shared_ptr<sharding::FlatParameterGroup>> groups_;
+  std::vector<sharding::ParameterUnsharder::Unit> units_;
   std::vector<std::size_t> unit_order_;  // of the layers in a forward, where it is known
-  std::shared_ptr<sharding::UnitGatherer> gatherer_;
+  std::shared_ptr<sharding::ParameterUnsharder> unsharder_;
   std::int64_t gathered_at_ = 0;  // reducer->steps() when the parameters were last gathered
   std::int64_t forwards_ = 0;     // training forwards since the last reduced backward
   std::int64_t forwards_of_ = 0;  // reducer->steps() that they were counted in

@@ -9,7 +9,7 @@
 
 namespace trestle::sharding {
 
-void UnitGatherer::follow_forward() {
+void ParameterUnsharder::follow_forward() {
   const std::lock_guard lock(mutex_);
   const std::vector<Event> order = order_known_ ? order_ : expected_;
   const bool trains = at::GradMode::is_enabled();
@@ -33,7 +33,7 @@ void UnitGatherer::follow_forward() {
   end_model();
 }
 
-void UnitGatherer::follow_backward() {
+void ParameterUnsharder::follow_backward() {
   const std::lock_guard lock(mutex_);
   follows_backward_ = followed_ = true;
   const auto end = c10::make_scope_exit([this] { follows_backward_ = false; });
@@ -57,7 +57,7 @@ void UnitGatherer::follow_backward() {
 }
 
 // A rank whose backward passes over units gathers them in its turn, as the others do.
-void UnitGatherer::gather_passed_over(std::size_t until) {
+void ParameterUnsharder::gather_passed_over(std::size_t until) {
   if (!may_pass_over_ || forwards_ > 1 || !order_known_) return;
   if (!passed_) passed_ = order_.size();
   while (*passed_ > until) {
@@ -72,7 +72,7 @@ void UnitGatherer::gather_passed_over(std::size_t until) {
   }
 }
 
-void UnitGatherer::backward_ended() {
+void ParameterUnsharder::backward_ended() {
   const std::lock_guard lock(mutex_);
   gather_whole_pass();
   gather_passed_over(0);
@@ -82,7 +82,7 @@ void UnitGatherer::backward_ended() {
 
 // What ranks that follow do in a backward: what the others did. A call may have none, where nothing of what it returns counts,
 // and a group may be complete before its last one.
-void UnitGatherer::note_backward() {
+void ParameterUnsharder::note_backward() {
   if (followed_ || may_pass_over_ || forwards_ > 1 || !order_known_) return;
   if (seen_.size() != order_.size()) return;
   used_.resize(order_.size(), false);
@@ -93,27 +93,27 @@ void UnitGatherer::note_backward() {
 
 // Ranks come to units in different orders: where some pass over units or follow the others, and units run again together, or of
 // several forwards.
-bool UnitGatherer::orders_differ() const {
+bool ParameterUnsharder::orders_differ() const {
   if (may_pass_over_ && (runs_again_together_ || forwards_ > 1)) return true;
   const auto reducer = reducer_.lock();
   return runs_again_together_ && reducer && reducer->may_be_followed();
 }
 
 // All of them in one order then, before the first is needed.
-void UnitGatherer::gather_whole_pass() {
+void ParameterUnsharder::gather_whole_pass() {
   if (whole_pass_ || !order_known_ || !orders_differ()) return;
   whole_pass_ = true;
   for (const auto& group : groups_) group->gather(plan_is_known() ? unchecked_ : checked_);
   for (const auto& group : groups_) group->wait_gathered();
 }
 
-bool UnitGatherer::has_backward(std::size_t place) const {
+bool ParameterUnsharder::has_backward(std::size_t place) const {
   const Event& event = order_[place];
   return !event.begins && event.trains && (used_.empty() || used_.at(place));
 }
 
 // The place in the order at which a backward needs the group last.
-std::size_t UnitGatherer::last_place(std::size_t group) const {
+std::size_t ParameterUnsharder::last_place(std::size_t group) const {
   for (std::size_t place = 0; place < order_.size(); ++place) {
     const auto& groups = units_[order_[place].unit].groups;
     if (has_backward(place) && std::find(groups.begin(), groups.end(), group) != groups.end())
@@ -123,12 +123,12 @@ std::size_t UnitGatherer::last_place(std::size_t group) const {
 }
 
 // In a backward: it would be gathered once more. Of several forwards nobody knows which of them have a backward.
-bool UnitGatherer::comes_again(std::size_t group) const {
+bool ParameterUnsharder::comes_again(std::size_t group) const {
   if (!now_at_ || !order_known_) return false;
   return (forwards_ > 1 && !groups_[group]->trained()) || last_place(group) < *now_at_;
 }
 
-void UnitGatherer::begin_backward(const std::shared_ptr<Call>& call) {
+void ParameterUnsharder::begin_backward(const std::shared_ptr<Call>& call) {
   const std::lock_guard lock(mutex_);
   if (call->in_backward) return;
   call->in_backward = true;
@@ -151,7 +151,7 @@ void UnitGatherer::begin_backward(const std::shared_ptr<Call>& call) {
   backward_entry_ = recorder_.begin(ShardEvent::What::Backward, static_cast<int>(call->unit));
 }
 
-void UnitGatherer::input_done(const std::shared_ptr<Call>& call) {
+void ParameterUnsharder::input_done(const std::shared_ptr<Call>& call) {
   const std::lock_guard lock(mutex_);
   if (!call->in_backward || --call->inputs_left > 0 || units_[call->unit].stays) return;
   for (const std::size_t g : units_[call->unit].groups) {
@@ -160,7 +160,7 @@ void UnitGatherer::input_done(const std::shared_ptr<Call>& call) {
   }
 }
 
-void UnitGatherer::gradients_complete(std::size_t group) {
+void ParameterUnsharder::gradients_complete(std::size_t group) {
   const std::lock_guard lock(mutex_);
   states_[group].complete = true;
   completing_.resize(groups_.size(), order_.size());
@@ -168,7 +168,7 @@ void UnitGatherer::gradients_complete(std::size_t group) {
   let_go(group);
 }
 
-void UnitGatherer::pass_ended() {
+void ParameterUnsharder::pass_ended() {
   const std::lock_guard lock(mutex_);
   for (const auto& call : in_backward_) call->in_backward = false;
   in_backward_.clear();

@@ -1,12 +1,12 @@
-#include "trestle/sharding/flat_group.h"
+#include "trestle/sharding/flat_parameter_group.h"
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/sharding/content_sign.h"
-#include "trestle/sharding/storage.h"
+#include "trestle/sharding/content_checksum.h"
+#include "trestle/sharding/parameter_storage.h"
 
 namespace trestle::sharding {
 namespace {
@@ -32,8 +32,8 @@ at::ScalarType cast(at::ScalarType own, std::optional<at::ScalarType> wanted) {
 
 }  // namespace
 
-FlatGroup::FlatGroup(NamedTensors parameters, bool trained, int pieces, int piece,
-                     const ShardOptions& options)
+FlatParameterGroup::FlatParameterGroup(NamedTensors parameters, bool trained, int pieces, int piece,
+                                       const ShardOptions& options)
     : parameters_(std::move(parameters)),
       layout_(layout_of(parameters_, pieces)),
       piece_(piece),
@@ -44,11 +44,11 @@ FlatGroup::FlatGroup(NamedTensors parameters, bool trained, int pieces, int piec
       reduce_dtype_(cast(compute_dtype_, options.precision.reduce)),
       shard_on_cpu_(options.shards_on_cpu && !parameters_.at(0).second.is_cpu()) {}
 
-Bytes FlatGroup::bytes() const {
+Bytes FlatParameterGroup::bytes() const {
   return layout_.size() * static_cast<Bytes>(c10::elementSize(compute_dtype_));
 }
 
-at::Tensor FlatGroup::view_of(const at::Tensor& flat, std::size_t i) const {
+at::Tensor FlatParameterGroup::view_of(const at::Tensor& flat, std::size_t i) const {
   const at::Tensor& like = parameter(i);
   // One with gaps, as a part of a larger tensor, would reach beyond its place.
   if (!like.is_non_overlapping_and_dense())
@@ -56,11 +56,11 @@ at::Tensor FlatGroup::view_of(const at::Tensor& flat, std::size_t i) const {
   return flat.as_strided(like.sizes(), like.strides(), layout_.offset(i));
 }
 
-at::Tensor FlatGroup::own_piece(const at::Tensor& flat) const {
+at::Tensor FlatParameterGroup::own_piece(const at::Tensor& flat) const {
   return flat.narrow(0, piece_ * layout_.piece_size(), layout_.piece_size());
 }
 
-void FlatGroup::flatten() {
+void FlatParameterGroup::flatten() {
   const at::NoGradGuard no_grad;
   const auto options = parameter(0).options().requires_grad(false);
   separate_shard_ = level_ == ShardLevel::Parameters || compute_dtype_ != dtype_ || shard_on_cpu_;
@@ -82,30 +82,32 @@ void FlatGroup::flatten() {
     shards_.push_back(shard.set_requires_grad(parameter(i).requires_grad()));
   }
   known_version_ = version_of_shards();
-  gathered_sign_ = content_sign(shard_);
+  gathered_checksum_ = content_checksum(shard_);
   untouched_ = version_of_parameters();
 }
 
-bool FlatGroup::in_place(std::size_t i) const {
+bool FlatParameterGroup::in_place(std::size_t i) const {
   if (!flat_.defined()) return true;
   const at::Tensor& own = parameter(i);
   return own.storage().unsafeGetStorageImpl() == flat_.storage().unsafeGetStorageImpl() &&
          own.storage_offset() == layout_.offset(i) && own.scalar_type() == compute_dtype_;
 }
 
-std::uint64_t FlatGroup::version_of_parameters() const {
+std::uint64_t FlatParameterGroup::version_of_parameters() const {
   std::uint64_t sum = 0;
   for (const auto& [name, tensor] : parameters_) sum += tensor._version();
   return sum;
 }
 
-bool FlatGroup::stale() const { return !content_sign(shard_).equal(gathered_sign_); }
+bool FlatParameterGroup::stale() const {
+  return !content_checksum(shard_).equal(gathered_checksum_);
+}
 
-bool FlatGroup::is_written() const {
+bool FlatParameterGroup::is_written() const {
   return gathered_ && separate_shard_ && version_of_parameters() != untouched_;
 }
 
-void FlatGroup::take_back() {
+void FlatParameterGroup::take_back() {
   if (!is_written() || stale()) return;
   wait_gathered();
   const at::NoGradGuard no_grad;
@@ -115,34 +117,34 @@ void FlatGroup::take_back() {
   untouched_ = version_of_parameters();
 }
 
-std::uint64_t FlatGroup::version_of_shards() const {
+std::uint64_t FlatParameterGroup::version_of_shards() const {
   std::uint64_t sum = 0;
   for (const at::Tensor& shard : shards_) sum += shard._version();
   return sum;
 }
 
-void FlatGroup::note_writes() {
+void FlatParameterGroup::note_writes() {
   const std::uint64_t version = version_of_shards();
   if (version == known_version_) return;
   tell_graphs();
   known_version_ = version;
 }
 
-void FlatGroup::note_step() {
+void FlatParameterGroup::note_step() {
   note_writes();
   const bool stays_whole = level_ == ShardLevel::OptimizerState || level_ == ShardLevel::Gradients;
   if (stays_whole && stale()) tell_graphs();
 }
 
-void FlatGroup::tell_graphs() {
+void FlatParameterGroup::tell_graphs() {
   for (const auto& [name, tensor] : parameters_) tensor.unsafeGetTensorImpl()->bump_version();
   untouched_ += size();
 }
 
-void FlatGroup::gather(const comm::Group& group) {
+void FlatParameterGroup::gather(const comm::Group& group) {
   if (gathered_) return;
   note_writes();
-  gathered_sign_ = content_sign(shard_);
+  gathered_checksum_ = content_checksum(shard_);
   untouched_ = version_of_parameters();
   if (!separate_shard_ && layout_.pieces() == 1) {
     gathered_ = true;
@@ -164,19 +166,19 @@ void FlatGroup::gather(const comm::Group& group) {
   gathering_entry_ = recorder_.begin(ShardEvent::What::Gather, number_, &gathering_);
 }
 
-void FlatGroup::set_recorder(ShardRecorder recorder, int number) {
+void FlatParameterGroup::set_recorder(ShardRecorder recorder, int number) {
   recorder_ = std::move(recorder);
   number_ = number;
 }
 
-void FlatGroup::wait_gathered() {
+void FlatParameterGroup::wait_gathered() {
   gathering_.wait();
   gathering_entry_.end();
   gathering_ = {};
   to_gather_.reset();
 }
 
-void FlatGroup::release() {
+void FlatParameterGroup::release() {
   if (!gathered_) return;
   wait_gathered();
   take_back();
@@ -184,7 +186,7 @@ void FlatGroup::release() {
   gathered_ = false;
 }
 
-void FlatGroup::release_to(const comm::Group& few) {
+void FlatParameterGroup::release_to(const comm::Group& few) {
   if (!gathered_) return;
   wait_gathered();
   const at::NoGradGuard no_grad;
@@ -194,32 +196,32 @@ void FlatGroup::release_to(const comm::Group& few) {
   release();
 }
 
-void FlatGroup::forget_gathered() {
+void FlatParameterGroup::forget_gathered() {
   take_back();
   gathered_ = false;
 }
 
-void FlatGroup::abandon(bool current) {
+void FlatParameterGroup::abandon(bool current) {
   if (!flat_.defined() || (gathered_ && current && !stale())) return;
   for (const at::Tensor& shard : shards_) shard.set_data(shard.detach().clone());
   free_storage(flat_, gone_message);
 }
 
-at::Tensor& FlatGroup::gradients() {
+at::Tensor& FlatParameterGroup::gradients() {
   if (!gradients_.defined())
     gradients_ = at::empty({layout_.size()},
                            parameter(0).options().dtype(reduce_dtype_).requires_grad(false));
   return gradients_;
 }
 
-at::Tensor FlatGroup::gradient_view(std::size_t i) { return view_of(gradients(), i); }
+at::Tensor FlatParameterGroup::gradient_view(std::size_t i) { return view_of(gradients(), i); }
 
-bool FlatGroup::grad_is_view(std::size_t i) const {
+bool FlatParameterGroup::grad_is_view(std::size_t i) const {
   const at::Tensor& grad = parameter(i).grad();
   return grad.defined() && gradients_.defined() && grad.is_alias_of(gradients_);
 }
 
-void FlatGroup::add_to_kept(std::size_t i) {
+void FlatParameterGroup::add_to_kept(std::size_t i) {
   at::Tensor& gradient = parameter(i).mutable_grad();
   if (!gradient.defined() || c10::elementSize(reduce_dtype_) <= c10::elementSize(compute_dtype_))
     return;
@@ -236,30 +238,30 @@ void FlatGroup::add_to_kept(std::size_t i) {
   level_ == ShardLevel::None ? static_cast<void>(gradient.zero_()) : gradient.reset();
 }
 
-at::Tensor FlatGroup::take_kept(std::size_t i) {
+at::Tensor FlatParameterGroup::take_kept(std::size_t i) {
   is_kept_[i] = false;
   return view_of(kept_, i);
 }
 
-void FlatGroup::drop_kept() {
+void FlatParameterGroup::drop_kept() {
   kept_.reset();
   is_kept_.clear();
 }
 
-void FlatGroup::scale_own_gradient(std::size_t i, double factor) {
+void FlatParameterGroup::scale_own_gradient(std::size_t i, double factor) {
   const at::NoGradGuard no_grad;
   if (at::Tensor& gradient = parameter(i).mutable_grad(); gradient.defined()) gradient.mul_(factor);
   if (has_kept(i)) view_of(kept_, i).mul_(factor);
 }
 
-void FlatGroup::renew_gradients() {
+void FlatParameterGroup::renew_gradients() {
   if (!gradients_.defined()) return;
   std::size_t own = 1;
   for (std::size_t i = 0; i < size(); ++i) own += grad_is_view(i) ? 1 : 0;
   if (gradients_.storage().use_count() > own) gradients_.reset();
 }
 
-NamedTensors FlatGroup::whole(const comm::Group& group) const {
+NamedTensors FlatParameterGroup::whole(const comm::Group& group) const {
   const at::NoGradGuard no_grad;
   at::Tensor flat = shard_;
   if (layout_.pieces() > 1) {
@@ -272,7 +274,7 @@ NamedTensors FlatGroup::whole(const comm::Group& group) const {
   return tensors;
 }
 
-void FlatGroup::set_shard(const std::vector<at::Tensor>& whole) {
+void FlatParameterGroup::set_shard(const std::vector<at::Tensor>& whole) {
   const at::NoGradGuard no_grad;
   at::Tensor flat = at::zeros({layout_.size()}, at::TensorOptions().dtype(dtype_));
   for (std::size_t i = 0; i < size(); ++i) view_of(flat, i).copy_(whole[i]);
@@ -280,7 +282,7 @@ void FlatGroup::set_shard(const std::vector<at::Tensor>& whole) {
   untouched_ = version_of_parameters();
 }
 
-void FlatGroup::note_own_gradients() {
+void FlatParameterGroup::note_own_gradients() {
   if (level_ == ShardLevel::None) return;
   has_own_gradient_.assign(size(), false);
   for (std::size_t i = 0; i < size(); ++i) {
@@ -291,7 +293,7 @@ void FlatGroup::note_own_gradients() {
   }
 }
 
-void FlatGroup::drop_zeroed() {
+void FlatParameterGroup::drop_zeroed() {
   if (level_ == ShardLevel::None) {
     for (std::size_t i = 0; i < is_kept_.size(); ++i)
       is_kept_[i] = is_kept_[i] && parameter(i).grad().defined();
@@ -305,21 +307,21 @@ void FlatGroup::drop_zeroed() {
   }
 }
 
-void FlatGroup::keep_shard_gradients() {
+void FlatParameterGroup::keep_shard_gradients() {
   if (!gradients_hold_shards_) return;
   gradients_hold_shards_ = false;
   for (const at::Tensor& shard : shards_)
     if (shard.grad().defined()) shard.mutable_grad() = shard.grad().clone();
 }
 
-at::Tensor FlatGroup::put_piece(const at::Tensor& reduced) {
+at::Tensor FlatParameterGroup::put_piece(const at::Tensor& reduced) {
   const at::NoGradGuard no_grad;
   const at::Tensor place = own_piece(gradients());
   return place.data_ptr() == reduced.data_ptr() ? reduced : place.copy_(reduced);
 }
 
-void FlatGroup::add_to_shards(const at::Tensor& reduced, const std::vector<bool>& used,
-                              double factor) {
+void FlatParameterGroup::add_to_shards(const at::Tensor& reduced, const std::vector<bool>& used,
+                                       double factor) {
   const at::NoGradGuard no_grad;
   at::Tensor piece = reduced.to(shard_.options());
   if (factor != 1) piece.mul_(factor);

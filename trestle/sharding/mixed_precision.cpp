@@ -1,5 +1,5 @@
 // What of a sharded model is computed in which dtype.
-#include "trestle/sharding/precision.h"
+#include "trestle/sharding/mixed_precision.h"
 
 #include <torch/nn/module.h>
 
@@ -68,14 +68,14 @@ void Sharded::Impl::check_kept_names() const {
   }
 }
 
-std::shared_ptr<sharding::FlatGroup> Sharded::Impl::make_group(NamedTensors members,
-                                                               bool trained) const {
+std::shared_ptr<sharding::FlatParameterGroup> Sharded::Impl::make_group(NamedTensors members,
+                                                                        bool trained) const {
   ShardOptions own = options;
   if (is_kept(members.at(0).second)) own.precision.parameters.reset();
   const bool shards = options.level != ShardLevel::None;
-  return std::make_shared<sharding::FlatGroup>(std::move(members), trained,
-                                               shards ? ranks_.shard.size() : 1,
-                                               shards ? ranks_.shard.rank() : 0, own);
+  return std::make_shared<sharding::FlatParameterGroup>(std::move(members), trained,
+                                                        shards ? ranks_.shard.size() : 1,
+                                                        shards ? ranks_.shard.rank() : 0, own);
 }
 
 // Levels between None and Parameters: frozen parameters are computed in another dtype as well.

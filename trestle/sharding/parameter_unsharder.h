@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "trestle/comm/group.h"
-#include "trestle/sharding/flat_group.h"
+#include "trestle/sharding/flat_parameter_group.h"
 #include "trestle/sharding/gradient_reducer.h"
 
 namespace trestle::sharding {
@@ -21,8 +21,8 @@ namespace trestle::sharding {
 //
 // A group of parameters may be part of several units, where layers share a parameter: it is let go when none needs it.
 // A unit that runs again inside a backward (activation checkpointing) only gathers: the backward lets go.
-class UnitGatherer final : public GradientReducer::Observer,
-                           public std::enable_shared_from_this<UnitGatherer> {
+class ParameterUnsharder final : public GradientReducer::Observer,
+                                 public std::enable_shared_from_this<ParameterUnsharder> {
  public:
   struct Unit {
     std::string name;
@@ -31,9 +31,9 @@ class UnitGatherer final : public GradientReducer::Observer,
         false;  // from the forward on until the backward ends, as other units run inside of it
   };
 
-  UnitGatherer(std::vector<std::shared_ptr<FlatGroup>> groups, std::vector<Unit> units,
-               const RankGroups& ranks, std::shared_ptr<GradientReducer> reducer,
-               const ShardOptions& options);
+  ParameterUnsharder(std::vector<std::shared_ptr<FlatParameterGroup>> groups,
+                     std::vector<Unit> units, const RankGroups& ranks,
+                     std::shared_ptr<GradientReducer> reducer, const ShardOptions& options);
 
   // One forward of a unit. Destroyed without end(), because the forward threw, it lets the parameters go.
   class Call;
@@ -96,7 +96,7 @@ class UnitGatherer final : public GradientReducer::Observer,
     bool complete = false;  // its gradients, in this backward
   };
 
-  std::vector<std::shared_ptr<FlatGroup>> groups_;
+  std::vector<std::shared_ptr<FlatParameterGroup>> groups_;
   std::vector<Unit> units_;
   comm::Group checked_;
   comm::Group unchecked_;

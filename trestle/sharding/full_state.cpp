@@ -8,7 +8,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/device/tensors_of.h"
-#include "trestle/sharding/replicas.h"
+#include "trestle/sharding/model_checks.h"
 #include "trestle/sharding/sharded_impl.h"
 
 namespace trestle {

@@ -1,12 +1,12 @@
-#include "trestle/sharding/piece_sums.h"
+#include "trestle/sharding/micro_batch_sums.h"
 
 #include <ATen/core/grad_mode.h>
 
 namespace trestle::sharding {
 
-PieceSums::PieceSums(int pieces, std::size_t groups) : pieces_(pieces), groups_(groups) {}
+MicroBatchSums::MicroBatchSums(int pieces, std::size_t groups) : pieces_(pieces), groups_(groups) {}
 
-at::Tensor PieceSums::add(std::size_t group, at::Tensor gradients) {
+at::Tensor MicroBatchSums::add(std::size_t group, at::Tensor gradients) {
   const at::NoGradGuard no_grad;
   auto& sums = groups_[group].sums;
   int pieces = 1;
@@ -22,21 +22,22 @@ at::Tensor PieceSums::add(std::size_t group, at::Tensor gradients) {
   return room;
 }
 
-const std::vector<bool>& PieceSums::note_used(std::size_t group, const std::vector<bool>& used) {
+const std::vector<bool>& MicroBatchSums::note_used(std::size_t group,
+                                                   const std::vector<bool>& used) {
   auto& all = groups_[group].used;
   all.resize(used.size(), false);
   for (std::size_t i = 0; i < used.size(); ++i) all[i] = all[i] || used[i];
   return all;
 }
 
-void PieceSums::end_piece() {
+void MicroBatchSums::end_piece() {
   if (!is_last())
     ++done_;
   else
     begin_anew();
 }
 
-void PieceSums::begin_anew() {
+void MicroBatchSums::begin_anew() {
   done_ = 0;
   for (Group& group : groups_) group = {};
 }

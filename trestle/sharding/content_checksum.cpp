@@ -1,4 +1,4 @@
-#include "trestle/sharding/content_sign.h"
+#include "trestle/sharding/content_checksum.h"
 
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
@@ -30,7 +30,7 @@ Words make_keys() {
 }
 
 // Sums of products of 32 bits by 32 (NH of Black et al., "UMAC", 1999), which vector units have: as fast as memory is read.
-std::uint64_t sign_of_block(const std::uint32_t* words, const Words& keys) {
+std::uint64_t checksum_of_block(const std::uint32_t* words, const Words& keys) {
   constexpr std::size_t half = block_words / 2;
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < half; ++i) {
@@ -40,7 +40,7 @@ std::uint64_t sign_of_block(const std::uint32_t* words, const Words& keys) {
   return sum;
 }
 
-at::Tensor sign_on_host(const at::Tensor& flat) {
+at::Tensor checksum_on_host(const at::Tensor& flat) {
   constexpr std::size_t block_bytes = block_words * sizeof(std::uint32_t);
   const auto* const bytes = static_cast<const char*>(flat.const_data_ptr());
   const std::size_t size = flat.nbytes();
@@ -55,7 +55,7 @@ at::Tensor sign_on_host(const at::Tensor& flat) {
                        const std::size_t at = block * block_bytes;
                        if (size - at < block_bytes) words.fill(0);
                        std::memcpy(words.data(), bytes + at, std::min(block_bytes, size - at));
-                       signs[block] = sign_of_block(words.data(), keys);
+                       signs[block] = checksum_of_block(words.data(), keys);
                      }
                    });
   std::uint64_t sign = 0;
@@ -64,7 +64,7 @@ at::Tensor sign_on_host(const at::Tensor& flat) {
 }
 
 // The same idea with a device's operators: the sum of the bits as integers, each times a number of its place.
-at::Tensor sign_on_device(const at::Tensor& flat) {
+at::Tensor checksum_on_device(const at::Tensor& flat) {
   constexpr at::ScalarType integer[] = {at::kChar, at::kShort, at::kInt, at::kLong};
   std::size_t bits = 0;
   while ((1U << bits) < flat.element_size()) ++bits;
@@ -84,10 +84,10 @@ at::Tensor sign_on_device(const at::Tensor& flat) {
 
 }  // namespace
 
-at::Tensor content_sign(const at::Tensor& flat) {
+at::Tensor content_checksum(const at::Tensor& flat) {
   const at::NoGradGuard no_grad;
   const at::Tensor real = (flat.is_complex() ? at::view_as_real(flat) : flat).view({-1});
-  return real.is_cpu() ? sign_on_host(real) : sign_on_device(real);
+  return real.is_cpu() ? checksum_on_host(real) : checksum_on_device(real);
 }
 
 }  // namespace trestle::sharding

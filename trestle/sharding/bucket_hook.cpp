@@ -26,7 +26,7 @@ void zero_gaps(const at::Tensor& flat, const FlatLayout& layout, std::size_t cou
 
 void GradientReducer::begin_hook(std::size_t group) {
   const at::NoGradGuard no_grad;
-  FlatGroup& flat = *groups_[group];
+  FlatParameterGroup& flat = *groups_[group];
   zero_gaps(flat.gradients(), flat.layout(), flat.size());
   GradientBucket bucket{.index = static_cast<int>(pass_->next),
                         .is_last = pass_->next + 1 == trained_.size(),
@@ -65,7 +65,7 @@ void GradientReducer::run_hook(int bucket, const std::function<void()>& call) co
 
 // A hook takes the plain mean over ranks.
 double GradientReducer::own_factor(std::size_t group) {
-  if (!hook_) return share() * later_divisor(group);
+  if (!hook_) return share() * post_divide_factor(group);
   return weight_ || sums_ ? share() * ranks_.all.size() : 1;
 }
 

@@ -1,4 +1,4 @@
-#include "trestle/sharding/storage.h"
+#include "trestle/sharding/parameter_storage.h"
 
 #include <c10/core/Allocator.h>
 #include <c10/core/DeviceGuard.h>

@@ -1,4 +1,4 @@
-#include "trestle/sharding/replicas.h"
+#include "trestle/sharding/model_checks.h"
 
 #include <ATen/Functions.h>
 #include <ATen/MemoryOverlap.h>

@@ -11,7 +11,7 @@ namespace trestle::sharding {
 
 // What ranks tell each other at the beginning of a backward, so that one that does something else is found by what it says
 // and not by a wrong number, or by waiting. In no_sync() too: nobody waits for it there.
-class PassHeader {
+class BackwardHandshake {
  public:
   struct Content {
     std::int64_t backward = 0;       // which one it is
@@ -20,8 +20,8 @@ class PassHeader {
     std::uint32_t trained_hash = 0;  // of which parameters are trained
   };
 
-  PassHeader() = default;
-  PassHeader(const comm::Group& group, const Content& own);
+  BackwardHandshake() = default;
+  BackwardHandshake(const comm::Group& group, const Content& own);
 
   // Waits for the others'. Throws StateError where one differs, naming it.
   void check();

@@ -1,4 +1,4 @@
-#include "trestle/sharding/pass_header.h"
+#include "trestle/sharding/backward_handshake.h"
 
 #include <ATen/Functions.h>
 
@@ -12,7 +12,8 @@ constexpr std::int64_t fields = 5;
 
 }  // namespace
 
-PassHeader::PassHeader(const comm::Group& group, const Content& own) : group_(group), own_(own) {
+BackwardHandshake::BackwardHandshake(const comm::Group& group, const Content& own)
+    : group_(group), own_(own) {
   if (group_.size() == 1) return;
   const auto options = at::TensorOptions().dtype(at::kDouble).device(at::kCPU);
   sent_ = at::empty({fields}, options);
@@ -26,7 +27,7 @@ PassHeader::PassHeader(const comm::Group& group, const Content& own) : group_(gr
   work_ = group_.all_gather(headers_, sent_);
 }
 
-void PassHeader::check() {
+void BackwardHandshake::check() {
   if (!headers_.defined()) return;
   work_.wait();
   const auto* values = headers_.const_data_ptr<double>();
@@ -60,7 +61,7 @@ void PassHeader::check() {
   }
 }
 
-double PassHeader::total_weight() const {
+double BackwardHandshake::total_weight() const {
   if (group_.size() == 1) return own_.weight.value_or(1);
   const auto* values = headers_.const_data_ptr<double>();
   double total = 0;

@@ -1,4 +1,4 @@
-#include "trestle/sharding/own_parts.h"
+#include "trestle/sharding/local_shards.h"
 
 #include <map>
 
@@ -6,13 +6,13 @@
 
 namespace trestle {
 
-sharding::OwnParts Sharded::Impl::own_parts() const {
-  using sharding::OwnPart;
-  std::map<std::string, std::pair<const sharding::FlatGroup*, std::size_t>> places;
+sharding::LocalShards Sharded::Impl::local_shards() const {
+  using sharding::LocalShard;
+  std::map<std::string, std::pair<const sharding::FlatParameterGroup*, std::size_t>> places;
   if (options.level != ShardLevel::None)
     for (const auto& group : groups_)
       for (std::size_t i = 0; i < group->size(); ++i) places[group->name(i)] = {group.get(), i};
-  sharding::OwnParts all{.ranks = ranks_.all, .parameters = {}, .buffers = buffers_};
+  sharding::LocalShards all{.ranks = ranks_.all, .parameters = {}, .buffers = buffers_};
   for (const auto& group : groups_) {
     group->drop_zeroed();
     for (std::size_t i = 0; i < group->size(); ++i)
@@ -20,12 +20,12 @@ sharding::OwnParts Sharded::Impl::own_parts() const {
   }
   all.has_unreduced_gradients |= reducer->pieces_done() > 0;
   for (const auto& [name, parameter] : parameters_) {
-    OwnPart part{.name = name,
-                 .tensor = parameter,
-                 .shape = parameter.sizes().vec(),
-                 .strides = parameter.strides().vec(),
-                 .copies = ranks_.all.size(),
-                 .copy = ranks_.all.rank()};
+    LocalShard part{.name = name,
+                    .tensor = parameter,
+                    .shape = parameter.sizes().vec(),
+                    .strides = parameter.strides().vec(),
+                    .copies = ranks_.all.size(),
+                    .copy = ranks_.all.rank()};
     if (const auto place = places.find(name); place != places.end()) {
       const auto& [group, index] = place->second;
       part.tensor = group->shards()[index];

@@ -1,4 +1,4 @@
-#include "trestle/sharding/unit_gatherer.h"
+#include "trestle/sharding/parameter_unsharder.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
@@ -20,9 +20,10 @@ bool inside_backward() { return torch::autograd::get_current_graph_task_id() != 
 
 }  // namespace
 
-UnitGatherer::UnitGatherer(std::vector<std::shared_ptr<FlatGroup>> groups, std::vector<Unit> units,
-                           const RankGroups& ranks, std::shared_ptr<GradientReducer> reducer,
-                           const ShardOptions& options)
+ParameterUnsharder::ParameterUnsharder(std::vector<std::shared_ptr<FlatParameterGroup>> groups,
+                                       std::vector<Unit> units, const RankGroups& ranks,
+                                       std::shared_ptr<GradientReducer> reducer,
+                                       const ShardOptions& options)
     : groups_(std::move(groups)),
       units_(std::move(units)),
       checked_(ranks.gathers),
@@ -35,25 +36,25 @@ UnitGatherer::UnitGatherer(std::vector<std::shared_ptr<FlatGroup>> groups, std::
       states_(groups_.size()) {}
 
 // The first step compares what the ranks are about to gather; later ones follow the same order, which note_order() sees to.
-bool UnitGatherer::plan_is_known() const {
+bool ParameterUnsharder::plan_is_known() const {
   const auto reducer = reducer_.lock();
   return order_known_ && reducer && reducer->steps() > 0 &&
          (notes_order() || inside_backward() || follows_backward_);
 }
 
-void UnitGatherer::gather(std::size_t unit) {
+void ParameterUnsharder::gather(std::size_t unit) {
   for (const std::size_t g : units_[unit].groups)
     groups_[g]->gather(plan_is_known() ? unchecked_ : checked_);
 }
 
-void UnitGatherer::wait(std::size_t unit) {
+void ParameterUnsharder::wait(std::size_t unit) {
   auto entry = recorder_.begin(ShardEvent::What::Wait, static_cast<int>(unit));
   for (const std::size_t g : units_[unit].groups) groups_[g]->wait_gathered();
   entry.end();
 }
 
 // The unit that comes next, while this one computes.
-void UnitGatherer::gather_ahead(std::size_t place, int step) {
+void ParameterUnsharder::gather_ahead(std::size_t place, int step) {
   if (!order_known_) return;
   auto next = static_cast<std::ptrdiff_t>(place) + step;
   for (; next >= 0 && next < static_cast<std::ptrdiff_t>(order_.size()); next += step) {
@@ -65,7 +66,7 @@ void UnitGatherer::gather_ahead(std::size_t place, int step) {
   }
 }
 
-void UnitGatherer::begin_model() {
+void ParameterUnsharder::begin_model() {
   const std::lock_guard lock(mutex_);
   if (at::GradMode::is_enabled()) ++forwards_;
   if (!order_known_) order_.clear();  // of a forward that threw
@@ -74,16 +75,16 @@ void UnitGatherer::begin_model() {
   renew();
 }
 
-void UnitGatherer::end_model() {
+void ParameterUnsharder::end_model() {
   const std::lock_guard lock(mutex_);
   if (inside_backward()) return;
   if (in_training_forward_) order_known_ = true;
   in_training_forward_ = false;
 }
 
-bool UnitGatherer::notes_order() const { return in_training_forward_ && !inside_backward(); }
+bool ParameterUnsharder::notes_order() const { return in_training_forward_ && !inside_backward(); }
 
-void UnitGatherer::note(const Event& event) {
+void ParameterUnsharder::note(const Event& event) {
   if (!order_known_) {
     order_.push_back(event);
   } else if (place_ >= order_.size() || order_[place_] != event) {
@@ -100,7 +101,7 @@ void UnitGatherer::note(const Event& event) {
   ++place_;
 }
 
-void UnitGatherer::expect(const std::vector<std::size_t>& units) {
+void ParameterUnsharder::expect(const std::vector<std::size_t>& units) {
   for (auto unit = units.begin(); unit != units.end(); ++unit) {
     expected_.push_back({.unit = *unit, .begins = true});
     const bool keep = std::find(unit + 1, units.end(), *unit) != units.end();
@@ -110,7 +111,7 @@ void UnitGatherer::expect(const std::vector<std::size_t>& units) {
 
 // A unit of a torch module that is called by itself, while no forward of the model runs. What is still there of one before,
 // whose backward did not come, may be from before the last step.
-void UnitGatherer::begin_alone(std::size_t unit) {
+void ParameterUnsharder::begin_alone(std::size_t unit) {
   const auto model = model_call_.lock();
   if (!units_[0].stays || (model && model->running)) return;
   in_training_forward_ = false;  // it threw
@@ -121,8 +122,8 @@ void UnitGatherer::begin_alone(std::size_t unit) {
   }
 }
 
-std::shared_ptr<UnitGatherer::Call> UnitGatherer::begin(std::size_t unit,
-                                                        std::vector<at::Tensor>& inputs) {
+std::shared_ptr<ParameterUnsharder::Call> ParameterUnsharder::begin(
+    std::size_t unit, std::vector<at::Tensor>& inputs) {
   const std::lock_guard lock(mutex_);
   const at::DisableRecordFunctionGuard own_work;  // a checkpointed function does not write here
   auto call = std::make_shared<Call>(weak_from_this(), unit);
@@ -164,8 +165,8 @@ std::shared_ptr<UnitGatherer::Call> UnitGatherer::begin(std::size_t unit,
   return call;
 }
 
-void UnitGatherer::end(const std::shared_ptr<Call>& call, std::vector<at::Tensor>& outputs,
-                       bool keep) {
+void ParameterUnsharder::end(const std::shared_ptr<Call>& call, std::vector<at::Tensor>& outputs,
+                             bool keep) {
   const std::lock_guard lock(mutex_);
   const at::DisableRecordFunctionGuard own_work;
   if (!call->running) return;
@@ -193,7 +194,7 @@ void UnitGatherer::end(const std::shared_ptr<Call>& call, std::vector<at::Tensor
       tensor.register_hook([call](const at::Tensor&) {
         const auto owner = call->owner.lock();
         if (!owner) return;
-        if (const auto reducer = owner->reducer_.lock()) reducer->arm();
+        if (const auto reducer = owner->reducer_.lock()) reducer->prepare_for_backward();
         owner->begin_backward(call);
       });
     };
@@ -203,24 +204,24 @@ void UnitGatherer::end(const std::shared_ptr<Call>& call, std::vector<at::Tensor
   }
 }
 
-void UnitGatherer::let_go(std::size_t group) {
+void ParameterUnsharder::let_go(std::size_t group) {
   if (states_[group].holders > 0 || keep_all_ > 0 || whole_pass_ || comes_again(group)) return;
   groups_[group]->release();
   if (states_[group].complete) groups_[group]->forget_part();
 }
 
-void UnitGatherer::let_go_until_backward(std::size_t group) {
+void ParameterUnsharder::let_go_until_backward(std::size_t group) {
   if (!few_.valid()) return let_go(group);
   if (states_[group].holders > 0 || keep_all_ > 0) return;
   groups_[group]->release_to(plan_is_known() ? unchecked_few_ : few_);
 }
 
-void UnitGatherer::set_recorder(ShardRecorder recorder) {
+void ParameterUnsharder::set_recorder(ShardRecorder recorder) {
   const std::lock_guard lock(mutex_);
   recorder_ = std::move(recorder);
 }
 
-void UnitGatherer::gather_all() {
+void ParameterUnsharder::gather_all() {
   const std::lock_guard lock(mutex_);
   ++keep_all_;
   renew();
@@ -228,13 +229,13 @@ void UnitGatherer::gather_all() {
   for (const auto& group : groups_) group->wait_gathered();
 }
 
-void UnitGatherer::release_all() {
+void ParameterUnsharder::release_all() {
   const std::lock_guard lock(mutex_);
   if (keep_all_ > 0) --keep_all_;
   for (std::size_t g = 0; g < groups_.size(); ++g) let_go(g);
 }
 
-void UnitGatherer::renew() {
+void ParameterUnsharder::renew() {
   const std::lock_guard lock(mutex_);
   for (const auto& group : groups_) {
     const bool was_there = group->gathered();

@@ -11,8 +11,8 @@
 #include "trestle/base/text.h"
 #include "trestle/device/tensors_of.h"
 #include "trestle/sharding/buckets.h"
-#include "trestle/sharding/precision.h"
-#include "trestle/sharding/replicas.h"
+#include "trestle/sharding/mixed_precision.h"
+#include "trestle/sharding/model_checks.h"
 #include "trestle/sharding/reproducible.h"
 #include "trestle/sharding/sharded_impl.h"
 #include "trestle/sharding/unit_choice.h"
@@ -20,7 +20,7 @@
 namespace trestle {
 namespace {
 
-using sharding::FlatGroup;
+using sharding::FlatParameterGroup;
 
 NamedTensors each_once(const NamedTensors& named) {
   std::set<const void*> seen;
@@ -198,10 +198,11 @@ void Sharded::Impl::watch() {
   if (options.hook.make) reducer->set_hook(options.hook.make(ranks_.all));
   reducer->watch();
   if (options.level != ShardLevel::Parameters) return;
-  gatherer_ = std::make_shared<sharding::UnitGatherer>(groups_, units_, ranks_, reducer, options);
-  reducer->set_observer(gatherer_.get());
+  unsharder_ =
+      std::make_shared<sharding::ParameterUnsharder>(groups_, units_, ranks_, reducer, options);
+  reducer->set_observer(unsharder_.get());
   if (module_ && units_.size() == 1) unit_order_ = {0};
-  gatherer_->expect(unit_order_);
+  unsharder_->expect(unit_order_);
 }
 
 // Level None: after the first step the buckets follow the order in which rank 0 saw the gradients come.
@@ -241,7 +242,7 @@ void Sharded::Impl::make_unit(const std::string& name, const NamedTensors& param
     if (found == kinds.end()) found = kinds.insert(kinds.end(), {kind, {}});
     found->second.push_back(member);
   }
-  sharding::UnitGatherer::Unit unit{.name = name, .groups = {}};
+  sharding::ParameterUnsharder::Unit unit{.name = name, .groups = {}};
   for (auto& [kind, members] : kinds) {
     unit.groups.push_back(groups_.size());
     const bool trained = members.at(0).second.requires_grad();
@@ -337,9 +338,9 @@ void Sharded::Impl::hook_layers(const std::vector<std::optional<std::size_t>>& u
     auto& forward = graph_.layers[layer].forward;
     forward = [this, unit = *unit, last, inner = std::move(forward)](const nn::Values& arguments) {
       nn::Values inputs = arguments;
-      const auto call = gatherer_->begin(unit, inputs);
+      const auto call = unsharder_->begin(unit, inputs);
       nn::Values outputs = inner(inputs);
-      gatherer_->end(call, outputs, !last);
+      unsharder_->end(call, outputs, !last);
       return outputs;
     };
   }

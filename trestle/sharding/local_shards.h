@@ -12,7 +12,7 @@
 // What one rank has of a sharded model's tensors: for saving and loading them.
 namespace trestle::sharding {
 
-struct OwnPart {
+struct LocalShard {
   std::string name;  // of the parameter
   // The parameter itself where it is whole; otherwise its elements [begin, begin + numel()) in memory order, in one
   // dimension, which may be none. What the optimizer steps.
@@ -24,9 +24,9 @@ struct OwnPart {
   int copies = 1, copy = 0;
 };
 
-struct OwnParts {
+struct LocalShards {
   comm::Group ranks;  // that have the model together
-  std::vector<OwnPart> parameters;
+  std::vector<LocalShard> parameters;
   NamedTensors buffers;  // whole; each training forward begins with those of rank 0
   bool has_unreduced_gradients = false;
 };

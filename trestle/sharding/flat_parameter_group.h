@@ -20,12 +20,12 @@ namespace trestle::sharding {
 //
 // Three buffers, each made when the level asks for it: the parameters' (levels above None), the gradients' as this rank
 // computed them, and the shard, this rank's piece, in the parameters' own dtype.
-class FlatGroup {
+class FlatParameterGroup {
  public:
   // `pieces` ranks divide it, of which this one has number `piece`; 1 and 0 where nothing is divided. `trained`: it was when
   // the model was sharded; parameters may be frozen since.
-  FlatGroup(NamedTensors parameters, bool trained, int pieces, int piece,
-            const ShardOptions& options);
+  FlatParameterGroup(NamedTensors parameters, bool trained, int pieces, int piece,
+                     const ShardOptions& options);
 
   const NamedTensors& parameters() const { return parameters_; }
   const at::Tensor& parameter(std::size_t i) const { return parameters_[i].second; }
@@ -140,7 +140,7 @@ class FlatGroup {
   std::uint64_t untouched_ = 0;      // version of the parameters as they were gathered
   at::Tensor flat_;
   at::Tensor shard_;
-  at::Tensor gathered_sign_;  // of the content of the shard as it was gathered
+  at::Tensor gathered_checksum_;  // of the content of the shard as it was gathered
   at::Tensor gradients_;
   at::Tensor kept_;
   std::vector<bool> is_kept_;

@@ -13,9 +13,9 @@ namespace trestle::sharding {
 // the same additions.
 //
 // For each group of parameters it keeps the sums of 1, 2, 4 ... pieces that still wait for their neighbour.
-class PieceSums {
+class MicroBatchSums {
  public:
-  PieceSums(int pieces, std::size_t groups);  // of this rank, a power of two
+  MicroBatchSums(int pieces, std::size_t groups);  // of this rank, a power of two
 
   int done() const { return done_; }  // pieces of this step that are complete
   bool is_last() const { return done_ + 1 == pieces_; }
