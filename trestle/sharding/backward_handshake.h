@@ -9,12 +9,13 @@
 
 namespace trestle::sharding {
 
-// What ranks tell each other at the beginning of a backward, so that one that does something else is found by what it says
-// and not by a wrong number, or by waiting. In no_sync() too: nobody waits for it there.
+// A message that ranks exchange at the beginning of each backward. It finds a rank that does
+// something else, which would otherwise give wrong numbers or wait forever. Inside no_sync() the
+// exchange is begun and not waited for.
 class BackwardHandshake {
  public:
   struct Content {
-    std::int64_t backward = 0;       // which one it is
+    std::int64_t backward = 0;       // its number
     bool sync = true;                // whether it is reduced
     std::optional<double> weight;    // of this rank
     std::uint32_t trained_hash = 0;  // of which parameters are trained
@@ -23,15 +24,15 @@ class BackwardHandshake {
   BackwardHandshake() = default;
   BackwardHandshake(const comm::Group& group, const Content& own);
 
-  // Waits for the others'. Throws StateError where one differs, naming it.
+  // Waits for all ranks' messages. Throws StateError that names a rank whose message differs.
   void check();
-  // The sum of all ranks' weights; check() has been called.
+  // The sum of all ranks' weights, after check().
   double total_weight() const;
 
  private:
   comm::Group group_;
   Content own_;
-  at::Tensor sent_, headers_;
+  at::Tensor sent_, received_;
   comm::Work work_;
 };
 

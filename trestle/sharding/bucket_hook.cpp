@@ -1,15 +1,15 @@
-// Buckets that are averaged by somebody else's function.
+#include "trestle/sharding/bucket_hook.h"
+
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/sharding/gradient_reducer.h"
 
 namespace trestle::sharding {
 namespace {
 
-// The gaps between gradients, which nobody else writes to.
+// The padding between gradients, which no other code writes to.
 void zero_gaps(const at::Tensor& flat, const FlatLayout& layout, std::size_t count) {
   std::int64_t end = 0;
   const auto zero_until = [&](std::int64_t begin) {
@@ -24,49 +24,37 @@ void zero_gaps(const at::Tensor& flat, const FlatLayout& layout, std::size_t cou
 
 }  // namespace
 
-void GradientReducer::begin_hook(std::size_t group) {
+std::function<void()> BucketHook::begin(FlatParameterGroup& group, const Place& place) const {
   const at::NoGradGuard no_grad;
-  FlatParameterGroup& flat = *groups_[group];
-  zero_gaps(flat.gradients(), flat.layout(), flat.size());
-  GradientBucket bucket{.index = static_cast<int>(pass_->next),
-                        .is_last = pass_->next + 1 == trained_.size(),
-                        .step = steps_,
-                        .flat = flat.gradients(),
+  zero_gaps(group.gradients(), group.layout(), group.size());
+  GradientBucket bucket{.index = place.index,
+                        .is_last = place.is_last,
+                        .step = place.step,
+                        .flat = group.gradients(),
                         .gradients = {},
                         .names = {},
-                        .group = ranks_.all};
-  for (std::size_t i = 0; i < flat.size(); ++i) {
-    bucket.gradients.push_back(flat.gradient_view(i));
-    bucket.names.push_back(flat.name(i));
+                        .group = ranks_};
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    bucket.gradients.push_back(group.gradient_view(i));
+    bucket.names.push_back(group.name(i));
   }
-  pass_->groups[group].entry = recorder_.begin(ShardEvent::What::Reduce, static_cast<int>(group));
-  run_hook(bucket.index, [&] { pass_->groups[group].hooked = hook_(bucket); });
+  std::function<void()> wait;
+  call_hook(place.index, [&] { wait = average_(bucket); });
+  return wait;
 }
 
-void GradientReducer::end_hooks() {
+void BucketHook::finish(int index, const std::function<void()>& wait) const {
   const at::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < trained_.size(); ++i) {
-    Reduction& reduction = pass_->groups[trained_[i]];
-    if (reduction.hooked) run_hook(static_cast<int>(i), reduction.hooked);
-    reduction.entry.end();
-  }
+  if (wait) call_hook(index, wait);
 }
 
-// The other ranks, which would wait for what it has not sent, are told why.
-void GradientReducer::run_hook(int bucket, const std::function<void()>& call) const {
+void BucketHook::call_hook(int index, const std::function<void()>& call) const {
   try {
     call();
   } catch (const std::exception& error) {
-    ranks_.all.fail(
-        text("communication hook '", options_.hook.name, "', bucket ", bucket, ": ", error.what()));
+    ranks_.fail(text("communication hook '", name_, "', bucket ", index, ": ", error.what()));
     throw;
   }
-}
-
-// A hook takes the plain mean over ranks.
-double GradientReducer::own_factor(std::size_t group) {
-  if (!hook_) return share() * post_divide_factor(group);
-  return weight_ || sums_ ? share() * ranks_.all.size() : 1;
 }
 
 }  // namespace trestle::sharding

@@ -4,8 +4,9 @@
 
 namespace trestle::sharding {
 
-// A number, as a tensor where `flat` is, that another content of `flat` would not give: for telling whether somebody has
-// written to it. Writes through data(), as those of torch's optimizers, leave no version behind. `flat` is contiguous.
+// A checksum of the bytes of `flat`, which is contiguous, as a scalar tensor on its device. It
+// finds writes through data(), as torch's optimizers make them, which leave the tensor's version as
+// it was.
 at::Tensor content_checksum(const at::Tensor& flat);
 
 }  // namespace trestle::sharding

@@ -20,8 +20,8 @@
 #include "trestle/sharding/visit_tensors.h"
 
 // One model on several devices of one process, each with a part of the batch: torch.nn.DataParallel
-// of Python, which C++ lacks (its torch::nn::parallel::data_parallel() clones the module in each call,
-// and takes and returns one tensor).
+// of Python, which C++ lacks (its torch::nn::parallel::data_parallel() clones the module in each
+// call, and takes and returns one tensor).
 namespace trestle {
 
 struct DataParallelOptions {
@@ -85,9 +85,9 @@ T gather_outputs(std::vector<std::optional<T>>& outputs, at::Device device, std:
 
 }  // namespace sharding::detail
 
-// The replicas are made once. The first one is the given module itself, moved to the first device in
-// place: its parameters stay the tensors that they are, and an optimizer of them is an optimizer of
-// all. Before each call the other replicas take over what has changed in it.
+// The replicas are made once. The first one is the given module itself, moved to the first device
+// in place: its parameters stay the tensors that they are, and an optimizer of them is an optimizer
+// of all. Before each call the other replicas take over what has changed in it.
 //
 //   Net net;                                             // derives from torch::nn::Cloneable
 //   trestle::DataParallel parallel(net, trestle::parse_devices("virtual:2"));
@@ -96,30 +96,32 @@ T gather_outputs(std::vector<std::optional<T>>& outputs, at::Device device, std:
 //   loss.backward();                                     // first one; net->parameters() have the
 //   optimizer.step();                                    // gradients of the whole batch
 //
-// A module that cannot be cloned is given as a function that makes it, which is called once for each
-// device: DataParallel([] { return Net(); }, devices), then parallel.module(). So are nn::Layers.
+// A module that cannot be cloned is given as a function that makes it, which is called once for
+// each device: DataParallel([] { return Net(); }, devices), then parallel.module(). So are
+// nn::Layers.
 //
 // A call gives its arguments to forward(). Tensors, and those in std::optional, std::vector,
-// std::array, std::tuple, std::pair, std::map and std::unordered_map, nested ones too, are split into rows
-// as torch.chunk() does; everything else goes to each replica as it is, so forward() must not write to it.
-// With fewer rows than devices some replicas have no part; where no argument has a tensor, all run.
-// Outputs are joined in the same order; one without dimensions, a loss, becomes one number for each
-// replica. With one device the call is the module's.
+// std::array, std::tuple, std::pair, std::map and std::unordered_map, nested ones too, are split
+// into rows as torch.chunk() does; everything else goes to each replica as it is, so forward() must
+// not write to it. With fewer rows than devices some replicas have no part; where no argument has a
+// tensor, all run. Outputs are joined in the same order; one without dimensions, a loss, becomes
+// one number for each replica. With one device the call is the module's.
 //
-// Replicas run in threads of their own, in the caller's grad mode and autocast. An exception keeps its
-// type and says on which device it was thrown; that of the first replica is the one. In training mode
-// one number is drawn from torch's generator for each call; each replica's dropout draws from it.
+// Replicas run in threads of their own, in the caller's grad mode and autocast. An exception keeps
+// its type and says on which device it was thrown; that of the first replica is the one. In
+// training mode one number is drawn from torch's generator for each call; each replica's dropout
+// draws from it.
 //
-// As in Python, batch norms normalise each replica's part by itself, and the first replica's running
-// statistics are kept; whatever else forward() changes in the other replicas is lost. train() and
-// eval() of the module, or of a part of it, and requires_grad hold for all.
+// As in Python, batch norms normalise each replica's part by itself, and the first replica's
+// running statistics are kept; whatever else forward() changes in the other replicas is lost.
+// train() and eval() of the module, or of a part of it, and requires_grad hold for all.
 //
 // Whether a parameter has changed is known by its version, and taken for granted where it has, or
 // had, a gradient. After a write of another kind (variable_data(), a raw pointer), call refresh().
 //
-// UsageError where there is no device, where the module cannot be copied, with what to do, and where the
-// arguments do not split alike. One call at a time; it may be made within a backward, where the
-// replicas run one after the other.
+// UsageError where there is no device, where the module cannot be copied, with what to do, and
+// where the arguments do not split alike. One call at a time; it may be made within a backward,
+// where the replicas run one after the other.
 template <class Model>
 class DataParallel {
  public:

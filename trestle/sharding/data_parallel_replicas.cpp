@@ -58,8 +58,8 @@ void check_alike(const NamedTensors& first, const NamedTensors& other, const cha
   }
 }
 
-// Each module as the first replica's, also where only a part of it is in evaluation mode. A module's
-// train() sets its children too, which come later in the list.
+// Each module as the first replica's, also where only a part of it is in evaluation mode. A
+// module's train() sets its children too, which come later in the list.
 void follow_modes(const Modules& first, const Modules& other) {
   const std::size_t count = std::min(first.size(), other.size());
   const auto differs = [&](std::size_t i) {
@@ -71,7 +71,8 @@ void follow_modes(const Modules& first, const Modules& other) {
   for (i = 0; i < count; ++i) other[i]->train(first[i]->is_training());
 }
 
-// What the caller's thread has and the other replicas' threads take over: grad mode, autocast, streams.
+// What the caller's thread has and the other replicas' threads take over: grad mode, autocast,
+// streams.
 struct CallerState {
   at::ThreadLocalState local;
   std::vector<c10::Stream> streams;
@@ -190,7 +191,8 @@ void Replicas::State::check_unchanged(const std::vector<SharedTensor>& known,
 
 void Replicas::State::prepare(at::Device device, SharedTensor::Writes writes) {
   if (views.size() < 2) return;
-  // A checkpointed function around the call must not put the copies back to what they were before it.
+  // A checkpointed function around the call must not put the copies back to what they were before
+  // it.
   const at::DisableRecordFunctionGuard unwatched;
   const bool keeps_graph = at::GradMode::is_enabled();
   const c10::InferenceMode outside(false);
@@ -256,8 +258,8 @@ void Replicas::run(std::size_t count, const std::function<void(std::size_t)>& jo
       nn::rethrow_with_context(text("in replica ", r, " of ", count, ", on ", device_name(device)));
     }
   };
-  // A device's backward thread may wait for nothing that could need it. A checkpointed function knows
-  // what its own thread saves, and runs again in such a thread.
+  // A device's backward thread may wait for nothing that could need it. A checkpointed function
+  // knows what its own thread saves, and runs again in such a thread.
   if (torch::autograd::get_current_graph_task_id() != -1 ||
       nn::checkpointing() != nn::Checkpointing::None) {
     for (std::size_t r = 0; r < count; ++r) run_one(r);

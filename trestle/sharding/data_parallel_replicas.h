@@ -47,9 +47,9 @@ class Replicas {
 
   const std::vector<at::Device>& devices() const { return devices_; }
 
-  // Brings all replicas to the first one's values, modes and requires_grad, and runs job(r) for
-  // r < count at the same time, each in the caller's grad mode, autocast and streams. Throws what a
-  // job throws, with its device; StateError for a call within a call, and UsageError where the first
+  // Brings all replicas to the first one's values, modes and requires_grad, and runs job(r) for r <
+  // count at the same time, each in the caller's grad mode, autocast and streams. Throws what a job
+  // throws, with its device; StateError for a call within a call, and UsageError where the first
   // model is not on its device any more.
   void run(std::size_t count, const std::function<void(std::size_t)>& job);
   // The same without a run: the copies take over the first one's values now, changed or not.

@@ -4,9 +4,10 @@
 
 namespace trestle {
 
-// DistributedDataParallel (Li et al. 2020): every rank has the whole model and the whole optimizer; gradients are averaged
-// in buckets while the backward goes on. Each rank holds 16 bytes a parameter (fp32 weights, gradients and Adam's two
-// averages), and a step moves 2 P bytes a rank, where P is what all parameters take. Both dimensions of a mesh replicate.
+// DistributedDataParallel (Li et al. 2020): every rank has the whole model and the whole optimizer;
+// gradients are averaged in buckets while the backward goes on. Each rank holds 16 bytes a
+// parameter (fp32 weights, gradients and Adam's two averages), and a step moves 2 P bytes a rank,
+// where P is what all parameters take. Both dimensions of a mesh replicate.
 //
 //   trestle::DeviceMesh mesh(world, {{"replicate", 4}});
 //   trestle::Sharded sharded(net, mesh, trestle::ddp());

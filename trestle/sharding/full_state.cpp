@@ -1,4 +1,5 @@
-// All of a sharded model's tensors, whole, out and in.
+#include "trestle/sharding/full_state.h"
+
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -8,17 +9,49 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/device/tensors_of.h"
-#include "trestle/sharding/model_checks.h"
-#include "trestle/sharding/sharded_impl.h"
+#include "trestle/sharding/broadcast_tensors.h"
+#include "trestle/sharding/shard_engine.h"
 
-namespace trestle {
+namespace trestle::sharding {
+namespace {
 
-NamedTensors Sharded::Impl::state() {
-  for (const auto& group : groups_) group->take_back();
+NamedTensors parameters_and_buffers(const ShardEngine& engine) {
+  NamedTensors all = engine.parameters();
+  all.insert(all.end(), engine.buffers().begin(), engine.buffers().end());
+  return all;
+}
+
+// Throws UsageError that lists all differences.
+void check_fits(const NamedTensors& own, const std::map<std::string, at::Tensor>& given) {
+  std::vector<std::string> missing, wrong;
+  std::set<std::string> known;
+  for (const auto& [name, tensor] : own) {
+    known.insert(name);
+    const auto found = given.find(name);
+    if (found == given.end()) {
+      missing.push_back("'" + name + "'");
+    } else if (!found->second.defined() || found->second.is_complex() > tensor.is_complex()) {
+      wrong.push_back(
+          text("'", name, "' is ", found->second.defined() ? "complex" : "not a tensor"));
+    } else if (found->second.sizes() != tensor.sizes()) {
+      wrong.push_back(text("'", name, "' is [", join(found->second.sizes(), ", "),
+                           "], the model's is [", join(tensor.sizes(), ", "), "]"));
+    }
+  }
+  for (const auto& [name, tensor] : given)
+    if (!known.contains(name)) wrong.push_back("the model has no '" + name + "'");
+  if (!missing.empty()) wrong.push_back("missing: " + join(missing, ", "));
+  if (!wrong.empty()) throw UsageError("the state does not fit the model: " + join(wrong, "; "));
+}
+
+}  // namespace
+
+NamedTensors full_state(ShardEngine& engine) {
+  for (const auto& group : engine.groups()) group->take_back();
   std::map<std::string, at::Tensor> whole;
-  if (options.level != ShardLevel::None)
-    for (const auto& group : groups_)
-      for (auto& [name, tensor] : group->whole(ranks_.gathers)) whole[name] = tensor;
+  if (engine.options().level != ShardLevel::None)
+    for (const auto& group : engine.groups())
+      for (auto& [name, tensor] : group->whole(engine.ranks().gathers)) whole[name] = tensor;
   NamedTensors all;
   const auto add = [&](const std::string& name, const at::Tensor& tensor) {
     const auto found = whole.find(name);
@@ -27,41 +60,25 @@ NamedTensors Sharded::Impl::state() {
                                : tensor.detach().to(at::kCPU, tensor.scalar_type(),
                                                     /*non_blocking=*/false, /*copy=*/true));
   };
-  for (const auto& [name, tensor] : parameters_) add(name, tensor);
-  // Each rank's own have seen its own part of the last batch; the next forward begins with rank 0's.
+  for (const auto& [name, tensor] : engine.parameters()) add(name, tensor);
+  // Each rank's buffers saw its own samples. The next forward begins with rank 0's.
   NamedTensors buffers;
-  for (const auto& [name, tensor] : buffers_) buffers.emplace_back(name, tensor.detach().clone());
-  if (options.broadcast_buffers) sharding::broadcast(ranks_.all, tensors_of(buffers));
+  for (const auto& [name, tensor] : engine.buffers())
+    buffers.emplace_back(name, tensor.detach().clone());
+  if (engine.options().broadcast_buffers)
+    broadcast_tensors(engine.ranks().all, tensors_of(buffers));
   for (const auto& [name, tensor] : buffers) add(name, tensor);
   return all;
 }
 
-void Sharded::Impl::load_state(const NamedTensors& state) {
+void load_full_state(ShardEngine& engine, const NamedTensors& state) {
   const at::NoGradGuard no_grad;
-  std::map<std::string, at::Tensor> given(state.begin(), state.end());
-  std::vector<std::string> missing, wrong;
-  NamedTensors own = parameters_;
-  own.insert(own.end(), buffers_.begin(), buffers_.end());
-  for (const auto& [name, tensor] : own) {
-    const auto found = given.find(name);
-    if (found == given.end()) {
-      missing.push_back("'" + name + "'");
-    } else if (!found->second.defined() || found->second.is_complex() > tensor.is_complex()) {
-      wrong.push_back(text("'", name, "' is ", found->second.defined() ? "complex" : "no tensor"));
-    } else if (found->second.sizes() != tensor.sizes()) {
-      wrong.push_back(text("'", name, "' is [", join(found->second.sizes(), ", "),
-                           "], the model's is [", join(tensor.sizes(), ", "), "]"));
-    }
-  }
-  for (const auto& [name, tensor] : state)
-    if (std::none_of(own.begin(), own.end(),
-                     [&](const auto& named) { return named.first == name; }))
-      wrong.push_back("'" + name + "' is not the model's");
-  if (!missing.empty()) wrong.push_back("missing: " + join(missing, ", "));
-  if (!wrong.empty()) throw UsageError("state does not fit the model: " + join(wrong, "; "));
+  const std::map<std::string, at::Tensor> given(state.begin(), state.end());
+  const NamedTensors own = parameters_and_buffers(engine);
+  check_fits(own, given);
   std::set<std::string> done;
-  if (options.level != ShardLevel::None) {
-    for (const auto& group : groups_) {
+  if (engine.options().level != ShardLevel::None) {
+    for (const auto& group : engine.groups()) {
       std::vector<at::Tensor> whole;
       for (const auto& [name, tensor] : group->parameters()) {
         whole.push_back(given.at(name));
@@ -72,7 +89,7 @@ void Sharded::Impl::load_state(const NamedTensors& state) {
   }
   for (const auto& [name, tensor] : own)
     if (!done.contains(name)) tensor.detach().copy_(given.at(name));
-  shards_changed();
+  engine.shards_changed();
 }
 
-}  // namespace trestle
+}  // namespace trestle::sharding

@@ -9,8 +9,8 @@
 
 namespace trestle::sharding {
 
-// Calls back in a backward whenever a parameter's gradient has been added to its grad(). The hooks go with the object. A
-// parameter has one of them at a time.
+// Calls back in a backward whenever a parameter's gradient has been added to its grad(). The hooks
+// go with the object. A parameter has one of them at a time.
 class GradientHooks {
  public:
   GradientHooks() = default;
@@ -22,7 +22,8 @@ class GradientHooks {
   void clear();
   // Whether there are hooks on this parameter, of whatever object.
   static bool watched(const at::Tensor& parameter);
-  // Whether the parameter that add() got as number i is still the same to autograd: moving or casting it makes it another.
+  // Whether the parameter that add() got as number i is still the same to autograd: moving or
+  // casting it makes it another.
   bool attached(std::size_t i, const at::Tensor& parameter) const;
 
   // What the backward that is running does with the parameters' gradients.

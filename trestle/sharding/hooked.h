@@ -14,8 +14,8 @@
 
 #include "trestle/sharding/visit_tensors.h"
 
-// Units inside of a torch module, for ShardLevel::Parameters. A module's forward() is not virtual in libtorch, so that
-// nobody can stand before and behind it; in a Hooked module a Sharded can.
+// Units inside of a torch module, for ShardLevel::Parameters. A module's forward() is not virtual
+// in libtorch, so that nobody can stand before and behind it; in a Hooked module a Sharded can.
 namespace trestle {
 
 namespace sharding {
@@ -62,7 +62,8 @@ struct PlainSignature<Output (Class::*)(Inputs...) const> {
   using type = Output(Inputs...);
 };
 
-// Of a forward() that is overloaded or a template, as torch::nn::Sequential's: one tensor to one tensor.
+// Of a forward() that is overloaded or a template, as torch::nn::Sequential's: one tensor to one
+// tensor.
 template <class Impl>
 struct ForwardSignature {
   using type = at::Tensor(const at::Tensor&);
@@ -71,7 +72,8 @@ template <class Impl>
 requires requires { &Impl::forward; }
 struct ForwardSignature<Impl> : PlainSignature<decltype(&Impl::forward)> {};
 
-// An argument that has tensors is copied, so that they can be exchanged; others go through as they are.
+// An argument that has tensors is copied, so that they can be exchanged; others go through as they
+// are.
 template <class Input>
 using HeldInput = std::conditional_t<Tensors<std::remove_cvref_t<Input>>::any,
                                      std::remove_cvref_t<Input>, Input&&>;
@@ -83,9 +85,10 @@ void copy_module(const torch::nn::Module& from, torch::nn::Module& to,
 }  // namespace detail
 }  // namespace sharding
 
-// A module that is a unit of its own where a Sharded around it divides parameters over ranks: its parameters, but for those
-// of Hooked modules inside of it, are put together for its forward and its backward alone. It has the module's names,
-// constructors and forward(), and is used as the module is:
+// A module that is a unit of its own where a Sharded around it divides parameters over ranks: its
+// parameters, but for those of Hooked modules inside of it, are put together for its forward and
+// its backward alone. It has the module's names, constructors and forward(), and is used as the
+// module is:
 //
 //   struct NetImpl : torch::nn::Module {
 //     NetImpl() {
@@ -99,13 +102,15 @@ void copy_module(const torch::nn::Module& from, torch::nn::Module& to,
 //   };
 //   trestle::ShardedModule<NetImpl> net(std::make_shared<NetImpl>(), mesh, trestle::fsdp());
 //
-// Each block is a unit; what is in no block is one too, which is there from the beginning of a forward to the end of the
-// backward. Without a Sharded around it, and at other levels, it is the plain module.
+// Each block is a unit; what is in no block is one too, which is there from the beginning of a
+// forward to the end of the backward. Without a Sharded around it, and at other levels, it is the
+// plain module.
 //
-// forward() is one function, or maps one tensor to one tensor. It takes and returns tensors by value or const reference,
-// by themselves or in the containers of visit_tensors.h, and whatever else by any type; tensors in types of one's own are
-// not seen, and a unit all of whose outputs are such is a UsageError. Arguments that have a default are given where it is
-// called directly, as C++ does not tell a template of them. Its parameters are not used outside of its forward. In every
+// forward() is one function, or maps one tensor to one tensor. It takes and returns tensors by
+// value or const reference, by themselves or in the containers of visit_tensors.h, and whatever
+// else by any type; tensors in types of one's own are not seen, and a unit all of whose outputs are
+// such is a UsageError. Arguments that have a default are given where it is called directly, as C++
+// does not tell a template of them. Its parameters are not used outside of its forward. In every
 // step units run in the same order; one that runs twice is gathered twice.
 template <class Impl, class Signature = typename sharding::detail::ForwardSignature<Impl>::type>
 class Hooked;

@@ -9,26 +9,30 @@
 #include "trestle/comm/group.h"
 #include "trestle/device/named_tensors.h"
 
-// What one rank has of a sharded model's tensors: for saving and loading them.
+// The tensors of a sharded model that one rank holds, for saving and loading them.
 namespace trestle::sharding {
+
+class ShardEngine;
 
 struct LocalShard {
   std::string name;  // of the parameter
-  // The parameter itself where it is whole; otherwise its elements [begin, begin + numel()) in memory order, in one
-  // dimension, which may be none. What the optimizer steps.
+  // The tensor that the optimizer steps: the parameter where it is whole, otherwise its elements
+  // [begin, begin + numel()) in memory order, in one dimension, perhaps none.
   at::Tensor tensor;
   bool is_whole = true;
   std::int64_t begin = 0;
-  std::vector<std::int64_t> shape, strides;  // of the whole
-  // So many ranks have this part, and this rank is number `copy` of them.
+  std::vector<std::int64_t> shape, strides;  // of the whole parameter
+  // The number of ranks that hold the same shard, and the number of this rank among them.
   int copies = 1, copy = 0;
 };
 
 struct LocalShards {
-  comm::Group ranks;  // that have the model together
+  comm::Group ranks;  // that hold the model together
   std::vector<LocalShard> parameters;
-  NamedTensors buffers;  // whole; each training forward begins with those of rank 0
+  NamedTensors buffers;  // whole
   bool has_unreduced_gradients = false;
 };
+
+LocalShards local_shards(const ShardEngine& engine);
 
 }  // namespace trestle::sharding

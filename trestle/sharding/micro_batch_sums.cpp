@@ -4,22 +4,23 @@
 
 namespace trestle::sharding {
 
-MicroBatchSums::MicroBatchSums(int pieces, std::size_t groups) : pieces_(pieces), groups_(groups) {}
+MicroBatchSums::MicroBatchSums(int micro_batches, std::size_t groups)
+    : micro_batches_(micro_batches), groups_(groups) {}
 
 at::Tensor MicroBatchSums::add(std::size_t group, at::Tensor gradients) {
   const at::NoGradGuard no_grad;
   auto& sums = groups_[group].sums;
-  int pieces = 1;
-  at::Tensor room;
-  while (!sums.empty() && sums.back().first == pieces) {
+  int count = 1;
+  at::Tensor memory;
+  while (!sums.empty() && sums.back().first == count) {
     sums.back().second.add_(gradients);
-    room = std::exchange(gradients, std::move(sums.back().second));
+    memory = std::exchange(gradients, std::move(sums.back().second));
     sums.pop_back();
-    pieces *= 2;
+    count *= 2;
   }
-  if (pieces == pieces_) return gradients;
-  sums.emplace_back(pieces, std::move(gradients));
-  return room;
+  if (count == micro_batches_) return gradients;
+  sums.emplace_back(count, std::move(gradients));
+  return memory;
 }
 
 const std::vector<bool>& MicroBatchSums::note_used(std::size_t group,
@@ -30,16 +31,16 @@ const std::vector<bool>& MicroBatchSums::note_used(std::size_t group,
   return all;
 }
 
-void MicroBatchSums::end_piece() {
-  if (!is_last())
-    ++done_;
+void MicroBatchSums::end_micro_batch() {
+  if (is_last())
+    restart();
   else
-    begin_anew();
+    ++done_;
 }
 
-void MicroBatchSums::begin_anew() {
+void MicroBatchSums::restart() {
   done_ = 0;
-  for (Group& group : groups_) group = {};
+  for (GroupSums& group : groups_) group = {};
 }
 
 }  // namespace trestle::sharding

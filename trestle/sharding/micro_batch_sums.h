@@ -8,34 +8,35 @@
 
 namespace trestle::sharding {
 
-// The gradients of this rank's pieces of a batch (ShardOptions::reproducible), added up in the order in which ranks are
-// (comm/pairs.h): neighbours first, then neighbours of these. So that twice as many ranks with half the pieces each make
-// the same additions.
+// Adds up the gradients of this rank's micro-batches (ShardOptions::reproducible) in a binary tree,
+// neighbours first, as comm/pairs.h adds up ranks. So twice the ranks with half the micro-batches
+// each perform the same additions.
 //
-// For each group of parameters it keeps the sums of 1, 2, 4 ... pieces that still wait for their neighbour.
+// For each flat group it holds the sums of 1, 2, 4 ... micro-batches that wait for their neighbour.
 class MicroBatchSums {
  public:
-  MicroBatchSums(int pieces, std::size_t groups);  // of this rank, a power of two
+  MicroBatchSums(int micro_batches, std::size_t groups);  // of this rank; a power of two
 
-  int done() const { return done_; }  // pieces of this step that are complete
-  bool is_last() const { return done_ + 1 == pieces_; }
+  int done() const { return done_; }  // micro-batches of this step that are complete
+  bool is_last() const { return done_ + 1 == micro_batches_; }
 
-  // A piece's flat gradients of a group, which it keeps. Returns the sum of all where it is the last one, otherwise memory
-  // for the next piece's, or nothing.
+  // Takes a group's flat gradients of one micro-batch. Returns the sum of all after the last one;
+  // before, it returns memory for the next micro-batch's gradients, or an undefined tensor.
   at::Tensor add(std::size_t group, at::Tensor gradients);
-  // Which of a group's parameters a piece used; returns which one any so far has.
+  // Takes which of a group's parameters a micro-batch used. Returns which ones any micro-batch so
+  // far used.
   const std::vector<bool>& note_used(std::size_t group, const std::vector<bool>& used);
-  void end_piece();
-  void begin_anew();  // the step: what it has is let go
+  void end_micro_batch();
+  void restart();  // frees the sums of this step
 
  private:
-  struct Group {
-    std::vector<std::pair<int, at::Tensor>> sums;  // of how many pieces
+  struct GroupSums {
+    std::vector<std::pair<int, at::Tensor>> sums;  // (number of micro-batches, their sum)
     std::vector<bool> used;
   };
-  const int pieces_;
+  const int micro_batches_;
   int done_ = 0;
-  std::vector<Group> groups_;
+  std::vector<GroupSums> groups_;
 };
 
 }  // namespace trestle::sharding

@@ -1,4 +1,3 @@
-// What of a sharded model is computed in which dtype.
 #include "trestle/sharding/mixed_precision.h"
 
 #include <torch/nn/module.h>
@@ -7,104 +6,84 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/sharding/sharded_impl.h"
 
-namespace trestle {
-namespace sharding {
-
-void check_dtypes(const ShardPrecision& precision) {
-  const auto check = [](const char* what, const std::optional<at::ScalarType>& dtype) {
-    if (!dtype || *dtype == at::kBFloat16 || *dtype == at::kHalf || *dtype == at::kFloat ||
-        *dtype == at::kDouble)
-      return;
-    throw UsageError(text("precision.", what, " = ", toString(*dtype)),
-                     {.hint = "Known are Half, BFloat16, Float and Double."});
-  };
-  check("parameters", precision.parameters);
-  check("reduce", precision.reduce);
-  check("output", precision.output);
-}
-
-}  // namespace sharding
-
+namespace trestle::sharding {
 namespace {
 
-bool is_part_of(const std::string& name, const std::string& whole) {
-  return name.starts_with(whole) && (name.size() == whole.size() || name[whole.size()] == '.');
+void check_dtype(const char* field, const std::optional<at::ScalarType>& dtype) {
+  if (!dtype || *dtype == at::kBFloat16 || *dtype == at::kHalf || *dtype == at::kFloat ||
+      *dtype == at::kDouble)
+    return;
+  throw UsageError(text("precision.", field, " = ", toString(*dtype)),
+                   {.hint = "Known are Half, BFloat16, Float and Double."});
 }
 
-bool is_in(const std::string& name, const std::vector<std::string>& keep) {
-  return std::any_of(keep.begin(), keep.end(),
-                     [&](const std::string& whole) { return is_part_of(name, whole); });
+bool is_name_or_child(const std::string& name, const std::string& layer) {
+  return name.starts_with(layer) && (name.size() == layer.size() || name[layer.size()] == '.');
+}
+
+bool is_in_layers(const std::string& name, const std::vector<std::string>& layers) {
+  return std::any_of(layers.begin(), layers.end(),
+                     [&](const std::string& layer) { return is_name_or_child(name, layer); });
 }
 
 }  // namespace
 
-void Sharded::Impl::note_kept(const torch::nn::Module& module, const std::string& name) {
-  if (!options.precision.parameters) return;
-  for (const auto& part : module.named_modules(name, /*include_self=*/true)) {
-    const auto buffers = part.value()->buffers(/*recurse=*/false);
+MixedPrecision::MixedPrecision(const ShardPrecision& options) : options_(options) {
+  check_dtype("parameters", options.parameters);
+  check_dtype("reduce", options.reduce);
+  check_dtype("output", options.output);
+}
+
+void MixedPrecision::add_module(const torch::nn::Module& module, const std::string& name) {
+  if (!options_.parameters) return;
+  for (const auto& child : module.named_modules(name, /*include_self=*/true)) {
+    const auto buffers = child.value()->buffers(/*recurse=*/false);
     const bool has_statistics = std::any_of(
         buffers.begin(), buffers.end(),
         [](const at::Tensor& buffer) { return buffer.defined() && buffer.is_floating_point(); });
-    for (const auto& own : part.value()->named_parameters(/*recurse=*/false)) {
-      const std::string full = part.key().empty() ? own.key() : part.key() + "." + own.key();
-      if (has_statistics || !own.value().is_floating_point() || is_in(full, options.precision.keep))
+    for (const auto& own : child.value()->named_parameters(/*recurse=*/false)) {
+      const std::string full = child.key().empty() ? own.key() : child.key() + "." + own.key();
+      if (has_statistics || !own.value().is_floating_point() || is_in_layers(full, options_.keep))
         kept_.insert(own.value().unsafeGetTensorImpl());
     }
   }
 }
 
-void Sharded::Impl::check_kept_names() const {
-  for (const std::string& name : options.precision.keep) {
-    const auto is_it = [&](const auto& named) { return is_part_of(named.first, name); };
-    if (!options.precision.parameters)
-      throw UsageError("precision.keep is of layers that are not computed in precision.parameters",
-                       {.hint = "Give precision.parameters too."});
-    if (std::none_of(parameters_.begin(), parameters_.end(), is_it))
-      throw UsageError(text("precision.keep names '", name,
-                            "', and no parameter is in a layer of "
-                            "that name"));
+bool MixedPrecision::keeps_dtype(const at::Tensor& parameter) const {
+  return kept_.contains(parameter.unsafeGetTensorImpl());
+}
+
+void MixedPrecision::check_names(const NamedTensors& parameters) const {
+  for (const std::string& name : options_.keep) {
+    if (!options_.parameters)
+      throw UsageError("precision.keep without precision.parameters",
+                       {.hint = "Set precision.parameters too."});
+    if (std::none_of(parameters.begin(), parameters.end(),
+                     [&](const auto& named) { return is_name_or_child(named.first, name); }))
+      throw UsageError(
+          text("precision.keep names '", name, "', but no layer of that name has parameters"));
   }
 }
 
-std::shared_ptr<sharding::FlatParameterGroup> Sharded::Impl::make_group(NamedTensors members,
-                                                                        bool trained) const {
-  ShardOptions own = options;
-  if (is_kept(members.at(0).second)) own.precision.parameters.reset();
-  const bool shards = options.level != ShardLevel::None;
-  return std::make_shared<sharding::FlatParameterGroup>(std::move(members), trained,
-                                                        shards ? ranks_.shard.size() : 1,
-                                                        shards ? ranks_.shard.rank() : 0, own);
+at::Tensor MixedPrecision::cast_input(const at::Tensor& input) const {
+  if (!options_.parameters || !options_.cast_inputs || !input.defined() ||
+      !input.is_floating_point())
+    return input;
+  return input.to(*options_.parameters);
 }
 
-// Levels between None and Parameters: frozen parameters are computed in another dtype as well.
-void Sharded::Impl::make_frozen_groups() {
-  if (!options.precision.parameters) return;
-  std::vector<NamedTensors> kinds;
-  for (const auto& member : parameters_) {
-    if (member.second.requires_grad() || is_kept(member.second)) continue;
-    const auto found = std::find_if(kinds.begin(), kinds.end(), [&](const NamedTensors& known) {
-      return known[0].second.options().type_equal(member.second.options()) &&
-             known[0].second.device() == member.second.device();
-    });
-    if (found == kinds.end())
-      kinds.push_back({member});
-    else
-      found->push_back(member);
-  }
-  for (NamedTensors& members : kinds) groups_.push_back(make_group(std::move(members), false));
+at::Tensor MixedPrecision::cast_output(const at::Tensor& output) const {
+  return options_.output && output.is_floating_point() ? output.to(*options_.output) : output;
 }
 
-// Each layer's inputs in the dtype in which it computes, where some layers keep theirs; after flattening, which casts
-// parameters. The graph's own copies of the layers' functions: the model itself stays as it is.
-void Sharded::Impl::cast_inputs_of_layers() {
-  if (options.precision.keep.empty() || !options.precision.parameters) return;
-  for (nn::Layer& layer : graph_.layers) {
+void MixedPrecision::cast_inputs_of_layers(nn::Graph& graph) const {
+  if (options_.keep.empty() || !options_.parameters) return;
+  for (nn::Layer& layer : graph.layers) {
     if (!layer.module) continue;
     std::optional<at::ScalarType> dtype;
     for (const auto& [name, parameter] : layer.named_parameters())
-      if (parameter.is_floating_point() && (!dtype || !is_kept(parameter)))
+      if (parameter.is_floating_point() && (!dtype || !keeps_dtype(parameter)))
         dtype = parameter.scalar_type();
     if (!dtype) continue;
     layer.forward = [dtype = *dtype, inner = std::move(layer.forward)](const nn::Values& given) {
@@ -116,4 +95,4 @@ void Sharded::Impl::cast_inputs_of_layers() {
   }
 }
 
-}  // namespace trestle
+}  // namespace trestle::sharding

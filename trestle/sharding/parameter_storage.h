@@ -4,9 +4,10 @@
 
 namespace trestle::sharding {
 
-// Frees the memory of a tensor's storage, and makes it anew (not written to), while every tensor on the storage stays as it
-// is. Meanwhile to use one of them throws, with the message. On the tensor's own device.
+// Free and allocate the memory of a tensor's storage, on its device. All tensors on the storage
+// keep their objects, shapes and strides. While the memory is free, any use of them throws
+// `message`. Allocated memory is not initialised.
 void free_storage(const at::Tensor& tensor, const char* message);
-void make_storage(const at::Tensor& tensor);
+void allocate_storage(const at::Tensor& tensor);
 
 }  // namespace trestle::sharding

@@ -48,8 +48,8 @@ void orthogonalize(at::Tensor matrix, double epsilon) {
 
 }  // namespace
 
-// The seeds that PyTorch draws: numpy's RandomState(seed).randint(10^9), a Mersenne twister's numbers of
-// 30 bits that are small enough.
+// The seeds that PyTorch draws: numpy's RandomState(seed).randint(10^9), a Mersenne twister's
+// numbers of 30 bits that are small enough.
 class PowerSgd::Seeds {
  public:
   explicit Seeds(std::uint32_t seed) : twister_(seed) {}
@@ -155,7 +155,8 @@ void PowerSgd::prepare_factors(Bucket& bucket, const Parts& parts, const at::Ten
   for (at::Tensor& q : bucket.each_q) orthogonalize(q, options_.orthogonalization_epsilon);
 }
 
-// Each matrix becomes P * transposed(Q): what the ranks' average is where they begin with its best Q.
+// Each matrix becomes P * transposed(Q): what the ranks' average is where they begin with its best
+// Q.
 comm::Work PowerSgd::send_p(Bucket& bucket, const Parts& parts, const at::Tensor& buffer) {
   prepare_factors(bucket, parts, buffer);
   for (std::size_t i = 0; i < parts.matrices.size(); ++i)

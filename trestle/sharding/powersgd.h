@@ -12,16 +12,17 @@
 #include "trestle/comm/group.h"
 #include "trestle/sharding/communication_hook.h"
 
-// Gradients averaged over ranks with less to send: each weight's gradient, as a matrix M, is sent as
-// two thin ones, P and Q, with M = P * transposed(Q) nearly (PowerSGD: Vogels, Karimireddy and Jaggi,
-// https://arxiv.org/abs/1905.13727). The names, defaults and numbers are those of PyTorch's
+// Gradients averaged over ranks with less to send: each weight's gradient, as a matrix M, is sent
+// as two thin ones, P and Q, with M = P * transposed(Q) nearly (PowerSGD: Vogels, Karimireddy and
+// Jaggi, https://arxiv.org/abs/1905.13727). The names, defaults and numbers are those of PyTorch's
 // powerSGD_hook.
 namespace trestle::sharding {
 
 struct PowerSgdOptions {
   std::int64_t approximation_rank = 1;  // columns of P and Q
   std::int64_t start_iteration = 1000;  // before it, plain averages
-  // A gradient of n rows and m columns is compressed where this is less than n * m / ((n + m) * rank).
+  // A gradient of n rows and m columns is compressed where this is less than n * m / ((n + m) *
+  // rank).
   double min_compression_rate = 2;
   bool error_feedback = true;  // what was lost is added to the next gradient; one more copy of it
   bool warm_start = true;      // begins with the last step's Q, which is kept, not with a drawn one
@@ -51,11 +52,12 @@ class PowerSgd {
   // `buffer` is one piece of memory, `gradients` are the parts of it, one for each parameter, in
   // their shapes: afterwards they have the ranks' average. What was lost, and Q, is kept under the
   // number `bucket`. Waits. Throws UsageError where the gradients are not the buffer's parts or the
-  // ranks' options differ, StateError for a bucket that has got another size since compression began.
+  // ranks' options differ, StateError for a bucket that has got another size since compression
+  // began.
   void average(int bucket, const at::Tensor& buffer, const std::vector<at::Tensor>& gradients);
-  // The same in two halves, for what is computed meanwhile: the call sends P and what is not compressed, and the function
-  // that it returns waits, and sends Q. All ranks end buckets in the order in which they began them. `buffer` may have gaps
-  // between the gradients.
+  // The same in two halves, for what is computed meanwhile: the call sends P and what is not
+  // compressed, and the function that it returns waits, and sends Q. All ranks end buckets in the
+  // order in which they began them. `buffer` may have gaps between the gradients.
   std::function<void()> begin_average(int bucket, const at::Tensor& buffer,
                                       const std::vector<at::Tensor>& gradients);
 
@@ -86,13 +88,15 @@ class PowerSgd {
   bool ranks_agree_ = false;
 };
 
-// PowerSGD for the buckets of a Sharded of level None. It counts reduced backwards, and begins compression after
-// start_iteration of them: at least 1, because buckets are divided anew before the second step (PyTorch asks for 2). What
-// it keeps is in no checkpoint: a training that goes on from one begins with plain averages again.
+// PowerSGD for the buckets of a Sharded of level None. It counts reduced backwards, and begins
+// compression after start_iteration of them: at least 1, because buckets are divided anew before
+// the second step (PyTorch asks for 2). What it keeps is in no checkpoint: a training that goes on
+// from one begins with plain averages again.
 //
 //   trestle::Sharded sharded(net, mesh, {.hook = powersgd_hook({.approximation_rank = 2, .start_iteration = 10})});
 //
-// Throws UsageError for options that cannot be, and for parameters that are complex numbers in the first backward.
+// Throws UsageError for options that cannot be, and for parameters that are complex numbers in the
+// first backward.
 CommunicationHook powersgd_hook(const PowerSgdOptions& options = {});
 
 }  // namespace trestle::sharding

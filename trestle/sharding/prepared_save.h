@@ -4,7 +4,7 @@
 
 #include "trestle/sharding/save.h"
 
-// The two halves of save(). Internal to sharding.
+// The two halves of save().
 namespace trestle::sharding {
 
 struct PreparedSave {
@@ -12,11 +12,11 @@ struct PreparedSave {
   checkpoint::TrainState state;     // with the model's own progress
 };
 
-// Throws, on all ranks, what one met.
+// An error of one rank is thrown on all.
 PreparedSave prepare_save(const Sharded& sharded, const torch::optim::Optimizer* optimizer,
                           checkpoint::TrainState state, const SaveOptions& options);
 
-void write_save(const std::filesystem::path& folder, const PreparedSave& step,
+void write_save(const std::filesystem::path& folder, const PreparedSave& save,
                 const comm::Group& ranks);
 
 }  // namespace trestle::sharding

@@ -20,8 +20,8 @@ class ReplicaThreads {
   ReplicaThreads(const ReplicaThreads&) = delete;
   ReplicaThreads& operator=(const ReplicaThreads&) = delete;
 
-  // job(0) here and job(1) to job(count - 1) beside it. Returns when all have ended; then throws the
-  // failure of the lowest number, if there is one.
+  // job(0) here and job(1) to job(count - 1) beside it. Returns when all have ended; then throws
+  // the failure of the lowest number, if there is one.
   void run(std::size_t count, const std::function<void(std::size_t)>& job);
 
  private:

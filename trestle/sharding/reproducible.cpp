@@ -38,7 +38,8 @@ struct WholeSum {
   }
 };
 
-// f(pointer to double, count) of the absolute values of all gradients, in pieces that stay in a cache.
+// f(pointer to double, count) of the absolute values of all gradients, in pieces that stay in a
+// cache.
 template <class Function>
 void for_absolute(const std::vector<at::Tensor>& parameters, const Function& function) {
   constexpr std::int64_t piece = 1 << 14;

@@ -15,11 +15,11 @@ struct Scattered {
   std::vector<std::vector<at::Tensor>> of;
 };
 
-// Splits each tensor along `dim` as torch.chunk() does: every piece has ceil(size / devices) rows, the
-// last one what is left, so that there may be fewer pieces than devices. Piece i goes to device i. An
-// undefined tensor stays undefined for all. Where nothing is there to be split, every device gets its
-// turn, as in Python's torch.nn.DataParallel. Throws UsageError for a tensor without dimensions, and
-// for tensors that split into different numbers of pieces.
+// Splits each tensor along `dim` as torch.chunk() does: every piece has ceil(size / devices) rows,
+// the last one what is left, so that there may be fewer pieces than devices. Piece i goes to device
+// i. An undefined tensor stays undefined for all. Where nothing is there to be split, every device
+// gets its turn, as in Python's torch.nn.DataParallel. Throws UsageError for a tensor without
+// dimensions, and for tensors that split into different numbers of pieces.
 Scattered scatter(const std::vector<at::Tensor>& tensors, const std::vector<at::Device>& devices,
                   std::int64_t dim);
 

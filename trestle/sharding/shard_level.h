@@ -4,9 +4,10 @@
 
 namespace trestle {
 
-// What of a model's training state is divided over the ranks that share it, instead of being whole on each. The names of
-// the field: DistributedDataParallel, ZeRO-1, ZeRO-2 and ZeRO-3 or FSDP (Rajbhandari et al. 2020; Zhao et al. 2023); with
-// a second dimension of the mesh that replicates, HSDP. Each level divides what those above it do, too.
+// What of a model's training state is divided over the ranks that share it, instead of being whole
+// on each. The names of the field: DistributedDataParallel, ZeRO-1, ZeRO-2 and ZeRO-3 or FSDP
+// (Rajbhandari et al. 2020; Zhao et al. 2023); with a second dimension of the mesh that replicates,
+// HSDP. Each level divides what those above it do, too.
 enum class ShardLevel {
   None,            // nothing: gradients are summed over the ranks
   OptimizerState,  // what the optimizer remembers: each rank steps its part of every parameter

@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-// What a Sharded did when, as one rank saw it: Sharded::start_recording(). shard_timeline.h (train/) makes a picture of it.
+// What a Sharded did when, as one rank saw it: Sharded::start_recording(). shard_timeline.h
+// (train/) makes a picture of it.
 namespace trestle {
 
 struct ShardEvent {
@@ -19,8 +20,9 @@ struct ShardEvent {
   What what = What::Forward;
   int part = -1;          // the number of the unit, bucket or flat group
   std::int64_t step = 0;  // reduced backwards before it
-  // Seconds since the recording began. What goes on by itself begins when this rank asked for it and ends when this rank
-  // saw that it was done: whenever it records something, and at the latest when it waits for it.
+  // Seconds since the recording began. What goes on by itself begins when this rank asked for it
+  // and ends when this rank saw that it was done: whenever it records something, and at the latest
+  // when it waits for it.
   double begin = 0;
   double end = 0;
 };
@@ -31,8 +33,8 @@ struct ShardRecord {
   std::chrono::steady_clock::time_point begin;
 };
 
-// In how much of the time in which there was communication, gathers and reductions, this rank did not wait for it: 1 where
-// all of it is hidden, 0 where none is, or nothing was sent.
+// In how much of the time in which there was communication, gathers and reductions, this rank did
+// not wait for it: 1 where all of it is hidden, 0 where none is, or nothing was sent.
 double hidden_share(const ShardRecord& record);
 
 }  // namespace trestle

@@ -9,7 +9,8 @@
 
 namespace trestle::sharding {
 
-// Writes a record down, from any thread of the rank, or does nothing. A copy writes to the same one.
+// Writes a record down, from any thread of the rank, or does nothing. A copy writes to the same
+// one.
 class ShardRecorder {
  public:
   using What = ShardEvent::What;

@@ -17,7 +17,8 @@ using torch::autograd::variable_list;
 // As soon as they can: a gradient is copied and let go of while the backward of other layers runs.
 constexpr std::uint64_t first_of_all = UINT64_MAX;
 
-// From a replica's device to the first one's. It runs in the backward thread of the replica's device.
+// From a replica's device to the first one's. It runs in the backward thread of the replica's
+// device.
 struct CopyBackward : torch::autograd::Node {
   CopyBackward() : Node(first_of_all) {}
 
@@ -34,8 +35,9 @@ struct CopyBackward : torch::autograd::Node {
   }
 };
 
-// Of the gradients of all replicas but the first, always in the same order, on the first one's device.
-// One of a single gradient too: autograd has what comes to a parameter come from its own stream.
+// Of the gradients of all replicas but the first, always in the same order, on the first one's
+// device. One of a single gradient too: autograd has what comes to a parameter come from its own
+// stream.
 struct SumBackward : torch::autograd::Node {
   SumBackward() : Node(first_of_all) {}
 

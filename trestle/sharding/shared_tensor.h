@@ -23,16 +23,17 @@ class SharedTensor {
   const at::Tensor& source() const { return source_; }
   const std::string& name() const { return name_; }
 
-  // The copies take over the source's values where these were changed since the last time, as far as
-  // the source's version tells; with Unseen also where it does not tell: batch norms and some
-  // optimizers' fused kernels write without leaving a trace. A graph under way that has kept a copy is
-  // in either case treated as with the source itself: autograd refuses it where the version tells.
+  // The copies take over the source's values where these were changed since the last time, as far
+  // as the source's version tells; with Unseen also where it does not tell: batch norms and some
+  // optimizers' fused kernels write without leaving a trace. A graph under way that has kept a copy
+  // is in either case treated as with the source itself: autograd refuses it where the version
+  // tells.
   enum class Writes : std::uint8_t { Seen, Unseen };
   void refresh(Writes writes);
 
   // The next forward's backward through a copy ends at the source, if that requires a gradient now.
-  // Anew for each forward: a graph under way keeps the one before, and autograd ties the place where a
-  // gradient is added up to the stream that is current then, as `streams` are.
+  // Anew for each forward: a graph under way keeps the one before, and autograd ties the place
+  // where a gradient is added up to the stream that is current then, as `streams` are.
   using Streams = std::shared_ptr<const std::vector<c10::Stream>>;
   void link(const Streams& streams);
 

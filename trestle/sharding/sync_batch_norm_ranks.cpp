@@ -11,8 +11,8 @@
 namespace trestle::sharding {
 namespace {
 
-// A backward thread that another rank could share: "" on the CPU, where a backward runs in the thread
-// that asks for it.
+// A backward thread that another rank could share: "" on the CPU, where a backward runs in the
+// thread that asks for it.
 std::string backward_thread(at::Device device) {
   if (device.is_cpu()) return "";
   std::array<char, 256> host = {};

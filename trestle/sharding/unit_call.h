@@ -25,20 +25,19 @@ class ParameterUnsharder::Call {
     try {
       for (const std::size_t g : unsharder->units_[unit].groups) {
         --unsharder->states_[g].holders;
-        unsharder->let_go(g);
+        unsharder->release(g);
       }
     } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
-      // What was being gathered failed, which all ranks' next call says.
+      // The gather failed. The next call on each rank throws the reason.
     }
   }
 
   std::weak_ptr<ParameterUnsharder> owner;
   std::size_t unit;
-  std::optional<std::size_t> begun = {},
-                             place = {};  // where it began and ended in the order, in training
-  int inputs = 0;                         // whose gradients tell that the unit's backward is done
-  int inputs_left = 0;                    // of them in this backward
-  bool running = false;                   // between begin() and end()
+  std::optional<std::size_t> begun = {}, ended = {};  // places in the order, in training
+  int inputs = 0;        // that need a gradient: the unit's backward is done when all came
+  int inputs_left = 0;   // of them, in this backward
+  bool running = false;  // between begin() and end()
   bool trains = false;
   bool in_backward = false;
   ShardRecorder::Entry entry;

@@ -16,9 +16,10 @@ struct UnscaledGradients {
   double norm = 0;     // of all gradients together, before they were clipped
 };
 
-// GradientScaler::unscale() of a sharded model's gradients, and clipping, with one small reduction for both: an infinity
-// in one rank's part of the gradients leaves the step out on all, so the scale, too, stays the same everywhere. All ranks
-// call it, with scalers of the same options. Gradients that are not finite are not clipped.
+// GradientScaler::unscale() of a sharded model's gradients, and clipping, with one small reduction
+// for both: an infinity in one rank's part of the gradients leaves the step out on all, so the
+// scale, too, stays the same everywhere. All ranks call it, with scalers of the same options.
+// Gradients that are not finite are not clipped.
 //
 //   precision::GradientScaler scaler;
 //   for (auto& [x, y] : loader) {

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-// Finds the tensors in what a forward() takes or returns: at::Tensor by itself, or in std::optional,
-// std::vector, std::array, std::tuple, std::pair, or the values of std::map and std::unordered_map,
-// however deeply nested. Internal to sharding.
+// Finds the tensors in what a forward() takes or returns: at::Tensor by itself, or in
+// std::optional, std::vector, std::array, std::tuple, std::pair, or the values of std::map and
+// std::unordered_map, however deeply nested. Internal to sharding.
 namespace trestle::sharding::detail {
 
 template <class T>
@@ -71,8 +71,8 @@ template <class A, class B>
 struct Tensors<std::pair<A, B>> : Tensors<std::tuple<A, B>> {};
 
 // Calls tensor(t) for each tensor, in order, and part(n) for what the value is made of: how many a
-// container has, whether an optional is there, a map's keys. Two values for which the parts are equal
-// have the same tensors at the same places.
+// container has, whether an optional is there, a map's keys. Two values for which the parts are
+// equal have the same tensors at the same places.
 template <class T, class OnTensor, class OnPart>
 void visit(T& value, OnTensor& tensor, OnPart& part) {
   using Bare = std::remove_const_t<T>;

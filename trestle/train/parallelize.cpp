@@ -7,7 +7,7 @@
 #include "trestle/base/text.h"
 #include "trestle/device/tensors_of.h"
 #include "trestle/sharding/norm_over_ranks.h"
-#include "trestle/sharding/sharded.h"
+#include "trestle/sharding/sharded_parameters.h"
 #include "trestle/train/stage_replicas.h"
 
 namespace trestle {
@@ -100,7 +100,7 @@ double Parallel::clip_grad_norm(double max_norm, const optim::ClipGradNormOption
 Pipeline& Parallel::pipeline() { return *impl_->pipeline; }
 const Pipeline& Parallel::pipeline() const { return *impl_->pipeline; }
 
-Sharded* Parallel::sharded(int stage) const {
+ShardedParameters* Parallel::sharded(int stage) const {
   return impl_->hooks ? &impl_->hooks->stage(stage) : nullptr;
 }
 

@@ -14,7 +14,7 @@ namespace trestle {
 namespace nn {
 class Layers;
 }
-class Sharded;
+class ShardedParameters;
 
 // Which dimensions of a mesh do what. A mesh need not have them all.
 struct ParallelOptions {
@@ -61,7 +61,7 @@ class Parallel {
   Pipeline& pipeline();
   const Pipeline& pipeline() const;
   // Of a stage that is here; null where nothing is replicated or divided.
-  Sharded* sharded(int stage) const;
+  ShardedParameters* sharded(int stage) const;
   int replicas() const;  // that take parts of a batch
   int replica() const;   // the number of this one
 

@@ -52,10 +52,10 @@ void StageReplicas::take(Pipeline& pipeline, const DeviceMesh& mesh) {
         first + static_cast<std::size_t>(pipeline.balance()[static_cast<std::size_t>(stage)]);
     if (pipeline.has_stage(stage)) {
       const NamedTensors own = of_layers(graph, first, last, parameters);
-      if (at_once) groups_.emplace(stage, sharding::more_rank_groups(mesh, options_));
-      stages_.emplace(
-          stage, Sharded(own, of_layers(graph, first, last, buffers), groups_of(stage), options_));
-      stages_.at(stage).release();
+      if (at_once) groups_.emplace(stage, sharding::separate_rank_groups(mesh, options_));
+      stages_.emplace(stage, ShardedParameters(own, of_layers(graph, first, last, buffers),
+                                               groups_of(stage), options_));
+      stages_.at(stage).reshard();
       const auto named = stages_.at(stage).named_parameters();
       const std::map<std::string, at::Tensor> parts(named.begin(), named.end());
       for (const auto& [name, parameter] : own)
@@ -104,9 +104,9 @@ std::string StageReplicas::nonfinite_gradient() const {
   return found;
 }
 
-std::vector<Sharded::Unsharded> StageReplicas::whole() {
-  std::vector<Sharded::Unsharded> all;
-  for (auto& [stage, sharded] : stages_) all.push_back(sharded.unshard());
+std::vector<ShardedParameters::Unsharded> StageReplicas::whole() {
+  std::vector<ShardedParameters::Unsharded> all;
+  for (auto& [stage, sharded] : stages_) all.push_back(sharded.unsharded());
   return all;
 }
 

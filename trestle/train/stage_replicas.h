@@ -9,7 +9,7 @@
 #include "trestle/device/named_tensors.h"
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/pipeline/stage_hooks.h"
-#include "trestle/sharding/sharded.h"
+#include "trestle/sharding/sharded_parameters.h"
 
 // The seam between a pipeline and the sharding engine, which do not know each other. Not installed.
 namespace trestle::train {
@@ -28,7 +28,7 @@ class StageReplicas final : public pipeline::StageHooks {
   void take(Pipeline& pipeline, const DeviceMesh& mesh);
 
   const sharding::RankGroups& ranks() const { return ranks_; }
-  Sharded& stage(int stage) { return stages_.at(stage); }
+  ShardedParameters& stage(int stage) { return stages_.at(stage); }
   // Whether anything of the stages is on some of the ranks only.
   bool divides() const { return options_.level != ShardLevel::None; }
 
@@ -40,7 +40,7 @@ class StageReplicas final : public pipeline::StageHooks {
   std::string nonfinite_gradient() const;
 
   // While they live the pipeline's parameters are whole on all ranks, outside of its steps.
-  std::vector<Sharded::Unsharded> whole();
+  std::vector<ShardedParameters::Unsharded> whole();
   // Whole weights and buffers on the CPU, of the stages that are here.
   NamedTensors state();
   // What this rank writes of a checkpoint, and reads from it.
@@ -52,8 +52,8 @@ class StageReplicas final : public pipeline::StageHooks {
   // Instead of an evaluation, on a rank that has no examples while others have some.
   void evaluate_nothing();
 
-  void unshard(int stage) override { stages_.at(stage).gather(); }
-  void reshard(int stage) override { stages_.at(stage).release(); }
+  void unshard(int stage) override { stages_.at(stage).unshard(); }
+  void reshard(int stage) override { stages_.at(stage).reshard(); }
   void before_last_backward(int stage) override { stages_.at(stage).reduce_next_backward(); }
   void reduce_gradients(int stage) override { stages_.at(stage).finish_reduction(); }
   // One small reduction, where parameters are divided.
@@ -68,7 +68,7 @@ class StageReplicas final : public pipeline::StageHooks {
   sharding::RankGroups ranks_;
   ShardOptions options_;
   std::map<int, sharding::RankGroups> groups_;  // of a stage, where they are not ranks_
-  std::map<int, Sharded> stages_;
+  std::map<int, ShardedParameters> stages_;
   std::map<const void*, at::Tensor> stepped_;  // by the parameter
 };
 

@@ -166,7 +166,7 @@ void TrainingRun::refuse_nonfinite(double loss, const data::Batch& batch) const 
   if (std::isfinite(loss)) return;
   const std::int64_t before = batch_ % recipe_.train.accumulate;
   const std::int64_t pieces = micro_batches_of(recipe_);
-  const auto whole = replicas_ ? replicas_->whole() : std::vector<Sharded::Unsharded>();
+  const auto whole = replicas_ ? replicas_->whole() : std::vector<ShardedParameters::Unsharded>();
   throw Error(
       text("the loss became ", loss, " in step ", state_.step + 1, " (epoch ", state_.epoch + 1,
            "): ", find_nonfinite({batch.inputs}, *pipeline_, before * pieces)),
