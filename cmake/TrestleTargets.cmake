@@ -1,14 +1,26 @@
-# trestle_add_library(<folder> SOURCES a.cpp ... HEADERS a.h ... DEPENDS base schedule ... [PACKAGES targets]
-#                     [TORCH tensors|modules])
+# trestle_add_library(<folder> [ROOMS reduce/ ...] [WITHOUT_TORCH rates/ buckets.cpp ...] HEADERS a.h ... DEPENDS base ...
+#                     [PACKAGES targets] [PRIVATE_PACKAGES targets] [TORCH tensors|modules])
 #
-# One static library for each folder, named trestle_<folder>, exported as trestle::<folder>. DEPENDS names other folders;
-# a folder that is not named here can be included but will not link. HEADERS are the public ones: what a user includes,
-# and what those include. They are installed, and `all_verify_interface_header_sets` compiles each alone. TORCH is what
-# trestle_use_torch() takes.
+# One static library for each folder, named trestle_<folder>, exported as trestle::<folder>. Its sources are the .cpp files
+# of the folder and of its ROOMS, which are sub-folders without a CMakeLists.txt. WITHOUT_TORCH names rooms and sources of
+# a library with torch that include no torch: they are compiled without its precompiled header. DEPENDS names other
+# folders; a folder that is not named here can be included but will not link. HEADERS are the public ones: what a user
+# includes, and what those include. They are installed, and `all_verify_interface_header_sets` compiles each alone. TORCH
+# is what trestle_use_torch() takes.
 function(trestle_add_library folder)
-  cmake_parse_arguments(ARG "" "TORCH" "SOURCES;HEADERS;DEPENDS;PACKAGES;PRIVATE_PACKAGES" ${ARGN})
+  cmake_parse_arguments(ARG "" "TORCH" "ROOMS;WITHOUT_TORCH;HEADERS;DEPENDS;PACKAGES;PRIVATE_PACKAGES" ${ARGN})
   set(target trestle_${folder})
-  add_library(${target} STATIC ${ARG_SOURCES})
+  trestle_glob_sources(sources ./ ${ARG_ROOMS})
+  trestle_glob_sources(plain ${ARG_WITHOUT_TORCH})
+  if(plain)
+    list(REMOVE_ITEM sources ${plain})
+    add_library(${target}_plain OBJECT ${plain})
+    target_include_directories(${target}_plain PRIVATE ${PROJECT_SOURCE_DIR})
+    target_link_libraries(${target}_plain PRIVATE trestle_settings ${ARG_PACKAGES} ${ARG_PRIVATE_PACKAGES})
+    trestle_use_unity(${target}_plain)
+    list(APPEND sources $<TARGET_OBJECTS:${target}_plain>)
+  endif()
+  add_library(${target} STATIC ${sources})
   add_library(trestle::${folder} ALIAS ${target})
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${folder})
   target_sources(
@@ -21,10 +33,45 @@ function(trestle_add_library folder)
     target_link_libraries(${target} PUBLIC trestle_${dependency})
   endforeach()
   target_link_libraries(${target} PUBLIC ${ARG_PACKAGES} PRIVATE ${ARG_PRIVATE_PACKAGES})
+  trestle_use_unity(${target})
   if(ARG_TORCH)
     trestle_use_torch(${target} ${ARG_TORCH})
   endif()
   set_property(GLOBAL APPEND PROPERTY TRESTLE_LIBRARIES ${target})
+endfunction()
+
+# trestle_glob_sources(<variable> [room/ | source.cpp]...)
+# The named sources and the .cpp files of the named sub-folders, as absolute paths.
+function(trestle_glob_sources variable)
+  set(found)
+  foreach(entry ${ARGN})
+    if(entry MATCHES "/$")
+      file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${entry}*.cpp)
+      list(APPEND found ${sources})
+    else()
+      list(APPEND found ${CMAKE_CURRENT_SOURCE_DIR}/${entry})
+    endif()
+  endforeach()
+  list(TRANSFORM found REPLACE "/\\./" "/")
+  list(SORT found)
+  set(${variable} ${found} PARENT_SCOPE)
+endfunction()
+
+# trestle_use_unity(<target> [<sources a unit>])
+# With TRESTLE_UNITY the target's sources are compiled several at a time: most of the time that a source takes is headers.
+# A name in an unnamed namespace must therefore be unique within a folder.
+function(trestle_use_unity target)
+  set(size ${ARGN})
+  if(NOT size)
+    set(size 12)
+  endif()
+  if(TRESTLE_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${size})
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+      # GCC 12 takes a unit for a header: a type with a member of an unnamed namespace would be one that differs by source.
+      target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+    endif()
+  endif()
 endfunction()
 
 # trestle_use_torch(<target> <tensors|modules|all>)
@@ -58,7 +105,8 @@ endfunction()
 
 # at::parallel_for in these sources runs on several threads; without this it compiles too, and runs on one.
 function(trestle_use_parallel_for)
-  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS $<$<CXX_COMPILER_ID:GNU>:-fopenmp> SKIP_PRECOMPILE_HEADERS ON)
+  set_source_files_properties(
+    ${ARGN} PROPERTIES COMPILE_OPTIONS $<$<CXX_COMPILER_ID:GNU>:-fopenmp> SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
 # trestle_add_test(<name> LABEL core|torch|ranks|slow SOURCES ... FOLDERS nn device ... [TORCH] [PACKAGES ...])
@@ -93,6 +141,7 @@ function(trestle_add_test name)
     target_link_libraries(${name} PRIVATE trestle_${folder})
   endforeach()
   target_link_libraries(${name} PRIVATE $<BUILD_INTERFACE:trestle_settings> ${ARG_PACKAGES} GTest::gmock GTest::gtest_main)
+  trestle_use_unity(${name} 8)
   if(ARG_TORCH)
     trestle_use_torch(${name} all)
   endif()

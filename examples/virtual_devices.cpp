@@ -29,5 +29,7 @@ int main() {
     const auto too_much = torch::zeros({64, 1024, 1024}, second);
   } catch (const c10::OutOfMemoryError& error) {
     std::cout << error.what_without_backtrace() << "\n";
+    return 0;  // the error that was expected
   }
+  return 1;
 }

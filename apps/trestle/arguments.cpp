@@ -6,7 +6,7 @@
 #include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/checkpoint/checkpoint_folder.h"
+#include "trestle/checkpoint/files/is_checkpoint.h"
 
 namespace trestle::app {
 

@@ -26,7 +26,7 @@ namespace trestle::app {
 
 namespace {
 
-struct Arguments {
+struct BalanceArguments {
   std::string recipe;
   std::optional<std::string> devices;
   std::string by = "both";
@@ -155,8 +155,8 @@ std::string prediction(const recipe::Recipe& recipe, const Cut& cut) {
               std::lround(100 * schedule::idle_share_of_makespan(step)), " % idle");
 }
 
-void print_prediction(const recipe::Recipe& recipe, const train::LayerCosts& costs,
-                      const Cut& cut) {
+void print_step_prediction(const recipe::Recipe& recipe, const train::LayerCosts& costs,
+                           const Cut& cut) {
   std::cout << prediction(recipe, cut) << "\n";
   const std::string peaks = peaks_line(costs, cut);
   if (!peaks.empty()) std::cout << "predicted peaks: " << peaks << "\n";
@@ -202,7 +202,7 @@ plan::LayerProfile read_profile(const std::string& file) {
   }
 }
 
-train::LayerCosts costs_of(const recipe::Recipe& recipe, const Arguments& arguments,
+train::LayerCosts costs_of(const recipe::Recipe& recipe, const BalanceArguments& arguments,
                            const RunOptions& options) {
   if (!arguments.profile.empty())
     return train::costs_of_profile(recipe, read_profile(arguments.profile), options.models,
@@ -214,7 +214,7 @@ train::LayerCosts costs_of(const recipe::Recipe& recipe, const Arguments& argume
 }
 
 // What is written must not be what is read, and be what its name says.
-void check_files(const Arguments& arguments) {
+void check_balance_files(const BalanceArguments& arguments) {
   namespace fs = std::filesystem;
   const auto ends_in = [](const std::string& file, const char* ending, const char* flag) {
     if (!file.empty() && fs::path(file).extension() != ending)
@@ -227,10 +227,10 @@ void check_files(const Arguments& arguments) {
   if (!arguments.save.empty()) need_folder_for(arguments.save, "--save");
 }
 
-int perform(const Arguments& arguments, const RunOptions& options) {
+int perform_balance(const BalanceArguments& arguments, const RunOptions& options) {
   recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
   if (arguments.devices) recipe::set_field(recipe, "devices.use", *arguments.devices);
-  check_files(arguments);
+  check_balance_files(arguments);
   const train::LayerCosts costs = costs_of(recipe, arguments, options);
   if (!arguments.save.empty()) write_file(arguments.save, plan::to_json(costs.profile));
   const Cut cut = cut_of(recipe, costs, arguments.by, options);
@@ -245,7 +245,7 @@ int perform(const Arguments& arguments, const RunOptions& options) {
             << costs.sizes.micro_batches << " at once · cut by "
             << (arguments.by == "both" ? "time, within the budgets" : arguments.by) << "\n";
   print_table(costs, cut);
-  print_prediction(recipe, costs, cut);
+  print_step_prediction(recipe, costs, cut);
   std::cout << "balance = [" << join(cut.balance, ", ") << "]\n";
   for (const std::string& file : {arguments.save, arguments.svg})
     if (!file.empty()) std::cout << "wrote " << file << "\n";
@@ -257,7 +257,7 @@ int perform(const Arguments& arguments, const RunOptions& options) {
 void add_balance(CLI::App& app, Action& action, const RunOptions& options) {
   CLI::App* verb = app.add_subcommand(
       "balance", "Measure each layer of a recipe's model, and cut it into stages");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<BalanceArguments>();
   verb->add_option("recipe", arguments->recipe, "A TOML file, see recipes/")
       ->required()
       ->type_name("RECIPE");
@@ -286,7 +286,7 @@ void add_balance(CLI::App& app, Action& action, const RunOptions& options) {
                 "trestle balance recipes/unet_carvana.toml --devices virtual:4x2GiB"}) +
       exit_codes());
   verb->callback([arguments, &action, &options] {
-    action = [arguments, &options] { return perform(*arguments, options); };
+    action = [arguments, &options] { return perform_balance(*arguments, options); };
   });
 }
 

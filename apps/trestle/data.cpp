@@ -73,8 +73,8 @@ void refuse_flags_of_others(const CLI::App& verb, const train::DataSet& set) {
 using Changes = std::vector<std::pair<std::string, std::string>>;
 
 // `what` names a data set, or a recipe.
-int check(const CLI::App& verb, const std::string& what, const Changes& changes,
-          const train::Additions& own) {
+int check_data(const CLI::App& verb, const std::string& what, const Changes& changes,
+               const train::Additions& own) {
   recipe::Recipe recipe;
   if (what.ends_with(".toml"))
     recipe = recipe::read_recipe(what);
@@ -181,7 +181,7 @@ void add_check(CLI::App& verb, Action& action, const RunOptions& options) {
        "trestle data check recipes/unet_carvana.toml"}));
   look->callback([look, what, changes, &action, &options] {
     action = [look, what, changes, &options] {
-      return check(*look, *what, *changes, additions_of(options));
+      return check_data(*look, *what, *changes, additions_of(options));
     };
   });
 }

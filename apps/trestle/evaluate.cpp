@@ -14,7 +14,7 @@ namespace trestle::app {
 
 namespace {
 
-struct Arguments {
+struct EvaluateArguments {
   train::EvaluateOptions options;
   FieldChanges changes;
   bool json = false;
@@ -29,7 +29,7 @@ const std::vector<std::string> fields = {
     "pipeline.split_size", "train.batch",      "train.precision",   "train.loss",
     "train.metric"};
 
-void print(const train::EvaluateResult& result) {
+void print_evaluation(const train::EvaluateResult& result) {
   std::cout << "weights   " << result.weights.string();
   if (result.epoch > 0) std::cout << " · epoch " << result.epoch << ", step " << result.step;
   std::cout << "\ndata      " << counted(result.examples, "example");
@@ -45,7 +45,7 @@ void print(const train::EvaluateResult& result) {
             << "done      in " << format_duration(result.seconds) << std::endl;
 }
 
-int perform(const Arguments& arguments, const RunOptions& options) {
+int perform_evaluate(const EvaluateArguments& arguments, const RunOptions& options) {
   train::EvaluateOptions wanted = arguments.options;  // its bar goes before an error is printed
   wanted.changes = arguments.changes;
   wanted.models = options.models;
@@ -55,7 +55,7 @@ int perform(const Arguments& arguments, const RunOptions& options) {
   if (arguments.json)
     std::cout << to_json(result) << std::endl;
   else
-    print(result);
+    print_evaluation(result);
   return 0;
 }
 
@@ -64,7 +64,7 @@ int perform(const Arguments& arguments, const RunOptions& options) {
 void add_evaluate(CLI::App& app, Action& action, const RunOptions& options) {
   CLI::App* verb = app.add_subcommand(
       "evaluate", "Validation loss and metric of a run's weights, on its own data or on others");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<EvaluateArguments>();
   verb->add_option("run", arguments->options.run, "A run folder, or a .safetensors file in one")
       ->required()
       ->type_name("RUN_FOLDER");
@@ -84,7 +84,7 @@ void add_evaluate(CLI::App& app, Action& action, const RunOptions& options) {
   verb->callback([verb, arguments, &action, &options] {
     action = [verb, arguments, &options] {
       refuse_checkpoint_of_file(*verb, arguments->options.run);
-      return perform(*arguments, options);
+      return perform_evaluate(*arguments, options);
     };
   });
 }

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* name = "launch";
 
-struct Arguments {
+struct LaunchArguments {
   launch::LaunchOptions options;
   std::string grace;
   std::string log_folder;
@@ -27,8 +27,8 @@ struct Arguments {
   std::string program;  // for --help alone
 };
 
-launch::LaunchOptions read(const CLI::App& verb, const Arguments& arguments,
-                           const std::vector<std::string>& command) {
+launch::LaunchOptions read_command(const CLI::App& verb, const LaunchArguments& arguments,
+                                   const std::vector<std::string>& command) {
   launch::LaunchOptions options = arguments.options;
   if (command.empty())
     throw UsageError("there is no program to start",
@@ -56,15 +56,15 @@ launch::LaunchOptions read(const CLI::App& verb, const Arguments& arguments,
   return options;
 }
 
-int perform(const CLI::App& verb, const Arguments& arguments,
-            const std::vector<std::string>& command) {
-  const launch::LaunchOptions options = read(verb, arguments, command);
+int perform_launch(const CLI::App& verb, const LaunchArguments& arguments,
+                   const std::vector<std::string>& command) {
+  const launch::LaunchOptions options = read_command(verb, arguments, command);
   if (!arguments.dry_run) return launch::launch(options);
   std::cout << launch::describe_launch(options) << std::flush;
   return 0;
 }
 
-void add_flags(CLI::App& verb, const std::shared_ptr<Arguments>& arguments) {
+void add_flags(CLI::App& verb, const std::shared_ptr<LaunchArguments>& arguments) {
   const auto number = [&](const char* flag, int launch::LaunchOptions::*which, Range range,
                           const char* help) {
     add_number(
@@ -120,7 +120,7 @@ int take_command(const CLI::App& app, int argc, char** argv, std::vector<std::st
 void add_launch(CLI::App& app, Action& action, const std::vector<std::string>& command) {
   CLI::App* verb = app.add_subcommand(
       name, "Start a program on several processes, as the ranks of one run (as torchrun does)");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<LaunchArguments>();
   verb->add_option("PROGRAM", arguments->program,
                    "What to start, best behind '--': all that follows is its own")
       ->type_name("ARGUMENTS...");
@@ -137,7 +137,7 @@ void add_launch(CLI::App& app, Action& action, const std::vector<std::string>& c
       "Exit code: that of the first rank that failed, 128 + the signal if one ended it; 0 when all "
       "ended\nwith 0; 2 where the program is not there or cannot be started.\n");
   verb->callback([verb, arguments, &action, &command] {
-    action = [verb, arguments, &command] { return perform(*verb, *arguments, command); };
+    action = [verb, arguments, &command] { return perform_launch(*verb, *arguments, command); };
   });
 }
 

@@ -23,7 +23,7 @@ namespace trestle::app {
 
 namespace {
 
-struct Arguments {
+struct LevelsArguments {
   std::string recipe;
   int layers = 16, width = 512;
   std::int64_t batch = 0;  // 0: the recipe's, or 32
@@ -43,7 +43,7 @@ struct Subject {
   std::vector<std::int64_t> input;  // sizes of an example
 };
 
-Subject own_net(Arguments& arguments) {
+Subject own_net(LevelsArguments& arguments) {
   const int layers = arguments.layers, width = arguments.width;
   arguments.levels.batch = std::max<std::int64_t>(arguments.levels.batch, arguments.levels.ranks);
   return {.name = text("MLP of ", layers, " layers of ", width),
@@ -61,7 +61,7 @@ Subject own_net(Arguments& arguments) {
           .input = {width}};
 }
 
-Subject of_recipe(Arguments& arguments, const RunOptions& options) {
+Subject of_recipe(LevelsArguments& arguments, const RunOptions& options) {
   const recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
   train::check_training(recipe, additions_of(options));
   if (!recipe.optimizer.frozen.empty())
@@ -83,7 +83,8 @@ Subject of_recipe(Arguments& arguments, const RunOptions& options) {
   return subject;
 }
 
-std::string title(const Subject& subject, std::int64_t parameters, const Arguments& arguments) {
+std::string title(const Subject& subject, std::int64_t parameters,
+                  const LevelsArguments& arguments) {
   return text(subject.name, " · ", format_count(parameters), " parameters · ",
               arguments.levels.optimizer.name, " · batch ", arguments.levels.batch, " · ",
               arguments.levels.ranks, " ranks");
@@ -95,7 +96,7 @@ void column(const std::string& words, int width) {
 
 std::string bytes_words(double bytes) { return format_bytes(std::llround(bytes)); }
 
-void print_head(const Arguments& arguments) {
+void print_head(const LevelsArguments& arguments) {
   std::cout << std::setw(14) << std::left << "" << std::setw(12) << std::left << "bytes a";
   column("a device holds", arguments.dry_run ? 14 : 32);
   column("a rank sends", arguments.dry_run ? 14 : 30);
@@ -109,7 +110,7 @@ void print_head(const Arguments& arguments) {
   std::cout << std::endl;
 }
 
-void print_row(const Arguments& arguments, const train::LevelRow& row) {
+void print_row(const LevelsArguments& arguments, const train::LevelRow& row) {
   std::cout << std::setw(14) << std::left << row.name << std::setw(12) << row.per_parameter;
   if (arguments.dry_run) {
     column(bytes_words(row.formula.rest), 14), column(bytes_words(row.formula.moved), 14);
@@ -122,7 +123,7 @@ void print_row(const Arguments& arguments, const train::LevelRow& row) {
   std::cout << std::endl;
 }
 
-void check_files(const Arguments& arguments) {
+void check_levels_files(const LevelsArguments& arguments) {
   if (arguments.svg.empty()) return;
   if (std::filesystem::path(arguments.svg).extension() != ".svg")
     throw UsageError(text("--svg ", arguments.svg, ": the file ends in .svg"));
@@ -137,8 +138,8 @@ Bytes bucket_of(const std::string& words) {
   return bytes;
 }
 
-int perform(Arguments arguments, const RunOptions& options) {
-  check_files(arguments);
+int perform_levels(LevelsArguments arguments, const RunOptions& options) {
+  check_levels_files(arguments);
   const Subject subject =
       arguments.recipe.empty() ? own_net(arguments) : of_recipe(arguments, options);
   if (arguments.batch > 0) arguments.levels.batch = arguments.batch;
@@ -168,7 +169,7 @@ int perform(Arguments arguments, const RunOptions& options) {
   return 0;
 }
 
-void add_sizes(CLI::App& verb, const std::shared_ptr<Arguments>& arguments) {
+void add_sizes(CLI::App& verb, const std::shared_ptr<LevelsArguments>& arguments) {
   const auto number = [&](const char* flag, Range range, auto which, const char* help) {
     return add_number(
                verb, flag, range,
@@ -180,22 +181,22 @@ void add_sizes(CLI::App& verb, const std::shared_ptr<Arguments>& arguments) {
         ->type_name("N");
   };
   number(
-      "--ranks", {2, 64}, [](Arguments& a) -> int& { return a.levels.ranks; },
+      "--ranks", {2, 64}, [](LevelsArguments& a) -> int& { return a.levels.ranks; },
       "Devices, each with a part of the batch (default 4)");
   number(
-      "--replicate", {1, 64}, [](Arguments& a) -> int& { return a.levels.replicate; },
+      "--replicate", {1, 64}, [](LevelsArguments& a) -> int& { return a.levels.replicate; },
       "Rows of HSDP's mesh (default 2)");
   number(
-      "--batch", {1, 1'000'000}, [](Arguments& a) -> std::int64_t& { return a.batch; },
+      "--batch", {1, 1'000'000}, [](LevelsArguments& a) -> std::int64_t& { return a.batch; },
       "Samples of all ranks together (default: the recipe's, or 32, or one a rank)");
   number(
-      "--steps", {1, 10'000}, [](Arguments& a) -> int& { return a.levels.steps; },
+      "--steps", {1, 10'000}, [](LevelsArguments& a) -> int& { return a.levels.steps; },
       "Measured at each level, after two (default 3)");
   number(
-      "--layers", {1, 10'000}, [](Arguments& a) -> int& { return a.layers; },
+      "--layers", {1, 10'000}, [](LevelsArguments& a) -> int& { return a.layers; },
       "Of the MLP, where no recipe is named (default 16)");
   number(
-      "--width", {1, 65'536}, [](Arguments& a) -> int& { return a.width; },
+      "--width", {1, 65'536}, [](LevelsArguments& a) -> int& { return a.width; },
       "Of its layers (default 512)");
 }
 
@@ -205,7 +206,7 @@ void add_levels(CLI::App& app, Action& action, const RunOptions& options) {
   CLI::App* verb = app.add_subcommand(
       "levels",
       "Measure what data parallel, ZeRO-1 to 3, FSDP and HSDP hold and send, beside the formulas");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<LevelsArguments>();
   CLI::Option* recipe =
       verb->add_option(
               "recipe", arguments->recipe,
@@ -237,7 +238,7 @@ void add_levels(CLI::App& app, Action& action, const RunOptions& options) {
       "not devices.\n" +
       exit_codes());
   verb->callback([arguments, &action, &options] {
-    action = [arguments, &options] { return perform(*arguments, options); };
+    action = [arguments, &options] { return perform_levels(*arguments, options); };
   });
 }
 

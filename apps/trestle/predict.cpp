@@ -14,12 +14,12 @@ namespace trestle::app {
 
 namespace {
 
-struct Arguments {
+struct PredictArguments {
   train::PredictOptions options;
   bool json = false;
 };
 
-void print(const train::PredictResult& result, const train::PredictOptions& options) {
+void print_prediction(const train::PredictResult& result, const train::PredictOptions& options) {
   if (result.images.empty())
     std::cout << "wrote nothing";
   else if (result.table.empty())
@@ -31,7 +31,7 @@ void print(const train::PredictResult& result, const train::PredictOptions& opti
   std::cout << " in " << format_duration(result.seconds) << std::endl;
 }
 
-int perform(const Arguments& arguments, const RunOptions& options) {
+int perform_predict(const PredictArguments& arguments, const RunOptions& options) {
   train::PredictOptions wanted = arguments.options;  // its bar goes before an error is printed
   wanted.models = options.models;
   wanted.additions = additions_of(options);
@@ -40,7 +40,7 @@ int perform(const Arguments& arguments, const RunOptions& options) {
   if (arguments.json)
     std::cout << to_json(result) << std::flush;
   else
-    print(result, wanted);
+    print_prediction(result, wanted);
   if (result.problems.empty()) return 0;
   throw FormatError(text(counted(std::ssize(result.problems), "image"), " could not be read:\n  ",
                          join(result.problems, "\n  ")));
@@ -51,7 +51,7 @@ int perform(const Arguments& arguments, const RunOptions& options) {
 void add_predict(CLI::App& app, Action& action, const RunOptions& options) {
   CLI::App* verb = app.add_subcommand(
       "predict", "Write masks for new images, or a table of their classes, with a run's weights");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<PredictArguments>();
   verb->add_option("run", arguments->options.run, "A run folder, or a .safetensors file in one")
       ->required()
       ->type_name("RUN_FOLDER");
@@ -82,7 +82,7 @@ void add_predict(CLI::App& app, Action& action, const RunOptions& options) {
   verb->callback([verb, arguments, &action, &options] {
     action = [verb, arguments, &options] {
       refuse_checkpoint_of_file(*verb, arguments->options.run);
-      return perform(*arguments, options);
+      return perform_predict(*arguments, options);
     };
   });
 }

@@ -27,7 +27,7 @@ struct Wanted {
   bool threads = false;
 };
 
-Wanted read(const std::string& words) {
+Wanted read_ranks(const std::string& words) {
   Wanted wanted;
   if (words.empty()) return wanted;
   std::string_view number = words;
@@ -155,14 +155,14 @@ void refuse_pipes(const std::vector<std::string>& files) {
 int asked_ranks(const RankOptions& options) {
   const int launched = launch::read_rank_environment().world_size;
   if (launched > 1) return launched;
-  return options.ranks.empty() ? 0 : read(options.ranks).count;
+  return options.ranks.empty() ? 0 : read_ranks(options.ranks).count;
 }
 
 int on_ranks(const RankOptions& options, const std::function<int(const World*)>& work) {
   Wanted wanted;
   launch::RankEnvironment environment;
   try {
-    wanted = read(options.ranks);
+    wanted = read_ranks(options.ranks);
     environment = launch::read_rank_environment();
     if (environment.world_size > 1) refuse_other_ranks(environment, wanted, options);
   } catch (const UsageError&) {

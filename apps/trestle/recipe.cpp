@@ -11,12 +11,12 @@ namespace trestle::app {
 
 namespace {
 
-struct Arguments {
+struct RecipeArguments {
   std::string recipe;
   FieldChanges changes;
 };
 
-int print(const Arguments& arguments) {
+int print_recipe(const RecipeArguments& arguments) {
   recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
   for (const auto& [name, value] : arguments.changes) recipe::set_field(recipe, name, value);
   std::cout << recipe::to_toml(recipe) << std::flush;
@@ -28,7 +28,7 @@ int print(const Arguments& arguments) {
 void add_recipe(CLI::App& app, Action& action, const RunOptions& options) {
   CLI::App* verb =
       app.add_subcommand("recipe", "Print a recipe in full: every key, with what it is set to");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<RecipeArguments>();
   verb->add_option("recipe", arguments->recipe, "A TOML file, see recipes/")
       ->required()
       ->type_name("RECIPE");
@@ -37,7 +37,8 @@ void add_recipe(CLI::App& app, Action& action, const RunOptions& options) {
                          "trestle recipe recipes/unet_quick.toml --epochs 3 > mine.toml",
                          "trestle recipe runs/unet_quick/recipe.toml"}) +
                exit_codes());
-  verb->callback([arguments, &action] { action = [arguments] { return print(*arguments); }; });
+  verb->callback(
+      [arguments, &action] { action = [arguments] { return print_recipe(*arguments); }; });
 }
 
 }  // namespace trestle::app

@@ -22,7 +22,7 @@ namespace trestle::app {
 
 namespace {
 
-struct Arguments {
+struct SweepArguments {
   std::vector<std::string> recipes;
   std::vector<std::string> over;
   std::vector<std::string> set;
@@ -34,7 +34,7 @@ struct Arguments {
   bool json = false;
 };
 
-std::vector<recipe::Recipe> read_recipes(const Arguments& arguments) {
+std::vector<recipe::Recipe> read_recipes(const SweepArguments& arguments) {
   std::vector<recipe::Recipe> recipes;
   for (const std::string& file : arguments.recipes) {
     recipes.push_back(recipe::read_recipe(file));
@@ -44,7 +44,7 @@ std::vector<recipe::Recipe> read_recipes(const Arguments& arguments) {
 }
 
 // A field has one place where its values stand; of two the second would win unseen.
-void refuse_set_twice(const Arguments& arguments, const std::vector<train::SweepAxis>& axes) {
+void refuse_set_twice(const SweepArguments& arguments, const std::vector<train::SweepAxis>& axes) {
   recipe::Recipe any;
   std::set<std::string> keys;
   for (const train::SweepAxis& axis : axes) keys.insert(axis.key);
@@ -56,7 +56,8 @@ void refuse_set_twice(const Arguments& arguments, const std::vector<train::Sweep
   }
 }
 
-std::string out_folder(const Arguments& arguments, const std::vector<recipe::Recipe>& recipes) {
+std::string out_folder(const SweepArguments& arguments,
+                       const std::vector<recipe::Recipe>& recipes) {
   if (!arguments.out.empty()) return arguments.out;
   const std::string name = recipes.size() == 1 ? recipes[0].name + "_sweep" : "sweep";
   return (std::filesystem::path(recipes[0].train.runs) / name).string();
@@ -78,7 +79,7 @@ std::size_t name_width(const train::SweepResult& result) {
   return width;
 }
 
-int print_plan(const Arguments& arguments, const train::SweepResult& plan) {
+int print_plan(const SweepArguments& arguments, const train::SweepResult& plan) {
   for (const train::SweepRow& row : plan.rows) {
     if (arguments.json)
       std::cout << train::plan_event(row, arguments.runs) << "\n";
@@ -92,7 +93,7 @@ int print_plan(const Arguments& arguments, const train::SweepResult& plan) {
 // Prints a line for each run, with what is left to do.
 class Lines {
  public:
-  Lines(const Arguments& arguments, std::size_t width)
+  Lines(const SweepArguments& arguments, std::size_t width)
       : arguments_(arguments), width_(static_cast<int>(width)) {}
 
   void operator()(const train::SweepRow& row, std::int64_t done, std::int64_t all) {
@@ -119,7 +120,7 @@ class Lines {
   }
 
  private:
-  const Arguments& arguments_;
+  const SweepArguments& arguments_;
   int width_;
   Stopwatch watch_;
   std::int64_t here_ = 0;
@@ -137,7 +138,7 @@ void print_result(const train::SweepResult& result) {
   std::cout << std::flush;
 }
 
-int ending(const Arguments& arguments, const train::SweepResult& result) {
+int ending(const SweepArguments& arguments, const train::SweepResult& result) {
   if (!result.finished) {
     if (!arguments.json)
       std::cout << "stopped. What was measured is kept: the same command goes on from there."
@@ -152,7 +153,7 @@ int ending(const Arguments& arguments, const train::SweepResult& result) {
       text(result.failed(), " of ", counted(std::ssize(result.rows), "point"), " failed", all));
 }
 
-int perform(const Arguments& arguments, const RunOptions& options) {
+int perform_sweep(const SweepArguments& arguments, const RunOptions& options) {
   const std::vector<recipe::Recipe> recipes = read_recipes(arguments);
   std::vector<train::SweepAxis> axes;
   for (const std::string& words : arguments.over) axes.push_back(train::parse_axis(words));
@@ -187,7 +188,7 @@ int perform(const Arguments& arguments, const RunOptions& options) {
 void add_sweep(CLI::App& app, Action& action, const RunOptions& options) {
   CLI::App* verb = app.add_subcommand(
       "sweep", "Measure a recipe's step over values of any of its fields, or several recipes'");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<SweepArguments>();
   verb->add_option("recipe", arguments->recipes, "TOML files, see recipes/; several are compared")
       ->required()
       ->type_name("RECIPE...");
@@ -199,15 +200,17 @@ void add_sweep(CLI::App& app, Action& action, const RunOptions& options) {
   verb->add_option("--set", arguments->set, "A field's value at every point")
       ->allow_extra_args(false)
       ->type_name("KEY=VALUE");
-  const auto count = [&](const char* flag, int Arguments::*which, int smallest, const char* help) {
+  const auto count = [&](const char* flag, int SweepArguments::*which, int smallest,
+                         const char* help) {
     add_number(
         *verb, flag, {smallest, 1'000'000},
         [arguments, which](std::int64_t n) { (*arguments).*which = static_cast<int>(n); }, help)
         ->type_name("N");
   };
-  count("--runs", &Arguments::runs, 1, "Of each point, each in a process of its own (default 3)");
-  count("--steps", &Arguments::steps, 1, "Timed in each run (default 5)");
-  count("--warm-up", &Arguments::warm_up, 0, "Steps before them (default 2)");
+  count("--runs", &SweepArguments::runs, 1,
+        "Of each point, each in a process of its own (default 3)");
+  count("--steps", &SweepArguments::steps, 1, "Timed in each run (default 5)");
+  count("--warm-up", &SweepArguments::warm_up, 0, "Steps before them (default 2)");
   verb->add_option("--out", arguments->out,
                    "The folder of the results (default: runs/<recipe>_sweep). What it has of the "
                    "same points is not measured again")
@@ -223,7 +226,7 @@ void add_sweep(CLI::App& app, Action& action, const RunOptions& options) {
       "Writes sweep.csv, sweep.json, sweep.svg and sweep.png beside measurements.jsonl.\n" +
       exit_codes());
   verb->callback([arguments, &action, &options] {
-    action = [arguments, &options] { return perform(*arguments, options); };
+    action = [arguments, &options] { return perform_sweep(*arguments, options); };
   });
 }
 

@@ -25,7 +25,7 @@ namespace trestle::app {
 
 namespace {
 
-struct Arguments {
+struct TrainArguments {
   std::string recipe;
   std::string resume;
   std::optional<std::string> name;
@@ -88,7 +88,7 @@ recipe::Recipe with_changes(recipe::Recipe recipe, const FieldChanges& changes) 
   return recipe;
 }
 
-recipe::Recipe recipe_of(const Arguments& arguments) {
+recipe::Recipe recipe_of(const TrainArguments& arguments) {
   recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
   if (arguments.name) recipe.name = *arguments.name;
   return recipe;
@@ -96,7 +96,7 @@ recipe::Recipe recipe_of(const Arguments& arguments) {
 
 // The recipe without the flags' changes. Throws UsageError for words and a recipe that cannot be, which is said before any rank
 // is started.
-recipe::Recipe checked(const CLI::App& verb, const Arguments& arguments) {
+recipe::Recipe checked(const CLI::App& verb, const TrainArguments& arguments) {
   if (arguments.recipe.empty() == arguments.resume.empty())
     throw UsageError("give either a recipe to start from, or --resume RUN_FOLDER",
                      {.hint = "For example: trestle train recipes/unet_quick.toml"});
@@ -112,7 +112,7 @@ recipe::Recipe checked(const CLI::App& verb, const Arguments& arguments) {
 }
 
 // The recipe as DeepSpeed's file makes it, which what is given may not contradict; returns what to say of that.
-std::vector<std::string> take_deepspeed(const Arguments& arguments, const FieldChanges& given,
+std::vector<std::string> take_deepspeed(const TrainArguments& arguments, const FieldChanges& given,
                                         recipe::Recipe& recipe) {
   const int asked = asked_ranks(arguments.ranks);
   const auto run = recipe::deepspeed_run(arguments.deepspeed, recipe,
@@ -121,8 +121,8 @@ std::vector<std::string> take_deepspeed(const Arguments& arguments, const FieldC
   return split(trim(run.description), '\n');
 }
 
-int perform(const CLI::App& verb, Arguments arguments, const RunOptions& options,
-            const std::vector<std::string>& words) {
+int perform_train(const CLI::App& verb, TrainArguments arguments, const RunOptions& options,
+                  const std::vector<std::string>& words) {
   recipe::Recipe recipe;
   recipe::Recipe::Mesh before;    // that of the recipe or the run, without flags
   std::vector<std::string> said;  // of a run, before its plan
@@ -191,7 +191,7 @@ void add_train(CLI::App& app, Action& action, const RunOptions& options,
                const std::vector<std::string>& words) {
   CLI::App* verb = app.add_subcommand(
       "train", "Train a model as a recipe says; flags override every field of it");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<TrainArguments>();
   verb->add_option("recipe", arguments->recipe, "A TOML file, or the name of one in recipes/")
       ->type_name("RECIPE");
   verb->add_option("--resume", arguments->resume,
@@ -239,7 +239,7 @@ void add_train(CLI::App& app, Action& action, const RunOptions& options,
       exit_codes());
   verb->callback([verb, arguments, &action, &options, &words] {
     action = [verb, arguments, &options, &words] {
-      return perform(*verb, *arguments, options, words);
+      return perform_train(*verb, *arguments, options, words);
     };
   });
 }

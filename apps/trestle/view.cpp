@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Arguments {
+struct ViewArguments {
   std::string run;
   std::string schedule;
   int stages = 4;
@@ -70,7 +70,7 @@ simulate::Costs parse_costs(const std::string& words, int stages) {
   return costs;
 }
 
-std::vector<schedule::Timeline> simulated(const Arguments& arguments) {
+std::vector<schedule::Timeline> simulated(const ViewArguments& arguments) {
   schedule::Schedule table;
   if (!arguments.csv.empty()) {
     table = schedule::parse_csv(read_file(arguments.csv), arguments.csv);
@@ -117,7 +117,7 @@ void write_picture(const fs::path& out, const std::vector<schedule::Timeline>& p
   std::cout << "wrote " << out.string() << std::endl;
 }
 
-int view_run(const Arguments& arguments) {
+int view_run(const ViewArguments& arguments) {
   const train::RunFolder folder = train::open_run_folder(arguments.run);
   if (!fs::exists(folder.timeline()))
     throw UsageError(text(folder.path.string(), ": has no timeline yet"),
@@ -136,7 +136,7 @@ int view_run(const Arguments& arguments) {
 }
 
 // Refuses what the chosen form of the verb would not look at, before anything is drawn.
-void check(const CLI::App& verb, const Arguments& arguments) {
+void check_view(const CLI::App& verb, const ViewArguments& arguments) {
   const int sources = !arguments.run.empty() + !arguments.schedule.empty() + !arguments.csv.empty();
   if (sources != 1)
     throw UsageError(
@@ -157,8 +157,8 @@ void check(const CLI::App& verb, const Arguments& arguments) {
   need_folder_for(arguments.save_csv, "--save-csv");
 }
 
-int perform(const CLI::App& verb, const Arguments& arguments) {
-  check(verb, arguments);
+int perform_view(const CLI::App& verb, const ViewArguments& arguments) {
+  check_view(verb, arguments);
   if (!arguments.run.empty()) return view_run(arguments);
   const std::vector<schedule::Timeline> panels = simulated(arguments);
   // What is too large to be drawn can still be written as a trace.
@@ -178,22 +178,22 @@ int perform(const CLI::App& verb, const Arguments& arguments) {
 void add_view(CLI::App& app, Action& action) {
   CLI::App* verb =
       app.add_subcommand("view", "Draw a schedule, or what a run did beside what was predicted");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<ViewArguments>();
   verb->add_option("run", arguments->run, "A run folder: simulated above measured")
       ->type_name("RUN_FOLDER");
   std::string known;
   for (const auto& info : schedule::known_schedules())
     known += "\n  " + info.name + ": " + info.summary;
   verb->add_option("--schedule", arguments->schedule, "One of:" + known)->type_name("NAME");
-  const auto count = [&](const char* flag, int Arguments::*which, const char* type) {
+  const auto count = [&](const char* flag, int ViewArguments::*which, const char* type) {
     add_number(
         *verb, flag, {1, std::numeric_limits<int>::max()},
         [arguments, which](std::int64_t n) { (*arguments).*which = static_cast<int>(n); },
         text("How many (default ", (*arguments).*which, ")"))
         ->type_name(type);
   };
-  count("--stages", &Arguments::stages, "P");
-  count("--micro-batches", &Arguments::micro_batches, "M");
+  count("--stages", &ViewArguments::stages, "P");
+  count("--micro-batches", &ViewArguments::micro_batches, "M");
   verb->add_option("--backward-order", arguments->backward_order, "gpipe: reverse or forward")
       ->check(CLI::IsMember(schedule::backward_order_names()))
       ->type_name("ORDER");
@@ -211,7 +211,7 @@ void add_view(CLI::App& app, Action& action) {
                 "trestle view --schedule gpipe --stages 2 --micro-batches 4 --costs 1,2,1.5,3",
                 "trestle view --csv mine.csv --out mine.svg", "trestle view runs/unet_quick"}));
   verb->callback([verb, arguments, &action] {
-    action = [verb, arguments] { return perform(*verb, *arguments); };
+    action = [verb, arguments] { return perform_view(*verb, *arguments); };
   });
 }
 

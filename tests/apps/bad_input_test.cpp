@@ -5,8 +5,8 @@
 #include "tests/apps/program.h"
 #include "trestle/base/files.h"
 
-// What people get wrong: one clear message with the place and the way out,
-// 2 for usage and 1 for failure.
+// Users' errors: one clear message with place and hint, exit code 2 for usage errors and 1 for
+// failures.
 namespace trestle {
 namespace {
 
@@ -29,43 +29,43 @@ class BadInput : public ProgramTest {
   }
 };
 
-TEST_F(BadInput, AMisspeltKey) {
+TEST_F(BadInput, RefusesMisspelledKey) {
   write_recipe("key", "micro_batches = 2", "micro_batch = 2");
   expect(run({"train", "key.toml"}), 2,
          {"key.toml:17: unknown key 'micro_batch' in [pipeline]; did you mean 'micro_batches'?"});
 }
 
-TEST_F(BadInput, ABalanceThatDoesNotSum) {
+TEST_F(BadInput, RefusesBalanceThatDoesNotSum) {
   expect(run({"train", "small.toml", "--balance", "12,9"}), 2,
          {"balance [12, 9] covers 21 layers, the model has 22",
           "Leave 'balance' out to have it measured."});
 }
 
-TEST_F(BadInput, MoreStagesThanLayers) {
+TEST_F(BadInput, RefusesMoreStagesThanLayers) {
   std::string ones = "1";
   for (int i = 1; i < 23; ++i) ones += ",1";
   expect(run({"train", "small.toml", "--balance", ones, "--devices", "cpu"}), 2,
          {"22 layers", "23 stages"});
 }
 
-TEST_F(BadInput, AMissingDataFolder) {
+TEST_F(BadInput, RefusesMissingDataFolder) {
   expect(run({"train", "small.toml", "--images", "nowhere"}), 2,
          {"nowhere", "no such folder", "synthesize"});
 }
 
-TEST_F(BadInput, ADeviceThatDoesNotExist) {
+TEST_F(BadInput, RefusesUnknownDevice) {
   expect(run({"train", "small.toml", "--devices", "virtual:99"}), 2, {"virtual:99", "64"});
   expect(run({"train", "small.toml", "--devices", "tpu:0"}), 2,
          {"'tpu:0'", "Write cpu, virtual:2"});
 }
 
-TEST_F(BadInput, AWholeBatchLossUnder1F1B) {
+TEST_F(BadInput, RefusesWholeBatchLossUnder1F1B) {
   expect(run({"train", "small.toml", "--schedule", "1f1b"}), 2,
          {"'cross_entropy+dice' needs the outputs of the whole batch", "gpipe",
           "dice_per_micro_batch"});
 }
 
-TEST_F(BadInput, AnImageWithoutItsMask) {
+TEST_F(BadInput, NamesImageWithoutMask) {
   fs::copy(folder_ / "cars", folder_ / "half", fs::copy_options::recursive);
   const fs::path mask = fs::directory_iterator(folder_ / "half/train_masks")->path();
   fs::remove(mask);
@@ -80,7 +80,7 @@ TEST_F(BadInput, AnImageWithoutItsMask) {
   expect(run(arguments), 1, {id, "1 problem"});
 }
 
-TEST_F(BadInput, ACorruptJpeg) {
+TEST_F(BadInput, NamesCorruptJpeg) {
   fs::copy(folder_ / "cars", folder_ / "broken", fs::copy_options::recursive);
   for (const auto& entry : fs::directory_iterator(folder_ / "broken/train_hq"))
     fs::resize_file(entry.path(), fs::file_size(entry.path()) / 2);
@@ -89,12 +89,12 @@ TEST_F(BadInput, ACorruptJpeg) {
       1, {"broken/train_hq/", ".jpg"});
 }
 
-TEST_F(BadInput, ModelTooBigForItsDevice) {
+TEST_F(BadInput, ReportsModelTooBigForDevice) {
   expect(run({"train", "small.toml", "--devices", "virtual:2x100KiB"}), 1,
          {"virtual:0", "out of memory", "100"});
 }
 
-TEST_F(BadInput, ADiskThatIsFull) {
+TEST_F(BadInput, KeepsLastSaveWhenDiskIsFull) {
   const Finished first = run({"train", "small.toml", "--name", "full", "--epochs", "1", "--quiet"});
   ASSERT_EQ(first.code, 0) << first.err;
   const std::string before = read_file(folder_ / "runs/full/last/weights.safetensors");
@@ -105,7 +105,7 @@ TEST_F(BadInput, ADiskThatIsFull) {
   EXPECT_EQ(run({"train", "--resume", "runs/full", "--epochs", "2", "--quiet"}).code, 0);
 }
 
-TEST_F(BadInput, ADiskThatIsFullBeforeTheFirstSave) {
+TEST_F(BadInput, ReportsDiskFullBeforeFirstSave) {
   expect(run({"train", "small.toml", "--name", "filled", "--epochs", "1", "--quiet",
               "--optimizer.name", "adam"},
              {.largest_file = 600'000}),
@@ -113,7 +113,7 @@ TEST_F(BadInput, ADiskThatIsFullBeforeTheFirstSave) {
   EXPECT_TRUE(fs::exists(folder_ / "runs/filled/best.safetensors"));
 }
 
-TEST_F(BadInput, ResumedForFewerEpochsThanItHas) {
+TEST_F(BadInput, RefusesFewerEpochsThanRunHas) {
   ASSERT_EQ(run({"train", "small.toml", "--name", "two", "--quiet"}).code, 0);
   const std::string before = read_file(folder_ / "runs/two/recipe.toml");
   expect(run({"train", "--resume", "runs/two", "--epochs", "1"}), 2,
@@ -127,7 +127,7 @@ TEST_F(BadInput, ResumedForFewerEpochsThanItHas) {
   EXPECT_EQ(read_file(folder_ / "runs/two/recipe.toml"), before);
 }
 
-TEST_F(BadInput, NamesThatAreNoFolders) {
+TEST_F(BadInput, RefusesRunNamesThatAreNoFolderNames) {
   for (const char* name : {"a/b", "../evil", "-x", ".hidden", "..", "line\nbreak"}) {
     const std::string flag = std::string("--name=") + name;
     expect(run({"train", "small.toml", flag}), 2, {"a run cannot be named", "A name is that of"});
@@ -137,7 +137,7 @@ TEST_F(BadInput, NamesThatAreNoFolders) {
   EXPECT_FALSE(fs::exists(folder_ / "evil"));
 }
 
-TEST_F(BadInput, FlagsWithoutEffect) {
+TEST_F(BadInput, RefusesFlagsWithoutEffect) {
   write_file(folder_ / "two.csv", "0F0,0B0\n");
   expect(run({"view", "--csv", "two.csv", "--stages", "3"}), 2,
          {"--stages has no effect with --csv", "Leave it out."});
@@ -162,7 +162,7 @@ TEST_F(BadInput, FlagsWithoutEffect) {
          {"digits are 28 x 28 pixels"});
 }
 
-TEST_F(BadInput, FilesThatAreNotThere) {
+TEST_F(BadInput, NamesMissingFiles) {
   expect(run({"view", "--csv", "none.csv"}), 2, {"--csv: there is no file 'none.csv'"});
   expect(run({"view", "--schedule", "gpipe", "--out", "none/a.svg"}), 2,
          {"--out none/a.svg: there is no folder 'none'", "mkdir -p none"});
@@ -173,20 +173,20 @@ TEST_F(BadInput, FilesThatAreNotThere) {
   expect(run({"train", "cut.toml"}), 2, {"cut.toml:1: "});
 }
 
-TEST_F(BadInput, SynthesisSaysNothingBeforeItHasWritten) {
+TEST_F(BadInput, SynthesisPrintsNothingBeforeItHasWritten) {
   const Finished finished = run({"data", "synthesize", "carvana", "--count", "0", "--out", "none"});
   expect(finished, 2, {"cannot synthesize 0 pictures: at least 1", "--count", "--out"});
   EXPECT_EQ(finished.out, "");
 }
 
-TEST_F(BadInput, RangesAreSaidWhole) {
+TEST_F(BadInput, PrintsWholeRanges) {
   expect(run({"train", "small.toml", "--data.workers", "0"}), 2,
          {"'workers' in [data] is an integer from 1 to 256, not 0"});
   expect(run({"train", "small.toml", "--epochs", "2000000000"}), 2,
          {"an integer from 1 to 1000000000, not 2000000000"});
 }
 
-TEST_F(BadInput, ImagesThatTheModelCannotTake) {
+TEST_F(BadInput, RefusesImagesThatModelCannotTake) {
   expect(run({"train", "small.toml", "--scale", "0.05", "--dry-run"}), 2,
          {"the model 'unet' cannot take these inputs of 3 x 1 x 2 (channels, height, width)",
           "'scale' in [data]"});
@@ -195,20 +195,20 @@ TEST_F(BadInput, ImagesThatTheModelCannotTake) {
   EXPECT_EQ(run({"train", "small.toml", "--channels", "1", "--dry-run"}).code, 0) << "in grey";
 }
 
-TEST_F(BadInput, MoreThanThisMachineHas) {
-  // 225 TB: more than a process can address, so that it fails however the system lends memory.
+TEST_F(BadInput, ReportsModelTooBigForMachine) {
+  // 225 TB exceeds a process's address space, so it fails however the system overcommits memory.
   expect(
       run({"train", "small.toml", "--width", "2500000", "--dry-run"}), 1,
       {"this machine is out of memory: ", " more were asked for", "while making layer", "'width'"});
 }
 
-TEST_F(BadInput, ATimelineThatIsCutOff) {
+TEST_F(BadInput, ReportsTruncatedTimeline) {
   ASSERT_EQ(run({"train", "small.toml", "--name", "cut", "--epochs", "1", "--quiet"}).code, 0);
   fs::resize_file(folder_ / "runs/cut/timeline.json", 100);
   expect(run({"view", "runs/cut"}), 1, {"runs/cut/timeline.json: ", "not JSON"});
 }
 
-TEST_F(BadInput, WordsThatNoVerbKnows) {
+TEST_F(BadInput, SuggestsNearestWord) {
   expect(run({"train", "small.toml", "--epoch", "3"}), 2, {"'--epoch'; did you mean '--epochs'?"});
   expect(run({"trian"}), 2, {"'trian'; did you mean 'train'?"});
   expect(run({"train"}), 2, {"a recipe", "--resume"});
@@ -228,8 +228,8 @@ TEST_F(BadInput, WordsThatNoVerbKnows) {
          {"data check carvana needs --images DIR and --masks DIR"});
 }
 
-// They were taken for 18446744073709551615, for 8, and for the largest number there is.
-TEST_F(BadInput, NumbersOfFlagsAreReadAsThoseOfRecipes) {
+// Regression: such numbers became 18446744073709551615, 8, and the largest number.
+TEST_F(BadInput, ReadsNumbersOfFlagsAsThoseOfRecipes) {
   const auto drawn = [](const std::string& flag, const std::string& value) {
     return run({"data", "synthesize", "carvana", "--out", "drawn", "--count", "1", flag, value});
   };
@@ -248,7 +248,7 @@ TEST_F(BadInput, NumbersOfFlagsAreReadAsThoseOfRecipes) {
       2, {"--input-array: there is no file 'nowhere'"});
 }
 
-TEST_F(BadInput, HabitsFromOtherPrograms) {
+TEST_F(BadInput, AcceptsCommonAliasesAndRefusesRepeatedFlags) {
   expect(run({"train", "small.toml", "--epochs"}), 2, {"--epochs needs a value"});
   expect(run({"train", "small.toml", "--", "--epochs", "3"}), 2, {"write it before"});
   expect(run({"train", "small.toml", "--devices", "virtual:3"}), 2,
@@ -263,14 +263,14 @@ TEST_F(BadInput, HabitsFromOtherPrograms) {
   EXPECT_THAT(named.out, HasSubstr("steps of 2"));
 }
 
-TEST_F(BadInput, ViewAndPredict) {
+TEST_F(BadInput, RefusesInvalidViewAndPredict) {
   expect(run({"view"}), 2, {"--schedule NAME"});
   expect(run({"view", "--schedule", "gpip"}), 2, {"gpipe"});
   expect(run({"view", "--schedule", "gpipe", "--costs", "1,x"}), 2, {"'x' is not a time"});
   const Finished ending =
       run({"view", "--schedule", "gpipe", "--out", "a.bmp", "--save-csv", "unwritten.csv"});
   expect(ending, 2, {".svg, .json"});
-  EXPECT_EQ(ending.out, "") << "before anything is drawn or written";
+  EXPECT_EQ(ending.out, "") << "the error comes before any output";
   EXPECT_FALSE(fs::exists(folder_ / "unwritten.csv"));
   expect(run({"view", "--schedule", "gpipe", "--costs", "1e308,1e308"}), 2,
          {"'1e308' is not a time above 0 and up to 1e+15"});

@@ -13,7 +13,7 @@ using testing::HasSubstr;
 
 class BalanceVerb : public ProgramTest {};
 
-TEST_F(BalanceVerb, PrintsEachLayerAndTheCut) {
+TEST_F(BalanceVerb, PrintsEachLayerAndCut) {
   const Finished done = run({"balance", "small.toml", "--save", "layers.json"});
   ASSERT_EQ(done.code, 0) << done.err;
   EXPECT_THAT(done.out, HasSubstr("unet · 22 layers"));
@@ -22,7 +22,7 @@ TEST_F(BalanceVerb, PrintsEachLayerAndTheCut) {
   EXPECT_EQ(plan::layer_profile_from_json(read_file(folder_ / "layers.json")).layers.size(), 22u);
 }
 
-TEST_F(BalanceVerb, ByTimeBySizeAndWithinBudgets) {
+TEST_F(BalanceVerb, BalancesByTimeBySizeAndWithinBudgets) {
   for (const std::string by : {"time", "size", "both"}) {
     const Finished done =
         run({"balance", "small.toml", "--by", by, "--json", "--devices", "virtual:3x64MiB"});
@@ -40,8 +40,8 @@ TEST_F(BalanceVerb, ByTimeBySizeAndWithinBudgets) {
   EXPECT_EQ(run({"balance"}).code, 2);
 }
 
-// A recipe was overwritten by the picture of its cut.
-TEST_F(BalanceVerb, WritesPicturesAndProfilesUnderTheirEndingsOnly) {
+// Regression: the picture of a cut overwrote the recipe.
+TEST_F(BalanceVerb, WritesPicturesAndProfilesUnderTheirExtensionsOnly) {
   const std::string before = read_file(folder_ / "small.toml");
   const Finished picture = run({"balance", "small.toml", "--svg", "small.toml"});
   EXPECT_EQ(picture.code, 2);
@@ -51,15 +51,15 @@ TEST_F(BalanceVerb, WritesPicturesAndProfilesUnderTheirEndingsOnly) {
   EXPECT_EQ(read_file(folder_ / "small.toml"), before);
 }
 
-TEST_F(BalanceVerb, AnEmptyListOfModesIsRefused) {
+TEST_F(BalanceVerb, RefusesEmptyListOfModes) {
   write_recipe("empty", "micro_batches = 2", "micro_batches = 2\nrecompute = []");
   const Finished done = run({"balance", "empty.toml"});
   EXPECT_EQ(done.code, 2) << done.err;
   EXPECT_THAT(done.err, HasSubstr("'recompute' in [pipeline] is an empty list"));
 }
 
-// The folder is where synthetic digits would go: it was "" and they were moved to nowhere.
-TEST_F(BalanceVerb, DataWithoutAPlaceAreRefused) {
+// Regression: the folder for synthetic digits was "", and they were moved nowhere.
+TEST_F(BalanceVerb, RefusesDataWithoutFolder) {
   write_file(folder_ / "digits.toml",
              "[model]\nname = \"resnet18\"\n[data]\nname = \"mnist\"\nsynthesize = 30\n");
   const Finished done = run({"balance", "digits.toml"});
@@ -69,8 +69,8 @@ TEST_F(BalanceVerb, DataWithoutAPlaceAreRefused) {
 
 std::string last_lines(const std::string& out) { return out.substr(out.find("gpipe · ")); }
 
-// What was saved is cut as it was when it was measured, and nothing of the data is needed.
-TEST_F(BalanceVerb, CutsBySavedProfilesAndPredictsTheStep) {
+// A saved profile gives the cut of its measurement and needs no data.
+TEST_F(BalanceVerb, CutsBySavedProfilesAndPredictsStep) {
   const Finished measured = run({"balance", "small.toml", "--save", "saved.json"});
   ASSERT_EQ(measured.code, 0) << measured.err;
   EXPECT_THAT(measured.out,
@@ -101,7 +101,7 @@ TEST_F(BalanceVerb, CutsBySavedProfilesAndPredictsTheStep) {
               HasSubstr("\"predicted_idle\": 0.5, \"predicted_peak_bytes\": [null, null]"));
 }
 
-TEST_F(BalanceVerb, RefusesProfilesThatDoNotFit) {
+TEST_F(BalanceVerb, RefusesProfilesThatDoNotMatch) {
   const auto refusal = [](const std::vector<std::string>& words) {
     const Finished done = run(words);
     EXPECT_EQ(done.code, 2) << done.out;
@@ -128,9 +128,8 @@ TEST_F(BalanceVerb, RefusesProfilesThatDoNotFit) {
   EXPECT_THAT(refusal({"balance", "cars"}), HasSubstr("cars: is a folder"));
 }
 
-// Times and bytes hold for the micro-batch, the order in memory and the widths they were measured
-// with.
-TEST_F(BalanceVerb, RefusesProfilesOfAnotherMicroBatchFormatOrWidth) {
+// Times and bytes hold for the micro-batch, memory format and widths of the measurement.
+TEST_F(BalanceVerb, RefusesProfilesOfOtherMicroBatchFormatOrWidth) {
   ASSERT_EQ(run({"balance", "small.toml", "--save", "good.json"}).code, 0);
   const auto refusal = [&](const std::string& words, const std::string& other) {
     write_recipe("other", words, other);
@@ -145,7 +144,7 @@ TEST_F(BalanceVerb, RefusesProfilesOfAnotherMicroBatchFormatOrWidth) {
   EXPECT_THAT(refusal("width = 4", "width = 8"), HasSubstr("of weights there and"));
 }
 
-// A cut of what cannot be trained is of no use to anybody.
+// A cut of a recipe that cannot train is useless.
 TEST_F(BalanceVerb, RefusesWhatTrainRefuses) {
   const auto refusal = [&](const std::string& words, const std::string& other) {
     write_recipe("other", words, other);

@@ -2,7 +2,7 @@
 
 #include "tests/apps/program.h"
 
-// A plan on paper is of a run that there can be.
+// A dry run refuses what the run refuses.
 namespace trestle {
 namespace {
 
@@ -11,7 +11,7 @@ using testing::HasSubstr;
 
 class DryRun : public ProgramTest {};
 
-TEST_F(DryRun, RefusesWhatTheRunWould) {
+TEST_F(DryRun, RefusesWhatRunRefuses) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> refused = {
       {{"--frozen", "norn"}, "'frozen' in [optimizer]: no layer or parameter is named 'norn'"},
       {{"--frozen", "*"}, "nothing is left to train"},

@@ -10,7 +10,7 @@
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 
-// How the program ends: exit codes, signals, output that nobody takes, two at work in one folder.
+// The program's end: exit codes, signals, unread output, two processes in one folder.
 namespace trestle {
 namespace {
 
@@ -21,13 +21,13 @@ using testing::Not;
 
 class Endings : public ProgramTest {
  protected:
-  // The program's own exit code while its output goes to a reader that has gone.
+  // The program's exit code when the reader of its output has exited.
   static Finished run_into_closed_pipe(const std::string& arguments) {
     return run({"-c", "{ sleep 0.3; '" TRESTLE_PROGRAM "' " + arguments +
                           "; echo code $? >&2; } | exec true"},
                {.program = "/bin/sh"});
   }
-  // Whether it comes true within a minute.
+  // Whether `what` becomes true within a minute.
   static bool comes(const std::function<bool()>& what) {
     for (int tries = 0; tries < 12'000; ++tries) {
       if (what()) return true;
@@ -40,7 +40,7 @@ class Endings : public ProgramTest {
   }
 };
 
-TEST_F(Endings, OneProcessAtATimeTrainsInAFolder) {
+TEST_F(Endings, OneProcessAtATimeTrainsInFolder) {
   Started first(folder_, long_run("held"));
   ASSERT_TRUE(first.wait_for("\"event\":\"epoch\""));
   const Finished second = run({"train", "--resume", "runs/held"});
@@ -56,7 +56,7 @@ TEST_F(Endings, OneProcessAtATimeTrainsInAFolder) {
   EXPECT_TRUE(again.wait_for("\"event\":\"step\"")) << again.wait().err;
 }
 
-TEST_F(Endings, OneProcessAtATimeMakesData) {
+TEST_F(Endings, OneProcessAtATimeSynthesizesData) {
   const std::vector<std::string> words = {"train",         "small.toml", "--images",
                                           "both/train_hq", "--masks",    "both/train_masks",
                                           "--synthesize",  "1000000"};
@@ -67,7 +67,7 @@ TEST_F(Endings, OneProcessAtATimeMakesData) {
   EXPECT_THAT(second.err, HasSubstr("both-synthetic: another process is making these data"));
 }
 
-TEST_F(Endings, OutputThatCannotBeWrittenIsAFailure) {
+TEST_F(Endings, UnwritableOutputIsFailure) {
   for (const std::vector<std::string>& words :
        std::vector<std::vector<std::string>>{{"--help"},
                                              {"--version"},
@@ -82,7 +82,7 @@ TEST_F(Endings, OutputThatCannotBeWrittenIsAFailure) {
   }
 }
 
-TEST_F(Endings, ARunWhoseOutputIsLostSavesAndStops) {
+TEST_F(Endings, RunWithUnwritableOutputSavesAndStops) {
   std::vector<std::string> words = long_run("unheard");
   const Finished finished = run(words, {.out = "/dev/full"});
   EXPECT_EQ(finished.code, 1);
@@ -90,14 +90,14 @@ TEST_F(Endings, ARunWhoseOutputIsLostSavesAndStops) {
   EXPECT_TRUE(fs::exists(folder_ / "runs/unheard/last/index.json"));
 }
 
-TEST_F(Endings, AReaderThatHasGoneEndsItQuietly) {
+TEST_F(Endings, ClosedPipeEndsProgramQuietly) {
   for (const char* words :
        {"view --schedule gpipe", "doctor", "--help", "train small.toml --name piped --epochs 1000"})
     EXPECT_EQ(run_into_closed_pipe(words).err, "code 1\n") << words;
   EXPECT_TRUE(fs::exists(folder_ / "runs/piped/last/index.json"));
 }
 
-TEST_F(Endings, ASignalHasItsExitCode) {
+TEST_F(Endings, SignalDeterminesExitCode) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     Started training(folder_, long_run("signalled"));
     ASSERT_TRUE(training.wait_for("\"event\":\"step\""));
@@ -109,7 +109,7 @@ TEST_F(Endings, ASignalHasItsExitCode) {
 }
 
 // As `nohup` starts it.
-TEST_F(Endings, AHangUpThatIsIgnoredStaysSo) {
+TEST_F(Endings, IgnoredHangUpStaysIgnored) {
   const Finished finished =
       run({"-c", "trap '' HUP; '" TRESTLE_PROGRAM
                  "' train small.toml --name unhung --epochs 8 --quiet & sleep 0.5; "
@@ -118,8 +118,8 @@ TEST_F(Endings, AHangUpThatIsIgnoredStaysSo) {
   EXPECT_EQ(finished.code, 0) << finished.err;
 }
 
-// Data in the making: nothing of them is left, and the next run makes its own.
-TEST_F(Endings, ASignalWhileDataAreMadeLeavesNothing) {
+// A signal during synthesis leaves no data, and the next run synthesizes its own.
+TEST_F(Endings, SignalDuringSynthesisLeavesNothing) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     for (const bool training : {true, false}) {
       SCOPED_TRACE(text(signal, " ", training));
@@ -130,7 +130,7 @@ TEST_F(Endings, ASignalWhileDataAreMadeLeavesNothing) {
         words = {"train",   "small.toml",        "--images",     "later/train_hq",
                  "--masks", "later/train_masks", "--synthesize", "1000000"};
       Started making(folder_, words);
-      // From the end of the first example on a signal is waited for: the second is being written.
+      // The program handles signals from the end of the first example on; wait for the second.
       const fs::path masks = folder_ / ".later-synthetic.making/train_masks";
       ASSERT_TRUE(comes([&] {
         return fs::exists(masks) && std::distance(fs::directory_iterator(masks), {}) > 1;
@@ -152,8 +152,8 @@ TEST_F(Endings, ASignalWhileDataAreMadeLeavesNothing) {
             0);
 }
 
-// Also after data were made.
-TEST_F(Endings, ASignalBeforeTheFirstStepEndsItAtOnce) {
+// The same after a synthesis.
+TEST_F(Endings, SignalBeforeFirstStepStopsAtOnce) {
   Started planning(folder_, {"train", "small.toml", "--images", "soon/train_hq", "--masks",
                              "soon/train_masks", "--synthesize", "16", "--synthesize-width", "256",
                              "--synthesize-height", "256", "--width", "64", "--devices", "cpu"});
@@ -166,7 +166,7 @@ TEST_F(Endings, ASignalBeforeTheFirstStepEndsItAtOnce) {
   EXPECT_FALSE(fs::exists(folder_ / "runs/small"));
 }
 
-TEST_F(Endings, EveryHelpOfARunSaysTheExitCodes) {
+TEST_F(Endings, HelpListsExitCodes) {
   for (const std::vector<std::string>& words :
        std::vector<std::vector<std::string>>{{"--help"}, {"train", "--help"}})
     EXPECT_THAT(run(words).out, HasSubstr("Exit codes: 0 done; 1 it failed; 2 asked for"));

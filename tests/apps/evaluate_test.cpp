@@ -4,7 +4,7 @@
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 
-// Verbs that use what a run has learnt, from any directory.
+// Verbs that use a run's results, from any directory.
 namespace trestle {
 namespace {
 
@@ -20,24 +20,23 @@ class EvaluateVerb : public ProgramTest {
     const Finished trained = run({"train", "small.toml", "--quiet"});
     ASSERT_EQ(trained.code, 0) << trained.err;
   }
-  // The words of the last epoch's line in metrics.jsonl from one key to the next.
+  // The text of the last epoch's line in metrics.jsonl between two keys.
   static std::string metrics_of_last_epoch(const std::string& run_name) {
     const std::string all = read_file(folder_ / "runs" / run_name / "metrics.jsonl");
     const auto from = all.rfind("\"validation_loss\"");
     return all.substr(from, all.find(",\"learning_rate\"", from) - from);
   }
-  // The program started in another directory.
+  // Starts the program in another directory.
   static Finished run_in(const std::string& directory, const std::string& words) {
     return run({"-c", "cd '" + directory + "' && '" TRESTLE_PROGRAM "' " + words},
                {.program = "/bin/sh"});
   }
 };
 
-TEST_F(EvaluateVerb, PrintsTheNumbersOfTheRun) {
+TEST_F(EvaluateVerb, PrintsMetricsOfRun) {
   const Finished last = run({"evaluate", "runs/small", "--checkpoint", "last", "--json"});
   ASSERT_EQ(last.code, 0) << last.err;
-  EXPECT_THAT(last.out, HasSubstr(metrics_of_last_epoch("small")))
-      << "digit for digit, so to the bit";
+  EXPECT_THAT(last.out, HasSubstr(metrics_of_last_epoch("small"))) << "equal to the last digit";
   EXPECT_THAT(last.out, AllOf(HasSubstr("\"epoch\":2"), HasSubstr("\"examples\":4"),
                               HasSubstr("\"synthetic_data\":true")));
   const Finished words = run({"evaluate", "runs/small"});
@@ -49,7 +48,7 @@ TEST_F(EvaluateVerb, PrintsTheNumbersOfTheRun) {
                     HasSubstr("\nloss      "), HasSubstr("\ndice      ")));
 }
 
-TEST_F(EvaluateVerb, OtherDataAreGivenByFlags) {
+TEST_F(EvaluateVerb, TakesOtherDataByFlags) {
   ASSERT_EQ(run({"data", "synthesize", "carvana", "--count", "5", "--out", "others", "--width",
                  "48", "--height", "32", "--seed", "7"})
                 .code,
@@ -61,8 +60,8 @@ TEST_F(EvaluateVerb, OtherDataAreGivenByFlags) {
                                     "synthetic\n"));
 }
 
-// What predict writes are masks of 0 and 255, the run's own have 0 and 1.
-TEST_F(EvaluateVerb, PredictedMasksAreMasksAgain) {
+// predict writes masks of 0 and 255; the run's own have 0 and 1.
+TEST_F(EvaluateVerb, AcceptsPredictedMasks) {
   ASSERT_EQ(run({"predict", "runs/small", "--images", "cars/train_hq", "--out", "predicted"}).code,
             0);
   const Finished same = run({"evaluate", "runs/small", "--images", "cars/train_hq", "--masks",
@@ -71,7 +70,7 @@ TEST_F(EvaluateVerb, PredictedMasksAreMasksAgain) {
   EXPECT_THAT(same.out, HasSubstr("\"dice\":1.0"));
 }
 
-TEST_F(EvaluateVerb, RefusesWithWhatToDo) {
+TEST_F(EvaluateVerb, RefusesInvalidRequestsWithHints) {
   const auto refused = [&](const std::vector<std::string>& words, const char* why) {
     const Finished finished = run(words);
     EXPECT_EQ(finished.code, 2) << words[1];
@@ -90,7 +89,7 @@ TEST_F(EvaluateVerb, RefusesWithWhatToDo) {
           "'top_k' has no effect for 'carvana'");
 }
 
-TEST_F(EvaluateVerb, OfAProgramWithPartsOfItsOwn) {
+TEST_F(EvaluateVerb, SupportsUserDefinedParts) {
   const RunWith own{.program = OWN_PARTS_PROGRAM};
   const std::string recipe = TRESTLE_SOURCE_DIR "/examples/own_parts/spirals.toml";
   ASSERT_EQ(run({"train", recipe, "--epochs", "2", "--quiet"}, own).code, 0);
@@ -101,7 +100,7 @@ TEST_F(EvaluateVerb, OfAProgramWithPartsOfItsOwn) {
   EXPECT_EQ(run({"evaluate", "runs/spirals"}).code, 2) << "trestle has none of these";
 }
 
-TEST_F(EvaluateVerb, HelpAndCompletionKnowIt) {
+TEST_F(EvaluateVerb, IsInHelpAndCompletion) {
   EXPECT_THAT(run({"--help"}).out, HasSubstr("evaluate"));
   const Finished help = run({"evaluate", "--help"});
   EXPECT_THAT(help.out,
@@ -112,8 +111,8 @@ TEST_F(EvaluateVerb, HelpAndCompletionKnowIt) {
   EXPECT_EQ(completed({"predict", "--top"}), "--top-k\n");
 }
 
-// A recipe's paths are seen from where the run was started, whatever the current directory.
-TEST_F(EvaluateVerb, ARunFolderWorksFromAnywhere) {
+// A recipe's paths are relative to the directory in which the run was started.
+TEST_F(EvaluateVerb, AcceptsRunFolderFromAnyDirectory) {
   fs::create_directories(folder_ / "far/away");
   const Finished near = run({"evaluate", "runs/small", "--json"});
   const Finished far = run_in("far/away", "evaluate ../../runs/small --json");
@@ -132,13 +131,13 @@ TEST_F(EvaluateVerb, ARunFolderWorksFromAnywhere) {
   EXPECT_EQ(metrics_of_last_epoch("twice"), metrics_of_last_epoch("straight"));
   EXPECT_THAT(read_file(folder_ / "runs/twice/recipe.toml"),
               HasSubstr("images = \"cars/train_hq\""))
-      << "as it was asked for";
+      << "paths stay as given";
   EXPECT_THAT(read_file(folder_ / "runs/twice/environment.json"),
               HasSubstr("\"started_in\": \"../..\""));
   EXPECT_EQ(run({"train", "--resume", "runs/twice", "--epochs", "4", "--quiet"}).code, 0);
 }
 
-TEST_F(EvaluateVerb, ARunMovesTogetherWithItsData) {
+TEST_F(EvaluateVerb, FindsDataMovedWithRun) {
   fs::create_directories(folder_ / "moved");
   fs::copy(folder_ / "cars", folder_ / "moved/cars", fs::copy_options::recursive);
   fs::copy(folder_ / "runs", folder_ / "moved/runs", fs::copy_options::recursive);
@@ -147,7 +146,7 @@ TEST_F(EvaluateVerb, ARunMovesTogetherWithItsData) {
   fs::rename(folder_ / "cars_away", folder_ / "cars");
   ASSERT_EQ(moved.code, 0) << moved.err;
   EXPECT_THAT(moved.out, HasSubstr("moved/cars/train_hq"));
-  // A run that was moved alone finds them as its recipe says, from where they are.
+  // A run that was moved alone finds its data by the recipe's paths.
   fs::create_directories(folder_ / "elsewhere/deep/down");
   fs::copy(folder_ / "runs/small", folder_ / "elsewhere/deep/down/small",
            fs::copy_options::recursive);
@@ -156,7 +155,7 @@ TEST_F(EvaluateVerb, ARunMovesTogetherWithItsData) {
   EXPECT_THAT(alone.out, HasSubstr(" of cars/train_hq"));
 }
 
-TEST_F(EvaluateVerb, ClassesOfImagesAsATable) {
+TEST_F(EvaluateVerb, PredictWritesTableOfClasses) {
   ASSERT_EQ(run({"data", "synthesize", "mnist", "--count", "40", "--out", "digits"}).code, 0);
   write_file(
       folder_ / "digits.toml",

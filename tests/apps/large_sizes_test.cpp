@@ -4,8 +4,7 @@
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 
-// Sizes that no machine has room for, or that no number holds: what was asked for is named, and
-// libtorch's own words are not shown.
+// Sizes beyond any machine or number type: the message names the request and hides libtorch's text.
 namespace trestle {
 namespace {
 
@@ -29,7 +28,7 @@ class LargeSizes : public ProgramTest {
   }
 };
 
-TEST_F(LargeSizes, OfAModel) {
+TEST_F(LargeSizes, NamedForModels) {
   for (const char* devices : {"cpu", "virtual:2"})
     refused({"--width", "1000000", "--devices", devices},
             {"this machine is out of memory", "TiB", "with width = 1000000 in [model], batch = 4"});
@@ -39,7 +38,7 @@ TEST_F(LargeSizes, OfAModel) {
   refused({"--width", "10000000000"}, {"'width' in [model]", "1000000000"});
 }
 
-TEST_F(LargeSizes, OfImages) {
+TEST_F(LargeSizes, NamedForImages) {
   refused({"--image-width", "65500", "--image-height", "65500"},
           {"65500 x 65500 are 4290250000 pixels", "100000000"});
   write_file(folder_ / "random.toml",
@@ -59,7 +58,7 @@ TEST_F(LargeSizes, OfImages) {
                                Not(HasSubstr("DefaultCPUAllocator"))));
 }
 
-TEST_F(LargeSizes, OfABatch) {
+TEST_F(LargeSizes, NamedForBatches) {
   refused({"--batch", "1000000000"}, {"fewer than one batch of 1000000000"});
   refused({"--batch", "1000000000", "--dry-run"}, {"fewer than one batch of 1000000000"});
   const Finished all = run({"train", "small.toml", "--batch", "1000000000", "--drop-last", "false",

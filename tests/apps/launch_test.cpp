@@ -1,4 +1,4 @@
-// `trestle launch`: what the library does is in tests/launch; here is what the verb adds.
+// `trestle launch`: tests of the verb. tests/launch covers the library.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -23,23 +23,23 @@ TEST_F(LaunchVerb, StartsRanks) {
   EXPECT_THAT(done.out, AllOf(HasSubstr("[0] I am 0 of 2\n"), HasSubstr("[1] I am 1 of 2\n")));
 }
 
-TEST_F(LaunchVerb, FlagsBehindTheProgramAreItsOwn) {
+TEST_F(LaunchVerb, PassesFlagsAfterProgramToProgram) {
   EXPECT_EQ(run({"launch", "--prefix", "off", "--", "echo", "-n", "--ranks", "", "--", "x"}).out,
             "--ranks  -- x");
-  // Without "--" as well.
+  // Without "--" too.
   EXPECT_EQ(run({"launch", "-n", "1", "--prefix=off", "echo", "--ranks", "-n", "--json"}).out,
             "--ranks -n --json\n");
   EXPECT_EQ(run({"launch", "--ranks", "2", "sh", "-c", ":", "--help"}).out, "");
 }
 
-TEST_F(LaunchVerb, PassesTheCodeOn) {
+TEST_F(LaunchVerb, ReturnsExitCodeOfRank) {
   const Finished failed = run({"launch", "-n", "2", "--", "sh", "-c", "exit 7"});
   EXPECT_EQ(failed.code, 7);
   EXPECT_THAT(failed.err, AllOf(StartsWith("trestle: rank "), HasSubstr("ended with code 7")));
 }
 
-// What is the same on all ranks stands there once.
-TEST_F(LaunchVerb, HelpAndPlansComeFromOneRank) {
+// Output that is the same on all ranks appears once.
+TEST_F(LaunchVerb, OneRankPrintsHelpAndPlans) {
   const auto count = [](const std::string& words, const std::string& in) {
     int found = 0;
     for (auto at = in.find(words); at != std::string::npos; at = in.find(words, at + 1)) ++found;
@@ -65,7 +65,7 @@ TEST_F(LaunchVerb, HelpAndPlansComeFromOneRank) {
   }
 }
 
-TEST_F(LaunchVerb, AMistakeThatAllRanksMakeIsSaidOnce) {
+TEST_F(LaunchVerb, PrintsErrorOfAllRanksOnce) {
   write_file(folder_ / "wrong.toml", "[model]\nnname = 3\n");
   const std::vector<std::vector<std::string>> mistakes = {
       {"train", "wrong.toml"},
@@ -83,7 +83,7 @@ TEST_F(LaunchVerb, AMistakeThatAllRanksMakeIsSaidOnce) {
     EXPECT_EQ(refused.code, 2) << join(words, " ");
     EXPECT_EQ(refused.err.rfind("trestle: "), 0U) << join(words, " ") << "\n" << refused.err;
   }
-  // By hand each may have been told something else.
+  // Ranks started by hand may have different arguments, so each prints its error.
   const Finished other =
       run({"-c", "RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29595 '" TRESTLE_PROGRAM
                  "' train missing.toml"},
@@ -92,7 +92,7 @@ TEST_F(LaunchVerb, AMistakeThatAllRanksMakeIsSaidOnce) {
   EXPECT_THAT(other.err, HasSubstr("missing.toml: no such recipe"));
 }
 
-TEST_F(LaunchVerb, StopsAllBySigterm) {
+TEST_F(LaunchVerb, StopsAllRanksOnSigterm) {
   Started launcher(folder_, {"launch", "-n", "2", "--", "sh", "-c", "echo ready; exec sleep 60"});
   EXPECT_TRUE(launcher.wait_for("[0] ready"));
   EXPECT_TRUE(launcher.wait_for("[1] ready"));
@@ -100,7 +100,7 @@ TEST_F(LaunchVerb, StopsAllBySigterm) {
   EXPECT_EQ(launcher.wait().code, 143);
 }
 
-TEST_F(LaunchVerb, OneThatIsAskedForWhatCannotBe) {
+TEST_F(LaunchVerb, RefusesInvalidRequests) {
   const auto refusal = [](const std::vector<std::string>& words) {
     const Finished refused = run(words);
     EXPECT_EQ(refused.code, 2) << join(words, " ");
@@ -123,14 +123,14 @@ TEST_F(LaunchVerb, OneThatIsAskedForWhatCannotBe) {
   EXPECT_THAT(refusal({"launch", "--prefix", "on", "--json", "true"}), HasSubstr("no effect"));
 }
 
-TEST_F(LaunchVerb, ADryRunPrintsCommandsThatWork) {
+TEST_F(LaunchVerb, DryRunPrintsWorkingCommands) {
   const Finished dry =
       run({"launch", "-n", "2", "--dry-run", "--", "sh", "-c", "echo $RANK 'of' 2"});
   EXPECT_EQ(dry.code, 0) << dry.err;
   EXPECT_EQ(run({"-c", dry.out}, {.program = "/bin/sh"}).out, "0 of 2\n1 of 2\n");
 }
 
-TEST_F(LaunchVerb, HelpAndCompletionKnowIt) {
+TEST_F(LaunchVerb, IsInHelpAndCompletion) {
   const Finished help = run({"launch", "--help"});
   EXPECT_EQ(help.code, 0);
   EXPECT_THAT(help.out, AllOf(HasSubstr("PROGRAM ARGUMENTS..."), HasSubstr("--max-restarts"),

@@ -22,7 +22,7 @@ TEST_F(LevelsVerb, PrintsAndDrawsEachLevelBesideItsFormula) {
   EXPECT_THAT(read_file(folder_ / "levels.svg"), HasSubstr("16/N bytes a parameter"));
 }
 
-TEST_F(LevelsVerb, TakesARecipesModelAndOptimizer) {
+TEST_F(LevelsVerb, TakesModelAndOptimizerOfRecipe) {
   const Finished paper = run({"levels", "small.toml", "--ranks", "2", "--dry-run", "--json"});
   ASSERT_EQ(paper.code, 0) << paper.err;
   EXPECT_THAT(paper.out, HasSubstr("\"name\":\"ZeRO-2\""));
@@ -32,8 +32,8 @@ TEST_F(LevelsVerb, TakesARecipesModelAndOptimizer) {
   EXPECT_THAT(done.out, HasSubstr("peak_bytes"));
 }
 
-// What the recipe says of its optimizer beside the name stays, as with `trestle train`.
-TEST_F(LevelsVerb, AnotherOptimizersNameLeavesTheRestOfTheRecipes) {
+// The recipe's other optimizer fields stay, as with `trestle train`.
+TEST_F(LevelsVerb, KeepsOptimizerFieldsOfRecipeUnderOtherName) {
   write_recipe("heavy", "\"rmsprop\"", "\"sgd\"\nmomentum = 0.9");
   const auto paper = [](std::vector<std::string> more) {
     more.insert(more.begin(), {"levels", "heavy.toml", "--dry-run"});
@@ -45,7 +45,7 @@ TEST_F(LevelsVerb, AnotherOptimizersNameLeavesTheRestOfTheRecipes) {
   EXPECT_THAT(paper({"--optimizer", "rmsprop"}), ContainsRegex("\nplain +16 "));
 }
 
-// The columns of a printed row: "DDP", "16", "64.1 MiB", ... Two spaces or more part them.
+// The columns of a printed row, separated by two spaces or more: "DDP", "16", "64.1 MiB", ...
 std::vector<std::string> columns(const std::string& line) {
   std::vector<std::string> found;
   for (const std::string& part : split(line, ' ')) {
@@ -61,8 +61,8 @@ std::vector<std::string> columns(const std::string& line) {
   return found;
 }
 
-// What the page 'Which one?' shows is what the program says, but for peaks and times, which vary.
-TEST_F(LevelsVerb, ThePageIsTrue) {
+// docs/which_one.md shows the program's output, except for peaks and times, which vary.
+TEST_F(LevelsVerb, PrintsNumbersOfDocumentation) {
   const std::string page = read_file(std::string(TRESTLE_SOURCE_DIR) + "/docs/which_one.md");
   const Finished done = run({"levels", "--steps", "1"});
   ASSERT_EQ(done.code, 0) << done.err;
@@ -84,15 +84,15 @@ TEST_F(LevelsVerb, ThePageIsTrue) {
   EXPECT_EQ(rows, 6) << done.out;
 }
 
-// Of a model that fits no machine the formulas are there at once: it is not made.
-TEST_F(LevelsVerb, OnPaperAModelMayBeAnySize) {
+// The formulas need no model, so a model larger than any machine is printed at once.
+TEST_F(LevelsVerb, DryRunAcceptsModelOfAnySize) {
   const Finished done =
       run({"levels", "--ranks", "64", "--layers", "96", "--width", "12288", "--dry-run"});
   ASSERT_EQ(done.code, 0) << done.err;
   EXPECT_THAT(done.out, HasSubstr("14,496,694,272 parameters"));
 }
 
-TEST_F(LevelsVerb, WrongWordsAreRefused) {
+TEST_F(LevelsVerb, RefusesInvalidRequests) {
   const auto refusal = [](std::vector<std::string> words) {
     words.insert(words.begin(), "levels");
     const Finished done = run(words);

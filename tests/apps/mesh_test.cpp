@@ -1,4 +1,4 @@
-// `trestle train` on ranks that share each batch, as a person types it: replicas, divided state, DeepSpeed's file.
+// `trestle train` on ranks that share each batch: replicas, sharded state, DeepSpeed's file.
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -15,7 +15,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-class MeshOfTrain : public ProgramTest {
+class TrainMesh : public ProgramTest {
  protected:
   static void SetUpTestSuite() {
     ProgramTest::SetUpTestSuite();
@@ -68,7 +68,7 @@ predict = false
   }
 };
 
-TEST_F(MeshOfTrain, ReplicatesByTheNameOfARecipe) {
+TEST_F(TrainMesh, ReplicatesRecipeByName) {
   ASSERT_EQ(train("one", {"--devices", "cpu", "--quiet"}).code, 0);
   const Finished four = train("four", {"--mesh", "replicate=4", "--ranks", "4"});
   ASSERT_EQ(four.code, 0) << four.err;
@@ -82,7 +82,7 @@ TEST_F(MeshOfTrain, ReplicatesByTheNameOfARecipe) {
                              HasSubstr("--devices virtual:4")));
 }
 
-TEST_F(MeshOfTrain, DividesAtEachLevelAndGoesOnElsewhere) {
+TEST_F(TrainMesh, ShardsAtEachLevelAndResumesOnOtherMesh) {
   ASSERT_EQ(train("plain", {"--devices", "cpu", "--quiet", "--epochs", "3"}).code, 0);
   const std::vector<std::vector<std::string>> ways = {
       {"--mesh", "replicate=2,shard=2", "--ranks", "threads:4"},  // parameters
@@ -105,8 +105,8 @@ TEST_F(MeshOfTrain, DividesAtEachLevelAndGoesOnElsewhere) {
   }
 }
 
-// A recipe whose cut is of its own two devices, as most have one.
-TEST_F(MeshOfTrain, ARankHasAllStagesOfARecipesCut) {
+// Like most recipes, this one has a cut for its own two devices.
+TEST_F(TrainMesh, RankOwnsAllStagesOfRecipesCut) {
   const std::vector<std::string> cut = {"--balance", "2,1", "--epochs", "5"};
   ASSERT_EQ(train("cut", cut).code, 0);
   for (const std::string ranks : {"2", "threads:2"}) {
@@ -119,7 +119,7 @@ TEST_F(MeshOfTrain, ARankHasAllStagesOfARecipesCut) {
   }
 }
 
-TEST_F(MeshOfTrain, SaysOnPaperWhatEachRankHolds) {
+TEST_F(TrainMesh, DryRunListsStagesOfEachRank) {
   const Finished plan = train("paper", {"--mesh", "pipeline=2,shard=2", "--dry-run"});
   ASSERT_EQ(plan.code, 0) << plan.err;
   EXPECT_THAT(plan.out, AllOf(HasSubstr("shard level parameters"), HasSubstr("stage 0   virtual:0"),
@@ -140,14 +140,14 @@ TEST_F(MeshOfTrain, SaysOnPaperWhatEachRankHolds) {
   }
 }
 
-TEST_F(MeshOfTrain, TheLayoutIsWhole) {
+TEST_F(TrainMesh, MeshFlagReplacesWholeLayout) {
   ASSERT_EQ(train("laid_out", {"--mesh", "replicate=2,shard=2", "--ranks", "threads:4"}).code, 0);
   const auto saved = "runs/laid_out/recipe.toml";
   const Finished other =
       run({"train", saved, "--mesh", "pipeline=2", "--devices", "virtual:2", "--dry-run"});
   ASSERT_EQ(other.code, 0) << other.err;
   EXPECT_THAT(other.out, Not(HasSubstr("mesh ")));
-  // Stages that nobody named there are none, and the level in a message is the one that was given.
+  // An option that was not given does not count; messages quote the level that was given.
   for (const std::string ranks : {"4", "threads:3", "1"}) {
     const Finished more = train("more", {"--mesh", "replicate=2", "--ranks", ranks});
     EXPECT_EQ(more.code, 2) << more.out;
@@ -164,8 +164,8 @@ TEST_F(MeshOfTrain, TheLayoutIsWhole) {
   }
 }
 
-// A run over ranks has a device for each, which is of no matter to other ranks, nor to one process.
-TEST_F(MeshOfTrain, GoesOnWithDevicesForTheNewLayout) {
+// Resuming on another layout does not need the old run's devices.
+TEST_F(TrainMesh, ResumesWithDevicesForNewLayout) {
   ASSERT_EQ(train("four_devices", {"--mesh", "pipeline=2,shard=2", "--ranks", "threads:4",
                                    "--balance", "2,1", "--max-steps", "1"})
                 .code,
@@ -182,7 +182,7 @@ TEST_F(MeshOfTrain, GoesOnWithDevicesForTheNewLayout) {
   }
 }
 
-TEST_F(MeshOfTrain, TakesDeepspeedsFile) {
+TEST_F(TrainMesh, AcceptsDeepspeedFile) {
   const Finished survey =
       train("survey", {"--deepspeed", TRESTLE_SOURCE_DIR "/examples/deepspeed_zero2.json",
                        "--ranks", "4", "--count", "200", "--dry-run"});
@@ -199,7 +199,8 @@ TEST_F(MeshOfTrain, TakesDeepspeedsFile) {
   const Finished two = train("ds_two", {"--deepspeed", "ds.json", "--ranks", "2"});
   ASSERT_EQ(two.code, 0) << two.err;
   expect_same_losses("ds_one", "ds_two");
-  // DeepSpeed's warm-up has its lowest rate in two steps. An epoch is two steps and a line of its own.
+  // DeepSpeed's warm-up keeps the lowest rate for two steps. An epoch has two step lines and its
+  // own line.
   const auto rates = [] { return numbers("ds_two", "learning_rate"); };
   EXPECT_EQ(rates().at(1), 0);
   EXPECT_GT(rates().at(3), 0);
@@ -207,19 +208,19 @@ TEST_F(MeshOfTrain, TakesDeepspeedsFile) {
                            "replicate=2,shard=2", "--ranks", "threads:4", "--quiet"});
   EXPECT_EQ(on.code, 0) << on.err;
   EXPECT_NEAR(rates().at(6), 0.01, 1e-12);
-  // The file's scheduler says each step's rate.
+  // The file's scheduler sets each step's rate.
   const Finished idle =
       run({"train", "--resume", "runs/ds_two", "--epochs", "4", "--lr", "0.5", "--ranks", "4"});
   EXPECT_EQ(idle.code, 2) << idle.out;
   EXPECT_THAT(idle.err, HasSubstr("'learning_rate' in [optimizer] has no effect"));
-  // A flag that says what the file says.
+  // A flag that agrees with the file.
   const Finished agreed = train("agreed", {"--deepspeed", "ds.json", "--ranks", "threads:2",
                                            "--shard-level", "gradients", "--max-steps", "1"});
   EXPECT_EQ(agreed.code, 0) << agreed.err;
 }
 
-// What a rank computes at once is a piece of its part of the batch.
-TEST_F(MeshOfTrain, BalanceMeasuresARanksPart) {
+// A rank's micro-batch is a slice of its share of the batch.
+TEST_F(TrainMesh, BalanceMeasuresShareOfRank) {
   write_file(folder_ / "thirds.toml",
              read_file(folder_ / "recipes/tiny.toml") + "[mesh]\nreplicate = 3\n");
   const Finished measured = run({"balance", "thirds.toml", "--save", "layers.json"});
@@ -229,8 +230,8 @@ TEST_F(MeshOfTrain, BalanceMeasuresARanksPart) {
   EXPECT_EQ(again.code, 0) << again.err;
 }
 
-// Each process of a run reads it, and it can be read once.
-TEST_F(MeshOfTrain, APipeIsForRanksThatAreThreads) {
+// Each process reads the file, but a pipe can be read only once.
+TEST_F(TrainMesh, ReadsDeepspeedFileFromPipeOnThreadRanksOnly) {
   const auto piped = [](const std::string& ranks) {
     return run({"-c", "cat ds.json | '" TRESTLE_PROGRAM
                       "' train tiny --name piped --max-steps 1 --deepspeed /dev/stdin --ranks " +
@@ -244,7 +245,7 @@ TEST_F(MeshOfTrain, APipeIsForRanksThatAreThreads) {
   EXPECT_EQ(threads.code, 0) << threads.err;
 }
 
-TEST_F(MeshOfTrain, RefusesWhatContradictsDeepspeedsFile) {
+TEST_F(TrainMesh, RefusesFlagsThatContradictDeepspeedFile) {
   const auto refusal = [](const std::vector<std::string>& more) {
     std::vector<std::string> words = {"--deepspeed", "ds.json", "--ranks", "2"};
     words.insert(words.end(), more.begin(), more.end());
@@ -269,8 +270,8 @@ TEST_F(MeshOfTrain, RefusesWhatContradictsDeepspeedsFile) {
   EXPECT_FALSE(fs::exists(folder_ / "runs/refused"));
 }
 
-// Rank 1 kills itself in its seventh step, and only where it has not been started anew: mine.cpp.
-TEST_F(MeshOfTrain, ARankThatIsKilledIsStartedAnewToTheSameBits) {
+// Rank 1 kills itself in its seventh step unless it was restarted: mine.cpp.
+TEST_F(TrainMesh, RestartsKilledRankToSameBits) {
   for (const std::string mesh : {"replicate=2", "shard=2"}) {
     const auto falling = [&](const std::string& name, const std::string& model, int restarts) {
       return run(
@@ -292,7 +293,7 @@ TEST_F(MeshOfTrain, ARankThatIsKilledIsStartedAnewToTheSameBits) {
   }
 }
 
-TEST_F(MeshOfTrain, TorchrunStartsItAnewToTheSameBits) {
+TEST_F(TrainMesh, TorchrunRestartsToSameBits) {
   for (const std::string name : {"stands", "falls"}) {
     const Finished done = run({"--standalone",
                                "--no-python",

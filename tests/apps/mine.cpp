@@ -1,4 +1,4 @@
-// A program with a model of its own and every verb of trestle.
+// A program with its own model and every verb of trestle.
 #include <torch/torch.h>
 
 #include <atomic>
@@ -28,7 +28,7 @@ bool is(const char* variable, const std::string& value) {
   return found != nullptr && found == value;
 }
 
-// Rank 1 is killed in its seventh step, where ranks were not started anew.
+// Kills rank 1 in its seventh step unless the ranks were restarted.
 trestle::nn::Layers make_falling(const trestle::models::ModelOptions& options, bool falls) {
   trestle::nn::Layers net(trestle::nn::Seed{options.seed});
   net.add("in", [] { return torch::nn::Linear(10, 8); });

@@ -107,7 +107,7 @@ fs::path ProgramTest::folder_;
 
 void ProgramTest::SetUpTestSuite() {
   const std::string suite = testing::UnitTest::GetInstance()->current_test_suite()->name();
-  // Each test of a suite may be a process of its own, several at once.
+  // Each test of a suite may run in its own process, several at once.
   folder_ = fs::path(TRESTLE_BINARY_DIR) / "scratch" / text("apps_", suite, "_", getpid());
   fs::remove_all(folder_);
   fs::create_directories(folder_);

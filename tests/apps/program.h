@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-// Runs the built program as a person does.
+// Runs the built program as a user does.
 namespace trestle {
 
 struct Finished {
@@ -16,18 +16,18 @@ struct Finished {
 };
 
 struct RunWith {
-  long largest_file = 0;  // bytes; 0 = no limit. Stands for a full disk.
+  long largest_file = 0;  // bytes; 0 = no limit. Simulates a full disk.
   std::string program = TRESTLE_PROGRAM;
-  std::string out = {};  // where its standard output goes; empty = into Finished
+  std::string out = {};  // standard output's file; empty = into Finished
 };
 
-// A started program, its working directory `folder`.
+// A started program in the working directory `folder`.
 class Started {
  public:
   Started(const std::filesystem::path& folder, const std::vector<std::string>& arguments,
           RunWith with = {});
   ~Started();
-  // Waits until its output holds the words; false when it ends before.
+  // Waits until the output contains `words`; false if the program ends before.
   bool wait_for(const std::string& words);
   void send(int signal);
   Finished wait();
@@ -37,16 +37,16 @@ class Started {
   pid_t child_ = -1;
 };
 
-// A folder with the data and the recipe small.toml of a U-Net so small that a run takes a second.
+// A folder with data and the recipe small.toml of a U-Net whose run takes a second.
 class ProgramTest : public testing::Test {
  protected:
   static void SetUpTestSuite();
   static void TearDownTestSuite();
   static Finished run(const std::vector<std::string>& arguments, RunWith with = {});
-  // small.toml with a word replaced, as NAME.toml.
+  // Writes NAME.toml: small.toml with a word replaced.
   static void write_recipe(const std::string& name, const std::string& word,
                            const std::string& instead);
-  // What bash offers behind `trestle` and these words, by the program's own script.
+  // Bash's completions after `trestle` and these words, from the program's own script.
   static std::string completed(const std::vector<std::string>& words);
 
   static std::filesystem::path folder_;

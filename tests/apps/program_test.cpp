@@ -12,7 +12,7 @@ using testing::HasSubstr;
 
 class Program : public ProgramTest {};
 
-TEST_F(Program, EveryVerbExplainsItselfWithExamples) {
+TEST_F(Program, EveryVerbHasHelpWithExamples) {
   for (const char* verb : {"train", "evaluate", "predict", "export", "view", "balance", "levels",
                            "sweep", "data", "recipe", "doctor", "completion"}) {
     const Finished finished = run({verb, "--help"});
@@ -29,7 +29,7 @@ TEST_F(Program, EveryVerbExplainsItselfWithExamples) {
   EXPECT_EQ(run({}).code, 2);
 }
 
-TEST_F(Program, DoctorAndHelpNameWhatTheTablesHave) {
+TEST_F(Program, DoctorAndHelpListNamesOfTables) {
   EXPECT_THAT(run({"doctor"}).out,
               testing::AllOf(HasSubstr("libtorch"), HasSubstr("virtual:N (up to 64 of any size)"),
                              HasSubstr("gpipe, 1f1b"), HasSubstr("unet, resnet18"),
@@ -42,8 +42,8 @@ TEST_F(Program, DoctorAndHelpNameWhatTheTablesHave) {
                              HasSubstr("dice for carvana, accuracy for mnist")));
 }
 
-// What it prints trains as the recipe does, and says what flags have set.
-TEST_F(Program, ARecipeInFull) {
+// The printed recipe trains like the original and includes the flags.
+TEST_F(Program, RecipePrintsAllFields) {
   const Finished whole = run({"recipe", "small.toml", "--lr", "0.5"});
   ASSERT_EQ(whole.code, 0) << whole.err;
   EXPECT_THAT(whole.out,
@@ -54,7 +54,7 @@ TEST_F(Program, ARecipeInFull) {
   EXPECT_EQ(run({"recipe", "none.toml"}).code, 2);
 }
 
-TEST_F(Program, CompletionKnowsVerbsAndFlags) {
+TEST_F(Program, CompletesVerbsAndFlags) {
   const Finished script = run({"completion", "bash"});
   ASSERT_EQ(script.code, 0) << script.err;
   EXPECT_EQ(completed({"tr"}), "train\n");
@@ -83,13 +83,13 @@ TEST_F(Program, ViewDrawsSchedules) {
   EXPECT_THAT(again.out, HasSubstr("rank 3"));
 }
 
-TEST_F(Program, OneVersionEverywhere) {
+TEST_F(Program, PrintsOneVersionEverywhere) {
   const std::string version = trim(run({"--version"}).out);
   EXPECT_THAT(run({"train", "small.toml", "--dry-run"}).out, testing::StartsWith(version + " "));
   EXPECT_THAT(run({"doctor"}).out, HasSubstr(version.substr(version.find(' ') + 1) + "\n"));
 }
 
-TEST_F(Program, ASpreadsheetsTableIsRead) {
+TEST_F(Program, ReadsSpreadsheetTables) {
   write_file(folder_ / "sheet.csv",
              "\xEF\xBB\xBF"
              "0F0,0B0\r\n\r\n1F0,1B0\r\n");
@@ -98,7 +98,7 @@ TEST_F(Program, ASpreadsheetsTableIsRead) {
   EXPECT_THAT(drawn.out, HasSubstr("rank 1 "));
 }
 
-TEST_F(Program, DataIsMadeAndChecked) {
+TEST_F(Program, SynthesizesAndChecksData) {
   EXPECT_EQ(run({"data", "synthesize", "mnist", "--count", "20", "--out", "digits"}).code, 0);
   const Finished again = run({"data", "synthesize", "mnist", "--count", "20", "--out", "digits"});
   EXPECT_EQ(again.code, 2);

@@ -6,7 +6,7 @@
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 
-// `trestle train` on ranks, as a person starts and misuses it.
+// `trestle train` on ranks: usage errors and failures.
 namespace trestle {
 namespace {
 
@@ -14,7 +14,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-class RanksOfTrain : public ProgramTest {
+class TrainRanksErrors : public ProgramTest {
  protected:
   static void SetUpTestSuite() {
     ProgramTest::SetUpTestSuite();
@@ -44,13 +44,13 @@ loss = "mean_squared_error"
     for (auto at = in.find(words); at != std::string::npos; at = in.find(words, at + 1)) ++count;
     return count;
   }
-  // A shell's commands, in which $T is the program.
+  // Runs shell commands; $T is the program.
   static Finished shell(const std::string& commands) {
     return run({"-c", "T='" TRESTLE_PROGRAM "'; " + commands}, {.program = "/bin/sh"});
   }
 };
 
-TEST_F(RanksOfTrain, RestartsWithoutProcessesAreRefused) {
+TEST_F(TrainRanksErrors, RestartsNeedProcesses) {
   for (const std::string ranks : {"1", "threads:2"}) {
     const Finished done = run({"train", "tiny.toml", "--ranks", ranks, "--max-restarts", "3"});
     EXPECT_EQ(done.code, 2);
@@ -60,7 +60,7 @@ TEST_F(RanksOfTrain, RestartsWithoutProcessesAreRefused) {
   EXPECT_EQ(run({"train", "tiny.toml", "--quiet", "--ranks", "2", "--max-restarts", "3"}).code, 0);
 }
 
-TEST_F(RanksOfTrain, TheOnlyTaskOfALauncherMayStartRanks) {
+TEST_F(TrainRanksErrors, OnlyTaskOfLauncherMayStartRanks) {
   const std::string task =
       "SLURM_JOB_ID=5 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_LOCALID=0 ";
   const Finished srun = shell(task + "$T train tiny.toml --ranks 2");
@@ -70,7 +70,7 @@ TEST_F(RanksOfTrain, TheOnlyTaskOfALauncherMayStartRanks) {
   EXPECT_EQ(left_over.code, 0) << left_over.err;
 }
 
-TEST_F(RanksOfTrain, VariablesThatAreLeftOverAreNamed) {
+TEST_F(TrainRanksErrors, NamesLeftOverVariables) {
   const Finished done = shell(
       "RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29588 $T train tiny.toml --ranks 3");
   EXPECT_EQ(done.code, 2);
@@ -78,8 +78,8 @@ TEST_F(RanksOfTrain, VariablesThatAreLeftOverAreNamed) {
                               HasSubstr("Unset RANK and WORLD_SIZE")));
 }
 
-// None of these ranks has met rank 0, which could speak for it.
-TEST_F(RanksOfTrain, ARankThatMeetsNobodySaysSo) {
+// No rank has met rank 0, which could report the error for all.
+TEST_F(TrainRanksErrors, RankReportsMissingRankZero) {
   const Finished alone =
       shell("RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29589 $T train tiny.toml");
   EXPECT_EQ(alone.code, 1);
@@ -87,7 +87,7 @@ TEST_F(RanksOfTrain, ARankThatMeetsNobodySaysSo) {
                                HasSubstr("MASTER_ADDR and MASTER_PORT")));
 }
 
-TEST_F(RanksOfTrain, RankZeroAtAnAddressThatIsNotThereSaysSoInPlainWords) {
+TEST_F(TrainRanksErrors, RankZeroReportsUnknownAddress) {
   const Finished done = shell(
       "RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=no_such_host.invalid "
       "MASTER_PORT=29590 $T train tiny.toml");
@@ -97,8 +97,8 @@ TEST_F(RanksOfTrain, RankZeroAtAnAddressThatIsNotThereSaysSoInPlainWords) {
                               Not(HasSubstr("c10d")), Not(HasSubstr("frame #"))));
 }
 
-// A process that was killed says nothing.
-TEST_F(RanksOfTrain, TheOthersSpeakForARankZeroThatIsGone) {
+// A killed process prints nothing.
+TEST_F(TrainRanksErrors, RanksReportKilledRankZero) {
   const Finished done = shell(
       "export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29591; "
       "RANK=0 $T train tiny.toml --epochs 100000 --name gone --json > zero.out 2>&1 & zero=$!; "
@@ -108,7 +108,7 @@ TEST_F(RanksOfTrain, TheOthersSpeakForARankZeroThatIsGone) {
   EXPECT_THAT(done.err, HasSubstr("rank 0 (process "));
 }
 
-TEST_F(RanksOfTrain, AChangedDeadlineCountsFromTheMeeting) {
+TEST_F(TrainRanksErrors, ChangedDeadlineAppliesToRendezvous) {
   ASSERT_EQ(run({"train", "tiny.toml", "--name", "late", "--deadline", "600", "--quiet"}).code, 0);
   const Finished done = shell(
       "RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29592 "
@@ -117,20 +117,20 @@ TEST_F(RanksOfTrain, AChangedDeadlineCountsFromTheMeeting) {
   EXPECT_THAT(done.err, HasSubstr("rank 1 of 2 has not arrived at 127.0.0.1:29592 within 1 s"));
 }
 
-TEST_F(RanksOfTrain, VerbsOfOneProcessRefuseToRunOnEachRank) {
+TEST_F(TrainRanksErrors, VerbsOfOneProcessRefuseRanks) {
   const Finished done =
       run({"launch", "-n", "2", "--", TRESTLE_PROGRAM, "sweep", "tiny.toml", "--out", "swept"});
   EXPECT_EQ(done.code, 2);
   EXPECT_THAT(done.err, HasSubstr("trestle sweep runs on one process, but trestle launch started"));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "swept"));
   EXPECT_EQ(run({"launch", "-n", "2", "--", TRESTLE_PROGRAM, "doctor"}).code, 0);
-  // One that is alone, and one whose variables are of no matter to it.
+  // A single process, and a variable that does not matter to it.
   const Finished left_over = shell("RANK=0 $T sweep tiny.toml --dry-run --out swept");
   EXPECT_EQ(left_over.code, 0) << left_over.err;
 }
 
-// Also where another rank ends first, because of it.
-TEST_F(RanksOfTrain, WhatCannotBeIsCodeTwoAndNotStartedAnew) {
+// The exit code is 2 even if another rank ends first.
+TEST_F(TrainRanksErrors, UsageErrorIsNotRestarted) {
   for (int time = 0; time < 3; ++time) {
     const Finished done = run({"train", "tiny.toml", "--ranks", "2", "--max-restarts", "2",
                                "--devices", "cuda:62,cuda:63"});
@@ -139,7 +139,7 @@ TEST_F(RanksOfTrain, WhatCannotBeIsCodeTwoAndNotStartedAnew) {
   }
 }
 
-TEST_F(RanksOfTrain, AnOnlyRankThatIsStartedAnewGoesOnToo) {
+TEST_F(TrainRanksErrors, RestartedSingleRankResumes) {
   const Finished done = run({"launch", "-n", "1", "--max-restarts", "1", "--", "sh", "-c",
                              "'" TRESTLE_PROGRAM "' train tiny.toml --name only --quiet && "
                              "[ $TORCHELASTIC_RESTART_COUNT = 1 ]"});
@@ -148,8 +148,8 @@ TEST_F(RanksOfTrain, AnOnlyRankThatIsStartedAnewGoesOnToo) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/only_2"));
 }
 
-// As where the machine of that rank is taken away.
-TEST_F(RanksOfTrain, ASignalToOneRankStopsAllAndIsTheExitCode) {
+// As when a scheduler takes that rank's machine away.
+TEST_F(TrainRanksErrors, SignalToOneRankStopsAllWithItsExitCode) {
   const Finished done = shell(
       "export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29594; "
       "RANK=1 $T train tiny.toml --epochs 100000 --name told --json & one=$!; "
@@ -163,8 +163,9 @@ TEST_F(RanksOfTrain, ASignalToOneRankStopsAllAndIsTheExitCode) {
   EXPECT_TRUE(std::filesystem::exists(folder_ / "runs/told/last/index.json"));
 }
 
-// As of a job's manager, which tells all its processes to end: the launcher has it too, and passes it on.
-TEST_F(RanksOfTrain, ASignalToTheLauncherAndItsRanksIsOne) {
+// A job manager signals all processes, and the launcher passes its signal on: the ranks count it
+// once.
+TEST_F(TrainRanksErrors, SignalToLauncherAndRanksCountsOnce) {
   const Finished done = shell(
       "$T launch -n 2 -- sh -c 'echo $$ >> numbers; exec '\"$T\"' train tiny.toml --epochs 100000 "
       "--name managed --quiet' & all=$!; "
@@ -175,8 +176,8 @@ TEST_F(RanksOfTrain, ASignalToTheLauncherAndItsRanksIsOne) {
   EXPECT_TRUE(std::filesystem::exists(folder_ / "runs/managed/last/index.json"));
 }
 
-// Each rank in a folder of its own, as on two machines.
-TEST_F(RanksOfTrain, RanksWithOtherDataAreToldWhatDiffers) {
+// Each rank in its own folder, as on two machines.
+TEST_F(TrainRanksErrors, NamesDifferencesBetweenData) {
   const auto refused = [](const std::string& name, const std::string& change) {
     const Finished done =
         shell("mkdir -p " + name + "/0 && cp -r cars small.toml " + name + "/0 && cp -r " + name +
@@ -198,7 +199,7 @@ TEST_F(RanksOfTrain, RanksWithOtherDataAreToldWhatDiffers) {
   refused("others", "for f in */*; do mv $f ${f%/*}/z${f#*/}; done");
 }
 
-TEST_F(RanksOfTrain, WhatIsWrongOnAllIsSaidOnce) {
+TEST_F(TrainRanksErrors, PrintsErrorOfAllRanksOnce) {
   ASSERT_EQ(run({"train", "tiny.toml", "--name", "cut", "--ranks", "2", "--quiet"}).code, 0);
   std::filesystem::remove(folder_ / "runs/cut/last/weights.rank1.safetensors");
   const Finished missing =
@@ -223,7 +224,7 @@ TEST_F(RanksOfTrain, WhatIsWrongOnAllIsSaidOnce) {
   EXPECT_EQ(times("both use virtual:0", refused.err), 1) << refused.err;
 }
 
-TEST_F(RanksOfTrain, WhatIsWrongOnOneRankIsSaidOnceWithItsNumber) {
+TEST_F(TrainRanksErrors, PrintsErrorOfOneRankOnceWithItsNumber) {
   ASSERT_EQ(run({"train", "tiny.toml", "--name", "bad", "--ranks", "2", "--quiet"}).code, 0);
   const auto file = folder_ / "runs/bad/last/weights.rank1.safetensors";
   std::string bytes = read_file(file);
@@ -236,7 +237,7 @@ TEST_F(RanksOfTrain, WhatIsWrongOnOneRankIsSaidOnceWithItsNumber) {
     EXPECT_EQ(times("is not what was saved there", done.err), 1) << done.err;
     EXPECT_THAT(done.err, AllOf(HasSubstr("on rank 1"), Not(HasSubstr("on rank 0"))));
   }
-  // On two machines, as it seems, on the screen of the first one too.
+  // Ranks on two simulated machines: the first machine's terminal shows the error too.
   const Finished done = shell(
       "run() { RANK=$1 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 "
       "MASTER_PORT=29595 $T train --resume runs/bad --epochs 3 --quiet 2>$1.err; }; "
@@ -245,7 +246,7 @@ TEST_F(RanksOfTrain, WhatIsWrongOnOneRankIsSaidOnceWithItsNumber) {
   EXPECT_THAT(done.out, AllOf(HasSubstr("on rank 1"), Not(HasSubstr("\n  on rank 0"))));
 }
 
-TEST_F(RanksOfTrain, OneRankSpeaksForAKilledOne) {
+TEST_F(TrainRanksErrors, OneRankReportsKilledRank) {
   const Finished done = shell(
       "$T train tiny.toml --ranks 3 --balance 1,1,1 --epochs 100000 --name killed --json >k.out & "
       "all=$!; while ! grep -q step k.out; do sleep 0.05; done; "
@@ -254,7 +255,7 @@ TEST_F(RanksOfTrain, OneRankSpeaksForAKilledOne) {
   EXPECT_EQ(times("ended without a word", done.err), 1) << done.err;
 }
 
-TEST_F(RanksOfTrain, NothingToResumeIsCodeTwoAndNotStartedAnew) {
+TEST_F(TrainRanksErrors, NothingToResumeIsNotRestarted) {
   std::filesystem::create_directories(folder_ / "runs/unsaved");
   write_file(folder_ / "runs/unsaved/recipe.toml", read_file(folder_ / "tiny.toml"));
   for (const std::string more : {"", " --ranks 2 --max-restarts 2"}) {
@@ -264,8 +265,8 @@ TEST_F(RanksOfTrain, NothingToResumeIsCodeTwoAndNotStartedAnew) {
   }
 }
 
-// As on two machines without a common file system: not found out at the first save only.
-TEST_F(RanksOfTrain, RanksThatSeeDifferentFoldersAreToldAtOnce) {
+// As on two machines without a shared file system: detected before the first save.
+TEST_F(TrainRanksErrors, RanksWithDifferentFoldersAreRefusedAtOnce) {
   const auto refused = [](const std::string& command) {
     const Finished done = shell(
         "export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29596 T; "
@@ -281,7 +282,7 @@ TEST_F(RanksOfTrain, RanksThatSeeDifferentFoldersAreToldAtOnce) {
   }
   refused("tiny.toml --epochs 100000");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "apart/0/runs/tiny_2"));
-  // And copies of a run: one of them may be older.
+  // Also for copies of a run, one of which may be older.
   ASSERT_EQ(run({"train", "tiny.toml", "--name", "copied", "--quiet"}).code, 0);
   for (const std::string rank : {"0", "1"})
     std::filesystem::copy(folder_ / "runs/copied", folder_ / "apart" / rank / "runs/copied",
@@ -289,7 +290,7 @@ TEST_F(RanksOfTrain, RanksThatSeeDifferentFoldersAreToldAtOnce) {
   refused("--resume runs/copied --epochs 100000");
 }
 
-TEST_F(RanksOfTrain, ACommandToGoOnCanBeCopiedIntoAShell) {
+TEST_F(TrainRanksErrors, QuotesResumeCommandForShell) {
   const Finished done = run({"train", "tiny.toml", "--name", "it's mine", "--ranks", "2"});
   ASSERT_EQ(done.code, 0) << done.err;
   const std::string words = "trestle train --resume ";
@@ -299,14 +300,14 @@ TEST_F(RanksOfTrain, ACommandToGoOnCanBeCopiedIntoAShell) {
   EXPECT_EQ(rest.substr(0, rest.find(" --epochs")), "'runs/it'\\''s mine'");
 }
 
-TEST_F(RanksOfTrain, AFolderThatCannotBeMadeIsNamedAsAskedFor) {
+TEST_F(TrainRanksErrors, NamesFolderThatCannotBeCreated) {
   const Finished done = run({"train", "tiny.toml", "--runs", "/proc", "--ranks", "2"});
   EXPECT_EQ(done.code, 1);
   EXPECT_EQ(times("/proc/tiny: the run's folder cannot be made", done.err), 1) << done.err;
 }
 
-// As an edited index says it; the learning rate is followed to that step.
-TEST_F(RanksOfTrain, AStepThatNoEpochHasIsRefused) {
+// An edited index has this step; the learning-rate schedule would iterate up to it.
+TEST_F(TrainRanksErrors, RefusesStepOutsideEpoch) {
   ASSERT_EQ(run({"train", "tiny.toml", "--name", "far", "--quiet"}).code, 0);
   const Finished done = shell(
       "sed -i '0,/\"step\": *[0-9]*/s//\"step\": 100000000000000000/' runs/far/last/index.json; "
@@ -316,8 +317,8 @@ TEST_F(RanksOfTrain, AStepThatNoEpochHasIsRefused) {
       << done.err;
 }
 
-// Two trainings of one launch: what is started anew goes on with its own run, not with the other's.
-TEST_F(RanksOfTrain, EachTrainingOfALaunchGoesOnWithItsOwnRun) {
+// Two trainings in one launch: a restart resumes each training's own run.
+TEST_F(TrainRanksErrors, EachTrainingOfLaunchResumesItsOwnRun) {
   const Finished done =
       run({"launch", "-n", "2", "--max-restarts", "1", "--", "sh", "-c",
            "'" TRESTLE_PROGRAM

@@ -51,7 +51,7 @@ class SweepVerb : public testing::Test {
   Finished run(const std::vector<std::string>& arguments) {
     return Started(folder_, arguments).wait();
   }
-  // A sweep of split sizes as short as can be, and more words.
+  // A minimal sweep of split sizes with further arguments.
   static std::vector<std::string> sizes(const std::string& values,
                                         const std::vector<std::string>& more = {},
                                         const std::string& runs = "2") {
@@ -65,7 +65,7 @@ class SweepVerb : public testing::Test {
   fs::path folder_;
 };
 
-TEST_F(SweepVerb, MeasuresEachPointAndDrawsTheCurve) {
+TEST_F(SweepVerb, MeasuresEachPointAndDrawsCurve) {
   const Finished done = run(sizes("5,7,20"));
   ASSERT_EQ(done.code, 0) << done.err;
   EXPECT_THAT(done.out,
@@ -75,7 +75,7 @@ TEST_F(SweepVerb, MeasuresEachPointAndDrawsTheCurve) {
                     HasSubstr("wrote runs/toy_sweep/sweep.png")));
   const fs::path out = folder_ / "runs" / "toy_sweep";
   const std::string csv = read_file(out / "sweep.csv");
-  // 20 samples by 7 are pieces of 7, 7 and 6.
+  // 20 samples by 7 are micro-batches of 7, 7 and 6.
   EXPECT_THAT(csv, ContainsRegex("\ntoy,7,3,2,[0-9.e-]+,[0-9.e-]+,[0-9.e-]+,[0-9.e-]+,"));
   EXPECT_THAT(csv, ContainsRegex("\ntoy,20,1,2,"));
   EXPECT_THAT(read_file(out / "sweep.svg"), HasSubstr("pipeline.split_size"));
@@ -83,7 +83,7 @@ TEST_F(SweepVerb, MeasuresEachPointAndDrawsTheCurve) {
   EXPECT_THAT(read_file(out / "sweep.json"), HasSubstr("\"finished\": true"));
 }
 
-TEST_F(SweepVerb, WhatIsMeasuredIsNotMeasuredAgain) {
+TEST_F(SweepVerb, ReusesMeasurements) {
   ASSERT_EQ(run(sizes("5,10")).code, 0);
   const std::string before = read_file(folder_ / "runs/toy_sweep/measurements.jsonl");
   const Finished planned = run(sizes("5,10,20", {"--dry-run"}));
@@ -95,12 +95,12 @@ TEST_F(SweepVerb, WhatIsMeasuredIsNotMeasuredAgain) {
                               Not(HasSubstr("/6  pipeline.split_size = 5"))));
   EXPECT_THAT(read_file(folder_ / "runs/toy_sweep/measurements.jsonl"),
               testing::StartsWith(before));
-  // Other steps, another measurement.
+  // Other settings are new measurements.
   const Finished other = run(sizes("5,10", {"--dry-run", "--set", "batch=10"}));
   EXPECT_THAT(other.out, HasSubstr("split_size = 10   0 of 2 runs measured"));
 }
 
-TEST_F(SweepVerb, GoesOnAfterItWasStopped) {
+TEST_F(SweepVerb, ResumesAfterStop) {
   Started first(folder_, sizes("1,2,3,4,5,6,7,8,9,10", {"--json"}, "20"));
   ASSERT_TRUE(first.wait_for("\"done\":3"));
   first.send(SIGINT);
@@ -113,7 +113,7 @@ TEST_F(SweepVerb, GoesOnAfterItWasStopped) {
   EXPECT_THAT(again.out, Not(HasSubstr("/10  pipeline.split_size = 1 ")));
 }
 
-TEST_F(SweepVerb, RecipesAreComparedAsBars) {
+TEST_F(SweepVerb, ComparesRecipesAsBars) {
   write_file(folder_ / "other.toml", toy);
   const Finished done = run({"sweep", "toy.toml", "other.toml", "--runs", "1", "--steps", "1",
                              "--set", "batch=10", "--out", "compared", "--json"});
@@ -123,7 +123,7 @@ TEST_F(SweepVerb, RecipesAreComparedAsBars) {
               AllOf(HasSubstr(">other<"), HasSubstr(">toy<")));
 }
 
-TEST_F(SweepVerb, APointThatFailsSaysWhyAndTheOthersGoOn) {
+TEST_F(SweepVerb, ReportsFailedPointAndContinues) {
   const Finished done = run({"sweep", "toy.toml", "--over", "devices.use=virtual:2;virtual:2x1KiB",
                              "--runs", "1", "--steps", "1"});
   EXPECT_EQ(done.code, 1);
@@ -133,7 +133,7 @@ TEST_F(SweepVerb, APointThatFailsSaysWhyAndTheOthersGoOn) {
   EXPECT_THAT(read_file(folder_ / "runs/toy_sweep/sweep.csv"), HasSubstr("toy,virtual:2,1,1,"));
 }
 
-TEST_F(SweepVerb, WhatCannotBeIsRefusedBeforeAnythingIsMade) {
+TEST_F(SweepVerb, RefusesInvalidSweepsBeforeMeasuring) {
   const auto refusal = [&](const std::vector<std::string>& words) {
     const Finished done = run(words);
     EXPECT_EQ(done.code, 2) << done.out;
@@ -157,7 +157,7 @@ TEST_F(SweepVerb, WhatCannotBeIsRefusedBeforeAnythingIsMade) {
   EXPECT_FALSE(fs::exists(folder_ / "runs"));
 }
 
-TEST_F(SweepVerb, OneAtATimeInAFolder) {
+TEST_F(SweepVerb, OneSweepAtATimeRunsInFolder) {
   Started first(folder_, sizes("1,2,3,4", {"--json"}, "50"));
   ASSERT_TRUE(first.wait_for("\"done\":1"));
   const Finished second = run(sizes("1,2"));

@@ -1,4 +1,4 @@
-// The program on a terminal: bars in place, and nothing wider than the window.
+// The program on a terminal: bars in place, and no line wider than the window.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <pty.h>
@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::Not;
 
-// Of what the program writes: no letter in it takes two.
+// The program prints no wide characters.
 int columns_of(const std::string& line) {
   int columns = 0;
   for (std::size_t i = 0; i < line.size(); ++i) {
@@ -31,9 +31,9 @@ int columns_of(const std::string& line) {
   return columns;
 }
 
-class OnATerminal : public ProgramTest {
+class OnTerminal : public ProgramTest {
  protected:
-  // All that the program writes to a terminal of so many columns.
+  // Everything that the program writes to a terminal of `columns` columns.
   static std::string shown(std::vector<std::string> words, unsigned short columns) {
     words.insert(words.begin(), TRESTLE_PROGRAM);
     std::vector<char*> argv;
@@ -61,7 +61,7 @@ class OnATerminal : public ProgramTest {
     return all;
   }
 
-  // What was drawn over, and the lines that stayed.
+  // The bars that were overwritten, and the lines that stayed.
   struct Screen {
     std::vector<std::string> bars, lines;
   };
@@ -81,12 +81,12 @@ class OnATerminal : public ProgramTest {
         line += all[i];
       }
     }
-    EXPECT_EQ(line, "") << "nothing is left behind";
+    EXPECT_EQ(line, "") << "the last line is erased";
     return result;
   }
 };
 
-TEST_F(OnATerminal, EveryBarFitsTheWindow) {
+TEST_F(OnTerminal, EveryBarFitsWindow) {
   for (const int columns : {20, 40, 60, 80, 120}) {
     const Screen seen = screen(shown({"train", "small.toml", "--name", text("wide_", columns)},
                                      static_cast<unsigned short>(columns)));
@@ -98,7 +98,7 @@ TEST_F(OnATerminal, EveryBarFitsTheWindow) {
     }
     EXPECT_GT(training, 0);
     EXPECT_GT(validation, 0);
-    // Paths stay whole, and some other parts of lines are wider than 40 columns.
+    // Paths are never folded, and some other parts are wider than 40 columns.
     for (const std::string& line : seen.lines) {
       const bool path = line.find("runs/") != std::string::npos;
       const bool held = line.find("━") != std::string::npos || (columns >= 60 && !path);
@@ -109,7 +109,7 @@ TEST_F(OnATerminal, EveryBarFitsTheWindow) {
   }
 }
 
-TEST_F(OnATerminal, DataInTheMakingHaveABar) {
+TEST_F(OnTerminal, SynthesisShowsBar) {
   const Screen made = screen(shown({"data", "synthesize", "carvana", "--count", "5", "--out",
                                     "five", "--width", "48", "--height", "32"},
                                    50));
@@ -125,7 +125,7 @@ TEST_F(OnATerminal, DataInTheMakingHaveABar) {
   EXPECT_THAT(first.bars[0], HasSubstr("making data"));
 }
 
-TEST_F(OnATerminal, InAPipeEveryLineIsWhole) {
+TEST_F(OnTerminal, PipedOutputHasWholeLines) {
   const Finished piped = run({"train", "small.toml", "--name", "piped", "--log-every", "1"});
   EXPECT_EQ(piped.code, 0) << piped.err;
   EXPECT_THAT(piped.out, Not(HasSubstr("\r")));

@@ -1,4 +1,4 @@
-// `trestle train --ranks` as a person types it: processes and threads, stops, resumes, ranks that die.
+// `trestle train --ranks`: processes and threads, stops, resumes, failing ranks.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -17,9 +17,9 @@ using testing::AllOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 
-class RanksOfTheProgram : public ProgramTest {
+class TrainRanks : public ProgramTest {
  protected:
-  // One thread an operator everywhere, so that all runs have the same bits.
+  // One thread per operator, so that all runs have the same bits.
   static std::vector<std::string> train(const std::string& name,
                                         const std::vector<std::string>& more = {}) {
     std::vector<std::string> words = {"train",     "small.toml", "--name",    name,
@@ -28,7 +28,7 @@ class RanksOfTheProgram : public ProgramTest {
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
-  // Losses, gradient norms and metrics, to the last digit: without what a clock says.
+  // Losses, gradient norms and metrics to the last digit, without times.
   static std::string metrics(const std::string& name) {
     std::string kept;
     for (const std::string& line :
@@ -40,7 +40,7 @@ class RanksOfTheProgram : public ProgramTest {
   }
 };
 
-TEST_F(RanksOfTheProgram, HaveTheBitsOfOneProcess) {
+TEST_F(TrainRanks, HaveBitsOfOneProcess) {
   ASSERT_EQ(run(train("one")).code, 0);
   for (const std::string ranks : {"2", "threads:2"}) {
     const std::string name = "on_" + ranks.substr(0, 2);
@@ -56,7 +56,7 @@ TEST_F(RanksOfTheProgram, HaveTheBitsOfOneProcess) {
   EXPECT_EQ(metrics("launched"), metrics("one"));
 }
 
-TEST_F(RanksOfTheProgram, StopTogetherAndGoOnOnAnotherNumber) {
+TEST_F(TrainRanks, StopTogetherAndResumeOnOtherNumber) {
   ASSERT_EQ(run(train("whole")).code, 0);
   Started stopped(folder_, {"train", "small.toml", "--name", "part", "--devices", "cpu",
                             "--threads", "1", "--epochs", "2", "--json", "--ranks", "2"});
@@ -69,8 +69,8 @@ TEST_F(RanksOfTheProgram, StopTogetherAndGoOnOnAnotherNumber) {
   EXPECT_EQ(metrics("part"), metrics("whole"));
 }
 
-// One rank says what is expected, and at the end what was measured beside it.
-TEST_F(RanksOfTheProgram, SayOnceWhatIsPredicted) {
+// One rank prints the prediction and, at the end, the measurement beside it.
+TEST_F(TrainRanks, PrintPredictionOnce) {
   for (const std::string ranks : {"2", "threads:2"}) {
     const Finished done = run({"train", "small.toml", "--name", "predicted_" + ranks.substr(0, 2),
                                "--devices", "virtual:2", "--epochs", "3", "--ranks", ranks});
@@ -86,7 +86,7 @@ TEST_F(RanksOfTheProgram, SayOnceWhatIsPredicted) {
   }
 }
 
-TEST_F(RanksOfTheProgram, AreRefusedWithWhatToDo) {
+TEST_F(TrainRanks, AreRefusedWithHints) {
   const auto refusal = [](const std::vector<std::string>& more) {
     const Finished refused = run(train("refused", more));
     EXPECT_EQ(refused.code, 2) << join(more, " ");

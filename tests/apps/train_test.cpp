@@ -33,10 +33,10 @@ TEST_F(TrainVerb, TrainsPredictsAndDraws) {
   EXPECT_EQ(predicted.code, 0) << predicted.err;
   int masks = 0;
   for (const auto& image : fs::directory_iterator(folder_ / "cars/train_hq")) {
-    if (image.path().extension() != ".jpg") continue;  // what says that they are synthetic
+    if (image.path().extension() != ".jpg") continue;  // skips the marker of synthetic data
     const std::string mask =
         read_file(folder_ / "masks" / (image.path().stem().string() + "_mask.png"));
-    // Width and height stand at bytes 16 to 23 of a PNG file, high byte first.
+    // A PNG file stores width and height at bytes 16 to 23, high byte first.
     EXPECT_EQ(static_cast<int>(mask[19]), 48);
     EXPECT_EQ(static_cast<int>(mask[23]), 32);
     ++masks;
@@ -48,9 +48,9 @@ TEST_F(TrainVerb, TrainsPredictsAndDraws) {
             0);
   const fs::path one = fs::directory_iterator(folder_ / "masks")->path();
   EXPECT_EQ(read_file(folder_ / "masks2" / one.filename()), read_file(one))
-      << "one device or two, the same masks";
+      << "masks do not depend on the devices";
 
-  // Masks beside their images are not taken for images the next time; no mask overwrites another.
+  // Existing masks beside images are not taken for images, and no mask overwrites another.
   fs::copy(folder_ / "cars/train_hq", folder_ / "mixed");
   fs::path first;
   for (const auto& entry : fs::directory_iterator(folder_ / "mixed"))
@@ -64,7 +64,7 @@ TEST_F(TrainVerb, TrainsPredictsAndDraws) {
   EXPECT_TRUE(fs::exists(folder_ / "mixed" / (first.filename().string() + "_mask.png")));
 }
 
-// Photos and the masks that a run predicted for them are data like any others.
+// Photos with predicted masks are ordinary data.
 TEST_F(TrainVerb, TrainsOnTwoFoldersAndOnWhatItPredicted) {
   write_recipe("own", "name = \"carvana\"", "name = \"segmentation\"\nmask_suffix = \"_mask\"");
   const Finished checked = run({"data", "check", "own.toml"});
@@ -112,7 +112,7 @@ TEST_F(TrainVerb, TrainsOnArrays) {
       HasSubstr("--input-array: there is no file 'no.npy'"));
 }
 
-TEST_F(TrainVerb, ARowModelTakesImagesAsRows) {
+TEST_F(TrainVerb, FlattensImagesForRowModel) {
   write_file(folder_ / "rows.toml",
              "[model]\nname = \"mlp\"\nclasses = 10\n[data]\nname = \"mnist\"\n"
              "folder = \"rows\"\nsynthesize = 60\n");
@@ -126,14 +126,14 @@ TEST_F(TrainVerb, ARowModelTakesImagesAsRows) {
   EXPECT_EQ(classes.code, 2);
   EXPECT_THAT(classes.err, HasSubstr("'classes' in [model] is 5, the data of 'mnist' have 10"));
   const Finished own = run({"train", "rows.toml", "--channels", "784", "--classes", "0"});
-  EXPECT_EQ(own.code, 2) << "the model's own 5";
+  EXPECT_EQ(own.code, 2) << "the model's default is 5";
   EXPECT_THAT(own.err, HasSubstr("more classes than"));
   const Finished toy = run({"train", "rows.toml", "--model.name", "toy"});
   EXPECT_EQ(toy.code, 2);
   EXPECT_THAT(toy.err, HasSubstr("'mlp' makes rows of them"));
 }
 
-TEST_F(TrainVerb, TrainsOnAFolderForEachClassInGrey) {
+TEST_F(TrainVerb, TrainsOnGreyImagesInClassFolders) {
   write_recipe("sorted", "name = \"carvana\"",
                "name = \"classification\"\nfolder = \"sorted\"\nimage_width = 28\n"
                "image_height = 28");
@@ -157,7 +157,7 @@ TEST_F(TrainVerb, TrainsOnAFolderForEachClassInGrey) {
               HasSubstr("'classes' in [model] is 1, the data of 'classification' have 2"));
 }
 
-TEST_F(TrainVerb, AProgramWithItsOwnModelHasEveryVerb) {
+TEST_F(TrainVerb, ProgramWithOwnModelHasEveryVerb) {
   const RunWith mine{.program = MINE_PROGRAM};
   const Finished trained =
       run({"train", "small.toml", "--model.name", "mine", "--name", "mine", "--epochs", "1",
@@ -174,8 +174,8 @@ TEST_F(TrainVerb, AProgramWithItsOwnModelHasEveryVerb) {
       << "trestle has no 'mine'";
 }
 
-// The example with a model, a data set, a loss and a metric of its own.
-TEST_F(TrainVerb, AProgramWithPartsOfItsOwn) {
+// The example with a user-defined model, data set, loss and metric.
+TEST_F(TrainVerb, SupportsUserDefinedParts) {
   const RunWith own{.program = OWN_PARTS_PROGRAM};
   const std::string recipe = TRESTLE_SOURCE_DIR "/examples/own_parts/spirals.toml";
   const Finished trained = run({"train", recipe, "--epochs", "3"}, own);
@@ -199,19 +199,19 @@ TEST_F(TrainVerb, AProgramWithPartsOfItsOwn) {
   }
   EXPECT_EQ(
       run({"predict", "runs/spirals", "--images", "cars/train_hq", "--out", "none"}, own).code, 1)
-      << "points are learnt there, no images";
+      << "the run was trained on points, not images";
   EXPECT_EQ(run({"train", recipe}).code, 2) << "trestle has none of these";
 }
 
-TEST_F(TrainVerb, ADryRunMakesNothing) {
+TEST_F(TrainVerb, DryRunCreatesNothing) {
   const Finished planned = run({"train", "small.toml", "--dry-run", "--name", "dry"});
   EXPECT_EQ(planned.code, 0) << planned.err;
   EXPECT_THAT(planned.out, HasSubstr("peak about"));
   EXPECT_FALSE(fs::exists(folder_ / "runs/dry"));
 }
 
-// A plan for a machine that is not this one, before its data are there.
-TEST_F(TrainVerb, ADryRunNeedsNeitherDataNorDevices) {
+// A plan for another machine, before its data exist.
+TEST_F(TrainVerb, DryRunNeedsNeitherDataNorDevices) {
   const Finished planned =
       run({"train", "small.toml", "--dry-run", "--images", "later/train_hq", "--masks",
            "later/train_masks", "--synthesize", "1000", "--devices", "cuda:0,cuda:1"});
@@ -222,7 +222,7 @@ TEST_F(TrainVerb, ADryRunNeedsNeitherDataNorDevices) {
   EXPECT_FALSE(fs::exists(folder_ / "later"));
 }
 
-TEST_F(TrainVerb, APlanThatMayNotFitSaysWhatWould) {
+TEST_F(TrainVerb, SuggestsFitForPlanThatMayNotFit) {
   const Finished planned =
       run({"train", "small.toml", "--dry-run", "--batch", "8", "--devices", "virtual:2x2500KiB"});
   EXPECT_EQ(planned.code, 0) << planned.err;
@@ -231,7 +231,7 @@ TEST_F(TrainVerb, APlanThatMayNotFitSaysWhatWould) {
   EXPECT_THAT(run({"train", "small.toml", "--dry-run"}).out, Not(HasSubstr("would fit")));
 }
 
-TEST_F(TrainVerb, WithoutValidationThereIsNoBestMetric) {
+TEST_F(TrainVerb, PrintsNoBestMetricWithoutValidation) {
   const Finished trained =
       run({"train", "small.toml", "--validation", "0", "--epochs", "1", "--name", "unvalidated"});
   EXPECT_EQ(trained.code, 0) << trained.err;
@@ -239,7 +239,7 @@ TEST_F(TrainVerb, WithoutValidationThereIsNoBestMetric) {
   EXPECT_THAT(trained.out, HasSubstr("weights runs/unvalidated/best.safetensors"));
 }
 
-TEST_F(TrainVerb, NoMemoryIsDrawnForThePlainCpu) {
+TEST_F(TrainVerb, DrawsNoMemoryForPlainCpu) {
   const Finished trained =
       run({"train", "small.toml", "--devices", "cpu", "--epochs", "1", "--name", "plain"});
   EXPECT_EQ(trained.code, 0) << trained.err;
@@ -248,7 +248,7 @@ TEST_F(TrainVerb, NoMemoryIsDrawnForThePlainCpu) {
   EXPECT_THAT(drawn.out, Not(HasSubstr("peak memory")));
 }
 
-TEST_F(TrainVerb, PredictGoesOnAfterAnImageThatIsBroken) {
+TEST_F(TrainVerb, PredictSkipsBrokenImages) {
   ASSERT_EQ(run({"train", "small.toml", "--epochs", "1", "--quiet", "--name", "seen"}).code, 0);
   fs::copy(folder_ / "cars/train_hq", folder_ / "photos");
   write_file(folder_ / "photos/0_first.jpg", "not a picture");
@@ -263,8 +263,9 @@ TEST_F(TrainVerb, PredictGoesOnAfterAnImageThatIsBroken) {
                              HasSubstr("photos/0_first.jpg"), HasSubstr("photos/zz_last.jpg")));
 }
 
-// "a.jpg.png" and "a.jpg" beside "a.png" were both a.jpg_mask.png, and one was lost.
-TEST_F(TrainVerb, PredictGivesEachImageAMaskOfItsOwn) {
+// Regression: "a.jpg.png", and "a.jpg" beside "a.png", both became a.jpg_mask.png, and one was
+// lost.
+TEST_F(TrainVerb, PredictWritesUniqueMaskPerImage) {
   ASSERT_EQ(run({"train", "small.toml", "--epochs", "1", "--quiet", "--name", "own"}).code, 0);
   const fs::path image = fs::directory_iterator(folder_ / "cars/train_hq")->path();
   fs::create_directories(folder_ / "alike");
@@ -278,7 +279,7 @@ TEST_F(TrainVerb, PredictGivesEachImageAMaskOfItsOwn) {
     EXPECT_TRUE(fs::exists(folder_ / "apart" / name)) << name;
 }
 
-TEST_F(TrainVerb, MakesItsDataWhereTheyAreMissing) {
+TEST_F(TrainVerb, SynthesizesMissingData) {
   const std::vector<std::string> arguments = {"train",        "small.toml",
                                               "--name",       "made",
                                               "--epochs",     "1",
@@ -291,7 +292,7 @@ TEST_F(TrainVerb, MakesItsDataWhereTheyAreMissing) {
   EXPECT_THAT(first.out, HasSubstr("made/train_hq is missing: making synthetic data in "
                                    "made-synthetic (16 images of cars, 96 x 64 pixels"));
   EXPECT_THAT(first.out, HasSubstr("synthetic (made-synthetic/train_hq) · 12 to train on"));
-  EXPECT_FALSE(fs::exists(folder_ / "made")) << "where real data would be";
+  EXPECT_FALSE(fs::exists(folder_ / "made")) << "the folder for real data stays missing";
   EXPECT_THAT(read_file(folder_ / "runs/made/metrics.jsonl"), HasSubstr("\"synthetic_data\":true"));
   EXPECT_THAT(read_file(folder_ / "runs/made/curve.svg"), HasSubstr("made, synthetic data"));
   EXPECT_THAT(read_file(folder_ / "runs/made/recipe.toml"), HasSubstr("made-synthetic/train_hq"));
@@ -302,8 +303,8 @@ TEST_F(TrainVerb, MakesItsDataWhereTheyAreMissing) {
   EXPECT_TRUE(fs::exists(folder_ / "runs/made_2"));
 }
 
-TEST_F(TrainVerb, CtrlCFinishesTheStepSavesAndSaysHowToGoOn) {
-  // Many epochs, so that the signal comes before the end on a busy machine too.
+TEST_F(TrainVerb, CtrlCFinishesStepAndSaves) {
+  // Enough epochs that the signal comes before the end on a busy machine.
   const Finished whole =
       run({"train", "small.toml", "--name", "whole", "--epochs", "15", "--quiet"});
   ASSERT_EQ(whole.code, 0) << whole.err;
@@ -325,14 +326,14 @@ TEST_F(TrainVerb, CtrlCFinishesTheStepSavesAndSaysHowToGoOn) {
             read_file(folder_ / "runs/whole/last/weights.safetensors"));
 }
 
-// It made other data of its own where the old ones were gone, and trained on those.
-TEST_F(ProgramTest, AResumeNeedsTheDataItBeganWith) {
+// Regression: with its data gone, the run synthesized others and trained on those.
+TEST_F(ProgramTest, ResumeNeedsItsOriginalData) {
   write_recipe("going_on", "workers = 1", "workers = 1\nsynthesize = 16");
   ASSERT_EQ(run({"train", "going_on.toml", "--epochs", "1"}).code, 0);
   fs::rename(folder_ / "cars", folder_ / "elsewhere");
   const Finished gone = run({"train", "--resume", "runs/going_on", "--epochs", "2"});
   EXPECT_NE(gone.code, 0);
-  EXPECT_FALSE(fs::exists(folder_ / "cars")) << "made anew";
+  EXPECT_FALSE(fs::exists(folder_ / "cars")) << "data were synthesized again";
   fs::rename(folder_ / "elsewhere", folder_ / "cars");
   std::vector<fs::path> images;
   for (const auto& entry : fs::directory_iterator(folder_ / "cars/train_hq"))
@@ -342,7 +343,7 @@ TEST_F(ProgramTest, AResumeNeedsTheDataItBeganWith) {
   EXPECT_EQ(fewer.code, 2) << fewer.err;
   EXPECT_THAT(fewer.err, HasSubstr("training examples, and had 12 when this run was saved"));
   for (std::size_t i = 0; i < 8; ++i) fs::rename(folder_ / images[i].filename(), images[i]);
-  // As many batches as before, of other images.
+  // The same number of batches of other images.
   const fs::path mask = fs::directory_iterator(folder_ / "cars/train_masks")->path();
   const fs::path added = "cars/train_hq/added" + images[0].extension().string();
   const fs::path its_mask = "cars/train_masks/added_mask" + mask.extension().string();
@@ -356,8 +357,8 @@ TEST_F(ProgramTest, AResumeNeedsTheDataItBeganWith) {
   EXPECT_EQ(run({"train", "--resume", "runs/going_on", "--epochs", "2"}).code, 0);
 }
 
-// A key that does nothing where the run is says so.
-TEST_F(TrainVerb, CoresThatCannotBeLentAreSaid) {
+// A key without effect in this run is reported.
+TEST_F(TrainVerb, ReportsCoresThatCannotBeLent) {
   write_recipe("lending", "[pipeline]", "[pipeline]\nlend_cores = true");
   const Finished apart = run({"train", "lending.toml", "--dry-run"});
   EXPECT_THAT(apart.out, HasSubstr(" · cores lent")) << apart.err;

@@ -15,7 +15,7 @@ using testing::HasSubstr;
 
 class WeightsVerb : public ProgramTest {
  protected:
-  // A program for the Python of tools/setup.sh --tests, run in the folder.
+  // Runs a program in the Python of tools/setup.sh --tests, in the folder.
   static void python(const std::string& program) {
     write_file(folder_ / "program.py", program);
     const std::string command =
@@ -24,8 +24,8 @@ class WeightsVerb : public ProgramTest {
   }
 };
 
-// From a run to Python, from Python to another run.
-TEST_F(WeightsVerb, GoToPythonAndComeBack) {
+// From a run to Python, and from Python to another run.
+TEST_F(WeightsVerb, ExportsToPythonAndReadsBack) {
   ASSERT_EQ(run({"train", "small.toml", "--epochs", "1", "--quiet"}).code, 0);
   const Finished exported = run({"export", "runs/small", "--out", "small.pt"});
   EXPECT_EQ(exported.code, 0) << exported.err;
@@ -69,7 +69,7 @@ assert torch.equal(2 * ours["up1_t.weight"], back["up1_t.weight"])
   EXPECT_THAT(some.out, HasSubstr("missing in the file (1): 'out.bias' [2]"));
 }
 
-TEST_F(WeightsVerb, SaysWhatItCannotDo) {
+TEST_F(WeightsVerb, RefusesInvalidRequests) {
   EXPECT_EQ(run({"train", "small.toml", "--weights", "nowhere.pt"}).code, 2);
   EXPECT_EQ(run({"export", "runs/nowhere", "--out", "a.pt"}).code, 2);
   EXPECT_EQ(run({"export", "small.toml", "--out", "a.pt"}).code, 1);

@@ -15,6 +15,7 @@
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/files/content_hash.h"
+#include "trestle/checkpoint/files/is_checkpoint.h"
 #include "trestle/checkpoint/files/replace_folder.h"
 #include "trestle/checkpoint/files/safetensors_header.h"
 
@@ -239,12 +240,12 @@ TEST_F(SaveOverRanks, LeftoversAreNotTakenForACheckpoint) {
   fs::rename(folder_, base_ / "last.old");
   fs::create_directories(base_ / "last.tmp");
   EXPECT_EQ(whole_step(folder_), "{\"step\":2}");
-  EXPECT_TRUE(holds_checkpoint(folder_));
+  EXPECT_TRUE(is_checkpoint(folder_));
   ASSERT_THAT(save(2, 3), Each(""));
   EXPECT_EQ(whole_step(folder_), "{\"step\":3}");
   EXPECT_EQ(entries(), 1);
   fs::rename(folder_, base_ / "last.tmp");
-  EXPECT_FALSE(holds_checkpoint(folder_));
+  EXPECT_FALSE(is_checkpoint(folder_));
   EXPECT_THROW(whole_folder(folder_), FileError);
 }
 

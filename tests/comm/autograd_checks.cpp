@@ -1,4 +1,4 @@
-// Collectives as autograd sees them.
+// Collectives and autograd.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -11,7 +11,7 @@ namespace trestle::testing {
 
 using comm::Group;
 
-// What was kept for a backward is not exchanged without a word.
+// Autograd must detect a collective's write to a tensor saved for a backward.
 void check_writes_are_seen_by_autograd(World& world) {
   const Group& group = world.group();
   const int size = world.size(), root = size - 1;
@@ -34,7 +34,7 @@ void check_writes_are_seen_by_autograd(World& world) {
   }
 }
 
-// Made and used inside InferenceMode, and used after it.
+// Tensors created and used inside InferenceMode, and used after it.
 void check_inference_tensors(World& world) {
   const Group& group = world.group();
   const double size = world.size();

@@ -12,7 +12,7 @@ using comm::Group;
 using comm::Reduce;
 using comm::Work;
 
-// Small whole numbers, so that sums are exact in every dtype; other ones for each rank.
+// Small integers, different on each rank, so that sums are exact in every dtype.
 at::Tensor numbers(at::IntArrayRef sizes, int rank, at::ScalarType dtype = at::kFloat) {
   at::Tensor made = torch::empty(sizes, at::kLong);
   for (std::int64_t i = 0; i < made.numel(); ++i) made.view(-1)[i] = (i * 7 + rank * 3 + 1) % 5 + 1;
@@ -73,7 +73,8 @@ void check_all_reduce(World& world) {
       EXPECT_SAME(tensor, reduced(world.size(), {4, 3}, op, dtype));
     }
   }
-  // A slice without gaps, whose neighbours stay; and a parameter, which wants a gradient.
+  // A contiguous slice, whose surroundings stay unchanged, and a parameter that requires a
+  // gradient.
   at::Tensor whole = numbers({6, 4}, world.rank());
   group.all_reduce(whole.narrow(0, 2, 2)).wait();
   EXPECT_SAME(whole.narrow(0, 2, 2),
@@ -82,7 +83,7 @@ void check_all_reduce(World& world) {
   at::Tensor parameter = numbers({5}, world.rank()).requires_grad_();
   group.all_reduce(parameter).wait();
   EXPECT_SAME(parameter.detach(), reduced(world.size(), {5}, Reduce::Sum, at::kFloat));
-  // Larger than any engine's inner pieces.
+  // Larger than any backend's chunks.
   at::Tensor large = torch::full({300'001}, world.rank() + 1.0);
   group.all_reduce(large).wait();
   EXPECT_TRUE(large.eq(world.size() * (world.size() + 1) / 2).all().item<bool>());
@@ -99,7 +100,7 @@ void check_reduce_scatter(World& world) {
                   reduced(world.size(), {2 * size, 3}, op, dtype).narrow(0, 2 * world.rank(), 2));
     }
   }
-  // The output is a piece of the input, as with sharded gradients.
+  // The output is a slice of the input, as with sharded gradients.
   at::Tensor input = numbers({2 * size}, world.rank());
   group.reduce_scatter(input.narrow(0, 2 * world.rank(), 2), input).wait();
   EXPECT_SAME(
@@ -115,7 +116,7 @@ void check_all_gather(World& world) {
     group.all_gather(output, numbers({2, 3}, world.rank(), dtype)).wait();
     for (int r = 0; r < world.size(); ++r) EXPECT_SAME(output[r], numbers({2, 3}, r, dtype));
   }
-  // The input is its own place in the output, as with sharded parameters.
+  // The input is its own slice of the output, as with sharded parameters.
   at::Tensor whole = torch::zeros({2 * size});
   whole.narrow(0, 2 * world.rank(), 2).copy_(numbers({2}, world.rank()));
   group.all_gather(whole, whole.narrow(0, 2 * world.rank(), 2)).wait();
@@ -142,7 +143,7 @@ void check_all_to_all(World& world) {
       EXPECT_SAME(output.narrow(0, 2 * r, 2),
                   numbers({2 * size, 3}, r, dtype).narrow(0, 2 * world.rank(), 2));
   }
-  // Rank a sends (a + b) % 3 rows to rank b: none to some.
+  // Rank a sends (a + b) % 3 rows to rank b, which may be none.
   const auto rows = [](int a, int b) { return std::int64_t{(a + b) % 3}; };
   std::vector<std::int64_t> to, from;
   std::int64_t sent = 0, received = 0;
@@ -161,7 +162,7 @@ void check_all_to_all(World& world) {
     EXPECT_TRUE(output.narrow(0, at, count).eq(r).all().item<bool>());
     at += count;
   }
-  // In place, with more than goes through a socket at once.
+  // In place, with more data than fits into a socket's buffer.
   constexpr std::int64_t many = 100000;
   const auto large = [&](int rank) {
     return torch::arange(many * size, at::kDouble).unsqueeze(1) + 0.25 * rank;
@@ -199,7 +200,7 @@ void check_messages(World& world) {
   const int next = (world.rank() + 1) % world.size();
   const int before = (world.rank() + world.size() - 1) % world.size();
   if (next == world.rank()) return;
-  // Two on one tag stay in order; another tag is taken first.
+  // Two messages on one tag stay in order; another tag is received first.
   std::vector<at::Tensor> received = {torch::empty({2, 2}), torch::empty({2, 2}),
                                       torch::empty({3}, at::kLong)};
   std::vector<Work> works = {group.receive(received[2], before, 1 << 20),
@@ -228,7 +229,7 @@ void check_empty_tensors(World& world) {
   if (world.rank() == 1) group.receive(none, 0).wait();
 }
 
-void check_memory_orders(World& world) {
+void check_memory_formats(World& world) {
   Group group = world.group();
   const auto channels_last = at::MemoryFormat::ChannelsLast;
   const std::vector<std::int64_t> sizes = {2, 3, 2, 2};
@@ -248,7 +249,7 @@ void check_memory_orders(World& world) {
   EXPECT_SAME(transposed, reduced(world.size(), {3, 4}, Reduce::Sum, at::kFloat).t());
 }
 
-void check_many_under_way(World& world) {
+void check_many_in_flight(World& world) {
   Group group = world.group();
   constexpr int count = 30;
   std::vector<at::Tensor> tensors;
@@ -257,7 +258,7 @@ void check_many_under_way(World& world) {
     tensors.push_back(torch::full({i + 1}, static_cast<double>(i + world.rank())));
     works.push_back(group.all_reduce(tensors.back()));
   }
-  // Messages pass between collectives that are under way.
+  // Messages pass between collectives in flight.
   if (world.size() > 1 && world.rank() < 2) {
     at::Tensor theirs = torch::empty({1});
     Work receive = group.receive(theirs, 1 - world.rank());
@@ -274,7 +275,7 @@ void check_many_under_way(World& world) {
 void check_dropped_works(World& world) {
   Group group = world.group();
   at::Tensor sum = torch::ones({3});
-  group.all_reduce(sum);  // its Work is let go
+  group.all_reduce(sum);  // drops its Work
   if (world.rank() == 0 && world.size() > 1) group.send(torch::full({3}, 4.0), 1);
   if (world.rank() == 0 && world.size() > 1)
     group.with_check(comm::Check::Off).send(torch::full({3}, 5.0), 1, 7);
@@ -285,7 +286,7 @@ void check_dropped_works(World& world) {
     group.with_check(comm::Check::Off).receive(got, 0, 7).wait();
     EXPECT_EQ(got[2].item<float>(), 5.0F);
   }
-  group.barrier();  // comes after it
+  group.barrier();  // runs after it
   EXPECT_EQ(sum[0].item<float>(), static_cast<float>(world.size()));
 }
 
@@ -340,7 +341,7 @@ void check_refused_tensors(World& world) {
   const int other = world.rank() == 0 ? 1 : 0;
   EXPECT_THROW(group.all_reduce(good.slice(1, 0, 4, 2)), UsageError);  // gaps
   EXPECT_THROW(group.all_reduce(torch::ones({1}).expand({4})),
-               UsageError);  // one number four times
+               UsageError);  // one element four times
   EXPECT_THROW(group.all_reduce(good.to_sparse()), UsageError);
   EXPECT_THROW(group.all_reduce(at::Tensor()), UsageError);
   EXPECT_THROW(group.all_reduce(torch::ones({2}, at::kComplexFloat)), UsageError);
@@ -362,7 +363,7 @@ void check_refused_tensors(World& world) {
   } catch (const UsageError& error) {
     EXPECT_STREQ(error.what(), "all_gather_uneven: the input has no rows: it is a scalar");
   }
-  group.barrier();  // nothing of this has harmed the group
+  group.barrier();  // the group stays usable
 }
 
 void check_collectives(World& world) {
@@ -378,8 +379,8 @@ void check_collectives(World& world) {
   check_bytes(world);
   check_messages(world);
   check_empty_tensors(world);
-  check_memory_orders(world);
-  check_many_under_way(world);
+  check_memory_formats(world);
+  check_many_in_flight(world);
   check_dropped_works(world);
   check_groups(world);
   check_without_fingerprints(world);

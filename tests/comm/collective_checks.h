@@ -2,8 +2,8 @@
 
 #include "trestle/comm/world.h"
 
-// What every engine must do, as expectations on each rank of a world: against a plain computation,
-// for worlds of any size.
+// Checks of collectives that every backend must pass: each rank compares results with a plain
+// computation, for worlds of any size.
 namespace trestle::testing {
 
 void check_broadcast(World& world);
@@ -18,14 +18,14 @@ void check_inference_tensors(World& world);
 void check_bytes(World& world);
 void check_messages(World& world);
 void check_empty_tensors(World& world);
-void check_memory_orders(World& world);
-void check_many_under_way(World& world);
+void check_memory_formats(World& world);
+void check_many_in_flight(World& world);
 void check_dropped_works(World& world);
 void check_groups(World& world);
 void check_without_fingerprints(World& world);
 void check_refused_tensors(World& world);
 
-// All of them.
+// Runs all of them.
 void check_collectives(World& world);
 
 }  // namespace trestle::testing

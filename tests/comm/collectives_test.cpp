@@ -1,4 +1,4 @@
-// Collectives of ranks that are threads.
+// Collectives on thread ranks.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -23,8 +23,8 @@ CHECK_ON_THREADS(AllToAll, check_all_to_all)
 CHECK_ON_THREADS(Bytes, check_bytes)
 CHECK_ON_THREADS(Messages, check_messages)
 CHECK_ON_THREADS(EmptyTensors, check_empty_tensors)
-CHECK_ON_THREADS(MemoryOrders, check_memory_orders)
-CHECK_ON_THREADS(ManyUnderWay, check_many_under_way)
+CHECK_ON_THREADS(MemoryFormats, check_memory_formats)
+CHECK_ON_THREADS(ManyInFlight, check_many_in_flight)
 CHECK_ON_THREADS(DroppedWorks, check_dropped_works)
 CHECK_ON_THREADS(Groups, check_groups)
 CHECK_ON_THREADS(WithoutFingerprints, check_without_fingerprints)
@@ -32,8 +32,8 @@ CHECK_ON_THREADS(RefusedTensors, check_refused_tensors)
 
 INSTANTIATE_TEST_SUITE_P(Sizes, ThreadRanks, ::testing::Values(1, 2, 3, 4));
 
-// The sum is that of rank 0's and rank 1's, then rank 2's, whoever comes last.
-TEST(ThreadCollectives, SumsNeighboursFirstWhoeverIsLate) {
+// The sum is (rank 0 + rank 1) + (rank 2 + rank 3), whichever rank comes last.
+TEST(ThreadCollectives, SumsNeighboursFirstWhicheverRankIsLate) {
   std::vector<at::Tensor> inputs;
   for (int r = 0; r < 4; ++r) inputs.push_back(torch::randn({1000}) * std::pow(10.0, r));
   const at::Tensor expected = (inputs[0] + inputs[1]) + (inputs[2] + inputs[3]);
@@ -47,8 +47,8 @@ TEST(ThreadCollectives, SumsNeighboursFirstWhoeverIsLate) {
   }
 }
 
-// All ranks give one and the same tensor, which threads can.
-TEST(ThreadCollectives, TensorsThatRanksShare) {
+// All ranks pass the same tensor, which only threads can.
+TEST(ThreadCollectives, AcceptTensorSharedByRanks) {
   at::Tensor shared = torch::ones({8});
   run_ranks(4, [&](World& world) {
     world.group().all_reduce(shared).wait();
@@ -56,7 +56,7 @@ TEST(ThreadCollectives, TensorsThatRanksShare) {
   });
 }
 
-TEST(ThreadCollectives, VirtualDevicesKeepTheirMeters) {
+TEST(ThreadCollectives, LeaveMetersOfVirtualDevicesUnchanged) {
   const auto devices = virtual_devices(3);
   run_ranks(3, [&](World& world) {
     const at::Device device = devices[static_cast<std::size_t>(world.rank())].torch;

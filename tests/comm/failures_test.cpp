@@ -1,4 +1,4 @@
-// Processes that are killed, stopped, or end by themselves while others wait for them.
+// Processes that are killed, stopped or exit while other ranks wait for them.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -19,8 +19,8 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 
-// Each of three ranks waits: in a collective, for a rank that lives, and for the one at fault. The
-// one at fault does `harm` 700 ms later. Prints what came, and after how many milliseconds.
+// Each of three ranks waits: in a collective, for a live rank, and for the failing rank. The
+// failing rank runs `harm` after 700 ms. Prints the error that came.
 void wait_for_harm(int at_fault, const std::function<void()>& harm,
                    std::chrono::milliseconds deadline) {
   World world = init({.deadline = deadline});
@@ -29,7 +29,7 @@ void wait_for_harm(int at_fault, const std::function<void()>& harm,
   world.say_status("forward 3");
   const auto begin = steady_clock::now();
   if (world.rank() == at_fault) {
-    std::this_thread::sleep_for(700ms);  // until the others have seen its words
+    std::this_thread::sleep_for(700ms);  // until other ranks have received the status
     harm();
     return;
   }
@@ -62,7 +62,7 @@ void expect_others_say(const std::vector<RankProcess>& processes, int at_fault,
     EXPECT_EQ(process.exit_code, 0) << process.output;
     EXPECT_NE(process.output.find(words), std::string::npos)
         << "rank " << rank << ": " << process.output;
-    // Nor does libtorch's store, which meets the same.
+    // libtorch's store meets the same failure but must not print it.
     for (const std::string noise : {"[c10d]", "frame #", "waitForInput"})
       EXPECT_EQ(process.output.find(noise), std::string::npos) << process.output;
   }
@@ -70,7 +70,7 @@ void expect_others_say(const std::vector<RankProcess>& processes, int at_fault,
 
 class FailingProcess : public ::testing::TestWithParam<int> {};
 
-TEST_P(FailingProcess, AKilledRankIsNamedWithinASecond) {
+TEST_P(FailingProcess, KilledRankIsNamedWithinOneSecond) {
   const int at_fault = GetParam();
   const auto processes = run_rank_processes(4, [&] {
     wait_for_harm(
@@ -82,7 +82,7 @@ TEST_P(FailingProcess, AKilledRankIsNamedWithinASecond) {
   expect_others_say(processes, at_fault, "said last 'forward 3'");
 }
 
-TEST_P(FailingProcess, AStoppedRankIsNamedAtTheDeadline) {
+TEST_P(FailingProcess, StoppedRankIsNamedAtDeadline) {
   const int at_fault = GetParam();
   const auto processes = run_rank_processes(4, [&] {
     wait_for_harm(
@@ -93,8 +93,8 @@ TEST_P(FailingProcess, AStoppedRankIsNamedAtTheDeadline) {
   expect_others_say(processes, at_fault, "gives no sign of life for");
 }
 
-// Its World goes, and its process ends well.
-TEST_P(FailingProcess, ARankThatLeavesIsNamedWithinASecond) {
+// The rank destroys its World and exits normally.
+TEST_P(FailingProcess, LeavingRankIsNamedWithinOneSecond) {
   const int at_fault = GetParam();
   const auto processes = run_rank_processes(4, [&] {
     wait_for_harm(
@@ -107,8 +107,8 @@ TEST_P(FailingProcess, ARankThatLeavesIsNamedWithinASecond) {
   expect_others_say(processes, at_fault, " waits for it in ");
 }
 
-// The others have given up when it goes on, and rank 0's store stood still with it.
-TEST_P(FailingProcess, ARankThatWakesAfterTheDeadlineBlamesItself) {
+// The other ranks have given up when the rank resumes; if it is rank 0, its store was stopped too.
+TEST_P(FailingProcess, RankResumedAfterDeadlineNamesItself) {
   const int at_fault = GetParam();
   const auto processes = run_rank_processes(4, [&] {
     World world = init({.deadline = 2s});
@@ -144,7 +144,7 @@ TEST_P(FailingProcess, ARankThatWakesAfterTheDeadlineBlamesItself) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, FailingProcess, ::testing::Values(0, 3));
 
-TEST(FailingProcesses, ExitWithoutAWordIsAnEndToo) {
+TEST(FailingProcesses, SilentExitIsReported) {
   const auto processes = run_rank_processes(4, [&] {
     wait_for_harm(
         2, [] { _exit(0); }, 30s);
@@ -152,7 +152,7 @@ TEST(FailingProcesses, ExitWithoutAWordIsAnEndToo) {
   expect_others_say(processes, 2, "ended without a word");
 }
 
-TEST(FailingProcesses, AnExceptionReachesAllWithItsRank) {
+TEST(FailingProcesses, ExceptionReachesAllRanksWithItsRank) {
   const auto processes = run_rank_processes(4, [&] {
     wait_for_harm(
         1, [] { throw FormatError("no such picture"); }, 30s);
@@ -174,8 +174,8 @@ std::set<int> connections() {
 
 class ClosedConnection : public ::testing::TestWithParam<const char*> {};
 
-// In the middle of a message or collective: half of it is there.
-TEST_P(ClosedConnection, InTheMiddle) {
+// The connection closes in the middle of a message or collective.
+TEST_P(ClosedConnection, IsReportedWithinMessage) {
   const std::string kind = GetParam();
   const auto processes = run_rank_processes(2, [&] {
     World world = init({.deadline = 30s});
@@ -200,8 +200,8 @@ TEST_P(ClosedConnection, InTheMiddle) {
   expect_others_say(processes, 1, "rank error: rank 1 (process ");
 }
 
-// Python ignores SIGPIPE, and a program of one's own need not.
-TEST_P(ClosedConnection, IsNoSignal) {
+// Python ignores SIGPIPE; a C++ program need not.
+TEST_P(ClosedConnection, RaisesNoSignal) {
   const std::string kind = GetParam();
   const auto processes = run_rank_processes(2, [&] {
     signal(SIGPIPE, SIG_DFL);
@@ -214,17 +214,18 @@ TEST_P(ClosedConnection, IsNoSignal) {
     const auto numbers = world.group().all_gather_bytes(std::to_string(getpid()));
     const pid_t other = std::stoi(numbers[1]);
     if (world.rank() == 0) {
-      kill(other, SIGSTOP);  // or it would hang up in turn, and nobody write to it any more
+      // a running peer would hang up too, and no rank would write to it any more
+      kill(other, SIGSTOP);
       std::this_thread::sleep_for(100ms);
       for (const int socket : connections())
-        if (!others.contains(socket)) shutdown(socket, SHUT_WR);  // as when the other end is gone
+        if (!others.contains(socket)) shutdown(socket, SHUT_WR);  // as after the peer's end
     }
     try {
       comm::Work work = kind == "collective" ? group.all_reduce(tensor)
                         : world.rank() == 0  ? group.send(tensor, 1)
                                              : group.receive(tensor, 0);
       if (world.rank() == 0) {
-        std::this_thread::sleep_for(100ms);  // until it was written
+        std::this_thread::sleep_for(100ms);  // until the data are written
         kill(other, SIGCONT);
       }
       work.wait();

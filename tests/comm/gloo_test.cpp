@@ -1,5 +1,5 @@
-// Ranks that meet at a port and talk by Gloo, most of them as threads of this process: quicker to start,
-// and the same code.
+// Ranks that meet at a port and communicate by Gloo. Most are threads of this process, which start
+// faster and run the same code.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -21,10 +21,11 @@ using std::chrono::steady_clock;
 
 class GlooRanks : public ::testing::TestWithParam<int> {};
 
-TEST_P(GlooRanks, CollectivesOfThreads) { run_gloo_ranks(GetParam(), check_collectives); }
-TEST_P(GlooRanks, CollectivesOfProcesses) { run_process_ranks(GetParam(), check_collectives); }
+TEST_P(GlooRanks, RunCollectivesOnThreads) { run_gloo_ranks(GetParam(), check_collectives); }
+TEST_P(GlooRanks, RunCollectivesOnProcesses) { run_process_ranks(GetParam(), check_collectives); }
 
-// Tensors of several inner pieces: the bits of a sum of neighbours, then of their neighbours, in place, apart, and one over the other.
+// Tensors larger than a chunk: sums of neighbours, then of their neighbours, in place, apart and
+// overlapping, to the bit.
 void check_large(World& world) {
   const comm::Group& group = world.group();
   const int size = world.size(), rank = world.rank();
@@ -44,13 +45,14 @@ void check_large(World& world) {
   const at::Tensor sum = sums[0];
 
   const at::Tensor input = numbers(rank);
-  at::Tensor reduced = input.narrow(0, 1, size * part - 1).clone();  // no multiple of the ranks
+  // not a multiple of the number of ranks
+  at::Tensor reduced = input.narrow(0, 1, size * part - 1).clone();
   group.all_reduce(reduced).wait();
   EXPECT_TRUE(torch::equal(reduced, sum.narrow(0, 1, size * part - 1)));
   at::Tensor scattered = at::empty({part});
   group.reduce_scatter(scattered, input).wait();
   EXPECT_TRUE(torch::equal(scattered, own(sum)));
-  EXPECT_TRUE(torch::equal(input, numbers(rank))) << "the input was written to";
+  EXPECT_TRUE(torch::equal(input, numbers(rank))) << "the input changed";
   at::Tensor in_place = input.clone(), elsewhere = input.clone();
   group.reduce_scatter(own(in_place), in_place).wait();
   EXPECT_TRUE(torch::equal(own(in_place), own(sum)));
@@ -66,24 +68,24 @@ void check_large(World& world) {
   group.all_gather(elsewhere, other).wait();
   EXPECT_TRUE(torch::equal(elsewhere, sum));
 }
-TEST_P(GlooRanks, LargeTensors) { run_gloo_ranks(GetParam(), check_large); }
+TEST_P(GlooRanks, ReduceLargeTensorsToSameBits) { run_gloo_ranks(GetParam(), check_large); }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, GlooRanks, ::testing::Values(1, 2, 3, 4));
 
 class GlooMismatch : public ::testing::TestWithParam<Mismatch> {};
 
-TEST_P(GlooMismatch, IsAnErrorOnAllRanks) {
+TEST_P(GlooMismatch, IsReportedOnAllRanks) {
   run_gloo_ranks(2, [&](World& world) { expect_mismatch(world, GetParam()); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, GlooMismatch, ::testing::ValuesIn(mismatches()),
                          [](const auto& info) { return info.param.name; });
 
-TEST(Gloo, AMismatchInAnotherProcessIsNoEndOfTheProcess) {
+TEST(Gloo, MismatchDoesNotEndOtherProcess) {
   run_process_ranks(2, [](World& world) { expect_mismatch(world, mismatches()[8]); });
 }
 
-// The same bits as from threads.
+// The same bits as from thread ranks.
 void check_sums_of_pairs(World& world) {
   std::vector<at::Tensor> inputs;
   for (int r = 0; r < 5; ++r) {
@@ -106,7 +108,7 @@ TEST(Gloo, SumsNeighboursFirst) {
   run_ranks(5, check_sums_of_pairs);
 }
 
-TEST(Gloo, VirtualDevicesKeepTheirMeters) {
+TEST(Gloo, LeavesMetersOfVirtualDevicesUnchanged) {
   const auto devices = virtual_devices(2);
   run_gloo_ranks(2, [&](World& world) {
     const at::Device device = devices[static_cast<std::size_t>(world.rank())].torch;
@@ -126,7 +128,7 @@ TEST(Gloo, VirtualDevicesKeepTheirMeters) {
   });
 }
 
-TEST(Gloo, ADeviceOfTwoRanksIsRefused) {
+TEST(Gloo, RefusesDeviceOfTwoRanks) {
   const auto devices = virtual_devices(1);
   std::atomic<int> refused = 0;
   run_gloo_ranks(2, [&](World& world) {
@@ -140,7 +142,7 @@ TEST(Gloo, ADeviceOfTwoRanksIsRefused) {
   EXPECT_EQ(refused, 2);
 }
 
-TEST(Gloo, AMessageWithoutFingerprintNeedsNoThread) {
+TEST(Gloo, SendsMessagesWithoutFingerprint) {
   run_gloo_ranks(2, [](World& world) {
     const comm::Group group = world.group().with_check(comm::Check::Off);
     at::Tensor tensor = torch::full({1024}, static_cast<double>(world.rank()));
@@ -155,7 +157,7 @@ TEST(Gloo, AMessageWithoutFingerprintNeedsNoThread) {
       }
     }
     EXPECT_EQ(tensor[0].item<float>(), 50.0F);
-    // done() comes true without a wait, and a work may be waited for in two threads.
+    // done() becomes true without a wait, and two threads may wait for one work.
     at::Tensor last = torch::full({4}, 7.0 + world.rank());
     comm::Work work = world.rank() == 0 ? group.send(last, 1) : group.receive(last, 0);
     std::thread other([work]() mutable { work.wait(); });
@@ -167,7 +169,7 @@ TEST(Gloo, AMessageWithoutFingerprintNeedsNoThread) {
   });
 }
 
-TEST(Gloo, RanksThatEndAtOtherTimesAreNoError) {
+TEST(Gloo, AllowsRanksToEndAtDifferentTimes) {
   run_gloo_ranks(3, [](World& world) {
     world.group().barrier();
     std::this_thread::sleep_for(300ms * world.rank());
@@ -176,7 +178,7 @@ TEST(Gloo, RanksThatEndAtOtherTimesAreNoError) {
   });
 }
 
-TEST(Gloo, WhoWaitsForARankThatLeftIsTold) {
+TEST(Gloo, NamesLeftRankToWaitingRank) {
   run_gloo_ranks(2, [](World& world) {
     if (world.rank() == 1) return;
     at::Tensor tensor = torch::ones({4});
@@ -190,8 +192,8 @@ TEST(Gloo, WhoWaitsForARankThatLeftIsTold) {
   });
 }
 
-// From rank 2's failure to the last rank's error, in a collective and in messages between ranks that
-// live.
+// Measures from rank 2's failure to the last rank's error, in a collective and in messages between
+// live ranks.
 void expect_woken(const std::function<void(World&)>& fails, const std::string& words) {
   steady_clock::time_point failed;
   run_gloo_ranks(4, [&](World& world) {
@@ -216,12 +218,12 @@ void expect_woken(const std::function<void(World&)>& fails, const std::string& w
   });
 }
 
-TEST(Gloo, AFailureWakesAll) {
+TEST(Gloo, FailureWakesAllRanks) {
   expect_woken([](World& world) { world.fail("no space left on rank 2's disk"); },
                "no space left on rank 2's disk");
 }
 
-TEST(Gloo, AnExceptionThatEndsARankWakesAll) {
+TEST(Gloo, ExceptionThatEndsRankWakesAllRanks) {
   try {
     expect_woken([](World&) { throw FormatError("no such picture"); },
                  "rank 2 ended with an exception");
@@ -230,7 +232,7 @@ TEST(Gloo, AnExceptionThatEndsARankWakesAll) {
   }
 }
 
-TEST(Gloo, ADeadlineNamesWhoWasAwaitedAndReachesAll) {
+TEST(Gloo, DeadlineNamesAwaitedRankOnAllRanks) {
   std::atomic<int> told = 0;
   run_gloo_ranks(
       3,
@@ -267,7 +269,7 @@ TEST(Gloo, ADeadlineNamesWhoWasAwaitedAndReachesAll) {
   EXPECT_EQ(told, 2);
 }
 
-TEST(Gloo, OneLoneRankNeedsNoPort) {
+TEST(Gloo, SingleRankNeedsNoPort) {
   World world = init({.environment = rank_environment(0, 1, 0)});
   EXPECT_EQ(world.size(), 1);
   EXPECT_EQ(world.backend(), "gloo");
@@ -275,7 +277,7 @@ TEST(Gloo, OneLoneRankNeedsNoPort) {
   check_all_reduce(world);
 }
 
-TEST(Gloo, AskedForNcclAndWithoutItSaysSoOnce) {
+TEST(Gloo, ReplacesMissingNcclWithOneMessage) {
   ::testing::internal::CaptureStderr();
   run_gloo_ranks(1, [](World&) {});
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");

@@ -1,4 +1,4 @@
-// Messages and works, where threads show more than processes can.
+// Messages and works, on threads where they show more than on processes.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(Messages, AWorkCanBeWaitedForFromOtherThreadsAndAgain) {
+TEST(Messages, WorkCanBeWaitedForInSeveralThreadsAndAgain) {
   run_ranks(2, [](World& world) {
     at::Tensor tensor = torch::full({4}, static_cast<double>(world.rank()));
     comm::Group group = world.group();
@@ -26,7 +26,7 @@ TEST(Messages, AWorkCanBeWaitedForFromOtherThreadsAndAgain) {
   });
 }
 
-TEST(Messages, AWorkIsNotDoneBeforeTheOtherEndCame) {
+TEST(Messages, WorkIsNotDoneBeforePeerTakesPart) {
   run_ranks(2, [](World& world) {
     comm::Group group = world.group();
     if (world.rank() == 0) {
@@ -45,8 +45,8 @@ TEST(Messages, AWorkIsNotDoneBeforeTheOtherEndCame) {
   comm::Work().wait();
 }
 
-// A pipeline's messages are without a check, and its tags are nobody's business.
-TEST(Messages, WithACheckAndWithoutNeverMeet) {
+// A pipeline's messages are unchecked; its tags must not collide with a program's.
+TEST(Messages, CheckedAndUncheckedMessagesNeverMatch) {
   const auto exchange = [](World& world) {
     const comm::Group checked = world.group(), bare = checked.with_check(comm::Check::Off);
     if (world.rank() == 0) {
@@ -67,7 +67,7 @@ TEST(Messages, WithACheckAndWithoutNeverMeet) {
   run_gloo_ranks(2, exchange);
 }
 
-TEST(Messages, ADeadlineSaysWhoIsAwaitedAndWhatThatOneSaidLast) {
+TEST(Messages, DeadlineNamesAwaitedRankAndItsLastStatus) {
   try {
     run_ranks(
         2,
@@ -93,7 +93,7 @@ TEST(Messages, ADeadlineSaysWhoIsAwaitedAndWhatThatOneSaidLast) {
   }
 }
 
-TEST(Messages, ADeadlineOfACollectiveNamesWhoIsMissing) {
+TEST(Messages, DeadlineOfCollectiveNamesMissingRanks) {
   try {
     run_ranks(
         3,

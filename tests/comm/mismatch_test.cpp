@@ -1,4 +1,5 @@
-// Ranks of one group that do different things: an error on each, that names two ranks and what they do.
+// Ranks of one group make different calls: each rank gets an error that names two ranks and their
+// calls.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -12,11 +13,11 @@ namespace {
 
 class ThreadMismatch : public ::testing::TestWithParam<Mismatch> {};
 
-TEST_P(ThreadMismatch, IsAnErrorOnAllRanks) {
+TEST_P(ThreadMismatch, IsReportedOnAllRanks) {
   try {
     run_ranks(2, [&](World& world) { expect_mismatch(world, GetParam()); });
   } catch (const RankError& error) {
-    FAIL() << "a rank did not see it: " << error.what();
+    FAIL() << "a rank got no mismatch error: " << error.what();
   }
 }
 

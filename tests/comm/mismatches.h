@@ -9,18 +9,18 @@
 
 namespace trestle::testing {
 
-// Something that two ranks of a group do not do alike.
+// Calls in which two ranks of a group differ.
 struct Mismatch {
   std::string name;
-  std::function<void(comm::Group&)> does;  // on each rank, differently; waits
-  std::vector<std::string> says;           // words that the error must hold
+  std::function<void(comm::Group&)> does;  // called on each rank; waits for the result
+  std::vector<std::string> says;           // parts of the expected message
 };
 
 void PrintTo(const Mismatch& mismatch, std::ostream* out);
 
 std::vector<Mismatch> mismatches();
 
-// Does it, and expects a RankError with these words, also of what is asked for afterwards.
+// Runs the mismatch and expects a RankError with these words, also from the next call.
 void expect_mismatch(World& world, const Mismatch& mismatch);
 
 }  // namespace trestle::testing

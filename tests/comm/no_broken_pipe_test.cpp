@@ -11,7 +11,7 @@
 namespace trestle::comm {
 namespace {
 
-// Writes to a connection whose other end is closed; returns what the error was.
+// Writes to a connection whose peer is closed; returns the errno.
 int write_to_nobody() {
   std::array<int, 2> ends = {};
   EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
@@ -34,16 +34,17 @@ bool is_pending() {
   return sigismember(&pending, SIGPIPE) == 1;
 }
 
-class NoBrokenPipeTest : public ::testing::Test {
+class NoBrokenPipeGuard : public ::testing::Test {
  protected:
-  void SetUp() override { before_ = signal(SIGPIPE, SIG_DFL); }  // which ends the process
+  // the default action ends the process
+  void SetUp() override { before_ = signal(SIGPIPE, SIG_DFL); }
   void TearDown() override { signal(SIGPIPE, before_); }
 
  private:
   void (*before_)(int) = nullptr;
 };
 
-TEST_F(NoBrokenPipeTest, IsAnErrorAndNothingIsLeftOfTheSignal) {
+TEST_F(NoBrokenPipeGuard, TurnsSignalIntoErrorAndClearsIt) {
   {
     const NoBrokenPipe no_broken_pipe;
     EXPECT_EQ(write_to_nobody(), EPIPE);
@@ -57,7 +58,7 @@ TEST_F(NoBrokenPipeTest, IsAnErrorAndNothingIsLeftOfTheSignal) {
   EXPECT_FALSE(is_blocked());
 }
 
-TEST_F(NoBrokenPipeTest, ThreadsThatAreStartedMeanwhileKeepItSo) {
+TEST_F(NoBrokenPipeGuard, IsInheritedByThreadsStartedMeanwhile) {
   std::thread thread;
   {
     const NoBrokenPipe no_broken_pipe;

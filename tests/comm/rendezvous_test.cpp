@@ -1,4 +1,4 @@
-// Ranks that cannot come together: a clear error on every one, in time.
+// Ranks that cannot meet: a clear error on each of them, in time.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -19,7 +19,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// What each environment's init() says: the type of its error and the message, "" where it works.
+// For each environment: the type and message of init()'s error, "" for success.
 std::vector<std::string> errors_of(const std::vector<launch::RankEnvironment>& environments,
                                    std::chrono::milliseconds deadline) {
   std::vector<std::string> errors(environments.size());
@@ -48,7 +48,7 @@ void expect_says(const std::string& error, const std::string& type, const std::s
   EXPECT_NE(error.find(words), std::string::npos) << error;
 }
 
-// A socket at a port of its own, which listens and says nothing.
+// A socket that listens on its own port and never answers.
 class Listener {
  public:
   Listener() : number_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -67,7 +67,7 @@ class Listener {
   int number_, port_ = 0;
 };
 
-TEST(Rendezvous, TwoRanksWithOneNumber) {
+TEST(Rendezvous, RefusesTwoProcessesWithOneRankNumber) {
   const int port = free_port();
   const auto errors = errors_of(
       {rank_environment(0, 3, port), rank_environment(1, 3, port), rank_environment(1, 3, port)},
@@ -76,7 +76,7 @@ TEST(Rendezvous, TwoRanksWithOneNumber) {
     expect_says(error, "usage", "two processes have the rank number 1");
 }
 
-TEST(Rendezvous, WorldSizesThatDiffer) {
+TEST(Rendezvous, RefusesDifferentWorldSizes) {
   const int port = free_port();
   const auto errors = errors_of(
       {rank_environment(0, 3, port), rank_environment(1, 4, port), rank_environment(2, 3, port)},
@@ -84,7 +84,7 @@ TEST(Rendezvous, WorldSizesThatDiffer) {
   for (const std::string& error : errors) expect_says(error, "usage", "there are 4 ranks");
 }
 
-TEST(Rendezvous, AMissingRankIsNamed) {
+TEST(Rendezvous, NamesMissingRanks) {
   const int port = free_port();
   const auto errors =
       errors_of({rank_environment(0, 4, port), rank_environment(2, 4, port)}, 500ms);
@@ -92,7 +92,7 @@ TEST(Rendezvous, AMissingRankIsNamed) {
     expect_says(error, "deadline", "ranks 1, 3 of 4 have not arrived");
 }
 
-TEST(Rendezvous, APortInUse) {
+TEST(Rendezvous, ReportsPortInUse) {
   const Listener other;
   const auto errors = errors_of(
       {rank_environment(0, 2, other.port()), rank_environment(1, 2, other.port())}, 500ms);
@@ -100,7 +100,7 @@ TEST(Rendezvous, APortInUse) {
   expect_says(errors[1], "rank", "is not a store of ranks: it does not answer");
 }
 
-TEST(Rendezvous, NobodyAnswers) {
+TEST(Rendezvous, ReportsUnreachableRankZero) {
   expect_says(errors_of({rank_environment(1, 2, free_port())}, 300ms)[0], "rank",
               "Connection refused");
   auto environment = rank_environment(1, 2, 4000);
@@ -109,13 +109,13 @@ TEST(Rendezvous, NobodyAnswers) {
               "found nobody at no.such.machine.invalid:4000");
 }
 
-TEST(Rendezvous, NumbersThatCannotBe) {
+TEST(Rendezvous, RefusesInvalidNumbers) {
   expect_says(errors_of({rank_environment(2, 2, 4000)}, 300ms)[0], "usage", "rank 2 of 2 ranks");
   expect_says(errors_of({rank_environment(0, 2, 0)}, 300ms)[0], "usage", "port 0");
   expect_says(errors_of({rank_environment(0, 1, 0)}, -1ms)[0], "usage", "deadline of -1 ms");
 }
 
-TEST(Rendezvous, ALaterStartMeetsAtTheSamePort) {
+TEST(Rendezvous, RestartsMeetAtSamePort) {
   const int port = free_port();
   for (int restart = 0; restart < 3; ++restart) {
     auto first = rank_environment(0, 2, port), second = rank_environment(1, 2, port);
@@ -124,29 +124,29 @@ TEST(Rendezvous, ALaterStartMeetsAtTheSamePort) {
   }
 }
 
-// Who comes first to the next world finds the store of the last one, until that has gone.
+// The first rank of the next world may still find the previous world's store.
 void follow_each_other(const launch::RankEnvironment& environment, int worlds) {
   for (int i = 0; i < worlds; ++i) {
     const World world = init({.deadline = 10s, .environment = environment});
     at::Tensor sum = torch::ones({1}) * (i + environment.rank);
     world.group().all_reduce(sum).wait();
     EXPECT_EQ(sum.item<double>(), 3 * i + 3);
-    // Each time another one is late to leave.
+    // In each world another rank leaves late.
     if (environment.rank == i % 3) std::this_thread::sleep_for(100ms);
   }
 }
 
-TEST(Rendezvous, WorldsOfOneProcessFollowEachOther) {
+TEST(Rendezvous, AllowsSeveralWorldsInSequence) {
   const auto processes = run_rank_processes(
       3, [] { follow_each_other(launch::read_rank_environment(), 5); }, {.limit = 40s});
   for (const RankProcess& process : processes) EXPECT_EQ(process.exit_code, 0) << process.output;
 }
 
-// Its keys stay when a world ends.
-TEST(Rendezvous, WorldsFollowEachOtherInALaunchersStore) {
+// The store keeps its keys when a world ends.
+TEST(Rendezvous, AllowsSeveralWorldsInSequenceInStoreOfLauncher) {
   const int port = free_port();
   auto launcher = rank_environment(0, 1, port);
-  launcher.restart = 99;  // whose keys are none of the ranks'
+  launcher.restart = 99;  // its keys differ from the ranks'
   const comm::Meeting store = comm::meet(launcher, 10s);
   std::vector<std::string> errors(3);
   std::vector<std::thread> threads;
@@ -165,7 +165,7 @@ TEST(Rendezvous, WorldsFollowEachOtherInALaunchersStore) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-TEST(Rendezvous, ProcessesWithOneNumber) {
+TEST(Rendezvous, RefusesOneRankNumberOnProcesses) {
   const auto processes = run_rank_processes(3, [] {
     auto environment = launch::read_rank_environment();
     if (environment.rank == 2) environment.rank = 1;

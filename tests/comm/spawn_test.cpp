@@ -19,7 +19,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(Spawn, ReturnsWhatEachRankReturned) {
+TEST(Spawn, ReturnsResultOfEachRank) {
   const auto sums = spawn(4, [](World& world) {
     at::Tensor sum = torch::ones({1}) * world.rank();
     world.group().all_reduce(sum).wait();
@@ -28,12 +28,12 @@ TEST(Spawn, ReturnsWhatEachRankReturned) {
   EXPECT_EQ(sums, (std::vector<double>{6, 16, 26, 36}));
 }
 
-TEST(Spawn, MoreRanksThanCanBeAreRefusedBeforeAnythingIsMade) {
+TEST(Spawn, RefusesTooManyRanksBeforeAllocating) {
   EXPECT_THROW(spawn(2'000'000'000, [](World& world) { return world.rank(); }), UsageError);
   EXPECT_THROW(spawn(-1, [](World& world) { return world.rank(); }), UsageError);
 }
 
-// Rank 1 returns at once, or in the middle of the others' waits. Nobody waits for the deadline.
+// Rank 1 returns at once, or while other ranks wait. No rank waits for the deadline.
 void expect_left(const std::function<void(World&)>& others, const std::string& words) {
   for (const auto after : {0ms, 50ms}) {
     const auto begin = std::chrono::steady_clock::now();
@@ -43,7 +43,7 @@ void expect_left(const std::function<void(World&)>& others, const std::string& w
         world.say_status("read the data");
         std::this_thread::sleep_for(after);
       });
-      ADD_FAILURE() << "nobody waited";
+      ADD_FAILURE() << "no rank waited";
     } catch (const RankError& error) {
       EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
     }
@@ -51,7 +51,7 @@ void expect_left(const std::function<void(World&)>& others, const std::string& w
   }
 }
 
-TEST(Spawn, WhoWaitsForARankThatReturnedIsToldAtOnce) {
+TEST(Spawn, NamesReturnedRankToWaitingRanksAtOnce) {
   const std::string returned = "rank 1 has returned, having said last 'read the data', and rank ";
   expect_left([](World& world) { world.group().barrier(); }, returned);
   expect_left(
@@ -60,7 +60,7 @@ TEST(Spawn, WhoWaitsForARankThatReturnedIsToldAtOnce) {
         world.group().all_reduce(tensor).wait();
       },
       " waits for it in all_reduce (sum) number 1 on float32 [4]");
-  // Rank 2 waits for rank 0, which lives and waits for rank 1.
+  // Rank 2 waits for rank 0, which is alive and waits for rank 1.
   expect_left(
       [](World& world) {
         at::Tensor tensor = torch::ones({4});
@@ -79,14 +79,14 @@ TEST(Spawn, WhoWaitsForARankThatReturnedIsToldAtOnce) {
       returned + "0 waits for it in barrier number 1");
 }
 
-TEST(Spawn, SeveralRanksThatReturnedAreNamed) {
+TEST(Spawn, NamesAllReturnedRanks) {
   try {
     spawn(3, [](World& world) {
       if (world.rank() != 1) return;
       std::this_thread::sleep_for(50ms);
       world.group().barrier();
     });
-    FAIL() << "nobody waited";
+    FAIL() << "no rank waited";
   } catch (const RankError& error) {
     EXPECT_NE(std::string(error.what())
                   .find("ranks 0, 2 have returned, and rank 1 waits for them in barrier number 1"),
@@ -95,8 +95,8 @@ TEST(Spawn, SeveralRanksThatReturnedAreNamed) {
   }
 }
 
-// What a rank has posted is there when it is gone, and what nobody waits for is no fault.
-TEST(Spawn, ReturningEarlyIsNoFaultWhereNobodyNeedsTheRank) {
+// A sent message stays available after its sender returned, and unneeded calls are no error.
+TEST(Spawn, AllowsEarlyReturnOfUnneededRank) {
   for (const int early : {0, 1}) {
     const auto sums = spawn(2, [&](World& world) {
       const comm::Group& group = world.group();
@@ -107,8 +107,8 @@ TEST(Spawn, ReturningEarlyIsNoFaultWhereNobodyNeedsTheRank) {
         group.send(sent, 1 - early, 3);
         return at::Tensor();
       }
-      group.send(sent, early, 4);  // nobody takes it
-      group.all_reduce(sent);      // nobody comes
+      group.send(sent, early, 4);  // no rank receives it
+      group.all_reduce(sent);      // no other rank calls it
       reduced.wait();
       group.receive(sent, early, 3).wait();
       EXPECT_FALSE(world.failure());
@@ -118,7 +118,7 @@ TEST(Spawn, ReturningEarlyIsNoFaultWhereNobodyNeedsTheRank) {
   }
 }
 
-TEST(Spawn, ARankKnowsWhoItIs) {
+TEST(Spawn, GivesRanksTheirWorld) {
   spawn(3, [](World& world) {
     EXPECT_EQ(world.size(), 3);
     EXPECT_EQ(world.local_rank(), world.rank());
@@ -132,7 +132,7 @@ TEST(Spawn, ARankKnowsWhoItIs) {
   });
 }
 
-// Whether the ranks that wait are woken within a second, and whose failure the caller gets.
+// Expects that waiting ranks wake within a second and that the caller gets rank 2's exception.
 template <class Wait>
 void expect_woken(Wait wait) {
   std::atomic<int> woken = 0;
@@ -161,18 +161,18 @@ void expect_woken(Wait wait) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 1s);
 }
 
-TEST(Spawn, AFailureWakesWhoWaitsInACollective) {
+TEST(Spawn, FailureWakesRanksInCollective) {
   expect_woken([](World& world) { world.group().barrier(); });
 }
 
-TEST(Spawn, AFailureWakesWhoWaitsForARankThatLives) {
+TEST(Spawn, FailureWakesRanksThatWaitForEachOther) {
   expect_woken([](World& world) {
     at::Tensor tensor = torch::ones({4});
     world.group().receive(tensor, 1 - world.rank(), 1).wait();
   });
 }
 
-TEST(Spawn, OtherExceptionsKeepTheirTypeToo) {
+TEST(Spawn, KeepsTypeOfOtherExceptions) {
   EXPECT_THROW(spawn(2,
                      [](World& world) {
                        if (world.rank() == 1) throw std::out_of_range("x");
@@ -208,21 +208,21 @@ TEST(Spawn, CanBeRepeatedAndNested) {
   EXPECT_EQ(sums, (std::vector<double>{2, 2}));
 }
 
-TEST(Spawn, RefusesNumbersThatCannotBe) {
+TEST(Spawn, RefusesInvalidNumbers) {
   EXPECT_THROW(spawn(0, [](World&) {}), UsageError);
   EXPECT_THROW(spawn(-1, [](World&) { return 1; }), UsageError);
   EXPECT_THROW(spawn(100'000, [](World&) {}), UsageError);
   EXPECT_THROW(spawn(2, [](World&) {}, {.threads = -1}), UsageError);
 }
 
-TEST(Spawn, OperatorsOfARankUseItsShareOfTheCores) {
+TEST(Spawn, SplitsCoresAmongRanks) {
   const int before = at::get_num_threads();
   spawn(2, [](World&) { EXPECT_EQ(at::get_num_threads(), std::max(1, core_count() / 2)); });
   spawn(2, [](World&) { EXPECT_EQ(at::get_num_threads(), 1); }, {.threads = 1});
   EXPECT_EQ(at::get_num_threads(), before);
 }
 
-TEST(World, ADeviceOfTwoRanksIsRefusedOnAll) {
+TEST(World, RefusesDeviceOfTwoRanksOnAllRanks) {
   const auto devices = virtual_devices(3);
   std::atomic<int> refused = 0;
   spawn(3, [&](World& world) {
@@ -236,16 +236,16 @@ TEST(World, ADeviceOfTwoRanksIsRefusedOnAll) {
           << error.what();
       ++refused;
     }
-    world.own_devices({devices[2 - mine]});  // what was claimed before is free again
+    world.own_devices({devices[2 - mine]});  // earlier claims are released
   });
   EXPECT_EQ(refused, 3);
 }
 
-TEST(World, GroupsThatDifferBetweenRanksAreRefused) {
+TEST(World, RefusesGroupsThatDifferBetweenRanks) {
   EXPECT_THROW(spawn(2, [](World& world) { world.make_group({world.rank()}); }), UsageError);
 }
 
-TEST(World, FailEndsTheWaitsOfAll) {
+TEST(World, FailWakesAllRanks) {
   spawn(2, [](World& world) {
     if (world.rank() == 0) return world.fail("no space left for the checkpoint");
     EXPECT_THROW(world.group().barrier(), RankError);
@@ -256,8 +256,8 @@ TEST(World, FailEndsTheWaitsOfAll) {
   });
 }
 
-// Also where those who waited are out first.
-TEST(World, WhoFailedIsToldApartFromThoseWhoHeardOfIt) {
+// Even if the informed ranks return first.
+TEST(World, DistinguishesFailedRankFromInformedRanks) {
   try {
     spawn(2, [](World& world) {
       if (world.rank() == 0) world.group().barrier();
@@ -271,7 +271,7 @@ TEST(World, WhoFailedIsToldApartFromThoseWhoHeardOfIt) {
   }
 }
 
-TEST(World, AGroupLivesLongerThanItsWorld) {
+TEST(World, GroupOutlivesWorld) {
   spawn(2, [](World& world) {
     comm::Group group;
     {

@@ -1,4 +1,4 @@
-// The thread engine's face for libtorch's own code.
+// The thread backend's interface for libtorch's own code.
 #include "trestle/comm/thread_backend.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ void on_backends(int size, Function function) {
   for (auto& thread : threads) thread.join();
 }
 
-TEST(ThreadBackend, WorksHaveFutures) {
+TEST(ThreadBackend, WorkHasFuture) {
   on_backends(3, [](ThreadBackend& backend) {
     Tensors tensors = {torch::full({4}, backend.getRank() + 1.0)};
     auto work = backend.allreduce(tensors, {});
@@ -45,7 +45,7 @@ TEST(ThreadBackend, WorksHaveFutures) {
   });
 }
 
-TEST(ThreadBackend, ListsOfTensorsAndMessages) {
+TEST(ThreadBackend, RunsCollectivesOfTensorListsAndMessages) {
   on_backends(2, [](ThreadBackend& backend) {
     const double rank = backend.getRank();
     std::vector<Tensors> outputs = {{torch::empty({2}), torch::empty({2})}};
@@ -64,7 +64,7 @@ TEST(ThreadBackend, ListsOfTensorsAndMessages) {
   });
 }
 
-TEST(ThreadBackend, AFailureReachesTheFuture) {
+TEST(ThreadBackend, FailureReachesFuture) {
   on_backends(2, [](ThreadBackend& backend) {
     Tensors tensors = {torch::ones({2 + backend.getRank()})};
     auto work = backend.allreduce(tensors, {});

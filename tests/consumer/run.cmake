@@ -20,7 +20,7 @@ endfunction()
 file(REMOVE_RECURSE ${WORK})
 file(MAKE_DIRECTORY ${WORK})
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/install)
-# Moved, so that nothing can lead back to where it was made.
+# Moved, so that no path can lead back to the build.
 file(RENAME ${WORK}/install ${WORK}/elsewhere)
 
 file(GLOB_RECURSE headers RELATIVE ${WORK}/elsewhere/include ${WORK}/elsewhere/include/*.h)

@@ -13,15 +13,14 @@
 #include "trestle/device/stream_check.h"
 #include "trestle/device/virtual_device.h"
 
-// Devices that work on their own, one stream beside the other: GPUs where the test program is given
-// --cuda, else virtual devices with streams, where an order that is missing is a finding. The same
-// tests run on both.
+// Devices that run asynchronously, with several streams: GPUs if the test program gets --cuda,
+// otherwise virtual devices with streams, which report missing waits. The same tests run on both.
 namespace trestle::support {
 
-// Are these GPUs? Set by main().
+// Whether these are GPUs. main() sets it.
 bool on_cuda();
 
-// The i-th device; on a machine with fewer GPUs some stand for several.
+// The i-th device; with fewer GPUs some stand for several.
 inline at::Device async_device(int i) {
   if (!on_cuda()) return virtual_devices(i + 1).back().torch;
   const int count = static_cast<int>(torch::cuda::device_count());
@@ -39,8 +38,8 @@ inline c10::Stream another_stream(at::Device device) {
       .getStreamFromGlobalPool(device, /*isHighPriority=*/false);
 }
 
-// Some tenths of a second of work for a GPU's current stream, so that what does not wait for it
-// reads too early. Nothing on a virtual device, whose order is written down instead.
+// Some tenths of a second of work for a GPU's current stream, so that a read without a wait comes
+// too early. Does nothing on a virtual device, which records the order instead.
 inline void keep_busy(at::Device device) {
   if (!device.is_cuda()) return;
   auto x = torch::ones({4096, 4096}, torch::TensorOptions().device(device)) / 4096;

@@ -1,4 +1,5 @@
-// Copies and waits behind a slow stream; torchgpipe's tests of its copy and stream functions.
+// Copies and waits after slow work on a stream; torchgpipe's tests of its copy and stream
+// functions.
 #include "tests/cuda/async_devices.h"
 #include "trestle/device/clock.h"
 #include "trestle/device/event.h"
@@ -13,7 +14,7 @@ using support::keep_busy;
 
 class Copies : public AsyncDevices {
  protected:
-  // Made behind slow work, and overwritten by nobody.
+  // Computed after slow work.
   static at::Tensor late(at::Device device) {
     keep_busy(device);
     return torch::arange(1000, torch::TensorOptions().device(device).dtype(at::kFloat)) + 1;
@@ -23,7 +24,7 @@ class Copies : public AsyncDevices {
   device::CopyStreams copies;
 };
 
-TEST_F(Copies, T73FromTheHostBehindASlowStream) {
+TEST_F(Copies, T73HostToDeviceWaitsForSlowStream) {
   const at::Device device = async_device(0);
   keep_busy(device);
   const at::Tensor there = copy_beside(torch::arange(1000) + 1, device, copies);
@@ -31,18 +32,18 @@ TEST_F(Copies, T73FromTheHostBehindASlowStream) {
   EXPECT_EQ(sum(there), expected);
 }
 
-TEST_F(Copies, T74ToTheHostBehindASlowStream) {
+TEST_F(Copies, T74DeviceToHostWaitsForSlowStream) {
   const at::Tensor here = copy_beside(late(async_device(0)), at::kCPU, copies);
   EXPECT_TRUE(here.is_cpu());
   EXPECT_EQ(sum(here), expected);
 }
 
-TEST_F(Copies, T75ToAnotherDeviceBehindASlowStream) {
+TEST_F(Copies, T75DeviceToDeviceWaitsForSlowStream) {
   const at::Tensor there = copy_beside(late(async_device(0)), async_device(1), copies);
   EXPECT_EQ(sum(there), expected);
 }
 
-TEST_F(Copies, T75GradientsComeBackBehindASlowStream) {
+TEST_F(Copies, T75GradientsWaitForSlowStream) {
   const at::Tensor x = late(async_device(0)).requires_grad_();
   at::Tensor y = to_device(x, async_device(1));
   keep_busy(async_device(1));
@@ -50,14 +51,14 @@ TEST_F(Copies, T75GradientsComeBackBehindASlowStream) {
   EXPECT_EQ(sum(x.grad()), 2 * expected);
 }
 
-TEST_F(Copies, T154ADeviceWaitsForTheHost) {
+TEST_F(Copies, T154DeviceWaitsForHost) {
   device::Event none;
   none.record(at::kCPU);
   none.wait(async_device(0));
   EXPECT_EQ(sum(late(async_device(0))), expected);
 }
 
-TEST_F(Copies, T155TheHostWaitsForADevice) {
+TEST_F(Copies, T155HostWaitsForDevice) {
   const at::Device device = async_device(0);
   const at::Tensor x = late(device);
   device::Event ready;
@@ -65,10 +66,10 @@ TEST_F(Copies, T155TheHostWaitsForADevice) {
   ready.wait(at::kCPU);
   EXPECT_TRUE(ready.done());
   const device::StreamScope other({support::another_stream(device)});
-  EXPECT_EQ(sum(x), expected);  // without a further wait
+  EXPECT_EQ(sum(x), expected);  // without another wait
 }
 
-TEST_F(Copies, T156AStreamWaitsForAStream) {
+TEST_F(Copies, T156StreamWaitsForStream) {
   const at::Device device = async_device(0);
   const at::Tensor x = late(device);
   device::Event ready;
@@ -79,8 +80,8 @@ TEST_F(Copies, T156AStreamWaitsForAStream) {
   EXPECT_EQ(sum(x), expected);
 }
 
-// The memory's first user, in another stream, is slow; a second tensor of the same size must not get
-// it before. The sum of what that user read.
+// The memory's first user, on another stream, is slow. A second tensor of the same size must not
+// reuse the memory before. Returns the sum that the first user reads.
 double read_while_let_go(at::Tensor x) {
   const at::Device device = x.device();
   device::Event ready;
@@ -100,16 +101,16 @@ double read_while_let_go(at::Tensor x) {
   return y.sum().item<double>();
 }
 
-TEST_F(Copies, T158MemoryInUseElsewhereIsNotGivenOutAgain) {
+TEST_F(Copies, T158MemoryInUseIsNotReused) {
   EXPECT_EQ(read_while_let_go(late(async_device(0))), expected);
 }
 
-TEST_F(Copies, T159TheSameThroughAView) {
+TEST_F(Copies, T159MemoryInUseByViewIsNotReused) {
   EXPECT_EQ(read_while_let_go(late(async_device(0)).narrow(0, 500, 500)), 375250);
 }
 
-// Two messages one after the other: the memory of the first goes while its copy may be under way.
-TEST_F(Copies, ManyMessagesInARow) {
+// Two messages in sequence: the first one's memory is freed while its copy may be in flight.
+TEST_F(Copies, ManyMessagesInSequenceKeepTheirData) {
   for (int i = 0; i < 20; ++i) {
     const at::Tensor there = copy_beside(late(async_device(0)) * i, async_device(1), copies);
     const at::Tensor back = copy_beside(there + 1, async_device(0), copies);
@@ -117,8 +118,8 @@ TEST_F(Copies, ManyMessagesInARow) {
   }
 }
 
-// Asked for at once, done in its time.
-TEST_F(Copies, AClockTellsWhenTheWorkWasDone) {
+// A mark is requested at once and completes when the work does.
+TEST_F(Copies, ClockMeasuresEndOfWork) {
   const at::Device device = async_device(0);
   device::Clock clock;
   const auto begin = clock.mark(device);
@@ -128,7 +129,7 @@ TEST_F(Copies, AClockTellsWhenTheWorkWasDone) {
   EXPECT_GE(end.seconds(), begin.seconds());
   EXPECT_LE(end.seconds(), clock.now() + 1e-3);
   if (device.is_cuda()) {
-    EXPECT_GT(end.seconds(), asked) << "the work took longer than asking for it";
+    EXPECT_GT(end.seconds(), asked) << "the work takes longer than its request";
   }
   EXPECT_EQ(sum(x), expected);
 }

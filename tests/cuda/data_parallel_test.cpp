@@ -1,4 +1,4 @@
-// DataParallel and SyncBatchNorm on devices that work on their own, against plain libtorch on the CPU.
+// DataParallel and SyncBatchNorm on asynchronous devices, compared with plain libtorch on the CPU.
 #include "trestle/sharding/data_parallel.h"
 
 #include "tests/cuda/async_devices.h"
@@ -21,14 +21,14 @@ torch::nn::Sequential net() {
   return made;
 }
 
-TEST_F(DataParallelStreams, TrainsAsThePlainModel) {
+TEST_F(DataParallelStreams, TrainsAsPlainModel) {
   for (const int count : {2, 3}) {
     torch::manual_seed(4);
     torch::nn::Sequential plain = net();
     torch::nn::Sequential own(std::dynamic_pointer_cast<torch::nn::SequentialImpl>(plain->clone()));
     DataParallel parallel(own, async_devices(count));
     torch::optim::SGD ours(own->parameters(), 0.1), theirs(plain->parameters(), 0.1);
-    // Also from a stream of the caller's own.
+    // The second step runs on a stream of the caller.
     std::optional<device::StreamScope> stream;
     for (int step = 0; step < 3; ++step) {
       if (step == 1) {
@@ -50,7 +50,7 @@ TEST_F(DataParallelStreams, TrainsAsThePlainModel) {
   }
 }
 
-TEST_F(DataParallelStreams, SyncBatchNormIsTheWholeBatchs) {
+TEST_F(DataParallelStreams, SyncBatchNormEqualsWholeBatch) {
   torch::manual_seed(5);
   const int ranks =
       support::on_cuda() ? std::min(3, static_cast<int>(torch::cuda::device_count())) : 3;

@@ -1,4 +1,4 @@
-// Whole pipelines on devices that work on their own, against the plain model in plain libtorch.
+// Whole pipelines on asynchronous devices, compared with the plain model in plain libtorch.
 #include "tests/cuda/async_devices.h"
 #include "tests/pipeline/support.h"
 #include "trestle/nn/layers.h"
@@ -20,7 +20,7 @@ struct Plan {
 
 class Pipelines : public support::AsyncDevices, public ::testing::WithParamInterface<Plan> {};
 
-// Two convolutions beside each other, joined by a skip; drawn from the same seed each time.
+// Two convolutions in sequence, joined with a skip; equal weights on each call.
 struct Net {
   torch::nn::Conv2d first{torch::nn::Conv2dOptions(3, 8, 3).padding(1)};
   torch::nn::Conv2d second{torch::nn::Conv2dOptions(8, 8, 3).padding(1)};
@@ -56,7 +56,7 @@ Net make_net() {
   return net;
 }
 
-TEST_P(Pipelines, TheGradientsAreThoseOfThePlainModel) {
+TEST_P(Pipelines, HavePlainModelsGradients) {
   const Plan& plan = GetParam();
   torch::manual_seed(2);
   const at::Tensor images = torch::randn({8, 3, 12, 16}, at::kDouble);
@@ -84,7 +84,7 @@ TEST_P(Pipelines, TheGradientsAreThoseOfThePlainModel) {
   }
 }
 
-TEST_P(Pipelines, ACallersOwnBackwardGivesThem) {
+TEST_P(Pipelines, HavePlainModelsGradientsInCallersBackward) {
   const Plan& plan = GetParam();
   torch::manual_seed(2);
   const at::Tensor images = torch::randn({8, 3, 12, 16}, at::kDouble).requires_grad_();
@@ -112,9 +112,8 @@ INSTANTIATE_TEST_SUITE_P(Plans, Pipelines,
 
 using OnePipeline = support::AsyncDevices;
 
-// torchgpipe's T64: of two values in one message, each is waited for, also where the gradient of
-// one is late.
-TEST_F(OnePipeline, T64EveryTensorOfAMessageIsWaitedFor) {
+// torchgpipe's T64: each of a message's two values is waited for, even if one gradient is late.
+TEST_F(OnePipeline, T64WaitsForEveryTensorOfMessage) {
   nn::Layers net;
   net.add("both", [](at::Tensor x) { return std::make_tuple(x * 2, x * 3); });
   net.add("late", [](at::Tensor a, at::Tensor b) {
@@ -130,7 +129,7 @@ TEST_F(OnePipeline, T64EveryTensorOfAMessageIsWaitedFor) {
   EXPECT_EQ(x.grad().sum().item<double>(), 17 * 128);
 }
 
-// The same numbers are drawn for the same key, run again or not.
+// One key draws the same numbers, with and without recomputation.
 TEST_F(OnePipeline, DropoutIsKeyed) {
   const auto gradients = [](Recompute recompute, std::vector<int> balance) {
     torch::manual_seed(1);
@@ -155,7 +154,7 @@ TEST_F(OnePipeline, DropoutIsKeyed) {
   EXPECT_LE(distance(expected, gradients(Recompute::Always, {1, 2})), 1e-6);
 }
 
-TEST_F(OnePipeline, ProfileTimelineAndMemoryAreOfTheDevice) {
+TEST_F(OnePipeline, MeasuresProfileTimelineAndMemoryOfDevice) {
   Net own = make_net();
   Pipeline pipeline(own.layers(),
                     {.devices = async_devices(2), .balance = {3, 3}, .micro_batches = 2});

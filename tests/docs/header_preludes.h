@@ -1,5 +1,5 @@
-// What the examples in headers take as given, under the header's name: tools/header_examples.py puts
-// it in front of each example of that header, in the header's namespace.
+// Declarations that the examples in headers use, under the header's name. tools/header_examples.py
+// inserts them before each example of that header, in the header's namespace.
 
 // [trestle/base/choose.h]
 #include <array>

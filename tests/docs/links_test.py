@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that what the documents point at is there: links to files, and files and tests named in backticks.
+"""Checks that links to files, and files and tests named in backticks, exist.
 
     tests/docs/links_test.py [ROOT]
 

@@ -9,8 +9,8 @@
 #include "trestle/train/data_set.h"
 #include "trestle/train/field_help.h"
 
-// docs/recipes.md lists what the tables of fields and data sets say. TRESTLE_UPDATE_DOCS=1 in the
-// environment writes the lists anew.
+// docs/recipes.md lists the tables of fields and data sets. TRESTLE_UPDATE_DOCS=1 in the
+// environment rewrites the lists.
 namespace trestle {
 namespace {
 
@@ -52,7 +52,7 @@ std::string data_set_table() {
   return out + "\n";
 }
 
-// What stands between the marks <!-- name:begin --> and <!-- name:end --> equals `wanted`.
+// Expects `wanted` between the marks <!-- name:begin --> and <!-- name:end -->.
 void expect_list(const std::string& name, const std::string& wanted) {
   const std::string begin_mark = text("<!-- ", name, ":begin -->\n");
   const std::string document = read_file(path);

@@ -1,4 +1,4 @@
-// How ranks end, and what becomes of the others.
+// The end of one rank, and its effect on the other ranks.
 #include <csignal>
 
 #include "tests/launch/started_launcher.h"
@@ -11,20 +11,20 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
-TEST(LaunchEndings, AllWell) {
+TEST(LaunchEndings, SuccessOfAllRanksIsSuccess) {
   const Outcome outcome = run_launcher(on_ranks(3, "sleep 0.$RANK"));
   EXPECT_EQ(outcome.code, 0);
   EXPECT_EQ(outcome.err, "");
 }
 
-TEST(LaunchEndings, OneThatIsDoneEarlyIsNormal) {
+TEST(LaunchEndings, AllowsRankToEndEarly) {
   const Outcome outcome = run_launcher(
       on_ranks(2, "[ $RANK = 0 ] && exit 0; sleep 0.5; echo still here", {"--notice-ms", "10"}));
   EXPECT_EQ(outcome.code, 0);
   EXPECT_THAT(outcome.out, HasSubstr("[1] still here"));
 }
 
-TEST(LaunchEndings, TheFirstCodeIsPassedOn) {
+TEST(LaunchEndings, ReturnsFirstExitCode) {
   const Outcome outcome =
       run_launcher(on_ranks(3, "[ $RANK = 1 ] && exit 37; sleep 60", {"--notice-ms", "100"}));
   EXPECT_EQ(outcome.code, 37);
@@ -34,7 +34,7 @@ TEST(LaunchEndings, TheFirstCodeIsPassedOn) {
                             "start; ranks 0, 2 stopped after [0-9.]+ m?s\\.\n$"));
 }
 
-TEST(LaunchEndings, TheOthersMaySayWhatTheySaw) {
+TEST(LaunchEndings, PrintsOutputOfStoppingRanks) {
   const Outcome outcome =
       run_launcher(on_ranks(2, "[ $RANK = 1 ] && exit 3; sleep 0.3; echo rank 1 has gone; exit 9"));
   EXPECT_EQ(outcome.code, 3);
@@ -42,7 +42,7 @@ TEST(LaunchEndings, TheOthersMaySayWhatTheySaw) {
   EXPECT_THAT(outcome.err, HasSubstr("; rank 0 stopped after "));
 }
 
-TEST(LaunchEndings, KilledBySignal) {
+TEST(LaunchEndings, NamesSignalThatKilledRank) {
   const Outcome outcome =
       run_launcher(on_ranks(4, "[ $RANK = 2 ] && kill -9 $$; sleep 60", {"--notice-ms", "100"}));
   EXPECT_EQ(outcome.code, 137);
@@ -54,7 +54,7 @@ TEST(LaunchEndings, KilledBySignal) {
   EXPECT_EQ(run_launcher(on_ranks(1, "kill -SEGV $$")).code, 139);
 }
 
-TEST(LaunchEndings, OneThatDoesNotStopIsKilled) {
+TEST(LaunchEndings, KillsRankThatDoesNotStop) {
   const Outcome outcome = run_launcher(
       on_ranks(3,
                "[ $RANK = 1 ] && exit 1; [ $RANK = 2 ] && exec sleep 60; trap '' TERM; "
@@ -67,7 +67,7 @@ TEST(LaunchEndings, OneThatDoesNotStopIsKilled) {
   EXPECT_TRUE(all_gone(processes_in(outcome.out)));
 }
 
-TEST(LaunchEndings, OneThatIsStoppedBySigstopEndsToo) {
+TEST(LaunchEndings, EndsRankStoppedBySigstop) {
   const Outcome outcome =
       run_launcher(on_ranks(2, "[ $RANK = 1 ] && sleep 0.3 && exit 1; kill -STOP $$; sleep 60",
                             {"--notice-ms", "100", "--grace-ms", "20000"}));
@@ -75,8 +75,8 @@ TEST(LaunchEndings, OneThatIsStoppedBySigstopEndsToo) {
   EXPECT_LT(outcome.seconds, 6);
 }
 
-// One that was stopped behind its last word to the others kept the launcher waiting for ever.
-TEST(LaunchEndings, TheLastOneThatIsStoppedIsToldToGoOn) {
+// Regression: the launcher waited forever for a rank that stopped after the other ranks' end.
+TEST(LaunchEndings, ContinuesLastRankStoppedBySigstop) {
   const Outcome outcome =
       run_launcher(on_ranks(3, "[ $RANK = 1 ] || exit 0; kill -STOP $$; echo went on"));
   EXPECT_EQ(outcome.code, 0);
@@ -86,7 +86,7 @@ TEST(LaunchEndings, TheLastOneThatIsStoppedIsToldToGoOn) {
               ContainsRegex("rank 1 \\(process [0-9]+\\) is stopped, and all others have ended"));
 }
 
-TEST(LaunchEndings, WithoutGraceTheyAreKilledAtOnce) {
+TEST(LaunchEndings, KillsAtOnceWithoutGrace) {
   const Outcome outcome =
       run_launcher(on_ranks(2, "trap '' TERM; [ $RANK = 1 ] && exit 1; while :; do sleep 0.1; done",
                             {"--notice-ms", "0", "--grace-ms", "0"}));
@@ -94,7 +94,7 @@ TEST(LaunchEndings, WithoutGraceTheyAreKilledAtOnce) {
   EXPECT_LT(outcome.seconds, 4);
 }
 
-TEST(LaunchEndings, StartsAgainUntilItWorks) {
+TEST(LaunchEndings, RestartsUntilSuccess) {
   const Outcome outcome = run_launcher(on_ranks(
       2,
       "echo try $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS port $MASTER_PORT; "
@@ -108,20 +108,20 @@ TEST(LaunchEndings, StartsAgainUntilItWorks) {
                                  HasSubstr("Starting all again (restart 2 of 3).")));
 }
 
-TEST(LaunchEndings, StartsAgainAtMostSoOften) {
+TEST(LaunchEndings, LimitsRestarts) {
   const Outcome outcome = run_launcher(on_ranks(2, "echo try; exit 5", {"--max-restarts", "2"}));
   EXPECT_EQ(outcome.code, 5);
   EXPECT_EQ(count_of("try", outcome.out), 6);
 }
 
-TEST(LaunchEndings, WhatCannotBeIsNotTriedAgain) {
+TEST(LaunchEndings, DoesNotRestartUsageErrors) {
   const Outcome outcome = run_launcher(on_ranks(1, "echo try; exit 2", {"--max-restarts", "2"}));
   EXPECT_EQ(outcome.code, 2);
   EXPECT_EQ(count_of("try", outcome.out), 1);
 }
 
-// Every rank has said it.
-TEST(LaunchEndings, NoneIsTheFirstWhereAllWereMisused) {
+// Every rank has printed it.
+TEST(LaunchEndings, NamesNoFirstRankWhenAllHaveUsageErrors) {
   const Outcome outcome = run_launcher(on_ranks(3, "sleep 0.$RANK; echo no such flag >&2; exit 2"));
   EXPECT_EQ(outcome.code, 2);
   EXPECT_EQ(count_of("no such flag", outcome.err), 3);
@@ -131,7 +131,7 @@ TEST(LaunchEndings, NoneIsTheFirstWhereAllWereMisused) {
   EXPECT_THAT(one.err, HasSubstr("rank 1 (process "));
 }
 
-TEST(LaunchEndings, AGrandchildThatHoldsThePipeIsEnded) {
+TEST(LaunchEndings, EndsGrandchildThatHoldsPipe) {
   const Outcome outcome =
       run_launcher(on_ranks(2, "sleep 1000 & echo pid $!; echo done", {"--notice-ms", "10"}));
   EXPECT_EQ(outcome.code, 0);
@@ -141,8 +141,8 @@ TEST(LaunchEndings, AGrandchildThatHoldsThePipeIsEnded) {
   EXPECT_TRUE(all_gone(processes_in(outcome.out)));
 }
 
-TEST(LaunchEndings, AGrandchildThatLeftIsNotWaitedFor) {
-  // It writes on, faster than anybody reads.
+TEST(LaunchEndings, DoesNotWaitForDetachedGrandchild) {
+  // It keeps writing faster than the launcher reads.
   const Outcome outcome = run_launcher(on_ranks(1,
                                                 "setsid sh -c 'echo pid $$; trap \"\" PIPE; while "
                                                 ":; do echo x 2>/dev/null; done' & sleep 0.3"));
@@ -151,7 +151,7 @@ TEST(LaunchEndings, AGrandchildThatLeftIsNotWaitedFor) {
   for (const pid_t process : processes_in(outcome.out)) kill(-process, SIGKILL);
 }
 
-TEST(LaunchEndings, LastWordsOfAHelperArrive) {
+TEST(LaunchEndings, PrintsLastOutputOfHelpers) {
   const Outcome outcome = run_launcher(on_ranks(1, "(sleep 0.1; echo last words) & exit 0"));
   EXPECT_THAT(outcome.out, HasSubstr("[0] last words"));
 }

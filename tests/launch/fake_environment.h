@@ -13,7 +13,7 @@ namespace trestle::launch {
 
 using FakeEnvironment = std::map<std::string, std::string>;
 
-// `environment` with some variables changed; "-" takes one away.
+// `environment` with some variables changed; "-" removes one.
 inline FakeEnvironment with(FakeEnvironment environment, const FakeEnvironment& changes) {
   for (const auto& [name, value] : changes) {
     if (value == "-")
@@ -32,7 +32,7 @@ inline RankEnvironment read(const FakeEnvironment& environment) {
   });
 }
 
-// What the UsageError says; a failure of the test where there is none.
+// The UsageError's message; fails the test if there is none.
 inline std::string refusal(const FakeEnvironment& environment) {
   try {
     const RankEnvironment result = read(environment);

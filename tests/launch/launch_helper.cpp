@@ -1,5 +1,5 @@
 // launch_helper [flags] -- PROGRAM ARGUMENTS: calls launch().
-// launch_helper who: a line of what this rank was told, and the cores it may use.
+// launch_helper who: prints this rank's environment and the cores that it may use.
 #include <cstdlib>
 #include <iostream>
 #include <string>

@@ -30,7 +30,7 @@ fs::path scratch(const std::string& name) {
   return folder;
 }
 
-TEST(Launcher, LinesOfEachRankHaveItsNumber) {
+TEST(Launcher, PrefixesLinesWithRank) {
   const Outcome outcome =
       run_launcher(on_ranks(3, "echo out $RANK; echo err $RANK >&2; printf 'no end'"));
   EXPECT_EQ(outcome.code, 0) << outcome.err;
@@ -40,7 +40,7 @@ TEST(Launcher, LinesOfEachRankHaveItsNumber) {
   EXPECT_THAT(lines_of(outcome.err), UnorderedElementsAre("[0] err 0", "[1] err 1", "[2] err 2"));
 }
 
-TEST(Launcher, RanksKnowWhoTheyAre) {
+TEST(Launcher, GivesRanksTheirEnvironment) {
   const Outcome outcome = run_launcher({"-n", "2", "--", LAUNCH_HELPER, "who"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   Words lines = lines_of(outcome.out);
@@ -53,7 +53,7 @@ TEST(Launcher, RanksKnowWhoTheyAre) {
   EXPECT_EQ(port(lines[0]), port(lines[1]));
 }
 
-TEST(Launcher, CoresAreDividedAmongRanks) {
+TEST(Launcher, SplitsCoresAmongRanks) {
   const std::vector<int> cores = allowed_cores();
   ASSERT_GE(cores.size(), 2u);
   const Outcome outcome = run_launcher({"-n", "2", "--", LAUNCH_HELPER, "who"});
@@ -66,7 +66,7 @@ TEST(Launcher, CoresAreDividedAmongRanks) {
   for (const int core : cores) EXPECT_EQ(used.count(text(core)), 1u) << outcome.out;
 }
 
-TEST(Launcher, RanksShareCoresWhereTheyAreMoreOrUnbound) {
+TEST(Launcher, SharesCoresAmongManyOrUnboundRanks) {
   const std::vector<int> cores = allowed_cores();
   const int many = static_cast<int>(cores.size()) + 1;
   const Outcome crowded = run_launcher({"-n", text(many), "--", LAUNCH_HELPER, "who"});
@@ -76,7 +76,7 @@ TEST(Launcher, RanksShareCoresWhereTheyAreMoreOrUnbound) {
   EXPECT_EQ(count_of(text(" cores ", join(cores, ","), "\n"), unbound.out), 2) << unbound.out;
 }
 
-TEST(Launcher, TwoNodesOnOneMachine) {
+TEST(Launcher, RunsTwoNodesOnOneMachine) {
   const auto node = [](const char* number) {
     return Words{"-n",           "2",   "--nodes", "2",           "--node-rank", number,
                  "--rendezvous", "box", "--",      LAUNCH_HELPER, "who"};
@@ -88,7 +88,7 @@ TEST(Launcher, TwoNodesOnOneMachine) {
                                     rank % 2, "/2 node ", rank / 2, " at box:29500 ")));
 }
 
-TEST(Launcher, ManyLinesFromAllRanksArriveWholeAndInOrder) {
+TEST(Launcher, KeepsManyLinesWholeAndInOrder) {
   constexpr int lines = 50'000, ranks = 4;
   const Outcome outcome = run_launcher(on_ranks(ranks, text("seq -f 'line %.0f of many' ", lines)));
   EXPECT_EQ(outcome.code, 0) << outcome.err;
@@ -102,12 +102,12 @@ TEST(Launcher, ManyLinesFromAllRanksArriveWholeAndInOrder) {
   for (const int behind_last : next) EXPECT_EQ(behind_last, lines + 1);
 }
 
-TEST(Launcher, PlainOutputIsLeftAlone) {
+TEST(Launcher, LeavesPlainOutputUnchanged) {
   const Outcome outcome = run_launcher(on_ranks(2, "echo out $RANK", {"--plain"}));
   EXPECT_THAT(lines_of(outcome.out), UnorderedElementsAre("out 0", "out 1"));
 }
 
-TEST(Launcher, AFileForEachRank) {
+TEST(Launcher, WritesOneLogFilePerRank) {
   const fs::path folder = scratch("logs") / "deep";
   const Outcome outcome =
       run_launcher(on_ranks(2, "echo out $RANK; echo err >&2; [ $TORCHELASTIC_RESTART_COUNT = 1 ]",
@@ -121,7 +121,7 @@ TEST(Launcher, AFileForEachRank) {
       HasSubstr("file/x"));
 }
 
-TEST(Launcher, RankZeroReadsTheStandardInput) {
+TEST(Launcher, RankZeroReadsStandardInput) {
   const fs::path folder = scratch("in");
   write_file(folder / "in", "some words\n");
   const Outcome outcome =
@@ -129,7 +129,7 @@ TEST(Launcher, RankZeroReadsTheStandardInput) {
   EXPECT_THAT(lines_of(outcome.out), UnorderedElementsAre("[0] some words", "[0] end", "[1] end"));
 }
 
-TEST(Launcher, EventsAsJson) {
+TEST(Launcher, PrintsEventsAsJson) {
   const Outcome outcome = run_launcher(on_ranks(
       2, "printf 'a \\377 b\\n'; echo err >&2; exit $RANK", {"--json", "--notice-ms", "50"}));
   EXPECT_EQ(outcome.code, 1);
@@ -152,7 +152,7 @@ TEST(Launcher, EventsAsJson) {
                                                "end", "end", "done"}));
 }
 
-TEST(Launcher, ProgramsThatAreNotThere) {
+TEST(Launcher, RefusesMissingPrograms) {
   const fs::path folder = scratch("programs");
   const auto refusal = [](const std::string& program) {
     const Outcome outcome = run_launcher({"-n", "2", "--", program});
@@ -174,7 +174,7 @@ TEST(Launcher, ProgramsThatAreNotThere) {
   EXPECT_THAT(refusal((folder / "lost").string()), HasSubstr("cannot be started: No such file"));
 }
 
-TEST(Launcher, AReaderWhoGoesEndsTheWriters) {
+TEST(Launcher, ClosedReaderEndsWriters) {
   const Outcome outcome = run_launcher(
       {text(LAUNCH_HELPER, " -n 2 --notice-ms 50 -- yes | head -n 3; echo ${PIPESTATUS[0]} >&2")},
       {.program = {"/bin/bash", "-c"}});
@@ -182,7 +182,7 @@ TEST(Launcher, AReaderWhoGoesEndsTheWriters) {
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("141\n"), HasSubstr("(SIGPIPE)")));
 }
 
-TEST(Launcher, AClosedOutputIsToldAtTheEnd) {
+TEST(Launcher, ReportsClosedOutput) {
   const Outcome outcome = run_launcher(on_ranks(1, "echo word; sleep 0.2"), {.out = "closed"});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_THAT(outcome.err, HasSubstr("the output could not be written"));
@@ -191,13 +191,13 @@ TEST(Launcher, AClosedOutputIsToldAtTheEnd) {
   EXPECT_EQ(both.code, 1);
 }
 
-TEST(Launcher, AFullDiskIsTold) {
+TEST(Launcher, ReportsFullDisk) {
   const Outcome outcome = run_launcher(on_ranks(1, "echo word; sleep 0.2"), {.out = "/dev/full"});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_THAT(outcome.err, HasSubstr("No space left"));
 }
 
-TEST(Launcher, WorksWithoutAnyStandardStream) {
+TEST(Launcher, WorksWithoutStandardStreams) {
   const Outcome outcome = run_launcher(on_ranks(2, "echo word >/dev/null"),
                                        {.in = "closed", .out = "closed", .err = "closed"});
   EXPECT_EQ(outcome.code, 0);

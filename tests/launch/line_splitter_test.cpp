@@ -26,7 +26,7 @@ struct Splitter {
   }
 };
 
-TEST(LineSplitter, WholeLinesHoweverTheyArrive) {
+TEST(LineSplitter, ReturnsWholeLinesFromAnyChunks) {
   Splitter splitter;
   splitter.add("one\ntw");
   EXPECT_THAT(splitter.lines, ElementsAre("one"));
@@ -36,14 +36,14 @@ TEST(LineSplitter, WholeLinesHoweverTheyArrive) {
   EXPECT_THAT(splitter.lines, ElementsAre("one", "two", "", "three"));
 }
 
-TEST(LineSplitter, NothingLeftIsNoLine) {
+TEST(LineSplitter, ReturnsNoEmptyLastLine) {
   Splitter splitter;
   splitter.add("one\n");
   splitter.end();
   EXPECT_THAT(splitter.lines, ElementsAre("one"));
 }
 
-TEST(LineSplitter, LinesOfWindowsAreLines) {
+TEST(LineSplitter, AcceptsWindowsLineEndings) {
   Splitter splitter;
   splitter.add("one\r\ntwo\r");
   splitter.add("\nthree\r");
@@ -51,7 +51,7 @@ TEST(LineSplitter, LinesOfWindowsAreLines) {
   EXPECT_THAT(splitter.lines, ElementsAre("one", "two", "three"));
 }
 
-TEST(LineSplitter, ABarIsShownOnceASecondAndAtItsEnd) {
+TEST(LineSplitter, ShowsBarOncePerSecondAndAtItsEnd) {
   Splitter splitter;
   for (int percent = 0; percent <= 100; ++percent) {
     splitter.add("\rbar " + std::to_string(percent) + " %");
@@ -61,13 +61,13 @@ TEST(LineSplitter, ABarIsShownOnceASecondAndAtItsEnd) {
   EXPECT_THAT(splitter.lines, ElementsAre("bar 0 %", "bar 40 %", "bar 80 %", "bar 100 %"));
 }
 
-TEST(LineSplitter, AnErasedBarLeavesNothing) {
+TEST(LineSplitter, ErasedBarLeavesNothing) {
   Splitter splitter;
   splitter.add("\r\x1b[2Kbar 1\r\x1b[2Kbar 2\r\x1b[2Kepoch 1\n");
   EXPECT_THAT(splitter.lines, ElementsAre("bar 1", "epoch 1"));
 }
 
-TEST(LineSplitter, ALineWithoutEndComesInPieces) {
+TEST(LineSplitter, SplitsEndlessLine) {
   Splitter splitter;
   const std::string much(3 * LineSplitter::longest_line + 5, 'x');
   splitter.add(much);
@@ -78,7 +78,7 @@ TEST(LineSplitter, ALineWithoutEndComesInPieces) {
   EXPECT_EQ(all, much);
 }
 
-TEST(LineSplitter, PiecesDoNotMatter) {
+TEST(LineSplitter, ResultDoesNotDependOnChunks) {
   Random random(7);
   std::string bytes;
   for (int i = 0; i < 5000; ++i) bytes += "ab\r\n\x1b[2K"[random.below(8)];
@@ -97,7 +97,7 @@ TEST(LineSplitter, PiecesDoNotMatter) {
   }
 }
 
-TEST(LineSplitter, ColoursStayAndCursorMovesGo) {
+TEST(LineSplitter, KeepsColoursAndRemovesCursorMoves) {
   EXPECT_EQ(without_cursor_moves("\x1b[31mred\x1b[0m"), "\x1b[31mred\x1b[0m");
   EXPECT_EQ(without_cursor_moves("\x1b[2K\x1b[1Gx\x1b[3A"), "x");
   EXPECT_EQ(without_cursor_moves("a\x1b[12;3"), "a");

@@ -8,7 +8,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Recorded from `mpirun -n 3` of Open MPI 5.0.11: local ranks need not follow the ranks.
+// Recorded from `mpirun -n 3` of Open MPI 5.0.11: local ranks may be ordered differently.
 const FakeEnvironment openmpi = {{"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
                                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"},
                                  {"OMPI_COMM_WORLD_NODE_RANK", "2"},
@@ -24,7 +24,7 @@ const FakeEnvironment mpich = {
     {"HYDI_CONTROL_FD", "7"}, {"MPI_LOCALNRANKS", "3"}, {"MPI_LOCALRANKID", "1"}, {"PMI_FD", "11"},
     {"PMI_HOSTNAME", "vm"},   {"PMI_RANK", "1"},        {"PMI_SIZE", "3"}};
 
-TEST(Mpi, OpenMpiAsRecorded) {
+TEST(Mpi, ReadsRecordedOpenMpi) {
   const RankEnvironment found = read(openmpi);
   EXPECT_EQ(found.source, "openmpi");
   EXPECT_EQ(found.rank, 1);
@@ -35,7 +35,7 @@ TEST(Mpi, OpenMpiAsRecorded) {
   EXPECT_EQ(found.address, "127.0.0.1");
 }
 
-TEST(Mpi, PortOfOpenMpiIsTheJobs) {
+TEST(Mpi, DerivesPortFromOpenMpiJob) {
   const int port = read(openmpi).port;
   EXPECT_GE(port, 20000);
   EXPECT_LT(port, 32768);
@@ -45,7 +45,7 @@ TEST(Mpi, PortOfOpenMpiIsTheJobs) {
   EXPECT_EQ(read(with(openmpi, {{"PMIX_NAMESPACE", "-"}})).port, 29500);
 }
 
-TEST(Mpi, MpichAsRecorded) {
+TEST(Mpi, ReadsRecordedMpich) {
   const RankEnvironment found = read(mpich);
   EXPECT_EQ(found.source, "mpich");
   EXPECT_EQ(found.rank, 1);
@@ -61,7 +61,7 @@ TEST(Mpi, OneRankNeedsNothingElse) {
   EXPECT_EQ(read({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}).port, 0);
 }
 
-TEST(Mpi, SeveralMachinesNeedAnAddress) {
+TEST(Mpi, SeveralMachinesNeedAddress) {
   const FakeEnvironment far = with(openmpi, {{"OMPI_COMM_WORLD_SIZE", "6"}});
   EXPECT_THAT(refusal(far),
               AllOf(HasSubstr("MASTER_ADDR is not set"), HasSubstr("several machines"),
@@ -72,7 +72,7 @@ TEST(Mpi, SeveralMachinesNeedAnAddress) {
   EXPECT_THAT(refusal(with(mpich, {{"PMI_SIZE", "6"}})), HasSubstr("MASTER_ADDR is not set"));
 }
 
-TEST(Mpi, WhatIsMissingOrWrongIsNamed) {
+TEST(Mpi, NamesMissingAndInvalidVariables) {
   EXPECT_THAT(refusal(with(openmpi, {{"OMPI_COMM_WORLD_SIZE", "-"}})),
               AllOf(HasSubstr("OMPI_COMM_WORLD_SIZE is not set"), HasSubstr("RANK=1")));
   EXPECT_THAT(refusal(with(openmpi, {{"OMPI_COMM_WORLD_RANK", "-"}})),
@@ -87,7 +87,7 @@ TEST(Mpi, WhatIsMissingOrWrongIsNamed) {
   EXPECT_THAT(refusal(with(mpich, {{"PMI_RANK", "first"}})), HasSubstr("PMI_RANK=first"));
 }
 
-TEST(Mpi, TwoMpisThatDisagreeAreNamed) {
+TEST(Mpi, NamesDisagreementBetweenTwoMpis) {
   EXPECT_EQ(read(with(openmpi, {{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}})).source, "openmpi");
   EXPECT_THAT(refusal(with(openmpi, {{"PMI_RANK", "0"}, {"PMI_SIZE", "3"}})),
               AllOf(HasSubstr("OMPI_COMM_WORLD_RANK=1"), HasSubstr("PMI_RANK=0")));

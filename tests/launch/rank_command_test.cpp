@@ -42,8 +42,8 @@ TEST(RankCommand, EachRankHasTorchrunsVariables) {
   for (const auto& [name, value] : wanted) EXPECT_EQ(variables.at(name), value) << name;
 }
 
-// By it a run that is started anew knows what it began.
-TEST(RankCommand, ALaunchHasANameOfItsOwnInAllItsRestarts) {
+// A restarted run recognizes by it what the launch started before.
+TEST(RankCommand, LaunchKeepsItsIdInAllRestarts) {
   const auto name = [](int rank, int restart) {
     const auto commands = rank_commands({.program = "x", .ranks = 2}, {"node0", 29400}, restart);
     for (const auto& [key, value] : commands[static_cast<std::size_t>(rank)].variables)
@@ -55,14 +55,14 @@ TEST(RankCommand, ALaunchHasANameOfItsOwnInAllItsRestarts) {
   EXPECT_EQ(name(0, 0), name(0, 3));
 }
 
-TEST(RankCommand, ThreadsAreTheUsersWhereSet) {
+TEST(RankCommand, KeepsThreadCountSetByUser) {
   setenv("OMP_NUM_THREADS", "7", 1);
   const auto commands = rank_commands({.program = "x"}, {"node0", 29400}, 0);
   unsetenv("OMP_NUM_THREADS");
   for (const auto& [name, value] : commands[0].variables) EXPECT_NE(name, "OMP_NUM_THREADS");
 }
 
-TEST(RankCommand, VariablesReplaceThoseOfTheLauncher) {
+TEST(RankCommand, VariablesReplaceLaunchers) {
   setenv("RANK", "17", 1);
   const auto all = environment_with({{"RANK", "3"}, {"OWN", "a b"}});
   unsetenv("RANK");
@@ -72,7 +72,7 @@ TEST(RankCommand, VariablesReplaceThoseOfTheLauncher) {
   EXPECT_GT(all.size(), 2u);
 }
 
-TEST(RankCommand, Rendezvous) {
+TEST(RankCommand, ParsesRendezvous) {
   const auto is = [](const std::string& words, const std::string& address, int port) {
     const Rendezvous found = parse_rendezvous(words);
     EXPECT_EQ(found.address, address) << words;
@@ -89,13 +89,13 @@ TEST(RankCommand, Rendezvous) {
     EXPECT_THROW(parse_rendezvous(wrong), UsageError) << wrong;
 }
 
-TEST(RankCommand, OneMachineGetsAFreePort) {
+TEST(RankCommand, PicksFreePortOnOneMachine) {
   const Rendezvous found = rendezvous_of({.program = "x"});
   EXPECT_EQ(found.address, "127.0.0.1");
   EXPECT_GT(found.port, 1023);
 }
 
-TEST(RankCommand, OptionsThatCannotBe) {
+TEST(RankCommand, RefusesInvalidOptions) {
   const auto refusal = [](const LaunchOptions& options) -> std::string {
     try {
       check(options);
@@ -117,7 +117,7 @@ TEST(RankCommand, OptionsThatCannotBe) {
               HasSubstr("below 0"));
 }
 
-TEST(RankCommand, DescribedAsCommandsOfTheShell) {
+TEST(RankCommand, DescribesLaunchAsShellCommands) {
   const std::string lines =
       describe_launch({.program = "sh", .arguments = {"-c", "echo 'a b'"}, .ranks = 2});
   EXPECT_THAT(lines, HasSubstr("env RANK=0 WORLD_SIZE=2 "));
@@ -125,7 +125,7 @@ TEST(RankCommand, DescribedAsCommandsOfTheShell) {
   EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 2);
 }
 
-TEST(Cores, AreSplitInNeighbours) {
+TEST(Cores, AreSplitIntoNeighbours) {
   std::vector<int> cores(10);
   std::iota(cores.begin(), cores.end(), 3);
   for (int ranks = 1; ranks <= 10; ++ranks) {
@@ -141,9 +141,9 @@ TEST(Cores, AreSplitInNeighbours) {
   for (const auto& part : split_cores(cores, 11)) EXPECT_TRUE(part.empty());
 }
 
-TEST(Cores, OfThisProcess) { EXPECT_GE(allowed_cores().size(), 1u); }
+TEST(Cores, AreKnownForThisProcess) { EXPECT_GE(allowed_cores().size(), 1u); }
 
-TEST(Ending, InWords) {
+TEST(Ending, IsDescribedInWords) {
   EXPECT_EQ(in_words({.code = 3}), "ended with code 3");
   EXPECT_EQ(in_words({.signal = 9}), "was killed by signal 9 (SIGKILL)");
   EXPECT_EQ(Ending{.signal = 11}.exit_code(), 139);

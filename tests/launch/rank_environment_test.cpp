@@ -35,7 +35,7 @@ const FakeEnvironment torchrun = {
 const FakeEnvironment by_hand = {
     {"RANK", "3"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29500"}};
 
-TEST(RankEnvironment, NothingSetIsOneLoneRank) {
+TEST(RankEnvironment, NoVariablesMeanOneRank) {
   const RankEnvironment found = read({});
   EXPECT_EQ(found.source, "one rank");
   EXPECT_EQ(found.rank, 0);
@@ -43,11 +43,11 @@ TEST(RankEnvironment, NothingSetIsOneLoneRank) {
   EXPECT_EQ(found.port, 0);
 }
 
-TEST(RankEnvironment, AnAddressAloneStartsNothing) {
+TEST(RankEnvironment, AddressAloneMeansOneRank) {
   EXPECT_EQ(read({{"MASTER_ADDR", "node1"}, {"MASTER_PORT", "29500"}}).source, "one rank");
 }
 
-TEST(RankEnvironment, TorchrunAsRecorded) {
+TEST(RankEnvironment, ReadsRecordedTorchrun) {
   const RankEnvironment found = read(torchrun);
   EXPECT_EQ(found.source, "torchrun");
   EXPECT_EQ(found.rank, 1);
@@ -61,7 +61,7 @@ TEST(RankEnvironment, TorchrunAsRecorded) {
   EXPECT_TRUE(found.store_of_launcher);
 }
 
-TEST(RankEnvironment, TorchrunOnTheSecondMachineAfterARestart) {
+TEST(RankEnvironment, ReadsTorchrunOnSecondMachineAfterRestart) {
   const RankEnvironment found = read(with(torchrun, {{"RANK", "3"},
                                                      {"WORLD_SIZE", "4"},
                                                      {"GROUP_RANK", "1"},
@@ -73,16 +73,16 @@ TEST(RankEnvironment, TorchrunOnTheSecondMachineAfterARestart) {
   EXPECT_EQ(found.address, "node1");
 }
 
-TEST(RankEnvironment, OurLauncherIsTold) {
+TEST(RankEnvironment, RecognizesTrestleLaunch) {
   const FakeEnvironment ours =
       with(torchrun, {{"TRESTLE_LAUNCH", "1"}, {"TORCHELASTIC_USE_AGENT_STORE", "False"}});
   EXPECT_EQ(read(ours).source, "trestle launch");
   EXPECT_FALSE(read(ours).store_of_launcher);
-  // torchrun started by a rank of ours: the inner one counts.
+  // A rank of trestle launch started torchrun: the inner launcher counts.
   EXPECT_EQ(read(with(torchrun, {{"TRESTLE_LAUNCH", "1"}})).source, "torchrun");
 }
 
-TEST(RankEnvironment, ByHandOnOneMachine) {
+TEST(RankEnvironment, ReadsVariablesOnOneMachine) {
   const RankEnvironment found = read(by_hand);
   EXPECT_EQ(found.source, "variables");
   EXPECT_EQ(found.rank, 3);
@@ -91,13 +91,13 @@ TEST(RankEnvironment, ByHandOnOneMachine) {
   EXPECT_FALSE(found.store_of_launcher);
 }
 
-TEST(RankEnvironment, ByHandOneRankNeedsNoAddress) {
+TEST(RankEnvironment, OneRankNeedsNoAddress) {
   const RankEnvironment found = read({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
   EXPECT_EQ(found.world_size, 1);
   EXPECT_EQ(found.port, 0);
 }
 
-TEST(RankEnvironment, ByHandOnSeveralMachinesNeedsTheLocalRank) {
+TEST(RankEnvironment, SeveralMachinesNeedLocalRank) {
   const FakeEnvironment far = with(by_hand, {{"MASTER_ADDR", "node1"}});
   EXPECT_THAT(refusal(far), AllOf(HasSubstr("LOCAL_RANK is not set"), HasSubstr("RANK=3"),
                                   HasSubstr("WORLD_SIZE=4"), HasSubstr("0 and 1")));
@@ -108,7 +108,7 @@ TEST(RankEnvironment, ByHandOnSeveralMachinesNeedsTheLocalRank) {
   EXPECT_EQ(pod.node, 3);
 }
 
-TEST(RankEnvironment, MissingVariablesAreNamed) {
+TEST(RankEnvironment, NamesMissingVariables) {
   EXPECT_THAT(refusal({{"RANK", "2"}}),
               AllOf(HasSubstr("WORLD_SIZE is not set"), HasSubstr("RANK=2 is")));
   EXPECT_THAT(refusal({{"WORLD_SIZE", "2"}}),
@@ -117,7 +117,7 @@ TEST(RankEnvironment, MissingVariablesAreNamed) {
   EXPECT_THAT(refusal(with(by_hand, {{"MASTER_PORT", "-"}})), HasSubstr("MASTER_PORT is not set"));
 }
 
-TEST(RankEnvironment, WhatIsNoNumberIsNamedWithItsValue) {
+TEST(RankEnvironment, NamesInvalidNumbersWithValue) {
   for (const char* word : {"", "x", "-1", "1.5", " 1", "0x1", "99999999999999999999"}) {
     EXPECT_THAT(refusal(with(by_hand, {{"RANK", word}})), HasSubstr(std::string("RANK=") + word));
     EXPECT_THAT(refusal(with(by_hand, {{"WORLD_SIZE", word}})),
@@ -134,7 +134,7 @@ TEST(RankEnvironment, WhatIsNoNumberIsNamedWithItsValue) {
               HasSubstr("TORCHELASTIC_RESTART_COUNT=none"));
 }
 
-TEST(RankEnvironment, NumbersOutOfRangeNameBothVariables) {
+TEST(RankEnvironment, NamesBothVariablesForNumberOutOfRange) {
   EXPECT_THAT(refusal(with(by_hand, {{"RANK", "4"}})),
               HasSubstr("RANK=4 is not below WORLD_SIZE=4"));
   EXPECT_THAT(refusal(with(torchrun, {{"LOCAL_RANK", "2"}})),
@@ -143,7 +143,7 @@ TEST(RankEnvironment, NumbersOutOfRangeNameBothVariables) {
               AllOf(HasSubstr("LOCAL_WORLD_SIZE=3"), HasSubstr("WORLD_SIZE=2")));
 }
 
-// Of `srun --ntasks-per-node=2 --nodes=2`, the third task.
+// The third task of `srun --ntasks-per-node=2 --nodes=2`.
 const FakeEnvironment srun = {{"SLURM_PROCID", "2"},
                               {"SLURM_NTASKS", "4"},
                               {"SLURM_STEP_NUM_TASKS", "4"},
@@ -154,26 +154,26 @@ const FakeEnvironment srun = {{"SLURM_PROCID", "2"},
                               {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"},
                               {"SLURM_STEP_NODELIST", "node[01-02]"}};
 
-TEST(RankEnvironment, LaunchersWithinATaskOfSlurmCount) {
-  // One torchrun a node; our launcher with two ranks in each of four tasks.
+TEST(RankEnvironment, LauncherInsideSlurmTaskCounts) {
+  // One torchrun per node; trestle launch with two ranks in each of four tasks.
   EXPECT_EQ(read(with(torchrun, srun)).source, "torchrun");
   EXPECT_EQ(read(with(with(torchrun, srun),
                       {{"TRESTLE_LAUNCH", "1"}, {"TORCHELASTIC_USE_AGENT_STORE", "False"}}))
                 .source,
             "trestle launch");
-  // Another launcher with more ranks than tasks.
+  // Another launcher, with more ranks than tasks.
   EXPECT_EQ(read(with(with(by_hand, srun), {{"RANK", "5"}, {"WORLD_SIZE", "8"}})).source,
             "variables");
 }
 
-TEST(RankEnvironment, VariablesThatRepeatSlurmsAreFine) {
+TEST(RankEnvironment, AcceptsVariablesThatRepeatSlurms) {
   const RankEnvironment found = read(with(with(by_hand, srun), {{"RANK", "2"}}));
   EXPECT_EQ(found.source, "variables");
   EXPECT_EQ(found.rank, 2);
 }
 
-TEST(RankEnvironment, VariablesThatContradictSlurmAreNamed) {
-  // Left over in the shell: every task of srun would be rank 0 of 1.
+TEST(RankEnvironment, NamesVariablesThatContradictSlurm) {
+  // Left over in the shell: every task of srun would become rank 0 of 1.
   EXPECT_THAT(refusal(with(srun, {{"RANK", "0"}, {"WORLD_SIZE", "1"}})),
               AllOf(HasSubstr("RANK=0 and WORLD_SIZE=1"),
                     HasSubstr("SLURM_PROCID=2 and SLURM_STEP_NUM_TASKS=4"), HasSubstr("Unset")));
@@ -181,7 +181,7 @@ TEST(RankEnvironment, VariablesThatContradictSlurmAreNamed) {
               AllOf(HasSubstr("RANK=3"), HasSubstr("SLURM_PROCID=2")));
 }
 
-TEST(RankEnvironment, VariablesThatContradictMpiAreNamed) {
+TEST(RankEnvironment, NamesVariablesThatContradictMpi) {
   EXPECT_THAT(
       refusal(with(by_hand, {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}})),
       AllOf(HasSubstr("RANK=3"), HasSubstr("OMPI_COMM_WORLD_RANK=1")));

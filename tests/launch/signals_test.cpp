@@ -1,4 +1,4 @@
-// Signals that come to the launcher.
+// Signals to the launcher.
 #include <pty.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,14 +17,14 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-// Counts signals for a while after the first, and ends well.
+// A script that counts signals for a while after the first one and exits normally.
 std::string counting(const std::string& signal) {
   return text("n=0; trap 'n=$((n+1)); echo got ", signal, "' ", signal,
               "; echo ready; while [ $n = 0 ]; do sleep 0.02; done; "
               "for i in 1 2 3 4 5; do sleep 0.05; done; echo in all $n");
 }
 
-TEST(LaunchSignals, EachRankGetsEachOnce) {
+TEST(LaunchSignals, ReachEachRankOnce) {
   for (const auto& [name, number] :
        {std::pair("INT", SIGINT), std::pair("TERM", SIGTERM), std::pair("HUP", SIGHUP),
         std::pair("QUIT", SIGQUIT), std::pair("USR1", SIGUSR1), std::pair("USR2", SIGUSR2)}) {
@@ -37,7 +37,7 @@ TEST(LaunchSignals, EachRankGetsEachOnce) {
   }
 }
 
-TEST(LaunchSignals, CtrlCOnATerminalComesOnce) {
+TEST(LaunchSignals, CtrlCOnTerminalArrivesOnce) {
   const Words words = on_ranks(2, counting("INT"));
   std::vector<std::string> all = {LAUNCH_HELPER};
   all.insert(all.end(), words.begin(), words.end());
@@ -66,7 +66,7 @@ TEST(LaunchSignals, CtrlCOnATerminalComesOnce) {
   EXPECT_EQ(count_of("in all 1", seen), 2) << seen;
 }
 
-TEST(LaunchSignals, CodesAreTheSignals) {
+TEST(LaunchSignals, DetermineExitCode) {
   for (const auto& [number, code] : {std::pair(SIGINT, 130), std::pair(SIGTERM, 143)}) {
     StartedLauncher launcher(on_ranks(3, "echo ready; exec sleep 60", {"--max-restarts", "3"}));
     launcher.wait_for("ready", 3);
@@ -79,7 +79,7 @@ TEST(LaunchSignals, CodesAreTheSignals) {
   }
 }
 
-TEST(LaunchSignals, RanksMayTakeTheirTimeToStop) {
+TEST(LaunchSignals, RanksMayStopSlowly) {
   StartedLauncher launcher(
       on_ranks(2,
                "trap 'sleep 0.$((RANK * 7)); echo saved; exit 130' INT; echo ready; "
@@ -92,7 +92,7 @@ TEST(LaunchSignals, RanksMayTakeTheirTimeToStop) {
   EXPECT_EQ(count_of("saved", outcome.out), 2) << outcome.out << outcome.err;
 }
 
-TEST(LaunchSignals, TheSecondOneKills) {
+TEST(LaunchSignals, SecondSignalKills) {
   StartedLauncher launcher(
       on_ranks(2, "trap 'echo got' INT; echo pid $$; echo ready; while :; do sleep 0.02; done"));
   launcher.wait_for("ready", 2);
@@ -104,7 +104,7 @@ TEST(LaunchSignals, TheSecondOneKills) {
   EXPECT_TRUE(all_gone(processes_in(outcome.out)));
 }
 
-TEST(LaunchSignals, AFailureWhileStoppingIsAFailure) {
+TEST(LaunchSignals, FailureWhileStoppingIsFailure) {
   StartedLauncher launcher(
       on_ranks(2, "trap 'exit $((RANK * 4 + 3))' INT; echo ready; while :; do sleep 0.02; done",
                {"--max-restarts", "1"}));
@@ -115,8 +115,8 @@ TEST(LaunchSignals, AFailureWhileStoppingIsAFailure) {
   EXPECT_THAT(outcome.err, AllOf(HasSubstr("ended with code"), Not(HasSubstr("again"))));
 }
 
-TEST(LaunchSignals, WhatWasIgnoredStaysIgnored) {
-  // As under nohup: the launcher goes on, and so do the ranks.
+TEST(LaunchSignals, IgnoredSignalStaysIgnored) {
+  // As under nohup: the launcher and its ranks continue.
   StartedLauncher launcher({text("trap '' HUP; exec ", LAUNCH_HELPER,
                                  " -n 2 -- sh -c 'kill -HUP $$; echo ready; sleep 0.5; echo end'")},
                            {.program = {"/bin/sh", "-c"}});
@@ -127,8 +127,8 @@ TEST(LaunchSignals, WhatWasIgnoredStaysIgnored) {
   EXPECT_EQ(count_of("end", outcome.out), 2);
 }
 
-TEST(LaunchSignals, AKilledLauncherLeavesNoRank) {
-  // The shells and what they started, in the background as well.
+TEST(LaunchSignals, KilledLauncherLeavesNoRank) {
+  // The shells and their children, including background ones.
   StartedLauncher launcher(on_ranks(
       2, "trap '' TERM INT HUP; sleep 1000 & echo pid $!; echo pid $$; sleep 1000; echo never"));
   launcher.wait_for("pid", 4);
@@ -154,7 +154,7 @@ bool comes_to(pid_t process, char state) {
   return state_of(process) == state;
 }
 
-TEST(LaunchSignals, CtrlZStopsAndTheShellGoesOn) {
+TEST(LaunchSignals, CtrlZStopsRanksAndContinueResumesThem) {
   StartedLauncher launcher(on_ranks(1, "echo pid $$; exec sleep 0.7"));
   launcher.wait_for("pid", 1);
   const auto rank = processes_in(launcher.out()).at(0);

@@ -8,7 +8,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// `srun --nodes=3 --ntasks=5`, its fourth task.
+// The fourth task of `srun --nodes=3 --ntasks=5`.
 const FakeEnvironment step = {{"SLURM_JOB_ID", "4711"},
                               {"SLURM_STEP_ID", "2"},
                               {"SLURM_STEPID", "2"},
@@ -23,7 +23,7 @@ const FakeEnvironment step = {{"SLURM_JOB_ID", "4711"},
                               {"SLURM_STEP_NODELIST", "node[01-02,07]"},
                               {"SLURM_NODELIST", "login3,node[01-07]"}};
 
-TEST(Slurm, ATaskOfAStep) {
+TEST(Slurm, ReadsTaskOfStep) {
   const RankEnvironment found = read(step);
   EXPECT_EQ(found.source, "slurm");
   EXPECT_EQ(found.rank, 3);
@@ -36,14 +36,14 @@ TEST(Slurm, ATaskOfAStep) {
   EXPECT_FALSE(found.store_of_launcher);
 }
 
-TEST(Slurm, TheLastNodeHasOneTask) {
+TEST(Slurm, ReadsTaskCountOfLastNode) {
   const RankEnvironment found =
       read(with(step, {{"SLURM_PROCID", "4"}, {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "2"}}));
   EXPECT_EQ(found.local_size, 1);
   EXPECT_EQ(found.node, 2);
 }
 
-TEST(Slurm, AllTasksArriveAtOnePortAndOtherStepsAtOthers) {
+TEST(Slurm, DerivesOnePortPerStep) {
   const int port = read(step).port;
   EXPECT_GE(port, 20000);
   EXPECT_LT(port, 32768);
@@ -54,7 +54,7 @@ TEST(Slurm, AllTasksArriveAtOnePortAndOtherStepsAtOthers) {
   EXPECT_NE(read(with(step, {{"SLURM_JOB_ID", "4712"}})).port, port);
 }
 
-TEST(Slurm, AddressAndPortMayBeGiven) {
+TEST(Slurm, AcceptsGivenAddressAndPort) {
   const RankEnvironment found =
       read(with(step, {{"MASTER_ADDR", "fast0"}, {"MASTER_PORT", "12345"}}));
   EXPECT_EQ(found.address, "fast0");
@@ -71,7 +71,7 @@ TEST(Slurm, OneNodeNeedsNoName) {
   EXPECT_EQ(found.local_size, 5);
 }
 
-TEST(Slurm, OlderNamesOfVariables) {
+TEST(Slurm, AcceptsOlderVariableNames) {
   const RankEnvironment found = read({{"SLURM_JOB_ID", "9"},
                                       {"SLURM_STEPID", "0"},
                                       {"SLURM_PROCID", "1"},
@@ -84,7 +84,7 @@ TEST(Slurm, OlderNamesOfVariables) {
   EXPECT_EQ(found.address, "a");
 }
 
-TEST(Slurm, ShellsOfAnAllocationAreNoRanks) {
+TEST(Slurm, IgnoresShellsOfAllocation) {
   // The batch script, the interactive shell, and an allocation without a step.
   for (const char* number : {"4294967291", "4294967290", "4294967294", "batch", ""})
     EXPECT_EQ(read(with(step, {{"SLURM_STEP_ID", number}, {"SLURM_STEPID", number}})).source,
@@ -102,14 +102,14 @@ TEST(Slurm, OneTaskIsOneRank) {
   EXPECT_EQ(found.port, 0);
 }
 
-TEST(Slurm, PmiOfSrunIsFineAndOthersIsNot) {
+TEST(Slurm, AcceptsPmiOfSrunOnly) {
   EXPECT_EQ(read(with(step, {{"PMI_RANK", "3"}, {"PMI_SIZE", "5"}})).source, "slurm");
   EXPECT_THAT(refusal(with(step, {{"PMI_RANK", "2"}, {"PMI_SIZE", "5"}})),
               AllOf(HasSubstr("SLURM_PROCID=3"), HasSubstr("PMI_RANK=2")));
 }
 
-TEST(Slurm, MpirunInAJobCounts) {
-  // Its helper on the second node is task 1 of 2 of a step; the ranks inherit that.
+TEST(Slurm, MpirunInsideJobCounts) {
+  // mpirun's helper on the second node is task 1 of 2 of a step; its ranks inherit the variables.
   const RankEnvironment found = read(with(step, {{"SLURM_PROCID", "1"},
                                                  {"SLURM_STEP_NUM_TASKS", "2"},
                                                  {"OMPI_COMM_WORLD_RANK", "6"},
@@ -122,7 +122,7 @@ TEST(Slurm, MpirunInAJobCounts) {
   EXPECT_EQ(found.world_size, 8);
 }
 
-TEST(Slurm, WhatIsMissingOrWrongIsNamed) {
+TEST(Slurm, NamesMissingAndInvalidVariables) {
   EXPECT_THAT(refusal(with(step, {{"SLURM_LOCALID", "-"}})), HasSubstr("SLURM_LOCALID is not set"));
   EXPECT_THAT(refusal(with(step, {{"SLURM_NODEID", "-"}})), HasSubstr("SLURM_NODEID is not set"));
   EXPECT_THAT(refusal(with(step, {{"SLURM_NTASKS", "-"}, {"SLURM_STEP_NUM_TASKS", "-"}})),
@@ -145,7 +145,7 @@ TEST(Slurm, WhatIsMissingOrWrongIsNamed) {
               HasSubstr("SLURM_STEP_NODELIST and MASTER_ADDR"));
 }
 
-TEST(Slurm, FirstHost) {
+TEST(Slurm, ParsesFirstHost) {
   EXPECT_EQ(first_host("node1"), "node1");
   EXPECT_EQ(first_host("node[01-04,07],other3"), "node01");
   EXPECT_EQ(first_host("node[7,01-04]"), "node7");
@@ -158,7 +158,7 @@ TEST(Slurm, FirstHost) {
     EXPECT_THROW(first_host(wrong), UsageError) << wrong;
 }
 
-TEST(Slurm, TasksOfNode) {
+TEST(Slurm, ParsesTasksOfNode) {
   EXPECT_EQ(tasks_of_node("4", 0).tasks, 4);
   EXPECT_EQ(tasks_of_node("4", 1).tasks, 0);
   const NodeTasks last = tasks_of_node("2(x3),1", 3);

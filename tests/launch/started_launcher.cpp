@@ -55,7 +55,7 @@ StartedLauncher::StartedLauncher(const Words& arguments, With with) {
   become(STDIN_FILENO, with.in, O_RDONLY);
   become(STDOUT_FILENO, out, O_WRONLY | O_CREAT | O_TRUNC);
   become(STDERR_FILENO, err, O_WRONLY | O_CREAT | O_TRUNC);
-  // Whatever started the tests may have ignored them, as a shell does for what runs beside it.
+  // The tests' parent may ignore these signals, as a shell does for background jobs.
   for (const int signal : {SIGINT, SIGQUIT, SIGHUP}) std::signal(signal, SIG_DFL);
   execv(argv[0], argv.data());
   _exit(127);
@@ -87,7 +87,7 @@ Outcome StartedLauncher::wait() {
     ended = waitpid(child_, &status, WNOHANG) == child_;
   Outcome outcome{.out = out(), .err = content(folder_ / "err"), .seconds = now() - begin_};
   if (!ended) {
-    ADD_FAILURE() << "the launcher hangs:\n" << outcome.out << outcome.err;
+    ADD_FAILURE() << "the launcher does not end:\n" << outcome.out << outcome.err;
     return outcome;
   }
   child_ = -1;

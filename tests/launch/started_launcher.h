@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-// launch_helper as a process of its own.
+// launch_helper as a separate process.
 namespace trestle::launch {
 
 using Words = std::vector<std::string>;
@@ -23,7 +23,7 @@ class StartedLauncher {
  public:
   struct With {
     std::string in = "/dev/null";  // the file of its standard input
-    std::string out = {};          // where its standard output goes; empty = into Outcome
+    std::string out = {};          // standard output's file; empty = into Outcome
     std::string err = {};
     Words program = {LAUNCH_HELPER};
   };
@@ -35,10 +35,10 @@ class StartedLauncher {
 
   pid_t process() const { return child_; }
   void send(int signal) const;
-  // Until its standard output has the words so many times; fails the test after 20 s.
+  // Waits until standard output contains `words` `times` times; fails the test after 20 s.
   void wait_for(const std::string& words, int times = 1) const;
   std::string out() const;
-  // Kills it, and fails the test, where it does not end within 60 s.
+  // Kills the launcher and fails the test if it does not end within 60 s.
   Outcome wait();
 
  private:
@@ -50,16 +50,16 @@ class StartedLauncher {
 Outcome run_launcher(const Words& arguments, StartedLauncher::With with);
 Outcome run_launcher(const Words& arguments);
 
-// Of `sh -c script` on n ranks: {"-n", "3", flags..., "--", "sh", "-c", script}.
+// Arguments for `sh -c script` on n ranks: {"-n", "3", flags..., "--", "sh", "-c", script}.
 Words on_ranks(int ranks, const std::string& script, const Words& flags = {});
 
 int count_of(const std::string& words, const std::string& text);
 Words lines_of(const std::string& text);
-// Whether a process is there and is no zombie.
+// Whether a process exists and is no zombie.
 bool is_alive(pid_t process);
-// Waits up to 10 s until none of them is.
+// Waits up to 10 s until none of them is alive.
 bool all_gone(const std::vector<pid_t>& processes);
-// The numbers behind "pid " in the lines.
+// The numbers after "pid " in the lines.
 std::vector<pid_t> processes_in(const std::string& text);
 
 }  // namespace trestle::launch

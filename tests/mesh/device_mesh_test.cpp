@@ -14,14 +14,14 @@ using testing::AllOf;
 using testing::HasSubstr;
 using Ranks = std::vector<int>;
 
-// The sum of the ranks of a group, by its own collective.
+// The sum of a group's ranks, computed by its own all-reduce.
 double sum_of_ranks(const World& world, comm::Group group) {
   at::Tensor sum = torch::ones({1}) * world.rank();
   group.all_reduce(sum).wait();
   return sum.item<double>();
 }
 
-TEST(DeviceMesh, TwoByFour) {
+TEST(DeviceMesh, HasGroupsOfTwoByFourMesh) {
   const auto sums = spawn(8, [](World& world) {
     const DeviceMesh mesh(world, {{"replicate", 2}, {"shard", 4}});
     EXPECT_EQ(mesh.size(), 8);
@@ -39,7 +39,7 @@ TEST(DeviceMesh, TwoByFour) {
   }
 }
 
-TEST(DeviceMesh, OneDimensionAndDimensionsOfOne) {
+TEST(DeviceMesh, SupportsOneDimensionAndDimensionsOfSizeOne) {
   spawn(4, [](World& world) {
     const DeviceMesh line(world, {{"shard", 4}});
     EXPECT_EQ(sum_of_ranks(world, line.group("shard")), 6);
@@ -50,14 +50,14 @@ TEST(DeviceMesh, OneDimensionAndDimensionsOfOne) {
   });
 }
 
-TEST(DeviceMesh, ALoneRank) {
+TEST(DeviceMesh, SupportsSingleRank) {
   spawn(1, [](World& world) {
     const DeviceMesh mesh(world, {{"replicate", 1}, {"shard", 1}});
     EXPECT_EQ(sum_of_ranks(world, mesh.group("shard")), 0);
   });
 }
 
-TEST(DeviceMesh, FlattenedDimensionsAndSlices) {
+TEST(DeviceMesh, SupportsFlattenedDimensionsAndSlices) {
   spawn(8, [](World& world) {
     const DeviceMesh mesh = DeviceMesh(world, {{"pipeline", 2}, {"replicate", 2}, {"shard", 2}})
                                 .flatten({"replicate", "shard"}, "data");
@@ -73,13 +73,13 @@ TEST(DeviceMesh, FlattenedDimensionsAndSlices) {
               2 * world.rank() + (world.rank() % 2 == 0 ? 1 : -1));
     EXPECT_THROW(slice.group("pipeline"), UsageError);
     EXPECT_THROW(mesh.slice({"shard"}).group("data"), UsageError);
-    // A slice of its own for each stage, and all ranks flatten it.
+    // Each stage has its own slice, and all ranks flatten it.
     const DeviceMesh again = slice.flatten({"replicate", "shard"}, "both");
     EXPECT_EQ(sum_of_ranks(world, again.group("both")), stage == 0 ? 6 : 22);
   });
 }
 
-TEST(DeviceMesh, GroupsOfRandomMeshesAreThoseOfTheLayout) {
+TEST(DeviceMesh, GroupsEqualLayoutsGroups) {
   for (const auto& sizes : std::vector<Ranks>{{8}, {2, 4}, {4, 2}, {2, 2, 2}, {1, 8}, {2, 1, 4}})
     spawn(8, [&](World& world) {
       std::vector<mesh::Dimension> dimensions;
@@ -96,7 +96,7 @@ TEST(DeviceMesh, GroupsOfRandomMeshesAreThoseOfTheLayout) {
     });
 }
 
-// What a rank's UsageError says.
+// The message of a rank's UsageError.
 template <class Call>
 std::string refusal(const Call& call) {
   try {
@@ -107,7 +107,7 @@ std::string refusal(const Call& call) {
   return "taken";
 }
 
-TEST(DeviceMesh, WhatCannotBeIsNamed) {
+TEST(DeviceMesh, ExplainsInvalidMeshes) {
   spawn(4, [](World& world) {
     EXPECT_THAT(refusal([&] {
                   DeviceMesh(world, {{"replicate", 2}, {"shard", 4}});
@@ -119,7 +119,7 @@ TEST(DeviceMesh, WhatCannotBeIsNamed) {
   });
 }
 
-TEST(DeviceMesh, RanksThatMakeDifferentMeshesAreTold) {
+TEST(DeviceMesh, NamesDifferencesBetweenMeshes) {
   spawn(4, [](World& world) {
     const bool odd = world.rank() == 2;
     const std::string said = refusal([&] {
@@ -127,7 +127,7 @@ TEST(DeviceMesh, RanksThatMakeDifferentMeshesAreTold) {
     });
     EXPECT_THAT(said,
                 AllOf(HasSubstr("rank 0 replicate=2,shard=2"), HasSubstr("rank 2 row=2,column=2")));
-    // And they can go on.
+    // The ranks can continue.
     EXPECT_EQ(DeviceMesh(world, {{"shard", 4}}).size(), 4);
   });
 }

@@ -29,7 +29,7 @@ std::string refusal(const Call& call) {
 
 const MeshLayout hsdp({{"replicate", 2}, {"shard", 4}});
 
-TEST(MeshLayout, TheTwoByFourMesh) {
+TEST(MeshLayout, HasGroupsOfTwoByFourMesh) {
   EXPECT_EQ(hsdp.size(), 8);
   EXPECT_EQ(hsdp.size("shard"), 4);
   EXPECT_EQ(hsdp.coordinates(6), (std::vector<int>{1, 2}));
@@ -41,14 +41,14 @@ TEST(MeshLayout, TheTwoByFourMesh) {
   EXPECT_EQ(hsdp.group_of(6, {"replicate"}), (std::vector<int>{2, 6}));
 }
 
-TEST(MeshLayout, SixGroupsInOneOrder) {
+TEST(MeshLayout, ListsAllGroupsInOneOrder) {
   const auto all = hsdp.all_groups();
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0].first, "replicate");
   EXPECT_EQ(all[0].second.size() + all[1].second.size(), 6u);
 }
 
-TEST(MeshLayout, PicturesOfRanks) {
+TEST(MeshLayout, DrawsRanks) {
   EXPECT_EQ(hsdp.picture(),
             "              shard\n"
             "              0 1 2 3\n"
@@ -69,7 +69,7 @@ TEST(MeshLayout, PicturesOfRanks) {
             "  1    9 10 11\n");
 }
 
-TEST(MeshLayout, FlattenedDimensions) {
+TEST(MeshLayout, FlattensDimensions) {
   const MeshLayout mesh = MeshLayout({{"p", 2}, {"r", 2}, {"s", 3}})
                               .flattened({"r", "s"}, "data")
                               .flattened({"p", "s"}, "ps");
@@ -85,7 +85,7 @@ TEST(MeshLayout, FlattenedDimensions) {
   EXPECT_FALSE(hsdp == hsdp.flattened({"shard"}, "other"));
 }
 
-TEST(MeshLayout, SlicesKeepTheRanksNumbers) {
+TEST(MeshLayout, SlicesKeepRankNumbers) {
   const MeshLayout mesh = MeshLayout({{"p", 2}, {"r", 2}, {"s", 3}})
                               .flattened({"r", "s"}, "data")
                               .flattened({"p", "s"}, "ps");
@@ -101,7 +101,7 @@ TEST(MeshLayout, SlicesKeepTheRanksNumbers) {
   EXPECT_THAT(slice.picture(), HasSubstr("r 0    6  7  8\n"));
 }
 
-TEST(MeshLayout, Texts) {
+TEST(MeshLayout, IsParsedAndPrinted) {
   EXPECT_EQ(hsdp.to_text(), "replicate=2,shard=4");
   EXPECT_EQ(parse_mesh("replicate=2,shard=4"), hsdp);
   EXPECT_EQ(parse_mesh(" replicate = 2 , shard = 4 "), hsdp);
@@ -110,7 +110,7 @@ TEST(MeshLayout, Texts) {
     EXPECT_THROW(parse_mesh(wrong), UsageError) << wrong;
 }
 
-TEST(MeshLayout, WhatCannotBeIsNamed) {
+TEST(MeshLayout, ExplainsInvalidRequests) {
   EXPECT_THAT(refusal([] { hsdp.check_size(6); }),
               AllOf(HasSubstr("replicate=2,shard=4 has 2 x 4 = 8 ranks, and there are 6"),
                     HasSubstr("With shard=3 it has 6.")));
@@ -142,7 +142,7 @@ MeshLayout random_mesh(Random& random) {
   return MeshLayout(std::move(dimensions));
 }
 
-// Some of the names, in the mesh's order.
+// Some dimension names, in the mesh's order.
 Names random_names(const MeshLayout& mesh, Random& random) {
   Names names;
   for (const Dimension& dimension : mesh.dimensions())
@@ -151,7 +151,7 @@ Names random_names(const MeshLayout& mesh, Random& random) {
   return names;
 }
 
-TEST(MeshLayoutProperties, OfRandomMeshes) {
+TEST(MeshLayoutProperties, HoldForRandomMeshes) {
   Random random(11);
   for (int round = 0; round < 300; ++round) {
     const MeshLayout mesh = random_mesh(random);
@@ -171,7 +171,7 @@ TEST(MeshLayoutProperties, OfRandomMeshes) {
         all.insert(rank);
         EXPECT_EQ(mesh.group_of(rank, names), group);
         EXPECT_EQ(flat.coordinate(rank, "flat"), static_cast<int>(place));
-        // Its neighbours in the group differ from it in the named dimensions alone.
+        // Ranks of one group differ only in the named dimensions.
         for (const Dimension& dimension : mesh.dimensions()) {
           if (std::find(names.begin(), names.end(), dimension.name) == names.end()) {
             EXPECT_EQ(mesh.coordinate(rank, dimension.name),

@@ -1,4 +1,4 @@
-// Gradients of several steps that add up to those of one larger mini-batch.
+// Accumulated gradients of several steps equal those of one larger mini-batch.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ using support::message_of;
 using support::target;
 using testing::HasSubstr;
 
-// Mini-batches of `sizes` one after the other, each with the share that its weight has in all.
+// Runs mini-batches of `sizes` in turn, each scaled by its share of the total weight.
 double accumulate(Pipeline& pipeline, const at::Tensor& x, const at::Tensor& y,
                   const nn::Loss& loss, const std::vector<std::int64_t>& sizes) {
   const auto inputs = x.split_with_sizes(sizes);
@@ -37,9 +37,9 @@ double accumulate(Pipeline& pipeline, const at::Tensor& x, const at::Tensor& y,
   return mean;
 }
 
-TEST(Accumulation, EqualsPlainTorchOnAllOfIt) {
+TEST(Accumulation, EqualsPlainTorchOnWholeBatch) {
   at::Tensor classes = target(20);
-  classes.narrow(0, 3, 4).fill_(-100);  // the pieces' weights differ
+  classes.narrow(0, 3, 4).fill_(-100);  // micro-batches get different weights
   nn::Layers plain = chain(3);
   const at::Tensor loss = torch::nn::functional::cross_entropy(plain.forward(input(20)), classes);
   loss.backward();
@@ -60,7 +60,7 @@ TEST(Accumulation, EqualsPlainTorchOnAllOfIt) {
   }
 }
 
-TEST(Accumulation, DrawsTheNumbersOfTheLargerMiniBatch) {
+TEST(Accumulation, DrawsRandomNumbersOfLargerMiniBatch) {
   const auto net = [] {
     nn::Layers layers;
     layers.add("first", small::linear(1));
@@ -83,7 +83,7 @@ TEST(Accumulation, DrawsTheNumbersOfTheLargerMiniBatch) {
   }
 }
 
-TEST(Accumulation, AWholeBatchLossIsScaledToo) {
+TEST(Accumulation, ScalesWholeBatchLoss) {
   const auto energy = nn::whole_batch(
       "energy", [](const at::Tensor& y, const at::Tensor&) { return y.square().sum().sqrt(); });
   const auto gradients = [&](double scale) {
@@ -98,7 +98,7 @@ TEST(Accumulation, AWholeBatchLossIsScaledToo) {
   expect_equal(scaled, gradients(4), 0);
 }
 
-TEST(Accumulation, RefusesWhatCannotBe) {
+TEST(Accumulation, RefusesInvalidStepOptions) {
   Pipeline pipeline(chain(2), {});
   const auto refusal = [&](const StepOptions& options) {
     return message_of<UsageError>(

@@ -6,12 +6,12 @@
 #include "trestle/base/text.h"
 #include "trestle/device/virtual_device.h"
 
-// Small nets' parts and data, and every plan that they are run under: cuts x devices x recompute modes.
+// The layers and data of small nets, and every plan under which they run: cuts x devices x
+// recompute modes.
 namespace trestle::support {
 
-// Three linear layers.
 struct Parts {
-  mutable std::array<torch::nn::Linear, 3> linear;  // forward() is not const
+  mutable std::array<torch::nn::Linear, 3> linear;  // mutable: forward() is not const
 
   explicit Parts(at::ScalarType dtype) : linear{make(dtype, 1), make(dtype, 2), make(dtype, 3)} {}
   static torch::nn::Linear make(at::ScalarType dtype, int seed) {

@@ -1,5 +1,5 @@
-// Autocast and recomputation: what is run again is cast as it was the first time, and casts of weights do
-// not outlive them.
+// Autocast and recomputation: a recomputed forward casts as the first one did, and cast weights do
+// not outlive an optimizer's step.
 #include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ nn::Layers in_float() {
 
 at::Tensor squares(const at::Tensor& y) { return y.to(at::kFloat).square().mean(); }
 
-TEST(Autocast, AutocastAroundTheForwardAndBackwardOutside) {
+TEST(Autocast, RecomputesUnderAutocastOfForward) {
   const auto run = [](const std::vector<Device>& devices, Recompute recompute) {
     const nn::Layers net = in_float();
     Pipeline pipeline(net, {.devices = devices,
@@ -62,7 +62,7 @@ TEST(Autocast, AutocastAroundTheForwardAndBackwardOutside) {
     expect_equal(run(devices, Recompute::Never), run(devices, Recompute::Always), 0);
 }
 
-TEST(Autocast, CastWeightsDoNotOutliveAnOptimizerStep) {
+TEST(Autocast, DropsCastWeightsAfterOptimizerStep) {
   for (const auto recompute : {Recompute::Never, Recompute::Always}) {
     const nn::Layers net = in_float();
     Pipeline pipeline(net, {.devices = virtual_devices(2),
@@ -73,7 +73,7 @@ TEST(Autocast, CastWeightsDoNotOutliveAnOptimizerStep) {
       const AutocastGuard autocast;
       const at::Tensor y = pipeline.forward(input(at::kFloat));
       AutocastGuard::set(false);
-      squares(y).backward();  // runs forwards again, outside
+      squares(y).backward();  // recomputes outside autocast
       AutocastGuard::set(true);
       const torch::NoGradGuard no_grad;
       for (auto& parameter : net.parameters()) parameter.mul_(2);
@@ -90,7 +90,7 @@ TEST(Autocast, CastWeightsDoNotOutliveAnOptimizerStep) {
   }
 }
 
-TEST(Autocast, AutocastInsideAStepGivesEveryWeightItsGradient) {
+TEST(Autocast, GivesEveryWeightItsGradientInStep) {
   const auto run = [](Recompute recompute) {
     const nn::Layers net = in_float();
     Pipeline pipeline(net, {.devices = virtual_devices(2),

@@ -1,4 +1,4 @@
-// A caller's own backward through pipeline.forward(): every way in which it can be nested.
+// A caller's backward through pipeline.forward(), in every nesting.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -22,7 +22,7 @@ using testing::HasSubstr;
 constexpr int width = 6;
 constexpr int samples = 11;
 
-// Four stages in four micro-batches.
+// Four stages, four micro-batches.
 Pipeline make_pipeline(const nn::Layers& net, std::vector<Device> devices,
                        Recompute recompute = Recompute::ExceptLast) {
   return Pipeline(net, {.devices = std::move(devices),
@@ -39,7 +39,7 @@ std::vector<Device> reversed() {
 std::vector<Device> all_on_one() { return std::vector<Device>(4, virtual_devices(4)[2]); }
 std::vector<Device> on_cpu() { return std::vector<Device>(4, cpu_device()); }
 
-// A layer of the user's before the pipeline, and one behind.
+// A user's layers before and after the pipeline.
 struct Around {
   torch::nn::Linear before{width, width};
   torch::nn::Linear after{width, 3};
@@ -77,7 +77,7 @@ void expect_same(const std::vector<at::Tensor>& expected, const std::vector<at::
   }
 }
 
-// What the plain model on the CPU gives, with the same layers around it.
+// The gradients of the plain model on the CPU with the same layers around it.
 std::vector<at::Tensor> plain_gradients(const at::Tensor& x, const at::Tensor& y,
                                         bool input_needs_grad) {
   const nn::Layers net = chain(4, width);
@@ -88,7 +88,7 @@ std::vector<at::Tensor> plain_gradients(const at::Tensor& x, const at::Tensor& y
   return gradients(net, around);
 }
 
-// Runs an action inside an autograd function's backward, thus on the device's own thread.
+// Runs an action inside the backward of an autograd function, on the device's own thread.
 struct Nest : torch::autograd::Function<Nest> {
   static inline std::function<void()> action;
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
@@ -134,7 +134,7 @@ void check(const std::vector<Device>& devices, bool input_needs_grad,
   }
 }
 
-TEST(CallersBackward, LayersAroundThePipeline) {
+TEST(CallersBackward, SupportsLayersAroundPipeline) {
   for (const bool input_needs_grad : {true, false}) {
     check(spread(), input_needs_grad);
     check(reversed(), input_needs_grad);
@@ -142,12 +142,12 @@ TEST(CallersBackward, LayersAroundThePipeline) {
   }
 }
 
-TEST(CallersBackward, AllStagesOnOneDevice) {
+TEST(CallersBackward, SupportsAllStagesOnOneDevice) {
   check(all_on_one(), true);
   check(all_on_one(), false);
 }
 
-TEST(CallersBackward, NestedInABackwardOnEachDevice) {
+TEST(CallersBackward, RunsInsideBackwardOfEachDevice) {
   for (const auto& device : spread()) {
     check(spread(), true, device.torch);
     check(all_on_one(), false, device.torch);
@@ -157,7 +157,7 @@ TEST(CallersBackward, NestedInABackwardOnEachDevice) {
   check(on_cpu(), true, spread()[0].torch);
 }
 
-TEST(CallersBackward, TwoOppositePipelinesInTwoThreads) {
+TEST(CallersBackward, RunsTwoOppositePipelinesInTwoThreads) {
   const WatchDog dog("two opposite pipelines", std::chrono::seconds(100));
   torch::manual_seed(1);
   const at::Tensor x = torch::randn({samples, width}, at::kDouble);
@@ -190,7 +190,7 @@ TEST(CallersBackward, TwoOppositePipelinesInTwoThreads) {
   EXPECT_EQ(wrong, 0);
 }
 
-// One pipeline, one forward; what follows differs.
+// One forward through one pipeline, for tests that differ in what follows.
 struct OneForward {
   WatchDog dog{"one forward"};
   nn::Layers net = chain(4, width);
@@ -199,7 +199,7 @@ struct OneForward {
   at::Tensor loss = pipeline->forward(x).square().mean();
 };
 
-TEST(CallersBackward, TwoForwardsBeforeTwoBackwards) {
+TEST(CallersBackward, RunsTwoForwardsBeforeTwoBackwards) {
   OneForward a;
   const at::Tensor second = a.pipeline->forward(2 * a.x.detach()).square().mean();
   a.loss.backward();
@@ -211,7 +211,7 @@ TEST(CallersBackward, TwoForwardsBeforeTwoBackwards) {
     EXPECT_LT(distance(plain.parameters()[i].grad(), a.net.parameters()[i].grad()), 1e-10);
 }
 
-TEST(CallersBackward, OneBackwardOfTheSumOfTwo) {
+TEST(CallersBackward, RunsOneBackwardThroughSumOfTwoForwards) {
   OneForward a;
   (a.loss + a.pipeline->forward(2 * a.x).square().mean()).backward();
   const nn::Layers plain = chain(4, width);
@@ -220,7 +220,7 @@ TEST(CallersBackward, OneBackwardOfTheSumOfTwo) {
   EXPECT_LT(distance(x.grad(), a.x.grad()), 1e-10);
 }
 
-TEST(CallersBackward, ASecondBackwardIsRefused) {
+TEST(CallersBackward, RefusesSecondBackward) {
   OneForward a;
   a.loss.backward({}, /*retain_graph=*/true);
   const at::Tensor before = a.net.parameters()[0].grad().clone();
@@ -229,7 +229,7 @@ TEST(CallersBackward, ASecondBackwardIsRefused) {
   EXPECT_EQ(distance(before, a.net.parameters()[0].grad()), 0);
 }
 
-TEST(CallersBackward, GradWithInputsIsRefusedAndTheRightCallStillPossible) {
+TEST(CallersBackward, RefusesAutogradGradAndStillAllowsBackward) {
   OneForward a;
   EXPECT_THAT(message_of<StateError>(
                   [&] { torch::autograd::grad({a.loss}, {a.x}, {}, /*retain_graph=*/true); }),
@@ -238,14 +238,14 @@ TEST(CallersBackward, GradWithInputsIsRefusedAndTheRightCallStillPossible) {
   EXPECT_TRUE(a.x.grad().defined());
 }
 
-TEST(CallersBackward, SecondDerivativesAreRefused) {
+TEST(CallersBackward, RefusesSecondDerivatives) {
   OneForward a;
   EXPECT_THAT(message_of<StateError>(
                   [&] { a.loss.backward({}, /*retain_graph=*/true, /*create_graph=*/true); }),
               HasSubstr("cannot be differentiated again"));
 }
 
-TEST(CallersBackward, WorksWhenThePipelineIsGone) {
+TEST(CallersBackward, WorksAfterPipelineIsDestroyed) {
   OneForward a;
   a.pipeline.reset();
   a.loss.backward();
@@ -254,7 +254,7 @@ TEST(CallersBackward, WorksWhenThePipelineIsGone) {
   EXPECT_LT(distance(plain.parameters()[0].grad(), a.net.parameters()[0].grad()), 1e-10);
 }
 
-TEST(CallersBackward, AScalarInputGetsTheSumOfItsMicroBatches) {
+TEST(CallersBackward, SumsGradientOfScalarInputOverMicroBatches) {
   const WatchDog dog("scalar input");
   auto make = [] {
     nn::Layers net(2);
@@ -271,7 +271,7 @@ TEST(CallersBackward, AScalarInputGetsTheSumOfItsMicroBatches) {
   EXPECT_LT(distance(expected.grad(), by.grad()), 1e-10);
 }
 
-TEST(CallersBackward, OutOfMemoryInAStageKeepsItsType) {
+TEST(CallersBackward, KeepsTypeOfOutOfMemoryError) {
   const auto devices = spread();
   for (int failing = 0; failing < 4; ++failing) {
     for (const bool nested : {false, true}) {
@@ -285,7 +285,8 @@ TEST(CallersBackward, OutOfMemoryInAStageKeepsItsType) {
       if (failing < 3) set_budget(device, memory_usage(device).current + 1);
       std::string message;
       auto act = [&] { message = message_of<c10::OutOfMemoryError>([&] { loss.backward(); }); };
-      if (failing == 3) {  // the loss itself lives there: fail in the pipeline, not in the loss
+      // the loss is on this device too: fail inside the pipeline, not in the loss
+      if (failing == 3) {
         const at::Tensor gradient = torch::full_like(loss, 1);
         const at::Tensor output = pipeline.forward(x);
         const at::Tensor ones = torch::ones_like(output);
@@ -300,7 +301,7 @@ TEST(CallersBackward, OutOfMemoryInAStageKeepsItsType) {
       EXPECT_THAT(message, HasSubstr("stage " + std::to_string(failing)));
       EXPECT_THAT(message, HasSubstr("is out of memory"));
       pipeline.zero_grad();
-      pipeline.forward(x).square().mean().backward();  // usable afterwards
+      pipeline.forward(x).square().mean().backward();  // the pipeline stays usable
     }
   }
 }

@@ -1,4 +1,4 @@
-// What may cross a boundary between stages, evaluation, and the shapes of batches.
+// Values that cross stage boundaries, evaluation, and batch shapes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ using testing::HasSubstr;
 
 using Make = std::function<nn::Layers()>;
 
-// Steps `samples` through every cut into two and three stages with each recompute mode and compares
+// Runs a step under every cut into two and three stages with each recompute mode and compares it
 // with the plain model.
 void expect_same_everywhere(const Make& make, std::int64_t samples = 7, int micro_batches = 3) {
   const support::WatchDog dog("boundaries");
@@ -64,7 +64,7 @@ torch::nn::Linear linear() {
   return layer;
 }
 
-// Begins with a layer that has parameters and ends in one, so that a gradient crosses each cut.
+// Begins and ends with a layer that has parameters, so that a gradient crosses each cut.
 Make around(std::function<void(nn::Layers&)> middle) {
   return [middle] {
     torch::manual_seed(4);
@@ -76,14 +76,14 @@ Make around(std::function<void(nn::Layers&)> middle) {
   };
 }
 
-TEST(Boundaries, Tuples) {
+TEST(Boundaries, CarryTuples) {
   expect_same_everywhere(around([](nn::Layers& net) {
     net.add("fork", [](at::Tensor x) { return std::make_tuple(x.tanh(), x * 2, x.relu()); });
     net.add("join", [](at::Tensor a, at::Tensor b, at::Tensor c) { return a * b + c; });
   }));
 }
 
-TEST(Boundaries, IntegersAndBooleans) {
+TEST(Boundaries, CarryIntegersAndBooleans) {
   expect_same_everywhere(around([](nn::Layers& net) {
     net.add("find", [](at::Tensor x) { return std::make_tuple(x, x.argmax(1), x > 0); });
     net.add("use", [](at::Tensor x, at::Tensor index, at::Tensor mask) {
@@ -92,28 +92,28 @@ TEST(Boundaries, IntegersAndBooleans) {
   }));
 }
 
-TEST(Boundaries, None) {
+TEST(Boundaries, CarryNone) {
   expect_same_everywhere(around([](nn::Layers& net) {
     net.add("maybe", [](at::Tensor x) { return std::make_tuple(x, at::Tensor()); });
     net.add("take", [](at::Tensor x, std::optional<at::Tensor> y) { return y ? *y : x * 3; });
   }));
 }
 
-TEST(Boundaries, FloatsThatNeedNoGradient) {
+TEST(Boundaries, CarryFloatsWithoutGradient) {
   expect_same_everywhere(around([](nn::Layers& net) {
     net.add("scale", [](at::Tensor x) { return std::make_tuple(x, x.detach().abs().amax(1)); });
     net.add("use", [](at::Tensor x, at::Tensor by) { return x / (1 + by.unsqueeze(1)); });
   }));
 }
 
-TEST(Boundaries, AValueThatNobodyDerives) {
+TEST(Boundaries, CarryValueWithoutGradientPath) {
   expect_same_everywhere(around([](nn::Layers& net) {
     net.add("two", [](at::Tensor x) { return std::make_tuple(x, x * 2); });
     net.add("ignore", [](at::Tensor x, at::Tensor y) { return x + y.detach(); });
   }));
 }
 
-TEST(Boundaries, InPlaceLayers) {
+TEST(Boundaries, AllowInPlaceLayers) {
   expect_same_everywhere(around([](nn::Layers& net) {
     net.add("add", [](at::Tensor x) { return x.add_(1); });
     net.add("mul", [](at::Tensor x) { return x.mul_(3); });
@@ -121,7 +121,7 @@ TEST(Boundaries, InPlaceLayers) {
   }));
 }
 
-TEST(Boundaries, Views) {
+TEST(Boundaries, CarryViews) {
   expect_same_everywhere(around([](nn::Layers& net) {
     net.add("turn", [](at::Tensor x) { return x.view({-1, 2, 3}).transpose(1, 2); });
     net.add("part", [](at::Tensor x) { return std::make_tuple(x.select(2, 0), x.select(2, 1)); });
@@ -138,14 +138,14 @@ struct IdentityFunction : torch::autograd::Function<IdentityFunction> {
   }
 };
 
-TEST(Boundaries, AnOwnAutogradFunctionThatReturnsItsInput) {
+TEST(Boundaries, AllowAutogradFunctionThatReturnsItsInput) {
   expect_same_everywhere(around([](nn::Layers& net) {
     net.add("one", [](at::Tensor x) { return IdentityFunction::apply(x); });
     net.add("two", [](at::Tensor x) { return IdentityFunction::apply(x); });
   }));
 }
 
-TEST(Boundaries, FrozenAndParameterlessStages) {
+TEST(Boundaries, AllowFrozenAndParameterlessStages) {
   for (const int frozen : {0, 1, 2}) {
     SCOPED_TRACE(frozen);
     expect_same_everywhere([frozen] {
@@ -158,7 +158,7 @@ TEST(Boundaries, FrozenAndParameterlessStages) {
   }
 }
 
-TEST(Boundaries, NothingToTrainAtAll) {
+TEST(Boundaries, AllowModelWithoutTrainableParameters) {
   const nn::Layers net = chain(2, width);
   for (auto& parameter : net.parameters()) parameter.requires_grad_(false);
   for (const Recompute recompute : {Recompute::Never, Recompute::Always}) {
@@ -171,16 +171,16 @@ TEST(Boundaries, NothingToTrainAtAll) {
   }
 }
 
-TEST(Boundaries, RaggedShortAndSingleSamples) {
+TEST(Boundaries, AllowRaggedAndShortBatches) {
   for (const std::int64_t samples : {1, 2, 5, 7}) {
     SCOPED_TRACE(samples);
     expect_same_everywhere([] { return chain(2, width); }, samples, 4);
   }
 }
 
-TEST(Boundaries, ShapesThatChangeBetweenMicroBatchesAndSteps) {
+TEST(Boundaries, AllowChangingShapes) {
   const support::WatchDog dog("changing shapes");
-  // As many columns as the first sample says: each micro-batch has shapes of its own.
+  // The first sample determines the number of columns, so each micro-batch has its own shapes.
   const auto make = around([](nn::Layers& net) {
     net.add("cut", [](at::Tensor x) {
       const auto columns = 1 + (x[0][0].item<double>() > 0 ? x.size(0) : 0);
@@ -206,7 +206,7 @@ TEST(Boundaries, ShapesThatChangeBetweenMicroBatchesAndSteps) {
   }
 }
 
-TEST(Boundaries, StepLeavesTheInputAlone) {
+TEST(Boundaries, StepDoesNotAccumulateIntoInput) {
   const at::Tensor x = input(4).requires_grad_();
   Pipeline pipeline(chain(2, width), {.devices = virtual_devices(2), .balance = {2, 1}});
   pipeline.step(x, target(4), nn::cross_entropy());
@@ -223,7 +223,7 @@ nn::Layers two_in_two_out() {
   return net;
 }
 
-TEST(Boundaries, SeveralInputsAndOutputs) {
+TEST(Boundaries, SupportSeveralInputsAndOutputs) {
   const at::Tensor a = input(5).requires_grad_();
   const at::Tensor b = (3 * input(5)).detach().requires_grad_();
   Pipeline pipeline(two_in_two_out(),
@@ -256,7 +256,7 @@ nn::Layers with_batch_norm() {
   return net;
 }
 
-TEST(Evaluate, EqualsThePlainModelInEvaluationMode) {
+TEST(Evaluate, EqualsPlainModelInEvaluationMode) {
   for (const auto& devices :
        {virtual_devices(2), std::vector<Device>{cpu_device(), cpu_device()}}) {
     const nn::Layers net = with_batch_norm();
@@ -271,13 +271,13 @@ TEST(Evaluate, EqualsThePlainModelInEvaluationMode) {
     EXPECT_TRUE(net.graph().layers[1].module->is_training());
 
     nn::Layers plain = with_batch_norm();
-    oracle::looped(plain, input(7), target(7), nn::cross_entropy(), 3);  // moves the statistics
+    oracle::looped(plain, input(7), target(7), nn::cross_entropy(), 3);  // updates the statistics
     plain.eval();
     EXPECT_LT(distance(plain.forward(input(7)), output), 1e-10);
   }
 }
 
-TEST(Evaluate, ThenTrainOnOneObject) {
+TEST(Evaluate, AllowsTrainingAfterwards) {
   const nn::Layers net = with_batch_norm();
   Pipeline pipeline(net, {.devices = virtual_devices(2), .balance = {2, 2}, .micro_batches = 3});
   pipeline.evaluate(input(7));
@@ -287,7 +287,7 @@ TEST(Evaluate, ThenTrainOnOneObject) {
   oracle::expect_same(expected, oracle::collect(net, result.loss, {}, input(7)));
 }
 
-TEST(Evaluate, RestoresEveryModulesOwnMode) {
+TEST(Evaluate, RestoresModeOfEveryModule) {
   const nn::Layers net = with_batch_norm();
   net.graph().layers[1].module->eval();
   Pipeline pipeline(net, {.devices = virtual_devices(2), .balance = {2, 2}});
@@ -308,7 +308,7 @@ TEST(Evaluate, ForwardUnderNoGradKeepsNoGraph) {
       HasSubstr("under no_grad"));
 }
 
-// Each micro-batch counts on, and whoever takes the count gets it as it was then.
+// Counts micro-batches. A consumer must get the count at the time of its micro-batch.
 struct CounterImpl : torch::nn::Module {
   CounterImpl() { count = register_buffer("count", torch::zeros({1, width}, at::kDouble)); }
   std::tuple<at::Tensor, at::Tensor> forward(at::Tensor x) {
@@ -319,7 +319,7 @@ struct CounterImpl : torch::nn::Module {
   at::Tensor count;
 };
 
-TEST(Boundaries, ABufferThatTwoLayersTakeIsTheOneOfItsMicroBatch) {
+TEST(Boundaries, ConsumersGetBufferOfTheirMicroBatch) {
   for (const auto& devices :
        {virtual_devices(2), std::vector<Device>{cpu_device(), cpu_device()}}) {
     for (const Recompute recompute : {Recompute::Never, Recompute::Always}) {
@@ -335,14 +335,14 @@ TEST(Boundaries, ABufferThatTwoLayersTakeIsTheOneOfItsMicroBatch) {
   }
 }
 
-// autograd may make the first gradient of `table` a view of what the layer is given.
+// autograd may make the first gradient of `table` a view of its input.
 struct AddTableImpl : torch::nn::Module {
   AddTableImpl() { table = register_parameter("table", torch::zeros({3, width}, at::kDouble)); }
   at::Tensor forward(const at::Tensor& x) { return x + table.unsqueeze(0); }
   at::Tensor table;
 };
 
-TEST(Boundaries, AParametersFirstGradientHasMemoryOfItsOwn) {
+TEST(Boundaries, FirstGradientOwnsItsMemory) {
   const at::Tensor x = torch::arange(72, at::kDouble).reshape({4, 3, width}) / 50 - 0.5;
   const auto square = [](at::Tensor y) { return y.square(); };
   const auto mean = nn::additive(
@@ -362,7 +362,7 @@ TEST(Boundaries, AParametersFirstGradientHasMemoryOfItsOwn) {
     const at::Tensor expected = (plain * 2 / static_cast<double>(plain.numel())).sum({0, 1});
     EXPECT_LE(distance(linear->bias.grad(), expected), 1e-12);
   }
-  // Through forward(): the caller's input gradient, and the gradient that the caller gives.
+  // Through forward(): the caller's input gradient, and the output gradient that the caller passes.
   nn::Layers net;
   net.add("square", square);
   net.add("add", std::make_shared<AddTableImpl>());

@@ -1,4 +1,4 @@
-// How tensors pass between ranks, and in which order the devices are told so.
+// Transfers of tensors between ranks, and the order of events on their devices.
 #include "trestle/pipeline/channel.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -20,7 +20,7 @@ const at::Device consumer(at::kPrivateUse1, 1);
 
 at::Tensor made_by_the_producer() { return torch::ones({2}, producer) + 1; }
 
-TEST(Channel, TheConsumerWaitsForItsInput) {
+TEST(Channel, ConsumerWaitsForItsInput) {
   const StreamCheck check;
   device::CopyStreams copies;
   Channel channel;
@@ -36,8 +36,8 @@ TEST(Channel, TheConsumerWaitsForItsInput) {
   EXPECT_THAT(check.findings(), IsEmpty());
 }
 
-// What was asked of the producer after put() is none of the consumer's business: it does not wait.
-TEST(Channel, TheConsumerWaitsForNothingElse) {
+// The consumer does not wait for the producer's work after put().
+TEST(Channel, ConsumerWaitsForNothingElse) {
   const StreamCheck check;
   device::CopyStreams copies;
   Channel channel;
@@ -52,10 +52,10 @@ TEST(Channel, TheConsumerWaitsForNothingElse) {
   after_the_copy.wait(third);
   const device::StreamScope scope({third});
   EXPECT_EQ((later + 1).numel(), 2);
-  EXPECT_EQ(check.findings().size(), 1U) << "the consumer knew of `later`";
+  EXPECT_EQ(check.findings().size(), 1U) << "the consumer waited for `later`";
 }
 
-TEST(Channel, TheProducersStreamWaitsForNobody) {
+TEST(Channel, ProducersStreamDoesNotWait) {
   const StreamCheck check;
   device::CopyStreams copies;
   Channel channel;
@@ -69,14 +69,15 @@ TEST(Channel, TheProducersStreamWaitsForNobody) {
   of_the_producer.wait(third);
   const device::StreamScope scope({third});
   EXPECT_EQ((taken[0].value + 1).numel(), 2);
-  EXPECT_EQ(check.findings().size(), 1U) << "the producer's stream knew of the copy";
+  EXPECT_EQ(check.findings().size(), 1U) << "the producer's stream waited for the copy";
 }
 
-TEST(Channel, MemoryStaysUntilTheCopyHasReadIt) {
+TEST(Channel, KeepsMemoryUntilCopyHasReadIt) {
   const StreamCheck check;
   device::CopyStreams copies;
   Channel channel;
-  channel.put({{.value = made_by_the_producer()}, {}}, producer);  // which keeps no reference
+  // the channel's tensor has no other reference
+  channel.put({{.value = made_by_the_producer()}, {}}, producer);
   Message taken = channel.take(consumer, copies);
   EXPECT_FALSE(taken[1].value.defined());
   EXPECT_EQ((taken[0].value + 1).numel(), 2);
@@ -84,8 +85,8 @@ TEST(Channel, MemoryStaysUntilTheCopyHasReadIt) {
   EXPECT_THAT(check.findings(), IsEmpty());
 }
 
-// The same mistakes made on purpose: that the checks above could fail.
-TEST(Channel, ACopyThatWaitsForNoEventIsFound) {
+// Makes the error on purpose, which shows that the checks above can fail.
+TEST(Channel, StreamCheckFindsCopyThatDoesNotWait) {
   const StreamCheck check;
   device::CopyStreams copies;
   const at::Tensor value = made_by_the_producer();
@@ -94,7 +95,7 @@ TEST(Channel, ACopyThatWaitsForNoEventIsFound) {
   EXPECT_THAT(check.findings()[0], HasSubstr("a copy between devices on stream"));
 }
 
-TEST(Channel, OnOneDeviceTheTensorItselfGoesOver) {
+TEST(Channel, PassesTensorItselfOnOneDevice) {
   device::CopyStreams copies;
   Channel channel;
   const at::Tensor tensor = torch::ones({2});

@@ -3,7 +3,7 @@
 #include "tests/pipeline/support.h"
 #include "trestle/device/virtual_device.h"
 
-// A small net on two virtual devices whose memory is watched.
+// A small net on two virtual devices, for tests of memory.
 namespace trestle::support {
 
 inline constexpr int classes = 5;
@@ -17,9 +17,8 @@ inline at::Tensor labels(std::int64_t count) {
   return torch::randint(classes, {count});
 }
 
-// conv, norm, relu three times, with a pool before the third, then a classifier: 12 layers. Cut
-// behind the pool little travels, so that how long a message waits for a slow neighbour, which
-// differs from run to run, does not show in the peaks.
+// Three times conv, norm, relu, with a pool before the third, then a classifier: 12 layers. A cut
+// after the pool sends little, so that message waits, which vary, do not show in the peaks.
 inline nn::Layers conv_net(int channels = 16) {
   torch::manual_seed(4);
   nn::Layers net;

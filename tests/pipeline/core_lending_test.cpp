@@ -1,5 +1,5 @@
-// Stages that use the cores of idle ones: the same gradients, the same bits on each run, and every
-// thread back where it was.
+// Stages use the cores of idle stages: equal gradients, equal bits on each run, and thread counts
+// restored.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
@@ -31,11 +31,11 @@ std::vector<at::Tensor> gradients(CoreLending lending, int runs = 1) {
   return small::gradients_of(net);
 }
 
-TEST(CoreLending, GivesThePlainGradients) {
+TEST(CoreLending, GivesSameGradientsAsWithout) {
   small::expect_equal(gradients(CoreLending::Off), gradients(CoreLending::On));
 }
 
-TEST(CoreLending, GivesTheSameBitsOnEachRun) {
+TEST(CoreLending, GivesSameBitsOnEachRun) {
   const auto first = gradients(CoreLending::On);
   for (int again = 0; again < 3; ++again) {
     const auto other = gradients(CoreLending::On, 2);
@@ -44,7 +44,7 @@ TEST(CoreLending, GivesTheSameBitsOnEachRun) {
   }
 }
 
-// The threads that operators have, asked in forward and, in the device's own thread, in backward.
+// The thread counts of operators in the forward and, on the device's own thread, in the backward.
 struct Seen {
   std::mutex mutex;
   std::vector<int> forward, backward;
@@ -54,7 +54,7 @@ struct AskThreads : torch::autograd::Function<AskThreads> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
                             Seen* seen) {
     context->saved_data["seen"] = reinterpret_cast<std::int64_t>(seen);
-    const at::Tensor y = x + 1;  // the number is taken when an operator runs
+    const at::Tensor y = x + 1;  // the thread count takes effect when an operator runs
     const std::lock_guard lock(seen->mutex);
     seen->forward.push_back(at::get_num_threads());
     return y;
@@ -81,17 +81,17 @@ TEST(CoreLending, ReachesForwardAndBackward) {
                           .threads = 1,
                           .core_lending = CoreLending::On});
   const at::Tensor x = small::input().requires_grad_();
-  pipeline.forward(x * 1).sum().backward();  // so that the first layer has a backward
+  pipeline.forward(x * 1).sum().backward();  // gives the first layer a backward
   const int all = core_count();
   EXPECT_EQ(first.forward, (std::vector<int>{all, 1}));
   EXPECT_EQ(first.backward, (std::vector<int>{1, all}));
-  // Of the last stage the second forward and the first backward are alone.
+  // The last stage's second forward and first backward run while the other stage is idle.
   EXPECT_EQ(last.forward.back(), all);
   EXPECT_EQ(last.backward, (std::vector<int>{all, 1}));
 }
 
-// A lent number was libtorch's default for every thread that started later.
-TEST(CoreLending, OtherThreadsKeepTheirNumber) {
+// A lent count must not become libtorch's default for threads that start later.
+TEST(CoreLending, LeavesThreadCountOfOtherThreads) {
   const auto in_a_new_thread = [] {
     int number = 0;
     std::thread([&] { number = at::get_num_threads(); }).join();
@@ -104,7 +104,7 @@ TEST(CoreLending, OtherThreadsKeepTheirNumber) {
                           .micro_batches = 4,
                           .threads = 1,
                           .core_lending = CoreLending::On});
-  const int workers_own = in_a_new_thread();  // a pipeline's workers say theirs aloud
+  const int workers_own = in_a_new_thread();  // a pipeline's workers set their count explicitly
   for (int step = 0; step < 3; ++step) {
     pipeline.step(small::input(), small::target(), nn::cross_entropy());
     EXPECT_EQ(at::get_num_threads(), caller);
@@ -112,7 +112,7 @@ TEST(CoreLending, OtherThreadsKeepTheirNumber) {
   }
 }
 
-TEST(CoreLending, IsOffWhereRanksShareADevice) {
+TEST(CoreLending, IsOffWhenRanksShareDevice) {
   const auto device = virtual_devices(1)[0];
   Pipeline pipeline(support::chain(4), {.devices = {device, device},
                                         .balance = {3, 4},
@@ -124,7 +124,7 @@ TEST(CoreLending, IsOffWhereRanksShareADevice) {
     for (const auto& action : rank) EXPECT_EQ(action.threads, 0);
 }
 
-TEST(CoreLending, TheProfileKnowsWhatItIsWorth) {
+TEST(CoreLending, ProfileMeasuresItsSpeedUp) {
   Pipeline pipeline(support::chain(4), {.devices = virtual_devices(2),
                                         .balance = {3, 4},
                                         .micro_batches = 2,
@@ -134,7 +134,7 @@ TEST(CoreLending, TheProfileKnowsWhatItIsWorth) {
   for (const auto& stage : costs.stages) EXPECT_GT(stage.lent_speed_up, 0);
 }
 
-TEST(DeviceThreads, ScopesThatOverlapLeaveNothingBehind) {
+TEST(DeviceThreads, OverlappingScopesRestoreThreadCount) {
   const at::Tensor x = torch::ones({2}, at::Device("virtual:2"));
   EXPECT_EQ((x + 1).numel(), 2);
   const int before = at::get_num_threads();
@@ -146,7 +146,7 @@ TEST(DeviceThreads, ScopesThatOverlapLeaveNothingBehind) {
   EXPECT_EQ(at::get_num_threads(), before);
 }
 
-TEST(DeviceThreads, AreADevicesOwnAndGoAgain) {
+TEST(DeviceThreads, ApplyToOneDeviceAndAreRestored) {
   const at::Tensor x = torch::ones({2}, at::Device("virtual:1"));
   const int before = at::get_num_threads();
   {
@@ -154,7 +154,7 @@ TEST(DeviceThreads, AreADevicesOwnAndGoAgain) {
     EXPECT_EQ((x + 1).numel(), 2);
     EXPECT_EQ(at::get_num_threads(), before + 1);
     EXPECT_EQ((torch::ones({2}, at::Device("virtual:0")) + 1).numel(), 2);
-    EXPECT_EQ(at::get_num_threads(), before) << "another device has its own number";
+    EXPECT_EQ(at::get_num_threads(), before) << "another device has its own thread count";
   }
   EXPECT_EQ((x + 1).numel(), 2);
   EXPECT_EQ(at::get_num_threads(), before);

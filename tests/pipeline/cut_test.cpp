@@ -1,4 +1,4 @@
-// Where a model is cut, and what then travels.
+// The stages of a cut and the values on its routes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ std::vector<schedule::Route> skips(const Cut& plan) {
   return result;
 }
 
-TEST(Cut, WithoutSkipsThereIsOnlyTheMainLane) {
+TEST(Cut, HasOnlyMainRoutesWithoutSkips) {
   const Cut plan = cut(support::chain(3).graph(), {2, 2, 1});
   EXPECT_THAT(plan.routes, ElementsAre(main_route(0), main_route(1)));
   EXPECT_THAT(plan.stages[1].inputs, ElementsAre(ValueId{1, 0}));
@@ -41,25 +41,26 @@ nn::Layers with_skip() {
   return net;
 }
 
-TEST(Cut, StashAndPopOnOneStageTravelNowhere) {
+TEST(Cut, SkipWithinStageNeedsNoRoute) {
   EXPECT_TRUE(cut(with_skip().graph(), {3}).routes.empty());
   EXPECT_THAT(cut(with_skip().graph(), {3}).stages[0].outputs, ElementsAre());
 }
 
-TEST(Cut, NeighboursHaveOneRoute) {
+TEST(Cut, SkipToNextStageHasOneRoute) {
   const Cut plan = cut(with_skip().graph(), {2, 1});
   EXPECT_THAT(plan.routes, ElementsAre(main_route(0), schedule::Route{0, 1, true, "s"}));
 }
 
-TEST(Cut, FarStagesHaveOneDirectRoute) {
+TEST(Cut, SkipOverStagesHasOneDirectRoute) {
   const Cut plan = cut(with_skip().graph(), {1, 1, 1});
   EXPECT_THAT(plan.routes,
               ElementsAre(main_route(0), main_route(1), schedule::Route{0, 2, true, "s"}));
-  EXPECT_THAT(plan.stages[1].inputs, ElementsAre(ValueId{0, 0}));  // not the skip on its way
+  // the skip does not pass through stage 1
+  EXPECT_THAT(plan.stages[1].inputs, ElementsAre(ValueId{0, 0}));
   EXPECT_THAT(plan.stages[2].inputs, ElementsAre(ValueId{1, 0}, ValueId{0, 0}));
 }
 
-TEST(Cut, TwoRoutesIntoOneStageComeInTheOrderOfTheirSources) {
+TEST(Cut, OrdersRoutesIntoStageBySource) {
   nn::Layers net;
   net.add("a", same).keep_output("one");
   net.add("b", same).keep_output("two");
@@ -71,7 +72,7 @@ TEST(Cut, TwoRoutesIntoOneStageComeInTheOrderOfTheirSources) {
               ElementsAre(schedule::Route{0, 3, true, "one"}, schedule::Route{1, 3, true, "two"}));
 }
 
-TEST(Cut, OneNameInTwoContainersIsTwoRoutes) {
+TEST(Cut, SeparatesEqualNamesInTwoContainers) {
   nn::Layers net;
   net.add("x", with_skip());
   net.add("y", with_skip());
@@ -80,7 +81,7 @@ TEST(Cut, OneNameInTwoContainersIsTwoRoutes) {
               ElementsAre(schedule::Route{0, 2, true, "x.s"}, schedule::Route{3, 5, true, "y.s"}));
 }
 
-TEST(Cut, AValueOnTheMainLaneThatIsAlsoTappedIsSentOnce) {
+TEST(Cut, SendsTappedValueOfMainRouteOnce) {
   nn::Layers net;
   net.add("a", same).keep_output("s");
   net.add("b", add).take("s");
@@ -89,7 +90,7 @@ TEST(Cut, AValueOnTheMainLaneThatIsAlsoTappedIsSentOnce) {
   EXPECT_THAT(plan.route_values[0], ElementsAre(ValueId{0, 0}));
 }
 
-TEST(Cut, TwoConsumersOnOneStageShareARoute) {
+TEST(Cut, ConsumersInOneStageShareRoute) {
   nn::Layers net;
   net.add("a", same).keep_output("s");
   net.add("b", same);
@@ -98,7 +99,7 @@ TEST(Cut, TwoConsumersOnOneStageShareARoute) {
   EXPECT_THAT(skips(cut(net.graph(), {1, 1, 2})), ElementsAre(schedule::Route{0, 2, true, "s"}));
 }
 
-TEST(Cut, AnOutputOfTheModelMadeEarlyTravelsToTheLastStage) {
+TEST(Cut, SendsEarlyModelOutputToLastStage) {
   nn::Layers net;
   net.add("a", same).keep_output("s");
   net.add("b", same);
@@ -109,7 +110,7 @@ TEST(Cut, AnOutputOfTheModelMadeEarlyTravelsToTheLastStage) {
   EXPECT_THAT(plan.model_outputs, ElementsAre(ValueId{2, 0}, ValueId{0, 0}));
 }
 
-TEST(Cut, BadBalancesAreRefused) {
+TEST(Cut, RefusesInvalidBalances) {
   const nn::Graph graph = support::chain(3).graph();
   EXPECT_THAT(message_of<UsageError>([&] {
                 cut(graph, {2, 2});
@@ -126,14 +127,14 @@ TEST(Cut, BadBalancesAreRefused) {
               HasSubstr("has a stage without layers"));
 }
 
-TEST(Cut, ARouteKnowsThePlacesOfItsValues) {
+TEST(Cut, RouteHasPositionsOfItsValues) {
   const Cut plan = cut(with_skip().graph(), {1, 1, 1});
-  // The skip is the first stage's only output, and the last stage's second input.
+  // The skip is the first stage's only output and the last stage's second input.
   EXPECT_THAT(plan.route_outputs[2], ElementsAre(0));
   EXPECT_THAT(plan.route_inputs[2], ElementsAre(1));
 }
 
-TEST(Cut, AllMistakesOfABalanceAreSaidAtOnce) {
+TEST(Cut, ReportsAllErrorsOfBalanceAtOnce) {
   EXPECT_THAT(message_of<UsageError>([] {
                 cut(support::chain(3).graph(), {0, 2});
               }),

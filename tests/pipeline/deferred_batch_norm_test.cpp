@@ -1,4 +1,5 @@
-// Batch norm in a pipeline: what moves its running statistics. T-numbers: torchgpipe's tests.
+// Which batches update the running statistics of batch norms in a pipeline. T-numbers: torchgpipe's
+// tests.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +18,7 @@ using support::distance;
 
 constexpr int channels = 4;
 
-// A batch norm that is one layer, and one inside of a module that the pipeline knows nothing about.
+// A batch norm inside a module that the pipeline does not know; other tests use one as a layer.
 struct BlockImpl : torch::nn::Module {
   BlockImpl()
       : conv(register_module("conv", torch::nn::Conv2d(channels, channels, 3))),
@@ -41,7 +42,7 @@ at::Tensor classes(std::int64_t count) {
   return torch::randint(3, {count});
 }
 
-// A batch norm first, so that what it sees does not depend on how others normalise.
+// The batch norm is first, so that its input does not depend on other layers' normalization.
 nn::Layers norm_first(std::optional<double> momentum = 0.1) {
   torch::manual_seed(3);
   nn::Layers net;
@@ -78,15 +79,15 @@ void expect_near(const NamedTensors& expected, const NamedTensors& actual, doubl
 
 constexpr Recompute modes[] = {Recompute::Never, Recompute::ExceptLast, Recompute::Always};
 
-TEST(DeferredBatchNorm, T78RunningStatisticsAreThoseOfTheWholeBatch) {
+TEST(DeferredBatchNorm, T78RunningStatisticsAreOfWholeBatch) {
   for (const std::optional<double> momentum : {std::optional<double>(0.1), {}}) {
     for (const int micro_batches : {1, 4, 5}) {
-      for (const Recompute recompute : modes) {  // T111: for every mode
+      for (const Recompute recompute : modes) {  // T111: in every mode
         const nn::Layers whole = norm_first(momentum);
         const nn::Layers net = norm_first(momentum);
         Pipeline pipeline(net, options({1, 2}, micro_batches, recompute));
         for (int step = 0; step < 3; ++step) {
-          whole.forward(images(11, step));  // 11 in 4 pieces: 3, 3, 3, 2
+          whole.forward(images(11, step));  // 11 samples as 3, 3, 3 and 2
           pipeline.step(images(11, step), classes(11), nn::cross_entropy());
           expect_near(whole.named_buffers(), net.named_buffers(), 1e-12);
         }
@@ -95,16 +96,16 @@ TEST(DeferredBatchNorm, T78RunningStatisticsAreThoseOfTheWholeBatch) {
   }
 }
 
-TEST(DeferredBatchNorm, T77OutputsAndGradientsAreThoseOfPlainBatchNormOnEachPiece) {
+TEST(DeferredBatchNorm, T77OutputsAndGradientsEqualBatchNormOfEachMicroBatch) {
   for (const int micro_batches : {1, 4}) {
-    for (const Recompute recompute : modes) {  // T112: weight and bias of the norm among them
+    for (const Recompute recompute : modes) {  // T112: including the norm's weight and bias
       const at::Tensor x = images(10);
       const auto expected =
           oracle::looped(two_norms(), x, classes(10), nn::cross_entropy(), micro_batches);
       const nn::Layers net = two_norms();
       Pipeline pipeline(net, options({2, 2}, micro_batches, recompute));
       const double loss = pipeline.step(x, classes(10), nn::cross_entropy()).loss;
-      // But for the buffers, which this is about.
+      // Buffers differ on purpose.
       EXPECT_NEAR(loss, expected.loss, 1e-12);
       EXPECT_LE(
           oracle::difference(expected.gradients, oracle::gradients_of(net.named_parameters())),
@@ -113,7 +114,7 @@ TEST(DeferredBatchNorm, T77OutputsAndGradientsAreThoseOfPlainBatchNormOnEachPiec
   }
 }
 
-TEST(DeferredBatchNorm, T77WithAnInputGradientToo) {
+TEST(DeferredBatchNorm, T77InputGradientEqualsBatchNormOfEachMicroBatch) {
   const at::Tensor x = images(8).requires_grad_();
   const at::Tensor same = images(8).requires_grad_();
   const nn::Layers plain = norm_first();
@@ -130,7 +131,7 @@ TEST(DeferredBatchNorm, T77WithAnInputGradientToo) {
   EXPECT_LE(distance(same.grad(), x.grad()), 1e-11);
 }
 
-TEST(DeferredBatchNorm, T79WhatTracksNothingIsLeftAlone) {
+TEST(DeferredBatchNorm, T79SkipsNormsWithoutTracking) {
   torch::manual_seed(3);
   nn::Layers net;
   net.add("untracked", torch::nn::BatchNorm2d(
@@ -159,8 +160,8 @@ TEST(DeferredBatchNorm, T80EvaluationIsPlain) {
   EXPECT_LE(distance(plain.forward(images(6, 7)), pipeline.evaluate(images(6, 7))), 1e-12);
 }
 
-// T81, T82: behind another layer that learns, only the first step sees the same.
-TEST(DeferredBatchNorm, T82StatisticsAgreeInTheFirstStepAndMayPartInTheSecond) {
+// T81, T82: after a trained layer, only the first step's inputs are equal.
+TEST(DeferredBatchNorm, T82StatisticsAgreeInFirstStepAndMayDifferAfterwards) {
   const auto make = [] {
     torch::manual_seed(3);
     nn::Layers net;
@@ -182,7 +183,8 @@ TEST(DeferredBatchNorm, T82StatisticsAgreeInTheFirstStepAndMayPartInTheSecond) {
     torch::nn::functional::cross_entropy(y, classes(8)).backward();
     const auto done = pipeline.step(images(8, step), classes(8), nn::cross_entropy(),
                                     {.output = StepOptions::Output::Keep});
-    EXPECT_GT(distance(y, done.output), 1e-3);  // each piece is normalised by its own
+    // each micro-batch is normalized by its own statistics
+    EXPECT_GT(distance(y, done.output), 1e-3);
     of_whole.step();
     of_net.step();
     apart.push_back(distance(whole.named_buffers()[0].second, net.named_buffers()[0].second));
@@ -194,7 +196,7 @@ TEST(DeferredBatchNorm, T82StatisticsAgreeInTheFirstStepAndMayPartInTheSecond) {
   EXPECT_LE(distance(whole.forward(images(6, 9)), pipeline.evaluate(images(6, 9))), 0.1);
 }
 
-TEST(DeferredBatchNorm, T83StatisticsHaveNoHistory) {
+TEST(DeferredBatchNorm, T83StatisticsHaveNoGradFn) {
   const nn::Layers net = two_norms();
   Pipeline pipeline(net, options({2, 2}, 4, Recompute::Never));
   pipeline.step(images(8), classes(8), nn::cross_entropy());
@@ -204,8 +206,8 @@ TEST(DeferredBatchNorm, T83StatisticsHaveNoHistory) {
   }
 }
 
-TEST(DeferredBatchNorm, InsideOfAModuleAndOverSeveralStages) {
-  // The second norm sees what the first one made of each piece; merged over the pieces.
+TEST(DeferredBatchNorm, FindsNormsInsideModulesAndInSeveralStages) {
+  // The second norm's input is the first norm's output of each micro-batch, merged over all.
   const at::Tensor x = images(9);
   const nn::Layers net = two_norms();
   Pipeline pipeline(net, options({1, 1, 2}, 3, Recompute::Always));
@@ -228,7 +230,7 @@ TEST(DeferredBatchNorm, InsideOfAModuleAndOverSeveralStages) {
   }
 }
 
-TEST(DeferredBatchNorm, AStepThatFailsMovesNothingAndTheModuleKeepsItsMomentum) {
+TEST(DeferredBatchNorm, FailedStepChangesNeitherStatisticsNorMomentum) {
   torch::nn::BatchNorm2d layer = norm(0.3);
   nn::Layers net;
   net.add("norm", layer);
@@ -246,7 +248,7 @@ TEST(DeferredBatchNorm, AStepThatFailsMovesNothingAndTheModuleKeepsItsMomentum) 
   EXPECT_EQ(layer->num_batches_tracked.item<std::int64_t>(), 1);
 }
 
-TEST(BatchNormStatistics, EachRunMovesThemAgainWhenRecomputed) {
+TEST(BatchNormStatistics, EachRunUpdatesAgainWhenRecomputed) {
   const auto batches = [](BatchNormStatistics statistics, Recompute recompute) {
     const nn::Layers net = norm_first();
     Pipeline pipeline(net, options({1, 2}, 4, recompute, statistics));
@@ -261,7 +263,7 @@ TEST(BatchNormStatistics, EachRunMovesThemAgainWhenRecomputed) {
   EXPECT_EQ(batches(BatchNormStatistics::EachRun, Recompute::Always), 8);
 }
 
-TEST(BatchNormStatistics, AreChosenByName) {
+TEST(BatchNormStatistics, AreParsedByName) {
   for (const auto& name : nn::batch_norm_statistics_names()) nn::parse_batch_norm_statistics(name);
   EXPECT_EQ(nn::parse_batch_norm_statistics("whole_batch"), BatchNormStatistics::WholeBatch);
   EXPECT_THROW(nn::parse_batch_norm_statistics("whole_bach"), UsageError);

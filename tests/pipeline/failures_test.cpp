@@ -1,5 +1,4 @@
-// Exceptions keep their type, say where they come from, never hang, and leave a pipeline that
-// works.
+// Exceptions keep their type and name their place. No failure hangs, and the pipeline stays usable.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +23,7 @@ struct OwnError : std::exception {
   const char* what() const noexcept override { return "an own error"; }
 };
 
-// Runs an action in its backward; the identity otherwise.
+// The identity, which runs an action in its backward.
 struct InBackward : torch::autograd::Function<InBackward> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
                             std::function<void()>* action) {
@@ -38,7 +37,7 @@ struct InBackward : torch::autograd::Function<InBackward> {
   }
 };
 
-// Three stages; in the middle of each a place that can fail.
+// Three stages, each with a trap that can throw.
 struct Net {
   std::function<void()> forward[3] = {[] {}, [] {}, [] {}};
   std::function<void()> backward[3] = {[] {}, [] {}, [] {}};
@@ -73,7 +72,7 @@ const nn::Loss& loss() {
 }
 at::Tensor batch() { return torch::ones({8, 4}); }
 
-// The trap fails at its third call, which without recomputation is micro-batch 2 in a forward.
+// The trap throws at its third call: micro-batch 2 of the forward without recomputation.
 template <class Exception>
 std::function<void()> third_time(std::function<Exception()> make) {
   auto calls = std::make_shared<std::atomic<int>>(0);
@@ -103,23 +102,23 @@ void expect_kept(std::function<Exception()> make, const std::string& text, bool 
             EXPECT_THAT(message, HasSubstr(backward ? "" : "trap" + std::to_string(stage)));
           }
           pipeline.zero_grad();
-          EXPECT_GT(pipeline.step(batch(), batch(), loss()).loss, 0);  // usable afterwards
+          EXPECT_GT(pipeline.step(batch(), batch(), loss()).loss, 0);  // the pipeline stays usable
         }
       }
     }
   }
 }
 
-TEST(Failures, AnOwnTypeGoesOnUntouched) {
+TEST(Failures, KeepUsersExceptionUnchanged) {
   expect_kept<OwnError>([] { return OwnError(); }, "an own error", false);
 }
-TEST(Failures, RuntimeErrorSaysWhere) {
+TEST(Failures, RuntimeErrorNamesPlace) {
   expect_kept<std::runtime_error>([] { return std::runtime_error("boom"); }, "boom", true);
 }
-TEST(Failures, OurOwnErrorsSayWhere) {
+TEST(Failures, TrestleErrorsNamePlace) {
   expect_kept<UsageError>([] { return UsageError("do not"); }, "do not", true);
 }
-TEST(Failures, TorchErrorsSayWhere) {
+TEST(Failures, TorchErrorsNamePlace) {
   expect_kept<c10::ValueError>(
       [] {
         return c10::ValueError({__func__, __FILE__, __LINE__}, "bad value");
@@ -127,7 +126,7 @@ TEST(Failures, TorchErrorsSayWhere) {
       "bad value", true);
 }
 
-TEST(Failures, AShapeMistakeShowsLayerAndShapes) {
+TEST(Failures, ShapeErrorNamesLayerAndShapes) {
   nn::Layers net;
   net.add("one", torch::nn::Linear(4, 4));
   net.add("two", torch::nn::Linear(5, 4));
@@ -137,7 +136,7 @@ TEST(Failures, AShapeMistakeShowsLayerAndShapes) {
                     HasSubstr("virtual:1")));
 }
 
-TEST(Failures, AFailingStageStopsTheOthers) {
+TEST(Failures, FailingStageStopsAllStages) {
   const WatchDog dog("a failing stage");
   Net net;
   auto options = three_stages();
@@ -148,11 +147,11 @@ TEST(Failures, AFailingStageStopsTheOthers) {
     failed = true;
     throw OwnError();
   };
-  // Stage 0 never waits for anybody in GPipe's forwards: without a word it would run all eight.
+  // In GPipe's forwards stage 0 never waits. Without cancellation it would run all eight.
   net.forward[0] = [&] {
     if (net.forwards[0] > 1) {
       while (!failed) std::this_thread::sleep_for(1ms);
-      std::this_thread::sleep_for(500ms);  // far longer than the word needs
+      std::this_thread::sleep_for(500ms);  // much longer than cancellation takes
     }
   };
   EXPECT_THROW(pipeline.step(batch(), batch(), loss()), OwnError);
@@ -160,11 +159,11 @@ TEST(Failures, AFailingStageStopsTheOthers) {
   EXPECT_EQ(net.forwards[2], 0);
 }
 
-TEST(Failures, TheDeadlineNamesWhoWaitedForWhom) {
+TEST(Failures, DeadlineNamesWaitingAndAwaitedRank) {
   const WatchDog dog("a deadline");
   Net net;
   auto options = three_stages();
-  options.deadline = 1s;  // no healthy step takes as long, on a busy machine either
+  options.deadline = 1s;  // much longer than any healthy step, even on a busy machine
   Pipeline pipeline(net.layers(), options);
   std::atomic<bool> sleepy = true;
   net.forward[0] = [&] {
@@ -178,7 +177,7 @@ TEST(Failures, TheDeadlineNamesWhoWaitedForWhom) {
   EXPECT_GT(pipeline.step(batch(), batch(), loss()).loss, 0);
 }
 
-TEST(Failures, InACallersBackwardAndInEvaluate) {
+TEST(Failures, KeepTypeInCallersBackwardAndInEvaluate) {
   for (int stage = 0; stage < 3; ++stage) {
     const WatchDog dog("a caller's failure");
     Net net;
@@ -193,7 +192,7 @@ TEST(Failures, InACallersBackwardAndInEvaluate) {
   }
 }
 
-TEST(Failures, ALossThatThrows) {
+TEST(Failures, LossErrorNamesLossAndShapes) {
   const WatchDog dog("a loss");
   Net net;
   Pipeline pipeline(net.layers(), three_stages("1f1b"));
@@ -210,7 +209,7 @@ TEST(Failures, ALossThatThrows) {
   EXPECT_GT(pipeline.step(batch(), batch(), loss()).loss, 0);
 }
 
-TEST(Failures, OnThePlainCpuToo) {
+TEST(Failures, NamePlaceOnPlainCpu) {
   Net net;
   Pipeline pipeline(net.layers(), {.balance = {2, 2, 2}, .micro_batches = 4});
   net.forward[1] = third_time<UsageError>([] { return UsageError("do not"); });

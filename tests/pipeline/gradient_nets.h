@@ -10,18 +10,18 @@
 #include "trestle/models/resnet50.h"
 #include "trestle/plan/balance.h"
 
-// The nets whose gradients are compared under every plan, with data and losses. Their weights come
-// from keyed factories: any thread makes the same ones.
+// The nets whose gradients are compared under every plan, with data and losses. Keyed factories
+// create their weights, so that every thread gets the same ones.
 namespace trestle::support {
 
 struct Net {
   std::string name;
-  std::function<nn::Layers()> make;  // the same weights every time
+  std::function<nn::Layers()> make;  // equal weights on each call
   at::Tensor input;
   at::Tensor target;
   nn::Loss loss;
   nn::Loss one_f_one_b_loss;     // an additive one
-  bool batch_statistics = true;  // or dropout: then only the looped oracle holds
+  bool batch_statistics = true;  // or dropout: only the looped oracle applies
 };
 
 inline Net narrow_unet() {
@@ -61,7 +61,7 @@ inline Net toy(double dropout) {
           .batch_statistics = dropout > 0};
 }
 
-// Layers of each stage.
+// The number of layers of each stage.
 inline std::vector<int> even_balance(int layers, int stages) {
   return plan::balance(std::vector<double>(layers, 1.0), stages);
 }

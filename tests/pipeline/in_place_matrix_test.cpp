@@ -1,5 +1,5 @@
-// In-place layers x taps x cuts x devices x recompute modes x autocast. The oracle is plain libtorch: it
-// knows neither layers, nor stages, nor micro-batches.
+// In-place layers x taps x cuts x devices x recompute modes x autocast. The oracle is plain
+// libtorch without layers, stages or micro-batches.
 #include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ enum class Tap { None, BeforeRelu, AfterRelu };
 
 at::Tensor add(at::Tensor x, at::Tensor skip) { return x + skip; }
 
-// Three linear layers, with a ReLU and a skip connection behind the first.
+// Three linear layers; a ReLU and a skip connection follow the first.
 nn::Layers layers(const Parts& parts, bool in_place, Tap tap) {
   nn::Layers net;
   auto first = net.add("first", parts.linear[0]);
@@ -40,7 +40,7 @@ nn::Layers layers(const Parts& parts, bool in_place, Tap tap) {
 
 struct Outcome {
   double loss = 0;
-  std::vector<at::Tensor> gradients;  // of the parameters, and of the input
+  std::vector<at::Tensor> gradients;  // of the parameters and of the input
 };
 
 void collect(Outcome& outcome, const Parts& parts) {
@@ -57,7 +57,7 @@ void autocast(bool enabled) {
   if (!enabled) at::autocast::clear_cache();
 }
 
-// The net as anybody would write it, on the whole batch.
+// The same net in plain libtorch on the whole batch.
 Outcome plain(bool in_place, Tap tap, bool with_autocast, at::ScalarType dtype) {
   const Parts parts(dtype);
   const at::Tensor x = input(dtype).requires_grad_();
@@ -88,7 +88,7 @@ void expect_close(const Outcome& expected, const Outcome& actual, double toleran
   }
 }
 
-// step(), twice, so that also what the first run learnt is put to the test.
+// Runs step() twice, so that the second run uses what the first one learnt.
 void check_step(const Plan& plan, bool in_place, Tap tap, bool with_autocast, at::ScalarType dtype,
                 const Outcome& expected, double tolerance) {
   const Parts parts(dtype);
@@ -107,7 +107,7 @@ void check_step(const Plan& plan, bool in_place, Tap tap, bool with_autocast, at
   }
 }
 
-// A caller's own backward, which gives the input's gradient too.
+// Runs a caller's backward, which gives the input's gradient too.
 void check_backward(const Plan& plan, bool in_place, Tap tap, bool with_autocast,
                     at::ScalarType dtype, const Outcome& expected, double tolerance) {
   const Parts parts(dtype);
@@ -130,7 +130,7 @@ class InPlaceMatrix : public testing::TestWithParam<std::tuple<bool, Tap, bool>>
 TEST_P(InPlaceMatrix, EqualsPlainLibtorchOrIsRefusedUnderEveryPlan) {
   const support::WatchDog dog("in place", std::chrono::seconds(100));
   const auto [in_place, tap, with_autocast] = GetParam();
-  // Autocast rounds to bfloat16: a gradient that is wrong or missing is far above that.
+  // Autocast rounds to bfloat16; a wrong or missing gradient is far above the tolerance.
   const auto dtype = with_autocast ? at::kFloat : at::kDouble;
   const double tolerance = with_autocast ? 0.04 : 1e-9;
   const bool refused = in_place && tap == Tap::BeforeRelu;

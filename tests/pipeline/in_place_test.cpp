@@ -1,4 +1,4 @@
-// Who may write to a tensor that crosses a boundary: what is refused by name, and what works on a copy.
+// Writes to tensors that cross a boundary: refused with the layer's name, or applied to a copy.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ using testing::HasSubstr;
 
 at::Tensor add(at::Tensor x, at::Tensor skip) { return x + skip; }
 
-// The cuts, devices and recompute modes that one refusal must be the same for.
+// Expects the same refusal under all cuts, devices and recompute modes.
 void expect_refused_everywhere(const std::function<nn::Layers()>& make, const std::string& what) {
   const int count = static_cast<int>(make().size());
   for (const Plan& plan : plans(count)) {
@@ -40,7 +40,7 @@ void expect_refused_everywhere(const std::function<nn::Layers()>& make, const st
   EXPECT_THAT(message_of<UsageError>([&] { make().forward(input(at::kDouble)); }), HasSubstr(what));
 }
 
-TEST(InPlace, ATakerThatWritesIntoASharedValueIsRefused) {
+TEST(InPlace, RefusesConsumerThatWritesToSharedValue) {
   expect_refused_everywhere(
       [] {
         nn::Layers net;
@@ -52,7 +52,7 @@ TEST(InPlace, ATakerThatWritesIntoASharedValueIsRefused) {
       "layer 'join' writes into the value that 'second' takes");
 }
 
-TEST(InPlace, OutputsThatShareMemoryMayNotBeWrittenTo) {
+TEST(InPlace, RefusesWriteToOutputsThatShareMemory) {
   const auto make = [](bool in_place) {
     nn::Layers net;
     net.add("first", Parts::make(at::kDouble, 1));
@@ -73,7 +73,7 @@ TEST(InPlace, OutputsThatShareMemoryMayNotBeWrittenTo) {
   EXPECT_GT(pipeline.step(input(at::kDouble), target(), nn::cross_entropy()).loss, 0);
 }
 
-TEST(InPlace, AnOutputThatIsATappedInputMayNotBeWrittenTo) {
+TEST(InPlace, RefusesWriteToOutputThatIsTappedInput) {
   expect_refused_everywhere(
       [] {
         nn::Layers net;
@@ -87,7 +87,7 @@ TEST(InPlace, AnOutputThatIsATappedInputMayNotBeWrittenTo) {
       "'same' takes and 'join' takes as \"s\"");
 }
 
-TEST(InPlace, ABufferThatALayerReturnsMayNotBeWrittenTo) {
+TEST(InPlace, RefusesWriteToReturnedBuffer) {
   struct PositionsImpl : torch::nn::Module {
     PositionsImpl() { table = register_buffer("table", torch::zeros({1, width}, at::kDouble)); }
     at::Tensor forward(const at::Tensor& /*x*/) { return table; }
@@ -107,7 +107,7 @@ TEST(InPlace, ABufferThatALayerReturnsMayNotBeWrittenTo) {
       "'positions'");
 }
 
-TEST(InPlace, AParameterThatALayerReturnsMayNotBeWrittenTo) {
+TEST(InPlace, RefusesWriteToReturnedParameter) {
   struct TableImpl : torch::nn::Module {
     TableImpl() {
       table = register_parameter("table", torch::ones({1, width}, at::kDouble), false);
@@ -128,7 +128,7 @@ TEST(InPlace, AParameterThatALayerReturnsMayNotBeWrittenTo) {
       "'table'");
 }
 
-TEST(InPlace, APartNextToOneThatIsTakenTwiceMayBeWrittenTo) {
+TEST(InPlace, AllowsWriteBesideValueWithTwoConsumers) {
   const auto make = [] {
     nn::Layers net;
     net.add("first", Parts::make(at::kDouble, 1));
@@ -169,11 +169,12 @@ TEST(InPlace, APartNextToOneThatIsTakenTwiceMayBeWrittenTo) {
   }
 }
 
-TEST(InPlace, DisjointPartsOfOneTensorMayBeWrittenTo) {
+TEST(InPlace, AllowsWriteToDisjointViewsOfOneTensor) {
   const auto make = [] {
     nn::Layers net;
     net.add("first", Parts::make(at::kDouble, 1));
-    // Rows of a transposed tensor: each part is contiguous, so that they are seen to be disjoint.
+    // Rows of a transposed tensor: each view is contiguous, so the check can see that they are
+    // disjoint.
     net.add("halves", [](at::Tensor x) {
       const at::Tensor t = x.transpose(0, 1).contiguous();
       return std::make_tuple(t.narrow(0, 0, 3), t.narrow(0, 3, 3));
@@ -199,9 +200,9 @@ TEST(InPlace, DisjointPartsOfOneTensorMayBeWrittenTo) {
   EXPECT_LT(distance(first->weight.grad(), run({1, 1, 1, 1})), 1e-10);
 }
 
-// The second stage hands its input on, the third writes to it: on one device the second's input
-// must still be there for its recomputation.
-TEST(InPlace, APassThroughStageKeepsItsInputForRecomputation) {
+// The second stage passes its input on and the third writes to it. On one device, the second
+// stage's recomputation still needs the original input.
+TEST(InPlace, PassThroughStageKeepsInputForRecomputation) {
   torch::nn::Linear plain = Parts::make(at::kDouble, 1);
   torch::nn::functional::cross_entropy(plain->forward(input(at::kDouble)).tanh().exp(), target())
       .backward();
@@ -223,7 +224,7 @@ TEST(InPlace, APassThroughStageKeepsItsInputForRecomputation) {
   }
 }
 
-TEST(InPlace, ASequentialWithInPlaceLayersCanBeMeasured) {
+TEST(InPlace, ProfilesSequentialWithInPlaceLayers) {
   const auto make = [] {
     torch::nn::Sequential net(Parts::make(at::kDouble, 1),
                               torch::nn::ReLU(torch::nn::ReLUOptions().inplace(true)),
@@ -292,7 +293,7 @@ nn::Layers writes_first(const torch::nn::Linear& linear) {
   return net;
 }
 
-TEST(InPlace, TheCallersBatchIsLeftAlone) {
+TEST(InPlace, LeavesCallersBatchUnchanged) {
   torch::nn::Linear plain = Parts::make(at::kDouble, 1);
   torch::nn::functional::cross_entropy(plain->forward(input(at::kDouble).relu()), target())
       .backward();
@@ -314,11 +315,11 @@ TEST(InPlace, TheCallersBatchIsLeftAlone) {
   }
 }
 
-TEST(InPlace, ACallersOwnGraphIsLeftAlone) {
+TEST(InPlace, LeavesCallersGraphIntact) {
   const torch::nn::Linear linear = Parts::make(at::kDouble, 1);
   Pipeline pipeline(writes_first(linear), {.devices = {cpu_device()}});
   const at::Tensor leaf = input(at::kDouble).requires_grad_();
-  const at::Tensor x = leaf.tanh();  // tanh's backward needs x as it is
+  const at::Tensor x = leaf.tanh();  // tanh's backward needs x unchanged
   (pipeline.forward(x).sum() + x.sum()).backward();
   const at::Tensor again = input(at::kDouble).requires_grad_();
   const at::Tensor y = again.tanh();
@@ -326,7 +327,7 @@ TEST(InPlace, ACallersOwnGraphIsLeftAlone) {
   EXPECT_LT(distance(again.grad(), leaf.grad()), 1e-10);
 }
 
-TEST(InPlace, OneTensorAsTwoInputsMayNotBeWrittenTo) {
+TEST(InPlace, RefusesWriteToTensorGivenAsTwoInputs) {
   nn::Layers net(2);
   net.add("write", [](at::Tensor a, at::Tensor b) { return a.mul_(2) + b; });
   const at::Tensor x = input(at::kDouble);
@@ -337,7 +338,7 @@ TEST(InPlace, OneTensorAsTwoInputsMayNotBeWrittenTo) {
               HasSubstr("layer 'write' writes into the value of input 0 of the model"));
 }
 
-TEST(InPlace, ALossMayWriteToItsTargetAndOutput) {
+TEST(InPlace, AllowsLossToWriteToTargetAndOutput) {
   const auto loss = nn::additive("own", [](const at::Tensor& y, const at::Tensor& t) {
     at::Tensor mutable_target = t;
     at::Tensor mutable_output = y;
@@ -365,7 +366,7 @@ TEST(InPlace, ALossMayWriteToItsTargetAndOutput) {
   }
 }
 
-TEST(InPlace, WritingThatComesAndGoesIsAnError) {
+TEST(InPlace, RefusesLayerThatWritesOnlySometimes) {
   int calls = 0;
   nn::Layers net;
   net.add("moody", [&calls](at::Tensor x) { return ++calls > 1 ? x.mul_(2) : x * 2; });

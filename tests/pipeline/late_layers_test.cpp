@@ -7,7 +7,7 @@
 #include "trestle/base/error.h"
 #include "trestle/device/virtual_device.h"
 
-// Models whose layers are given as factories, and parameters that two layers share.
+// Models whose layers are factories, and parameters that two layers share.
 namespace trestle {
 namespace {
 
@@ -19,14 +19,14 @@ auto linear(int in, int out) {
   return [=] { return torch::nn::Linear(in, out); };
 }
 
-TEST(LateLayers, EachIsMadeOnItsWayToItsDevice) {
+TEST(LateLayers, AreCreatedOneByOneForTheirDevice) {
   const auto devices = virtual_devices(2);
   nn::Layers net(nn::Seed{4});
   std::vector<std::string> made;
   for (int i = 0; i < 4; ++i) {
     net.add("fc" + std::to_string(i), [i, &net, &made] {
       made.push_back("fc" + std::to_string(i));
-      // The layers before are where they belong: the model is never whole on the CPU.
+      // Earlier layers are on their devices already: the whole model is never on the CPU.
       for (const nn::Layer& layer : net.graph().layers) {
         if (layer.name == made.back() || !layer.module.made()) continue;
         for (const at::Tensor& parameter : layer.parameters()) {
@@ -43,8 +43,8 @@ TEST(LateLayers, EachIsMadeOnItsWayToItsDevice) {
   EXPECT_EQ(pipeline.stage_parameters(1)[0].device(), devices[1].torch);
 }
 
-// The pipeline has its stages: what comes later would never run.
-TEST(LateLayers, LayersAddedAfterTheCutAreRefused) {
+// The pipeline has its stages already; a new layer would never run.
+TEST(LateLayers, RefuseLayersAddedAfterCut) {
   nn::Layers net;
   net.add("a", torch::nn::Linear(2, 2));
   net.add("b", torch::nn::Linear(2, 2));
@@ -56,7 +56,7 @@ TEST(LateLayers, LayersAddedAfterTheCutAreRefused) {
               AllOf(HasSubstr("2 layers"), HasSubstr("3")));
 }
 
-TEST(LateLayers, AMistakeInTheOptionsIsFoundBeforeAnyLayerIsMade) {
+TEST(LateLayers, OptionErrorsAreFoundBeforeCreation) {
   nn::Layers net;
   int made = 0;
   for (const char* name : {"a", "b"}) {
@@ -70,7 +70,7 @@ TEST(LateLayers, AMistakeInTheOptionsIsFoundBeforeAnyLayerIsMade) {
   EXPECT_EQ(made, 0);
 }
 
-TEST(LateLayers, AnUndeclaredSharedParameterShowsWhenTheLayersAreMade) {
+TEST(LateLayers, RefuseUndeclaredSharedParameterAfterCreation) {
   const torch::nn::Linear shared(2, 2);
   nn::Layers net;
   net.add("a", shared);
@@ -99,7 +99,7 @@ nn::Layers language_model() {
   return oracle::in_double(net);
 }
 
-TEST(Ties, WithinOneStageTheGradientsAreThePlainModels) {
+TEST(Ties, HavePlainModelsGradientsWithinStage) {
   const at::Tensor input = at::arange(24).reshape({8, 3}).remainder(words);
   const at::Tensor target = input.add(1).remainder(words);
   const auto expected = oracle::whole_batch(language_model(), input, target, nn::cross_entropy());
@@ -118,7 +118,7 @@ TEST(Ties, WithinOneStageTheGradientsAreThePlainModels) {
   }
 }
 
-TEST(Ties, AcrossStagesAreRefusedByNameBeforeAnythingMoves) {
+TEST(Ties, AreRefusedByNameAcrossStages) {
   const nn::Layers net = language_model();
   EXPECT_THAT(message_of<UsageError>([&] {
                 Pipeline(net, {.devices = virtual_devices(2), .balance = {2, 2}});
@@ -129,13 +129,13 @@ TEST(Ties, AcrossStagesAreRefusedByNameBeforeAnythingMoves) {
   EXPECT_TRUE(net.parameters()[0].is_cpu());
 }
 
-TEST(Ties, AMeasuredBalanceDoesNotCutBetweenThem) {
+TEST(Ties, AreKeptTogetherByMeasuredBalance) {
   const at::Tensor input = at::arange(24).reshape({8, 3}).remainder(words);
   Pipeline pipeline(language_model(), {.devices = virtual_devices(2), .sample = {input}});
   EXPECT_THAT(pipeline.balance(), testing::ElementsAre(3, 1));
 }
 
-TEST(ClipGradNorm, OfAPipelineIsTorchsOfThePlainModel) {
+TEST(ClipGradNorm, EqualsTorchOnPlainModel) {
   const auto make = [] {
     nn::Layers net(nn::Seed{5});
     for (const char* name : {"a", "b", "c"}) net.add(name, linear(4, 4));

@@ -1,4 +1,4 @@
-// What all ranks of a step share: messages, deadlines, the end of it all.
+// The state that all ranks of a step share: messages, deadlines, cancellation.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ using testing::HasSubstr;
 
 schedule::Route main_route(int from) { return {from, from + 1, false, "main"}; }
 
-TEST(LocalTransport, SaysWhoWaitedForWhomWhenItIsTooLate) {
+TEST(LocalTransport, DeadlineNamesWaitingAndAwaitedRank) {
   device::CopyStreams copies;
   LocalTransport channels({main_route(0), {0, 1, true, "s"}}, {0, 1}, 2, 3, 20ms, copies);
   EXPECT_THAT(
@@ -37,7 +37,7 @@ TEST(LocalTransport, SaysWhoWaitedForWhomWhenItIsTooLate) {
                 "which last finished 1F2"));
 }
 
-TEST(LocalTransport, DeliversEachMessageToItsOwnPlace) {
+TEST(LocalTransport, DeliversEachMessageToItsSlot) {
   device::CopyStreams copies;
   LocalTransport channels({main_route(0)}, {0, 1}, 2, 2, 10s, copies);
   auto message = [](double value) {
@@ -57,7 +57,7 @@ TEST(LocalTransport, DeliversEachMessageToItsOwnPlace) {
   EXPECT_FALSE(channels.arrived({0, 1, Way::Activation}));
 }
 
-TEST(LocalTransport, CancelWakesEveryoneAndKeepsTheFirstFailure) {
+TEST(LocalTransport, CancelWakesAllThreadsAndKeepsFirstFailure) {
   const support::WatchDog dog("LocalTransport.cancel");
   device::CopyStreams copies;
   LocalTransport channels({main_route(0), main_route(1)}, {0, 1, 2}, 3, 1, 1h, copies);

@@ -1,5 +1,5 @@
-// channels_last: the same gradients as the plain model's in plain libtorch, and every value in that
-// order, over every cut.
+// channels_last: gradients equal plain libtorch's, and every value keeps the format across every
+// cut.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -16,7 +16,7 @@ using support::distance;
 
 constexpr auto channels_last = at::MemoryFormat::ChannelsLast;
 
-// conv, norm, relu, pool, transposed conv, joined with a skip: in plain libtorch, and as layers.
+// conv, norm, relu, pool, transposed conv, joined with a skip: in plain libtorch and as layers.
 struct Net {
   torch::nn::Conv2d first{torch::nn::Conv2dOptions(3, 6, 3).padding(1)};
   torch::nn::BatchNorm2d norm{6};
@@ -69,7 +69,7 @@ at::Tensor classes() {
   return torch::randint(4, {7, 8, 12});
 }
 
-// Of the plain model over the same micro-batches, in torch's own memory format.
+// The plain model's gradients over the same micro-batches in torch's default memory format.
 std::vector<at::Tensor> expected_gradients(int pieces) {
   Net net = make_net();
   const auto x = images().tensor_split(pieces), y = classes().tensor_split(pieces);
@@ -82,7 +82,7 @@ std::vector<at::Tensor> expected_gradients(int pieces) {
   return result;
 }
 
-TEST(MemoryFormat, EqualGradientsUnderEveryPlan) {
+TEST(MemoryFormat, GivesEqualGradientsUnderEveryPlan) {
   for (const int pieces : {1, 3}) {
     const auto expected = expected_gradients(pieces);
     for (const std::vector<int>& balance : {std::vector<int>{8}, {3, 5}, {1, 3, 4}, {2, 2, 2, 2}}) {
@@ -111,7 +111,7 @@ TEST(MemoryFormat, EqualGradientsUnderEveryPlan) {
   }
 }
 
-TEST(MemoryFormat, ACallersOwnBackwardAndItsInputGradient) {
+TEST(MemoryFormat, GivesEqualInputGradientInCallersBackward) {
   Net plain = make_net();
   const auto x = images().requires_grad_();
   plain.plain(x).square().mean().backward();
@@ -125,7 +125,7 @@ TEST(MemoryFormat, ACallersOwnBackwardAndItsInputGradient) {
   EXPECT_TRUE(y.grad().is_contiguous()) << "the caller's tensor keeps its own format";
 }
 
-// What a layer in the middle of each stage is given, and the gradient that comes back to it.
+// The memory formats of a layer's input and of the gradient of its output, in each stage.
 struct Formats {
   std::mutex mutex;
   int forward = 0, backward = 0, others = 0;
@@ -150,7 +150,7 @@ struct Look : torch::autograd::Function<Look> {
   }
 };
 
-TEST(MemoryFormat, TravelsOverEveryBoundary) {
+TEST(MemoryFormat, IsKeptAcrossEveryBoundary) {
   for (const Recompute mode : {Recompute::Never, Recompute::Always}) {
     Formats formats;
     nn::Layers net;
@@ -168,12 +168,12 @@ TEST(MemoryFormat, TravelsOverEveryBoundary) {
                             .memory_format = channels_last});
     pipeline.step(torch::randn({4, 3, 6, 6}), torch::randint(5, {4, 6, 6}), nn::cross_entropy());
     EXPECT_GE(formats.forward, 6);
-    EXPECT_GE(formats.backward, 4);  // the first stage's input wants none
+    EXPECT_GE(formats.backward, 4);  // the first stage's input needs no gradient
     EXPECT_EQ(formats.others, 0);
   }
 }
 
-TEST(MemoryFormat, WeightsKeepTheirObjectsAndOptimizersStayRight) {
+TEST(MemoryFormat, KeepsParameterObjectsAndOptimizerResults) {
   Net plain = make_net();
   Net own = make_net();
   const auto before = own.parameters();
@@ -197,8 +197,8 @@ TEST(MemoryFormat, WeightsKeepTheirObjectsAndOptimizersStayRight) {
     EXPECT_LE(distance(found[i], expected[i]), 1e-9) << "parameter " << i;
 }
 
-// Fused kernels walk weight, gradient and state side by side in memory.
-TEST(MemoryFormat, FusedOptimizersStayRight) {
+// Fused kernels read weight, gradient and state in the same memory order.
+TEST(MemoryFormat, KeepsFusedOptimizerResults) {
   for (const std::string name : {"rmsprop", "adamw", "sgd"}) {
     const auto train = [&](at::MemoryFormat format) {
       torch::manual_seed(5);
@@ -221,7 +221,7 @@ TEST(MemoryFormat, FusedOptimizersStayRight) {
   }
 }
 
-TEST(MemoryFormat, OthersAreRefused) {
+TEST(MemoryFormat, RefusesOtherFormats) {
   Net own = make_net();
   EXPECT_THROW(Pipeline(own.layers(), {.memory_format = at::MemoryFormat::ChannelsLast3d}),
                UsageError);

@@ -1,4 +1,4 @@
-// Memory: nothing leaks, and running out of it says what would help.
+// Memory: steps do not leak, and an out-of-memory error suggests settings that fit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-// Runs `step` a hundred times and looks at the meters.
+// Runs `step` a hundred times and compares the meters.
 void expect_no_leak(const std::function<void()>& step) {
   for (int i = 0; i < 5; ++i) step();
   const auto early = in_use();
@@ -24,7 +24,7 @@ void expect_no_leak(const std::function<void()>& step) {
   EXPECT_EQ(early, in_use());
 }
 
-TEST(Leaks, NoneOverAHundredSteps) {
+TEST(Leaks, NoneOverManySteps) {
   for (const Recompute recompute : all_modes) {
     for (const std::string schedule : {"gpipe", "1f1b"}) {
       SCOPED_TRACE(text(schedule, ", recompute ", schedule::to_string(recompute)));
@@ -37,7 +37,7 @@ TEST(Leaks, NoneOverAHundredSteps) {
   }
 }
 
-TEST(Leaks, NoneInForwardsWithAndWithoutABackward) {
+TEST(Leaks, NoneInForwardsWithAndWithoutBackward) {
   for (const Recompute recompute : all_modes) {
     Pipeline pipeline(conv_net(4), two_stages(recompute));
     expect_no_leak([&] {
@@ -67,7 +67,7 @@ TEST(Leaks, NoneAfterExceptions) {
     Pipeline pipeline(net(calls), options);
     int failures = 0;
     const auto step = [&] {
-      *calls = failures % 2 * 4;  // in an early micro-batch, and in a late one
+      *calls = failures % 2 * 4;  // in an early micro-batch, then in a late one
       ++failures;
       EXPECT_THROW(pipeline.step(images(8), labels(8), nn::cross_entropy()), std::runtime_error);
       pipeline.zero_grad();
@@ -77,7 +77,7 @@ TEST(Leaks, NoneAfterExceptions) {
   EXPECT_EQ(before, in_use());
 }
 
-TEST(OutOfMemory, NamesThePlaceInAForward) {
+TEST(OutOfMemory, NamesStageAndLayerInForward) {
   Pipeline pipeline(conv_net(), two_stages(Recompute::Never));
   const auto devices = virtual_devices(2);
   const Bytes budget = memory_usage(devices[0].torch).current + (200 << 10);
@@ -91,8 +91,8 @@ TEST(OutOfMemory, NamesThePlaceInAForward) {
   EXPECT_THAT(message, HasSubstr("More micro-batches, recompute = \"always\""));
 }
 
-// Leaves the device just enough for the forward of stage 1, not for its backward.
-TEST(OutOfMemory, NamesTheLayerInABackward) {
+// Leaves stage 1's device enough memory for the forward but not for the backward.
+TEST(OutOfMemory, NamesStageAndLayerInBackward) {
   Pipeline pipeline(conv_net(), two_stages(Recompute::Never));
   const auto devices = virtual_devices(2);
   const at::Tensor output = pipeline.forward(images(16));
@@ -112,7 +112,7 @@ TEST(OutOfMemory, NamesTheLayerInABackward) {
               AllOf(HasSubstr("in stage 1, micro-batch 3"), HasSubstr("backward of layer '")));
 }
 
-TEST(OutOfMemory, TheHintNamesWhatReallyFits) {
+TEST(OutOfMemory, HintNamesSettingsThatFit) {
   const at::Tensor x = images(32);
   const at::Tensor y = labels(32);
   const nn::Loss loss = nn::cross_entropy();
@@ -128,7 +128,7 @@ TEST(OutOfMemory, TheHintNamesWhatReallyFits) {
   }
   bool one = false;
   bool both = false;
-  for (const double share : {0.5, 0.75, 0.9}) {  // of what it wants
+  for (const double share : {0.5, 0.75, 0.9}) {  // of the predicted need
     const Bytes budget = least + static_cast<Bytes>(share * static_cast<double>(most - least));
     SCOPED_TRACE(format_bytes(budget));
     const auto try_with = [&](int micro_batches, Recompute recompute) {
@@ -159,10 +159,10 @@ TEST(OutOfMemory, TheHintNamesWhatReallyFits) {
     }
   }
   EXPECT_TRUE(one);   // the generous budgets
-  EXPECT_TRUE(both);  // the tightest
+  EXPECT_TRUE(both);  // the smallest budget
 }
 
-TEST(OutOfMemory, TheHintCountsAllStagesOfADevice) {
+TEST(OutOfMemory, HintCountsAllStagesOfDevice) {
   const at::Tensor x = images(32);
   const at::Tensor y = labels(32);
   Bytes most = 0;
@@ -193,7 +193,7 @@ TEST(OutOfMemory, TheHintCountsAllStagesOfADevice) {
       << message;
 }
 
-TEST(OutOfMemory, TheHintIsAboutTheUsersOwnTable) {
+TEST(OutOfMemory, HintAppliesToUsersTable) {
   const at::Tensor x = images(32);
   const at::Tensor y = labels(32);
   auto options = two_stages(Recompute::Never);

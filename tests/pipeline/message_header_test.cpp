@@ -1,4 +1,5 @@
-// What a message between ranks says of its tensors: everything that may change from one to the next.
+// The header of a message between ranks describes everything that may change from message to
+// message.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +26,7 @@ struct Unpacked {
   std::vector<at::Tensor> tensors;
 };
 
-// As the receiving end does it; the tensors that follow are taken as they are.
+// Unpacks as the receiver does. Tensors that follow are used directly.
 Unpacked unpack(const PackedMessage& packed) {
   const std::string bytes = bytes_of(packed.first);
   Unpacked result;
@@ -67,7 +68,7 @@ void expect_round_trip(const Message& message) {
   }
 }
 
-TEST(MessageHeader, CarriesShapesTypesStridesNoneAndWishes) {
+TEST(MessageHeader, CarriesShapesDtypesStridesNoneAndGradientRequests) {
   torch::manual_seed(3);
   expect_round_trip({});
   expect_round_trip({{.value = at::Tensor()}});
@@ -79,7 +80,7 @@ TEST(MessageHeader, CarriesShapesTypesStridesNoneAndWishes) {
                      {.value = torch::randn({5}) > 0},
                      {.value = torch::empty({0, 3})},
                      {.value = torch::randn({4}, at::kComplexFloat)}});
-  // Channels last, a transposed one, one with gaps, one expanded, a part of more, a conjugate.
+  // Channels last, transposed, with gaps, expanded, a slice of a larger tensor, a conjugate.
   expect_round_trip(
       {{.value = torch::randn({2, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast)},
        {.value = torch::randn({6, 2}).t()},
@@ -89,7 +90,7 @@ TEST(MessageHeader, CarriesShapesTypesStridesNoneAndWishes) {
        {.value = torch::conj(torch::randn({4}, at::kComplexFloat))}});
 }
 
-TEST(MessageHeader, LargeTensorsFollow) {
+TEST(MessageHeader, SendsLargeTensorsSeparately) {
   const auto packed = pack({}, {{.value = torch::randn({10})}, {.value = torch::randn({5000})}});
   ASSERT_EQ(packed.rest.size(), 1U);
   EXPECT_EQ(packed.rest[0].numel(), 5000);
@@ -97,14 +98,14 @@ TEST(MessageHeader, LargeTensorsFollow) {
   expect_round_trip({{.value = torch::randn({10})}, {.value = torch::randn({5000})}});
 }
 
-TEST(MessageHeader, ManyValuesHaveADescriptionThatFollows) {
+TEST(MessageHeader, SendsLongDescriptionSeparately) {
   Message message;
   for (int i = 0; i < 300; ++i) message.push_back({.value = torch::full({2, 1, 3}, i)});
   EXPECT_TRUE(read_first_part(bytes_of(pack({}, message).first)).description_follows);
   expect_round_trip(message);
 }
 
-TEST(MessageHeader, WhatSharesMemoryIsNamedOnTheOtherSide) {
+TEST(MessageHeader, CarriesOwnerOfSharedMemory) {
   const StageValue value{.value = torch::ones({2}),
                          .shared = nn::SharedWith{{4, 1}, nn::SharedWith::Owner::Parameter}};
   const auto unpacked = unpack(pack({}, {value}));
@@ -113,13 +114,13 @@ TEST(MessageHeader, WhatSharesMemoryIsNamedOnTheOtherSide) {
   EXPECT_EQ(unpacked.values[0].shared->owner, nn::SharedWith::Owner::Parameter);
 }
 
-TEST(MessageHeader, SparseTensorsAreRefused) {
+TEST(MessageHeader, RefusesSparseTensors) {
   EXPECT_THAT(
       support::message_of<UsageError>([] { pack({}, {{.value = torch::eye(3).to_sparse()}}); }),
       testing::HasSubstr("Only dense tensors cross from rank to rank"));
 }
 
-// Any bytes are either read or refused: nothing is read or made beyond what came.
+// Random bytes are read or refused, never read or allocated out of bounds.
 TEST(MessageHeader, FuzzedBytesAreReadOrRefused) {
   std::mt19937 random(5);
   const Message message = {{.value = torch::randn({3, 4}), .wants_gradient = true},

@@ -1,4 +1,4 @@
-// Cutting a mini-batch and putting it together.
+// Splits mini-batches into micro-batches and merges them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ std::vector<std::int64_t> sizes_of(std::int64_t samples, int pieces) {
   return sizes;
 }
 
-TEST(MicroBatch, RaggedAndShortBatches) {
+TEST(MicroBatch, SplitsRaggedAndShortBatches) {
   EXPECT_THAT(sizes_of(7, 4), ElementsAre(2, 2, 2, 1));
   EXPECT_THAT(sizes_of(9, 4), ElementsAre(3, 2, 2, 2));
   EXPECT_THAT(sizes_of(2, 4), ElementsAre(1, 1));
@@ -29,7 +29,7 @@ TEST(MicroBatch, RaggedAndShortBatches) {
   EXPECT_EQ(piece_count({torch::zeros({2})}, 4), 2);
 }
 
-TEST(MicroBatch, BySizeAsTorchSplits) {
+TEST(MicroBatch, SplitsBySizeAsTorch) {
   for (const std::int64_t samples : {1, 6, 7, 20, 120}) {
     const at::Tensor batch = torch::arange(2 * samples).view({samples, 2});
     const at::Tensor target = torch::arange(samples);
@@ -64,20 +64,20 @@ TEST(MicroBatch, MergeUndoesSplit) {
   EXPECT_FALSE(whole[2].defined());
 }
 
-TEST(MicroBatch, PiecesAreViews) {
+TEST(MicroBatch, SplitsIntoViews) {
   const at::Tensor batch = torch::zeros({7, 3});
   split({batch}, 4)[3][0].fill_(1);
   EXPECT_EQ(batch[6].sum().item<double>(), 3);
 }
 
-TEST(MicroBatch, TensorsWithoutABatchGoIntoEveryPiece) {
+TEST(MicroBatch, CopiesTensorsWithoutBatchDimensionToEachMicroBatch) {
   for (const auto& piece : split({torch::zeros({4}), torch::tensor(5.0), at::Tensor()}, 2)) {
     EXPECT_EQ(piece[1].item<double>(), 5);
     EXPECT_FALSE(piece[2].defined());
   }
 }
 
-TEST(MicroBatch, BadBatchesAreRefused) {
+TEST(MicroBatch, RefusesInvalidBatches) {
   EXPECT_THAT(message_of<UsageError>([] {
                 split({torch::zeros({4, 2}), torch::zeros({3})}, 2);
               }),

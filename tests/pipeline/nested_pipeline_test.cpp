@@ -1,4 +1,4 @@
-// A pipeline inside a layer of another one.
+// A pipeline inside a layer of another pipeline.
 #include <gtest/gtest.h>
 
 #include "tests/pipeline/small_nets.h"
@@ -14,7 +14,6 @@ using small::linear;
 using small::micro_batches;
 using small::target;
 
-// A pipeline as a layer of another one.
 struct InnerImpl : torch::nn::Module {
   explicit InnerImpl(std::vector<Device> devices) {
     nn::Layers net;
@@ -30,7 +29,7 @@ struct InnerImpl : torch::nn::Module {
 };
 TORCH_MODULE(Inner);
 
-TEST(NestedPipeline, DrawsTheSameNumbersWhenItsLayerIsRunAgain) {
+TEST(NestedPipeline, DrawsSameNumbersWhenRecomputed) {
   const auto run = [](std::vector<Device> outer, std::vector<Device> inner, Recompute recompute) {
     const support::WatchDog dog("a pipeline inside a layer");
     nn::Layers net;
@@ -42,7 +41,8 @@ TEST(NestedPipeline, DrawsTheSameNumbersWhenItsLayerIsRunAgain) {
                             .balance = {1, 2},
                             .micro_batches = micro_batches,
                             .recompute = recompute});
-    // The outer pipeline moved the layer to its own device; the inner one needs its own.
+    // The outer pipeline moved the layer to its own device, but the inner pipeline's layers belong
+    // on others.
     for (int step = 0; step < 2; ++step) {
       pipeline.zero_grad();
       pipeline.step(input(), target(), nn::cross_entropy());

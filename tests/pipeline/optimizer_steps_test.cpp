@@ -1,4 +1,4 @@
-// Steps that change the weights: NORM and STEP in one process, against a training by libtorch alone.
+// NORM and STEP in one process, compared with a training by libtorch alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ using testing::HasSubstr;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-// Stages 0 and 3 on one rank, 1 and 2 on another.
+// Stages 0 and 3 on rank 0, stages 1 and 2 on rank 1.
 schedule::Schedule v_table(int micro_batches) {
   schedule::Schedule placed;
   placed.rank_of_stage = {0, 1, 1, 0};
@@ -72,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(
              {.adam = false, .max_norm = 0.1}}),
     [](const auto& info) { return info.param.name; });
 
-TEST(OptimizerSteps, OnlyTheLastOfSeveralStepsThatAddUpChangesTheWeights) {
+TEST(OptimizerSteps, OnlyLastAccumulatedStepUpdatesWeights) {
   const Training training{.max_norm = 0.2, .steps = 2};
   for (const std::string schedule : {"gpipe", "1f1b"}) {
     PipelineOptions options = plain::options_of(training);
@@ -98,7 +98,7 @@ TEST(OptimizerSteps, OnlyTheLastOfSeveralStepsThatAddUpChangesTheWeights) {
   }
 }
 
-TEST(OptimizerSteps, AStepWhoseGradientsAreNotFiniteIsLeftOut) {
+TEST(OptimizerSteps, SkipNonFiniteGradients) {
   const Training training{.max_norm = 0.2};
   for (const bool on_cpu : {true, false}) {
     PipelineOptions options = plain::options_of(training);
@@ -127,8 +127,8 @@ TEST(OptimizerSteps, AStepWhoseGradientsAreNotFiniteIsLeftOut) {
   }
 }
 
-// A scale that is a power of two changes no bit but by overflow.
-TEST(OptimizerSteps, TheScaleOfLossesIsTakenOutAndFollows) {
+// Scaling by a power of two changes no bits unless it overflows.
+TEST(OptimizerSteps, UnscaleGradientsAndUpdateScale) {
   const Training training{.max_norm = 0.2};
   precision::GradientScaler scaler({.initial_scale = 256, .growth_interval = 3});
   PipelineOptions options = plain::options_of(training);
@@ -140,7 +140,7 @@ TEST(OptimizerSteps, TheScaleOfLossesIsTakenOutAndFollows) {
     at::Tensor y = plain::target(step);
     if (step == 1) y[0][0] = infinity;
     const at::Tensor x = plain::input(step);
-    // Two steps that add up have one scale.
+    // Two accumulated steps use one scale.
     const auto first = pipeline.step(
         x.narrow(0, 0, 4), y.narrow(0, 0, 4), nn::mean_squared_error(),
         {.gradient_scale = 0.5, .update = StepOptions::Update::Later, .scaler = &scaler});
@@ -158,7 +158,7 @@ TEST(OptimizerSteps, TheScaleOfLossesIsTakenOutAndFollows) {
   plain::expect_same(plain::train(training, 8, 1), own);
 }
 
-// Scales that no fp32 gradient survives become smaller until one does.
+// The scale shrinks until fp16 gradients no longer overflow.
 TEST(OptimizerSteps, Fp16FindsItsScale) {
   torch::manual_seed(1);
   nn::Layers net;
@@ -187,7 +187,7 @@ TEST(OptimizerSteps, Fp16FindsItsScale) {
   EXPECT_EQ(scaler.scale(), std::ldexp(1.0, 24 - left_out));
 }
 
-TEST(OptimizerSteps, AFailureBeforeTheNormLeavesAllWeightsAsTheyWere) {
+TEST(OptimizerSteps, FailureBeforeNormLeavesAllWeightsUnchanged) {
   const support::WatchDog watch("a failing backward");
   for (const bool on_cpu : {true, false}) {
     nn::Layers net = support::chain(3);
@@ -199,7 +199,7 @@ TEST(OptimizerSteps, AFailureBeforeTheNormLeavesAllWeightsAsTheyWere) {
     Pipeline pipeline(net, options);
     pipeline.step(support::input(), support::target(), nn::cross_entropy());
     const auto before = plain::weights_of(pipeline.named_parameters());
-    // Stage 1 is done by then, as far as it can be without the norm.
+    // By then stage 1 has finished all actions before the norm.
     pipeline.parameters()[0].register_hook(
         [](const at::Tensor&) -> at::Tensor { throw std::runtime_error("no gradient"); });
     EXPECT_ANY_THROW(pipeline.step(support::input(), support::target(), nn::cross_entropy()));
@@ -208,7 +208,7 @@ TEST(OptimizerSteps, AFailureBeforeTheNormLeavesAllWeightsAsTheyWere) {
   }
 }
 
-TEST(OptimizerSteps, AreInTheTimeline) {
+TEST(OptimizerSteps, AppearInTimeline) {
   for (const bool on_cpu : {true, false}) {
     PipelineOptions options = plain::options_of({.max_norm = 1});
     options.table = v_table(options.micro_batches);
@@ -236,7 +236,7 @@ TEST(OptimizerSteps, AreInTheTimeline) {
   }
 }
 
-TEST(OptimizerSteps, RefusesWhatCannotBe) {
+TEST(OptimizerSteps, RefuseInvalidOptions) {
   const auto factory = plain::optimizer({});
   EXPECT_THAT(message_of<UsageError>([&] { Pipeline(support::chain(2), {.clip_grad_norm = 1}); }),
               HasSubstr("clip_grad_norm = 1 without 'optimizer'"));
@@ -258,7 +258,7 @@ TEST(OptimizerSteps, RefusesWhatCannotBe) {
                   [&] { none.step(support::input(), support::target(), nn::cross_entropy()); }),
               HasSubstr("gave no optimizer for stage 0, which has 4 parameters"));
   EXPECT_THAT(message_of<UsageError>([&] { none.optimizer(1); }), HasSubstr("there is no stage 1"));
-  // What the options add cannot stand in a table of one's own.
+  // Users' tables must not contain the actions that the options add.
   schedule::Schedule table = schedule::generate("gpipe", {.stages = 1, .micro_batches = 1});
   table.ranks[0].push_back({.kind = Kind::Step, .stage = 0});
   EXPECT_THAT(message_of<UsageError>([&] {

@@ -1,4 +1,4 @@
-// Predicted peaks are the most that a device can need: no step may measure more.
+// A predicted peak is an upper bound: no step may measure more.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ struct Case {
   int micro_batches = 4;
 };
 
-// What crosses is a good part of what a stage keeps.
+// Boundary values are a large share of what a stage keeps.
 nn::Layers wide_net() {
   torch::manual_seed(0);
   nn::Layers net;
@@ -35,8 +35,8 @@ nn::Layers wide_net() {
   return net;
 }
 
-// Skips over stages and to two takers, views of larger memory as outputs and, behind cat(), as
-// gradients, buffers, dropout, a layer in place.
+// Skips over stages and to two consumers, views of larger memory as outputs and (after cat()) as
+// gradients, buffers, dropout, an in-place layer.
 nn::Layers skip_net() {
   torch::manual_seed(0);
   nn::Layers net;
@@ -66,7 +66,7 @@ nn::Loss whole_batch_loss() {
   });
 }
 
-// By how much the predictions were too high, over all of a case.
+// How much predictions exceed measurements, over all plans of a case.
 struct Excess {
   double least = 1e9;
   double most = 0;
@@ -93,7 +93,7 @@ void compare(const Case& test, const std::vector<int>& balance, const std::strin
   const auto predicted =
       pipeline.predict(pipeline.profile({test.input}, test.target, test.loss)).device_peak_bytes;
   for (const auto& device : devices) reset_peak_memory(device.torch);
-  constexpr int steps = 3;  // how long messages wait differs from one to the next
+  constexpr int steps = 3;  // message waits differ from step to step
   for (int i = 0; i < steps; ++i) step();
   for (std::size_t i = 0; i < devices.size(); ++i) {
     const Bytes measured = memory_usage(devices[i].torch).peak;
@@ -122,7 +122,8 @@ void expect_bound(const Case& test, double most_on_average) {
   }
   std::cout << text(test.name, ": predicted / measured from ", excess.least, " to ", excess.most,
                     ", on average ", excess.sum / excess.count, "\n");
-  EXPECT_LT(excess.sum / excess.count, most_on_average);  // a bound that is still of use
+  // the bound must stay tight enough to be useful
+  EXPECT_LT(excess.sum / excess.count, most_on_average);
 }
 
 at::Tensor rows(std::uint64_t seed) {
@@ -130,25 +131,25 @@ at::Tensor rows(std::uint64_t seed) {
   return torch::randn({1024, 64});
 }
 
-TEST(Peaks, NoStepNeedsMoreThanPredictedWhereBoundariesAreWide) {
+TEST(Peaks, BoundStepsWithWideBoundaries) {
   expect_bound({"wide", wide_net, {{3, 1}, {1, 2, 1}}, rows(1), rows(2), nn::mean_squared_error()},
                1.2);
 }
 
-TEST(Peaks, NoStepNeedsMoreThanPredictedWithALossOverTheWholeBatch) {
+TEST(Peaks, BoundStepsWithWholeBatchLoss) {
   expect_bound({"whole batch", wide_net, {{1, 3}, {3, 1}}, rows(1), rows(2), whole_batch_loss()},
                1.25);
 }
 
-// Skips are counted for as long as a slow neighbour might leave them waiting, which here none is.
-TEST(Peaks, NoStepNeedsMoreThanPredictedWithSkipsAndViews) {
+// A skip is counted until a slow neighbour would take it; here no neighbour is slow.
+TEST(Peaks, BoundStepsWithSkipsAndViews) {
   expect_bound(
       {"skips", skip_net, {{6, 5}, {1, 2, 4, 2, 2}}, images(16), labels(16), nn::cross_entropy()},
       1.5);
 }
 
-// What comes back does not lie in memory as what went forward: a backward copies it.
-TEST(Peaks, NoStepNeedsMoreThanPredictedWhereAConsumerTransposes) {
+// The gradient's memory order differs from the output's, so a backward copies it.
+TEST(Peaks, BoundStepsWithTransposingConsumer) {
   const auto net = [] {
     torch::manual_seed(0);
     nn::Layers made;
@@ -167,8 +168,8 @@ TEST(Peaks, NoStepNeedsMoreThanPredictedWhereAConsumerTransposes) {
                1.3);
 }
 
-// The output is a part of something larger, and other outputs are no business of a training step.
-TEST(Peaks, NoStepNeedsMoreThanPredictedWithPartsAsOutputsOfAWholeBatch) {
+// The output is a slice of a larger tensor. A training step ignores the model's other outputs.
+TEST(Peaks, BoundStepsWithViewsAsOutputsOfWholeBatchLoss) {
   const auto net = [] {
     nn::Layers made = wide_net();
     made.add("fork", [](at::Tensor x) { return std::tuple(x, x * 2); }).keep_output("more", 1);
@@ -180,8 +181,8 @@ TEST(Peaks, NoStepNeedsMoreThanPredictedWithPartsAsOutputsOfAWholeBatch) {
                1.5);
 }
 
-// A convolution of a single image takes another kernel, which needs more.
-TEST(Peaks, NoStepNeedsMoreThanPredictedForASmallerLastPiece) {
+// A convolution of a single image uses another kernel, which needs more memory.
+TEST(Peaks, BoundStepsWithSmallerLastMicroBatch) {
   const auto net = [] {
     torch::manual_seed(0);
     nn::Layers made;
@@ -194,7 +195,7 @@ TEST(Peaks, NoStepNeedsMoreThanPredictedForASmallerLastPiece) {
   expect_bound({"7 in 4 pieces", net, {{1, 1}}, x, x * 2, nn::mean_squared_error()}, 1.6);
 }
 
-TEST(Peaks, NoStepNeedsMoreThanPredictedWithConvolutions) {
+TEST(Peaks, BoundStepsWithConvolutions) {
   expect_bound({"convolutions",
                 [] { return conv_net(); },
                 {{3, 9}},

@@ -13,7 +13,8 @@
 #include "trestle/optim/factory.h"
 #include "trestle/pipeline/pipeline.h"
 
-// A training that libtorch alone makes, with torch::optim and torch's clipping, for pipelines whose steps change the weights.
+// A training by libtorch alone, with torch::optim and torch's clipping: the oracle for pipelines
+// that step optimizers.
 namespace trestle::plain {
 
 inline constexpr std::int64_t width = 6;
@@ -26,7 +27,7 @@ struct Training {
   int steps = 4;
 };
 
-// Five layers: a weight that two of the first two share, one without parameters, a frozen one. In double precision.
+// Five layers in double precision: two share a weight, one has no parameters, one is frozen.
 inline nn::Layers make_net() {
   nn::Layers net(nn::Seed{3});
   const auto linear = [](bool bias, bool frozen) {
@@ -65,7 +66,7 @@ inline OptimizerFactory optimizer(const Training& training) {
   };
 }
 
-// Two steps at the first rate, the others at a tenth of it.
+// Two steps at the first rate, then a tenth of it.
 inline double rate_of(const Training& training, int step) {
   return (training.adam ? 0.05 : 0.2) * (step < 2 ? 1 : 0.1);
 }
@@ -81,7 +82,7 @@ inline Weights weights_of(const NamedTensors& named) {
   return weights;
 }
 
-// `skipped`: a step that is left out.
+// Skips the step `skipped`.
 inline Outcome train(const Training& training, std::int64_t count = 8, int skipped = -1) {
   nn::Layers net = make_net();
   const NamedTensors named = net.named_parameters();
@@ -112,7 +113,7 @@ inline PipelineOptions options_of(const Training& training) {
           .clip_p = training.p};
 }
 
-// For the step that comes: of this rank's stages that have an optimizer.
+// Sets the next step's rate in the optimizers of this rank's stages.
 inline void set_rates(Pipeline& pipeline, const Training& training, int step) {
   for (int stage = 0; stage < pipeline.stage_count(); ++stage) {
     if (!pipeline.has_stage(stage)) continue;
@@ -121,7 +122,7 @@ inline void set_rates(Pipeline& pipeline, const Training& training, int step) {
   }
 }
 
-// The same by a pipeline: of this rank's stages.
+// The same training by a pipeline: the outcome has this rank's stages.
 inline Outcome train(Pipeline& pipeline, const Training& training, bool first = true,
                      bool last = true) {
   Outcome outcome;
@@ -138,7 +139,7 @@ inline Outcome train(Pipeline& pipeline, const Training& training, bool first = 
   return outcome;
 }
 
-// Those weights that `actual` has.
+// Compares the weights that `actual` holds.
 inline void expect_same(const Outcome& expected, const Outcome& actual, double rounding = 1e-11) {
   ASSERT_EQ(expected.norms.size(), actual.norms.size());
   for (std::size_t i = 0; i < expected.norms.size(); ++i) {

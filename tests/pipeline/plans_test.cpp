@@ -1,4 +1,4 @@
-// Options that cannot be, tables of one's own, placements, measured balances.
+// Invalid options, users' tables, placements, measured balances.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ void expect_refused(PipelineOptions options, const std::string& part) {
               HasSubstr(part));
 }
 
-TEST(Options, WhatCannotBeIsRefused) {
+TEST(Options, InvalidValuesAreRefused) {
   const auto two = virtual_devices(2);
   expect_refused({.devices = two, .balance = {2, 2}}, "balance [2, 2] covers 4 layers");
   expect_refused({.devices = two, .balance = {5, 0}}, "a stage without layers");
@@ -66,7 +66,7 @@ TEST(Options, WrongNumbersOfTensorsAreRefused) {
       HasSubstr("empty"));
 }
 
-TEST(Options, AWholeBatchLossNeedsAllForwardsFirst) {
+TEST(Options, WholeBatchLossNeedsAllForwardsFirst) {
   Pipeline pipeline(
       chain(3),
       {.devices = virtual_devices(2), .balance = {3, 2}, .micro_batches = 2, .schedule = "1f1b"});
@@ -78,7 +78,7 @@ TEST(Options, AWholeBatchLossNeedsAllForwardsFirst) {
                     HasSubstr("or a loss that is defined for each micro-batch")));
 }
 
-TEST(Options, ADeviceForAllAndOneForEach) {
+TEST(Options, AcceptOneDeviceForAllOrOnePerStage) {
   Pipeline one(chain(3), {.devices = virtual_devices(1), .balance = {2, 2, 1}});
   EXPECT_EQ(one.stage_count(), 3);
   EXPECT_EQ(one.device(2).torch, at::Device("virtual:0"));
@@ -89,7 +89,7 @@ TEST(Options, ADeviceForAllAndOneForEach) {
   EXPECT_EQ(plain.stage_parameters(0).size(), plain.parameters().size());
 }
 
-TEST(Options, ModulesStayTheSameObjects) {
+TEST(Options, ModulesKeepTheirParameterObjects) {
   const nn::Layers net = chain(3);
   const auto before = net.named_parameters();
   Pipeline pipeline(net, {.devices = virtual_devices(2), .balance = {3, 2}});
@@ -102,7 +102,7 @@ TEST(Options, ModulesStayTheSameObjects) {
   EXPECT_EQ(after.back().second.device(), at::Device("virtual:1"));
 }
 
-// Runs a plan and compares with the looped oracle.
+// Runs a plan and compares it with the looped oracle.
 void expect_same(PipelineOptions options, std::int64_t samples = 8) {
   const support::WatchDog dog("a plan");
   const auto expected = oracle::looped(chain(4), input(samples), target(samples),
@@ -123,12 +123,12 @@ void expect_same(PipelineOptions options, std::int64_t samples = 8) {
   }
 }
 
-// Looped, breadth first: the ranks take turns, each has two stages.
+// Looped, breadth first: two ranks with two stages each.
 constexpr auto looped = "0F0,0F1,2F0,2F1,2B0,2B1,0B0,0B1\n1F0,1F1,3F0,3F1,3B0,3B1,1B0,1B1\n";
-// V: the last stage sits on the first one's rank, depth first.
+// V: the last stage is on the first stage's rank, depth first.
 constexpr auto v_shaped = "0F0,0F1,3F0,3B0,3F1,3B1,0B0,0B1\n1F0,2F0,1F1,2F1,2B0,1B0,2B1,1B1\n";
 
-TEST(Tables, TwoStagesOnARank) {
+TEST(Tables, AllowTwoStagesPerRank) {
   const auto d = virtual_devices(2);
   expect_same({.devices = {d[0], d[1], d[0], d[1]},
                .balance = {2, 2, 2, 1},
@@ -136,7 +136,7 @@ TEST(Tables, TwoStagesOnARank) {
                .table = schedule::parse_csv(looped)});
 }
 
-TEST(Tables, VPlacement) {
+TEST(Tables, AllowVPlacement) {
   const auto d = virtual_devices(2);
   expect_same({.devices = {d[0], d[1], d[1], d[0]},
                .balance = {2, 2, 2, 1},
@@ -144,18 +144,18 @@ TEST(Tables, VPlacement) {
                .table = schedule::parse_csv(v_shaped)});
 }
 
-TEST(Tables, StagesOfARankOnDifferentDevices) {
+TEST(Tables, AllowStagesOfOneRankOnDifferentDevices) {
   expect_same({.devices = virtual_devices(4),
                .balance = {2, 2, 2, 1},
                .micro_batches = 2,
                .table = schedule::parse_csv(v_shaped)});
 }
 
-TEST(Tables, OnThePlainCpu) {
+TEST(Tables, RunOnPlainCpu) {
   expect_same({.balance = {2, 2, 2, 1}, .micro_batches = 2, .table = schedule::parse_csv(looped)});
 }
 
-TEST(Tables, BatchesThatTheTableDoesNotCover) {
+TEST(Tables, RunBatchesWithOtherMicroBatchCounts) {
   const auto d = virtual_devices(2);
   expect_same({.devices = {d[0], d[1], d[0], d[1]},
                .balance = {2, 2, 2, 1},
@@ -168,7 +168,7 @@ TEST(Tables, BatchesThatTheTableDoesNotCover) {
                .table = schedule::parse_csv(v_shaped)});
 }
 
-TEST(Tables, ATableThatCannotRunIsRefused) {
+TEST(Tables, RefuseTableThatDeadlocks) {
   const auto d = virtual_devices(2);
   EXPECT_THAT(message_of<UsageError>([&] {
                 Pipeline(chain(3), {.devices = d,
@@ -179,7 +179,7 @@ TEST(Tables, ATableThatCannotRunIsRefused) {
               HasSubstr("1B0"));
 }
 
-TEST(Placement, SeveralRanksOnOneDevice) {
+TEST(Placement, AllowsSeveralRanksOnOneDevice) {
   const auto d = virtual_devices(2);
   for (const std::string schedule : {"gpipe", "1f1b"}) {
     expect_same({.devices = {d[1], d[1], d[0], d[1]},
@@ -189,7 +189,7 @@ TEST(Placement, SeveralRanksOnOneDevice) {
   }
 }
 
-TEST(Placement, CpuAndVirtualDevicesTogether) {
+TEST(Placement, AllowsCpuBesideVirtualDevices) {
   const auto d = virtual_devices(1);
   expect_same({.devices = {d[0], cpu_device(), d[0], cpu_device()},
                .balance = {2, 2, 2, 1},
@@ -197,7 +197,7 @@ TEST(Placement, CpuAndVirtualDevicesTogether) {
                .schedule = "1f1b"});
 }
 
-TEST(Placement, RecomputePerStage) {
+TEST(Placement, AllowsRecomputePerStage) {
   const nn::Layers net = chain(3);
   Pipeline pipeline(
       net, {.devices = virtual_devices(3),
@@ -215,7 +215,7 @@ TEST(Placement, RecomputePerStage) {
   oracle::expect_same(expected, oracle::collect(net, result.loss, {}, input()));
 }
 
-TEST(Placement, TwoPipelinesInOneProcess) {
+TEST(Placement, AllowsTwoPipelinesInOneProcess) {
   const support::WatchDog dog("two pipelines");
   const nn::Layers one = chain(3);
   const nn::Layers two = chain(4);
@@ -244,8 +244,8 @@ TEST(Placement, TwoPipelinesInOneProcess) {
             oracle::rounding);
 }
 
-// Layers that take their time: 1, 2, ... 6 units, so that two stages are 4 and 2 layers. A sleep
-// can only last longer than asked; units of 15 ms leave the neighbours' cuts far behind.
+// Layers that sleep 1, 2, ... 6 units, so that the best two stages have 4 and 2 layers. Units of 15
+// ms keep other cuts far behind, since a sleep can last longer than requested.
 nn::Layers sleepers() {
   nn::Layers net;
   for (int i = 1; i <= 6; ++i) {
@@ -257,12 +257,12 @@ nn::Layers sleepers() {
   return net;
 }
 
-TEST(MeasuredBalance, WithASample) {
+TEST(MeasuredBalance, UsesGivenSample) {
   Pipeline pipeline(sleepers(), {.devices = virtual_devices(2), .sample = {input()}});
   EXPECT_THAT(pipeline.balance(), ElementsAre(4, 2));
 }
 
-TEST(MeasuredBalance, AtTheFirstStep) {
+TEST(MeasuredBalance, UsesFirstMiniBatch) {
   const nn::Layers net = chain(4);
   Pipeline pipeline(net, {.devices = virtual_devices(3), .micro_batches = 2});
   EXPECT_THAT(message_of<StateError>([&] { pipeline.balance(); }),
@@ -275,7 +275,7 @@ TEST(MeasuredBalance, AtTheFirstStep) {
   oracle::expect_same(expected, oracle::collect(net, result.loss, {}, input()));
 }
 
-TEST(MeasuredBalance, LeavesBuffersAloneAndNeedsNoRoomForTheWhole) {
+TEST(MeasuredBalance, LeavesBuffersUnchangedAndFitsOneLayerAtATime) {
   torch::manual_seed(1);
   nn::Layers net;
   net.add("one", torch::nn::Linear(64, 64));
@@ -283,7 +283,7 @@ TEST(MeasuredBalance, LeavesBuffersAloneAndNeedsNoRoomForTheWhole) {
   net.add("plain", torch::nn::InstanceNorm1d(64));  // has undefined buffers
   net.add("two", torch::nn::Linear(64, 64));
   const at::Tensor mean = net.graph().layers[1].module->buffers()[0].clone();
-  // Room for the parameters of one layer, not for both: 17 KiB each.
+  // Enough for one layer's parameters (17 KiB), not for both.
   const auto devices = virtual_devices(2, 30 << 10);
   Pipeline pipeline(net, {.devices = devices, .sample = {torch::randn({2, 64})}});
   EXPECT_EQ(pipeline.stage_count(), 2);

@@ -1,4 +1,4 @@
-// What is measured of layers, for a balance. T-numbers: torchgpipe's tests.
+// Measurements of layers for a balance. T-numbers: torchgpipe's tests.
 #include "trestle/pipeline/profile_layers.h"
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@ namespace {
 using namespace support;
 using testing::ElementsAre;
 
-// Returns so many numbers for each of its input's: nothing but an activation. sin() keeps its input.
+// Returns `count` numbers per row: activations without parameters. sin() saves its input.
 struct WidenImpl : torch::nn::Module {
   explicit WidenImpl(std::int64_t count) : count(count) {}
   at::Tensor forward(const at::Tensor& x) {
@@ -34,9 +34,9 @@ TORCH_MODULE(Heavy);
 
 at::Device device() { return virtual_devices(2)[0].torch; }
 
-// Each round of measuring a layer begins with what reached it from the sample, also where layers change
-// the shape, and where one works in place.
-TEST(ProfileLayers, T51EveryRoundStartsFromTheSample) {
+// Each round of measuring a layer starts from the sample's value, even if layers change shapes or
+// write in place.
+TEST(ProfileLayers, T51EachRoundStartsFromSample) {
   std::vector<std::pair<std::vector<std::int64_t>, double>> seen[3];
   const auto note = [&](int layer, const at::Tensor& x) {
     seen[layer].emplace_back(x.sizes().vec(), x.sum().item<double>());
@@ -62,7 +62,7 @@ TEST(ProfileLayers, T51EveryRoundStartsFromTheSample) {
   EXPECT_EQ(plan::balance_by_time(profile, 2).size(), 2u);
   const std::vector<std::int64_t> shapes[] = {{2, 2, 30, 30}, {2, 2, 30, 30}, {2, 1}};
   for (int layer = 0; layer < 3; ++layer) {
-    ASSERT_GE(seen[layer].size(), 3u);  // a warm-up and two rounds at least
+    ASSERT_GE(seen[layer].size(), 3u);  // a warm-up and at least two rounds
     for (const auto& [shape, sum] : seen[layer]) {
       EXPECT_EQ(shape, shapes[layer]);
       EXPECT_EQ(sum, seen[layer][0].second) << "layer " << layer;
@@ -70,10 +70,10 @@ TEST(ProfileLayers, T51EveryRoundStartsFromTheSample) {
   }
 }
 
-TEST(ProfileLayers, T52TheCutFollowsActivations) {
+TEST(ProfileLayers, T52CutFollowsActivationSizes) {
   for (const bool reversed : {false, true}) {
     nn::Layers net;
-    net.add("first", Heavy(1));  // something that wants a gradient: else nothing is kept
+    net.add("first", Heavy(1));  // needs a gradient; otherwise nothing would be saved
     for (int i = 0; i < 6; ++i)
       net.add("w" + std::to_string(i), Widen(1000 * (reversed ? 6 - i : i + 1)));
     const auto profile = profile_layers(net, {at::ones({4, 1})}, device());
@@ -82,7 +82,7 @@ TEST(ProfileLayers, T52TheCutFollowsActivations) {
   }
 }
 
-TEST(ProfileLayers, T53TheCutFollowsParameters) {
+TEST(ProfileLayers, T53CutFollowsParameterSizes) {
   for (const bool reversed : {false, true}) {
     nn::Layers net;
     for (int i = 0; i < 6; ++i)
@@ -94,12 +94,12 @@ TEST(ProfileLayers, T53TheCutFollowsParameters) {
   }
 }
 
-TEST(ProfileLayers, SaysWhatALayerKeeps) {
+TEST(ProfileLayers, FindsSavedTensorsOfLayers) {
   nn::Layers net;
-  net.add("linear", torch::nn::Linear(16, 32));  // keeps its input, not its output
-  net.add("tanh", torch::nn::Tanh());            // keeps its output
-  net.add("drop", torch::nn::Dropout(0.5));      // keeps a mask of its own
-  net.add("flatten", torch::nn::Flatten());      // a view: keeps nothing
+  net.add("linear", torch::nn::Linear(16, 32));  // saves its input, not its output
+  net.add("tanh", torch::nn::Tanh());            // saves its output
+  net.add("drop", torch::nn::Dropout(0.5));      // saves a mask
+  net.add("flatten", torch::nn::Flatten());      // a view: saves nothing
   net.add("sum", [](at::Tensor x) { return x.sum(1); });
   const auto profile = profile_layers(net, {at::ones({64, 16})}, device());
   ASSERT_EQ(profile.values.size(), 6u);
@@ -114,7 +114,7 @@ TEST(ProfileLayers, SaysWhatALayerKeeps) {
   EXPECT_THAT(profile.values[5].to, ElementsAre(5));  // the caller
 }
 
-TEST(ProfileLayers, T55T56LeavesTheModelAsItWas) {
+TEST(ProfileLayers, T55T56LeavesModelUnchanged) {
   nn::Layers net = conv_net();
   net.forward(images(4)).sum().backward();
   net.eval();
@@ -134,7 +134,7 @@ TEST(ProfileLayers, T55T56LeavesTheModelAsItWas) {
   }
 }
 
-TEST(ProfileLayers, T60TuplesAndSkipsAreMeasuredToo) {
+TEST(ProfileLayers, T60MeasuresTuplesAndSkips) {
   nn::Layers net;
   net.add("fork", [](at::Tensor x) { return std::tuple(x * 2, x.detach()); });
   net.add("join", [](at::Tensor x, at::Tensor y) { return x + y; }).keep_output("s");
@@ -145,8 +145,8 @@ TEST(ProfileLayers, T60TuplesAndSkipsAreMeasuredToo) {
   EXPECT_EQ(plan::balance_by_size(profile, 2).size(), 2u);
 }
 
-// Of a model that has room on no device, one layer at a time is there.
-TEST(ProfileLayers, AModelThatFitsNowhereIsMeasured) {
+// Only one layer at a time is on the device.
+TEST(ProfileLayers, MeasuresModelLargerThanAnyDevice) {
   nn::Layers net(nn::Seed{1});
   for (int i = 0; i < 8; ++i)
     net.add("w" + std::to_string(i), [] { return torch::nn::Linear(256, 256); });
@@ -159,7 +159,7 @@ TEST(ProfileLayers, AModelThatFitsNowhereIsMeasured) {
   EXPECT_LE(plan::stage_bytes(profile, 0, cut[0], {}), 8 * one);
 }
 
-TEST(ProfileLayers, OnThePlainCpuValuesCountAsKept) {
+TEST(ProfileLayers, CountsValuesAsSavedOnPlainCpu) {
   const auto profile = profile_layers(conv_net(), {images(2)}, at::kCPU);
   EXPECT_GT(profile.seconds(), 0);
   EXPECT_THAT(profile.values[0].saved_by, ElementsAre(0));

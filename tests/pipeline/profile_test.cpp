@@ -1,4 +1,4 @@
-// What is measured of the stages, and whether what is predicted from that is true.
+// Measurements of stages, and predictions from them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 using namespace support;
 
-TEST(Profile, LeavesEverythingAsItWas) {
+TEST(Profile, LeavesModelAndStepUnchanged) {
   for (const auto& devices :
        {virtual_devices(2), std::vector<Device>{cpu_device(), cpu_device()}}) {
     const nn::Layers net = conv_net();
@@ -39,7 +39,7 @@ TEST(Profile, LeavesEverythingAsItWas) {
   }
 }
 
-// The share by which the prediction misses the measured peak, for each device.
+// The relative error of the predicted peak on each device.
 std::vector<double> misses(Recompute recompute, const std::string& schedule,
                            const std::string& what) {
   const at::Tensor x = images(32);
@@ -50,7 +50,7 @@ std::vector<double> misses(Recompute recompute, const std::string& schedule,
   pipeline.step(x, y, nn::cross_entropy());
   const auto devices = virtual_devices(2);
   for (const auto& device : devices) reset_peak_memory(device.torch);
-  pipeline.step(x, y, nn::cross_entropy());  // its gradients add up: they are there all the time
+  pipeline.step(x, y, nn::cross_entropy());  // accumulates: gradients exist throughout
   std::vector<double> result;
   for (std::size_t i = 0; i < devices.size(); ++i) {
     const Bytes measured = memory_usage(devices[i].torch).peak;
@@ -62,7 +62,7 @@ std::vector<double> misses(Recompute recompute, const std::string& schedule,
   return result;
 }
 
-TEST(Profile, PredictsThePeaks) {
+TEST(Profile, PredictsPeaks) {
   for (const std::string schedule : {"gpipe", "1f1b"}) {
     for (const Recompute recompute : all_modes) {
       const std::string what = text(schedule, ", recompute ", schedule::to_string(recompute));
@@ -72,7 +72,7 @@ TEST(Profile, PredictsThePeaks) {
   }
 }
 
-TEST(Profile, StagesOfOneDevicePredictTheirPeakTogether) {
+TEST(Profile, PredictsCommonPeakOfStagesOnOneDevice) {
   for (const std::string schedule : {"gpipe", "1f1b"}) {
     SCOPED_TRACE(schedule);
     Pipeline pipeline(conv_net(), on_one_device(schedule, 0));
@@ -93,16 +93,17 @@ TEST(Profile, StagesOfOneDevicePredictTheirPeakTogether) {
   }
 }
 
-TEST(Profile, OnPlainCpusOneThingHappensAtATime) {
+TEST(Profile, PredictsSequentialExecutionOnPlainCpu) {
   PipelineOptions options{
       .devices = {cpu_device(), cpu_device()}, .balance = {7, 5}, .micro_batches = 4};
   Pipeline pipeline(conv_net(4), options);
   const auto costs = pipeline.profile({images(8)}, labels(8), nn::cross_entropy());
   const auto timeline = pipeline.predict(costs);
-  EXPECT_NEAR(schedule::idle_share_of_makespan(timeline), 0.5, 1e-9);  // of two ranks one works
+  // one of two ranks works at a time
+  EXPECT_NEAR(schedule::idle_share_of_makespan(timeline), 0.5, 1e-9);
 }
 
-TEST(Profile, ASmallBatchIsPredictedInThePiecesThatItMakes) {
+TEST(Profile, PredictsMicroBatchCountOfSmallBatch) {
   auto options = two_stages(Recompute::Never);
   options.micro_batches = 64;
   Pipeline pipeline(conv_net(4), options);

@@ -16,7 +16,7 @@
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/schedule/placement.h"
 
-// Plans of pipelines over ranks, and how a rank's outcome is compared with one process's.
+// Plans of pipelines over ranks, and comparisons of a rank's outcome with one process's.
 namespace trestle::ranks {
 
 using support::Net;
@@ -28,7 +28,7 @@ struct RankPlan {
   std::vector<int> balance;
   int micro_batches = 4;
   std::string schedule = "gpipe";
-  std::vector<int> rank_of_stage = {};  // empty = one rank each
+  std::vector<int> rank_of_stage = {};  // empty: one stage per rank
   Recompute recompute = Recompute::Never;
   Use use = Use::Step;
   On on = On::Cpu;
@@ -82,7 +82,7 @@ inline Outcome collect(const Pipeline& pipeline, double loss, const at::Tensor& 
                                                                       : at::Tensor()};
 }
 
-// One process or one rank: who is first reads the input, who is last the target.
+// Runs on one process or one rank. Only the first rank reads the input, only the last the target.
 inline Outcome run(const Net& net, const RankPlan& plan, const PipelineOptions& options, bool first,
                    bool last) {
   nn::Layers model = net.make();

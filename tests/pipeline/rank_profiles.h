@@ -4,7 +4,7 @@
 #include "tests/pipeline/rank_plans.h"
 #include "trestle/simulate/costs.h"
 
-// Profiles of pipelines over ranks, and how they are compared with one process's.
+// Profiles of pipelines over ranks, and comparisons with one process's.
 namespace trestle::ranks {
 
 using simulate::StageCost;
@@ -52,7 +52,7 @@ inline Given given_to(const Net& net, const RankPlan& plan, const World& world) 
           world.rank() == last_of(plan) ? net.target : at::Tensor()};
 }
 
-// `steps` before it: a stage that has run knows what it need not copy.
+// Profiles after `steps` steps: a stage learns in its first run which values it need not copy.
 inline simulate::Costs measured_alone(const Net& net, const RankPlan& plan, const nn::Loss& loss,
                                       int steps = 0) {
   PipelineOptions options = options_of(plan);

@@ -1,6 +1,6 @@
-// What a pipeline over ranks does beyond one step: many steps, changing shapes, several inputs, whole-batch
-// losses, evaluation, memory at the start and between steps; the behaviours P1-P23 of
-// docs/ranks_conformance.md that torch.distributed.pipelining is tested for.
+// A pipeline over ranks beyond one step: many steps, changing shapes, several inputs, whole-batch
+// losses, evaluation, memory between steps. P1-P23 are the behaviours of docs/ranks_conformance.md,
+// which torch.distributed.pipelining is tested for.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ PipelineOptions over(const World& world, PipelineOptions options = {}) {
   return options;
 }
 
-// Layers of one width, made by factories, in double.
+// Linear layers of one width as factories, in double precision.
 nn::Layers linears(int count, std::int64_t width = 6) {
   nn::Layers net(nn::Seed{11});
   for (int i = 0; i < count; ++i)
@@ -52,7 +52,7 @@ void descend(const std::vector<at::Tensor>& parameters) {
 }
 
 // P1
-TEST(RanksPipeline, TwentyStepsDoNotDrift) {
+TEST(RanksPipeline, DoesNotDriftOverManySteps) {
   const Net net = support::toy(0.3);
   const support::WatchDog watch("twenty steps", 60s);
   for (const std::string schedule : {"gpipe", "1f1b"}) {
@@ -102,7 +102,7 @@ TEST(RanksPipeline, SeveralInputsReachTheirStages) {
   });
 }
 
-TEST(RanksPipeline, BatchesOfAnySizeFollowEachOther) {
+TEST(RanksPipeline, AcceptsBatchesOfAnySize) {
   const support::WatchDog watch("ragged batches");
   const nn::Loss loss = nn::mean_squared_error();
   const std::vector<std::int64_t> sizes = {7, 3, 1, 12, 2};
@@ -123,8 +123,8 @@ TEST(RanksPipeline, BatchesOfAnySizeFollowEachOther) {
   for (const auto& rank : losses) EXPECT_EQ(rank, expected);
 }
 
-// P5, P6: nothing of a message is fixed: width, type and order in memory change from call to call.
-TEST(RanksPipeline, ShapesTypesAndOrdersInMemoryMayChangeFromStepToStep) {
+// P5, P6: width, dtype and memory format may change from call to call.
+TEST(RanksPipeline, AcceptsChangingShapesDtypesAndMemoryFormats) {
   const support::WatchDog watch("changing shapes");
   const auto net = [] {
     nn::Layers layers;
@@ -153,7 +153,7 @@ TEST(RanksPipeline, ShapesTypesAndOrdersInMemoryMayChangeFromStepToStep) {
 }
 
 // P19: None in one micro-batch, a value in another; integers beside gradients.
-TEST(RanksPipeline, NoneAndIntegersCrossRanks) {
+TEST(RanksPipeline, SendsNoneAndIntegers) {
   const support::WatchDog watch("None and integers");
   const auto net = [] {
     nn::Layers layers = linears(1);
@@ -182,7 +182,7 @@ TEST(RanksPipeline, NoneAndIntegersCrossRanks) {
   });
 }
 
-TEST(RanksPipeline, WholeBatchLoss) {
+TEST(RanksPipeline, SupportsWholeBatchLoss) {
   const support::WatchDog watch("whole-batch loss");
   const nn::Loss loss = nn::whole_batch("spread", [](const at::Tensor& y, const at::Tensor&) {
     return (y - y.mean(0, true)).square().sum();
@@ -200,7 +200,7 @@ TEST(RanksPipeline, WholeBatchLoss) {
 }
 
 // P15
-TEST(RanksPipeline, OneStageOnOneRank) {
+TEST(RanksPipeline, SupportsOneStageOnOneRank) {
   const nn::Loss loss = nn::mean_squared_error();
   Pipeline alone(linears(2), {.micro_batches = 3});
   const double expected = alone.step(rows(7), rows(7).cos(), loss).loss;
@@ -214,7 +214,7 @@ TEST(RanksPipeline, OneStageOnOneRank) {
 }
 
 // P4, P16: evaluation between steps on one object, and outputs that become inputs.
-TEST(RanksPipeline, EvaluatesThenTrainsThenEvaluates) {
+TEST(RanksPipeline, AlternatesEvaluationAndTraining) {
   const support::WatchDog watch("evaluate and train");
   const Net net = support::toy(0.3);
   nn::Layers alone = net.make();
@@ -238,7 +238,7 @@ TEST(RanksPipeline, EvaluatesThenTrainsThenEvaluates) {
   });
 }
 
-TEST(RanksPipeline, OutputsFedBackAsInputs) {
+TEST(RanksPipeline, AcceptsItsOutputsAsInputs) {
   const support::WatchDog watch("outputs fed back");
   nn::Layers plain = linears(2);
   at::Tensor expected = rows(4);
@@ -256,8 +256,9 @@ TEST(RanksPipeline, OutputsFedBackAsInputs) {
   });
 }
 
-// Item 5: a rank makes only what it owns, under unsplit names and with the unsplit model's weights.
-TEST(RanksPipeline, ARankMakesOnlyItsOwnStages) {
+// Item 5: a rank creates only its own layers, under unsplit names and with the unsplit model's
+// weights.
+TEST(RanksPipeline, CreatesOnlyStagesOfOwnRank) {
   const support::WatchDog watch("own stages");
   std::map<std::string, at::Tensor> expected;
   for (const auto& [name, parameter] : linears(6, 64).named_parameters())
@@ -285,7 +286,7 @@ TEST(RanksPipeline, ARankMakesOnlyItsOwnStages) {
   });
 }
 
-TEST(RanksPipeline, AMeasuredBalanceIsMeasuredOnceAndSentToAll) {
+TEST(RanksPipeline, MeasuresBalanceOnceAndBroadcastsIt) {
   const support::WatchDog watch("measured balance");
   const auto balances = spawn(2, [](World& world) {
     Pipeline pipeline(linears(5), over(world, {.micro_batches = 2, .sample = {rows(4)}}));
@@ -296,7 +297,7 @@ TEST(RanksPipeline, AMeasuredBalanceIsMeasuredOnceAndSentToAll) {
   EXPECT_EQ(balances[0][0] + balances[0][1], 5);
 }
 
-TEST(RanksPipeline, MeasuringABalanceLeavesNoLayerOfOthersMade) {
+TEST(RanksPipeline, MeasuringBalanceKeepsOnlyOwnLayers) {
   const support::WatchDog watch("measured balance, layers made");
   spawn(2, [](World& world) {
     nn::Layers net = linears(5);
@@ -311,7 +312,7 @@ TEST(RanksPipeline, MeasuringABalanceLeavesNoLayerOfOthersMade) {
   });
 }
 
-TEST(RanksPipeline, ClippingIsDecidedFromAllGradients) {
+TEST(RanksPipeline, ClipsByNormOfAllGradients) {
   const support::WatchDog watch("clipping");
   const nn::Loss loss = nn::mean_squared_error();
   for (const double p : {1.0, 2.0, 3.0, std::numeric_limits<double>::infinity()}) {
@@ -331,8 +332,8 @@ TEST(RanksPipeline, ClippingIsDecidedFromAllGradients) {
   }
 }
 
-// P7, P8, P22: when a step is done nothing of it is left, and more steps hold no more.
-TEST(RanksPipeline, NothingIsLeftOfAStep) {
+// P7, P8, P22: a finished step frees its memory, and more steps hold no more.
+TEST(RanksPipeline, FreesAllMemoryOfStep) {
   const support::WatchDog watch("memory between steps");
   const nn::Loss loss = nn::mean_squared_error();
   spawn(2, [&](World& world) {
@@ -355,8 +356,9 @@ TEST(RanksPipeline, NothingIsLeftOfAStep) {
   });
 }
 
-// Each value of the table crosses once each way: what the profile says of the routes, and no more.
-TEST(RanksPipeline, SendsTheBytesOfTheTable) {
+// Each value of the table crosses once in each direction, with the bytes that the profile gives its
+// route.
+TEST(RanksPipeline, SendsBytesOfTable) {
   const support::WatchDog watch("bytes sent");
   Net net = support::narrow_unet();
   net.input = net.input.narrow(0, 0, 12);
@@ -377,7 +379,7 @@ TEST(RanksPipeline, SendsTheBytesOfTheTable) {
   EXPECT_EQ(sent[0] + sent[1] + sent[2], 3 * expected);
 }
 
-TEST(RanksPipeline, TimelineHasTheOwnRanksRow) {
+TEST(RanksPipeline, TimelineHasRowOfOwnRank) {
   spawn(2, [&](World& world) {
     Pipeline pipeline(linears(2), over(world, {.balance = {1, 1}, .micro_batches = 2}));
     pipeline.step(world.rank() == 0 ? rows(4) : at::Tensor(),

@@ -1,4 +1,4 @@
-// A pipeline over ranks that goes wrong: every rank ends, in time, with the reason.
+// Failures of a pipeline over ranks: every rank ends in time with the reason.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ PipelineOptions over(const World& world, PipelineOptions options = {}) {
   return options;
 }
 
-// What each rank threw, "" where nothing.
+// The message of each rank's exception, "" for none.
 template <class Call>
 std::vector<std::string> messages(int ranks, const Call& call,
                                   std::chrono::milliseconds deadline = 20s) {
@@ -57,7 +57,7 @@ std::vector<std::string> messages(int ranks, const Call& call,
                {.deadline = deadline});
 }
 
-TEST(RanksFailures, MoreRanksThanStages) {
+TEST(RanksFailures, RefuseMoreRanksThanStages) {
   for (const auto& message : messages(3, [](World& world) {
          Pipeline(doublers(2), over(world, {.balance = {1, 1}}));
        }))
@@ -65,7 +65,7 @@ TEST(RanksFailures, MoreRanksThanStages) {
                                HasSubstr("nothing to do")));
 }
 
-TEST(RanksFailures, RanksThatMadeDifferentPipelinesAreToldWhatDiffers) {
+TEST(RanksFailures, NameDifferencesBetweenPipelines) {
   const support::WatchDog watch("different pipelines");
   const auto all = messages(2, [](World& world) {
     Pipeline(doublers(3), over(world, {.balance = world.rank() == 0 ? std::vector<int>{1, 2}
@@ -78,8 +78,9 @@ TEST(RanksFailures, RanksThatMadeDifferentPipelinesAreToldWhatDiffers) {
                                HasSubstr("'balance [1, 2]' on rank 0")));
 }
 
-// The second micro-batch fails once the last rank waits for it: before, it could not say where it stood.
-TEST(RanksFailures, AnExceptionInALayerEndsAllRanksWithItsReason) {
+// The second micro-batch fails once the last rank waits for it, so that this rank can report its
+// place.
+TEST(RanksFailures, ExceptionInLayerReachesAllRanks) {
   const support::WatchDog watch("exception in a layer");
   const auto all = messages(3, [](World& world) {
     int calls = 0;
@@ -100,7 +101,7 @@ TEST(RanksFailures, AnExceptionInALayerEndsAllRanksWithItsReason) {
   EXPECT_THAT(all[2], HasSubstr("rank 2 stood at 2RECV_F1, action 3 of 8, waiting for rank 1: "));
 }
 
-TEST(RanksFailures, TheFirstFailureKeepsItsTypeInSpawn) {
+TEST(RanksFailures, FirstFailureKeepsTypeInSpawn) {
   const support::WatchDog watch("type of a failure");
   EXPECT_THROW(spawn(2,
                      [](World& world) {
@@ -111,7 +112,7 @@ TEST(RanksFailures, TheFirstFailureKeepsItsTypeInSpawn) {
                UsageError);
 }
 
-TEST(RanksFailures, ALateRankIsNamedWithWhatItDidLast) {
+TEST(RanksFailures, NameLateRankAndItsLastAction) {
   const support::WatchDog watch("late rank");
   const auto all = messages(2, [](World& world) {
     const auto sleep = [] { std::this_thread::sleep_for(1500ms); };
@@ -128,8 +129,8 @@ TEST(RanksFailures, ALateRankIsNamedWithWhatItDidLast) {
   EXPECT_THAT(all[1], HasSubstr("rank 0 waited 300 ms"));
 }
 
-// Who has nothing to receive waits until what it sent is taken.
-TEST(RanksFailures, ARankThatTakesNoMessagesIsNamedWithWhatItDidLast) {
+// A rank with nothing to receive waits until its sent messages are taken.
+TEST(RanksFailures, NameRankThatDoesNotReceive) {
   const support::WatchDog watch("messages that nobody takes");
   nn::Layers net;
   net.add("first", [](at::Tensor x) { return x * 2; });
@@ -148,7 +149,7 @@ TEST(RanksFailures, ARankThatTakesNoMessagesIsNamedWithWhatItDidLast) {
       << all[1];
 }
 
-TEST(RanksFailures, OneRankCallsSomethingElse) {
+TEST(RanksFailures, NameDifferentCalls) {
   const support::WatchDog watch("another call");
   const auto all = messages(2, [](World& world) {
     Pipeline pipeline(doublers(2), over(world, {.balance = {1, 1}}));
@@ -164,7 +165,7 @@ TEST(RanksFailures, OneRankCallsSomethingElse) {
   EXPECT_THAT(all[0], HasSubstr("does something else than rank 0"));
 }
 
-TEST(RanksFailures, AnotherStepNumberOrBatchSizeIsNamed) {
+TEST(RanksFailures, NameDifferentStepNumbersAndBatchSizes) {
   const support::WatchDog watch("another batch size");
   auto all = messages(2, [](World& world) {
     Pipeline pipeline(trained(), over(world, {.balance = {1, 2}}));
@@ -181,7 +182,7 @@ TEST(RanksFailures, AnotherStepNumberOrBatchSizeIsNamed) {
   EXPECT_THAT(all[1], HasSubstr("has step number 5, there 0"));
 }
 
-TEST(RanksFailures, TheFirstRankWithoutInputs) {
+TEST(RanksFailures, RefuseFirstRankWithoutInput) {
   const support::WatchDog watch("no inputs");
   for (const bool with_target : {false, true}) {
     const auto all = messages(2, [&](World& world) {
@@ -195,7 +196,7 @@ TEST(RanksFailures, TheFirstRankWithoutInputs) {
   }
 }
 
-TEST(RanksFailures, TheFirstRankWithoutAnyOfSeveralInputs) {
+TEST(RanksFailures, RefuseFirstRankWithoutAnyInput) {
   const support::WatchDog watch("no inputs of two");
   const auto all = messages(2, [](World& world) {
     nn::Layers net(nn::Seed{5}, 2);
@@ -207,7 +208,7 @@ TEST(RanksFailures, TheFirstRankWithoutAnyOfSeveralInputs) {
   EXPECT_THAT(all[0], HasSubstr("has no input: all 2 are None"));
 }
 
-TEST(RanksFailures, TrainingModeOnOneRankAndEvaluationOnAnother) {
+TEST(RanksFailures, RefuseDifferentModes) {
   const support::WatchDog watch("another mode");
   const at::Tensor x = torch::ones({4, 4});
   const auto step = [&](Pipeline& pipeline) { pipeline.step(x, x, nn::mean_squared_error()); };
@@ -221,7 +222,7 @@ TEST(RanksFailures, TrainingModeOnOneRankAndEvaluationOnAnother) {
       pipeline.train();
       call(pipeline);
       if (world.rank() == 0) pipeline.eval();
-      pipeline.evaluate(x);  // is in evaluation mode whatever was said
+      pipeline.evaluate(x);  // always runs in evaluation mode
       call(pipeline);
     });
     EXPECT_THAT(all[1], AllOf(HasSubstr("rank 1 of the pipeline does something else than rank 0"),
@@ -230,8 +231,8 @@ TEST(RanksFailures, TrainingModeOnOneRankAndEvaluationOnAnother) {
   }
 }
 
-// The others have done with it, or so they think.
-TEST(RanksFailures, OnlyTheLastRankCallsBackward) {
+// The other ranks have returned from forward() already.
+TEST(RanksFailures, ReportMissingBackward) {
   const support::WatchDog watch("backward of one rank");
   const Stopwatch time;
   const auto all = messages(3, [](World& world) {
@@ -245,7 +246,7 @@ TEST(RanksFailures, OnlyTheLastRankCallsBackward) {
   EXPECT_LT(time.seconds(), 5);
 }
 
-TEST(RanksFailures, BackwardOutOfTurn) {
+TEST(RanksFailures, RefuseBackwardWithoutForward) {
   const support::WatchDog watch("backward out of turn");
   const auto all = messages(2, [](World& world) {
     Pipeline pipeline(trained(), over(world, {.balance = {1, 2}}));
@@ -254,8 +255,8 @@ TEST(RanksFailures, BackwardOutOfTurn) {
   EXPECT_THAT(all[0], HasSubstr("Pipeline::backward() without a forward() before it"));
 }
 
-// Two of one shape: nothing but the number of the pipeline tells them apart.
-TEST(RanksFailures, PipelinesOnOneGroupInAnotherOrder) {
+// Two pipelines of one shape: only the pipeline's number tells them apart.
+TEST(RanksFailures, RefuseDifferentPipelinesOfOneGroup) {
   const support::WatchDog watch("two pipelines");
   const auto all = messages(2, [](World& world) {
     Pipeline one(trained(), over(world, {.balance = {1, 2}}));
@@ -268,7 +269,7 @@ TEST(RanksFailures, PipelinesOnOneGroupInAnotherOrder) {
   EXPECT_THAT(all[0], HasSubstr("another pipeline on the same group"));
 }
 
-TEST(RanksFailures, ALossWhereTheOutputIsNot) {
+TEST(RanksFailures, RefuseLossOnRankWithoutOutput) {
   const support::WatchDog watch("loss on the first rank");
   const auto all = messages(2, [](World& world) {
     Pipeline pipeline(trained(), over(world, {.balance = {1, 2}}));
@@ -279,7 +280,7 @@ TEST(RanksFailures, ALossWhereTheOutputIsNot) {
   EXPECT_THAT(all[1], HasSubstr("with a loss on rank 0"));
 }
 
-TEST(RanksFailures, ALossThatDoesNotDependOnTheOutput) {
+TEST(RanksFailures, RefuseLossIndependentOfOutput) {
   const support::WatchDog watch("another loss");
   const auto all = messages(2, [](World& world) {
     Pipeline pipeline(trained(), over(world, {.balance = {1, 2}}));
@@ -291,7 +292,7 @@ TEST(RanksFailures, ALossThatDoesNotDependOnTheOutput) {
     EXPECT_THAT(message, HasSubstr("does not depend on what forward() returned"));
 }
 
-TEST(RanksFailures, AnInputThatOnlySomeRanksHave) {
+TEST(RanksFailures, RefuseInputMissingOnSomeRanks) {
   const support::WatchDog watch("input of one rank");
   const auto all = messages(2, [](World& world) {
     nn::Layers net;
@@ -305,7 +306,7 @@ TEST(RanksFailures, AnInputThatOnlySomeRanksHave) {
     EXPECT_THAT(message, HasSubstr("input 0 is None on rank 1, whose stage 1 takes it"));
 }
 
-TEST(RanksFailures, AutocastInOneRanksCaller) {
+TEST(RanksFailures, RefuseAutocastOnOneRank) {
   const support::WatchDog watch("autocast of one rank");
   const auto all = messages(2, [](World& world) {
     Pipeline pipeline(trained(), over(world, {.balance = {1, 2}}));
@@ -317,7 +318,7 @@ TEST(RanksFailures, AutocastInOneRanksCaller) {
   for (const auto& message : all) EXPECT_THAT(message, HasSubstr("has another autocast"));
 }
 
-TEST(RanksFailures, RanksThatClipInDifferentWays) {
+TEST(RanksFailures, RefuseDifferentClipping) {
   const support::WatchDog watch("clipping");
   const auto all = messages(2, [](World& world) {
     Pipeline pipeline(trained(), over(world, {.balance = {1, 2}}));
@@ -328,8 +329,8 @@ TEST(RanksFailures, RanksThatClipInDifferentWays) {
   for (const auto& message : all) EXPECT_THAT(message, HasSubstr("in different ways"));
 }
 
-// Who catches the exception goes on, and its world does not end by that.
-TEST(RanksFailures, ALayerThatOneRankCannotMake) {
+// A rank that catches the exception continues, and its world stays usable.
+TEST(RanksFailures, LayerErrorReachesAllRanks) {
   const support::WatchDog watch("factory");
   const auto all = messages(2, [](World& world) {
     nn::Layers net;
@@ -340,8 +341,8 @@ TEST(RanksFailures, ALayerThatOneRankCannotMake) {
   for (const auto& message : all) EXPECT_THAT(message, HasSubstr("no memory for it"));
 }
 
-// Found before the ranks meet, on one of them, which catches the exception and stays.
-TEST(RanksFailures, WhatOneRankAloneIsRefusedAllAreTold) {
+// One rank finds the error before the ranks meet, catches the exception and stays alive.
+TEST(RanksFailures, OptionErrorOfOneRankReachesAllRanks) {
   const support::WatchDog watch("refused on one rank");
   const Stopwatch time;
   const auto table = [](const char* csv) { return schedule::parse_csv(csv, "own"); };
@@ -352,7 +353,7 @@ TEST(RanksFailures, WhatOneRankAloneIsRefusedAllAreTold) {
       {{.balance = {}}, "sample"}};
   for (const auto& [options, words] : cases) {
     const auto all = messages(2, [&, &options = options](World& world) {
-      const int refused = options.balance.empty() ? 0 : 1;  // the first one measures
+      const int refused = options.balance.empty() ? 0 : 1;  // only rank 0 measures
       Pipeline pipeline(doublers(2), over(world, world.rank() == refused || options.balance.empty()
                                                      ? options
                                                      : PipelineOptions{.balance = {1, 1}}));
@@ -367,8 +368,8 @@ TEST(RanksFailures, WhatOneRankAloneIsRefusedAllAreTold) {
   EXPECT_LT(time.seconds(), 10);
 }
 
-// Each rank would make its layers of another model.
-TEST(RanksFailures, AnotherSeedOfTheModelOnEachRank) {
+// Each rank would create layers of a different model.
+TEST(RanksFailures, RefuseDifferentModelSeeds) {
   for (const auto& message : messages(2, [](World& world) {
          nn::Layers net(nn::Seed{static_cast<std::uint64_t>(world.rank())});
          net.add("first", [] { return torch::nn::Linear(4, 4); });
@@ -378,7 +379,7 @@ TEST(RanksFailures, AnotherSeedOfTheModelOnEachRank) {
     EXPECT_THAT(message, HasSubstr("'model's seed 1' on rank 1, 'model's seed 0' on rank 0"));
 }
 
-TEST(RanksFailures, ThreadRanksOnOneDevice) {
+TEST(RanksFailures, RefuseThreadRanksOnOneDevice) {
   for (
       const auto& message : messages(2, [](World& world) {
         Pipeline(doublers(2), over(world, {.devices = {virtual_devices(1)[0]}, .balance = {1, 1}}));
@@ -386,7 +387,7 @@ TEST(RanksFailures, ThreadRanksOnOneDevice) {
     EXPECT_THAT(message, HasSubstr("ranks 0 and 1 of the pipeline both use virtual:0"));
 }
 
-TEST(RanksFailures, DevicesOfOtherRanksStages) {
+TEST(RanksFailures, RefuseDevicesOfOtherRanksStages) {
   for (const auto& message : messages(2, [](World& world) {
          Pipeline(doublers(2),
                   over(world, {.devices = {cpu_device(), cpu_device()}, .balance = {1, 1}}));

@@ -1,4 +1,4 @@
-// What a pipeline over ranks sends, beside what a program sends itself, and where it does not fit.
+// A pipeline's messages beside a program's own, and messages that do not fit into memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -14,8 +14,8 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Its receives wait from before the first step to after the last: on every tag that the steps have too.
-TEST(RanksMessages, AProgramsOwnMayHaveAnyTag) {
+// The program's receives stay posted from before the first step to after the last, on every tag.
+TEST(RanksMessages, LeaveAllTagsToProgram) {
   const support::WatchDog watch("messages beside steps");
   constexpr int tags = 40;
   spawn(2, [](World& world) {
@@ -42,8 +42,8 @@ TEST(RanksMessages, AProgramsOwnMayHaveAnyTag) {
   });
 }
 
-// It is read before the action that takes it, by a thread that knows no stage.
-TEST(RanksMessages, OneThatDoesNotFitIsSaidAsAnyThatDoesNotFit) {
+// A thread reads the message before the action that takes it.
+TEST(RanksMessages, ReportOutOfMemoryOnReceiveLikeAnyOther) {
   const support::WatchDog watch("a message too large");
   const auto devices = virtual_devices(4);
   const auto all = spawn(2, [&](World& world) -> std::string {

@@ -1,4 +1,4 @@
-// find_nonfinite() over ranks: every rank looks through its own layers, and all say the same.
+// find_nonfinite() over ranks: each rank searches its own layers, and all report the same.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,8 +20,8 @@ using testing::HasSubstr;
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
-// A row with dropout and a skip. The output of `breaks` is infinite or NaN, and that of 'late' where
-// samples have values above a million.
+// Layers with dropout and a skip. The output of layer `breaks` is infinite or NaN, and so is that
+// of 'late' for samples with values above a million.
 nn::Layers net(const std::string& breaks = "") {
   nn::Layers made(nn::Seed{5});
   const auto linear = [] {
@@ -55,7 +55,7 @@ using Spoil = std::function<void(Pipeline&)>;
 
 enum class Look { Outputs, Gradients };
 
-// What each rank is told of a step, once `spoil` has been at its pipeline.
+// The report of find_nonfinite() on each rank after a step. `spoil` changes the pipeline first.
 std::vector<std::string> look(const Plan& plan, const std::string& breaks, const at::Tensor& input,
                               const Spoil& spoil = {}, Look what = Look::Outputs) {
   const support::WatchDog watch("find_nonfinite over ranks");
@@ -89,7 +89,7 @@ const std::vector<Plan>& plans() {
   return all;
 }
 
-// "(rank 1, stage 2)" of a layer of net().
+// "(rank 1, stage 2)" for a layer of net().
 std::string place(const Plan& plan, int layer) {
   int stage = 0;
   for (int end = plan.balance[0]; end <= layer;
@@ -100,7 +100,7 @@ std::string place(const Plan& plan, int layer) {
   return text("(rank ", rank, ", stage ", stage, ")");
 }
 
-TEST(RanksFindNonfinite, NamesTheFirstLayerOnAllRanks) {
+TEST(RanksFindNonfinite, NamesFirstLayerOnAllRanks) {
   for (const Plan& plan : plans()) {
     SCOPED_TRACE(join(plan.balance, ","));
     EXPECT_THAT(look(plan, "second", rows()),
@@ -112,9 +112,9 @@ TEST(RanksFindNonfinite, NamesTheFirstLayerOnAllRanks) {
   }
 }
 
-TEST(RanksFindNonfinite, NamesTheMicroBatch) {
+TEST(RanksFindNonfinite, NamesMicroBatch) {
   at::Tensor x = rows();
-  x.narrow(0, 4, 1).fill_(1e9);  // the first sample of the third
+  x.narrow(0, 4, 1).fill_(1e9);  // the first sample of the third micro-batch
   for (const Plan& plan : plans())
     EXPECT_THAT(look(plan, "", x), Each("the output of layer 'late' " + place(plan, 5) +
                                         " is the first that has values that are infinite or NaN "
@@ -135,8 +135,8 @@ TEST(RanksFindNonfinite, NamesInputsAndParametersFirst) {
   }
 }
 
-// In the order of the backward: that nearest to the loss.
-TEST(RanksFindNonfinite, NamesTheGradientNearestToTheLoss) {
+// The gradient nearest to the loss is the first in backward order.
+TEST(RanksFindNonfinite, NamesGradientNearestToLoss) {
   for (const Plan& plan : plans()) {
     EXPECT_THAT(look(plan, "", rows(), {}, Look::Gradients), Each(""));
     EXPECT_THAT(look(plan, "join", rows(), {}, Look::Gradients),
@@ -144,7 +144,7 @@ TEST(RanksFindNonfinite, NamesTheGradientNearestToTheLoss) {
   }
 }
 
-TEST(RanksFindNonfinite, MakesNoOtherRanksLayers) {
+TEST(RanksFindNonfinite, CreatesNoLayersOfOtherRanks) {
   const support::WatchDog watch("no other rank's layers");
   spawn(2, [](World& world) {
     nn::Layers model = net("join");
@@ -159,8 +159,9 @@ TEST(RanksFindNonfinite, MakesNoOtherRanksLayers) {
   });
 }
 
-// It is asked for what it gave the step: where a layer cannot take something else, all hear of it.
-TEST(RanksFindNonfinite, WhatGoesWrongMeanwhileEndsAllRanks) {
+// The search gets another input than the step did, which a layer cannot take; all ranks get its
+// error.
+TEST(RanksFindNonfinite, ErrorDuringSearchReachesAllRanks) {
   const support::WatchDog watch("goes wrong meanwhile");
   const auto all = spawn(3, [](World& world) -> std::string {
     nn::Layers model = net();

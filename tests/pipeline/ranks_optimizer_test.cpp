@@ -1,4 +1,4 @@
-// Steps that change the weights, over ranks: the bits of one process.
+// Optimizer steps of a pipeline over ranks give the bits of one process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ PipelineOptions over(const World& world, PipelineOptions options) {
 
 bool is_last(const World& world) { return world.rank() == world.size() - 1; }
 
-TEST(RanksOptimizer, TrainsToTheBitsOfOneProcess) {
+TEST(RanksOptimizer, TrainsToBitsOfOneProcess) {
   const support::WatchDog watch("optimizer steps over ranks");
   for (const std::string schedule : {"gpipe", "1f1b"}) {
     const Training training{.adam = schedule == "gpipe", .max_norm = 0.2};
@@ -53,7 +53,7 @@ TEST(RanksOptimizer, TrainsToTheBitsOfOneProcess) {
   }
 }
 
-TEST(RanksOptimizer, TwoStagesARank) {
+TEST(RanksOptimizer, SupportsTwoStagesPerRank) {
   const support::WatchDog watch("optimizer steps of two stages a rank");
   const Training training{.adam = false, .max_norm = 0.1, .p = 3};
   PipelineOptions options = plain::options_of(training);
@@ -71,8 +71,9 @@ TEST(RanksOptimizer, TwoStagesARank) {
   });
 }
 
-// The last rank alone sees the infinity in its target; its own gradients and those that it sends are infinite or NaN.
-TEST(RanksOptimizer, AnOverflowOnOneRankLeavesTheStepOutOnAll) {
+// Only the last rank has the infinity in its target; its gradients and those that it sends are not
+// finite.
+TEST(RanksOptimizer, OverflowOnOneRankSkipsStepOnAllRanks) {
   const support::WatchDog watch("an overflow");
   spawn(4, [&](World& world) {
     precision::GradientScaler scaler({.initial_scale = 1024});
@@ -93,7 +94,7 @@ TEST(RanksOptimizer, AnOverflowOnOneRankLeavesTheStepOutOnAll) {
   });
 }
 
-// What each rank is told.
+// The message of each rank's exception.
 std::vector<std::string> messages(int ranks, const std::function<void(World&)>& body) {
   std::vector<std::string> all(static_cast<std::size_t>(ranks));
   std::mutex mutex;
@@ -113,7 +114,7 @@ std::vector<std::string> messages(int ranks, const std::function<void(World&)>& 
   return all;
 }
 
-TEST(RanksOptimizer, RanksThatDifferAreTold) {
+TEST(RanksOptimizer, NamesDifferencesBetweenRanks) {
   const support::WatchDog watch("ranks that differ");
   const auto step = [](World& world, const PipelineOptions& options, const StepOptions& how) {
     Pipeline pipeline(plain::make_net(), over(world, options));

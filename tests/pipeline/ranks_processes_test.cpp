@@ -1,4 +1,4 @@
-// A chosen set of plans over ranks that are processes and talk by Gloo: the bits of one process.
+// Selected plans on process ranks with Gloo give the bits of one process.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -16,7 +16,7 @@ namespace {
 
 using namespace ranks;
 
-// Each process reckons what one process has, and compares its own part.
+// Each process computes one process's outcome and compares its own part.
 void check(const Net& net, const std::vector<RankPlan>& plans) {
   testing::run_process_ranks(plans.at(0).ranks(), [&](World& world) {
     for (const auto& plan : plans) {
@@ -47,7 +47,7 @@ void check(const Net& net, const std::vector<RankPlan>& plans) {
   });
 }
 
-TEST(RankProcesses, UNetOnTwo) {
+TEST(RankProcesses, TrainUNetOnTwo) {
   const Net net = support::narrow_unet();
   const auto balance = support::even_balance(static_cast<int>(net.make().size()), 2);
   check(
@@ -65,7 +65,7 @@ TEST(RankProcesses, UNetOnTwo) {
         .on = On::Virtual}});
 }
 
-TEST(RankProcesses, ToyOnThree) {
+TEST(RankProcesses, TrainToyOnThree) {
   const Net net = support::toy(0.3);
   check(net,
         {{.balance = {4, 3, 3},
@@ -76,7 +76,7 @@ TEST(RankProcesses, ToyOnThree) {
          {.balance = {2, 2, 2, 1, 2, 1}, .rank_of_stage = {0, 1, 2, 2, 1, 0}, .on = On::Virtual}});
 }
 
-TEST(RankProcesses, StepsThatChangeTheWeights) {
+TEST(RankProcesses, UpdateWeightsToBitsOfOneProcess) {
   testing::run_process_ranks(2, [](World& world) {
     at::set_num_threads(1);
     const plain::Training training{.max_norm = 0.2};
@@ -92,7 +92,7 @@ TEST(RankProcesses, StepsThatChangeTheWeights) {
   });
 }
 
-TEST(RankProcesses, OnlyTheLastRankCallsBackward) {
+TEST(RankProcesses, ReportMissingBackward) {
   const auto processes = testing::run_rank_processes(2, [] {
     World world = init({.deadline = std::chrono::seconds(30)});
     nn::Layers net;
@@ -120,15 +120,15 @@ TEST(RankProcesses, OnlyTheLastRankCallsBackward) {
   for (const auto& process : processes) EXPECT_EQ(process.exit_code, 0) << process.output;
 }
 
-TEST(RankProcesses, UNetOnFour) {
+TEST(RankProcesses, TrainUNetOnFour) {
   const Net net = support::narrow_unet();
   const auto balance = support::even_balance(static_cast<int>(net.make().size()), 4);
   check(net, {{.balance = balance, .schedule = "1f1b"},
               {.balance = balance, .use = Use::CallersBackward}});
 }
 
-// What is measured over Gloo is what one process measures, and what follows from it is true.
-TEST(RankProcesses, ProfileOfUNetOnThree) {
+// A profile over Gloo equals one process's, and predictions from it hold.
+TEST(RankProcesses, ProfileUNetOnThree) {
   const Net net = support::narrow_unet();
   const RankPlan plan{.balance = support::even_balance(static_cast<int>(net.make().size()), 3),
                       .schedule = "1f1b",
@@ -157,7 +157,7 @@ TEST(RankProcesses, ProfileOfUNetOnThree) {
   });
 }
 
-TEST(RankProcesses, WhatIsNotFiniteIsNamedOnAll) {
+TEST(RankProcesses, NameNonFiniteParameterOnAllRanks) {
   const Net net = support::narrow_unet();
   const RankPlan plan{.balance = support::even_balance(static_cast<int>(net.make().size()), 3)};
   testing::run_process_ranks(3, [&](World& world) {

@@ -1,5 +1,5 @@
-// profile() over ranks: what one process measures of the same pipeline, on every rank, and predictions that
-// are true of each rank's device.
+// profile() over ranks equals one process's on every rank, and predictions hold on each rank's
+// device.
 #include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// The same on all ranks, to the last digit of the times.
+// Expects equal costs on both ranks, including equal bits of the times.
 void expect_same(const simulate::Costs& a, const simulate::Costs& b) {
   expect_same_bytes(a, b);
   for (std::size_t s = 0; s < a.stages.size(); ++s)
@@ -75,7 +75,7 @@ void check(const Net& net, const RankPlan& plan) {
   }
 }
 
-TEST(RanksProfile, HasTheBytesOfOneProcess) {
+TEST(RanksProfile, HasBytesOfOneProcess) {
   const Net toy = support::toy(0.3);
   check(toy, {.balance = {5, 5}, .on = On::Virtual});
   check(toy, {.balance = {4, 3, 3}, .schedule = "1f1b"});
@@ -88,7 +88,7 @@ TEST(RanksProfile, HasTheBytesOfOneProcess) {
                .on = On::Virtual});
 }
 
-TEST(RanksProfile, HasTheBytesOfOneProcessInAnyPlacement) {
+TEST(RanksProfile, HasBytesOfOneProcessInAnyPlacement) {
   const Net toy = support::toy(0.3);
   for (const On on : {On::Cpu, On::Virtual}) {
     check(toy, {.balance = {3, 2, 3, 2}, .rank_of_stage = {0, 1, 1, 0}, .on = on});
@@ -100,8 +100,8 @@ TEST(RanksProfile, HasTheBytesOfOneProcessInAnyPlacement) {
                  .on = On::Virtual});
 }
 
-// With another process in the middle of its dropout nothing else would be drawn after it.
-TEST(RanksProfile, LeavesEverythingAsItWas) {
+// Profiling must not advance random generators: the next step's dropout would change.
+TEST(RanksProfile, LeavesModelAndStepUnchanged) {
   const support::WatchDog watch("leaves everything", 60s);
   const Net net = support::narrow_unet();
   const RankPlan plan{.balance = support::even_balance(static_cast<int>(net.make().size()), 3),
@@ -143,7 +143,8 @@ TEST(RanksProfile, LeavesEverythingAsItWas) {
   EXPECT_EQ(run(true), run(false));
 }
 
-// What crosses is a good part of what a stage keeps; a view, a transposed value and skips are among it.
+// Boundary values are a large share of what a stage keeps, among them a view, a transposed value
+// and skips.
 nn::Layers wide_net() {
   nn::Layers net(nn::Seed{3});
   net.add("up", [] { return torch::nn::Linear(64, 256); });
@@ -166,7 +167,7 @@ struct Excess {
   int count = 0;
 };
 
-// Steps with new gradients, and with some that are there.
+// Steps with new gradients, and steps with existing ones.
 void compare_peaks(const Net& net, const RankPlan& plan, Excess* excess) {
   struct Peak {
     Bytes predicted = 0, measured = 0;
@@ -226,7 +227,8 @@ void expect_bound(const Net& net, const std::vector<RankPlan>& plans, double mos
   }
   std::cout << text(net.name, ": predicted / measured from ", excess.least, " to ", excess.most,
                     ", on average ", excess.sum / excess.count, "\n");
-  EXPECT_LT(excess.sum / excess.count, most_on_average);  // a bound that is still of use
+  // the bound must stay tight enough to be useful
+  EXPECT_LT(excess.sum / excess.count, most_on_average);
 }
 
 at::Tensor rows(std::uint64_t seed) {
@@ -234,7 +236,7 @@ at::Tensor rows(std::uint64_t seed) {
   return torch::randn({1024, 64});
 }
 
-TEST(RanksProfile, NoRankNeedsMoreThanPredictedWhereBoundariesAreWide) {
+TEST(RanksProfile, BoundsPeaksWithWideBoundaries) {
   const support::WatchDog watch("wide", 120s);
   const Net net{.name = "wide",
                 .make = wide_net,
@@ -249,7 +251,7 @@ TEST(RanksProfile, NoRankNeedsMoreThanPredictedWhereBoundariesAreWide) {
                1.6);
 }
 
-TEST(RanksProfile, NoRankNeedsMoreThanPredictedWithConvolutions) {
+TEST(RanksProfile, BoundsPeaksWithConvolutions) {
   const support::WatchDog watch("convolutions", 120s);
   const Net net{.name = "convolutions",
                 .make = [] { return support::conv_net(); },
@@ -260,7 +262,7 @@ TEST(RanksProfile, NoRankNeedsMoreThanPredictedWithConvolutions) {
   expect_bound(net, {{.balance = {3, 4, 5}}}, 1.4);
 }
 
-TEST(RanksProfile, ALayerThatFailsEndsItOnAllRanks) {
+TEST(RanksProfile, LayerErrorReachesAllRanks) {
   const support::WatchDog watch("a layer that fails");
   for (const bool in_backward : {false, true}) {
     const auto all = spawn(
@@ -294,7 +296,7 @@ TEST(RanksProfile, ALayerThatFailsEndsItOnAllRanks) {
   }
 }
 
-TEST(RanksProfile, ARankThatDoesSomethingElseIsNamed) {
+TEST(RanksProfile, NamesRankWithDifferentCall) {
   const support::WatchDog watch("something else");
   const auto all = spawn(2, [&](World& world) -> std::string {
     nn::Layers net = support::chain(2);
@@ -314,8 +316,8 @@ TEST(RanksProfile, ARankThatDoesSomethingElseIsNamed) {
   for (const auto& message : all) EXPECT_THAT(message, HasSubstr("calls step(), there profile()"));
 }
 
-// A rank knows what the others' devices may hold: what it says of a plan that does not fit, all say.
-TEST(RanksProfile, WhatWouldFitIsTheSameEverywhere) {
+// All ranks know the budgets of all devices, so all suggest the same.
+TEST(RanksProfile, SuggestsSameFitOnAllRanks) {
   const support::WatchDog watch("what would fit");
   const at::Tensor x = rows(1), y = rows(2);
   const auto all = spawn(2, [&](World& world) -> std::string {

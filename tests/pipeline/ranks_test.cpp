@@ -1,5 +1,5 @@
-// The invariant over ranks: the same numbers, bit for bit, as from the same pipeline in one process,
-// whatever the ranks, the placement of stages, the schedule and the recomputation.
+// A pipeline over ranks gives the bits of the same pipeline in one process, for all placements,
+// schedules and recompute modes.
 #include <gtest/gtest.h>
 
 #include "tests/pipeline/rank_plans.h"
@@ -41,7 +41,7 @@ void check(const Net& net, const RankPlan& plan) {
   }
 }
 
-// And the same as the plain model: the pipeline in one process is no oracle for itself.
+// Compares with the plain model too: the pipeline in one process is no independent oracle.
 void check_against_the_plain_model(const Net& net, const RankPlan& plan) {
   const nn::Loss& loss = plan.schedule == "1f1b" ? net.one_f_one_b_loss : net.loss;
   const auto expected =
@@ -77,21 +77,21 @@ void check_all(const Net& net, const std::vector<std::vector<int>>& balances) {
   }
 }
 
-TEST(RanksPipeline, ToyWithFanOutSkipsAndDropout) {
+TEST(RanksPipeline, TrainsToyWithFanOutSkipsAndDropout) {
   check_all(support::toy(0.3), {{10}, {5, 5}, {4, 3, 3}, {2, 3, 2, 3}});
 }
-TEST(RanksPipeline, NarrowUNetWhoseLongSkipsJumpOverRanks) {
+TEST(RanksPipeline, TrainsUNetWithSkipsOverRanks) {
   const int layers = static_cast<int>(support::narrow_unet().make().size());
   check_all(support::narrow_unet(),
             {support::even_balance(layers, 2), support::even_balance(layers, 4)});
 }
-TEST(RanksPipeline, FlatResNetWhoseSkipsCrossRanks) {
+TEST(RanksPipeline, TrainsFlatResNetWithSkipsBetweenRanks) {
   const int layers = static_cast<int>(support::flat_resnet().make().size());
   check_all(support::flat_resnet(), {support::even_balance(layers, 3)});
 }
 
-// P14: several stages on a rank, in any placement; neighbours on one rank need no message.
-TEST(RanksPipeline, LoopedPlacement) {
+// P14: several stages per rank in any placement; neighbours on one rank send no message.
+TEST(RanksPipeline, SupportsLoopedPlacement) {
   const Net net = support::toy(0.3);
   for (const Use use : {Use::Step, Use::CallersBackward}) {
     check(net, {.balance = {3, 2, 3, 2}, .rank_of_stage = {0, 1, 0, 1}, .use = use});
@@ -102,14 +102,14 @@ TEST(RanksPipeline, LoopedPlacement) {
                 .on = On::Virtual});
   }
 }
-TEST(RanksPipeline, VPlacement) {
+TEST(RanksPipeline, SupportsVPlacement) {
   const Net net = support::toy(0.3);
   for (const On on : {On::Cpu, On::Virtual}) {
     check(net, {.balance = {3, 2, 3, 2}, .rank_of_stage = {0, 1, 1, 0}, .on = on});
     check(net, {.balance = {2, 2, 2, 1, 2, 1}, .rank_of_stage = {0, 1, 2, 2, 1, 0}, .on = on});
   }
 }
-TEST(RanksPipeline, PlacementThatBeginsOnTheLastRank) {
+TEST(RanksPipeline, SupportsPlacementThatBeginsOnLastRank) {
   const Net net = support::toy(0.3);
   check(net, {.balance = {5, 5}, .rank_of_stage = {1, 0}});
   check(net, {.balance = {3, 2, 3, 2}, .rank_of_stage = {2, 0, 1, 0}});

@@ -1,4 +1,4 @@
-// Recomputation of layers that read buffers and update them, against plain libtorch.
+// Recomputation of layers that read and update buffers, compared with plain libtorch.
 #include <gtest/gtest.h>
 
 #include "tests/pipeline/small_nets.h"
@@ -15,7 +15,7 @@ using small::micro_batches;
 using small::target;
 using small::width;
 
-// Reads a buffer and then changes it, as spectral norm and moving averages do.
+// Reads a buffer, then updates it, as spectral norm and moving averages do.
 struct CountsImpl : torch::nn::Module {
   CountsImpl() : n(register_buffer("n", torch::ones({}, at::kDouble))) {}
   at::Tensor forward(at::Tensor x) {
@@ -27,10 +27,10 @@ struct CountsImpl : torch::nn::Module {
 };
 TORCH_MODULE(Counts);
 
-TEST(Recompute, ALayerThatReadsABufferAndUpdatesIt) {
+TEST(Recompute, RestoresBufferThatLayerReadsAndUpdates) {
   for (const auto recompute : {Recompute::Never, Recompute::ExceptLast, Recompute::Always}) {
     SCOPED_TRACE(schedule::to_string(recompute));
-    // Plain libtorch: micro-batch m is scaled by 1 + m.
+    // In plain libtorch, micro-batch m is scaled by 1 + m.
     auto first = linear(1);
     auto last = linear(2);
     const auto x = input().chunk(micro_batches);
@@ -59,7 +59,7 @@ TEST(Recompute, ALayerThatReadsABufferAndUpdatesIt) {
   }
 }
 
-// Updates a buffer and then multiplies by it: the graph saves the buffer itself.
+// Updates a buffer, then multiplies by it: the graph saves the buffer itself.
 struct AveragesImpl : torch::nn::Module {
   AveragesImpl() : s(register_buffer("s", torch::ones({width}, at::kDouble))) {}
   at::Tensor forward(at::Tensor x) {
@@ -73,8 +73,8 @@ struct AveragesImpl : torch::nn::Module {
 };
 TORCH_MODULE(Averages);
 
-TEST(Recompute, ABufferThatTheGraphSavesStaysUntilTheBackward) {
-  // Plain libtorch: forward and backward of one micro-batch after the other.
+TEST(Recompute, KeepsBufferSavedByGraphUntilBackward) {
+  // In plain libtorch: forward and backward of one micro-batch after another.
   auto first = linear(1);
   auto last = linear(2);
   at::Tensor s = torch::ones({width}, at::kDouble);

@@ -1,5 +1,5 @@
-// What "run the forward again" needs to know: recomputation gives the same numbers as the first run,
-// whatever the layers do. The oracle is the same plan without recomputation, or plain libtorch.
+// Recomputation gives the numbers of the first forward for any layer. The oracle is the same plan
+// without recomputation, or plain libtorch.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ using testing::HasSubstr;
 
 using Make = std::function<nn::Layers()>;
 
-// A linear layer, what is under test, and another linear layer.
+// A linear layer, the layers under test, another linear layer.
 Make around(std::function<void(nn::Layers&)> middle) {
   return [middle] {
     nn::Layers net;
@@ -49,8 +49,8 @@ std::vector<at::Tensor> step_gradients(const Make& make, std::vector<Device> dev
   return gradients_of(net);
 }
 
-// Virtual devices, the CPU, and one device for both stages give the numbers of the CPU without
-// recomputation.
+// Expects that virtual devices, the CPU, and one device for both stages give the CPU's numbers
+// without recomputation.
 void expect_recomputed(const Make& make) {
   const std::vector<Device> on_cpu(2, cpu_device());
   const auto expected = step_gradients(make, on_cpu, Recompute::Never);
@@ -64,7 +64,7 @@ void expect_recomputed(const Make& make) {
   }
 }
 
-TEST(Recompute, ALayerThatDrawsOnTheCpu) {
+TEST(Recompute, RepeatsRandomNumbersOfCpu) {
   expect_recomputed(around([](nn::Layers& net) {
     net.add("drop_path", [](at::Tensor x) {
       return x * torch::rand({x.size(0), 1}, at::kDouble).to(x.device()).ge(0.4);
@@ -72,7 +72,7 @@ TEST(Recompute, ALayerThatDrawsOnTheCpu) {
   }));
 }
 
-TEST(Recompute, ALayerThatDrawsOnBothDevices) {
+TEST(Recompute, RepeatsRandomNumbersOfBothDevices) {
   expect_recomputed(around([](nn::Layers& net) {
     net.add("both", [](at::Tensor x) {
       return torch::dropout(x, 0.3, true) * torch::rand({x.size(0), 1}, at::kDouble).to(x.device());
@@ -85,7 +85,7 @@ struct DrawsInEvalImpl : torch::nn::Module {
 };
 TORCH_MODULE(DrawsInEval);
 
-TEST(Recompute, ALayerInEvaluationModeThatStillDraws) {
+TEST(Recompute, RepeatsRandomNumbersInEvaluationMode) {
   expect_recomputed(around([](nn::Layers& net) {
     DrawsInEval layer;
     layer->eval();
@@ -93,7 +93,7 @@ TEST(Recompute, ALayerInEvaluationModeThatStillDraws) {
   }));
 }
 
-TEST(Recompute, EvaluationsOfANetThatDrawsDifferAndAreReproducible) {
+TEST(Recompute, EvaluationsDifferAndAreReproducible) {
   nn::Layers net;
   net.add("draws", DrawsInEval());
   Pipeline pipeline(net, {.devices = virtual_devices(1)});
@@ -103,7 +103,7 @@ TEST(Recompute, EvaluationsOfANetThatDrawsDifferAndAreReproducible) {
   EXPECT_TRUE(torch::equal(first.cpu(), pipeline.evaluate(input()).cpu()));
 }
 
-// One power iteration a forward, as spectral norm does.
+// One power iteration per forward, as in spectral norm.
 struct SpectralImpl : torch::nn::Module {
   SpectralImpl() {
     torch::manual_seed(6);
@@ -128,11 +128,11 @@ struct SpectralImpl : torch::nn::Module {
 };
 TORCH_MODULE(Spectral);
 
-TEST(Recompute, SpectralNorm) {
+TEST(Recompute, SupportsSpectralNorm) {
   expect_recomputed(around([](nn::Layers& net) { net.add("spectral", Spectral()); }));
 }
 
-TEST(Recompute, BatchNormKeepsItsStatisticsOnce) {
+TEST(Recompute, UpdatesBatchNormStatisticsOnce) {
   expect_recomputed(around([](nn::Layers& net) {
     torch::nn::BatchNorm1d norm(width);
     norm->to(at::kDouble);
@@ -149,7 +149,7 @@ nn::Layers with_dropout() {
   return net;
 }
 
-TEST(Recompute, EvaluationModeBetweenForwardAndBackward) {
+TEST(Recompute, RestoresModeOfForward) {
   const auto run = [](Recompute recompute) {
     const nn::Layers net = with_dropout();
     Pipeline pipeline(net,
@@ -163,7 +163,7 @@ TEST(Recompute, EvaluationModeBetweenForwardAndBackward) {
   expect_equal(run(Recompute::Never), run(Recompute::Always), 0);
 }
 
-TEST(Recompute, AChangedParameterIsAnErrorAsItIsWithoutRecomputation) {
+TEST(Recompute, RefusesParameterChangedBeforeBackward) {
   for (const auto recompute : {Recompute::Never, Recompute::Always}) {
     const nn::Layers net = with_dropout();
     Pipeline pipeline(net,
@@ -188,12 +188,12 @@ TEST(Recompute, AChangedParameterIsAnErrorAsItIsWithoutRecomputation) {
   }
 }
 
-TEST(Recompute, AChangedBatchIsAnError) {
+TEST(Recompute, RefusesBatchChangedBeforeBackward) {
   for (const auto recompute : {Recompute::Never, Recompute::Always}) {
     Pipeline pipeline(with_dropout(),
                       {.devices = {cpu_device()}, .balance = {1, 2}, .recompute = recompute});
     at::Tensor x = input();
-    pipeline.forward(x);  // the first run is on a copy
+    pipeline.forward(x);  // the first run uses a copy
     const at::Tensor y = pipeline.forward(x);
     x.zero_();
     std::string message;
@@ -208,9 +208,9 @@ TEST(Recompute, AChangedBatchIsAnError) {
   }
 }
 
-TEST(Recompute, FrozenBetweenForwardAndBackward) {
+TEST(Recompute, RestoresRequiresGradOfForward) {
   const nn::Layers net = with_dropout();
-  net.parameters()[2].requires_grad_(false);  // last.weight, as a GAN's discriminator
+  net.parameters()[2].requires_grad_(false);  // last.weight, as in a GAN's discriminator
   Pipeline pipeline(
       net, {.devices = virtual_devices(2), .balance = {1, 2}, .recompute = Recompute::Always});
   const at::Tensor y = pipeline.forward(input());
@@ -220,7 +220,7 @@ TEST(Recompute, FrozenBetweenForwardAndBackward) {
   EXPECT_TRUE(net.parameters()[2].requires_grad());
 }
 
-TEST(Recompute, TheCallerMayWriteToAnOutputThatIsAlsoAKeptInput) {
+TEST(Recompute, AllowsCallerToWriteToOutput) {
   const auto gradient = [](Recompute recompute) {
     nn::Layers net;
     net.add("linear", linear(1));
@@ -239,8 +239,8 @@ TEST(Recompute, TheCallerMayWriteToAnOutputThatIsAlsoAKeptInput) {
   EXPECT_LT(distance(gradient(Recompute::Never), gradient(Recompute::Always)), 1e-12);
 }
 
-// A float that wants no gradient must not get one only because it will be computed again.
-TEST(Recompute, AFloatThatWantsNoGradientStaysOne) {
+// A float without a gradient must not get one because it will be recomputed.
+TEST(Recompute, KeepsFloatsWithoutGradient) {
   expect_recomputed([] {
     nn::Layers net;
     net.add("first", linear(1));
@@ -256,8 +256,8 @@ TEST(Recompute, AFloatThatWantsNoGradientStaysOne) {
   });
 }
 
-// The first micro-batches have no second value, the later ones do, with a gradient.
-TEST(Recompute, AValueThatIsNoneAtFirst) {
+// The first micro-batches have no second value; later ones have one with a gradient.
+TEST(Recompute, SupportsValueThatIsNoneAtFirst) {
   const auto make = [] {
     return around([](nn::Layers& net) {
       net.add("maybe", [](at::Tensor x) {
@@ -279,7 +279,7 @@ TEST(Recompute, AValueThatIsNoneAtFirst) {
   expect_equal(gradients(Recompute::Never), gradients(Recompute::Always));
 }
 
-// A forward that changes its own weight, the same way each time.
+// Changes its own weight in each forward, always alike.
 struct ClampsImpl : torch::nn::Module {
   ClampsImpl() : weight(register_parameter("weight", torch::ones({width}, at::kDouble))) {}
   at::Tensor forward(at::Tensor x) {
@@ -293,7 +293,7 @@ struct ClampsImpl : torch::nn::Module {
 };
 TORCH_MODULE(Clamps);
 
-TEST(Recompute, AForwardThatChangesItsOwnParameter) {
+TEST(Recompute, SupportsForwardThatChangesItsParameter) {
   const auto gradients = [&](Recompute recompute) {
     const nn::Layers net = around([](nn::Layers& layers) { layers.add("clamps", Clamps()); })();
     Pipeline pipeline(net,
@@ -304,7 +304,7 @@ TEST(Recompute, AForwardThatChangesItsOwnParameter) {
   expect_equal(gradients(Recompute::Never), gradients(Recompute::Always));
 }
 
-TEST(Recompute, AFrozenModelsOutputWantsNoGradient) {
+TEST(Recompute, OutputOfFrozenModelNeedsNoGradient) {
   for (const auto recompute : {Recompute::Never, Recompute::Always}) {
     const nn::Layers net = with_dropout();
     for (auto& parameter : net.parameters()) parameter.requires_grad_(false);
@@ -317,8 +317,8 @@ TEST(Recompute, AFrozenModelsOutputWantsNoGradient) {
   }
 }
 
-// A stage whose graph needs nothing of its input does not keep it until its backward.
-TEST(Recompute, AnInputThatTheGraphDoesNotNeedIsLetGo) {
+// A stage does not keep an input that its graph does not need.
+TEST(Recompute, FreesInputThatGraphDoesNotNeed) {
   constexpr std::int64_t large = 1 << 16;
   nn::Layers net;
   net.add("first", torch::nn::Linear(4, large));

@@ -1,5 +1,5 @@
-// The invariant: whatever the split, the schedule, the number of micro-batches and the
-// recomputation, the loss and every parameter's gradient equal those of the unsplit model.
+// The invariant: for every split, schedule, number of micro-batches and recompute mode, the loss
+// and every gradient equal those of the unsplit model.
 #include <gtest/gtest.h>
 
 #include "tests/pipeline/gradient_nets.h"
@@ -38,8 +38,8 @@ oracle::Outcome run(const Net& net, Use use, const PipelineOptions& options) {
   return oracle::collect(model, result.loss, result.output, input);
 }
 
-// A caller's own loss is taken on the whole output: for an additive loss that is what the looped
-// oracle adds up to.
+// A caller's loss covers the whole output; for an additive loss the looped oracle adds up to the
+// same.
 void check(const Net& net, const std::vector<int>& micro_batch_counts = {1, 2, 4, 5}) {
   const int layers = static_cast<int>(net.make().size());
   for (const int micro_batches : micro_batch_counts) {
@@ -73,13 +73,13 @@ void check(const Net& net, const std::vector<int>& micro_batch_counts = {1, 2, 4
 }
 
 TEST(SameGradients, NarrowUNetWithLongSkips) { check(narrow_unet()); }
-TEST(SameGradients, FlatResNetWhoseSkipsCrossDevices) { check(flat_resnet()); }
-// Many small operators: a tenth of a minute for each number.
+TEST(SameGradients, FlatResNetWithSkipsBetweenDevices) { check(flat_resnet()); }
+// Many small operators: each count of micro-batches takes 6 s.
 TEST(SameGradients, NarrowResNet50) { check(narrow_resnet50(), {2}); }
 TEST(SameGradients, ToyWithFanOutSkipsAndDropout) { check(toy(0.3)); }
-TEST(SameGradients, ToyEqualsTheWholeBatchWithoutDropout) { check(toy(0)); }
+TEST(SameGradients, ToyEqualsWholeBatchWithoutDropout) { check(toy(0)); }
 
-TEST(SameGradients, OnThePlainCpuInOneThread) {
+TEST(SameGradients, OnPlainCpuInOneThread) {
   const Net net = toy(0.3);
   const auto expected = oracle::looped(net.make(), net.input, net.target, net.loss, 5, 7, 0);
   for (const Use use : {Use::GpipeStep, Use::CallersBackward, Use::OneFOneBStep}) {
@@ -91,7 +91,7 @@ TEST(SameGradients, OnThePlainCpuInOneThread) {
   }
 }
 
-TEST(SameGradients, BitForBitWhereTheOrderOfAdditionsIsTheSame) {
+TEST(SameGradients, BitForBitInSameOrderOfAdditions) {
   const Net net = toy(0.3);
   nn::Layers plain = net.make();
   const auto pieces = pipeline::split({net.input, net.target}, 4);
@@ -116,7 +116,7 @@ TEST(SameGradients, BitForBitWhereTheOrderOfAdditionsIsTheSame) {
   }
 }
 
-TEST(SameGradients, ManySteps) {
+TEST(SameGradients, OverManySteps) {
   const Net net = toy(0.3);
   nn::Layers plain = net.make();
   nn::Layers model = net.make();

@@ -4,7 +4,7 @@
 
 #include "tests/pipeline/support.h"
 
-// Linear layers of one width, data for them, and how their gradients are compared.
+// Linear layers of one width, their data, and comparisons of their gradients.
 namespace trestle::small {
 
 using support::input;

@@ -1,4 +1,4 @@
-// Micro-batches by their size instead of their number: the pieces of torch's x.split(size).
+// Micro-batches given by size, as torch's x.split(size) gives them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ nn::Layers narrow_resnet() {
   return oracle::in_double(models::resnet50({.classes = 5, .width = 2}));
 }
 
-// As PyTorch's tutorial does by hand: the plain model over x.split(size), one piece after the other.
+// As PyTorch's tutorial does by hand: the plain model over x.split(size), in order.
 double looped_by_torchs_split(nn::Layers& net, const at::Tensor& x, const at::Tensor& target,
                               std::int64_t size) {
   const auto pieces = x.split(size), targets = target.split(size);
@@ -37,7 +37,7 @@ double looped_by_torchs_split(nn::Layers& net, const at::Tensor& x, const at::Te
   return loss.item<double>();
 }
 
-TEST(SplitSize, TheTutorialsResNetCutAfterLayer2) {
+TEST(SplitSize, TrainsTutorialsResNetAsTorchSplit) {
   const at::Tensor x = golden::formula_input({7, 3, 33, 33}).to(at::kDouble);
   const at::Tensor target = golden::formula_doubles({7, 5}, 3);
   for (const std::int64_t size : {1, 2, 3, 7, 20}) {
@@ -65,7 +65,7 @@ TEST(SplitSize, TheTutorialsResNetCutAfterLayer2) {
   }
 }
 
-TEST(SplitSize, ForwardAndEvaluationAreCutAlike) {
+TEST(SplitSize, SplitsForwardAndEvaluationAlike) {
   nn::Layers net = support::chain(3);
   Pipeline pipeline(net, {.devices = virtual_devices(2), .balance = {3, 2}, .split_size = 3});
   const at::Tensor x = support::input(8);
@@ -75,7 +75,7 @@ TEST(SplitSize, ForwardAndEvaluationAreCutAlike) {
   EXPECT_EQ(pipeline.timeline().micro_batches, 3);
 }
 
-TEST(SplitSize, ScheduleAndPredictionNeedABatch) {
+TEST(SplitSize, ScheduleAndPredictionNeedBatch) {
   nn::Layers net = support::chain(3);
   Pipeline pipeline(net, {.devices = virtual_devices(2), .balance = {3, 2}, .split_size = 3});
   EXPECT_THAT(message_of<UsageError>([&] { (void)pipeline.schedule(); }),
@@ -86,7 +86,7 @@ TEST(SplitSize, ScheduleAndPredictionNeedABatch) {
   EXPECT_EQ(pipeline.predict(costs).micro_batches, 3);
 }
 
-TEST(SplitSize, WhatWouldFitIsSaidInSizes) {
+TEST(SplitSize, SuggestsFitInSizes) {
   nn::Layers net = support::chain(5, 64);
   Pipeline pipeline(net, {.devices = virtual_devices(2, 1 << 20),
                           .balance = {5, 4},
@@ -100,7 +100,7 @@ TEST(SplitSize, WhatWouldFitIsSaidInSizes) {
   EXPECT_THAT(pipeline.suggest_fit(), testing::Not(HasSubstr("micro_batches = ")));
 }
 
-TEST(SplitSize, GivenBesideMicroBatchesIsAMistake) {
+TEST(SplitSize, RefusesMicroBatchesBesideSplitSize) {
   const auto construct = [](int micro_batches, int split_size) {
     return message_of<UsageError>([=] {
       Pipeline(support::chain(3), {.devices = virtual_devices(2),

@@ -1,4 +1,4 @@
-// Costs of a cut made from single layers, against those measured of the cut itself.
+// Costs of a cut computed from single layers, compared with costs measured of the cut itself.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 using namespace support;
 
-// A skip to the next stage, one over a stage, one to two takers; dropout, batch norm, cat.
+// A skip to the next stage, a skip over a stage, one with two consumers; dropout, batch norm, cat.
 nn::Layers skip_net() {
   torch::manual_seed(0);
   nn::Layers net;
@@ -56,10 +56,10 @@ const Case cases[] = {{"TwoStages", [] { return conv_net(); }, {7, 5}},
 
 constexpr int micro_batches = 4;
 
-// Within a tenth; most are the same byte for byte. What differs: parts of a gradient that keep the
-// whole of it (behind cat()), the loss, and what a kernel needs of memory when it runs another time.
+// Most values are equal to the byte. Views of a gradient that keep all of it (after cat()), the
+// loss, and kernels' scratch memory may differ.
 constexpr double tolerance = 0.1;
-constexpr Bytes small_change = 128;  // numbers of the loss, of counters
+constexpr Bytes small_change = 128;  // scalars of the loss, counters
 
 class StageCosts : public testing::TestWithParam<Case> {
  protected:
@@ -80,7 +80,7 @@ class StageCosts : public testing::TestWithParam<Case> {
   plan::CutCosts made_;
 };
 
-TEST_P(StageCosts, RoutesAreThoseOfThePipeline) {
+TEST_P(StageCosts, RoutesEqualPipelines) {
   const auto routes = pipeline_.schedule().routes;
   ASSERT_EQ(made_.routes.size(), routes.size());
   for (std::size_t r = 0; r < routes.size(); ++r) {
@@ -92,7 +92,7 @@ TEST_P(StageCosts, RoutesAreThoseOfThePipeline) {
   }
 }
 
-TEST_P(StageCosts, BytesAreNearWhatIsMeasured) {
+TEST_P(StageCosts, BytesAreNearMeasuredBytes) {
   using simulate::StageCost;
   struct Field {
     const char* name;
@@ -120,7 +120,7 @@ TEST_P(StageCosts, BytesAreNearWhatIsMeasured) {
   }
 }
 
-TEST_P(StageCosts, PredictThePeaksThatMeasuredCostsPredict) {
+TEST_P(StageCosts, PredictPeaksOfMeasuredCosts) {
   for (const std::string schedule : {"gpipe", "1f1b"}) {
     for (const Recompute recompute : all_modes) {
       SCOPED_TRACE(text(schedule, ", recompute ", schedule::to_string(recompute)));
@@ -132,7 +132,7 @@ TEST_P(StageCosts, PredictThePeaksThatMeasuredCostsPredict) {
         const auto lowered = schedule::lower(table, {.routes = routes, .recompute = modes});
         return simulate::simulate(lowered, costs).device_peak_bytes;
       };
-      // The same times, so that bytes alone differ.
+      // Equal times, so that only bytes differ.
       simulate::Costs made = made_.costs;
       for (std::size_t s = 0; s < made.stages.size(); ++s) {
         made.stages[s].forward = measured_.stages[s].forward;
@@ -156,8 +156,8 @@ TEST_P(StageCosts, PredictThePeaksThatMeasuredCostsPredict) {
 INSTANTIATE_TEST_SUITE_P(Cuts, StageCosts, testing::ValuesIn(cases),
                          [](const auto& info) { return info.param.name; });
 
-// Times are another matter: a layer alone, and a stage while others run. But which is slow shows.
-TEST(StageCostTimes, TheSlowStageIsTheSameOne) {
+// Times of single layers differ from times in a running stage, but both show which stage is slow.
+TEST(StageCostTimes, AgreeOnSlowestStage) {
   nn::Layers net;
   net.add("small", torch::nn::Linear(8, 512));
   net.add("large0", torch::nn::Linear(512, 2048));

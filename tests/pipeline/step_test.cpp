@@ -1,4 +1,4 @@
-// step(), profile() and what a Pipeline tells about itself, in the corners.
+// Edge cases of step(), profile() and a Pipeline's queries.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -24,7 +24,7 @@ using support::width;
 using testing::AllOf;
 using testing::HasSubstr;
 
-TEST(Step, ALossOfTheOutputAloneNeedsNoTarget) {
+TEST(Step, AcceptsLossWithoutTarget) {
   const auto energy = nn::additive("energy", [](const at::Tensor& y, const at::Tensor& t) {
     EXPECT_FALSE(t.defined());
     return y.square().mean();
@@ -36,7 +36,7 @@ TEST(Step, ALossOfTheOutputAloneNeedsNoTarget) {
     const nn::Layers net = chain(3);
     Pipeline pipeline(net, {.devices = virtual_devices(2),
                             .balance = {3, 2},
-                            .micro_batches = 3,  // of 3, 2 and 2 samples
+                            .micro_batches = 3,  // 3, 2 and 2 samples
                             .schedule = schedule});
     const auto result = pipeline.step(input(7), at::Tensor(), energy);
     EXPECT_EQ(result.weight, 7);
@@ -46,7 +46,7 @@ TEST(Step, ALossOfTheOutputAloneNeedsNoTarget) {
   }
 }
 
-TEST(Step, AnEncoderBeforeItIsNotCutOffSilently) {
+TEST(Step, RefusesInputWithGraph) {
   Pipeline pipeline(chain(3), {.devices = virtual_devices(2), .balance = {3, 2}});
   const at::Tensor encoded = input().requires_grad_().tanh();
   EXPECT_THAT(
@@ -54,7 +54,7 @@ TEST(Step, AnEncoderBeforeItIsNotCutOffSilently) {
       HasSubstr("input 0 was computed from something that wants a gradient"));
 }
 
-TEST(Step, ALossWithoutAGradientIsRefused) {
+TEST(Step, RefusesLossWithoutGradient) {
   Pipeline pipeline(chain(3), {.devices = virtual_devices(2), .balance = {3, 2}});
   const auto loss = nn::additive(
       "cut", [](const at::Tensor& y, const at::Tensor&) { return y.detach().square().mean(); });
@@ -62,7 +62,7 @@ TEST(Step, ALossWithoutAGradientIsRefused) {
               HasSubstr("loss 'cut' has no gradient"));
 }
 
-TEST(Step, RandomNumbersInTheLossAreKeyed) {
+TEST(Step, KeysRandomNumbersOfLoss) {
   const auto loss = nn::additive("noisy", [](const at::Tensor& y, const at::Tensor&) {
     return (y + torch::randn_like(y)).square().mean();
   });
@@ -77,7 +77,7 @@ TEST(Step, RandomNumbersInTheLossAreKeyed) {
   EXPECT_NEAR(run(1, virtual_devices(2)), run(2, {cpu_device()}), 1e-12);
 }
 
-TEST(Step, ALossThatNeedsATargetSaysSo) {
+TEST(Step, RefusesMissingTarget) {
   Pipeline pipeline(chain(3), {.devices = virtual_devices(2), .balance = {3, 2}});
   for (const auto& loss : {nn::cross_entropy(), nn::mean_squared_error(), nn::dice()}) {
     EXPECT_THAT(message_of<UsageError>([&] { pipeline.step(input(), at::Tensor(), loss); }),
@@ -85,7 +85,7 @@ TEST(Step, ALossThatNeedsATargetSaysSo) {
   }
 }
 
-TEST(Step, GradientsThatAreThereMoveWithTheModel) {
+TEST(Step, MovesExistingGradientsWithModel) {
   const nn::Layers net = chain(3);
   const auto loss = [&] {
     return torch::nn::functional::cross_entropy(net.forward(input()), target());
@@ -95,7 +95,8 @@ TEST(Step, GradientsThatAreThereMoveWithTheModel) {
   for (const auto& parameter : net.parameters()) once.push_back(parameter.grad().clone());
   Pipeline pipeline(net, {.devices = virtual_devices(2), .balance = {3, 2}});
   pipeline.step(input(), target(), nn::cross_entropy());
-  Pipeline again(net, {.devices = virtual_devices(3), .balance = {1, 2, 2}});  // cut anew
+  // cuts the model again
+  Pipeline again(net, {.devices = virtual_devices(3), .balance = {1, 2, 2}});
   again.step(input(), target(), nn::cross_entropy());
   for (std::size_t i = 0; i < once.size(); ++i) {
     EXPECT_EQ(net.parameters()[i].grad().device(), net.parameters()[i].device());
@@ -103,7 +104,7 @@ TEST(Step, GradientsThatAreThereMoveWithTheModel) {
   }
 }
 
-// One weight used twice inside a layer.
+// Uses one weight twice inside a layer.
 struct TiedImpl : torch::nn::Module {
   TiedImpl() {
     torch::manual_seed(7);
@@ -118,7 +119,7 @@ struct TiedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Tied);
 
-TEST(Profile, KeepsTheGradientOfAParameterThatIsTiedInsideALayer) {
+TEST(Profile, KeepsGradientOfParameterTiedInsideLayer) {
   nn::Layers net;
   const Tied tied;
   net.add("tied", tied);
@@ -130,7 +131,7 @@ TEST(Profile, KeepsTheGradientOfAParameterThatIsTiedInsideALayer) {
   EXPECT_TRUE(torch::equal(before, tied->first->weight.grad()));
 }
 
-TEST(Step, KeepsTheFirstOutputWhateverTheOthersAre) {
+TEST(Step, KeepsFirstOutput) {
   nn::Layers net = chain(2);
   net.add("two", [](at::Tensor x) { return std::make_tuple(x, x.sum()); });
   Pipeline pipeline(net, {.devices = virtual_devices(2), .balance = {2, 2}, .micro_batches = 2});
@@ -139,7 +140,7 @@ TEST(Step, KeepsTheFirstOutputWhateverTheOthersAre) {
   EXPECT_EQ(result.output.sizes(), (std::vector<std::int64_t>{8, width}));
 }
 
-TEST(Options, ActionsThatCannotRunAreRefusedAtConstruction) {
+TEST(Options, UnsupportedActionsAreRefusedAtConstruction) {
   const auto table = schedule::parse_csv("0F0,,,0I0,0W0\n,1F0,1B0\n");
   EXPECT_THAT(
       message_of<UsageError>([&] {
@@ -150,7 +151,7 @@ TEST(Options, ActionsThatCannotRunAreRefusedAtConstruction) {
       AllOf(HasSubstr("cannot carry out"), HasSubstr("0I0"), HasSubstr("0W0")));
 }
 
-TEST(Options, AllMistakesAreSaidAtOnce) {
+TEST(Options, AllErrorsAreReportedAtOnce) {
   EXPECT_THAT(
       message_of<UsageError>([] {
         Pipeline(chain(3), {.devices = virtual_devices(2),
@@ -167,7 +168,7 @@ TEST(Options, AllMistakesAreSaidAtOnce) {
 }
 
 // Thousands of threads would stop the machine before the first step.
-TEST(Options, MoreThreadsThanAMachineCanUseAreRefused) {
+TEST(Options, TooManyThreadsAreRefused) {
   EXPECT_THAT(message_of<UsageError>(
                   [] { Pipeline(chain(3), {.devices = {cpu_device()}, .threads = 4096}); }),
               HasSubstr("threads = 4096 is not 0 (chosen) to"));
@@ -175,7 +176,7 @@ TEST(Options, MoreThreadsThanAMachineCanUseAreRefused) {
               HasSubstr("cannot run an operator on 100000 threads"));
 }
 
-TEST(Options, AStageThatIsNotThereIsRefused) {
+TEST(Options, UnknownStagesAreRefused) {
   Pipeline pipeline(chain(3), {.devices = virtual_devices(2), .balance = {3, 2}});
   for (const int stage : {-1, 2}) {
     EXPECT_THAT(message_of<UsageError>([&] { pipeline.device(stage); }),
@@ -185,7 +186,7 @@ TEST(Options, AStageThatIsNotThereIsRefused) {
   }
 }
 
-TEST(Threads, OnePipelineMayBeUsedByTwo) {
+TEST(Threads, TwoThreadsCanShareOnePipeline) {
   const support::WatchDog dog("two threads");
   for (const auto& devices : {virtual_devices(2), std::vector<Device>(2, cpu_device())}) {
     const nn::Layers net = chain(3);
@@ -204,8 +205,8 @@ TEST(Threads, OnePipelineMayBeUsedByTwo) {
   }
 }
 
-TEST(Timeline, MemoryBeginsWithWhatIsAlwaysThereAndShowsThePeakInsideAnAction) {
-  // The second stage needs a megabyte only while its forward runs.
+TEST(Timeline, MemoryStartsAtPersistentBytesAndShowsPeaksInsideActions) {
+  // The second stage needs a megabyte only during its forward.
   nn::Layers net = chain(1);
   net.add("scratch", [](at::Tensor x) {
     return x + torch::ones({1 << 17}, x.options().requires_grad(false)).sum() * 0;
@@ -226,7 +227,7 @@ TEST(Timeline, MemoryBeginsWithWhatIsAlwaysThereAndShowsThePeakInsideAnAction) {
   EXPECT_EQ(timeline.peak_bytes[1], memory_usage(device.torch).peak);
 }
 
-// libtorch says only by a thread's name that it serves a device's backward.
+// Only a thread's name tells that it is libtorch's backward thread of a device.
 struct AsksForItsThread : torch::autograd::Function<AsksForItsThread> {
   static inline bool on_device_thread = false;
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
@@ -239,7 +240,7 @@ struct AsksForItsThread : torch::autograd::Function<AsksForItsThread> {
   }
 };
 
-TEST(LibtorchSmoke, ABackwardThreadOfADeviceIsKnownByItsName) {
+TEST(LibtorchSmoke, BackwardThreadIsRecognizedByName) {
   const auto run_on = [](at::Device device) {
     AsksForItsThread::apply(torch::ones({}, device).requires_grad_()).backward();
     return AsksForItsThread::on_device_thread;

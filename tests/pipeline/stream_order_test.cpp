@@ -1,5 +1,5 @@
-// Whole steps on devices that have streams: what a GPU would carry out later, and one stream beside
-// the other, is in order everywhere. See device/stream_check.h.
+// Whole steps on devices with streams: work that a GPU would run asynchronously is ordered
+// correctly. See device/stream_check.h.
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ std::vector<c10::Stream> streams_of_the_callers_own() {
   return streams;
 }
 
-// Linear layers, batch norm, dropout and a skip over all of it.
+// Linear layers, batch norm, dropout and a skip over all of them.
 nn::Layers net_with_a_skip() {
   torch::manual_seed(3);
   nn::Layers net;
@@ -74,7 +74,7 @@ Pipeline pipeline_of(const nn::Layers& net, const Case& plan) {
                         .recompute = plan.recompute});
 }
 
-TEST(StreamOrder, AStepOfEveryPlan) {
+TEST(StreamOrder, HoldsInStepOfEveryPlan) {
   for (const Case& plan : cases()) {
     SCOPED_TRACE(text_of(plan));
     const StreamCheck check;
@@ -92,7 +92,7 @@ TEST(StreamOrder, AStepOfEveryPlan) {
   }
 }
 
-TEST(StreamOrder, ACallersOwnBackwardOfEveryPlan) {
+TEST(StreamOrder, HoldsInCallersBackwardOfEveryPlan) {
   for (const Case& plan : cases()) {
     SCOPED_TRACE(text_of(plan));
     const StreamCheck check;
@@ -123,8 +123,8 @@ TEST(StreamOrder, ACallersOwnBackwardOfEveryPlan) {
   }
 }
 
-// The batch lies on a device of its own, the target on another.
-TEST(StreamOrder, InputsFromOtherDevices) {
+// The batch is on one extra device, the target on another.
+TEST(StreamOrder, HoldsForInputsFromOtherDevices) {
   const StreamCheck check;
   const device::StreamScope own(streams_of_the_callers_own());
   auto pipeline = pipeline_of(net_with_a_skip(), {"1f1b", Recompute::ExceptLast, {3, 4}});
@@ -136,7 +136,7 @@ TEST(StreamOrder, InputsFromOtherDevices) {
   EXPECT_THAT(check.findings(), IsEmpty());
 }
 
-TEST(StreamOrder, ALossOfTheWholeBatch) {
+TEST(StreamOrder, HoldsForWholeBatchLoss) {
   const StreamCheck check;
   const device::StreamScope own(streams_of_the_callers_own());
   auto pipeline = pipeline_of(net_with_a_skip(), {"gpipe", Recompute::Never, {3, 4}});
@@ -146,7 +146,7 @@ TEST(StreamOrder, ALossOfTheWholeBatch) {
   EXPECT_THAT(check.findings(), IsEmpty());
 }
 
-TEST(StreamOrder, AProfileAndAMeasuredBalance) {
+TEST(StreamOrder, HoldsInProfileAndMeasuredBalance) {
   const StreamCheck check;
   const device::StreamScope own(streams_of_the_callers_own());
   Pipeline pipeline(net_with_a_skip(), {.devices = virtual_devices(2),
@@ -158,8 +158,8 @@ TEST(StreamOrder, AProfileAndAMeasuredBalance) {
   EXPECT_THAT(check.findings(), IsEmpty());
 }
 
-// Two stages on one device, and two pipelines that take turns.
-TEST(StreamOrder, SharedDevices) {
+// Two stages on one device, and two pipelines in turns.
+TEST(StreamOrder, HoldsOnSharedDevices) {
   const StreamCheck check;
   const device::StreamScope own(streams_of_the_callers_own());
   const auto devices = virtual_devices(2);
@@ -175,8 +175,8 @@ TEST(StreamOrder, SharedDevices) {
   EXPECT_THAT(check.findings(), IsEmpty());
 }
 
-// Of devices with streams the times are the events', on one clock with the host's.
-TEST(StreamOrder, TheTimelineComesFromEvents) {
+// On devices with streams, events give the times, on one clock with the host's.
+TEST(StreamOrder, TimelineUsesEventTimes) {
   const StreamCheck check;
   auto pipeline = pipeline_of(net_with_a_skip(), {"1f1b", Recompute::Never, {3, 4}});
   const Stopwatch watch;

@@ -14,11 +14,11 @@
 #include "trestle/nn/layers.h"
 #include "trestle/pipeline/pipeline.h"
 
-// What the pipeline's tests share.
+// Shared helpers of the pipeline's tests.
 namespace trestle::support {
 
-// Ends the program with a message if it lives longer than 30 s: a deadlock shows as a failed test,
-// not as one that never ends. Generous, since nothing here computes for a second.
+// Ends the program with a message after 30 s, so that a deadlock shows as a failed test. No test
+// computes for a second.
 class WatchDog {
  public:
   explicit WatchDog(std::string what, std::chrono::seconds limit = std::chrono::seconds(30))
@@ -45,10 +45,10 @@ class WatchDog {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;
-  std::thread thread_;  // last: starts when everything else is there
+  std::thread thread_;  // last: starts once all members exist
 };
 
-// Rows and their classes for nets of one width, the same every time.
+// Rows and their classes for nets of one width, equal on each call.
 inline constexpr std::int64_t width = 6;
 inline constexpr std::int64_t samples = 8;
 
@@ -62,13 +62,13 @@ inline at::Tensor target(std::int64_t count = samples) {
   return torch::randint(width, {count});
 }
 
-// The largest absolute difference of two tensors, wherever they are.
+// The largest absolute difference of two tensors on any devices.
 inline double distance(const at::Tensor& a, const at::Tensor& b) {
   return (a.detach().cpu() - b.detach().cpu()).abs().max().item<double>();
 }
 
-// `count` linear layers of `width` with tanh between them and as many classes out: 2 * count - 1
-// layers, in double precision, the same weights every time.
+// `count` linear layers of `width` with tanh between them, 2 * count - 1 layers, and `width`
+// classes. In double precision, with equal weights on each call.
 inline nn::Layers chain(int count, int width = 6, std::uint64_t seed = 5) {
   torch::manual_seed(seed);
   nn::Layers net;
@@ -81,7 +81,7 @@ inline nn::Layers chain(int count, int width = 6, std::uint64_t seed = 5) {
   return net;
 }
 
-// The message of what `action` throws if it is an `Exception`, "" otherwise.
+// The message of the `Exception` that `action` throws, "" for none.
 template <class Exception, class Action>
 std::string message_of(Action action) {
   try {

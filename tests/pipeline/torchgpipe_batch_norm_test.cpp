@@ -1,5 +1,5 @@
-// The running statistics of batch norms, against what torchgpipe 0.0.7 made of the same batches:
-// with its deferred batch norm, and with plain batch norms, which its recomputation moves again.
+// Running statistics of batch norms compared with torchgpipe 0.0.7's for the same batches: with its
+// deferred batch norm, and with plain batch norms, which its recomputation updates again.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -14,11 +14,11 @@ namespace {
 
 using nn::BatchNormStatistics;
 
-// In double precision: the sums are taken in another order, no more.
+// Double precision: only the order of sums differs.
 constexpr double tolerance = 1e-12;
 
-constexpr std::int64_t pixels_of_norm1 = 4 * 5;  // of one example, behind one 3 x 3 convolution
-constexpr std::int64_t pixels_of_norm2 = 2 * 3;  // and behind two
+constexpr std::int64_t pixels_of_norm1 = 4 * 5;  // of one sample, after one 3 x 3 convolution
+constexpr std::int64_t pixels_of_norm2 = 2 * 3;  // after two
 
 nn::Layers make_net(const nlohmann::json& content, std::optional<double> momentum) {
   const std::int64_t channels = content["channels"];
@@ -50,8 +50,9 @@ void expect_numbers(const at::Tensor& actual, const std::vector<double>& expecte
     EXPECT_NEAR(flat.data_ptr<double>()[i], expected[i], tolerance) << what << "[" << i << "]";
 }
 
-// torchgpipe takes the biased variance of the mini-batch, torch's batch norm and ours the unbiased.
-// Takes each step's variance out of torchgpipe's running one, and puts n / (n - 1) of it in.
+// torchgpipe uses the mini-batch's biased variance; torch and trestle use the unbiased one.
+// Extracts each step's variance from torchgpipe's running variance and multiplies it by n / (n -
+// 1).
 class UnbiasedVariance {
  public:
   std::vector<double> next(const std::string& name, const std::vector<double>& biased,
@@ -86,7 +87,7 @@ std::optional<double> momentum_of(const nlohmann::json& run) {
   return run["momentum"].get<double>();
 }
 
-// Each way of training: the caller's own backward, and step().
+// Trains with the caller's backward, or with step().
 enum class By { Backward, Step };
 
 void expect_run(const nlohmann::json& content, const nlohmann::json& run, By by) {
@@ -131,7 +132,7 @@ void expect_run(const nlohmann::json& content, const nlohmann::json& run, By by)
 
 class TorchGpipeBatchNorm : public testing::TestWithParam<By> {};
 
-TEST_P(TorchGpipeBatchNorm, StatisticsOfSeveralStepsInEveryMode) {
+TEST_P(TorchGpipeBatchNorm, MatchesStatisticsOfSeveralStepsInEveryMode) {
   const auto content = golden::load("batch_norm");
   int deferred = 0;
   for (const auto& run : content["runs"]) {
@@ -149,9 +150,9 @@ INSTANTIATE_TEST_SUITE_P(Ways, TorchGpipeBatchNorm, testing::Values(By::Backward
                            return info.param == By::Step ? "Step" : "Backward";
                          });
 
-// 9 examples are three of torchgpipe's pieces where four were asked for, and it waits for a fourth
-// from the next batch. Ours are 3, 2, 2 and 2; and 3 examples, which make 3 pieces, count at once.
-TEST(TorchGpipeShortBatch, CountsHere) {
+// torchgpipe splits 9 samples into three micro-batches where four were requested, and waits for a
+// fourth from the next batch. Trestle splits them into 3, 2, 2 and 2, and counts 3 samples at once.
+TEST(TorchGpipeShortBatch, CountsAtOnce) {
   const auto content = golden::load("batch_norm");
   const auto& run = content["short"];
   const auto& torchgpipe = run["steps"][0]["buffers"]["norm1.num_batches_tracked"];
@@ -162,7 +163,7 @@ TEST(TorchGpipeShortBatch, CountsHere) {
     Pipeline pipeline(net, options_of(run, BatchNormStatistics::WholeBatch));
     pipeline.step(images(count, 0), at::zeros({count}, at::kLong), nn::cross_entropy());
     plain.forward(images(count, 0));
-    for (std::size_t i = 0; i < 3; ++i) {  // norm1's: what reaches norm2 was normalised by piece
+    for (std::size_t i = 0; i < 3; ++i) {  // of norm1: norm2's input was normalized per micro-batch
       const auto [name, buffer] = plain.named_buffers()[i];
       const at::Tensor ours = net.named_buffers()[i].second.cpu();
       EXPECT_LE((ours - buffer).abs().max().item<double>(), tolerance) << name << " of " << count;

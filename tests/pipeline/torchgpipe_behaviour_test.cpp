@@ -1,4 +1,5 @@
-// What users of torchgpipe rely on and no other test holds. T-numbers: docs/torchgpipe.md.
+// Behaviours that torchgpipe's users rely on and no other test covers. T-numbers:
+// docs/torchgpipe.md.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +22,7 @@ using support::width;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Notes in which mode its forward runs.
+// Records the mode of each forward.
 struct ModeImpl : torch::nn::Module {
   explicit ModeImpl(std::vector<bool>* seen) : seen(seen) {}
   at::Tensor forward(const at::Tensor& x) {
@@ -37,8 +38,8 @@ int count(const schedule::Timeline& timeline, schedule::Kind kind) {
   return number;
 }
 
-// The gradient that comes in is the output itself, so that it is another one at each place.
-TEST(Torchgpipe, T4ASkipOverALayerGivesTheSameOutputAndInputGradientUnderEveryCut) {
+// The output itself serves as the output's gradient, so that each element has another one.
+TEST(Torchgpipe, T4SkipOverLayerGivesSameOutputAndInputGradientUnderEveryCut) {
   const auto make = [] {
     torch::manual_seed(2);
     nn::Layers net;
@@ -67,7 +68,7 @@ TEST(Torchgpipe, T4ASkipOverALayerGivesTheSameOutputAndInputGradientUnderEveryCu
   }
 }
 
-TEST(Torchgpipe, T5NoneCrossesStagesAsASkip) {
+TEST(Torchgpipe, T5SkipCarriesNoneAcrossStages) {
   for (const Recompute recompute : {Recompute::Never, Recompute::Always}) {
     nn::Layers net = chain(1);
     net.add("fork", [](at::Tensor x) { return std::tuple(x, std::optional<at::Tensor>()); })
@@ -88,14 +89,14 @@ TEST(Torchgpipe, T5NoneCrossesStagesAsASkip) {
     EXPECT_LE(oracle::difference(expected.gradients, oracle::gradients_of(net.named_parameters())),
               1e-12);
 
-    // It has its route, and nothing in it; the main lane has.
+    // The skip has an empty route; the main route carries data.
     const auto costs = pipeline.profile({input()}, target(), nn::cross_entropy());
     const auto routes = pipeline.schedule().routes;
     ASSERT_EQ(costs.routes.size(), 3u);
     for (std::size_t r = 0; r < routes.size(); ++r)
       EXPECT_EQ(costs.routes[r].bytes == 0, routes[r].skip) << routes[r].name;
 
-    // A gradient of ones goes back past it.
+    // A gradient of ones passes by the empty skip.
     const at::Tensor x = input().requires_grad_();
     const at::Tensor same = input().requires_grad_();
     pipeline.forward(x).sum().backward();
@@ -105,7 +106,7 @@ TEST(Torchgpipe, T5NoneCrossesStagesAsASkip) {
   }
 }
 
-TEST(Torchgpipe, T57ABalanceIsMeasuredInTrainingModeAndTheModelStaysInItsOwn) {
+TEST(Torchgpipe, T57BalanceIsMeasuredInTrainingModeAndModeIsRestored) {
   std::vector<bool> seen;
   nn::Layers net = chain(2);
   net.add("mode", std::make_shared<ModeImpl>(&seen));
@@ -118,7 +119,7 @@ TEST(Torchgpipe, T57ABalanceIsMeasuredInTrainingModeAndTheModelStaysInItsOwn) {
   EXPECT_THAT(seen, testing::Each(false));
 }
 
-TEST(Torchgpipe, T59ATupleBetweenLayersIsMeasuredToo) {
+TEST(Torchgpipe, T59BalanceMeasuresTuplesBetweenLayers) {
   nn::Layers net;
   net.add("fork", [](at::Tensor x) { return std::tuple(x * 2, x.detach()); });
   net.add("linear", [](at::Tensor x, at::Tensor y) { return std::tuple(x + y, y); });
@@ -127,7 +128,7 @@ TEST(Torchgpipe, T59ATupleBetweenLayersIsMeasuredToo) {
   EXPECT_EQ(pipeline.balance().size(), 2u);
 }
 
-TEST(Torchgpipe, T61GradientsThatAreThereAreLeftAloneByAMeasuredBalance) {
+TEST(Torchgpipe, T61MeasuredBalanceKeepsExistingGradients) {
   const nn::Layers net = chain(2);
   net.forward(input()).square().sum().backward();
   const auto before = oracle::gradients_of(net.named_parameters());
@@ -135,7 +136,7 @@ TEST(Torchgpipe, T61GradientsThatAreThereAreLeftAloneByAMeasuredBalance) {
   EXPECT_EQ(oracle::difference(before, oracle::gradients_of(net.named_parameters())), 0);
 }
 
-TEST(Torchgpipe, T70ALayerCanAskWhetherItIsRunAgain) {
+TEST(Torchgpipe, T70LayerCanQueryRecomputation) {
   using nn::Checkpointing;
   std::vector<Checkpointing> seen;
   nn::Layers net = chain(1);
@@ -155,7 +156,7 @@ TEST(Torchgpipe, T70ALayerCanAskWhetherItIsRunAgain) {
   EXPECT_EQ(nn::checkpointing(), Checkpointing::None);
 }
 
-TEST(Torchgpipe, T102OnlyWhatWantsGradientsIsRecomputed) {
+TEST(Torchgpipe, T102RecomputesOnlyForGradients) {
   Pipeline pipeline(chain(2), {.devices = virtual_devices(2),
                                .balance = {2, 1},
                                .micro_batches = 2,
@@ -169,14 +170,14 @@ TEST(Torchgpipe, T102OnlyWhatWantsGradientsIsRecomputed) {
   EXPECT_EQ(count(pipeline.timeline(), schedule::Kind::Recompute), 0);
 }
 
-TEST(Torchgpipe, T113MoreDevicesThanStagesAreRefused) {
+TEST(Torchgpipe, T113RefusesMoreDevicesThanStages) {
   EXPECT_THAT(message_of<UsageError>([] {
                 Pipeline(chain(2), {.devices = virtual_devices(3), .balance = {2, 1}});
               }),
               HasSubstr("balance has 2 stages, but 3 devices are given"));
 }
 
-// As a user has one: layers that he kept the modules of, with a buffer of their own.
+// A user's own layers, whose modules the user keeps, with a buffer.
 struct Moved {
   torch::nn::Linear first{width, width};
   torch::nn::BatchNorm1d norm{width};
@@ -193,7 +194,7 @@ struct Moved {
   }
 };
 
-TEST(Torchgpipe, T115AMovedLayerIsRefused) {
+TEST(Torchgpipe, T115RefusesMovedLayer) {
   struct Move {
     const char* what;
     std::function<void(Moved&, Pipeline&)> move;
@@ -232,7 +233,7 @@ TEST(Torchgpipe, T115AMovedLayerIsRefused) {
       refuses("evaluate", [&] { pipeline.evaluate(x); });
       refuses("profile", [&] { pipeline.profile({x}, target(), nn::cross_entropy()); });
       EXPECT_EQ(pipeline.step_number(), number);
-      // Back where it was it goes on; module->to() leaves gradients where they are.
+      // Back on its device, the model trains again; module->to() does not move gradients.
       pipeline.zero_grad();
       model.first->to(pipeline.device(0).torch, at::kFloat);
       model.norm->to(pipeline.device(0).torch, at::kFloat);
@@ -242,7 +243,7 @@ TEST(Torchgpipe, T115AMovedLayerIsRefused) {
   }
 }
 
-TEST(Torchgpipe, T115ACastModelIsTheCastModel) {
+TEST(Torchgpipe, T115TrainsCastModelAsPlainCastModel) {
   for (const at::ScalarType type : {at::kDouble, at::kBFloat16, at::kHalf}) {
     for (const Recompute recompute : {Recompute::Never, Recompute::Always}) {
       for (const bool after_a_step : {false, true}) {
@@ -277,7 +278,7 @@ TEST(Torchgpipe, T115ACastModelIsTheCastModel) {
   }
 }
 
-TEST(Torchgpipe, T116AModelWithoutLayersIsRefused) {
+TEST(Torchgpipe, T116RefusesModelWithoutLayers) {
   EXPECT_THAT(message_of<UsageError>([] { Pipeline(nn::Layers(), {}); }), HasSubstr("0 layers"));
 }
 

@@ -1,5 +1,4 @@
-// Against the peer itself: what torchgpipe 0.0.7 computed for the same nets, weights and
-// micro-batches.
+// Compares with torchgpipe 0.0.7's numbers for the same nets, weights and micro-batches.
 #include <gtest/gtest.h>
 
 #include "tests/support/golden.h"
@@ -20,7 +19,7 @@ PipelineOptions options_of(const golden::Case& golden) {
 class TorchGpipe : public testing::TestWithParam<std::string> {};
 class TorchGpipeCurve : public testing::TestWithParam<std::string> {};
 
-TEST_P(TorchGpipe, OneStep) {
+TEST_P(TorchGpipe, MatchesOneStep) {
   golden::Case golden = golden::load_case(GetParam());
   Pipeline pipeline(golden.net, options_of(golden));
   golden::set_formula_weights(golden.net.named_parameters());
@@ -29,7 +28,7 @@ TEST_P(TorchGpipe, OneStep) {
                       golden.net.named_parameters());
 }
 
-TEST_P(TorchGpipe, OneStepByTheCallersBackward) {
+TEST_P(TorchGpipe, MatchesOneStepWithCallersBackward) {
   golden::Case golden = golden::load_case(GetParam());
   Pipeline pipeline(golden.net, options_of(golden));
   golden::set_formula_weights(golden.net.named_parameters());
@@ -39,7 +38,7 @@ TEST_P(TorchGpipe, OneStepByTheCallersBackward) {
   golden::expect_step(golden, "torchgpipe", loss, golden.net.named_parameters());
 }
 
-TEST_P(TorchGpipeCurve, TenSteps) {
+TEST_P(TorchGpipeCurve, MatchesTenSteps) {
   const auto curves = golden::load_case(GetParam()).content["curves"];
   ASSERT_EQ(curves.size(), 2);
   for (const auto& [name, curve] : curves.items()) {

@@ -1,4 +1,4 @@
-// The threads behind the ranks.
+// The threads that run ranks' actions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 namespace trestle::pipeline {
 namespace {
 
-TEST(Worker, FinishesWhatItWasGiven) {
+TEST(Worker, FinishesAllJobs) {
   std::atomic<int> done = 0;
   {
     std::vector<std::unique_ptr<Worker>> workers;

@@ -14,7 +14,7 @@
 #include "trestle/comm/spawn.h"
 #include "trestle/sharding/sharded.h"
 
-// Any torch module trained plainly, with libtorch alone, and sharded, at every level.
+// Trains any torch module twice: with libtorch alone, and sharded at every level.
 namespace trestle::testing {
 
 struct Model : torch::nn::Module {
@@ -35,7 +35,7 @@ inline constexpr auto levels = {ShardLevel::None, ShardLevel::OptimizerState, Sh
                                 ShardLevel::Parameters};
 inline constexpr int width = 6;
 
-// Ranks are threads with one default generator: one at a time makes a model.
+// Ranks are threads that share one default generator, so one rank at a time creates a model.
 inline std::mutex one_at_a_time;
 
 template <class Net, class... Arguments>
@@ -57,13 +57,13 @@ inline at::Tensor square_loss(const Call& call, const at::Tensor& x) {
 
 struct Trial {
   std::function<std::shared_ptr<Model>()> model;
-  // Additive: the mean over the rows of x.
+  // Additive: a mean over the rows of x.
   std::function<at::Tensor(const Call&, const at::Tensor& x)> loss = square_loss;
   ShardOptions options = {.bucket = 256, .first_bucket = 128};
   int ranks = 2;
   int steps = 3;
   double tolerance = 1e-12;
-  // Besides what a step does: after the forward, after the backward, after the step.
+  // Called in addition to a plain step: after the backward, and after the step.
   std::function<void(int step, const Call&)> after_backward = {}, after_step = {};
   std::function<std::shared_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)> optimizer =
       [](std::vector<at::Tensor> parameters) {
@@ -71,7 +71,7 @@ struct Trial {
             parameters, torch::optim::AdamWOptions(0.05).weight_decay(0.1));
       };
   std::int64_t rows_a_rank = 2;
-  at::Device device = at::kCPU;  // a virtual one: that of the rank
+  at::Device device = at::kCPU;  // A virtual device becomes the rank's own.
 };
 
 inline at::Tensor input_of(const Trial& trial, int step) {
@@ -83,7 +83,7 @@ inline Weights plainly(const Trial& trial) {
   const Call call = [&](const at::Tensor& x) { return net->forward(x); };
   std::vector<at::Tensor> trained;
   std::set<void*> seen;
-  for (const at::Tensor& parameter : net->parameters())  // a tied one once
+  for (const at::Tensor& parameter : net->parameters())  // tied parameters once
     if (parameter.requires_grad() && seen.insert(parameter.unsafeGetTensorImpl()).second)
       trained.push_back(parameter);
   const auto optimizer = trial.optimizer(trained);
@@ -96,7 +96,7 @@ inline Weights plainly(const Trial& trial) {
   }
   Weights weights;
   std::set<void*> known;
-  for (const auto& item : net->named_parameters())  // a tied one once
+  for (const auto& item : net->named_parameters())  // tied parameters once
     if (known.insert(item.value().unsafeGetTensorImpl()).second)
       weights[item.key()] = item.value().detach().clone();
   return weights;
@@ -146,7 +146,7 @@ inline Weights sharded(const Trial& trial, World& world, ShardLevel level) {
   return weights;
 }
 
-// Trains at every level, and compares the weights with the plain model's.
+// Trains at every level and compares the weights with the plain model's.
 inline void expect_same(const Trial& trial) {
   const Weights expected = plainly(trial);
   for (const ShardLevel level : levels) {
@@ -162,7 +162,7 @@ inline void expect_same(const Trial& trial) {
   }
 }
 
-// Nets for more than one of the tests.
+// Nets that more than one test uses.
 
 struct TwoLinears : Model {
   TwoLinears() {
@@ -185,7 +185,7 @@ struct InPlace : TwoLinears {
   }
 };
 
-// Parameters whose memory is not a plain row of numbers.
+// Parameters whose memory is not contiguous.
 struct Odd : Model {
   Odd() {
     const auto part = at::randn({9, 11}, at::kDouble);

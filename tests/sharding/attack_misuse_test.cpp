@@ -1,4 +1,5 @@
-// What is done to a model from outside: the right numbers, or an error that says why.
+// Changes to a model from outside: each gives the plain model's numbers or an error with the
+// reason.
 #include "attack_ranks.h"
 #include "trestle/base/error.h"
 
@@ -8,7 +9,7 @@ namespace {
 using namespace testing;  // NOLINT(google-build-using-namespace)
 using ::testing::HasSubstr;
 
-TEST(ShardMisuse, ParametersFrozenLater) {
+TEST(ShardEdgeCases, FreezesParametersBetweenSteps) {
   const auto freeze = [](torch::nn::Module& net, bool frozen) {
     for (const auto& item : net.named_parameters())
       if (item.key().starts_with("a.")) item.value().set_requires_grad(!frozen);
@@ -45,10 +46,10 @@ TEST(ShardMisuse, ParametersFrozenLater) {
           freeze(*net, world.rank() == 1);
           sharded.backward(sharded.forward(own_rows(world)).square().mean());
         },
-        "trains other parameters than this one");
+        "trains other parameters than this rank");
 }
 
-TEST(ShardMisuse, ParametersTrainedLaterAreRefused) {
+TEST(ShardEdgeCases, RefusesParametersUnfrozenAfterConstruction) {
   each_level(2, {}, [](World& world, const ShardOptions& options) {
     const auto net = make<Net>();
     const at::Tensor frozen = net->parameters()[0];
@@ -65,10 +66,11 @@ TEST(ShardMisuse, ParametersTrainedLaterAreRefused) {
   });
 }
 
-TEST(ShardMisuse, AModelThatIsMovedOrCastAfterwardsIsRefused) {
+TEST(ShardEdgeCases, RefusesModelMovedOrCastAfterConstruction) {
   each_level(2, {}, [](World& world, const ShardOptions& options) {
     for (const bool data : {true, false}) {
-      if (options.level == ShardLevel::None && data) continue;  // nothing of it lies elsewhere
+      // level None stores no parameters elsewhere
+      if (options.level == ShardLevel::None && data) continue;
       const auto net = make<Net>();
       ShardedModule<Model> sharded(net, shards(world), options);
       {
@@ -83,7 +85,7 @@ TEST(ShardMisuse, AModelThatIsMovedOrCastAfterwardsIsRefused) {
   });
 }
 
-TEST(ShardMisuse, ASecondShardedOfAModelIsRefusedWhileTheFirstLives) {
+TEST(ShardEdgeCases, RefusesSecondShardedWhileFirstIsAlive) {
   each_level(2, {}, [](World& world, const ShardOptions& options) {
     const auto net = make<Net>();
     const DeviceMesh mesh = shards(world);
@@ -104,8 +106,8 @@ TEST(ShardMisuse, ASecondShardedOfAModelIsRefusedWhileTheFirstLives) {
   });
 }
 
-// Destroyed while it is unsharded, it leaves a plain model, which another one takes.
-TEST(ShardMisuse, AShardedMadeAnewOverTheSameModel) {
+// A Sharded destroyed while it is unsharded leaves a plain model, which a new Sharded takes over.
+TEST(ShardEdgeCases, RecreatesShardedOverSameModel) {
   const Weights expected = plainly({.model = make<Net>, .steps = 4, .optimizer = [](auto p) {
                                       return std::make_shared<SGD>(p, 0.1);
                                     }});
@@ -135,8 +137,8 @@ TEST(ShardMisuse, AShardedMadeAnewOverTheSameModel) {
     });
 }
 
-// What lies in the model is not the last step's on all ranks: it says so instead of being used.
-TEST(ShardMisuse, AModelWhoseShardedIsGoneThrowsWhereItIsNotWhole) {
+// The model's own storage does not hold the last step's weights, so using it must throw.
+TEST(ShardEdgeCases, ModelThrowsAfterItsShardedIsDestroyedUnlessWhole) {
   each_level(2, {}, [](World& world, const ShardOptions& options) {
     const auto net = make<Net>();
     std::vector<at::Tensor> kept;
@@ -155,7 +157,7 @@ TEST(ShardMisuse, AModelWhoseShardedIsGoneThrowsWhereItIsNotWhole) {
   });
 }
 
-TEST(ShardMisuse, WhatIsWrittenInsideUnshardStays) {
+TEST(ShardEdgeCases, KeepsWritesMadeInsideUnshard) {
   for (const auto parameters : {std::optional<at::ScalarType>(), {at::kFloat}})
     each_level(2, {}, [&](World& world, ShardOptions options) {
       if (options.level != ShardLevel::None) options.precision.parameters = parameters;
@@ -178,11 +180,12 @@ TEST(ShardMisuse, WhatIsWrittenInsideUnshardStays) {
       Weights expected = before;
       expected["a.weight"].select(0, 0).fill_(0.5);
       expected["b.bias"].fill_(0.25);
-      EXPECT_EQ(distance(expected, sharded.state()), 0);  // others keep their precision
+      // rows that were not written keep full precision
+      EXPECT_EQ(distance(expected, sharded.state()), 0);
     });
 }
 
-TEST(ShardMisuse, UnshardsNestAndSeeTheLastStep) {
+TEST(ShardEdgeCases, NestedUnshardsShowLastStepsWeights) {
   each_level(2, {}, [](World& world, const ShardOptions& options) {
     const auto net = make<Net>();
     auto sharded = std::make_unique<ShardedModule<Model>>(net, shards(world), options);
@@ -197,12 +200,12 @@ TEST(ShardMisuse, UnshardsNestAndSeeTheLastStep) {
     for (const auto& [name, tensor] : state)
       EXPECT_TRUE(net->named_parameters()[name].equal(tensor)) << name;
     const auto no_sync = sharded->no_sync();
-    sharded.reset();  // before what it gave out
+    sharded.reset();  // before the guards that it returned
     EXPECT_NO_THROW(net->parameters()[0].sum());
   });
 }
 
-TEST(ShardMisuse, GradientsThatCannotBeReducedAreRefused) {
+TEST(ShardEdgeCases, RefusesGradientsThatCannotBeReduced) {
   each_level(2, {}, [](World& world, const ShardOptions& options) {
     const auto net = make<Net>();
     ShardedModule<Model> sharded(net, shards(world), options);
@@ -227,7 +230,7 @@ struct Raw : Model {
   at::Tensor forward(const at::Tensor& x) override { return x; }
 };
 
-TEST(ShardMisuse, ModelsThatCannotBeShardedAreRefused) {
+TEST(ShardEdgeCases, RefusesModelsThatCannotBeSharded) {
   using Fill = std::function<void(Raw&)>;
   const std::vector<std::pair<Fill, std::string>> fills = {
       {[](Raw& raw) {
@@ -267,7 +270,7 @@ TEST(ShardMisuse, ModelsThatCannotBeShardedAreRefused) {
   });
 }
 
-TEST(ShardMisuse, OutputsThatHoldNoTensorAreRefusedAtLevelParameters) {
+TEST(ShardEdgeCases, RefusesOutputsWithoutTensorsAtLevelParameters) {
   spawn(1, [](World& world) {
     struct Own {
       at::Tensor y;
@@ -280,7 +283,7 @@ TEST(ShardMisuse, OutputsThatHoldNoTensorAreRefusedAtLevelParameters) {
   });
 }
 
-TEST(ShardMisuse, OneThatWasMovedFromSaysSo) {
+TEST(ShardEdgeCases, RefusesUseAfterMove) {
   spawn(2, [](World& world) {
     Sharded first(make<Net>(), shards(world), {.level = ShardLevel::Gradients});
     Sharded second = std::move(first);
@@ -296,7 +299,7 @@ TEST(ShardMisuse, OneThatWasMovedFromSaysSo) {
   });
 }
 
-TEST(ShardMisuse, StatesOfOtherKindsAreRefused) {
+TEST(ShardEdgeCases, RefusesStatesWithUndefinedOrComplexTensors) {
   each_level(2, {}, [](World& world, const ShardOptions& options) {
     ShardedModule<Model> sharded(make<Net>(), shards(world), options);
     NamedTensors state = sharded.state();

@@ -1,4 +1,4 @@
-// Models of unusual kinds: at every level they train to the weights that libtorch alone gives.
+// Unusual models: at every level they train to the weights that libtorch alone gives.
 #include <ATen/autocast_mode.h>
 
 #include <random>
@@ -13,9 +13,9 @@ namespace {
 using namespace testing;  // NOLINT(google-build-using-namespace)
 using torch::nn::Linear;
 
-TEST(ShardAttack, LayersInPlaceAndOnViews) { expect_same({.model = make<InPlace>}); }
+TEST(ShardAttack, TrainsInPlaceLayersAndViews) { expect_same({.model = make<InPlace>}); }
 
-TEST(ShardAttack, ParametersOfAnyShapeAndStrides) {
+TEST(ShardAttack, TrainsParametersOfAnyShapeAndStrides) {
   for (const int ranks : {2, 5}) expect_same({.model = make<Odd>, .ranks = ranks});
 }
 
@@ -31,7 +31,7 @@ struct Complex : Model {
   at::Tensor w, v;
 };
 
-TEST(ShardAttack, ComplexParameters) { expect_same({.model = make<Complex>, .ranks = 3}); }
+TEST(ShardAttack, TrainsComplexParameters) { expect_same({.model = make<Complex>, .ranks = 3}); }
 
 struct MixedTypes : Model {
   MixedTypes() {
@@ -49,7 +49,7 @@ struct MixedTypes : Model {
   at::Tensor table, on;
 };
 
-TEST(ShardAttack, SeveralTypesInAUnitAndIntegerParameters) {
+TEST(ShardAttack, TrainsSeveralDtypesInOneUnitAndIntegerParameters) {
   expect_same({.model = make<MixedTypes>, .tolerance = 1e-5});
 }
 
@@ -64,10 +64,10 @@ struct Tied : Model {
   Linear a{nullptr}, b{nullptr};
 };
 
-TEST(ShardAttack, TiedParametersAndModulesCalledTwice) {
+TEST(ShardAttack, TrainsTiedParametersAndModulesCalledTwice) {
   Trial trial{.model = [] {
     auto net = make<Tied>();
-    for (const auto& item : net->named_parameters())  // b's own, which it does not use
+    for (const auto& item : net->named_parameters())  // b's own weight, which b does not use
       if (item.key() == "b.weight") item.value().set_requires_grad(false);
     return net;
   }};
@@ -84,7 +84,7 @@ struct Containers : TwoLinears {
   at::Tensor x_or_nothing;
 };
 
-TEST(ShardAttack, OutputsInContainersOfWhichTheLossUsesSome) {
+TEST(ShardAttack, TrainsOnSomeOutputsOfNestedContainers) {
   for (const ShardLevel level : levels) {
     Trial trial{.model = make<TwoLinears>, .steps = 1};
     const Weights expected = plainly(trial);
@@ -103,7 +103,7 @@ TEST(ShardAttack, OutputsInContainersOfWhichTheLossUsesSome) {
   }
 }
 
-// A net of random layers with skips, tied, frozen and reused parts, of which all ranks make the same.
+// A random net with skips and with tied, frozen and reused layers. All ranks create the same one.
 struct Random : Model {
   explicit Random(unsigned seed) : random(seed) {
     const int count = 2 + pick(5);
@@ -149,13 +149,14 @@ struct Random : Model {
   at::Tensor scale;
 };
 
-TEST(ShardAttack, AHundredRandomNets) {
+TEST(ShardAttack, TrainsRandomNets) {
   for (unsigned seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Trial trial{.model = [seed] { return make<Random>(seed); }, .steps = 2, .tolerance = 1e-10};
     constexpr int ranks[] = {2, 3, 2, 1, 5, 2, 3, 2, 7, 2};
     trial.ranks = ranks[seed % 10];
-    trial.options.unused_parameters = UnusedParameters::Find;  // a frozen scale, dead ReLUs: none
+    // A frozen scale or dead ReLUs leave parameters unused.
+    trial.options.unused_parameters = UnusedParameters::Find;
     if (seed % 3 == 0) trial.options.unused_parameters = UnusedParameters::Refuse;
     if (seed % 4 == 0) trial.options.bucket = trial.options.first_bucket = 0;
     if (seed % 4 == 1) trial.options.bucket = trial.options.first_bucket = 1 << 20;
@@ -166,7 +167,7 @@ TEST(ShardAttack, AHundredRandomNets) {
   }
 }
 
-// Layers with skips, ties and frozen parts, in units of any size.
+// Layers with skips, ties and frozen parameters, in units of any size.
 struct CellImpl : torch::nn::Module {
   CellImpl() {
     weight = register_parameter("weight", torch::randn({width, width}) / 2);
@@ -212,7 +213,7 @@ nn::Layers random_layers(unsigned seed) {
   return net;
 }
 
-TEST(ShardAttack, RandomLayersInUnitsOfAnySize) {
+TEST(ShardAttack, TrainsRandomLayersInUnitsOfAnySize) {
   const auto sgd = [](const std::vector<at::Tensor>& parameters) {
     return torch::optim::SGD(parameters, torch::optim::SGDOptions(0.05).momentum(0.9));
   };
@@ -256,7 +257,7 @@ TEST(ShardAttack, RandomLayersInUnitsOfAnySize) {
   }
 }
 
-TEST(ShardAttack, RandomNetsOnVirtualDevices) {
+TEST(ShardAttack, TrainsRandomNetsOnVirtualDevices) {
   install_virtual_devices({.count = 3});
   for (unsigned seed = 0; seed < 6; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -268,7 +269,8 @@ TEST(ShardAttack, RandomNetsOnVirtualDevices) {
   }
 }
 
-// Batch norm: each rank's statistics of its own rows, rank 0's for all at the next forward. Some have no buffers at all.
+// Batch norms use each rank's own statistics; the next forward broadcasts rank 0's buffers. One
+// norm has no buffers.
 struct Norms : Model {
   Norms() {
     a = register_module("a", Linear(width, width));
@@ -286,7 +288,7 @@ struct Norms : Model {
   at::Tensor wide, none;
 };
 
-TEST(ShardAttack, BuffersAreThoseOfRank0) {
+TEST(ShardAttack, TakesBuffersFromRank0) {
   for (const ShardLevel level : levels)
     spawn(2, [&](World& world) {
       const auto net = make<Norms>();
@@ -314,7 +316,8 @@ TEST(ShardAttack, BuffersAreThoseOfRank0) {
     });
 }
 
-// Masters in fp32, weights and gradients in bf16 or fp16, summed in fp32: the same by hand.
+// Master weights in fp32, weights and gradients in bf16 or fp16, sums in fp32, compared with the
+// same by hand.
 struct Low : Model {
   Low() {
     a = register_module("a", Linear(width, 7));
@@ -325,7 +328,7 @@ struct Low : Model {
   Linear a{nullptr}, b{nullptr};
 };
 
-TEST(ShardAttack, LowPrecisionWithMastersAndFrozenWeights) {
+TEST(ShardAttack, TrainsInLowPrecisionWithMasterAndFrozenWeights) {
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
     const auto masters = make<Low>();
     const auto low = make<Low>();
@@ -378,7 +381,7 @@ TEST(ShardAttack, LowPrecisionWithMastersAndFrozenWeights) {
   }
 }
 
-TEST(ShardAttack, AutocastAroundTheForward) {
+TEST(ShardAttack, TrainsUnderAutocast) {
   Trial trial{.model = make<Low>, .tolerance = 1e-2};
   trial.loss = [](const Call& call, const at::Tensor& x) {
     const bool before = at::autocast::is_autocast_enabled(at::kCPU);

@@ -7,7 +7,7 @@
 
 #include "attack.h"
 
-// What ranks do that goes wrong.
+// Helpers for tests in which a rank fails or differs.
 namespace trestle::testing {
 
 struct Net : Model {
@@ -34,7 +34,7 @@ inline at::Tensor own_rows(const World& world, int step = 0) {
       .narrow(0, 2 * world.rank(), 2);
 }
 
-// All ranks end within a second, with these words.
+// Expects that all ranks end within a second with an error that contains `words`.
 inline void expect_error(int ranks, const std::function<void(World&)>& body,
                          const std::string& words) {
   SCOPED_TRACE(words);

@@ -1,4 +1,4 @@
-// Ranks that fail or differ: the right numbers, or an error on all of them that says why.
+// Ranks that fail or differ: correct numbers, or an error with the reason on all ranks.
 #include <atomic>
 #include <thread>
 
@@ -12,7 +12,7 @@ namespace {
 using namespace testing;  // NOLINT(google-build-using-namespace)
 using torch::nn::Linear;
 
-TEST(ShardMisuse, OptionsThatDifferAreNamed) {
+TEST(ShardEdgeCases, NamesOptionsThatDifferBetweenRanks) {
   using Change = std::function<void(ShardOptions&)>;
   const std::vector<std::pair<Change, std::string>> changes = {
       {[](auto& o) { o.level = ShardLevel::None; },
@@ -39,8 +39,8 @@ TEST(ShardMisuse, OptionsThatDifferAreNamed) {
         words);
 }
 
-// One rank throws and is gone, or catches it and waits: the others end with the reason.
-TEST(ShardMisuse, AFailureOfOneRankEndsTheOthers) {
+// One rank throws and exits, or catches its error and waits. The other ranks end with the reason.
+TEST(ShardEdgeCases, FailureOfOneRankStopsAllRanks) {
   for (const std::string place : {"forward", "between", "hook", "hook, caught"})
     for (const ShardLevel level : levels) {
       SCOPED_TRACE(place);
@@ -70,12 +70,12 @@ TEST(ShardMisuse, AFailureOfOneRankEndsTheOthers) {
               std::this_thread::sleep_for(std::chrono::milliseconds(10));
             EXPECT_EQ(ended, 2);
           },
-          place == "hook, caught" ? "did not come to its end" : "boom");
+          place == "hook, caught" ? "did not finish" : "boom");
     }
 }
 
-// The backward is in a device's own thread, which ends later than what waits for it.
-TEST(ShardMisuse, AFailureInADevicesThreadEndsTheOthers) {
+// The backward runs in a device's own thread, which ends later than the call that waits for it.
+TEST(ShardEdgeCases, FailureInDeviceThreadStopsAllRanks) {
   install_virtual_devices({.count = 3});
   for (const ShardLevel level : levels) {
     std::atomic<int> ended = 0;
@@ -98,11 +98,11 @@ TEST(ShardMisuse, AFailureInADevicesThreadEndsTheOthers) {
           for (int i = 0; i < 80 && ended < 3; ++i)
             std::this_thread::sleep_for(std::chrono::milliseconds(10));
         },
-        "did not come to its end");
+        "did not finish");
   }
 }
 
-TEST(ShardMisuse, AForwardThatThrowsOnAllRanksCanBeTriedAgain) {
+TEST(ShardEdgeCases, RetriesForwardThatThrewOnAllRanks) {
   const Weights expected = plainly({.model = make<Net>});
   for (const bool reshard : {true, false})
     each_level(2, {.reshard_after_forward = reshard},
@@ -122,8 +122,8 @@ TEST(ShardMisuse, AForwardThatThrowsOnAllRanksCanBeTriedAgain) {
                });
 }
 
-// Layers of several units: the first forward stops after the first unit.
-TEST(ShardMisuse, LayersWhoseFirstForwardThrows) {
+// Layers in several units: the first forward stops after the first unit.
+TEST(ShardEdgeCases, TrainsLayersAfterTheirFirstForwardThrew) {
   each_level(2, {}, [](World& world, const ShardOptions& options) {
     const auto failures = std::make_shared<int>(1);
     nn::Layers net(nn::Seed{1});
@@ -141,8 +141,8 @@ TEST(ShardMisuse, LayersWhoseFirstForwardThrows) {
   });
 }
 
-// A unit whose output is a view, which the next layer writes to.
-TEST(ShardMisuse, LayersInPlaceOnAView) {
+// A unit whose output is a view, to which the next layer writes in place.
+TEST(ShardEdgeCases, TrainsInPlaceLayerOnViewFromUnit) {
   const auto make_layers = [] {
     nn::Layers net(nn::Seed{1});
     struct ViewImpl : torch::nn::Module {
@@ -177,14 +177,14 @@ TEST(ShardMisuse, LayersInPlaceOnAView) {
   });
 }
 
-TEST(ShardMisuse, NoSyncEndsWhenTheLastOfThemDoes) {
+TEST(ShardEdgeCases, NoSyncLastsUntilLastGuardIsDestroyed) {
   each_level(2, {}, [](World& world, const ShardOptions& options) {
     ShardedModule<Model> sharded(make<Net>(), shards(world), options);
     std::optional<Sharded::NoSync> first(sharded.no_sync());
     std::optional<Sharded::NoSync> second(sharded.no_sync());
     const auto pass = [&] { sharded.backward(sharded.forward(own_rows(world)).sum()); };
     pass();
-    first.reset();  // not in the order in which they came
+    first.reset();  // not in the order of creation
     pass();
     EXPECT_EQ(sharded.report().steps, 0);
     EXPECT_THROW(sharded.backward(sharded.forward(own_rows(world)).sum(), 3), UsageError);
@@ -201,7 +201,7 @@ TEST(ShardMisuse, NoSyncEndsWhenTheLastOfThemDoes) {
   });
 }
 
-TEST(ShardMisuse, ZeroGradOfTheOptimizerReachesWhatNoSyncHasLeft) {
+TEST(ShardEdgeCases, OptimizersZeroGradClearsGradientsLeftByNoSync) {
   each_level(2, {}, [](World& world, const ShardOptions& options) {
     ShardedModule<Model> sharded(make<Net>(), shards(world), options);
     SGD optimizer(sharded.parameters(), 0.1);
@@ -224,7 +224,7 @@ TEST(ShardMisuse, ZeroGradOfTheOptimizerReachesWhatNoSyncHasLeft) {
   });
 }
 
-TEST(ShardMisuse, RanksThatDoNotMakeTheSameBackwards) {
+TEST(ShardEdgeCases, RefusesDifferentBackwardsPerRank) {
   for (const ShardLevel level : levels) {
     expect_error(
         2,
@@ -248,8 +248,8 @@ TEST(ShardMisuse, RanksThatDoNotMakeTheSameBackwards) {
   }
 }
 
-// Units that only one rank's backward needs.
-TEST(ShardMisuse, RanksWhoseLossesUseOtherParts) {
+// Units that only one rank's backward uses.
+TEST(ShardEdgeCases, ReducesLossesThatUseDifferentUnitsPerRank) {
   const auto make_layers = [] {
     nn::Layers net(nn::Seed{1});
     net.add("a", [] { return Linear(width, width); });

@@ -1,4 +1,4 @@
-// What is done with a sharded model in an order that is not that of a plain loop: the plain model's numbers, or an error.
+// Calls in an unusual order: each gives the plain model's numbers or an error.
 #include <cmath>
 
 #include "attack_ranks.h"
@@ -16,7 +16,8 @@ using torch::nn::Linear;
 
 constexpr int layers = 7;
 
-// Each layer is a unit and a bucket, so that there are more than are reduced at a time. The third one's output comes out too.
+// Each layer is a unit and a bucket: more buckets than are reduced at once. The model also returns
+// the third layer's output.
 nn::Layers deep_net() {
   nn::Layers net(nn::Seed{4});
   for (int i = 0; i < layers; ++i) {
@@ -57,7 +58,7 @@ Weights deep_weights_plainly(int ranks, Lacks lacks) {
   return weights;
 }
 
-// Rank 1 lacks something from the second step on.
+// From the second step on, rank 1 lacks samples or late layers.
 void train_deep(World& world, const DeviceMesh& mesh, const ShardOptions& options, Lacks lacks) {
   const nn::Layers net = deep_net();
   Sharded sharded(net, mesh, options);
@@ -78,8 +79,8 @@ void train_deep(World& world, const DeviceMesh& mesh, const ShardOptions& option
       << to_string(options.level);
 }
 
-// It must not wait for the others where they wait for it.
-TEST(ShardAttack, ARankThatLacksSamplesOrLayersInManyUnits) {
+// The rank must not wait for ranks that wait for it.
+TEST(ShardAttack, RankWithoutSamplesOrLateLayersDoesNotBlock) {
   for (const bool two_by_two : {false, true})
     for (const auto unused : {UnusedParameters::Refuse, UnusedParameters::Find})
       for (const ShardLevel level : levels) {
@@ -99,8 +100,9 @@ TEST(ShardAttack, ARankThatLacksSamplesOrLayersInManyUnits) {
       }
 }
 
-// libtorch's optimizers leave no trace in versions. At the levels whose parameters stay whole, only this rank's part is new.
-TEST(ShardMisuse, ABackwardBehindTheStepOfAnOptimizer) {
+// libtorch's optimizers do not bump versions. At levels whose parameters stay whole, only the
+// rank's own shard is new.
+TEST(ShardEdgeCases, BackwardAfterOptimizersStepIsExactOrRefused) {
   each_level(2, {}, [](World& world, const ShardOptions& options) {
     const auto net = make<Net>(), plain = make<Net>();
     ShardedModule<Model> sharded(net, shards(world), options);
@@ -122,8 +124,8 @@ TEST(ShardMisuse, ABackwardBehindTheStepOfAnOptimizer) {
   });
 }
 
-// Between two evaluations, weights that were equal go as far up as down.
-TEST(ShardAttack, AStepInOppositeDirectionsIsSeen) {
+// Between two evaluations, equal weights change by opposite amounts.
+TEST(ShardAttack, DetectsStepInOppositeDirections) {
   struct Opposite : Model {
     Opposite() { weight = register_parameter("weight", at::full({2}, 0.75)); }
     at::Tensor forward(const at::Tensor& x) override { return weight * x; }
@@ -142,7 +144,7 @@ TEST(ShardAttack, AStepInOppositeDirectionsIsSeen) {
   });
 }
 
-TEST(ShardMisuse, LayersThatKeepTheirDtypeAreTheSameOnAllRanks) {
+TEST(ShardEdgeCases, RefusesDifferentKeptDtypesPerRank) {
   expect_error(
       2,
       [](World& world) {
@@ -154,7 +156,7 @@ TEST(ShardMisuse, LayersThatKeepTheirDtypeAreTheSameOnAllRanks) {
       "precision.keep is nothing on rank 0 and b on rank 1");
 }
 
-TEST(ShardMisuse, AStateLoadedInsideUnshardIsSeenThere) {
+TEST(ShardEdgeCases, StateLoadedInsideUnshardIsVisibleThere) {
   each_level(2, {}, [](World& world, const ShardOptions& options) {
     const auto net = make<Net>();
     ShardedModule<Model> sharded(net, shards(world), options);
@@ -168,8 +170,8 @@ TEST(ShardMisuse, AStateLoadedInsideUnshardIsSeenThere) {
   });
 }
 
-// Where the model has copies of its own, in another dtype.
-TEST(ShardMisuse, WhatIsWrittenBehindTheStepIsNotLost) {
+// At levels where the model keeps its own copies in another dtype.
+TEST(ShardEdgeCases, RefusesWritesToCopiesAfterOptimizersStep) {
   for (const ShardLevel level : {ShardLevel::OptimizerState, ShardLevel::Gradients})
     expect_error(
         2,
@@ -189,7 +191,7 @@ TEST(ShardMisuse, WhatIsWrittenBehindTheStepIsNotLost) {
         "was written to after the optimizer's step");
 }
 
-TEST(ShardAttack, ABatchThatNobodyHasSamplesOf) {
+TEST(ShardAttack, KeepsGradientsWhenNoRankHasSamples) {
   each_level(3, {}, [](World& world, const ShardOptions& options) {
     ShardedModule<Model> sharded(make<Net>(), shards(world), options);
     sharded.backward(sharded.forward(own_rows(world)).square().mean(), 2);
@@ -215,8 +217,9 @@ struct Normed : Model {
   torch::nn::BatchNorm1d norm{nullptr};
 };
 
-// A rank's loss has gradients on the others, through the batch's statistics: they count as much as that rank.
-TEST(ShardAttack, RaggedPartsWithSyncBatchNormAndGradientsFromBefore) {
+// A rank's loss has gradients on other ranks through the batch's statistics, with that rank's
+// weight.
+TEST(ShardAttack, AccumulatesRaggedBatchesWithSyncBatchNorm) {
   const auto plain = make<Normed>();
   for (const std::uint64_t step : {0, 1})
     plain->forward(rows(9, 100 + step)).square().sum(1).mean().backward();
@@ -234,8 +237,8 @@ TEST(ShardAttack, RaggedPartsWithSyncBatchNormAndGradientsFromBefore) {
   });
 }
 
-// Buckets are made anew after the first step, and may hold what is not reduced yet.
-TEST(ShardAttack, NoSyncBetweenTheFirstStepAndTheNextForward) {
+// Buckets are rebuilt after the first step, while they may hold gradients that are not reduced yet.
+TEST(ShardAttack, ReducesNoSyncGradientsAcrossBucketRebuild) {
   std::vector<double> norms;
   for (const bool warm : {false, true})
     norms.push_back(spawn(2, [&](World& world) {
@@ -261,7 +264,7 @@ TEST(ShardAttack, NoSyncBetweenTheFirstStepAndTheNextForward) {
   EXPECT_EQ(norms[0], norms[1]);
 }
 
-TEST(ShardMisuse, NotANumberOnOneRankIsTheNormOfAll) {
+TEST(ShardEdgeCases, NanOnOneRankIsNormOnAllRanks) {
   for (const double p : {1.0, 2.0, double{INFINITY}})
     each_level(2, {}, [&](World& world, const ShardOptions& options) {
       ShardedModule<Model> sharded(make<Net>(), shards(world), options);
@@ -275,8 +278,9 @@ TEST(ShardMisuse, NotANumberOnOneRankIsTheNormOfAll) {
     });
 }
 
-// Of no_sync(), which the optimizer's zero_grad() has let go, and of before a load.
-TEST(SavedSharded, GradientsThatWereLetGoAreNotThere) {
+// Gradients of no_sync() that the optimizer's zero_grad() has cleared, and gradients from before a
+// load.
+TEST(SavedSharded, OmitsClearedGradients) {
   const ScratchFolder folder;
   each_level(2, {}, [&](World& world, const ShardOptions& options) {
     ShardedModule<Model> sharded(make<Net>(), shards(world), options);
@@ -301,8 +305,9 @@ TEST(SavedSharded, GradientsThatWereLetGoAreNotThere) {
   });
 }
 
-// Level None divides its buckets anew before the second step: what is frozen then is still reduced when it is trained again.
-TEST(ShardAttack, ParametersThatAreFrozenFromTheFirstSteps) {
+// Level None rebuilds its buckets before the second step. A parameter frozen then is still reduced
+// once it is unfrozen.
+TEST(ShardAttack, ReducesParametersFrozenInFirstSteps) {
   const auto train = [](TwoLinears& net, int frozen, int from, torch::optim::Optimizer& optimizer,
                         const std::function<void(int)>& backward) {
     const std::vector<at::Tensor> parameters = net.parameters();

@@ -1,4 +1,4 @@
-// Steps of unusual kinds: at every level they give the numbers of libtorch alone.
+// Unusual steps: at every level they give the numbers of libtorch alone.
 #include "attack.h"
 #include "trestle/optim/factory.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace)
 
-TEST(ShardAttack, ForwardsBetweenTheBackwardAndTheStep) {
+TEST(ShardAttack, AllowsForwardsBetweenBackwardAndStep) {
   for (const bool reshard : {true, false}) {
     Trial trial{.model = make<TwoLinears>};
     trial.options.reshard_after_forward = reshard;
@@ -25,7 +25,7 @@ TEST(ShardAttack, ForwardsBetweenTheBackwardAndTheStep) {
   }
 }
 
-TEST(ShardAttack, AnEvaluationAfterTheStepSeesTheNewWeights) {
+TEST(ShardAttack, EvaluatesWithNewWeightsAfterStep) {
   for (const ShardLevel level : levels) {
     Trial trial{.model = make<TwoLinears>};
     std::vector<double> expected;
@@ -45,7 +45,7 @@ TEST(ShardAttack, AnEvaluationAfterTheStepSeesTheNewWeights) {
   }
 }
 
-// WGAN-GP: the gradient for the input, taken with a graph, is part of the loss.
+// WGAN-GP: the loss contains the input's gradient, computed with create_graph.
 at::Tensor penalty_loss(const Call& call, const at::Tensor& given) {
   const at::Tensor x = given.clone().set_requires_grad(true);
   const at::Tensor y = call(x);
@@ -54,9 +54,10 @@ at::Tensor penalty_loss(const Call& call, const at::Tensor& given) {
   return y.square().mean() + slope.square().sum(1).mean();
 }
 
-TEST(ShardAttack, GradientsOfInputsInTheLoss) {
+TEST(ShardAttack, TrainsOnGradientPenalty) {
   Trial trial{.model = make<TwoLinears>, .loss = penalty_loss};
-  trial.options.unused_parameters = UnusedParameters::Find;  // b.bias has no part in the slope
+  // the input's gradient does not depend on b.bias
+  trial.options.unused_parameters = UnusedParameters::Find;
   const Weights expected = plainly(trial);
   for (const ShardLevel level :
        {ShardLevel::None, ShardLevel::OptimizerState, ShardLevel::Gradients})
@@ -66,8 +67,8 @@ TEST(ShardAttack, GradientsOfInputsInTheLoss) {
     });
 }
 
-// At level Parameters the second backward goes through weights that must be there.
-TEST(ShardAttack, GradientsOfInputsAtLevelParametersInsideUnshard) {
+// At level Parameters the second backward needs unsharded weights.
+TEST(ShardAttack, TrainsOnGradientPenaltyInsideUnshard) {
   Trial trial{.model = make<TwoLinears>, .loss = penalty_loss, .steps = 1};
   trial.optimizer = [](auto parameters) {
     return std::make_shared<torch::optim::SGD>(parameters, 0.1);
@@ -87,7 +88,7 @@ TEST(ShardAttack, GradientsOfInputsAtLevelParametersInsideUnshard) {
   });
 }
 
-TEST(ShardAttack, TwoBackwardsThroughOneGraph) {
+TEST(ShardAttack, RunsTwoBackwardsThroughOneGraph) {
   Trial trial{.model = make<TwoLinears>};
   trial.loss = [](const Call& call, const at::Tensor& x) {
     const at::Tensor y = call(x);
@@ -97,7 +98,7 @@ TEST(ShardAttack, TwoBackwardsThroughOneGraph) {
   expect_same(trial);
 }
 
-TEST(ShardAttack, EveryKindOfOptimizer) {
+TEST(ShardAttack, TrainsWithEveryOptimizer) {
   using Made = std::shared_ptr<torch::optim::Optimizer>;
   std::vector<std::function<Made(std::vector<at::Tensor>)>> kinds = {
       [](auto p) {
@@ -118,8 +119,8 @@ TEST(ShardAttack, EveryKindOfOptimizer) {
   }
 }
 
-// Two models, each with an optimizer, whose backwards go through one another.
-TEST(ShardAttack, AGanAlternates) {
+// Two models with an optimizer each; the backward of one passes through the other.
+TEST(ShardAttack, TrainsGan) {
   const auto train = [](const Call& generator, const Call& judge, torch::nn::Module& judged,
                         torch::optim::Optimizer& g, torch::optim::Optimizer& d, const auto& part) {
     for (int step = 0; step < 3; ++step) {
@@ -162,12 +163,12 @@ TEST(ShardAttack, AGanAlternates) {
     });
 }
 
-TEST(ShardAttack, NormsOfEveryKindWithEmptyShards) {
+TEST(ShardAttack, ComputesEveryNormWithEmptyShards) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   for (const double p : {1.0, 2.0, 3.0, infinity}) {
     const auto plain = make<Odd>();
     plain->forward(rows(7, 3)).square().mean().backward();
-    std::vector<at::Tensor> members;  // torch's own knows no norm of nothing
+    std::vector<at::Tensor> members;  // torch's norm does not accept empty tensors
     for (const at::Tensor& parameter : plain->parameters())
       if (parameter.numel() > 0) members.push_back(parameter);
     const double expected = torch::nn::utils::clip_grad_norm_(members, 0.5, p);
@@ -178,7 +179,7 @@ TEST(ShardAttack, NormsOfEveryKindWithEmptyShards) {
         model.backward(model.forward(x).square().mean());
         EXPECT_NEAR(model.clip_grad_norm(0.5, {.p = p}), expected, 1e-9);
         EXPECT_NEAR(model.clip_grad_norm(1e9, {.p = p}), 0.5, 1e-5);
-        // One rank's NaN is no norm on any rank.
+        // A NaN on one rank makes the norm non-finite on all ranks.
         for (const at::Tensor& parameter : model.parameters())
           if (parameter.numel() > 0 && parameter.grad().defined() && world.rank() == 0)
             parameter.mutable_grad().flatten()[0].fill_(std::nan(""));
@@ -189,8 +190,9 @@ TEST(ShardAttack, NormsOfEveryKindWithEmptyShards) {
   }
 }
 
-// Gradients set to zero in place, or not at all, and those that somebody keeps.
-TEST(ShardAttack, GradientsThatAreKept) {
+// Gradients zeroed in place, gradients not zeroed, and gradients to which the caller holds
+// references.
+TEST(ShardAttack, LeavesGradientsHeldByCallerUnchanged) {
   for (const ShardLevel level : levels)
     spawn(2, [&](World& world) {
       const at::Tensor x = rows(4, 3).narrow(0, 2 * world.rank(), 2);
@@ -198,7 +200,7 @@ TEST(ShardAttack, GradientsThatAreKept) {
       torch::optim::SGD optimizer(model.parameters(), 0.1);
       const auto pass = [&](double scale) { model.backward(model.forward(x * scale).sum()); };
       pass(1);
-      pass(1);  // after the first one the buckets are others
+      pass(1);  // buckets are rebuilt after the first step
       optimizer.zero_grad();
       pass(2);
       std::vector<at::Tensor> kept, copies;
@@ -220,7 +222,7 @@ TEST(ShardAttack, GradientsThatAreKept) {
     });
 }
 
-TEST(ShardAttack, HooksOnParametersAndGroupsByName) {
+TEST(ShardAttack, RunsParameterHooksAndGroupsByName) {
   const auto hooked = [] {
     const auto net = make<TwoLinears>();
     net->parameters()[0].register_hook([](const at::Tensor& gradient) { return gradient * 3; });
@@ -260,7 +262,7 @@ TEST(ShardAttack, HooksOnParametersAndGroupsByName) {
     });
 }
 
-TEST(ShardAttack, LbfgsWithItsClosureAtLevelNone) {
+TEST(ShardAttack, RunsLbfgsClosureAtLevelNone) {
   const auto closure_of = [](auto& optimizer, const Call& call, const at::Tensor& x, auto share) {
     return [&optimizer, call, x, share] {
       optimizer.zero_grad();
@@ -293,8 +295,9 @@ TEST(ShardAttack, LbfgsWithItsClosureAtLevelNone) {
   });
 }
 
-// The default generator is neither read nor moved, and a step's dropout is the same whoever calls backward().
-TEST(ShardAttack, DropoutDoesNotTouchTheDefaultGenerator) {
+// Dropout neither reads nor advances the default generator. It does not depend on who calls
+// backward().
+TEST(ShardAttack, DropoutLeavesDefaultGeneratorUnchanged) {
   struct Drop : TwoLinears {
     at::Tensor forward(const at::Tensor& x) override {
       return b(torch::dropout(torch::tanh(a(x)), 0.5, is_training()));

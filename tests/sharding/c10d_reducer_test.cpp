@@ -1,5 +1,5 @@
-// Level None beside libtorch's own data parallelism: c10d::Reducer, which is below DistributedDataParallel, over Gloo. The
-// same net, the same batches.
+// Compares level None with libtorch's own data parallelism: c10d::Reducer, the engine of
+// DistributedDataParallel, over Gloo.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -19,7 +19,7 @@
 namespace trestle {
 namespace {
 
-// Of which a forward may leave out a part, and, where `spare`, leaves out one always.
+// A forward may skip head b. With `spare`, one layer is never used.
 struct TwoHeadsImpl : torch::nn::Module {
   explicit TwoHeadsImpl(bool spare) {
     body = register_module("body", torch::nn::Linear(6, 12));
@@ -58,7 +58,7 @@ std::shared_ptr<Reducer> make_reducer(Arguments... arguments) {
   }
 }
 
-// What DistributedDataParallel is in Python, as far as gradients go.
+// Does what DistributedDataParallel does in Python, as far as gradients go.
 class Theirs {
  public:
   Theirs(const c10::intrusive_ptr<c10d::Store>& store, const World& world, bool find_unused)
@@ -77,7 +77,8 @@ class Theirs {
         parameters, buckets, group, std::vector<bool>(parameters.size(), false), std::int64_t{512},
         find_unused,
         /*gradient_as_bucket_view=*/false, names, std::int64_t{256});
-    logger_ = std::make_shared<c10d::Logger>(reducer_);  // it asks it where parameters are unused
+    // the reducer queries its logger about unused parameters
+    logger_ = std::make_shared<c10d::Logger>(reducer_);
     reducer_->set_logger(logger_);
   }
 
@@ -98,7 +99,7 @@ class Theirs {
   std::shared_ptr<c10d::Logger> logger_;
 };
 
-// `used(step, rank)`: whether a rank's forward has both heads.
+// `used(step, rank)` tells whether a rank's forward runs both heads.
 template <class Used>
 void compare(int ranks, bool find, const Used& used) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
@@ -121,7 +122,7 @@ void compare(int ranks, bool find, const Used& used) {
         const at::Tensor actual = own->named_parameters()[item.key()].grad();
         ASSERT_EQ(expected.defined(), actual.defined()) << item.key() << ", step " << step;
         if (!expected.defined()) continue;
-        // Gloo adds up in an order of its own; two numbers have one sum.
+        // Gloo's order of additions differs; a sum of two numbers has only one order.
         EXPECT_LE((actual - expected).abs().max().item<double>(), ranks == 2 ? 0 : 1e-15)
             << item.key();
       }
@@ -131,10 +132,10 @@ void compare(int ranks, bool find, const Used& used) {
 
 class C10dReducer : public ::testing::TestWithParam<int> {};
 
-TEST_P(C10dReducer, GivesTheSameGradients) {
+TEST_P(C10dReducer, GivesSameGradients) {
   compare(GetParam(), false, [](int, int) { return true; });
 }
-TEST_P(C10dReducer, PartsThatSomeRanksLeaveOut) {
+TEST_P(C10dReducer, GivesSameGradientsWithUnusedParameters) {
   compare(GetParam(), true, [](int step, int rank) { return step % 2 == 0 || rank == 1; });
 }
 

@@ -6,7 +6,7 @@
 #include "trestle/models/unet.h"
 #include "trestle/sharding/sync_batch_norm.h"
 
-// Models that know nothing of ranks, whose batch norms count all ranks' samples.
+// Converts the batch norms of models that were written for one process.
 namespace trestle::sharding {
 namespace {
 
@@ -30,7 +30,7 @@ bool same_on_all(World& world, const at::Tensor& tensor) {
   return true;
 }
 
-TEST(ConvertSyncBatchNorm, MembersAndSequentialsCountAllRanks) {
+TEST(ConvertSyncBatchNorm, NormalizesOverAllRanksInMembersAndSequentials) {
   run_ranks(2, [](World& world) {
     const auto block = std::make_shared<BlockImpl>();
     const auto before = block->parameters();
@@ -48,11 +48,11 @@ TEST(ConvertSyncBatchNorm, MembersAndSequentialsCountAllRanks) {
     EXPECT_TRUE(same_on_all(world, block->norm->running_var));
     EXPECT_FALSE(same_on_all(world, x));
     {
-      const c10::InferenceMode inference;  // also where autograd is out of the way
+      const c10::InferenceMode inference;  // InferenceMode bypasses autograd
       block->forward(x * 2);
     }
     EXPECT_TRUE(same_on_all(world, block->norm->running_mean));
-    // Another module's batch norms, and a group of one rank, are torch's own.
+    // Other modules' batch norms, and those over a group of one rank, behave as torch's.
     torch::nn::BatchNorm1d other(4);
     torch::nn::BatchNorm1d alone(4);
     const comm::Group one = world.make_group({0}), two = world.make_group({1});
@@ -62,13 +62,13 @@ TEST(ConvertSyncBatchNorm, MembersAndSequentialsCountAllRanks) {
     EXPECT_TRUE(other(y).equal(alone(y)));
     EXPECT_FALSE(same_on_all(world, alone->running_mean));
     block->eval();
-    if (world.rank() == 0) block->forward(x);  // alone
+    if (world.rank() == 0) block->forward(x);  // the other rank does not take part
   });
 }
 
-// A model of the library, which knows nothing of ranks: the gradients' sum over ranks is the plain
-// model's on all samples.
-TEST(ConvertSyncBatchNorm, AUnetOverRanksHasTheWholeBatchsGradients) {
+// A model of the library, written for one process: the gradients' sum over ranks equals the plain
+// model's gradient over all samples.
+TEST(ConvertSyncBatchNorm, UnetOverRanksHasWholeBatchGradients) {
   const auto make = [] {
     nn::Layers net = models::unet({.width = 2});
     for (const auto& layer : net.graph().layers)
@@ -99,7 +99,7 @@ TEST(ConvertSyncBatchNorm, AUnetOverRanksHasTheWholeBatchsGradients) {
   });
 }
 
-TEST(ConvertSyncBatchNorm, RefusesWhatItCannotTellApartAndChangesNothing) {
+TEST(ConvertSyncBatchNorm, RefusesAmbiguousModulesAndChangesNothing) {
   run_ranks(2, [](World& world) {
     struct BothImpl : torch::nn::Module {
       BothImpl() {

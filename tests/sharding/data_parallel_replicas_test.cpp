@@ -9,7 +9,7 @@
 #include "trestle/precision/autocast.h"
 #include "trestle/sharding/data_parallel.h"
 
-// What the replicas of trestle::DataParallel share, and what they do not.
+// Which state the replicas of trestle::DataParallel share.
 namespace trestle::sharding {
 namespace {
 
@@ -31,8 +31,9 @@ TORCH_MODULE(NormNet);
 
 at::Tensor drawn(at::IntArrayRef sizes) { return torch::randn(sizes, at::kDouble); }
 
-// Python's: every replica's part by its own statistics, the first one's are kept.
-TEST(DataParallelReplicas, BatchNormsKeepTheFirstPartsStatistics) {
+// As in Python: each replica normalizes by its own statistics, and only the first replica's are
+// kept.
+TEST(DataParallelReplicas, KeepFirstReplicasBatchNormStatistics) {
   torch::manual_seed(1);
   NormNet plain;
   NormNet net(std::dynamic_pointer_cast<NormNetImpl>(plain->clone()));
@@ -57,17 +58,17 @@ TEST(DataParallelReplicas, BatchNormsKeepTheFirstPartsStatistics) {
     at::cat(outputs).pow(3).sum().backward();
     EXPECT_TRUE(at::allclose(plain->in->weight.grad(), net->in->weight.grad().cpu(), 1e-9, 1e-9));
   }
-  net->eval();  // all replicas normalise by the first one's statistics
+  net->eval();  // in evaluation mode all replicas use the first replica's statistics
   plain->eval();
   const at::Tensor x = drawn({5, 3});
   EXPECT_TRUE(at::allclose(plain(x), parallel(x).cpu(), 1e-12, 1e-12));
 }
 
-TEST(DataParallelReplicas, ModesAndRequiresGradFollowTheModule) {
+TEST(DataParallelReplicas, FollowModesAndRequiresGradOfModule) {
   NormNet net;
   DataParallel parallel(net, virtual_devices(3));
   const at::Tensor x = drawn({6, 3});
-  net->norm->eval();  // a part of it alone
+  net->norm->eval();  // only this child module
   parallel(x);
   for (const auto& replica : parallel.replicas()) {
     EXPECT_TRUE(replica->is_training());
@@ -86,7 +87,7 @@ TEST(DataParallelReplicas, ModesAndRequiresGradFollowTheModule) {
   EXPECT_TRUE(net->in->weight.grad().defined());
 }
 
-TEST(DataParallelReplicas, ParametersStayTheTensorsThatTheyAre) {
+TEST(DataParallelReplicas, KeepParameterObjects) {
   torch::manual_seed(4);
   torch::nn::Linear net(3, 2);
   const at::Tensor next = torch::rand({2});
@@ -102,11 +103,11 @@ TEST(DataParallelReplicas, ParametersStayTheTensorsThatTheyAre) {
   EXPECT_EQ(net->weight.grad().device(), at::Device("virtual:0"));
   EXPECT_TRUE(before[0].is_same(net->weight));
   EXPECT_EQ(parallel.module(), net.ptr());
-  EXPECT_TRUE(torch::rand({2}).equal(next)) << "copies draw nothing";
+  EXPECT_TRUE(torch::rand({2}).equal(next)) << "copies consume no random numbers";
   EXPECT_EQ(parallel.named_parameters()[0].key(), "weight");
 }
 
-TEST(DataParallelReplicas, TakeOverEveryKindOfChange) {
+TEST(DataParallelReplicas, CopyEveryKindOfChange) {
   torch::nn::Linear net(3, 2);
   DataParallel parallel(net, virtual_devices(2));
   const at::Tensor x = torch::randn({4, 3});
@@ -122,7 +123,7 @@ TEST(DataParallelReplicas, TakeOverEveryKindOfChange) {
   EXPECT_TRUE(agrees());
   net->weight.set_data(torch::randn({2, 3}).to(net->weight.device()));
   EXPECT_TRUE(agrees());
-  parallel(x).sum().backward();  // from here on an optimizer may write without a trace
+  parallel(x).sum().backward();  // from now on an optimizer may write without bumping versions
   {
     const torch::NoGradGuard no_grad;
     parallel(x);
@@ -131,15 +132,15 @@ TEST(DataParallelReplicas, TakeOverEveryKindOfChange) {
     net->weight.variable_data().mul_(3);
     net->zero_grad();
   }
-  parallel.refresh();  // without gradients only this tells
+  parallel.refresh();  // without gradients, only refresh() reports the change
   EXPECT_TRUE(agrees());
   net->to(at::kBFloat16);
   EXPECT_EQ(parallel(x.to(at::kBFloat16)).scalar_type(), at::kBFloat16);
   EXPECT_EQ(parallel.replicas()[1]->weight.scalar_type(), at::kBFloat16);
 }
 
-// Changed between forward and backward: what the plain module refuses, the replicas refuse.
-TEST(DataParallelReplicas, AChangeBeforeTheBackwardIsRefused) {
+// A change between forward and backward: replicas refuse it as the plain module does.
+TEST(DataParallelReplicas, RefuseChangeBeforeBackward) {
   torch::nn::Sequential net(torch::nn::Linear(3, 3), torch::nn::Linear(3, 2));
   DataParallel parallel(net, virtual_devices(2));
   at::Tensor x = torch::randn({4, 3}).requires_grad_();
@@ -160,17 +161,18 @@ struct PlainModule : torch::nn::Module {
   torch::nn::Linear linear;
 };
 
-TEST(DataParallelReplicas, AModuleThatCannotBeClonedIsRefusedWithBothWaysOut) {
+TEST(DataParallelReplicas, RefuseUncloneableModuleAndNameBothAlternatives) {
   const std::string message = message_of(
       [] { DataParallel parallel(std::make_shared<PlainModule>(), virtual_devices(2)); });
   EXPECT_THAT(message, HasSubstr("PlainModule"));
   EXPECT_THAT(message, HasSubstr("[] { return Net(); }"));
   EXPECT_THAT(message, HasSubstr("torch::nn::Cloneable"));
-  DataParallel alone(std::make_shared<PlainModule>(), virtual_devices(1));  // nothing to clone
+  // one replica needs no clone
+  DataParallel alone(std::make_shared<PlainModule>(), virtual_devices(1));
   EXPECT_EQ(alone(torch::ones({3, 2})).size(0), 3);
 }
 
-TEST(DataParallelReplicas, AFactoryMakesThemAndLeavesRandomNumbersAlone) {
+TEST(DataParallelReplicas, FactoryDoesNotConsumeRandomNumbers) {
   torch::manual_seed(5);
   const PlainModule plain;
   const at::Tensor next = torch::rand({2});
@@ -189,7 +191,7 @@ TEST(DataParallelReplicas, AFactoryMakesThemAndLeavesRandomNumbersAlone) {
               HasSubstr("parameter 'linear.weight' is [2, 2] in one and [3, 2] in another one"));
 }
 
-TEST(DataParallelReplicas, LayersComeFromAFactory) {
+TEST(DataParallelReplicas, AcceptFactoryOfLayers) {
   const auto make = [] {
     nn::Layers net(nn::Seed{7});
     net.add("in", [] { return torch::nn::Linear(3, 4); });
@@ -209,7 +211,7 @@ TEST(DataParallelReplicas, LayersComeFromAFactory) {
                              1e-4, 1e-5));
 }
 
-TEST(DataParallelReplicas, AModuleThatWasMovedOrChangedIsRefused) {
+TEST(DataParallelReplicas, RefuseModuleMovedOrChangedAfterwards) {
   torch::nn::Linear net(3, 2);
   DataParallel parallel(net, virtual_devices(2));
   const at::Tensor x = torch::randn({4, 3});
@@ -238,7 +240,7 @@ struct ThrowsImpl : torch::nn::Cloneable<ThrowsImpl> {
 };
 TORCH_MODULE(Throws);
 
-TEST(DataParallelReplicas, ExceptionsKeepTheirTypeAndNameTheDevice) {
+TEST(DataParallelReplicas, ExceptionsKeepTypeAndNameDevice) {
   DataParallel parallel(Throws(), virtual_devices(2));
   const at::Tensor x = torch::randn({4, 3});
   EXPECT_THROW(parallel(x, 0), OwnError);
@@ -253,7 +255,7 @@ TEST(DataParallelReplicas, ExceptionsKeepTheirTypeAndNameTheDevice) {
   set_budget(at::Device("virtual:1"), 1 << 20);
   EXPECT_THROW(parallel(x, 3), c10::OutOfMemoryError);
   set_budget(at::Device("virtual:1"), 0);
-  EXPECT_EQ(parallel(x.slice(0, 0, 1), 0).size(0), 1) << "and it goes on";
+  EXPECT_EQ(parallel(x.slice(0, 0, 1), 0).size(0), 1) << "the replicas stay usable";
 }
 
 struct ModesImpl : torch::nn::Cloneable<ModesImpl> {
@@ -265,8 +267,8 @@ struct ModesImpl : torch::nn::Cloneable<ModesImpl> {
   }
 };
 
-TEST(DataParallelReplicas, CarryGradModeAndAutocast) {
-  // Devices of two kinds, and one twice.
+TEST(DataParallelReplicas, InheritGradModeAndAutocast) {
+  // Devices of two kinds, one of them twice.
   DataParallel parallel(std::make_shared<ModesImpl>(),
                         {cpu_device(), virtual_devices(2)[1], cpu_device()});
   const at::Tensor x = torch::ones({3, 2});
@@ -291,7 +293,7 @@ TEST(DataParallelReplicas, CarryGradModeAndAutocast) {
   EXPECT_TRUE(all(1, 0, at::kFloat));
 }
 
-TEST(DataParallelReplicas, GradientsUnderAutocastAreThePlainModels) {
+TEST(DataParallelReplicas, TrainAsPlainModelUnderAutocast) {
   torch::manual_seed(6);
   torch::nn::Sequential plain(torch::nn::Linear(8, 16), torch::nn::Tanh(),
                               torch::nn::Linear(16, 4));
@@ -317,7 +319,7 @@ TEST(DataParallelReplicas, GradientsUnderAutocastAreThePlainModels) {
     EXPECT_TRUE(at::allclose(plain->parameters()[i], net->parameters()[i], 0.05, 0.02));
 }
 
-TEST(DataParallelReplicas, DropoutDependsOnTheSeedAlone) {
+TEST(DataParallelReplicas, DropoutDependsOnSeedOnly) {
   for (const char* devices : {"cpu,cpu,cpu", "virtual:0,virtual:1"}) {
     DataParallel parallel(torch::nn::Dropout(0.5), parse_devices(devices));
     const at::Tensor x = torch::ones({6, 400});
@@ -329,13 +331,14 @@ TEST(DataParallelReplicas, DropoutDependsOnTheSeedAlone) {
       ASSERT_TRUE(parallel(x).equal(second));
     }
     EXPECT_FALSE(first.equal(second));
-    EXPECT_FALSE(first.slice(0, 0, 2).equal(first.slice(0, 4, 6))) << "replicas draw their own";
+    EXPECT_FALSE(first.slice(0, 0, 2).equal(first.slice(0, 4, 6)))
+        << "replicas draw different numbers";
     parallel.eval();
     EXPECT_TRUE(parallel(x).cpu().equal(x));
   }
 }
 
-TEST(DataParallelReplicas, OneCallAtATime) {
+TEST(DataParallelReplicas, RefuseNestedCalls) {
   struct AgainImpl : torch::nn::Cloneable<AgainImpl> {
     void reset() override {}
     at::Tensor forward(const at::Tensor& x, const std::function<void()>* again) {
@@ -352,9 +355,9 @@ TEST(DataParallelReplicas, OneCallAtATime) {
   EXPECT_EQ(parallel(x, none).size(0), 2);
 }
 
-// A weight that is used twice, and one that is tied, have the sum of all uses; a Sequential's clone()
-// forgets names, which does not matter.
-TEST(DataParallelReplicas, TiedWeightsAndNamedSequentials) {
+// The gradient of a reused or tied weight is the sum over all uses. Sequential::clone() drops
+// names, which does not matter here.
+TEST(DataParallelReplicas, SupportTiedWeightsAndNamedSequentials) {
   struct TiedImpl : torch::nn::Cloneable<TiedImpl> {
     void reset() override {
       weight = register_parameter("weight", torch::randn({3, 3}, at::kDouble));

@@ -7,8 +7,8 @@
 #include "tests/support/virtual_environment.h"
 #include "trestle/recompute/checkpoint.h"
 
-// What goes in and comes out of trestle::DataParallel, and its gradients; data_parallel_replicas_test.cpp has what
-// the replicas share.
+// Arguments, outputs and gradients of trestle::DataParallel. data_parallel_replicas_test.cpp tests
+// what replicas share.
 namespace trestle::sharding {
 namespace {
 
@@ -47,7 +47,7 @@ Tensors gradients_of(const Tensors& parameters) {
 
 class DataParallelOn : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(DataParallelOn, TrainsAsThePlainModelOnTheWholeBatch) {
+TEST_P(DataParallelOn, TrainsAsPlainModelOnWholeBatch) {
   torch::manual_seed(1);
   Net plain;
   Net net = copy_of(plain);
@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, DataParallelOn,
                                            "virtual:2,virtual:0,virtual:3", "cpu,cpu",
                                            "virtual:0,virtual:1,virtual:2,virtual:3"));
 
-// Returns what it is given, with the number of rows that it saw.
+// Returns its arguments and the number of rows that the replica received.
 struct EchoImpl : torch::nn::Cloneable<EchoImpl> {
   void reset() override {}
   using Nested = std::tuple<at::Tensor, std::vector<at::Tensor>>;
@@ -96,7 +96,7 @@ struct EchoImpl : torch::nn::Cloneable<EchoImpl> {
 };
 TORCH_MODULE(Echo);
 
-TEST(DataParallel, TakesAndReturnsNestedTensorsAndPassesTheRestOn) {
+TEST(DataParallel, ScattersNestedTensorsAndForwardsOtherArguments) {
   DataParallel parallel(Echo(), virtual_devices(3));
   const at::Tensor x = drawn({7, 2}), y = drawn({7}), z = drawn({7, 1, 2});
   const auto [rows, nested, named, maybe, none] =
@@ -110,13 +110,13 @@ TEST(DataParallel, TakesAndReturnsNestedTensorsAndPassesTheRestOn) {
   EXPECT_TRUE(maybe->cpu().equal(y));
   EXPECT_FALSE(none.defined());
   EXPECT_EQ(rows.device(), at::Device("virtual:0"));
-  EXPECT_TRUE(x.is_cpu()) << "the caller's arguments stay as they are";
+  EXPECT_TRUE(x.is_cpu()) << "the caller's arguments stay unchanged";
   const auto [r2, n2, m2, nothing, u2] = parallel(
       EchoImpl::Nested(x, {}), std::optional<at::Tensor>(), 2.0, std::string("key"), at::Tensor());
   EXPECT_FALSE(nothing.has_value());
 }
 
-// Python's torch.nn.DataParallel gives, for n devices and b rows, the pieces of torch.chunk(b, n).
+// For n devices and b rows, Python's torch.nn.DataParallel splits as torch.chunk(b, n).
 TEST(DataParallel, SplitsAsPythonDoes) {
   const std::vector<std::tuple<int, int, std::vector<double>>> cases = {
       {4, 8, {2, 2, 2, 2}}, {4, 5, {2, 2, 1}}, {4, 6, {2, 2, 2}},     {4, 9, {3, 3, 3}},
@@ -138,7 +138,7 @@ struct LossImpl : torch::nn::Cloneable<LossImpl> {
 };
 TORCH_MODULE(Loss);
 
-TEST(DataParallel, MakesARowOfLossesAndSplitsAnotherDimension) {
+TEST(DataParallel, GathersScalarLossesAndSplitsOtherDimension) {
   DataParallel parallel(Loss(), virtual_devices(2), {.output_device = cpu_device(), .dim = 1});
   const at::Tensor x = drawn({2, 4});
   const auto [loss, columns] = parallel(x, std::int64_t{3});
@@ -148,11 +148,10 @@ TEST(DataParallel, MakesARowOfLossesAndSplitsAnotherDimension) {
   EXPECT_THAT(message_of([&] { parallel(x, std::int64_t{0}); }),
               HasSubstr("output 1 of the replicas, [2] of the first one, has no dimension 1"));
   DataParallel one(Loss(), virtual_devices(1));
-  EXPECT_EQ(one(x, std::int64_t{3}).first.dim(), 0)
-      << "with one device it is the module's own call";
+  EXPECT_EQ(one(x, std::int64_t{3}).first.dim(), 0) << "one device calls the module itself";
 }
 
-TEST(DataParallel, WithoutTensorsAllReplicasRun) {
+TEST(DataParallel, RunsAllReplicasWithoutTensorArguments) {
   struct ConstantImpl : torch::nn::Cloneable<ConstantImpl> {
     void reset() override {}
     at::Tensor forward(double value) { return torch::full({1}, value); }
@@ -161,7 +160,7 @@ TEST(DataParallel, WithoutTensorsAllReplicasRun) {
   EXPECT_TRUE(parallel(4.0).cpu().equal(torch::full({3}, 4.0)));
 }
 
-TEST(DataParallel, RefusesWhatDoesNotSplitAlike) {
+TEST(DataParallel, RefusesTensorsThatSplitDifferently) {
   DataParallel parallel(Echo(), virtual_devices(4));
   const auto call = [&](const at::Tensor& a, const at::Tensor& b) {
     return message_of([&] {
@@ -178,7 +177,7 @@ TEST(DataParallel, RefusesWhatDoesNotSplitAlike) {
               HasSubstr("at least one device"));
 }
 
-TEST(DataParallel, GradientsOfGradientsAndGradientsByNameGoThrough) {
+TEST(DataParallel, SupportsSecondDerivativesAndAutogradGrad) {
   torch::manual_seed(2);
   Net plain;
   Net net = copy_of(plain);
@@ -200,12 +199,13 @@ TEST(DataParallel, GradientsOfGradientsAndGradientsByNameGoThrough) {
             1e-9);
 }
 
-TEST(DataParallel, TwoForwardsAndABackwardOfEach) {
+TEST(DataParallel, RunsTwoForwardsBeforeTheirBackwards) {
   torch::manual_seed(3);
   Net plain;
   Net net = copy_of(plain);
   DataParallel parallel(net, virtual_devices(2));
-  for (int round = 0; round < 2; ++round) {  // the second round has gradients from the first one
+  // the second round accumulates into the first round's gradients
+  for (int round = 0; round < 2; ++round) {
     const at::Tensor a = drawn({4, 5}), b = drawn({3, 5});
     const at::Tensor first = parallel(a).sum(), second = parallel(b).square().sum();
     second.backward();
@@ -217,8 +217,8 @@ TEST(DataParallel, TwoForwardsAndABackwardOfEach) {
             1e-12);
 }
 
-// The copies in the other replicas are made inside of the function, and it runs again when the weights are newer.
-TEST(DataParallel, TrainsWithACheckpointAroundTheWholeCall) {
+// Recomputation copies the weights to the replicas again, inside the checkpointed function.
+TEST(DataParallel, TrainsInsideCheckpointedFunction) {
   for (const char* devices : {"cpu,cpu", "virtual:0,virtual:1,virtual:2"}) {
     torch::manual_seed(5);
     Net plain;
@@ -245,7 +245,7 @@ TEST(DataParallel, TrainsWithACheckpointAroundTheWholeCall) {
   }
 }
 
-TEST(DataParallel, DropoutHasTheSameMasksWhenACheckpointRunsItAgain) {
+TEST(DataParallel, RecomputesSameDropoutMasks) {
   for (const char* devices : {"cpu,cpu", "virtual:0,virtual:1,virtual:2"}) {
     const auto make = [] {
       return torch::nn::Sequential(torch::nn::Linear(5, 40), torch::nn::Dropout(0.5),
@@ -274,7 +274,7 @@ TEST(DataParallel, DropoutHasTheSameMasksWhenACheckpointRunsItAgain) {
   }
 }
 
-// A forward within a backward: the device's backward thread must not wait for other threads.
+// A forward inside a backward: the device's backward thread must not wait for other threads.
 struct CallsBack : torch::autograd::Function<CallsBack> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
                             std::function<at::Tensor()>* call) {
@@ -289,7 +289,7 @@ struct CallsBack : torch::autograd::Function<CallsBack> {
   }
 };
 
-TEST(DataParallel, MayBeCalledWithinABackward) {
+TEST(DataParallel, RunsInsideBackward) {
   Net net;
   DataParallel parallel(net, virtual_devices(2));
   const at::Tensor x = drawn({4, 5});

@@ -6,7 +6,8 @@
 #include "trestle/nn/layers.h"
 #include "trestle/sharding/sharded.h"
 
-// A training that draws random numbers and has buffers: what must come back to go on to the same bits.
+// A training with random numbers and buffers: a checkpoint must restore both to resume to the same
+// bits.
 namespace trestle::testing {
 
 inline nn::Layers drawing_net(int width = 37) {

@@ -10,34 +10,34 @@ namespace {
 using Order = std::vector<std::size_t>;
 using Buckets = std::vector<std::vector<std::size_t>>;
 
-// Every element of every tensor lies in one piece, at the place that the flat buffer has it.
-TEST(FlatLayout, PiecesHaveEveryElementOnce) {
-  for (const int pieces : {1, 2, 3, 4, 7, 8}) {
-    const FlatLayout layout({5, 0, 100, 1, 17, 4096, 33}, pieces);
-    EXPECT_EQ(layout.size(), pieces * layout.piece_size());
+// Every element of every tensor lies in exactly one shard, at its place in the flat buffer.
+TEST(FlatLayout, ShardsContainEveryElementOnce) {
+  for (const int shards : {1, 2, 3, 4, 7, 8}) {
+    const FlatLayout layout({5, 0, 100, 1, 17, 4096, 33}, shards);
+    EXPECT_EQ(layout.size(), shards * layout.shard_size());
     for (std::size_t tensor = 0; tensor < layout.tensors(); ++tensor) {
       EXPECT_EQ(layout.offset(tensor) % 16, 0);
       std::int64_t next = 0;
-      for (int piece = 0; piece < pieces; ++piece) {
-        const auto part = layout.part(tensor, piece);
-        if (part.count == 0) continue;
-        EXPECT_EQ(part.begin, next);
-        EXPECT_EQ(piece * layout.piece_size() + part.offset, layout.offset(tensor) + part.begin);
-        EXPECT_LE(part.offset + part.count, layout.piece_size());
-        next += part.count;
+      for (int shard = 0; shard < shards; ++shard) {
+        const auto slice = layout.slice(tensor, shard);
+        if (slice.count == 0) continue;
+        EXPECT_EQ(slice.begin, next);
+        EXPECT_EQ(shard * layout.shard_size() + slice.offset, layout.offset(tensor) + slice.begin);
+        EXPECT_LE(slice.offset + slice.count, layout.shard_size());
+        next += slice.count;
       }
       EXPECT_EQ(next, layout.count(tensor));
     }
   }
 }
 
-TEST(FlatLayout, MoreRanksThanElementsLeavesEmptyPieces) {
+TEST(FlatLayout, LeavesShardsEmptyForMoreRanksThanElements) {
   const FlatLayout layout({3}, 8);
-  EXPECT_EQ(layout.part(0, 0).count, 3);
-  for (int piece = 1; piece < 8; ++piece) EXPECT_EQ(layout.part(0, piece).count, 0);
+  EXPECT_EQ(layout.slice(0, 0).count, 3);
+  for (int shard = 1; shard < 8; ++shard) EXPECT_EQ(layout.slice(0, shard).count, 0);
 }
 
-TEST(Buckets, AreClosedWhenTheyAreFull) {
+TEST(Buckets, CloseWhenFull) {
   const std::vector<BucketItem> items = {{400}, {400}, {100}, {700}, {200}};
   EXPECT_EQ(assign_buckets(items, Order{4, 3, 2, 1, 0}, 100, 600), (Buckets{{4}, {3}, {2, 1, 0}}));
 }
@@ -47,7 +47,7 @@ TEST(Buckets, HoldOneKindEach) {
   EXPECT_EQ(assign_buckets(items, Order{0, 1, 2, 3}, 1000, 1000), (Buckets{{0, 2}, {1, 3}}));
 }
 
-TEST(Buckets, OfNoSizeHoldOneEach) {
+TEST(Buckets, HoldOneParameterEachAtSizeZero) {
   const std::vector<BucketItem> items = {{10}, {20}, {0}};
   EXPECT_EQ(assign_buckets(items, Order{2, 0, 1}, 0, 0), (Buckets{{2}, {0}, {1}}));
 }

@@ -1,4 +1,4 @@
-// Units inside of a torch module: what happens between a forward and its backward, and between steps.
+// Units inside a torch module: calls between a forward and its backward, and between steps.
 #include <gmock/gmock.h>
 
 #include "hooked_chain.h"
@@ -6,8 +6,9 @@
 namespace trestle::testing {
 namespace {
 
-// Recomputed units, evaluations and calls of a unit alone between a forward and its backward, a forward that throws.
-TEST(HookedUnits, WhatHappensBetweenSteps) {
+// Recomputed units, failed forwards, and evaluations and single-unit calls between forward and
+// backward.
+TEST(HookedUnits, TrainWithEvaluationsAndFailuresBetweenSteps) {
   const Weights expected = plainly({.model = make<Chain<Plain>>, .steps = 4});
   for (const bool recomputes : {false, true})
     for (const Reshard reshard : {Reshard(true), Reshard(false)})
@@ -41,8 +42,9 @@ TEST(HookedUnits, WhatHappensBetweenSteps) {
       });
 }
 
-// The parts that few ranks keep are made inside of a checkpointed function, which does not write to them.
-TEST(HookedUnits, SeveralInOneCheckpointedFunctionWithFewRanksKeepingThem) {
+// The shards that few ranks keep are created inside a checkpointed function, which does not write
+// to them.
+TEST(HookedUnits, RecomputeTogetherWithReshardAmongFewRanks) {
   const Weights expected = plainly({.model = make<Chain<Plain>>, .ranks = 4, .steps = 4});
   spawn(4, [&](World& world) {
     const auto net = hooked_chain();
@@ -59,8 +61,8 @@ TEST(HookedUnits, SeveralInOneCheckpointedFunctionWithFewRanksKeepingThem) {
   });
 }
 
-// What is kept for a backward that does not come is from before the step.
-TEST(HookedUnits, OneThatIsCalledAloneHasTheWeightsOfTheLastStep) {
+// Parameters kept for a backward that never comes are from before the step.
+TEST(HookedUnits, CalledAloneHaveLastStepsWeights) {
   for (const Reshard reshard : {Reshard(true), Reshard(false), Reshard(2)})
     spawn(4, [&](World& world) {
       const auto net = hooked_chain();
@@ -69,7 +71,7 @@ TEST(HookedUnits, OneThatIsCalledAloneHasTheWeightsOfTheLastStep) {
       torch::optim::SGD optimizer(model.parameters(), 0.5);
       const at::Tensor x = own_rows(world, 0);
       model.backward(model.forward(x).square().mean());
-      model.forward(x);  // with a graph that nobody uses
+      model.forward(x);  // its graph is never used
       optimizer.step();
       const at::NoGradGuard no_grad;
       const auto alone = [&] { return net->blocks[1]->as<Hooked<BlockImpl>>()->forward(x); };
@@ -83,8 +85,8 @@ TEST(HookedUnits, OneThatIsCalledAloneHasTheWeightsOfTheLastStep) {
     });
 }
 
-// A forward of the model that threw is over.
-TEST(HookedUnits, OneMayBeCalledAloneAfterAForwardThatThrew) {
+// A forward that threw must not leave the model in the middle of a step.
+TEST(HookedUnits, CanBeCalledAloneAfterFailedForward) {
   spawn(2, [&](World& world) {
     const auto net = hooked_chain();
     ShardedModule<Model> model(net, shards(world), {.level = ShardLevel::Parameters});
@@ -101,7 +103,8 @@ TEST(HookedUnits, OneMayBeCalledAloneAfterAForwardThatThrew) {
   });
 }
 
-// Units some of whose calls have no backward, as the target of a loss has none, and a frozen one that runs twice.
+// Units some of whose calls have no backward, such as a detached target, and a frozen unit that
+// runs twice.
 template <template <class> class Unit>
 struct CutOff : Model {
   explicit CutOff(int cut) : cut(cut) {
@@ -138,7 +141,7 @@ struct CutOff : Model {
   bool passes_over = false;
 };
 
-TEST(HookedUnits, ARankFollowsWhereCallsHaveNoBackward) {
+TEST(HookedUnits, RankWithoutSamplesSkipsCallsWithoutBackward) {
   for (const int cut : {0, 1, 2, 3, 4}) {
     const auto plain = make<CutOff<Plain>>(cut);
     const auto trained = [](const std::vector<at::Tensor>& all) {
@@ -177,8 +180,9 @@ TEST(HookedUnits, ARankFollowsWhereCallsHaveNoBackward) {
   }
 }
 
-// One rank's backward passes over units that run again together (6), or behind a forward without a backward (5).
-TEST(HookedUnits, RanksPassOverUnitsInOtherOrders) {
+// One rank's backward skips units that are recomputed together (cut 6) or that follow a forward
+// without a backward (cut 5).
+TEST(HookedUnits, TrainWhenRanksSkipUnitsInDifferentOrders) {
   for (const int cut : {5, 6}) {
     const auto plain = std::static_pointer_cast<CutOff<Plain>>(make<CutOff<Plain>>(cut));
     SGD plain_optimizer(plain->parameters(), 0.05);

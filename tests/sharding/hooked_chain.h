@@ -7,7 +7,7 @@
 #include "trestle/recompute/checkpoint.h"
 #include "trestle/sharding/hooked.h"
 
-// Torch modules of units for tests.
+// Torch modules with hooked units.
 namespace trestle::testing {
 
 template <class Impl>
@@ -26,7 +26,7 @@ struct BlockImpl : torch::nn::Module {
   std::function<void()> on_forward;
 };
 
-// Blocks with a head, and what a test does in a block's forward.
+// Blocks with a head. A test can run code in a block's forward.
 template <template <class> class Unit>
 struct Chain : Model {
   Chain() {

@@ -12,8 +12,8 @@ namespace {
 using namespace testing;  // NOLINT(google-build-using-namespace)
 using ::testing::HasSubstr;
 
-// Outside of a Sharded a Hooked is the module, with its names, in containers, and copied.
-TEST(Hooked, IsThePlainModule) {
+// Without a Sharded, Hooked behaves as the module that it wraps: names, containers, clones.
+TEST(Hooked, BehavesAsPlainModule) {
   torch::nn::Sequential net;
   net->push_back("conv", HookedHolder<torch::nn::Conv1dImpl>(torch::nn::Conv1dOptions(1, 2, 3)));
   net->push_back("flat", torch::nn::Flatten());
@@ -49,7 +49,7 @@ TEST(Hooked, IsThePlainModule) {
   EXPECT_EQ(out.sizes(), (std::vector<std::int64_t>{2, 3, 5}));
 }
 
-TEST(HookedUnits, WhatIsNotAUnit) {
+TEST(HookedUnits, RefuseOutputWithoutTensors) {
   struct NoTensorImpl : torch::nn::Module {
     NoTensorImpl() { fc = register_module("fc", torch::nn::Linear(width, width)); }
     std::pair<int, std::string> forward(const at::Tensor& x) { return {fc(x).dim(), "words"}; }
@@ -71,7 +71,7 @@ TEST(HookedUnits, WhatIsNotAUnit) {
   });
 }
 
-TEST(ShardedLayers, UnitsByNameAndType) {
+TEST(ShardedLayers, SelectUnitsByNameAndType) {
   const auto run = [](const std::vector<std::string>& units) {
     return spawn(2,
                  [&](World& world) {

@@ -1,4 +1,4 @@
-// Units inside of a torch module: the weights of the plain module, which is trained by libtorch alone.
+// Units inside a torch module train to the weights that libtorch alone gives.
 #include "trestle/sharding/hooked.h"
 
 #include <gmock/gmock.h>
@@ -12,7 +12,7 @@ namespace {
 using namespace testing;  // NOLINT(google-build-using-namespace)
 using ::testing::HasSubstr;
 
-// Several inputs and outputs, one of which has no gradient.
+// Several inputs and outputs; one output has no gradient.
 struct SeveralImpl : torch::nn::Module {
   SeveralImpl() { fc = register_module("fc", torch::nn::Linear(width, 2 * width)); }
   std::tuple<at::Tensor, std::vector<at::Tensor>> forward(const at::Tensor& x,
@@ -24,7 +24,7 @@ struct SeveralImpl : torch::nn::Module {
   torch::nn::Linear fc{nullptr};
 };
 
-// Returns what the unit inside of it has made, and has a weight of its own.
+// Has a weight of its own and returns its inner unit's output.
 template <template <class> class Unit>
 struct OuterImpl : torch::nn::Module {
   OuterImpl() {
@@ -36,7 +36,7 @@ struct OuterImpl : torch::nn::Module {
   at::Tensor scale;
 };
 
-// Computes with another module's weight, and with a constant copy of it.
+// Uses another module's weight twice: as a parameter and as a constant.
 struct TiedImpl : torch::nn::Module {
   explicit TiedImpl(const at::Tensor& other) { weight = register_parameter("weight", other); }
   at::Tensor forward(const at::Tensor& x) {
@@ -45,7 +45,7 @@ struct TiedImpl : torch::nn::Module {
   at::Tensor weight;
 };
 
-// Units in a Sequential, nested, called twice, in a row and not, tied to one another and to the rest, and frozen.
+// Units in a Sequential, nested, called twice, tied to one another and to the rest, and frozen.
 template <template <class> class Unit>
 struct ManyUnits : Model {
   ManyUnits() {
@@ -83,7 +83,7 @@ struct ManyUnits : Model {
   at::Tensor weight, bias;
 };
 
-TEST(HookedUnits, GiveThePlainModelsWeights) {
+TEST(HookedUnits, TrainToPlainModelsWeights) {
   Trial trial{.model = make<ManyUnits<Plain>>, .ranks = 1, .rows_a_rank = 6};
   const Weights expected = plainly(trial);
   trial.model = make<ManyUnits<Hooked>>;
@@ -111,7 +111,7 @@ bool is_there(const at::Tensor& parameter) {
   }
 }
 
-TEST(HookedUnits, AreGatheredOneAfterTheOther) {
+TEST(HookedUnits, AreUnshardedOneAfterAnother) {
   spawn(2, [](World& world) {
     const auto net = hooked_chain();
     ShardedModule<Model> model(net, shards(world), {.level = ShardLevel::Parameters});
@@ -132,11 +132,11 @@ TEST(HookedUnits, AreGatheredOneAfterTheOther) {
       before = model.report();
       const at::Tensor y = model.forward(own_rows(world));
       EXPECT_FALSE(is_there(net->block(3).a->weight));
-      EXPECT_TRUE(is_there(net->head->weight));  // the backward begins with it
+      EXPECT_TRUE(is_there(net->head->weight));  // the backward begins with the head
       model.backward(y.square().mean());
       for (const at::Tensor& parameter : net->parameters()) EXPECT_FALSE(is_there(parameter));
     }
-    // In the second step one unit ahead.
+    // In the second step one unit is prefetched.
     EXPECT_EQ(seen, (std::vector<std::vector<int>>{
                         {1, 1, 0, 0}, {0, 1, 1, 0}, {0, 0, 1, 1}, {0, 0, 0, 1}}));
     const ShardReport after = model.report();
@@ -145,7 +145,7 @@ TEST(HookedUnits, AreGatheredOneAfterTheOther) {
   });
 }
 
-TEST(HookedUnits, AreChosenByNameTypeAndSize) {
+TEST(HookedUnits, AreSelectedByNameTypeAndSize) {
   const auto units = [](const ShardOptions& given) {
     return spawn(1,
                  [&](World& world) {
@@ -166,8 +166,9 @@ TEST(HookedUnits, AreChosenByNameTypeAndSize) {
   EXPECT_THROW(units({.unit = 5, .units = {"blocks"}}), UsageError);
 }
 
-// Ranks without samples do what the others do, in the same order: also for units that are nested, tied and called twice.
-TEST(HookedUnits, ARankWithoutSamples) {
+// A rank without samples communicates in the other ranks' order, also for nested, tied and reused
+// units.
+TEST(HookedUnits, TrainWithRankWithoutSamples) {
   const auto plain = make<ManyUnits<Plain>>();
   std::vector<at::Tensor> trained;
   std::set<void*> seen;
@@ -210,8 +211,8 @@ TEST(HookedUnits, ARankWithoutSamples) {
           {.deadline = std::chrono::seconds(20)});
 }
 
-// A backward that passes over units, on one rank, and then on all.
-TEST(HookedUnits, ThatABackwardPassesOver) {
+// The backward skips units on one rank, then on all ranks.
+TEST(HookedUnits, TrainWhenBackwardSkipsThem) {
   const auto train = [](World& world, const std::function<void(bool)>& leave_out,
                         const Call& forward, const std::function<void(const at::Tensor&)>& backward,
                         const std::vector<at::Tensor>& parameters, bool whole) {
@@ -249,8 +250,8 @@ TEST(HookedUnits, ThatABackwardPassesOver) {
   });
 }
 
-// The hooks go with the Sharded; a second one is refused before.
-TEST(HookedUnits, AShardedThatIsGone) {
+// The destructor removes the hooks. While the first Sharded is alive, a second one is refused.
+TEST(HookedUnits, BecomePlainWhenShardedIsDestroyed) {
   spawn(2, [](World& world) {
     const auto net = hooked_chain();
     const at::Tensor x = own_rows(world);

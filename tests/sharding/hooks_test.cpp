@@ -1,4 +1,4 @@
-// Buckets averaged by a function of one's own, and by PowerSGD, beside plain libtorch.
+// Buckets averaged by a user's function and by PowerSGD, compared with plain libtorch.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -16,7 +16,7 @@ using sharding::CommunicationHook;
 using sharding::GradientBucket;
 using ::testing::HasSubstr;
 
-// The ranks' mean in two halves; `see` looks at each bucket first.
+// The ranks' mean: starts an all-reduce, divides once it is done. `see` inspects each bucket first.
 CommunicationHook mean_hook(std::function<void(const GradientBucket&)> see = {}) {
   return {.name = "mean", .make = [see](const comm::Group&) -> AverageBucket {
             return [see](const GradientBucket& bucket) -> std::function<void()> {
@@ -36,7 +36,7 @@ Sharded make_sharded(World& world, const ShardOptions& options, std::shared_ptr<
           DeviceMesh(world, {{"replicate", world.size()}}), options};
 }
 
-TEST(CommunicationHooks, TrainToThePlainModelsWeightsWithRaggedPartsAndNoSync) {
+TEST(CommunicationHooks, TrainToPlainModelsWeightsWithRaggedBatchesAndNoSync) {
   constexpr int parts[3][3] = {{3, 2, 1}, {1, 4, 1}, {2, 0, 4}};
   const auto net = make<TwoLinears>();
   torch::optim::Adam plain(net->parameters(), torch::optim::AdamOptions(0.05));
@@ -64,7 +64,8 @@ TEST(CommunicationHooks, TrainToThePlainModelsWeightsWithRaggedPartsAndNoSync) {
       for (int rank = 0; rank < world.rank(); ++rank) begin += parts[step][rank];
       const at::Tensor x = rows(6, static_cast<std::uint64_t>(step)).narrow(0, begin, count);
       seen.clear();
-      if (step == 0) {  // in two pieces of weight 1/3 and 2/3, or whatever the rank has
+      // Accumulates two micro-batches of weight 1/3 and 2/3, or what the rank has.
+      if (step == 0) {
         const double first = static_cast<double>(count / 2) / static_cast<double>(count);
         {
           const auto no_sync = sharded.no_sync();
@@ -73,7 +74,7 @@ TEST(CommunicationHooks, TrainToThePlainModelsWeightsWithRaggedPartsAndNoSync) {
           else
             sharded.backward(call(x).square().mean() * 0);
         }
-        EXPECT_TRUE(seen.empty()) << "inside no_sync() nothing is averaged";
+        EXPECT_TRUE(seen.empty()) << "no hook runs inside no_sync()";
         sharded.backward(
             call(x.narrow(0, count / 2, count - count / 2)).square().mean() * (1 - first),
             static_cast<double>(count));
@@ -102,8 +103,9 @@ TEST(CommunicationHooks, TrainToThePlainModelsWeightsWithRaggedPartsAndNoSync) {
   });
 }
 
-// Each rank's part, before it is averaged: undivided, with zeros where there is none, also between the gradients.
-TEST(CommunicationHooks, GetGradientsAsTheyAre) {
+// A hook receives the rank's unscaled gradients, with zeros for missing gradients and in the
+// padding.
+TEST(CommunicationHooks, ReceiveUnscaledGradients) {
   spawn(2, [](World& world) {
     const auto zero_else = [](const GradientBucket& bucket) {
       at::Tensor rest = bucket.flat.clone();
@@ -137,7 +139,7 @@ TEST(CommunicationHooks, GetGradientsAsTheyAre) {
   });
 }
 
-TEST(CommunicationHooks, OneThatThrowsEndsAllRanksWithItsReason) {
+TEST(CommunicationHooks, ExceptionReachesAllRanks) {
   for (const bool when_it_begins : {true, false}) {
     std::vector<std::string> told(3);
     std::atomic<int> ended = 0;
@@ -164,7 +166,8 @@ TEST(CommunicationHooks, OneThatThrowsEndsAllRanksWithItsReason) {
       } catch (const std::exception& error) {
         told[static_cast<std::size_t>(rank)] = error.what();
       }
-      for (++ended; ended < 3;) std::this_thread::yield();  // no rank leaves before all were told
+      // no rank returns before all ranks have the error
+      for (++ended; ended < 3;) std::this_thread::yield();
     });
     EXPECT_THAT(told[1], HasSubstr("boom"));
     for (const std::size_t rank : {0, 2})
@@ -172,7 +175,7 @@ TEST(CommunicationHooks, OneThatThrowsEndsAllRanksWithItsReason) {
   }
 }
 
-TEST(CommunicationHooks, AreRefusedWhereGradientsAreDividedAndWhereRanksDiffer) {
+TEST(CommunicationHooks, AreRefusedForShardedGradientsAndDifferentRanks) {
   const auto error_of = [](World& world, const ShardOptions& options) -> std::string {
     try {
       const Sharded sharded(std::static_pointer_cast<torch::nn::Module>(make<TwoLinears>()),
@@ -199,8 +202,9 @@ TEST(CommunicationHooks, AreRefusedWhereGradientsAreDividedAndWhereRanksDiffer) 
   });
 }
 
-// A P and Q as wide as the matrix lose nothing: what is left is whether they follow the buckets that the second step has.
-TEST(CommunicationHooks, PowerSgdFollowsTheBucketsThatAreDividedAnew) {
+// With P and Q as wide as the matrix, compression is lossless. The test shows that state follows
+// the buckets rebuilt in step 2.
+TEST(CommunicationHooks, PowerSgdFollowsRebuiltBuckets) {
   for (const bool low : {false, true}) {
     Trial trial{.model = [] { return make<TwoLinears>(); },
                 .options = {.bucket = 256,

@@ -1,4 +1,4 @@
-// Gradients from before a backward, where a rank that has no batches left follows.
+// Gradients from before a backward, on a rank that shadows the active ranks.
 #include <gmock/gmock.h>
 
 #include "join_nets.h"
@@ -8,9 +8,9 @@
 namespace trestle::testing {
 namespace {
 
-// Two reduced backwards add up, of gradients of which the rank that has batches holds nothing, and of which one is let go
-// while another one, of a parameter that this optimizer does not have, stays.
-TEST(Join, GradientsThatAddUpStayWhereTheRankWithBatchesHasNoPartOfThem) {
+// Two reduced backwards accumulate. The active rank holds no shard of some gradients. One gradient
+// is cleared while another, which this optimizer does not own, stays.
+TEST(Join, KeepsAccumulatedGradientsThatActiveRankDoesNotHold) {
   const auto train = [](const Call& forward, const std::function<void(const at::Tensor&)>& backward,
                         const std::vector<at::Tensor>& parameters,
                         const std::function<void()>& after_each) {
@@ -45,8 +45,9 @@ TEST(Join, GradientsThatAddUpStayWhereTheRankWithBatchesHasNoPartOfThem) {
   }
 }
 
-// A gradient of zeros is one to an optimizer with momentum or decay, also on a rank that follows.
-TEST(Join, GradientsThatAreZeroedAreSteppedOnRanksThatFollow) {
+// To an optimizer with momentum or decay, a zero gradient differs from none; also on a shadowing
+// rank.
+TEST(Join, ShadowingRanksStepZeroedGradients) {
   struct Branch : TwoLinears {
     at::Tensor forward(const at::Tensor& x) override {
       const at::Tensor y = torch::tanh(a(x));
@@ -89,8 +90,8 @@ TEST(Join, GradientsThatAreZeroedAreSteppedOnRanksThatFollow) {
     });
 }
 
-// What no_sync() left has been let go: nothing waits to be reduced.
-TEST(Join, EndsWhereZeroGradLetGoOfWhatNoSyncLeft) {
+// Once the gradients of no_sync() are cleared, no reduction is pending.
+TEST(Join, EndsAfterZeroGradClearedNoSyncGradients) {
   for (const ShardLevel level : levels)
     spawn(2, [&](World& world) {
       Sharded model(in_layers(), DeviceMesh(world, {{"shard", 2}}), {.level = level});
@@ -106,8 +107,8 @@ TEST(Join, EndsWhereZeroGradLetGoOfWhatNoSyncLeft) {
     });
 }
 
-// A weight of two units, of which the second one to run backwards also has a layer before that does not use it.
-TEST(Join, FollowsUnitsOfSeveralLayersThatShareAWeight) {
+// Two units share a weight. In the unit whose backward runs last, the first layer does not use it.
+TEST(Join, ShadowsUnitsThatShareWeight) {
   const auto net = [] {
     nn::Layers made(nn::Seed{3});
     const auto linear = [](int in, int out) {

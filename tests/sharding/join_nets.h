@@ -3,10 +3,10 @@
 #include "attack.h"
 #include "trestle/nn/layers.h"
 
-// What join()'s tests train.
+// The net that the tests of join() train.
 namespace trestle::testing {
 
-// TwoLinears in layers, each a unit at level Parameters.
+// TwoLinears as layers; at level Parameters each layer is a unit.
 inline nn::Layers in_layers() {
   const auto whole = std::dynamic_pointer_cast<TwoLinears>(make<TwoLinears>());
   nn::Layers net;

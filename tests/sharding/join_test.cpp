@@ -1,4 +1,4 @@
-// Ranks with fewer batches than others, beside libtorch alone on the batches of all.
+// Ranks with different numbers of batches, compared with libtorch alone on all batches.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -87,7 +87,7 @@ void train_joined(World& world, const Uneven& given, ShardLevel level, Average a
   EXPECT_LT(distance(expected, sharded.state()), 1e-12) << "rank " << world.rank();
 }
 
-TEST(Join, TrainsAtEveryLevelAsPlainLibtorchOnAllBatches) {
+TEST(Join, TrainsAsPlainLibtorchOnAllBatchesAtEveryLevel) {
   const Uneven cases[] = {{{3, 1}}, {{0, 2, 4}}, {{2, 0, 3, 1}}, {{0, 3, 1, 2}, 2}};
   for (const Uneven& given : cases) {
     for (const Average average : {Average::AllRanks, Average::RanksWithBatches, Average::Samples}) {
@@ -103,8 +103,8 @@ TEST(Join, TrainsAtEveryLevelAsPlainLibtorchOnAllBatches) {
   }
 }
 
-// Windows of three backwards of which the last is reduced, and two forwards before their backwards.
-TEST(Join, FollowsNoSyncAndForwardsThatAreAhead) {
+// Windows of three backwards, of which the last reduces; two forwards run before their backwards.
+TEST(Join, ShadowsNoSyncAndForwardsBeforeBackwards) {
   constexpr int windows[] = {1, 3};
   const auto net = make<TwoLinears>();
   torch::optim::Adam plain(net->parameters(), torch::optim::AdamOptions(0.05));
@@ -143,7 +143,7 @@ TEST(Join, FollowsNoSyncAndForwardsThatAreAhead) {
   }
 }
 
-TEST(Join, BuffersAreThoseOfTheRankThatHadBatchesLast) {
+TEST(Join, TakesBuffersFromLastActiveRank) {
   for (const ShardLevel level : levels) {
     SCOPED_TRACE(std::string(to_string(level)));
     torch::nn::BatchNorm1d alone(torch::nn::BatchNormOptions(width).momentum(0.3));
@@ -170,7 +170,7 @@ TEST(Join, BuffersAreThoseOfTheRankThatHadBatchesLast) {
   }
 }
 
-TEST(Join, OfTwoModelsThatTakeTurns) {
+TEST(Join, TrainsTwoModelsInTurns) {
   const auto first = make<TwoLinears>(), second = make<TwoLinears>();
   torch::optim::SGD a(first->parameters(), 0.1), b(second->parameters(), 0.2);
   for (int step = 0; step < 3; ++step) {
@@ -220,8 +220,8 @@ struct UnitsInside : Model {
   std::shared_ptr<Unit> a, b;
 };
 
-// Their order is known after the first step alone.
-TEST(Join, UnitsInsideOfATorchModuleNeedABatchInTheFirstStep) {
+// The order of hooked units is known only after the first step.
+TEST(Join, RefusesHookedUnitsWithoutBatchInFirstStep) {
   const Uneven given{{1, 3}};
   const auto train = [&](int batches_of_0) {
     spawn(2, [&](World& world) {
@@ -248,11 +248,11 @@ TEST(Join, UnitsInsideOfATorchModuleNeedABatchInTheFirstStep) {
     train(0);
     ADD_FAILURE() << "no error";
   } catch (const std::exception& error) {
-    EXPECT_THAT(error.what(), HasSubstr("a rank without samples in the first step"));
+    EXPECT_THAT(error.what(), HasSubstr("this rank has no samples in the first step"));
   }
 }
 
-// What each rank is told by join(), where rank r has r batches.
+// The errors that join() throws on each rank; rank r has r batches.
 std::vector<std::string> errors_of(
     int ranks, ShardLevel level,
     const std::function<void(World&, Sharded&, int step)>& before_forward,
@@ -278,13 +278,14 @@ std::vector<std::string> errors_of(
             told[static_cast<std::size_t>(world.rank())] = error.what();
           }
           if (afterwards) afterwards(world);
-          for (++ended; ended < ranks;) std::this_thread::yield();  // until all were told
+          // until all ranks have their error
+          for (++ended; ended < ranks;) std::this_thread::yield();
         },
         {.deadline = std::chrono::seconds(20)});
   return told;
 }
 
-TEST(Join, ARankThatDiesEndsAll) {
+TEST(Join, FailureOfOneRankStopsAllRanks) {
   for (const ShardLevel level : levels) {
     SCOPED_TRACE(std::string(to_string(level)));
     const auto in_batches = errors_of(3, level, [](World& world, Sharded&, int step) {
@@ -298,20 +299,20 @@ TEST(Join, ARankThatDiesEndsAll) {
   }
 }
 
-TEST(Join, MayThrowOnAllRanksWhereTheFirstHasEnded) {
+TEST(Join, ThrowsOnAllRanksWhenFirstRankEnds) {
   const auto told = errors_of(
       3, ShardLevel::Gradients, [](World&, Sharded&, int) {},
       {.first_end = JoinOptions::FirstEnd::Throw},
       [](World& world) {
         at::Tensor one = at::ones({1});
-        world.group().all_reduce(one).wait();  // they go on to something else
+        world.group().all_reduce(one).wait();  // The ranks can still communicate.
         EXPECT_EQ(one.item<int>(), 3);
       });
   for (const std::string& message : told)
     EXPECT_THAT(message, HasSubstr("rank 0 has no batches left, and rank 1 begins a forward"));
 }
 
-TEST(Join, RanksThatDoNotDoTheSameAreTold) {
+TEST(Join, NamesRanksWhoseCallsDiffer) {
   const auto told = errors_of(3, ShardLevel::Parameters, [](World& world, Sharded& sharded, int) {
     const at::NoGradGuard no_grad;
     if (world.rank() == 2) sharded.forward(rows(1, 1));
@@ -321,13 +322,13 @@ TEST(Join, RanksThatDoNotDoTheSameAreTold) {
                 HasSubstr("rank 1 begins a forward, rank 2 begins a forward without gradients"));
 }
 
-TEST(Join, RefusesWhatNeedsTheRanksThatHaveEnded) {
+TEST(Join, RefusesCallsThatNeedShadowingRanks) {
   const auto told =
       errors_of(2, ShardLevel::Parameters, [](World&, Sharded& sharded, int) { sharded.state(); });
   EXPECT_THAT(told[1], HasSubstr("state() inside join()"));
   const auto nested = errors_of(2, ShardLevel::None,
                                 [](World&, Sharded& sharded, int) { join({&sharded}, [] {}); });
-  EXPECT_THAT(nested[1], HasSubstr("join() inside of join()"));
+  EXPECT_THAT(nested[1], HasSubstr("join() inside join()"));
   const auto in_no_sync = errors_of(2, ShardLevel::None, [](World&, Sharded& sharded, int) {
     const auto no_sync = sharded.no_sync();
     sharded.backward(sharded.forward(rows(1, 1)).square().mean());
@@ -336,7 +337,7 @@ TEST(Join, RefusesWhatNeedsTheRanksThatHaveEnded) {
   EXPECT_THAT(in_no_sync[1], HasSubstr("left"));
 }
 
-TEST(Join, RefusesBatchNormsOfAllRanksAndEndsInsideOfNoSync) {
+TEST(Join, RefusesSyncBatchNormAndEndInsideNoSync) {
   for (const bool converted : {false, true}) {
     spawn(2, [&](World& world) {
       nn::Layers net;
@@ -371,7 +372,7 @@ TEST(Join, RefusesBatchNormsOfAllRanksAndEndsInsideOfNoSync) {
   } catch (const StateError& error) {
     message = error.what();
   }
-  EXPECT_THAT(message, HasSubstr("ended inside of no_sync()"));
+  EXPECT_THAT(message, HasSubstr("ended inside no_sync()"));
 }
 
 }  // namespace

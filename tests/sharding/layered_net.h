@@ -12,7 +12,7 @@
 #include "trestle/nn/layers.h"
 #include "trestle/sharding/sharded.h"
 
-// A model of layers with a skip, an in-place layer and a shared weight, at each level on some ranks.
+// Trains a model with a skip, an in-place layer and a shared weight, at each level over ranks.
 namespace trestle::testing {
 
 using Gradients = std::map<std::string, at::Tensor>;
@@ -20,7 +20,7 @@ using Gradients = std::map<std::string, at::Tensor>;
 inline constexpr auto levels = {ShardLevel::None, ShardLevel::OptimizerState, ShardLevel::Gradients,
                                 ShardLevel::Parameters};
 
-struct JoinImpl : torch::nn::Module {  // of a skip
+struct JoinImpl : torch::nn::Module {  // joins a skip
   JoinImpl() { fc = register_module("fc", torch::nn::Linear(12, 6)); }
   at::Tensor forward(const at::Tensor& x, const at::Tensor& skip) {
     return fc(torch::cat({x, skip}, 1));
@@ -34,7 +34,7 @@ struct HeadImpl : torch::nn::Module {  // shares the weight of "embed"
   at::Tensor weight;
 };
 
-// Layers as factories, so that each rank makes the same ones.
+// Layers are factories, so that all ranks create the same ones.
 inline nn::Layers make_net(double dropout = 0, bool tied = true) {
   nn::Layers net(nn::Seed{3});
   const auto linear = [](int in, int out) {
@@ -80,7 +80,7 @@ inline Gradients gradients_of(const NamedTensors& parameters) {
   return gradients;
 }
 
-// The gradients of a sharded model, whole: each rank's parts put at their places.
+// The whole gradients of a sharded model, all-gathered from each rank's shards.
 inline Gradients whole_gradients(Sharded& sharded, const World& world, const NamedTensors& shapes) {
   Gradients gradients;
   for (const auto& [name, shard] : sharded.named_parameters()) {
@@ -109,7 +109,7 @@ inline double difference(const Gradients& expected, const Gradients& actual) {
   return worst;
 }
 
-// Runs `body(world, sharded)` at each level on `ranks` ranks.
+// Runs `body(world, sharded, net)` at each level on `ranks` ranks.
 inline void at_each_level(int ranks, const std::function<nn::Layers()>& make, ShardOptions options,
                           const std::function<void(World&, Sharded&, const nn::Layers&)>& body) {
   for (const ShardLevel level : levels) {

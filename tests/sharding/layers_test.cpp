@@ -1,4 +1,5 @@
-// nn::Layers over ranks, at every level: units, skips, ties, frozen layers, dropout, several forwards.
+// nn::Layers over ranks at every level: units, skips, ties, frozen layers, dropout, several
+// forwards.
 #include <gtest/gtest.h>
 
 #include "tests/sharding/layered_net.h"
@@ -9,7 +10,7 @@
 namespace trestle::testing {
 namespace {
 
-TEST(ShardedLayers, GiveThePlainModelsGradients) {
+TEST(ShardedLayers, HavePlainModelsGradients) {
   const at::Tensor x = rows(12, 6, 1), y = rows(12, 6, 2);
   nn::Layers plain = make_net();
   loss_of(plain.forward(x), y).backward();
@@ -18,7 +19,7 @@ TEST(ShardedLayers, GiveThePlainModelsGradients) {
     at_each_level(
         ranks, [] { return make_net(); }, {},
         [&](World& world, Sharded& sharded, const nn::Layers&) {
-          for (int step = 0; step < 3; ++step) {  // buckets and order are learnt in the first
+          for (int step = 0; step < 3; ++step) {  // the first step determines buckets and order
             sharded.zero_grad();
             loss_of(sharded.forward(part(x, world)), part(y, world)).backward();
             EXPECT_LT(difference(gradients_of(shapes), whole_gradients(sharded, world, shapes)),
@@ -27,7 +28,7 @@ TEST(ShardedLayers, GiveThePlainModelsGradients) {
         });
 }
 
-TEST(ShardedLayers, UnitsOfSeveralLayersAndWithoutReshard) {
+TEST(ShardedLayers, TrainInUnitsOfSeveralLayersAndWithoutReshard) {
   const at::Tensor x = rows(4, 6, 1), y = rows(4, 6, 2);
   nn::Layers plain = make_net();
   loss_of(plain.forward(x), y).backward();
@@ -50,8 +51,8 @@ TEST(ShardedLayers, UnitsOfSeveralLayersAndWithoutReshard) {
   }
 }
 
-// Replicas draw what the plain model's micro-batches draw.
-TEST(ShardedLayers, DropoutIsThatOfTheGlobalMicroBatch) {
+// Replicas draw the numbers of the plain model's micro-batches.
+TEST(ShardedLayers, DrawDropoutOfGlobalMicroBatch) {
   const at::Tensor x = rows(6, 6, 1), y = rows(6, 6, 2);
   nn::Layers plain = make_net(0.5);
   const nn::Graph graph = plain.graph();
@@ -69,7 +70,7 @@ TEST(ShardedLayers, DropoutIsThatOfTheGlobalMicroBatch) {
       });
 }
 
-TEST(ShardedLayers, RaggedPartsAreWeighted) {
+TEST(ShardedLayers, WeightRaggedBatches) {
   const at::Tensor x = rows(7, 6, 1), y = rows(7, 6, 2);
   nn::Layers plain = make_net();
   loss_of(plain.forward(x), y).backward();
@@ -77,7 +78,7 @@ TEST(ShardedLayers, RaggedPartsAreWeighted) {
   at_each_level(
       3, [] { return make_net(); }, {},
       [&](World& world, Sharded& sharded, const nn::Layers&) {
-        // In the first step the first rank has none, in the third the last one.
+        // Rank 0 has no samples in the first step, rank 2 none in the third.
         const std::int64_t counts[][3] = {{0, 6, 1}, {3, 3, 1}, {4, 3, 0}, {0, 6, 1}};
         for (const auto& count : counts) {
           sharded.zero_grad();
@@ -97,7 +98,7 @@ TEST(ShardedLayers, RaggedPartsAreWeighted) {
       });
 }
 
-TEST(ShardedLayers, NoSyncAddsUpUntilABackwardOutside) {
+TEST(ShardedLayers, NoSyncAccumulatesUntilBackwardOutside) {
   const at::Tensor x = rows(12, 6, 1), y = rows(12, 6, 2);
   nn::Layers plain = make_net();
   loss_of(plain.forward(x), y).backward();
@@ -120,8 +121,8 @@ TEST(ShardedLayers, NoSyncAddsUpUntilABackwardOutside) {
       });
 }
 
-// Without zero_grad() reduced gradients add up, as a plain model's do.
-TEST(ShardedLayers, ReducedGradientsAddUp) {
+// Without zero_grad(), reduced gradients accumulate as in a plain model.
+TEST(ShardedLayers, AccumulateReducedGradients) {
   const at::Tensor x = rows(4, 6, 1), y = rows(4, 6, 2);
   nn::Layers plain = make_net();
   for (int i = 0; i < 3; ++i) loss_of(plain.forward(x), y).backward();
@@ -135,7 +136,7 @@ TEST(ShardedLayers, ReducedGradientsAddUp) {
       });
 }
 
-TEST(ShardedLayers, FrozenLayers) {
+TEST(ShardedLayers, SupportFrozenLayers) {
   const auto frozen = [] {
     nn::Layers net = make_net();
     for (auto& [name, tensor] : net.named_parameters())
@@ -158,7 +159,7 @@ TEST(ShardedLayers, FrozenLayers) {
   });
 }
 
-TEST(ShardedLayers, TwoForwardsThenTheirBackwards) {
+TEST(ShardedLayers, RunTwoForwardsBeforeTheirBackwards) {
   const at::Tensor x = rows(4, 6, 1), y = rows(4, 6, 2);
   nn::Layers plain = make_net();
   (loss_of(plain.forward(x), y) + loss_of(plain.forward(x * 2), y)).backward();
@@ -173,8 +174,9 @@ TEST(ShardedLayers, TwoForwardsThenTheirBackwards) {
       });
 }
 
-// Norms of all ranks' samples wait for every rank: backward_without_samples() is refused, and an empty batch is the way.
-TEST(ShardedLayers, WithBatchNormsOfAllRanksARankWithoutSamplesGivesAnEmptyBatch) {
+// SyncBatchNorm waits for every rank: backward_without_samples() is refused, an empty batch is
+// accepted.
+TEST(ShardedLayers, SyncBatchNormTakesEmptyBatchFromRankWithoutSamples) {
   const at::Tensor x = rows(5, 6, 1), y = rows(5, 6, 2);
   const auto net_with = [](const auto& norm) {
     nn::Layers net(nn::Seed{4});

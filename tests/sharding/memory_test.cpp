@@ -1,4 +1,4 @@
-// What each level holds and moves, by the meters of virtual devices and by counts.
+// Memory and traffic of each level, by the meters of virtual devices and by counts.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -68,7 +68,7 @@ void expect_within(double measured, double formula, double share) {
   EXPECT_GT(measured, formula * (1 - share));
 }
 
-TEST(ShardMemory, StateIsWhatTheFormulaOfTheLevelSays) {
+TEST(ShardMemory, StateMatchesFormulaOfLevel) {
   const double p = parameter_count;
   expect_within(train({.level = ShardLevel::None}).after_step, 16 * p, 0.05);
   expect_within(train({.level = ShardLevel::OptimizerState}).after_step, (8 + 8.0 / ranks) * p,
@@ -77,35 +77,36 @@ TEST(ShardMemory, StateIsWhatTheFormulaOfTheLevelSays) {
   expect_within(train({.level = ShardLevel::Parameters}).after_step, 16.0 / ranks * p, 0.05);
 }
 
-// A model is made and trained on devices that could not hold it whole.
-TEST(ShardMemory, ParametersAreThereOneUnitAfterTheOther) {
+// A model can be created and trained on devices that cannot hold all of it.
+TEST(ShardMemory, UnshardsOneUnitAfterAnother) {
   const Held held = train({.level = ShardLevel::Parameters});
   const double p = parameter_count;
   expect_within(held.made, 4 / static_cast<double>(ranks) * p, 0.05);
   expect_within(held.after_backward, 16.0 / ranks * p, 0.05);
-  // Two units' parameters (this one and the next), this one's gradients, twice as it is put in, and the reduced piece.
+  // Two units' parameters (this and the next), this unit's gradients (twice while they are copied),
+  // and the reduced shard.
   EXPECT_LT(held.peak_of_step, 16.0 / ranks * p + 5 * unit_bytes);
 }
 
-TEST(ShardMemory, WholeGradientsAreLetGoAsTheyAreReduced) {
+TEST(ShardMemory, FreesWholeGradientsAsTheyAreReduced) {
   const Held one =
       train({.level = ShardLevel::OptimizerState, .bucket = 1 << 18, .first_bucket = 1 << 18});
   const Held two =
       train({.level = ShardLevel::Gradients, .bucket = 1 << 18, .first_bucket = 1 << 18});
-  // Half of the whole gradients, but for what level OptimizerState saves itself: its reduced pieces, a fourth here, lie in
-  // them.
+  // Half of the whole gradients, less what level OptimizerState saves: its reduced shards, a fourth
+  // here, reuse their memory.
   EXPECT_LT(two.peak_of_step, one.peak_of_step - 4 * parameter_count * (1.0 / 2 - 1.0 / ranks));
 }
 
-// Two reduced pieces at once, and a layer's gradient on its way into its bucket: not the pieces of all.
-TEST(ShardMemory, ReducedPiecesTakeThePlaceOfWholeGradients) {
+// At once: two reduced shards and one layer's gradient on its way into its bucket, not all shards.
+TEST(ShardMemory, ReducedShardsReuseMemoryOfWholeGradients) {
   const Held held =
       train({.level = ShardLevel::OptimizerState, .bucket = 1 << 18, .first_bucket = 1 << 18});
   EXPECT_LT(held.peak_of_step, held.after_step + unit_bytes * (1 + 3.0 / ranks) + (1 << 16));
 }
 
-// All ranks begin with rank 0's weights, which are sent in pieces.
-TEST(ShardMemory, WeightsAreNotThereTwiceWhenAModelIsMade) {
+// All ranks start with rank 0's weights, which are broadcast in chunks.
+TEST(ShardMemory, ConstructionDoesNotCopyAllWeights) {
   static constexpr int wide = 768, layers = 6;
   install_virtual_devices({.count = ranks});
   spawn(2, [&](World& world) {
@@ -123,8 +124,8 @@ TEST(ShardMemory, WeightsAreNotThereTwiceWhenAModelIsMade) {
   });
 }
 
-// Counts of collectives, and their bytes (FSDP2's own tests; data_parallel.md, section 3).
-TEST(ShardTraffic, IsWhatTheLevelSays) {
+// Counts and bytes of collectives, as FSDP2's own tests expect them.
+TEST(ShardTraffic, MatchesLevel) {
   const auto of_step = [](const ShardOptions& options) {
     const Held held = train(options);
     return std::array<std::int64_t, 4>{

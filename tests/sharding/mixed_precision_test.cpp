@@ -1,5 +1,5 @@
-// Mixed precision over ranks, against plain libtorch written by hand: fp32 masters, compute copies, sums in the dtype that
-// is asked for.
+// Mixed precision over ranks, compared with plain libtorch by hand: fp32 master weights,
+// low-precision copies, sums in the requested dtype.
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
@@ -20,7 +20,7 @@ using Weights = std::map<std::string, at::Tensor>;
 namespace F = torch::nn::functional;
 
 constexpr int steps = 3;
-const SpawnOptions one_thread = {.threads = 1};  // operators sum in an order that depends on it
+const SpawnOptions one_thread = {.threads = 1};  // the thread count changes the order of sums
 
 Weights copies(const NamedTensors& named) {
   Weights weights;
@@ -32,7 +32,7 @@ struct Dtypes {
   at::ScalarType compute, reduce;
 };
 
-// The forward of make_net() with given weights.
+// The forward of make_net() with the given weights.
 at::Tensor forward(Weights& w, const at::Tensor& x) {
   at::Tensor y = at::linear(x, w["in.weight"], w["in.bias"]);
   y = at::layer_norm(y, {16}, w["layer_norm.weight"], w["layer_norm.bias"]).relu();
@@ -48,8 +48,8 @@ at::Tensor sum_of_pairs(std::vector<at::Tensor> parts) {
   return parts[0];
 }
 
-// The whole training, without trestle but for the first weights: `ranks` parts of each batch, whose gradients are summed
-// neighbours first.
+// The whole training without trestle, but for the initial weights: `ranks` shares of each batch,
+// gradients summed neighbours first.
 Weights by_hand(int ranks, const Dtypes& dtypes, Weights masters) {
   std::vector<at::Tensor> trained;
   for (auto& [name, master] : masters)
@@ -60,7 +60,7 @@ Weights by_hand(int ranks, const Dtypes& dtypes, Weights masters) {
   for (int step = 0; step < steps; ++step) {
     optimizer.zero_grad();
     std::map<std::string, std::vector<at::Tensor>> shares;
-    Weights after_first;  // the first rank's statistics
+    Weights after_first;  // holds the first rank's statistics
     for (int rank = 0; rank < ranks; ++rank) {
       Weights own;
       for (const auto& [name, master] : masters) {
@@ -99,7 +99,7 @@ double difference(const Weights& expected, const NamedTensors& actual) {
   return worst;
 }
 
-// The same by a Sharded; returns how far rank 0's weights and statistics are from `expected`.
+// Trains with a Sharded. Returns the distance of rank 0's weights and statistics from `expected`.
 double by_shards(int ranks, const ShardOptions& options, const Weights& expected) {
   const auto differences = spawn(
       ranks,
@@ -120,7 +120,7 @@ double by_shards(int ranks, const ShardOptions& options, const Weights& expected
           }
           optimizer.step();
         }
-        const NamedTensors state = sharded.state();  // all ranks ask
+        const NamedTensors state = sharded.state();  // collective: all ranks call it
         return world.rank() == 0 ? difference(expected, state) : 0;
       },
       one_thread);
@@ -134,8 +134,8 @@ Weights first_weights() {
   return weights;
 }
 
-// Behaviours 21 and 36: {fp16, bf16, fp32} computed x {fp16, bf16, fp32} communicated.
-TEST(ShardedPrecision, TrainsAsMastersAndCopiesByHand) {
+// Behaviours 21 and 36: {fp16, bf16, fp32} compute x {fp16, bf16, fp32} reduction.
+TEST(ShardedPrecision, TrainsAsMasterWeightsAndCopiesByHand) {
   const auto dtypes = {at::kHalf, at::kBFloat16, at::kFloat};
   for (const at::ScalarType compute : dtypes) {
     for (const at::ScalarType reduce : dtypes) {
@@ -163,8 +163,8 @@ TEST(ShardedPrecision, TrainsAsMastersAndCopiesByHand) {
   }
 }
 
-// Behaviour 21: what crosses between ranks is in the dtypes that were asked for.
-TEST(ShardedPrecision, CollectivesAreOfTheDtypesAskedFor) {
+// Behaviour 21: ranks communicate in the requested dtypes.
+TEST(ShardedPrecision, CommunicatesInRequestedDtypes) {
   const auto report = [](ShardLevel level, const ShardPrecision& precision) {
     return spawn(2, [&](World& world) {
       const DeviceMesh mesh(world, {{"shard", 2}});
@@ -192,15 +192,15 @@ TEST(ShardedPrecision, CollectivesAreOfTheDtypesAskedFor) {
   }
 }
 
-// Behaviour 21: norms in low precision, the statistics of batch norm in fp32, and a torch module.
-TEST(ShardedPrecision, StatisticsStayInFp32AndOutputsAreCastOnlyWhereAsked) {
+// Behaviour 21: norms in low precision, batch norm's statistics in fp32, and a torch module.
+TEST(ShardedPrecision, KeepsStatisticsInFp32AndCastsOutputsOnRequest) {
   for (const ShardLevel level : dividing)
     for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf})
       spawn(2, [&](World& world) {
         const DeviceMesh mesh(world, {{"shard", 2}});
         torch::nn::Sequential net;
         {
-          static std::mutex one_at_a_time;  // ranks are threads, with one default generator
+          static std::mutex one_at_a_time;  // ranks are threads with one default generator
           const std::lock_guard lock(one_at_a_time);
           net = torch::nn::Sequential(torch::nn::Conv2d(1, 5, 3), torch::nn::BatchNorm2d(5),
                                       torch::nn::GroupNorm(1, 5), torch::nn::Conv2d(5, 4, 3));
@@ -219,7 +219,7 @@ TEST(ShardedPrecision, StatisticsStayInFp32AndOutputsAreCastOnlyWhereAsked) {
       });
 }
 
-TEST(ShardedPrecision, LayersMayKeepTheirDtypeAndFrozenOnesAreCast) {
+TEST(ShardedPrecision, KeepsDtypeOfNamedLayersAndCastsFrozenOnes) {
   for (const ShardLevel level : dividing)
     spawn(2, [&](World& world) {
       const DeviceMesh mesh(world, {{"shard", 2}});
@@ -255,7 +255,7 @@ TEST(ShardedPrecision, LayersMayKeepTheirDtypeAndFrozenOnesAreCast) {
         EXPECT_EQ(tensor.scalar_type(), at::kFloat);
         EXPECT_EQ(tensor.equal(before.at(name)), name.starts_with("frozen")) << name;
       }
-      // Whole weights go in, and frozen ones reach the copies too.
+      // load_state() takes whole weights and updates the low-precision copies of frozen ones.
       NamedTensors ones;
       for (const auto& [name, tensor] : before) ones.emplace_back(name, at::ones_like(tensor));
       sharded.load_state(ones);
@@ -265,8 +265,8 @@ TEST(ShardedPrecision, LayersMayKeepTheirDtypeAndFrozenOnesAreCast) {
     });
 }
 
-// A model in bf16 whose gradients are summed in fp32: an optimizer's zero_grad() also lets go of what no_sync() has added up.
-TEST(ShardedPrecision, AtLevelNoneAnOptimizersZeroGradReachesWhatNoSyncAddedUp) {
+// A bf16 model with fp32 sums: an optimizer's zero_grad() also clears the sums of no_sync().
+TEST(ShardedPrecision, OptimizersZeroGradClearsNoSyncSumsAtLevelNone) {
   spawn(2, [&](World& world) {
     const DeviceMesh mesh(world, {{"replicate", 2}});
     nn::Layers net(nn::Seed{5});
@@ -294,8 +294,8 @@ TEST(ShardedPrecision, AtLevelNoneAnOptimizersZeroGradReachesWhatNoSyncAddedUp) 
   });
 }
 
-// Behaviour 21: what is added up on a rank is in the dtype of the reduction. 256 + 1 is 256 in bf16.
-TEST(ShardedPrecision, NoSyncAddsUpInTheReductionsDtype) {
+// Behaviour 21: a rank accumulates in the dtype of the reduction. In bf16, 256 + 1 is 256.
+TEST(ShardedPrecision, NoSyncAccumulatesInReductionDtype) {
   for (const ShardLevel level : dividing)
     spawn(2, [&](World& world) {
       const DeviceMesh mesh(world, {{"shard", 2}});
@@ -329,12 +329,13 @@ TEST(ShardedPrecision, NoSyncAddsUpInTheReductionsDtype) {
       }
       sharded.zero_grad();
       backward(2);
-      EXPECT_EQ(gradient(), world.rank() == 0 ? 2 : 0) << "zero_grad() drops what was added up";
+      EXPECT_EQ(gradient(), world.rank() == 0 ? 2 : 0)
+          << "zero_grad() clears accumulated gradients";
     });
 }
 
-// The mean of four equal gradients g in fp16: 4 g is out of its range, or g / 4 is.
-TEST(ShardedPrecision, Fp16SumsKeepTheRange) {
+// The mean of four equal gradients g in fp16, where 4 g or g / 4 is out of range.
+TEST(ShardedPrecision, Fp16SumsStayInRange) {
   const double smallest = std::ldexp(1.0, -24);
   for (const ShardLevel level : {ShardLevel::None, ShardLevel::OptimizerState,
                                  ShardLevel::Gradients, ShardLevel::Parameters})
@@ -357,8 +358,8 @@ TEST(ShardedPrecision, Fp16SumsKeepTheRange) {
       });
 }
 
-// One that is out of the range of fp16 before it is divided, and not afterwards.
-TEST(ShardedPrecision, Fp32GradientsAreDividedBeforeTheyBecomeFp16) {
+// A gradient out of fp16's range before the division and inside it afterwards.
+TEST(ShardedPrecision, DividesFp32GradientsBeforeCastToFp16) {
   spawn(4, [](World& world) {
     const DeviceMesh mesh(world, {{"replicate", 4}});
     nn::Layers net(nn::Seed{5});
@@ -369,7 +370,7 @@ TEST(ShardedPrecision, Fp32GradientsAreDividedBeforeTheyBecomeFp16) {
   });
 }
 
-TEST(ShardedPrecision, RefusesWhatCannotBe) {
+TEST(ShardedPrecision, RefusesInvalidOptions) {
   spawn(1, [](World& world) {
     const DeviceMesh mesh(world, {{"shard", 1}});
     const auto refusal = [&](const ShardPrecision& precision) -> std::string {
@@ -382,7 +383,7 @@ TEST(ShardedPrecision, RefusesWhatCannotBe) {
     };
     EXPECT_THAT(refusal({.parameters = at::kInt}), HasSubstr("precision.parameters = Int"));
     EXPECT_THAT(refusal({.reduce = at::kBool}), HasSubstr("precision.reduce = Bool"));
-    EXPECT_THAT(refusal({.keep = {"in"}}), HasSubstr("Give precision.parameters too"));
+    EXPECT_THAT(refusal({.keep = {"in"}}), HasSubstr("Set precision.parameters too"));
     EXPECT_THAT(refusal({.parameters = at::kHalf, .keep = {"inn"}}), HasSubstr("names 'inn'"));
   });
 }

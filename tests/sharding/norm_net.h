@@ -5,7 +5,7 @@
 #include "trestle/nn/layers.h"
 #include "trestle/sharding/shard_level.h"
 
-// A net in fp32 with norms, and its data.
+// A net in fp32 with normalization layers, and its data.
 namespace trestle {
 
 inline constexpr auto dividing = {ShardLevel::OptimizerState, ShardLevel::Gradients,

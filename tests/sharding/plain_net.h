@@ -10,7 +10,7 @@
 #include "trestle/device/named_tensors.h"
 #include "trestle/sharding/sharded.h"
 
-// A net whose plain training shares no code with trestle, and the same training sharded.
+// A net, its plain training, and the same training sharded.
 namespace trestle::testing {
 
 namespace F = torch::nn::functional;
@@ -37,7 +37,7 @@ struct NetImpl : torch::nn::Module {
 };
 
 inline std::shared_ptr<NetImpl> make_net() {
-  static std::mutex one_at_a_time;  // ranks are threads, with one default generator
+  static std::mutex one_at_a_time;  // ranks are threads with one default generator
   const std::lock_guard lock(one_at_a_time);
   torch::manual_seed(7);
   return std::make_shared<NetImpl>();
@@ -84,7 +84,8 @@ inline double difference(const Weights& expected, const NamedTensors& actual) {
   return worst;
 }
 
-// The same on the ranks of a mesh. Returns how far the weights are from the plain training's.
+// Runs the same training on the ranks of a mesh. Returns the distance to the plain training's
+// weights.
 inline double sharded_training(const World& world, const DeviceMesh& mesh,
                                const ShardOptions& options) {
   ShardedModule<NetImpl> sharded(make_net(), mesh, options);

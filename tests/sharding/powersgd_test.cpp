@@ -8,7 +8,8 @@
 #include "tests/support/run_ranks.h"
 #include "trestle/sharding/sharded.h"
 
-// PowerSGD beside PyTorch's hook (tools/golden/make_powersgd_goldens.py), and beside its mathematics.
+// PowerSGD compared with PyTorch's hook (tools/golden/make_powersgd_goldens.py) and with its
+// mathematics.
 namespace trestle::sharding {
 namespace {
 
@@ -22,7 +23,7 @@ struct Gradients {
   std::vector<at::Tensor> parts;
 };
 
-// Some gradients in one piece of memory.
+// Copies gradients into one flat buffer.
 Gradients in_one_piece(const std::vector<at::Tensor>& values) {
   std::vector<at::Tensor> rows;
   for (const at::Tensor& value : values) rows.push_back(value.reshape(-1));
@@ -45,7 +46,7 @@ PowerSgdOptions options_of(const nlohmann::json& given) {
           .seed = given.value("random_seed", 0U)};
 }
 
-TEST(PowerSgd, GivesPyTorchsNumbers) {
+TEST(PowerSgd, MatchesPyTorch) {
   const auto golden = nlohmann::json::parse(
       read_file(std::string(TRESTLE_SOURCE_DIR) + "/tests/golden/sharding/powersgd.json"));
   const auto buckets = golden["buckets"].get<std::vector<Shapes>>();
@@ -74,8 +75,8 @@ TEST(PowerSgd, GivesPyTorchsNumbers) {
   }
 }
 
-// The same numbers where a Sharded calls it: parameters of these shapes, whose gradients are the same values.
-TEST(PowerSgd, AsAHookOfTheEngineGivesPyTorchsNumbers) {
+// The same numbers as the hook of a Sharded, whose gradients are the golden values.
+TEST(PowerSgd, MatchesPyTorchAsHookOfSharded) {
   const auto golden = nlohmann::json::parse(
       read_file(std::string(TRESTLE_SOURCE_DIR) + "/tests/golden/sharding/powersgd.json"));
   const auto buckets = golden["buckets"].get<std::vector<Shapes>>();
@@ -102,7 +103,7 @@ TEST(PowerSgd, AsAHookOfTheEngineGivesPyTorchsNumbers) {
         std::size_t number = 0;
         for (std::size_t b = 0; b < buckets.size(); ++b)
           for (std::size_t i = 0; i < buckets[b].size(); ++i)
-            // Half of it: such a Sharded adds up what the ranks have.
+            // Half, because this kind of Sharded sums over ranks.
             loss = loss + (parameters[parameters.size() - 1 - number++].second *
                            golden::formula_doubles(
                                buckets[b][i], 1000 * (step + 1) + 100 * b +
@@ -133,14 +134,15 @@ at::Tensor of_rank_one(std::int64_t rows, std::int64_t columns) {
   return golden::formula_doubles({rows, 1}, 1).mm(golden::formula_doubles({1, columns}, 2));
 }
 
-TEST(PowerSgd, IsExactWhereTheAverageHasThatRank) {
+TEST(PowerSgd, IsExactForAveragesOfLowRank) {
   for (const int ranks : {1, 2, 3, 4}) {
     run_ranks(ranks, [&](World& world) {
       const at::Tensor common = of_rank_one(9, 12);
       const at::Device device = world.size() == 3
                                     ? at::Device("virtual:" + std::to_string(world.rank()))
                                     : at::Device(at::kCPU);
-      // Each rank has a multiple, so the average is of rank one, too. Four dimensions are a matrix.
+      // Each rank has a multiple, so the average has rank one too. Four dimensions count as a
+      // matrix.
       const auto mine = in_one_piece({(common * (world.rank() + 1)).view({9, 3, 2, 2}).to(device),
                                       torch::ones({5}, at::kDouble).mul(world.rank()).to(device)});
       PowerSgd powersgd(world.group(), {.start_iteration = 0});
@@ -152,8 +154,9 @@ TEST(PowerSgd, IsExactWhereTheAverageHasThatRank) {
   }
 }
 
-// What one step loses the next ones bring: the sum of what was applied approaches that of the averages.
-TEST(PowerSgd, ErrorFeedbackBringsWhatWasLost) {
+// Later steps make up for the error of each step: the sum of the applied updates approaches that of
+// the averages.
+TEST(PowerSgd, ErrorFeedbackRecoversCompressionError) {
   run_ranks(2, [](World& world) {
     const at::Tensor mine =
         golden::formula_doubles({10, 10}, static_cast<std::uint64_t>(world.rank()));
@@ -179,7 +182,7 @@ TEST(PowerSgd, ErrorFeedbackBringsWhatWasLost) {
   });
 }
 
-TEST(PowerSgd, ZerosStayZeroAndOrdersOfMemoryGoThrough) {
+TEST(PowerSgd, KeepsZerosAndMemoryFormats) {
   run_ranks(2, [](World& world) {
     PowerSgd powersgd(world.group(), {.approximation_rank = 2, .start_iteration = 0});
     const Gradients zeros = in_one_piece({torch::zeros({8, 12})});
@@ -187,7 +190,7 @@ TEST(PowerSgd, ZerosStayZeroAndOrdersOfMemoryGoThrough) {
       powersgd.average(0, zeros.buffer, zeros.parts);
       EXPECT_TRUE(zeros.buffer.eq(0).all().item<bool>());
     }
-    // channels_last, and a transposed matrix: of rank one either way.
+    // A channels_last tensor and a transposed matrix, both of rank one.
     const at::Tensor a = of_rank_one(8, 12).view({8, 3, 2, 2}), b = of_rank_one(7, 9);
     const at::Tensor buffer = torch::empty({96 + 63}, at::kDouble);
     const at::Tensor last = buffer.as_strided({8, 3, 2, 2}, {12, 1, 6, 3});
@@ -201,7 +204,7 @@ TEST(PowerSgd, ZerosStayZeroAndOrdersOfMemoryGoThrough) {
   });
 }
 
-TEST(PowerSgd, RefusesWhatCannotBe) {
+TEST(PowerSgd, RefusesInvalidOptionsAndBuckets) {
   run_ranks(2, [](World& world) {
     EXPECT_THAT(message_of<std::exception>(
                     [&] { PowerSgd powersgd(world.group(), {.approximation_rank = 0}); }),

@@ -1,4 +1,5 @@
-// The levels on processes, which talk by Gloo; and what is left where one is killed in a save.
+// Every level on processes with Gloo, and the checkpoint that is left when a rank is killed during
+// a save.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -22,7 +23,7 @@
 namespace trestle {
 namespace {
 
-TEST(ShardedProcesses, TrainToThePlainModelsWeights) {
+TEST(ShardedProcesses, TrainToPlainModelsWeights) {
   testing::run_process_ranks(2, [](World& world) {
     for (const ShardLevel level : {ShardLevel::None, ShardLevel::OptimizerState,
                                    ShardLevel::Gradients, ShardLevel::Parameters}) {
@@ -35,7 +36,7 @@ TEST(ShardedProcesses, TrainToThePlainModelsWeights) {
   });
 }
 
-TEST(ShardedProcesses, TwoByTwo) {
+TEST(ShardedProcesses, TrainOnTwoByTwoMesh) {
   testing::run_process_ranks(4, [](World& world) {
     const DeviceMesh mesh(world, {{"replicate", 2}, {"shard", 2}});
     for (const ShardLevel level : {ShardLevel::None, ShardLevel::Gradients, ShardLevel::Parameters})
@@ -57,7 +58,7 @@ struct Small : testing::Model {
   at::Tensor phase;
 };
 
-TEST(ShardedProcesses, OddStepsAndFailures) {
+TEST(ShardedProcesses, RunUnusualStepsAndReportFailures) {
   testing::run_process_ranks(3, [](World& world) {
     const testing::Trial trial{
         .model = testing::make<Small>,
@@ -85,8 +86,8 @@ TEST(ShardedProcesses, OddStepsAndFailures) {
   });
 }
 
-// Rank 0 has no batch at all; at level None the gradients are compressed, with as many columns as lose nothing.
-TEST(ShardedProcesses, JoinAndPowerSgd) {
+// Rank 0 has no batches. At level None, PowerSGD compresses with a rank high enough to be lossless.
+TEST(ShardedProcesses, TrainWithJoinAndPowerSgd) {
   const testing::Trial trial{.model = testing::make<testing::TwoLinears>, .ranks = 1, .steps = 4};
   testing::run_process_ranks(2, [&](World& world) {
     const auto expected = testing::plainly(trial);
@@ -115,10 +116,10 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr int wide = 60'000;  // a save takes a while
+constexpr int wide = 60'000;  // large enough that a save takes a while
 const ShardOptions fsdp_options{.level = ShardLevel::Parameters, .seed = 4};
 
-// A thread that ends this process in its next save, in the middle of a file.
+// Starts a thread that kills this process in the middle of its next save.
 std::thread killer(const fs::path& folder, const std::string& file) {
   return std::thread([=] {
     for (;;) {
@@ -158,8 +159,8 @@ void save_until_killed(World& world, const fs::path& last) {
   save(last, sharded, *optimizer, {.step = 4});
 }
 
-// And the bits of a training that nobody killed.
-TEST(SavedShardedProcesses, AFullDiskAndAKilledRankLeaveTheOneBefore) {
+// Resuming gives the bits of an uninterrupted training.
+TEST(SavedShardedProcesses, KeepPreviousCheckpointAfterFullDiskAndKilledRank) {
   const fs::path folder =
       fs::path(TRESTLE_BINARY_DIR) / "scratch" / "sharding_a_full_disk_and_a_killed_rank";
   const auto ranks = testing::run_rank_processes(2, [&] {
@@ -174,7 +175,8 @@ TEST(SavedShardedProcesses, AFullDiskAndAKilledRankLeaveTheOneBefore) {
   EXPECT_EQ(ranks[1].signal, SIGKILL) << ranks[1].output;
   EXPECT_EQ(ranks[0].exit_code, 3) << ranks[0].output;
   EXPECT_THAT(ranks[0].output, AllOf(HasSubstr("rank 1"), ::testing::Not(HasSubstr("Failure"))));
-  EXPECT_FALSE(fs::exists(folder / "last.tmp")) << "the rank that is left removes the half";
+  EXPECT_FALSE(fs::exists(folder / "last.tmp"))
+      << "the surviving rank removes the partial checkpoint";
   spawn(2,
         [&](World& world) {
           const DeviceMesh mesh(world, {{"shard", 2}});

@@ -1,5 +1,5 @@
-// What PyTorch's DistributedDataParallel and fully_shard made of a small net (tools/golden/make_fsdp_goldens.py): losses,
-// norms and weights over steps of AdamW with clipping, at every level.
+// Losses, norms and weights of PyTorch's DistributedDataParallel and fully_shard
+// (tools/golden/make_fsdp_goldens.py) over steps of AdamW with clipping, at every level.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -54,7 +54,7 @@ void expect_case(World& world, const nlohmann::json& golden, ShardLevel level) {
   const auto optimizer = optim::make_optimizer(
       sharded.parameters(), {.name = "adamw", .learning_rate = 0.02, .weight_decay = 0.1});
   const auto& losses = golden["losses"].at(static_cast<std::size_t>(rank));
-  // The same kernels in float64; in bfloat16 sums of one step may round otherwise in the next one's weights.
+  // float64 uses the same kernels. In bfloat16 the sums of a step may round differently.
   const double tolerance = in_double ? 1e-12 : 2e-3;
   for (std::size_t step = 0; step < losses.size(); ++step) {
     const auto part = [&](std::int64_t columns, std::uint64_t key) {
@@ -76,7 +76,7 @@ void expect_case(World& world, const nlohmann::json& golden, ShardLevel level) {
 
 class PythonFsdp : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(PythonFsdp, HasTheseNumbersAtEveryLevel) {
+TEST_P(PythonFsdp, MatchesAtEveryLevel) {
   const auto all = nlohmann::json::parse(
       read_file(std::string(TRESTLE_SOURCE_DIR) + "/tests/golden/sharding/fsdp.json"));
   const auto& golden = all["cases"].at(GetParam());
@@ -84,7 +84,7 @@ TEST_P(PythonFsdp, HasTheseNumbersAtEveryLevel) {
   for (const int size : golden["mesh"]) ranks *= size;
   for (const ShardLevel level : {ShardLevel::None, ShardLevel::OptimizerState,
                                  ShardLevel::Gradients, ShardLevel::Parameters}) {
-    // Without shards there are no master weights.
+    // Level None keeps no master weights.
     if (level == ShardLevel::None && golden["dtype"] != "double") continue;
     SCOPED_TRACE(std::string(to_string(level)));
     spawn(ranks, [&](World& world) { expect_case(world, golden, level); });

@@ -1,5 +1,5 @@
-// Activation checkpointing inside of a sharded model: no gradient is counted twice, and parameters are there when a function
-// runs again.
+// Activation checkpointing inside a sharded model: no gradient is counted twice, and parameters are
+// unsharded for recomputation.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -34,7 +34,7 @@ nn::Layers blocks(bool recompute) {
   return net;
 }
 
-TEST(ShardedRecompute, GradientsAreThePlainModels) {
+TEST(ShardedRecompute, HasPlainModelsGradients) {
   const at::Tensor x = rows(6, 6, 1), y = rows(6, 6, 2);
   nn::Layers plain = blocks(false);
   loss_of(plain.forward(x), y).backward();
@@ -51,9 +51,9 @@ TEST(ShardedRecompute, GradientsAreThePlainModels) {
       });
 }
 
-// A whole sharded layer inside of a checkpointed function: it is gathered anew where it runs again, and let go by the
-// backward alone.
-TEST(ShardedRecompute, AUnitInsideOfTheFunction) {
+// A sharded layer inside a checkpointed function is all-gathered again for recomputation and freed
+// only by the backward.
+TEST(ShardedRecompute, UnshardsUnitsInsideCheckpointedFunction) {
   const at::Tensor x = rows(6, 6, 1), y = rows(6, 6, 2);
   nn::Layers plain = blocks(false);
   loss_of(plain.forward(x), y).backward();
@@ -76,8 +76,9 @@ TEST(ShardedRecompute, AUnitInsideOfTheFunction) {
       });
 }
 
-// A call that runs again counts once: the micro-batches behind it draw what they draw without.
-TEST(ShardedRecompute, DropoutBehindARecomputedCallIsWhatItIsWithout) {
+// A recomputed call counts once: later micro-batches draw the same numbers as without
+// recomputation.
+TEST(ShardedRecompute, DropoutAfterRecomputedCallIsUnchanged) {
   const at::Tensor x = rows(6, 6, 1), y = rows(6, 6, 2);
   const auto net = [] {
     nn::Layers made = blocks(false);

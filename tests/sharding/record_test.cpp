@@ -1,4 +1,4 @@
-// What a Sharded did when: its record.
+// The record of a Sharded's communication and computation.
 #include <gtest/gtest.h>
 
 #include "attack.h"
@@ -16,7 +16,7 @@ std::int64_t count(const ShardRecord& record, What what) {
                        [&](const ShardEvent& event) { return event.what == what; });
 }
 
-// The place of an event in the record, which is in the order in which they began.
+// The index of an event in the record, which is sorted by begin.
 std::ptrdiff_t place(const ShardRecord& record, What what, int part, std::int64_t step) {
   const auto found =
       std::find_if(record.events.begin(), record.events.end(), [&](const ShardEvent& event) {
@@ -35,7 +35,7 @@ nn::Layers three_layers() {
   return net;
 }
 
-TEST(ShardedRecord, HasEveryGatherAndReductionThatTheReportCounts) {
+TEST(ShardedRecord, MatchesCountsOfReport) {
   for (const ShardLevel level : levels) {
     SCOPED_TRACE(std::string(to_string(level)));
     for (const bool rows_of_two : {false, true}) {
@@ -80,11 +80,11 @@ struct Watched : TwoLinears {
       hidden.register_hook([this](const at::Tensor&) { between(); });
     return b(hidden);
   }
-  std::function<void()> between;  // the backwards of b and a
+  std::function<void()> between;  // called between the backwards of b and a
 };
 
-// Between the backwards of two layers, in the thread that makes them both, the later one's gradients are on their way.
-TEST(ShardedRecord, ReductionsBeginBeforeTheBackwardHasEnded) {
+// The gradients of b are being reduced between the backwards of b and a, which run in one thread.
+TEST(ShardedRecord, ReductionsBeginBeforeBackwardEnds) {
   for (const ShardLevel level : levels) {
     if (level == ShardLevel::Parameters) continue;  // a torch module is one unit
     SCOPED_TRACE(std::string(to_string(level)));
@@ -107,7 +107,7 @@ TEST(ShardedRecord, ReductionsBeginBeforeTheBackwardHasEnded) {
             record.events[static_cast<std::size_t>(place(record, What::Backward, -1, step))];
         const std::ptrdiff_t first = place(record, What::Reduce, 0, step);
         EXPECT_LE(record.events[static_cast<std::size_t>(first)].begin, backward.end);
-        // The last wait of the step is the one for all reductions.
+        // The step's last wait covers all reductions.
         std::ptrdiff_t wait = 0;
         for (std::size_t i = 0; i < record.events.size(); ++i)
           if (record.events[i].what == What::Wait && record.events[i].step == step)
@@ -118,9 +118,9 @@ TEST(ShardedRecord, ReductionsBeginBeforeTheBackwardHasEnded) {
   }
 }
 
-// Of units: the last one's gradients go while the first ones' are not there yet, and the next unit's parameters come
-// before they are needed.
-TEST(ShardedRecord, UnitsAreGatheredAheadAndReducedBehind) {
+// The last unit's gradients are reduced before the first units' backward, and the next unit's
+// parameters are prefetched.
+TEST(ShardedRecord, ShowsPrefetchAndOverlappedReduction) {
   spawn(2, [](World& world) {
     Sharded sharded(three_layers(), DeviceMesh(world, {{"shard", 2}}),
                     {.level = ShardLevel::Parameters});
@@ -130,7 +130,7 @@ TEST(ShardedRecord, UnitsAreGatheredAheadAndReducedBehind) {
     const ShardRecord record = sharded.stop_recording();
     EXPECT_EQ(record.units, (std::vector<std::string>{"a", "b", "c"}));
     for (std::int64_t step = 0; step < 2; ++step) {
-      // Flat groups are in the order in which gradients come: 0 is that of "c".
+      // Flat groups are in the order of their gradients: group 0 belongs to "c".
       EXPECT_LT(place(record, What::Reduce, 0, step), place(record, What::Backward, 0, step));
       EXPECT_LT(place(record, What::Reduce, 1, step), place(record, What::Reduce, 2, step));
     }
@@ -138,7 +138,7 @@ TEST(ShardedRecord, UnitsAreGatheredAheadAndReducedBehind) {
   });
 }
 
-TEST(ShardedRecord, ShareOfCommunicationThatIsHidden) {
+TEST(ShardedRecord, ComputesHiddenShareOfCommunication) {
   const auto event = [](What what, double begin, double end) {
     return ShardEvent{.what = what, .begin = begin, .end = end};
   };
@@ -151,7 +151,7 @@ TEST(ShardedRecord, ShareOfCommunicationThatIsHidden) {
   EXPECT_DOUBLE_EQ(hidden_share(record), 1);
 }
 
-TEST(ShardedRecord, WithoutABeginningThereIsNone) {
+TEST(ShardedRecord, RefusesStopWithoutStart) {
   spawn(1, [](World& world) {
     Sharded sharded(three_layers(), DeviceMesh(world, {{"shard", 1}}), {});
     EXPECT_THROW(sharded.stop_recording(), StateError);

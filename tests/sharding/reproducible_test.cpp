@@ -1,5 +1,5 @@
-// The same bits on any number of ranks and at any level (ShardOptions::reproducible), and what is refused because it would
-// not have them.
+// Equal bits on any number of ranks and at any level (ShardOptions::reproducible), and the settings
+// that are refused because bits would differ.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -31,7 +31,7 @@ const NamedTensors& one_ranks_weights() {
 
 class ReproducibleRanks : public ::testing::TestWithParam<int> {};
 
-TEST_P(ReproducibleRanks, HaveTheBitsOfOne) {
+TEST_P(ReproducibleRanks, HaveBitsOfOneRank) {
   for (const ShardLevel level : levels)
     EXPECT_TRUE(equal_bits(one_ranks_weights(),
                            train_bits_on(GetParam(), {.options = reproducible(level)})))
@@ -40,8 +40,8 @@ TEST_P(ReproducibleRanks, HaveTheBitsOfOne) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, ReproducibleRanks, ::testing::Values(1, 2, 4, 8));
 
-// Without the option the same pieces give other bits: or else the test above shows nothing.
-TEST(Reproducible, WithoutItRanksDiffer) {
+// Without the option bits differ; otherwise the test above would prove nothing.
+TEST(Reproducible, RanksDifferWithoutOption) {
   const BitsTraining training{.options = {.level = ShardLevel::Gradients}, .dropout = 0};
   const NamedTensors one = train_bits_on(1, training), four = train_bits_on(4, training);
   EXPECT_FALSE(equal_bits(one, four));
@@ -50,7 +50,7 @@ TEST(Reproducible, WithoutItRanksDiffer) {
 }
 
 // Sums over the ranks of a row, then over the rows.
-TEST(Reproducible, AMeshOfTwoDimensions) {
+TEST(Reproducible, KeepsBitsOnMeshOfTwoDimensions) {
   for (const auto& [rows, columns] : {std::pair{2, 2}, std::pair{2, 4}, std::pair{4, 2}}) {
     spawn(rows * columns,
           [&, rows = rows, columns = columns](World& world) {
@@ -65,7 +65,7 @@ TEST(Reproducible, AMeshOfTwoDimensions) {
   }
 }
 
-TEST(Reproducible, EveryOptimizerAndNorm) {
+TEST(Reproducible, KeepsBitsForEveryOptimizerAndNorm) {
   const optim::OptimizerOptions optimizers[] = {{.name = "sgd", .momentum = 0.9, .nesterov = true},
                                                 {.name = "adam", .weight_decay = 0.1},
                                                 {.name = "rmsprop", .momentum = 0.9}};
@@ -81,7 +81,7 @@ TEST(Reproducible, EveryOptimizerAndNorm) {
   }
 }
 
-TEST(Reproducible, LowPrecisionWithMasters) {
+TEST(Reproducible, KeepsBitsInLowPrecisionWithMasterWeights) {
   for (const auto type : {at::kBFloat16, at::kHalf}) {
     BitsTraining training{.options = reproducible(ShardLevel::Parameters), .steps = 4};
     training.options.precision = {.parameters = at::kBFloat16, .reduce = type};
@@ -89,8 +89,9 @@ TEST(Reproducible, LowPrecisionWithMasters) {
   }
 }
 
-// A step of a rank's part of a tensor, cut at a multiple of 16 numbers as shards are, has the bits of the whole's.
-TEST(Reproducible, OptimizersTreatEachNumberAlike) {
+// A shard's step, cut at multiples of 16 elements as shards are, has the bits of the whole tensor's
+// step.
+TEST(Reproducible, OptimizersTreatEachElementAlike) {
   constexpr std::int64_t count = 1009;
   for (const std::string name : {"sgd", "adam", "adamw", "rmsprop"}) {
     const optim::OptimizerOptions options{.name = name,
@@ -116,7 +117,7 @@ TEST(Reproducible, OptimizersTreatEachNumberAlike) {
   }
 }
 
-TEST(Reproducible, AnExactNormDoesNotDependOnTheCut) {
+TEST(Reproducible, ExactNormDoesNotDependOnShards) {
   at::Tensor whole = at::empty({2001}, at::kDouble);
   whole.mutable_grad() = random({2001}, 3).to(at::kDouble).exp();
   for (const double p : {1.0, 2.0, 2.5, double(INFINITY)}) {
@@ -145,8 +146,8 @@ TEST(Reproducible, AnExactNormDoesNotDependOnTheCut) {
   EXPECT_TRUE(std::isnan(sharding::exact_norm({whole}, {}, 2)));
 }
 
-// Gradients that are there before a step count once, and those of a step that is begun anew not at all.
-TEST(Reproducible, GradientsAddUpAndStepsBeginAnew) {
+// Gradients from before a step count once; those of an abandoned step do not count.
+TEST(Reproducible, AccumulatesGradientsAndRestartsSteps) {
   for (const ShardLevel level : levels) {
     std::vector<NamedTensors> results;
     for (const int ranks : {1, 4}) {
@@ -177,7 +178,7 @@ TEST(Reproducible, GradientsAddUpAndStepsBeginAnew) {
   }
 }
 
-TEST(Reproducible, WhatCannotHaveTheBitsIsRefused) {
+TEST(Reproducible, RefusesSettingsThatChangeBits) {
   const auto message = [](int ranks, std::vector<mesh::Dimension> dimensions, ShardOptions options,
                           int threads = 1) {
     try {

@@ -12,7 +12,7 @@
 #include "trestle/optim/factory.h"
 #include "trestle/sharding/sharded.h"
 
-// A training of which every bit counts: float32, odd sizes, a shared weight, dropout, clipping.
+// A training in which every bit counts: float32, odd sizes, a shared weight, dropout, clipping.
 namespace trestle::testing {
 
 inline constexpr int pieces = 8;
@@ -48,7 +48,7 @@ struct BitsTraining {
   optim::OptimizerOptions optimizer = {.name = "adamw", .learning_rate = 0.01, .weight_decay = 0.1};
   double dropout = 0.3;
   int steps = 10;
-  double p = 2;  // of the norm
+  double p = 2;  // of the gradient norm
 };
 
 inline at::Tensor random(std::vector<std::int64_t> shape, int seed) {
@@ -56,7 +56,7 @@ inline at::Tensor random(std::vector<std::int64_t> shape, int seed) {
   return at::randn(shape, generator, at::TensorOptions());
 }
 
-// Without ShardOptions::reproducible the same pieces, added up as no_sync() does.
+// Without ShardOptions::reproducible, no_sync() accumulates the same micro-batches.
 inline NamedTensors train_bits(const DeviceMesh& mesh, const World& world,
                                const BitsTraining& training) {
   const bool reproducible = training.options.reproducible.pieces > 0;
@@ -88,7 +88,7 @@ inline bool equal_bits(const NamedTensors& a, const NamedTensors& b) {
   return true;
 }
 
-// On ranks that are threads, in one row; returns rank 0's weights.
+// Trains on thread ranks in a one-dimensional mesh. Returns rank 0's weights.
 inline NamedTensors train_bits_on(int ranks, const BitsTraining& training) {
   return spawn(ranks,
                [&](World& world) {

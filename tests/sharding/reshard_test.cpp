@@ -1,4 +1,4 @@
-// reshard_after_forward = k: between forward and backward k ranks keep a unit together.
+// reshard_after_forward = k: between forward and backward, k ranks together hold each unit.
 #include <gmock/gmock.h>
 
 #include "tests/sharding/layered_net.h"
@@ -15,7 +15,7 @@ struct Trained {
   ShardReport report;
 };
 
-// Two forwards a step, evaluations between.
+// Two forwards a step, with evaluations between them.
 template <class Forward, class Backward>
 void train(const Forward& forward, const Backward& backward, torch::optim::Optimizer& optimizer,
            const at::Tensor& x, const at::Tensor& y) {
@@ -49,7 +49,7 @@ double distance(const NamedTensors& a, const NamedTensors& b) {
   return worst;
 }
 
-TEST(ShardedReshard, ToFewRanksGivesThePlainModelsWeights) {
+TEST(ShardedReshard, AmongFewRanksTrainsToPlainModelsWeights) {
   nn::Layers plain = make_net();
   std::vector<at::Tensor> parameters;
   std::set<void*> seen;
@@ -68,11 +68,11 @@ TEST(ShardedReshard, ToFewRanksGivesThePlainModelsWeights) {
             world, mesh, {.level = ShardLevel::Parameters, .reshard_after_forward = few});
         for (const auto& [name, tensor] : trained.state)
           EXPECT_LT((tensor - expected.at(name)).abs().max().item<double>(), 1e-13) << name;
-        EXPECT_EQ(trained.report.gathers_among_few > 0, few == 2);
+        EXPECT_EQ(trained.report.gathers_from_neighbours > 0, few == 2);
       });
 }
 
-TEST(ShardedReshard, GathersTheBitsOfThePrecision) {
+TEST(ShardedReshard, KeepsBitsInMixedPrecision) {
   spawn(4, [&](World& world) {
     const DeviceMesh mesh(world, {{"shard", 4}});
     ShardOptions options{.level = ShardLevel::Parameters,
@@ -85,8 +85,9 @@ TEST(ShardedReshard, GathersTheBitsOfThePrecision) {
   });
 }
 
-// Of eight units each gathers once among all and once among the few, who have 1/k of the parameters each meanwhile.
-TEST(ShardedReshard, HoldsAndMovesWhatItSays) {
+// Each of the eight units is gathered once among all ranks and once among k ranks, which hold 1/k
+// of it in between.
+TEST(ShardedReshard, HoldsAndSendsDocumentedBytes) {
   static constexpr int ranks = 4, blocks = 8, width = 256;
   static constexpr double bytes = 4.0 * blocks * (width * width + width);
   install_virtual_devices({.count = ranks});
@@ -115,7 +116,7 @@ TEST(ShardedReshard, HoldsAndMovesWhatItSays) {
         result.first = held / bytes;
         result.second = sharded.report();
         result.second.gathers -= before.gathers;
-        result.second.gathers_among_few -= before.gathers_among_few;
+        result.second.gathers_from_neighbours -= before.gathers_from_neighbours;
         result.second.gathered -= before.gathered;
       }
     });
@@ -124,15 +125,15 @@ TEST(ShardedReshard, HoldsAndMovesWhatItSays) {
   const auto [held, report] = measure(2);
   EXPECT_NEAR(held, 0.5, 0.03);
   EXPECT_EQ(report.gathers, 2 * blocks);
-  EXPECT_EQ(report.gathers_among_few, blocks);
+  EXPECT_EQ(report.gathers_from_neighbours, blocks);
   EXPECT_EQ(report.gathered, static_cast<Bytes>(2 * bytes));
   EXPECT_NEAR(measure(1).first, 1, 0.03);
   EXPECT_EQ(measure(false).second.gathers, blocks);
   EXPECT_NEAR(measure(4).first, 0, 0.03);
-  EXPECT_EQ(measure(true).second.gathers_among_few, 0);
+  EXPECT_EQ(measure(true).second.gathers_from_neighbours, 0);
 }
 
-TEST(ShardedReshard, ANumberThatDoesNotDivideIsRefused) {
+TEST(ShardedReshard, RefusesNumberThatDoesNotDivideRanks) {
   for (const int few : {3, 8, 0, -2})
     spawn(4, [&](World& world) {
       const DeviceMesh mesh(world, {{"shard", 4}});

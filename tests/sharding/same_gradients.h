@@ -10,7 +10,8 @@
 #include "trestle/precision/autocast.h"
 #include "trestle/recompute/checkpoint.h"
 
-// Gradients over ranks beside those of plain libtorch: any level, with and without recomputation, in float32 and bfloat16.
+// Compares gradients over ranks with plain libtorch: any level, with and without recomputation, in
+// float32 and bfloat16.
 namespace trestle::testing {
 
 struct ResidualImpl : torch::nn::Module {
@@ -40,8 +41,8 @@ struct SameGradientsCase {
 inline constexpr int all_rows = 24;
 inline at::Tensor matrix_rows(std::uint64_t seed) { return rows(all_rows, 6, seed).to(at::kFloat); }
 
-// Plain libtorch: of the whole batch in float32. In bfloat16 each part's own, added up in float32; with the weights cast, or
-// under autocast.
+// The gradients of plain libtorch. In float32: of the whole batch. In bfloat16: each rank's share
+// of the batch, summed in float32, either with cast weights or under autocast.
 inline Gradients plain_gradients(int ranks, bool bfloat16, bool autocast) {
   std::vector<std::shared_ptr<ResidualImpl>> net;
   Gradients sums;
@@ -72,7 +73,7 @@ inline Gradients plain_gradients(int ranks, bool bfloat16, bool autocast) {
   return sums;
 }
 
-// On all levels, twice each: buckets and the order of units are learnt in the first step.
+// Two steps at each level: the first step determines the buckets and the order of units.
 inline void expect_same_gradients(const World& world, const DeviceMesh& mesh,
                                   const SameGradientsCase& given) {
   const NamedTensors shapes = residual_layers(false).named_parameters();
@@ -81,7 +82,7 @@ inline void expect_same_gradients(const World& world, const DeviceMesh& mesh,
   };
   for (const ShardLevel level : levels) {
     SCOPED_TRACE(std::string(to_string(level)));
-    const bool autocast = level == ShardLevel::None;  // there are no master weights
+    const bool autocast = level == ShardLevel::None;  // level None keeps no master weights
     const Gradients expected = plain_gradients(world.size(), given.bfloat16, autocast);
     ShardOptions options{.level = level, .bucket = 256, .first_bucket = 128};
     if (given.bfloat16 && !autocast)

@@ -1,4 +1,4 @@
-// On processes, which talk by Gloo: the gradients of plain libtorch, and the bits of one rank.
+// Process ranks with Gloo have plain libtorch's gradients and the bits of one rank.
 #include <gtest/gtest.h>
 
 #include "tests/sharding/reproducible_training.h"
@@ -8,7 +8,7 @@
 namespace trestle {
 namespace {
 
-TEST(ShardedProcesses, HavePlainLibtorchsGradients) {
+TEST(ShardedProcesses, HavePlainLibtorchGradients) {
   testing::run_process_ranks(3, [](World& world) {
     const DeviceMesh mesh(world, {{"shard", 3}});
     testing::expect_same_gradients(world, mesh, {.bfloat16 = true});
@@ -16,7 +16,7 @@ TEST(ShardedProcesses, HavePlainLibtorchsGradients) {
   });
 }
 
-TEST(ShardedProcesses, HaveTheBitsOfOneRank) {
+TEST(ShardedProcesses, HaveBitsOfOneRank) {
   testing::run_process_ranks(4, [](World& world) {
     at::set_num_threads(1);
     testing::BitsTraining training{

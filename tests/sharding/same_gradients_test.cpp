@@ -1,4 +1,5 @@
-// {levels} x {ranks} x {recomputation} x {float32, bfloat16}, on ranks that are threads; on processes: processes_test.cpp.
+// {levels} x {ranks} x {recomputation} x {float32, bfloat16} on thread ranks. For processes see
+// same_gradients_processes_test.cpp.
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -10,7 +11,7 @@ namespace {
 
 class SameGradients : public ::testing::TestWithParam<std::tuple<int, bool, bool>> {};
 
-TEST_P(SameGradients, AsPlainLibtorchsAtEveryLevel) {
+TEST_P(SameGradients, AsPlainLibtorchAtEveryLevel) {
   const auto [ranks, recompute, bfloat16] = GetParam();
   spawn(ranks, [&, recompute = recompute, bfloat16 = bfloat16](World& world) {
     const DeviceMesh mesh(world, {{"shard", ranks}});

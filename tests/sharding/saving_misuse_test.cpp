@@ -1,4 +1,5 @@
-// What a sharded training saves, once each and in equal parts, and what it refuses to load, on all ranks.
+// Checkpoints of a sharded training: each tensor once, in equal shares, and load errors on all
+// ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +37,7 @@ struct HeadImpl : torch::nn::Module {
   at::Tensor weight, empty;
 };
 
-// Tied weights, a frozen layer, a parameter of fewer elements than ranks and one of none.
+// Tied weights, a frozen layer, a parameter with fewer elements than ranks and an empty one.
 nn::Layers make_net(int width = 9) {
   nn::Layers net(nn::Seed{3});
   net.add("embed", [] { return torch::nn::Linear(6, 6); });
@@ -72,8 +73,9 @@ void expect_known(const NamedTensors& tensors, const NamedTensors& expected, dou
     EXPECT_TRUE(tensor.allclose(known.at(name), tolerance, tolerance)) << name;
 }
 
-// Saved with `from` ranks at one level, before the first step and after one, read by `to` ranks at another.
-TEST(SavedSharded, EachTensorIsThereOnce) {
+// Saves on `ranks` ranks at one level, before and after the first step. Loads on `others` ranks at
+// another level.
+TEST(SavedSharded, StoresEachTensorOnce) {
   const testing::ScratchFolder scratch;
   std::vector<std::string> expected;
   for (const auto& [name, tensor] : make_net().named_parameters()) expected.push_back(name);
@@ -99,7 +101,7 @@ TEST(SavedSharded, EachTensorIsThereOnce) {
       EXPECT_TRUE(names_of(before, "optimizer").empty());
       const checkpoint::CheckpointFolder after(scratch.path("after"));
       EXPECT_EQ(names_of(after, "optimizer").size(), 3 * (expected.size() - 2))
-          << "but frozen ones";
+          << "all except frozen parameters";
       checkpoint::write_as_one_file(after, scratch.path("one.safetensors"));
       const nn::Layers plain = make_net();
       EXPECT_TRUE(checkpoint::load_weights(plain, scratch.path("one.safetensors")).whole());
@@ -120,7 +122,7 @@ TEST(SavedSharded, EachTensorIsThereOnce) {
     }
 }
 
-TEST(SavedSharded, RanksThatHaveTheSameWriteInTurns) {
+TEST(SavedSharded, ReplicasShareWriting) {
   const testing::ScratchFolder scratch;
   for (const ShardLevel level : levels) {
     spawn(4, [&](World& world) {
@@ -149,7 +151,7 @@ TEST(SavedSharded, RanksThatHaveTheSameWriteInTurns) {
 
 using Work = std::function<void(Sharded&, torch::optim::Optimizer&)>;
 
-// What each of three ranks says that does `work` with such a net.
+// Runs `work` on three ranks. Returns each rank's error.
 std::vector<std::string> said(const Work& work, const std::string& optimizer = "adam",
                               int width = 9) {
   return spawn(3, [&](World& world) -> std::string {
@@ -169,7 +171,7 @@ std::vector<std::string> said(const Work& work, const std::string& optimizer = "
   });
 }
 
-TEST(SavedSharded, WhatDoesNotFitIsToldOnAllRanks) {
+TEST(SavedSharded, ReportsMismatchesOnAllRanks) {
   const testing::ScratchFolder scratch;
   const fs::path last = scratch.path("last");
   const Work loading = [&](Sharded& sharded, torch::optim::Optimizer& optimizer) {
@@ -194,16 +196,16 @@ TEST(SavedSharded, WhatDoesNotFitIsToldOnAllRanks) {
               }),
               Each(AllOf(HasSubstr("UsageError"), HasSubstr("parameter number 0, [3], is not the "
                                                             "model's"))));
-  // One rank's mistake.
+  // One rank's mistake reaches all ranks.
   std::atomic<int> guilty = 0;
   EXPECT_THAT(said([&](Sharded& sharded, torch::optim::Optimizer& optimizer) {
                 torch::optim::Adam other({torch::ones({3}, torch::requires_grad())});
                 save(last, sharded, guilty++ == 0 ? other : optimizer);
               }),
               Each(HasSubstr("UsageError")));
-  EXPECT_THAT(said(loading), Each("")) << "what was there stays";
+  EXPECT_THAT(said(loading), Each("")) << "the earlier checkpoint stays";
 
-  // A file that one rank alone reads, of the same size.
+  // A damaged file of the right size, which only one rank reads.
   const fs::path part = last / "weights.rank2.safetensors";
   std::string bytes = read_file(part);
   bytes.back() = static_cast<char>(bytes.back() ^ 1);
@@ -214,7 +216,7 @@ TEST(SavedSharded, WhatDoesNotFitIsToldOnAllRanks) {
   EXPECT_THAT(said(loading), Each(AllOf(HasSubstr("weights.rank2"), HasSubstr("cut short"))));
 }
 
-TEST(SavedSharded, APartOfACheckpointIsLoadedWhereItIsAskedFor) {
+TEST(SavedSharded, LoadsPartOfCheckpointOnRequest) {
   const testing::ScratchFolder scratch;
   const nn::Layers plain = make_net();
   const auto optimizer = optim::make_optimizer(plain.parameters(), {.name = "adam"});
@@ -223,7 +225,7 @@ TEST(SavedSharded, APartOfACheckpointIsLoadedWhereItIsAskedFor) {
   save(scratch.path("last"), plain, *optimizer, {.step = 5});
   spawn(2, [&](World& world) {
     const DeviceMesh mesh(world, {{"shard", 2}});
-    nn::Layers part(nn::Seed{8});  // other names' order, fewer of them
+    nn::Layers part(nn::Seed{8});  // another order of names, and fewer of them
     part.add("down", [] { return torch::nn::Linear(9, 1); });
     part.add("up", [] { return torch::nn::Linear(1, 6); });
     part.add("embed", [] { return torch::nn::Linear(6, 6); });
@@ -239,8 +241,8 @@ TEST(SavedSharded, APartOfACheckpointIsLoadedWhereItIsAskedFor) {
   });
 }
 
-// Shards keep fp32 where the model computes in bf16: that is what is saved.
-TEST(SavedSharded, OfMixedPrecisionTheMasterWeightsAreSaved) {
+// Shards keep fp32 while the model computes in bf16; the checkpoint stores the fp32 values.
+TEST(SavedSharded, StoresMasterWeightsOfMixedPrecision) {
   const testing::ScratchFolder scratch;
   for (const ShardLevel level : {ShardLevel::Gradients, ShardLevel::Parameters}) {
     spawn(2, [&](World& world) {
@@ -266,8 +268,8 @@ TEST(SavedSharded, OfMixedPrecisionTheMasterWeightsAreSaved) {
   }
 }
 
-// Tensors that lie elsewhere, all or the weights alone, and the way to the CPU and back.
-TEST(SavedSharded, OnDevicesAndWithShardsOnTheCpu) {
+// Tensors on devices, with all state or only the weights there, and the way to the CPU and back.
+TEST(SavedSharded, SavesFromDevicesAndFromCpuShards) {
   install_virtual_devices({.count = 4});
   const testing::ScratchFolder scratch;
   for (const bool on_cpu : {false, true}) {
@@ -295,7 +297,8 @@ TEST(SavedSharded, OnDevicesAndWithShardsOnTheCpu) {
     const nn::Layers plain = make_net();
     const auto optimizer = optim::make_optimizer(plain.parameters(), {.name = "rmsprop"});
     load(scratch.path("last"), plain, *optimizer);
-    EXPECT_EQ(optimizer->state().size(), plain.named_parameters().size() - 2) << "but frozen ones";
+    EXPECT_EQ(optimizer->state().size(), plain.named_parameters().size() - 2)
+        << "all except frozen parameters";
   }
 }
 

@@ -1,4 +1,5 @@
-// What a sharded training has saved, any other goes on from: other ranks, meshes and levels, one process, a pipeline.
+// Any training resumes from the checkpoint of a sharded one: other ranks, meshes and levels, one
+// process, a pipeline.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -51,7 +52,8 @@ torch::optim::AdamW adamw(std::vector<at::Tensor> parameters) {
                              torch::optim::AdamWOptions(0.05).weight_decay(0.1));
 }
 
-// A net whose memory is not in rows, with a buffer, frozen weights, and one whose elements are fewer than ranks.
+// A net with a channels-last weight, a buffer, a frozen weight, and a parameter with fewer elements
+// than ranks.
 std::shared_ptr<testing::NetImpl> odd_net() {
   auto net = testing::make_net();
   net->conv->weight.set_data(net->conv->weight.contiguous(at::MemoryFormat::ChannelsLast));
@@ -72,7 +74,7 @@ void train(ShardedModule<testing::NetImpl>& sharded, torch::optim::Optimizer& op
   }
 }
 
-// With libtorch alone.
+// Trains with libtorch alone.
 void train_plainly(testing::NetImpl& net, torch::optim::Optimizer& optimizer, int from, int to) {
   for (int step = from; step < to; ++step) {
     optimizer.zero_grad();
@@ -97,7 +99,7 @@ double difference(const testing::Weights& expected, const NamedTensors& actual) 
   return testing::difference(expected, parameters);
 }
 
-TEST(SavedSharded, AnyLevelMeshAndWorldGoesOnFromAnyOther) {
+TEST(SavedSharded, ResumesAtAnyLevelMeshAndWorldSize) {
   const testing::ScratchFolder scratch;
   const auto expected = plain_weights(4);
   const auto go_on = [&](const Case& to) {
@@ -120,13 +122,13 @@ TEST(SavedSharded, AnyLevelMeshAndWorldGoesOnFromAnyOther) {
       ShardedModule<testing::NetImpl> sharded(net, mesh, {.level = from.level, .bucket = 2048});
       auto optimizer = adamw(sharded.parameters());
       train(sharded, optimizer, world, 0, 2);
-      // Training forwards begin with rank 0's.
+      // Training forwards broadcast rank 0's buffers.
       net->named_buffers()["seen"].fill_(world.rank() == 0 ? 7 : 8);
       save(scratch.path("last"), sharded, optimizer,
            {.step = 2, .samples = 24, .numbers = {{"scale", 0.1}}});
     });
     for (const Case& to : cases) go_on(to);
-    const auto net = odd_net();  // one process, libtorch's own classes
+    const auto net = odd_net();  // one process with libtorch's own classes
     auto optimizer = adamw(net->parameters());
     EXPECT_EQ(load(scratch.path("last"), *net, optimizer).samples, 24);
     train_plainly(*net, optimizer, 2, 4);
@@ -148,8 +150,8 @@ const optim::OptimizerOptions optimizers[] = {
     {.name = "sgd", .learning_rate = 0.05, .momentum = 0.9},
     {.name = "rmsprop", .learning_rate = 0.01, .momentum = 0.5}};
 
-// Dropout, batch norm, what optimizers remember, and a forward without a backward.
-TEST(SavedSharded, GoesOnToTheBitsOfATrainingThatNeverStopped) {
+// Restores dropout, batch norm, optimizer state and the count of forwards without a backward.
+TEST(SavedSharded, ResumesToBitsOfUninterruptedTraining) {
   const testing::ScratchFolder scratch;
   for (const auto& which : optimizers)
     for (const Case& given : {cases[0], cases[1], cases[2], cases[3], cases[4]}) {
@@ -180,8 +182,8 @@ TEST(SavedSharded, GoesOnToTheBitsOfATrainingThatNeverStopped) {
     }
 }
 
-// In the middle of a step that adds up two reduced backwards.
-TEST(SavedSharded, GradientsThatAddUpComeBack) {
+// A save in the middle of a step that accumulates two reduced backwards.
+TEST(SavedSharded, RestoresAccumulatedGradients) {
   const testing::ScratchFolder scratch;
   for (const Case& given : {cases[0], cases[1], cases[2], cases[3]})
     on_mesh(given, [&](World& world, const DeviceMesh& mesh) {
@@ -210,8 +212,8 @@ TEST(SavedSharded, GradientsThatAddUpComeBack) {
     });
 }
 
-// What a pipeline's program saves, by hand as docs/resume.md says.
-TEST(SavedSharded, APipelineGoesOnFromItAndTheOtherWayRound) {
+// The pipeline's program saves by hand, as docs/resume.md shows.
+TEST(SavedSharded, ResumesInPipelineAndBack) {
   const testing::ScratchFolder scratch;
   const auto make = [] {
     nn::Layers net(nn::Seed{5});
@@ -270,8 +272,8 @@ TEST(SavedSharded, APipelineGoesOnFromItAndTheOtherWayRound) {
   expect_near(of_three, pipeline.named_parameters());
 }
 
-// What is saved is what was there when save() was called, however far the training has gone meanwhile.
-TEST(SavedSharded, InTheBackgroundTheTrainingGoesOn) {
+// The checkpoint has the state at the call of save(), however far training has gone since.
+TEST(SavedSharded, SavesInBackgroundWhileTrainingContinues) {
   const testing::ScratchFolder scratch;
   for (const Case& given : {cases[0], cases[1], cases[2], cases[3]})
     on_mesh(given, [&](World& world, const DeviceMesh& mesh) {
@@ -290,7 +292,7 @@ TEST(SavedSharded, InTheBackgroundTheTrainingGoesOn) {
         std::filesystem::create_directories(scratch.path("mine") / "letters");
         world.group().barrier();
         saving.save(scratch.path("mine"), sharded, *optimizer);
-        EXPECT_THROW(saving.wait(), UsageError) << "something else is there";
+        EXPECT_THROW(saving.wait(), UsageError) << "the folder holds other files";
         saving.wait();
       }
       const NamedTensors after = sharded.state();

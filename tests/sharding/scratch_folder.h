@@ -9,7 +9,7 @@
 
 namespace trestle::testing {
 
-// A folder of the running test's own, gone with this object.
+// A folder for the running test; the destructor removes it.
 class ScratchFolder {
  public:
   ScratchFolder()

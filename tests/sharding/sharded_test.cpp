@@ -1,4 +1,4 @@
-// Same weights at every level, on every number of ranks.
+// Equal weights at every level on every number of ranks.
 #include <gtest/gtest.h>
 
 #include "tests/sharding/plain_net.h"
@@ -20,7 +20,7 @@ std::string name_of(const ::testing::TestParamInfo<Case>& info) {
 
 class EveryLevel : public ::testing::TestWithParam<Case> {};
 
-TEST_P(EveryLevel, TrainsToThePlainModelsWeights) {
+TEST_P(EveryLevel, TrainsToPlainModelsWeights) {
   const Case given = GetParam();
   spawn(given.replicate * given.shard, [&](World& world) {
     const DeviceMesh mesh(world, {{"replicate", given.replicate}, {"shard", given.shard}});

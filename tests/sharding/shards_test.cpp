@@ -1,4 +1,4 @@
-// What is where between the steps, and what is refused.
+// Which storage exists between steps, and which requests are refused.
 #include <gmock/gmock.h>
 
 #include "tests/sharding/layered_net.h"
@@ -9,7 +9,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(ShardedLayers, ParametersAreLetGoOutsideOfWhatUsesThem) {
+TEST(ShardedLayers, FreeParametersOutsideUnitsThatUseThem) {
   spawn(2, [](World& world) {
     const DeviceMesh mesh(world, {{"shard", 2}});
     const nn::Layers net = make_net();
@@ -34,7 +34,7 @@ TEST(ShardedLayers, ParametersAreLetGoOutsideOfWhatUsesThem) {
   });
 }
 
-TEST(ShardedLayers, AStateOfOneLevelLoadsAtAnother) {
+TEST(ShardedLayers, LoadStateOfAnotherLevel) {
   for (const ShardLevel from : levels) {
     NamedTensors saved;
     spawn(2, [&](World& world) {
@@ -63,7 +63,7 @@ TEST(ShardedLayers, AStateOfOneLevelLoadsAtAnother) {
   }
 }
 
-TEST(ShardedLayers, UnusedParametersAreNamedOrFound) {
+TEST(ShardedLayers, NameOrFindUnusedParameters) {
   const auto with_spare = [] {
     nn::Layers net = make_net();
     auto spare = std::make_shared<JoinImpl>();
@@ -97,7 +97,7 @@ TEST(ShardedLayers, UnusedParametersAreNamedOrFound) {
   }
 }
 
-TEST(ShardedLayers, RanksWithDifferentModelsAreTold) {
+TEST(ShardedLayers, RefuseDifferentModelsPerRank) {
   try {
     spawn(3, [](World& world) {
       const DeviceMesh mesh(world, {{"shard", 3}});
@@ -113,7 +113,7 @@ TEST(ShardedLayers, RanksWithDifferentModelsAreTold) {
   }
 }
 
-TEST(ShardedLayers, AMeshWithoutTheDimensionIsRefused) {
+TEST(ShardedLayers, RefuseMeshWithoutDimension) {
   spawn(2, [](World& world) {
     const DeviceMesh mesh(world, {{"replicate", 2}});
     EXPECT_THROW(Sharded(make_net(), mesh, {.level = ShardLevel::Gradients}), UsageError);
@@ -122,7 +122,7 @@ TEST(ShardedLayers, AMeshWithoutTheDimensionIsRefused) {
   });
 }
 
-TEST(ShardedLayers, ABackwardThroughOldWeightsIsRefused) {
+TEST(ShardedLayers, RefuseBackwardThroughOldWeights) {
   at_each_level(
       2, [] { return make_net(); }, {},
       [&](World& world, Sharded& sharded, const nn::Layers&) {

@@ -1,4 +1,4 @@
-// UnusedParameters::Static: the first step says which parameters have gradients.
+// UnusedParameters::Static: the first step determines which parameters get gradients.
 #include <gmock/gmock.h>
 
 #include "attack_ranks.h"
@@ -41,8 +41,8 @@ torch::optim::AdamW optimizer_of(const std::vector<at::Tensor>& parameters) {
 
 constexpr UnusedParameters is_static = UnusedParameters::Static;
 
-// Of two ranks only the first uses c, and none d, which an optimizer with decay therefore passes over.
-TEST(ShardedStatic, TrainsToThePlainModelsWeights) {
+// Only the first of two ranks uses c. No rank uses d, so an optimizer with decay skips it.
+TEST(ShardedStatic, TrainsToPlainModelsWeights) {
   const auto plain = branches();
   auto plain_optimizer = optimizer_of(plain->parameters());
   for (int step = 0; step < 4; ++step) {
@@ -76,12 +76,12 @@ TEST(ShardedStatic, TrainsToThePlainModelsWeights) {
                    optimizer.step();
                  }
                  EXPECT_LT(distance(expected, model.state()), 1e-12);
-                 EXPECT_EQ(model.report().asked_for_unused, 1);
+                 EXPECT_EQ(model.report().unused_checks, 1);
                });
 }
 
-// A reduction does not wait for a parameter that gets no gradient.
-TEST(ShardedStatic, ReductionsBeginWithoutWhatIsUnused) {
+// A reduction does not wait for a parameter without a gradient.
+TEST(ShardedStatic, ReducesWithoutWaitingForUnusedParameters) {
   for (const UnusedParameters unused : {UnusedParameters::Find, is_static})
     spawn(2, [&](World& world) {
       const auto net = branches();
@@ -95,16 +95,16 @@ TEST(ShardedStatic, ReductionsBeginWithoutWhatIsUnused) {
       for (int step = 0; step < 3; ++step) {
         const std::int64_t before = model.report().reductions;
         model.backward(model.forward(own_rows(world, step)).sum());
-        // Buckets of d and c, which have no gradient, and b are in front of a's.
+        // The buckets of d and c, which have no gradient, and of b come before a's.
         EXPECT_EQ(begun - before, unused == is_static && step > 0 ? 6 : 0) << step;
         EXPECT_EQ(model.report().reductions - before, 8);
-        EXPECT_EQ(model.report().asked_for_unused, unused == is_static ? 1 : step + 1);
+        EXPECT_EQ(model.report().unused_checks, unused == is_static ? 1 : step + 1);
       }
     });
 }
 
-// Ranks without samples have no part in the promise, and learn it when they have some.
-TEST(ShardedStatic, ARankWithoutSamples) {
+// A rank without samples is not bound by the static graph; it records its own once it has samples.
+TEST(ShardedStatic, AllowsRankWithoutSamples) {
   spawn(2, [](World& world) {
     for (const ShardLevel level : {ShardLevel::None, ShardLevel::Gradients}) {
       const auto net = branches();
@@ -121,20 +121,20 @@ TEST(ShardedStatic, ARankWithoutSamples) {
   });
 }
 
-TEST(ShardedStatic, AStepThatIsNotLikeTheFirstIsNamed) {
+TEST(ShardedStatic, NamesStepThatDiffersFromFirst) {
   using Change = std::function<void(Branches&)>;
   const std::vector<std::pair<Change, std::string>> changes = {
       {[](Branches& net) { net.uses_d = true; },
-       "' got a gradient, and got none in the first step"},
+       "' got a gradient, but got none in the first step"},
       {[](Branches& net) { net.uses_c = false; },
-       "'c.weight' got 0 gradients, and 1 in the first step"},
+       "'c.weight' got 0 gradients, but 1 in the first step"},
       {[](Branches& net) {
-         net.on_gradient = [&net] {  // a backward inside of the backward
+         net.on_gradient = [&net] {  // a backward inside the backward
            const at::AutoGradMode with_grad(true);
            net.b(rows(1, 1, 7)).sum().backward();
          };
        },
-       "'b.weight' got 2 gradients, and 1 in the first step"}};
+       "'b.weight' got 2 gradients, but 1 in the first step"}};
   for (const auto& [change, words] : changes)
     for (const ShardLevel level : {ShardLevel::None, ShardLevel::Gradients})
       expect_error(
@@ -152,8 +152,8 @@ TEST(ShardedStatic, AStepThatIsNotLikeTheFirstIsNamed) {
           words);
 }
 
-// Of six units one rank's backward passes over the last five: no rank waits for a reduction that the other one begins only
-// when it has gathered all units.
+// One rank's backward skips the last five of six units. No rank waits for a reduction that the
+// other rank starts only after it has unsharded all units.
 struct CutChain : Model {
   CutChain() {
     for (int i = 0; i < 6; ++i)
@@ -173,7 +173,7 @@ struct CutChain : Model {
   bool cuts = false;
 };
 
-TEST(ShardedStatic, UnitsThatOneRanksBackwardPassesOver) {
+TEST(ShardedStatic, TrainsWhenOneRanksBackwardSkipsUnits) {
   const auto plain = std::static_pointer_cast<CutChain>(make<CutChain>());
   SGD plain_optimizer(plain->parameters(), 0.1);
   for (int step = 0; step < 3; ++step) {

@@ -9,7 +9,7 @@
 #include "tests/support/run_ranks.h"
 #include "trestle/device/device.h"
 
-// SyncBatchNorm over ranks beside torch's BatchNorm over all their samples at once.
+// SyncBatchNorm over ranks compared with torch's BatchNorm over all samples at once.
 namespace trestle::sharding {
 namespace {
 
@@ -22,7 +22,7 @@ using Options = torch::nn::BatchNormOptions;
 
 struct Case {
   std::vector<std::int64_t> counts = {3, 2};    // samples of each rank
-  std::vector<std::int64_t> sizes = {4, 3, 2};  // channels and what is behind
+  std::vector<std::int64_t> sizes = {4, 3, 2};  // channels and the sizes after them
   Options options = Options(4);
   at::ScalarType dtype = at::kDouble;
   bool is_virtual = false;
@@ -39,7 +39,7 @@ struct Outcome {
 constexpr int steps = 2;
 
 struct Data {
-  Tensors inputs, gradients;  // of each step, of all ranks
+  Tensors inputs, gradients;  // of each step, over all ranks
   at::Tensor weight, bias;
 
   explicit Data(const Case& c) {
@@ -55,7 +55,7 @@ struct Data {
   }
 };
 
-// Runs `norm` over the rows from `first` on, `count` of them, of each step.
+// Runs `norm` over rows [first, first + count) of each step.
 template <class Norm>
 Outcome run(Norm& norm, const Data& data, const Case& c, std::int64_t first, std::int64_t count,
             at::Device device, at::ScalarType parameters) {
@@ -98,12 +98,12 @@ bool near(const at::Tensor& a, const at::Tensor& b, double tolerance) {
   return at::allclose(a.to(at::kDouble), b.to(at::kDouble), tolerance, tolerance);
 }
 
-// All ranks' outcomes against one BatchNorm's over everything, in double precision.
+// Compares all ranks' outcomes with one BatchNorm over the whole batch in double precision.
 void compare(const Case& c, const Data& data, const std::vector<Outcome>& ranks) {
   Data exact = data;
   for (Tensors* list : {&exact.inputs, &exact.gradients})
     for (at::Tensor& each : *list) each = each.to(at::kDouble);
-  torch::nn::BatchNorm2d norm(c.options);  // of any shape by way of four dimensions
+  torch::nn::BatchNorm2d norm(c.options);  // accepts every shape as four dimensions
   const std::int64_t all = data.inputs[0].size(0), channels = c.sizes[0];
   for (Tensors* list : {&exact.inputs, &exact.gradients})
     for (at::Tensor& each : *list) each = each.reshape({all, channels, -1, 1});
@@ -136,7 +136,7 @@ void compare(const Case& c, const Data& data, const std::vector<Outcome>& ranks)
     EXPECT_TRUE(near(expected.mean, rank.mean, c.tolerance));
     EXPECT_TRUE(near(expected.variance, rank.variance, c.tolerance));
     EXPECT_EQ(rank.batches.item<int>(), steps);
-    EXPECT_TRUE(rank.mean.equal(ranks[0].mean)) << "the same bits on all ranks";
+    EXPECT_TRUE(rank.mean.equal(ranks[0].mean)) << "equal bits on all ranks";
   }
 }
 
@@ -200,7 +200,7 @@ TEST(SyncBatchNorm, ChannelsLast) {
   expect_as_the_whole_batch({.counts = {2, 4}, .is_virtual = true, .channels_last = true});
 }
 
-TEST(SyncBatchNorm, HalfAndBFloat16CountInFloat32) {
+TEST(SyncBatchNorm, HalfAndBFloat16AccumulateInFloat32) {
   for (const bool low_weights : {false, true}) {
     expect_as_the_whole_batch(
         {.counts = {5, 2}, .dtype = at::kBFloat16, .low_weights = low_weights, .tolerance = 5e-2});
@@ -212,7 +212,7 @@ TEST(SyncBatchNorm, HalfAndBFloat16CountInFloat32) {
   }
   expect_as_the_whole_batch(
       {.options = Options(4).affine(false), .dtype = at::kBFloat16, .tolerance = 5e-2});
-  // Statistics of bf16 values are as exact as the values: 3 in 1024 is lost where they are added in bf16.
+  // Statistics of bf16 values are exact: a sum in bf16 would lose 3 of 1024.
   run_ranks(2, [](World& world) {
     SyncBatchNorm norm(Options(1).momentum(1.0), world.group());
     norm->forward(torch::full({512, 1}, world.rank() == 0 ? 1.0 : 1.0078125, at::kBFloat16));
@@ -220,12 +220,12 @@ TEST(SyncBatchNorm, HalfAndBFloat16CountInFloat32) {
   });
 }
 
-TEST(SyncBatchNorm, Float32AsExactAsTorchs) {
+TEST(SyncBatchNorm, Float32IsAsExactAsTorch) {
   expect_as_the_whole_batch(
       {.counts = {30, 11}, .sizes = {4, 7, 5}, .dtype = at::kFloat, .tolerance = 2e-5});
 }
 
-TEST(SyncBatchNorm, OneRankIsTorchsOwn) { expect_as_the_whole_batch({.counts = {5}}); }
+TEST(SyncBatchNorm, OneRankMatchesTorch) { expect_as_the_whole_batch({.counts = {5}}); }
 
 TEST(SyncBatchNorm, SubGroup) {
   const Case c = {.counts = {3, 1}, .is_virtual = false};
@@ -247,7 +247,7 @@ TEST(SyncBatchNorm, EvalModeDoesNotSync) {
     SyncBatchNorm norm(Options(4), world.group());
     norm->forward(torch::randn({3, 4}));
     norm->eval();
-    if (world.rank() == 1) return;  // the other one goes on alone
+    if (world.rank() == 1) return;  // rank 0 continues alone
     torch::nn::BatchNorm1d plain(4);
     plain->running_mean.copy_(norm->running_mean);
     plain->running_var.copy_(norm->running_var);
@@ -267,7 +267,7 @@ TEST(SyncBatchNorm, FrozenWeightsAndInputsWithoutGradients) {
   run_ranks(2, [](World& world) {
     SyncBatchNorm norm(Options(4), world.group());
     norm->weight.set_requires_grad(false);
-    norm->forward(torch::randn({3, 4})).sum().backward();  // no input gradient: nothing to send
+    norm->forward(torch::randn({3, 4})).sum().backward();  // no input gradient, so nothing is sent
     EXPECT_FALSE(norm->weight.grad().defined());
     EXPECT_NEAR(norm->bias.grad().sum().item<double>(), 12, 1e-4);
     const torch::NoGradGuard no_grad;
@@ -276,7 +276,7 @@ TEST(SyncBatchNorm, FrozenWeightsAndInputsWithoutGradients) {
   });
 }
 
-// What all ranks refuse, they refuse alike.
+// All ranks refuse with the same message.
 TEST(SyncBatchNorm, RefusesOnAllRanks) {
   const auto messages = [](int ranks, const std::function<void(World&)>& body) {
     std::vector<std::string> all(static_cast<std::size_t>(ranks));
@@ -320,7 +320,7 @@ TEST(SyncBatchNorm, RefusesOnAllRanks) {
               HasSubstr("needs a group"));
 }
 
-TEST(SyncBatchNorm, ASecondDerivativeIsRefused) {
+TEST(SyncBatchNorm, RefusesSecondDerivative) {
   run_ranks(2, [](World& world) {
     SyncBatchNorm norm(Options(4), world.group());
     const at::Tensor x = torch::randn({3, 4}).requires_grad_();
@@ -330,7 +330,7 @@ TEST(SyncBatchNorm, ASecondDerivativeIsRefused) {
   });
 }
 
-// As processes: each one's part beside the whole, which all of them know.
+// On processes: all-gathers each rank's outcome and compares it with the whole batch.
 TEST(SyncBatchNormProcesses, UnevenAndEmptyBatches) {
   run_process_ranks(3, [](World& world) {
     for (const auto& counts : {std::vector<std::int64_t>{3, 1, 2}, {2, 0, 4}}) {

@@ -1,4 +1,4 @@
-// fp16's scale over ranks: one decision for all.
+// fp16's loss scale over ranks: all ranks decide alike.
 #include "trestle/sharding/unscale.h"
 
 #include <gmock/gmock.h>
@@ -22,8 +22,8 @@ std::vector<at::Tensor> copies_of(const std::vector<at::Tensor>& tensors) {
   return all;
 }
 
-// Behaviours 28 and 37: `bad` in one rank's part alone.
-TEST(ShardedScaler, AnInfinityOnOneRankLeavesTheStepOutOnAll) {
+// Behaviours 28 and 37: `bad` occurs in one rank's shard only.
+TEST(ShardedScaler, InfinityOnOneRankSkipsStepOnAllRanks) {
   for (const ShardLevel level : dividing)
     for (const double bad : {std::numeric_limits<double>::infinity(), std::nan("")})
       spawn(3, [&](World& world) {
@@ -59,8 +59,8 @@ TEST(ShardedScaler, AnInfinityOnOneRankLeavesTheStepOutOnAll) {
       });
 }
 
-// As clip_grad_norm() of gradients that were never scaled.
-TEST(ShardedScaler, ClipsByTheNormOfAllRanks) {
+// Equals clip_grad_norm() of gradients that were never scaled.
+TEST(ShardedScaler, ClipsByGlobalNorm) {
   for (const ShardLevel level : {ShardLevel::None, ShardLevel::OptimizerState,
                                  ShardLevel::Gradients, ShardLevel::Parameters})
     for (const double p : {1.0, 2.0, std::numeric_limits<double>::infinity()})
@@ -83,8 +83,9 @@ TEST(ShardedScaler, ClipsByTheNormOfAllRanks) {
       });
 }
 
-// Behaviour 28: shards, and so gradients, on the CPU beside models on devices; and an overflow that fp16 itself makes.
-TEST(ShardedScaler, ShardsOnTheCpuAndAnOverflowOfTheModel) {
+// Behaviour 28: shards and gradients on the CPU, the model on devices, and an overflow in fp16
+// itself.
+TEST(ShardedScaler, DetectsModelOverflowWithShardsOnCpu) {
   install_virtual_devices({.count = 4});
   for (const ShardLevel level : dividing)
     spawn(2, [&](World& world) {

@@ -19,9 +19,9 @@
 #include "trestle/nn/layers.h"
 #include "trestle/nn/loss.h"
 
-// The fixtures of tests/golden/nets: what Python torch and torchgpipe computed for nets of
-// trestle/models (made by tools/golden/make_net_goldens.py). Weights, inputs and targets follow a
-// formula that both sides compute exactly.
+// The fixtures of tests/golden/nets: results of Python torch and torchgpipe for nets of
+// trestle/models (tools/golden/make_net_goldens.py). Both sides compute weights, inputs and targets
+// exactly by one formula.
 //
 //   const golden::Case golden = golden::load_case("unet");
 //   golden::set_formula_weights(golden.net.named_parameters());
@@ -32,7 +32,7 @@ namespace trestle::golden {
 
 using Named = std::vector<std::pair<std::string, at::Tensor>>;
 
-// Number `position` of the sequence `key`, in [-1, 1): an integer hash.
+// Element `position` of the sequence `key`, in [-1, 1): an integer hash.
 inline double formula(std::uint64_t position, std::uint64_t key) {
   constexpr std::uint64_t mask = 0xffffffff;
   std::uint64_t x = (position * 2654435761U + ((key + 1) * 2246822519U & mask)) & mask;
@@ -60,8 +60,8 @@ inline at::Tensor formula_classes(at::IntArrayRef shape, std::int64_t classes,
   return ((formula_doubles(shape, key) + 1) / 2 * classes).floor().to(at::kLong);
 }
 
-// In the order of the list: variance 1 / fan-in for weights of two and more dimensions, near 1 for
-// other "weight"s, near 0 for the rest. Works on any device.
+// In the list's order: variance 1 / fan-in for weights of two or more dimensions, near 1 for other
+// "weight"s, near 0 for all else. Works on any device.
 inline void set_formula_weights(const Named& parameters) {
   const at::NoGradGuard no_grad;
   for (std::size_t key = 0; key < parameters.size(); ++key) {
@@ -110,8 +110,8 @@ inline Case load_case(const std::string& file) {
   return c;
 }
 
-// The case with formula weights and in double, as the curves were computed: in single precision ten
-// steps differ from one CPU's kernels to another's by more than a mistake would.
+// The case with formula weights in double precision, as the curves were computed: in single
+// precision, ten steps differ more between CPUs' kernels than by an error.
 inline Case load_case_for_curves(const std::string& file) {
   Case c = load_case(file);
   set_formula_weights(c.net.named_parameters());
@@ -121,10 +121,11 @@ inline Case load_case_for_curves(const std::string& file) {
   return c;
 }
 
-// Expects the loss and every parameter's gradient of one step to be those of Python's run: "whole"
-// (unsplit batch), "looped" (the plain net over `chunks` pieces, one loss on all outputs) or
+// Expects the loss and every parameter's gradient of one step of Python's run: "whole" (unsplit
+// batch), "looped" (the plain net over `chunks` micro-batches, one loss on all outputs) or
 // "torchgpipe" (two CPU stages, `chunks` micro-batches, except_last). `tolerance` is relative to
-// each gradient's norm; gradients that vanish next to the largest are compared with that.
+// each gradient's norm. A gradient that is tiny beside the largest is compared relative to the
+// largest.
 inline void expect_step(const Case& golden, const std::string& run, const at::Tensor& loss,
                         const Named& parameters, double tolerance = 2e-5) {
   const nlohmann::json& expected = golden.content["one_step"].at(run);

@@ -12,7 +12,7 @@
 #include "trestle/nn/loss.h"
 #include "trestle/pipeline/micro_batch.h"
 
-// The two oracles of the invariant "same gradients for every plan", and how a plan is compared with
+// The two oracles of the invariant "same gradients for every plan", and comparisons of plans with
 // them.
 namespace trestle::oracle {
 
@@ -62,9 +62,9 @@ inline Outcome whole_batch(nn::Layers net, const at::Tensor& input, const at::Te
   return collect(net, value.item<double>(), output, x);
 }
 
-// The plain model over the same micro-batches, one after the other, with the same random keys.
-// Holds for everything. The pieces' losses are weighted as an additive loss says; a whole-batch
-// loss is taken on all outputs together.
+// The plain model over the same micro-batches in order, with the same random keys: applies to every
+// net. Losses are weighted as an additive loss requires; a whole-batch loss is computed on all
+// outputs.
 inline Outcome looped(nn::Layers net, const at::Tensor& input, const at::Tensor& target,
                       const nn::Loss& loss, int micro_batches, std::uint64_t seed = 0,
                       std::int64_t step = 0) {
@@ -78,7 +78,7 @@ inline Outcome looped(nn::Layers net, const at::Tensor& input, const at::Tensor&
     outputs.push_back(nn::run(graph, {pieces[m][0]}, key).at(0));
   }
   at::Tensor value;
-  double number = 0;  // the pieces' losses are added in double, as step() says
+  double number = 0;  // losses are summed in double precision, as step() documents
   if (loss.kind == nn::Loss::Kind::WholeBatch) {
     value = loss.value(at::cat(outputs), target);
     number = value.item<double>();
@@ -96,9 +96,8 @@ inline Outcome looped(nn::Layers net, const at::Tensor& input, const at::Tensor&
   return collect(net, number, at::cat(outputs), x);
 }
 
-// The largest difference between the two, relative to the tensor's own largest element or to a
-// thousandth of the largest of all tensors (a gradient that is zero but for rounding has no scale
-// of its own).
+// The largest difference, relative to the tensor's largest element or to a thousandth of the
+// largest of all tensors. A gradient that is zero up to rounding has no scale of its own.
 inline double difference(const std::map<std::string, at::Tensor>& expected,
                          const std::map<std::string, at::Tensor>& actual) {
   if (expected.size() != actual.size()) return 1e9;
@@ -120,9 +119,8 @@ inline double difference(const std::map<std::string, at::Tensor>& expected,
   return worst;
 }
 
-// The nets are compared in double precision, so that rounding (the order of additions differs
-// between a plan and the oracle) is far below what any mistake would make: a wrong weight, mask or
-// order shows as 1e-3 and more.
+// Nets are compared in double precision. Rounding, which depends on the order of additions, is then
+// far below any error: a wrong weight, mask or order shows as 1e-3 or more.
 inline constexpr double rounding = 1e-9;
 
 // The same net with parameters and buffers in double precision.

@@ -1,4 +1,4 @@
-// run_rank_processes(): starts them, watches them, and is what they run.
+// run_rank_processes() starts the rank processes, watches them, and runs inside them.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -29,7 +29,7 @@ std::string running_test() {
 }
 
 [[noreturn]] void be_a_rank(const std::function<void()>& body) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // none outlives the test
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // no rank outlives the test
   int code = 0;
   try {
     body();
@@ -91,7 +91,7 @@ Running start(int rank, int ranks, int port, const ProcessOptions& options) {
   return running;
 }
 
-// Notes what has happened to a process since the last time.
+// Records a process's new state.
 void look(Running& running, RankProcess& known) {
   int status = 0;
   if (running.has_ended || waitpid(running.process, &status, WNOHANG | WUNTRACED | WCONTINUED) <= 0)

@@ -9,25 +9,25 @@
 #include "trestle/comm/spawn.h"
 #include "trestle/comm/world.h"
 
-// Ranks for tests: threads, threads that talk by Gloo, and processes. A rank that cannot start fails
-// the test.
+// Ranks for tests: threads, threads with Gloo, and processes. A rank that cannot start fails the
+// test.
 namespace trestle::testing {
 
 using RankFunction = std::function<void(World&)>;
 
-// Ranks that are threads of this process. A failure of one is the caller's exception; expectations of
-// GoogleTest may be made on all.
+// Runs thread ranks. The caller gets a rank's exception; GoogleTest's expectations work on all
+// ranks.
 void run_ranks(int ranks, const RankFunction& function,
                std::chrono::milliseconds deadline = std::chrono::seconds(20));
 
-// A port of 127.0.0.1 that was free just now.
+// A port of 127.0.0.1 that was free a moment ago.
 int free_port();
 
-// What a launcher would say to one of `size` processes on this machine.
+// The environment that a launcher gives one of `size` processes on this machine.
 launch::RankEnvironment rank_environment(int rank, int size, int port);
 
-// Ranks that are threads, each of which calls init() as a process would: they meet at a port and talk
-// by Gloo. The first failure is the caller's exception.
+// Runs thread ranks that call init() like processes: they meet at a port and communicate by Gloo.
+// The caller gets the first exception.
 void run_gloo_ranks(int ranks, const RankFunction& function,
                     std::chrono::milliseconds deadline = std::chrono::seconds(20));
 
@@ -35,21 +35,21 @@ struct RankProcess {
   int exit_code = -1;  // 0; 1 = an expectation failed; 3 = an exception; -1 = ended by a signal
   int signal = 0;
   bool was_stopped = false;
-  std::string output;  // standard output and error
+  std::string output;  // standard output and standard error
 };
 
 struct ProcessOptions {
   std::chrono::milliseconds limit = std::chrono::seconds(60);  // then all are killed
-  std::map<std::string, std::string> variables = {};           // besides a launcher's
+  std::map<std::string, std::string> variables = {};           // in addition to a launcher's
 };
 
-// Ranks that are processes: this binary again, with the running test's name alone, where this call runs
-// `body` and ends the process. One call in a test. A process that is stopped is killed when the others
-// have ended.
+// Runs process ranks: starts this binary again with only the running test, where this call runs
+// `body` and exits. Allows one call per test. Kills a stopped process once the other processes have
+// ended.
 std::vector<RankProcess> run_rank_processes(int ranks, const std::function<void()>& body,
                                             const ProcessOptions& options = {});
 
-// The same with a world, and the expectation that every process ends well.
+// Runs process ranks with a World and expects that every process exits with 0.
 void run_process_ranks(int ranks, const RankFunction& function,
                        std::chrono::milliseconds deadline = std::chrono::seconds(20));
 

@@ -4,8 +4,8 @@
 
 #include "trestle/device/virtual_device.h"
 
-// Included by one source of a test program that uses virtual devices: they must be there before the
-// first backward of the process, whichever test comes first.
+// Include it in one source of a test program that uses virtual devices: they must be installed
+// before the process's first backward, whichever test runs first.
 namespace trestle::support {
 
 class VirtualEnvironment : public ::testing::Environment {

@@ -26,7 +26,7 @@ PROJECT = {
 
 
 def run(tool, files, *options):
-    """(exit code, what it printed, the files afterwards)"""
+    """Returns (exit code, output, files afterwards)."""
     with tempfile.TemporaryDirectory() as folder:
         for name, text in files.items():
             path = Path(folder, name)
@@ -45,68 +45,68 @@ class CheckIncludes(unittest.TestCase):
         self.assertIn(finding, said)
         self.assertEqual(len(said.strip().splitlines()), 1, said)
 
-    def test_a_project_in_order(self):
+    def test_accepts_project_in_order(self):
         code, said, _ = run("check_includes.py", PROJECT)
         self.assertEqual(code, 0, said)
 
-    def test_an_include_that_the_table_does_not_allow(self):
+    def test_refuses_include_outside_table(self):
         self.expect("trestle/schedule/a.cpp:1: schedule may not include nn",
                     files={"trestle/schedule/a.cpp": '#include "trestle/nn/layer.h"\n'})
 
-    def test_torch_in_the_torch_free_half(self):
+    def test_refuses_torch_in_torch_free_half(self):
         self.expect("trestle/base/a.cpp:2: base is torch-free",
                     files={"trestle/base/a.cpp": "\n#include <torch/torch.h>\n"})
 
-    def test_c10d_outside_comm(self):
+    def test_refuses_c10d_outside_comm(self):
         self.expect("only trestle/comm may include c10d",
                     files={"trestle/nn/a.cpp": "#include <torch/csrc/distributed/c10d/Store.hpp>\n"})
         self.expect("only trestle/comm may include c10d",
                     files={"tests/nn/a_test.cpp": "#include <torch/csrc/distributed/c10d/Store.hpp>\n"})
 
-    def test_c10d_in_a_test_that_compares_with_it(self):
+    def test_accepts_c10d_in_comparing_test(self):
         files = PROJECT | {"tests/nn/c10d_store_test.cpp": "#include <torch/csrc/distributed/c10d/Store.hpp>\n"}
         code, said, _ = run("check_includes.py", files)
         self.assertEqual(code, 0, said)
 
-    def test_fmt_beside_torch(self):
+    def test_refuses_fmt_beside_torch(self):
         self.expect("in a file of the half that uses torch", files={"trestle/nn/a.cpp": "#include <fmt/format.h>\n"})
         self.expect("in a file of the half that uses torch",
                     files={"tests/a.cpp": "#include <fmt/format.h>\n#include <torch/torch.h>\n"})
 
-    def test_fmt_in_a_public_header(self):
+    def test_refuses_fmt_in_public_header(self):
         self.expect("in a public header", files={"trestle/base/a.h": "#pragma once\n#include <fmt/format.h>\n"})
 
-    def test_all_of_torch_in_a_public_header(self):
+    def test_refuses_torch_h_in_public_header(self):
         self.expect("include the narrow header", files={"trestle/nn/a.h": "#pragma once\n#include <torch/torch.h>\n"})
 
-    def test_a_folder_without_a_row(self):
+    def test_refuses_folder_without_row(self):
         self.expect("trestle/mesh has no row", files={"trestle/mesh/a.cpp": "\n"})
 
-    def test_a_row_without_a_folder(self):
+    def test_refuses_row_without_folder(self):
         table = ARCHITECTURE.replace("| `nn`", "| `optim` | `base` | yes |\n| `nn`")
         self.expect("trestle/optim, which does not exist", files={"ARCHITECTURE.md": table})
 
-    def test_a_circle_in_the_table(self):
+    def test_refuses_circle_in_table(self):
         table = ARCHITECTURE.replace("| `base` | |", "| `base` | `schedule` |")
         code, said, _ = run("check_includes.py", PROJECT | {"ARCHITECTURE.md": table})
         self.assertEqual(code, 1)
         self.assertIn("base and schedule may include each other", said)
 
-    def test_a_parallel_for_that_would_run_on_one_thread(self):
+    def test_refuses_parallel_for_without_openmp(self):
         files = {"trestle/nn/a.cpp": "at::parallel_for(0, 9, 1, work);\n", "trestle/nn/CMakeLists.txt": "\n"}
         self.expect("no trestle_use_parallel_for(a.cpp)", files=files)
         files["trestle/nn/CMakeLists.txt"] = "trestle_use_parallel_for(b.cpp a.cpp)\n"
         code, said, _ = run("check_includes.py", PROJECT | files)
         self.assertEqual(code, 0, said)
 
-    def test_a_long_file(self):
+    def test_refuses_long_file(self):
         self.expect("401 lines", files={"trestle/nn/a.cpp": "\n" * 401})
 
-    def test_a_path_of_one_machine_and_a_stub(self):
+    def test_refuses_machine_path_and_stub(self):
         self.expect("a path of one machine", files={"docs/a.md": "see /hom" + "e/ann/trestle\n"})
         self.expect("a stub", files={"trestle/nn/a.cpp": "// TO" + "DO\n"})
 
-    def test_a_test_that_is_switched_off(self):
+    def test_refuses_disabled_test(self):
         self.expect("switched off", files={"tests/nn/a.cpp": "TEST(A, DISABLE" + "D_b) {}\n"})
 
 
@@ -119,29 +119,29 @@ class CheckSnippets(unittest.TestCase):
     def run_on(self, mark, code, *options):
         return run("check_snippets.py", {"a.cpp": self.SOURCE, "README.md": self.document(mark, code)}, *options)
 
-    def test_a_region_and_a_whole_file(self):
+    def test_accepts_region_and_whole_file(self):
         self.assertEqual(self.run_on("a.cpp#sum", "int a = 1;\n  ++a;\n")[0], 0)
         self.assertEqual(self.run_on("a.cpp", "int main() {\n  int a = 1;\n    ++a;\n}\n")[0], 0)
 
-    def test_a_difference(self):
+    def test_reports_difference(self):
         code, said, _ = self.run_on("a.cpp#sum", "int a = 2;\n")
         self.assertEqual(code, 1)
         self.assertIn("README.md:3: differs from a.cpp", said)
         self.assertIn("-int a = 2;", said)
 
-    def test_update(self):
+    def test_updates_document(self):
         code, said, after = self.run_on("a.cpp#sum", "int a = 2;\n", "--update")
         self.assertEqual(code, 0, said)
         self.assertEqual(after["README.md"], self.document("a.cpp#sum", "int a = 1;\n  ++a;\n"))
 
-    def test_what_is_missing(self):
+    def test_reports_missing_file_region_and_fence(self):
         self.assertIn("there is no file b.cpp", self.run_on("b.cpp", "")[1])
         self.assertIn("has 0 lines", self.run_on("a.cpp#product", "")[1])
         code, said, _ = run("check_snippets.py", {"a.cpp": "", "README.md": "<!-- snippet: a.cpp -->\ntext\n"})
         self.assertEqual(code, 1)
         self.assertIn("no fenced block", said)
 
-    def test_a_mark_inside_a_fence_is_text(self):
+    def test_ignores_mark_inside_fence(self):
         self.assertEqual(run("check_snippets.py", {"README.md": "```\n<!-- snippet: no.cpp -->\n```\n"})[0], 0)
 
 
@@ -173,21 +173,21 @@ int sum(int a, int b);
                                      "c++", "-std=c++20"], capture_output=True, text=True)
         return result.returncode, result.stdout + result.stderr
 
-    def test_an_example_that_compiles(self):
+    def test_accepts_example_that_compiles(self):
         code, said = self.compile("")
         self.assertEqual(code, 0, said)
         self.assertIn("1 examples", said)
 
-    def test_a_broken_example_is_found_with_its_place(self):
+    def test_reports_broken_example_with_its_place(self):
         code, said = self.compile("\n//   int b = sum(a);")
         self.assertEqual(code, 1, said)
         self.assertIn("trestle/base/error.h:5", said)
         self.assertIn("too few arguments", said)
 
-    def test_a_comment_torn_by_a_formatter_is_found(self):
+    def test_reports_comment_torn_by_formatter(self):
         self.assertEqual(self.compile("  // the sum of\n//   one and two")[0], 1)
 
-    def test_what_an_example_takes_as_given(self):
+    def test_uses_prelude_of_example(self):
         self.assertEqual(self.compile("\n//   a = sum(a, b);")[0], 1)
         code, said = self.compile("\n//   a = sum(a, b);", "// [trestle/base/error.h]\nextern int b;\n")
         self.assertEqual(code, 0, said)

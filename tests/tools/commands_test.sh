@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# ./quickstart and ./run_tests on a fake machine: what they run, what they say when a step fails, and run_tests' last line.
+# ./quickstart and ./run_tests on a fake machine: the commands they run, the message when a step fails, and run_tests' last line.
 # shellcheck disable=SC2016  # the bodies of the fakes are expanded when the fakes run
 set -euo pipefail
 # shellcheck source=tests/tools/fake_machine.sh
 . "$(dirname "${BASH_SOURCE[0]}")/fake_machine.sh"
 
-# A ctest that reports so many tests and failures.
+# A fake ctest that reports the given numbers of tests and failures.
 fake_ctest() {
   fake ctest 'while [ "$1" != --output-junit ]; do shift; done
 printf "<testsuite name=\"x\"\n\ttests=\"'"$1"'\"\n\tfailures=\"'"$2"'\"\n\tdisabled=\"0\"\n\tskipped=\"'"$3"'\"\n\t>\n</testsuite>\n" >"$2"'

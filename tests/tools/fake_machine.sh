@@ -1,14 +1,14 @@
 # shellcheck shell=bash
-# A machine played by fakes on the PATH, for the tests of the scripts: to be sourced. Needs no network and changes nothing
+# Fakes a machine by programs on the PATH, for the tests of the scripts. Source it. It needs no network and changes nothing
 # outside a temporary folder.
 # shellcheck disable=SC2016  # the bodies of the fakes are expanded when the fakes run
 source_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 temporary=$(mktemp -d)
 trap 'rm -rf "$temporary"' EXIT
 failures=0
-name=   # of the case at hand
+name=   # of the current case
 
-# fake NAME BODY: a program on the PATH of the machine under test; every call is noted.
+# fake NAME BODY: adds a program to the PATH of the fake machine; it records every call.
 fake() {
   rm -f "$machine/bin/$1"
   printf '#!/bin/bash\nprintf "%%s\\n" "%s $*" >>"%s"\n%s\n' "$1" "$machine/calls" "$2" >"$machine/bin/$1"
@@ -17,7 +17,7 @@ fake() {
 
 lacks() { rm -f "$machine/bin/$1"; }
 
-# A fake Python: `python -m venv DIR` makes one with itself in it; `python -m pip install` unpacks a fake torch.
+# A fake Python: `python -m venv DIR` creates an environment with itself in it; `python -m pip install` unpacks a fake torch.
 fake_python() {
   local package=$1
   fake python3 '
@@ -29,7 +29,7 @@ case "$*" in
 esac'
 }
 
-# The package as pip leaves it; $1: the CUDA version its version.py names, a Python value.
+# The package as pip installs it; $1: the CUDA version its version.py names, a Python value.
 torch_package() {
   printf 'site=$(dirname "$0")/../lib/python3.11/site-packages
   version=${!#}; version=${version#torch==}
@@ -39,7 +39,7 @@ torch_package() {
   echo "Requires-Dist: cuda-toolkit[cublas,cudart,cupti]==13.2.2; platform_system == \"Linux\"" >"$site/torch-$version.dist-info/METADATA"' "$1"
 }
 
-# A machine that has everything but libtorch, with a clone of the scripts.
+# A machine with everything except libtorch, and a clone of the scripts.
 new_machine() {
   machine=$(mktemp -d "$temporary/machine.XXXX")
   mkdir -p "$machine/bin" "$machine/clone/tools"
@@ -61,7 +61,7 @@ new_machine() {
   fake_python "$(torch_package None)"
 }
 
-# run SCRIPT ARGUMENTS... runs it on the machine: sets `code` and `output`; $settings are environment variables for it.
+# run SCRIPT ARGUMENTS...: runs the script on the fake machine and sets `code` and `output`; $settings are environment variables for it.
 run() {
   code=0
   output=$(cd "$machine/clone" && env -i PATH="$machine/bin" HOME="$machine" ${settings[@]+"${settings[@]}"} \
@@ -75,7 +75,7 @@ complain() {
   failures=$((failures + 1))
 }
 
-# expect_failure TEXT...: exit code 1 and all these texts.
+# expect_failure TEXT...: expects exit code 1 and all these texts.
 expect_failure() {
   local text
   [ "$code" -eq 1 ] || complain "exit code $code, 1 expected"

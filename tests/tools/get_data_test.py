@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/get_mnist and tools/get_carvana, with a folder for the network and a program that stands for Kaggle's."""
+"""tools/get_mnist and tools/get_carvana, with a folder instead of the network and a fake of Kaggle's program."""
 import os
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import unittest
 from pathlib import Path
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
-# Makes the archive that it is asked for: COUNT files, or a broken one, or says no.
+# Writes the requested archive with COUNT files, writes a damaged one, or refuses.
 KAGGLE = """#!{python}
 import os, sys, zipfile
 if os.environ.get("KAGGLE_SAYS"):
@@ -38,7 +38,7 @@ class GetData(unittest.TestCase):
 
 
 class GetMnist(GetData):
-    def test_a_damaged_file_is_not_kept(self):
+    def test_discards_damaged_file(self):
         (self.folder / "mirror").mkdir()
         (self.folder / "mirror/train-images-idx3-ubyte.gz").write_bytes(b"not MNIST")
         code, said = self.run_tool("get_mnist", "out", "--from", (self.folder / "mirror").as_uri())
@@ -46,14 +46,14 @@ class GetMnist(GetData):
         self.assertIn("its checksum is not f68b3c2dcbeaaa9fbdd348bbdeb94873", said)
         self.assertFalse((self.folder / "out").exists())
 
-    def test_no_network_says_what_works_without(self):
+    def test_suggests_alternatives_without_network(self):
         code, said = self.run_tool("get_mnist", "out", "--from", (self.folder / "nowhere").as_uri())
         self.assertEqual(code, 1)
         for words in ("cannot be fetched", "--from", "dataset-fashion-mnist", "mnist-synthetic"):
             self.assertIn(words, said)
         self.assertFalse((self.folder / "out").exists(), "the recipe draws digits only where there is no folder")
 
-    def test_nothing_that_is_there_is_touched(self):
+    def test_leaves_existing_files_unchanged(self):
         (self.folder / "out").mkdir()
         mine = self.folder / "out/train-images-idx3-ubyte.gz"
         mine.write_bytes(b"mine")
@@ -77,7 +77,7 @@ class GetCarvana(GetData):
     def expect_nothing_left(self):
         self.assertEqual(list((self.folder / "data/carvana").iterdir()), [])
 
-    def test_fetches_checks_and_puts_in_place(self):
+    def test_fetches_checks_and_installs(self):
         code, said = self.run_tool("get_carvana", PATH=self.path, COUNT="5088")
         self.assertEqual(code, 0, said)
         self.assertEqual(len(list((self.folder / "data/carvana/train_masks").iterdir())), 5088)
@@ -87,26 +87,26 @@ class GetCarvana(GetData):
         self.assertEqual(code, 1)
         self.assertIn("is there already", said)
 
-    def test_some_that_are_missing(self):
+    def test_refuses_incomplete_archive(self):
         code, said = self.run_tool("get_carvana", PATH=self.path, COUNT="12")
         self.assertEqual(code, 1)
         self.assertIn("12 images and 12 masks", said)
         self.expect_nothing_left()
 
-    def test_an_archive_that_is_cut_off(self):
+    def test_refuses_truncated_archive(self):
         code, said = self.run_tool("get_carvana", PATH=self.path, COUNT="12", CUT="1")
         self.assertEqual(code, 1)
         self.assertIn("train_hq.zip is damaged", said)
         self.expect_nothing_left()
 
-    def test_no_account(self):
+    def test_explains_missing_account(self):
         code, said = self.run_tool("get_carvana", PATH=self.path, KAGGLE_SAYS="403 - Forbidden")
         self.assertEqual(code, 1)
         for words in ("403 - Forbidden", "accept the rules", "kaggle.json", "--synthesize 64"):
             self.assertIn(words, said)
         self.expect_nothing_left()
 
-    def test_no_program(self):
+    def test_explains_missing_program(self):
         code, said = self.run_tool("get_carvana", PATH="/nowhere")
         self.assertEqual(code, 1)
         self.assertIn("pip install kaggle", said)

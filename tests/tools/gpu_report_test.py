@@ -25,7 +25,7 @@ JUNIT = """<testsuite tests="2" failures="1"><testcase name="cuda.Copies.a" stat
 
 
 class GpuReport(unittest.TestCase):
-    def test_it_says_what_was_measured(self):
+    def test_reports_measurements(self):
         text = report(DATA)
         for words in ("| 1 | B | 24576 MiB | 580.1 |", "trestle   0.1.0", "12 tests on GPUs: 12 passed, 0 failed.",
                       "contiguous, step | 0.100 | 0.200 | 0.500 (0.450 .. 0.550) |",
@@ -34,7 +34,7 @@ class GpuReport(unittest.TestCase):
         self.assertNotIn("could not be measured", text)
         self.assertTrue(passed(DATA))
 
-    def test_what_failed_is_named_and_fails(self):
+    def test_names_failures_and_fails(self):
         failed = {**DATA, "tests": {"run": 2, "failed": ["cuda.Copies.b"]}}
         self.assertIn("2 tests on GPUs: 1 passed, 1 failed.", report(failed))
         self.assertIn("`cuda.Copies.b`", report(failed))
@@ -44,18 +44,18 @@ class GpuReport(unittest.TestCase):
         self.assertIn("out of memory", report(trouble))
         self.assertFalse(passed(trouble))
 
-    def test_no_test_at_all_is_a_failure(self):
+    def test_fails_without_tests(self):
         none = {**DATA, "tests": tests("no such file")}
         self.assertIn("No test was run", report(none))
         self.assertFalse(passed(none))
 
-    def test_ctests_report_is_read(self):
+    def test_reads_ctests_report(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "tests.xml")
             path.write_text(JUNIT, encoding="utf-8")
             self.assertEqual(tests(path), {"run": 2, "failed": ["cuda.Copies.b"]})
 
-    def test_the_program_writes_a_report_again(self):
+    def test_program_rewrites_report(self):
         with tempfile.TemporaryDirectory() as folder:
             data, out = Path(folder, "data.json"), Path(folder, "report.md")
             data.write_text(json.dumps(DATA), encoding="utf-8")

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# benchmarks/gpu.sh on fake machines: without a GPU, with a torch that cannot use it, and with all it needs.
+# benchmarks/gpu.sh on fake machines: without a GPU, with a torch that cannot use it, and with everything it needs.
 # shellcheck disable=SC2016  # the bodies of the fakes are expanded when the fakes run
 set -euo pipefail
 # shellcheck source=tests/tools/fake_machine.sh
 . "$(dirname "${BASH_SOURCE[0]}")/fake_machine.sh"
 
-# gpu_machine VERSION CUDA SEEN: two GPUs, and a Python whose torch says this of itself. The report's writer says `wrote`
-# and ends with $report_code.
+# gpu_machine VERSION CUDA SEEN: two GPUs, and a Python whose torch reports these values. The fake report writer prints
+# `wrote` and exits with $report_code.
 gpu_machine() {
   new_machine
   mkdir -p "$machine/clone/benchmarks" "$machine/clone/build/gpu/apps/trestle"

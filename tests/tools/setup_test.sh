@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tools/setup.sh on machines that lack something: each time it must stop with exit code 1, the reason and the fix; and on
-# a machine that has everything it must install nothing.
+# tools/setup.sh on incomplete machines: it must exit with code 1, the reason and the fix. On a complete machine it must
+# install nothing.
 # shellcheck disable=SC2016  # the bodies of the fakes are expanded when the fakes run
 set -euo pipefail
 # shellcheck source=tests/tools/fake_machine.sh

@@ -15,7 +15,7 @@ using testing::Not;
 const BarLine usual = {
     "epoch 1/6", 12, 24, {"  loss 0.412", "  8 s left", ", run 1 min 32 s", "  40.7 images/s"}};
 
-// What stands on the line after all that was written, as a terminal would show it.
+// The text that a terminal shows on the line after `written`.
 std::string left_on_line(const std::string& written) {
   const auto erased = written.rfind("\r\x1b[2K");
   return erased == std::string::npos ? written : written.substr(erased + 5);
@@ -37,7 +37,7 @@ TEST(Bar, FitsAnyWidth) {
       }
 }
 
-TEST(Bar, WhatGoesFirstWhereColumnsAreFew) {
+TEST(Bar, DropsLeastImportantPartsInNarrowWindows) {
   EXPECT_EQ(draw(usual, 200),
             "epoch 1/6 ━━━━━━━━━━────────── 12/24  loss 0.412  8 s left, run 1 min 32 s"
             "  40.7 images/s");
@@ -54,13 +54,13 @@ TEST(Bar, WhatGoesFirstWhereColumnsAreFew) {
   EXPECT_EQ(draw(usual, 3), "12/");
 }
 
-TEST(Bar, IsFullAtTheEndAndEmptyAtTheBeginning) {
+TEST(Bar, IsEmptyAtBeginAndFullAtEnd) {
   EXPECT_EQ(draw({"", 3, 3}, 80), "━━━━━━━━━━━━━━━━━━━━ 3/3");
   EXPECT_EQ(draw({"", 0, 3}, 80), "──────────────────── 0/3");
   EXPECT_EQ(draw({"", 0, 0}, 80), "━━━━━━━━━━━━━━━━━━━━ 0/0");
 }
 
-TEST(Bar, FollowsTheWindow) {
+TEST(Bar, FollowsWindowWidth) {
   std::ostringstream out;
   int columns = 81;
   Bar bar(out, Colours::Off, [&] { return columns; });
@@ -70,22 +70,22 @@ TEST(Bar, FollowsTheWindow) {
   BarLine last = usual;
   last.done = last.all;
   bar.show(last);
-  EXPECT_EQ(left_on_line(out.str()), draw(last, 30)) << "one column less than the window";
+  EXPECT_EQ(left_on_line(out.str()), draw(last, 30)) << "one column narrower than the window";
 }
 
-TEST(Bar, LeavesNothingBehind) {
+TEST(Bar, IsErasedCompletely) {
   std::ostringstream out;
   {
     Bar bar(out, Colours::Off, [] { return 80; });
     bar.erase();
-    EXPECT_EQ(out.str(), "") << "nothing was there";
+    EXPECT_EQ(out.str(), "") << "no bar was shown";
     bar.show(usual);
     EXPECT_NE(left_on_line(out.str()), "");
   }
   EXPECT_EQ(left_on_line(out.str()), "");
 }
 
-TEST(Bar, IsNotDrawnMoreOftenThanAnybodySees) {
+TEST(Bar, LimitsItsRedraws) {
   std::ostringstream out;
   Bar bar(out, Colours::Off, [] { return 80; });
   for (int i = 1; i <= 100000; ++i) bar.show({"drawn", i, 100000});

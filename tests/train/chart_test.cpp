@@ -41,19 +41,20 @@ std::size_t paths_with(const std::string& svg, const std::string& dashes) {
   return count;
 }
 
-TEST(Chart, CurvesHaveLabelsErrorBarsAndThePrediction) {
+TEST(Chart, CurvesShowLabelsErrorBarsAndPrediction) {
   const std::string svg = to_svg(curves());
   EXPECT_THAT(words_of(svg),
               IsSupersetOf({"a & b", "2 devices", "1", "2", "4", "gpipe", "pipeline.split_size",
                             "seconds a step", "measured", "predicted", "1.50"}));
   // The prediction and its sample in the legend.
   EXPECT_EQ(paths_with(svg, "5 4"), 2u);
-  // The curve, its sample, and two error bars of three strokes; the middle point has none.
+  // The curve, its sample, and two error bars of three strokes each. The middle point has no error
+  // bar.
   EXPECT_EQ(paths_with(svg, "none"), 8u);
   EXPECT_EQ(view::find_all(view::parse_xml(svg), "circle").size(), 6u);
 }
 
-TEST(Chart, WhatWasNotMeasuredIsAGap) {
+TEST(Chart, LeavesGapForMissingMeasurement) {
   Chart chart = curves();
   chart.series[0].points[1] = {.value = std::numeric_limits<double>::quiet_NaN()};
   for (ChartPoint& point : chart.series[0].points) point.predicted.reset();
@@ -66,7 +67,7 @@ TEST(Chart, WhatWasNotMeasuredIsAGap) {
   EXPECT_NO_THROW(to_pixels(chart));
 }
 
-TEST(Chart, BarsAreAsLongAsTheirValues) {
+TEST(Chart, BarLengthsAreProportionalToValues) {
   Chart chart = curves();
   chart.kind = Chart::Kind::Bars;
   chart.labels = {"single device", "model parallel", "pipelined"};
@@ -83,7 +84,7 @@ TEST(Chart, BarsAreAsLongAsTheirValues) {
   EXPECT_THAT(words_of(svg), IsSupersetOf({"model parallel", "4.00", "2.00", "1.00"}));
 }
 
-TEST(Chart, PixelsShowTheSame) {
+TEST(Chart, PixelsShowSameContent) {
   Chart chart = curves();
   chart.kind = Chart::Kind::Bars;
   const data::Image image = to_pixels(chart);
@@ -97,11 +98,11 @@ TEST(Chart, PixelsShowTheSame) {
     return pixels;
   };
   EXPECT_GT(count({0x9e, 0xc9, 0xec}), 20'000) << "the bars";
-  EXPECT_GT(count({0x1d, 0x27, 0x33}), 500) << "the words";
+  EXPECT_GT(count({0x1d, 0x27, 0x33}), 500) << "the text";
   EXPECT_GT(count(white), 500'000);
 }
 
-TEST(Chart, RefusesWhatDoesNotGoTogether) {
+TEST(Chart, RefusesInconsistentData) {
   Chart chart = curves();
   chart.labels.pop_back();
   EXPECT_THROW(to_svg(chart), UsageError);
@@ -111,7 +112,7 @@ TEST(Chart, RefusesWhatDoesNotGoTogether) {
   EXPECT_THROW(to_pixels(chart), UsageError);
 }
 
-TEST(Canvas, LinesAreSmoothAndAsWideAsAsked) {
+TEST(Canvas, DrawsSmoothLinesOfRequestedWidth) {
   Canvas canvas(40, 20);
   canvas.line(5, 10, 35, 10, 4, ink);
   EXPECT_EQ(canvas.image().at(20, 9, 0), ink[0]);

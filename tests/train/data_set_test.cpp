@@ -22,7 +22,7 @@ using support::message_of;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A recipe whose paths lie in a folder of the test.
+// A recipe with paths in a folder of the test.
 recipe::Recipe recipe_of_set(const DataSet& set, const fs::path& folder) {
   recipe::Recipe recipe;
   recipe.data.name = set.name;
@@ -37,8 +37,8 @@ recipe::Recipe recipe_of_set(const DataSet& set, const fs::path& folder) {
   return recipe;
 }
 
-// What the table promises of every entry: a new one is tested by being in it.
-TEST(DataSets, EachMakesChecksAndOpensItsOwnFiles) {
+// Checks what the table promises of every entry, so that a new entry is tested automatically.
+TEST(DataSets, EachSynthesizesChecksAndOpensItsFiles) {
   const auto silent = make_progress(ProgressStyle::Silent, Colours::Off, std::cout);
   for (const DataSet& set : data_sets()) {
     if (!set.stand_in) continue;
@@ -48,11 +48,12 @@ TEST(DataSets, EachMakesChecksAndOpensItsOwnFiles) {
     fs::remove_all(folder);
     fs::create_directories(folder);
     recipe::Recipe recipe = recipe_of_set(set, folder);
-    EXPECT_FALSE(set.check(recipe, {}).ok()) << "nothing is there yet";
+    EXPECT_FALSE(set.check(recipe, {}).ok()) << "no data exist yet";
     const recipe::Recipe asked = recipe;
     recipe.data = find_data(asked, *silent);
-    EXPECT_FALSE(set.check(asked, {}).ok()) << "nothing is made where real data would be";
-    EXPECT_EQ(find_data(recipe, *silent), recipe.data) << "a stand-in has no stand-in";
+    EXPECT_FALSE(set.check(asked, {}).ok()) << "the folder for real data stays missing";
+    EXPECT_EQ(find_data(recipe, *silent), recipe.data)
+        << "synthetic data are not replaced by others";
     EXPECT_FALSE(synthetic_data_of(asked));
     EXPECT_TRUE(synthetic_data_of(recipe));
     const data::CheckReport report = set.check(recipe, {});
@@ -77,7 +78,7 @@ TEST(DataSets, EachMakesChecksAndOpensItsOwnFiles) {
   }
 }
 
-TEST(DataSets, RealDataAreTakenAsSoonAsTheyAreThere) {
+TEST(DataSets, PreferRealDataOverSyntheticData) {
   const auto silent = make_progress(ProgressStyle::Silent, Colours::Off, std::cout);
   const fs::path folder = fs::temp_directory_path() / text("trestle_real_", getpid());
   fs::remove_all(folder);
@@ -90,13 +91,14 @@ TEST(DataSets, RealDataAreTakenAsSoonAsTheyAreThere) {
               AllOf(HasSubstr("17 digits to train on"), HasSubstr("others here already: 16 digits"),
                     HasSubstr("Remove the folder")));
   other.data.synthesize = 0;
-  EXPECT_EQ(find_data(other, *silent).folder, recipe.data.folder) << "they were not asked for";
+  EXPECT_EQ(find_data(other, *silent).folder, recipe.data.folder)
+      << "synthetic data were not requested";
   fs::create_directories(folder / "digits");
   EXPECT_EQ(find_data(recipe, *silent).folder, recipe.data.folder);
   fs::remove_all(folder);
 }
 
-// Its notes alone.
+// Collects the notes.
 class Notes : public Progress {
  public:
   void note(const std::string& line) override { lines += line + "\n"; }
@@ -107,7 +109,7 @@ class Notes : public Progress {
   std::string lines;
 };
 
-// A folder with images and masks of two classes, black and red, of two sizes.
+// A folder with images and masks of two classes, black and red, in two sizes.
 struct OwnImages {
   OwnImages() {
     fs::remove_all(folder);
@@ -131,7 +133,7 @@ struct OwnImages {
   recipe::Recipe recipe;
 };
 
-TEST(Segmentation, TheClassesAreFoundOnceAndKept) {
+TEST(Segmentation, FindsClassesOnceAndStoresThem) {
   OwnImages own;
   Notes notes;
   own.recipe.data = find_data(own.recipe, notes);
@@ -142,13 +144,13 @@ TEST(Segmentation, TheClassesAreFoundOnceAndKept) {
   EXPECT_EQ(opened.classes, 2);
   EXPECT_EQ(opened.training.indices.size(), 8u);
   EXPECT_EQ(opened.training.dataset->get(3).target.sum().item<std::int64_t>(), 1);
-  // Where the table is given, masks are not looked at.
+  // With a given table of classes, masks are not read.
   data::write_png(own.folder / "masks/5-seg.png", data::Image::blank(8, 6, 1));
   fs::resize_file(own.folder / "masks/4-seg.png", 3);
   EXPECT_EQ(find_data(own.recipe, notes), own.recipe.data);
 }
 
-TEST(Segmentation, ACheckTellsMasksApartAndListsWhatIsWrong) {
+TEST(Segmentation, CheckListsClassesAndProblems) {
   OwnImages own;
   data::CheckReport report = check_data(own.recipe, {});
   EXPECT_THAT(report.problems, testing::IsEmpty());
@@ -167,7 +169,7 @@ TEST(Segmentation, ACheckTellsMasksApartAndListsWhatIsWrong) {
               testing::Contains(HasSubstr("not those of 5 classes")));
 }
 
-TEST(Classification, PartsOfTheirOwnAreNoClasses) {
+TEST(Classification, DoesNotTakeSplitFoldersForClasses) {
   const fs::path folder = fs::temp_directory_path() / text("trestle_classes_", getpid());
   fs::remove_all(folder);
   recipe::Recipe recipe;
@@ -199,7 +201,7 @@ TEST(Classification, PartsOfTheirOwnAreNoClasses) {
   fs::remove_all(folder);
 }
 
-TEST(Arrays, AreDividedAndChecked) {
+TEST(Arrays, AreSplitAndChecked) {
   recipe::Recipe recipe;
   recipe.data.name = "arrays";
   recipe.data.input_array = TRESTLE_SOURCE_DIR "/tests/golden/npy/packed.npz:x";
@@ -217,7 +219,7 @@ TEST(Arrays, AreDividedAndChecked) {
               testing::ElementsAre(HasSubstr("2 targets, but 40 examples")));
 }
 
-TEST(DataSets, FashionMnistIsMnistsFormatAndHasItsPlace) {
+TEST(DataSets, FashionMnistUsesMnistFormatInItsOwnFolder) {
   const fs::path folder = fs::temp_directory_path() / text("trestle_fashion_", getpid());
   fs::remove_all(folder);
   data::synthesize_mnist(folder, 20);
@@ -251,14 +253,14 @@ TEST(DataSets, RandomTensorsNeedNoFiles) {
   EXPECT_FALSE(set.synthesize);
 }
 
-TEST(DataSets, AnUnknownNameGivesTheNearest) {
+TEST(DataSets, SuggestNearestNameForUnknownOne) {
   EXPECT_EQ(find_data_set("mnist").name, "mnist");
   EXPECT_THAT(message_of<UsageError>([] { find_data_set("carvna"); }),
               AllOf(HasSubstr("unknown data set 'carvna'; did you mean 'carvana'?"),
                     HasSubstr(data_set_names())));
 }
 
-TEST(DataSets, ARecipeThatLeavesAPathOut) {
+TEST(DataSets, NameMissingPathsOfRecipe) {
   recipe::Recipe recipe;
   EXPECT_THAT(problems_of_data(recipe), testing::ElementsAre(HasSubstr("no data")));
   for (const DataSet& set : data_sets()) {
@@ -275,7 +277,7 @@ TEST(DataSets, ARecipeThatLeavesAPathOut) {
   }
 }
 
-TEST(FieldHelp, NamesWhatTheTablesHave) {
+TEST(FieldHelp, ListsNamesOfTables) {
   for (const DataSet& set : data_sets()) {
     EXPECT_THAT(help_of(*recipe::find_field("data.name")), HasSubstr(set.name));
     EXPECT_THAT(help_of(*recipe::find_field("train.loss")),

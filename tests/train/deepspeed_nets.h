@@ -9,7 +9,7 @@
 #include "trestle/base/text.h"
 #include "trestle/train/deepspeed.h"
 
-// Engines of the net whose plain training shares no code with trestle.
+// Engines for the net of plain_net.h, whose plain training shares no code with trestle.
 namespace trestle::deepspeed {
 
 using support::message_of;
@@ -42,7 +42,7 @@ inline constexpr auto momentum =
     R"("optimizer": {"type": "SGD", "params": {"lr": 0.05, "momentum": 0.9}}, )";
 inline constexpr int batch = testing::batch;
 
-// One batch: this rank's micro-batches one after the other. Returns the mean loss.
+// Trains one batch: this rank's micro-batches in order. Returns the mean loss.
 inline double train_batch(Net& engine, int step) {
   const std::int64_t micro = engine.train_micro_batch_size_per_gpu();
   double sum = 0;

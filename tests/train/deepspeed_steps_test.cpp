@@ -1,4 +1,4 @@
-// What moves an engine from step to step: overflows, micro-batches, checkpoints.
+// State that an engine carries from step to step: overflows, micro-batches, checkpoints.
 #include <unistd.h>
 
 #include <cmath>
@@ -17,8 +17,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Behaviour 37: what overflows is left out on all ranks, hysteresis first, and does not move the schedule.
-TEST(DeepspeedEngine, OverflowsAreLeftOutAndTheScheduleWaits) {
+// Behaviour 37: all ranks skip an overflow, after the hysteresis, without advancing the schedule.
+TEST(DeepspeedEngine, SkipsOverflowsWithoutAdvancingSchedule) {
   for (int number = 0; number < 4; ++number)
     spawn(2, [&](World& world) {
       const auto net = single_net();
@@ -51,8 +51,8 @@ TEST(DeepspeedEngine, OverflowsAreLeftOutAndTheScheduleWaits) {
     });
 }
 
-// Reference 1.2: from stage 1 on it is an error, at stage 0 the scale stays.
-TEST(DeepspeedEngine, AnOverflowAtTheLowestScale) {
+// Reference 1.2: from stage 1 on this is an error; at stage 0 the scale stays.
+TEST(DeepspeedEngine, RefusesOverflowAtLowestScaleFromStage1On) {
   for (int number = 0; number < 4; ++number)
     spawn(2, [&](World& world) {
       const auto net = single_net();
@@ -79,7 +79,7 @@ TEST(DeepspeedEngine, AnOverflowAtTheLowestScale) {
 }
 
 // Behaviour 41.
-TEST(DeepspeedEngine, NoSyncIsForStages0And1) {
+TEST(DeepspeedEngine, AllowsNoSyncAtStages0And1Only) {
   for (int number = 0; number < 4; ++number)
     spawn(2, [&](World& world) {
       Net engine(make_net(), world,
@@ -114,9 +114,9 @@ TEST(DeepspeedEngine, NoSyncIsForStages0And1) {
     });
 }
 
-// Behaviour 40 (its calls; what a checkpoint holds is tested with sharding/save.h): other stages and numbers of ranks go on,
-// in the middle of a batch too, with scale, schedule and steps.
-TEST(DeepspeedEngine, CheckpointsGoOnAtAnyStage) {
+// Behaviour 40: other stages and numbers of ranks resume, within a batch too, with scale, schedule
+// and steps. Tests of sharding/save.h cover a checkpoint's content.
+TEST(DeepspeedEngine, ResumesAtAnyStage) {
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / text("trestle_deepspeed_", ::getpid());
   const auto keys = [](int number, int accumulate) {
@@ -138,7 +138,7 @@ TEST(DeepspeedEngine, CheckpointsGoOnAtAnyStage) {
                  {.threads = 1})[0];
   };
   run(2, 1, 1, [&](Net& engine) {
-    EXPECT_FALSE(engine.load_checkpoint(folder)) << "there is none";
+    EXPECT_FALSE(engine.load_checkpoint(folder)) << "no checkpoint exists";
     for (int step = 0; step < 3; ++step) train_batch(engine, step);
     engine.save_checkpoint(folder, "", {{"epoch", 7}});
   });
@@ -166,7 +166,7 @@ TEST(DeepspeedEngine, CheckpointsGoOnAtAnyStage) {
     const Weights other = run(ranks, ranks == 1 ? 0 : 3, 1, go_on);
     EXPECT_LT(difference(whole, NamedTensors(other.begin(), other.end())), 0.01) << ranks;
   }
-  // Inside of a batch of two micro-batches a rank.
+  // Within a batch of two micro-batches per rank.
   for (const int number : {1, 2})
     run(2, number, 2, [&](Net& engine) {
       const std::int64_t micro = engine.train_micro_batch_size_per_gpu();
@@ -183,7 +183,8 @@ TEST(DeepspeedEngine, CheckpointsGoOnAtAnyStage) {
       EXPECT_TRUE(engine.is_gradient_accumulation_boundary());
     });
   run(2, 2, 1, [&](Net& engine) {
-    EXPECT_THROW(engine.load_checkpoint(folder), UsageError) << "of two micro-batches";
+    EXPECT_THROW(engine.load_checkpoint(folder), UsageError)
+        << "saved within a step of two micro-batches";
     EXPECT_THROW(engine.save_checkpoint(folder, "a/b"), UsageError);
     EXPECT_THROW(engine.save_checkpoint(folder, text("rank", engine.global_rank())), UsageError);
     EXPECT_THROW(engine.load_checkpoint(folder, "no_such"), FileError);

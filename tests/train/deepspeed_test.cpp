@@ -1,4 +1,4 @@
-// The engine with DeepSpeed's calls, against plain libtorch.
+// The engine with DeepSpeed's calls, compared with plain libtorch.
 #include "trestle/train/deepspeed.h"
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Without trestle.
+// Trains without trestle.
 Weights plain(const std::string& optimizer, double clip, int steps = 3) {
   const auto net = make_net();
   std::unique_ptr<torch::optim::Optimizer> own;
@@ -34,7 +34,7 @@ Weights plain(const std::string& optimizer, double clip, int steps = 3) {
 }
 
 // Behaviours 31 and 41: every stage, with and without clipping, momentum and accumulation.
-TEST(DeepspeedEngine, StagesGiveThePlainModelsWeights) {
+TEST(DeepspeedEngine, TrainsToPlainModelsWeightsAtEveryStage) {
   for (const char* const optimizer : {adamw, momentum})
     for (const double clip : {0.0, 0.5}) {
       const Weights expected = plain(optimizer, clip);
@@ -73,8 +73,8 @@ TEST(DeepspeedEngine, MicsIsStage3OverReplicas) {
   });
 }
 
-// 16 bits: masters at every stage, so stage 0 gives what stages 1 to 3 give, and all come near to fp32's weights.
-TEST(DeepspeedEngine, SixteenBitsAtEveryStage) {
+// In 16 bits: every stage has master weights, so all stages agree and come near to fp32's weights.
+TEST(DeepspeedEngine, TrainsIn16BitsAtEveryStage) {
   for (const char* const precision : {"bf16", "fp16"}) {
     std::vector<Weights> each;
     for (int number = 0; number < 4; ++number) {
@@ -108,14 +108,14 @@ TEST(DeepspeedEngine, SixteenBitsAtEveryStage) {
     for (int number = 0; number < 4; ++number) {
       const NamedTensors got(each[number].begin(), each[number].end());
       EXPECT_LT(difference(expected, got), 0.02) << precision << " stage " << number;
-      // Stages 0 and 1 add micro-batches up before they are reduced, 2 and 3 behind.
+      // Stages 0 and 1 accumulate micro-batches before the reduction, stages 2 and 3 after it.
       EXPECT_LT(difference(each[number < 2 ? 0 : 2], got), 2e-7) << precision << " " << number;
     }
   }
 }
 
-// nn::Layers have a unit a layer at stage 3; a layer that no loss needs is left alone, or an error.
-TEST(DeepspeedEngine, LayersAndUnusedParameters) {
+// At stage 3 each layer of nn::Layers is a unit. A layer unused by the loss is skipped or refused.
+TEST(DeepspeedEngine, SupportsLayersAndUnusedParameters) {
   const auto layers = [] {
     nn::Layers net(nn::Seed{4});
     net.add("flat", torch::nn::Flatten());
@@ -170,8 +170,8 @@ TEST(DeepspeedEngine, LayersAndUnusedParameters) {
       });
 }
 
-// The file that the survey shows, as it is.
-TEST(DeepspeedEngine, TheSurveysFileRuns) {
+// The example file of the documentation, unchanged.
+TEST(DeepspeedEngine, RunsPublishedExampleFile) {
   const std::filesystem::path file = TRESTLE_SOURCE_DIR "/examples/deepspeed_zero2.json";
   spawn(2, [&](World& world) {
     const auto net = single_net();
@@ -209,7 +209,7 @@ TEST(DeepspeedEngine, TheSurveysFileRuns) {
   });
 }
 
-TEST(DeepspeedEngine, RefusesWhatCannotBe) {
+TEST(DeepspeedEngine, RefusesInvalidConfigurations) {
   spawn(2, [&](World& world) {
     const auto refusal = [&](const std::string& keys, const InitializeOptions& options = {}) {
       return message_of<UsageError>([&] { Net(make_net(), world, config(keys, 2), options); });
@@ -231,8 +231,8 @@ TEST(DeepspeedEngine, RefusesWhatCannotBe) {
   });
 }
 
-// Behaviour 33: groups of the program's own keep their rates under a schedule that goes by them.
-TEST(DeepspeedEngine, OwnGroupsUnderASchedule) {
+// Behaviour 33: a schedule keeps the relative rates of the program's own groups.
+TEST(DeepspeedEngine, SchedulesParameterGroupsOfProgram) {
   spawn(2, [&](World& world) {
     const auto own = [](const NamedTensors& named) {
       std::vector<at::Tensor> biases, others;
@@ -257,7 +257,7 @@ TEST(DeepspeedEngine, OwnGroupsUnderASchedule) {
   });
 }
 
-TEST(DeepspeedEngine, EachFieldBecomesAnOption) {
+TEST(DeepspeedEngine, MapsEachFieldToOption) {
   const auto dimensions = [](const std::string& keys, int ranks) {
     std::string words;
     for (const auto& one : mesh_dimensions(config(keys + "\"train_batch_size\": 8", ranks)))

@@ -29,7 +29,7 @@ class Evaluate : public Training {
     }
     return "taken";
   }
-  // <folder>/<class>/<n>.png, of one grey for each class.
+  // Writes <folder>/<class>/<n>.png, each class in its own grey.
   static void draw_classes(const fs::path& folder,
                            const std::vector<std::pair<std::string, int>>& classes, int count) {
     for (const auto& [name, grey] : classes) {
@@ -51,8 +51,8 @@ class Evaluate : public Training {
   }
 };
 
-// To the bit: the same devices, batches and order of arithmetic.
-TEST_F(Evaluate, NumbersAreThoseOfTheRunsMetrics) {
+// Equal to the bit: the same devices, batches and order of arithmetic.
+TEST_F(Evaluate, EqualsMetricsOfRun) {
   const fs::path run = train(recipe(), hooks()).run_folder;
   const std::vector<EpochReport> epochs = read_epochs(run / "metrics.jsonl");
   ASSERT_EQ(epochs.size(), 2u);
@@ -78,8 +78,8 @@ TEST_F(Evaluate, NumbersAreThoseOfTheRunsMetrics) {
   EXPECT_EQ(file.epoch, best.epoch);
 }
 
-// Another cut and other batches change the order of arithmetic alone.
-TEST_F(Evaluate, OtherDevicesGiveTheNumbersToRounding) {
+// Another cut and other batches change only the order of arithmetic.
+TEST_F(Evaluate, EqualsMetricsToRoundingOnOtherDevices) {
   recipe::Recipe wanted = recipe();
   wanted.train.epochs = 1;
   const fs::path run = train(wanted, hooks()).run_folder;
@@ -91,7 +91,7 @@ TEST_F(Evaluate, OtherDevicesGiveTheNumbersToRounding) {
   EXPECT_EQ(result.metric, *epoch.metric);
 }
 
-TEST_F(Evaluate, OfARunThatWasStopped) {
+TEST_F(Evaluate, EvaluatesStoppedRun) {
   recipe::Recipe wanted = recipe();
   wanted.train.epochs = 3;
   const TrainResult stopped = train(wanted, hooks(4));
@@ -101,7 +101,7 @@ TEST_F(Evaluate, OfARunThatWasStopped) {
   EXPECT_EQ(last.epoch, 1) << "done";
 }
 
-TEST_F(Evaluate, OtherDataOfAPartOfItsOwn) {
+TEST_F(Evaluate, UsesTestSplitOfOtherData) {
   data::synthesize_mnist(base_ / "others", 12, {.test_count = 30, .seed = 7, .progress = {}});
   const fs::path run = train(recipe(), hooks()).run_folder;
   EvaluateOptions other = options(run);
@@ -112,8 +112,8 @@ TEST_F(Evaluate, OtherDataOfAPartOfItsOwn) {
   EXPECT_THAT(result.data, testing::ElementsAre((base_ / "others").string()));
 }
 
-// "cars/" is no other place than "cars": the examples that were trained on do not count.
-TEST_F(Evaluate, TheSamePlaceInOtherLetters) {
+// "cars/" is the same folder as "cars", so training examples are left out.
+TEST_F(Evaluate, RecognizesSameFolderUnderOtherSpelling) {
   draw_classes(base_ / "same", {{"a", 0}, {"b", 120}}, 10);
   const fs::path run = train(of_classes(base_ / "same"), hooks()).run_folder;
   for (const char* place : {"same/", "./same", "same/../same"}) {
@@ -125,13 +125,12 @@ TEST_F(Evaluate, TheSamePlaceInOtherLetters) {
   }
 }
 
-// Of a data set without parts every example counts, and a class keeps its number where others are
-// missing.
-TEST_F(Evaluate, OtherDataInClassFolders) {
+// Without splits every example counts. A class keeps its number if other classes are missing.
+TEST_F(Evaluate, KeepsClassNumbersInOtherClassFolders) {
   draw_classes(base_ / "sorted", {{"a", 0}, {"b", 120}, {"c", 240}}, 8);
   const fs::path run = train(of_classes(base_ / "sorted"), hooks()).run_folder;
   EXPECT_THAT(read_file(run / "recipe.toml"), HasSubstr("class_names = [\"a\", \"b\", \"c\"]"));
-  EXPECT_EQ(evaluate(options(run)).examples, 4) << "a fifth of 24";
+  EXPECT_EQ(evaluate(options(run)).examples, 4) << "a fifth of 24 samples";
   draw_classes(base_ / "without_a", {{"b", 120}, {"c", 240}}, 3);
   draw_classes(base_ / "with_a", {{"a", 0}, {"b", 120}, {"c", 240}}, 3);
   EvaluateOptions other = options(run);
@@ -152,8 +151,8 @@ TEST_F(Evaluate, OtherDataInClassFolders) {
   EXPECT_THAT(refusal(other), HasSubstr("the class 'd' is not one of a, b, c"));
 }
 
-// Pixels without a class: what is under them changes neither the training nor its numbers.
-TEST_F(Evaluate, IgnoredPixelsOfMasks) {
+// Void pixels: the image under them changes neither the training nor its metrics.
+TEST_F(Evaluate, IgnoresVoidPixelsOfMasks) {
   const auto draw = [&](const char* name, int under_ignored) {
     const fs::path folder = base_ / name;
     for (const char* part : {"images", "masks"}) fs::create_directories(folder / part);
@@ -194,7 +193,7 @@ TEST_F(Evaluate, IgnoredPixelsOfMasks) {
   EXPECT_GT(evaluate(accuracy).metric, 0);
 }
 
-TEST_F(Evaluate, AnotherMetricAndOneOfTheProgramsOwn) {
+TEST_F(Evaluate, SupportsOtherAndUserDefinedMetrics) {
   recipe::Recipe wanted = recipe();
   wanted.train.epochs = 1;
   const fs::path run = train(wanted, hooks()).run_folder;
@@ -209,7 +208,7 @@ TEST_F(Evaluate, AnotherMetricAndOneOfTheProgramsOwn) {
   EXPECT_DOUBLE_EQ(result.metric, 1 - *read_epochs(run / "metrics.jsonl").at(0).metric);
 }
 
-TEST_F(Evaluate, RefusesWhatCannotBe) {
+TEST_F(Evaluate, RefusesInvalidRequests) {
   EXPECT_THAT(refusal(options(base_ / "none")), HasSubstr("no such run folder"));
   EXPECT_THAT(refusal(options(base_)), HasSubstr("not a run folder"));
   recipe::Recipe wanted = recipe();
@@ -220,7 +219,7 @@ TEST_F(Evaluate, RefusesWhatCannotBe) {
   EvaluateOptions other = options(run);
   other.changes = {{"data.images", "photos"}};
   EXPECT_THAT(refusal(other), HasSubstr("'images' in [data] has no effect for 'mnist'"));
-  other.changes = {{"images", "photos"}};  // the same key, as set_field() takes it too
+  other.changes = {{"images", "photos"}};  // the same key in the short form of set_field()
   EXPECT_THAT(refusal(other), HasSubstr("'images' in [data] has no effect for 'mnist'"));
   other.changes = {{"devices.use", "cpu,cpu,cpu"}, {"pipeline.balance", "5,9"}};
   EXPECT_THAT(refusal(other),
@@ -230,14 +229,14 @@ TEST_F(Evaluate, RefusesWhatCannotBe) {
               AllOf(HasSubstr((base_ / "gone").string()),
                     HasSubstr("the data that the run was trained on. Others can be given: "
                               "--folder.")));
-  EXPECT_FALSE(fs::exists(base_ / "gone")) << "nothing is made";
+  EXPECT_FALSE(fs::exists(base_ / "gone")) << "no data are synthesized";
   fs::remove(run / "best.safetensors");
   EXPECT_THAT(refusal(options(run)), HasSubstr("has no best.safetensors yet"));
   fs::remove_all(run / "last");
   EXPECT_THAT(refusal(options(run, Checkpoint::Last)), HasSubstr("has no last yet"));
 }
 
-TEST_F(Evaluate, NothingKeptForValidation) {
+TEST_F(Evaluate, RefusesRunWithoutValidationData) {
   draw_classes(base_ / "all_of_them", {{"a", 0}, {"b", 120}}, 8);
   recipe::Recipe wanted = of_classes(base_ / "all_of_them");
   wanted.data.validation = 0;

@@ -1,5 +1,5 @@
-// What people expect of a training program besides training: schedules, accumulation, groups, early
-// ends, and going on with something changed.
+// Features of training beyond plain steps: schedules, accumulation, groups, early stopping, and
+// resuming with changes.
 #include <gmock/gmock.h>
 
 #include <map>
@@ -17,7 +17,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using Weights = std::map<std::string, at::Tensor>;
 
-class Habits : public Training {
+class TrainFeatures : public Training {
  protected:
   static Weights weights(const fs::path& run) {
     const auto saved = checkpoint::read_tensors(run / "last/weights.safetensors");
@@ -31,7 +31,7 @@ class Habits : public Training {
     }
     return "taken";
   }
-  // Stops when it has been asked so often, which is once after each batch.
+  // Stops after N batches: should_stop is called once after each batch.
   static TrainHooks stopping_after(int batches) {
     TrainHooks stopping = hooks();
     stopping.should_stop = [left = batches]() mutable { return --left <= 0; };
@@ -48,7 +48,7 @@ struct Notes : Progress {
   void done(const TrainResult&) override {}
 };
 
-TEST_F(Habits, EveryStepSaysItsRateNormAndMemory) {
+TEST_F(TrainFeatures, RecordsRateNormAndMemoryOfEveryStep) {
   recipe::Recipe clipped = recipe();
   clipped.optimizer.clip_grad_norm = 0.01;
   const TrainResult free = train(recipe(), hooks()), tied = train(clipped, hooks());
@@ -60,11 +60,11 @@ TEST_F(Habits, EveryStepSaysItsRateNormAndMemory) {
     EXPECT_GT(step["peak_bytes"]["virtual:1"], 0);
   }
   EXPECT_EQ(steps(free.run_folder)[0]["gradient_norm"], steps(tied.run_folder)[0]["gradient_norm"])
-      << "the norm is that from before clipping";
+      << "the norm is computed before clipping";
 }
 
-// The second of the batches that make a step finds the gradients of the first.
-TEST_F(Habits, PeaksArePredictedWithGradientsThatAreThere) {
+// The second of the accumulated batches runs while the first one's gradients exist.
+TEST_F(TrainFeatures, PredictsPeaksWithAccumulatedGradients) {
   recipe::Recipe summed = recipe();
   summed.train.batch = 4;
   summed.train.accumulate = 3;
@@ -74,7 +74,7 @@ TEST_F(Habits, PeaksArePredictedWithGradientsThatAreThere) {
   for (const DevicePeak& peak : result.peaks) EXPECT_LE(peak.measured, peak.predicted);
 }
 
-TEST_F(Habits, TheScheduleIsFollowedAndResumed) {
+TEST_F(TrainFeatures, FollowsAndResumesLearningRateSchedule) {
   recipe::Recipe scheduled = recipe();
   scheduled.train.epochs = 3;
   scheduled.optimizer.learning_rate_schedule = "cosine";
@@ -92,7 +92,7 @@ TEST_F(Habits, TheScheduleIsFollowedAndResumed) {
   EXPECT_EQ(metrics(part.run_folder), metrics(whole.run_folder));
 }
 
-TEST_F(Habits, OneCycleMovesTheMomentumAndIsResumed) {
+TEST_F(TrainFeatures, OneCycleChangesMomentumAndIsResumed) {
   for (const char* optimizer : {"sgd", "adam", "rmsprop"}) {
     SCOPED_TRACE(optimizer);
     recipe::Recipe cycling = recipe();
@@ -111,7 +111,7 @@ TEST_F(Habits, OneCycleMovesTheMomentumAndIsResumed) {
   }
 }
 
-TEST_F(Habits, AScheduleMayCountEpochs) {
+TEST_F(TrainFeatures, SchedulesByEpoch) {
   recipe::Recipe scheduled = recipe();
   scheduled.train.epochs = 3;
   scheduled.optimizer.learning_rate_schedule = "step";
@@ -127,10 +127,10 @@ TEST_F(Habits, AScheduleMayCountEpochs) {
   EXPECT_THAT(refusal(scheduled), HasSubstr("the run has 3 epochs, and warm_up = 3"));
 }
 
-// Micro-batches are the same, and so are the random numbers; the loss of a step is the mean.
-TEST_F(Habits, BatchesThatAddUpAreOneLargerBatch) {
+// Micro-batches and random numbers are equal, and a step's loss is the mean.
+TEST_F(TrainFeatures, AccumulatedBatchesEqualOneLargerBatch) {
   recipe::Recipe large = recipe();
-  large.pipeline.backward_order = "forward";  // adds the gradients in the same order
+  large.pipeline.backward_order = "forward";  // adds gradients in the same order
   large.pipeline.micro_batches = 4;
   large.train.batch = 20;
   recipe::Recipe small = large;
@@ -150,9 +150,9 @@ TEST_F(Habits, BatchesThatAddUpAreOneLargerBatch) {
   }
 }
 
-// 40 examples in batches of 6: four and then three of them, the last of 4 examples. Four more times it
-// is asked while it validates.
-TEST_F(Habits, ResumesInTheMiddleOfAStepToTheSameBits) {
+// 40 samples in batches of 6: a step of four batches, then one of three, whose last batch has 4
+// samples. Four more calls of should_stop occur in validation.
+TEST_F(TrainFeatures, ResumesWithinStepToSameBits) {
   recipe::Recipe adding = recipe();
   adding.train.batch = 6;
   adding.train.drop_last = false;
@@ -173,7 +173,7 @@ TEST_F(Habits, ResumesInTheMiddleOfAStepToTheSameBits) {
   }
 }
 
-TEST_F(Habits, FrozenLayersStayAndGroupsHaveTheirOwnRate) {
+TEST_F(TrainFeatures, FreezesLayersAndScalesRatesOfGroups) {
   recipe::Recipe grouped = recipe();
   grouped.optimizer.name = "sgd";
   grouped.optimizer.learning_rate = 1;
@@ -192,7 +192,7 @@ TEST_F(Habits, FrozenLayersStayAndGroupsHaveTheirOwnRate) {
   for (const auto& [name, before] : start) {
     const bool frozen = name.starts_with("in.") || name == "norm.bias";
     const double factor = name == "out.bias" ? 2 : name == "out.weight" ? 0.5 : 1;
-    const at::Tensor gradient = before - plain.at(name);  // by a step of rate 1
+    const at::Tensor gradient = before - plain.at(name);  // from a step of rate 1
     const double decay = before.dim() > 1 ? 0.1 : 0;
     const at::Tensor expected = frozen ? before : before - factor * (gradient + decay * before);
     EXPECT_TRUE(at::allclose(own.at(name), expected, 1e-5, 1e-6)) << name;
@@ -201,7 +201,7 @@ TEST_F(Habits, FrozenLayersStayAndGroupsHaveTheirOwnRate) {
   EXPECT_TRUE(weights(more.run_folder).at("in.weight").equal(start.at("in.weight")));
 }
 
-TEST_F(Habits, PatternsThatNameNothingAreRefused) {
+TEST_F(TrainFeatures, RefusesPatternsWithoutMatch) {
   recipe::Recipe bad = recipe();
   bad.optimizer.frozen = {"norn"};
   EXPECT_THAT(refusal(bad), AllOf(HasSubstr("named 'norn'"), HasSubstr("did you mean 'norm'?")));
@@ -218,7 +218,7 @@ TEST_F(Habits, PatternsThatNameNothingAreRefused) {
   EXPECT_THAT(refusal(bad), HasSubstr("'sgd' has no amsgrad"));
 }
 
-TEST_F(Habits, AnUnknownScheduleIsRefusedBeforeAnythingIsMade) {
+TEST_F(TrainFeatures, RefusesUnknownScheduleBeforeCreatingRunFolder) {
   recipe::Recipe bad = recipe();
   bad.optimizer.learning_rate_schedule = "cosinus";
   EXPECT_THAT(refusal(bad), HasSubstr("did you mean 'cosine'?"));
@@ -228,7 +228,7 @@ TEST_F(Habits, AnUnknownScheduleIsRefusedBeforeAnythingIsMade) {
   EXPECT_FALSE(fs::exists(fs::path(bad.train.runs) / bad.name));
 }
 
-TEST(ParameterNames, APatternIsALayerAPrefixOrHasStars) {
+TEST(ParameterNames, MatchLayersPrefixesAndWildcards) {
   EXPECT_TRUE(names_parameter("down1", "down1.conv.weight"));
   EXPECT_TRUE(names_parameter("down1.conv", "down1.conv.weight"));
   EXPECT_TRUE(names_parameter("down1.conv.weight", "down1.conv.weight"));
@@ -240,13 +240,14 @@ TEST(ParameterNames, APatternIsALayerAPrefixOrHasStars) {
   EXPECT_FALSE(names_parameter("conv", "down1.conv.weight"));
 }
 
-TEST_F(Habits, MaxStepsEndsARunInTheMiddleOfAnEpochAndItGoesOnThere) {
+TEST_F(TrainFeatures, MaxStepsEndsRunWithinEpochAndRunResumesThere) {
   recipe::Recipe shorter = recipe();
   shorter.train.max_steps = 4;
   const TrainResult part = train(shorter, hooks());
   EXPECT_TRUE(part.finished);
   EXPECT_EQ(part.steps, 4);
-  EXPECT_EQ(lines(part.run_folder, "training_loss").size(), 2u) << "the part is validated too";
+  EXPECT_EQ(lines(part.run_folder, "training_loss").size(), 2u)
+      << "the partial epoch is validated too";
   Notes notes;
   TrainHooks told = hooks();
   told.progress = &notes;
@@ -259,7 +260,7 @@ TEST_F(Habits, MaxStepsEndsARunInTheMiddleOfAnEpochAndItGoesOnThere) {
   EXPECT_EQ(metrics(part.run_folder), metrics(whole.run_folder));
 }
 
-TEST_F(Habits, PatienceEndsARunThatGetsNoBetter) {
+TEST_F(TrainFeatures, PatienceEndsRunWithoutImprovement) {
   recipe::Recipe stuck = recipe();
   stuck.train.epochs = 9;
   stuck.train.patience = 2;
@@ -275,13 +276,13 @@ TEST_F(Habits, PatienceEndsARunThatGetsNoBetter) {
   EXPECT_EQ(resume(run.run_folder, {{"train.patience", "3"}}, hooks()).epochs, 4);
 }
 
-TEST_F(Habits, TheBestFewAreKept) {
+TEST_F(TrainFeatures, KeepsBestCheckpoints) {
   recipe::Recipe kept = recipe();
   kept.train.epochs = 5;
   kept.train.keep_best = 2;
   const TrainResult first = train(kept, hooks(7));  // the third epoch has begun
   const TrainResult run = resume(first.run_folder, {}, hooks());
-  std::vector<std::pair<double, int>> order;  // best first, of equals the earlier one
+  std::vector<std::pair<double, int>> order;  // best first; of equals the earlier one
   for (const auto& epoch : lines(run.run_folder, "training_loss"))
     order.emplace_back(-epoch["accuracy"].get<double>(), epoch["epoch"].get<int>());
   std::sort(order.begin(), order.end());
@@ -294,7 +295,7 @@ TEST_F(Habits, TheBestFewAreKept) {
             read_file(run.run_folder / "best.safetensors"));
 }
 
-TEST_F(Habits, MixedPrecisionTrainsAndGoesOnToTheSameBits) {
+TEST_F(TrainFeatures, MixedPrecisionResumesToSameBits) {
   for (const char* precision : {"bf16", "fp16"}) {
     recipe::Recipe mixed = recipe();
     mixed.name += precision;
@@ -324,7 +325,7 @@ nn::Layers make_broken(const models::ModelOptions& options) {
   return net;
 }
 
-TEST_F(Habits, ALossThatIsNoNumberNamesStepStageAndLayer) {
+TEST_F(TrainFeatures, NonFiniteLossNamesStepStageAndLayer) {
   recipe::Recipe wild = recipe();
   wild.model.name = "broken";
   wild.pipeline.balance = {2, 4};
@@ -340,7 +341,7 @@ TEST_F(Habits, ALossThatIsNoNumberNamesStepStageAndLayer) {
   }
 }
 
-TEST_F(Habits, GoesOnWithAnotherCutAndSaysSo) {
+TEST_F(TrainFeatures, ResumesWithOtherCutAndReportsIt) {
   const TrainResult whole = train(recipe(), hooks());
   const TrainResult part = train(recipe(), hooks(4));
   Notes notes;
@@ -361,7 +362,7 @@ TEST_F(Habits, GoesOnWithAnotherCutAndSaysSo) {
     EXPECT_TRUE(at::allclose(tensor, actual.at(name), 1e-4, 1e-5)) << name;
 }
 
-TEST_F(Habits, AnotherLearningRateOrMicroBatchIsTaken) {
+TEST_F(TrainFeatures, ResumesWithOtherRateOrMicroBatches) {
   const TrainResult part = train(recipe(), hooks(3));
   Notes notes;
   TrainHooks told = hooks();

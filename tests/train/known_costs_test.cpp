@@ -37,9 +37,9 @@ double on_paper(int split_size) {
   return 3 * (pieces + 1) * (costs.call + costs.sample * split_size);
 }
 
-// PyTorch's tutorial asks which split size is best. Small pieces pay for each call, one large piece
-// leaves a stage waiting: with costs that are known the best is in between, where it should be.
-TEST(KnownCosts, TheBestSplitSizeIsInsideTheRange) {
+// PyTorch's tutorial looks for the best split size. Small micro-batches pay for each call, one
+// large one leaves a stage idle. With known costs the best size is in between, at a known place.
+TEST(KnownCosts, BestSplitSizeIsInsideRange) {
   const StepTimes small = measured_with(1), middle = measured_with(6), large = measured_with(batch);
   const auto seconds = [](const StepTimes& times) {
     return *std::min_element(times.seconds.begin(), times.seconds.end());
@@ -49,7 +49,8 @@ TEST(KnownCosts, TheBestSplitSizeIsInsideTheRange) {
   EXPECT_LT(middle.predicted_seconds, small.predicted_seconds);
   EXPECT_LT(middle.predicted_seconds, large.predicted_seconds);
   for (const auto& [times, split_size] : {std::pair(middle, 6), std::pair(large, batch)})
-    EXPECT_GT(seconds(times), 0.99 * on_paper(split_size));  // on a busy machine sleep takes longer
+    // on a busy machine a sleep takes longer
+    EXPECT_GT(seconds(times), 0.99 * on_paper(split_size));
 }
 
 }  // namespace

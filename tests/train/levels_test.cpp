@@ -27,8 +27,8 @@ const LevelRow& row_of(const std::vector<LevelRow>& rows, const std::string& nam
   throw std::out_of_range(name);
 }
 
-// The table of docs/sharding.md, with what a ring moves.
-TEST(Levels, FormulasAreThoseOfTheManual) {
+// The table of docs/sharding.md, with the bytes that a ring sends.
+TEST(Levels, FormulasEqualManual) {
   const auto rows = levels_on_paper(1'000'000, {.ranks = 4});
   const auto expect = [&](const std::string& name, double bytes, double moved) {
     EXPECT_DOUBLE_EQ(row_of(rows, name).formula.rest, bytes * 1e6) << name;
@@ -46,8 +46,8 @@ TEST(Levels, FormulasAreThoseOfTheManual) {
   EXPECT_DOUBLE_EQ(row_of(sgd, "ZeRO-1").formula.rest, 800);
 }
 
-// What is measured is what the formula says, within 5 percent; what is counted, exactly (no padding here).
-TEST(Levels, WhatIsMeasuredIsWhatTheFormulasSay) {
+// Measured bytes equal the formula within 5 percent, counted ones exactly (no padding here).
+TEST(Levels, MeasurementsEqualFormulas) {
   const LevelsOptions options{.ranks = 4, .steps = 1, .batch = 4};
   int reported = 0;
   const auto rows =
@@ -60,7 +60,7 @@ TEST(Levels, WhatIsMeasuredIsWhatTheFormulasSay) {
     EXPECT_DOUBLE_EQ(row.measured.moved, row.formula.moved) << row.name;
     EXPECT_GT(row.measured.seconds, 0) << row.name;
   }
-  // At its peak each level holds less than the one before.
+  // Each level's peak is lower than the previous one's.
   for (std::size_t i = 2; i < 5; ++i)
     EXPECT_LT(rows[i].measured.peak, rows[i - 1].measured.peak) << rows[i].name;
   const auto json = nlohmann::json::parse(levels_json(rows, parameter_count));
@@ -72,14 +72,14 @@ TEST(Levels, WhatIsMeasuredIsWhatTheFormulasSay) {
   EXPECT_EQ(view::find_all(picture, "path", "mark").size(), 6u + 5u);
 }
 
-// Parts of 3, 3 and 2: some divide the batch, and all ranks weigh theirs.
-TEST(Levels, RanksMayHaveUnevenParts) {
+// Shares of 3, 3 and 2 samples, weighted by their sizes.
+TEST(Levels, AllowUnevenSharesOfBatch) {
   const auto rows = measure_levels(make_net, {width}, {.ranks = 3, .steps = 1, .batch = 8});
   EXPECT_EQ(rows.size(), 5u);
   for (const LevelRow& row : rows) EXPECT_GT(row.measured.rest, 0) << row.name;
 }
 
-TEST(Levels, NumbersThatCannotBeAreRefused) {
+TEST(Levels, RefuseInvalidNumbers) {
   EXPECT_THROW(levels_on_paper(1, {.ranks = 1}), UsageError);
   EXPECT_THROW(levels_on_paper(1, {.ranks = 4, .replicate = 3}), UsageError);
   EXPECT_THROW(levels_on_paper(1, {.ranks = 4, .batch = 3}), UsageError);

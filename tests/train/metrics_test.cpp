@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(Metrics, AResumedFileForgetsWhatCameAfterTheSave) {
+TEST(Metrics, ResumedFileDropsLinesAfterSave) {
   const fs::path path = fs::path(TRESTLE_BINARY_DIR) / "metrics_test.jsonl";
   MetricsFile metrics(path);
   metrics.add_step({.step = 1, .epoch = 1, .loss = 0.1 + 0.2, .peaks = {{"virtual:0", 77}}});

@@ -1,4 +1,4 @@
-// Losses and metrics of a program's own that have no number to give.
+// User-defined losses and metrics that return no number.
 #include <cmath>
 #include <memory>
 
@@ -9,8 +9,8 @@ namespace {
 
 class OwnMeasures : public Training {};
 
-// A metric of one's own may be, a correlation of equal predictions for instance.
-TEST_F(OwnMeasures, AMetricThatIsNoNumberIsWorseThanAnyOther) {
+// A metric may be NaN, for instance a correlation of equal predictions.
+TEST_F(UserDefinedMeasures, NanMetricIsWorseThanAnyOther) {
   recipe::Recipe odd = recipe();
   odd.train.epochs = 1;
   odd.train.metric = "odd";
@@ -36,8 +36,8 @@ TEST_F(OwnMeasures, AMetricThatIsNoNumberIsWorseThanAnyOther) {
   EXPECT_TRUE(fs::exists(first.run_folder / "best/epoch_002.safetensors"));
 }
 
-// The mean over what counts is 0 / 0 there, as torch's with everything at ignore_index.
-TEST_F(OwnMeasures, ABatchOfWhichNothingCountsDoesNotCount) {
+// The mean over nothing is 0 / 0, as torch's is with all targets at ignore_index.
+TEST_F(UserDefinedMeasures, SkipBatchesOfWeightZero) {
   recipe::Recipe half = recipe();
   half.train.epochs = 1;
   half.train.batch = 1;

@@ -1,4 +1,4 @@
-// Steps that change the weights, of pipelines that are replicated and divided, against a training by libtorch alone.
+// Optimizer steps of replicated and sharded pipelines, compared with a training by libtorch alone.
 #include <gmock/gmock.h>
 
 #include "tests/pipeline/plain_training.h"
@@ -17,10 +17,10 @@ struct Mesh {
   ShardLevel level;
   std::string schedule = "gpipe";
   Training training = {};
-  int stages = 1;  // of a process that has a pipeline by itself, each on a virtual device
+  int stages = 1;  // of a process with its own pipeline, each on a virtual device
 };
 
-class StepsOfMeshes : public testing::TestWithParam<Mesh> {};
+class MeshSteps : public testing::TestWithParam<Mesh> {};
 
 Parallel make(World& world, const Mesh& given) {
   const DeviceMesh mesh(
@@ -47,8 +47,8 @@ void expect_weights(Parallel& parallel, const plain::Weights& expected) {
   }
 }
 
-// The second step's target has an infinity, on one replica alone: all leave that one out.
-TEST_P(StepsOfMeshes, TrainAsLibtorch) {
+// In the second step one replica's target has an infinity: all replicas skip that step.
+TEST_P(MeshSteps, TrainAsLibtorch) {
   const Mesh given = GetParam();
   constexpr int left_out = 1;
   const int ranks = given.pipeline * given.replicate * given.shard;
@@ -85,7 +85,7 @@ TEST_P(StepsOfMeshes, TrainAsLibtorch) {
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
 INSTANTIATE_TEST_SUITE_P(
-    Meshes, StepsOfMeshes,
+    Meshes, MeshSteps,
     testing::Values(
         Mesh{2, 2, 1, ShardLevel::None, "1f1b", {.max_norm = 0.2}}, Mesh{1, 2, 1, ShardLevel::None},
         Mesh{2, 1, 2, ShardLevel::OptimizerState, "gpipe", {.adam = false, .max_norm = 0.1}},
@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(
              (mesh.stages == 1 ? "" : "_" + std::to_string(mesh.stages) + "stages");
     });
 
-TEST(ParallelizeSteps, OnlyTheLastOfSeveralStepsThatAddUpChangesTheWeights) {
+TEST(ParallelizeSteps, OnlyLastAccumulatedStepUpdatesWeights) {
   for (const ShardLevel level : {ShardLevel::None, ShardLevel::Parameters}) {
     const Mesh given{
         2,       level == ShardLevel::None ? 2 : 1, level == ShardLevel::None ? 1 : 2, level,

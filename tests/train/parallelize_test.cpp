@@ -1,4 +1,4 @@
-// Pipelines that are replicated and divided: same gradients as the plain model's.
+// Replicated and sharded pipelines have the plain model's gradients.
 #include "trestle/train/parallelize.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ struct Case {
   ShardLevel level;
   std::string schedule = "gpipe";
   Recompute recompute = Recompute::Never;
-  int stages = 1;  // of a process that has a pipeline by itself, each on a virtual device
+  int stages = 1;  // of a process with its own pipeline, each on a virtual device
 };
 
 std::string name_of(const ::testing::TestParamInfo<Case>& info) {
@@ -53,7 +53,7 @@ nn::Loss of_whole_batch() {
 
 class Composition : public ::testing::TestWithParam<Case> {};
 
-// Two steps of plain SGD by hand, so that what the first left behind shows in the second.
+// Two steps of plain SGD by hand: the second shows state left over from the first.
 void expect_plain_training(const Case& given, const nn::Loss& loss, double dropout,
                            const std::vector<std::int64_t>& rows_of_replica) {
   constexpr int micro_batches = 2;
@@ -61,7 +61,7 @@ void expect_plain_training(const Case& given, const nn::Loss& loss, double dropo
   for (const auto count : rows_of_replica) all += count;
   const bool whole = given.pipeline * given.stages == 1;
   const int ranks = given.pipeline * given.replicate * given.shard;
-  std::vector<Device> devices;  // there before the first backward
+  std::vector<Device> devices;  // before the first backward
   if (given.stages > 1) devices = virtual_devices(given.stages * ranks);
   nn::Layers plain = make_net(dropout, whole);
   std::vector<double> losses;
@@ -127,7 +127,7 @@ void expect_plain_training(const Case& given, const nn::Loss& loss, double dropo
   });
 }
 
-TEST_P(Composition, TrainsAsThePlainModel) {
+TEST_P(Composition, TrainsAsPlainModel) {
   const Case given = GetParam();
   const std::vector<std::int64_t> rows_of_replica(given.replicate * given.shard, 4);
   expect_plain_training(given, mean_square(), 0.5, rows_of_replica);
@@ -147,19 +147,19 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{1, 2, 2, ShardLevel::Parameters, "gpipe", Recompute::Never, 2}),
     name_of);
 
-TEST(Parallelize, RaggedPartsAreWeighted) {
+TEST(Parallelize, WeightsRaggedBatches) {
   expect_plain_training({1, 3, 1, ShardLevel::None}, mean_square(), 0, {5, 2, 4});
   expect_plain_training({2, 1, 2, ShardLevel::Parameters}, mean_square(), 0, {3, 6});
 }
 
-TEST(Parallelize, AWholeBatchLossSeesAllParts) {
+TEST(Parallelize, WholeBatchLossCoversAllReplicas) {
   expect_plain_training({1, 1, 2, ShardLevel::Parameters, "gpipe", Recompute::Never, 2},
                         of_whole_batch(), 0, {4, 4});
   expect_plain_training({1, 3, 1, ShardLevel::None}, of_whole_batch(), 0, {4, 3, 4});
   expect_plain_training({2, 1, 2, ShardLevel::Gradients}, of_whole_batch(), 0, {4, 4});
 }
 
-TEST(Parallelize, AForwardWithGradientsIsRefused) {
+TEST(Parallelize, RefusesForwardWithGradients) {
   spawn(2, [](World& world) {
     const DeviceMesh mesh(world, {{"replicate", 2}});
     Parallel parallel(make_net(), mesh);

@@ -13,7 +13,7 @@ Colour pixel(const data::Image& image, int x, int y) {
   return {image.at(x, y, 0), image.at(x, y, 1), image.at(x, y, 2)};
 }
 
-TEST(Picture, MasksAreVioletAndYellow) {
+TEST(Picture, DrawsMasksInVioletAndYellow) {
   const at::Tensor mask = torch::tensor({{0, 1}, {1, 0}});
   const data::Image image = colour_mask(mask, 2);
   EXPECT_EQ(pixel(image, 0, 0), viridis(0));
@@ -23,7 +23,7 @@ TEST(Picture, MasksAreVioletAndYellow) {
   EXPECT_EQ(viridis(0.5), (Colour{33, 144, 141}));
 }
 
-TEST(Picture, RowsOfInputTrueAndPredictedMask) {
+TEST(Picture, DrawsRowsOfInputTargetAndPrediction) {
   const at::Tensor inputs = torch::full({5, 3, 8, 12}, 0.5);
   const at::Tensor targets = torch::ones({5, 8, 12}, torch::kLong);
   at::Tensor output = torch::zeros({5, 2, 8, 12});
@@ -31,7 +31,7 @@ TEST(Picture, RowsOfInputTrueAndPredictedMask) {
   const data::Image image =
       draw_masks(inputs, targets, output, {.title = "a run", .names = {"first"}});
   EXPECT_EQ(image.channels, 3);
-  // 12 x 8 grows 32 times; the three columns stand side by side.
+  // 12 x 8 is enlarged 32 times; the three columns are side by side.
   const int y = 150;
   EXPECT_EQ(pixel(image, 16 + 192, y), (Colour{128, 128, 128}));
   EXPECT_EQ(pixel(image, 16 + 396 + 192, y), viridis(1));
@@ -41,7 +41,7 @@ TEST(Picture, RowsOfInputTrueAndPredictedMask) {
   EXPECT_THROW(draw_masks(inputs, targets[0], output, {}), UsageError);
 }
 
-TEST(Picture, WrongClassesAreRed) {
+TEST(Picture, MarksWrongClassesRed) {
   const at::Tensor inputs = torch::zeros({9, 1, 28, 28});
   const at::Tensor targets = torch::zeros({9}, torch::kLong);
   at::Tensor output = torch::zeros({9, 10});
@@ -59,7 +59,7 @@ TEST(Picture, WrongClassesAreRed) {
   EXPECT_GT(reds(wrong), 100);
 }
 
-TEST(Canvas, DrawingOutsideIsLeftOut) {
+TEST(Canvas, ClipsDrawingOutside) {
   Canvas canvas(10, 10);
   canvas.fill(-5, -5, 100, 100, ink);
   canvas.draw(data::Image::blank(30, 30, 1), -10, 5);
@@ -69,7 +69,7 @@ TEST(Canvas, DrawingOutsideIsLeftOut) {
   EXPECT_EQ(pixel(canvas.image(), 0, 0), ink);
 }
 
-// How many pixels a text darkens.
+// The number of pixels that a text darkens.
 int darkened(std::string_view words) {
   const Font font;
   Canvas canvas(200, 40);
@@ -80,7 +80,7 @@ int darkened(std::string_view words) {
   return count;
 }
 
-TEST(Font, LettersAreDrawnWithinTheirWidthAndHeight) {
+TEST(Font, DrawsLettersWithinTheirWidthAndHeight) {
   const Font font(20);
   for (const std::string_view words : {"i", "W", "Training, epoch 3", "gjpqy", "é µ ·"}) {
     int dots = 0;
@@ -99,14 +99,14 @@ TEST(Font, LettersAreDrawnWithinTheirWidthAndHeight) {
   EXPECT_GT(Font(40).height(), 2 * font.height() - 4);
 }
 
-TEST(Font, CapitalsSmallLettersAndAccentsDiffer) {
+TEST(Font, DistinguishesCapitalsLettersAndAccents) {
   EXPECT_NE(darkened("A"), darkened("a"));
   EXPECT_GT(darkened("é"), darkened("e"));
   EXPECT_EQ(darkened(" "), 0);
-  EXPECT_GT(darkened("日"), 10) << "a box for what the font lacks";
+  EXPECT_GT(darkened("日"), 10) << "a box replaces missing glyphs";
 }
 
-TEST(Font, TextThatIsNotUtf8IsDrawnWithoutHarm) {
+TEST(Font, DrawsInvalidUtf8) {
   for (const std::string_view words : {"\xff\xfe", "a\xc3", "\xe2\x82", "\xf0\x9f\x98", "\x80z"})
     EXPECT_GT(darkened(words), 0) << words.size();
 }

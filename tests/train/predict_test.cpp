@@ -15,7 +15,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-TEST(PredictionTable, TheMostProbableFirst) {
+TEST(PredictionTable, ListsMostProbableClassFirst) {
   const at::Tensor scores = torch::tensor({1.0f, 3.0f, 2.0f});
   const PredictedClasses two = most_probable(scores, {"cat", "a \"dog\", small"}, 2);
   ASSERT_EQ(two.size(), 2u);
@@ -37,7 +37,7 @@ class Predict : public Training {
       rows.push_back(split(line, ','));
     return rows;
   }
-  // The test digits of the fixture as PNG files, white on black: "00.png", ...
+  // Writes the fixture's test digits as PNG files, white on black: "00.png", ...
   static std::vector<std::uint8_t> write_digits(const fs::path& folder) {
     const data::MnistArrays digits = data::read_mnist(base_ / "mnist", data::MnistPart::Test);
     fs::create_directories(folder);
@@ -50,8 +50,8 @@ class Predict : public Training {
   }
 };
 
-// Image files of the digits that validated are predicted as the validation did: as many are right.
-TEST_F(Predict, ClassesOfDigits) {
+// Predicts the validation digits from image files with the validation's accuracy.
+TEST_F(Predict, EqualsValidationOnDigits) {
   recipe::Recipe wanted = recipe();
   wanted.train.epochs = 8;
   const TrainResult trained = train(wanted, hooks());
@@ -79,10 +79,10 @@ TEST_F(Predict, ClassesOfDigits) {
   EXPECT_THAT(table[0], ElementsAre("file", "class", "probability", "class_2", "probability_2",
                                     "class_3", "probability_3"));
   EXPECT_EQ(table[1][0], "00.png");
-  EXPECT_EQ(table[1][1], text(result.classes[0][0].id)) << "a digit is called by its number";
+  EXPECT_EQ(table[1][1], text(result.classes[0][0].id)) << "a digit's name is its number";
   EXPECT_GE(std::stod(table[1][2]), std::stod(table[1][4]));
   told = 0;
-  EXPECT_EQ(predict(options).classes.size(), 20u) << "the table is no image";
+  EXPECT_EQ(predict(options).classes.size(), 20u) << "the table is not taken for an image";
 
   std::string first = to_json(result);
   const auto json = nlohmann::json::parse(first.substr(0, first.find('\n')));
@@ -92,7 +92,7 @@ TEST_F(Predict, ClassesOfDigits) {
   EXPECT_THAT(first, HasSubstr("{\"problem\":"));
 }
 
-TEST_F(Predict, ClassesHaveTheNamesOfTheirFolders) {
+TEST_F(Predict, NamesClassesAfterTheirFolders) {
   for (const auto& [name, grey] : {std::pair{"ash, young", 30}, std::pair{"beech", 220}}) {
     fs::create_directories(base_ / "trees" / name);
     for (int i = 0; i < 10; ++i) {
@@ -114,7 +114,7 @@ TEST_F(Predict, ClassesHaveTheNamesOfTheirFolders) {
   fs::create_directories(base_ / "new");
   fs::copy_file(base_ / "trees/ash, young/3.png", base_ / "new/a.png");
   fs::copy_file(base_ / "trees/beech/3.png", base_ / "new/b.png");
-  fs::remove_all(base_ / "trees");  // the run knows their names
+  fs::remove_all(base_ / "trees");  // the run stores the names
   EXPECT_EQ(predict(options).classes.size(), 2u);
   const std::string table = read_file(base_ / "out/predictions.csv");
   EXPECT_THAT(table, AllOf(HasSubstr("a.png,\"ash, young\",0."), HasSubstr("b.png,beech,0.")));
@@ -124,7 +124,7 @@ TEST_F(Predict, ClassesHaveTheNamesOfTheirFolders) {
   EXPECT_THROW(predict(options), UsageError);
 }
 
-TEST_F(Predict, NothingButProblems) {
+TEST_F(Predict, ListsProblemsWithoutTableWhenNoImageIsReadable) {
   PredictOptions options{.run = train(recipe(), hooks()).run_folder,
                          .images = base_ / "words",
                          .out = base_ / "no_table"};
@@ -137,7 +137,7 @@ TEST_F(Predict, NothingButProblems) {
   EXPECT_FALSE(fs::exists(base_ / "no_table/predictions.csv"));
 }
 
-TEST_F(Predict, RefusesARunThatLearntFromNoImages) {
+TEST_F(Predict, RefusesRunWithoutImageData) {
   recipe::Recipe wanted = recipe();
   wanted.data = {};
   wanted.data.name = "random";
@@ -149,7 +149,7 @@ TEST_F(Predict, RefusesARunThatLearntFromNoImages) {
   options.models = hooks().models;
   try {
     predict(options);
-    FAIL() << "was taken";
+    FAIL() << "was accepted";
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), HasSubstr("this run learnt 'random', which are no image files"));
   }

@@ -65,7 +65,7 @@ std::string spoken(ProgressStyle style, Colours colours) {
   return out.str();
 }
 
-TEST(Progress, InAFileOneLineAnEpochAndNoControlCharacters) {
+TEST(Progress, WritesOneLinePerEpochToFiles) {
   const std::string words = spoken(ProgressStyle::Lines, Colours::Off);
   EXPECT_THAT(words, Not(HasSubstr("\x1b")));
   EXPECT_THAT(words, Not(HasSubstr("\r")));
@@ -78,7 +78,7 @@ TEST(Progress, InAFileOneLineAnEpochAndNoControlCharacters) {
   EXPECT_THAT(words, HasSubstr("continue: trestle train --resume runs/x\n"));
 }
 
-TEST(Progress, HowARunGoesOnIsSaidWhole) {
+TEST(Progress, PrintsWholeResumeCommand) {
   std::ostringstream out;
   TrainResult result;
   result.run_folder = "runs/x";
@@ -89,7 +89,7 @@ TEST(Progress, HowARunGoesOnIsSaidWhole) {
   EXPECT_THAT(out.str(), HasSubstr("continue: trestle train --resume runs/x --max-steps N\n"));
 }
 
-TEST(Progress, LentCoresAndTheOrderInMemoryAreSaid) {
+TEST(Progress, PrintsLentCoresAndMemoryFormat) {
   RunPlan plan = some_plan();
   std::ostringstream plain;
   make_progress(ProgressStyle::Lines, Colours::Off, plain)->plan(plan);
@@ -103,7 +103,7 @@ TEST(Progress, LentCoresAndTheOrderInMemoryAreSaid) {
   EXPECT_THAT(faster.str(), HasSubstr("parameters · channels_last · cut [13, 9]"));
 }
 
-TEST(Progress, WhatNobodyMeasuredIsNotSaid) {
+TEST(Progress, OmitsNumbersThatWereNotMeasured) {
   const std::string words = spoken(ProgressStyle::Lines, Colours::Off);
   EXPECT_THAT(words, Not(HasSubstr("0.0 images/s"))) << "no step of the epoch was timed";
   std::ostringstream out;
@@ -111,25 +111,25 @@ TEST(Progress, WhatNobodyMeasuredIsNotSaid) {
   result.best_epoch = 1;
   result.metric_name = "dice";
   make_progress(ProgressStyle::Lines, Colours::Off, out)->done(result);
-  EXPECT_THAT(out.str(), Not(HasSubstr("best dice"))) << "without validation there is none";
+  EXPECT_THAT(out.str(), Not(HasSubstr("best dice"))) << "no best metric without validation";
   result.best_metric = 0.5;
   make_progress(ProgressStyle::Lines, Colours::Off, out)->done(result);
   EXPECT_THAT(out.str(), HasSubstr("best dice 0.500 (epoch 1)"));
 }
 
-TEST(Progress, OnATerminalTheBarMovesInPlace) {
+TEST(Progress, RedrawsBarInPlaceOnTerminal) {
   const std::string words = spoken(ProgressStyle::Terminal, Colours::Off);
   EXPECT_THAT(words, HasSubstr("\r\x1b[2Kepoch 1/2 ━━━━━━━─"));
   EXPECT_THAT(words,
               HasSubstr("\r\x1b[2Kepoch 1/2 validation ━━━━━━━━━━━━━━━━──── 5/6  loss 0.700"));
   EXPECT_THAT(words, HasSubstr("\r\x1b[2Kmaking data ━━━━━━────────────── 1/3"));
-  EXPECT_THAT(words, HasSubstr("\r\x1b[2Kclasses   0 = background")) << "where the bar was";
+  EXPECT_THAT(words, HasSubstr("\r\x1b[2Kclasses   0 = background")) << "on the bar's line";
   EXPECT_THAT(words, Not(HasSubstr("\x1b[1m")));
   EXPECT_THAT(spoken(ProgressStyle::Terminal, Colours::On), HasSubstr("\x1b[1m"));
 }
 
-// On a terminal wide enough for every part of a line.
-TEST(Progress, EveryLineFitsTheTerminal) {
+// The terminal is wide enough for every single part of a line.
+TEST(Progress, FitsEveryLineIntoTerminal) {
   for (int columns = 60; columns <= 200; ++columns) {
     std::ostringstream out;
     const auto progress =
@@ -145,7 +145,7 @@ TEST(Progress, EveryLineFitsTheTerminal) {
   }
 }
 
-TEST(Progress, TheHeaderNamesTheRun) {
+TEST(Progress, HeaderNamesRun) {
   RunPlan plan = some_plan();
   plan.name = "quick";
   const auto header = [&] {
@@ -166,10 +166,10 @@ TEST(Progress, TheHeaderNamesTheRun) {
   EXPECT_THAT(header(), HasSubstr(" · libtorch "));
   plan.steps_per_epoch = 0;
   plan.data_missing = "no folder";
-  EXPECT_THAT(header(), HasSubstr(" · 1 epoch · goes")) << "nobody knows how many steps";
+  EXPECT_THAT(header(), HasSubstr(" · 1 epoch · goes")) << "the number of steps is unknown";
 }
 
-TEST(Progress, OneOfAThingIsOne) {
+TEST(Progress, UsesSingularForOne) {
   RunPlan plan = some_plan();
   plan.layers = plan.micro_batches = 1;
   plan.stages = {{"virtual:0", 1, 2 << 20, 0}, {"virtual:1", 12, 2 << 20, 0}};
@@ -181,7 +181,7 @@ TEST(Progress, OneOfAThingIsOne) {
   EXPECT_THAT(out.str(), HasSubstr("virtual:1   12 layers   peak"));
 }
 
-TEST(Progress, InAFileALineEverySoManyBatches) {
+TEST(Progress, WritesLineEveryNBatchesToFiles) {
   std::ostringstream out;
   const auto progress = make_progress(ProgressStyle::Lines, Colours::Off, out);
   RunPlan plan = some_plan();
@@ -213,7 +213,7 @@ TEST(Progress, InAFileALineEverySoManyBatches) {
   EXPECT_EQ(out.str(), "");
 }
 
-TEST(Progress, JsonIsOneObjectALine) {
+TEST(Progress, WritesOneJsonObjectPerLine) {
   std::istringstream lines(spoken(ProgressStyle::Json, Colours::Off));
   int count = 0;
   for (std::string line; std::getline(lines, line); ++count) {

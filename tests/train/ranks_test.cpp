@@ -1,4 +1,4 @@
-// A training over ranks: the numbers of one process, and one run folder, whatever the ranks.
+// A training over ranks has the numbers of one process and leaves one run folder.
 #include <gmock/gmock.h>
 
 #include "tests/train/training.h"
@@ -15,7 +15,7 @@ using testing::Not;
 
 class RanksTraining : public Training {
  protected:
-  // One process with one thread: the bits do not depend on how many share an operator.
+  // One thread: bits must not depend on the number of threads per operator.
   static recipe::Recipe on_cpu(std::vector<std::int64_t> balance = {2, 3}) {
     recipe::Recipe one = recipe();
     one.devices.use = "cpu";
@@ -38,7 +38,7 @@ class RanksTraining : public Training {
   }
 };
 
-TEST_F(RanksTraining, HasTheNumbersOfOneProcess) {
+TEST_F(RanksTraining, HasNumbersOfOneProcess) {
   const TrainResult two = train(on_cpu(), hooks());
   expect_same_run(two, on_ranks(2, on_cpu()));
   for (const std::string schedule : {"gpipe", "1f1b"}) {
@@ -48,7 +48,7 @@ TEST_F(RanksTraining, HasTheNumbersOfOneProcess) {
   }
 }
 
-TEST_F(RanksTraining, OnVirtualDevicesOfTheRanks) {
+TEST_F(RanksTraining, HasNumbersOfOneProcessOnVirtualDevices) {
   recipe::Recipe devices = recipe();
   const TrainResult one = train(devices, hooks());
   const TrainResult two = on_ranks(2, devices);
@@ -73,7 +73,7 @@ TEST_F(RanksTraining, LeavesOneRunFolder) {
   EXPECT_THAT(log, HasSubstr("stage 2   cpu"));
 }
 
-TEST_F(RanksTraining, TheTimelineHasAllRanksInOrder) {
+TEST_F(RanksTraining, TimelineHasAllRanksInOrder) {
   const TrainResult result = on_ranks(2, on_cpu());
   const auto trace = nlohmann::json::parse(read_file(result.run_folder / "timeline.json"));
   double forward = -1, second = -1;
@@ -84,10 +84,10 @@ TEST_F(RanksTraining, TheTimelineHasAllRanksInOrder) {
     if (name == "1F0" && second < 0) second = event["ts"].get<double>();
   }
   ASSERT_GE(forward, 0);
-  EXPECT_GE(second, forward - 200) << "a stage begins after the one before it, clocks aligned";
+  EXPECT_GE(second, forward - 200) << "stages start in order on aligned clocks";
 }
 
-TEST_F(RanksTraining, GoesOnOnAnotherNumberOfRanks) {
+TEST_F(RanksTraining, ResumesOnOtherNumberOfRanks) {
   const TrainResult whole = train(on_cpu(), hooks());
   for (const std::int64_t steps : {1, 4}) {
     const TrainResult part = on_ranks(2, on_cpu(), hooks(steps));
@@ -107,7 +107,7 @@ TEST_F(RanksTraining, GoesOnOnAnotherNumberOfRanks) {
   expect_same(whole.run_folder / "last", three.run_folder / "last");
 }
 
-// Counts what is read of its examples.
+// Counts the reads of its examples.
 class CountedPictures : public data::Dataset {
  public:
   std::int64_t size() const override { return 40; }
@@ -128,7 +128,7 @@ class CountedPictures : public data::Dataset {
   mutable std::atomic<int> inputs = 0, targets = 0;
 };
 
-TEST_F(RanksTraining, TheFirstRankReadsInputsAndTheLastOneTargets) {
+TEST_F(RanksTraining, FirstRankReadsInputsAndLastRankReadsTargets) {
   recipe::Recipe counted = on_cpu({1, 2, 2});
   counted.data = {};
   counted.data.name = "counted";
@@ -155,13 +155,13 @@ TEST_F(RanksTraining, TheFirstRankReadsInputsAndTheLastOneTargets) {
   EXPECT_EQ(of_ranks[0]->targets, 0);
   EXPECT_EQ(of_ranks[1]->inputs + of_ranks[1]->targets, 0);
   EXPECT_GT(of_ranks[2]->targets, 60);
-  EXPECT_LE(of_ranks[2]->inputs, 2 * counted.train.batch) << "for the two pictures alone";
+  EXPECT_LE(of_ranks[2]->inputs, 2 * counted.train.batch) << "only for the two pictures";
   EXPECT_GT(of_ranks[2]->inputs, 0);
   for (const char* epoch : {"pictures/epoch_001.png", "pictures/epoch_002.png"})
     EXPECT_EQ(read_file(one.run_folder / epoch), read_file(three.run_folder / epoch)) << epoch;
 }
 
-TEST_F(RanksTraining, WhatIsDecidedOnceIsTheSameEverywhere) {
+TEST_F(RanksTraining, AllRanksAgreeOnEveryDecision) {
   std::vector<std::function<void(recipe::Recipe&)>> kinds = {
       [](auto& r) { r.optimizer.clip_grad_norm = 0.01; },
       [](auto& r) { r.train.accumulate = 2, r.train.batch = 6, r.train.drop_last = false; },
@@ -181,7 +181,7 @@ TEST_F(RanksTraining, WhatIsDecidedOnceIsTheSameEverywhere) {
   }
 }
 
-TEST_F(RanksTraining, InitialWeightsAreTakenByTheRankThatHasThem) {
+TEST_F(RanksTraining, RanksLoadInitialWeightsOfTheirStages) {
   const TrainResult first = train(on_cpu(), hooks());
   recipe::Recipe begun = on_cpu();
   begun.model.weights = (first.run_folder / "best.safetensors").string();
@@ -199,13 +199,13 @@ TEST_F(RanksTraining, InitialWeightsAreTakenByTheRankThatHasThem) {
   }
 }
 
-TEST_F(RanksTraining, AMeasuredBalanceIsEverybodys) {
+TEST_F(RanksTraining, MeasuresBalanceForAllRanks) {
   recipe::Recipe measured = on_cpu({});
   const TrainResult result = on_ranks(2, measured);
   EXPECT_TRUE(result.finished);
 }
 
-TEST_F(RanksTraining, RanksWithOtherRecipesAreToldWhatDiffers) {
+TEST_F(RanksTraining, NamesDifferencesBetweenRecipes) {
   try {
     spawn(2, [&](World& world) {
       recipe::Recipe own = on_cpu();
@@ -221,7 +221,7 @@ TEST_F(RanksTraining, RanksWithOtherRecipesAreToldWhatDiffers) {
   }
 }
 
-TEST_F(RanksTraining, RanksStagesAndDevicesMustFit) {
+TEST_F(RanksTraining, RefusesStagesAndDevicesThatDoNotMatchRanks) {
   const auto message = [&](int ranks, const recipe::Recipe& recipe) -> std::string {
     try {
       on_ranks(ranks, recipe);
@@ -235,7 +235,7 @@ TEST_F(RanksTraining, RanksStagesAndDevicesMustFit) {
   EXPECT_THAT(message(3, recipe()), HasSubstr("2 devices are given for 3 ranks"));
 }
 
-TEST_F(RanksTraining, AFailingRankEndsAllAndLeavesTheLastCheckpoint) {
+TEST_F(RanksTraining, FailureOfOneRankStopsAllAndKeepsCheckpoint) {
   recipe::Recipe saved = on_cpu();
   saved.train.save_every = 1;
   std::atomic<int> asked = 0;
@@ -259,7 +259,7 @@ TEST_F(RanksTraining, AFailingRankEndsAllAndLeavesTheLastCheckpoint) {
   EXPECT_TRUE(resume(run, {}, hooks()).finished);
 }
 
-// What the first rank is told.
+// Records the plan that the first rank reports.
 struct Told : Progress {
   int plans = 0;
   RunPlan last;
@@ -273,14 +273,14 @@ struct Told : Progress {
   void done(const TrainResult&) override {}
 };
 
-// The one of `ranks` that reports tells `told`.
+// The hooks of a rank: only rank 0 reports to `told`.
 TrainHooks telling(Progress* told, World& world, TrainHooks own) {
   own.world = &world;
   if (world.rank() == 0) own.progress = told;
   return own;
 }
 
-TEST_F(RanksTraining, IsPredictedAsInOneProcess) {
+TEST_F(RanksTraining, PredictsAsInOneProcess) {
   install_virtual_devices({.count = 3});  // before the first backward
   for (const std::vector<std::int64_t>& balance :
        {std::vector<std::int64_t>{2, 3}, std::vector<std::int64_t>{1, 2, 2}}) {
@@ -305,7 +305,7 @@ TEST_F(RanksTraining, IsPredictedAsInOneProcess) {
       const DevicePeak& peak = result.peaks[stage];
       EXPECT_EQ(peak.predicted, told.last.stages[stage].predicted_peak);
       EXPECT_LE(peak.measured, peak.predicted) << peak.device;
-      // Messages may wait on both sides; all else is measured as in one process.
+      // Messages may wait on both sides; everything else is measured as in one process.
       EXPECT_GE(peak.predicted, alone.last.stages[stage].predicted_peak);
       EXPECT_LT(static_cast<double>(peak.predicted),
                 1.5 * static_cast<double>(alone.last.stages[stage].predicted_peak));
@@ -317,7 +317,7 @@ TEST_F(RanksTraining, IsPredictedAsInOneProcess) {
   }
 }
 
-TEST_F(RanksTraining, PredictsNothingThatNobodyAsksFor) {
+TEST_F(RanksTraining, PredictsOnlyOnRequest) {
   recipe::Recipe silent = on_cpu();
   silent.train.predict = false;
   const TrainResult result = on_ranks(2, silent);
@@ -326,8 +326,8 @@ TEST_F(RanksTraining, PredictsNothingThatNobodyAsksFor) {
   EXPECT_GT(on_ranks(2, on_cpu()).predicted_seconds, 0);
 }
 
-// The rank that prints has room enough; another one's device has not.
-TEST_F(RanksTraining, SaysWhatWouldFitAnotherRanksDevice) {
+// The rank that prints has enough memory; another rank's device has not.
+TEST_F(RanksTraining, SuggestsFitForDeviceOfOtherRank) {
   recipe::Recipe tight = recipe();
   tight.pipeline.balance = {1, 4};
   tight.pipeline.recompute = {"never"};
@@ -338,7 +338,7 @@ TEST_F(RanksTraining, SaysWhatWouldFitAnotherRanksDevice) {
     tight.devices.use = devices;
     try {
       spawn(2, [&](World& world) { train(tight, telling(&told, world, hooks())); });
-    } catch (const std::exception&) {  // where it did not fit
+    } catch (const std::exception&) {  // when it does not fit
     }
     return told.last;
   };
@@ -352,10 +352,10 @@ TEST_F(RanksTraining, SaysWhatWouldFitAnotherRanksDevice) {
   const RunPlan plan = told_of(text("virtual:2x", room));
   EXPECT_THAT(plan.suggestion, HasSubstr("would fit"))
       << free.stages[0].predicted_peak << " " << free.stages[1].predicted_peak;
-  EXPECT_TRUE(second) << "the test is of a rank that does not print";
+  EXPECT_TRUE(second) << "the test needs the larger stage on a rank that does not print";
 }
 
-TEST_F(RanksTraining, ALossThatRunsAwayNamesRankAndStage) {
+TEST_F(RanksTraining, DivergingLossNamesRankAndStage) {
   recipe::Recipe wild = on_cpu({1, 2, 2});
   wild.optimizer.name = "sgd";
   wild.optimizer.learning_rate = 1e6;

@@ -1,4 +1,5 @@
-// A training over replicas: the numbers of one process, but for the order in which gradients are added.
+// A training over replicas has the numbers of one process, except for the order in which gradients
+// are added.
 #include <gmock/gmock.h>
 
 #include <thread>
@@ -11,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// As make_mine(), without batch statistics, which each replica has of its own.
+// make_mine() without batch statistics, which each replica would keep for itself.
 nn::Layers make_without_norm(const models::ModelOptions& options) {
   nn::Layers net(nn::Seed{options.seed});
   net.add("in",
@@ -54,7 +55,7 @@ class ReplicasTraining : public Training {
   }
 };
 
-TEST_F(ReplicasTraining, HasTheNumbersOfOneProcess) {
+TEST_F(ReplicasTraining, HasNumbersOfOneProcess) {
   const TrainResult one = train(one_process(), own_hooks());
   recipe::Recipe two = one_process();
   two.pipeline.micro_batches = 2;
@@ -65,7 +66,7 @@ TEST_F(ReplicasTraining, HasTheNumbersOfOneProcess) {
   expect_close(one, on_ranks(4, two, own_hooks()));
 }
 
-TEST_F(ReplicasTraining, BatchesThatAddUpAndARaggedLastOne) {
+TEST_F(ReplicasTraining, AcceptsAccumulationAndRaggedLastBatch) {
   recipe::Recipe one = one_process();
   one.train.accumulate = 2;
   one.train.drop_last = false;
@@ -79,18 +80,20 @@ TEST_F(ReplicasTraining, BatchesThatAddUpAndARaggedLastOne) {
   }();
   one.mesh.replicate = 3;
   const TrainResult actual = on_ranks(3, one, own_hooks());
-  // The parts of the last batch are drawn other masks than the pieces of one process: only the epochs are the same.
+  // Replicas' micro-batches get other dropout masks than one process's, so only the number of steps
+  // is equal.
   EXPECT_EQ(lines(expected.run_folder, "loss").size(), lines(actual.run_folder, "loss").size());
   for (const auto& [name, tensor] : tensors(actual.run_folder / "last"))
     EXPECT_TRUE(tensor.isfinite().all().item<bool>()) << name;
 }
 
-// Dice and its like are of all of a batch, in a validation too, also where a replica has none of its examples.
-TEST_F(ReplicasTraining, ALossOfTheWholeBatchSeesAllOfItInAValidation) {
+// Dice and similar losses cover the whole batch in validation too, even if a replica has no sample
+// of it.
+TEST_F(ReplicasTraining, WholeBatchLossCoversAllReplicasInValidation) {
   recipe::Recipe one = one_process();
   one.train.epochs = 1;
   one.train.loss = "spread";
-  one.train.batch = 18;  // of 20 to validate
+  one.train.batch = 18;  // of 20 for validation
   one.pipeline.micro_batches = 6;
   TrainHooks own = own_hooks();
   own.additions.losses["spread"] = [] {
@@ -120,8 +123,8 @@ TEST_F(ReplicasTraining, ALossOfTheWholeBatchSeesAllOfItInAValidation) {
   }
 }
 
-// Each one measures, and no two measure the same.
-TEST(Replicas, HaveTheCutThatTheFirstOneMeasured) {
+// Each replica measures, and no two measure the same.
+TEST(Replicas, UseBalanceMeasuredByFirstReplica) {
   const auto balances = spawn(2, [](World& world) {
     static constexpr auto long_time = std::chrono::milliseconds(20);
     const int slow = world.rank() == 0 ? 0 : 3;
@@ -139,7 +142,7 @@ TEST(Replicas, HaveTheCutThatTheFirstOneMeasured) {
   EXPECT_EQ(balances[0], balances[1]);
 }
 
-TEST_F(ReplicasTraining, GoesOnOnOneProcessAndBack) {
+TEST_F(ReplicasTraining, ResumesToSameBits) {
   recipe::Recipe two = one_process();
   two.pipeline.micro_batches = 2;
   two.mesh.replicate = 2;
@@ -153,7 +156,7 @@ TEST_F(ReplicasTraining, GoesOnOnOneProcessAndBack) {
   for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
 }
 
-TEST_F(ReplicasTraining, AMeshThatIsNotTheRanksIsRefused) {
+TEST_F(ReplicasTraining, RefusesMeshThatDoesNotMatchRanks) {
   recipe::Recipe two = one_process();
   two.mesh.replicate = 2;
   try {
@@ -173,7 +176,7 @@ struct Shards {
   std::string level;
 };
 
-class DividedTraining : public ReplicasTraining, public testing::WithParamInterface<Shards> {
+class ShardedTraining : public ReplicasTraining, public testing::WithParamInterface<Shards> {
  protected:
   static recipe::Recipe divided(const Shards& shards) {
     recipe::Recipe recipe = one_process();
@@ -190,7 +193,7 @@ class DividedTraining : public ReplicasTraining, public testing::WithParamInterf
   }
 };
 
-TEST_P(DividedTraining, HasTheNumbersOfOneProcess) {
+TEST_P(ShardedTraining, HasNumbersOfOneProcess) {
   const TrainResult one = train(one_process(), own_hooks());
   const Shards shards = GetParam();
   const TrainResult many = on_ranks(ranks(shards), divided(shards), own_hooks());
@@ -202,9 +205,9 @@ TEST_P(DividedTraining, HasTheNumbersOfOneProcess) {
     EXPECT_TRUE(at::allclose(tensor, same.at(name), 1e-4, 1e-6)) << name;
 }
 
-// From the middle of a step of two batches, whose gradients are divided. The last batch of a validation has fewer examples than
-// there are parts.
-TEST_P(DividedTraining, GoesOnToTheSameBits) {
+// Resumes within a step of two batches, whose gradients are sharded. The last validation batch has
+// fewer samples than there are shards.
+TEST_P(ShardedTraining, ResumesToSameBits) {
   const Shards shards = GetParam();
   recipe::Recipe recipe = divided(shards);
   recipe.train.accumulate = 2;
@@ -220,7 +223,7 @@ TEST_P(DividedTraining, GoesOnToTheSameBits) {
   EXPECT_EQ(metrics(whole.run_folder), metrics(rest.run_folder));
 }
 
-// Weights are most of what it holds.
+// Weights are most of its memory.
 nn::Layers make_wide(const models::ModelOptions& options) {
   nn::Layers net(nn::Seed{options.seed});
   net.add("rows", [](const at::Tensor& x) { return x.flatten(1); });
@@ -230,7 +233,7 @@ nn::Layers make_wide(const models::ModelOptions& options) {
   return net;
 }
 
-TEST_P(DividedTraining, HoldsNoMoreThanPredicted) {
+TEST_P(ShardedTraining, HoldsNoMoreThanPredicted) {
   const Shards shards = GetParam();
   recipe::Recipe recipe = divided(shards);
   recipe.devices.use = text("virtual:", ranks(shards));
@@ -238,7 +241,7 @@ TEST_P(DividedTraining, HoldsNoMoreThanPredicted) {
   TrainHooks wide = own_hooks();
   wide.models["without_norm"] = make_wide;
   const TrainResult result = on_ranks(ranks(shards), recipe, wide);
-  int known = 0;  // of the first of several replicas
+  int known = 0;  // of the first replica
   for (const DevicePeak& peak : result.peaks) {
     if (peak.predicted == 0) continue;
     ++known;
@@ -249,7 +252,7 @@ TEST_P(DividedTraining, HoldsNoMoreThanPredicted) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Meshes, DividedTraining,
+    Meshes, ShardedTraining,
     testing::Values(Shards{1, 1, 2, "optimizer_state"}, Shards{1, 1, 2, "gradients"},
                     Shards{1, 2, 2, "parameters"}, Shards{2, 1, 2, "parameters"}),
     [](const auto& shards) {

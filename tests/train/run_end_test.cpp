@@ -2,14 +2,14 @@
 
 #include "tests/train/training.h"
 
-// How a run ends, and how it goes on from there.
+// The end of a run, and resuming after it.
 namespace trestle::train {
 namespace {
 
 class RunEnd : public Training {};
 
-// Patience and plateau count epochs: a part of one is none.
-TEST_F(RunEnd, MaxStepsInTheMiddleOfAnEpochIsNoEpochForPatienceAndPlateau) {
+// Patience and plateau count whole epochs only.
+TEST_F(RunEnd, PartialEpochDoesNotCountForPatienceAndPlateau) {
   recipe::Recipe judged = recipe();
   judged.train.epochs = 3;
   judged.train.patience = 2;
@@ -29,7 +29,7 @@ TEST_F(RunEnd, MaxStepsInTheMiddleOfAnEpochIsNoEpochForPatienceAndPlateau) {
   EXPECT_EQ(metrics(part.run_folder), metrics(whole.run_folder));
 }
 
-TEST_F(RunEnd, ARunThatHasEndedSaysWhichFlagsMakeItGoOn) {
+TEST_F(RunEnd, EndedRunNamesFlagsThatResumeIt) {
   EXPECT_EQ(train(recipe(), hooks()).to_go_on, "--epochs N");
   recipe::Recipe some = recipe();
   some.train.max_steps = 4;

@@ -1,4 +1,4 @@
-// What a run says over its batches, and the log that its folder keeps.
+// The lines that a run prints during its batches, and the log in its folder.
 #include "trestle/train/run_log.h"
 
 #include <gmock/gmock.h>
@@ -30,7 +30,7 @@ class RunLogs : public Training {
   }
 };
 
-TEST_F(RunLogs, HaveWhatTheRunPrinted) {
+TEST_F(RunLogs, ContainPrintedLines) {
   recipe::Recipe often = recipe();
   often.train.log_every = 2;
   std::ostringstream out;
@@ -42,16 +42,17 @@ TEST_F(RunLogs, HaveWhatTheRunPrinted) {
   EXPECT_THAT(kept, StartsWith("began     20"));
   EXPECT_EQ(kept.substr(kept.find('\n') + 1), out.str());
   EXPECT_THAT(kept,
-              HasSubstr("\nrun       HaveWhatTheRunPrinted · 2 epochs, 6 steps · writes into "));
+              HasSubstr("\nrun       ContainPrintedLines · 2 epochs, 6 steps · writes into "));
   EXPECT_THAT(kept, ContainsRegex("\nepoch 1/2  2/3  loss [0-9.]+  learning rate 0.010  "));
   EXPECT_THAT(kept, ContainsRegex("\nepoch 2/2  validation 2/2  loss [0-9.]+  [0-9.]+ images/s"));
   EXPECT_THAT(kept, ContainsRegex("\nepoch 2/2 [^ ]+ 3/3  .* images/s  in [0-9.]+ m?s"));
-  EXPECT_THAT(kept, ContainsRegex("epoch 2/2  2/3  .* left, run ")) << "measured by then";
-  EXPECT_EQ(count(kept, "  learning rate "), 2u) << "every second of three batches, two epochs";
+  EXPECT_THAT(kept, ContainsRegex("epoch 2/2  2/3  .* left, run "))
+      << "measured in the first epoch";
+  EXPECT_EQ(count(kept, "  learning rate "), 2u) << "every second of three batches in two epochs";
   EXPECT_THAT(kept, HasSubstr("\ndone      2 epochs, 6 steps"));
 }
 
-TEST_F(RunLogs, NoTrainingIsLeftAfterTheLastOfMaxSteps) {
+TEST_F(RunLogs, NoTimeIsLeftAfterMaxSteps) {
   recipe::Recipe some = recipe();
   some.train.max_steps = 4;
   some.train.log_every = 1;
@@ -60,7 +61,7 @@ TEST_F(RunLogs, NoTrainingIsLeftAfterTheLastOfMaxSteps) {
                   "\nepoch 2/2  1/3  loss [0-9.]+  learning rate [0-9.]+(  run [0-9]+ s left)?\n"));
 }
 
-TEST_F(RunLogs, AreKeptWhereNobodyListensAndOnATerminal) {
+TEST_F(RunLogs, AreWrittenWithoutProgressAndOnTerminal) {
   EXPECT_THAT(log(train(recipe(), hooks())), HasSubstr("\ndone      2 epochs, 6 steps"));
   std::ostringstream out;
   const auto terminal = make_progress(ProgressStyle::Terminal, Colours::On, out, [] { return 30; });
@@ -73,7 +74,7 @@ TEST_F(RunLogs, AreKeptWhereNobodyListensAndOnATerminal) {
   EXPECT_THAT(kept, HasSubstr("5 layers · 7,898 parameters")) << "not folded";
 }
 
-TEST_F(RunLogs, GoOnWithTheRun) {
+TEST_F(RunLogs, ContinueWhenRunIsResumed) {
   const TrainResult part = train(recipe(), hooks(4));
   std::ofstream(part.run_folder / "log.txt", std::ios::app) << "a line that a crash cut o";
   const TrainResult whole = resume(part.run_folder, {{"train.epochs", "3"}}, hooks());
@@ -86,10 +87,10 @@ TEST_F(RunLogs, GoOnWithTheRun) {
   EXPECT_EQ(count(kept, "began "), 1u);
   const std::string before = kept;
   resume(part.run_folder, {}, hooks());
-  EXPECT_EQ(log(whole), before) << "nothing was to be done";
+  EXPECT_EQ(log(whole), before) << "the run was complete";
 }
 
-TEST_F(RunLogs, SayWhyARunFailed) {
+TEST_F(RunLogs, RecordReasonOfFailure) {
   recipe::Recipe wild = recipe();
   wild.optimizer.name = "sgd";
   wild.optimizer.learning_rate = 1e6;
@@ -100,13 +101,13 @@ TEST_F(RunLogs, SayWhyARunFailed) {
               ContainsRegex("\nfailed    the loss became .*\n.*Lower learning_rate"));
 }
 
-// How often a run speaks is no part of what it computes.
-TEST_F(RunLogs, AnOlderRunGoesOnWithAnotherInterval) {
+// The interval of a run's lines does not change its results.
+TEST_F(RunLogs, OlderRunResumesWithOtherInterval) {
   const TrainResult whole = train(recipe(), hooks());
   TrainResult part = train(recipe(), hooks(4));
   std::string words = read_file(part.run_folder / "recipe.toml");
   const auto at = words.find("log_every");
-  words.erase(at, words.find('\n', at) + 1 - at);  // as one from before there was such a key
+  words.erase(at, words.find('\n', at) + 1 - at);  // as in a run from before this key existed
   write_file(part.run_folder / "recipe.toml", words);
   fs::remove(part.run_folder / "log.txt");
   part = resume(part.run_folder, {{"train.log_every", "1"}}, hooks());
@@ -115,7 +116,7 @@ TEST_F(RunLogs, AnOlderRunGoesOnWithAnotherInterval) {
   EXPECT_EQ(count(log(part), "  learning rate "), 2u);
 }
 
-TEST_F(RunLogs, AnEpochTakesWhatItTookBeforeAStopToo) {
+TEST_F(RunLogs, EpochDurationIncludesTimeBeforeStop) {
   const TrainResult part = train(recipe(), hooks(1));
   const fs::path state = part.run_folder / "last/index.json";
   std::string words = read_file(state);
@@ -132,7 +133,7 @@ TEST_F(RunLogs, AnEpochTakesWhatItTookBeforeAStopToo) {
   EXPECT_LT(epochs[1].seconds, 1000);
 }
 
-TEST_F(RunLogs, TheSecondsOfAnEpochAreForTensorBoardToo) {
+TEST_F(RunLogs, EpochDurationIsWrittenForTensorBoard) {
   const TrainResult result = train(recipe(), hooks());
   std::string events;
   for (const auto& entry : fs::directory_iterator(result.run_folder))
@@ -141,7 +142,7 @@ TEST_F(RunLogs, TheSecondsOfAnEpochAreForTensorBoardToo) {
   EXPECT_EQ(count(events, "epoch/seconds"), 2u);
 }
 
-TEST(RunLog, AFileThatCannotBeWrittenIsAnError) {
+TEST(RunLog, ReportsFileThatCannotBeWritten) {
   RunLog log(nullptr);
   log.note("before");
   EXPECT_THROW(log.open("/dev/full", "began"), FileError);

@@ -12,8 +12,8 @@ using testing::HasSubstr;
 
 class SavedRun : public Training {
  protected:
-  // The folder as it was before there was an index: the same tensors, and a state that counts
-  // batches.
+  // Converts a checkpoint to version 1, which had no index: the same tensors, and a state that
+  // counts batches.
   static void make_version_1(const fs::path& last, std::int64_t batch) {
     nlohmann::json state =
         nlohmann::json::parse(read_file(last / "index.json"))["state"].get<nlohmann::json>();
@@ -25,7 +25,7 @@ class SavedRun : public Training {
     fs::remove(last / "index.json");
   }
 
-  // The same as so many ranks would have saved it, each with some of the parameters.
+  // Rewrites a checkpoint as `size` ranks would write it, each with some parameters.
   static void divide(const fs::path& last, int size) {
     const checkpoint::TrainingCheckpoint all = checkpoint::read_training_checkpoint(last);
     const auto errors = checkpoint::on_ranks(size, [&](const checkpoint::SaveRanks& ranks) {
@@ -48,10 +48,10 @@ class SavedRun : public Training {
   }
 };
 
-TEST_F(SavedRun, OfVersion1GoesOnToTheSameBits) {
+TEST_F(SavedRun, Version1ResumesToSameBits) {
   recipe::Recipe adding = recipe();
   adding.train.batch = 6;
-  adding.train.drop_last = false;  // 40 examples: the last batch has 4
+  adding.train.drop_last = false;  // 40 samples: the last batch has 4
   adding.train.accumulate = 4;
   const TrainResult whole = train(adding, hooks());
   for (const int batches : {3, 4, 7}) {
@@ -66,7 +66,7 @@ TEST_F(SavedRun, OfVersion1GoesOnToTheSameBits) {
   }
 }
 
-TEST_F(SavedRun, OfManyRanksGoesOnToTheSameBits) {
+TEST_F(SavedRun, CheckpointOfManyRanksResumesToSameBits) {
   const TrainResult whole = train(recipe(), hooks());
   for (const int ranks : {2, 3}) {
     const TrainResult part = train(recipe(), hooks(4));
@@ -76,13 +76,13 @@ TEST_F(SavedRun, OfManyRanksGoesOnToTheSameBits) {
   }
 }
 
-TEST_F(SavedRun, StandsAtASampleOfTheEpoch) {
+TEST_F(SavedRun, StoresPositionInEpochAsSample) {
   recipe::Recipe kept = recipe();
   kept.train.drop_last = false;
   const TrainResult part = train(kept, hooks(2));
   const fs::path last = part.run_folder / "last";
   EXPECT_EQ(checkpoint::read_train_state(last).samples, 24);
-  // The epoch's last batch has 4 of its 40 examples.
+  // The epoch's last batch has 4 of its 40 samples.
   EXPECT_EQ(checkpoint::read_train_state(train(kept, hooks(4)).run_folder / "last").samples, 40);
   EXPECT_EQ(checkpoint::read_train_state(train(kept, hooks()).run_folder / "last").samples, 0);
 
@@ -98,7 +98,7 @@ TEST_F(SavedRun, StandsAtASampleOfTheEpoch) {
   }
 }
 
-TEST_F(SavedRun, OfManyRanksIsExportedAsOneFile) {
+TEST_F(SavedRun, CheckpointOfManyRanksIsExportedAsOneFile) {
   const TrainResult part = train(recipe(), hooks(4));
   const fs::path last = part.run_folder / "last";
   export_weights({.from = last, .out = base_ / "before.safetensors"});

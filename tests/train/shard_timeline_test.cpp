@@ -1,4 +1,4 @@
-// The records of all ranks as one picture.
+// The records of all ranks in one timeline.
 #include "trestle/train/shard_timeline.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 using schedule::Kind;
 
-TEST(ShardTimeline, HasTheRowsOfAllRanks) {
+TEST(ShardTimeline, HasRowsOfAllRanks) {
   for (const ShardLevel level : {ShardLevel::None, ShardLevel::Parameters}) {
     const auto timelines = spawn(2, [&](World& world) {
       nn::Layers net(nn::Seed{1});
@@ -39,7 +39,7 @@ TEST(ShardTimeline, HasTheRowsOfAllRanks) {
       EXPECT_EQ(count(rank, Kind::Forward), 2 * units);
       EXPECT_EQ(count(rank, Kind::Backward), 2 * units);
       EXPECT_EQ(count(rank, Kind::ReduceGrad), 2 * units);
-      // The last unit stays between its forward and its backward.
+      // The last unit stays unsharded between its forward and its backward.
       EXPECT_EQ(count(rank, Kind::Unshard) > 0, level == ShardLevel::Parameters);
     }
     EXPECT_EQ(timelines[0].stages, units);

@@ -33,7 +33,7 @@ recipe::Recipe named(const std::string& name) {
   return recipe;
 }
 
-TEST(Median, IsTheMiddle) {
+TEST(Median, IsMiddleValue) {
   EXPECT_EQ(median({}), 0);
   EXPECT_EQ(median({3}), 3);
   EXPECT_EQ(median({4, 1, 2}), 2);
@@ -55,7 +55,7 @@ TEST(SweepAxis, ReadsKeysAndValues) {
   EXPECT_THAT(parse_axis("lend_cores=true,false").values, ElementsAre("true", "false"));
 }
 
-TEST(SweepAxis, SaysWhatIsWrong) {
+TEST(SweepAxis, ReportsInvalidAxes) {
   const auto refusal = [](const std::string& words) {
     return message_of([&] { parse_axis(words); });
   };
@@ -73,7 +73,7 @@ TEST(SweepAxis, SaysWhatIsWrong) {
   EXPECT_THAT(refusal("split_size=1,2,01"), HasSubstr("has the value 1 twice"));
 }
 
-TEST(SweepAxis, OneFieldIsSetToOneValue) {
+TEST(SweepAxis, SetsOneFieldToOneValue) {
   recipe::Recipe recipe = named("a");
   set_field(recipe, "devices.use=cuda:0,cuda:1");
   EXPECT_EQ(recipe.devices.use, "cuda:0,cuda:1");
@@ -83,7 +83,7 @@ TEST(SweepAxis, OneFieldIsSetToOneValue) {
   EXPECT_THAT(message_of([&] { set_field(recipe, "batch"); }), HasSubstr("is not KEY=VALUE"));
 }
 
-TEST(SweepPoints, AreAGridOverEachRecipe) {
+TEST(SweepPoints, FormGridOverEachRecipe) {
   const std::vector<SweepAxis> axes = {parse_axis("split_size=2,4"), parse_axis("batch=8,16")};
   const auto points = sweep_points({named("a"), named("b")}, axes);
   ASSERT_EQ(points.size(), 8u);
@@ -96,7 +96,7 @@ TEST(SweepPoints, AreAGridOverEachRecipe) {
   EXPECT_EQ(name_of(alone.at(0), {}, false), "a");
 }
 
-TEST(SweepAxis, TextIsTakenAsItIs) {
+TEST(SweepAxis, TakesTextLiterally) {
   const SweepAxis axis = parse_axis(R"(folder=a\b;say "x")");
   EXPECT_THAT(axis.values, ElementsAre(R"(a\b)", R"(say "x")"));
   const auto points = sweep_points({named("a")}, {axis});
@@ -104,7 +104,7 @@ TEST(SweepAxis, TextIsTakenAsItIs) {
   EXPECT_EQ(points.at(1).recipe.data.folder, R"(say "x")");
 }
 
-TEST(SweepPoints, TooManyAreRefusedBeforeTheyAreMade) {
+TEST(SweepPoints, RefuseTooManyPointsBeforeCreation) {
   std::string numbers = "1";
   for (int i = 2; i <= 3000; ++i) numbers += "," + std::to_string(i);
   std::vector<SweepAxis> axes = {parse_axis("batch=" + numbers), parse_axis("epochs=" + numbers)};
@@ -115,7 +115,7 @@ TEST(SweepPoints, TooManyAreRefusedBeforeTheyAreMade) {
   EXPECT_THAT(message_of([&] { sweep_points({named("a")}, axes); }), HasSubstr("points"));
 }
 
-TEST(SweepPoints, ThatCannotBeAreRefusedBeforeAnythingIsMeasured) {
+TEST(SweepPoints, RefuseInvalidPointsBeforeMeasuring) {
   recipe::Recipe recipe = named("a");
   recipe.pipeline.micro_batches = 4;
   EXPECT_THAT(message_of([&] { sweep_points({recipe}, {parse_axis("split_size=2")}); }),
@@ -159,7 +159,7 @@ class SweepFolder : public testing::Test {
 
 using SweepRecords = SweepFolder;
 
-TEST_F(SweepRecords, KeepWhatWasMeasured) {
+TEST_F(SweepRecords, StoreMeasurements) {
   SweepRecord record(file());
   record.add({.key = "k", .point = "a \"point\"", .times = some_times(1)});
   record.add({.key = "other", .point = "another", .times = some_times(2)});
@@ -175,7 +175,7 @@ TEST_F(SweepRecords, KeepWhatWasMeasured) {
   EXPECT_EQ(back.devices, "2 virtual devices on 2 cores");
 }
 
-TEST_F(SweepRecords, ALineThatACrashCutShortIsDropped) {
+TEST_F(SweepRecords, DropLineTruncatedByCrash) {
   SweepRecord(file()).add({.key = "k", .point = "p", .times = some_times(1)});
   const std::string whole = read_file(file());
   write_file(file(), whole + whole.substr(0, whole.size() / 2));
@@ -185,7 +185,7 @@ TEST_F(SweepRecords, ALineThatACrashCutShortIsDropped) {
   EXPECT_EQ(SweepRecord(file()).runs_of("k").size(), 2u);
 }
 
-TEST_F(SweepRecords, OtherDamageNamesTheLine) {
+TEST_F(SweepRecords, NameDamagedLine) {
   SweepRecord(file()).add({.key = "k", .point = "p", .times = some_times(1)});
   write_file(file(), read_file(file()) + "{\"key\": \"k\"}\n");
   EXPECT_THAT(message_of([&] { SweepRecord record(file()); }),
@@ -206,7 +206,7 @@ TEST(SweepRecord, DamagedMeasurementsGiveAnErrorOrTimes) {
   EXPECT_GT(result.refused, 0);
 }
 
-TEST(SweepRecord, TheKeyIsOfEverythingThatMayChangeATime) {
+TEST(SweepRecord, KeyCoversEverySettingThatMayChangeTimes) {
   const recipe::Recipe recipe = named("a");
   const std::string key = measurement_key(recipe, {});
   EXPECT_EQ(measurement_key(named("another name"), {}), key);
@@ -219,7 +219,7 @@ TEST(SweepRecord, TheKeyIsOfEverythingThatMayChangeATime) {
   EXPECT_NE(measurement_key(recipe, {.steps = 6}), key);
 }
 
-TEST(ChildProcess, ReturnsWhatTheWorkReturnsOrThrows) {
+TEST(ChildProcess, ReturnsResultOrErrorOfFunction) {
   const std::string large(1 << 20, 'x');
   const auto good = in_child_process([&] { return large; });
   ASSERT_TRUE(good);
@@ -236,7 +236,7 @@ TEST(ChildProcess, ReturnsWhatTheWorkReturnsOrThrows) {
   EXPECT_EQ(left.value().error, "ended with code 3");
 }
 
-TEST(ChildProcess, IsStoppedWhenItIsToStop) {
+TEST(ChildProcess, StopsOnRequest) {
   int asked = 0;
   const auto stopped = in_child_process(
       []() -> std::string {
@@ -271,7 +271,7 @@ SweepResult curve_result() {
   return result;
 }
 
-TEST(SweepFiles, CsvAndJsonSayTheSame) {
+TEST(SweepFiles, CsvAndJsonHaveSameContent) {
   const SweepResult result = curve_result();
   const std::string csv = to_csv(result);
   EXPECT_THAT(csv, testing::StartsWith("recipe,pipeline.split_size,pipeline.schedule,micro_batches,"
@@ -288,7 +288,7 @@ TEST(SweepFiles, CsvAndJsonSayTheSame) {
   EXPECT_EQ(json["best"], 0);
 }
 
-TEST(SweepFiles, CurvesRunAlongTheFirstNumbers) {
+TEST(SweepFiles, CurvesUseFirstNumericAxis) {
   const Chart chart = chart_of(curve_result());
   EXPECT_EQ(chart.kind, Chart::Kind::Curves);
   EXPECT_THAT(chart.labels, ElementsAre("1", "2", "4"));

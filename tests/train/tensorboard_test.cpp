@@ -1,4 +1,4 @@
-// Event files, against the bytes that TensorBoard's own writer makes.
+// Event files, compared with the bytes of TensorBoard's own writer.
 #include "trestle/train/tensorboard.h"
 
 #include <gmock/gmock.h>
@@ -26,8 +26,8 @@ class EventFiles : public testing::Test {
   fs::path folder_;
 };
 
-// A record without its clock: length, its checksum, the event behind the time, and no checksum of it,
-// which depends on the time.
+// A record without its time: the length with its checksum, and the event after the time. The
+// event's checksum depends on the time.
 struct Record {
   std::string head, event;
 };
@@ -44,8 +44,8 @@ std::vector<Record> records(const std::string& bytes) {
   return result;
 }
 
-// Made with TensorBoard 2.21's EventFileWriter: tools/golden/make_event_goldens.py.
-TEST_F(EventFiles, AreByteForByteTensorBoards) {
+// Bytes of TensorBoard 2.21's EventFileWriter: tools/golden/make_event_goldens.py.
+TEST_F(EventFiles, EqualTensorBoardsByteForByte) {
   EventFile file(folder_, 0);
   file.add(300, {{"loss", 0.5}, {"rate", 1e-3}});
   const std::string bytes = read_file(file.path());
@@ -61,7 +61,7 @@ TEST_F(EventFiles, AreByteForByteTensorBoards) {
             "\x0a\x0b\x0a\x04rate\x15\x6f\x12\x83\x3a"s);
 }
 
-TEST_F(EventFiles, OfARunThatGoesOnForgetWhatCameAfterTheSave) {
+TEST_F(EventFiles, DropEventsAfterSaveOfResumedRun) {
   const EventFile file(folder_, 7);
   const auto found = records(read_file(file.path()));
   ASSERT_EQ(found.size(), 2U);
@@ -69,7 +69,7 @@ TEST_F(EventFiles, OfARunThatGoesOnForgetWhatCameAfterTheSave) {
   EXPECT_EQ(found[1].event, "\x10\x08\x3a\x02\x08\x01");
 }
 
-TEST_F(EventFiles, EachHasAFileOfItsOwn) {
+TEST_F(EventFiles, HaveUniqueNames) {
   const EventFile first(folder_, 0), second(folder_, 0);
   EXPECT_NE(first.path(), second.path());
   EXPECT_THROW(EventFile(folder_ / "none", 0), FileError);

@@ -7,17 +7,17 @@
 namespace trestle::train {
 namespace {
 
-TEST(Terminal, WidthIsCountedInColumns) {
+TEST(Terminal, CountsWidthInColumns) {
   EXPECT_EQ(columns_of(""), 0);
   EXPECT_EQ(columns_of("epoch 1/6"), 9);
   EXPECT_EQ(columns_of("━━━"), 3) << "nine bytes";
   EXPECT_EQ(columns_of("a · b"), 5);
   EXPECT_EQ(columns_of("é"), 1);
-  EXPECT_EQ(columns_of("e\u0301"), 1) << "an accent of its own";
+  EXPECT_EQ(columns_of("e\u0301"), 1) << "a combining accent";
   EXPECT_EQ(columns_of("車と猫"), 6);
   EXPECT_EQ(columns_of("🚗"), 2);
-  EXPECT_EQ(columns_of("\x1b[1;32mdice\x1b[0m"), 4) << "colours take no room";
-  EXPECT_EQ(columns_of("a\xff\xc3"), 3) << "bytes that are no UTF-8";
+  EXPECT_EQ(columns_of("\x1b[1;32mdice\x1b[0m"), 4) << "colours have no width";
+  EXPECT_EQ(columns_of("a\xff\xc3"), 3) << "invalid UTF-8";
   EXPECT_EQ(columns_of("\x1b["), 1) << "a colour without its end";
 }
 
@@ -28,7 +28,7 @@ TEST(Terminal, CutsBetweenLetters) {
   EXPECT_EQ(cut_to("abc", 0), "");
 }
 
-TEST(Terminal, LongLinesEndBetweenTheirParts) {
+TEST(Terminal, FoldsLongLinesBetweenTheirParts) {
   const std::string line = "model     unet · 22 layers · 1,942,594 parameters · cut [13, 9]";
   EXPECT_EQ(folded(line, 80, 10), line);
   EXPECT_EQ(folded(line, 40, 10),
@@ -40,11 +40,11 @@ TEST(Terminal, LongLinesEndBetweenTheirParts) {
             "          continue: now");
   EXPECT_EQ(folded("weights   runs/a_name_without_end/best.safetensors", 20, 10),
             "weights   runs/a_name_without_end/best.safetensors")
-      << "a path stays whole";
+      << "a path is never folded";
   EXPECT_EQ(folded("", 20, 10), "");
 }
 
-TEST(Terminal, NoFoldedLineIsWiderUnlessAPartIs) {
+TEST(Terminal, FoldedLinesFitUnlessOnePartIsWider) {
   const std::string line =
       "epoch 1/6 ━━━━━━━━━━ 24/24  loss 0.682  validation loss 0.422  dice 0.929  40.7 images/s";
   for (int columns = 31; columns <= 200; ++columns)

@@ -5,11 +5,11 @@
 namespace trestle::train {
 namespace {
 
-TEST(TimeLeft, IsNotSaidBeforeItWasMeasured) {
+TEST(TimeLeft, IsUnknownBeforeMeasurement) {
   TimeLeft times;
   EXPECT_FALSE(times.of({.training = 3}));
   times.training.add(10);
-  EXPECT_FALSE(times.of({.training = 3})) << "the first batch of a process is another matter";
+  EXPECT_FALSE(times.of({.training = 3})) << "the first batch of a process does not count";
   times.training.add(2);
   EXPECT_EQ(times.of({.training = 3}), 6);
   EXPECT_FALSE(times.of({.training = 3, .validation = 1}));
@@ -20,11 +20,11 @@ TEST(TimeLeft, IsNotSaidBeforeItWasMeasured) {
   EXPECT_EQ(times.of({.training = 3, .validation = 4, .closings = 2}), 10);
 }
 
-TEST(TimeLeft, FollowsAMachineThatBecomesSlower) {
+TEST(TimeLeft, FollowsMachineThatSlowsDown) {
   BatchTime time;
   time.add(100);
   for (int i = 0; i < 4; ++i) time.add(i % 2 == 0 ? 1 : 3);
-  EXPECT_DOUBLE_EQ(time.seconds(), 2) << "a mean, without the first";
+  EXPECT_DOUBLE_EQ(time.seconds(), 2) << "a mean without the first batch";
   for (int i = 0; i < 1000; ++i) time.add(2);
   for (int i = 0; i < 100; ++i) time.add(4);
   EXPECT_GT(time.seconds(), 3.8);

@@ -10,7 +10,7 @@ using testing::HasSubstr;
 
 class Trainer : public Training {};
 
-TEST_F(Trainer, LeavesEverythingInTheRunFolder) {
+TEST_F(Trainer, WritesAllFilesOfRunFolder) {
   const TrainResult result = train(recipe(), hooks());
   EXPECT_TRUE(result.finished);
   EXPECT_EQ(result.epochs, 2);
@@ -30,7 +30,7 @@ TEST_F(Trainer, LeavesEverythingInTheRunFolder) {
                          "norm.running_var", "norm.num_batches_tracked", "out.weight", "out.bias"));
 }
 
-TEST_F(Trainer, ContinuesAtAnyStepToTheSameBits) {
+TEST_F(Trainer, ResumesAtAnyStepToSameBits) {
   const TrainResult whole = train(recipe(), hooks());
   const std::string weights = read_file(whole.run_folder / "last/weights.safetensors");
   const std::string optimizer = read_file(whole.run_folder / "last/optimizer.safetensors");
@@ -62,10 +62,10 @@ TEST_F(Trainer, ClipsGradientsOverAllStages) {
   for (const auto& [name, parameter] : before.named_parameters()) {
     squares += (trained.at(name) - parameter).to(at::kDouble).square().sum().item<double>();
   }
-  EXPECT_NEAR(std::sqrt(squares), 1e-3, 1e-5);  // one step of size 1 along the clipped gradients
+  EXPECT_NEAR(std::sqrt(squares), 1e-3, 1e-5);  // one step of rate 1 along the clipped gradients
 }
 
-TEST_F(Trainer, AskedForMoreEpochsItGoesOn) {
+TEST_F(Trainer, ResumesForMoreEpochs) {
   recipe::Recipe shorter = recipe();
   shorter.train.epochs = 1;
   const TrainResult first = train(shorter, hooks());
@@ -76,7 +76,7 @@ TEST_F(Trainer, AskedForMoreEpochsItGoesOn) {
   EXPECT_EQ(recipe_of(open_run_folder(more.run_folder)).train.epochs, 2);
 }
 
-TEST_F(Trainer, RefusesToContinueAnotherRecipe) {
+TEST_F(Trainer, RefusesToResumeWithOtherRecipe) {
   const TrainResult first = train(recipe(), hooks(1));
   try {
     resume(first.run_folder, {{"train.batch", "6"}}, hooks());
@@ -89,7 +89,7 @@ TEST_F(Trainer, RefusesToContinueAnotherRecipe) {
   EXPECT_THROW(resume(base_ / "nowhere", {}, hooks()), UsageError);
 }
 
-TEST_F(Trainer, AnEarlierRunIsNeverWrittenOver) {
+TEST_F(Trainer, NeverOverwritesEarlierRun) {
   const TrainResult first = train(recipe(), hooks(1));
   const std::string before = read_file(first.run_folder / "last/weights.safetensors");
   const TrainResult second = train(recipe(), hooks(2));
@@ -97,7 +97,7 @@ TEST_F(Trainer, AnEarlierRunIsNeverWrittenOver) {
   EXPECT_EQ(read_file(first.run_folder / "last/weights.safetensors"), before);
 }
 
-TEST_F(Trainer, ALossThatRunsAwayIsAnErrorAndKeepsTheLastSave) {
+TEST_F(Trainer, DivergingLossIsError) {
   recipe::Recipe wild = recipe();
   wild.optimizer.name = "sgd";
   wild.optimizer.learning_rate = 1e6;
@@ -112,7 +112,7 @@ TEST_F(Trainer, ALossThatRunsAwayIsAnErrorAndKeepsTheLastSave) {
   }
 }
 
-TEST_F(Trainer, ThePlateauOptionLowersTheLearningRate) {
+TEST_F(Trainer, PlateauLowersLearningRate) {
   recipe::Recipe flat = recipe();
   flat.optimizer.learning_rate = 1e-6;
   flat.optimizer.plateau = true;
@@ -123,7 +123,7 @@ TEST_F(Trainer, ThePlateauOptionLowersTheLearningRate) {
   EXPECT_THAT(metrics(result.run_folder), HasSubstr("\"learning_rate\":5e-07"));
 }
 
-TEST_F(Trainer, ThePlanIsMadeWithoutARunFolder) {
+TEST_F(Trainer, PlansWithoutRunFolder) {
   const RunPlan plan = plan_run(recipe(), hooks());
   EXPECT_EQ(plan.layers, 5);
   EXPECT_EQ(plan.stages.size(), 2u);
@@ -132,7 +132,7 @@ TEST_F(Trainer, ThePlanIsMadeWithoutARunFolder) {
   EXPECT_FALSE(fs::exists(fs::path(recipe().train.runs) / recipe().name));
 }
 
-TEST_F(Trainer, MistakesInTheRecipeAreFoundBeforeAnythingIsMade) {
+TEST_F(Trainer, FindsRecipeErrorsBeforeCreatingRunFolder) {
   recipe::Recipe bad = recipe();
   bad.pipeline.balance = {2, 2};
   EXPECT_THROW(train(bad, hooks()), UsageError);

@@ -26,8 +26,8 @@ namespace trestle::train {
 
 namespace fs = std::filesystem;
 
-// Convolution, batch statistics, dropout and a skip: whatever could tell a resumed
-// run from an uninterrupted one.
+// Convolution, batch statistics, dropout and a skip, so that any error in resuming changes the
+// results.
 inline nn::Layers make_mine(const models::ModelOptions& options) {
   nn::Layers net(nn::Seed{options.seed});
   net.add("in",
@@ -55,7 +55,7 @@ class Training : public testing::Test {
   static recipe::Recipe recipe() {
     recipe::Recipe recipe;
     recipe.name = testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::ranges::replace(recipe.name, '/', '_');  // of a test with a parameter
+    std::ranges::replace(recipe.name, '/', '_');  // of a parameterized test
     recipe.model.name = "mine";
     recipe.data.name = "mnist";
     recipe.data.folder = (base_ / "mnist").string();
@@ -77,7 +77,7 @@ class Training : public testing::Test {
     return hooks;
   }
 
-  // On so many ranks, which are threads; `resumed` is a run that they go on with.
+  // Trains on `ranks` thread ranks; resumes the run `resumed` if given.
   static TrainResult on_ranks(int ranks, const recipe::Recipe& recipe, TrainHooks own = hooks(),
                               const fs::path& resumed = {}, const Changes& changes = {}) {
     return spawn(ranks,
@@ -91,13 +91,13 @@ class Training : public testing::Test {
         .at(0);
   }
 
-  // Of a file of weights, or of a checkpoint.
+  // The tensors of a weights file or of a checkpoint.
   static std::map<std::string, at::Tensor> tensors(const fs::path& file) {
     const auto read = checkpoint::read_weights(file).tensors;
     return {read.begin(), read.end()};
   }
 
-  // metrics.jsonl without what a clock says.
+  // metrics.jsonl without times and memory.
   static std::string metrics(const fs::path& run) {
     std::string kept;
     for (const std::string& line : split(read_file(run / "metrics.jsonl"), '\n'))
@@ -107,7 +107,7 @@ class Training : public testing::Test {
     return kept;
   }
 
-  // Those lines of metrics.jsonl that have this key.
+  // The lines of metrics.jsonl with this key.
   static std::vector<nlohmann::json> lines(const fs::path& run, const char* key) {
     std::vector<nlohmann::json> result;
     for (const std::string& line : split(read_file(run / "metrics.jsonl"), '\n')) {

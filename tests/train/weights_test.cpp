@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Runs that begin with weights from a file, and runs whose weights become one.
+// Runs that start with weights from a file, and runs whose weights are exported.
 class RunWeights : public testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -31,7 +31,7 @@ class RunWeights : public testing::Test {
   }
   static void TearDownTestSuite() { fs::remove_all(base_); }
 
-  // Nothing is learnt: parameters stay as they were at the beginning.
+  // Learning rate 0: parameters keep their initial values.
   static recipe::Recipe recipe() {
     recipe::Recipe recipe;
     recipe.name = testing::UnitTest::GetInstance()->current_test_info()->name();
@@ -51,7 +51,7 @@ class RunWeights : public testing::Test {
     return recipe;
   }
 
-  // A file of another seed's weights, as torchvision calls them.
+  // Writes another seed's weights under torchvision's names.
   static fs::path other_weights(const std::string& file, std::int64_t classes = 10) {
     const nn::Layers net =
         models::make_model({.name = "resnet18", .classes = classes, .width = 2, .seed = 7});
@@ -61,7 +61,7 @@ class RunWeights : public testing::Test {
     return base_ / file;
   }
 
-  // Runs, and returns what it said.
+  // Trains and returns the printed text.
   static std::string said(const recipe::Recipe& recipe, TrainResult* result = nullptr) {
     std::ostringstream out;
     const auto progress = make_progress(ProgressStyle::Lines, Colours::Off, out);
@@ -88,7 +88,7 @@ class RunWeights : public testing::Test {
   inline static fs::path base_;
 };
 
-TEST_F(RunWeights, ARunBeginsWithThem) {
+TEST_F(RunWeights, InitializeRun) {
   recipe::Recipe asked = recipe();
   asked.model.weights = other_weights("begin.pt").string();
   asked.model.memory_format = "channels_last";
@@ -102,10 +102,10 @@ TEST_F(RunWeights, ARunBeginsWithThem) {
   EXPECT_TRUE(torch::equal(have.at("output_layer.linear.bias"), given.at("fc.bias")));
   EXPECT_FALSE(
       torch::equal(have.at("input_layer.norm1.running_mean"), given.at("bn1.running_mean")))
-      << "it did train";
+      << "the run trained";
 }
 
-TEST_F(RunWeights, AMissingFileIsFoundBeforeDataAreMade) {
+TEST_F(RunWeights, MissingFileIsFoundBeforeDataAreSynthesized) {
   recipe::Recipe asked = recipe();
   asked.model.weights = (base_ / "none.pt").string();
   asked.data.folder = (base_ / "not_made").string();
@@ -118,7 +118,7 @@ TEST_F(RunWeights, AMissingFileIsFoundBeforeDataAreMade) {
   EXPECT_FALSE(fs::exists(asked.data.folder));
 }
 
-TEST_F(RunWeights, ThoseOfAnotherModelAreRefused) {
+TEST_F(RunWeights, MustMatchModel) {
   recipe::Recipe asked = recipe();
   asked.model.weights = other_weights("seven.pt", 7).string();
   EXPECT_THAT(refusal<FormatError>(asked),
@@ -133,7 +133,7 @@ TEST_F(RunWeights, ThoseOfAnotherModelAreRefused) {
                                  HasSubstr("of another shape or type (2): 'fc.weight'")));
 }
 
-TEST_F(RunWeights, AResumedRunHasItsOwn) {
+TEST_F(RunWeights, AreNotReadAgainOnResume) {
   recipe::Recipe asked = recipe();
   asked.model.weights = other_weights("gone.pt").string();
   const TrainResult first = train(asked);
@@ -148,7 +148,7 @@ TEST_F(RunWeights, AResumedRunHasItsOwn) {
   }
 }
 
-TEST_F(RunWeights, AreExportedForPythonAndForAnotherRun) {
+TEST_F(RunWeights, AreExportedForPythonAndForOtherRuns) {
   const TrainResult result = train(recipe());
   const ExportResult made =
       export_weights({.from = result.run_folder, .out = base_ / "out.pt", .names = "torchvision"});
@@ -177,7 +177,7 @@ TEST_F(RunWeights, AreExportedForPythonAndForAnotherRun) {
       best.at("basic_block42.conv2.weight")));
 }
 
-TEST_F(RunWeights, AreNotExportedOverFilesOfARun) {
+TEST_F(RunWeights, AreNotExportedOverFilesOfRun) {
   recipe::Recipe kept = recipe();
   kept.name = "kept";
   const fs::path run = train(kept).run_folder;
@@ -205,7 +205,7 @@ TEST_F(RunWeights, AreNotExportedOverFilesOfARun) {
   export_weights({.from = run, .out = run / "mine.safetensors"});
 }
 
-TEST_F(RunWeights, WhatCannotBeExportedIsSaid) {
+TEST_F(RunWeights, InvalidExportsAreRefused) {
   const auto refused = [](const ExportOptions& options) -> std::string {
     try {
       export_weights(options);

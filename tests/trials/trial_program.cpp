@@ -1,9 +1,9 @@
-// A program whose ranks go wrong as the environment says, for tools/rank_trials.py:
+// A program whose ranks fail as the environment requests, for tools/rank_trials.py:
 //
 //   TRIAL_RANK=1 TRIAL_POINT=backward TRIAL_AT=7 TRIAL_HOW=kill
 //
-// points: start (while its layers are made), forward, backward (the TRIAL_AT-th one), save (while
-// a checkpoint is being written). hows: kill, stop, delay, throw. With TRIAL_ONCE=1 not again after a
+// Points: start (while its layers are created), forward, backward (the TRIAL_AT-th one), save
+// (while a checkpoint is written). Ways: kill, stop, delay, throw. TRIAL_ONCE=1 fails only before a
 // restart.
 #include <torch/torch.h>
 
@@ -38,7 +38,7 @@ bool here(const std::string& point) {
   return !again && variable("TRIAL_POINT") == point && variable("TRIAL_RANK") == variable("RANK");
 }
 
-// Counts how often its point was reached in this process.
+// Counts how often this process reached the point.
 void reached(const std::string& point, int& count) {
   if (here(point) && ++count == std::atoi(variable("TRIAL_AT").c_str())) go_wrong();
 }
@@ -75,7 +75,7 @@ trestle::nn::Layers make_model(const trestle::models::ModelOptions& options) {
   return net;
 }
 
-// While a checkpoint of any run is being written.
+// Fails while any run's checkpoint is being written.
 void watch_saves(const std::filesystem::path& runs) {
   for (;;) {
     std::error_code error;

@@ -28,7 +28,7 @@ constexpr std::array<std::pair<std::string_view, double>, 11> byte_units = {{
     {"TB", 1e12},
 }};
 
-[[noreturn]] void refuse(std::string_view text) {
+[[noreturn]] void refuse_bytes(std::string_view text) {
   throw UsageError(trestle::text("'", text, "' is not a number of bytes"),
                    {.hint = "Write it as '512MiB', '1.5 GiB', '100 MB' or '4096'."});
 }
@@ -38,19 +38,20 @@ constexpr std::array<std::pair<std::string_view, double>, 11> byte_units = {{
 Bytes parse_bytes(std::string_view text) {
   const std::string word = trim(text);
   // from_chars would also take "inf", "nan" and a sign: a size begins with a digit.
-  if (word.empty() || std::isdigit(static_cast<unsigned char>(word.front())) == 0) refuse(text);
+  if (word.empty() || std::isdigit(static_cast<unsigned char>(word.front())) == 0)
+    refuse_bytes(text);
   double number = 0;
   const char* end = word.data() + word.size();
   const auto [rest, failure] = std::from_chars(word.data(), end, number, std::chars_format::fixed);
-  if (failure != std::errc{}) refuse(text);
+  if (failure != std::errc{}) refuse_bytes(text);
   const std::string unit = trim(std::string_view(rest, static_cast<std::size_t>(end - rest)));
   for (const auto& [name, factor] : byte_units) {
     if (unit != name) continue;
     const double bytes = number * factor;
-    if (bytes >= 0x1p63) refuse(text);
+    if (bytes >= 0x1p63) refuse_bytes(text);
     return static_cast<Bytes>(bytes);
   }
-  refuse(text);
+  refuse_bytes(text);
 }
 
 std::string format_bytes(Bytes bytes) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "trestle/checkpoint/files/is_checkpoint.h"
 #include "trestle/checkpoint/files/save_ranks.h"
 #include "trestle/checkpoint/weights.h"
 #include "trestle/device/named_tensors.h"
@@ -54,9 +55,6 @@ using TensorGroups = std::map<std::string, std::vector<TensorPart>>;
 void write_checkpoint(const std::filesystem::path& folder, const TensorGroups& groups,
                       const std::string& state, const SaveRanks& ranks = {},
                       const std::string& agreed = {});
-
-// Whether the folder is a checkpoint, of this version or the one before.
-bool is_checkpoint(const std::filesystem::path& folder);
 
 // One that is there, of this version or the one before. Nothing in it is trusted. A copy stands for
 // the same.

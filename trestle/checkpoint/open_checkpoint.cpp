@@ -84,8 +84,6 @@ class CheckpointWeights : public WeightsFile {
 
 }  // namespace
 
-bool is_checkpoint(const fs::path& folder) { return holds_checkpoint(folder); }
-
 CheckpointIndex read_index(const fs::path& folder) {
   const fs::path file = folder / index_name;
   std::error_code none;

@@ -8,6 +8,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/checkpoint/files/is_checkpoint.h"
 #include "trestle/checkpoint/files/pickle.h"
 #include "trestle/checkpoint/files/weight_names.h"
 #include "trestle/checkpoint/open_checkpoint.h"
@@ -110,7 +111,7 @@ std::string differences(const LoadReport& report) {
 
 std::unique_ptr<WeightsFile> open_weights(const fs::path& path) {
   std::error_code none;
-  if (holds_checkpoint(path)) return open_checkpoint_weights(path);
+  if (is_checkpoint(path)) return open_checkpoint_weights(path);
   if (!fs::is_regular_file(path, none))
     throw FileError("no such file of weights", {.file = path.string()});
   std::array<char, 512> first{};

@@ -14,8 +14,8 @@ namespace {
 
 constexpr const char* group = "weights";
 
-SafetensorsHeader header_of(const std::vector<StoredTensor>& tensors,
-                            const std::map<std::string, std::string>& metadata) {
+SafetensorsHeader header_of_boxes(const std::vector<StoredTensor>& tensors,
+                                  const std::map<std::string, std::string>& metadata) {
   SafetensorsHeader header{{}, metadata};
   std::uint64_t position = 0;
   for (const auto& tensor : tensors) {
@@ -40,7 +40,7 @@ void remove_parts(const std::filesystem::path& parts) {
 void write_as_one_file(const CheckpointFolder& folder, const std::filesystem::path& path,
                        const std::map<std::string, std::string>& metadata) {
   const auto& tensors = folder.tensors(group);
-  const std::string header = format_header(header_of(tensors, metadata));
+  const std::string header = format_header(header_of_boxes(tensors, metadata));
   const std::uint64_t length = header.size();
   write_file(path, [&](std::ostream& out) {
     out.write(reinterpret_cast<const char*>(&length), sizeof length);

@@ -18,7 +18,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-std::int64_t size_of(const Engine& engine) {
+std::int64_t engine_size(const Engine& engine) {
   return static_cast<std::int64_t>(engine.ranks.size());
 }
 
@@ -28,7 +28,7 @@ at::Tensor as_bytes(const at::Tensor& flat) {
 }
 
 void all_gather(const Engine& engine, const at::Tensor& output, const at::Tensor& input) {
-  std::vector<Tensors> outputs = {as_bytes(output).chunk(size_of(engine))};
+  std::vector<Tensors> outputs = {as_bytes(output).chunk(engine_size(engine))};
   Tensors inputs = {as_bytes(input)};
   wait_for(*engine.backend.allgather(outputs, inputs), engine.deadline);
 }
@@ -51,7 +51,7 @@ at::Tensor sum_of(std::vector<at::Tensor> parts, Reduce op) {
 // Below some size one exchange of everything is quicker than two of parts.
 void all_reduce(const Engine& engine, const Request& request) {
   constexpr std::int64_t few_bytes = 1 << 16;
-  const std::int64_t size = size_of(engine), count = request.input.numel();
+  const std::int64_t size = engine_size(engine), count = request.input.numel();
   if (static_cast<std::int64_t>(request.input.nbytes()) * (size - 1) > few_bytes)
     return direct_all_reduce(engine, request.output, request.reduce);
   const at::Tensor all = at::empty({size, count}, request.input.options());
@@ -94,7 +94,7 @@ void finish_small(const at::Tensor& openings, Request& request) {
 
 // All ranks see all numbers, so that all say the same.
 std::optional<std::string> compare_pieces(const Engine& engine, const Request& request) {
-  const std::int64_t size = size_of(engine);
+  const std::int64_t size = engine_size(engine);
   at::Tensor pieces = at::empty({2 * size}, at::TensorOptions().dtype(at::kLong));
   at::Tensor table = at::empty({size, 2, size}, pieces.options());
   for (std::int64_t r = 0; r < size; ++r) {
@@ -127,7 +127,7 @@ Compared compare(const Engine& engine, Request& request) {
     std::memcpy(own.numbers.data(), request.input.const_data_ptr(), request.input.nbytes());
   const auto bytes = at::TensorOptions().dtype(at::kByte);
   const at::Tensor sent = at::empty({sizeof(Opening)}, bytes);
-  const at::Tensor all = at::empty({size_of(engine), sizeof(Opening)}, bytes);
+  const at::Tensor all = at::empty({engine_size(engine), sizeof(Opening)}, bytes);
   std::memcpy(sent.mutable_data_ptr(), &own, sizeof(Opening));
   direct_all_gather(engine, all.view(-1), sent);
   std::vector<Fingerprint> prints(engine.ranks.size());
@@ -187,7 +187,7 @@ void carry_out_on_gpu(const Engine& engine, Request& request) {
     case Kind::AllReduce:
       return wait_for(*engine.backend.allreduce(tensors, sum), engine.deadline);
     case Kind::ReduceScatter: {
-      std::vector<Tensors> inputs = {request.input.chunk(size_of(engine))};
+      std::vector<Tensors> inputs = {request.input.chunk(engine_size(engine))};
       c10d::ReduceScatterOptions options;
       options.reduceOp = op;
       return wait_for(*engine.backend.reduce_scatter(tensors, inputs, options), engine.deadline);

@@ -60,7 +60,7 @@ void copy_bytes(const at::Tensor& to, std::int64_t at, const at::Tensor& from, s
 }
 
 // In pieces that stay in a core's cache from the first sum to the last copy.
-void all_reduce(std::vector<Request>& requests) {
+void thread_all_reduce(std::vector<Request>& requests) {
   constexpr std::int64_t piece = 1 << 16;
   const std::int64_t elements = requests[0].output.numel();
   for (std::int64_t begin = 0; begin < elements; begin += piece) {
@@ -105,7 +105,7 @@ void reduce_scatter(std::vector<Request>& requests) {
   }
 }
 
-void all_gather(std::vector<Request>& requests) {
+void thread_all_gather(std::vector<Request>& requests) {
   for (Request& to : requests) {
     std::int64_t at = 0;
     for (const Request& from : requests) {
@@ -115,7 +115,7 @@ void all_gather(std::vector<Request>& requests) {
   }
 }
 
-void all_to_all(std::vector<Request>& requests) {
+void thread_all_to_all(std::vector<Request>& requests) {
   std::vector<std::int64_t> read(requests.size(), 0);  // of each input, how much is sent already
   for (std::size_t to = 0; to < requests.size(); ++to) {
     std::int64_t at = 0;
@@ -139,13 +139,13 @@ void run(std::vector<Request>& requests) {
       return;
     }
     case Kind::AllReduce:
-      return all_reduce(requests);
+      return thread_all_reduce(requests);
     case Kind::ReduceScatter:
       return reduce_scatter(requests);
     case Kind::AllGather:
-      return all_gather(requests);
+      return thread_all_gather(requests);
     case Kind::AllToAll:
-      return all_to_all(requests);
+      return thread_all_to_all(requests);
     case Kind::Barrier:
     case Kind::Send:
     case Kind::Receive:

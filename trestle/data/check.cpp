@@ -9,7 +9,7 @@ namespace trestle::data {
 namespace {
 
 // "48 x 32 x 3": pictures as people say it, width first.
-std::string size_of(const at::Tensor& input) {
+std::string size_in_words(const at::Tensor& input) {
   std::vector<std::int64_t> sizes = input.sizes().vec();
   if (sizes.size() == 3) sizes = {sizes[2], sizes[1], sizes[0]};
   return sizes.empty() ? "1 number" : join(sizes, " x ");
@@ -33,7 +33,7 @@ void check_examples(const Dataset& dataset, std::int64_t classes, CheckReport& r
     try {
       const Sample sample = dataset.get(i);
       check_target(sample, classes);
-      const std::string size = size_of(sample.input);
+      const std::string size = size_in_words(sample.input);
       first_of_size.emplace(size, sample.name);
       ++report.sizes[size];
       ++report.count;

@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Interleaved bytes to channels first, divided by 255.
-at::Tensor to_tensor(const Image& image) {
+at::Tensor image_to_tensor(const Image& image) {
   static const std::array<float, 256> fraction_of_byte = [] {
     std::array<float, 256> fractions{};
     for (int i = 0; i < 256; ++i)
@@ -77,8 +77,9 @@ at::Tensor picture_to_tensor(const Image& image, const PictureOptions& options,
                              const fs::path& path) {
   const ImageSize size = target_size(image, options, path);
   if (image.channels == options.channels)  // as most are: no copy of a large picture
-    return to_tensor(resize_bicubic(image, size.width, size.height));
-  return to_tensor(resize_bicubic(with_channels(image, options.channels), size.width, size.height));
+    return image_to_tensor(resize_bicubic(image, size.width, size.height));
+  return image_to_tensor(
+      resize_bicubic(with_channels(image, options.channels), size.width, size.height));
 }
 
 Image read_picture(const fs::path& path) {

@@ -38,7 +38,7 @@ namespace {
 
 constexpr auto mode_key = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
-thread_local KeyedScope* innermost = nullptr;
+thread_local KeyedScope* innermost_scope = nullptr;
 
 std::optional<std::size_t> generator_argument(const c10::FunctionSchema& schema) {
   const auto& arguments = schema.arguments();
@@ -118,7 +118,7 @@ c10::impl::IncludeDispatchKeyGuard ask_for_generators() {
 }
 
 std::optional<at::Generator> keyed_generator(at::Device device) {
-  for (KeyedScope* scope = innermost; scope; scope = scope->outer) {
+  for (KeyedScope* scope = innermost_scope; scope; scope = scope->outer) {
     if (scope->device != device && !device.is_cpu()) continue;  // every scope keys the CPU too
     if (!scope->generator.defined()) scope->generator = at::detail::createCPUGenerator(scope->seed);
     return scope->generator;
@@ -127,7 +127,7 @@ std::optional<at::Generator> keyed_generator(at::Device device) {
 }
 
 KeyedRandom::KeyedRandom(at::Device device, std::uint64_t seed)
-    : scope_(new KeyedScope{.device = with_index(device), .seed = seed, .outer = innermost}) {
+    : scope_(new KeyedScope{.device = with_index(device), .seed = seed, .outer = innermost_scope}) {
   prepare_keyed_random();
   scope_->mode.emplace(mode_key);
   if (!device.is_cpu() && !virt::is_virtual(device)) {
@@ -136,11 +136,11 @@ KeyedRandom::KeyedRandom(at::Device device, std::uint64_t seed)
     scope_->state_before = generator.get_state();
     generator.set_current_seed(seed);
   }
-  innermost = scope_.get();
+  innermost_scope = scope_.get();
 }
 
 KeyedRandom::~KeyedRandom() {
-  innermost = scope_->outer;
+  innermost_scope = scope_->outer;
   if (scope_->state_before.defined()) {
     auto generator = at::globalContext().defaultGenerator(scope_->device);
     const std::lock_guard lock(generator.mutex());

@@ -2,12 +2,14 @@
 
 namespace trestle {
 namespace {
-thread_local const char* innermost = "";
+thread_local const char* innermost_layer = "";
 }
 
-LayerScope::LayerScope(const std::string& name) : outer_(innermost) { innermost = name.c_str(); }
-LayerScope::~LayerScope() { innermost = outer_; }
+LayerScope::LayerScope(const std::string& name) : outer_(innermost_layer) {
+  innermost_layer = name.c_str();
+}
+LayerScope::~LayerScope() { innermost_layer = outer_; }
 
-const char* current_layer() { return innermost; }
+const char* current_layer() { return innermost_layer; }
 
 }  // namespace trestle

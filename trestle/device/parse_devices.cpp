@@ -58,9 +58,9 @@ Item parse_item(std::string_view written) {
   return item;
 }
 
-enum class Use { Compute, Plan };
+enum class DeviceUse { Compute, Plan };
 
-std::vector<Device> virtual_groups(const std::vector<Item>& items, Use use) {
+std::vector<Device> virtual_groups(const std::vector<Item>& items, DeviceUse use) {
   int total = 0;
   for (const Item& item : items) {
     if (*item.number < 1)
@@ -72,21 +72,21 @@ std::vector<Device> virtual_groups(const std::vector<Item>& items, Use use) {
     }
   }
   std::vector<Device> devices;
-  if (use == Use::Compute) devices = virtual_devices(total);
+  if (use == DeviceUse::Compute) devices = virtual_devices(total);
   while (static_cast<int>(devices.size()) < total)
     devices.push_back({virt::nth_device(static_cast<int>(devices.size())), 0});
   std::size_t next = 0;
   for (const Item& item : items) {
     for (int i = 0; i < *item.number; ++i, ++next) {
       devices[next].budget = item.budget.value_or(0);
-      if (use == Use::Compute) set_budget(devices[next].torch, devices[next].budget);
+      if (use == DeviceUse::Compute) set_budget(devices[next].torch, devices[next].budget);
     }
   }
   return devices;
 }
 
-std::vector<Device> virtual_by_number(const std::vector<Item>& items, Use use) {
-  const bool compute = use == Use::Compute;
+std::vector<Device> virtual_by_number(const std::vector<Item>& items, DeviceUse use) {
+  const bool compute = use == DeviceUse::Compute;
   if (compute) install_virtual_devices({.count = static_cast<int>(items.size())});
   const int count = compute ? virtual_device_count() : most_virtual_devices;
   std::vector<Device> devices;
@@ -103,7 +103,7 @@ std::vector<Device> virtual_by_number(const std::vector<Item>& items, Use use) {
 
 // A single "virtual:N" is a number of devices, as is everything with a budget; in a list, plain
 // numbers name devices.
-std::vector<Device> parse_virtual(std::vector<Item> items, Use use) {
+std::vector<Device> parse_virtual(std::vector<Item> items, DeviceUse use) {
   std::size_t groups = 0;
   for (Item& item : items) {
     if (!item.number) item.number = items.size() == 1 ? 1 : 0;
@@ -154,7 +154,7 @@ std::vector<Device> cuda_on_paper(const std::vector<Item>& items) {
   return devices;
 }
 
-std::vector<Device> parse(std::string_view written, Use use) {
+std::vector<Device> parse(std::string_view written, DeviceUse use) {
   std::vector<Item> items;
   for (const std::string& part : split(written, ',')) {
     if (trim(part).empty())
@@ -168,7 +168,7 @@ std::vector<Device> parse(std::string_view written, Use use) {
   }
   const std::string kind = items.front().kind;
   if (kind == "virtual") return parse_virtual(std::move(items), use);
-  if (kind == "cuda") return use == Use::Compute ? parse_cuda(items) : cuda_on_paper(items);
+  if (kind == "cuda") return use == DeviceUse::Compute ? parse_cuda(items) : cuda_on_paper(items);
   for (const Item& item : items) {
     if (item.number && *item.number != 0) {
       throw UsageError(
@@ -181,8 +181,12 @@ std::vector<Device> parse(std::string_view written, Use use) {
 
 }  // namespace
 
-std::vector<Device> parse_devices(std::string_view written) { return parse(written, Use::Compute); }
+std::vector<Device> parse_devices(std::string_view written) {
+  return parse(written, DeviceUse::Compute);
+}
 
-std::vector<Device> planned_devices(std::string_view written) { return parse(written, Use::Plan); }
+std::vector<Device> planned_devices(std::string_view written) {
+  return parse(written, DeviceUse::Plan);
+}
 
 }  // namespace trestle

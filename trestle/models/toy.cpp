@@ -11,7 +11,7 @@ namespace trestle::models {
 namespace {
 
 at::Tensor tanh(const at::Tensor& x) { return at::tanh(x); }
-at::Tensor relu(const at::Tensor& x) { return at::relu(x); }
+at::Tensor toy_relu(const at::Tensor& x) { return at::relu(x); }
 at::Tensor flatten(const at::Tensor& x) { return x.flatten(1); }
 at::Tensor add(const at::Tensor& x, const at::Tensor& skip) { return x + skip; }
 
@@ -59,7 +59,7 @@ nn::Layers mlp(const MlpOptions& options) {
   std::int64_t in = options.features;
   for (int layer = 1; layer <= options.depth; ++layer) {
     net.add(text("linear", layer), linear(in, options.width));
-    net.add(text("relu", layer), relu);
+    net.add(text("relu", layer), toy_relu);
     in = options.width;
   }
   net.add("out", linear(in, options.classes));
@@ -69,7 +69,7 @@ nn::Layers mlp(const MlpOptions& options) {
 nn::Layers two_linears(const TwoLinearsOptions& options) {
   nn::Layers net(nn::Seed{options.seed});
   net.add("net1", linear(options.features, options.width));
-  net.add("relu", relu);
+  net.add("relu", toy_relu);
   net.add("net2", linear(options.width, options.classes));
   return net;
 }

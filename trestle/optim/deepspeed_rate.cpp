@@ -16,20 +16,22 @@ namespace {
 
 using Check = rates::DeepspeedCheck;
 
-struct Schedule {
+struct DeepspeedSchedule {
   std::string_view name;
   double (*rate)(const DeepspeedRateOptions&, double base, std::int64_t step);
   void (*check)(const DeepspeedRateOptions&, const Check&);
   double (*momentum)(const DeepspeedRateOptions&, std::int64_t step) = nullptr;
 };
-constexpr std::array schedules = {
-    Schedule{"WarmupLR", rates::deepspeed_warm_up, rates::check_deepspeed_warm_up},
-    Schedule{"WarmupDecayLR", rates::deepspeed_warm_up_decay, rates::check_deepspeed_warm_up_decay},
-    Schedule{"WarmupCosineLR", rates::deepspeed_warm_up_cosine,
-             rates::check_deepspeed_warm_up_cosine},
-    Schedule{"OneCycle", rates::deepspeed_one_cycle, rates::check_deepspeed_one_cycle,
-             rates::deepspeed_one_cycle_momentum},
-    Schedule{"LRRangeTest", rates::deepspeed_range_test, rates::check_deepspeed_range_test}};
+constexpr std::array known_deepspeed_schedules = {
+    DeepspeedSchedule{"WarmupLR", rates::deepspeed_warm_up, rates::check_deepspeed_warm_up},
+    DeepspeedSchedule{"WarmupDecayLR", rates::deepspeed_warm_up_decay,
+                      rates::check_deepspeed_warm_up_decay},
+    DeepspeedSchedule{"WarmupCosineLR", rates::deepspeed_warm_up_cosine,
+                      rates::check_deepspeed_warm_up_cosine},
+    DeepspeedSchedule{"OneCycle", rates::deepspeed_one_cycle, rates::check_deepspeed_one_cycle,
+                      rates::deepspeed_one_cycle_momentum},
+    DeepspeedSchedule{"LRRangeTest", rates::deepspeed_range_test,
+                      rates::check_deepspeed_range_test}};
 
 void check_step(std::int64_t step) {
   if (step < 0) throw UsageError(text("there is no step ", step, ": steps are counted from 0"));
@@ -39,7 +41,8 @@ void check_step(std::int64_t step) {
 
 DeepspeedRate::DeepspeedRate(double base, DeepspeedRateOptions options)
     : base_(base), options_(std::move(options)) {
-  const Schedule& schedule = choose("DeepSpeed schedule", options_.type, schedules);
+  const DeepspeedSchedule& schedule =
+      choose("DeepSpeed schedule", options_.type, known_deepspeed_schedules);
   const auto check = [&](bool holds, const char* what, double value, const char* range) {
     if (!holds || !std::isfinite(value))
       throw UsageError(text("schedule '", options_.type, "': ", what, " = ", value, " is not ",
@@ -51,19 +54,22 @@ DeepspeedRate::DeepspeedRate(double base, DeepspeedRateOptions options)
 
 double DeepspeedRate::at(std::int64_t step) const {
   check_step(step);
-  return choose("DeepSpeed schedule", options_.type, schedules).rate(options_, base_, step);
+  return choose("DeepSpeed schedule", options_.type, known_deepspeed_schedules)
+      .rate(options_, base_, step);
 }
 
 std::optional<double> DeepspeedRate::momentum_at(std::int64_t step) const {
   check_step(step);
-  const Schedule& schedule = choose("DeepSpeed schedule", options_.type, schedules);
+  const DeepspeedSchedule& schedule =
+      choose("DeepSpeed schedule", options_.type, known_deepspeed_schedules);
   if (schedule.momentum == nullptr || !options_.cycle_momentum) return std::nullopt;
   return schedule.momentum(options_, step);
 }
 
 std::vector<std::string> deepspeed_schedules() {
   std::vector<std::string> names;
-  for (const Schedule& schedule : schedules) names.emplace_back(schedule.name);
+  for (const DeepspeedSchedule& schedule : known_deepspeed_schedules)
+    names.emplace_back(schedule.name);
   return names;
 }
 

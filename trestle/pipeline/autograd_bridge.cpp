@@ -30,7 +30,7 @@ struct Caught {
   std::atomic<bool> used = false;
 };
 
-[[noreturn]] void refuse(const std::string& what, const std::string& hint) {
+[[noreturn]] void refuse_backward(const std::string& what, const std::string& hint) {
   throw StateError(what, {.hint = hint});
 }
 
@@ -48,20 +48,20 @@ struct CatchBackward : torch::autograd::Node {
     // Refused before anything is overwritten or run.
     const auto* only = torch::autograd::get_current_graph_task_exec_info();
     if (only != nullptr && !only->empty()) {
-      refuse(
+      refuse_backward(
           "grad() or backward() with chosen inputs through pipeline.forward(): the pipeline always "
           "accumulates into the "
           "grad() of all its parameters",
           "Call loss.backward() and read grad() of the tensors you want.");
     }
     if (at::GradMode::is_enabled()) {
-      refuse(
+      refuse_backward(
           "backward(create_graph = true) through pipeline.forward(): a pipeline's backward cannot "
           "be differentiated again",
           "Use the plain model where second derivatives are needed.");
     }
     if (caught->used.exchange(true)) {
-      refuse(
+      refuse_backward(
           "a second backward through one pipeline.forward(): its stages freed their graphs in the "
           "first",
           "Call forward() again, or add the losses up and call backward() once.");

@@ -38,7 +38,7 @@ struct FixedValue {
 };
 constexpr std::uint8_t wants_gradient_flag = 1, shared_flag = 2;
 
-[[noreturn]] void refuse(const std::string& what) {
+[[noreturn]] void refuse_message(const std::string& what) {
   throw FormatError("a message between ranks " + what,
                     {.hint = "Do all ranks run the same program?"});
 }
@@ -50,7 +50,7 @@ void append(std::string& bytes, const Record& record) {
 
 template <class Record>
 Record take(std::string_view& bytes) {
-  if (bytes.size() < sizeof(Record)) refuse("ends too early");
+  if (bytes.size() < sizeof(Record)) refuse_message("ends too early");
   Record record;
   std::memcpy(&record, bytes.data(), sizeof(Record));
   bytes.remove_prefix(sizeof(Record));
@@ -114,16 +114,17 @@ ValueHeader read_value(std::string_view& bytes) {
   const auto fixed = take<FixedValue>(bytes);
   ValueHeader value;
   if (fixed.place > static_cast<std::uint8_t>(ValueHeader::Place::Follows))
-    refuse(text("has a value in place ", int{fixed.place}));
+    refuse_message(text("has a value in place ", int{fixed.place}));
   value.place = static_cast<ValueHeader::Place>(fixed.place);
   value.dtype = static_cast<at::ScalarType>(fixed.dtype);
-  if (!is_sendable(value.dtype)) refuse(text("has a value of type number ", int{fixed.dtype}));
+  if (!is_sendable(value.dtype))
+    refuse_message(text("has a value of type number ", int{fixed.dtype}));
   if (fixed.dimensions > most_dimensions)
-    refuse(text("has a value of ", int{fixed.dimensions}, " dimensions"));
+    refuse_message(text("has a value of ", int{fixed.dimensions}, " dimensions"));
   value.wants_gradient = (fixed.flags & wants_gradient_flag) != 0;
   if ((fixed.flags & shared_flag) != 0) {
     if (fixed.owner > static_cast<std::uint8_t>(nn::SharedWith::Owner::Buffer))
-      refuse(text("has a value that shares memory with owner ", int{fixed.owner}));
+      refuse_message(text("has a value that shares memory with owner ", int{fixed.owner}));
     value.shared = {{fixed.layer, fixed.output}, static_cast<nn::SharedWith::Owner>(fixed.owner)};
   }
   for (int i = 0; i < fixed.dimensions; ++i) value.sizes.push_back(take<std::int64_t>(bytes));
@@ -132,8 +133,8 @@ ValueHeader read_value(std::string_view& bytes) {
   if (std::any_of(value.sizes.begin(), value.sizes.end(), negative) ||
       std::any_of(value.strides.begin(), value.strides.end(), negative) ||
       !is_dense(value.sizes, value.strides))
-    refuse(text("has a value of shape [", join(value.sizes, ", "), "] and strides [",
-                join(value.strides, ", "), "]"));
+    refuse_message(text("has a value of shape [", join(value.sizes, ", "), "] and strides [",
+                        join(value.strides, ", "), "]"));
   return value;
 }
 
@@ -211,18 +212,20 @@ PackedMessage pack(const MessageId& id, const Message& message) {
 }
 
 FirstPart read_first_part(std::string_view bytes) {
-  if (bytes.size() != first_part_bytes) refuse(text("begins with ", bytes.size(), " bytes"));
+  if (bytes.size() != first_part_bytes)
+    refuse_message(text("begins with ", bytes.size(), " bytes"));
   const auto fixed = take<Fixed>(bytes);
-  if (fixed.magic != magic) refuse("does not begin as one");
-  if (fixed.version != version) refuse(text("is of version ", fixed.version, ", not ", version));
+  if (fixed.magic != magic) refuse_message("does not begin as one");
+  if (fixed.version != version)
+    refuse_message(text("is of version ", fixed.version, ", not ", version));
   if (fixed.values > most_values || fixed.gradient > 1 || fixed.follows > 1 || fixed.route < 0 ||
       fixed.micro_batch < 0)
-    refuse("has a header out of range");
+    refuse_message("has a header out of range");
   const std::size_t most =
       fixed.values * (sizeof(FixedValue) + most_dimensions * 2 * sizeof(std::int64_t));
   if (fixed.description_bytes > most ||
       (fixed.follows == 0 && fixed.description_bytes > bytes.size()))
-    refuse(text("has a description of ", fixed.description_bytes, " bytes"));
+    refuse_message(text("has a description of ", fixed.description_bytes, " bytes"));
   return {.id = {.serial = fixed.serial,
                  .transfer = {.route = fixed.route,
                               .micro_batch = fixed.micro_batch,
@@ -235,14 +238,14 @@ FirstPart read_first_part(std::string_view bytes) {
 
 std::string_view description_in(std::string_view bytes, const FirstPart& first) {
   bytes.remove_prefix(sizeof(Fixed));
-  if (first.description_bytes > bytes.size()) refuse("ends within its description");
+  if (first.description_bytes > bytes.size()) refuse_message("ends within its description");
   return bytes.substr(0, first.description_bytes);
 }
 
 std::vector<ValueHeader> read_description(std::string_view description, std::size_t values) {
   std::vector<ValueHeader> result;
   for (std::size_t i = 0; i < values; ++i) result.push_back(read_value(description));
-  if (!description.empty()) refuse(text("says ", description.size(), " bytes too much"));
+  if (!description.empty()) refuse_message(text("says ", description.size(), " bytes too much"));
   return result;
 }
 
@@ -254,7 +257,7 @@ std::vector<at::Tensor> tensors_of_first_part(std::string_view bytes, const Firs
   for (const auto& value : values) {
     at::Tensor& tensor = result.emplace_back();
     if (value.place != ValueHeader::Place::FirstPart) continue;
-    if (value.bytes() > bytes.size()) refuse("ends within a tensor");
+    if (value.bytes() > bytes.size()) refuse_message("ends within a tensor");
     tensor = at::empty_strided(value.sizes, value.strides, value.dtype);
     if (value.bytes() == 0) continue;
     std::memcpy(tensor.data_ptr(), bytes.data(), value.bytes());

@@ -58,7 +58,7 @@ std::string shortened(const std::string& line) {
   return line.size() <= most ? line : line.substr(0, most) + "...";
 }
 
-void compare(const std::string& own, const std::string& theirs, int rank, int first) {
+void compare_pipelines(const std::string& own, const std::string& theirs, int rank, int first) {
   std::istringstream mine(own), other(theirs);
   std::vector<std::string> differences;
   for (std::string line, there; std::getline(mine, line);) {
@@ -147,7 +147,7 @@ void Pipeline::Impl::join_ranks() {
   }
   // Every rank compares all with the first, so that all say the same.
   for (int rank = 0; rank < static_cast<int>(all.size()); ++rank)
-    compare(all[rank], all[first_rank()], rank, first_rank());
+    compare_pipelines(all[rank], all[first_rank()], rank, first_rank());
   refuse_shared_devices(options.group, parts_->stages);
   link_ = std::make_shared<pipeline::RankLink>(options.group, table.rank_of_stage.front(),
                                                table.rank_of_stage.back(), number);

@@ -97,7 +97,7 @@ Arguments arguments_of(const nn::Graph& graph, int layer,
 
 // The backward of one forward. libtorch's own entry, since autograd::grad() leaves what it returns
 // with the device's thread for a moment longer.
-void run_backward(const nn::Values& results) {
+void run_layer_backward(const nn::Values& results) {
   torch::autograd::edge_list roots;
   std::vector<at::Tensor> gradients;
   for (const auto& result : results) {
@@ -172,7 +172,7 @@ class LayerMeter {
       const nn::Values results = nn::run_layer(graph_, index, arguments.values, &key);
       device::synchronize(device_);
       const double forward = watch.seconds();
-      run_backward(results);
+      run_layer_backward(results);
       device::synchronize(device_);
       const double backward = watch.seconds() - forward;
       const bool better = forward + backward < cost.forward + cost.backward;
@@ -232,7 +232,7 @@ class LayerMeter {
     results = nn::run_layer(graph_, index, arguments.values, &key);
     const Bytes kept = current();
     reset_peak_memory(device_);
-    run_backward(results);
+    run_layer_backward(results);
     cost.transient_forward = std::max<Bytes>(0, most - kept);
     cost.transient = std::max(cost.transient_forward, peak() - kept);
   }

@@ -16,7 +16,7 @@ namespace trestle::pipeline {
 namespace {
 
 constexpr int tag = 9;  // rank_link.cpp and rank_timeline.cpp have those below
-constexpr int rounds = 4;
+constexpr int profile_rounds = 4;
 
 // What a rank says of one of its stages and routes. All ranks run the same program, so these are their
 // bytes in memory.
@@ -34,13 +34,13 @@ struct Head {
 };
 
 template <class Row>
-void append(std::string& bytes, const Row& row) {
+void append_bytes(std::string& bytes, const Row& row) {
   static_assert(std::is_trivially_copyable_v<Row>);
   bytes.append(reinterpret_cast<const char*>(&row), sizeof(Row));
 }
 
 template <class Row>
-Row take(const std::string& bytes, std::size_t& at) {
+Row take_bytes(const std::string& bytes, std::size_t& at) {
   Row row;
   std::memcpy(&row, bytes.data() + at, sizeof(Row));
   at += sizeof(Row);
@@ -53,25 +53,25 @@ std::string rows_of(const PartitionedModel& model, const simulate::Costs& own) {
   std::vector<at::Device> devices;
   for (const Stage& stage : model.stages) {
     const auto found = std::find(devices.begin(), devices.end(), stage.device());
-    append(stages, StageRow{stage.index(), found - devices.begin(),
-                            own.stages[static_cast<std::size_t>(stage.index())]});
+    append_bytes(stages, StageRow{stage.index(), found - devices.begin(),
+                                  own.stages[static_cast<std::size_t>(stage.index())]});
     if (found == devices.end()) devices.push_back(stage.device());
     ++head.stages;
   }
   for (std::size_t r = 0; r < model.cut.routes.size(); ++r) {
     if (!model.stages.has(model.cut.routes[r].from_stage)) continue;
-    append(routes, RouteRow{static_cast<std::int64_t>(r), own.routes[r]});
+    append_bytes(routes, RouteRow{static_cast<std::int64_t>(r), own.routes[r]});
     ++head.routes;
   }
   std::string bytes;
-  append(bytes, head);
+  append_bytes(bytes, head);
   return bytes + stages + routes;
 }
 
 // Seconds for one way; the stage that made the message begins.
 double time_message(RankLink& link, const at::Tensor& message, int peer, bool begins) {
   double fastest = std::numeric_limits<double>::infinity();
-  for (int round = 0; round < rounds; ++round) {
+  for (int round = 0; round < profile_rounds; ++round) {
     const Stopwatch watch;
     if (begins) link.send(message, peer, tag).wait();
     link.receive(message, peer, tag).wait();
@@ -108,15 +108,15 @@ simulate::Costs gather_costs(const PartitionedModel& model, const Relay& relay,
   std::vector<std::pair<std::size_t, std::int64_t>> device_of_stage(costs.stages.size());
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     std::size_t at = 0;
-    const auto head = take<Head>(all[rank], at);
+    const auto head = take_bytes<Head>(all[rank], at);
     costs.gradients_at_start = costs.gradients_at_start || head.gradients_at_start != 0;
     for (std::int64_t i = 0; i < head.stages; ++i) {
-      const auto row = take<StageRow>(all[rank], at);
+      const auto row = take_bytes<StageRow>(all[rank], at);
       costs.stages.at(static_cast<std::size_t>(row.stage)) = row.cost;
       device_of_stage.at(static_cast<std::size_t>(row.stage)) = {rank, row.device};
     }
     for (std::int64_t i = 0; i < head.routes; ++i) {
-      const auto row = take<RouteRow>(all[rank], at);
+      const auto row = take_bytes<RouteRow>(all[rank], at);
       costs.routes.at(static_cast<std::size_t>(row.route)) = row.cost;
     }
   }

@@ -41,20 +41,22 @@ const char* name_of(StepPlan::Mode mode) {
 }
 
 template <class Value>
-void compare(std::vector<std::string>& differences, const char* what, const Value& own,
-             const Value& theirs) {
+void compare_plans(std::vector<std::string>& differences, const char* what, const Value& own,
+                   const Value& theirs) {
   if (own != theirs) differences.push_back(text(what, " ", own, ", there ", theirs));
 }
 
 void check_same(const StepPlan& own, const StepPlan& theirs, int rank, int first) {
   std::vector<std::string> differences;
-  compare<std::string>(differences, "calls", name_of(own.call), name_of(theirs.call));
+  compare_plans<std::string>(differences, "calls", name_of(own.call), name_of(theirs.call));
   if (differences.empty()) {
-    compare(differences, "has step number", own.step_number, theirs.step_number);
-    compare(differences, "has first_micro_batch", own.first_micro_batch, theirs.first_micro_batch);
-    compare(differences, "has gradient_scale", own.gradient_scale, theirs.gradient_scale);
+    compare_plans(differences, "has step number", own.step_number, theirs.step_number);
+    compare_plans(differences, "has first_micro_batch", own.first_micro_batch,
+                  theirs.first_micro_batch);
+    compare_plans(differences, "has gradient_scale", own.gradient_scale, theirs.gradient_scale);
     if (own.call != StepPlan::Call::Evaluate)
-      compare<std::string>(differences, "is in mode", name_of(own.mode), name_of(theirs.mode));
+      compare_plans<std::string>(differences, "is in mode", name_of(own.mode),
+                                 name_of(theirs.mode));
     if (own.updates != theirs.updates)
       differences.emplace_back(own.updates ? "changes the weights (StepOptions::update), there not"
                                            : "leaves the weights (StepOptions::update), there not");
@@ -63,7 +65,7 @@ void check_same(const StepPlan& own, const StepPlan& theirs, int rank, int first
       differences.emplace_back("has another autocast in the caller's thread than there");
   }
   if (own.samples > 0)
-    compare(differences, "has a mini-batch of samples", own.samples, theirs.samples);
+    compare_plans(differences, "has a mini-batch of samples", own.samples, theirs.samples);
   if (differences.empty()) return;
   throw UsageError(text("rank ", rank, " of the pipeline does something else than rank ", first,
                         ": it ", join(differences, "; ")),

@@ -13,7 +13,7 @@ namespace trestle::pipeline {
 namespace {
 
 constexpr int clock_tag = 8;  // rank_link.cpp has those below
-constexpr int rounds = 5;
+constexpr int clock_rounds = 5;
 
 // To be added to this rank's clock to have rank 0's.
 double clock_offset(const comm::Group& group, const std::function<double()>& now) {
@@ -21,7 +21,7 @@ double clock_offset(const comm::Group& group, const std::function<double()>& now
   double offset = 0;
   for (int rank = 1; rank < group.size(); ++rank) {
     double fastest = std::numeric_limits<double>::infinity();
-    for (int round = 0; round < rounds; ++round) {
+    for (int round = 0; round < clock_rounds; ++round) {
       if (group.rank() == 0) {
         group.receive(time, rank, clock_tag).wait();
         time.fill_(now());

@@ -91,7 +91,7 @@ std::vector<double> times(const LayerProfile& profile) {
   return result;
 }
 
-void check(const SizeOptions& options) {
+void check_balance(const SizeOptions& options) {
   if (options.optimizer_states < 0 || options.micro_batches < 1)
     throw UsageError(text("optimizer_states is ", options.optimizer_states, " and micro_batches ",
                           options.micro_batches),
@@ -159,7 +159,7 @@ std::vector<int> balance_by_time(const LayerProfile& profile, int stages) {
 
 Bytes stage_bytes(const LayerProfile& profile, int first, int last, const SizeOptions& options) {
   check(profile);
-  check(options);
+  check_balance(options);
   if (first < 0 || last < first || last > count(profile))
     throw UsageError(text("a stage of the layers [", first, ", ", last, ") of ", count(profile)));
   return bytes_of_layers(profile, first, last, options);
@@ -168,7 +168,7 @@ Bytes stage_bytes(const LayerProfile& profile, int first, int last, const SizeOp
 std::vector<int> balance_by_size(const LayerProfile& profile, int stages,
                                  const SizeOptions& options) {
   check(profile);
-  check(options);
+  check_balance(options);
   const auto cost = [&](int /*stage*/, int first, int last) {
     return static_cast<double>(bytes_of_layers(profile, first, last, options));
   };
@@ -178,7 +178,7 @@ std::vector<int> balance_by_size(const LayerProfile& profile, int stages,
 std::vector<int> balance_within(const LayerProfile& profile, const std::vector<Bytes>& budgets,
                                 const SizeOptions& options) {
   check(profile);
-  check(options);
+  check_balance(options);
   const int stages = static_cast<int>(budgets.size());
   const std::vector<double> before = sums(times(profile));
   const auto cost = [&](int stage, int first, int last) {

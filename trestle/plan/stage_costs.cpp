@@ -13,8 +13,8 @@
 namespace trestle::plan {
 namespace {
 
-void check(const LayerProfile& profile, const std::vector<int>& balance,
-           const StageCostOptions& options) {
+void check_costs(const LayerProfile& profile, const std::vector<int>& balance,
+                 const StageCostOptions& options) {
   plan::check(profile);
   const long layers = std::accumulate(balance.begin(), balance.end(), 0L);
   const bool empty = std::any_of(balance.begin(), balance.end(), [](int n) { return n < 1; });
@@ -254,7 +254,7 @@ struct Crossing {
 
 CutCosts costs_of_cut(const LayerProfile& profile, const std::vector<int>& balance,
                       const StageCostOptions& options) {
-  check(profile, balance, options);
+  check_costs(profile, balance, options);
   CutCosts result;
   result.costs.transport = simulate::Transport::Pull;
   std::vector<int> stage_of_layer;

@@ -21,12 +21,12 @@ std::string cut(std::string words) {
 }
 
 // "'stage' in zero_optimization".
-std::string place(std::string_view name, const std::string& path) {
+std::string json_place(std::string_view name, const std::string& path) {
   const std::string quoted = Json(name).dump(-1, ' ', true);  // without what a terminal obeys
   return text("'", cut(quoted.substr(1, quoted.size() - 2)), "'", path.empty() ? "" : " in ", path);
 }
 
-std::string number_text(double value) {
+std::string json_number_text(double value) {
   if (value == std::floor(value) && std::abs(value) < 1e15)
     return text(static_cast<std::int64_t>(value));
   return text(value);
@@ -35,8 +35,8 @@ std::string number_text(double value) {
 std::string range_text(const Key& key) {
   constexpr double not_said = 1e15;  // a limit that nobody means to reach
   if (key.smallest < -not_said) return "";
-  if (key.largest >= not_said) return text(" of at least ", number_text(key.smallest));
-  return text(" from ", number_text(key.smallest), " to ", number_text(key.largest));
+  if (key.largest >= not_said) return text(" of at least ", json_number_text(key.smallest));
+  return text(" from ", json_number_text(key.smallest), " to ", json_number_text(key.largest));
 }
 
 std::string describe(const Key& key) {
@@ -83,7 +83,7 @@ std::optional<Value> to_text(const Json& json, const Key& key) {
   return small;
 }
 
-std::optional<Value> to_value(const Json& json, const Key& key) {
+std::optional<Value> json_to_value(const Json& json, const Key& key) {
   const auto number = [&](const Json& one) {
     return one.is_number() && in_range(key, one.get<double>());
   };
@@ -106,7 +106,7 @@ std::optional<Value> to_value(const Json& json, const Key& key) {
 }
 
 void read_key(const Json& json, const Key& key, const std::string& path, Reading reading) {
-  const std::string where = place(key.name, path);
+  const std::string where = json_place(key.name, path);
   if (json.is_string() && json.get<std::string>() == "auto") {
     reading.problems.add(text(where,
                               " is \"auto\", which Hugging Face's Trainer fills in and nobody "
@@ -114,7 +114,7 @@ void read_key(const Json& json, const Key& key, const std::string& path, Reading
     return;
   }
   if (key.read) return key.read(json);
-  const std::optional<Value> value = to_value(json, key);
+  const std::optional<Value> value = json_to_value(json, key);
   if (!value) {
     reading.problems.add(text(where, " is ", describe(key), ", not ", shown(json)));
     return;
@@ -137,7 +137,7 @@ Key setting(std::string name, Type type, To& to, Range range = {}) {
   return key;
 }
 
-Type type_of(const Value& value) {
+Type json_type_of(const Value& value) {
   constexpr std::array types = {Type::Switch, Type::Integer, Type::Number, Type::Text, Type::Pair};
   return types.at(value.index());
 }
@@ -172,7 +172,7 @@ Key idle(std::string name, Type type, std::string why) {
 }
 
 Key only(std::string name, Value value, std::string why) {
-  const Type type = type_of(value);
+  const Type type = json_type_of(value);
   return {.name = std::move(name), .type = type, .only = std::move(value), .why = std::move(why)};
 }
 
@@ -202,7 +202,7 @@ void read_object(const Json& json, const std::string& path, const Keys& keys, Re
     const bool may_be_a_slip =
         name.size() <= longest_shown;  // comparing takes its length times theirs
     const std::string meant = may_be_a_slip ? did_you_mean(name, known) : "";
-    const std::string unknown = text("unknown key ", place(name, path));
+    const std::string unknown = text("unknown key ", json_place(name, path));
     reading.problems.add(meant.empty() ? text(unknown, "; known are ", join(known, ", "))
                                        : unknown + meant);
   }

@@ -10,13 +10,14 @@ namespace trestle::recipe::deepspeed {
 
 namespace {
 
-constexpr double most = 1e30;
+constexpr double largest_float = 1e30;
 
 constexpr auto params_path = "optimizer.params";
 
 Keys common_keys(DeepspeedOptimizer& to) {
   Keys keys = {
-      obeyed("lr", to.learning_rate, {0, most}), obeyed("weight_decay", to.weight_decay, {0, most}),
+      obeyed("lr", to.learning_rate, {0, largest_float}),
+      obeyed("weight_decay", to.weight_decay, {0, largest_float}),
       only("max_grad_norm", 0.0, "gradients are clipped by 'gradient_clipping' of the file"),
       only("maximize", false, "trestle's optimizers go downwards")};
   for (const char* name : {"fused", "foreach", "capturable", "differentiable", "set_grad_none"})
@@ -31,7 +32,7 @@ void read_adam(const Json& params, bool is_adamw, DeepspeedOptimizer& to, Readin
   Key both_betas{.name = "betas", .type = Type::Pair, .smallest = 0, .largest = 1};
   both_betas.set = [&](const Value& value) { betas = std::get<std::array<double, 2>>(value); };
   keys.push_back(both_betas);
-  keys.push_back(obeyed("eps", to.epsilon, {0, most}));
+  keys.push_back(obeyed("eps", to.epsilon, {0, largest_float}));
   keys.push_back(obeyed("amsgrad", to.amsgrad));
   keys.push_back(obeyed("adam_w_mode", adam_w_mode));
   keys.push_back(obeyed("torch_adam", torch_adam));
@@ -58,7 +59,7 @@ void read_adam(const Json& params, bool is_adamw, DeepspeedOptimizer& to, Readin
 
 void read_sgd(const Json& params, DeepspeedOptimizer& to, Reading reading) {
   Keys keys = common_keys(to);
-  keys.push_back(obeyed("momentum", to.momentum, {0, most}));
+  keys.push_back(obeyed("momentum", to.momentum, {0, largest_float}));
   keys.push_back(obeyed("nesterov", to.nesterov));
   keys.push_back(only("dampening", 0.0, "trestle's sgd has no dampening"));
   read_object(params, params_path, keys, reading);
@@ -69,9 +70,9 @@ void read_sgd(const Json& params, DeepspeedOptimizer& to, Reading reading) {
 void read_rmsprop(const Json& params, DeepspeedOptimizer& to, Reading reading) {
   to.learning_rate = 0.01;  // torch's default
   Keys keys = common_keys(to);
-  keys.push_back(obeyed("momentum", to.momentum, {0, most}));
-  keys.push_back(obeyed("alpha", to.alpha, {0, most}));
-  keys.push_back(obeyed("eps", to.epsilon, {0, most}));
+  keys.push_back(obeyed("momentum", to.momentum, {0, largest_float}));
+  keys.push_back(obeyed("alpha", to.alpha, {0, largest_float}));
+  keys.push_back(obeyed("eps", to.epsilon, {0, largest_float}));
   keys.push_back(obeyed("centered", to.centered));
   read_object(params, params_path, keys, reading);
 }

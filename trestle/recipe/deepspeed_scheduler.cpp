@@ -8,7 +8,7 @@ namespace trestle::recipe::deepspeed {
 
 namespace {
 
-constexpr double most = 1e30, steps = 1e15;
+constexpr double largest_rate = 1e30, steps = 1e15;
 constexpr auto path = "scheduler.params";
 
 void need(const Json& params, const char* name, Reading reading) {
@@ -37,8 +37,8 @@ void check_highest_rate(bool given, Reading reading) {
 void read_warm_up(const Json& params, DeepspeedSchedule& to, Reading reading) {
   std::optional<double> highest;
   Keys keys = warm_up_keys(to);
-  keys.push_back(obeyed("warmup_min_lr", to.warmup_min_lr, {0, most}));
-  keys.push_back(obeyed("warmup_max_lr", highest, {0, most}));
+  keys.push_back(obeyed("warmup_min_lr", to.warmup_min_lr, {0, largest_rate}));
+  keys.push_back(obeyed("warmup_max_lr", highest, {0, largest_rate}));
   const bool decays = to.type == "WarmupDecayLR";
   if (decays) keys.push_back(obeyed("total_num_steps", to.total_num_steps, {1, steps}));
   read_object(params, path, keys, reading);
@@ -61,9 +61,9 @@ void read_warm_up_cosine(const Json& params, DeepspeedSchedule& to, Reading read
 void read_one_cycle(const Json& params, DeepspeedSchedule& to, Reading reading) {
   std::optional<std::int64_t> second_size, second_stairs;
   read_object(params, path,
-              {obeyed("cycle_min_lr", to.cycle_min_lr, {0, most}),
-               obeyed("cycle_max_lr", to.cycle_max_lr, {0, most}),
-               obeyed("decay_lr_rate", to.decay_lr_rate, {0, most}),
+              {obeyed("cycle_min_lr", to.cycle_min_lr, {0, largest_rate}),
+               obeyed("cycle_max_lr", to.cycle_max_lr, {0, largest_rate}),
+               obeyed("decay_lr_rate", to.decay_lr_rate, {0, largest_rate}),
                obeyed("cycle_first_step_size", to.cycle_first_step_size, {1, steps}),
                obeyed("cycle_second_step_size", second_size, {1, steps}),
                obeyed("cycle_first_stair_count", to.cycle_first_stair_count, {0, steps}),
@@ -72,7 +72,7 @@ void read_one_cycle(const Json& params, DeepspeedSchedule& to, Reading reading) 
                obeyed("cycle_momentum", to.cycle_momentum),
                obeyed("cycle_min_mom", to.cycle_min_mom, {0, 1}),
                obeyed("cycle_max_mom", to.cycle_max_mom, {0, 1}),
-               obeyed("decay_mom_rate", to.decay_mom_rate, {0, most})},
+               obeyed("decay_mom_rate", to.decay_mom_rate, {0, largest_rate})},
               reading);
   need(params, "cycle_min_lr", reading);
   need(params, "cycle_max_lr", reading);
@@ -82,9 +82,9 @@ void read_one_cycle(const Json& params, DeepspeedSchedule& to, Reading reading) 
 
 void read_range_test(const Json& params, DeepspeedSchedule& to, Reading reading) {
   read_object(params, path,
-              {obeyed("lr_range_test_min_lr", to.lr_range_test_min_lr, {0, most}),
+              {obeyed("lr_range_test_min_lr", to.lr_range_test_min_lr, {0, largest_rate}),
                obeyed("lr_range_test_step_size", to.lr_range_test_step_size, {1, steps}),
-               obeyed("lr_range_test_step_rate", to.lr_range_test_step_rate, {0, most}),
+               obeyed("lr_range_test_step_rate", to.lr_range_test_step_rate, {0, largest_rate}),
                obeyed("lr_range_test_staircase", to.lr_range_test_staircase)},
               reading);
 }

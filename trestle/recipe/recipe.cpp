@@ -25,7 +25,7 @@ namespace trestle::recipe {
 namespace {
 
 // "my.toml:14", for messages.
-std::string place(const std::string& file, const toml::source_region& source) {
+std::string toml_place(const std::string& file, const toml::source_region& source) {
   return source.begin.line == 0 ? file : text(file, ":", source.begin.line);
 }
 
@@ -49,7 +49,7 @@ std::string elsewhere(std::string_view key) {
   return "";
 }
 
-FieldValue to_value(const toml::node& node, const Field& field) {
+FieldValue toml_to_value(const toml::node& node, const Field& field) {
   auto wrong = [&](std::string_view what) -> UsageError {
     return UsageError(
         text("'", field.key, "' in [", field.section, "] is ", describe(field), ", not ", what));
@@ -103,7 +103,7 @@ class Reader {
 
  private:
   void add(const toml::source_region& source, const std::string& what) {
-    problems_.emplace_back(source.begin.line, text(place(file_, source), ": ", what));
+    problems_.emplace_back(source.begin.line, text(toml_place(file_, source), ": ", what));
   }
 
   void read_section(const std::string& section, const toml::table& table) {
@@ -120,7 +120,7 @@ class Reader {
         continue;
       }
       try {
-        field->set(recipe_, check_value(*field, to_value(node, *field)));
+        field->set(recipe_, check_value(*field, toml_to_value(node, *field)));
       } catch (const UsageError& error) {
         add(node.source(), error.what());
       }
@@ -141,7 +141,7 @@ Recipe parse_recipe(std::string_view toml_text, const std::string& file) {
   try {
     root = toml::parse(toml_text, std::string_view(file));
   } catch (const toml::parse_error& error) {
-    throw UsageError(text(place(file, error.source()), ": ", error.description()));
+    throw UsageError(text(toml_place(file, error.source()), ": ", error.description()));
   } catch (const std::invalid_argument& error) {
     throw UsageError(text(file, ": ", error.what()));
   }

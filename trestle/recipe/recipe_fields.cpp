@@ -12,7 +12,7 @@ namespace {
 using OnResume = Field::OnResume;
 
 template <class T>
-constexpr FieldType type_of() {
+constexpr FieldType field_type_of() {
   if constexpr (std::is_same_v<T, bool>) return FieldType::Switch;
   if constexpr (std::is_same_v<T, std::int64_t>) return FieldType::Integer;
   if constexpr (std::is_same_v<T, double>) return FieldType::Number;
@@ -33,7 +33,7 @@ Field field(Section Recipe::*section, std::string section_name, T Section::*memb
             std::string help, Limits limits = {}) {
   return {std::move(section_name),
           std::move(key),
-          type_of<T>(),
+          field_type_of<T>(),
           std::move(help),
           limits.smallest,
           limits.largest,

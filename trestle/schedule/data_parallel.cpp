@@ -5,7 +5,7 @@
 namespace trestle::schedule {
 namespace {
 
-Action of(Kind kind, int stage) {
+Action stage_action(Kind kind, int stage) {
   return {.kind = kind, .stage = static_cast<std::int16_t>(stage)};
 }
 
@@ -22,7 +22,7 @@ std::vector<Action> with_reductions(const std::vector<Action>& row) {
     const int stage = action.stage;
     if (is_compute(action.kind) && std::find(used.begin(), used.end(), stage) == used.end()) {
       used.push_back(stage);
-      result.push_back(of(Kind::Unshard, stage));
+      result.push_back(stage_action(Kind::Unshard, stage));
     }
     if (is_backward(action)) {
       std::erase(ended, stage);
@@ -31,8 +31,8 @@ std::vector<Action> with_reductions(const std::vector<Action>& row) {
     result.push_back(action);
   }
   for (const int stage : ended) {
-    result.push_back(of(Kind::ReduceGrad, stage));
-    result.push_back(of(Kind::Reshard, stage));
+    result.push_back(stage_action(Kind::ReduceGrad, stage));
+    result.push_back(stage_action(Kind::Reshard, stage));
   }
   return result;
 }

@@ -36,7 +36,7 @@ constexpr std::array backward_orders = {NamedOrder{"reverse", BackwardOrder::Rev
 constexpr int most_stages = std::numeric_limits<std::int16_t>::max();
 constexpr int most_micro_batches = 1 << 20;
 
-void check(std::string_view name, const GenerateOptions& options) {
+void check_options(std::string_view name, const GenerateOptions& options) {
   if (options.stages < 1 || options.stages > most_stages) {
     throw UsageError(text("schedule '", name, "' cannot have ", options.stages, " stages"),
                      {.hint = text("Give between 1 and ", most_stages, ".")});
@@ -52,7 +52,7 @@ void check(std::string_view name, const GenerateOptions& options) {
 
 Schedule generate(std::string_view name, const GenerateOptions& options) {
   const Generator& generator = choose("schedule", name, generator_table);
-  check(name, options);
+  check_options(name, options);
   Schedule schedule = generator.make(options);
   schedule.name = name;
   return schedule;

@@ -50,7 +50,7 @@ void check_routes(const Schedule& schedule, const std::vector<Route>& routes) {
   }
 }
 
-void check(const Schedule& schedule, const LowerOptions& options) {
+void check_lowering(const Schedule& schedule, const LowerOptions& options) {
   const auto stages = static_cast<std::size_t>(schedule.stages);
   for (const auto& actions : schedule.ranks) {
     for (const Action& action : actions) {
@@ -249,7 +249,7 @@ std::vector<std::string> recompute_names() {
 }
 
 Schedule lower(const Schedule& compute_only, const LowerOptions& options) {
-  check(compute_only, options);
+  check_lowering(compute_only, options);
   Schedule schedule = compute_only;
   schedule.routes.clear();
   validate(schedule);

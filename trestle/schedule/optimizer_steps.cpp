@@ -15,7 +15,7 @@
 namespace trestle::schedule {
 namespace {
 
-Action of(Kind kind, int stage) {
+Action optimizer_action(Kind kind, int stage) {
   return {.kind = kind, .stage = static_cast<std::int16_t>(stage)};
 }
 
@@ -24,9 +24,9 @@ bool makes_gradients(Kind kind) {
   return is_compute(kind) || is_send(kind) || is_receive(kind) || kind == Kind::ReduceGrad;
 }
 
-class Checker {
+class OptimizerChecker {
  public:
-  explicit Checker(const Schedule& schedule) : schedule_(schedule) {}
+  explicit OptimizerChecker(const Schedule& schedule) : schedule_(schedule) {}
 
   void run() {
     for (int rank = 0; rank < schedule_.rank_count(); ++rank) norms_.push_back(find_norm(rank));
@@ -125,13 +125,13 @@ Schedule add_optimizer_steps(Schedule lowered) {
     bool first = true;
     for (int stage = 0; stage < lowered.stages; ++stage) {
       if (lowered.rank_of_stage[static_cast<std::size_t>(stage)] != rank) continue;
-      if (std::exchange(first, false)) row.push_back(of(Kind::Norm, stage));
-      row.push_back(of(Kind::Step, stage));
+      if (std::exchange(first, false)) row.push_back(optimizer_action(Kind::Norm, stage));
+      row.push_back(optimizer_action(Kind::Step, stage));
     }
   }
   return lowered;
 }
 
-void check_optimizer_steps(const Schedule& schedule) { Checker(schedule).run(); }
+void check_optimizer_steps(const Schedule& schedule) { OptimizerChecker(schedule).run(); }
 
 }  // namespace trestle::schedule

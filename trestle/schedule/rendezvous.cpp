@@ -15,9 +15,9 @@
 namespace trestle::schedule {
 namespace {
 
-class Walk {
+class RendezvousWalk {
  public:
-  explicit Walk(const Schedule& schedule)
+  explicit RendezvousWalk(const Schedule& schedule)
       : schedule_(schedule),
         table_(schedule),
         order_(schedule.ranks.size(), 0),
@@ -100,6 +100,6 @@ class Walk {
 
 }  // namespace
 
-void check_rendezvous(const Schedule& schedule) { Walk(schedule).run(); }
+void check_rendezvous(const Schedule& schedule) { RendezvousWalk(schedule).run(); }
 
 }  // namespace trestle::schedule

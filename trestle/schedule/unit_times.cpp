@@ -29,9 +29,9 @@ double unit_time(Kind kind) {
   }
 }
 
-class Walk {
+class UnitTimeWalk {
  public:
-  explicit Walk(const Schedule& schedule)
+  explicit UnitTimeWalk(const Schedule& schedule)
       : schedule_(schedule),
         routes_(schedule.routes.empty() ? main_lane(schedule.stages) : schedule.routes),
         table_(schedule.stages, routes_),
@@ -122,6 +122,8 @@ class Walk {
 
 }  // namespace
 
-std::vector<std::vector<Span>> unit_times(const Schedule& schedule) { return Walk(schedule).run(); }
+std::vector<std::vector<Span>> unit_times(const Schedule& schedule) {
+  return UnitTimeWalk(schedule).run();
+}
 
 }  // namespace trestle::schedule

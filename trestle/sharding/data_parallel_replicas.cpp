@@ -30,7 +30,7 @@ namespace {
 using Modules = std::vector<std::shared_ptr<torch::nn::Module>>;
 
 template <class Items>
-NamedTensors named(const Items& items) {
+NamedTensors named_of_replica(const Items& items) {
   NamedTensors result;
   for (const auto& item : items) result.emplace_back(item.key(), item.value());
   return result;
@@ -41,7 +41,9 @@ constexpr const char* both_ways_out =
     "module "
     "and all its children derive from torch::nn::Cloneable.";
 
-std::string shape(const at::Tensor& tensor) { return text("[", join(tensor.sizes(), ", "), "]"); }
+std::string shape_of_replica(const at::Tensor& tensor) {
+  return text("[", join(tensor.sizes(), ", "), "]");
+}
 
 void check_alike(const NamedTensors& first, const NamedTensors& other, const char* what) {
   if (first.size() != other.size()) {
@@ -51,10 +53,10 @@ void check_alike(const NamedTensors& first, const NamedTensors& other, const cha
   }
   for (std::size_t i = 0; i < first.size(); ++i) {
     if (first[i].second.sizes() == other[i].second.sizes()) continue;
-    throw UsageError(
-        text("the replicas are not alike: ", what, " '", first[i].first, "' is ",
-             shape(first[i].second), " in one and ", shape(other[i].second), " in another one"),
-        {.hint = "A factory must make the same net each time it is called."});
+    throw UsageError(text("the replicas are not alike: ", what, " '", first[i].first, "' is ",
+                          shape_of_replica(first[i].second), " in one and ",
+                          shape_of_replica(other[i].second), " in another one"),
+                     {.hint = "A factory must make the same net each time it is called."});
   }
 }
 
@@ -83,8 +85,8 @@ struct CallerState {
 }  // namespace
 
 ReplicaView view_of(const std::shared_ptr<torch::nn::Module>& module) {
-  return {.parameters = [module] { return named(module->named_parameters()); },
-          .buffers = [module] { return named(module->named_buffers()); },
+  return {.parameters = [module] { return named_of_replica(module->named_parameters()); },
+          .buffers = [module] { return named_of_replica(module->named_buffers()); },
           .modules = [module] { return module->modules(); },
           .to =
               [module](at::Device device) {

@@ -13,8 +13,8 @@ namespace {
 
 std::string shape(const at::Tensor& tensor) { return text("[", join(tensor.sizes(), ", "), "]"); }
 
-std::vector<at::Tensor> split(const at::Tensor& tensor, std::size_t number, std::size_t pieces,
-                              std::int64_t dim) {
+std::vector<at::Tensor> split_evenly(const at::Tensor& tensor, std::size_t number,
+                                     std::size_t pieces, std::int64_t dim) {
   if (tensor.dim() == 0) {
     throw UsageError(
         text("tensor ", number, " of the arguments has no dimension to be split along"),
@@ -50,7 +50,7 @@ Scattered scatter(const std::vector<at::Tensor>& tensors, const std::vector<at::
   std::size_t first = none;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (!tensors[i].defined()) continue;
-    split_tensors[i] = split(tensors[i], i, devices.size(), dim);
+    split_tensors[i] = split_evenly(tensors[i], i, devices.size(), dim);
     if (first == none) first = i;
     if (split_tensors[i].size() == split_tensors[first].size()) continue;
     throw UsageError(text("the arguments' tensors do not split alike over ", devices.size(),

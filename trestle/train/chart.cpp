@@ -33,7 +33,7 @@ struct Scale {
   }
 };
 
-std::string number(double value) {
+std::string axis_number(double value) {
   const double size = std::abs(value);
   return view::decimal(value, size >= 100 ? 0 : size >= 10 ? 1 : size >= 0.1 ? 2 : 4);
 }
@@ -61,7 +61,7 @@ std::vector<view::Tick> ticks_of(const Chart& chart, bool from_zero) {
                            std::ceil(high / step - 1e-9) * step, 9);
 }
 
-void check(const Chart& chart) {
+void check_curves(const Chart& chart) {
   for (const ChartSeries& series : chart.series)
     if (series.points.size() != chart.labels.size())
       throw UsageError(text("the series '", series.name, "' has ", series.points.size(),
@@ -168,7 +168,7 @@ class Drawing {
     if (const ChartPoint* best = lowest(series)) {
       const double at = x(static_cast<std::size_t>(best - series.points.data()));
       const double below = y(best->low) + 18;
-      pen_.words({at, below < y.from - 4 ? below : y(best->high) - 9}, number(best->value),
+      pen_.words({at, below < y.from - 4 ? below : y(best->high) - 9}, axis_number(best->value),
                  {.size = tick_size, .align = Align::Middle, .strong = true});
     }
   }
@@ -248,7 +248,8 @@ class Drawing {
       pen_.line({{x(*point.predicted), top - 5}, {x(*point.predicted), top + bar_height + 5}},
                 colour_of(0), 1.6, Stroke::Dashed);
     const double end = std::max({point.value, point.high, point.predicted.value_or(0)});
-    pen_.words({x(end) + 10, middle + 4}, number(point.value), {.size = word_size, .strong = true});
+    pen_.words({x(end) + 10, middle + 4}, axis_number(point.value),
+               {.size = word_size, .strong = true});
   }
 
   const Chart& chart_;
@@ -258,14 +259,14 @@ class Drawing {
 }  // namespace
 
 std::string to_svg(const Chart& chart) {
-  check(chart);
+  check_curves(chart);
   SvgPen pen(width, Drawing::height(chart), chart.title);
   Drawing(chart, pen).draw();
   return std::move(pen).finish();
 }
 
 data::Image to_pixels(const Chart& chart) {
-  check(chart);
+  check_curves(chart);
   PixelPen pen(width, Drawing::height(chart));
   Drawing(chart, pen).draw();
   return pen.image();

@@ -13,8 +13,8 @@ namespace trestle::deepspeed {
 namespace {
 
 // Before anything is made of it. All ranks call it.
-void check(const recipe::DeepspeedConfig& config, const World& world,
-           const InitializeOptions& options) {
+void check_deepspeed(const recipe::DeepspeedConfig& config, const World& world,
+                     const InitializeOptions& options) {
   if (config.ranks != world.size())
     throw UsageError(
         text(config.file, " was read for ", config.ranks, " ranks, and there are ", world.size()));
@@ -41,7 +41,7 @@ void check(const recipe::DeepspeedConfig& config, const World& world,
 template <class Model>
 Sharded make_sharded(const Model& model, const World& world, const recipe::DeepspeedConfig& config,
                      const InitializeOptions& options) {
-  check(config, world, options);
+  check_deepspeed(config, world, options);
   ShardOptions shards = shard_options(config);
   shards.device = options.device;
   shards.seed = options.seed;

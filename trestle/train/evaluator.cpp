@@ -34,7 +34,7 @@ void refuse_without_effect(const DataSet& set, const std::string& name) {
 }
 
 // The run's task on the data that are asked for.
-Task open_task(const recipe::Recipe& recipe, bool others, const Additions& own) {
+Task open_evaluated_task(const recipe::Recipe& recipe, bool others, const Additions& own) {
   const auto silent = make_progress(ProgressStyle::Silent, Colours::Off, std::cout);
   try {
     return make_judging_task(recipe, *silent, own,
@@ -69,7 +69,7 @@ EvaluateResult evaluate(RunWeights& weights, const EvaluateOptions& options) {
   const std::vector<Device> devices = open_devices(recipe);
   if (cut_is_asked_for) check_balance(recipe, devices.size());
   const nn::Layers model = make_model(recipe, options.models);
-  const Task task = open_task(recipe, result.others, options.additions);
+  const Task task = open_evaluated_task(recipe, result.others, options.additions);
   for (const auto& path : data_paths(set, recipe)) result.data.push_back(path.string());
   result.synthetic_data = !task.synthetic.empty();
   result.examples = task.validation->examples();

@@ -41,8 +41,8 @@ void check_made(const StandIn& stand_in) {
                                  : "Rename the folder, or let the recipe name it as its data."});
 }
 
-void make(const DataSet& set, const StandIn& stand_in, const std::string& missing,
-          Progress& progress, const MakingData& making) {
+void make_data(const DataSet& set, const StandIn& stand_in, const std::string& missing,
+               Progress& progress, const MakingData& making) {
   progress.note(text("data      ", missing, " is missing: making synthetic data in ",
                      stand_in.wanted.out.string(), " (", stand_in.what, "; synthesize in [data])"));
   Synthesis wanted = stand_in.wanted;
@@ -72,7 +72,7 @@ recipe::Recipe::Data real_or_synthetic(const DataSet& set, const recipe::Recipe&
   const StandIn stand_in = set.stand_in(recipe);
   if (!fs::exists(stand_in.wanted.out)) {
     if (progress == nullptr) return recipe.data;
-    make(set, stand_in, paths[0].string(), *progress, making);
+    make_data(set, stand_in, paths[0].string(), *progress, making);
   }
   check_made(stand_in);
   return stand_in.data;

@@ -32,7 +32,7 @@ namespace {
 
 constexpr char32_t replacement = 0xfffd;
 
-void check(FT_Error error, const char* what) {
+void check_freetype(FT_Error error, const char* what) {
   if (error != 0) throw StateError(text("FreeType cannot ", what, " (its error ", error, ")"));
 }
 
@@ -61,19 +61,19 @@ struct Font::Face {
 
   // The glyph as a bitmap; valid until the next one.
   FT_GlyphSlot load(char32_t character) const {
-    check(FT_Load_Char(face, character, FT_LOAD_RENDER), "draw a letter");
+    check_freetype(FT_Load_Char(face, character, FT_LOAD_RENDER), "draw a letter");
     return face->glyph;
   }
   int ascender() const { return static_cast<int>((face->size->metrics.ascender + 63) >> 6); }
 };
 
 Font::Font(int pixels) : face_(std::make_unique<Face>()) {
-  check(FT_Init_FreeType(&face_->library), "start");
-  check(FT_New_Memory_Face(face_->library, trestle_font_begin,
-                           trestle_font_end - trestle_font_begin, 0, &face_->face),
-        "read the font that trestle was built with");
-  check(FT_Set_Pixel_Sizes(face_->face, 0, static_cast<FT_UInt>(pixels)),
-        "draw letters of this size");
+  check_freetype(FT_Init_FreeType(&face_->library), "start");
+  check_freetype(FT_New_Memory_Face(face_->library, trestle_font_begin,
+                                    trestle_font_end - trestle_font_begin, 0, &face_->face),
+                 "read the font that trestle was built with");
+  check_freetype(FT_Set_Pixel_Sizes(face_->face, 0, static_cast<FT_UInt>(pixels)),
+                 "draw letters of this size");
 }
 
 Font::~Font() = default;

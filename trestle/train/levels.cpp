@@ -22,7 +22,7 @@ constexpr int warm_up = 2;
 
 double in_a_ring(int ranks) { return static_cast<double>(ranks - 1) / ranks; }
 
-void check(const LevelsOptions& options) {
+void check_levels(const LevelsOptions& options) {
   if (options.ranks < 2 || options.ranks > most_virtual_devices)
     throw UsageError(
         text("levels on ", options.ranks, " ranks"),
@@ -83,8 +83,8 @@ struct Trained {
   ShardReport report() const { return sharded ? sharded->report() : ShardReport(); }
 };
 
-Trained make(const LevelRow& row, const MakeNet& make_net, const LevelsOptions& options,
-             const World& world, at::Device device, std::int64_t parameters) {
+Trained make_level(const LevelRow& row, const MakeNet& make_net, const LevelsOptions& options,
+                   const World& world, at::Device device, std::int64_t parameters) {
   Trained trained;
   nn::Layers net = make_net();
   if (row.preset.empty()) {
@@ -109,7 +109,7 @@ LevelRow::Measured train(const LevelRow& row, const MakeNet& make_net,
                                     (world.rank() < options.batch % row.ranks ? 1 : 0)};
   part.insert(part.end(), sizes.begin(), sizes.end());
   const at::Tensor input = at::rand(part).to(device);
-  Trained trained = make(row, make_net, options, world, device, parameters);
+  Trained trained = make_level(row, make_net, options, world, device, parameters);
   const auto optimizer = optim::make_optimizer(trained.parameters(), options.optimizer);
   LevelRow::Measured measured;
   std::vector<double> seconds;
@@ -142,7 +142,7 @@ int optimizer_states(const optim::OptimizerOptions& optimizer) {
 }
 
 std::vector<LevelRow> levels_on_paper(std::int64_t parameters, const LevelsOptions& options) {
-  check(options);
+  check_levels(options);
   const int n = options.ranks, states = 4 * optimizer_states(options.optimizer);
   const double weights = 4.0 * static_cast<double>(parameters);
   std::vector<LevelRow> rows;
@@ -178,7 +178,7 @@ std::vector<LevelRow> measure_levels(const MakeNet& make_net,
                                      const std::vector<std::int64_t>& input,
                                      const LevelsOptions& options,
                                      const std::function<void(const LevelRow&)>& done) {
-  check(options);
+  check_levels(options);
   install_virtual_devices({.count = options.ranks});
   const std::int64_t parameters = make_net().parameter_count();
   std::vector<LevelRow> rows = levels_on_paper(parameters, options);

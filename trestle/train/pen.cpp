@@ -37,7 +37,7 @@ std::vector<std::pair<Spot, Spot>> dashes(const std::vector<Spot>& through) {
   return pieces;
 }
 
-Colour colour_of(std::string_view name) {
+Colour pixel_colour(std::string_view name) {
   const long rgb = std::strtol(std::string(name.substr(1)).c_str(), nullptr, 16);
   return {static_cast<std::uint8_t>(rgb >> 16 & 0xff), static_cast<std::uint8_t>(rgb >> 8 & 0xff),
           static_cast<std::uint8_t>(rgb & 0xff)};
@@ -118,19 +118,19 @@ void PixelPen::line(const std::vector<Spot>& through, std::string_view colour, d
   }
   for (const auto& [from, to] : pieces) {
     const Spot a = Drawing::scaled(from), b = Drawing::scaled(to);
-    drawing_->canvas.line(a.x, a.y, b.x, b.y, Drawing::scale * width, colour_of(colour));
+    drawing_->canvas.line(a.x, a.y, b.x, b.y, Drawing::scale * width, pixel_colour(colour));
   }
 }
 
 void PixelPen::dot(Spot at, double radius, std::string_view colour) {
   const Spot a = Drawing::scaled(at);
-  drawing_->canvas.line(a.x, a.y, a.x, a.y, 2 * Drawing::scale * radius, colour_of(colour));
+  drawing_->canvas.line(a.x, a.y, a.x, a.y, 2 * Drawing::scale * radius, pixel_colour(colour));
 }
 
 void PixelPen::box(Spot corner, double width, double height, std::string_view colour) {
   const int x = Drawing::pixels(corner.x), y = Drawing::pixels(corner.y);
   drawing_->canvas.fill(x, y, Drawing::pixels(corner.x + width) - x,
-                        Drawing::pixels(corner.y + height) - y, colour_of(colour));
+                        Drawing::pixels(corner.y + height) - y, pixel_colour(colour));
 }
 
 void PixelPen::words(Spot at, std::string_view text, const WordStyle& style) {
@@ -142,7 +142,7 @@ void PixelPen::words(Spot at, std::string_view text, const WordStyle& style) {
                                                                            : width);
   // Four fifths of this face's height are above the line that letters stand on.
   drawing_->canvas.write(font, text, left, Drawing::pixels(at.y) - font.height() * 4 / 5,
-                         colour_of(style.colour));
+                         pixel_colour(style.colour));
 }
 
 const data::Image& PixelPen::image() const { return drawing_->canvas.image(); }

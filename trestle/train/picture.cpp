@@ -38,7 +38,7 @@ void check_shapes(const at::Tensor& inputs, const at::Tensor& targets, const at:
                           " and output ", output.sizes()));
 }
 
-std::string rounded(double value) {
+std::string rounded_metric(double value) {
   char words[32];
   std::snprintf(words, sizeof words, "%.3f", value);
   return words;
@@ -98,7 +98,7 @@ data::Image draw_masks(const at::Tensor& inputs, const at::Tensor& targets,
     }
     const nn::Tally dice = nn::dice_tally(output.narrow(0, row, 1), targets.narrow(0, row, 1));
     canvas.write(font, name_of(words, row), margin, y + size.height + 6, quiet);
-    canvas.write(font, text("dice ", rounded(dice.mean())), margin + 2 * (size.width + gap),
+    canvas.write(font, text("dice ", rounded_metric(dice.mean())), margin + 2 * (size.width + gap),
                  y + size.height + 6, ink);
   }
   return canvas.image();

@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-std::string field(const std::string& words) {
+std::string csv_field(const std::string& words) {
   if (words.find_first_of(",\"\r\n") == std::string::npos) return words;
   std::string quoted = "\"";
   for (const char c : words) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
@@ -64,9 +64,9 @@ std::string to_csv(const std::vector<std::filesystem::path>& images,
   for (std::size_t i = 2; i <= columns; ++i) out += text(",class_", i, ",probability_", i);
   out += "\n";
   for (std::size_t i = 0; i < images.size(); ++i) {
-    out += field(images[i].filename().string());
+    out += csv_field(images[i].filename().string());
     for (const PredictedClass& predicted : classes.at(i))
-      out += text(",", field(predicted.name), ",", share(predicted.probability));
+      out += text(",", csv_field(predicted.name), ",", share(predicted.probability));
     out += "\n";
   }
   return out;

@@ -23,7 +23,7 @@ std::string fixed(double value, int digits) {
 }
 
 // "0.412", and "3.2e-05" where three digits would show nothing.
-std::string number(double value) {
+std::string number_in_words(double value) {
   if (value == 0 || std::abs(value) >= 0.01) return fixed(value, 3);
   std::ostringstream out;
   out << std::setprecision(3) << value;
@@ -150,11 +150,13 @@ std::vector<std::string> epoch_lines(const EpochReport& report, Colours colours,
       .label = painted(colours, "1", text("epoch ", report.epoch, "/", report.epochs)),
       .done = report.steps,
       .all = report.steps};
-  std::string line = draw(bar, columns, colours) + "  loss " + number(report.training_loss);
-  if (report.validation_loss) line += "  validation loss " + number(*report.validation_loss);
+  std::string line =
+      draw(bar, columns, colours) + "  loss " + number_in_words(report.training_loss);
+  if (report.validation_loss)
+    line += "  validation loss " + number_in_words(*report.validation_loss);
   if (report.metric)
     line += "  " + painted(colours, report.best ? "1;32" : "0",
-                           text(report.metric_name, " ", number(*report.metric)));
+                           text(report.metric_name, " ", number_in_words(*report.metric)));
   line += rate(report.examples_per_second);
   if (report.seconds > 0) line += "  in " + format_duration(report.seconds);
   std::vector<std::string> lines = {line};
@@ -168,8 +170,8 @@ std::vector<std::string> done_lines(const TrainResult& result, Colours colours) 
                      text(counted(result.epochs, "epoch"), ", ", counted(result.steps, "step"));
   if (result.seconds > 0) line += ", " + format_duration(result.seconds);
   if (result.best_metric)
-    line += text(" · best ", result.metric_name, " ", number(*result.best_metric), " (epoch ",
-                 result.best_epoch, ")");
+    line += text(" · best ", result.metric_name, " ", number_in_words(*result.best_metric),
+                 " (epoch ", result.best_epoch, ")");
   if (result.step_seconds > 0) {
     line += text(" · ", format_duration(result.step_seconds), " a step");
     if (result.predicted_seconds > 0)
@@ -194,14 +196,14 @@ std::vector<std::string> done_lines(const TrainResult& result, Colours colours) 
 std::string step_line(const StepReport& report, StepOf of) {
   const bool training = of == StepOf::Training;
   std::string line = text(epoch_of(report), training ? "  " : "  validation ", report.step, "/",
-                          report.steps, "  loss ", number(report.loss));
-  if (training) line += text("  learning rate ", number(report.learning_rate));
+                          report.steps, "  loss ", number_in_words(report.loss));
+  if (training) line += text("  learning rate ", number_in_words(report.learning_rate));
   return line + rate(report.examples_per_second) + join(left_words(report), "");
 }
 
 std::vector<std::string> step_words(const StepReport& report) {
   std::vector<std::string> words = left_words(report);
-  words.insert(words.begin(), "  loss " + number(report.loss));
+  words.insert(words.begin(), "  loss " + number_in_words(report.loss));
   words.push_back(rate(report.examples_per_second));
   return words;
 }

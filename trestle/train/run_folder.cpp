@@ -8,7 +8,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
-#include "trestle/checkpoint/checkpoint_folder.h"
+#include "trestle/checkpoint/files/is_checkpoint.h"
 
 namespace trestle::train {
 

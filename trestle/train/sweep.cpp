@@ -19,7 +19,7 @@ namespace trestle::train {
 
 namespace {
 
-void check(const SweepOptions& options) {
+void check_sweep(const SweepOptions& options) {
   if (options.runs < 1 || options.steps < 1 || options.warm_up < 0)
     throw UsageError(text("a sweep of ", counted(options.runs, "run"), " of ",
                           counted(options.steps, "step"), " after ", options.warm_up,
@@ -163,13 +163,13 @@ int SweepResult::failed() const {
 
 SweepResult plan_sweep(const std::vector<recipe::Recipe>& recipes,
                        const std::vector<SweepAxis>& axes, const SweepOptions& options) {
-  check(options);
+  check_sweep(options);
   return Sweep(recipes, axes, options).result();
 }
 
 SweepResult sweep(const std::vector<recipe::Recipe>& recipes, const std::vector<SweepAxis>& axes,
                   const SweepOptions& options, const SweepProgress& progress) {
-  check(options);
+  check_sweep(options);
   sweep_points(recipes, axes);  // what is wrong with them, before a folder is made
   const FileLock lock = lock_folder(options.out);
   Sweep work(recipes, axes, options);

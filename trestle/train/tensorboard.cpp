@@ -47,21 +47,21 @@ std::string bytes_of(T value) {
 // Fields of a protocol buffer: a number and a kind of wire, then the value.
 enum Wire { varint = 0, eight_bytes = 1, length = 2, four_bytes = 5 };
 
-std::string number(std::uint64_t value) {
+std::string varint_bytes(std::uint64_t value) {
   std::string bytes;
   for (; value >= 0x80; value >>= 7) bytes += static_cast<char>((value & 0x7f) | 0x80);
   return bytes + static_cast<char>(value);
 }
 
-std::string field(int id, Wire wire, const std::string& value) {
-  const std::string content = wire == length ? number(value.size()) + value : value;
-  return number(static_cast<std::uint64_t>(id) << 3 | wire) + content;
+std::string protobuf_field(int id, Wire wire, const std::string& value) {
+  const std::string content = wire == length ? varint_bytes(value.size()) + value : value;
+  return varint_bytes(static_cast<std::uint64_t>(id) << 3 | wire) + content;
 }
 
 std::string event(std::int64_t step, const std::string& what) {
   const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
-  return field(1, eight_bytes, bytes_of(now.count())) +
-         field(2, varint, number(static_cast<std::uint64_t>(step))) + what;
+  return protobuf_field(1, eight_bytes, bytes_of(now.count())) +
+         protobuf_field(2, varint, varint_bytes(static_cast<std::uint64_t>(step))) + what;
 }
 
 }  // namespace
@@ -74,18 +74,19 @@ EventFile::EventFile(const std::filesystem::path& folder, std::int64_t step) {
   int number = 0;
   do path_ = folder / text(name, number++);
   while (std::filesystem::exists(path_));
-  append(event(0, field(3, length, "brain.Event:2")));
-  const std::string start = field(1, varint, "\x01");  // SessionLog::START
-  if (step > 0) append(event(step + 1, field(7, length, start)));
+  append(event(0, protobuf_field(3, length, "brain.Event:2")));
+  const std::string start = protobuf_field(1, varint, "\x01");  // SessionLog::START
+  if (step > 0) append(event(step + 1, protobuf_field(7, length, start)));
 }
 
 void EventFile::add(std::int64_t step, const Scalars& scalars) {
   std::string summary;
   for (const auto& [name, value] : scalars)
     summary +=
-        field(1, length,
-              field(1, length, name) + field(2, four_bytes, bytes_of(static_cast<float>(value))));
-  append(event(step, field(5, length, summary)));
+        protobuf_field(1, length,
+                       protobuf_field(1, length, name) +
+                           protobuf_field(2, four_bytes, bytes_of(static_cast<float>(value))));
+  append(event(step, protobuf_field(5, length, summary)));
 }
 
 void EventFile::append(const std::string& event) {

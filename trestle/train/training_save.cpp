@@ -16,7 +16,7 @@ namespace trestle::train {
 
 namespace {
 
-std::string rounded(double value) {
+std::string rounded_value(double value) {
   char words[32];
   std::snprintf(words, sizeof words, "%.3f", value);
   return words;
@@ -160,7 +160,7 @@ bool TrainingRun::draw_shown(const EpochReport& report) {
   if (!shown_) return false;
   std::string title = text(recipe_.name, ", epoch ", report.epoch, " of ", report.epochs);
   if (report.synthetic_data) title += ", synthetic data";
-  if (report.metric) title += text(", ", report.metric_name, " ", rounded(*report.metric));
+  if (report.metric) title += text(", ", report.metric_name, " ", rounded_value(*report.metric));
   const std::optional<data::Image> picture =
       task_.picture(*shown_, shown_output_, {.title = title, .names = shown_->names});
   shown_.reset();

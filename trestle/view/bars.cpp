@@ -10,7 +10,7 @@
 namespace trestle::view {
 namespace {
 
-constexpr double margin = 24, row_height = 42, bar_height = 20, bar_room = 190, panel_gap = 30;
+constexpr double bars_margin = 24, row_height = 42, bar_height = 20, bar_room = 190, bars_gap = 30;
 constexpr double name_font = 13, note_font = 10.5, label_font = 11;
 // In the order of a legend: a bar, what is more, the tick.
 constexpr std::string_view bar_colour = palette::forward_colour;
@@ -23,24 +23,24 @@ double label_room(const BarPanel& panel) {
   return widest + 10;
 }
 
-struct Shape {
-  explicit Shape(const BarsPicture& picture) {
+struct BarsShape {
+  explicit BarsShape(const BarsPicture& picture) {
     double names = 0;
     for (const auto& row : picture.rows)
       names = std::max({names, text_width(row.name, name_font), text_width(row.note, note_font)});
-    top = margin + (picture.title.empty() ? 0 : 26) + (picture.subtitle.empty() ? 0 : 20) + 34;
-    double x = margin + names + 18;
+    top = bars_margin + (picture.title.empty() ? 0 : 26) + (picture.subtitle.empty() ? 0 : 20) + 34;
+    double x = bars_margin + names + 18;
     for (const BarPanel& panel : picture.panels) {
       left.push_back(x);
       const double room = bar_room + label_room(panel);
-      x += std::max(room, text_width(panel.title, name_font)) + panel_gap;
+      x += std::max(room, text_width(panel.title, name_font)) + bars_gap;
     }
-    width = std::max(x - panel_gap,
+    width = std::max(x - bars_gap,
                      std::max(text_width(picture.title, 18), text_width(picture.subtitle, 12)) +
-                         margin) +
-            margin;
+                         bars_margin) +
+            bars_margin;
     bottom = top + row_height * static_cast<double>(picture.rows.size());
-    height = bottom + (picture.legend.empty() ? 0 : 34) + margin / 2;
+    height = bottom + (picture.legend.empty() ? 0 : 34) + bars_margin / 2;
   }
   double top, bottom, width, height;
   std::vector<double> left;  // of each panel's bars
@@ -70,7 +70,7 @@ void tick(SvgWriter& svg, double x, double y) {
                        {"stroke-width", 2.5}});
 }
 
-void draw_panel(SvgWriter& svg, const Shape& shape, const BarPanel& panel, double left) {
+void draw_bar_panel(SvgWriter& svg, const BarsShape& shape, const BarPanel& panel, double left) {
   const double scale = bar_room / largest(panel);
   svg.text(left, shape.top - 14, panel.title,
            {{"font-size", name_font}, {"font-weight", 600}, {"fill", palette::ink_colour}});
@@ -89,22 +89,22 @@ void draw_panel(SvgWriter& svg, const Shape& shape, const BarPanel& panel, doubl
   }
 }
 
-void draw_names(SvgWriter& svg, const Shape& shape, const BarsPicture& picture) {
+void draw_bar_names(SvgWriter& svg, const BarsShape& shape, const BarsPicture& picture) {
   for (std::size_t i = 0; i < picture.rows.size(); ++i) {
     const auto& row = picture.rows[i];
     const double middle = shape.top + row_height * (static_cast<double>(i) + 0.5);
-    svg.text(margin, row.note.empty() ? middle + 4 : middle - 2, row.name,
+    svg.text(bars_margin, row.note.empty() ? middle + 4 : middle - 2, row.name,
              {{"class", "row"}, {"font-size", name_font}, {"fill", palette::ink_colour}});
     if (!row.note.empty())
-      svg.text(margin, middle + 12, row.note,
+      svg.text(bars_margin, middle + 12, row.note,
                {{"font-size", note_font}, {"fill", palette::quiet_colour}});
   }
 }
 
-void draw_legend(SvgWriter& svg, const Shape& shape, const BarsPicture& picture) {
+void draw_legend(SvgWriter& svg, const BarsShape& shape, const BarsPicture& picture) {
   constexpr double size = 12;
   const double y = shape.bottom + 22;
-  double x = margin;
+  double x = bars_margin;
   for (std::size_t i = 0; i < picture.legend.size(); ++i) {
     if (picture.legend[i].empty()) continue;
     if (i < 2) {
@@ -131,19 +131,19 @@ std::string to_svg_bars(const BarsPicture& picture) {
     if (panel.bars.size() != picture.rows.size())
       throw UsageError(text("the panel '", panel.title, "' has ", panel.bars.size(), " bars for ",
                             picture.rows.size(), " rows"));
-  const Shape shape(picture);
+  const BarsShape shape(picture);
   SvgWriter svg({.width = shape.width, .height = shape.height, .title = picture.title});
   svg.open("g", {{"font-family", palette::font_family}});
-  double y = margin;
+  double y = bars_margin;
   if (!picture.title.empty())
-    svg.text(margin, y += 12, picture.title,
+    svg.text(bars_margin, y += 12, picture.title,
              {{"font-size", 18}, {"font-weight", 600}, {"fill", palette::ink_colour}});
   if (!picture.subtitle.empty())
-    svg.text(margin, y + 22, picture.subtitle,
+    svg.text(bars_margin, y + 22, picture.subtitle,
              {{"font-size", 12}, {"fill", palette::quiet_colour}});
-  draw_names(svg, shape, picture);
+  draw_bar_names(svg, shape, picture);
   for (std::size_t i = 0; i < picture.panels.size(); ++i)
-    draw_panel(svg, shape, picture.panels[i], shape.left[i]);
+    draw_bar_panel(svg, shape, picture.panels[i], shape.left[i]);
   draw_legend(svg, shape, picture);
   return std::move(svg).finish();
 }

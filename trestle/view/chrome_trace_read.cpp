@@ -20,7 +20,7 @@ using schedule::Timeline;
 constexpr std::int64_t most_ranks = 4096;
 constexpr std::int64_t most_stages = 32767;
 constexpr std::int64_t most_micro_batches = std::int64_t{1} << 20;
-constexpr std::int64_t most_cells = std::int64_t{1} << 22;  // stages x micro-batches
+constexpr std::int64_t most_trace_cells = std::int64_t{1} << 22;  // stages x micro-batches
 
 [[noreturn]] void fail(const std::string& place, std::string_view what) {
   throw FormatError(text("timeline: ", place, ": ", what));
@@ -92,9 +92,9 @@ Timeline read_description(const json& value, const std::string& place) {
   timeline.stages = static_cast<int>(integer(value, "stages", 0, most_stages, place));
   timeline.micro_batches =
       static_cast<int>(integer(value, "micro_batches", 0, most_micro_batches, place));
-  if (std::int64_t{timeline.stages} * timeline.micro_batches > most_cells) {
+  if (std::int64_t{timeline.stages} * timeline.micro_batches > most_trace_cells) {
     fail(place, text(timeline.stages, " stages x ", timeline.micro_batches,
-                     " micro-batches are more than ", most_cells));
+                     " micro-batches are more than ", most_trace_cells));
   }
   timeline.rank_count = static_cast<int>(integer(value, "ranks", 0, most_ranks, place));
   for (const json& rank : array(value, "rank_of_stage", place)) {

@@ -15,7 +15,7 @@
 namespace trestle::view {
 namespace {
 
-constexpr double margin = 28;
+constexpr double curve_margin = 28;
 constexpr double left = 84;           // room for the numbers of the y axis
 constexpr double right_margin = 150;  // room for the names at the lines' ends
 constexpr int most_ticks = 6;         // on a y axis
@@ -158,7 +158,7 @@ class ChartDrawing {
   double y(double value) const { return bottom() - chart_.y.share(value) * options_.chart_height; }
 
   void frame() {
-    svg_.text(margin, chart_.top - 14, chart_.name,
+    svg_.text(curve_margin, chart_.top - 14, chart_.name,
               {{"font-size", 13}, {"font-weight", 600}, {"fill", palette::ink_colour}});
     svg_.open("g", {{"font-size", 11}, {"fill", palette::quiet_colour}, {"text-anchor", "end"}});
     for (const Tick& tick : round_ticks(chart_.y.low, chart_.y.high, most_ticks + 2)) {
@@ -264,7 +264,7 @@ class ChartDrawing {
 
 std::string to_svg_curves(const std::vector<Series>& series, const CurveOptions& options) {
   std::vector<Chart> charts = group(series);
-  double bottom = margin + (options.title.empty() ? 0 : 30);
+  double bottom = curve_margin + (options.title.empty() ? 0 : 30);
   for (Chart& chart : charts) {
     chart.top = bottom + (&chart == &charts.front() ? 26 : chart_gap);
     bottom = chart.top + options.chart_height;
@@ -275,7 +275,7 @@ std::string to_svg_curves(const std::vector<Series>& series, const CurveOptions&
 
   SvgWriter svg({.width = options.width, .height = bottom + 52, .title = options.title});
   if (!options.title.empty()) {
-    svg.text(margin, margin + 12, options.title,
+    svg.text(curve_margin, curve_margin + 12, options.title,
              {{"font-size", 18}, {"font-weight", 600}, {"fill", palette::ink_colour}});
   }
   for (const Chart& chart : charts) ChartDrawing(svg, chart, x, options).draw();

@@ -17,7 +17,7 @@
 namespace trestle::view {
 namespace {
 
-constexpr double margin = 28;
+constexpr double cut_margin = 28;
 constexpr double gap = 18;           // between columns
 constexpr double time_width = 300;   // of the longest bar
 constexpr double bytes_width = 190;  // the same
@@ -113,7 +113,7 @@ class Drawing {
     names_width_ = std::clamp(names_width_, 60.0, most_name_width);
     if (!(most_seconds_ > 0)) most_seconds_ = 1;
     if (!(most_bytes_ > 0)) most_bytes_ = 1;
-    names_ = margin + (picture.skips.empty() ? 0 : arcs_width() + 8);
+    names_ = cut_margin + (picture.skips.empty() ? 0 : arcs_width() + 8);
     time_ = names_ + number_width() + names_width_ + gap;
     bytes_ = time_ + time_width + value_width + gap;
     facts_ = bytes_ + bytes_width + value_width + gap;
@@ -122,9 +122,10 @@ class Drawing {
   }
 
   std::string draw() {
-    svg_.emplace(SvgWriter::Options{.width = right_ + margin,
-                                    .height = bottom_ + margin + (picture_.skips.empty() ? 0 : 16),
-                                    .title = picture_.title});
+    svg_.emplace(
+        SvgWriter::Options{.width = right_ + cut_margin,
+                           .height = bottom_ + cut_margin + (picture_.skips.empty() ? 0 : 16),
+                           .title = picture_.title});
     titles();
     legend();
     axes();
@@ -154,7 +155,8 @@ class Drawing {
 
   // A stage of one layer still has room for its facts.
   void place_rows() {
-    top_ = margin + (picture_.title.empty() ? 0 : 24) + (picture_.subtitle.empty() ? 0 : 20) + 84;
+    top_ =
+        cut_margin + (picture_.title.empty() ? 0 : 24) + (picture_.subtitle.empty() ? 0 : 20) + 84;
     double y = top_;
     for (const auto& stage : picture_.stages) {
       tops_.push_back(y);
@@ -165,14 +167,14 @@ class Drawing {
   }
 
   void titles() {
-    double y = margin + 12;
+    double y = cut_margin + 12;
     if (!picture_.title.empty()) {
-      svg_->text(margin, y, picture_.title,
+      svg_->text(cut_margin, y, picture_.title,
                  {{"font-size", 18}, {"font-weight", 600}, {"fill", palette::ink_colour}});
       y += 22;
     }
     if (!picture_.subtitle.empty())
-      svg_->text(margin, y, picture_.subtitle,
+      svg_->text(cut_margin, y, picture_.subtitle,
                  {{"font-size", 12}, {"fill", palette::quiet_colour}});
   }
 
@@ -193,7 +195,7 @@ class Drawing {
     entry(entry(time_, 0, "forward"), second_shade, "backward");
     entry(entry(bytes_, 0, "weights"), second_shade, "kept for the backward");
     if (!picture_.skips.empty())
-      svg_->text(margin, bottom_ + 24, "arcs: skips, dark where they cross a cut",
+      svg_->text(cut_margin, bottom_ + 24, "arcs: skips, dark where they cross a cut",
                  {{"fill", palette::quiet_colour}});
     svg_->close();
   }

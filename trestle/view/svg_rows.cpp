@@ -150,7 +150,8 @@ void draw_cell(SvgWriter& svg, const Axis& axis, const Panel& panel, const Event
   svg.close();
 }
 
-void draw_names(SvgWriter& svg, const Axis& axis, const Panel& panel, int rank, double seconds) {
+void draw_row_names(SvgWriter& svg, const Axis& axis, const Panel& panel, int rank,
+                    double seconds) {
   const Timeline& timeline = *panel.timeline;
   const std::vector<int> stages = stages_of(timeline, rank);
   const double middle = panel.row(rank) + row_height / 2;
@@ -185,7 +186,7 @@ void draw_rows(SvgWriter& svg, const Axis& axis, const Panel& panel) {
   for (int rank = 0; rank < timeline.rank_count; ++rank) {
     const std::vector<const Event*>& events = rows[rank];
     const std::vector<int> stages = stages_of(timeline, rank);
-    draw_names(svg, axis, panel, rank, busy[rank]);
+    draw_row_names(svg, axis, panel, rank, busy[rank]);
     svg.open("g", {{"fill", "url(#trestle-idle)"}});
     draw_idle(svg, axis, panel, rank, events);
     svg.close();

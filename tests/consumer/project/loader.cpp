@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-// A data set of one's own, read by trestle's loader: points of the plane and their sum.
+// A user-defined data set, read by trestle's loader: points of the plane and their sums.
 class Sums : public trestle::data::Dataset {
  public:
   std::int64_t size() const override { return 64; }

@@ -1,6 +1,6 @@
 #include <trestle/trestle.h>
 
-// A program with a model of its own and every verb of trestle: own_model train own_model.toml
+// A program with its own model and every verb of trestle: own_model train own_model.toml
 trestle::nn::Layers make_mine(const trestle::models::ModelOptions& options) {
   torch::manual_seed(static_cast<std::int64_t>(options.seed));
   trestle::nn::Layers net;

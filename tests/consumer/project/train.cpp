@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-// A small net cut in two, on two virtual devices of this machine: the loss must fall.
+// A small net in two stages on two virtual devices: the loss must fall.
 int main() {
   using namespace trestle::literals;
   torch::manual_seed(0);

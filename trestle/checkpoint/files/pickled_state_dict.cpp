@@ -11,16 +11,16 @@ namespace trestle::checkpoint {
 
 namespace {
 
-using Kind = PickledValue::Kind;
+using TensorKind = PickledValue::Kind;
 
 bool holds_tensors(const Pickle::Dict& dict) {
   return std::any_of(dict.begin(), dict.end(),
-                     [](const auto& entry) { return entry.second.kind == Kind::Tensor; });
+                     [](const auto& entry) { return entry.second.kind == TensorKind::Tensor; });
 }
 
 std::string key_text(const PickledValue& key) {
-  if (key.kind == Kind::String) return "'" + shown(key.text) + "'";
-  return key.kind == Kind::Integer ? text(key.number) : "?";
+  if (key.kind == TensorKind::String) return "'" + shown(key.text) + "'";
+  return key.kind == TensorKind::Integer ? text(key.number) : "?";
 }
 
 std::string keys_of(const Pickle::Dict& dict) {
@@ -79,13 +79,13 @@ std::string_view storage_class(const std::string& dtype) {
 }  // namespace
 
 PickledStateDict find_state_dict(const Pickle& pickle, const std::string& file) {
-  if (pickle.root.kind != Kind::Dict)
+  if (pickle.root.kind != TensorKind::Dict)
     throw FormatError("holds no dict of tensors",
                       {.file = file, .hint = "In Python: torch.save(model.state_dict(), file)."});
   const Pickle::Dict& root = pickle.dicts[pickle.root.place()];
   std::vector<const std::pair<PickledValue, PickledValue>*> inner;
   for (const auto& entry : root)
-    if (entry.second.kind == Kind::Dict && entry.second.place() != pickle.root.place() &&
+    if (entry.second.kind == TensorKind::Dict && entry.second.place() != pickle.root.place() &&
         holds_tensors(pickle.dicts[entry.second.place()]))
       inner.push_back(&entry);
   if (inner.size() > 1) {
@@ -103,11 +103,11 @@ PickledStateDict find_state_dict(const Pickle& pickle, const std::string& file) 
   PickledStateDict found;
   std::unordered_set<std::string_view> seen;
   for (const auto& [key, value] : dict) {
-    if (key.kind != Kind::String)
+    if (key.kind != TensorKind::String)
       throw FormatError(text("the key ", key_text(key), " of a tensor is no name"), {.file = file});
     if (!seen.insert(key.text).second)
       throw FormatError(text("names ", key_text(key), " twice"), {.file = file});
-    if (value.kind == Kind::Tensor)
+    if (value.kind == TensorKind::Tensor)
       found.tensors.push_back({std::string(key.text), value.place()});
     else
       found.others.emplace_back(key.text);

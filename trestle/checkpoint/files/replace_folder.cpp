@@ -11,6 +11,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/files/checkpoint_index.h"
+#include "trestle/checkpoint/files/is_checkpoint.h"
 #include "trestle/checkpoint/files/train_state.h"
 
 namespace trestle::checkpoint {
@@ -83,7 +84,7 @@ fs::path whole_folder(const fs::path& folder) {
       {.file = folder.string(), .hint = "It appears at the end of the first epoch, or on Ctrl-C."});
 }
 
-bool holds_checkpoint(const fs::path& folder) {
+bool is_checkpoint(const fs::path& folder) {
   return has_index(folder) || (!fs::exists(folder) && has_index(beside(folder, ".old")));
 }
 

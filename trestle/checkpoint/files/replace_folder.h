@@ -30,9 +30,6 @@ void drop_fresh(const std::filesystem::path& folder) noexcept;
 // The folder, or "<folder>.old" where only that is there. Throws FileError where neither is.
 std::filesystem::path whole_folder(const std::filesystem::path& folder);
 
-// Whether that folder holds an index, or the state of a version before there was one.
-bool holds_checkpoint(const std::filesystem::path& folder);
-
 // The names of files must reach the disk as well as the files do.
 void flush_folder(const std::filesystem::path& folder);
 

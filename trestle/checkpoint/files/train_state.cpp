@@ -13,7 +13,7 @@ namespace {
 using nlohmann::json;
 
 // JSON has neither infinity nor NaN, which a metric of somebody's own may be: they are words there.
-json in_json(double value) {
+json state_in_json(double value) {
   if (std::isfinite(value)) return value;
   return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
 }
@@ -39,13 +39,13 @@ std::int64_t whole(const json& in, const char* key, const std::string& file) {
 
 std::string format_state(const TrainState& state) {
   json numbers = json::object();
-  for (const auto& [name, value] : state.numbers) numbers[name] = in_json(value);
+  for (const auto& [name, value] : state.numbers) numbers[name] = state_in_json(value);
   const json out = {{"step", state.step},
                     {"epoch", state.epoch},
                     {"samples", state.samples},
                     {"seed", state.seed},
                     {"best_epoch", state.best_epoch},
-                    {"best_metric", in_json(state.best_metric)},
+                    {"best_metric", state_in_json(state.best_metric)},
                     {"recipe_hash", state.recipe_hash},
                     {"numbers", numbers}};
   return out.dump(2);

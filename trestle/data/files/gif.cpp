@@ -14,7 +14,7 @@
 namespace trestle::data::codecs {
 namespace {
 
-int read_bytes(GifFileType* gif, GifByteType* to, int count) {
+int read_gif_bytes(GifFileType* gif, GifByteType* to, int count) {
   auto& rest = *static_cast<std::string_view*>(gif->UserData);
   const auto taken = std::min(rest.size(), static_cast<std::size_t>(std::max(count, 0)));
   std::memcpy(to, rest.data(), taken);
@@ -22,7 +22,7 @@ int read_bytes(GifFileType* gif, GifByteType* to, int count) {
   return static_cast<int>(taken);
 }
 
-const char* reason(int code) {
+const char* gif_reason(int code) {
   const char* words = GifErrorString(code);
   return words == nullptr ? "the file ends too early" : words;
 }
@@ -30,12 +30,12 @@ const char* reason(int code) {
 struct CloseReader {
   void operator()(GifFileType* gif) const { DGifCloseFile(gif, nullptr); }
 };
-using Reader = std::unique_ptr<GifFileType, CloseReader>;
+using GifReader = std::unique_ptr<GifFileType, CloseReader>;
 
-Reader open(const Source& source, std::string_view& rest) {
+GifReader open_gif(const Source& source, std::string_view& rest) {
   int code = 0;
-  Reader gif(DGifOpen(&rest, read_bytes, &code));
-  if (!gif) throw_unreadable(source, "GIF", reason(code));
+  GifReader gif(DGifOpen(&rest, read_gif_bytes, &code));
+  if (!gif) throw_unreadable(source, "GIF", gif_reason(code));
   return gif;
 }
 
@@ -46,19 +46,20 @@ std::optional<int> find_first_frame(GifFileType& gif, const Source& source) {
   for (;;) {
     GifRecordType record = UNDEFINED_RECORD_TYPE;
     if (DGifGetRecordType(&gif, &record) == GIF_ERROR) {
-      throw_unreadable(source, "GIF", reason(gif.Error));
+      throw_unreadable(source, "GIF", gif_reason(gif.Error));
     }
     if (record == TERMINATE_RECORD_TYPE)
       throw_unreadable(source, "GIF", "there is no picture in it");
     if (record == IMAGE_DESC_RECORD_TYPE) {
-      if (DGifGetImageDesc(&gif) == GIF_ERROR) throw_unreadable(source, "GIF", reason(gif.Error));
+      if (DGifGetImageDesc(&gif) == GIF_ERROR)
+        throw_unreadable(source, "GIF", gif_reason(gif.Error));
       return transparent;
     }
     if (record != EXTENSION_RECORD_TYPE) continue;
     int function = 0;
     GifByteType* block = nullptr;
     if (DGifGetExtension(&gif, &function, &block) == GIF_ERROR) {
-      throw_unreadable(source, "GIF", reason(gif.Error));
+      throw_unreadable(source, "GIF", gif_reason(gif.Error));
     }
     while (block != nullptr) {
       GraphicsControlBlock control;
@@ -68,7 +69,7 @@ std::optional<int> find_first_frame(GifFileType& gif, const Source& source) {
         transparent = control.TransparentColor;
       }
       if (DGifGetExtensionNext(&gif, &block) == GIF_ERROR) {
-        throw_unreadable(source, "GIF", reason(gif.Error));
+        throw_unreadable(source, "GIF", gif_reason(gif.Error));
       }
     }
   }
@@ -95,10 +96,10 @@ std::vector<std::uint8_t> read_frame(GifFileType& gif, const Source& source) {
   int code_size = 0;
   GifByteType* block = nullptr;  // its length, then its bytes; null when there is no more
   if (DGifGetCode(&gif, &code_size, &block) == GIF_ERROR)
-    throw_unreadable(source, "GIF", reason(gif.Error));
+    throw_unreadable(source, "GIF", gif_reason(gif.Error));
   const auto step = [&] {
     if (DGifGetCodeNext(&gif, &block) == GIF_ERROR)
-      throw_unreadable(source, "GIF", reason(gif.Error));
+      throw_unreadable(source, "GIF", gif_reason(gif.Error));
   };
   bool first = true;
   const auto next_block = [&]() -> std::string_view {
@@ -133,7 +134,7 @@ struct CloseWriter {
   void operator()(GifFileType* gif) const { EGifCloseFile(gif, nullptr); }
 };
 
-int write_bytes(GifFileType* gif, const GifByteType* from, int count) {
+int write_gif_bytes(GifFileType* gif, const GifByteType* from, int count) {
   try {
     static_cast<std::string*>(gif->UserData)->append(reinterpret_cast<const char*>(from), count);
   } catch (const std::exception&) {  // must not pass through giflib's frames
@@ -146,7 +147,7 @@ int write_bytes(GifFileType* gif, const GifByteType* from, int count) {
 
 Image decode_gif(const Source& source, const ReadImageOptions& options) {
   std::string_view rest = source.bytes;
-  const Reader gif = open(source, rest);
+  const GifReader gif = open_gif(source, rest);
   check_claimed_size(source, gif->SWidth, gif->SHeight, options.max_pixels);
   const std::optional<int> transparent = find_first_frame(*gif, source);
   const GifImageDesc& frame = gif->Image;
@@ -169,7 +170,7 @@ Image decode_gif(const Source& source, const ReadImageOptions& options) {
 
 ImageSize gif_size(const Source& source) {
   std::string_view rest = source.bytes;
-  const Reader gif = open(source, rest);
+  const GifReader gif = open_gif(source, rest);
   find_first_frame(*gif, source);
   const GifImageDesc& frame = gif->Image;
   const ImageSize size{std::max(gif->SWidth, frame.Left + frame.Width),
@@ -181,9 +182,9 @@ ImageSize gif_size(const Source& source) {
 std::string encode_gif_mask(const Image& mask, std::string_view name) {
   std::string bytes;
   int code = 0;
-  std::unique_ptr<GifFileType, CloseWriter> gif(EGifOpen(&bytes, write_bytes, &code));
+  std::unique_ptr<GifFileType, CloseWriter> gif(EGifOpen(&bytes, write_gif_bytes, &code));
   auto fail = [&](int why) {
-    throw Error(text("cannot write GIF: ", reason(why)), {.file = std::string(name)});
+    throw Error(text("cannot write GIF: ", gif_reason(why)), {.file = std::string(name)});
   };
   if (!gif) fail(code);
   constexpr GifColorType black_white[] = {{0, 0, 0}, {255, 255, 255}};

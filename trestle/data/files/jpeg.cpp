@@ -25,7 +25,7 @@ struct ErrorManager {
   char message[JMSG_LENGTH_MAX];
 };
 
-[[noreturn]] void on_error(j_common_ptr info) {
+[[noreturn]] void on_jpeg_error(j_common_ptr info) {
   auto* manager = reinterpret_cast<ErrorManager*>(info->err);
   info->err->format_message(info, manager->message);
   std::longjmp(manager->back, 1);
@@ -43,7 +43,7 @@ void on_message(j_common_ptr info, int level) {
     case JWRN_TOO_MUCH_DATA:
       return;
     default:
-      on_error(info);
+      on_jpeg_error(info);
   }
 }
 
@@ -60,7 +60,7 @@ void on_progress(j_common_ptr info) {
 
 void install(ErrorManager& manager) {
   jpeg_std_error(&manager.base);
-  manager.base.error_exit = on_error;
+  manager.base.error_exit = on_jpeg_error;
   manager.base.emit_message = on_message;
   manager.base.output_message = [](j_common_ptr) {};
   manager.message[0] = '\0';
@@ -82,7 +82,7 @@ struct Decoder {
 };
 
 // Reads the header. False: errors.message says why not.
-bool read_header(Decoder& decoder, const Source& source) {
+bool read_jpeg_header(Decoder& decoder, const Source& source) {
   if (setjmp(decoder.errors.back)) return false;
   jpeg_create_decompress(&decoder.info);
   jpeg_mem_src(&decoder.info, reinterpret_cast<const unsigned char*>(source.bytes.data()),
@@ -93,7 +93,7 @@ bool read_header(Decoder& decoder, const Source& source) {
 }
 
 // Decodes all rows into `pixels`. False: errors.message says why not.
-bool read_rows(Decoder& decoder, unsigned char* pixels, std::size_t row_bytes) {
+bool read_jpeg_rows(Decoder& decoder, unsigned char* pixels, std::size_t row_bytes) {
   if (setjmp(decoder.errors.back)) return false;
   decoder.info.dct_method = JDCT_ISLOW;
   decoder.info.do_fancy_upsampling = TRUE;
@@ -107,8 +107,8 @@ bool read_rows(Decoder& decoder, unsigned char* pixels, std::size_t row_bytes) {
   return true;
 }
 
-void open(Decoder& decoder, const Source& source) {
-  if (!read_header(decoder, source)) throw_unreadable(source, "JPEG", decoder.errors.message);
+void open_jpeg(Decoder& decoder, const Source& source) {
+  if (!read_jpeg_header(decoder, source)) throw_unreadable(source, "JPEG", decoder.errors.message);
 }
 
 struct Encoder {
@@ -154,7 +154,7 @@ bool write_rows(Encoder& encoder, const Image& image, int quality) {
 
 Image decode_jpeg(const Source& source, const ReadImageOptions& options) {
   auto decoder = std::make_unique<Decoder>();
-  open(*decoder, source);
+  open_jpeg(*decoder, source);
   jpeg_decompress_struct& info = decoder->info;
   check_claimed_size(source, info.image_width, info.image_height, options.max_pixels);
   switch (info.num_components) {
@@ -171,8 +171,8 @@ Image decode_jpeg(const Source& source, const ReadImageOptions& options) {
   }
   Image image = Image::blank(static_cast<int>(info.image_width),
                              static_cast<int>(info.image_height), info.num_components);
-  if (!read_rows(*decoder, image.pixels.data(),
-                 static_cast<std::size_t>(image.width) * image.channels)) {
+  if (!read_jpeg_rows(*decoder, image.pixels.data(),
+                      static_cast<std::size_t>(image.width) * image.channels)) {
     throw_unreadable(source, "JPEG", decoder->errors.message);
   }
   return image;
@@ -180,7 +180,7 @@ Image decode_jpeg(const Source& source, const ReadImageOptions& options) {
 
 ImageSize jpeg_size(const Source& source) {
   auto decoder = std::make_unique<Decoder>();
-  open(*decoder, source);
+  open_jpeg(*decoder, source);
   check_claimed_size(source, decoder->info.image_width, decoder->info.image_height,
                      ReadImageOptions{}.max_pixels);
   return {static_cast<int>(decoder->info.image_width),
@@ -189,7 +189,7 @@ ImageSize jpeg_size(const Source& source) {
 
 std::string jpeg_exif(const Source& source) {
   auto decoder = std::make_unique<Decoder>();
-  open(*decoder, source);
+  open_jpeg(*decoder, source);
   constexpr std::string_view head("Exif\0\0", 6);
   for (auto* marker = decoder->info.marker_list; marker != nullptr; marker = marker->next) {
     const std::string_view data(reinterpret_cast<const char*>(marker->data), marker->data_length);

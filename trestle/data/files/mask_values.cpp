@@ -57,7 +57,7 @@ std::unordered_map<MaskValue, std::int64_t> count(const fs::path& path) {
   return found;
 }
 
-std::string list(const std::map<MaskValue, std::int64_t>& pixels) {
+std::string list_values(const std::map<MaskValue, std::int64_t>& pixels) {
   std::vector<std::string> words;
   for (const auto& [value, count] : pixels) {
     if (words.size() == 12) {
@@ -158,8 +158,8 @@ std::vector<MaskValue> find_mask_values(const MaskCensus& all, int classes,
     }
   }
   throw UsageError(
-      text("the masks have ", census.pixels.size(), " different values (", list(census.pixels),
-           "), which are not those of ", classes, " classes"),
+      text("the masks have ", census.pixels.size(), " different values (",
+           list_values(census.pixels), "), which are not those of ", classes, " classes"),
       {.hint = text("Set classes = ", census.pixels.size(),
                     " in [model] if each is a class, or list the classes' values as mask_values in "
                     "[data]. A value that means no class can be left out: mask_ignore. Values that "

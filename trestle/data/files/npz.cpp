@@ -22,13 +22,13 @@ struct CloseEntry {
   void operator()(zip_file_t* entry) const { zip_fclose(entry); }
 };
 
-[[noreturn]] void fail(const std::filesystem::path& file, const std::string& what,
-                       std::string hint = {}) {
+[[noreturn]] void fail_archive(const std::filesystem::path& file, const std::string& what,
+                               std::string hint = {}) {
   throw FormatError(text("not arrays that can be read: ", what),
                     {.file = file.string(), .hint = std::move(hint)});
 }
 
-Archive open(const std::filesystem::path& file) {
+Archive open_archive(const std::filesystem::path& file) {
   int code = 0;
   Archive archive(zip_open(file.c_str(), ZIP_RDONLY, &code));
   if (archive) return archive;
@@ -38,7 +38,7 @@ Archive open(const std::filesystem::path& file) {
   zip_error_fini(&error);
   if (code == ZIP_ER_OPEN || code == ZIP_ER_NOENT || code == ZIP_ER_READ)
     throw FileError(text("cannot be read: ", why), {.file = file.string()});
-  fail(file, text("as a zip archive it is broken (", why, ")"));
+  fail_archive(file, text("as a zip archive it is broken (", why, ")"));
 }
 
 std::vector<std::string> names_in(zip_t* archive) {
@@ -55,27 +55,28 @@ std::vector<std::string> names_in(zip_t* archive) {
 }  // namespace
 
 std::string read_npz_entry(const std::filesystem::path& file, const std::string& name) {
-  const Archive archive = open(file);
+  const Archive archive = open_archive(file);
   const std::vector<std::string> names = names_in(archive.get());
-  if (names.empty()) fail(file, "there is no array in it");
+  if (names.empty()) fail_archive(file, "there is no array in it");
   if (name.empty() && names.size() > 1)
-    fail(file, text("it has ", names.size(), " arrays: ", join(names, ", ")),
-         text("Say which: ", file.string(), ":", names[0]));
+    fail_archive(file, text("it has ", names.size(), " arrays: ", join(names, ", ")),
+                 text("Say which: ", file.string(), ":", names[0]));
   const std::string wanted = name.empty() ? names[0] : name;
   if (std::ranges::find(names, wanted) == names.end())
-    fail(file, text("there is no array '", wanted, "' in it", did_you_mean(wanted, names)),
-         text("It has ", join(names, ", "), "."));
+    fail_archive(file, text("there is no array '", wanted, "' in it", did_you_mean(wanted, names)),
+                 text("It has ", join(names, ", "), "."));
   const std::string entry = wanted + ".npy";
   const std::unique_ptr<zip_file_t, CloseEntry> opened(zip_fopen(archive.get(), entry.c_str(), 0));
   if (!opened)
-    fail(file, text("its array '", wanted, "' is broken: ", zip_strerror(archive.get())));
+    fail_archive(file, text("its array '", wanted, "' is broken: ", zip_strerror(archive.get())));
   // As it comes: what the archive says of an entry's size may be wrong.
   std::string bytes;
   std::vector<char> buffer(1 << 20);
   while (true) {
     const zip_int64_t got = zip_fread(opened.get(), buffer.data(), buffer.size());
     if (got < 0)
-      fail(file, text("its array '", wanted, "' is broken: ", zip_file_strerror(opened.get())));
+      fail_archive(file,
+                   text("its array '", wanted, "' is broken: ", zip_file_strerror(opened.get())));
     if (got == 0) return bytes;
     bytes.append(buffer.data(), static_cast<std::size_t>(got));
   }

@@ -19,7 +19,7 @@ struct Messages {
   char text[256] = "";
 };
 
-[[noreturn]] void on_error(png_structp png, png_const_charp message) {
+[[noreturn]] void on_png_error(png_structp png, png_const_charp message) {
   auto* messages = static_cast<Messages*>(png_get_error_ptr(png));
   std::snprintf(messages->text, sizeof messages->text, "%s", message);
   png_longjmp(png, 1);
@@ -27,7 +27,7 @@ struct Messages {
 
 void on_warning(png_structp, png_const_charp) {}
 
-struct Reader {
+struct PngReader {
   png_structp png = nullptr;
   png_infop info = nullptr;
   Messages messages = {};
@@ -40,27 +40,27 @@ struct Reader {
   int colour = 0;
   bool has_transparency = false;
 
-  explicit Reader(std::string_view bytes) : rest(bytes) {}
-  ~Reader() { png_destroy_read_struct(&png, &info, nullptr); }
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
+  explicit PngReader(std::string_view bytes) : rest(bytes) {}
+  ~PngReader() { png_destroy_read_struct(&png, &info, nullptr); }
+  PngReader(const PngReader&) = delete;
+  PngReader& operator=(const PngReader&) = delete;
 };
 
-void read_bytes(png_structp png, png_bytep to, std::size_t count) {
-  auto* reader = static_cast<Reader*>(png_get_io_ptr(png));
+void read_png_bytes(png_structp png, png_bytep to, std::size_t count) {
+  auto* reader = static_cast<PngReader*>(png_get_io_ptr(png));
   if (count > reader->rest.size()) png_error(png, "the file ends too early");
   std::memcpy(to, reader->rest.data(), count);
   reader->rest.remove_prefix(count);
 }
 
-bool read_header(Reader& reader) {
+bool read_png_header(PngReader& reader) {
   reader.png =
-      png_create_read_struct(PNG_LIBPNG_VER_STRING, &reader.messages, on_error, on_warning);
+      png_create_read_struct(PNG_LIBPNG_VER_STRING, &reader.messages, on_png_error, on_warning);
   if (reader.png == nullptr) return false;
   if (setjmp(png_jmpbuf(reader.png))) return false;
   reader.info = png_create_info_struct(reader.png);
   if (reader.info == nullptr) png_error(reader.png, "out of memory");
-  png_set_read_fn(reader.png, &reader, read_bytes);
+  png_set_read_fn(reader.png, &reader, read_png_bytes);
   png_set_crc_action(reader.png, PNG_CRC_ERROR_QUIT, PNG_CRC_QUIET_USE);
   png_read_info(reader.png, reader.info);
   png_get_IHDR(reader.png, reader.info, &reader.width, &reader.height, &reader.bits, &reader.colour,
@@ -70,7 +70,7 @@ bool read_header(Reader& reader) {
 }
 
 // Chooses what libpng converts on the way; gives the number of channels that come out, 0 on error.
-int set_conversions(Reader& reader, Palette palette) {
+int set_conversions(PngReader& reader, Palette palette) {
   if (setjmp(png_jmpbuf(reader.png))) return 0;
   const bool colours = palette == Palette::Colours;
   if (reader.bits < 8) png_set_packing(reader.png);  // one byte a pixel, values unchanged
@@ -87,7 +87,7 @@ int set_conversions(Reader& reader, Palette palette) {
 }
 
 // Row pointers are made by the caller.
-bool read_rows(Reader& reader) {
+bool read_png_rows(PngReader& reader) {
   if (setjmp(png_jmpbuf(reader.png))) return false;
   png_read_image(reader.png, reader.rows.data());
   png_read_end(reader.png, nullptr);
@@ -106,7 +106,7 @@ struct Writer {
   Writer& operator=(const Writer&) = delete;
 };
 
-void write_bytes(png_structp png, png_bytep from, std::size_t count) {
+void write_png_bytes(png_structp png, png_bytep from, std::size_t count) {
   auto* writer = static_cast<Writer*>(png_get_io_ptr(png));
   bool full = false;
   try {
@@ -121,12 +121,12 @@ bool write_all(Writer& writer, const Image& image) {
   static constexpr int colour_types[] = {PNG_COLOR_TYPE_GRAY, PNG_COLOR_TYPE_GRAY_ALPHA,
                                          PNG_COLOR_TYPE_RGB, PNG_COLOR_TYPE_RGB_ALPHA};
   writer.png =
-      png_create_write_struct(PNG_LIBPNG_VER_STRING, &writer.messages, on_error, on_warning);
+      png_create_write_struct(PNG_LIBPNG_VER_STRING, &writer.messages, on_png_error, on_warning);
   if (writer.png == nullptr) return false;
   if (setjmp(png_jmpbuf(writer.png))) return false;
   writer.info = png_create_info_struct(writer.png);
   if (writer.info == nullptr) png_error(writer.png, "out of memory");
-  png_set_write_fn(writer.png, &writer, write_bytes, nullptr);
+  png_set_write_fn(writer.png, &writer, write_png_bytes, nullptr);
   png_set_IHDR(writer.png, writer.info, static_cast<png_uint_32>(image.width),
                static_cast<png_uint_32>(image.height), 8, colour_types[image.channels - 1],
                PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
@@ -139,33 +139,33 @@ bool write_all(Writer& writer, const Image& image) {
   return true;
 }
 
-const char* reason(const Messages& messages) {
+const char* png_reason(const Messages& messages) {
   return messages.text[0] == '\0' ? "out of memory" : messages.text;
 }
 
 }  // namespace
 
 Image decode_png(const Source& source, const ReadImageOptions& options) {
-  Reader reader(source.bytes);
-  if (!read_header(reader)) throw_unreadable(source, "PNG", reason(reader.messages));
+  PngReader reader(source.bytes);
+  if (!read_png_header(reader)) throw_unreadable(source, "PNG", png_reason(reader.messages));
   check_claimed_size(source, reader.width, reader.height, options.max_pixels);
   if (reader.bits == 16) {
     throw FormatError("the picture has 16 bits a channel",
                       {.file = std::string(source.name), .hint = "Convert it to 8 bits."});
   }
   const int channels = set_conversions(reader, options.palette);
-  if (channels == 0) throw_unreadable(source, "PNG", reason(reader.messages));
+  if (channels == 0) throw_unreadable(source, "PNG", png_reason(reader.messages));
   Image image =
       Image::blank(static_cast<int>(reader.width), static_cast<int>(reader.height), channels);
   const std::size_t row_bytes = static_cast<std::size_t>(image.width) * channels;
   for (int y = 0; y < image.height; ++y) reader.rows.push_back(image.pixels.data() + y * row_bytes);
-  if (!read_rows(reader)) throw_unreadable(source, "PNG", reason(reader.messages));
+  if (!read_png_rows(reader)) throw_unreadable(source, "PNG", png_reason(reader.messages));
   return image;
 }
 
 ImageSize png_size(const Source& source) {
-  Reader reader(source.bytes);
-  if (!read_header(reader)) throw_unreadable(source, "PNG", reason(reader.messages));
+  PngReader reader(source.bytes);
+  if (!read_png_header(reader)) throw_unreadable(source, "PNG", png_reason(reader.messages));
   check_claimed_size(source, reader.width, reader.height, ReadImageOptions{}.max_pixels);
   return {static_cast<int>(reader.width), static_cast<int>(reader.height)};
 }
@@ -189,7 +189,8 @@ std::string png_exif(const Source& source) {
 std::string encode_png(const Image& image, std::string_view name) {
   Writer writer;
   if (!write_all(writer, image)) {
-    throw Error(text("cannot write PNG: ", reason(writer.messages)), {.file = std::string(name)});
+    throw Error(text("cannot write PNG: ", png_reason(writer.messages)),
+                {.file = std::string(name)});
   }
   return std::move(writer.bytes);
 }

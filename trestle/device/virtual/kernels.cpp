@@ -23,7 +23,7 @@ namespace {
 
 using OptionalTensor = std::optional<at::Tensor>;
 
-int named_or_current(std::optional<c10::Device> device) {
+int generator_or_current(std::optional<c10::Device> device) {
   if (!device || !device->has_index()) return current_device();
   TORCH_CHECK(device->index() < device_count(), *device,
               " does not exist: there are virtual:0 to virtual:", device_count() - 1);
@@ -38,14 +38,15 @@ at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
   TORCH_CHECK(c10::layout_or_default(layout) == at::kStrided,
               "virtual devices hold dense tensors only");
   TORCH_CHECK(!c10::pinned_memory_or_default(pin_memory), "only CPU tensors can be pinned");
-  return at::detail::empty_generic(size, device_allocator(named_or_current(device)), device_keys,
-                                   c10::dtype_or_default(dtype), format);
+  return at::detail::empty_generic(size, device_allocator(generator_or_current(device)),
+                                   device_keys, c10::dtype_or_default(dtype), format);
 }
 
 at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
                          std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
                          std::optional<at::Device> device, std::optional<bool>) {
-  return at::detail::empty_strided_generic(size, stride, device_allocator(named_or_current(device)),
+  return at::detail::empty_strided_generic(size, stride,
+                                           device_allocator(generator_or_current(device)),
                                            device_keys, c10::dtype_or_default(dtype));
 }
 

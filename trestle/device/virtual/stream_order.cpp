@@ -46,7 +46,7 @@ struct Event {
 };
 
 // The last thing that one stream did to a block.
-struct Use {
+struct TensorUse {
   std::size_t stream = 0;
   std::uint64_t tick = 0;
   std::string by;
@@ -54,8 +54,8 @@ struct Use {
 
 struct Block {
   std::optional<std::size_t> owner;  // the stream it was allocated on
-  std::optional<Use> write;
-  std::vector<Use> reads;  // since the last write, one a stream
+  std::optional<TensorUse> write;
+  std::vector<TensorUse> reads;  // since the last write, one a stream
   std::set<std::size_t> kept_for;
 };
 
@@ -87,15 +87,15 @@ class StreamOrder {
     if (block.write && known.of(block.write->stream) < block.write->tick)
       report(stream, by, what.writes ? "writes to" : "reads", "wrote", *block.write);
     if (!what.writes) {
-      std::erase_if(block.reads, [&](const Use& use) { return use.stream == stream; });
+      std::erase_if(block.reads, [&](const TensorUse& use) { return use.stream == stream; });
       block.reads.push_back({stream, tick, by});
       return;
     }
-    for (const Use& read : block.reads) {
+    for (const TensorUse& read : block.reads) {
       if (known.of(read.stream) < read.tick) report(stream, by, "writes to", "reads", read);
     }
     block.reads.clear();
-    block.write = Use{stream, tick, by};
+    block.write = TensorUse{stream, tick, by};
   }
 
   void allocate(const void* block, std::size_t stream) {
@@ -113,7 +113,7 @@ class StreamOrder {
     blocks_.erase(found);
     if (!block.owner) return;
     const Clock& known = clock(*block.owner);
-    const auto look = [&](const Use& use) {
+    const auto look = [&](const TensorUse& use) {
       if (use.stream == *block.owner || block.kept_for.contains(use.stream) ||
           known.of(use.stream) >= use.tick)
         return;
@@ -121,11 +121,11 @@ class StreamOrder {
                names_[use.stream], " may still use it"));
     };
     if (block.write) look(*block.write);
-    for (const Use& read : block.reads) look(read);
+    for (const TensorUse& read : block.reads) look(read);
   }
 
   void report(std::size_t stream, const std::string& by, const char* does, const char* did,
-              const Use& earlier) {
+              const TensorUse& earlier) {
     add(text(by, " on ", names_[stream], " ", does, " memory that ", earlier.by, " on ",
              names_[earlier.stream], " ", did, ", and nothing orders the two"));
   }

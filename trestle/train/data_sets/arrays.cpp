@@ -6,7 +6,7 @@ namespace trestle::train {
 
 namespace {
 
-OpenedData open(const recipe::Recipe& recipe) {
+OpenedData open_arrays(const recipe::Recipe& recipe) {
   const auto arrays =
       std::make_shared<data::ArrayDataset>(recipe.data.input_array, recipe.data.target_array);
   OpenedData opened = divide(recipe, arrays);
@@ -26,7 +26,7 @@ DataSet arrays_set() {
       .metric = "accuracy",
       .predicts = Predicts::Class,
       .paths = {"input_array", "target_array"},
-      .open = open};
+      .open = open_arrays};
 }
 
 }  // namespace trestle::train

@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Those that would be made, or the challenge's own.
-std::vector<std::int64_t> usual_input(const recipe::Recipe& recipe) {
+std::vector<std::int64_t> carvana_input(const recipe::Recipe& recipe) {
   const data::PictureOptions options = picture_options(recipe);
   if (options.width > 0) return {options.channels, options.height, options.width};
   const bool made = recipe.data.synthesize > 0;
@@ -26,7 +26,7 @@ std::vector<std::int64_t> usual_input(const recipe::Recipe& recipe) {
           side(recipe.data.synthesize_width, 1918)};
 }
 
-data::SynthesizeCarvanaOptions options_of(const Synthesis& wanted) {
+data::SynthesizeCarvanaOptions carvana_options(const Synthesis& wanted) {
   data::SynthesizeCarvanaOptions options;
   if (wanted.width != 0) options.width = wanted.width;
   if (wanted.height != 0) options.height = wanted.height;
@@ -35,14 +35,14 @@ data::SynthesizeCarvanaOptions options_of(const Synthesis& wanted) {
   return options;
 }
 
-std::string synthesize(const Synthesis& wanted) {
-  data::synthesize_carvana(wanted.out, wanted.count, options_of(wanted));
+std::string synthesize_cars(const Synthesis& wanted) {
+  data::synthesize_carvana(wanted.out, wanted.count, carvana_options(wanted));
   return text(counted(wanted.count, "image"), " to ", (wanted.out / "train_hq").string(), " and ",
               plural(wanted.count, "its mask", "their masks"), " to ",
               (wanted.out / "train_masks").string());
 }
 
-StandIn stand_in(const recipe::Recipe& recipe) {
+StandIn carvana_stand_in(const recipe::Recipe& recipe) {
   const fs::path images = recipe.data.images;
   // "data/cars" for data/cars/train_hq, and any other folder's own name.
   const bool usual = images.filename() == "train_hq" && images.has_parent_path();
@@ -50,16 +50,18 @@ StandIn stand_in(const recipe::Recipe& recipe) {
                          .count = recipe.data.synthesize,
                          .width = static_cast<int>(recipe.data.synthesize_width),
                          .height = static_cast<int>(recipe.data.synthesize_height)};
-  StandIn made{wanted, data::describe_synthetic_carvana(wanted.count, options_of(wanted)),
+  StandIn made{wanted, data::describe_synthetic_carvana(wanted.count, carvana_options(wanted)),
                recipe.data};
   made.data.images = (wanted.out / "train_hq").string();
   made.data.masks = (wanted.out / "train_masks").string();
   return made;
 }
 
-OpenedData open(const recipe::Recipe& recipe) { return open_pairs(recipe, data::carvana_suffix); }
+OpenedData open_carvana(const recipe::Recipe& recipe) {
+  return open_pairs(recipe, data::carvana_suffix);
+}
 
-data::CheckReport check(const recipe::Recipe& recipe, const data::CheckProgress& progress) {
+data::CheckReport check_carvana(const recipe::Recipe& recipe, const data::CheckProgress& progress) {
   return check_pairs(recipe, data::carvana_suffix, MaskValues::ClassIds, progress);
 }
 
@@ -74,12 +76,12 @@ DataSet carvana_set() {
       .predicts = Predicts::Mask,
       .paths = {"images", "masks"},
       .keys = picture_keys_and({"mask_values", "mask_ignore"}),
-      .usual_input = usual_input,
+      .usual_input = carvana_input,
       .picture = picture_options,
-      .open = open,
-      .synthesize = synthesize,
-      .stand_in = stand_in,
-      .check = check};
+      .open = open_carvana,
+      .synthesize = synthesize_cars,
+      .stand_in = carvana_stand_in,
+      .check = check_carvana};
 }
 
 }  // namespace trestle::train

@@ -27,7 +27,7 @@ Parts parts_of(const fs::path& folder) {
   return {folder, std::nullopt};
 }
 
-OpenedData open(const recipe::Recipe& recipe) {
+OpenedData open_classification(const recipe::Recipe& recipe) {
   const Parts parts = parts_of(recipe.data.folder);
   const data::PictureOptions options = picture_options(recipe);
   const auto training = std::make_shared<data::ClassificationDataset>(parts.training, options,
@@ -56,7 +56,7 @@ std::string describe(const data::ClassificationDataset& training) {
   return join(words, ", ");
 }
 
-recipe::Recipe::Data fill_in(const recipe::Recipe& recipe, Progress& progress) {
+recipe::Recipe::Data fill_in_classification(const recipe::Recipe& recipe, Progress& progress) {
   const data::ClassificationDataset training = training_part(recipe);
   progress.note("classes   " + describe(training));
   recipe::Recipe::Data data = recipe.data;
@@ -64,11 +64,12 @@ recipe::Recipe::Data fill_in(const recipe::Recipe& recipe, Progress& progress) {
   return data;
 }
 
-data::CheckReport check(const recipe::Recipe& recipe, const data::CheckProgress& progress) {
+data::CheckReport check_classification(const recipe::Recipe& recipe,
+                                       const data::CheckProgress& progress) {
   data::CheckReport report;
   try {
     report.notes.push_back("classes: " + describe(training_part(recipe)));
-    check_opened(recipe, open(recipe), report, progress);
+    check_opened(recipe, open_classification(recipe), report, progress);
   } catch (const Error& error) {
     report.problems.emplace_back(error.what());
   }
@@ -87,9 +88,9 @@ DataSet classification_set() {
           .keys = picture_keys_and({"class_names"}),
           .picture = picture_options,
           .class_names = [](const recipe::Recipe& recipe) { return recipe.data.class_names; },
-          .open = open,
-          .fill_in = fill_in,
-          .check = check};
+          .open = open_classification,
+          .fill_in = fill_in_classification,
+          .check = check_classification};
 }
 
 }  // namespace trestle::train

@@ -25,12 +25,12 @@ Examples part_of(const recipe::Recipe& recipe, data::MnistPart part) {
 }
 
 // The test part validates.
-OpenedData open(const recipe::Recipe& recipe) {
+OpenedData open_mnist(const recipe::Recipe& recipe) {
   return {part_of(recipe, data::MnistPart::Train), part_of(recipe, data::MnistPart::Test),
           data::mnist_classes};
 }
 
-std::vector<std::int64_t> usual_input(const recipe::Recipe&) { return {1, 28, 28}; }
+std::vector<std::int64_t> mnist_input(const recipe::Recipe&) { return {1, 28, 28}; }
 
 data::PictureOptions picture(const recipe::Recipe&) {
   return {.width = 28, .height = 28, .channels = 1};
@@ -45,31 +45,31 @@ std::vector<std::string> clothes(const recipe::Recipe&) {
           "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot"};
 }
 
-data::SynthesizeMnistOptions options_of(const Synthesis& wanted) {
+data::SynthesizeMnistOptions mnist_options(const Synthesis& wanted) {
   data::SynthesizeMnistOptions options;
   options.seed = wanted.seed;
   options.progress = wanted.progress;
   return options;
 }
 
-std::string synthesize(const Synthesis& wanted) {
+std::string synthesize_digits(const Synthesis& wanted) {
   if (wanted.width != 0 || wanted.height != 0)
     throw UsageError("digits are 28 x 28 pixels, they take no other width or height");
-  data::synthesize_mnist(wanted.out, wanted.count, options_of(wanted));
+  data::synthesize_mnist(wanted.out, wanted.count, mnist_options(wanted));
   return text(counted(wanted.count, "digit"), ", and a sixth as many to test with, to ",
               wanted.out.string());
 }
 
-StandIn stand_in(const recipe::Recipe& recipe) {
+StandIn mnist_stand_in(const recipe::Recipe& recipe) {
   const Synthesis wanted{.out = synthetic_name(recipe.data.folder),
                          .count = recipe.data.synthesize};
-  StandIn made{wanted, data::describe_synthetic_mnist(wanted.count, options_of(wanted)),
+  StandIn made{wanted, data::describe_synthetic_mnist(wanted.count, mnist_options(wanted)),
                recipe.data};
   made.data.folder = wanted.out.string();
   return made;
 }
 
-data::CheckReport check(const recipe::Recipe& recipe, const data::CheckProgress& progress) {
+data::CheckReport check_mnist(const recipe::Recipe& recipe, const data::CheckProgress& progress) {
   data::CheckReport report;
   for (const auto part : {data::MnistPart::Train, data::MnistPart::Test}) {
     try {
@@ -92,13 +92,13 @@ DataSet mnist_set() {
           .metric = "accuracy",
           .predicts = Predicts::Class,
           .paths = {"folder"},
-          .usual_input = usual_input,
+          .usual_input = mnist_input,
           .picture = picture,
           .class_names = digits,
-          .open = open,
-          .synthesize = synthesize,
-          .stand_in = stand_in,
-          .check = check};
+          .open = open_mnist,
+          .synthesize = synthesize_digits,
+          .stand_in = mnist_stand_in,
+          .check = check_mnist};
 }
 
 DataSet fashion_mnist_set() {
@@ -109,11 +109,11 @@ DataSet fashion_mnist_set() {
           .predicts = Predicts::Class,
           .paths = {"folder"},
           .usual_place = "/usr/share/datasets/fashion-mnist",
-          .usual_input = usual_input,
+          .usual_input = mnist_input,
           .picture = picture,
           .class_names = clothes,
-          .open = open,
-          .check = check};
+          .open = open_mnist,
+          .check = check_mnist};
 }
 
 }  // namespace trestle::train

@@ -7,7 +7,7 @@ namespace trestle::train {
 
 namespace {
 
-OpenedData open(const recipe::Recipe& recipe) {
+OpenedData open_random(const recipe::Recipe& recipe) {
   std::vector<std::string> missing;
   if (recipe.data.shape.empty()) missing.emplace_back("'shape' in [data]");
   if (recipe.data.count == 0) missing.emplace_back("'count' in [data]");
@@ -32,7 +32,7 @@ DataSet random_set() {
           .predicts = Predicts::Class,
           .paths = {},
           .keys = {"shape", "count", "targets"},
-          .open = open,
+          .open = open_random,
           .check = [](const recipe::Recipe& recipe, const data::CheckProgress&) {
             data::CheckReport report;
             report.count = recipe.data.count;

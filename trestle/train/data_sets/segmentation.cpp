@@ -30,7 +30,8 @@ std::vector<data::MaskValue> ignored_by(const recipe::Recipe& recipe) {
   return values;
 }
 
-data::SegmentationOptions options_of(const recipe::Recipe& recipe, const std::string& suffix) {
+data::SegmentationOptions segmentation_options(const recipe::Recipe& recipe,
+                                               const std::string& suffix) {
   data::SegmentationOptions options{.picture = picture_options(recipe),
                                     .mask_suffix = suffix,
                                     .mask_values = {},
@@ -54,12 +55,12 @@ std::vector<std::string> words_of(const std::vector<data::MaskValue>& values) {
 }
 
 // Which value of a mask is which class: from the recipe, or from all masks.
-recipe::Recipe::Data fill_in(const recipe::Recipe& recipe, Progress& progress) {
+recipe::Recipe::Data fill_in_segmentation(const recipe::Recipe& recipe, Progress& progress) {
   recipe::Recipe::Data data = recipe.data;
   if (!data.mask_values.empty()) {
     progress.note("classes   " +
-                  data::describe_classes(options_of(recipe, data.mask_suffix).mask_values, {},
-                                         ignored_by(recipe)));
+                  data::describe_classes(segmentation_options(recipe, data.mask_suffix).mask_values,
+                                         {}, ignored_by(recipe)));
     return data;
   }
   const data::PairListing listing = data::list_pairs(data.images, data.masks, data.mask_suffix);
@@ -75,7 +76,7 @@ recipe::Recipe::Data fill_in(const recipe::Recipe& recipe, Progress& progress) {
   return data;
 }
 
-OpenedData open(const recipe::Recipe& recipe) {
+OpenedData open_segmentation(const recipe::Recipe& recipe) {
   return open_pairs(recipe, recipe.data.mask_suffix);
 }
 
@@ -96,7 +97,8 @@ recipe::Recipe with_values(const recipe::Recipe& recipe, std::vector<data::Image
   return known;
 }
 
-data::CheckReport check(const recipe::Recipe& recipe, const data::CheckProgress& progress) {
+data::CheckReport check_segmentation(const recipe::Recipe& recipe,
+                                     const data::CheckProgress& progress) {
   return check_pairs(recipe, recipe.data.mask_suffix, MaskValues::OfTheMasks, progress);
 }
 
@@ -109,7 +111,7 @@ OpenedData divide(const recipe::Recipe& recipe, std::shared_ptr<const data::Data
 }
 
 OpenedData open_pairs(const recipe::Recipe& recipe, const std::string& suffix) {
-  const data::SegmentationOptions options = options_of(recipe, suffix);
+  const data::SegmentationOptions options = segmentation_options(recipe, suffix);
   OpenedData opened = divide(recipe, std::make_shared<data::SegmentationDataset>(
                                          recipe.data.images, recipe.data.masks, options));
   opened.classes = std::ssize(options.mask_values);
@@ -124,7 +126,8 @@ data::CheckReport check_pairs(const recipe::Recipe& recipe, const std::string& s
     report.problems = std::move(listing.problems);
     const recipe::Recipe known =
         values == MaskValues::OfTheMasks ? with_values(recipe, listing.pairs, report) : recipe;
-    const data::SegmentationDataset dataset(std::move(listing.pairs), options_of(known, suffix));
+    const data::SegmentationDataset dataset(std::move(listing.pairs),
+                                            segmentation_options(known, suffix));
     data::check_examples(dataset, 0, report, progress);
   } catch (const Error& error) {
     report.problems.emplace_back(error.what());
@@ -141,9 +144,9 @@ DataSet segmentation_set() {
           .paths = {"images", "masks"},
           .keys = picture_keys_and({"mask_suffix", "mask_values", "mask_ignore"}),
           .picture = picture_options,
-          .open = open,
-          .fill_in = fill_in,
-          .check = check};
+          .open = open_segmentation,
+          .fill_in = fill_in_segmentation,
+          .check = check_segmentation};
 }
 
 }  // namespace trestle::train
