@@ -96,25 +96,25 @@ TEST(PowerSgd, MatchesPyTorchAsHookOfSharded) {
       const ShardOptions options = {.first_bucket = first,
                                     .hook = powersgd_hook(options_of(expected["options"]))};
       const DeviceMesh mesh(world, {{"replicate", 2}});
-      Sharded stage(parameters, {}, rank_groups(mesh, options), options);
+      ShardedParameters stage(parameters, {}, rank_groups(mesh, options), options);
       const auto& steps = expected["averages"];
       for (std::size_t step = 0; step < steps.size(); ++step) {
         at::Tensor loss = at::zeros({}, at::kDouble);
         std::size_t number = 0;
         for (std::size_t b = 0; b < buckets.size(); ++b)
           for (std::size_t i = 0; i < buckets[b].size(); ++i)
-            // Half, because this kind of Sharded sums over ranks.
+            // Half, because ShardedParameters sums over ranks.
             loss = loss + (parameters[parameters.size() - 1 - number++].second *
                            golden::formula_doubles(
                                buckets[b][i], 1000 * (step + 1) + 100 * b +
                                                   10 * static_cast<std::size_t>(world.rank()) + i) /
                            2)
                               .sum();
-        stage.gather();
+        stage.unshard();
         stage.reduce_next_backward();
         loss.backward();
         stage.finish_reduction();
-        stage.release();
+        stage.reshard();
         number = 0;
         for (std::size_t b = 0; b < buckets.size(); ++b) {
           std::vector<at::Tensor> got;
