@@ -63,7 +63,7 @@ void simulate_memory(benchmark::State& state) {
     stage.transient_backward = 90;
   }
   costs.routes.assign(schedule.routes.size(), {.seconds = 0.1, .bytes = 20});
-  costs.transport = trestle::simulate::Transport::Pull;
+  costs.transfer_mode = trestle::simulate::TransferMode::Pull;
   simulate_with(state, schedule, costs);
 }
 

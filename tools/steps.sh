@@ -7,6 +7,21 @@ logs=$root/build/logs
 
 step() { printf '==> %s\n' "$*"; }
 
+# time_of NAME: the seconds since the last call count as NAME ("installed", "built" ...). print_times prints all, in order.
+time_names=()
+declare -A time_seconds=()
+time_last=$SECONDS
+time_of() {
+  [ -n "${time_seconds[$1]:-}" ] || time_names+=("$1")
+  time_seconds[$1]=$((${time_seconds[$1]:-0} + SECONDS - time_last))
+  time_last=$SECONDS
+}
+print_times() {
+  local name line=
+  for name in ${time_names[@]+"${time_names[@]}"}; do line+="${line:+, }$name in ${time_seconds[$name]} s"; done
+  [ -z "$line" ] || step "$line"
+}
+
 # fail REASON FIX: both on stderr, exit code 1.
 fail() {
   printf 'trestle: %s\n         %s\n' "$1" "$2" >&2
@@ -51,7 +66,7 @@ explain() {
   elif grep -qiE 'permission denied|are you root|a password is required|a terminal is required|not in the sudoers|read-only file system' "$log"; then
     fail "$2 failed: no permission." "$3"
   elif grep -qiE 'signal terminated program cc1plus|fatal error: killed|internal compiler error: killed|cannot allocate memory' "$log"; then
-    fail "$2 failed: the compiler ran out of memory." "A source that uses torch needs about 1.3 GB: close other programs, or set CMAKE_BUILD_PARALLEL_LEVEL=1."
+    fail "$2 failed: the compiler ran out of memory." "A unit of sources that use torch needs up to 2 GB: close other programs, or set CMAKE_BUILD_PARALLEL_LEVEL=1."
   fi
   fail "$2 failed; the reason is above and in ${log#"$root"/}." "$3"
 }

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -108,7 +107,7 @@ void print_table(const train::LayerCosts& costs, const Cut& cut) {
   }
 }
 
-// The peak of the device that a stage is on; nothing where nobody counts its bytes.
+// The predicted peak of a stage's device; nothing for the cpu, whose memory is not metered.
 std::optional<Bytes> peak_of(const train::LayerCosts& costs, const Cut& cut, std::size_t stage) {
   if (costs.devices[stage] == "cpu") return std::nullopt;
   const int device = cut.predicted.device_of_stage.at(stage);
@@ -175,7 +174,7 @@ view::CutPicture picture_of(const recipe::Recipe& recipe, const train::LayerCost
                               .kept = layer.inner});
   const int count = static_cast<int>(picture.layers.size());
   for (const auto& value : costs.profile.values) {
-    if (!value.saved_by.empty()) {  // counted once, where it is kept first
+    if (!value.saved_by.empty()) {  // counted once, at the first layer that keeps it
       const int first = *std::min_element(value.saved_by.begin(), value.saved_by.end());
       picture.layers[static_cast<std::size_t>(first)].kept += value.bytes;
     }
@@ -213,12 +212,12 @@ train::LayerCosts costs_of(const recipe::Recipe& recipe, const BalanceArguments&
   return train::measure_layers(recipe, *progress, options.models, additions_of(options));
 }
 
-// What is written must not be what is read, and be what its name says.
+// The files that are written must have the right endings and existing folders.
 void check_balance_files(const BalanceArguments& arguments) {
   namespace fs = std::filesystem;
   const auto ends_in = [](const std::string& file, const char* ending, const char* flag) {
     if (!file.empty() && fs::path(file).extension() != ending)
-      throw UsageError(text(flag, " ", file, ": the file ends in ", ending),
+      throw UsageError(text(flag, " ", file, ": the file's name must end in ", ending),
                        {.hint = text("Write ", flag, " ", fs::path(file).stem().string(), ending)});
   };
   ends_in(arguments.svg, ".svg", "--svg");
@@ -241,8 +240,9 @@ int perform_balance(const BalanceArguments& arguments, const RunOptions& options
     return 0;
   }
   std::cout << recipe.model.name << " · " << counted(std::ssize(costs.profile.layers), "layer")
-            << " · " << counted(costs.examples, "example") << " a micro-batch, "
-            << costs.sizes.micro_batches << " at once · cut by "
+            << " · " << counted(costs.examples, "example") << " per micro-batch, "
+            << counted(costs.sizes.micro_batches, "micro-batch", "micro-batches")
+            << " in flight · cut by "
             << (arguments.by == "both" ? "time, within the budgets" : arguments.by) << "\n";
   print_table(costs, cut);
   print_step_prediction(recipe, costs, cut);
@@ -254,40 +254,36 @@ int perform_balance(const BalanceArguments& arguments, const RunOptions& options
 
 }  // namespace
 
-void add_balance(CLI::App& app, Action& action, const RunOptions& options) {
-  CLI::App* verb = app.add_subcommand(
-      "balance", "Measure each layer of a recipe's model, and cut it into stages");
+void add_balance(Verb app, const RunOptions& options) {
+  Verb verb = app.add_verb("balance",
+                           "Measure each layer of a recipe's model, and cut the model in stages");
   auto arguments = std::make_shared<BalanceArguments>();
-  verb->add_option("recipe", arguments->recipe, "A TOML file, see recipes/")
-      ->required()
-      ->type_name("RECIPE");
-  verb->add_option("--devices", arguments->devices,
-                   "One for each stage (default: as in the recipe)")
-      ->type_name("DEVICES");
-  verb->add_option("--by", arguments->by,
-                   "What is made even: time; size, which is memory; or both, the fastest cut that "
-                   "fits the devices' budgets (default)")
-      ->check(CLI::IsMember({"time", "size", "both"}))
-      ->type_name("WHAT");
-  CLI::Option* save = verb->add_option("--save", arguments->save, "Write what was measured as JSON")
-                          ->type_name("FILE");
-  verb->add_option("--profile", arguments->profile,
-                   "Cut by what --save wrote before, of the same model and micro-batch, instead of "
-                   "measuring")
-      ->type_name("FILE")
-      ->excludes(save);
-  verb->add_option("--svg", arguments->svg, "Draw the layers and the cut")->type_name("FILE");
-  verb->add_flag("--json", arguments->json, "Print the cut and what was measured as JSON");
-  verb->footer(
+  verb.add("recipe", arguments->recipe, "A TOML file, see recipes/").required().type("RECIPE");
+  verb.add("--devices", arguments->devices,
+           "One for each stage, for example virtual:4x2GiB (default: the recipe's)")
+      .type("DEVICES");
+  verb.add("--by", arguments->by,
+           "What the cut balances: time; size (memory); or both, the fastest cut that fits the "
+           "devices' budgets (default)")
+      .one_of({"time", "size", "both"})
+      .type("WHAT");
+  verb.add("--save", arguments->save, "Write the measurements as JSON").type("FILE");
+  verb.add(
+          "--profile", arguments->profile,
+          "Read the measurements from a file of --save, of the same model and micro-batch, instead "
+          "of measuring")
+      .type("FILE")
+      .excludes("--save");
+  verb.add("--svg", arguments->svg, "Draw the layers and the cut").type("FILE");
+  verb.add_switch("--json", arguments->json, "Print the cut and the measurements as JSON");
+  verb.footer(
       examples({"trestle balance recipes/unet_quick.toml",
                 "trestle balance recipes/unet_quick.toml --by size",
                 "trestle balance recipes/unet_quick.toml --save layers.json",
                 "trestle balance recipes/unet_quick.toml --profile layers.json --svg cut.svg",
                 "trestle balance recipes/unet_carvana.toml --devices virtual:4x2GiB"}) +
       exit_codes());
-  verb->callback([arguments, &action, &options] {
-    action = [arguments, &options] { return perform_balance(*arguments, options); };
-  });
+  verb.action([arguments, &options] { return perform_balance(*arguments, options); });
 }
 
 }  // namespace trestle::app

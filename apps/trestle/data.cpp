@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
 #include <memory>
@@ -20,28 +19,29 @@ namespace trestle::app {
 
 namespace {
 
-// Those that have synthetic examples.
-std::vector<train::DataSet> drawn_sets() {
+// The data sets that can be synthesized.
+std::vector<train::DataSet> synthetic_sets() {
   std::vector<train::DataSet> sets = train::data_sets();
   std::erase_if(sets, [](const train::DataSet& set) { return !set.synthesize; });
   return sets;
 }
 
 int synthesize(const std::string& kind, train::Synthesis wanted) {
-  const std::vector<train::DataSet> sets = drawn_sets();
+  const std::vector<train::DataSet> sets = synthetic_sets();
   const train::DataSet& set = choose("kind of synthetic data", kind, sets);
   wanted.progress = [show = train::count_bar("drawn")](std::int64_t done, std::int64_t all) {
     if (show) show(done, all);
-    if (!goes_on(done, all)) train::throw_stopped_making(done, all);
+    if (!should_continue(done, all)) train::throw_stopped_making(done, all);
   };
   std::string made;
   try {
     made = set.synthesize(wanted);
   } catch (UsageError& error) {
-    error.add_context("--count says how many, --width and --height how large, --out where.");
+    error.add_context(
+        "--count is the number of examples, --width and --height their size, --out the folder.");
     throw;
   } catch (FileError& error) {
-    error.add_context("Another --out is another folder.");
+    error.add_context("Choose another folder with --out.");
     throw;
   }
   std::cout << "wrote " << made << std::endl;
@@ -60,8 +60,8 @@ std::string flag_of(const std::string& key) {
   return flag;
 }
 
-// Flags that say something of other data sets only.
-void refuse_flags_of_others(const CLI::App& verb, const train::DataSet& set) {
+// Throws UsageError for flags that this data set does not read.
+void refuse_flags_of_others(const Verb& verb, const train::DataSet& set) {
   std::vector<std::string> flags;
   for (const std::string& name : check_fields) {
     const recipe::Field& field = *recipe::find_field(name);
@@ -72,9 +72,9 @@ void refuse_flags_of_others(const CLI::App& verb, const train::DataSet& set) {
 
 using Changes = std::vector<std::pair<std::string, std::string>>;
 
-// `what` names a data set, or a recipe.
-int check_data(const CLI::App& verb, const std::string& what, const Changes& changes,
-               const train::Additions& own) {
+// `what` is the name of a data set, or the file of a recipe.
+int check_data_set(const Verb& verb, const std::string& what, const Changes& changes,
+                   const train::Additions& own) {
   recipe::Recipe recipe;
   if (what.ends_with(".toml"))
     recipe = recipe::read_recipe(what);
@@ -90,11 +90,10 @@ int check_data(const CLI::App& verb, const std::string& what, const Changes& cha
     throw UsageError(text("data check ", set.name, " needs ", join(flags, " and ")));
   const std::vector<std::filesystem::path> paths = train::data_paths(set, recipe);
   for (std::size_t i = 0; i < paths.size(); ++i) {
-    if (paths[i] == set.usual_place) continue;  // what is missing there, the check says
+    if (paths[i] == set.usual_place) continue;  // the check reports what is missing there
     const std::filesystem::path file = data::file_of_array(paths[i].string());
     const std::string &key = set.paths[i], flag = flag_of(key);
-    const std::string named =
-        verb.get_option(flag)->count() > 0 ? flag : text("'", key, "' in [data] of ", what);
+    const std::string named = verb.given(flag) ? flag : text("'", key, "' in [data] of ", what);
     if (key.ends_with("_array"))
       need_file(file, named);
     else
@@ -112,91 +111,83 @@ int check_data(const CLI::App& verb, const std::string& what, const Changes& cha
                          join(report.problems, "\n  ")));
 }
 
-// As a verb's help lists them.
+// The data sets, as listed in a verb's help.
 std::string kinds(const std::vector<train::DataSet>& sets) {
   std::string lines = "One of:";
   for (const train::DataSet& set : sets) lines += "\n  " + set.name + ": " + set.summary;
   return lines;
 }
 
-void add_synthesize(CLI::App& verb, Action& action) {
-  CLI::App* make =
-      verb.add_subcommand("synthesize", "Write synthetic data in the same files and formats");
+void add_synthesize(Verb verb) {
+  Verb make = verb.add_verb("synthesize", "Write synthetic data in the same files and formats");
   auto kind = std::make_shared<std::string>();
   auto wanted = std::make_shared<train::Synthesis>();
-  make->add_option("kind", *kind, kinds(drawn_sets()))->required()->type_name("KIND");
-  add_number(
-      *make, "--count", {0, 1'000'000'000'000'000}, [wanted](std::int64_t n) { wanted->count = n; },
-      "How many")
-      ->required()
-      ->type_name("N");
-  make->add_option("--out", wanted->out, "The folder, a new one or empty")
-      ->required()
-      ->type_name("DIR");
+  make.add("kind", *kind, kinds(synthetic_sets())).required().type("KIND");
+  make.add_number(
+          "--count", {0, 1'000'000'000'000'000}, [wanted](std::int64_t n) { wanted->count = n; },
+          "The number of examples")
+      .required()
+      .type("N");
+  make.add("--out", wanted->out, "A new or empty folder").required().type("DIR");
   const auto pixels = [&](const char* flag, int train::Synthesis::*side, const char* help) {
-    add_number(
-        *make, flag, {1, 1'000'000'000},
-        [wanted, side](std::int64_t n) { (*wanted).*side = static_cast<int>(n); }, help)
-        ->type_name("N");
+    make.add_number(
+            flag, {1, 1'000'000'000},
+            [wanted, side](std::int64_t n) { (*wanted).*side = static_cast<int>(n); }, help)
+        .type("N");
   };
-  pixels("--width", &train::Synthesis::width, "carvana: pixels (default 1918)");
-  pixels("--height", &train::Synthesis::height, "carvana: pixels (default 1280)");
-  add_number(
-      *make, "--seed", {0, 9'000'000'000'000'000'000},
-      [wanted](std::int64_t n) { wanted->seed = static_cast<std::uint64_t>(n); },
-      "The same seed gives the same files (default 42)")
-      ->type_name("N");
-  make->footer(examples({"trestle data synthesize carvana --count 64 --out data/cars",
-                         "trestle data synthesize mnist --count 6000 --out data/digits"}));
-  make->callback(
-      [kind, wanted, &action] { action = [kind, wanted] { return synthesize(*kind, *wanted); }; });
+  pixels("--width", &train::Synthesis::width, "carvana: width in pixels (default 1918)");
+  pixels("--height", &train::Synthesis::height, "carvana: height in pixels (default 1280)");
+  make.add_number(
+          "--seed", {0, 9'000'000'000'000'000'000},
+          [wanted](std::int64_t n) { wanted->seed = static_cast<std::uint64_t>(n); },
+          "The same seed gives the same files (default 42)")
+      .type("N");
+  make.footer(examples({"trestle data synthesize carvana --count 64 --out data/cars",
+                        "trestle data synthesize mnist --count 6000 --out data/digits"}));
+  make.action([kind, wanted] { return synthesize(*kind, *wanted); });
 }
 
-void add_check(CLI::App& verb, Action& action, const RunOptions& options) {
-  CLI::App* look = verb.add_subcommand(
-      "check", "Read every file and list everything that would stop a training");
+void add_check(Verb verb, const RunOptions& options) {
+  Verb check = verb.add_verb(
+      "check", "Read every file and list every problem that would stop a training run");
   auto what = std::make_shared<std::string>();
   auto changes = std::make_shared<Changes>();
   std::string known = kinds(train::data_sets());
   for (const auto& [name, open] : options.data_sets)
-    known += "\n  " + name + ": of this program's own";
-  look->add_option("kind", *what, known + "\nor a recipe, NAME.toml")
-      ->required()
-      ->type_name("KIND");
+    known += "\n  " + name + ": a data set of this program";
+  check.add("kind", *what, known + "\nor a recipe, NAME.toml").required().type("KIND");
   for (const std::string& name : check_fields) {
     const recipe::Field& field = *recipe::find_field(name);
-    look->add_option_function<std::string>(
+    check
+        .add(
             flag_of(field.key),
             [changes, name](const std::string& value) { changes->emplace_back(name, value); },
             train::help_of(field))
-        ->type_name(name == "data.images" || name == "data.masks" || name == "data.folder"
-                        ? "DIR"
-                        : "VALUE");
+        .type(name == "data.images" || name == "data.masks" || name == "data.folder" ? "DIR"
+                                                                                     : "VALUE");
   }
-  look->footer(examples(
+  check.footer(examples(
       {"trestle data check carvana --images data/carvana/train_hq --masks data/carvana/train_masks",
        "trestle data check segmentation --images photos --masks masks --mask-suffix _mask",
        "trestle data check classification --folder flowers",
        "trestle data check mnist --folder data/mnist",
        "trestle data check recipes/unet_carvana.toml"}));
-  look->callback([look, what, changes, &action, &options] {
-    action = [look, what, changes, &options] {
-      return check_data(*look, *what, *changes, additions_of(options));
-    };
+  check.action([check, what, changes, &options] {
+    return check_data_set(check, *what, *changes, additions_of(options));
   });
 }
 
 }  // namespace
 
-void add_data(CLI::App& app, Action& action, const RunOptions& options) {
-  CLI::App* verb = app.add_subcommand("data", "Make synthetic data, or check data in full");
-  verb->require_subcommand(1);
-  verb->footer(examples({"trestle data synthesize carvana --count 64 --out data/cars",
-                         "trestle data check carvana --images data/carvana/train_hq --masks "
-                         "data/carvana/train_masks",
-                         "trestle data <verb> --help"}));
-  add_synthesize(*verb, action);
-  add_check(*verb, action, options);
+void add_data(Verb app, const RunOptions& options) {
+  Verb verb = app.add_verb("data", "Write synthetic data, or check every file of a data set");
+  verb.require_verb();
+  verb.footer(examples({"trestle data synthesize carvana --count 64 --out data/cars",
+                        "trestle data check carvana --images data/carvana/train_hq --masks "
+                        "data/carvana/train_masks",
+                        "trestle data <verb> --help"}));
+  add_synthesize(verb, action);
+  add_check(verb, action, options);
 }
 
 }  // namespace trestle::app

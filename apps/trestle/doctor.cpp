@@ -1,6 +1,5 @@
 #include <torch/cuda.h>
 
-#include <CLI/CLI.hpp>
 #include <iostream>
 
 #include "apps/trestle/verbs.h"
@@ -26,7 +25,7 @@ int diagnose(const RunOptions& options) {
             << "compiler  " << found.compiler << "\n"
             << "system    " << found.system << "\n"
             << "cpu       " << (found.cpu.empty() ? "unknown" : found.cpu) << ", "
-            << counted(found.cores, "core") << " for this process\n"
+            << counted(found.cores, "core") << " available to this process\n"
             << "memory    " << format_bytes(found.memory) << "\n"
             << "devices   cpu; virtual:N (up to " << most_virtual_devices << " of any size); ";
   const auto gpus = torch::cuda::device_count();
@@ -49,11 +48,11 @@ int diagnose(const RunOptions& options) {
 
 }  // namespace
 
-void add_doctor(CLI::App& app, Action& action, const RunOptions& options) {
-  CLI::App* verb = app.add_subcommand(
+void add_doctor(Verb app, const RunOptions& options) {
+  Verb verb = app.add_verb(
       "doctor", "Show versions, devices, cores, memory, and the names that recipes can use");
-  verb->footer(examples({"trestle doctor"}));
-  verb->callback([&action, &options] { action = [&options] { return diagnose(options); }; });
+  verb.footer(examples({"trestle doctor"}));
+  verb.action([&options] { return diagnose(options); });
 }
 
 }  // namespace trestle::app

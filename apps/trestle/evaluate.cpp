@@ -1,6 +1,5 @@
 #include "trestle/train/evaluator.h"
 
-#include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
 
@@ -20,7 +19,7 @@ struct EvaluateArguments {
   bool json = false;
 };
 
-// What may be another than in the run.
+// The fields that may differ from the run's.
 const std::vector<std::string> fields = {
     "data.images",         "data.masks",       "data.folder",       "data.input_array",
     "data.target_array",   "data.mask_suffix", "data.mask_values",  "data.mask_ignore",
@@ -46,7 +45,8 @@ void print_evaluation(const train::EvaluateResult& result) {
 }
 
 int perform_evaluate(const EvaluateArguments& arguments, const RunOptions& options) {
-  train::EvaluateOptions wanted = arguments.options;  // its bar goes before an error is printed
+  // A copy: its progress bar is destroyed, and so erased, before an error is printed.
+  train::EvaluateOptions wanted = arguments.options;
   wanted.changes = arguments.changes;
   wanted.models = options.models;
   wanted.additions = additions_of(options);
@@ -61,31 +61,29 @@ int perform_evaluate(const EvaluateArguments& arguments, const RunOptions& optio
 
 }  // namespace
 
-void add_evaluate(CLI::App& app, Action& action, const RunOptions& options) {
-  CLI::App* verb = app.add_subcommand(
-      "evaluate", "Validation loss and metric of a run's weights, on its own data or on others");
+void add_evaluate(Verb app, const RunOptions& options) {
+  Verb verb = app.add_verb(
+      "evaluate",
+      "Compute loss and metric of a run's weights, on its validation data or other data");
   auto arguments = std::make_shared<EvaluateArguments>();
-  verb->add_option("run", arguments->options.run, "A run folder, or a .safetensors file in one")
-      ->required()
-      ->type_name("RUN_FOLDER");
-  add_checkpoint_flag(*verb, arguments->options.checkpoint);
-  verb->add_flag("--json", arguments->json, "Print one JSON object");
-  add_field_flags(*verb, arguments->changes, options, fields);
-  verb->footer(
+  verb.add("run", arguments->options.run, "A run folder, or a .safetensors file in one")
+      .required()
+      .type("RUN_FOLDER");
+  add_checkpoint_flag(verb, arguments->options.checkpoint);
+  verb.add_switch("--json", arguments->json, "Print one JSON object");
+  add_field_flags(verb, arguments->changes, options, fields);
+  verb.footer(
       examples({"trestle evaluate runs/unet_quick",
                 "trestle evaluate runs/unet_quick --checkpoint last --devices cpu --json",
                 "trestle evaluate runs/unet_quick --images other/photos --masks other/masks",
                 "trestle evaluate runs/resnet18_mnist --folder data/mnist"}) +
-      "Without other data: what the run kept for validation, with the numbers of its "
+      "Without data flags it uses the run's validation examples, and gives the numbers of its "
       "metrics.jsonl.\n"
-      "Of others every example counts, or the part for validation where they have one of their "
-      "own.\n" +
+      "With other data it uses the validation split if there is one, else every example.\n" +
       exit_codes());
-  verb->callback([verb, arguments, &action, &options] {
-    action = [verb, arguments, &options] {
-      refuse_checkpoint_of_file(*verb, arguments->options.run);
-      return perform_evaluate(*arguments, options);
-    };
+  verb.action([verb, arguments, &options] {
+    refuse_checkpoint_of_file(verb, arguments->options.run);
+    return perform_evaluate(*arguments, options);
   });
 }
 

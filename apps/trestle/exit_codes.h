@@ -1,8 +1,10 @@
 #pragma once
 
+#include "trestle/launch/exit_status.h"
+
 namespace trestle::app {
 
-constexpr int failed = 1;
-constexpr int misused = 2;  // what cannot be: words, recipes, files
+inline constexpr int failed = 1;
+using launch::usage_error;  // an invalid request: a flag, a recipe, a file
 
 }  // namespace trestle::app

@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -13,14 +12,14 @@ namespace trestle::app {
 
 namespace {
 
-// What other programs, and other verbs, call a field.
+// Names that fields have in other programs and in other verbs.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> also_known_as = {
     {{"devices.use", "--devices"},
      {"optimizer.learning_rate", "--lr"},
      {"train.batch", "--batch-size"},
      {"model.name", "--model"}}};
 
-// "--train.epochs", "--epochs", and what else the field is called.
+// "--train.epochs,--epochs", and the field's other names.
 std::string flags_of(const recipe::Field& field) {
   std::string flags = "--" + field.name();
   if (recipe::key_is_unique(field)) {
@@ -36,7 +35,7 @@ std::string flags_of(const recipe::Field& field) {
 
 }  // namespace
 
-void add_field_flags(CLI::App& verb, FieldChanges& changes, const RunOptions& options,
+void add_field_flags(Verb verb, FieldChanges& changes, const RunOptions& options,
                      const std::vector<std::string>& only) {
   const recipe::Recipe defaults;
   for (const recipe::Field& field : recipe::recipe_fields()) {
@@ -44,14 +43,14 @@ void add_field_flags(CLI::App& verb, FieldChanges& changes, const RunOptions& op
     const std::string standard = recipe::to_toml(field.get(defaults));
     std::string help = train::help_of(field, additions_of(options)) + " (" + describe(field);
     if (only.empty() && standard != "\"\"" && standard != "[]") help += "; default " + standard;
-    verb.add_option_function<std::string>(
+    verb.add(
             flags_of(field),
             [&changes, name = field.name()](const std::string& value) {
               changes.emplace_back(name, value);
             },
             help + ")")
-        ->group(field_group(field.section))
-        ->type_name("");
+        .group(field_group(field.section))
+        .type("");
   }
 }
 

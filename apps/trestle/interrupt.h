@@ -2,29 +2,29 @@
 
 #include <cstdint>
 
-// Ctrl-C, SIGTERM, and SIGHUP where it is not ignored. The exit code is 128 + the signal: 130, 143
-// or 129.
+// Handles Ctrl-C, SIGTERM, and SIGHUP unless it is ignored. The exit code is 128 + the signal: 130,
+// 143 or 129.
 namespace trestle::app {
 
-// From now on the first of them ends the process, at once: nothing is lost yet.
+// From now on the first signal ends the process at once.
 void watch_interrupts();
 
-// From now on the first one only sets a mark (and says so on the standard error); the second ends
-// the process at once.
+// From now on the first signal makes interrupted() true, and prints that the training step will be
+// finished. A second signal ends the process at once.
 void finish_steps_on_interrupt();
 
-// The same with other words than those of a training, for a verb that ends in another way.
-void stop_on_interrupt(const char* words);
+// The same with another message, for verbs that do not train.
+void stop_on_interrupt(const char* message);
 
-// Called after each part of a work that can be given up: false after a signal, for the caller to
-// clean up and end. A second signal ends the process at once. Before the first part is done, and
-// after the last, the first signal does.
-bool goes_on(std::int64_t done, std::int64_t all);
+// For work with `all` parts: call it after each one. Returns false after a signal; the caller then
+// cleans up and ends. A second signal ends the process at once. Before the first part is done and
+// after the last, the first signal ends the process at once.
+bool should_continue(std::int64_t done, std::int64_t all);
 
-// Whether one came.
+// Whether a signal has arrived.
 bool interrupted();
 
-// What the process ends with when one came.
+// The exit code after a signal.
 int interrupted_exit_code();
 
 }  // namespace trestle::app

@@ -3,7 +3,6 @@
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/linear.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -35,7 +34,7 @@ struct LevelsArguments {
   bool json = false;
 };
 
-// What is trained, made anew for each level.
+// The model that is trained; each level makes a new one.
 struct Subject {
   std::string name;
   std::int64_t parameters = 0;
@@ -43,11 +42,11 @@ struct Subject {
   std::vector<std::int64_t> input;  // sizes of an example
 };
 
-Subject own_net(LevelsArguments& arguments) {
+Subject mlp_subject(LevelsArguments& arguments) {
   const int layers = arguments.layers, width = arguments.width;
   arguments.levels.batch = std::max<std::int64_t>(arguments.levels.batch, arguments.levels.ranks);
   return {.name = text("MLP of ", layers, " layers of ", width),
-          // Counted, not made: on paper it may be larger than this machine.
+          // Computed without making the model: for --dry-run it may be larger than this machine.
           .parameters = std::int64_t{layers} * width * (width + std::int64_t{1}),
           .make =
               [layers, width] {
@@ -61,14 +60,14 @@ Subject own_net(LevelsArguments& arguments) {
           .input = {width}};
 }
 
-Subject of_recipe(LevelsArguments& arguments, const RunOptions& options) {
+Subject recipe_subject(LevelsArguments& arguments, const RunOptions& options) {
   const recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
   train::check_training(recipe, additions_of(options));
   if (!recipe.optimizer.frozen.empty())
     throw UsageError(text(arguments.recipe,
-                          ": 'frozen' in [optimizer] leaves layers without "
-                          "gradients, and what is measured here is a model that is trained whole"),
-                     {.hint = "Leave 'frozen' out, in a copy of the recipe."});
+                          ": 'frozen' in [optimizer] leaves layers without gradients, but levels "
+                          "measures models with all their gradients"),
+                     {.hint = "Use a copy of the recipe without 'frozen'."});
   auto& optimizer = arguments.levels.optimizer;
   optimizer = {.name = recipe.optimizer.name};
   optimizer.momentum = recipe.optimizer.momentum;
@@ -123,27 +122,27 @@ void print_row(const LevelsArguments& arguments, const train::LevelRow& row) {
   std::cout << std::endl;
 }
 
-void check_levels_files(const LevelsArguments& arguments) {
+void check_picture_file(const LevelsArguments& arguments) {
   if (arguments.svg.empty()) return;
   if (std::filesystem::path(arguments.svg).extension() != ".svg")
-    throw UsageError(text("--svg ", arguments.svg, ": the file ends in .svg"));
+    throw UsageError(text("--svg ", arguments.svg, ": the file's name must end in .svg"));
   need_folder_for(arguments.svg, "--svg");
 }
 
 Bytes bucket_of(const std::string& words) {
   const Bytes bytes = parse_bytes(words);
   if (bytes == 0)
-    throw UsageError(text("--bucket ", words, ": nothing would be reduced"),
-                     {.hint = "Give at least one byte, or leave it out."});
+    throw UsageError(text("--bucket ", words, ": a bucket must have at least one byte"),
+                     {.hint = "Leave it out for the default."});
   return bytes;
 }
 
 int perform_levels(LevelsArguments arguments, const RunOptions& options) {
-  check_levels_files(arguments);
+  check_picture_file(arguments);
   const Subject subject =
-      arguments.recipe.empty() ? own_net(arguments) : of_recipe(arguments, options);
+      arguments.recipe.empty() ? mlp_subject(arguments) : recipe_subject(arguments, options);
   if (arguments.batch > 0) arguments.levels.batch = arguments.batch;
-  // Momentum and the like stay the recipe's, as with trestle train's flag.
+  // Momentum and other options stay the recipe's, as with trestle train --optimizer.name.
   if (!arguments.optimizer.empty()) arguments.levels.optimizer.name = arguments.optimizer;
   if (!arguments.bucket.empty()) arguments.levels.bucket = bucket_of(arguments.bucket);
   const std::int64_t parameters = subject.parameters;
@@ -169,77 +168,75 @@ int perform_levels(LevelsArguments arguments, const RunOptions& options) {
   return 0;
 }
 
-void add_sizes(CLI::App& verb, const std::shared_ptr<LevelsArguments>& arguments) {
+void add_sizes(Verb verb, const std::shared_ptr<LevelsArguments>& arguments) {
   const auto number = [&](const char* flag, Range range, auto which, const char* help) {
-    return add_number(
-               verb, flag, range,
-               [arguments, which](std::int64_t n) {
-                 auto& field = which(*arguments);
-                 field = static_cast<std::decay_t<decltype(field)>>(n);
-               },
-               help)
-        ->type_name("N");
+    return verb
+        .add_number(
+            flag, range,
+            [arguments, which](std::int64_t n) {
+              auto& field = which(*arguments);
+              field = static_cast<std::decay_t<decltype(field)>>(n);
+            },
+            help)
+        .type("N");
   };
   number(
       "--ranks", {2, 64}, [](LevelsArguments& a) -> int& { return a.levels.ranks; },
-      "Devices, each with a part of the batch (default 4)");
+      "Number of ranks, each with a device and a share of the batch (default 4)");
   number(
       "--replicate", {1, 64}, [](LevelsArguments& a) -> int& { return a.levels.replicate; },
-      "Rows of HSDP's mesh (default 2)");
+      "Number of rows of HSDP's mesh (default 2)");
   number(
       "--batch", {1, 1'000'000}, [](LevelsArguments& a) -> std::int64_t& { return a.batch; },
-      "Samples of all ranks together (default: the recipe's, or 32, or one a rank)");
+      "Samples of all ranks together (default: the recipe's, else 32, or one per rank)");
   number(
       "--steps", {1, 10'000}, [](LevelsArguments& a) -> int& { return a.levels.steps; },
-      "Measured at each level, after two (default 3)");
+      "Steps to measure at each level, after two warm-up steps (default 3)");
   number(
       "--layers", {1, 10'000}, [](LevelsArguments& a) -> int& { return a.layers; },
-      "Of the MLP, where no recipe is named (default 16)");
+      "Layers of the MLP that is used without a recipe (default 16)")
+      .excludes("recipe");
   number(
       "--width", {1, 65'536}, [](LevelsArguments& a) -> int& { return a.width; },
-      "Of its layers (default 512)");
+      "Width of the MLP's layers (default 512)")
+      .excludes("recipe");
 }
 
 }  // namespace
 
-void add_levels(CLI::App& app, Action& action, const RunOptions& options) {
-  CLI::App* verb = app.add_subcommand(
+void add_levels(Verb app, const RunOptions& options) {
+  Verb verb = app.add_verb(
       "levels",
-      "Measure what data parallel, ZeRO-1 to 3, FSDP and HSDP hold and send, beside the formulas");
+      "Measure memory and traffic of data parallelism, ZeRO-1 to 3, FSDP and HSDP, with their "
+      "formulas");
   auto arguments = std::make_shared<LevelsArguments>();
-  CLI::Option* recipe =
-      verb->add_option(
-              "recipe", arguments->recipe,
-              "A TOML file, see recipes/: its model, batch and optimizer (default: an MLP, "
-              "32, adamw). The inputs are random")
-          ->type_name("RECIPE");
-  add_sizes(*verb, arguments);
-  for (const char* flag : {"--layers", "--width"}) verb->get_option(flag)->excludes(recipe);
-  verb->add_option("--optimizer", arguments->optimizer, "sgd, adam, adamw or rmsprop")
-      ->type_name("NAME");
-  verb->add_option(
-          "--bucket", arguments->bucket,
-          "Gradients that are reduced together (default 25MiB, or an eighth of the weights "
-          "where that is less)")
-      ->type_name("BYTES");
-  verb->add_option("--svg", arguments->svg, "Draw bars, with the formulas as ticks")
-      ->type_name("FILE");
-  verb->add_flag("--dry-run", arguments->dry_run, "The formulas alone, nothing is measured")
-      ->excludes("--svg");
-  verb->add_flag("--json", arguments->json, "Print one JSON object");
-  verb->footer(
+  verb.add("recipe", arguments->recipe,
+           "A TOML file, see recipes/: its model, batch and optimizer are used, with random inputs "
+           "(default: an MLP, batch 32, adamw)")
+      .type("RECIPE");
+  add_sizes(verb, arguments);
+  verb.add("--optimizer", arguments->optimizer, "sgd, adam, adamw or rmsprop").type("NAME");
+  verb.add("--bucket", arguments->bucket,
+           "Size of the buckets in which gradients are reduced (default 25MiB, or an eighth of the "
+           "weights if that is less)")
+      .type("BYTES");
+  verb.add("--svg", arguments->svg, "Draw the measurements as bars and the formulas as ticks")
+      .type("FILE");
+  verb.add_switch("--dry-run", arguments->dry_run, "Print only the formulas; measure nothing")
+      .excludes("--svg");
+  verb.add_switch("--json", arguments->json, "Print one JSON object");
+  verb.footer(
       examples({"trestle levels", "trestle levels --ranks 8 --width 1024 --svg levels.svg",
                 "trestle levels recipes/unet_quick.toml --ranks 2",
                 "trestle levels --ranks 64 --layers 96 --width 12288 --dry-run"}) +
-      "Each level trains a few steps with a thread for each rank on virtual devices, whose meters "
-      "say what is held:\nat rest weights, gradients and what the optimizer remembers; at the peak "
-      "of a step what is computed on besides.\nWhat a rank sends is counted in the collectives, as "
-      "rings send it. All ranks share this machine's cores, so\nthe steps' times compare levels, "
+      "Each level trains a few steps with one thread per rank on virtual devices, which meter "
+      "their "
+      "memory: at rest\nit is weights, gradients and optimizer state; the peak of a step adds "
+      "activations and buffers. Traffic is counted\nin the collectives, as ring algorithms would "
+      "send it. All ranks share this machine's cores, so the times of the\nsteps compare levels, "
       "not devices.\n" +
       exit_codes());
-  verb->callback([arguments, &action, &options] {
-    action = [arguments, &options] { return perform_levels(*arguments, options); };
-  });
+  verb.action([arguments, &options] { return perform_levels(*arguments, options); });
 }
 
 }  // namespace trestle::app

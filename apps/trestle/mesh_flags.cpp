@@ -19,7 +19,7 @@ bool changes_field(const FieldChanges& changes, std::string_view name) {
   return std::ranges::any_of(changes, [&](const auto& change) { return change.first == name; });
 }
 
-// How many virtual devices these ranks have, of a recipe with `count` of them.
+// The number of virtual devices for these ranks, where the recipe has `count`.
 int devices_for(const recipe::Recipe& recipe, const recipe::Recipe::Mesh& before, int ranks,
                 int count) {
   if (recipe.mesh.parts() > 1 && ranks > 1) return ranks;
@@ -43,7 +43,7 @@ FieldChanges changes_of_mesh(const std::string& words) {
                             did_you_mean(dimension.name, known)),
                        {.hint = "Write for example --mesh pipeline=2,replicate=2,shard=2."});
     changes.emplace_back("mesh." + dimension.name, text(dimension.size));
-    if (dimension.name == "shard" && dimension.size == 1)  // a run that divided no longer does
+    if (dimension.name == "shard" && dimension.size == 1)  // a run that sharded no longer does
       changes.emplace_back("mesh.shard_level", recipe::Recipe::Mesh().shard_level);
   }
   return changes;
@@ -68,17 +68,17 @@ void check_mesh_alone(const std::string& words, const FieldChanges& flags) {
   if (words.empty()) return;
   for (const std::string name : {"pipeline", "replicate", "shard"})
     if (changes_field(flags, "mesh." + name))
-      throw UsageError(text("--mesh ", words, " lays out all ranks, and --", name, " is given too"),
+      throw UsageError(text("--mesh ", words, " lays out all ranks, but --", name, " is given too"),
                        {.hint = text("Write it in --mesh, as ", name, "=2, or leave --mesh out.")});
 }
 
 void check_ranks_of_mesh(const std::string& words, const recipe::Recipe::Mesh& mesh, int asked) {
   const int ranks = ranks_of(mesh);
   if (words.empty() || asked == 0 || asked == ranks) return;
-  throw UsageError(text("--mesh ", words, " lays out ", counted(ranks, "rank"), ", and there ",
+  throw UsageError(text("--mesh ", words, " lays out ", counted(ranks, "rank"), ", but there ",
                         plural(asked, "is ", "are "), asked),
-                   {.hint = "What it does not name there is one of. Stages over ranks are "
-                            "pipeline=2, for example --mesh pipeline=2,replicate=2."});
+                   {.hint = "A dimension that --mesh does not name has size 1. For stages over "
+                            "ranks add pipeline=2, for example --mesh pipeline=2,replicate=2."});
 }
 
 int ranks_of(const recipe::Recipe::Mesh& mesh) {
@@ -87,9 +87,8 @@ int ranks_of(const recipe::Recipe::Mesh& mesh) {
 
 void check_shard_level(const recipe::Recipe& recipe, const FieldChanges& flags) {
   if (recipe.mesh.shard > 1 || !changes_field(flags, "mesh.shard_level")) return;
-  throw UsageError(
-      text("--shard-level ", recipe.mesh.shard_level, ", and there are no ranks that divide"),
-      {.hint = "Say how many, for example --mesh shard=2."});
+  throw UsageError(text("--shard-level ", recipe.mesh.shard_level, " needs ranks to shard over"),
+                   {.hint = "Give their number, for example --mesh shard=2."});
 }
 
 FieldChanges devices_of_mesh(const recipe::Recipe& recipe, const recipe::Recipe::Mesh& before,

@@ -2,18 +2,18 @@
 
 #include <string>
 
-// The standard output of the program: words that do not arrive are an error.
+// The program's standard output: output that cannot be written is an error.
 namespace trestle::app {
 
-// Sees to it that 0, 1 and 2 are open, so that no file of the program's own gets one of these
-// numbers and then the words that were meant for a screen.
+// Opens /dev/null for each of 0, 1 and 2 that is closed, so that no file of the program gets one of
+// these numbers, and then the program's output.
 void open_standard_streams();
 
-// Whether everything that was printed so far has arrived. Flushes.
+// Flushes; returns whether all output so far was written.
 bool output_arrives();
 
-// Why it did not: "the output could not be written: No space left on device". Empty where a reader
-// simply has gone, as `head` does: nobody wants to know.
+// The reason if it was not: "the output could not be written: No space left on device". Empty if
+// the reader has closed the pipe, as `head` does: that is no error to report.
 std::string why_output_was_lost();
 
 }  // namespace trestle::app

@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
 
@@ -32,7 +31,8 @@ void print_prediction(const train::PredictResult& result, const train::PredictOp
 }
 
 int perform_predict(const PredictArguments& arguments, const RunOptions& options) {
-  train::PredictOptions wanted = arguments.options;  // its bar goes before an error is printed
+  // A copy: its progress bar is destroyed, and so erased, before an error is printed.
+  train::PredictOptions wanted = arguments.options;
   wanted.models = options.models;
   wanted.additions = additions_of(options);
   if (!arguments.json) wanted.progress = train::count_bar("predicted");
@@ -48,42 +48,39 @@ int perform_predict(const PredictArguments& arguments, const RunOptions& options
 
 }  // namespace
 
-void add_predict(CLI::App& app, Action& action, const RunOptions& options) {
-  CLI::App* verb = app.add_subcommand(
-      "predict", "Write masks for new images, or a table of their classes, with a run's weights");
+void add_predict(Verb app, const RunOptions& options) {
+  Verb verb = app.add_verb(
+      "predict", "Write masks or a table of classes for new images, with a run's weights");
   auto arguments = std::make_shared<PredictArguments>();
-  verb->add_option("run", arguments->options.run, "A run folder, or a .safetensors file in one")
-      ->required()
-      ->type_name("RUN_FOLDER");
-  verb->add_option("--images", arguments->options.images, "A folder of images, or one image")
-      ->required()
-      ->type_name("DIR");
-  verb->add_option("--out", arguments->options.out,
-                   "Where <image>_mask.png, or predictions.csv, is written")
-      ->required()
-      ->type_name("DIR");
-  add_number(
-      *verb, "--top-k", {1, 1'000'000},
-      [arguments](std::int64_t k) { arguments->options.top_k = static_cast<int>(k); },
-      "Classes of each image in predictions.csv, the most probable first (default 1)")
-      ->type_name("K");
-  add_checkpoint_flag(*verb, arguments->options.checkpoint);
-  verb->add_option("--devices", arguments->options.devices,
-                   "cpu, virtual:2x512MiB, cuda:0,cuda:1, cuda:all (default: as in the run)")
-      ->type_name("DEVICES");
-  verb->add_flag("--json", arguments->json, "Print one JSON object a line, for each image");
-  verb->footer(
+  verb.add("run", arguments->options.run, "A run folder, or a .safetensors file in one")
+      .required()
+      .type("RUN_FOLDER");
+  verb.add("--images", arguments->options.images, "A folder of images, or one image")
+      .required()
+      .type("DIR");
+  verb.add("--out", arguments->options.out, "The folder for <image>_mask.png or predictions.csv")
+      .required()
+      .type("DIR");
+  verb.add_number(
+          "--top-k", {1, 1'000'000},
+          [arguments](std::int64_t k) { arguments->options.top_k = static_cast<int>(k); },
+          "Classes of each image in predictions.csv, the most probable first (default 1)")
+      .type("K");
+  add_checkpoint_flag(verb, arguments->options.checkpoint);
+  verb.add("--devices", arguments->options.devices,
+           "cpu, virtual:2x512MiB, cuda:0,cuda:1, cuda:all (default: the run's)")
+      .type("DEVICES");
+  verb.add_switch("--json", arguments->json, "Print one JSON object per line, for each image");
+  verb.footer(
       examples(
           {"trestle predict runs/unet_quick --images photos --out masks",
            "trestle predict runs/resnet18_mnist --images digits --out . --top-k 3",
            "trestle predict runs/unet_quick/best.safetensors --images car.jpg --out . --devices "
            "cpu"}) +
       exit_codes());
-  verb->callback([verb, arguments, &action, &options] {
-    action = [verb, arguments, &options] {
-      refuse_checkpoint_of_file(*verb, arguments->options.run);
-      return perform_predict(*arguments, options);
-    };
+  verb.action([verb, arguments, &options] {
+    refuse_checkpoint_of_file(verb, arguments->options.run);
+    return perform_predict(*arguments, options);
   });
 }
 

@@ -22,13 +22,13 @@ namespace {
 
 constexpr int most_ranks = 1000;
 
-struct Wanted {
+struct RequestedRanks {
   int count = 1;
   bool threads = false;
 };
 
-Wanted read_ranks(const std::string& words) {
-  Wanted wanted;
+RequestedRanks parse_ranks(const std::string& words) {
+  RequestedRanks wanted;
   if (words.empty()) return wanted;
   std::string_view number = words;
   constexpr std::string_view threads = "threads:";
@@ -41,12 +41,12 @@ Wanted read_ranks(const std::string& words) {
   if (error != std::errc() || end != number.data() + number.size() || wanted.count < 1 ||
       wanted.count > most_ranks)
     throw UsageError(text("--ranks takes a number from 1 to ", most_ranks,
-                          ", or threads: and one, not '", words, "'"),
-                     {.hint = "For example --ranks 4, four processes, or --ranks threads:4."});
+                          ", or threads: and a number, not '", words, "'"),
+                     {.hint = "For example --ranks 4 (four processes) or --ranks threads:4."});
   return wanted;
 }
 
-// "torchrun started rank 0 of 2".
+// "torchrun started this process as rank 0 of 2".
 std::string who_started(const launch::RankEnvironment& environment) {
   const bool by_hand = environment.source == "variables";
   return text(by_hand ? "RANK and WORLD_SIZE" : environment.source, by_hand ? " make" : " started",
@@ -54,22 +54,22 @@ std::string who_started(const launch::RankEnvironment& environment) {
               environment.world_size);
 }
 
-void refuse_other_ranks(const launch::RankEnvironment& environment, const Wanted& wanted,
+void refuse_other_ranks(const launch::RankEnvironment& environment, const RequestedRanks& wanted,
                         const RankOptions& options) {
   if (!options.ranks.empty() && (wanted.threads || wanted.count != environment.world_size))
     throw UsageError(text("--ranks ", options.ranks, ", but ", who_started(environment)),
                      {.hint = environment.source == "variables"
                                   ? "Unset RANK and WORLD_SIZE, or leave --ranks out."
-                                  : "Leave --ranks out where something else starts the ranks."});
+                                  : "Leave --ranks out when a launcher starts the ranks."});
   if (options.max_restarts > 0 && environment.source != "trestle launch")
     throw UsageError(text("--max-restarts has no effect: ", who_started(environment)),
-                     {.hint = "Who starts the ranks starts them anew: leave it out here."});
+                     {.hint = "The launcher restarts the ranks: leave --max-restarts out here."});
 }
 
-// One rank says it: the one that failed, and on several machines the first one too, whose screen is
-// the run's. What they found out by themselves, as of a process that was killed, rank 0 says, if it is
-// there.
-bool speaks(const World& world, bool only_heard) {
+// Whether this rank prints the world's failure. The rank that failed prints it, and with several
+// machines rank 0 too, whose screen the user watches. A failure that ranks detected, as of a
+// process that was killed, is printed by rank 0 if it still runs.
+bool prints_failure(const World& world, bool only_heard) {
   if (const auto who = world.failed_rank())
     return *who == world.rank() || (world.rank() == 0 && world.local_size() < world.size());
   const auto why = world.failure();
@@ -77,44 +77,44 @@ bool speaks(const World& world, bool only_heard) {
          why->starts_with("the launcher");
 }
 
-// How a rank's work ended: where somebody else says why, it does so without a word.
+// The result of a rank's work, if it threw nothing: another rank prints the error then.
 struct RankEnd {
   int code = 0;
-  bool only_heard = false;
+  bool only_heard = false;  // another rank failed
 };
 
 RankEnd work_on_rank(const World& world, const std::function<int(const World*)>& work) {
   const std::string where = text("on rank ", world.rank());
   try {
     return {work(&world)};
-  } catch (const RankError& error) {  // names the rank
+  } catch (const RankError& error) {  // its message names the rank
     const bool misuse = train::is_misuse(error);
-    if (!speaks(world, true)) return {misuse ? misused : failed, true};
+    if (!prints_failure(world, true)) return {misuse ? usage_error : failed, true};
     if (misuse) throw UsageError(error.what());
     throw;
-  } catch (DeadlineError& error) {  // each that waited in vain says for whom
+  } catch (DeadlineError& error) {  // each rank that waited prints which ranks it waited for
     error.add_context(where);
     throw;
-  } catch (UsageError& error) {  // mostly the same on all
-    if (!speaks(world, false)) return {misused};
+  } catch (UsageError& error) {  // usually the same on all ranks
+    if (!prints_failure(world, false)) return {usage_error};
     if (world.rank() != 0) error.add_context(where);
     throw;
   } catch (Error& error) {
-    if (!speaks(world, false)) return {failed};
+    if (!prints_failure(world, false)) return {failed};
     error.add_context(where);
     throw;
   } catch (c10::Error& error) {
-    if (!speaks(world, false)) return {failed};
+    if (!prints_failure(world, false)) return {failed};
     error.add_context(where);
     throw;
   }
 }
 
-// Who only heard that another one failed ends behind it: the first exit code is the whole run's, and
-// 2, for what cannot be, is not started anew.
-void let_others_end() {
-  constexpr std::chrono::milliseconds for_the_first_to_end{300};
-  std::this_thread::sleep_for(for_the_first_to_end);
+// A rank that only heard of a failure must exit after the rank that failed: the launcher returns
+// the first exit code, and does not restart after a usage error.
+void let_failed_rank_end_first() {
+  constexpr std::chrono::milliseconds delay{300};
+  std::this_thread::sleep_for(delay);
 }
 
 int on_launched_rank(const launch::RankEnvironment& environment, const RankOptions& options,
@@ -127,26 +127,26 @@ int on_launched_rank(const launch::RankEnvironment& environment, const RankOptio
     end = work_on_rank(world, work);
   } catch (RankError& error) {
     if (!have_met) error.add_context(text("on rank ", environment.rank));
-    if (environment.rank != 0) let_others_end();
+    if (environment.rank != 0) let_failed_rank_end_first();
     throw;
-  } catch (Error& error) {  // until they have met none speaks for another
+  } catch (Error& error) {  // before the ranks have met, each prints its own errors
     if (!have_met) error.add_context(text("on rank ", environment.rank));
     throw;
   }
-  if (end.only_heard) let_others_end();
+  if (end.only_heard) let_failed_rank_end_first();
   return end.code;
 }
 
-// Who read it first has all of it, and the others wait for the rest.
+// The first rank to read a pipe would get all of it, and all other ranks would wait.
 void refuse_pipes(const std::vector<std::string>& files) {
   for (const std::string& file : files) {
     std::error_code error;
     const auto status = std::filesystem::status(file, error);
     if (error || !std::filesystem::exists(status) || std::filesystem::is_regular_file(status))
       continue;
-    throw UsageError(text(file, ": is a pipe or a device, and each rank reads it anew"),
-                     {.hint = "Write it into a file, or let the ranks be threads, for example "
-                              "--ranks threads:2."});
+    throw UsageError(
+        text(file, ": is a pipe or a device, but each rank has to read it"),
+        {.hint = "Write it to a file, or use threads, for example --ranks threads:2."});
   }
 }
 
@@ -155,26 +155,27 @@ void refuse_pipes(const std::vector<std::string>& files) {
 int asked_ranks(const RankOptions& options) {
   const int launched = launch::read_rank_environment().world_size;
   if (launched > 1) return launched;
-  return options.ranks.empty() ? 0 : read_ranks(options.ranks).count;
+  return options.ranks.empty() ? 0 : parse_ranks(options.ranks).count;
 }
 
 int on_ranks(const RankOptions& options, const std::function<int(const World*)>& work) {
-  Wanted wanted;
+  RequestedRanks wanted;
   launch::RankEnvironment environment;
   try {
-    wanted = read_ranks(options.ranks);
+    wanted = parse_ranks(options.ranks);
     environment = launch::read_rank_environment();
     if (environment.world_size > 1) refuse_other_ranks(environment, wanted, options);
   } catch (const UsageError&) {
-    if (another_rank_complains()) return misused;
+    if (another_rank_complains()) return usage_error;
     throw;
   }
   if (environment.world_size > 1) return on_launched_rank(environment, options, work);
-  if (options.ranks.empty()) wanted.count = options.otherwise;
-  // Alone, also as the only task of srun, whose shell says so: that one may start ranks of its own.
+  if (options.ranks.empty()) wanted.count = options.default_ranks;
+  // A single process may start ranks itself, also as the only task of srun.
   if (options.max_restarts > 0 && (wanted.count == 1 || wanted.threads))
-    throw UsageError("--max-restarts has no effect without ranks that are processes",
-                     {.hint = "Leave it out, or give --ranks a number of them, for example 2."});
+    throw UsageError(
+        "--max-restarts has no effect without ranks that are processes",
+        {.hint = "Leave it out, or add a number of processes, for example --ranks 2."});
   if (wanted.count == 1) return work(nullptr);
   if (wanted.threads) {
     const auto codes = spawn(wanted.count, [&](World& world) { return work(&world); },
@@ -191,8 +192,8 @@ int on_ranks(const RankOptions& options, const std::function<int(const World*)>&
 
 namespace {
 
-// One lone rank where the variables are wrong: they are of no matter to what does not run on ranks.
-launch::RankEnvironment environment_if_right() {
+// A single rank if the variables are invalid: verbs that do not run on ranks ignore them.
+launch::RankEnvironment environment_if_valid() {
   try {
     return launch::read_rank_environment();
   } catch (const UsageError&) {
@@ -203,24 +204,24 @@ launch::RankEnvironment environment_if_right() {
 }  // namespace
 
 bool another_rank_prints() {
-  const auto environment = environment_if_right();
+  const auto environment = environment_if_valid();
   return environment.rank != 0 && environment.source != "variables";
 }
 
 bool another_rank_complains() {
-  const auto environment = environment_if_right();
+  const auto environment = environment_if_valid();
   return environment.local_rank != 0 &&
          (environment.source == "trestle launch" || environment.source == "torchrun");
 }
 
 void refuse_on_ranks(const std::string& verb) {
-  const auto environment = environment_if_right();
+  const auto environment = environment_if_valid();
   if (environment.world_size == 1) return;
   throw UsageError(text("trestle ", verb, " runs on one process, but ", who_started(environment)),
                    {.hint = environment.source == "variables"
                                 ? "Unset RANK and WORLD_SIZE."
-                                : "Start it alone: each rank would do the same, over the others' "
-                                  "files. On ranks runs trestle train."});
+                                : "Start it as one process: several would overwrite each other's "
+                                  "files. Only trestle train runs on ranks."});
 }
 
 }  // namespace trestle::app

@@ -9,45 +9,47 @@ namespace trestle {
 class World;
 }
 
-// How a verb comes to run on several ranks.
+// Runs a verb on several ranks.
 namespace trestle::app {
 
 struct RankOptions {
   std::string ranks = "";  // "", "4" processes, "threads:4"
-  int otherwise = 1;  // how many processes, where `ranks` is "" and nothing else has started some
-  int max_restarts = 0;  // of processes that are started here
-  // The longest that a rank waits for another.
+  int default_ranks = 1;   // processes, if `ranks` is "" and no launcher has started this process
+  int max_restarts = 0;    // of processes that are started here
+  // The longest wait of a rank for another rank.
   std::chrono::milliseconds deadline = std::chrono::minutes(10);
-  // All words of this command, which the processes of its ranks get again.
+  // The words of this command line; the processes of its ranks get them too.
   std::vector<std::string> words = {};
-  // Files that these name, which each process reads: none may be a pipe. Some may be empty.
+  // Files in these words, which each process reads: none may be a pipe. Entries may be empty.
   std::vector<std::string> files = {};
 };
 
-// Calls `work` as the ranks say, and returns what it returns (of several threads: rank 0's):
+// Calls `work` on the ranks and returns its result (of several threads: rank 0's):
 //
-// - in a process that a launcher started (torchrun, Slurm, trestle launch) as one rank of several,
-//   with that rank's world; `ranks` may be left out, or says the same number;
-// - "4": starts this program four times and returns when all have ended (launch/launcher.h);
-// - "threads:4": four threads of this process;
-// - "": as many processes as `otherwise` says; with no world, on this process alone, where that is 1.
+// - in a process that a launcher has started as one of several ranks (torchrun, Slurm, trestle
+//   launch): with that rank's world; `ranks` must be empty or the same number;
+// - "4": starts this program four times and returns when all processes have ended
+//   (launch/launcher.h);
+// - "threads:4": on four threads of this process;
+// - "": on `default_ranks` processes; if that is 1, in this process, without a world.
 //
-// Throws UsageError for words that are none of this. What goes wrong on a rank is said once, by the
-// rank that was first to fail, and where ranks are on other machines by rank 0 too; that another rank
-// was killed says rank 0. Before the ranks have met, and once rank 0 is gone, each says its own.
+// Throws UsageError for any other text. An error of a rank is printed once, by the first rank that
+// failed, and also by rank 0 if ranks are on other machines. Rank 0 reports that another rank was
+// killed. Before the ranks have met, and once rank 0 has ended, each rank prints its own errors.
 int on_ranks(const RankOptions& options, const std::function<int(const World*)>& work);
 
-// How many ranks there are or will be, by a launcher or by RankOptions::ranks; 0 where neither says so. Throws as on_ranks().
+// The number of ranks that a launcher or RankOptions::ranks gives; 0 if neither does. Throws as
+// on_ranks().
 int asked_ranks(const RankOptions& options);
 
-// Whether this is one of several processes that a launcher started with the same words, and not the
-// one that prints for all what is the same on each: a plan, a list, help.
+// Whether a launcher started this process as a rank other than the one that prints what all ranks
+// have in common: a plan, a list, help.
 bool another_rank_prints();
-// The same for what is wrong with the words, or with a file that they name: one on each machine says
-// it, where a launcher is sure to have given all of them the same.
+// Whether another rank of this machine prints errors in the command line or its files. True only if
+// the launcher has surely given all ranks the same command line.
 bool another_rank_complains();
 
-// Throws UsageError in a process that is one of several ranks: this verb knows nothing of the others.
+// Throws UsageError in a process that is one of several ranks, for a verb that runs on one process.
 void refuse_on_ranks(const std::string& verb);
 
 }  // namespace trestle::app

@@ -1,6 +1,5 @@
 #include "trestle/recipe/recipe.h"
 
-#include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
 
@@ -25,20 +24,16 @@ int print_recipe(const RecipeArguments& arguments) {
 
 }  // namespace
 
-void add_recipe(CLI::App& app, Action& action, const RunOptions& options) {
-  CLI::App* verb =
-      app.add_subcommand("recipe", "Print a recipe in full: every key, with what it is set to");
+void add_recipe(Verb app, const RunOptions& options) {
+  Verb verb = app.add_verb("recipe", "Print a recipe in full: every key with its value");
   auto arguments = std::make_shared<RecipeArguments>();
-  verb->add_option("recipe", arguments->recipe, "A TOML file, see recipes/")
-      ->required()
-      ->type_name("RECIPE");
-  add_field_flags(*verb, arguments->changes, options);
-  verb->footer(examples({"trestle recipe recipes/unet_quick.toml",
-                         "trestle recipe recipes/unet_quick.toml --epochs 3 > mine.toml",
-                         "trestle recipe runs/unet_quick/recipe.toml"}) +
-               exit_codes());
-  verb->callback(
-      [arguments, &action] { action = [arguments] { return print_recipe(*arguments); }; });
+  verb.add("recipe", arguments->recipe, "A TOML file, see recipes/").required().type("RECIPE");
+  add_field_flags(verb, arguments->changes, options);
+  verb.footer(examples({"trestle recipe recipes/unet_quick.toml",
+                        "trestle recipe recipes/unet_quick.toml --epochs 3 > mine.toml",
+                        "trestle recipe runs/unet_quick/recipe.toml"}) +
+              exit_codes());
+  verb.action([arguments] { return print_recipe(*arguments); });
 }
 
 }  // namespace trestle::app

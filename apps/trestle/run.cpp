@@ -3,7 +3,6 @@
 #include <c10/util/Exception.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <csignal>
@@ -30,20 +29,20 @@ namespace trestle {
 namespace {
 
 using app::failed;
-using app::misused;
+using app::usage_error;
 
 int complain(const std::string& message, int code) {
   std::cout.flush();
-  // On a terminal it may stand behind the "^C" of a Ctrl-C. Written in one piece: other ranks write
-  // there as well.
+  // "\r" overwrites the "^C" that a terminal shows. The message is one write, since other ranks
+  // write to the same stream.
   std::cerr << text(isatty(STDERR_FILENO) == 1 ? "\r" : "", "trestle: ", trim(message), "\n")
             << std::flush;
   return code;
 }
 
-// Of libtorch's "... can't allocate memory: you tried to allocate 36000 bytes. ..." the number;
-// nothing for another message.
-std::optional<Bytes> bytes_not_there(const std::string& message) {
+// The number of bytes in libtorch's "... can't allocate memory: you tried to allocate 36000 bytes.
+// ..."; nothing for other messages.
+std::optional<Bytes> failed_allocation(const std::string& message) {
   constexpr std::string_view words = "can't allocate memory: you tried to allocate ";
   const auto at = message.find(words);
   if (at == std::string::npos) return std::nullopt;
@@ -52,55 +51,58 @@ std::optional<Bytes> bytes_not_there(const std::string& message) {
   return bytes;
 }
 
-// What is wrong with the words, which are the same on all ranks of a launcher.
-int refuse(const std::string& message) {
-  return app::another_rank_complains() ? misused : complain(message, misused);
+// For an error in the command line, which is the same on all ranks of a launcher.
+int complain_once(const std::string& message) {
+  return app::another_rank_complains() ? usage_error : complain(message, usage_error);
 }
 
 int out_of_memory(const std::string& details) {
-  return complain(
-      "this machine is out of memory" + details +
-          "\n  In a training a smaller 'batch' or 'width', more 'micro_batches' or recompute = "
-          "\"always\" need less; in data synthesize a smaller --count.",
-      failed);
+  return complain("this machine is out of memory" + details +
+                      "\n  For training, use a smaller 'batch' or 'width', more 'micro_batches', "
+                      "or recompute = "
+                      "\"always\"; for data synthesize, a smaller --count.",
+                  failed);
 }
 
-// Verbs that compute and write for long, and do not share that among ranks.
-void refuse_among_ranks(const CLI::App& app) {
+// Verbs that compute and write for long, but run on one process only.
+void refuse_among_ranks(const std::string& verb) {
   constexpr std::string_view alone[] = {"balance", "evaluate", "export",
                                         "levels",  "predict",  "sweep"};
-  const std::string verb = app.get_subcommands().front()->get_name();
   if (std::find(std::begin(alone), std::end(alone), verb) != std::end(alone))
     app::refuse_on_ranks(verb);
 }
 
-int perform(const CLI::App& app, const app::Action& action) {
+int complain_of(const c10::Error& error) {
+  const std::string message = error.what_without_backtrace();
+  std::string where;
+  for (const std::string& context : error.context()) where += "\n  " + context;
+  if (const auto bytes = failed_allocation(message))
+    return out_of_memory(text(": could not allocate ", format_bytes(*bytes), where));
+  if (train::is_too_large(error))
+    return out_of_memory(": could not allocate more bytes than an integer can count" + where);
+  return complain(message, failed);
+}
+
+int run_verb(const app::CommandLine& line) {
   try {
-    app::refuse_empty_values(app);
-    refuse_among_ranks(app);
+    line.refuse_empty_values();
+    refuse_among_ranks(line.chosen_verb());
   } catch (const UsageError& error) {
-    return refuse(error.what());
+    return complain_once(error.what());
   }
   try {
-    return action();
+    return line.chosen_action()();
   } catch (const UsageError& error) {
-    return complain(error.what(), misused);
-  } catch (const StateError& error) {  // as data in the making, given up for a signal
+    return complain(error.what(), usage_error);
+  } catch (const StateError& error) {  // for example synthesizing data, stopped by a signal
     return complain(error.what(), app::interrupted() ? app::interrupted_exit_code() : failed);
   } catch (const Error& error) {
     return complain(error.what(), failed);
   } catch (const c10::Error& error) {
-    const std::string message = error.what_without_backtrace();
-    std::string where;
-    for (const std::string& context : error.context()) where += "\n  " + context;
-    if (const auto bytes = bytes_not_there(message))
-      return out_of_memory(text(": ", format_bytes(*bytes), " more were asked for", where));
-    if (train::is_too_large(error))
-      return out_of_memory(": more bytes than can be counted were asked for" + where);
-    return complain(message, failed);
+    return complain_of(error);
   } catch (const std::bad_alloc&) {
     return out_of_memory("");
-  } catch (const std::length_error&) {  // more than there can be on any machine
+  } catch (const std::length_error&) {  // more elements than a container can hold
     return out_of_memory("");
   } catch (const std::filesystem::filesystem_error& error) {
     return complain(text(error.path1().string(), ": ", error.code().message()), failed);
@@ -109,24 +111,32 @@ int perform(const CLI::App& app, const app::Action& action) {
   }
 }
 
-// Reads the words and does what they say.
-int obey(CLI::App& app, const app::Action& action, int argc, char** argv) {
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    return app::another_rank_prints() ? 0 : app.exit(CLI::CallForHelp(), std::cout);
-  } catch (const CLI::CallForVersion& version) {
-    return app::another_rank_prints() ? 0 : app.exit(version, std::cout);
-  } catch (const CLI::ExtrasError&) {
-    return refuse(app::unknown_argument(app, app.remaining(true)));
-  } catch (const CLI::ArgumentMismatch& error) {
-    return refuse(app::count_mismatch(app, error.what()));
-  } catch (const CLI::ParseError& error) {
-    return error.get_exit_code() == 0 ? app.exit(error, std::cout) : refuse(error.what());
-  }
-  if (action) return perform(app, action);
-  if (!app::another_rank_prints()) std::cout << app.help();
-  return misused;
+int parse_and_run(app::CommandLine& line, int argc, char** argv) {
+  using Kind = app::CommandLine::Parsed::Kind;
+  const auto parsed = line.parse(argc, argv);
+  if (parsed.kind == Kind::Error) return complain_once(parsed.text);
+  if (parsed.kind == Kind::Run && line.chosen_action()) return run_verb(line);
+  if (!app::another_rank_prints())
+    std::cout << (parsed.kind == Kind::Print ? parsed.text : line.help());
+  return parsed.kind == Kind::Print ? 0 : usage_error;
+}
+
+void add_verbs(app::CommandLine& line, const RunOptions& options,
+               const std::vector<std::string>& words, const std::vector<std::string>& command) {
+  const app::Verb root = line.root();
+  app::add_train(root, options, words);
+  app::add_evaluate(root, options);
+  app::add_predict(root, options);
+  app::add_view(root);
+  app::add_balance(root, options);
+  app::add_sweep(root, options);
+  app::add_levels(root, options);
+  app::add_export(root);
+  app::add_launch(root, command);
+  app::add_data(root, options);
+  app::add_recipe(root, options);
+  app::add_doctor(root, options);
+  app::add_completion(root, line);
 }
 
 }  // namespace
@@ -138,35 +148,19 @@ train::Additions app::additions_of(const RunOptions& options) {
 int run(int argc, char** argv, const RunOptions& options) {
   app::open_standard_streams();
   app::watch_interrupts();
-  std::signal(
-      SIGXFSZ,
-      SIG_IGN);  // a file that may not grow is an error to report, not the end of the process
-  std::signal(SIGPIPE, SIG_IGN);  // a run whose reader has gone saves before it ends
-  CLI::App app("Trains neural networks over several devices.", "trestle");
-  app.set_version_flag("--version", std::string("trestle ") + TRESTLE_VERSION);
-  app.require_subcommand(0, 1);
-  app.footer(app::examples({"trestle train recipes/unet_quick.toml",
-                            "trestle view --schedule 1f1b --stages 4 --micro-batches 8",
-                            "trestle <verb> --help"}) +
-             app::exit_codes());
-  app::Action action;
-  const std::vector<std::string> given(argv + std::min(argc, 1), argv + argc);
-  app::add_train(app, action, options, given);
-  app::add_evaluate(app, action, options);
-  app::add_predict(app, action, options);
-  app::add_view(app, action);
-  app::add_balance(app, action, options);
-  app::add_sweep(app, action, options);
-  app::add_levels(app, action, options);
-  app::add_export(app, action);
+  std::signal(SIGXFSZ, SIG_IGN);  // writing beyond the file size limit fails, and is reported
+  std::signal(SIGPIPE, SIG_IGN);  // a run saves before it ends when its reader has closed the pipe
+  app::CommandLine line("Trains neural networks over several devices.", "trestle",
+                        std::string("trestle ") + TRESTLE_VERSION);
+  line.root().footer(app::examples({"trestle train recipes/unet_quick.toml",
+                                    "trestle view --schedule 1f1b --stages 4 --micro-batches 8",
+                                    "trestle <verb> --help"}) +
+                     app::exit_codes());
+  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   std::vector<std::string> command;
-  app::add_launch(app, action, command);
-  app::add_data(app, action, options);
-  app::add_recipe(app, action, options);
-  app::add_doctor(app, action, options);
-  app::add_completion(app, action);
-  const int words = app::take_command(app, argc, argv, command);
-  const int code = obey(app, action, words, argv);
+  add_verbs(line, options, words, command);
+  const int left = app::take_command(line, argc, argv, command);
+  const int code = parse_and_run(line, left, argv);
   if (code != 0 || app::output_arrives()) return code;
   const std::string why = app::why_output_was_lost();
   return why.empty() ? failed : complain(why, failed);

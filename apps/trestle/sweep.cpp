@@ -1,6 +1,5 @@
 #include "trestle/train/sweep.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
@@ -43,7 +42,7 @@ std::vector<recipe::Recipe> read_recipes(const SweepArguments& arguments) {
   return recipes;
 }
 
-// A field has one place where its values stand; of two the second would win unseen.
+// Throws UsageError for a field that is set twice: the second value would silently win.
 void refuse_set_twice(const SweepArguments& arguments, const std::vector<train::SweepAxis>& axes) {
   recipe::Recipe any;
   std::set<std::string> keys;
@@ -90,10 +89,10 @@ int print_plan(const SweepArguments& arguments, const train::SweepResult& plan) 
   return 0;
 }
 
-// Prints a line for each run, with what is left to do.
-class Lines {
+// Prints a line for each run, with an estimate of the time left.
+class RunPrinter {
  public:
-  Lines(const SweepArguments& arguments, std::size_t width)
+  RunPrinter(const SweepArguments& arguments, std::size_t width)
       : arguments_(arguments), width_(static_cast<int>(width)) {}
 
   void operator()(const train::SweepRow& row, std::int64_t done, std::int64_t all) {
@@ -138,10 +137,10 @@ void print_result(const train::SweepResult& result) {
   std::cout << std::flush;
 }
 
-int ending(const SweepArguments& arguments, const train::SweepResult& result) {
+int sweep_exit_code(const SweepArguments& arguments, const train::SweepResult& result) {
   if (!result.finished) {
     if (!arguments.json)
-      std::cout << "stopped. What was measured is kept: the same command goes on from there."
+      std::cout << "stopped. The measurements are kept: the same command resumes from there."
                 << std::endl;
     return interrupted() ? interrupted_exit_code() : 1;
   }
@@ -172,52 +171,51 @@ int perform_sweep(const SweepArguments& arguments, const RunOptions& options) {
               << " to warm up · results in " << sweep.out.string() << "\n"
               << std::flush;
   if (arguments.dry_run) return print_plan(arguments, plan);
-  stop_on_interrupt("\ntrestle: stopping; what was measured is kept\n");
+  stop_on_interrupt("\ntrestle: stopping; the measurements are kept\n");
   sweep.should_stop = [] { return interrupted() || !output_arrives(); };
   const train::SweepResult result =
-      train::sweep(recipes, axes, sweep, Lines(arguments, name_width(plan)));
+      train::sweep(recipes, axes, sweep, RunPrinter(arguments, name_width(plan)));
   if (arguments.json)
     std::cout << train::done_event(result) << std::endl;
   else
     print_result(result);
-  return ending(arguments, result);
+  return sweep_exit_code(arguments, result);
 }
 
 }  // namespace
 
-void add_sweep(CLI::App& app, Action& action, const RunOptions& options) {
-  CLI::App* verb = app.add_subcommand(
-      "sweep", "Measure a recipe's step over values of any of its fields, or several recipes'");
+void add_sweep(Verb app, const RunOptions& options) {
+  Verb verb = app.add_verb(
+      "sweep", "Measure the steps of a recipe over values of its fields, or of several recipes");
   auto arguments = std::make_shared<SweepArguments>();
-  verb->add_option("recipe", arguments->recipes, "TOML files, see recipes/; several are compared")
-      ->required()
-      ->type_name("RECIPE...");
-  verb->add_option("--over", arguments->over,
-                   "A field and its values; more than once: every combination. Values with commas "
-                   "of their own are parted by semicolons")
-      ->allow_extra_args(false)
-      ->type_name("KEY=VALUE,...");
-  verb->add_option("--set", arguments->set, "A field's value at every point")
-      ->allow_extra_args(false)
-      ->type_name("KEY=VALUE");
+  verb.add("recipe", arguments->recipes, "TOML files, see recipes/; several are compared")
+      .required()
+      .type("RECIPE...");
+  verb.add("--over", arguments->over,
+           "A field and its values; given more than once, every combination is measured. Values "
+           "that contain commas are separated by semicolons")
+      .one_value_each()
+      .type("KEY=VALUE,...");
+  verb.add("--set", arguments->set, "A field and its value at every point")
+      .one_value_each()
+      .type("KEY=VALUE");
   const auto count = [&](const char* flag, int SweepArguments::*which, int smallest,
                          const char* help) {
-    add_number(
-        *verb, flag, {smallest, 1'000'000},
-        [arguments, which](std::int64_t n) { (*arguments).*which = static_cast<int>(n); }, help)
-        ->type_name("N");
+    verb.add_number(
+            flag, {smallest, 1'000'000},
+            [arguments, which](std::int64_t n) { (*arguments).*which = static_cast<int>(n); }, help)
+        .type("N");
   };
-  count("--runs", &SweepArguments::runs, 1,
-        "Of each point, each in a process of its own (default 3)");
-  count("--steps", &SweepArguments::steps, 1, "Timed in each run (default 5)");
-  count("--warm-up", &SweepArguments::warm_up, 0, "Steps before them (default 2)");
-  verb->add_option("--out", arguments->out,
-                   "The folder of the results (default: runs/<recipe>_sweep). What it has of the "
-                   "same points is not measured again")
-      ->type_name("FOLDER");
-  verb->add_flag("--dry-run", arguments->dry_run, "List the points, measure nothing");
-  verb->add_flag("--json", arguments->json, "Print one JSON object a line");
-  verb->footer(
+  count("--runs", &SweepArguments::runs, 1, "Runs per point, each in its own process (default 3)");
+  count("--steps", &SweepArguments::steps, 1, "Timed steps per run (default 5)");
+  count("--warm-up", &SweepArguments::warm_up, 0, "Steps before the timed ones (default 2)");
+  verb.add("--out", arguments->out,
+           "The folder of the results (default: runs/<recipe>_sweep). Points that it has already "
+           "are not measured again")
+      .type("FOLDER");
+  verb.add_switch("--dry-run", arguments->dry_run, "List the points; measure nothing");
+  verb.add_switch("--json", arguments->json, "Print one JSON object per line");
+  verb.footer(
       examples({"trestle sweep recipes/resnet50_pipelined.toml --over pipeline.split_size=12,20,60",
                 "trestle sweep recipes/unet_quick.toml --over micro_batches=1,2,4,8 --over "
                 "schedule=gpipe,1f1b",
@@ -225,9 +223,7 @@ void add_sweep(CLI::App& app, Action& action, const RunOptions& options) {
                 "trestle sweep recipes/resnet50_*.toml --set train.batch=24 --out runs/compared"}) +
       "Writes sweep.csv, sweep.json, sweep.svg and sweep.png beside measurements.jsonl.\n" +
       exit_codes());
-  verb->callback([arguments, &action, &options] {
-    action = [arguments, &options] { return perform_sweep(*arguments, options); };
-  });
+  verb.action([arguments, &options] { return perform_sweep(*arguments, options); });
 }
 
 }  // namespace trestle::app

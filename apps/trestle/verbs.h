@@ -1,105 +1,75 @@
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "apps/trestle/command_line.h"
 #include "trestle/run.h"
 #include "trestle/train/run_checkpoint.h"
 
-// Inside of the command line: each verb adds itself in a file of its own and does one thing.
-namespace CLI {
-class App;
-class Option;
-}  // namespace CLI
-
+// The verbs of the command line, each in a source of its own, and what they share.
 namespace trestle::train {
 struct Additions;
 }
 
 namespace trestle::app {
 
-// What the program does once the arguments are read; the chosen verb
-// sets it. Returns the exit code.
-using Action = std::function<int()>;
+// `words` are all words of the command line after the program's name.
+void add_train(Verb app, const RunOptions& options, const std::vector<std::string>& words);
+void add_evaluate(Verb app, const RunOptions& options);
+void add_predict(Verb app, const RunOptions& options);
+void add_view(Verb app);
+void add_balance(Verb app, const RunOptions& options);
+void add_sweep(Verb app, const RunOptions& options);
+void add_levels(Verb app, const RunOptions& options);
+void add_data(Verb app, const RunOptions& options);
+void add_export(Verb app);
+void add_doctor(Verb app, const RunOptions& options);
+void add_recipe(Verb app, const RunOptions& options);
+// `command` is the program to launch and its arguments, filled in by take_command().
+void add_launch(Verb app, const std::vector<std::string>& command);
+// If the verb is launch: moves the program and its arguments to `command`. They begin after "--",
+// or at the first word that is neither a flag nor a flag's value. Returns the number of remaining
+// words.
+int take_command(CommandLine& line, int argc, char** argv, std::vector<std::string>& command);
+// Completes the verbs that `line` has when the script is printed.
+void add_completion(Verb app, const CommandLine& line);
 
-// `words` are all that the command was given.
-void add_train(CLI::App& app, Action& action, const RunOptions& options,
-               const std::vector<std::string>& words);
-void add_evaluate(CLI::App& app, Action& action, const RunOptions& options);
-void add_predict(CLI::App& app, Action& action, const RunOptions& options);
-void add_view(CLI::App& app, Action& action);
-void add_balance(CLI::App& app, Action& action, const RunOptions& options);
-void add_sweep(CLI::App& app, Action& action, const RunOptions& options);
-void add_levels(CLI::App& app, Action& action, const RunOptions& options);
-void add_data(CLI::App& app, Action& action, const RunOptions& options);
-void add_export(CLI::App& app, Action& action);
-void add_doctor(CLI::App& app, Action& action, const RunOptions& options);
-void add_recipe(CLI::App& app, Action& action, const RunOptions& options);
-// `command` is the program to launch and its arguments, which no flag of trestle's can be among.
-void add_launch(CLI::App& app, Action& action, const std::vector<std::string>& command);
-// Where `argv` is of the verb launch: takes from it the program and its arguments, which begin at the first
-// word that is no flag nor a flag's value, or behind "--". Returns how many words are left.
-int take_command(const CLI::App& app, int argc, char** argv, std::vector<std::string>& command);
-// Of all verbs that are there when it is asked for.
-void add_completion(CLI::App& app, Action& action);
-
-// What the program brings beside models.
+// The data sets, losses and metrics that the program adds.
 train::Additions additions_of(const RunOptions& options);
 
-// Fields of a recipe that flags have set, by name, as recipe::set_field() takes them.
+// Fields of a recipe that flags have set: name and value, as for recipe::set_field().
 using FieldChanges = std::vector<std::pair<std::string, std::string>>;
 
-// A flag for each field of a recipe, or for those named. `changes` must live as long as the verb.
-void add_field_flags(CLI::App& verb, FieldChanges& changes, const RunOptions& options,
+// Adds a flag for each field of a recipe, or for those in `only`. `changes` must live as long as
+// the verb.
+void add_field_flags(Verb verb, FieldChanges& changes, const RunOptions& options,
                      const std::vector<std::string>& only = {});
 
-// "trestle train: unknown flag --epoch; did you mean '--epochs'?" for the
-// first word that no verb knows.
-std::string unknown_argument(const CLI::App& app, const std::vector<std::string>& words);
-
-// A flag that takes a whole number, read as recipes read theirs: 010 is ten, and what is out of the
-// range is refused. CLI11's own takes 010 for eight, -1 for 18446744073709551615 where a number has
-// no sign, and one that is too large for the largest there is.
-struct Range {
-  std::int64_t smallest, largest;
-};
-CLI::Option* add_number(CLI::App& verb, const std::string& flag, Range range,
-                        const std::function<void(std::int64_t)>& set, const std::string& help);
-
-// "--epochs needs a value", "--epochs is given more than once": `what` is CLI11's own sentence, which
-// begins with the flag's first name and may be of another kind; then it is returned as it is.
-std::string count_mismatch(const CLI::App& app, const std::string& what);
-
-// Throws UsageError for a value of the chosen verb that is there and empty, as --out "$NOT_SET" is.
-// Fields of a recipe may be: "" is their own default.
-void refuse_empty_values(const CLI::App& app);
-
-// Throws UsageError for any of these flags that was given: `form` is a way to use the verb in which
-// they would do nothing, as "with --csv".
-void refuse_without_effect(const CLI::App& verb, const std::vector<std::string>& flags,
+// Throws UsageError if one of these flags was given. `form` is the use of the verb in which they
+// have no effect, for example "with --csv".
+void refuse_without_effect(const Verb& verb, const std::vector<std::string>& flags,
                            const std::string& form);
 
-// --checkpoint best, which `which` is to begin with, or --checkpoint last.
-void add_checkpoint_flag(CLI::App& verb, train::Checkpoint& which);
+// Adds --checkpoint best|last. `which` must be Best before.
+void add_checkpoint_flag(Verb verb, train::Checkpoint& which);
 
-// Throws UsageError for a --checkpoint that was given where `weights` is a file, or the folder last/
-// of a run: what they are is said already.
-void refuse_checkpoint_of_file(const CLI::App& verb, const std::filesystem::path& weights);
+// Throws UsageError for a --checkpoint with `weights` that already are one checkpoint: a file, or
+// the folder last/ of a run.
+void refuse_checkpoint_of_file(const Verb& verb, const std::filesystem::path& weights);
 
-// Throws UsageError where there is no such file or folder, or the folder that a file is to be
-// written into is missing. `flag` is what named it.
+// Throw UsageError if the file or folder does not exist, or the folder of a file that will be
+// written. `flag` is the flag with the path.
 void need_file(const std::filesystem::path& path, const std::string& flag);
 void need_folder(const std::filesystem::path& path, const std::string& flag);
 void need_folder_for(const std::filesystem::path& file, const std::string& flag);
 
-// The heading of a flag's group in --help when it is a field of a recipe's [section].
+// The heading in --help for flags that are fields of a recipe's [section].
 std::string field_group(const std::string& section);
 
-// The one rule for exit codes, as every --help says it.
+// The line on exit codes at the end of every --help.
 std::string exit_codes();
 
 // The examples at the end of a verb's --help.

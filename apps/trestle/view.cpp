@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
 #include <limits>
@@ -51,7 +50,7 @@ double cost(const std::string& word) {
   return value;
 }
 
-// "F,B" for all stages, or "F0,B0,F1,B1,...".
+// Parses "F,B" for all stages, or "F0,B0,F1,B1,...".
 simulate::Costs parse_costs(const std::string& words, int stages) {
   simulate::Costs costs = simulate::unit_costs(stages);
   if (words.empty()) return costs;
@@ -135,8 +134,8 @@ int view_run(const ViewArguments& arguments) {
   return 0;
 }
 
-// Refuses what the chosen form of the verb would not look at, before anything is drawn.
-void check_view(const CLI::App& verb, const ViewArguments& arguments) {
+// Throws UsageError for arguments without effect, before anything is drawn.
+void check_view(const Verb& verb, const ViewArguments& arguments) {
   const int sources = !arguments.run.empty() + !arguments.schedule.empty() + !arguments.csv.empty();
   if (sources != 1)
     throw UsageError(
@@ -157,11 +156,11 @@ void check_view(const CLI::App& verb, const ViewArguments& arguments) {
   need_folder_for(arguments.save_csv, "--save-csv");
 }
 
-int perform_view(const CLI::App& verb, const ViewArguments& arguments) {
+int perform_view(const Verb& verb, const ViewArguments& arguments) {
   check_view(verb, arguments);
   if (!arguments.run.empty()) return view_run(arguments);
   const std::vector<schedule::Timeline> panels = simulated(arguments);
-  // What is too large to be drawn can still be written as a trace.
+  // A schedule that is too large to draw can still be written as a trace.
   const bool drawn = arguments.out.empty() || view::cell_count(panels) <= view::most_cells;
   std::cout << (drawn ? view::to_text_grid(panels[0]) : view::summary(panels[0]) + "\n")
             << std::flush;
@@ -175,44 +174,41 @@ int perform_view(const CLI::App& verb, const ViewArguments& arguments) {
 
 }  // namespace
 
-void add_view(CLI::App& app, Action& action) {
-  CLI::App* verb =
-      app.add_subcommand("view", "Draw a schedule, or what a run did beside what was predicted");
+void add_view(Verb app) {
+  Verb verb =
+      app.add_verb("view", "Draw a schedule, or the predicted and the measured step of a run");
   auto arguments = std::make_shared<ViewArguments>();
-  verb->add_option("run", arguments->run, "A run folder: simulated above measured")
-      ->type_name("RUN_FOLDER");
+  verb.add("run", arguments->run, "A run folder: draws its simulated and its measured step")
+      .type("RUN_FOLDER");
   std::string known;
   for (const auto& info : schedule::known_schedules())
     known += "\n  " + info.name + ": " + info.summary;
-  verb->add_option("--schedule", arguments->schedule, "One of:" + known)->type_name("NAME");
-  const auto count = [&](const char* flag, int ViewArguments::*which, const char* type) {
-    add_number(
-        *verb, flag, {1, std::numeric_limits<int>::max()},
-        [arguments, which](std::int64_t n) { (*arguments).*which = static_cast<int>(n); },
-        text("How many (default ", (*arguments).*which, ")"))
-        ->type_name(type);
+  verb.add("--schedule", arguments->schedule, "One of:" + known).type("NAME");
+  const auto count = [&](const char* flag, int ViewArguments::*which, const char* type,
+                         const char* help) {
+    verb.add_number(
+            flag, {1, std::numeric_limits<int>::max()},
+            [arguments, which](std::int64_t n) { (*arguments).*which = static_cast<int>(n); },
+            text(help, " (default ", (*arguments).*which, ")"))
+        .type(type);
   };
-  count("--stages", &ViewArguments::stages, "P");
-  count("--micro-batches", &ViewArguments::micro_batches, "M");
-  verb->add_option("--backward-order", arguments->backward_order, "gpipe: reverse or forward")
-      ->check(CLI::IsMember(schedule::backward_order_names()))
-      ->type_name("ORDER");
-  verb->add_option("--costs", arguments->costs,
-                   "Times: F,B for all stages, or F,B,F,B,... for each")
-      ->type_name("F,B[,...]");
-  verb->add_option("--csv", arguments->csv, "Draw the table in this file instead of --schedule")
-      ->type_name("FILE");
-  verb->add_option("--save-csv", arguments->save_csv, "Write the schedule as CSV too")
-      ->type_name("FILE");
-  verb->add_option("--out", arguments->out, "The picture: .svg, .json (Chrome trace) or .txt")
-      ->type_name("FILE");
-  verb->footer(
+  count("--stages", &ViewArguments::stages, "P", "Number of stages");
+  count("--micro-batches", &ViewArguments::micro_batches, "M", "Number of micro-batches");
+  verb.add("--backward-order", arguments->backward_order, "gpipe: reverse or forward")
+      .one_of(schedule::backward_order_names())
+      .type("ORDER");
+  verb.add("--costs", arguments->costs,
+           "Times of a forward and a backward: F,B for all stages, or F,B,F,B,... for each")
+      .type("F,B[,...]");
+  verb.add("--csv", arguments->csv, "Draw the schedule in this file instead of --schedule")
+      .type("FILE");
+  verb.add("--save-csv", arguments->save_csv, "Also write the schedule as CSV").type("FILE");
+  verb.add("--out", arguments->out, "The picture: .svg, .json (Chrome trace) or .txt").type("FILE");
+  verb.footer(
       examples({"trestle view --schedule 1f1b --stages 4 --micro-batches 8 --out 1f1b.svg",
                 "trestle view --schedule gpipe --stages 2 --micro-batches 4 --costs 1,2,1.5,3",
                 "trestle view --csv mine.csv --out mine.svg", "trestle view runs/unet_quick"}));
-  verb->callback([verb, arguments, &action] {
-    action = [verb, arguments] { return perform_view(*verb, *arguments); };
-  });
+  verb.action([verb, arguments] { return perform_view(verb, *arguments); });
 }
 
 }  // namespace trestle::app

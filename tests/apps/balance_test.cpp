@@ -45,7 +45,7 @@ TEST_F(BalanceVerb, WritesPicturesAndProfilesUnderTheirExtensionsOnly) {
   const std::string before = read_file(folder_ / "small.toml");
   const Finished picture = run({"balance", "small.toml", "--svg", "small.toml"});
   EXPECT_EQ(picture.code, 2);
-  EXPECT_THAT(picture.err, HasSubstr("--svg small.toml: the file ends in .svg"));
+  EXPECT_THAT(picture.err, HasSubstr("--svg small.toml: the file's name must end in .svg"));
   const Finished profile = run({"balance", "small.toml", "--save", "small.toml"});
   EXPECT_EQ(profile.code, 2);
   EXPECT_EQ(read_file(folder_ / "small.toml"), before);
@@ -115,12 +115,12 @@ TEST_F(BalanceVerb, RefusesProfilesThatDoNotMatch) {
               HasSubstr("there is no file 'none.json'"));
   write_file(folder_ / "broken.json", "{");
   EXPECT_THAT(refusal({"balance", "--profile", "broken.json", "small.toml"}),
-              AllOf(HasSubstr("no layer profile"), HasSubstr("broken.json")));
+              AllOf(HasSubstr("not a layer profile"), HasSubstr("broken.json")));
   std::string torn = read_file(folder_ / "good.json");
   torn.replace(torn.find("\"values\": ["), std::string::npos, "\"values\": [], \"together\": []}");
   write_file(folder_ / "torn.json", torn);
   EXPECT_THAT(refusal({"balance", "--profile", "torn.json", "small.toml"}),
-              HasSubstr("nothing goes from stage 0 to a later one"));
+              HasSubstr("goes from stage 0 to a later one"));
   EXPECT_THAT(refusal({"balance", "--profile", "good.json", "--save", "x.json", "small.toml"}),
               HasSubstr("--save"));
   EXPECT_THAT(refusal({"balance", "--profile", "good.json", "small.toml", "--svg", "cars"}),

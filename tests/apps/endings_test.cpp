@@ -138,7 +138,7 @@ TEST_F(Endings, SignalDuringSynthesisLeavesNothing) {
       making.send(signal);
       const Finished finished = making.wait();
       EXPECT_EQ(finished.code, 128 + signal);
-      EXPECT_THAT(finished.err, AllOf(HasSubstr("stopping, and removing what was made so far"),
+      EXPECT_THAT(finished.err, AllOf(HasSubstr("stopping, and removing the incomplete data"),
                                       HasSubstr("stopped while synthetic data were made, after "),
                                       HasSubstr(" of 1000000 examples: nothing of them was kept"),
                                       Not(HasSubstr("saving"))));

@@ -35,7 +35,7 @@ TEST_F(LaunchVerb, PassesFlagsAfterProgramToProgram) {
 TEST_F(LaunchVerb, ReturnsExitCodeOfRank) {
   const Finished failed = run({"launch", "-n", "2", "--", "sh", "-c", "exit 7"});
   EXPECT_EQ(failed.code, 7);
-  EXPECT_THAT(failed.err, AllOf(StartsWith("trestle: rank "), HasSubstr("ended with code 7")));
+  EXPECT_THAT(failed.err, AllOf(StartsWith("trestle: rank "), HasSubstr("exited with code 7")));
 }
 
 // Output that is the same on all ranks appears once.

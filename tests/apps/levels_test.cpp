@@ -102,7 +102,7 @@ TEST_F(LevelsVerb, RefusesInvalidRequests) {
   EXPECT_THAT(refusal({"--ranks", "1"}), HasSubstr("--ranks"));
   EXPECT_THAT(refusal({"--replicate", "3"}), HasSubstr("a mesh of 3 rows on 4 ranks"));
   EXPECT_THAT(refusal({"--batch", "2"}), HasSubstr("a batch of 2 on 4 ranks"));
-  EXPECT_THAT(refusal({"--svg", "small.toml"}), HasSubstr("the file ends in .svg"));
+  EXPECT_THAT(refusal({"--svg", "small.toml"}), HasSubstr("must end in .svg"));
   EXPECT_THAT(refusal({"--optimizer", "adm"}), HasSubstr("adam"));
   EXPECT_THAT(refusal({"--bucket", "0", "--dry-run"}), HasSubstr("--bucket 0"));
   write_recipe("frozen", "\"rmsprop\"", "\"sgd\"\nfrozen = [\"in\"]");

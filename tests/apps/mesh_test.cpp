@@ -151,15 +151,15 @@ TEST_F(TrainMesh, MeshFlagReplacesWholeLayout) {
   for (const std::string ranks : {"4", "threads:3", "1"}) {
     const Finished more = train("more", {"--mesh", "replicate=2", "--ranks", ranks});
     EXPECT_EQ(more.code, 2) << more.out;
-    EXPECT_THAT(more.err, HasSubstr("--mesh replicate=2 lays out 2 ranks, and there "));
+    EXPECT_THAT(more.err, HasSubstr("--mesh replicate=2 lays out 2 ranks, but there "));
   }
   const Finished level = train("level", {"--mesh", "replicate=2", "--shard-level", "gradients"});
   EXPECT_EQ(level.code, 2) << level.out;
-  EXPECT_THAT(level.err, HasSubstr("--shard-level gradients, and there are no ranks that divide"));
+  EXPECT_THAT(level.err, HasSubstr("--shard-level gradients needs ranks to shard over"));
   for (const std::string flag : {"--shard", "--replicate", "--pipeline"}) {
     const Finished twice = train("twice", {"--mesh", "shard=2", flag, "4", "--dry-run"});
     EXPECT_EQ(twice.code, 2) << twice.out;
-    EXPECT_THAT(twice.err, AllOf(HasSubstr("--mesh shard=2 lays out all ranks, and " + flag),
+    EXPECT_THAT(twice.err, AllOf(HasSubstr("--mesh shard=2 lays out all ranks, but " + flag),
                                  HasSubstr("or leave --mesh out")));
   }
 }
@@ -187,15 +187,16 @@ TEST_F(TrainMesh, AcceptsDeepspeedFile) {
       train("survey", {"--deepspeed", TRESTLE_SOURCE_DIR "/examples/deepspeed_zero2.json",
                        "--ranks", "4", "--count", "200", "--dry-run"});
   ASSERT_EQ(survey.code, 0) << survey.err;
-  EXPECT_THAT(survey.out, AllOf(HasSubstr("64 a step = 16 a micro-batch x 1 added up x 4 ranks"),
-                                HasSubstr("adam, the recipe's"), HasSubstr("without effect here:"),
-                                HasSubstr("mesh replicate=1,shard=4 · shard level gradients"),
-                                HasSubstr("fp16")));
+  EXPECT_THAT(
+      survey.out,
+      AllOf(HasSubstr("64 per step = 16 per micro-batch x 1 accumulated x 4 ranks"),
+            HasSubstr("adam, from the recipe"), HasSubstr("without effect in trestle:"),
+            HasSubstr("mesh replicate=1,shard=4 · shard level gradients"), HasSubstr("fp16")));
   EXPECT_FALSE(fs::exists(folder_ / "runs/survey"));
 
   const Finished one = train("ds_one", {"--deepspeed", "ds.json", "--devices", "cpu"});
   ASSERT_EQ(one.code, 0) << one.err;
-  EXPECT_THAT(one.out, HasSubstr("one rank has all there is to divide"));
+  EXPECT_THAT(one.out, HasSubstr("there is only one rank, so nothing is sharded"));
   const Finished two = train("ds_two", {"--deepspeed", "ds.json", "--ranks", "2"});
   ASSERT_EQ(two.code, 0) << two.err;
   expect_same_losses("ds_one", "ds_two");
@@ -225,7 +226,7 @@ TEST_F(TrainMesh, BalanceMeasuresShareOfRank) {
              read_file(folder_ / "recipes/tiny.toml") + "[mesh]\nreplicate = 3\n");
   const Finished measured = run({"balance", "thirds.toml", "--save", "layers.json"});
   ASSERT_EQ(measured.code, 0) << measured.err;
-  EXPECT_THAT(measured.out, HasSubstr("7 examples a micro-batch"));
+  EXPECT_THAT(measured.out, HasSubstr("7 examples per micro-batch"));
   const Finished again = run({"balance", "thirds.toml", "--profile", "layers.json"});
   EXPECT_EQ(again.code, 0) << again.err;
 }
@@ -254,10 +255,10 @@ TEST_F(TrainMesh, RefusesFlagsThatContradictDeepspeedFile) {
     return refused.err;
   };
   EXPECT_THAT(refusal({"--batch", "10", "--lr", "0.5"}),
-              AllOf(HasSubstr("--batch 10, and ds.json makes it 20"),
-                    HasSubstr("--learning-rate 0.5, and ds.json makes it 0.01")));
+              AllOf(HasSubstr("--batch 10 contradicts ds.json, which sets 20"),
+                    HasSubstr("--learning-rate 0.5 contradicts ds.json, which sets 0.01")));
   EXPECT_THAT(refusal({"--mesh", "replicate=2"}),
-              HasSubstr("--replicate 2, and ds.json makes it 1"));
+              HasSubstr("--replicate 2 contradicts ds.json, which sets 1"));
   const Finished three = train("refused", {"--deepspeed", "ds.json", "--ranks", "3"});
   EXPECT_EQ(three.code, 2);
   EXPECT_THAT(three.err, HasSubstr("train_batch_size"));

@@ -24,7 +24,7 @@ TEST_F(Program, EveryVerbHasHelpWithExamples) {
   EXPECT_THAT(train.out, HasSubstr("--pipeline.micro_batches"));
   EXPECT_THAT(
       train.out,
-      HasSubstr("pieces that a batch is cut into (an integer from 1 to 1000000000; default 1)"));
+      HasSubstr("number of micro-batches of a batch (an integer from 1 to 1000000000; default 1)"));
   EXPECT_EQ(run({"--version"}).out.substr(0, 8), "trestle ");
   EXPECT_EQ(run({}).code, 2);
 }
@@ -32,14 +32,14 @@ TEST_F(Program, EveryVerbHasHelpWithExamples) {
 TEST_F(Program, DoctorAndHelpListNamesOfTables) {
   EXPECT_THAT(run({"doctor"}).out,
               testing::AllOf(HasSubstr("libtorch"), HasSubstr("virtual:N (up to 64 of any size)"),
-                             HasSubstr("gpipe, 1f1b"), HasSubstr("unet, resnet18"),
-                             HasSubstr("carvana, mnist")));
+                             HasSubstr("1f1b, gpipe"), HasSubstr("unet, resnet18"),
+                             HasSubstr("arrays, carvana")));
   for (const char* verb : {"synthesize", "check"})
     EXPECT_THAT(run({"data", verb, "--help"}).out,
                 testing::AllOf(HasSubstr("carvana: photos of cars"), HasSubstr("mnist: hand")));
   EXPECT_THAT(run({"train", "--help"}).out,
-              testing::AllOf(HasSubstr("which data set: carvana, mnist"),
-                             HasSubstr("dice for carvana, accuracy for mnist")));
+              testing::AllOf(HasSubstr("which data set: arrays, carvana"),
+                             HasSubstr("accuracy for arrays, dice for carvana")));
 }
 
 // The printed recipe trains like the original and includes the flags.

@@ -83,7 +83,7 @@ TEST_F(TrainRanksErrors, RankReportsMissingRankZero) {
   const Finished alone =
       shell("RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29589 $T train tiny.toml");
   EXPECT_EQ(alone.code, 1);
-  EXPECT_THAT(alone.err, AllOf(HasSubstr("rank 1 found nobody at 127.0.0.1:29589 within 3 s"),
+  EXPECT_THAT(alone.err, AllOf(HasSubstr("rank 1 could not reach rank 0 at 127.0.0.1:29589 within 3 s"),
                                HasSubstr("MASTER_ADDR and MASTER_PORT")));
 }
 
@@ -135,7 +135,7 @@ TEST_F(TrainRanksErrors, UsageErrorIsNotRestarted) {
     const Finished done = run({"train", "tiny.toml", "--ranks", "2", "--max-restarts", "2",
                                "--devices", "cuda:62,cuda:63"});
     EXPECT_EQ(done.code, 2) << done.err;
-    EXPECT_THAT(done.err, Not(HasSubstr("Starting all again")));
+    EXPECT_THAT(done.err, Not(HasSubstr("Restarting all ranks")));
   }
 }
 
@@ -252,7 +252,7 @@ TEST_F(TrainRanksErrors, OneRankReportsKilledRank) {
       "all=$!; while ! grep -q step k.out; do sleep 0.05; done; "
       "kill -9 $(pgrep -P $all | tail -1); wait $all; echo code $?");
   EXPECT_THAT(done.out, HasSubstr("code 137"));
-  EXPECT_EQ(times("ended without a word", done.err), 1) << done.err;
+  EXPECT_EQ(times("exited without an error message", done.err), 1) << done.err;
 }
 
 TEST_F(TrainRanksErrors, NothingToResumeIsNotRestarted) {

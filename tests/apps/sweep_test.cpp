@@ -106,7 +106,7 @@ TEST_F(SweepVerb, ResumesAfterStop) {
   first.send(SIGINT);
   const Finished stopped = first.wait();
   EXPECT_EQ(stopped.code, 130);
-  EXPECT_THAT(stopped.err, HasSubstr("stopping; what was measured is kept"));
+  EXPECT_THAT(stopped.err, HasSubstr("stopping; the measurements are kept"));
   EXPECT_THAT(stopped.out, HasSubstr("\"finished\":false"));
   const Finished again = run(sizes("1,2,3,4,5,6,7,8,9,10", {}, "1"));
   EXPECT_EQ(again.code, 0) << again.err;
@@ -140,12 +140,12 @@ TEST_F(SweepVerb, RefusesInvalidSweepsBeforeMeasuring) {
     return done.err;
   };
   EXPECT_THAT(refusal({"sweep", "toy.toml", "--over", "split_sze=1,2"}),
-              HasSubstr("no recipe has a field 'split_sze'; did you mean 'split_size'?"));
+              HasSubstr("recipes have no field 'split_sze'; did you mean 'split_size'?"));
   EXPECT_THAT(refusal(sizes("1,2", {"--set", "micro_batches=4"})),
               AllOf(HasSubstr("'micro_batches' = 4 and 'split_size' = 1"),
                     HasSubstr("at toy · pipeline.split_size = 1")));
   EXPECT_THAT(refusal(sizes("1,2", {"--set", "batch=4,8"})),
-              HasSubstr("'batch' in [train] is an integer"));
+              HasSubstr("'batch' in [train] must be an integer"));
   EXPECT_THAT(refusal(sizes("1,2", {"--set", "split_size=4"})),
               HasSubstr("'pipeline.split_size' is given values twice"));
   EXPECT_THAT(refusal({"sweep", "toy.toml", "--set", "batch=4", "--set", "train.batch=8"}),

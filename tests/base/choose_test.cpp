@@ -27,12 +27,12 @@ std::string message(std::string_view name) {
   return "";
 }
 
-TEST(Choose, FindsTheEntryOfThatName) {
+TEST(Choose, FindsAnEntryByName) {
   EXPECT_EQ(choose("schedule", "1f1b", entries).value, 2);
   EXPECT_EQ(&choose("schedule", "gpipe", entries), &entries[0]);
 }
 
-TEST(Choose, SaysWhatThereIsAndWhatWasMeant) {
+TEST(Choose, ListsKnownNamesAndTheNearest) {
   EXPECT_THAT(message("gpip"), HasSubstr("unknown schedule 'gpip'; did you mean 'gpipe'?"));
   EXPECT_THAT(message("gpip"), HasSubstr("Known: gpipe, 1f1b."));
   EXPECT_THAT(message("zebra"), HasSubstr("unknown schedule 'zebra'"));

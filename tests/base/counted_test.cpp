@@ -5,7 +5,7 @@
 namespace trestle {
 namespace {
 
-TEST(Counted, OneIsOne) {
+TEST(Counted, UsesTheSingularForOne) {
   EXPECT_EQ(counted(0, "step"), "0 steps");
   EXPECT_EQ(counted(1, "step"), "1 step");
   EXPECT_EQ(counted(2, "step"), "2 steps");

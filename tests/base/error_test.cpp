@@ -8,7 +8,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(Error, MessageAloneStaysAsItIs) { EXPECT_STREQ(Error("it broke").what(), "it broke"); }
+TEST(Error, KeepsAMessageWithoutPlaceOrHint) { EXPECT_STREQ(Error("it broke").what(), "it broke"); }
 
 TEST(Error, ShowsPlaceAndHint) {
   const Error error("it broke", {.file = "a.toml:3",
@@ -24,14 +24,14 @@ TEST(Error, ShowsPlaceAndHint) {
   EXPECT_EQ(error.where().layer, "down1");
 }
 
-TEST(Error, ContextIsAddedAtTheEndAndSurvivesACopy) {
+TEST(Error, AppendsContextAndKeepsItInCopies) {
   UsageError error("it broke");
   error.add_context("while reading the table");
   const UsageError copy = error;
   EXPECT_STREQ(copy.what(), "it broke\n  while reading the table");
 }
 
-TEST(Error, KindsAreToldApart) {
+TEST(Error, HasATypeForEachKind) {
   EXPECT_THROW(throw FormatError("x"), FormatError);
   EXPECT_THROW(throw FileError("x"), Error);
   EXPECT_THROW(throw DeadlineError("x"), std::runtime_error);

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(FileLock, IsHeldByOneAndFreeAgainWhenItIsGone) {
+TEST(FileLock, HasOneHolderAndIsReleasedWithIt) {
   const fs::path path = fs::path(testing::TempDir()) / text("lock_", getpid());
   {
     const std::optional<FileLock> first = FileLock::try_lock(path);
@@ -25,7 +25,7 @@ TEST(FileLock, IsHeldByOneAndFreeAgainWhenItIsGone) {
   fs::remove(path);
 }
 
-TEST(FileLock, SaysWhereItCannotBe) {
+TEST(FileLock, NamesThePathOnFailure) {
   EXPECT_THROW(FileLock::try_lock("/nowhere/at/all"), FileError);
 }
 

@@ -38,7 +38,7 @@ class Files : public testing::Test {
   std::filesystem::path folder_;
 };
 
-// While it lives no file of this process may grow beyond the given size: a full disk in small.
+// While it lives, no file of this process may grow beyond the given size, like a small full disk.
 class SmallFiles {
  public:
   explicit SmallFiles(rlim_t most) {
@@ -63,13 +63,13 @@ TEST_F(Files, WritesAndReadsBack) {
   EXPECT_EQ(count(), 1u);
 }
 
-TEST_F(Files, WriterMayWriteBitByBit) {
+TEST_F(Files, AcceptsAStreamingWriter) {
   write_file(folder_ / "x", [](std::ostream& out) { out << "one " << 2; });
   EXPECT_EQ(read_file(folder_ / "x"), "one 2");
 }
 
-// Smaller and larger than what is collected before it is written, and than what the disk is asked to begin with.
-TEST_F(Files, PiecesOfAllSizesComeInTheirOrder) {
+// Sizes below and above the write buffer, and above the block that is flushed to the disk.
+TEST_F(Files, KeepsTheOrderOfWritesOfAllSizes) {
   std::string expected;
   write_file(folder_ / "x", [&](std::ostream& out) {
     char letter = 'a';
@@ -83,8 +83,8 @@ TEST_F(Files, PiecesOfAllSizesComeInTheirOrder) {
   EXPECT_TRUE(read_file(folder_ / "x") == expected);
 }
 
-// No second copy of a large file in memory.
-TEST_F(Files, WhatAWriterWritesGoesToTheFileAsItComes) {
+// A large file is not copied in memory.
+TEST_F(Files, StreamsAWriterToTheFile) {
   const std::string much(1 << 20, 'm');
   std::uintmax_t there = 0;
   write_file(folder_ / "x", [&](std::ostream& out) {
@@ -96,7 +96,7 @@ TEST_F(Files, WhatAWriterWritesGoesToTheFileAsItComes) {
   EXPECT_EQ(count(), 1u);
 }
 
-TEST_F(Files, KilledWhileAWriterWritesTheOldFileIsThere) {
+TEST_F(Files, KeepsTheOldFileIfKilledWhileWriting) {
   write_file(folder_ / "x", "old");
   const pid_t child = fork();
   ASSERT_GE(child, 0);
@@ -113,7 +113,7 @@ TEST_F(Files, KilledWhileAWriterWritesTheOldFileIsThere) {
   EXPECT_EQ(read_file(folder_ / "x"), "old");
 }
 
-TEST_F(Files, AThrowingWriterLeavesTheOldFile) {
+TEST_F(Files, KeepsTheOldFileIfTheWriterThrows) {
   write_file(folder_ / "x", "old");
   EXPECT_THROW(write_file(folder_ / "x",
                           [](std::ostream& out) {
@@ -125,7 +125,7 @@ TEST_F(Files, AThrowingWriterLeavesTheOldFile) {
   EXPECT_EQ(count(), 1u);
 }
 
-TEST_F(Files, NoSpaceKeepsTheOldFileAndLeavesNothingBehind) {
+TEST_F(Files, KeepsTheOldFileAndCleansUpWithoutSpace) {
   write_file(folder_ / "x", "old");
   std::string message;
   {
@@ -138,9 +138,9 @@ TEST_F(Files, NoSpaceKeepsTheOldFileAndLeavesNothingBehind) {
   EXPECT_EQ(count(), 1u);
 }
 
-TEST_F(Files, NoSpaceForAWriterToo) {
+TEST_F(Files, ReportsNoSpaceToAStreamingWriter) {
   write_file(folder_ / "x", "old");
-  for (const int pieces : {1, 10, 1000}) {  // noticed at the end, and on the way
+  for (const int pieces : {1, 10, 1000}) {  // noticed at the end, or while writing
     std::string message;
     {
       const SmallFiles limit(4096);
@@ -157,7 +157,7 @@ TEST_F(Files, NoSpaceForAWriterToo) {
   }
 }
 
-TEST_F(Files, APipeGetsAllOfAWriterOrNothing) {
+TEST_F(Files, WritesAllOrNothingToAPipe) {
   const auto pipe = folder_ / "pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   const int end = open(pipe.c_str(), O_RDWR | O_NONBLOCK);
@@ -178,19 +178,19 @@ TEST_F(Files, APipeGetsAllOfAWriterOrNothing) {
   close(end);
 }
 
-TEST_F(Files, AFullDeviceIsReported) {
+TEST_F(Files, ReportsAFullDevice) {
   const std::string message = message_of<FileError>([] { write_file("/dev/full", "something"); });
   EXPECT_THAT(message, HasSubstr("No space left on device"));
   EXPECT_THAT(message, HasSubstr("Free some space"));
 }
 
-TEST_F(Files, ADeviceWithoutAnEndIsNotReadForEver) {
+TEST_F(Files, StopsReadingAnEndlessDevice) {
   EXPECT_THAT(message_of<FileError>([] { read_file("/dev/zero"); }),
               HasSubstr("/dev/zero: it has no end: 256.0 MiB were read"));
   EXPECT_EQ(read_file("/dev/null"), "");
 }
 
-TEST_F(Files, MissingFilesAndFoldersAreNamed) {
+TEST_F(Files, NamesMissingFilesAndFolders) {
   EXPECT_THAT(message_of<FileError>([&] { read_file(folder_ / "none"); }), HasSubstr("none"));
   EXPECT_THAT(message_of<FileError>([&] { write_file(folder_ / "no" / "x", "a"); }),
               HasSubstr("does not exist"));

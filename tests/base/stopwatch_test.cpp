@@ -7,7 +7,7 @@
 namespace trestle {
 namespace {
 
-TEST(Stopwatch, CountsSeconds) {
+TEST(Stopwatch, MeasuresSeconds) {
   const Stopwatch watch;
   const double first = watch.seconds();
   EXPECT_GE(first, 0);

@@ -9,9 +9,9 @@ namespace {
 
 using testing::ElementsAre;
 
-TEST(Text, PutsPartsOneAfterTheOther) { EXPECT_EQ(text("stage ", 3, " of ", 4), "stage 3 of 4"); }
+TEST(Text, ConcatenatesItsArguments) { EXPECT_EQ(text("stage ", 3, " of ", 4), "stage 3 of 4"); }
 
-TEST(ShellWord, IsQuotedWhereAShellWouldChangeIt) {
+TEST(ShellWord, QuotesWhatAShellWouldChange) {
   EXPECT_EQ(shell_word("runs/unet_quick"), "runs/unet_quick");
   EXPECT_EQ(shell_word("läufe/größe"), "läufe/größe");
   EXPECT_EQ(shell_word("my runs/a $b"), "'my runs/a $b'");
@@ -24,7 +24,7 @@ TEST(Text, Joins) {
   EXPECT_EQ(join(std::vector<int>{}, ", "), "");
 }
 
-TEST(Text, NearestFindsSlips) {
+TEST(Text, NearestFindsTypingErrors) {
   const std::vector<std::string> keys = {"micro_batches", "momentum", "schedule", "balance"};
   EXPECT_EQ(nearest("micro_batchs", keys), "micro_batches");
   EXPECT_EQ(nearest("shcedule", keys), "schedule");
@@ -32,7 +32,7 @@ TEST(Text, NearestFindsSlips) {
   EXPECT_EQ(nearest("momemtun", keys), "momentum");
 }
 
-TEST(Text, NearestKeepsQuietWhenNothingIsClose) {
+TEST(Text, NearestIsEmptyWithoutACloseMatch) {
   EXPECT_EQ(nearest("weights", {"balance", "schedule"}), "");
   EXPECT_EQ(nearest("x", {}), "");
   EXPECT_EQ(nearest("", {"balance"}), "");

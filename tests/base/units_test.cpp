@@ -21,7 +21,7 @@ TEST(Units, ParsesBytes) {
   EXPECT_EQ(parse_bytes("0"), 0);
 }
 
-TEST(Units, RefusesWhatIsNoNumberOfBytes) {
+TEST(Units, RejectsInvalidByteSizes) {
   for (const char* text : {"", "MiB", "-1MiB", "1 mib", "12 apples", "inf", "nan", "1e3", "0x10",
                            "1.2.3", "99999999 TiB", "9223372036854775808", "1MiB 2"}) {
     EXPECT_THROW(parse_bytes(text), UsageError) << text;

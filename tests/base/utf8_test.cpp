@@ -5,7 +5,7 @@
 namespace trestle {
 namespace {
 
-TEST(Utf8, IsToldFromOtherBytes) {
+TEST(Utf8, RejectsInvalidBytes) {
   EXPECT_TRUE(is_utf8(""));
   EXPECT_TRUE(is_utf8("plain \t\x7f"));
   EXPECT_TRUE(is_utf8("\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80"));
@@ -18,11 +18,11 @@ TEST(Utf8, IsToldFromOtherBytes) {
   EXPECT_FALSE(is_utf8("\xf4\x90\x80\x80")) << "above U+10FFFF";
 }
 
-TEST(Utf8, SaysHowLongACharacterIs) {
+TEST(Utf8, ReturnsTheLengthOfACharacter) {
   const char* text = "a\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80";
   EXPECT_EQ(utf8_length(text, 0), 1u);
   EXPECT_EQ(utf8_length(text, 1), 2u);
-  EXPECT_EQ(utf8_length(text, 2), 0u) << "not where one begins";
+  EXPECT_EQ(utf8_length(text, 2), 0u) << "inside of a character";
   EXPECT_EQ(utf8_length(text, 3), 3u);
   EXPECT_EQ(utf8_length(text, 6), 4u);
 }

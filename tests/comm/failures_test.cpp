@@ -26,7 +26,7 @@ void wait_for_harm(int at_fault, const std::function<void()>& harm,
   World world = init({.deadline = deadline});
   const comm::Group& group = world.group();
   group.barrier();
-  world.say_status("forward 3");
+  world.report_status("forward 3");
   const auto begin = steady_clock::now();
   if (world.rank() == at_fault) {
     std::this_thread::sleep_for(700ms);  // until other ranks have received the status
@@ -79,7 +79,7 @@ TEST_P(FailingProcess, KilledRankIsNamedWithinOneSecond) {
   EXPECT_EQ(processes[static_cast<std::size_t>(at_fault)].signal, SIGKILL);
   expect_others_say(processes, at_fault,
                     "rank error: rank " + std::to_string(at_fault) + " (process ");
-  expect_others_say(processes, at_fault, "said last 'forward 3'");
+  expect_others_say(processes, at_fault, "last reported 'forward 3'");
 }
 
 TEST_P(FailingProcess, StoppedRankIsNamedAtDeadline) {
@@ -90,7 +90,7 @@ TEST_P(FailingProcess, StoppedRankIsNamedAtDeadline) {
   });
   EXPECT_TRUE(processes[static_cast<std::size_t>(at_fault)].was_stopped);
   expect_others_say(processes, at_fault, "rank " + std::to_string(at_fault));
-  expect_others_say(processes, at_fault, "gives no sign of life for");
+  expect_others_say(processes, at_fault, "has sent no heartbeat for");
 }
 
 // The rank destroys its World and exits normally.
@@ -102,7 +102,7 @@ TEST_P(FailingProcess, LeavingRankIsNamedWithinOneSecond) {
   });
   EXPECT_EQ(processes[static_cast<std::size_t>(at_fault)].exit_code, 0);
   const std::string left = "rank error: rank " + std::to_string(at_fault) +
-                           " has left, having said last 'forward 3', and rank ";
+                           " has left, having last reported 'forward 3', but rank ";
   expect_others_say(processes, at_fault, left);
   expect_others_say(processes, at_fault, " waits for it in ");
 }
@@ -114,7 +114,7 @@ TEST_P(FailingProcess, RankResumedAfterDeadlineNamesItself) {
     World world = init({.deadline = 2s});
     const comm::Group& group = world.group();
     const auto numbers = group.all_gather_bytes(std::to_string(getpid()));
-    world.say_status("forward 3");
+    world.report_status("forward 3");
     std::this_thread::sleep_for(500ms);
     if (world.rank() == at_fault) raise(SIGSTOP);
     at::Tensor tensor = torch::ones({4});
@@ -139,7 +139,7 @@ TEST_P(FailingProcess, RankResumedAfterDeadlineNamesItself) {
             std::string::npos)
       << own.output;
   EXPECT_NE(own.output.find(") did not run for "), std::string::npos) << own.output;
-  expect_others_say(processes, at_fault, "gives no sign of life for");
+  expect_others_say(processes, at_fault, "has sent no heartbeat for");
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, FailingProcess, ::testing::Values(0, 3));
@@ -149,7 +149,7 @@ TEST(FailingProcesses, SilentExitIsReported) {
     wait_for_harm(
         2, [] { _exit(0); }, 30s);
   });
-  expect_others_say(processes, 2, "ended without a word");
+  expect_others_say(processes, 2, "exited without an error message");
 }
 
 TEST(FailingProcesses, ExceptionReachesAllRanksWithItsRank) {

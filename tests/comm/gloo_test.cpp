@@ -174,7 +174,7 @@ TEST(Gloo, AllowsRanksToEndAtDifferentTimes) {
     world.group().barrier();
     std::this_thread::sleep_for(300ms * world.rank());
     EXPECT_FALSE(world.failure());
-    world.say_status("near the end");
+    world.report_status("near the end");
   });
 }
 
@@ -240,7 +240,7 @@ TEST(Gloo, DeadlineNamesAwaitedRankOnAllRanks) {
         const comm::Group& group = world.group();
         at::Tensor tensor = torch::ones({2});
         if (world.rank() == 1) {
-          world.say_status("reading data");
+          world.report_status("reading data");
           const auto end = steady_clock::now() + 3s;
           while (!world.failure() && steady_clock::now() < end) std::this_thread::sleep_for(5ms);
           EXPECT_TRUE(world.failure());
@@ -255,7 +255,7 @@ TEST(Gloo, DeadlineNamesAwaitedRankOnAllRanks) {
           const std::string message = error.what();
           EXPECT_NE(
               message.find("waited longer than 0.5 s: rank 0 in receive with tag 3 of float32 [2] "
-                           "from rank 1; rank 1 said last 'reading data'"),
+                           "from rank 1; rank 1 last reported 'reading data'"),
               std::string::npos)
               << message;
         } catch (const RankError& error) {
@@ -286,7 +286,7 @@ TEST(Gloo, ReplacesMissingNcclWithOneMessage) {
   const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(said, world.backend() == "nccl"
                       ? ""
-                      : "trestle: this libtorch has no NCCL: the ranks talk by Gloo instead\n");
+                      : "trestle: this libtorch has no NCCL; the ranks use Gloo instead\n");
   EXPECT_THROW(init({.backend = "mpi", .environment = rank_environment(0, 1, 0)}), UsageError);
 }
 

@@ -73,7 +73,7 @@ TEST(Messages, DeadlineNamesAwaitedRankAndItsLastStatus) {
         2,
         [](World& world) {
           if (world.rank() == 1) {
-            world.say_status("backward of stage 1");
+            world.report_status("backward of stage 1");
             std::this_thread::sleep_for(400ms);
             return;
           }
@@ -89,7 +89,8 @@ TEST(Messages, DeadlineNamesAwaitedRankAndItsLastStatus) {
             "waited longer than 0.2 s: rank 0 in receive with tag 3 of float32 [2] from rank 1"),
         std::string::npos)
         << message;
-    EXPECT_NE(message.find("rank 1 said last 'backward of stage 1'"), std::string::npos) << message;
+    EXPECT_NE(message.find("rank 1 last reported 'backward of stage 1'"), std::string::npos)
+        << message;
   }
 }
 
@@ -105,7 +106,7 @@ TEST(Messages, DeadlineOfCollectiveNamesMissingRanks) {
     FAIL() << "no deadline";
   } catch (const DeadlineError& error) {
     const std::string message = error.what();
-    EXPECT_NE(message.find("barrier number 1, which these have not called: rank 2"),
+    EXPECT_NE(message.find("barrier number 1, which these ranks have not called: rank 2"),
               std::string::npos)
         << message;
   }

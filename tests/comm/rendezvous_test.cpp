@@ -97,7 +97,7 @@ TEST(Rendezvous, ReportsPortInUse) {
   const auto errors = errors_of(
       {rank_environment(0, 2, other.port()), rank_environment(1, 2, other.port())}, 500ms);
   expect_says(errors[0], "rank", "it is in use");
-  expect_says(errors[1], "rank", "is not a store of ranks: it does not answer");
+  expect_says(errors[1], "rank", "is not a rendezvous store: it does not answer");
 }
 
 TEST(Rendezvous, ReportsUnreachableRankZero) {
@@ -106,13 +106,14 @@ TEST(Rendezvous, ReportsUnreachableRankZero) {
   auto environment = rank_environment(1, 2, 4000);
   environment.address = "no.such.machine.invalid";
   expect_says(errors_of({environment}, 300ms)[0], "rank",
-              "found nobody at no.such.machine.invalid:4000");
+              "could not reach rank 0 at no.such.machine.invalid:4000");
 }
 
 TEST(Rendezvous, RefusesInvalidNumbers) {
-  expect_says(errors_of({rank_environment(2, 2, 4000)}, 300ms)[0], "usage", "rank 2 of 2 ranks");
+  expect_says(errors_of({rank_environment(2, 2, 4000)}, 300ms)[0], "usage",
+              "rank 2 is not valid in a world of 2 ranks");
   expect_says(errors_of({rank_environment(0, 2, 0)}, 300ms)[0], "usage", "port 0");
-  expect_says(errors_of({rank_environment(0, 1, 0)}, -1ms)[0], "usage", "deadline of -1 ms");
+  expect_says(errors_of({rank_environment(0, 1, 0)}, -1ms)[0], "usage", "deadline is -1 ms");
 }
 
 TEST(Rendezvous, RestartsMeetAtSamePort) {
@@ -147,7 +148,7 @@ TEST(Rendezvous, AllowsSeveralWorldsInSequenceInStoreOfLauncher) {
   const int port = free_port();
   auto launcher = rank_environment(0, 1, port);
   launcher.restart = 99;  // its keys differ from the ranks'
-  const comm::Meeting store = comm::meet(launcher, 10s);
+  const comm::Rendezvous store = comm::rendezvous(launcher, 10s);
   std::vector<std::string> errors(3);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 3; ++rank) {

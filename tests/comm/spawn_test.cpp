@@ -40,7 +40,7 @@ void expect_left(const std::function<void(World&)>& others, const std::string& w
     try {
       spawn(3, [&](World& world) {
         if (world.rank() != 1) return others(world);
-        world.say_status("read the data");
+        world.report_status("read the data");
         std::this_thread::sleep_for(after);
       });
       ADD_FAILURE() << "no rank waited";
@@ -52,7 +52,8 @@ void expect_left(const std::function<void(World&)>& others, const std::string& w
 }
 
 TEST(Spawn, NamesReturnedRankToWaitingRanksAtOnce) {
-  const std::string returned = "rank 1 has returned, having said last 'read the data', and rank ";
+  const std::string returned =
+      "rank 1 has returned, having last reported 'read the data', but rank ";
   expect_left([](World& world) { world.group().barrier(); }, returned);
   expect_left(
       [](World& world) {
@@ -89,7 +90,7 @@ TEST(Spawn, NamesAllReturnedRanks) {
     FAIL() << "no rank waited";
   } catch (const RankError& error) {
     EXPECT_NE(std::string(error.what())
-                  .find("ranks 0, 2 have returned, and rank 1 waits for them in barrier number 1"),
+                  .find("ranks 0, 2 have returned, but rank 1 waits for them in barrier number 1"),
               std::string::npos)
         << error.what();
   }

@@ -24,7 +24,7 @@ void on_backends(int size, Function function) {
   for (int r = 0; r < size; ++r) {
     threads.emplace_back([&, r] {
       const Connection::Place place{r, ranks, std::chrono::seconds(10),
-                                    std::make_shared<ThreadControl>(board, r)};
+                                    std::make_shared<ThreadControlPlane>(board, r)};
       function(*c10::make_intrusive<ThreadBackend>(place, hub));
     });
   }

@@ -16,9 +16,9 @@
 #include "trestle/base/random.h"
 #include "trestle/base/text.h"
 
-// A small mutation fuzzer that runs as an ordinary test, the same every time. Whatever bytes come,
-// a reader may only return or throw trestle::Error; run under the sanitizers it must not touch what
-// is not its own either.
+// A small mutation fuzzer that runs as an ordinary, deterministic test. For any bytes a reader may
+// only return or throw trestle::Error. Under the sanitizers it must not access invalid memory
+// either.
 //
 //   TEST(Fuzz, Idx) {
 //     const auto result = fuzz::run({seed_file_1, seed_file_2}, [](std::string_view bytes) {
@@ -37,11 +37,11 @@ struct Options {
 };
 
 struct Result {
-  int accepted = 0;  // inputs that the target took
-  int refused = 0;   // inputs for which it threw trestle::Error
+  int accepted = 0;  // inputs without an exception
+  int refused = 0;   // inputs with a trestle::Error
 };
 
-// The input as a C string literal, ready to become a test of its own.
+// The input as a C string literal, to copy into a test.
 inline std::string literal(std::string_view bytes) {
   constexpr char digit_characters[] = "01234567";
   std::string out = "\"";
@@ -72,7 +72,7 @@ class Mutator {
   }
 
  private:
-  // In [0, limit); 0 where limit is 0.
+  // In [0, limit); 0 if limit is 0.
   std::size_t below(std::size_t limit) { return limit == 0 ? 0 : random_.below(limit); }
 
   struct Range {
@@ -91,31 +91,31 @@ class Mutator {
       case 0:  // flip one bit
         if (!bytes->empty()) (*bytes)[at] = static_cast<char>((*bytes)[at] ^ (1 << below(8)));
         return;
-      case 1:  // any byte
+      case 1:  // replace a byte
         if (!bytes->empty()) (*bytes)[at] = static_cast<char>(below(256));
         return;
-      case 2: {  // a byte that stands for something elsewhere in this kind of input
+      case 2: {  // insert a byte that occurs in the seeds
         const std::string& other = seeds_[below(seeds_.size())];
         if (!other.empty()) bytes->insert(at, 1, other[below(other.size())]);
         return;
       }
-      case 3: {  // remove a piece
+      case 3: {  // remove a range
         const Range piece = range(*bytes, most_copied);
         bytes->erase(piece.begin, piece.size);
         return;
       }
-      case 4: {  // say a piece twice
+      case 4: {  // duplicate a range
         const Range piece = range(*bytes, most_copied);
         bytes->insert(at, bytes->substr(piece.begin, piece.size));
         return;
       }
-      case 5: {  // a piece of another seed
+      case 5: {  // insert a range of another seed
         const std::string& other = seeds_[below(seeds_.size())];
         const Range piece = range(other, most_copied);
         bytes->insert(at, other.substr(piece.begin, piece.size));
         return;
       }
-      case 6:  // the end is missing
+      case 6:  // truncate
         bytes->resize(at);
         return;
       case 7:
@@ -125,7 +125,7 @@ class Mutator {
     }
   }
 
-  // Puts a number at the edge of its type where digits stand.
+  // Replaces digits by a number at the limit of its type.
   void text_number(std::string* bytes) {
     constexpr std::string_view numbers[] = {
         "0",          "-1",         "1",          "255",
@@ -140,7 +140,7 @@ class Mutator {
     bytes->replace(begin, end - begin, numbers[below(std::size(numbers))]);
   }
 
-  // The same for binary formats: one, two, four or eight bytes, in either order.
+  // The same for binary formats: one, two, four or eight bytes, in either byte order.
   void binary_number(std::string* bytes, std::size_t at) {
     constexpr std::uint64_t numbers[] = {0,          1,          0x7f,       0x80,
                                          0xff,       0x7fff,     0x8000,     0xffff,
@@ -159,8 +159,8 @@ class Mutator {
   Random random_;
 };
 
-// Runs `target` on the seeds and then on mutations of them. An escape of anything but
-// trestle::Error fails the test, shows the input, and ends the run.
+// Runs `target` on the seeds and then on mutations of them. An exception other than trestle::Error
+// fails the test with the input, and ends the run.
 inline Result run(const std::vector<std::string>& seeds,
                   const std::function<void(std::string_view)>& target,
                   const Options& options = {}) {
@@ -177,9 +177,9 @@ inline Result run(const std::vector<std::string>& seeds,
       ++result.refused;
       return true;
     } catch (const std::exception& error) {
-      ADD_FAILURE() << "escaped: " << error.what() << "\ninput: " << literal(bytes);
+      ADD_FAILURE() << "unexpected exception: " << error.what() << "\ninput: " << literal(bytes);
     } catch (...) {
-      ADD_FAILURE() << "escaped: something that is no exception\ninput: " << literal(bytes);
+      ADD_FAILURE() << "unexpected exception of an unknown type\ninput: " << literal(bytes);
     }
     return false;
   };

@@ -8,7 +8,7 @@
 namespace trestle::fuzz {
 namespace {
 
-TEST(FuzzHarness, IsTheSameEveryTime) {
+TEST(FuzzHarness, IsDeterministic) {
   std::vector<std::string> first;
   std::vector<std::string> second;
   run({"0F0,0B0"}, [&](std::string_view bytes) { first.emplace_back(bytes); }, {.iterations = 500});
@@ -18,7 +18,7 @@ TEST(FuzzHarness, IsTheSameEveryTime) {
   EXPECT_GT(std::set<std::string>(first.begin(), first.end()).size(), 300u);
 }
 
-TEST(FuzzHarness, CountsWhatIsTakenAndWhatIsRefused) {
+TEST(FuzzHarness, CountsAcceptedAndRejectedInputs) {
   const Result result = run({"a", "b"},
                             [](std::string_view bytes) {
                               if (bytes.find('b') == std::string_view::npos)
@@ -30,19 +30,19 @@ TEST(FuzzHarness, CountsWhatIsTakenAndWhatIsRefused) {
   EXPECT_GT(result.refused, 100);
 }
 
-TEST(FuzzHarness, FindsAnEscapeAndShowsItsInput) {
+TEST(FuzzHarness, ReportsTheInputOfAnUnexpectedException) {
   EXPECT_NONFATAL_FAILURE(run({"1234"},
                               [](std::string_view bytes) {
                                 if (bytes.size() > 8) throw std::out_of_range("too far");
                               }),
-                          "escaped: too far");
+                          "unexpected exception: too far");
 }
 
 TEST(FuzzHarness, WritesInputsAsLiterals) {
   EXPECT_EQ(literal(std::string_view("a\"\\\n\0\xff", 6)), R"("a\"\\\012\000\377")");
 }
 
-TEST(FuzzHarness, EmptySeedsAndShortLimitsAreFine) {
+TEST(FuzzHarness, AcceptsEmptySeedsAndShortLimits) {
   run({""}, [](std::string_view bytes) { EXPECT_LE(bytes.size(), 3u); },
       {.iterations = 500, .longest = 3});
 }

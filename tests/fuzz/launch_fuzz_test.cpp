@@ -31,7 +31,7 @@ TEST(Fuzz, SlurmTasks) {
   EXPECT_GT(result.refused, 1000);
 }
 
-// Lines of NAME=VALUE as a whole environment.
+// Lines of NAME=VALUE form a whole environment.
 TEST(Fuzz, RankEnvironment) {
   const auto read = [](std::string_view bytes) {
     std::map<std::string, std::string> variables;

@@ -16,7 +16,7 @@ LayerProfile small_profile() {
   return profile;
 }
 
-// What is taken can be balanced, or is refused as a model that cannot be cut.
+// An accepted profile can be balanced, or is rejected as a model that cannot be cut.
 TEST(Fuzz, LayerProfiles) {
   const auto result =
       fuzz::run({to_json(small_profile()), "{}", R"({"layers": [], "values": [], "together": []})"},

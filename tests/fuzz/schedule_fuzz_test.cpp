@@ -19,7 +19,7 @@ TEST(Fuzz, ActionText) {
                                           "0REDUCE_GRAD", "(0F3;1B2)OVERLAP_F_B"};
   const auto result = fuzz::run(seeds, [](std::string_view text) {
     const Action action = parse_action(text);
-    // What is taken can be written, and read again as the same.
+    // An accepted action survives a round trip.
     EXPECT_EQ(parse_action(to_string(action)), action) << text;
   });
   EXPECT_GT(result.accepted, 500);
@@ -53,7 +53,7 @@ TEST(Fuzz, CsvRoundTrip) {
   EXPECT_GT(result.refused, 5000);
 }
 
-// Whatever validate() takes can be lowered and simulated.
+// A table that validate() accepts can be lowered and simulated.
 TEST(Fuzz, CsvThroughValidateLowerAndSimulate) {
   const auto result = fuzz::run(
       tables(),

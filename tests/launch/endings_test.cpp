@@ -29,9 +29,10 @@ TEST(LaunchEndings, ReturnsFirstExitCode) {
       run_launcher(on_ranks(3, "[ $RANK = 1 ] && exit 37; sleep 60", {"--notice-ms", "100"}));
   EXPECT_EQ(outcome.code, 37);
   EXPECT_LT(outcome.seconds, 5);
-  EXPECT_THAT(outcome.err,
-              ContainsRegex("^trestle: rank 1 \\(process [0-9]+\\) ended with code 37 .* after its "
-                            "start; ranks 0, 2 stopped after [0-9.]+ m?s\\.\n$"));
+  EXPECT_THAT(
+      outcome.err,
+      ContainsRegex("^trestle: rank 1 \\(process [0-9]+\\) exited with code 37 .* after its "
+                    "start; ranks 0, 2 stopped after [0-9.]+ m?s\\.\n$"));
 }
 
 TEST(LaunchEndings, PrintsOutputOfStoppingRanks) {
@@ -82,8 +83,9 @@ TEST(LaunchEndings, ContinuesLastRankStoppedBySigstop) {
   EXPECT_EQ(outcome.code, 0);
   EXPECT_LT(outcome.seconds, 12);
   EXPECT_THAT(outcome.out, HasSubstr("[1] went on"));
-  EXPECT_THAT(outcome.err,
-              ContainsRegex("rank 1 \\(process [0-9]+\\) is stopped, and all others have ended"));
+  EXPECT_THAT(
+      outcome.err,
+      ContainsRegex("rank 1 \\(process [0-9]+\\) is stopped and all other ranks have ended"));
 }
 
 TEST(LaunchEndings, KillsAtOnceWithoutGrace) {
@@ -103,9 +105,9 @@ TEST(LaunchEndings, RestartsUntilSuccess) {
   EXPECT_EQ(outcome.code, 0);
   EXPECT_EQ(count_of("[1] try 2 of 3", outcome.out), 1);
   EXPECT_EQ(count_of("try 3", outcome.out), 0);
-  EXPECT_THAT(outcome.err, AllOf(HasSubstr("ended with code 5"),
-                                 HasSubstr("Starting all again (restart 1 of 3)."),
-                                 HasSubstr("Starting all again (restart 2 of 3).")));
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("exited with code 5"),
+                                 HasSubstr("Restarting all ranks (restart 1 of 3)."),
+                                 HasSubstr("Restarting all ranks (restart 2 of 3).")));
 }
 
 TEST(LaunchEndings, LimitsRestarts) {

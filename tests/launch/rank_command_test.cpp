@@ -9,7 +9,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/launch/cores.h"
-#include "trestle/launch/ending.h"
+#include "trestle/launch/exit_status.h"
 
 namespace trestle::launch {
 namespace {
@@ -74,7 +74,7 @@ TEST(RankCommand, VariablesReplaceLaunchers) {
 
 TEST(RankCommand, ParsesRendezvous) {
   const auto is = [](const std::string& words, const std::string& address, int port) {
-    const Rendezvous found = parse_rendezvous(words);
+    const RendezvousAddress found = parse_rendezvous(words);
     EXPECT_EQ(found.address, address) << words;
     EXPECT_EQ(found.port, port) << words;
   };
@@ -90,7 +90,7 @@ TEST(RankCommand, ParsesRendezvous) {
 }
 
 TEST(RankCommand, PicksFreePortOnOneMachine) {
-  const Rendezvous found = rendezvous_of({.program = "x"});
+  const RendezvousAddress found = rendezvous_of({.program = "x"});
   EXPECT_EQ(found.address, "127.0.0.1");
   EXPECT_GT(found.port, 1023);
 }
@@ -98,7 +98,7 @@ TEST(RankCommand, PicksFreePortOnOneMachine) {
 TEST(RankCommand, RefusesInvalidOptions) {
   const auto refusal = [](const LaunchOptions& options) -> std::string {
     try {
-      check(options);
+      check_options(options);
     } catch (const UsageError& error) {
       return error.what();
     }
@@ -114,7 +114,7 @@ TEST(RankCommand, RefusesInvalidOptions) {
   EXPECT_THAT(refusal({.program = "x", .rendezvous = "a:b"}), HasSubstr("'a:b'"));
   EXPECT_THAT(refusal({.program = "x", .max_restarts = -1}), HasSubstr("restarts is -1"));
   EXPECT_THAT(refusal({.program = "x", .grace = std::chrono::milliseconds(-1)}),
-              HasSubstr("below 0"));
+              HasSubstr("must not be negative"));
 }
 
 TEST(RankCommand, DescribesLaunchAsShellCommands) {
@@ -144,12 +144,12 @@ TEST(Cores, AreSplitIntoNeighbours) {
 TEST(Cores, AreKnownForThisProcess) { EXPECT_GE(allowed_cores().size(), 1u); }
 
 TEST(Ending, IsDescribedInWords) {
-  EXPECT_EQ(in_words({.code = 3}), "ended with code 3");
-  EXPECT_EQ(in_words({.signal = 9}), "was killed by signal 9 (SIGKILL)");
+  EXPECT_EQ(describe({.code = 3}), "exited with code 3");
+  EXPECT_EQ(describe({.signal = 9}), "was killed by signal 9 (SIGKILL)");
   EXPECT_EQ(Ending{.signal = 11}.exit_code(), 139);
-  EXPECT_EQ(ranks_in_words({2}), "rank 2");
-  EXPECT_EQ(ranks_in_words({0, 1, 3}), "ranks 0, 1, 3");
-  EXPECT_EQ(ranks_in_words({0, 2, 3, 4, 5, 6, 9}), "ranks 0, 2 to 6, 9");
+  EXPECT_EQ(describe_ranks({2}), "rank 2");
+  EXPECT_EQ(describe_ranks({0, 1, 3}), "ranks 0, 1, 3");
+  EXPECT_EQ(describe_ranks({0, 2, 3, 4, 5, 6, 9}), "ranks 0, 2 to 6, 9");
 }
 
 }  // namespace

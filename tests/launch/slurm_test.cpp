@@ -134,7 +134,7 @@ TEST(Slurm, NamesMissingAndInvalidVariables) {
   EXPECT_THAT(refusal(with(step, {{"SLURM_NODEID", "3"}})),
               AllOf(HasSubstr("SLURM_NODEID=3"), HasSubstr("3 nodes")));
   EXPECT_THAT(refusal(with(step, {{"SLURM_STEP_TASKS_PER_NODE", "2(x3)"}})),
-              AllOf(HasSubstr("SLURM_STEP_TASKS_PER_NODE=2(x3) makes 6 tasks"),
+              AllOf(HasSubstr("SLURM_STEP_TASKS_PER_NODE=2(x3) means 6 tasks"),
                     HasSubstr("SLURM_STEP_NUM_TASKS=5")));
   EXPECT_THAT(
       refusal(with(step, {{"SLURM_STEP_TASKS_PER_NODE", "-"}, {"SLURM_TASKS_PER_NODE", "-"}})),

@@ -112,7 +112,7 @@ TEST(DeviceMesh, ExplainsInvalidMeshes) {
     EXPECT_THAT(refusal([&] {
                   DeviceMesh(world, {{"replicate", 2}, {"shard", 4}});
                 }),
-                AllOf(HasSubstr("2 x 4 = 8 ranks, and there are 4"), HasSubstr("shard=2")));
+                AllOf(HasSubstr("2 x 4 = 8 ranks, but there are 4"), HasSubstr("shard=2")));
     const DeviceMesh mesh(world, {{"replicate", 2}, {"shard", 2}});
     EXPECT_THAT(refusal([&] { mesh.group("shart"); }), HasSubstr("did you mean 'shard'?"));
     EXPECT_THAT(refusal([&] { mesh.flatten({"shard", "replicate"}, "data"); }), HasSubstr("order"));

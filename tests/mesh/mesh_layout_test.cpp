@@ -112,7 +112,7 @@ TEST(MeshLayout, IsParsedAndPrinted) {
 
 TEST(MeshLayout, ExplainsInvalidRequests) {
   EXPECT_THAT(refusal([] { hsdp.check_size(6); }),
-              AllOf(HasSubstr("replicate=2,shard=4 has 2 x 4 = 8 ranks, and there are 6"),
+              AllOf(HasSubstr("replicate=2,shard=4 has 2 x 4 = 8 ranks, but there are 6"),
                     HasSubstr("With shard=3 it has 6.")));
   EXPECT_THAT(refusal([] { hsdp.check_size(4); }),
               HasSubstr("With replicate=1 or shard=2 it has 4."));
@@ -121,12 +121,12 @@ TEST(MeshLayout, ExplainsInvalidRequests) {
   EXPECT_THAT(refusal([] { hsdp.size("shart"); }), HasSubstr("did you mean 'shard'?"));
   EXPECT_THAT(refusal([] { hsdp.groups({"shard", "replicate"}); }), HasSubstr("order"));
   EXPECT_THAT(refusal([] { hsdp.groups({"shard", "shard"}); }), HasSubstr("twice"));
-  EXPECT_THAT(refusal([] { hsdp.groups({}); }), HasSubstr("no dimension"));
+  EXPECT_THAT(refusal([] { hsdp.groups({}); }), HasSubstr("at least one mesh dimension"));
   EXPECT_THAT(refusal([] {
                 hsdp.flattened({"replicate", "shard"}, "shard");
               }),
               HasSubstr("already"));
-  EXPECT_THAT(refusal([] { hsdp.flattened({"shard"}, "a-b"); }), HasSubstr("'a-b' is no name"));
+  EXPECT_THAT(refusal([] { hsdp.flattened({"shard"}, "a-b"); }), HasSubstr("'a-b' is not a valid name"));
   EXPECT_THAT(refusal([] { hsdp.rank({0, 4}); }), HasSubstr("coordinate 4 along 'shard'"));
   EXPECT_THAT(refusal([] { hsdp.rank({0}); }), HasSubstr("1 coordinates"));
   EXPECT_THAT(refusal([] { hsdp.coordinates(8); }), HasSubstr("rank 8 is not in the mesh"));

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-// Parameters with gradients of different sizes, the same ones every time; one has none.
+// Parameters with gradients of different sizes, the same in each call. One has none.
 std::vector<at::Tensor> some(const std::vector<at::Device>& devices, double scale = 1) {
   torch::manual_seed(3);
   std::vector<at::Tensor> parameters;
@@ -29,7 +29,7 @@ std::vector<at::Tensor> some(const std::vector<at::Device>& devices, double scal
   return parameters;
 }
 
-TEST(ClipGradNorm, IsTorchsOnOneDevice) {
+TEST(ClipGradNorm, EqualsTorchOnOneDevice) {
   for (const double p : {1.0, 2.0, 3.0, 0.5, infinity}) {
     for (const double max_norm : {0.0, 0.1, 1.0, 1e6}) {
       const auto expected = some({at::kCPU});
@@ -45,7 +45,7 @@ TEST(ClipGradNorm, IsTorchsOnOneDevice) {
   }
 }
 
-TEST(ClipGradNorm, TakesParametersOnSeveralDevices) {
+TEST(ClipGradNorm, AcceptsParametersOnSeveralDevices) {
   const auto devices = virtual_devices(2);
   for (const double p : {1.0, 2.0, 3.0, infinity}) {
     const auto expected = some({at::kCPU});
@@ -59,7 +59,7 @@ TEST(ClipGradNorm, TakesParametersOnSeveralDevices) {
   }
 }
 
-TEST(ClipGradNorm, TakesDifferentTypes) {
+TEST(ClipGradNorm, AcceptsDifferentTypes) {
   const auto parameters = some({at::kCPU});
   double squares = 0;
   for (std::size_t i = 0; i + 1 < parameters.size(); ++i) {
@@ -73,7 +73,7 @@ TEST(ClipGradNorm, TakesDifferentTypes) {
   EXPECT_EQ(half.grad().dtype(), at::kDouble);
 }
 
-TEST(ClipGradNorm, NothingToClip) {
+TEST(ClipGradNorm, ReturnsZeroWithoutGradients) {
   EXPECT_EQ(clip_grad_norm({}, 1), 0);
   EXPECT_EQ(clip_grad_norm({at::ones({2}).requires_grad_()}, 1), 0);
   at::Tensor empty = at::ones({0}).requires_grad_();
@@ -81,7 +81,7 @@ TEST(ClipGradNorm, NothingToClip) {
   EXPECT_EQ(clip_grad_norm({empty}, 1, {.p = infinity}), 0);
 }
 
-TEST(ClipGradNorm, WhatIsNotFiniteIsAnErrorOnRequest) {
+TEST(ClipGradNorm, RejectsNonfiniteNormsOnRequest) {
   auto parameters = some({at::kCPU});
   parameters[0].grad().fill_(infinity);
   const at::Tensor before = parameters[1].grad().clone();
@@ -91,7 +91,7 @@ TEST(ClipGradNorm, WhatIsNotFiniteIsAnErrorOnRequest) {
   EXPECT_EQ(parameters[1].grad().abs().max().item<double>(), 0);
 }
 
-TEST(ClipGradNorm, RefusesWhatItCannotDo) {
+TEST(ClipGradNorm, RejectsInvalidArguments) {
   const auto parameters = some({at::kCPU});
   EXPECT_THROW(clip_grad_norm(parameters, -1), UsageError);
   EXPECT_THROW(clip_grad_norm(parameters, std::nan("")), UsageError);

@@ -21,7 +21,7 @@ void take(const json& options, const char* name, T& to) {
   to = options.value(name, to);
 }
 
-DeepspeedRateOptions options_of(const std::string& type, const json& given) {
+DeepspeedRateOptions deepspeed_options(const std::string& type, const json& given) {
   DeepspeedRateOptions o{.type = type};
   take(given, "warmup_min_lr", o.warmup_min_lr);
   take(given, "warmup_max_lr", o.warmup_max_lr);
@@ -50,13 +50,13 @@ DeepspeedRateOptions options_of(const std::string& type, const json& given) {
 }
 
 // tools/golden/make_deepspeed_rate_goldens.py. A rate that falls to 0 is a difference of larger
-// numbers on its way, so that the last digits of the largest one count.
-TEST(DeepspeedRate, EveryStepAsDeepspeed) {
+// numbers, so the tolerance is relative to the largest one.
+TEST(DeepspeedRate, EqualsDeepspeedInEveryStep) {
   const json goldens = json::parse(
       read_file(std::string(TRESTLE_SOURCE_DIR) + "/tests/golden/optim/deepspeed_rates.json"));
   ASSERT_EQ(goldens["schedules"].size(), 15u);
   for (const json& golden : goldens["schedules"]) {
-    const DeepspeedRate rate(golden["base"], options_of(golden["type"], golden["options"]));
+    const DeepspeedRate rate(golden["base"], deepspeed_options(golden["type"], golden["options"]));
     for (std::size_t i = 0; i < golden["rates"].size(); ++i) {
       const auto step = static_cast<std::int64_t>(i);
       EXPECT_NEAR(rate.at(step), golden["rates"][i].get<double>(), 1e-17)
@@ -70,7 +70,7 @@ TEST(DeepspeedRate, EveryStepAsDeepspeed) {
   }
 }
 
-TEST(DeepspeedRate, RefusesNonsense) {
+TEST(DeepspeedRate, RejectsInvalidOptions) {
   EXPECT_THAT(deepspeed_schedules(), ElementsAre("WarmupLR", "WarmupDecayLR", "WarmupCosineLR",
                                                  "OneCycle", "LRRangeTest"));
   const auto message_of = [](double base, DeepspeedRateOptions options) -> std::string {

@@ -19,12 +19,12 @@ namespace {
 using testing::HasSubstr;
 
 // tools/golden/make_learning_rate_goldens.py
-nlohmann::json goldens() {
+nlohmann::json rate_goldens() {
   return nlohmann::json::parse(
       read_file(std::string(TRESTLE_SOURCE_DIR) + "/tests/golden/optim/learning_rates.json"));
 }
 
-LearningRateOptions options_of(const nlohmann::json& o) {
+LearningRateOptions rate_options(const nlohmann::json& o) {
   LearningRateOptions options;
   options.schedule = o["schedule"];
   options.factor = o.value("factor", options.factor);
@@ -42,10 +42,10 @@ LearningRateOptions options_of(const nlohmann::json& o) {
   return options;
 }
 
-// To the last digit that two libraries' cosines have in common.
-TEST(LearningRate, EveryStepAsPython) {
-  for (const auto& golden : goldens()["schedules"]) {
-    LearningRate rate(golden["base"], options_of(golden["options"]));
+// To the last digit that both libraries' cosines have in common.
+TEST(LearningRate, EqualsPythonInEveryStep) {
+  for (const auto& golden : rate_goldens()["schedules"]) {
+    LearningRate rate(golden["base"], rate_options(golden["options"]));
     for (std::size_t step = 0; step < golden["rates"].size(); ++step)
       EXPECT_DOUBLE_EQ(rate.at(static_cast<std::int64_t>(step)),
                        golden["rates"][step].get<double>())
@@ -53,37 +53,37 @@ TEST(LearningRate, EveryStepAsPython) {
   }
 }
 
-TEST(LearningRate, FollowsFromTheStepAlone) {
-  for (const auto& golden : goldens()["schedules"]) {
-    LearningRate steady(golden["base"], options_of(golden["options"]));
+TEST(LearningRate, DependsOnTheStepOnly) {
+  for (const auto& golden : rate_goldens()["schedules"]) {
+    LearningRate steady(golden["base"], rate_options(golden["options"]));
     for (const std::int64_t step : {59, 3, 0, 31, 30}) {
-      LearningRate fresh(golden["base"], options_of(golden["options"]));
+      LearningRate fresh(golden["base"], rate_options(golden["options"]));
       EXPECT_EQ(steady.at(step), fresh.at(step)) << golden["options"] << " step " << step;
     }
   }
 }
 
-TEST(LearningRate, AnotherBaseScalesAllOfIt) {
-  for (const auto& golden : goldens()["schedules"]) {
+TEST(LearningRate, ScalesWithTheBase) {
+  for (const auto& golden : rate_goldens()["schedules"]) {
     if (golden["options"].contains("lowest")) continue;
-    LearningRate rate(golden["base"], options_of(golden["options"]));
+    LearningRate rate(golden["base"], rate_options(golden["options"]));
     const double before = rate.at(20);
     rate.set_base(rate.base() * 2);
     EXPECT_DOUBLE_EQ(rate.at(20), 2 * before);
   }
 }
 
-// OneCycleLR's cycle_momentum, which is its default.
-TEST(LearningRate, MomentumAsPython) {
-  for (const auto& golden : goldens()["momenta"]) {
-    LearningRate rate(golden["base"], options_of(golden["options"]));
+// OneCycleLR's cycle_momentum, which is on by default.
+TEST(LearningRate, MomentumEqualsPython) {
+  for (const auto& golden : rate_goldens()["momenta"]) {
+    LearningRate rate(golden["base"], rate_options(golden["options"]));
     for (std::size_t step = 0; step < golden["momenta"].size(); ++step) {
       const auto at = static_cast<std::int64_t>(step);
       const std::optional<double> momentum = rate.momentum_at(at);
       ASSERT_TRUE(momentum.has_value());
       EXPECT_DOUBLE_EQ(*momentum, golden["momenta"][step].get<double>())
           << golden["options"] << " step " << step;
-      // Python's LinearLR in front of OneCycleLR rises to the cycle's beginning, ours to its top.
+      // Python's LinearLR before OneCycleLR rises to the cycle's first rate, ours to its highest.
       if (golden["options"].contains("warm_up")) continue;
       EXPECT_DOUBLE_EQ(rate.at(at), golden["rates"][step].get<double>()) << step;
     }
@@ -106,9 +106,10 @@ OptimizerOptions optimizer_of(const nlohmann::json& o, double rate) {
   return options;
 }
 
-// What they do to weights, step by step: in double by torch's own steps, in float by the fused ones.
-TEST(SetMomentum, WeightsAsPython) {
-  const nlohmann::json all = goldens();
+// Compares the weights step by step: in double with torch's own steps, in float with the fused
+// ones.
+TEST(SetMomentum, WeightsEqualPython) {
+  const nlohmann::json all = rate_goldens();
   for (const auto& golden : all["momenta"]) {
     for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
       const at::Tensor weight = torch::tensor({1.0, -2.0, 0.5}, type).requires_grad_();
@@ -129,7 +130,7 @@ TEST(SetMomentum, WeightsAsPython) {
   }
 }
 
-TEST(LearningRate, AfterItsLengthOneCycleStaysAtItsEnd) {
+TEST(LearningRate, OneCycleStaysAtItsLastRate) {
   LearningRate rate(0.1, {.schedule = "one_cycle", .length = 10});
   EXPECT_DOUBLE_EQ(rate.at(9), 0.1 / 25 / 1e4);
   EXPECT_EQ(rate.at(9), rate.at(100));
@@ -145,7 +146,7 @@ std::string refusal(const LearningRateOptions& options) {
   return "taken";
 }
 
-TEST(LearningRate, RefusesWhatCannotBe) {
+TEST(LearningRate, RejectsInvalidOptions) {
   EXPECT_THAT(refusal({.schedule = "cosin"}), HasSubstr("did you mean 'cosine'?"));
   EXPECT_THAT(refusal({.schedule = "cosine"}), HasSubstr("length = 0 is not at least 1"));
   EXPECT_THAT(refusal({.schedule = "one_cycle", .length = 5, .rise = 2}), HasSubstr("rise = 2"));
@@ -175,14 +176,14 @@ PlateauOptions plateau_options_of(const nlohmann::json& o) {
   return options;
 }
 
-TEST(ReduceOnPlateau, RatesAsPython) {
-  const nlohmann::json golden = goldens();
+TEST(ReduceOnPlateau, EqualsPython) {
+  const nlohmann::json golden = rate_goldens();
   for (const auto& plateau : golden["plateaus"]) {
     const PlateauOptions options = plateau_options_of(plateau["options"]);
     ReduceOnPlateau reduce(options);
     double rate = 1;
     for (std::size_t i = 0; i < golden["metrics"].size(); ++i) {
-      ReduceOnPlateau resumed(options);  // from plain numbers, after every step
+      ReduceOnPlateau resumed(options);  // resumed from plain numbers after every step
       resumed.load(reduce.state());
       reduce = resumed;
       if (reduce.step(golden["metrics"][i])) rate = reduce.reduced(rate);
@@ -191,8 +192,8 @@ TEST(ReduceOnPlateau, RatesAsPython) {
   }
 }
 
-// Python's begins with the worst there is, so what is not better than that counts as bad.
-TEST(ReduceOnPlateau, AnInfiniteLossIsNoImprovement) {
+// Python's begins with the worst possible value, so a metric that is no better counts as bad.
+TEST(ReduceOnPlateau, CountsAnInfiniteLossAsNoImprovement) {
   const double infinity = std::numeric_limits<double>::infinity();
   for (const auto mode : {PlateauOptions::Mode::Min, PlateauOptions::Mode::Max}) {
     const double worst = mode == PlateauOptions::Mode::Min ? infinity : -infinity;
@@ -205,7 +206,7 @@ TEST(ReduceOnPlateau, AnInfiniteLossIsNoImprovement) {
   }
 }
 
-TEST(ReduceOnPlateau, RefusesWhatCannotBe) {
+TEST(ReduceOnPlateau, RejectsInvalidOptions) {
   EXPECT_THROW(ReduceOnPlateau({.factor = 1}), UsageError);
   EXPECT_THROW(ReduceOnPlateau({.patience = -1}), UsageError);
   EXPECT_THROW(ReduceOnPlateau({.threshold = -1}), UsageError);

@@ -1,4 +1,4 @@
-// An optimizer that has stepped before its model was moved.
+// An optimizer that stepped before its model moved.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 class MoveState : public testing::TestWithParam<const char*> {};
 
-TEST_P(MoveState, GoesOnAsIfTheModelHadStayed) {
+TEST_P(MoveState, ContinuesAsIfTheModelHadNotMoved) {
   const at::Device device = virtual_devices(2)[1].torch;
   const auto train = [&](bool move) {
     torch::manual_seed(1);

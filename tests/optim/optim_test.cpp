@@ -16,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-nlohmann::json goldens() {
+nlohmann::json optimizer_goldens() {
   return nlohmann::json::parse(
       read_file(std::string(TRESTLE_SOURCE_DIR) + "/tests/golden/optim/optimizers.json"));
 }
@@ -60,7 +60,7 @@ Trained make(const nlohmann::json& shapes, const OptimizerOptions& options) {
   return setup;
 }
 
-OptimizerOptions options_of(const std::string& name, const nlohmann::json& options) {
+OptimizerOptions golden_options(const std::string& name, const nlohmann::json& options) {
   return {.name = name.substr(0, name.find('_')),
           .learning_rate = options["lr"],
           .weight_decay = options.value("weight_decay", 0.0),
@@ -74,10 +74,10 @@ OptimizerOptions options_of(const std::string& name, const nlohmann::json& optio
           .amsgrad = options.value("amsgrad", false)};
 }
 
-TEST(Optimizer, TenStepsAsPython) {
-  const nlohmann::json golden = goldens();
+TEST(Optimizer, EqualsPythonOverTenSteps) {
+  const nlohmann::json golden = optimizer_goldens();
   for (const auto& [name, expected] : golden["optimizers"].items()) {
-    const Trained setup = make(golden["shapes"], options_of(name, expected["options"]));
+    const Trained setup = make(golden["shapes"], golden_options(name, expected["options"]));
     setup.steps(0, 10);
     for (std::size_t k = 0; k < setup.parameters.size(); ++k) {
       const at::Tensor values = setup.parameters[k].detach().reshape(-1);
@@ -89,18 +89,18 @@ TEST(Optimizer, TenStepsAsPython) {
   }
 }
 
-TEST(Optimizer, GoesOnFromItsStateWithTheSameBits) {
-  const nlohmann::json golden = goldens();
+TEST(Optimizer, ResumesWithTheSameBits) {
+  const nlohmann::json golden = optimizer_goldens();
   const std::vector<std::string> names = {"a.weight", "a.bias", "b.weight"};
   for (const auto& [name, expected] : golden["optimizers"].items()) {
-    const OptimizerOptions options = options_of(name, expected["options"]);
+    const OptimizerOptions options = golden_options(name, expected["options"]);
     const Trained straight = make(golden["shapes"], options);
     straight.steps(0, 4);
     NamedTensors saved;
     for (const auto& [key, value] : optimizer_state(*straight.optimizer, names)) {
       saved.emplace_back(key, value.clone());
     }
-    saved.emplace_back("other.weight.square_avg", at::ones({1}));  // another stage's
+    saved.emplace_back("other.weight.square_avg", at::ones({1}));  // of another stage
     const Trained resumed = make(golden["shapes"], options);
     for (std::size_t k = 0; k < names.size(); ++k) {
       at::NoGradGuard no_grad;
@@ -115,8 +115,9 @@ TEST(Optimizer, GoesOnFromItsStateWithTheSameBits) {
   }
 }
 
-// More elements than one thread takes, layouts that differ, and the base class as the oracle. (No
-// weight decay: where it happens to cancel a gradient, rounding decides the sign of a whole step.)
+// More elements than one thread handles, different layouts, and the base class as the oracle.
+// Without weight decay, because where it nearly cancels a gradient, rounding decides the sign of a
+// whole step.
 TEST(Optimizer, FusedEqualsStock) {
   torch::manual_seed(0);
   const at::Tensor start = at::randn({70, 30, 10, 10});
@@ -162,9 +163,9 @@ TEST(Optimizer, FusedSgdEqualsStock) {
   }
 }
 
-// State that was made in one memory order, and a weight that has another one since: the kernels
-// walked both side by side and mixed the elements up.
-TEST(Optimizer, AWeightMayChangeItsMemoryFormatBetweenSteps) {
+// The weight's memory format changes after its state was created. Kernels once walked both in
+// parallel and mixed the elements up.
+TEST(Optimizer, AllowsANewMemoryFormatBetweenSteps) {
   for (const char* name : {"sgd", "adam", "adamw", "rmsprop"}) {
     for (const bool back : {false, true}) {
       const auto train = [&](bool change) {
@@ -187,11 +188,11 @@ TEST(Optimizer, AWeightMayChangeItsMemoryFormatBetweenSteps) {
   }
 }
 
-TEST(Optimizer, SameBitsOnAVirtualDevice) {
+TEST(Optimizer, HasTheSameBitsOnAVirtualDevice) {
   const at::Device device = virtual_devices(1)[0].torch;
-  const nlohmann::json golden = goldens();
+  const nlohmann::json golden = optimizer_goldens();
   for (const auto& [name, expected] : golden["optimizers"].items()) {
-    const OptimizerOptions options = options_of(name, expected["options"]);
+    const OptimizerOptions options = golden_options(name, expected["options"]);
     const Trained here = make(golden["shapes"], options);
     Trained there;
     for (const at::Tensor& parameter : here.parameters) {
@@ -204,12 +205,12 @@ TEST(Optimizer, SameBitsOnAVirtualDevice) {
       EXPECT_TRUE(here.parameters[k].equal(there.parameters[k].cpu())) << name;
     }
     const auto state = optimizer_state(*there.optimizer, {"a", "b", "c"});
-    if (name == "sgd_plain" || name == "sgd_decay") continue;  // remember nothing
+    if (name == "sgd_plain" || name == "sgd_decay") continue;  // they have no state
     EXPECT_EQ(state.back().second.device(), device) << name;
   }
 }
 
-TEST(Optimizer, WhatTheFastWayDoesNotCoverGoesTheSlowWay) {
+TEST(Optimizer, FallsBackToTheBaseClass) {
   for (const char* name : {"rmsprop", "adam", "adamw", "sgd"}) {
     const std::vector<at::Tensor> doubles = {at::ones({3}, at::kDouble).requires_grad_()};
     const auto optimizer = make_optimizer(doubles, {.name = name});
@@ -220,7 +221,7 @@ TEST(Optimizer, WhatTheFastWayDoesNotCoverGoesTheSlowWay) {
   }
 }
 
-TEST(Optimizer, StateOfAParameterWithoutGradientIsNotThere) {
+TEST(Optimizer, HasNoStateForAParameterWithoutGradient) {
   const auto setup = make({{2}, {3}}, {.name = "adam"});
   setup.parameters[1].mutable_grad() = at::ones({3});
   setup.optimizer->step();
@@ -240,7 +241,7 @@ std::string message(Function function) {
   return "no such error";
 }
 
-TEST(Optimizer, WrongStatesAreRefusedByName) {
+TEST(Optimizer, RejectsInvalidStatesByName) {
   const auto setup = make({{2}}, {.name = "rmsprop"});
   const auto load = [&](const NamedTensors& state) {
     return message<FormatError>([&] { load_optimizer_state(*setup.optimizer, {"w"}, state); });
@@ -250,14 +251,14 @@ TEST(Optimizer, WrongStatesAreRefusedByName) {
   EXPECT_THAT(load({{"w.step", step}, {"w.square_avg", at::ones({3})}}), HasSubstr("is [3]"));
   EXPECT_THAT(
       load({{"w.step", step}, {"w.square_avg", at::ones({2})}, {"w.exp_avg", at::ones({2})}}),
-      HasSubstr("'w.exp_avg' is not of this optimizer"));
-  EXPECT_THAT(load({{"w", step}}), HasSubstr("names no field"));
+      HasSubstr("'w.exp_avg' does not belong to this optimizer"));
+  EXPECT_THAT(load({{"w", step}}), HasSubstr("has no field name"));
   EXPECT_THAT(message<UsageError>([&] { optimizer_state(*setup.optimizer, {}); }),
               HasSubstr("1 parameters, and 0 names"));
 }
 
-// torch's own groups, made by hand.
-TEST(Optimizer, GroupsEqualTorchsGroups) {
+// Compares with torch's own groups.
+TEST(Optimizer, GroupsEqualTorchGroups) {
   const auto start = [] {
     std::vector<at::Tensor> all;
     for (int k = 0; k < 3; ++k) all.push_back(formula({3, 2}, k).requires_grad_());
@@ -295,7 +296,7 @@ TEST(Optimizer, GroupsEqualTorchsGroups) {
   EXPECT_THROW(make_grouped_optimizer({{}}, {}), UsageError);
 }
 
-TEST(Optimizer, WrongOptionsAreRefused) {
+TEST(Optimizer, RejectsInvalidOptions) {
   const std::vector<at::Tensor> parameters = {at::ones({1}).requires_grad_()};
   const auto make_message = [&](const OptimizerOptions& options) {
     return message<UsageError>([&] { make_optimizer(parameters, options); });
@@ -309,10 +310,11 @@ TEST(Optimizer, WrongOptionsAreRefused) {
   EXPECT_THAT(make_message({.name = "sgd", .amsgrad = true}),
               HasSubstr("'sgd' has no amsgrad; adam and adamw have"));
   EXPECT_THAT(make_message({.name = "adamw", .centered = true}), HasSubstr("rmsprop has"));
-  EXPECT_THAT(message<UsageError>([] { make_optimizer({}, {}); }), HasSubstr("needs parameters"));
+  EXPECT_THAT(message<UsageError>([] { make_optimizer({}, {}); }),
+              HasSubstr("needs at least one parameter"));
 }
 
-TEST(Optimizer, LearningRateIsReadAndSet) {
+TEST(Optimizer, ReadsAndSetsTheLearningRate) {
   const auto setup = make({{2}}, {.name = "adam", .learning_rate = 0.5});
   EXPECT_EQ(learning_rate(*setup.optimizer), 0.5);
   set_learning_rate(*setup.optimizer, 0.25);

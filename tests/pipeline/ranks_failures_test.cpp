@@ -145,7 +145,7 @@ TEST(RanksFailures, NameRankThatDoesNotReceive) {
     pipeline.evaluate(world.rank() == 0 ? torch::ones({6, 4000}) : at::Tensor());
   });
   EXPECT_THAT(all[0], AllOf(HasSubstr("rank 0 waited 300 ms for rank 1 to take "),
-                            HasSubstr(" messages, which said last ")))
+                            HasSubstr(" messages, which last reported ")))
       << all[1];
 }
 
@@ -241,8 +241,8 @@ TEST(RanksFailures, ReportMissingBackward) {
     if (world.rank() == 2) pipeline.backward(output.sum());
   });
   EXPECT_THAT(all[2],
-              AllOf(HasSubstr("has returned, having said last 'returned from forward(), its "
-                              "backward() is to come', and rank 2 waits for it in send")));
+              AllOf(HasSubstr("has returned, having last reported 'returned from forward(), its "
+                              "backward() is to come', but rank 2 waits for it in send")));
   EXPECT_LT(time.seconds(), 5);
 }
 

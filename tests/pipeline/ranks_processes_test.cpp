@@ -110,8 +110,8 @@ TEST(RankProcesses, ReportMissingBackward) {
       ADD_FAILURE() << "no error";
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what())
-                    .find("rank 0 has left, having said last 'returned from forward(), its "
-                          "backward() is to come', and rank 1 waits for it in send"),
+                    .find("rank 0 has left, having last reported 'returned from forward(), its "
+                          "backward() is to come', but rank 1 waits for it in send"),
                 std::string::npos)
           << error.what();
     }

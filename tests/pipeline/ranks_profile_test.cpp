@@ -49,8 +49,8 @@ void check(const Net& net, const RankPlan& plan) {
                          },
                          {.deadline = 20s});
   expect_same_bytes(alone, all[0].costs);
-  EXPECT_EQ(all[0].costs.transport, simulate::Transport::Ahead);
-  EXPECT_EQ(all[0].costs.control, simulate::Control::EachRank);
+  EXPECT_EQ(all[0].costs.transfer_mode, simulate::TransferMode::Prefetch);
+  EXPECT_EQ(all[0].costs.concurrency, simulate::Concurrency::EachRank);
   EXPECT_EQ(all[0].predicted.micro_batches, plan.micro_batches);
   const auto& device_of_stage = all[0].costs.device_of_stage;
   for (std::size_t s = 0; s < plan.balance.size(); ++s) {

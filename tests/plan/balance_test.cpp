@@ -1,4 +1,4 @@
-// Dividing layers among stages: torchgpipe's own cases, and the optimum against trying everything.
+// Assigning layers to stages: torchgpipe's own cases, and the optimum against brute force.
 #include "trestle/plan/balance.h"
 
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ double bottleneck(const std::vector<double>& costs, const std::vector<int>& bala
   return worst;
 }
 
-// Every way to cut, by recursion.
+// Tries every cut, by recursion.
 double best_of_all(const std::vector<double>& costs, int stages, std::size_t first = 0) {
   if (stages == 1) return std::accumulate(costs.begin() + first, costs.end(), 0.0);
   double best = std::numeric_limits<double>::infinity();
@@ -54,31 +54,31 @@ TEST(Balance, CostsOneToSixInTwoParts) {
   EXPECT_THAT(balance({1, 2, 3, 4, 5, 6}, 2), ElementsAre(4, 2));
 }
 
-TEST(Balance, CostsOfZeroAreFine) {
+TEST(Balance, AcceptsZeroCosts) {
   const auto parts = balance({0, 0, 0, 0}, 2);
   EXPECT_EQ(std::accumulate(parts.begin(), parts.end(), 0), 4);
   EXPECT_GE(*std::min_element(parts.begin(), parts.end()), 1);
 }
 
-TEST(Balance, OneStageTakesAll) { EXPECT_THAT(balance({3, 1, 2}, 1), ElementsAre(3)); }
+TEST(Balance, GivesOneStageAllLayers) { EXPECT_THAT(balance({3, 1, 2}, 1), ElementsAre(3)); }
 
-TEST(Balance, OneLayerEach) { EXPECT_THAT(balance({3, 1, 2}, 3), ElementsAre(1, 1, 1)); }
+TEST(Balance, GivesEachStageOneLayer) { EXPECT_THAT(balance({3, 1, 2}, 3), ElementsAre(1, 1, 1)); }
 
-TEST(Balance, OneHugeLayerStandsAlone) {
+TEST(Balance, IsolatesAHugeLayer) {
   EXPECT_THAT(balance({1, 1, 100, 1, 1}, 3), ElementsAre(2, 1, 2));
 }
 
-TEST(Balance, FewerThanOnePartIsRefused) {
+TEST(Balance, RejectsFewerThanOneStage) {
   EXPECT_THAT(refusal({1, 2}, 0), HasSubstr("0 stages"));
   EXPECT_THAT(refusal({1, 2}, -1), HasSubstr("-1 stages"));
 }
 
-TEST(Balance, FewerLayersThanPartsIsRefused) {
+TEST(Balance, RejectsFewerLayersThanStages) {
   EXPECT_THAT(refusal({1, 2}, 3), HasSubstr("2 layers cannot be cut into 3 stages"));
   EXPECT_THAT(refusal({}, 1), HasSubstr("0 layers"));
 }
 
-TEST(Balance, LayersThatBelongTogetherAreNotCutApart) {
+TEST(Balance, DoesNotSeparateLayersThatShareAParameter) {
   EXPECT_THAT(balance({1, 1, 1, 1}, 2, {{1, 2}}), ElementsAre(3, 1));
   EXPECT_THAT(balance({1, 1, 1, 5, 1}, 2, {{2, 4}}), ElementsAre(2, 3));
   EXPECT_THAT(balance({1, 1, 1}, 2, {{0, 0}}), ElementsAre(2, 1));
@@ -89,7 +89,7 @@ TEST(Balance, LayersThatBelongTogetherAreNotCutApart) {
       testing::ThrowsMessage<UsageError>(HasSubstr("there are only 0 places to cut")));
 }
 
-TEST(Balance, WhatIsNoCostIsRefused) {
+TEST(Balance, RejectsInvalidCosts) {
   EXPECT_THAT(refusal({1, -2}, 1), HasSubstr("layer 1"));
   EXPECT_THAT(refusal({std::nan(""), 2}, 1), HasSubstr("layer 0"));
 }
@@ -111,7 +111,7 @@ TEST(Balance, IsTheOptimum) {
   }
 }
 
-// Layers one behind the other, each of which keeps its input.
+// Consecutive layers, each of which keeps its input.
 LayerProfile chain(const std::vector<Bytes>& parameters, const std::vector<Bytes>& values) {
   LayerProfile profile;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -137,14 +137,14 @@ TEST(BalanceBySize, T53FollowsParameters) {
   EXPECT_THAT(balance_by_size(chain({6, 5, 4, 3, 2, 1}, {0, 0, 0, 0, 0, 0}), 2), ElementsAre(2, 4));
 }
 
-TEST(BalanceBySize, T54WhatTheOptimizerKeepsMayTurnItRound) {
+TEST(BalanceBySize, T54OptimizerStatesMayReverseTheBalance) {
   const LayerProfile profile = chain({1, 2, 3, 4, 5, 6}, {60, 50, 40, 30, 20, 10});
   EXPECT_THAT(balance_by_size(profile, 2), ElementsAre(2, 4));
   EXPECT_THAT(balance_by_size(profile, 2, {.optimizer_states = 98}), ElementsAre(4, 2));
   EXPECT_THAT(balance_by_size(profile, 2, {.micro_batches = 2}), ElementsAre(2, 4));
 }
 
-TEST(BalanceBySize, RecomputationKeepsInputsAlone) {
+TEST(BalanceBySize, RecomputationKeepsInputsOnly) {
   const LayerProfile profile = chain({0, 0, 0}, {10, 100, 100});
   using schedule::Recompute;
   const auto bytes = [&](Recompute recompute) {
@@ -155,7 +155,7 @@ TEST(BalanceBySize, RecomputationKeepsInputsAlone) {
   EXPECT_EQ(bytes(Recompute::ExceptLast), 3 * 10 + 210);
 }
 
-TEST(BalanceBySize, ASkipCountsWhereItIsTakenAndKept) {
+TEST(BalanceBySize, CountsASkipWhereItIsUsedAndKept) {
   LayerProfile profile = chain({0, 0, 0, 0}, {0, 0, 0, 0});
   profile.values.push_back({.from = 0, .to = {3}, .saved_by = {3}, .bytes = 50});
   EXPECT_EQ(stage_bytes(profile, 0, 2, {}), 0);
@@ -165,7 +165,7 @@ TEST(BalanceBySize, ASkipCountsWhereItIsTakenAndKept) {
       3 * 50 + 50);
 }
 
-TEST(BalanceWithin, TheFastestThatFits) {
+TEST(BalanceWithin, FindsTheFastestCutThatFits) {
   LayerProfile profile = chain({100, 1, 1, 1}, {0, 0, 0, 0});
   profile.layers[3].backward = 50;
   EXPECT_THAT(balance_by_time(profile, 2), ElementsAre(3, 1));
@@ -181,7 +181,7 @@ TEST(BalanceWithin, TheFastestThatFits) {
   }
 }
 
-// Against every cut.
+// Compares with every cut.
 TEST(BalanceBySize, IsTheOptimum) {
   std::mt19937 random(5);
   const auto draw = [&](int most) { return static_cast<Bytes>(random() % (most + 1)); };
@@ -215,7 +215,7 @@ TEST(BalanceBySize, IsTheOptimum) {
     for (int first = 2; first < layers; ++first)
       best = std::min(best, largest({first, layers - first}));
     EXPECT_EQ(largest(balance_by_size(profile, 2, options)), best);
-    // The tightest budget that fits, and no tighter one.
+    // The tightest budget that fits, and one that is smaller.
     EXPECT_LE(largest(balance_within(profile, {best, best}, options)), best);
     if (best > 1) {
       EXPECT_THROW(balance_within(profile, {best - 1, best - 1}, options), UsageError);
@@ -223,7 +223,7 @@ TEST(BalanceBySize, IsTheOptimum) {
   }
 }
 
-TEST(LayerProfile, ComesBackFromJsonAsItWas) {
+TEST(LayerProfile, SurvivesARoundTripThroughJson) {
   LayerProfile profile = chain({1, 2}, {3, 4});
   profile.layers[0].forward = 0.1 + 0.2;
   profile.together = {{0, 1}};
@@ -232,8 +232,8 @@ TEST(LayerProfile, ComesBackFromJsonAsItWas) {
   EXPECT_EQ(layer_profile_from_json(json).layers[0].forward, 0.1 + 0.2);
 }
 
-// Profiles that were saved before the forward's part was measured by itself.
-TEST(LayerProfile, WithoutTheForwardsPartTheWholeStandsForIt) {
+// Profiles saved before the forward's transient was measured separately.
+TEST(LayerProfile, UsesTheWholeTransientWithoutTheForwards) {
   LayerProfile profile = chain({1}, {3});
   profile.layers[0].transient = 7;
   profile.layers[0].transient_forward = 2;
@@ -244,7 +244,7 @@ TEST(LayerProfile, WithoutTheForwardsPartTheWholeStandsForIt) {
   EXPECT_EQ(layer_profile_from_json(json).layers[0].transient_forward, 7);
 }
 
-TEST(LayerProfile, WhatIsNoProfileIsRefused) {
+TEST(LayerProfile, RejectsInvalidJson) {
   const std::string json = to_json(chain({1, 2}, {3, 4}));
   const auto changed = [&](const std::string& from, const std::string& to) {
     std::string copy = json;
@@ -265,8 +265,8 @@ LayerProfile two_layers() {
           .values = {{.from = 0, .to = {1}, .saved_by = {1}, .bytes = 16}}};
 }
 
-// A profile made by hand is held to what a profile from a file is.
-TEST(Balance, ProfilesOfImpossibleNumbersAreRefused) {
+// A profile built in code is checked like one from a file.
+TEST(Balance, RejectsProfilesWithInvalidNumbers) {
   const auto refused = [](const auto& change) {
     LayerProfile profile = two_layers();
     change(profile);
@@ -286,7 +286,7 @@ TEST(Balance, ProfilesOfImpossibleNumbersAreRefused) {
   refused([](LayerProfile& profile) { profile.together = {{1, 0}}; });
 }
 
-TEST(Balance, OddArgumentsAreRefused) {
+TEST(Balance, RejectsInvalidArguments) {
   EXPECT_THROW(balance({1, 2}, 2, {{0, 5}}), UsageError);
   EXPECT_THROW(balance({1, 2}, 2, {{-1, 0}}), UsageError);
   EXPECT_THROW(stage_bytes(two_layers(), 1, 3, {}), UsageError);
@@ -296,8 +296,8 @@ TEST(Balance, OddArgumentsAreRefused) {
   EXPECT_THROW(balance_by_size(two_layers(), 2, {.optimizer_states = -1}), UsageError);
 }
 
-// Their sum is more than an integer holds: the most there is, and never a negative number.
-TEST(Balance, SizesBeyondTheIntegersDoNotWrap) {
+// Their sum exceeds an integer: the result is the largest integer, never a negative number.
+TEST(Balance, ClampsSizesThatExceedIntegers) {
   LayerProfile profile = two_layers();
   for (LayerCost& layer : profile.layers) layer.inner = Bytes{10'000'000'000'000};
   EXPECT_EQ(stage_bytes(profile, 0, 2, {.micro_batches = 1'000'000}),

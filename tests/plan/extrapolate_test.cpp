@@ -1,4 +1,4 @@
-// A profile of what nobody measured.
+// Extrapolates a profile that was not measured.
 #include "trestle/plan/extrapolate.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace trestle::plan {
 namespace {
 
-// What costs 3 + 2 s and 100 + 10 s bytes, with weights that do not grow.
+// Costs of 3 + 2 s seconds and 100 + 10 s bytes, with weights of constant size.
 LayerProfile of(double size) {
   const auto bytes = static_cast<Bytes>(100 + 10 * size);
   return {.layers = {{.name = "a",
@@ -26,7 +26,7 @@ LayerProfile of(double size) {
           .examples = static_cast<int>(size)};
 }
 
-TEST(Extrapolate, WhatLiesOnALineIsExact) {
+TEST(Extrapolate, IsExactForLinearCosts) {
   const LayerProfile found = extrapolate(of(1), 1, of(4), 4, 100);
   const LayerProfile whole = of(100);
   for (std::size_t i = 0; i < 2; ++i) {
@@ -41,11 +41,11 @@ TEST(Extrapolate, WhatLiesOnALineIsExact) {
     EXPECT_EQ(found.values[i].saved_by, whole.values[i].saved_by);
   }
   EXPECT_EQ(found.together, whole.together);
-  EXPECT_EQ(found.examples, 0) << "nobody measured it";
+  EXPECT_EQ(found.examples, 0) << "it was not measured";
 }
 
-// Small samples are noisy: a line through two of them must not end below zero, nor shoot up.
-TEST(Extrapolate, TimesStayBetweenTheLargerAndItsProportion) {
+// Small samples are noisy. A line through two of them must not end below zero or grow too fast.
+TEST(Extrapolate, KeepsTimesBetweenTheLargerAndItsProportion) {
   LayerProfile slow = of(1);
   slow.layers[0].forward = 100;
   EXPECT_EQ(extrapolate(slow, 1, of(4), 4, 40).layers[0].forward, of(4).layers[0].forward);
@@ -54,13 +54,13 @@ TEST(Extrapolate, TimesStayBetweenTheLargerAndItsProportion) {
   EXPECT_EQ(extrapolate(quick, 1, of(4), 4, 40).layers[0].forward, 10 * of(4).layers[0].forward);
 }
 
-TEST(Extrapolate, BytesAreNeverNegative) {
+TEST(Extrapolate, NeverReturnsNegativeBytes) {
   LayerProfile odd = of(1);
   odd.layers[0].inner = 1'000'000;
   EXPECT_EQ(extrapolate(odd, 1, of(4), 4, 40).layers[0].inner, 0);
 }
 
-TEST(Extrapolate, OddSizesAndOtherModelsAreRefused) {
+TEST(Extrapolate, RejectsInvalidSizesAndDifferentModels) {
   EXPECT_THROW(extrapolate(of(4), 4, of(1), 1, 40), UsageError);
   EXPECT_THROW(extrapolate(of(0), 0, of(1), 1, 40), UsageError);
   EXPECT_THROW(extrapolate(of(1), 1, of(4), 4, 3), UsageError);

@@ -41,7 +41,7 @@ Costs costs() {
   return costs;
 }
 
-TEST(Fit, MoreMicroBatchesShrinkWhatIsTransient) {
+TEST(Fit, MoreMicroBatchesShrinkTransientMemory) {
   FitQuestion question = two_stages();  // needs 100 + 800 + 200
   const std::string advice = suggest_fit(question, costs());
   // 4 micro-batches: 100 + 4 x 200 + 100; 8: 100 + 8 x 100 + 50, 950 x 1.05 < 1000; always: 710.
@@ -50,7 +50,7 @@ TEST(Fit, MoreMicroBatchesShrinkWhatIsTransient) {
             "recompute = \"always\" (predicted peak 710 B of 1000 B).");
 }
 
-TEST(Fit, BothTogetherOnlyWhereNeitherAloneDoes) {
+TEST(Fit, SuggestsBothOnlyIfNeitherAloneFits) {
   FitQuestion question = two_stages();
   question.budgets = {600, 600};
   const std::string advice = suggest_fit(question, costs());
@@ -58,16 +58,16 @@ TEST(Fit, BothTogetherOnlyWhereNeitherAloneDoes) {
   EXPECT_THAT(advice, Not(HasSubstr(" or ")));
 }
 
-TEST(Fit, EveryDeviceMustFit) {
+TEST(Fit, RequiresEveryDeviceToFit) {
   FitQuestion question = two_stages();
   Costs uneven = costs();
-  uneven.stages[1].persistent = 980;  // whatever stage 0 does, stage 1 stays too large
+  uneven.stages[1].persistent = 980;  // stage 1 is too large in any case
   EXPECT_THAT(suggest_fit(question, uneven), HasSubstr("move layers to other stages"));
   question.budgets[1] = 0;  // no limit
   EXPECT_THAT(suggest_fit(question, uneven), HasSubstr("It would fit with"));
 }
 
-TEST(Fit, StagesOfOneDeviceMustFitTogether) {
+TEST(Fit, AddsUpTheStagesOfADevice) {
   FitQuestion question = two_stages();
   Costs shared = costs();
   shared.device_of_stage = {0, 0};
@@ -77,33 +77,33 @@ TEST(Fit, StagesOfOneDeviceMustFitTogether) {
   EXPECT_THAT(suggest_fit(question, shared), HasSubstr("It would fit with micro_batches"));
 }
 
-TEST(Fit, TriesOnlyTheNumbersOfMicroBatchesThatItIsGiven) {
+TEST(Fit, TriesOnlyTheGivenNumbersOfMicroBatches) {
   FitQuestion question = two_stages();
-  question.other_micro_batches = {};  // a table of the user's own
+  question.other_micro_batches = {};  // as with a user's own table
   const std::string advice = suggest_fit(question, costs());
   EXPECT_THAT(advice, HasSubstr("It would fit with recompute = \"always\" ("));
   EXPECT_THAT(advice, Not(HasSubstr("micro_batches")));
 }
 
-TEST(Fit, AsksForTheTableOfTheQuestion) {
-  // In 1F1B stage 1 keeps one micro-batch and stage 0 two, however many there are.
+TEST(Fit, UsesTheScheduleOfTheQuestion) {
+  // In 1F1B stage 1 keeps one micro-batch and stage 0 two, for any number of micro-batches.
   FitQuestion question = two_stages("1f1b");
   question.budgets = {700, 700};
   EXPECT_THAT(suggest_fit(question, costs()),
               HasSubstr("It would fit with micro_batches = 4 (predicted peak 600 B"));
 }
 
-TEST(Fit, ASizeIsSuggestedWhereTheBatchIsCutBySize) {
-  FitQuestion question = two_stages();  // 16 samples by 8
+TEST(Fit, SuggestsASplitSizeIfThePlanUsesOne) {
+  FitQuestion question = two_stages();  // 16 samples with split_size 8
   question.split_size = 8;
   EXPECT_THAT(suggest_fit(question, costs()),
               HasSubstr("It would fit with split_size = 2 (predicted peak 950 B of 1000 B)"));
-  // By 9 the pieces have 9 and 7 samples, and what was measured was the larger one.
+  // With split_size 9 the micro-batches have 9 and 7 samples, and the larger one was measured.
   question.split_size = 9;
   EXPECT_THAT(suggest_fit(question, costs()), HasSubstr("It would fit with split_size = "));
 }
 
-TEST(Fit, WithoutCostsOrBudgetsTheAdviceIsGeneral) {
+TEST(Fit, GivesGeneralAdviceWithoutCostsOrBudgets) {
   EXPECT_THAT(suggest_fit(two_stages(), {}), HasSubstr("More micro-batches, recompute"));
   FitQuestion unlimited = two_stages();
   unlimited.budgets = {0, 0};

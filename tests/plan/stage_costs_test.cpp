@@ -1,4 +1,4 @@
-// What stages cost, from hand-made layers, to the byte.
+// The costs of stages from hand-made layers, to the byte.
 #include "trestle/plan/stage_costs.h"
 
 #include <gmock/gmock.h>
@@ -15,8 +15,8 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-// Four layers in a row. Of `b` the graph keeps the input, of `c` the output, of `d` its input. The
-// first layer's result is also taken by the last: a skip.
+// Four consecutive layers. The graph of `b` keeps its input, that of `c` its output, that of `d`
+// its input. The last layer uses the first layer's result too, as a skip.
 LayerProfile four() {
   return {
       .layers =
@@ -31,7 +31,7 @@ LayerProfile four() {
                  {.from = 3, .to = {4}, .saved_by = {}, .bytes = 50}}};
 }
 
-TEST(StageCosts, TimesAreSums) {
+TEST(StageCosts, SumsTimes) {
   const auto stages = costs_of_cut(four(), {2, 2}).costs.stages;
   ASSERT_EQ(stages.size(), 2u);
   EXPECT_EQ(stages[0].forward, 3);
@@ -44,7 +44,7 @@ TEST(StageCosts, TimesAreSums) {
   EXPECT_EQ(stages[1].backward, 9);
 }
 
-TEST(StageCosts, WhatStays) {
+TEST(StageCosts, ComputesPersistentBytes) {
   const auto stages = costs_of_cut(four(), {2, 2}, {.optimizer_states = 2}).costs.stages;
   EXPECT_EQ(stages[0].persistent, 3 * 30 + 3);
   EXPECT_EQ(stages[0].gradients, 30);
@@ -52,48 +52,51 @@ TEST(StageCosts, WhatStays) {
   EXPECT_EQ(stages[1].gradients, 5);
 }
 
-TEST(StageCosts, WhatGraphsKeep) {
+TEST(StageCosts, ComputesWhatGraphsKeep) {
   const auto stages = costs_of_cut(four(), {2, 2}).costs.stages;
   EXPECT_EQ(stages[0].saved, 100 + 200 + 7);
-  EXPECT_EQ(stages[1].saved, 200 + 400 + 50);  // the skip, what c made, and the model's output
+  EXPECT_EQ(stages[1].saved, 200 + 400 + 50);  // the skip, c's result, and the model's output
   EXPECT_EQ(stages[0].kept_for_recompute, 100 + 3);
   EXPECT_EQ(stages[1].kept_for_recompute, 200 + 300);
   EXPECT_EQ(stages[0].recompute_excess, 2 * 3);
   EXPECT_EQ(stages[1].recompute_excess, 0);
 }
 
-TEST(StageCosts, WhatAForwardNeedsBeyondThat) {
+TEST(StageCosts, ComputesTheForwardsTransient) {
   const auto stages = costs_of_cut(four(), {2, 2}).costs.stages;
   EXPECT_EQ(stages[0].transient_forward, 300);  // b's result, which its graph does not keep
-  // While c runs: both inputs, the result, and 40 for a moment: 940, against 650 kept.
+  // While c runs: both inputs, the result, and 40 transient bytes are 940; 650 of them are kept.
   EXPECT_EQ(stages[1].transient_forward, 200 + 300 + 400 + 40 - 650);
-  // With copies of the inputs: b holds a's result, which goes on, its own, and 7 inside.
+  // With copies of the inputs: b holds a's result, which is an output, its own result, and 7
+  // inside.
   EXPECT_EQ(stages[0].transient_no_graph, 200 + 300 + 7);
   EXPECT_EQ(stages[1].transient_no_graph, 200 + 300 + 400 + 40);
 }
 
-TEST(StageCosts, WhatABackwardNeedsBeyondThat) {
+TEST(StageCosts, ComputesTheBackwardsTransient) {
   const auto stages = costs_of_cut(four(), {2, 2}).costs.stages;
-  // From outside: gradients of a's result, which goes on, and of b's. At b the whole graph is there,
-  // its own gradient is part of its transient need, and that of a's result waits.
+  // The gradients of a's result, which is an output, and of b's result are received. During b's
+  // backward the whole graph exists, its own gradient is a part of its transient, and that of a's
+  // result waits.
   EXPECT_EQ(stages[0].transient_backward, 200 + 300);
-  EXPECT_EQ(stages[0].transient_first_backward, 300 + 200);  // graphs go before gradients come
-  // While c runs back, its output is still there; the skip, which d kept, is gone, but not its
-  // gradient, and d's 5 bytes of gradients have come to be.
+  EXPECT_EQ(stages[0].transient_first_backward,
+            300 + 200);  // graphs are freed before gradients exist
+  // During c's backward its output still exists. The skip, which d kept, is freed, but its gradient
+  // and d's 5 bytes of gradients exist.
   EXPECT_EQ(stages[1].transient_backward, 790 + 400 + 200 - 650);
   EXPECT_EQ(stages[1].transient_first_backward, 790 + 400 + 200 + 5 - 650);
 }
 
-// Layers whose backward needs no memory of its own hand on parts of what came to them: when the
-// inputs' gradients are copied to be sent, the whole is there too.
-TEST(StageCosts, PartsOfAGradientAreCopiedToBeSent) {
+// Layers without transient memory return views of their output's gradient. When the inputs'
+// gradients are copied to be sent, the whole gradient still exists.
+TEST(StageCosts, CopiesViewsOfAGradientToSendThem) {
   LayerProfile profile = four();
   profile.layers[2].transient = profile.layers[3].transient = 0;
   const auto stages = costs_of_cut(profile, {2, 2}).costs.stages;
   EXPECT_EQ(stages[1].transient_backward, (200 + 300) + (400 + 50) - 650);
 }
 
-TEST(StageCosts, WhatTravels) {
+TEST(StageCosts, ComputesRoutes) {
   const CutCosts cut = costs_of_cut(four(), {1, 1, 2}, {.bytes_per_second = 100});
   ASSERT_EQ(cut.routes.size(), 3u);
   ASSERT_EQ(cut.costs.routes.size(), 3u);
@@ -102,14 +105,14 @@ TEST(StageCosts, WhatTravels) {
   EXPECT_EQ(cut.routes[2], (schedule::Route{0, 2, true, "a"}));
   EXPECT_EQ(cut.costs.routes[0].bytes, 200);
   EXPECT_EQ(cut.costs.routes[0].seconds, 2);
-  EXPECT_EQ(cut.costs.routes[0].saved, 0);  // those who keep it are in other stages
+  EXPECT_EQ(cut.costs.routes[0].saved, 0);  // only other stages keep it
   EXPECT_EQ(cut.costs.routes[1].bytes, 300);
   EXPECT_EQ(cut.costs.routes[2].bytes, 200);
   EXPECT_EQ(costs_of_cut(four(), {2, 2}).costs.routes[1].saved, 200);  // b keeps it
   EXPECT_TRUE(costs_of_cut(four(), {4}).routes.empty());
 }
 
-TEST(StageCosts, ALossOverTheWholeBatch) {
+TEST(StageCosts, AccountsForAWholeBatchLoss) {
   const auto stages = costs_of_cut(four(), {2, 2}, {.whole_batch_loss_over = 8}).costs.stages;
   EXPECT_EQ(stages[0].output_kept, 0);
   EXPECT_EQ(stages[1].output_kept, 50);
@@ -117,17 +120,17 @@ TEST(StageCosts, ALossOverTheWholeBatch) {
   EXPECT_EQ(stages[1].loss_transient, 8 * 50);
 }
 
-TEST(StageCosts, TheSimulatorTakesThem) {
+TEST(StageCosts, WorkInTheSimulator) {
   const CutCosts cut = costs_of_cut(four(), {2, 2});
   const auto table = schedule::generate("gpipe", {.stages = 2, .micro_batches = 3});
   const auto timeline =
       simulate::simulate(schedule::lower(table, {.routes = cut.routes}), cut.costs);
-  // Stage 1 begins when the first F of stage 0 is done, and stage 0 ends with one B more.
+  // Stage 1 begins after the first F of stage 0, and stage 0 ends with one more B.
   EXPECT_EQ(schedule::makespan(timeline), 3 + 3 * 5 + 3 * 9 + 5);
   EXPECT_EQ(timeline.device_peak_bytes.size(), 2u);
 }
 
-TEST(StageCosts, WhatDoesNotFitIsRefused) {
+TEST(StageCosts, RejectsInvalidBalancesAndOptions) {
   const auto refuses = [](std::vector<int> balance, StageCostOptions options, const char* why) {
     EXPECT_THAT([&] { costs_of_cut(four(), balance, options); },
                 ThrowsMessage<UsageError>(HasSubstr(why)));
@@ -139,7 +142,7 @@ TEST(StageCosts, WhatDoesNotFitIsRefused) {
   refuses({2, 2}, {.bytes_per_second = -1}, "bytes_per_second -1");
 }
 
-TEST(StageCosts, AProfileWhoseStagesHandNothingOnIsRefused) {
+TEST(StageCosts, RejectsAProfileWithoutAValueBetweenStages) {
   LayerProfile profile = four();
   profile.values.clear();
   EXPECT_THROW(costs_of_cut(profile, {2, 2}), UsageError);

@@ -36,7 +36,7 @@ at::Tensor floats(const nlohmann::json& values) {
 
 std::map<std::string, double> state_of(const nlohmann::json& state) { return state; }
 
-TEST(GradientScaler, EveryStepAndStateAsPython) {
+TEST(GradientScaler, EqualsPythonInEveryStepAndState) {
   const at::Device there = virtual_devices(1)[0].torch;
   for (const at::Device device : {at::Device(at::kCPU), there}) {
     for (const auto& golden : goldens()["cases"]) {
@@ -62,7 +62,7 @@ TEST(GradientScaler, EveryStepAndStateAsPython) {
   }
 }
 
-TEST(GradientScaler, GoesOnFromPythonsState) {
+TEST(GradientScaler, ResumesFromPythonsState) {
   for (const auto& golden : goldens()["cases"]) {
     GradientScaler scaler;
     scaler.load_state(state_of(golden["steps"][9]["state"]));
@@ -78,14 +78,14 @@ TEST(GradientScaler, GoesOnFromPythonsState) {
   }
 }
 
-TEST(GradientScaler, OneBadGradientAmongManyLeavesTheStepOut) {
+TEST(GradientScaler, SkipsTheStepForOneNonfiniteGradient) {
   GradientScaler scaler;
   const at::Tensor good = at::zeros({3}).requires_grad_(), bad = at::zeros({3}).requires_grad_();
   const at::Tensor without = at::zeros({3}).requires_grad_();
   good.mutable_grad() = at::ones({3});
   bad.mutable_grad() = at::full({3}, std::nan(""));
   EXPECT_FALSE(scaler.unscale({bad, without}));
-  EXPECT_FALSE(scaler.unscale({good})) << "those of another stage count";
+  EXPECT_FALSE(scaler.unscale({good})) << "gradients of another stage count too";
   EXPECT_TRUE(good.grad().equal(at::full({3}, 1.0 / 65536)));
   scaler.update();
   EXPECT_EQ(scaler.scale(), 32768);
@@ -93,7 +93,7 @@ TEST(GradientScaler, OneBadGradientAmongManyLeavesTheStepOut) {
   EXPECT_TRUE(scaler.unscale({good, without}));
 }
 
-// A second division would be a step that is 65536 times too small, and no error.
+// A second division would make the step 65536 times too small without an error.
 TEST(GradientScaler, DividesEachGradientOnce) {
   GradientScaler scaler;
   const at::Tensor one = at::zeros({3}).requires_grad_(), other = at::zeros({2}).requires_grad_();
@@ -103,15 +103,15 @@ TEST(GradientScaler, DividesEachGradientOnce) {
   EXPECT_TRUE(one.grad().equal(at::ones({3})));
   try {
     scaler.unscale({other, one});
-    FAIL() << "it was taken";
+    FAIL() << "it was accepted";
   } catch (const StateError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("parameter 1, [3], was unscaled already"));
+    EXPECT_THAT(error.what(), HasSubstr("parameter 1, [3], was already unscaled"));
   }
   EXPECT_TRUE(one.grad().equal(at::ones({3})));
   EXPECT_TRUE(other.grad().equal(at::full({2}, 65536.0))) << "nothing was changed";
   EXPECT_TRUE(scaler.unscale({other}));
   scaler.update();
-  EXPECT_TRUE(scaler.unscale({one, other})) << "the next step's";
+  EXPECT_TRUE(scaler.unscale({one, other})) << "of the next step";
 }
 
 TEST(GradientScaler, ScalesALossInFloat) {
@@ -131,7 +131,7 @@ std::string message(Action action) {
   return "taken";
 }
 
-// One step of a scaler, whose gradients are finite or not.
+// One step of a scaler with finite or infinite gradients.
 void step(GradientScaler& scaler, bool good) {
   const at::Tensor parameter = at::zeros({1}).requires_grad_();
   parameter.mutable_grad() = at::full({1}, good ? 1.0 : std::numeric_limits<double>::infinity());
@@ -139,7 +139,7 @@ void step(GradientScaler& scaler, bool good) {
   scaler.update();
 }
 
-// "+" is a good step and "-" an overflow; the scale after each.
+// "+" is a good step and "-" an overflow. Returns the scale after each.
 std::vector<double> scales(GradientScaler& scaler, const std::string& what) {
   std::vector<double> scales;
   for (const char one : what) {
@@ -149,15 +149,15 @@ std::vector<double> scales(GradientScaler& scaler, const std::string& what) {
   return scales;
 }
 
-// DeepSpeed's rules: an overflow that hysteresis takes leaves the scale, and begins the window anew; once they are used
-// up, every overflow shrinks it, until it has grown.
-TEST(GradientScaler, DeepspeedsHysteresis) {
+// DeepSpeed's rules: an overflow within the hysteresis keeps the scale and restarts the window.
+// Once the hysteresis is used up, every overflow shrinks the scale until it has grown.
+TEST(GradientScaler, FollowsDeepspeedsHysteresis) {
   const GradientScalerOptions options = {
       .initial_scale = 16, .growth_interval = 3, .hysteresis = 2, .lowest_scale = 1};
   GradientScaler scaler(options);
   EXPECT_EQ(scales(scaler, "+++"), (std::vector<double>{16, 16, 32}));
   EXPECT_EQ(scales(scaler, "-++-"), (std::vector<double>{32, 32, 32, 16}));
-  EXPECT_EQ(scales(scaler, "++-"), (std::vector<double>{16, 16, 8})) << "there is none left";
+  EXPECT_EQ(scales(scaler, "++-"), (std::vector<double>{16, 16, 8})) << "the hysteresis is used up";
   EXPECT_EQ(scales(scaler, "+++--"), (std::vector<double>{8, 8, 16, 16, 8})) << "it has grown";
   GradientScalerOptions consecutive = options;
   consecutive.consecutive_hysteresis = true;
@@ -166,20 +166,20 @@ TEST(GradientScaler, DeepspeedsHysteresis) {
   EXPECT_EQ(scales(other, "-+-"), (std::vector<double>{4, 4, 4}));
 }
 
-TEST(GradientScaler, TheLowestScaleIsAFloorOrAnError) {
+TEST(GradientScaler, StopsOrFailsAtTheLowestScale) {
   GradientScaler floor({.initial_scale = 4, .lowest_scale = 1.5});
   EXPECT_EQ(scales(floor, "---"), (std::vector<double>{2, 1.5, 1.5}));
   GradientScaler fails(
       {.initial_scale = 4, .hysteresis = 2, .lowest_scale = 2, .fail_at_lowest = true});
   EXPECT_EQ(scales(fails, "--"), (std::vector<double>{4, 2}));
   EXPECT_THAT(message<StateError>([&] { step(fails, false); }),
-              HasSubstr("overflow with the loss scaled by 2, and that is the lowest scale"));
-  step(fails, true);  // whoever goes on may
+              HasSubstr("overflow at the lowest loss scale, 2"));
+  step(fails, true);  // the caller may continue
   GradientScaler fixed({.initial_scale = 8, .growth_interval = 1, .dynamic = false});
   EXPECT_EQ(scales(fixed, "+-+-"), (std::vector<double>{8, 8, 8, 8}));
 }
 
-TEST(GradientScaler, ItsStateHasWhatPythonsHasNot) {
+TEST(GradientScaler, SavesOptionsThatPythonLacks) {
   const GradientScalerOptions options = {.initial_scale = 16,
                                          .growth_interval = 3,
                                          .hysteresis = 3,
@@ -196,14 +196,14 @@ TEST(GradientScaler, ItsStateHasWhatPythonsHasNot) {
   EXPECT_EQ(scaler.state(), other.state());
   GradientScaler plain;
   pythons.load_state(plain.state());
-  EXPECT_EQ(pythons.state().at("hysteresis"), 3) << "a state of Python's leaves them";
+  EXPECT_EQ(pythons.state().at("hysteresis"), 3) << "a state from Python keeps them";
   auto state = scaler.state();
   state["_hysteresis_tracker"] = 3;
   EXPECT_THAT(message<FormatError>([&] { scaler.load_state(state); }),
               HasSubstr("_hysteresis_tracker = 3"));
 }
 
-TEST(GradientScaler, RefusesWhatCannotBe) {
+TEST(GradientScaler, RejectsInvalidOptions) {
   const auto refusal = [](const GradientScalerOptions& options) {
     return message<UsageError>([&] { const GradientScaler scaler(options); });
   };
@@ -214,7 +214,8 @@ TEST(GradientScaler, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal({.hysteresis = 0}), HasSubstr("hysteresis = 0 is not at least 1"));
   EXPECT_THAT(refusal({.initial_scale = 2, .lowest_scale = 4}), HasSubstr("lowest_scale = 4"));
   GradientScaler scaler;
-  EXPECT_THAT(message<StateError>([&] { scaler.update(); }), HasSubstr("has seen no gradients"));
+  EXPECT_THAT(message<StateError>([&] { scaler.update(); }),
+              HasSubstr("has unscaled no gradients"));
   const at::Tensor half = at::zeros({2}, at::kHalf).requires_grad_();
   half.mutable_grad() = at::ones({2}, at::kHalf);
   EXPECT_THAT(message<UsageError>([&] { scaler.unscale({half}); }), HasSubstr("fp16"));

@@ -1,4 +1,4 @@
-// Pipelines in bf16 and fp16: the numbers of plain torch under autocast, whatever the plan.
+// Pipelines in bf16 and fp16 equal plain torch under autocast, for any plan.
 #include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -36,8 +36,8 @@ struct Outcome {
   std::vector<at::Tensor> gradients;
 };
 
-// torch's own autocast, by its own switches, over the same micro-batches. (Its lists for the CPU and
-// for other devices differ: layer_norm is on the second alone.)
+// torch's own autocast with its own switches, over the same micro-batches. Its operator lists for
+// the CPU and for other devices differ: only the second one has layer_norm.
 Outcome plain(at::Device device, std::optional<at::ScalarType> type) {
   nn::Layers model = net();
   for (const nn::Layer& layer : model.graph().layers) layer.to(device);
@@ -98,7 +98,7 @@ TEST(MixedPrecision, EqualsPlainTorchUnderAutocast) {
     for (const Plan& plan : all) {
       const at::Device device = plan.devices[0].torch;
       const Outcome expected = plain(device, type);
-      EXPECT_NE(expected.loss, plain(device, std::nullopt).loss) << "autocast was on";
+      EXPECT_NE(expected.loss, plain(device, std::nullopt).loss) << "autocast changed the result";
       const nn::Layers model = net();
       Pipeline pipeline = pipeline_of(model, plan, precision);
       const double loss = pipeline.step(input(at::kFloat), target(), nn::cross_entropy()).loss;
@@ -112,7 +112,7 @@ TEST(MixedPrecision, EqualsPlainTorchUnderAutocast) {
   }
 }
 
-TEST(MixedPrecision, ACallersBackwardOutsideIsTheSame) {
+TEST(MixedPrecision, EqualsItWithACallersBackwardOutside) {
   for (const Plan& plan : plans()) {
     if (plan.schedule != "gpipe") continue;
     const nn::Layers stepped = net(), driven = net();
@@ -126,7 +126,7 @@ TEST(MixedPrecision, ACallersBackwardOutsideIsTheSame) {
   }
 }
 
-TEST(MixedPrecision, AnEvaluationComputesInIt) {
+TEST(MixedPrecision, AppliesToEvaluation) {
   const Plan plan = {virtual_devices(2), "gpipe", Recompute::Never};
   const nn::Layers model = net();
   EXPECT_EQ(pipeline_of(model, plan, Precision::BFloat16).evaluate(input(at::kFloat)).scalar_type(),
@@ -135,7 +135,7 @@ TEST(MixedPrecision, AnEvaluationComputesInIt) {
             at::kFloat);
 }
 
-TEST(MixedPrecision, AnOptimizerStepReachesTheNextForward) {
+TEST(MixedPrecision, UsesStepsInTheNextForward) {
   for (const Plan& plan : plans()) {
     const nn::Layers model = net();
     Pipeline pipeline = pipeline_of(model, plan, Precision::BFloat16);
@@ -152,8 +152,8 @@ TEST(MixedPrecision, AnOptimizerStepReachesTheNextForward) {
   }
 }
 
-// Gradients that fp16 cannot hold come through with a scale, and are the unscaled ones.
-TEST(MixedPrecision, AScaleSavesSmallGradients) {
+// Gradients that underflow in fp16 are kept with a scale, and equal the unscaled ones.
+TEST(MixedPrecision, KeepsSmallGradientsWithAScale) {
   const auto tiny = nn::additive("tiny", [](const at::Tensor& y, const at::Tensor&) {
     return y.to(at::kFloat).square().mean() * 1e-7;
   });
@@ -179,7 +179,7 @@ TEST(MixedPrecision, AScaleSavesSmallGradients) {
   }
 }
 
-TEST(MixedPrecision, NamesAreThoseOfRecipes) {
+TEST(MixedPrecision, HasTheNamesOfRecipes) {
   for (const std::string& name : precision::precision_names())
     EXPECT_NO_THROW(precision::parse_precision(name));
   EXPECT_THAT(support::message_of<UsageError>([] { precision::parse_precision("bf61"); }),
@@ -187,7 +187,7 @@ TEST(MixedPrecision, NamesAreThoseOfRecipes) {
   EXPECT_TRUE(precision::cpu_supports(Precision::Float32));
 }
 
-TEST(FindNonfinite, NamesWhatIsFirst) {
+TEST(FindNonfinite, NamesTheFirstNonfiniteTensor) {
   const nn::Layers model = net();
   Pipeline pipeline =
       pipeline_of(model, {virtual_devices(2), "gpipe", Recompute::Never}, Precision::Float32);
@@ -198,7 +198,7 @@ TEST(FindNonfinite, NamesWhatIsFirst) {
   EXPECT_EQ(find_nonfinite_gradient(pipeline), "");
   EXPECT_THAT(find_nonfinite({x / 0}, pipeline), HasSubstr("input 0 has values"));
   const at::NoGradGuard no_grad;
-  // Nearly 1 everywhere after tanh, so that 'second' overflows in whatever order a CPU adds.
+  // After tanh all values are near 1, so 'second' overflows in any order of summation.
   pipeline.stage_parameters(0)[3].fill_(3);
   at::Tensor weight = pipeline.stage_parameters(1)[0];
   weight.fill_(3e38);

@@ -17,7 +17,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-TEST(DeepspeedConfig, TheSurveysStage2FileWorksAsItIs) {
+TEST(DeepspeedConfig, ReadsTheStage2ExampleUnchanged) {
   const DeepspeedConfig config = parse(stage_2, 4);
   EXPECT_EQ(config.stage, 2);
   EXPECT_EQ(config.level(), "gradients");
@@ -38,29 +38,26 @@ TEST(DeepspeedConfig, TheSurveysStage2FileWorksAsItIs) {
                           HasSubstr("zero_optimization.reduce_scatter true: "),
                           HasSubstr("zero_optimization.allgather_bucket_size 500000000.0: ")));
   EXPECT_THAT(config.notes, IsEmpty());
-  EXPECT_EQ(
-      to_text(config),
-      "ds_config.json, as it is run:\n"
-      "batch       64 a step = 16 a micro-batch x 1 added up x 4 ranks\n"
-      "zero        stage 2: gradients and the optimizer's state are sharded\n"
-      "buckets     500,000,000 elements at a time\n"
-      "precision   fp16, the loss times 65536, twice that after 1000 good steps, half of it after "
-      "2 overflows, never below 1\n"
-      "optimizer   the program's own\n"
-      "schedule    none\n"
-      "clipping    none\n"
-      "without effect here:\n"
-      "  zero_optimization.allgather_partitions true: shards are gathered by all-gather; the "
-      "numbers are the same either way\n"
-      "  zero_optimization.reduce_scatter true: from stage 1 on gradients are reduced by "
-      "reduce-scatter; the numbers are the same either way\n"
-      "  zero_optimization.allgather_bucket_size 500000000.0: parameters are gathered in the "
-      "pieces in "
-      "which "
-      "gradients are reduced\n");
+  EXPECT_EQ(to_text(config),
+            "ds_config.json, as resolved:\n"
+            "batch       64 per step = 16 per micro-batch x 1 accumulated x 4 ranks\n"
+            "zero        stage 2: gradients and the optimizer's state are sharded\n"
+            "buckets     500,000,000 elements at a time\n"
+            "precision   fp16, loss scale 65536, doubled after 1000 good steps, halved after "
+            "2 overflows, never below 1\n"
+            "optimizer   the program's own\n"
+            "schedule    none\n"
+            "clipping    none\n"
+            "without effect in trestle:\n"
+            "  zero_optimization.allgather_partitions true: shards are all-gathered; the "
+            "results are the same either way\n"
+            "  zero_optimization.reduce_scatter true: from stage 1 on gradients are "
+            "reduce-scattered; the results are the same either way\n"
+            "  zero_optimization.allgather_bucket_size 500000000.0: parameters are all-gathered in "
+            "the buckets of the gradients\n");
 }
 
-TEST(DeepspeedConfig, EveryKeyGoesWhereItBelongs) {
+TEST(DeepspeedConfig, StoresEveryKey) {
   const DeepspeedConfig config = parse(everything, 4);
   EXPECT_EQ(config.micro_batch, 8);
   EXPECT_EQ(config.accumulate, 2);
@@ -93,14 +90,14 @@ TEST(DeepspeedConfig, EveryKeyGoesWhereItBelongs) {
         "sub_group_size", "offload_optimizer.pin_memory", "number_checkpoints 4",
         "checkpoint.tag_validation \"Warn\"", "checkpoint.load_universal", "tensorboard",
         "overlap_comm true", "reduce_bucket_size 1000000: at stage 3"})
-    EXPECT_THAT(said, HasSubstr(key)) << "has no effect, which is to be said";
-  EXPECT_THAT(said, AllOf(HasSubstr("over 2 ranks, 2 replicas of them"),
+    EXPECT_THAT(said, HasSubstr(key)) << "has no effect, which must be reported";
+  EXPECT_THAT(said, AllOf(HasSubstr("over 2 ranks, 2 replicas"),
                           HasSubstr("adamw · learning rate 0.00123456789 · weight decay 0.1"),
                           HasSubstr("0 to 0.0003 in 100 steps (linear), back to 0 by step 10000"),
                           HasSubstr("a gradient norm above 1")));
 }
 
-TEST(DeepspeedConfig, StagesAreLevels) {
+TEST(DeepspeedConfig, MapsStagesToLevels) {
   const char* const levels[] = {"none", "optimizer_state", "gradients", "parameters"};
   for (int stage = 0; stage < 4; ++stage)
     EXPECT_EQ(parse(zero("\"stage\": " + std::to_string(stage))).level(), levels[stage]);
@@ -117,7 +114,7 @@ TEST(DeepspeedConfig, StagesAreLevels) {
       testing::SizeIs(1));
 }
 
-TEST(DeepspeedConfig, PrecisionAndItsScale) {
+TEST(DeepspeedConfig, ReadsPrecisionAndLossScale) {
   EXPECT_EQ(parse(with("")).precision, "fp32");
   EXPECT_EQ(parse(with(R"("fp16": {"enabled": false, "loss_scale": 8})")).precision, "fp32");
   EXPECT_EQ(parse(with(R"("bf16": {"enabled": true})")).precision, "bf16");
@@ -125,10 +122,10 @@ TEST(DeepspeedConfig, PrecisionAndItsScale) {
   const DeepspeedConfig fixed = parse(with(R"("fp16": {"enabled": true, "loss_scale": 128})"));
   EXPECT_FALSE(fixed.scaler.dynamic);
   EXPECT_EQ(fixed.scaler.initial_scale, 128);
-  EXPECT_THAT(to_text(fixed), HasSubstr("fp16, the loss times 128\n"));
+  EXPECT_THAT(to_text(fixed), HasSubstr("fp16, loss scale 128\n"));
 }
 
-TEST(DeepspeedConfig, OptimizersAreTrestles) {
+TEST(DeepspeedConfig, MapsOptimizers) {
   const DeepspeedConfig adam = parse(optimizer("Adam", ""));
   EXPECT_EQ(adam.optimizer->name, "adamw") << "DeepSpeed's default";
   EXPECT_EQ(adam.optimizer->weight_decay, 0);
@@ -153,8 +150,9 @@ TEST(DeepspeedConfig, OptimizersAreTrestles) {
   EXPECT_THAT(to_text(rmsprop), HasSubstr("alpha 0.9 · epsilon 1e-08 · centered"));
 }
 
-// DeepSpeed's OneCycle moves the betas of an optimizer that has some, and nothing of others.
-TEST(DeepspeedConfig, OneCycleAndTheOptimizersMomentum) {
+// DeepSpeed's OneCycle changes the betas of an optimizer, and nothing in an optimizer without
+// betas.
+TEST(DeepspeedConfig, AppliesOneCycleToTheOptimizersMomentum) {
   const auto of = [](const std::string& type) {
     return parse(R"({"train_batch_size": 8, "optimizer": {"type": ")" + type + R"("},
         "scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.1, "cycle_max_lr": 1}}})");
@@ -167,7 +165,7 @@ TEST(DeepspeedConfig, OneCycleAndTheOptimizersMomentum) {
   EXPECT_THAT(sgd.notes, ElementsAre(HasSubstr("SGD has no betas")));
 }
 
-TEST(DeepspeedConfig, SchedulesHaveDeepspeedsDefaults) {
+TEST(DeepspeedConfig, UsesDeepspeedsScheduleDefaults) {
   const DeepspeedSchedule warm_up = *parse(scheduler("WarmupLR", "")).schedule;
   EXPECT_EQ(warm_up.warmup_max_lr, 1e-3);
   EXPECT_EQ(warm_up.warmup_num_steps, 1000);
@@ -193,16 +191,16 @@ TEST(DeepspeedConfig, SchedulesHaveDeepspeedsDefaults) {
       "optimizer": {"type": "AdamW", "params": {"lr": 3e-4}},
       "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 5}}})")
                                        .schedule;
-  EXPECT_EQ(decay.warmup_max_lr, 1e-3) << "whatever the optimizer's rate";
+  EXPECT_EQ(decay.warmup_max_lr, 1e-3) << "for any rate of the optimizer";
   for (const auto& json : {scheduler("WarmupLR", ""), scheduler("LRRangeTest", ""),
                            scheduler("WarmupCosineLR", R"("total_num_steps": 9)"),
                            scheduler("OneCycle", R"("cycle_min_lr": 0, "cycle_max_lr": 1)")})
     EXPECT_THAT(to_text(parse(json)), Not(HasSubstr("schedule    none")));
 }
 
-// The page shows the survey's file and what it becomes, and names every key there is: those that are
-// known are in the message about one that is not.
-TEST(DeepspeedConfig, ThePageIsTrue) {
+// The page shows the example file and its resolved form, and documents every key. The message for
+// an unknown key lists the known ones.
+TEST(DeepspeedConfig, MatchesItsDocumentation) {
   const std::string page = read_file(TRESTLE_SOURCE_DIR "/docs/deepspeed.md");
   EXPECT_THAT(page, AllOf(HasSubstr(stage_2), HasSubstr(to_text(parse(stage_2, 4)))));
   const std::string unknown = R"("qqqqqqqqqqqq": 1)";

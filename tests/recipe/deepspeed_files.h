@@ -5,10 +5,10 @@
 #include "trestle/base/error.h"
 #include "trestle/recipe/deepspeed_config.h"
 
-// Configurations that the tests read.
+// Configurations for the tests.
 namespace trestle::recipe {
 
-// The stage-2 file of the survey.
+// The stage-2 example of docs/deepspeed.md.
 inline const char* const stage_2 = R"({
   "train_batch_size": 64,
   "zero_optimization": {
@@ -50,7 +50,7 @@ inline std::string message_of(const std::string& json, int ranks = 1) {
   return "nothing was thrown";
 }
 
-// A file that is whole but for what is tested.
+// A complete file with the tested part added.
 inline std::string with(const std::string& rest) {
   return R"({"train_batch_size": 8)" + (rest.empty() ? "" : ", " + rest) + "}";
 }

@@ -48,7 +48,7 @@ class DeepspeedRecipe : public testing::Test {
   std::filesystem::path file_;
 };
 
-TEST_F(DeepspeedRecipe, TheBatchIsOfAllRanksAndStagesAreLevels) {
+TEST_F(DeepspeedRecipe, MapsTheBatchOfAllRanksAndStagesToLevels) {
   for (int stage = 0; stage < 4; ++stage) {
     const Recipe recipe = changed(text(R"({"train_batch_size": 48, "gradient_accumulation_steps": 3,
                          "zero_optimization": {"stage": )",
@@ -67,8 +67,8 @@ TEST_F(DeepspeedRecipe, TheBatchIsOfAllRanksAndStagesAreLevels) {
   EXPECT_EQ(mics.mesh.shard, 2);
 }
 
-// Ranks that share the stages of one model are one to DeepSpeed.
-TEST_F(DeepspeedRecipe, APipelineIsOneRank) {
+// The ranks of a pipeline count as one rank in DeepSpeed.
+TEST_F(DeepspeedRecipe, CountsAPipelineAsOneRank) {
   Recipe recipe;
   recipe.mesh.pipeline = 2;
   const Recipe two = changed(R"({"train_micro_batch_size_per_gpu": 8})", 4, recipe);
@@ -77,17 +77,17 @@ TEST_F(DeepspeedRecipe, APipelineIsOneRank) {
   EXPECT_THROW(run(R"({"train_batch_size": 8})", 3, recipe), UsageError);
 }
 
-TEST_F(DeepspeedRecipe, WhatTheFileLeavesOutStaysTheRecipes) {
+TEST_F(DeepspeedRecipe, KeepsTheRecipeWhereTheFileIsSilent) {
   Recipe recipe;
   recipe.optimizer.clip_grad_norm = 0.5;
   recipe.optimizer.learning_rate_schedule = "cosine";
   recipe.train.precision = "bf16";
   const DeepspeedRun plain = run(R"({"train_batch_size": 8})", 2, recipe);
   EXPECT_THAT(plain.description,
-              AllOf(HasSubstr("precision   bf16, the recipe's"),
-                    HasSubstr("optimizer   adam, the recipe's"),
-                    HasSubstr("schedule    cosine, the recipe's"),
-                    HasSubstr("clipping    a gradient norm above 0.5, the recipe's")));
+              AllOf(HasSubstr("precision   bf16, from the recipe"),
+                    HasSubstr("optimizer   adam, from the recipe"),
+                    HasSubstr("schedule    cosine, from the recipe"),
+                    HasSubstr("clipping    a gradient norm above 0.5, from the recipe")));
   const Recipe all = changed(R"({"train_batch_size": 8, "fp16": {"enabled": true},
       "gradient_clipping": 2, "dataloader_drop_last": false,
       "optimizer": {"type": "SGD", "params": {"lr": 0.25, "momentum": 0.5, "nesterov": true}},
@@ -103,8 +103,8 @@ TEST_F(DeepspeedRecipe, WhatTheFileLeavesOutStaysTheRecipes) {
   EXPECT_EQ(all.optimizer.learning_rate_schedule, "constant");
 }
 
-// Whatever the ranks that go on with it.
-TEST_F(DeepspeedRecipe, KeepsWhatNoOtherKeySays) {
+// It does not depend on the number of ranks that resume the run.
+TEST_F(DeepspeedRecipe, KeepsSettingsWithoutAKey) {
   const Recipe recipe =
       changed(R"({"train_batch_size": 8, "gradient_accumulation_steps": 2, // of two
       "fp16": {"enabled": true, "hysteresis": 5, "initial_scale_power": 4},
@@ -122,7 +122,7 @@ TEST_F(DeepspeedRecipe, KeepsWhatNoOtherKeySays) {
   EXPECT_EQ(config->reduce_bucket, 1234);
 }
 
-TEST_F(DeepspeedRecipe, FlagsThatSayOtherwiseAreRefusedTogether) {
+TEST_F(DeepspeedRecipe, RejectsAllContradictingFlagsTogether) {
   Recipe recipe;
   recipe.train.batch = 32;
   recipe.train.accumulate = 1;
@@ -134,24 +134,24 @@ TEST_F(DeepspeedRecipe, FlagsThatSayOtherwiseAreRefusedTogether) {
     ADD_FAILURE() << "no error";
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(),
-                AllOf(HasSubstr("--batch 32, and "), HasSubstr("makes it 64"),
+                AllOf(HasSubstr("--batch 32 contradicts "), HasSubstr("sets 64"),
                       HasSubstr("--precision \"bf16\", and "), Not(HasSubstr("accumulate"))));
   }
-  EXPECT_NO_THROW(run(json, 4, recipe));  // of the recipe's own the file takes the place
+  EXPECT_NO_THROW(run(json, 4, recipe));  // the file replaces the recipe's values
 }
 
-// Both are right in DeepSpeed's file.
-TEST_F(DeepspeedRecipe, WhatNoRecipeTakesIsRefusedWithTheFile) {
+// Both values are valid in DeepSpeed's file.
+TEST_F(DeepspeedRecipe, RejectsValuesThatARecipeDoesNotAllow) {
   const std::string message = message_of<UsageError>([&] {
     run(R"({"train_batch_size": 1e12, "optimizer": {"type": "SGD", "params": {"momentum": 1.5}}})",
         2);
   });
   EXPECT_THAT(message,
-              AllOf(HasSubstr(file_.string() + ": as a recipe has it, 'batch' in [train]"),
-                    HasSubstr("'momentum' in [optimizer] is a number from 0 to 1, not 1.5")));
+              AllOf(HasSubstr(file_.string() + ": in a recipe, 'batch' in [train]"),
+                    HasSubstr("'momentum' in [optimizer] must be a number from 0 to 1, not 1.5")));
 }
 
-TEST_F(DeepspeedRecipe, TwoSchedulesAreRefused) {
+TEST_F(DeepspeedRecipe, RejectsTwoSchedules) {
   const std::string json = R"({"train_batch_size": 8, "scheduler": {"type": "LRRangeTest"}})";
   Recipe recipe = changed(json, 2);
   EXPECT_EQ(deepspeed_config_of(recipe)->schedule->type, "LRRangeTest");
@@ -161,7 +161,7 @@ TEST_F(DeepspeedRecipe, TwoSchedulesAreRefused) {
               AllOf(HasSubstr("scheduler LRRangeTest"), HasSubstr("\"cosine\", plateau = true")));
 }
 
-TEST_F(DeepspeedRecipe, APipeIsReadOnce) {
+TEST_F(DeepspeedRecipe, ReadsAPipeOnce) {
   std::filesystem::remove(file_);
   ASSERT_EQ(mkfifo(file_.c_str(), 0600), 0);
   std::thread writer([&] { std::ofstream(file_) << R"({"train_batch_size": 8})"; });

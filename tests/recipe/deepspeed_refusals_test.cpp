@@ -16,11 +16,11 @@ using testing::HasSubstr;
 struct BatchRow {
   const char* given;
   int ranks;
-  std::int64_t train, micro, accumulate;  // 0: refused
+  std::int64_t train, micro, accumulate;  // 0: rejected
   const char* message = "";
 };
 
-TEST(DeepspeedConfig, BatchTermsAreDerivedOrRefused) {
+TEST(DeepspeedConfig, DerivesOrRejectsBatchSizes) {
   const BatchRow rows[] = {
       {R"("train_batch_size": 64, "train_micro_batch_size_per_gpu": 8, "gradient_accumulation_steps": 2)",
        4, 64, 8, 2},
@@ -30,17 +30,17 @@ TEST(DeepspeedConfig, BatchTermsAreDerivedOrRefused) {
        "gradient_accumulation_steps 2 x 4 ranks = 32. Change one of them, or leave one out."},
       {R"("train_batch_size": 64, "train_micro_batch_size_per_gpu": 8)", 4, 64, 8, 2},
       {R"("train_batch_size": 60, "train_micro_batch_size_per_gpu": 8)", 4, 0, 0, 0,
-       "train_batch_size 60 does not divide by train_micro_batch_size_per_gpu 8 x 4 ranks = 32, so "
-       "there is no gradient_accumulation_steps"},
+       "train_batch_size 60 is not a multiple of train_micro_batch_size_per_gpu 8 x 4 ranks = 32, "
+       "so gradient_accumulation_steps cannot be computed"},
       {R"("train_batch_size": 8, "train_micro_batch_size_per_gpu": 8)", 2, 0, 0, 0, "= 16"},
       {R"("train_batch_size": 64, "gradient_accumulation_steps": 2)", 4, 64, 8, 2},
       {R"("train_batch_size": 64, "gradient_accumulation_steps": 3)", 4, 0, 0, 0,
-       "does not divide by gradient_accumulation_steps 3 x 4 ranks = 12, so there is no "
-       "train_micro_batch_size_per_gpu"},
+       "is not a multiple of gradient_accumulation_steps 3 x 4 ranks = 12, so "
+       "train_micro_batch_size_per_gpu cannot be computed"},
       {R"("train_micro_batch_size_per_gpu": 8, "gradient_accumulation_steps": 2)", 4, 64, 8, 2},
       {R"("train_batch_size": 64)", 4, 64, 16, 1},
-      {R"("train_batch_size": 63)", 4, 0, 0, 0, "train_batch_size 63 does not divide by 4 ranks"},
-      {R"("train_batch_size": 3)", 4, 0, 0, 0, "does not divide"},
+      {R"("train_batch_size": 63)", 4, 0, 0, 0, "train_batch_size 63 is not a multiple of 4 ranks"},
+      {R"("train_batch_size": 3)", 4, 0, 0, 0, "is not a multiple"},
       {R"("train_micro_batch_size_per_gpu": 8)", 4, 32, 8, 1},
       {R"("gradient_accumulation_steps": 2)", 4, 0, 0, 0,
        "neither train_batch_size nor train_micro_batch_size_per_gpu is given"},
@@ -67,7 +67,7 @@ struct Refusal {
   const char* message;
 };
 
-TEST(DeepspeedConfig, RefusesWithFileAndReason) {
+TEST(DeepspeedConfig, RejectsWithFileAndReason) {
   const Refusal refusals[] = {
       {with(R"("zero_optimisation": {})"),
        "ds_config.json: unknown key 'zero_optimisation'; did you mean 'zero_optimization'?"},
@@ -76,18 +76,19 @@ TEST(DeepspeedConfig, RefusesWithFileAndReason) {
        "'devise' in zero_optimization.offload_optimizer; did you mean 'device'?"},
       {with(R"("qqqqqqqq": 1)"), "unknown key 'qqqqqqqq'; known are train_batch_size, "},
       {zero(R"("stage": "2")"),
-       R"('stage' in zero_optimization is an integer from 0 to 3, not "2")"},
+       R"('stage' in zero_optimization must be an integer from 0 to 3, not "2")"},
       {zero(R"("stage": 4)"), "from 0 to 3, not 4"},
       {zero(R"("stage": 1.5)"), "from 0 to 3, not 1.5"},
       {zero(R"("stage": true)"), "from 0 to 3, not true"},
       {zero(R"("reduce_bucket_size": 1e300)"), "not 1e+300"},
       {zero(R"("reduce_bucket_size": 18446744073709551615)"), "not 18446744073709551615"},
-      {zero(R"("overlap_comm": 1)"), "'overlap_comm' in zero_optimization is true or false, not 1"},
+      {zero(R"("overlap_comm": 1)"),
+       "'overlap_comm' in zero_optimization must be true or false, not 1"},
       {zero(R"("contiguous_gradients": "yes")"), "true or false"},
-      {zero(R"("stage": "auto")"), "\"auto\", which Hugging Face's Trainer fills in"},
+      {zero(R"("stage": "auto")"), "\"auto\", which only Hugging Face's Trainer fills in"},
       {with(R"("fp16": {"enabled": "auto"})"), "'enabled' in fp16 is \"auto\""},
       {with(R"("fp16": "auto")"), "'fp16' is \"auto\""},
-      {with(R"("fp16": true)"), "'fp16' is an object, { ... }, not true"},
+      {with(R"("fp16": true)"), "'fp16' must be an object, { ... }, not true"},
       {with(R"("fp16": {"enabled": true}, "bf16": {"enabled": true})"), "both enabled"},
       {with(R"("fp16": {"initial_scale_power": 2, "min_loss_scale": 8})"), "2^2 = 4"},
       {with(R"("fp16": {"fp16_master_weights_and_grads": true})"),
@@ -95,15 +96,16 @@ TEST(DeepspeedConfig, RefusesWithFileAndReason) {
       {with(R"("gradient_clipping": -1)"), "a number of at least 0, not -1"},
       {with(R"("communication_data_type": "int8")"), "one of fp32, fp16, bf16, not \"int8\""},
       {with(R"("sparse_gradients": true)"), "dense"},
-      {with(R"("amp": {"enabled": true})"), "'amp' is DeepSpeed's, and trestle has nothing"},
+      {with(R"("amp": {"enabled": true})"),
+       "'amp' is a feature of DeepSpeed that trestle does not have"},
       {zero(R"("zero_quantized_weights": true)"), "quantize"},
       {zero(R"("zero_hpz_partition_size": 2)"), "second partition"},
-      {zero(R"("stage": 2, "offload_optimizer": {"device": "nvme"})"), "alone. Write \"cpu\"."},
+      {zero(R"("stage": 2, "offload_optimizer": {"device": "nvme"})"), "only. Write \"cpu\"."},
       {zero(R"("stage": 0, "offload_optimizer": {"device": "cpu"})"), "stage of at least 1"},
       {zero(R"("stage": 2, "offload_param": {"device": "cpu"})"), "needs stage 3"},
       {zero(R"("stage": 2, "mics_shard_size": 1)"), "needs stage 3"},
       {zero(R"("stage": 3, "mics_shard_size": 3)"), "3 does not divide the 1 ranks"},
-      {optimizer("Lamb", ""), "there is no optimizer \"Lamb\" in trestle. Known are Adam, "},
+      {optimizer("Lamb", ""), "trestle has no optimizer \"Lamb\". Known are Adam, "},
       {optimizer("Adm", ""), "did you mean 'Adam'?"},
       {optimizer("AdamW", R"("learning_rate": 1)"),
        "unknown key 'learning_rate' in optimizer.params"},
@@ -116,7 +118,8 @@ TEST(DeepspeedConfig, RefusesWithFileAndReason) {
       {optimizer("SGD", R"("nesterov": true)"), "momentum"},
       {with(R"("optimizer": {"type": null})"), "'optimizer' has no 'type'"},
       {with(R"("optimizer": {"type": ""})"), "'optimizer' has no 'type'"},
-      {with(R"("bf16": {"enabled": true}, "bfloat16": {"enabled": false})"), "are one section"},
+      {with(R"("bf16": {"enabled": true}, "bfloat16": {"enabled": false})"),
+       "are the same section"},
       {zero(R"("stage": 1, "cpu_offload": true, "offload_optimizer": {})"), "old name of"},
       {with(R"("optimizer": {"params": {}})"), "'optimizer' has no 'type'"},
       {scheduler("WarmupDecayLR", ""),
@@ -127,11 +130,11 @@ TEST(DeepspeedConfig, RefusesWithFileAndReason) {
       {scheduler("WarmupLR", R"("warmup_num_steps": 0)"), "at least 1"},
       {with(
            R"("optimizer": {"type": "Adam", "params": {"lr": 3e-4}}, "scheduler": {"type": "WarmupLR"})"),
-       "takes 0.001, later ones the optimizer's lr, 0.0003. Write the one that is meant."},
+       "uses 0.001, later versions use the optimizer's lr, 0.0003. Add it to the file."},
       {R"({"train_batch_size": 8, "train_batch_size": 8})",
-       "ds_config.json: the key \"train_batch_size\" stands twice"},
+       "ds_config.json: the key \"train_batch_size\" occurs twice"},
       {R"({"train_batch_size": 8,})", "ds_config.json: not JSON: parse error at line 1, column 24"},
-      {"[1]", "the file is an object, { ... }, not [1]"},
+      {"[1]", "the file must be an object, { ... }, not [1]"},
       {"", "not JSON"},
       {R"({"x": )" + std::string(40, '[') + std::string(40, ']') + "}", "32 levels"},
       {"{\"a\\u001b[31m\": 1}", "unknown key 'a\\u001b[31m'"},
@@ -142,7 +145,7 @@ TEST(DeepspeedConfig, RefusesWithFileAndReason) {
         << refusal.json;
 }
 
-TEST(DeepspeedConfig, TermsThatContradictAreOneProblem) {
+TEST(DeepspeedConfig, ReportsContradictingBatchSizesOnce) {
   EXPECT_EQ(message_of(R"({"train_batch_size": 20, "train_micro_batch_size_per_gpu": 4,
                            "gradient_accumulation_steps": 2})",
                        2),
@@ -150,14 +153,14 @@ TEST(DeepspeedConfig, TermsThatContradictAreOneProblem) {
             "gradient_accumulation_steps 2 x 2 ranks = 16. Change one of them, or leave one out.");
 }
 
-TEST(DeepspeedConfig, NothingBehindAZeroByteIsLeftOut) {
+TEST(DeepspeedConfig, RejectsAZeroByte) {
   using namespace std::string_literals;
   EXPECT_THAT(message_of("{\"train_batch_size\": 20}\0, \"fp16\": {\"enabled\": true}}"s, 1),
               HasSubstr("ds_config.json: not JSON: byte 25 is zero"));
   EXPECT_THAT(message_of("{\0}\0"s, 1), HasSubstr("if it is UTF-16"));
 }
 
-TEST(DeepspeedConfig, ASentenceEndsOnce) {
+TEST(DeepspeedConfig, EndsEachSentenceOnce) {
   EXPECT_THAT(message_of(R"({"train_batch_size": 20, "optimizer": {"type": "Adm"}})", 1),
               HasSubstr("did you mean 'Adam'? Known are Adam, "));
   EXPECT_THAT(message_of(R"({"train_batch_size": 20, "scheduler": {"type": "Warmup"}})", 1),
@@ -166,14 +169,14 @@ TEST(DeepspeedConfig, ASentenceEndsOnce) {
               HasSubstr("unknown optimizer \"Zzzzzzzzzz\". Known are Adam, "));
 }
 
-TEST(DeepspeedConfig, SaysAllThatIsWrongAtOnce) {
+TEST(DeepspeedConfig, ReportsAllProblemsAtOnce) {
   const std::string message = message_of(
       R"({"train_batch": 8, "zero_optimization": {"stage": 7, "overlap": true}, "fp16": {"enabled": 1}})");
   EXPECT_THAT(message, AllOf(HasSubstr("'train_batch'"), HasSubstr("not 7"), HasSubstr("'overlap'"),
                              HasSubstr("'enabled'"), HasSubstr("neither train_batch_size")));
 }
 
-TEST(DeepspeedConfig, FilesAndRanksThatAreNone) {
+TEST(DeepspeedConfig, RejectsMissingFilesAndInvalidRanks) {
   EXPECT_THROW(read_deepspeed_config("no/such/ds_config.json", 1), UsageError);
   EXPECT_THROW(read_deepspeed_config(std::filesystem::temp_directory_path(), 1), UsageError);
   EXPECT_THAT(message_of(with(""), 0), HasSubstr("0 ranks"));

@@ -40,7 +40,7 @@ std::string reading(const std::string& toml) {
   return message_of([&] { parse_recipe(toml, "recipes/my.toml"); });
 }
 
-TEST(Recipe, ReadsWhatItSaysAndKeepsDefaultsForTheRest) {
+TEST(Recipe, ReadsKeysAndKeepsDefaultsForTheRest) {
   const Recipe recipe = parse_recipe(small, "recipes/my.toml");
   EXPECT_EQ(recipe.name, "my");
   EXPECT_EQ(recipe.model.name, "unet");
@@ -64,7 +64,7 @@ TEST(Recipe, SuggestsTheNearestKeyWithFileAndLine) {
   EXPECT_THAT(reading("[train]\nxyzzy = 3\n"), HasSubstr("known are epochs, max_steps, batch"));
 }
 
-TEST(Recipe, MicroBatchesAreGivenByNumberOrBySize) {
+TEST(Recipe, RejectsBothNumberAndSizeOfMicroBatches) {
   Recipe recipe = parse_recipe(small, "recipes/my.toml");
   set_field(recipe, "split_size", "20");
   EXPECT_THAT(message_of([&] { check_recipe(recipe); }),
@@ -74,11 +74,13 @@ TEST(Recipe, MicroBatchesAreGivenByNumberOrBySize) {
   EXPECT_EQ(parse_recipe(to_toml(recipe), "again.toml").pipeline.split_size, 20);
 }
 
-TEST(Recipe, TellsTypesRangesAndChoices) {
-  EXPECT_EQ(reading("[train]\nepochs = 0\n"),
-            "recipes/my.toml:2: 'epochs' in [train] is an integer from 1 to 1000000000, not 0");
-  EXPECT_EQ(reading("[train]\nepochs = 1.5\n"),
-            "recipes/my.toml:2: 'epochs' in [train] is an integer from 1 to 1000000000, not 1.5");
+TEST(Recipe, ReportsTypesRangesAndChoices) {
+  EXPECT_EQ(
+      reading("[train]\nepochs = 0\n"),
+      "recipes/my.toml:2: 'epochs' in [train] must be an integer from 1 to 1000000000, not 0");
+  EXPECT_EQ(
+      reading("[train]\nepochs = 1.5\n"),
+      "recipes/my.toml:2: 'epochs' in [train] must be an integer from 1 to 1000000000, not 1.5");
   EXPECT_THAT(reading("[train]\nepochs = \"x\"\n"), HasSubstr("not \"x\""));
   EXPECT_THAT(reading("[train]\nepochs = 2020-01-01\n"), HasSubstr("not a date or time"));
   EXPECT_THAT(reading("[pipeline]\nrecompute = \"exept_last\"\n"),
@@ -99,13 +101,13 @@ TEST(Recipe, ListsAllProblemsInTheOrderOfTheFile) {
   EXPECT_THAT(message, HasSubstr("\nrecipes/my.toml:4: unknown section"));
 }
 
-TEST(Recipe, SaysWhereTomlItselfIsBroken) {
+TEST(Recipe, ReportsTheLineOfInvalidToml) {
   EXPECT_THROW(parse_recipe("[train\n", "my.toml"), UsageError);
   EXPECT_THAT(reading("[train]\nepochs = = 2\n"), HasSubstr("recipes/my.toml:2: "));
   EXPECT_THROW(read_recipe("no/such.toml"), UsageError);
 }
 
-TEST(Recipe, WrittenOutItReadsBackEqual) {
+TEST(Recipe, SurvivesARoundTripThroughToml) {
   Recipe recipe = parse_recipe(small, "my.toml");
   recipe.optimizer.learning_rate = 0.1 + 0.2;
   recipe.data.folder = "a \"quoted\"\\\n\x01 path";
@@ -116,14 +118,14 @@ TEST(Recipe, WrittenOutItReadsBackEqual) {
     EXPECT_EQ(field.get(back), field.get(recipe)) << field.name();
 }
 
-// Its recipe.toml could not be read back, by --resume or predict.
-TEST(Recipe, TextThatIsNotUtf8IsRefused) {
+// The run's recipe.toml could not be read back by --resume or predict.
+TEST(Recipe, RejectsTextThatIsNotUtf8) {
   Recipe recipe = parse_recipe(small, "my.toml");
   for (const auto& [field, value] : std::vector<std::pair<std::string, std::string>>{
            {"data.images", "b\xe4r"}, {"optimizer.frozen", "in,\xff"}, {"train.runs", "\xc3"}}) {
     try {
       set_field(recipe, field, value);
-      ADD_FAILURE() << field << " was taken";
+      ADD_FAILURE() << field << " was accepted";
     } catch (const UsageError& error) {
       EXPECT_THAT(error.what(), HasSubstr("is not UTF-8"));
     }
@@ -166,7 +168,7 @@ TEST(Recipe, ChecksFieldsAgainstEachOther) {
   EXPECT_THAT(message_of([&] { check_recipe(recipe); }), HasSubstr("names 3 stages, 'balance' 2"));
 }
 
-TEST(Recipe, HashChangesOnlyWithWhatMustNotChange) {
+TEST(Recipe, HashesOnlyFieldsThatMustNotChange) {
   const Recipe recipe = parse_recipe(small, "my.toml");
   Recipe longer = recipe;
   longer.train.epochs = 100;
@@ -180,7 +182,7 @@ TEST(Recipe, HashChangesOnlyWithWhatMustNotChange) {
   EXPECT_NE(recipe_hash(other), recipe_hash(recipe));
 }
 
-TEST(Recipe, AnyBytesEitherReadOrThrowOurOwnErrors) {
+TEST(Recipe, ReadsAnyBytesOrThrowsTrestlesErrors) {
   const auto result = fuzz::run({small, to_toml(Recipe{})},
                                 [](std::string_view bytes) {
                                   const Recipe recipe = parse_recipe(bytes, "fuzz.toml");

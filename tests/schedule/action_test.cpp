@@ -15,7 +15,7 @@ struct Spelling {
 
 class ActionText : public testing::TestWithParam<Spelling> {};
 
-TEST_P(ActionText, BothWays) {
+TEST_P(ActionText, RoundTrips) {
   EXPECT_EQ(to_string(GetParam().action), GetParam().text);
   EXPECT_EQ(parse_action(GetParam().text), GetParam().action);
 }
@@ -58,10 +58,10 @@ INSTANTIATE_TEST_SUITE_P(
 
 class NoAction : public testing::TestWithParam<const char*> {};
 
-TEST_P(NoAction, IsRefused) {
+TEST_P(NoAction, IsRejected) {
   try {
     parse_action(GetParam());
-    FAIL() << "taken for an action: " << GetParam();
+    FAIL() << "parsed as an action: " << GetParam();
   } catch (const FormatError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("not a schedule action"));
     EXPECT_THAT(error.what(), testing::HasSubstr("2F0"));
@@ -76,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(Texts, NoAction,
                                          "(0F3;1F2)OVERLAP_F_B", "(0F3,1B2)OVERLAP_F_B", "0F3;1B2",
                                          "2F2147483647"));
 
-TEST(Action, KindsAreSorted) {
+TEST(Action, ClassifiesKinds) {
   EXPECT_TRUE(is_compute(Kind::Recompute));
   EXPECT_TRUE(is_compute(Kind::OverlapForwardBackward));
   EXPECT_FALSE(is_compute(Kind::Step));
@@ -93,7 +93,7 @@ TEST(Action, KindsAreSorted) {
   }
 }
 
-TEST(Action, AKindFromNowhereIsNotPrinted) {
+TEST(Action, RejectsUnknownKinds) {
   EXPECT_THROW(to_string(make(static_cast<Kind>(200), 0)), UsageError);
 }
 

@@ -15,7 +15,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::string error_of(std::string_view csv) {
+std::string csv_error(std::string_view csv) {
   try {
     parse_csv(csv);
   } catch (const FormatError& error) {
@@ -46,7 +46,7 @@ TEST(Csv, PyTorchsLoweredTableGetsAMainLane) {
   EXPECT_NO_THROW(validate(schedule));
 }
 
-TEST(Csv, SeveralStagesOnARankAreFound) {
+TEST(Csv, FindsSeveralStagesOnARank) {
   const Schedule schedule = parse_csv("0F0,3F0,3B0,0B0\n1F0,2F0,2B0,1B0\n");
   EXPECT_THAT(schedule.rank_of_stage, ElementsAre(0, 1, 1, 0));
   EXPECT_EQ(schedule.stages, 4);
@@ -64,7 +64,7 @@ TEST(Csv, RoundTripKeepsSkipsNamesRecomputeAndThreads) {
   EXPECT_EQ(parse_csv(to_csv(schedule), "1f1b"), schedule);
 }
 
-TEST(Csv, OverlappedPairsCountTheirBackwardToo) {
+TEST(Csv, CountsTheBackwardOfAnOverlappedPair) {
   const Schedule schedule = parse_csv("0F0,(0F1;1B4)OVERLAP_F_B\n");
   EXPECT_EQ(schedule.stages, 2);
   EXPECT_EQ(schedule.micro_batches, 5);
@@ -72,32 +72,32 @@ TEST(Csv, OverlappedPairsCountTheirBackwardToo) {
 }
 
 TEST(Csv, ErrorsNameLineAndColumn) {
-  EXPECT_THAT(error_of("0F0,0B0\n1F0,what,1B0\n"), HasSubstr("csv:2: column 2: "));
-  EXPECT_THAT(error_of("0F0,0B0\n1F0,what,1B0\n"), HasSubstr("'what'"));
-  EXPECT_THAT(error_of("0F0,\"0B0\n"), HasSubstr("never closed"));
-  EXPECT_THAT(error_of("\"0F0\"0B0\n"), HasSubstr("follows a closing quote"));
-  EXPECT_THAT(error_of(""), HasSubstr("no action"));
-  EXPECT_THAT(error_of(",,\n\n"), HasSubstr("no action"));
+  EXPECT_THAT(csv_error("0F0,0B0\n1F0,what,1B0\n"), HasSubstr("csv:2: column 2: "));
+  EXPECT_THAT(csv_error("0F0,0B0\n1F0,what,1B0\n"), HasSubstr("'what'"));
+  EXPECT_THAT(csv_error("0F0,\"0B0\n"), HasSubstr("no closing quote"));
+  EXPECT_THAT(csv_error("\"0F0\"0B0\n"), HasSubstr("follows a closing quote"));
+  EXPECT_THAT(csv_error(""), HasSubstr("no action"));
+  EXPECT_THAT(csv_error(",,\n\n"), HasSubstr("no action"));
 }
 
-TEST(Csv, AByteOrderMarkAndBlankLinesArePassedOver) {
+TEST(Csv, SkipsAByteOrderMarkAndBlankLines) {
   EXPECT_EQ(parse_csv("\xEF\xBB\xBF\r\n0F0,0B0\r\n\r\n  \n1F0,1B0\n\n"),
             parse_csv("0F0,0B0\n1F0,1B0\n"));
-  EXPECT_THAT(error_of("\n0F0,0B0\n\n1F0,what\n"), HasSubstr("csv:4: column 2: "));
+  EXPECT_THAT(csv_error("\n0F0,0B0\n\n1F0,what\n"), HasSubstr("csv:4: column 2: "));
 }
 
-TEST(Csv, ARankWithoutActionsKeepsItsRow) {
+TEST(Csv, KeepsTheRowOfARankWithoutActions) {
   Schedule schedule = parse_csv("0F0,0B0\n\"\"\n1F0,1B0\n");
   EXPECT_EQ(schedule.rank_count(), 3);
   EXPECT_EQ(parse_csv(to_csv(schedule)), schedule);
 }
 
-TEST(Csv, RouteLinesAreChecked) {
-  EXPECT_THAT(error_of("0F0,0B0\n#route,0,1,main\n"), HasSubstr("csv:2: "));
-  EXPECT_THAT(error_of("0F0,0B0\n#route,0,1,side,x\n"), HasSubstr("main|skip"));
-  EXPECT_THAT(error_of("0F0,0B0\n#route,0,-1,main,x\n"), HasSubstr("not a stage number"));
-  EXPECT_THAT(error_of("0F0,0B0\n#route,0,99999,main,x\n"), HasSubstr("not a stage number"));
-  EXPECT_THAT(error_of("#route,0,1,main,x\n0F0,0B0\n"), HasSubstr("after the routes"));
+TEST(Csv, ChecksRouteLines) {
+  EXPECT_THAT(csv_error("0F0,0B0\n#route,0,1,main\n"), HasSubstr("csv:2: "));
+  EXPECT_THAT(csv_error("0F0,0B0\n#route,0,1,side,x\n"), HasSubstr("main|skip"));
+  EXPECT_THAT(csv_error("0F0,0B0\n#route,0,-1,main,x\n"), HasSubstr("not a stage number"));
+  EXPECT_THAT(csv_error("0F0,0B0\n#route,0,99999,main,x\n"), HasSubstr("not a stage number"));
+  EXPECT_THAT(csv_error("#route,0,1,main,x\n0F0,0B0\n"), HasSubstr("follows the routes"));
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ TEST(Grid, ShowsComputeActionsAndTheMark) {
             "  rank 1 |  1F0  >1B0<  1F1   1B1\n");
 }
 
-TEST(Grid, LeavesCommunicationOutUnlessItIsMarked) {
+TEST(Grid, HidesCommunicationUnlessItIsMarked) {
   const Schedule schedule = lower(generate("gpipe", {.stages = 2, .micro_batches = 1}), {});
   EXPECT_THAT(format_grid(schedule), Not(HasSubstr("SEND")));
   EXPECT_EQ(format_grid(schedule, GridCell{0, 1}),
@@ -27,7 +27,7 @@ TEST(Grid, LeavesCommunicationOutUnlessItIsMarked) {
             "  rank 1 |  1F0        1B0\n");
 }
 
-TEST(Grid, ShowsTheNeighbourhoodOfTheMarkInLongTables) {
+TEST(Grid, ShowsThePartOfALongTableAroundTheMark) {
   const Schedule schedule = generate("gpipe", {.stages = 40, .micro_batches = 100});
   const std::string grid = format_grid(schedule, GridCell{20, 50});
   EXPECT_THAT(grid, HasSubstr(">20F50<"));
@@ -37,7 +37,7 @@ TEST(Grid, ShowsTheNeighbourhoodOfTheMarkInLongTables) {
   EXPECT_LT(grid.size(), 4000u);
 }
 
-TEST(Grid, AnEmptyTableIsEmpty) { EXPECT_EQ(format_grid(Schedule{}), ""); }
+TEST(Grid, FormatsAnEmptyTableAsEmptyText) { EXPECT_EQ(format_grid(Schedule{}), ""); }
 
 }  // namespace
 }  // namespace trestle::schedule

@@ -1,4 +1,4 @@
-// Whose cores go where while a rank is idle.
+// Which ranks get the cores of idle ranks.
 #include "trestle/schedule/lend_cores.h"
 
 #include <gtest/gtest.h>
@@ -25,20 +25,20 @@ std::string computed_by(const Schedule& schedule, int rank) {
   return words;
 }
 
-TEST(LendCores, TheBubbleOfGPipe) {
+TEST(LendCores, FillsTheBubbleOfGPipe) {
   const auto table = lent("gpipe", 2, 2, {.all = 2, .each_rank = 1});
   EXPECT_EQ(computed_by(table, 0), "0F0@2 0F1 0B1 0B0@2");
   EXPECT_EQ(computed_by(table, 1), "1F0 1F1@2 1B1@2 1B0");
   validate(table);
 }
 
-TEST(LendCores, TheBubbleOf1F1B) {
+TEST(LendCores, FillsTheBubbleOf1F1B) {
   const auto table = lent("1f1b", 2, 3, {.all = 16, .each_rank = 8});
   EXPECT_EQ(computed_by(table, 0), "0F0@16 0F1 0B0 0F2 0B1 0B2@16");
   validate(table);
 }
 
-TEST(LendCores, RanksAtWorkShareAlike) {
+TEST(LendCores, SharesCoresEquallyAmongBusyRanks) {
   const auto table = lent("gpipe", 4, 1, {.all = 8, .each_rank = 2});
   for (int rank = 0; rank < 4; ++rank) {
     const std::string n = std::to_string(rank);
@@ -48,18 +48,18 @@ TEST(LendCores, RanksAtWorkShareAlike) {
   EXPECT_EQ(computed_by(two_at_once, 1), "1F0@4 1F1@4 1B1@4 1B0@4");
 }
 
-TEST(LendCores, NobodyGetsLessThanItsOwn) {
+TEST(LendCores, NeverGivesARankFewerThanItsOwnCores) {
   const auto table = lent("gpipe", 2, 2, {.all = 2, .each_rank = 2});
   EXPECT_EQ(computed_by(table, 0), "0F0 0F1 0B1 0B0");
 }
 
-TEST(LendCores, NothingWhereNobodyIsIdle) {
+TEST(LendCores, ChangesNothingWithoutIdleRanks) {
   const auto table = lent("gpipe", 1, 3, {.all = 4, .each_rank = 4});
   EXPECT_EQ(computed_by(table, 0), "0F0 0F1 0F2 0B2 0B1 0B0");
 }
 
-// Over every schedule and size: what is lent at any moment is there.
-TEST(LendCores, NeverMoreThanThereIs) {
+// For every schedule and size, the cores in use at any moment exist.
+TEST(LendCores, NeverUsesMoreCoresThanTheMachineHas) {
   for (const std::string name : {"gpipe", "1f1b"}) {
     for (const Recompute mode : {Recompute::Never, Recompute::ExceptLast, Recompute::Always}) {
       for (int stages = 1; stages <= 5; ++stages) {
@@ -85,7 +85,7 @@ TEST(LendCores, NeverMoreThanThereIs) {
   }
 }
 
-TEST(LendCores, RefusesNumbersThatAreNone) {
+TEST(LendCores, RejectsInvalidNumbers) {
   EXPECT_THROW(lent("gpipe", 2, 2, {.all = 0, .each_rank = 1}), UsageError);
   EXPECT_THROW(lent("gpipe", 2, 2, {.all = 2, .each_rank = 0}), UsageError);
   EXPECT_THROW(lent("gpipe", 2, 2, {.all = 1000, .each_rank = 1}), UsageError);

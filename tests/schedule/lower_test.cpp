@@ -45,20 +45,20 @@ TEST(Lower, GPipeOnTwoRanks) {
   EXPECT_TRUE(schedule.lowered());
 }
 
-TEST(Lower, OneStageNeedsNothing) {
+TEST(Lower, AddsNothingToOneStage) {
   const Schedule schedule = lower(gpipe(1, 2), {});
   EXPECT_EQ(row(schedule, 0), "0F0 0F1 0B0 0B1");
   EXPECT_TRUE(schedule.routes.empty());
 }
 
-TEST(Lower, NeighboursOfOneRankPassTensorsInside) {
+TEST(Lower, AddsNoTransferWithinARank) {
   const Schedule schedule = lower(tables::two_stages_per_rank(tables::Placement::V, 2, 1), {});
   EXPECT_EQ(row(schedule, 0), "0F0 0SEND_F0 3RECV_F0 3F0 3B0 3SEND_B0 0RECV_B0 0B0");
   EXPECT_EQ(row(schedule, 1), "1RECV_F0 1F0 2F0 2SEND_F0 2RECV_B0 2B0 1B0 1SEND_B0");
   EXPECT_EQ(schedule.routes.size(), 3u);
 }
 
-TEST(Lower, ASkipGoesStraightToItsConsumerAndItsGradientBack) {
+TEST(Lower, SendsASkipDirectlyToItsConsumerAndItsGradientBack) {
   const Schedule schedule =
       lower(gpipe(3, 1), {.routes = tables::with_skips(3, {{0, 2, true, "s"}})});
   EXPECT_EQ(row(schedule, 0), "0F0 0SEND_F0 0SEND_SKIP0:r2 0RECV_SKIP_B0:r2 0RECV_B0 0B0");
@@ -67,7 +67,7 @@ TEST(Lower, ASkipGoesStraightToItsConsumerAndItsGradientBack) {
   EXPECT_TRUE(schedule.routes.back().skip);
 }
 
-TEST(Lower, AJustInTimeSkipLeavesWhenItsConsumerIsAboutToBegin) {
+TEST(Lower, SendsAJustInTimeSkipRightBeforeItsConsumerBegins) {
   LowerOptions options{.routes = tables::with_skips(4, {{0, 3, true, "s"}})};
   const Schedule eager = lower(gpipe(4, 8), options);
   options.skip_send = SkipSend::JustInTime;
@@ -79,7 +79,7 @@ TEST(Lower, AJustInTimeSkipLeavesWhenItsConsumerIsAboutToBegin) {
   EXPECT_NO_THROW(validate(late));
 }
 
-TEST(Lower, AStageThatHandsNothingOnHasNoMainLane) {
+TEST(Lower, HasNoMainLaneAfterAStageWithoutOne) {
   const std::vector<Route> routes = {{0, 1, false, "main"}, {0, 2, true, "a"}};
   const Schedule schedule = lower(gpipe(3, 1), {.routes = routes});
   EXPECT_EQ(schedule.routes, routes);
@@ -87,37 +87,37 @@ TEST(Lower, AStageThatHandsNothingOnHasNoMainLane) {
   EXPECT_NO_THROW(validate(schedule));
 }
 
-TEST(Lower, RecomputeStandsAfterReadySendsAndBeforeTheGradientsReceive) {
+TEST(Lower, PutsRecomputeAfterReadySendsAndBeforeTheGradientsReceive) {
   const Schedule schedule =
       lower(gpipe(2, 2), {.recompute = {Recompute::Always, Recompute::Never}});
   EXPECT_EQ(row(schedule, 0), "0F0 0SEND_F0 0F1 0SEND_F1 0R0 0RECV_B0 0B0 0R1 0RECV_B1 0B1");
   EXPECT_THAT(row(schedule, 1), Not(HasSubstr("R0 ")));
 }
 
-TEST(Lower, ExceptLastSparesTheMicroBatchThatIsForwardedLast) {
+TEST(Lower, ExceptLastKeepsTheMicroBatchThatIsForwardedLast) {
   const std::vector<Recompute> modes(2, Recompute::ExceptLast);
   const Schedule schedule = lower(gpipe(2, 3), {.recompute = modes});
   EXPECT_THAT(row(schedule, 0), HasSubstr("0R1"));
   EXPECT_THAT(row(schedule, 0), Not(HasSubstr("0R2")));
-  Schedule swapped = gpipe(1, 3);  // the last in order, not the one with the highest number
+  Schedule swapped = gpipe(1, 3);  // the last one in order, not the highest number
   std::swap(swapped.ranks[0][0], swapped.ranks[0][2]);
   const Schedule other = lower(swapped, {.recompute = {Recompute::ExceptLast}});
   EXPECT_EQ(row(other, 0), "0F2 0F1 0F0 0B0 0R1 0B1 0R2 0B2");
 }
 
-TEST(Lower, RecomputeComesBeforeASplitBackward) {
+TEST(Lower, PutsRecomputeBeforeASplitBackward) {
   const Schedule schedule =
       lower(tables::from_rows({"0F0 0F1 0I0 0I1 0W0 0W1"}), {.recompute = {Recompute::Always}});
   EXPECT_EQ(row(schedule, 0), "0F0 0F1 0R0 0I0 0R1 0I1 0W0 0W1");
 }
 
-TEST(Lower, RecomputeComesBeforeTheBackwardOfAnOverlappedPair) {
+TEST(Lower, PutsRecomputeBeforeTheBackwardOfAnOverlappedPair) {
   const Schedule schedule = lower(tables::from_rows({"0F0 (0F1;0B0)OVERLAP_F_B 0B1"}),
                                   {.recompute = {Recompute::Always}});
   EXPECT_EQ(row(schedule, 0), "0F0 0R0 (0F1;0B0)OVERLAP_F_B 0R1 0B1");
 }
 
-TEST(Lower, OtherActionsStayWhereTheyAre) {
+TEST(Lower, KeepsThePlaceOfOtherActions) {
   const Schedule schedule =
       lower(tables::from_rows(
                 {"0UNSHARD 0F0 0RESHARD 0B0 0REDUCE_GRAD 0NORM 0STEP", "1F0 1B0 1NORM 1STEP"}),
@@ -128,13 +128,13 @@ TEST(Lower, OtherActionsStayWhereTheyAre) {
 }
 
 TEST(Lower, NeighboursThatSendToEachOtherAtOnceDoNotDeadlock) {
-  // In 1F1B stage s sends an activation forward just when stage s + 1 sends a gradient back.
+  // In 1F1B stage s sends an activation forward while stage s + 1 sends a gradient back.
   for (int stages = 2; stages <= 6; ++stages) {
     EXPECT_NO_THROW(validate(lower(generate("1f1b", {.stages = stages, .micro_batches = 12}), {})));
   }
 }
 
-TEST(Lower, WhatDoesNotFitIsRefused) {
+TEST(Lower, RejectsInvalidTablesAndOptions) {
   const Schedule table = gpipe(3, 2);
   for (const Route& route : std::vector<Route>{{2, 1, true, "back"},
                                                {0, 3, true, "far"},

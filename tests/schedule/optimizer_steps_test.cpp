@@ -1,4 +1,4 @@
-// NORM and STEP in a table: where they are put, where they may stand, and that files keep them.
+// NORM and STEP in a table: their places, the rules for them, and their text form.
 #include "trestle/schedule/optimizer_steps.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-std::string error_of(const std::vector<std::string>& rows) {
+std::string steps_error(const std::vector<std::string>& rows) {
   try {
     validate(tables::from_rows(rows));
   } catch (const UsageError& error) {
@@ -32,7 +32,7 @@ std::string last_cells(const Schedule& schedule, std::size_t rank, std::size_t c
   return cells;
 }
 
-TEST(OptimizerSteps, StandBehindAllElseOfEachRank) {
+TEST(OptimizerSteps, ComeAfterAllOtherActionsOfEachRank) {
   for (const auto& info : known_schedules()) {
     SCOPED_TRACE(info.name);
     const Schedule table = add_optimizer_steps(add_reductions(
@@ -48,41 +48,41 @@ TEST(OptimizerSteps, StandBehindAllElseOfEachRank) {
   EXPECT_EQ(last_cells(looped, 1, 3), "1NORM 1STEP 2STEP ");
 }
 
-TEST(OptimizerSteps, AreTheSameReadFromAFile) {
+TEST(OptimizerSteps, SurviveARoundTripThroughAFile) {
   const Schedule table =
       add_optimizer_steps(lower(generate("1f1b", {.stages = 2, .micro_batches = 3}), {}));
   const std::string csv = to_csv(table);
   EXPECT_THAT(csv, HasSubstr(",0NORM,0STEP\n"));
   EXPECT_EQ(parse_csv(csv, table.name), table);
-  // In a table without transfers too: lower() leaves them at the end.
+  // In a table without transfers too: lower() keeps them at the end.
   const Schedule lowered =
       lower(tables::from_rows({"0F0 0B0 0NORM 0STEP", "1F0 1B0 1NORM 1STEP"}), {});
   EXPECT_EQ(last_cells(lowered, 1, 4), "1B0 1SEND_B0 1NORM 1STEP ");
 }
 
-TEST(OptimizerSteps, ElsewhereAreRefusedWithTheCell) {
-  EXPECT_THAT(error_of({"0F0 0B0 0NORM 0STEP", "1F0 1B0 1STEP"}),
+TEST(OptimizerSteps, AreRejectedInOtherPlaces) {
+  EXPECT_THAT(steps_error({"0F0 0B0 0NORM 0STEP", "1F0 1B0 1STEP"}),
               HasSubstr("rank 0 has a NORM and rank 1 has none"));
-  EXPECT_THAT(error_of({"0F0 0NORM 0B0 0STEP"}), HasSubstr("0NORM comes before 0B0"));
-  EXPECT_THAT(error_of({"0F0 0B0 0NORM 0REDUCE_GRAD 0STEP"}),
+  EXPECT_THAT(steps_error({"0F0 0NORM 0B0 0STEP"}), HasSubstr("0NORM comes before 0B0"));
+  EXPECT_THAT(steps_error({"0F0 0B0 0NORM 0REDUCE_GRAD 0STEP"}),
               HasSubstr("0NORM comes before 0REDUCE_GRAD"));
-  // The other rank would wait for the gradient, and this one for the other's NORM.
+  // The other rank would wait for the gradient, and this rank for the other's NORM.
   const std::string waits =
-      error_of({"0F0 0SEND_F0 0RECV_B0 0B0 0NORM", "1RECV_F0 1F0 1B0 1NORM 1SEND_B0"});
+      steps_error({"0F0 0SEND_F0 0RECV_B0 0B0 0NORM", "1RECV_F0 1F0 1B0 1NORM 1SEND_B0"});
   EXPECT_THAT(waits, HasSubstr("1NORM comes before 1SEND_B0"));
-  EXPECT_THAT(error_of({"0F0 0B0 1F0 1B0 0NORM 1NORM"}),
-              HasSubstr("1B0"));  // of stages out of order
-  EXPECT_THAT(error_of({"0F0 1F0 1B0 0B0 0NORM 1NORM"}),
+  EXPECT_THAT(steps_error({"0F0 0B0 1F0 1B0 0NORM 1NORM"}),
+              HasSubstr("1B0"));  // a NORM before the last stage's backward
+  EXPECT_THAT(steps_error({"0F0 1F0 1B0 0B0 0NORM 1NORM"}),
               HasSubstr("rank 0 has a second NORM, 1NORM"));
-  EXPECT_THAT(error_of({"0F0 0B0 0STEP 0NORM"}), HasSubstr("0STEP comes before 0NORM"));
-  EXPECT_THAT(error_of({"0F0 0STEP 0B0"}), HasSubstr("0STEP comes before 0B0"));
-  EXPECT_THAT(error_of({"0F0 0B0 0STEP 0REDUCE_GRAD"}),
+  EXPECT_THAT(steps_error({"0F0 0B0 0STEP 0NORM"}), HasSubstr("0STEP comes before 0NORM"));
+  EXPECT_THAT(steps_error({"0F0 0STEP 0B0"}), HasSubstr("0STEP comes before 0B0"));
+  EXPECT_THAT(steps_error({"0F0 0B0 0STEP 0REDUCE_GRAD"}),
               HasSubstr("0STEP comes before 0REDUCE_GRAD"));
-  EXPECT_THAT(error_of({"0F0 0B0 0NORM 0STEP 0STEP"}), HasSubstr("0STEP stands twice"));
-  EXPECT_THAT(error_of({"0F0 0B0 0STEP", "1F0 1B0 0STEP"}),
+  EXPECT_THAT(steps_error({"0F0 0B0 0NORM 0STEP 0STEP"}), HasSubstr("0STEP occurs twice"));
+  EXPECT_THAT(steps_error({"0F0 0B0 0STEP", "1F0 1B0 0STEP"}),
               HasSubstr("0STEP is on rank 1, but stage 0 is on rank 0"));
-  EXPECT_EQ(error_of({"0F0 1F0 1B0 1STEP 0B0 0STEP"}),
-            "no error");  // without a norm as soon as it can
+  EXPECT_EQ(steps_error({"0F0 1F0 1B0 1STEP 0B0 0STEP"}),
+            "no error");  // without a NORM a STEP may come early
 }
 
 }  // namespace

@@ -8,10 +8,10 @@
 #include "trestle/schedule/routes.h"
 #include "trestle/schedule/schedule.h"
 
-// Tables that tests share and no generator makes.
+// Tables that several tests use and no generator makes.
 namespace trestle::schedule::tables {
 
-// Rows of actions parted by blanks, one string for each rank.
+// Rows of actions separated by blanks, one string for each rank.
 inline Schedule from_rows(const std::vector<std::string>& rows) {
   std::string csv;
   for (std::string row : rows) {
@@ -21,8 +21,8 @@ inline Schedule from_rows(const std::vector<std::string>& rows) {
   return parse_csv(csv, "table");
 }
 
-// Two stages on each rank: rank r holds r and r + ranks (looped) or r and 2 * ranks - 1 - r (V).
-// All forwards of one stage after the other, then all backwards the other way round.
+// Two stages on each rank: rank r has r and r + ranks (looped) or r and 2 * ranks - 1 - r (V). Each
+// rank runs the forwards of one stage after the other, then the backwards in reverse.
 enum class Placement { Looped, V };
 inline Schedule two_stages_per_rank(Placement placement, int ranks, int micro_batches) {
   Schedule schedule;

@@ -25,16 +25,16 @@ TEST(Timeline, CountsOnlyComputationAsBusy) {
   EXPECT_THAT(busy(small()), ElementsAre(4, 3));
 }
 
-TEST(Timeline, IdleHasTwoNames) {
+TEST(Timeline, ReportsIdleTimeInBothDefinitions) {
   EXPECT_DOUBLE_EQ(idle_share_of_makespan(small()), 1 - 7.0 / 10);
   EXPECT_DOUBLE_EQ(idle_share_of_ideal(small()), 10.0 / 7 - 1);
 }
 
-TEST(Timeline, LiveActivationsEndWithBOrW) {
+TEST(Timeline, EndsActivationsWithBOrW) {
   EXPECT_THAT(peak_live_activations(small()), ElementsAre(2, 1));
 }
 
-TEST(Timeline, OneEndsBeforeAnotherBeginsAtTheSameTime) {
+TEST(Timeline, CountsEndsBeforeBeginsAtTheSameTime) {
   Timeline timeline;
   timeline.rank_count = 1;
   timeline.events = {{0, forward(0, 0), 0, 1},
@@ -44,7 +44,7 @@ TEST(Timeline, OneEndsBeforeAnotherBeginsAtTheSameTime) {
   EXPECT_THAT(peak_live_activations(timeline), ElementsAre(1));
 }
 
-TEST(Timeline, AnOverlappedPairBeginsOneAndEndsAnother) {
+TEST(Timeline, CountsBothHalvesOfAnOverlappedPair) {
   Timeline timeline;
   timeline.rank_count = 1;
   timeline.events = {{0, forward(0, 0), 0, 1},
@@ -53,7 +53,7 @@ TEST(Timeline, AnOverlappedPairBeginsOneAndEndsAnother) {
   EXPECT_THAT(peak_live_activations(timeline), ElementsAre(2));
 }
 
-TEST(Timeline, IndexFindsWhatBelongsTogether) {
+TEST(Timeline, IndexFindsTheEventsOfAMicroBatch) {
   Timeline timeline;
   timeline.rank_count = 1;
   timeline.events = {{0, forward(2, 0), 0, 1},
@@ -79,7 +79,7 @@ TEST(Timeline, IndexFindsWhatBelongsTogether) {
   EXPECT_FALSE(index.forward(-1, 0));
 }
 
-TEST(Timeline, ActivationsWithoutABackwardLiveForEver) {
+TEST(Timeline, KeepsActivationsWithoutABackwardAlive) {
   Timeline timeline;
   timeline.rank_count = 1;
   timeline.events = {{0, forward(0, 0), 1, 2}};
@@ -89,7 +89,7 @@ TEST(Timeline, ActivationsWithoutABackwardLiveForEver) {
   EXPECT_TRUE(std::isinf(lives[0].end));
 }
 
-TEST(Timeline, AnEmptyOneIsAllZero) {
+TEST(Timeline, IsAllZeroIfEmpty) {
   Timeline empty;
   empty.rank_count = 1;
   EXPECT_EQ(makespan(empty), 0);

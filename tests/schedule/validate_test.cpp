@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-std::string error_of(const Schedule& schedule) {
+std::string table_error(const Schedule& schedule) {
   try {
     validate(schedule);
   } catch (const UsageError& error) {
@@ -30,8 +30,8 @@ struct Malformed {
 
 class ValidateRefuses : public testing::TestWithParam<Malformed> {};
 
-TEST_P(ValidateRefuses, Table) {
-  const std::string message = error_of(tables::from_rows(GetParam().rows));
+TEST_P(ValidateRefuses, RejectsTheTable) {
+  const std::string message = table_error(tables::from_rows(GetParam().rows));
   EXPECT_THAT(message, HasSubstr(GetParam().says));
   if (!GetParam().marks.empty()) {
     EXPECT_THAT(message, HasSubstr(">" + GetParam().marks + "<"));
@@ -106,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "0SEND_SKIP0:r3"},
         Malformed{
             "SendWithinARank", {"0F0 0SEND_F0 1F0 1B0 0B0"}, "stays within rank 0", "0SEND_F0"},
-        // Each waits for the other to receive: the classic slip of hand-written 1F1B.
+        // Each rank waits for the other to receive, a common mistake in hand-written 1F1B.
         Malformed{"NeighboursBothSendFirst",
                   {"0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1",
                    "1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1"},
@@ -114,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "0SEND_F1"}),
     [](const auto& param) { return param.param.name; });
 
-TEST(Validate, TakesWhatGeneratorsMake) {
+TEST(Validate, AcceptsAllGeneratedSchedules) {
   for (const auto& info : known_schedules()) {
     EXPECT_NO_THROW(validate(generate(info.name, {.stages = 4, .micro_batches = 6})));
   }
@@ -122,37 +122,37 @@ TEST(Validate, TakesWhatGeneratorsMake) {
   EXPECT_NO_THROW(validate(tables::from_rows({"0F0 0R0 0I0 0W0 0STEP"})));
 }
 
-TEST(Validate, RefusesAFrameThatDoesNotFit) {
-  EXPECT_THAT(error_of({}), HasSubstr("at least one stage"));
+TEST(Validate, RejectsInvalidCounts) {
+  EXPECT_THAT(table_error({}), HasSubstr("at least one stage"));
   Schedule schedule = generate("gpipe", {.stages = 2, .micro_batches = 2});
   schedule.rank_of_stage.pop_back();
-  EXPECT_THAT(error_of(schedule), HasSubstr("rank_of_stage has 1 entries for 2 stages"));
+  EXPECT_THAT(table_error(schedule), HasSubstr("rank_of_stage has 1 entries for 2 stages"));
   schedule = generate("gpipe", {.stages = 2, .micro_batches = 2});
   schedule.ranks[0][0].stage = 2;
-  EXPECT_THAT(error_of(schedule), HasSubstr("names stage 2 of 2"));
+  EXPECT_THAT(table_error(schedule), HasSubstr("names stage 2 of 2"));
   schedule = generate("gpipe", {.stages = 2, .micro_batches = 2});
   schedule.ranks[0][0].micro_batch = 2;
-  EXPECT_THAT(error_of(schedule), HasSubstr("names micro-batch 2 of 2"));
+  EXPECT_THAT(table_error(schedule), HasSubstr("names micro-batch 2 of 2"));
   schedule = generate("gpipe", {.stages = 2, .micro_batches = 2});
-  schedule.micro_batches = 2'000'000'000;  // must not be taken as a size
-  EXPECT_THAT(error_of(schedule), HasSubstr("no forward of micro-batch 2 "));
+  schedule.micro_batches = 2'000'000'000;  // must not cause an allocation
+  EXPECT_THAT(table_error(schedule), HasSubstr("no forward of micro-batch 2 "));
 }
 
-TEST(Validate, RefusesRoutesThatCannotBe) {
+TEST(Validate, RejectsInvalidRoutes) {
   for (const Route& route : {Route{1, 0, true, "back"}, Route{0, 0, true, "self"},
                              Route{0, 2, true, "out"}, Route{-1, 1, true, "in"}}) {
     Schedule schedule = generate("gpipe", {.stages = 2, .micro_batches = 1});
     schedule.routes = {route};
-    EXPECT_THAT(error_of(schedule), HasSubstr("route '" + route.name + "' cannot go"));
+    EXPECT_THAT(table_error(schedule), HasSubstr("route '" + route.name + "' cannot go"));
   }
   Schedule schedule = generate("gpipe", {.stages = 3, .micro_batches = 1});
   schedule.routes = {{0, 2, false, "main"}};
-  EXPECT_THAT(error_of(schedule), HasSubstr("cannot go"));
+  EXPECT_THAT(table_error(schedule), HasSubstr("cannot go"));
   schedule.routes = {{0, 1, false, "main"}, {0, 1, false, "main"}};
-  EXPECT_THAT(error_of(schedule), HasSubstr("two main routes"));
+  EXPECT_THAT(table_error(schedule), HasSubstr("two main routes"));
 }
 
-TEST(Validate, KnowsWhenAWholeBatchLossIsPossible) {
+TEST(Validate, FindsWhetherAWholeBatchLossIsPossible) {
   EXPECT_TRUE(all_forwards_first(generate("gpipe", {.stages = 3, .micro_batches = 4})));
   EXPECT_FALSE(all_forwards_first(generate("1f1b", {.stages = 3, .micro_batches = 4})));
   EXPECT_TRUE(all_forwards_first(generate("1f1b", {.stages = 3, .micro_batches = 1})));

@@ -9,8 +9,8 @@
 namespace trestle::schedule::tables {
 
 enum class ZeroBubble {
-  H1,  // 1F1B's warm-up; stage s does its W's s micro-batches late. Keeps what 1F1B keeps.
-  H2   // 2(p - s) - 2 forwards to warm up; W's 2s micro-batches late. Keeps about twice that.
+  H1,  // 1F1B's warm-up; stage s delays W by s micro-batches. Keeps the activations of 1F1B.
+  H2   // 2(p - s) - 2 warm-up forwards; W delayed by 2s micro-batches. Keeps about twice that.
 };
 
 inline Schedule zero_bubble(ZeroBubble which, int stages, int micro_batches) {

@@ -6,7 +6,7 @@
 #include "tests/support/golden.h"
 #include "tests/support/message_of.h"
 #include "tests/support/run_ranks.h"
-#include "trestle/sharding/sharded.h"
+#include "trestle/sharding/sharded_parameters.h"
 
 // PowerSGD compared with PyTorch's hook (tools/golden/make_powersgd_goldens.py) and with its
 // mathematics.

@@ -9,7 +9,7 @@
 #include "trestle/base/error.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
-#include "trestle/simulate/ahead.h"
+#include "trestle/simulate/prefetched_messages.h"
 #include "trestle/simulate/simulate.h"
 
 namespace trestle::simulate {
@@ -34,28 +34,28 @@ Schedule make(const std::string& name, int stages, int micro_batches) {
   return schedule::generate(name, {.stages = stages, .micro_batches = micro_batches});
 }
 
-TEST(Memory, PersistentIsAlwaysThere) {
+TEST(Memory, HoldsPersistentBytesAllTheTime) {
   EXPECT_THAT(peaks(make("gpipe", 2, 2), {.persistent = 7}), ElementsAre(7, 7));
   EXPECT_THAT(peaks(schedule::tables::two_stages_per_rank(schedule::tables::Placement::V, 2, 1),
                     {.persistent = 7}),
               ElementsAre(14, 14));
 }
 
-TEST(Memory, SavedFollowsTheLiveMicroBatches) {
+TEST(Memory, HoldsGraphsOfLiveMicroBatches) {
   EXPECT_THAT(peaks(make("gpipe", 3, 8), {.saved = 10}), ElementsAre(80, 80, 80));
   EXPECT_THAT(peaks(make("1f1b", 3, 8), {.saved = 10}), ElementsAre(30, 20, 10));
 }
 
-TEST(Memory, SplitBackwardsKeepTheGraphUntilW) {
+TEST(Memory, KeepsTheGraphUntilWWithSplitBackwards) {
   const Schedule whole = schedule::tables::from_rows({"0F0 0B0 0F1 0B1"});
   const Schedule split = schedule::tables::from_rows({"0F0 0I0 0F1 0W0 0I1 0W1"});
   EXPECT_THAT(peaks(whole, {.saved = 10}), ElementsAre(10));
   EXPECT_THAT(peaks(split, {.saved = 10}), ElementsAre(20));
 }
 
-TEST(Memory, RecomputationKeepsInputsAndOneGraph) {
+TEST(Memory, KeepsInputsAndOneGraphWithRecomputation) {
   const StageCost stage{.saved = 10, .kept_for_recompute = 1};
-  // Seven inputs and the graph of the eighth micro-batch.
+  // Seven inputs, and the graph of the eighth micro-batch.
   EXPECT_THAT(peaks(make("gpipe", 1, 8), stage, {.recompute = {Recompute::ExceptLast}}),
               ElementsAre(17));
   EXPECT_THAT(peaks(make("gpipe", 1, 8), stage, {.recompute = {Recompute::Always}}),
@@ -65,7 +65,7 @@ TEST(Memory, RecomputationKeepsInputsAndOneGraph) {
       ElementsAre(17, 80));
 }
 
-TEST(Memory, TransientsCountWhileTheyRun) {
+TEST(Memory, CountsTransientsWhileTheirActionRuns) {
   EXPECT_THAT(
       peaks(make("gpipe", 1, 1), {.saved = 10, .transient_forward = 5, .transient_backward = 3}),
       ElementsAre(15));
@@ -77,19 +77,19 @@ TEST(Memory, TransientsCountWhileTheyRun) {
       ElementsAre(25));
 }
 
-TEST(Memory, GradientsAreBornInTheFirstBackward) {
-  // Two graphs are there when the first B begins: it needs 3, the gradients among them.
+TEST(Memory, AllocatesGradientsInTheFirstBackward) {
+  // Two graphs exist when the first B begins. It needs 3, including the gradients.
   StageCost stage{
       .gradients = 6, .saved = 10, .transient_backward = 1, .transient_first_backward = 3};
   EXPECT_THAT(peaks(make("gpipe", 1, 2), stage), ElementsAre(23));
-  // Afterwards they are there all the time.
+  // Afterwards the gradients exist all the time.
   stage.gradients = 16;
   EXPECT_THAT(peaks(make("gpipe", 1, 2), stage), ElementsAre(27));
   EXPECT_THAT(peaks(make("1f1b", 1, 2), stage), ElementsAre(27));
-  // Not measured: as if the first B gave nothing up before its end.
+  // Not measured: as if the first B freed nothing before its end.
   stage.transient_first_backward = 0;
   EXPECT_THAT(peaks(make("gpipe", 1, 2), stage), ElementsAre(37));
-  // Split backwards make them in W.
+  // With split backwards W allocates them.
   stage = {.gradients = 6};
   const Schedule split = schedule::tables::from_rows({"0F0 0I0 0F1 0W0 0I1 0W1"});
   const auto timeline = simulate(lower(split, {}), {.stages = {stage}, .routes = {}});
@@ -100,7 +100,7 @@ TEST(Memory, GradientsAreBornInTheFirstBackward) {
   }
 }
 
-TEST(Memory, GradientsFromTheStepBeforeAreThereAllTheTime) {
+TEST(Memory, HoldsAccumulatedGradientsAllTheTime) {
   const Schedule lowered = lower(make("gpipe", 1, 2), {});
   Costs costs = unit_costs(1);
   costs.stages[0] = {
@@ -110,7 +110,7 @@ TEST(Memory, GradientsFromTheStepBeforeAreThereAllTheTime) {
   EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(27));
 }
 
-TEST(Memory, ARecomputedMicroBatchHasItsOwnTransientsAndExcess) {
+TEST(Memory, UsesTheTransientsAndExcessOfRecomputation) {
   const Schedule lowered = lower(make("gpipe", 1, 2), {.recompute = {Recompute::Always}});
   StageCost stage{.saved = 10, .kept_for_recompute = 1, .transient_no_graph = 30};
   const auto peak = [&] {
@@ -123,24 +123,24 @@ TEST(Memory, ARecomputedMicroBatchHasItsOwnTransientsAndExcess) {
   EXPECT_EQ(peak(), 1 + 15 + 40);
 }
 
-TEST(Memory, OutputsForALossOverTheWholeBatchStayToTheEnd) {
+TEST(Memory, KeepsOutputsForAWholeBatchLossToTheEnd) {
   const StageCost stage{.saved = 10, .kept_for_recompute = 1, .output_kept = 4};
-  // With a graph the output is a part of it; at the end of the second B both are left.
+  // With a graph the output is a part of it. At the end of the second B both outputs remain.
   EXPECT_THAT(peaks(make("gpipe", 1, 2), stage), ElementsAre(20));
   EXPECT_THAT(peaks(make("gpipe", 1, 2), stage, {.recompute = {Recompute::Always}}),
               ElementsAre(2 * 4 + 1 + 10));
 }
 
-TEST(Memory, AViewHoldsMoreWhileItWaitsThanTravels) {
+TEST(Memory, HoldsTheWholeMemoryOfASentView) {
   const Schedule lowered = lower(make("gpipe", 2, 4), {});
   Costs costs = unit_costs(2);
-  costs.transport = Transport::Pull;
+  costs.transfer_mode = TransferMode::Pull;
   costs.routes = {{.bytes = 10, .activation_excess = 5}};
   EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(60, 40));
 }
 
-TEST(Memory, WhatHasArrivedWaitsOnTheReceiver) {
-  // Stage 1 is three times slower than stage 0: its inputs pile up.
+TEST(Memory, HoldsPushedMessagesOnTheReceiver) {
+  // Stage 1 is three times slower than stage 0, so its inputs accumulate.
   const Schedule lowered = lower(make("gpipe", 2, 4), {});
   Costs costs = unit_costs(2);
   costs.stages[1].forward = 3;
@@ -149,29 +149,29 @@ TEST(Memory, WhatHasArrivedWaitsOnTheReceiver) {
   EXPECT_THAT(timeline.peak_bytes, ElementsAre(0, 20));
 }
 
-TEST(Memory, WhatIsPulledMayAllWaitOnTheSender) {
-  // In GPipe nothing tells stage 0 that its outputs were taken before its first B needs a gradient,
-  // and nothing tells stage 1 that its gradients were.
+TEST(Memory, MayHoldAllPulledMessagesOnTheSender) {
+  // In GPipe nothing tells stage 0 that its outputs were received before its first B needs a
+  // gradient, and nothing tells stage 1 that its gradients were received.
   const Schedule lowered = lower(make("gpipe", 2, 4), {});
   Costs costs = unit_costs(2);
-  costs.transport = Transport::Pull;
+  costs.transfer_mode = TransferMode::Pull;
   costs.routes = {{.bytes = 10}};
   EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(40, 40));
-  costs.routes[0].saved = 10;  // the sender's graph has them anyway, until B
+  costs.routes[0].saved = 10;  // the sender's graph keeps them until B
   EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(0, 40));
-  // Without a graph there is nothing else that keeps them.
+  // Without a graph nothing else keeps them.
   const Schedule recomputed =
       lower(make("gpipe", 2, 4), {.recompute = {Recompute::Always, Recompute::Never}});
   EXPECT_THAT(simulate(recomputed, costs).peak_bytes, ElementsAre(40, 40));
 }
 
-TEST(Memory, WhatIsPulledWaitsNoLongerThanTheTableAllows) {
-  // In 1F1B stage 0 begins B0 only after stage 1 took both outputs 0 and made gradient 0, and stage
-  // 1 begins F2 only after stage 0 took gradient 0: two may wait on either side, however slow the
-  // other is.
+TEST(Memory, HoldsPulledMessagesNoLongerThanTheTableAllows) {
+  // In 1F1B stage 0 begins B0 only after stage 1 received both outputs 0 and produced gradient 0,
+  // and stage 1 begins F2 only after stage 0 received gradient 0. Two messages may wait on either
+  // side, however slow the other side is.
   const Schedule lowered = lower(make("1f1b", 2, 8), {});
   Costs costs = unit_costs(2);
-  costs.transport = Transport::Pull;
+  costs.transfer_mode = TransferMode::Pull;
   costs.routes = {{.bytes = 10}};
   EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(20, 20));
   costs.stages[1].forward = 50;
@@ -180,28 +180,28 @@ TEST(Memory, WhatIsPulledWaitsNoLongerThanTheTableAllows) {
   EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(20, 20));
 }
 
-TEST(Memory, BetweenRanksTwoMessagesMayBeThereTooEarly) {
-  // As when they are pulled, and besides two gradients on rank 0 before it asks for the first.
+TEST(Memory, CountsTwoPrefetchedMessagesBetweenRanks) {
+  // As with Pull, and rank 0 may hold two prefetched gradients as well.
   const Schedule lowered = lower(make("gpipe", 2, 4), {});
   Costs costs = unit_costs(2);
-  costs.transport = Transport::Ahead;
+  costs.transfer_mode = TransferMode::Prefetch;
   costs.routes = {{.bytes = 10}};
   EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(40 + 20, 40));
   costs.routes[0].saved = 10;
   EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(20, 40));
-  // Two outputs and two gradients on rank 0; on rank 1 two outputs and one gradient, since an output
-  // that may come so early comes after the gradient before has gone.
+  // Two outputs and two gradients on rank 0. On rank 1 two outputs and one gradient, because a
+  // prefetched output comes after the previous gradient was freed.
   costs.routes[0].saved = 0;
   EXPECT_THAT(simulate(lower(make("1f1b", 2, 8), {}), costs).peak_bytes, ElementsAre(40, 30));
 }
 
-// In 1F1B rank 1 sends outputs to rank 2 and gradients to rank 0 in turn, and is told at different times
-// that they were taken.
-TEST(Memory, BetweenRanksAMessageStaysBehindOneThatWentBeforeIt) {
+// In 1F1B rank 1 alternates between sending outputs to rank 2 and gradients to rank 0, and learns
+// at different times that they were received.
+TEST(Memory, FreesSentMessagesInOrderBetweenRanks) {
   const auto timeline = simulate(lower(make("1f1b", 3, 8), {}), unit_costs(3));
   const schedule::EventIndex index(timeline);
-  const Waiting waiting(timeline, index);
-  const Ahead ahead(timeline, index, waiting);
+  const MessageLifetime lifetime(timeline, index);
+  const PrefetchedMessages prefetched(timeline, index, lifetime);
   const schedule::RouteTable routes(timeline.stages, timeline.routes);
   std::vector<double> before(3, 0);
   int later = 0;
@@ -209,13 +209,13 @@ TEST(Memory, BetweenRanksAMessageStaysBehindOneThatWentBeforeIt) {
     if (!is_send(event.action.kind)) continue;
     const auto transfer = routes.of(event.action);
     ASSERT_TRUE(transfer);
-    const Ahead::Held* held = ahead.find(*transfer);
+    const PrefetchedMessages::Held* held = prefetched.find(*transfer);
     ASSERT_NE(held, nullptr);
     const auto& route = timeline.routes[static_cast<std::size_t>(transfer->route)];
     const auto taken = transfer->way == schedule::Transfer::Way::Activation
                            ? index.forward(route.to_stage, transfer->micro_batch)
                            : index.backward(route.from_stage, transfer->micro_batch);
-    const double own = waiting.latest(timeline.events[*taken], event.rank);
+    const double own = lifetime.latest_end(timeline.events[*taken], event.rank);
     double& until = before[static_cast<std::size_t>(event.rank)];
     EXPECT_EQ(held->sender_until, std::max(until, own));
     if (own < until) ++later;
@@ -224,26 +224,26 @@ TEST(Memory, BetweenRanksAMessageStaysBehindOneThatWentBeforeIt) {
   EXPECT_GT(later, 0);
 }
 
-TEST(Memory, BetweenRanksWhatStaysOnARankIsThereOnce) {
+TEST(Memory, CountsMessagesWithinARankOnce) {
   const Schedule alone = lower(make("gpipe", 1, 4), {});
   Costs costs = unit_costs(1);
-  costs.transport = Transport::Ahead;
+  costs.transfer_mode = TransferMode::Prefetch;
   EXPECT_THAT(simulate(alone, costs).peak_bytes, ElementsAre(0));
 }
 
-TEST(Memory, InOneThreadAMessageWaitsUntilItIsTaken) {
+TEST(Memory, HoldsMessagesUntilTheyAreUsedInOneThread) {
   const Schedule lowered = lower(make("1f1b", 2, 8), {});
   Costs costs = unit_costs(2);
-  costs.transport = Transport::Pull;
-  costs.control = Control::OneThread;
+  costs.transfer_mode = TransferMode::Pull;
+  costs.concurrency = Concurrency::OneThread;
   costs.routes = {{.bytes = 10}};
-  // Stage 0 goes on until it needs gradient 0 and has then made output 1; output 0 is taken at once.
+  // Stage 0 runs until it needs gradient 0, after output 1. Output 0 is used at once.
   EXPECT_THAT(simulate(lowered, costs).peak_bytes, ElementsAre(10, 10));
-  // Per micro-batch and stage: F = 1 and B = 2, one after the other.
+  // F = 1 and B = 2 for each micro-batch and stage, one after the other.
   EXPECT_EQ(makespan(simulate(lowered, costs)), 8 * 2 * 3);
 }
 
-TEST(Memory, StagesOfOneDeviceAreJudgedTogether) {
+TEST(Memory, AddsUpTheStagesOfADevice) {
   const Schedule lowered = lower(make("gpipe", 2, 2), {});
   Costs costs = unit_costs(2);
   costs.stages[0].persistent = 100;
@@ -260,7 +260,7 @@ TEST(Memory, StagesOfOneDeviceAreJudgedTogether) {
   EXPECT_THAT(together.device_peak_bytes, ElementsAre(360));  // both keep both micro-batches
 }
 
-TEST(Memory, ADevicesPeakIsThatOfTheSumNotTheSumOfPeaks) {
+TEST(Memory, UsesThePeakOfTheSumNotTheSumOfPeaks) {
   // One micro-batch: while stage 0 needs its transient forward, stage 1 has not begun.
   const Schedule lowered = lower(make("gpipe", 2, 1), {});
   Costs costs = unit_costs(2);
@@ -268,12 +268,12 @@ TEST(Memory, ADevicesPeakIsThatOfTheSumNotTheSumOfPeaks) {
   costs.stages[1].transient_backward = 70;
   costs.device_of_stage = {0, 0};
   EXPECT_THAT(simulate(lowered, costs).device_peak_bytes, ElementsAre(70));
-  // What ends and what begins at the same instant on two ranks may meet.
+  // An end and a begin at the same instant on two ranks may overlap.
   costs.stages[1].transient_forward = 30;
   EXPECT_THAT(simulate(lowered, costs).device_peak_bytes, ElementsAre(80));
 }
 
-TEST(Memory, ARankOnTwoDevicesCountsOnBoth) {
+TEST(Memory, CountsARankOnBothOfItsDevices) {
   Costs costs = unit_costs(4);
   for (auto& stage : costs.stages) stage.persistent = 10;
   costs.device_of_stage = {0, 1, 2, 2};  // rank 0 has stages 0 and 3
@@ -284,7 +284,7 @@ TEST(Memory, ARankOnTwoDevicesCountsOnBoth) {
   EXPECT_THAT(timeline.device_peak_bytes, ElementsAre(10, 10, 20));
 }
 
-TEST(Memory, DevicesMustBeNamedForEachStage) {
+TEST(Memory, RequiresADeviceForEachStage) {
   Costs costs = unit_costs(2);
   costs.device_of_stage = {0};
   EXPECT_THROW(simulate(lower(make("gpipe", 2, 1), {}), costs), UsageError);
@@ -292,10 +292,9 @@ TEST(Memory, DevicesMustBeNamedForEachStage) {
   EXPECT_THROW(simulate(lower(make("gpipe", 2, 1), {}), costs), UsageError);
 }
 
-TEST(Memory, ASkipWaitsWhereItsSendingSays) {
+TEST(Memory, HoldsASkipWhereItsModeRequires) {
   LowerOptions options{.routes = schedule::tables::with_skips(4, {{0, 3, true, "s"}})};
-  // The most that a rank holds while the pipeline fills: later stage 0 has nothing to do but to
-  // send.
+  // The most that a rank holds while the pipeline fills, because later stage 0 only sends.
   const auto most = [&](schedule::SkipSend when, int rank) {
     options.skip_send = when;
     const Schedule lowered = lower(make("gpipe", 4, 8), options);
@@ -314,7 +313,7 @@ TEST(Memory, ASkipWaitsWhereItsSendingSays) {
   EXPECT_EQ(most(schedule::SkipSend::JustInTime, 3), 0);
 }
 
-TEST(Memory, SamplesRiseAndFall) {
+TEST(Memory, SamplesIncreasesAndDecreases) {
   const Schedule lowered = lower(schedule::tables::from_rows({"0F0 0F1 0B1 0B0"}), {});
   Costs costs = unit_costs(1);
   costs.stages[0].persistent = 5;

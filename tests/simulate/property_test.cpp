@@ -14,7 +14,7 @@
 #include "trestle/schedule/validate.h"
 #include "trestle/simulate/simulate.h"
 
-// What holds for every schedule, size, set of skips and recompute mode.
+// Properties of every schedule, size, set of skips and recompute mode.
 namespace trestle::simulate {
 namespace {
 
@@ -31,7 +31,7 @@ class Random {
   int below(int limit) { return static_cast<int>(engine_() % static_cast<unsigned>(limit)); }
 
  private:
-  std::mt19937 engine_;  // the distributions differ between standard libraries, this does not
+  std::mt19937 engine_;  // equal in all standard libraries, unlike distributions
 };
 
 LowerOptions random_options(int stages, Random* random) {
@@ -46,13 +46,13 @@ LowerOptions random_options(int stages, Random* random) {
     options.recompute.push_back(static_cast<Recompute>(random->below(3)));
   }
   if (random->below(2) == 1) options.skip_send = schedule::SkipSend::JustInTime;
-  // A stage may hand on nothing but skips, as long as something joins it to the rest.
+  // A stage may produce skips only, if something connects it to the other stages.
   if (random->below(4) == 0 && stages > 1) {
     const int gap = random->below(stages - 1);
     skips.push_back({gap, gap + 1, true, "bridge"});
     options.routes = schedule::tables::with_skips(stages, skips);
     options.routes->erase(options.routes->begin() + gap);
-  } else if (random->below(4) > 0) {  // or leave the main lane to lower()
+  } else if (random->below(4) > 0) {  // or lower() adds the main lane
     options.routes = schedule::tables::with_skips(stages, skips);
   }
   return options;
@@ -73,8 +73,8 @@ Costs random_costs(const Schedule& lowered, Random* random) {
   return costs;
 }
 
-// Each micro-batch crosses each route between ranks once each way, and every backward that the mode
-// asks for has its R.
+// Each micro-batch crosses each route between ranks once in each direction, and every backward that
+// the mode recomputes has its R.
 void expect_counts(const Schedule& table, const Schedule& lowered, const LowerOptions& options) {
   std::map<Kind, int> count;
   std::map<Kind, int> before;
@@ -127,7 +127,7 @@ void expect_sound(const Timeline& timeline, const Schedule& lowered) {
     EXPECT_GE(sample.bytes, 0);
     EXPECT_LE(sample.bytes, timeline.peak_bytes[static_cast<std::size_t>(sample.rank)]);
     const bool end = i + 1 == timeline.memory.size() || timeline.memory[i + 1].rank != sample.rank;
-    if (end) last = sample.bytes;  // at the end only what is persistent is left
+    if (end) last = sample.bytes;  // only persistent bytes remain at the end
     if (end) {
       Bytes persistent = 0;
       for (const int rank : lowered.rank_of_stage) persistent += rank == sample.rank ? 100 : 0;

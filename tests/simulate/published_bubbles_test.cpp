@@ -9,7 +9,7 @@
 #include "trestle/schedule/lower.h"
 #include "trestle/simulate/simulate.h"
 
-// Numbers that others have published: the simulator gives them to the printed digit.
+// Published numbers, which the simulator reproduces to the printed digit.
 namespace trestle::simulate {
 namespace {
 
@@ -48,9 +48,9 @@ constexpr Row most_rows[] = {
     {"14.6B", 16, 128, 11.325, 11.308, 8.109, 0.378, .1251, .0576, .0266},
 };
 
-// The paper's bubble rate: the longest span of a stage (its last end minus its first begin) against
-// the work of one stage. Not the makespan: without a synchronised optimizer step stages end one by
-// one.
+// The paper's bubble rate: the longest span of a stage, from its first begin to its last end,
+// relative to the work of a stage. It is not the makespan, because without a synchronised optimizer
+// step stages end at different times.
 double bubble(const Row& row, const Schedule& table) {
   const Schedule lowered = lower(table, {});
   Costs costs;
@@ -146,7 +146,7 @@ TEST(IdealIdle, ZeroBubble) {
   EXPECT_THAT(peak_live_activations(h2), Each(7));
 }
 
-// Four stages, eight micro-batches, B = 2F: recomputation that does not wait for the gradient.
+// Four stages, eight micro-batches, B = 2F, with recomputation that does not wait for the gradient.
 double recompute_makespan(Recompute mode, BackwardOrder order) {
   const Schedule table =
       schedule::generate("gpipe", {.stages = 4, .micro_batches = 8, .backward_order = order});

@@ -38,7 +38,7 @@ Schedule gpipe(int stages, int micro_batches) {
                                       .backward_order = schedule::BackwardOrder::Forward});
 }
 
-TEST(Simulate, TakesTimesFromEachStage) {
+TEST(Simulate, UsesTheTimesOfEachStage) {
   Costs costs;
   costs.stages = {{.forward = 2, .backward = 5}, {.forward = 3, .backward = 7}};
   const Timeline timeline = simulate(lower(gpipe(2, 1), {}), costs);
@@ -50,20 +50,20 @@ TEST(Simulate, TakesTimesFromEachStage) {
   EXPECT_EQ(timeline.title, "simulated gpipe");
 }
 
-TEST(Simulate, ATransferTakesTimeButNotItsRanks) {
+TEST(Simulate, TransfersTakeTimeWithoutBlockingRanks) {
   const Schedule lowered = lower(gpipe(2, 2), {});
   Costs costs = unit_costs(2);
   costs.routes = {{.seconds = 0.25}};
   const Timeline timeline = simulate(lowered, costs);
   EXPECT_EQ(event(timeline, "0SEND_F0").begin, 1);
   EXPECT_EQ(event(timeline, "0SEND_F0").end, 1);
-  EXPECT_EQ(event(timeline, "0F1").begin, 1);  // not held up
+  EXPECT_EQ(event(timeline, "0F1").begin, 1);  // not delayed
   EXPECT_EQ(event(timeline, "1RECV_F0").begin, 1.25);
   EXPECT_EQ(event(timeline, "1F0").begin, 1.25);
   EXPECT_EQ(event(timeline, "0RECV_B0").begin, 1.25 + 4 + 0.25);
 }
 
-TEST(Simulate, EventsAreInOrderForEachRank) {
+TEST(Simulate, OrdersEventsOfEachRank) {
   const Timeline timeline = simulate(
       lower(schedule::generate("1f1b", {.stages = 3, .micro_batches = 5}), {}), unit_costs(3));
   for (std::size_t i = 1; i < timeline.events.size(); ++i) {
@@ -73,7 +73,7 @@ TEST(Simulate, EventsAreInOrderForEachRank) {
   }
 }
 
-TEST(Simulate, ForwardsToBeRecomputedBuildNoGraph) {
+TEST(Simulate, UsesTheGraphlessTimeForRecomputedForwards) {
   Costs costs;
   costs.stages = {{.forward = 2, .backward = 4, .recompute = 3, .forward_no_graph = 1}};
   const Timeline timeline =
@@ -84,8 +84,8 @@ TEST(Simulate, ForwardsToBeRecomputedBuildNoGraph) {
   EXPECT_EQ(makespan(timeline), 14);
 }
 
-TEST(Simulate, ALateSkipShowsASlowLink) {
-  // Sent at once the skip arrives while the main lane is still on its way.
+TEST(Simulate, ShowsASlowLinkWithALateSkip) {
+  // Sent at once, the skip arrives while the main lane is still in flight.
   LowerOptions options{.routes = schedule::tables::with_skips(5, {{0, 4, true, "s"}})};
   const auto run = [&](schedule::SkipSend when) {
     options.skip_send = when;
@@ -99,7 +99,7 @@ TEST(Simulate, ALateSkipShowsASlowLink) {
   EXPECT_EQ(run(schedule::SkipSend::JustInTime), 6);
 }
 
-TEST(Simulate, StagesOfOneRankHandOverInside) {
+TEST(Simulate, TransfersNothingWithinARank) {
   const Schedule lowered =
       lower(schedule::tables::two_stages_per_rank(schedule::tables::Placement::V, 2, 1), {});
   Costs costs = unit_costs(4);
@@ -110,7 +110,7 @@ TEST(Simulate, StagesOfOneRankHandOverInside) {
   EXPECT_EQ(event(timeline, "3F0").begin, 23);
 }
 
-TEST(Simulate, OtherActionsTakeTheirPlace) {
+TEST(Simulate, KeepsThePlaceOfOtherActions) {
   Costs costs = unit_costs(1);
   costs.stages[0].step = 5;
   const Timeline timeline = simulate(
@@ -120,7 +120,7 @@ TEST(Simulate, OtherActionsTakeTheirPlace) {
   EXPECT_EQ(makespan(timeline), 8);
 }
 
-TEST(Simulate, AStepWaitsForTheNormsOfAllRanks) {
+TEST(Simulate, StepsWaitForTheNormsOfAllRanks) {
   Costs costs = unit_costs(3);
   costs.stages[0].norm = 1;
   costs.stages[1].norm = 0.5;  // on rank 1, with stage 2
@@ -131,8 +131,8 @@ TEST(Simulate, AStepWaitsForTheNormsOfAllRanks) {
   const Schedule table =
       schedule::tables::from_rows({"0F0 0SEND_F0 0RECV_B0 0B0 0NORM 0STEP",
                                    "1RECV_F0 1F0 2F0 2B0 1B0 1SEND_B0 1NORM 2STEP 1STEP"});
-  for (const Control control : {Control::EachRank, Control::OneThread}) {
-    costs.control = control;
+  for (const Concurrency concurrency : {Concurrency::EachRank, Concurrency::OneThread}) {
+    costs.concurrency = concurrency;
     const Timeline timeline = simulate(table, costs);
     EXPECT_EQ(event(timeline, "1NORM").begin, 7);
     EXPECT_EQ(event(timeline, "1NORM").end, 7.75);
@@ -142,12 +142,12 @@ TEST(Simulate, AStepWaitsForTheNormsOfAllRanks) {
     EXPECT_EQ(event(timeline, "2STEP").begin, all);
     EXPECT_EQ(event(timeline, "1STEP").begin, all + 4);
     EXPECT_EQ(makespan(timeline), all + 6);
-    // A stage's gradients are gone behind its STEP.
+    // A stage's gradients are freed at its STEP.
     EXPECT_EQ(timeline.memory.back().bytes, 0);
   }
 }
 
-TEST(Simulate, AnOverlappedPairRunsOneAfterTheOtherOnPaper) {
+TEST(Simulate, RunsAnOverlappedPairSequentially) {
   const Schedule lowered = lower(schedule::tables::from_rows({"0F0 (0F1;0B0)OVERLAP_F_B 0B1"}), {});
   EXPECT_EQ(makespan(simulate(lowered, unit_costs(1))), 1 + 3 + 2);
 }
@@ -161,7 +161,7 @@ std::string error_of(const Schedule& schedule, const Costs& costs) {
   return "no error";
 }
 
-TEST(Simulate, RefusesWhatItCannotRun) {
+TEST(Simulate, RejectsInvalidInput) {
   const Schedule lowered = lower(gpipe(2, 1), {});
   EXPECT_THAT(error_of(gpipe(2, 1), unit_costs(2)), HasSubstr("lower()"));
   EXPECT_THAT(error_of(lowered, unit_costs(3)), HasSubstr("3 stages"));
@@ -170,7 +170,7 @@ TEST(Simulate, RefusesWhatItCannotRun) {
   EXPECT_THAT(error_of(lowered, costs), HasSubstr("2 routes"));
 }
 
-TEST(Simulate, SaysWhereATableGetsStuck) {
+TEST(Simulate, ReportsWhereATableGetsStuck) {
   const std::string crossed = error_of(
       schedule::tables::from_rows({"0F0 0SEND_F0 0RECV_B0 0B0", "1RECV_F0 1B0 1SEND_B0 1F1"}),
       unit_costs(2));
@@ -178,13 +178,13 @@ TEST(Simulate, SaysWhereATableGetsStuck) {
   EXPECT_THAT(crossed, HasSubstr(">1F1<"));
   EXPECT_THAT(error_of(schedule::tables::from_rows({"0F0 0SEND_F0 0RECV_B0", "1RECV_F0 1F0"}),
                        unit_costs(2)),
-              HasSubstr("nothing is ever sent to 0RECV_B0"));
+              HasSubstr("no message is ever sent to 0RECV_B0"));
 }
 
 // Rank by rank, each as far as it gets: 0F0 0F1 1F0 1F1 1B1 1B0 0B1 0B0.
-TEST(Simulate, OneThreadDoesOneThingAtATime) {
+TEST(Simulate, OneThreadRunsOneActionAtATime) {
   Costs costs = unit_costs(2);
-  costs.control = Control::OneThread;
+  costs.concurrency = Concurrency::OneThread;
   const Timeline timeline =
       simulate(lower(schedule::generate("gpipe", {.stages = 2, .micro_batches = 2}), {}), costs);
   EXPECT_EQ(event(timeline, "0F1").end, 2);
@@ -194,7 +194,7 @@ TEST(Simulate, OneThreadDoesOneThingAtATime) {
   EXPECT_EQ(makespan(timeline), 12);
 }
 
-TEST(Simulate, CostsMustBeTimes) {
+TEST(Simulate, RejectsInvalidTimes) {
   const Schedule lowered = lower(gpipe(2, 1), {});
   for (const double bad : {1e308, -1.0, std::numeric_limits<double>::quiet_NaN(),
                            std::numeric_limits<double>::infinity()}) {
@@ -207,7 +207,7 @@ TEST(Simulate, CostsMustBeTimes) {
   }
 }
 
-TEST(Simulate, ATableThatIsNotWholeIsRefused) {
+TEST(Simulate, RejectsAnIncompleteTable) {
   Schedule tiny = lower(gpipe(1, 1), {});
   tiny.micro_batches = 1 << 30;
   EXPECT_THROW(simulate(tiny, unit_costs(1)), UsageError);
@@ -216,7 +216,7 @@ TEST(Simulate, ATableThatIsNotWholeIsRefused) {
   EXPECT_THROW(simulate(outside, unit_costs(1)), UsageError);
 }
 
-// torchgpipe's clock: in tick k every stage j runs the forward of micro-batch k - j, if there is one.
+// torchgpipe's clock: in tick k every stage j runs the forward of micro-batch k - j, if it exists.
 TEST(Simulate, T139ForwardsFollowTorchgpipesClock) {
   using Tick = std::vector<std::pair<int, int>>;  // (micro-batch, stage)
   struct Case {
@@ -235,7 +235,7 @@ TEST(Simulate, T139ForwardsFollowTorchgpipesClock) {
         schedule::generate("gpipe", {.stages = test.stages, .micro_batches = test.micro_batches});
     const auto timeline = simulate(schedule::lower(table, {}), unit_costs(test.stages));
     std::vector<Tick> ticks(test.ticks.size());
-    for (const auto& event : timeline.events) {  // of rank 0 first
+    for (const auto& event : timeline.events) {  // rank 0 first
       if (event.action.kind != schedule::Kind::Forward) continue;
       EXPECT_EQ(event.end, event.begin + 1);
       const auto tick = static_cast<std::size_t>(event.begin);

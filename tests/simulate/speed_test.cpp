@@ -8,8 +8,8 @@
 #include "trestle/simulate/simulate.h"
 
 // Making, checking, lowering and simulating a schedule cost about the same for every action. The
-// budget is many times what they need without optimisation and under a sanitizer; with work that
-// grows as the square of the table (280,000 actions, 8 x 10^10 pairs) they would take far longer.
+// time limit is many times what they need without optimisation and under a sanitizer. With
+// quadratic work (280,000 actions, 8 x 10^10 pairs) they would take much longer.
 namespace trestle::simulate {
 namespace {
 
@@ -26,7 +26,7 @@ void run(const std::string& name, int stages, int micro_batches) {
   Costs costs = unit_costs(stages);
   for (StageCost& stage : costs.stages) stage.saved = stage.transient_backward = 3;
   costs.routes.assign(lowered.routes.size(), {.seconds = 0.1, .bytes = 2});
-  costs.transport = Transport::Pull;
+  costs.transfer_mode = TransferMode::Pull;
   const auto timeline = simulate(lowered, costs);
   EXPECT_EQ(timeline.peak_bytes.size(), static_cast<std::size_t>(stages));
   EXPECT_LT(watch.seconds(), time_limit);

@@ -23,7 +23,7 @@ chmod +x "$machine/clone/build/release/apps/trestle/trestle"
 run quickstart -DX=1 --epochs 2
 expect_success "trestle called with: train recipes/unet_quick.toml --epochs 2"
 expect_call "cmake .*--preset release -DX=1"
-expect_call "cmake --build .*/build/release --target trestle_to_install"
+expect_call "cmake --build .*/build/release --target trestle_program"
 
 name="quickstart without a compiler"
 lacks g++
@@ -40,7 +40,7 @@ name="the disk fills up while building"
 new_machine
 fake cmake 'case "$*" in *--build*) echo "fatal error: error writing: No space left on device"; exit 1;; esac; echo cmake version 3.25.1'
 run quickstart
-expect_failure "building trestle_to_install of preset release failed: the disk is full"
+expect_failure "building trestle_program of preset release failed: the disk is full"
 
 name="the memory is too small for the compiler"
 fake cmake 'case "$*" in *--build*) echo "c++: fatal error: Killed signal terminated program cc1plus"; exit 1;; esac; echo cmake version 3.25.1'
@@ -68,11 +68,13 @@ expect_last_line "5 passed, 2 failed"
 name="the sums of all runs"
 fake_ctest 7 0 0
 mkdir -p "$machine/clone/build/tsan"
-printf '#!/bin/bash\nexit 0\n' >"$machine/clone/tools/tidy.sh"
-chmod +x "$machine/clone/tools/tidy.sh"
+for tool in tidy.sh check_alone.py slowest.py; do
+  printf '#!/bin/bash\nexit 0\n' >"$machine/clone/tools/$tool"
+  chmod +x "$machine/clone/tools/$tool"
+done
 run run_tests
-expect_success
-expect_last_line "23 passed, 0 failed"
+expect_success "==> installed in " " s, built in " " s, tested in " " s, checked in "
+expect_last_line "24 passed, 0 failed"
 
 name="ctest reports nothing"
 fake ctest 'exit 8'

@@ -60,9 +60,9 @@ TEST(SweepAxis, ReportsInvalidAxes) {
     return message_of([&] { parse_axis(words); });
   };
   EXPECT_EQ(refusal("pipeline.split_sizes=1"),
-            "no recipe has a field 'pipeline.split_sizes'; did you mean 'pipeline.split_size'?");
+            "recipes have no field 'pipeline.split_sizes'; did you mean 'pipeline.split_size'?");
   EXPECT_EQ(refusal("splitsize=1"),
-            "no recipe has a field 'splitsize'; did you mean 'split_size'?");
+            "recipes have no field 'splitsize'; did you mean 'split_size'?");
   EXPECT_THAT(refusal("name=a,b"),
               AllOf(HasSubstr("several sections have a field 'name'"), HasSubstr("model.name")));
   EXPECT_THAT(refusal("split_size"), HasSubstr("is not KEY=VALUE,VALUE"));

@@ -8,10 +8,6 @@
 namespace trestle::view {
 namespace {
 
-double number(const XmlElement* element, const std::string& name) {
-  return std::stod(element->attribute(name));
-}
-
 BarsPicture two_rows() {
   return {.title = "levels",
           .subtitle = "of a net",
@@ -23,7 +19,7 @@ BarsPicture two_rows() {
           .legend = {"at rest", "peak", "formula"}};
 }
 
-TEST(BarsPicture, LengthsAreTheValues) {
+TEST(BarsPicture, DrawsLengthsInProportionToValues) {
   const XmlElement picture = parse_xml(to_svg_bars(two_rows()));
   const auto bars = find_all(picture, "rect", "bar");
   ASSERT_EQ(bars.size(), 4u);
@@ -36,7 +32,7 @@ TEST(BarsPicture, LengthsAreTheValues) {
   EXPECT_EQ(find_all(picture, "path", "mark").size(), 2u);
 }
 
-TEST(BarsPicture, EverythingIsInside) {
+TEST(BarsPicture, StaysInsideThePicture) {
   const XmlElement picture = parse_xml(to_svg_bars(two_rows()));
   for (const XmlElement* box : find_all(picture, "rect"))
     EXPECT_LE((box->attribute("x").empty() ? 0 : number(box, "x")) + number(box, "width"),
@@ -45,7 +41,7 @@ TEST(BarsPicture, EverythingIsInside) {
     EXPECT_LT(number(words, "y"), number(&picture, "height"));
 }
 
-TEST(BarsPicture, NothingMeasuredAndNothingToCompare) {
+TEST(BarsPicture, DrawsEmptyData) {
   EXPECT_NO_THROW(parse_xml(to_svg_bars({})));
   EXPECT_NO_THROW(parse_xml(to_svg_bars({.rows = {{.name = "a"}}, .panels = {{.bars = {{}}}}})));
   EXPECT_THROW(to_svg_bars({.rows = {{.name = "a"}}, .panels = {{.title = "b"}}}), UsageError);

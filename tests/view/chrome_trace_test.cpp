@@ -31,7 +31,7 @@ void expect_same(const Timeline& a, const Timeline& b) {
   for (std::size_t i = 0; i < a.events.size(); ++i) {
     EXPECT_EQ(a.events[i].rank, b.events[i].rank);
     EXPECT_EQ(a.events[i].action, b.events[i].action);
-    EXPECT_EQ(a.events[i].begin, b.events[i].begin);  // to the bit
+    EXPECT_EQ(a.events[i].begin, b.events[i].begin);  // bitwise
     EXPECT_EQ(a.events[i].end, b.events[i].end);
   }
   ASSERT_EQ(a.memory.size(), b.memory.size());
@@ -42,7 +42,7 @@ void expect_same(const Timeline& a, const Timeline& b) {
   }
 }
 
-TEST(ChromeTrace, ComesBackAsItWas) {
+TEST(ChromeTrace, SurvivesARoundTrip) {
   const Timeline simulated = samples::unet();
   const Timeline measured = samples::measured(simulated);
   const std::vector<Timeline> back = from_chrome_trace(to_chrome_trace({simulated, measured}));
@@ -69,7 +69,7 @@ TEST(ChromeTrace, CarriesEveryKindOfAction) {
   expect_same(from_chrome_trace(to_chrome_trace({timeline})).at(0), timeline);
 }
 
-TEST(ChromeTrace, SaysWhatViewersRead) {
+TEST(ChromeTrace, WritesTheEventsThatViewersRead) {
   const json trace = json::parse(to_chrome_trace({samples::gpipe_with_skips()}));
   std::map<std::string, int> phases;
   std::map<std::string, int> flows;
@@ -80,14 +80,14 @@ TEST(ChromeTrace, SaysWhatViewersRead) {
       EXPECT_EQ(event.at("bp"), "e");
     }
   }
-  EXPECT_EQ(phases["M"], 6);  // a process and two threads, with their places in the order
+  EXPECT_EQ(phases["M"], 6);  // a process and two threads, with names and sort indices
   EXPECT_EQ(phases["s"], phases["f"]);
   EXPECT_EQ(flows["skip s1"], 4);
   EXPECT_EQ(flows["gradient of skip s2"], 4);
   EXPECT_EQ(flows["activation"], 4);
 }
 
-TEST(ChromeTrace, IgnoresEventsOfOthers) {
+TEST(ChromeTrace, IgnoresEventsOfOtherPrograms) {
   json trace = json::parse(to_chrome_trace({samples::by_hand()}));
   trace["traceEvents"].push_back({{"ph", "X"}, {"name", "kernel"}, {"ts", 1}, {"dur", 2}});
   trace["traceEvents"].push_back({{"ph", "C"}, {"name", "power"}});
@@ -95,8 +95,8 @@ TEST(ChromeTrace, IgnoresEventsOfOthers) {
   expect_same(from_chrome_trace(trace.dump()).at(0), samples::by_hand());
 }
 
-// Each edit makes a file that says something impossible.
-TEST(ChromeTrace, RefusesWhatMakesNoTimelineAndSaysWhere) {
+// Each edit makes an invalid file.
+TEST(ChromeTrace, RejectsInvalidTimelinesWithThePlace) {
   const json good = json::parse(to_chrome_trace({samples::unet()}));
   std::size_t slice = 0;
   while (good["traceEvents"][slice]["ph"] != "X") ++slice;
@@ -143,7 +143,7 @@ TEST(ChromeTrace, RefusesWhatMakesNoTimelineAndSaysWhere) {
   }
 }
 
-TEST(ChromeTrace, RefusesBytesThatAreNotJson) {
+TEST(ChromeTrace, RejectsInvalidJson) {
   const std::vector<std::string> bad = {
       "", "{", "[]", "null", "1e999", "\xff\xfe", std::string(100000, '['), "{\"traceEvents\":[]}"};
   for (const std::string& content : bad) {
@@ -151,8 +151,8 @@ TEST(ChromeTrace, RefusesBytesThatAreNotJson) {
   }
 }
 
-// Whatever a damaged file holds: a timeline that can be drawn, or a FormatError.
-TEST(ChromeTrace, DamagedFilesNeverDoMore) {
+// A damaged file gives a timeline that can be drawn, or a FormatError.
+TEST(ChromeTrace, ReadsDamagedFilesOrThrowsFormatError) {
   const std::string good = to_chrome_trace({samples::gpipe_with_skips()});
   std::mt19937 random(7);
   int refused = 0;
@@ -189,7 +189,7 @@ TEST(ChromeTrace, DamagedFilesNeverDoMore) {
   EXPECT_LT(refused, 600);
 }
 
-TEST(ChromeTrace, TitlesThatAreNotUtf8StillMakeAFile) {
+TEST(ChromeTrace, AcceptsTitlesThatAreNotUtf8) {
   Timeline timeline = samples::by_hand();
   timeline.title = "bad \xff title";
   EXPECT_EQ(from_chrome_trace(to_chrome_trace({timeline})).at(0).title, "bad \xEF\xBF\xBD title");

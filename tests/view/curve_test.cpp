@@ -26,13 +26,7 @@ std::vector<Series> metrics() {
            .mark = Mark::Highest}};
 }
 
-std::vector<std::string> texts(const XmlElement& root) {
-  std::vector<std::string> result;
-  for (const XmlElement* element : find_all(root, "text")) result.push_back(element->text);
-  return result;
-}
-
-TEST(Curves, QuantitiesAreStackedCharts) {
+TEST(Curves, StackAChartForEachQuantity) {
   const XmlElement root = parse_xml(to_svg_curves(metrics(), {.title = "unet_quick"}));
   EXPECT_EQ(find_all(root, "g", "chart").size(), 2u);
   EXPECT_EQ(find_all(root, "path", "line").size(), 3u);
@@ -42,14 +36,14 @@ TEST(Curves, QuantitiesAreStackedCharts) {
                     Contains("training 0.200"), Contains("validation 0.940"), Contains("0.950")));
 }
 
-TEST(Curves, ALineKeepsItsColourInEveryChart) {
+TEST(Curves, KeepALinesColourInEveryChart) {
   const XmlElement root = parse_xml(to_svg_curves(metrics()));
   const auto lines = find_all(root, "path", "line");
   EXPECT_NE(lines[0]->attribute("stroke"), lines[1]->attribute("stroke"));
   EXPECT_EQ(lines[1]->attribute("stroke"), lines[2]->attribute("stroke"));
 }
 
-TEST(Curves, NamesAtTheEndsDoNotOverlap) {
+TEST(Curves, KeepNamesAtTheEndsApart) {
   const XmlElement root = parse_xml(to_svg_curves(metrics()));
   const auto names = find_all(root, "text", "name");
   ASSERT_EQ(names.size(), 3u);
@@ -58,7 +52,7 @@ TEST(Curves, NamesAtTheEndsDoNotOverlap) {
   EXPECT_GE(std::abs(first - second), 12);
 }
 
-TEST(Curves, ValuesThatAreNotFiniteLeaveAGap) {
+TEST(Curves, LeaveAGapForValuesThatAreNotFinite) {
   std::vector<Series> series = metrics();
   series[0].y[1] = NAN;
   const XmlElement root = parse_xml(to_svg_curves(series));
@@ -67,7 +61,7 @@ TEST(Curves, ValuesThatAreNotFiniteLeaveAGap) {
   EXPECT_EQ(path.find("nan"), std::string::npos);
 }
 
-TEST(Curves, OnePointNoPointAndNoLines) {
+TEST(Curves, DrawOnePointNoPointAndNoLines) {
   EXPECT_NO_THROW(parse_xml(to_svg_curves({})));
   const XmlElement none =
       parse_xml(to_svg_curves({{.chart = "loss", .name = "a", .x = {}, .y = {}}}));
@@ -77,7 +71,7 @@ TEST(Curves, OnePointNoPointAndNoLines) {
   EXPECT_THAT(texts(one), AllOf(Contains("<&>"), Contains("a&b 0.000")));
 }
 
-TEST(Curves, EpochsAreCountedInWholeNumbers) {
+TEST(Curves, LabelEpochsWithWholeNumbers) {
   const XmlElement one =
       parse_xml(to_svg_curves({{.chart = "loss", .name = "a", .x = {1}, .y = {0.5}}}));
   EXPECT_THAT(texts(one), AllOf(Contains("1"), Not(Contains("0.90")), Not(Contains("1.10"))));
@@ -86,13 +80,13 @@ TEST(Curves, EpochsAreCountedInWholeNumbers) {
   EXPECT_THAT(texts(two), AllOf(Contains("1"), Contains("2"), Not(Contains("1.5"))));
 }
 
-TEST(Curves, HugeValuesHaveShortLabels) {
+TEST(Curves, GiveHugeValuesShortLabels) {
   const XmlElement root =
       parse_xml(to_svg_curves({{.chart = "loss", .name = "a", .x = {1, 2}, .y = {1e300, 2e300}}}));
   for (const std::string& words : texts(root)) EXPECT_LT(words.size(), 30u) << words;
 }
 
-TEST(Curves, RefusesValuesThatDoNotPair) {
+TEST(Curves, RejectXAndYOfDifferentSizes) {
   EXPECT_THROW(to_svg_curves({{.chart = "loss", .name = "a", .x = {1, 2}, .y = {1}}}), UsageError);
 }
 

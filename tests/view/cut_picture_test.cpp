@@ -30,17 +30,7 @@ CutPicture picture_of(int layers, std::vector<int> balance, const std::string& n
   return picture;
 }
 
-std::vector<std::string> texts(const XmlElement& root) {
-  std::vector<std::string> result;
-  for (const XmlElement* element : find_all(root, "text")) result.push_back(element->text);
-  return result;
-}
-
-double number(const XmlElement& element, const std::string& name) {
-  return std::stod(element.attribute(name));
-}
-
-TEST(CutPictures, HaveARowForEachLayerAndALineForEachCut) {
+TEST(CutPictures, DrawARowForEachLayerAndALineForEachCut) {
   for (const auto& [layers, balance] : std::vector<std::pair<int, std::vector<int>>>{
            {5, {3, 2}}, {60, {20, 10, 1, 29}}, {1, {1}}}) {
     CutPicture picture = picture_of(layers, balance);
@@ -51,7 +41,7 @@ TEST(CutPictures, HaveARowForEachLayerAndALineForEachCut) {
     EXPECT_EQ(find_all(root, "path", "cut").size(), balance.size() - 1);
     EXPECT_EQ(find_all(root, "path", "skip").size(), picture.skips.size());
     EXPECT_EQ(find_all(root, "path", "crossing").size(), layers == 5 ? 1u : 0u);  // 1 to 4 of 3|2
-    // Nothing is outside, and no row lies on another.
+    // Nothing is outside of the picture, and no rows overlap.
     double last = 0;
     for (const XmlElement* name : find_all(root, "text", "name")) {
       EXPECT_GE(number(*name, "y"), last + 16);
@@ -63,7 +53,7 @@ TEST(CutPictures, HaveARowForEachLayerAndALineForEachCut) {
   }
 }
 
-TEST(CutPictures, BarsAreAsLongAsTheirTimes) {
+TEST(CutPictures, DrawBarsInProportionToTimes) {
   CutPicture picture = picture_of(2, {1, 1});
   picture.layers[0] = {.name = "a", .forward = 1, .backward = 2};
   picture.layers[1] = {.name = "b", .forward = 4, .backward = 2};
@@ -76,7 +66,7 @@ TEST(CutPictures, BarsAreAsLongAsTheirTimes) {
   EXPECT_NE(bars[0]->attribute("fill"), bars[2]->attribute("fill"));  // of another stage
 }
 
-TEST(CutPictures, SayWhatAStageAddsUpTo) {
+TEST(CutPictures, ShowTheTotalsOfAStage) {
   CutPicture picture = picture_of(3, {2, 1});
   picture.subtitle = "gpipe";
   for (auto& layer : picture.layers) layer = {.name = "x", .forward = 0.1, .backward = 0.2};
@@ -96,7 +86,7 @@ TEST(CutPictures, SayWhatAStageAddsUpTo) {
     EXPECT_THAT(words, Contains(legend));
 }
 
-TEST(CutPictures, NamesAreEscapedAndLongOnesLoseTheirMiddle) {
+TEST(CutPictures, EscapeNamesAndShortenLongOnes) {
   CutPicture picture = picture_of(1, {1});
   picture.layers[0].name = "<a & \"b\">";
   picture.title = "x < y";
@@ -112,18 +102,18 @@ TEST(CutPictures, NamesAreEscapedAndLongOnesLoseTheirMiddle) {
   EXPECT_THAT(shown, HasSubstr("…"));
   EXPECT_TRUE(shown.ends_with("conv")) << shown;
   EXPECT_LT(shown.size(), 60u);
-  EXPECT_THAT(shown, Not(HasSubstr("\uFFFD")));  // no letter is cut through
+  EXPECT_THAT(shown, Not(HasSubstr("\uFFFD")));  // no character is cut
   EXPECT_THAT(find_all(root, "title").back()->text, StartsWith(long_name + ": forward "));
 }
 
-TEST(CutPictures, NothingKnownIsStillAPicture) {
+TEST(CutPictures, DrawModelsWithoutCosts) {
   parse_xml(to_svg_cut({}));
   CutPicture picture = picture_of(2, {2});
   for (auto& layer : picture.layers) layer = {.name = ""};
   parse_xml(to_svg_cut(picture));
 }
 
-TEST(CutPictures, WhatCannotBeIsRefused) {
+TEST(CutPictures, RejectInvalidPictures) {
   EXPECT_THROW(to_svg_cut(picture_of(3, {2})), UsageError);
   EXPECT_THROW(to_svg_cut(picture_of(3, {2, 2})), UsageError);
   EXPECT_THROW(to_svg_cut(picture_of(3, {3, 0})), UsageError);

@@ -39,7 +39,7 @@ TEST(Links, RunFromTheProducersEndToTheConsumersBegin) {
   }
 }
 
-TEST(Links, SkipsInsideARankHaveNoMessagesAndAreFoundAllTheSame) {
+TEST(Links, IncludeSkipsWithinARank) {
   Timeline timeline = samples::by_hand();
   timeline.rank_count = 1;
   timeline.rank_of_stage = {0, 0, 0, 0};
@@ -51,7 +51,7 @@ TEST(Links, SkipsInsideARankHaveNoMessagesAndAreFoundAllTheSame) {
   EXPECT_EQ(all[1].kind, LinkKind::SkipGradient);
 }
 
-TEST(Links, MessagesWithoutTheirEndsAreLeftOut) {
+TEST(Links, SkipMessagesWithoutBothEnds) {
   Timeline timeline = samples::by_hand();
   timeline.events.push_back(
       {.rank = 3, .action = {.kind = Kind::SendActivation, .stage = 3, .micro_batch = 0}});

@@ -17,11 +17,7 @@ std::vector<std::string> ranks_in(const XmlElement& picture) {
   return ranks;
 }
 
-double number(const XmlElement* element, const std::string& name) {
-  return std::stod(element->attribute(name));
-}
-
-TEST(MeshPicture, RowsReplicateAndColumnsShard) {
+TEST(MeshPicture, DrawsReplicasAsRowsAndShardsAsColumns) {
   const XmlElement picture =
       parse_xml(to_svg_mesh(mesh::MeshLayout({{"replicate", 2}, {"shard", 4}})));
   EXPECT_THAT(ranks_in(picture), ElementsAre("0", "1", "2", "3", "4", "5", "6", "7"));
@@ -37,7 +33,7 @@ TEST(MeshPicture, RowsReplicateAndColumnsShard) {
   EXPECT_GT(number(cells[4], "y"), number(cells[0], "y"));
 }
 
-TEST(MeshPicture, EverythingIsInside) {
+TEST(MeshPicture, StaysInsideThePicture) {
   for (const char* words :
        {"a=1", "shard=3", "replicate=2,shard=4", "pipeline=2,replicate=3,shard=2",
         "a=2,b=2,c=2,d=2", "a_long_name_of_rows=2,and_one_of_columns=1"}) {
@@ -52,7 +48,7 @@ TEST(MeshPicture, EverythingIsInside) {
   }
 }
 
-TEST(MeshPicture, TooManyRanksAreRefused) {
+TEST(MeshPicture, RejectsTooManyRanks) {
   EXPECT_THROW(to_svg_mesh(mesh::MeshLayout({{"a", 4097}})), UsageError);
 }
 

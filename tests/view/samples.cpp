@@ -103,7 +103,7 @@ void expect_golden(const std::string& name, const std::string& actual) {
     return;
   }
   EXPECT_EQ(actual, read_file(path))
-      << name << " changed. Look at it; if it is right, run again with TRESTLE_UPDATE_GOLDEN=1.";
+      << name << " changed. If the new picture is right, run again with TRESTLE_UPDATE_GOLDEN=1.";
 }
 
 }  // namespace trestle::view::samples

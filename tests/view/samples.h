@@ -5,27 +5,27 @@
 #include "trestle/schedule/lower.h"
 #include "trestle/schedule/timeline.h"
 
-// Timelines that several tests draw.
+// Timelines for several tests.
 namespace trestle::view::samples {
 
-// A schedule by name, simulated with unit costs; the title says "simulated".
+// A schedule by name, simulated with unit costs. The title says "simulated".
 schedule::Timeline unit(const std::string& name, int stages, int micro_batches,
                         const schedule::LowerOptions& options = {});
 
 // GPipe, 2 stages, 4 micro-batches, two skips from stage 0 to 1, recompute except_last, unit costs.
 schedule::Timeline gpipe_with_skips();
 
-// The same with milliseconds and mebibytes in place of units, as a U-Net cut in two has.
+// The same with milliseconds and mebibytes instead of units, similar to a U-Net cut in two.
 schedule::Timeline unet();
 
-// A timeline as a machine would have measured it: `of` with uneven times, titled "measured".
+// A timeline as if measured: `of` with uneven times, titled "measured".
 schedule::Timeline measured(schedule::Timeline of);
 
-// Four ranks by hand, one micro-batch: no simulator takes part.
+// A hand-made timeline of four ranks and one micro-batch, without the simulator.
 schedule::Timeline by_hand();
 
-// Compares with tests/golden/view/<name>; with TRESTLE_UPDATE_GOLDEN=1 in the environment writes it
-// instead.
+// Compares with tests/golden/view/<name>. With TRESTLE_UPDATE_GOLDEN=1 in the environment it writes
+// the file instead.
 void expect_golden(const std::string& name, const std::string& actual);
 
 }  // namespace trestle::view::samples

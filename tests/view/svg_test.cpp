@@ -18,22 +18,12 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::vector<std::string> texts(const XmlElement& root) {
-  std::vector<std::string> result;
-  for (const XmlElement* element : find_all(root, "text")) result.push_back(element->text);
-  return result;
-}
-
 std::size_t cells(const XmlElement& root, const std::string& letter) {
   std::size_t count = 0;
   for (const XmlElement* cell : find_all(root, "rect", "cell")) {
     count += cell->attribute("class") == "cell " + letter;
   }
   return count;
-}
-
-double number(const XmlElement& element, const std::string& name) {
-  return std::stod(element.attribute(name));
 }
 
 TEST(Svg, HasACellForEachActionAndALabelForEachCell) {
@@ -47,7 +37,7 @@ TEST(Svg, HasACellForEachActionAndALabelForEachCell) {
                                  Contains("slots"), Contains("peak 4 live")));
 }
 
-TEST(Svg, GivesIdleUnderBothNames) {
+TEST(Svg, ReportsIdleTimeInBothDefinitions) {
   const XmlElement root = parse_xml(to_svg({samples::unit("1f1b", 4, 8)}));
   ASSERT_EQ(find_all(root, "text", "facts").size(), 1u);
   EXPECT_THAT(find_all(root, "text", "facts")[0]->text,
@@ -67,17 +57,18 @@ TEST(Svg, IdleAndCellsFillEachRowWithoutOverlap) {
   for (const auto& [y, width] : covered) EXPECT_NEAR(width, 644, 0.5) << "row at " << y;
 }
 
-// What goes on beside compute does not hide it: a strip at the lower edge, without a label.
-TEST(Svg, DrawsCommunicationBesideComputeAsStrips) {
+// Communication that overlaps computation does not hide it: it is a strip at the lower edge without
+// a label.
+TEST(Svg, DrawsOverlappingCommunicationAsStrips) {
   Timeline timeline = samples::unit("1f1b", 2, 2);
   const auto add = [&](schedule::Kind kind, double begin, double end) {
     timeline.events.push_back({.rank = 0, .action = {.kind = kind}, .begin = begin, .end = end});
   };
   const double end = schedule::makespan(timeline);
-  add(schedule::Kind::ReduceGrad, 0.25, 0.75);     // beside the first forward
-  add(schedule::Kind::ReduceGrad, 0.5, end + 1);   // and on to behind everything
-  add(schedule::Kind::Unshard, end + 1, end + 5);  // with nothing beside it
-  add(schedule::Kind::Unshard, end + 4, end + 6);  // with that
+  add(schedule::Kind::ReduceGrad, 0.25, 0.75);     // overlaps the first forward
+  add(schedule::Kind::ReduceGrad, 0.5, end + 1);   // until after everything else
+  add(schedule::Kind::Unshard, end + 1, end + 5);  // overlaps nothing
+  add(schedule::Kind::Unshard, end + 4, end + 6);  // overlaps the previous one
   const XmlElement root = parse_xml(to_svg({timeline}));
   std::map<std::string, std::vector<double>> heights;
   for (const XmlElement* cell : find_all(root, "rect", "cell"))
@@ -132,7 +123,7 @@ TEST(Svg, IsWideEnoughForEightRanksAndThirtyTwoMicroBatches) {
   EXPECT_LE(number(root, "width"), 2400);
 }
 
-TEST(Svg, TextStaysInsideThePicture) {
+TEST(Svg, KeepsTextInsideThePicture) {
   Timeline everything = samples::gpipe_with_skips();
   for (int kind = 0; kind <= static_cast<int>(schedule::Kind::Step); ++kind) {
     const double begin = 30 + kind;
@@ -152,7 +143,7 @@ TEST(Svg, TextStaysInsideThePicture) {
   }
 }
 
-TEST(Svg, ALongLegendTakesAnotherLine) {
+TEST(Svg, WrapsALongLegend) {
   const XmlElement narrow = parse_xml(to_svg({samples::gpipe_with_skips()}, {.width = 480}));
   std::set<std::string> lines;
   for (const XmlElement* label : find_all(*find_all(narrow, "g", "legend").at(0), "text")) {
@@ -171,7 +162,7 @@ TEST(Svg, EscapesNamesAndTitles) {
   EXPECT_THAT(texts(root), AllOf(Contains("R&D <1>"), Contains(timeline.title)));
 }
 
-TEST(Svg, DrawsOddTimelinesAllTheSame) {
+TEST(Svg, DrawsIrregularTimelines) {
   EXPECT_NO_THROW(parse_xml(to_svg({})));
   EXPECT_NO_THROW(parse_xml(to_svg({Timeline{}})));
   Timeline odd = samples::by_hand();
@@ -184,7 +175,7 @@ TEST(Svg, DrawsOddTimelinesAllTheSame) {
   EXPECT_NO_THROW(parse_xml(to_svg({odd})));
 }
 
-TEST(Svg, KeepsItsLooks) {
+TEST(Svg, MatchesTheGoldenFiles) {
   samples::expect_golden(
       "gpipe_2x4_skips.svg",
       to_svg({samples::gpipe_with_skips()}, {.title = "GPipe · 2 stages · 4 micro-batches"}));

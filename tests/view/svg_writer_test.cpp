@@ -27,7 +27,7 @@ TEST(SvgWriter, KeepsUtf8AndReplacesWhatXmlForbids) {
   EXPECT_EQ(xml_escape(std::string("a\0b", 3)), "a" + bad + "b");
   EXPECT_EQ(xml_escape("\x1b[31m"), bad + "[31m");
   EXPECT_EQ(xml_escape("\xff"), bad);
-  EXPECT_EQ(xml_escape("\xc3"), bad);                                // cut off
+  EXPECT_EQ(xml_escape("\xc3"), bad);                                // truncated
   EXPECT_EQ(xml_escape("\xc0\xaf"), bad + bad);                      // overlong
   EXPECT_EQ(xml_escape("\xe0\x80\xaf"), bad + bad + bad);            // overlong
   EXPECT_EQ(xml_escape("\xed\xa0\x80"), bad + bad + bad);            // a surrogate
@@ -44,7 +44,7 @@ TEST(SvgWriter, WritesShortNumbers) {
   EXPECT_EQ(svg_number(INFINITY), "0");
 }
 
-TEST(SvgWriter, ClosesWhatIsOpen) {
+TEST(SvgWriter, ClosesOpenElements) {
   SvgWriter svg({.width = 10, .height = 20, .title = {}});
   svg.open("g");
   svg.open("g");
@@ -55,7 +55,7 @@ TEST(SvgWriter, ClosesWhatIsOpen) {
   EXPECT_EQ(root.attribute("viewBox"), "0 0 10 20");
 }
 
-TEST(XmlCheck, RefusesWhatIsNotWellFormed) {
+TEST(XmlCheck, RejectsMalformedXml) {
   for (const char* bad : {"", "<a>", "<a></b>", "<a x=\"1\" x=\"2\"/>", "<a>&nbsp;</a>", "<a/><b/>",
                           "<a b=c/>", "<a>\x01</a>", "<a x=\"<\"/>"}) {
     EXPECT_THROW(parse_xml(bad), FormatError) << bad;

@@ -19,7 +19,7 @@ using schedule::Timeline;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(TextGrid, DrawsATimelineMadeByHand) {
+TEST(TextGrid, DrawsAHandMadeTimeline) {
   EXPECT_EQ(to_text_grid(samples::by_hand()),
             "rank 0  0F0  .   .   .   .   .   .   .   .   .  0B0----\n"
             "rank 1   .  1F0  .   .   .   .   .   .  1B0----  .   .\n"
@@ -28,7 +28,7 @@ TEST(TextGrid, DrawsATimelineMadeByHand) {
             "idle 75.0 % of 4 x 12 slots (300.0 % of the ideal time) · peak activations 1 1 1 1\n");
 }
 
-TEST(TextGrid, KeepsItsLooks) {
+TEST(TextGrid, MatchesTheGoldenFiles) {
   samples::expect_golden("1f1b_4x8.txt", to_text_grid(samples::unit("1f1b", 4, 8)));
   samples::expect_golden("gpipe_2x4_skips.txt", to_text_grid(samples::gpipe_with_skips()));
 }
@@ -49,13 +49,13 @@ TEST(TextGrid, ShowsNormsAndSteps) {
   EXPECT_EQ(read.at(0).events.size(), timeline.events.size());
 }
 
-TEST(TextGrid, GivesIdleUnderBothNames) {
+TEST(TextGrid, ReportsIdleTimeInBothDefinitions) {
   const std::string line = summary(samples::unit("1f1b", 4, 8));
   EXPECT_EQ(line,
             "idle 27.3 % of 4 x 33 slots (37.5 % of the ideal time) · peak activations 4 3 2 1");
 }
 
-TEST(TextGrid, MeasuredTimesAreDrawnToScaleWithinTheColumns) {
+TEST(TextGrid, DrawsMeasuredTimesToScale) {
   const std::string grid = to_text_grid(samples::measured(samples::unet()), {.columns = 90});
   const std::vector<std::string> lines = split(trim(grid), '\n');
   ASSERT_EQ(lines.size(), 3u);
@@ -65,7 +65,7 @@ TEST(TextGrid, MeasuredTimesAreDrawnToScaleWithinTheColumns) {
   EXPECT_THAT(lines[2], HasSubstr("peak memory"));
 }
 
-TEST(TextGrid, ShortensWhatDoesNotFit) {
+TEST(TextGrid, ShortensLabelsThatDoNotFit) {
   for (int columns : {1, 20, 40, 79, 80, 131}) {
     const std::string grid = to_text_grid(samples::unit("1f1b", 8, 32), {.columns = columns});
     const std::vector<std::string> lines = split(grid, '\n');
@@ -83,23 +83,23 @@ TEST(TextGrid, DrawsTwelveRanksInLineAndWideNumbers) {
   EXPECT_THAT(lines[11], HasSubstr("11F10 11B10-"));
 }
 
-TEST(TextGrid, SendsAndStepsWithoutLengthAreLeftOut) {
+TEST(TextGrid, HidesEventsWithoutDuration) {
   const std::string grid = to_text_grid(samples::gpipe_with_skips());
   EXPECT_THAT(grid, Not(HasSubstr("SEND")));
   EXPECT_THAT(grid, HasSubstr("0R2"));
 }
 
-TEST(TextGrid, PeaksOfManyRanksAreShortened) {
+TEST(TextGrid, ShortensThePeaksOfManyRanks) {
   const std::string line = summary(samples::unit("gpipe", 100, 100));
   EXPECT_THAT(line, HasSubstr("peak activations 100 100 100 ... 100 (of 100 ranks)"));
   EXPECT_LT(line.size(), 200u);
 }
 
-TEST(TextGrid, AnEmptyTimelineIsALine) {
+TEST(TextGrid, FormatsAnEmptyTimelineAsOneLine) {
   EXPECT_EQ(split(trim(to_text_grid({})), '\n').size(), 1u);
 }
 
-TEST(TextGrid, WhatIsTooLargeSaysSo) {
+TEST(TextGrid, RejectsTooManyCells) {
   Timeline large = samples::by_hand();
   large.events.resize(most_cells + 1, large.events[0]);
   try {
@@ -109,7 +109,7 @@ TEST(TextGrid, WhatIsTooLargeSaysSo) {
     EXPECT_THAT(error.what(), HasSubstr("a picture of 100001 cells is too large"));
     EXPECT_THAT(error.what(), HasSubstr("draw fewer stages or micro-batches"));
   }
-  EXPECT_THAT(summary(large), HasSubstr("idle"));  // numbers can be had of any size
+  EXPECT_THAT(summary(large), HasSubstr("idle"));  // the summary has no size limit
   EXPECT_THROW(to_svg({large}), UsageError);
   EXPECT_THROW(to_svg({large, samples::by_hand()}), UsageError);
   Timeline huge = samples::by_hand();

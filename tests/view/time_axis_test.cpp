@@ -15,7 +15,7 @@ std::vector<std::string> labels(const std::vector<Tick>& ticks) {
   return result;
 }
 
-TEST(TimeAxis, TellsUnitsFromSeconds) {
+TEST(TimeAxis, DistinguishesSlotsFromSeconds) {
   const auto simulated = samples::unit("gpipe", 2, 4);
   EXPECT_EQ(resolve(TimeUnit::Auto, {simulated}), TimeUnit::Slots);
   EXPECT_EQ(resolve(TimeUnit::Auto, {samples::unet()}), TimeUnit::Seconds);
@@ -23,10 +23,10 @@ TEST(TimeAxis, TellsUnitsFromSeconds) {
   EXPECT_EQ(resolve(TimeUnit::Seconds, {simulated}), TimeUnit::Seconds);
 }
 
-TEST(TimeAxis, FindsTheSlotOfCostsThatShareOne) {
+TEST(TimeAxis, FindsTheCommonSlotOfCosts) {
   auto timeline = samples::by_hand();
   EXPECT_DOUBLE_EQ(slot_length(timeline), 1);
-  for (auto& event : timeline.events) {  // F = 2, B = 3: the slot is 1, half of the shortest
+  for (auto& event : timeline.events) {  // F = 2, B = 3: a slot of 1 is half of the shortest action
     const bool forward = event.action.kind == schedule::Kind::Forward;
     event.begin = forward ? 2.0 * event.action.stage : 8 + 3.0 * (3 - event.action.stage);
     event.end = event.begin + (forward ? 2 : 3);
@@ -36,7 +36,7 @@ TEST(TimeAxis, FindsTheSlotOfCostsThatShareOne) {
   EXPECT_EQ(slot_length({}), 0);
 }
 
-TEST(TimeAxis, TicksAreRoundNumbers) {
+TEST(TimeAxis, PutsTicksAtRoundNumbers) {
   EXPECT_THAT(labels(ticks(33, TimeUnit::Slots, 8)),
               ElementsAre("0", "5", "10", "15", "20", "25", "30"));
   EXPECT_THAT(labels(ticks(0.5332, TimeUnit::Seconds, 7)),
@@ -52,7 +52,7 @@ TEST(TimeAxis, TicksAreRoundNumbers) {
   EXPECT_THAT(labels(ticks(0, TimeUnit::Slots, 8)), ElementsAre("0"));
 }
 
-TEST(TimeAxis, WritesDurations) {
+TEST(TimeAxis, FormatsDurations) {
   EXPECT_EQ(duration_text(33, TimeUnit::Slots), "33 slots");
   EXPECT_EQ(duration_text(1, TimeUnit::Slots), "1 slot");
   EXPECT_EQ(duration_text(0.31, TimeUnit::Seconds), "310 ms");

@@ -10,7 +10,7 @@
 namespace trestle::view {
 namespace {
 
-// The elements that are open, the innermost last; the first stands for the document.
+// The open elements, the innermost last. The first one stands for the document.
 using Open = std::vector<XmlElement>;
 
 void begin(void* data, const char* tag, const char** attributes) {
@@ -69,6 +69,18 @@ std::vector<const XmlElement*> find_all(const XmlElement& root, const std::strin
   std::vector<const XmlElement*> found;
   collect(root, tag, class_word, found);
   return found;
+}
+
+double number(const XmlElement& element, const std::string& name) {
+  return std::stod(element.attribute(name));
+}
+
+double number(const XmlElement* element, const std::string& name) { return number(*element, name); }
+
+std::vector<std::string> texts(const XmlElement& root) {
+  std::vector<std::string> result;
+  for (const XmlElement* element : find_all(root, "text")) result.push_back(element->text);
+  return result;
 }
 
 }  // namespace trestle::view

@@ -4,19 +4,20 @@
 #include <string_view>
 #include <vector>
 
-// Picking something by its name, and what to say where there is no such name.
+// Looks up entries of a table by name, and reports unknown names.
 namespace trestle {
 
-// "; did you mean 'gpipe'?" for the known name that is nearest to `name`, or "" where none is near:
-// the end of a message.
+// "; did you mean 'gpipe'?" for the known name nearest to `name`, or "" if none is near. It is the
+// end of a message.
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& known);
 
-// Throws UsageError: "unknown schedule 'gpip'; did you mean 'gpipe'?", with all known names as hint.
+// Throws UsageError: "unknown schedule 'gpip'; did you mean 'gpipe'?". The hint lists all known
+// names.
 [[noreturn]] void throw_unknown(std::string_view what, std::string_view name,
                                 const std::vector<std::string>& known);
 
-// The entry of `table` whose member `name` is `name`; throws UsageError as above where there is
-// none. The entry lives as long as the table.
+// The entry of `table` whose member `name` equals `name`. Throws UsageError as above if there is
+// none. The reference is valid as long as the table.
 //
 //   struct Size { std::string_view name; int width; };
 //   const std::vector<Size> sizes = {{"small", 16}, {"large", 64}};

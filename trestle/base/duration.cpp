@@ -29,7 +29,7 @@ constexpr double longest = 365.0 * 24 * 3600e3;
 
 std::chrono::milliseconds parse_duration(std::string_view words) {
   const std::string word = trim(words);
-  // from_chars would also take "inf", "nan" and a sign.
+  // from_chars would also accept "inf", "nan" and a sign.
   if (word.empty() || word[0] < '0' || word[0] > '9') refuse_duration(words);
   double number = 0;
   const char* const end = word.data() + word.size();

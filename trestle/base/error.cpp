@@ -8,7 +8,7 @@
 namespace trestle {
 namespace {
 
-// All but the file, which stands in front of the message, as compilers write it.
+// Everything but the file, which precedes the message, as compilers do.
 std::string place(const Where& where) {
   std::vector<std::string> parts;
   if (!where.layer.empty()) parts.push_back("layer '" + where.layer + "'");

@@ -16,7 +16,7 @@ namespace trestle {
 
 namespace {
 
-// Whether the file that is open is the one that has this name now.
+// Whether the open file is still the one with this name.
 bool is_still_there(int descriptor, const std::filesystem::path& path) {
   struct stat opened = {}, named = {};
   return ::fstat(descriptor, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
@@ -33,9 +33,9 @@ std::optional<FileLock> FileLock::try_lock(const std::filesystem::path& path) {
                       {.file = path.string()});
     while (::flock(lock.descriptor_, LOCK_EX | LOCK_NB) != 0) {
       if (errno == EWOULDBLOCK) return std::nullopt;
-      if (errno != EINTR) return lock;  // no locks here: going on without is better than not at all
+      if (errno != EINTR) return lock;  // this file system has no locks
     }
-    // Its holder may have removed the file between our two calls.
+    // The holder may have removed the file between open() and flock().
     if (is_still_there(lock.descriptor_, path)) return lock;
   }
 }

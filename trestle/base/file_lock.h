@@ -3,18 +3,19 @@
 #include <filesystem>
 #include <optional>
 
-// A file that one process at a time holds.
+// A lock file that one process at a time can hold.
 //
 //   const std::optional<FileLock> lock = FileLock::try_lock(folder / ".lock");
-//   if (!lock) throw StateError("somebody else is at work here");
+//   if (!lock) throw StateError("another process is writing here");
 namespace trestle {
 
-// Held until it is destroyed. The kernel lets go of it when the process ends, however it ends, so
-// the file that stays behind means nothing; who holds the lock may remove it. Where a file system has no locks it is always granted.
+// The lock is held until the object is destroyed. The kernel releases it when the process ends for
+// any reason, so a leftover file is harmless; the holder may remove it. On a file system without
+// locks it is always granted.
 class FileLock {
  public:
-  // Makes the file if there is none. Nothing where another process, or another lock of this one,
-  // holds it; throws FileError where the system refuses.
+  // Creates the file if necessary. Nothing if another process, or another lock of this process,
+  // holds it. Throws FileError where the system refuses.
   static std::optional<FileLock> try_lock(const std::filesystem::path& path);
 
   FileLock(FileLock&& other) noexcept;

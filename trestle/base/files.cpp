@@ -35,8 +35,8 @@ namespace {
       {.file = path.string(), .hint = std::move(hint)});
 }
 
-// Past a file-size limit the kernel sends SIGXFSZ, which ends the process; blocked for this thread
-// the write fails with EFBIG instead, and can be reported like a full disk.
+// Past a file-size limit the kernel sends SIGXFSZ, which would end the process. While it is blocked
+// for this thread, the write fails with EFBIG instead.
 class BlockFileSizeSignal {
  public:
   BlockFileSizeSignal() {
@@ -96,30 +96,30 @@ class Temporary {
   bool renamed_ = false;
 };
 
-// Where the bytes of a file go. The disk is asked to begin with each piece that is complete, and so works while the next one is
-// made: the flush at the end waits for little. What goes wrong there, the flush says.
+// Writes a file. After each complete block it asks the kernel to start writing to the disk, so that
+// the flush at the end has little to wait for. The flush reports disk errors.
 class Output {
  public:
   explicit Output(int descriptor) : descriptor_(descriptor) {}
 
-  // Of everything after a failure nothing is written.
+  // Does nothing after a failure.
   void write(std::string_view content) {
     while (error_ == 0 && !content.empty()) {
-      const ssize_t count = ::write(descriptor_, content.data(), std::min(content.size(), piece));
+      const ssize_t count = ::write(descriptor_, content.data(), std::min(content.size(), block));
       if (count < 0) {
         if (errno != EINTR) error_ = errno;
         continue;
       }
       content.remove_prefix(static_cast<std::size_t>(count));
       waiting_ += static_cast<std::size_t>(count);
-      if (waiting_ >= piece) begin();
+      if (waiting_ >= block) begin();
     }
   }
 
   int error() const { return error_; }
 
  private:
-  static constexpr std::size_t piece = std::size_t{8} << 20;
+  static constexpr std::size_t block = std::size_t{8} << 20;
 
   void begin() {
     ::sync_file_range(descriptor_, begun_, static_cast<off_t>(waiting_), SYNC_FILE_RANGE_WRITE);
@@ -133,7 +133,7 @@ class Output {
   std::size_t waiting_ = 0;
 };
 
-// Collects what is small; what is not goes to the file from where it lies.
+// Buffers small writes. Large ones go to the file directly.
 class OutputBuffer : public std::streambuf {
  public:
   explicit OutputBuffer(Output& output) : output_(output), small_(std::size_t{1} << 16) { empty(); }
@@ -185,7 +185,7 @@ bool is_special(const std::filesystem::path& path) {
          !std::filesystem::is_directory(status);
 }
 
-// The rename itself must reach the disk too, or a power cut may bring the old name back.
+// The rename must reach the disk too, or a power cut may bring the old file back.
 void flush_folder(const std::filesystem::path& path) {
   const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
   const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -207,7 +207,7 @@ void replace(const std::filesystem::path& path, const std::function<void(Output&
   flush_folder(path);
 }
 
-// A device or a pipe (/dev/stdout) has no old content to protect.
+// A device or a pipe (/dev/stdout) has no old content to keep.
 void write_special(const std::filesystem::path& path, std::string_view content) {
   const BlockFileSizeSignal guard;
   const Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
@@ -220,7 +220,7 @@ void write_special(const std::filesystem::path& path, std::string_view content) 
 }  // namespace
 
 std::string read_file(const std::filesystem::path& path) {
-  constexpr Bytes most_without_a_size = Bytes{256} << 20;  // of a pipe; /dev/zero never ends
+  constexpr Bytes most_without_a_size = Bytes{256} << 20;  // for pipes; /dev/zero is endless
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.number() < 0) fail("open", path, errno);
   struct stat status = {};

@@ -3,14 +3,16 @@
 #include <cstdint>
 #include <string_view>
 
+#include "trestle/base/fnv1a.h"
 #include "trestle/base/split_mix.h"
 
-// Randomness that a plan cannot change.
+// Seeds that do not depend on the parallel plan.
 namespace trestle {
 
-// The seed for one layer's random numbers in one micro-batch of one step. It never depends on
-// stage, rank, thread or time, so every split, schedule and recomputation draws the same numbers,
-// and a resume needs no generator state. Use layer = -1 for what belongs to no layer.
+// The seed for one layer's random numbers in one micro-batch of one step. It does not depend on
+// stage, rank, thread or time. Every split, schedule and recomputation therefore draws the same
+// numbers, and a resume needs no generator state. Use layer = -1 for numbers that belong to no
+// layer.
 constexpr std::uint64_t keyed_seed(std::uint64_t seed, std::int64_t step, std::int64_t layer,
                                    std::int64_t micro_batch) {
   std::uint64_t key = split_mix(seed);
@@ -19,21 +21,11 @@ constexpr std::uint64_t keyed_seed(std::uint64_t seed, std::int64_t step, std::i
   return split_mix(key ^ static_cast<std::uint64_t>(micro_batch));
 }
 
-// FNV-1a with 64 bits (Fowler, Noll, Vo): the same number for a name on every machine, for ever.
-constexpr std::uint64_t name_hash(std::string_view name) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char letter : name) {
-    hash ^= static_cast<unsigned char>(letter);
-    hash *= 0x100000001b3ULL;
-  }
-  return hash;
-}
-
-// The seed for a layer's initial weights: the model's seed and the layer's full name ("block1.conv")
-// decide alone, so a process that makes only some of the layers gives them the weights they have in
-// the whole model. Its step is -1, which no training step has.
+// The seed for a layer's initial weights. It depends only on the model's seed and the layer's full
+// name ("block1.conv"), so a process that creates only some layers gives them the same weights as
+// in the whole model. It uses step -1, which no training step has.
 constexpr std::uint64_t initial_seed(std::uint64_t seed, std::string_view layer) {
-  return keyed_seed(seed, -1, static_cast<std::int64_t>(name_hash(layer)), 0);
+  return keyed_seed(seed, -1, static_cast<std::int64_t>(fnv1a(layer)), 0);
 }
 
 }  // namespace trestle

@@ -6,7 +6,7 @@
 
 namespace trestle {
 
-// The middle value, of an even number of them the mean of the two in the middle; 0 of none.
+// The middle value; for an even number of values the mean of the middle two. 0 for none.
 inline double median(std::vector<double> values) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());

@@ -6,11 +6,11 @@
 
 #include "trestle/base/split_mix.h"
 
-// Random numbers that are the same on every machine and with every standard library (whose
-// distributions are not).
+// Random numbers that are equal on every machine and with every standard library. The distributions
+// of the standard library are not.
 namespace trestle {
 
-// SplitMix64. Seed it with keyed_seed() so that no two uses share a sequence.
+// SplitMix64. Seed it with keyed_seed() so that every use has its own sequence.
 //
 //   Random random(keyed_seed(seed, epoch, -1, 0));
 //   double x = random.uniform(-1, 1);
@@ -28,7 +28,7 @@ class Random {
   double uniform() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
   double uniform(double low, double high) { return low + (high - low) * uniform(); }
 
-  // In [0, bound), bound > 0, without the bias of a plain remainder.
+  // In [0, bound), bound > 0, without modulo bias.
   std::uint64_t below(std::uint64_t bound) {
     const std::uint64_t reject = (0 - bound) % bound;
     std::uint64_t value = next();

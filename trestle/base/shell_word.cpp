@@ -5,7 +5,7 @@ namespace trestle {
 std::string shell_word(std::string_view word) {
   constexpr std::string_view plain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+";
-  const auto is_plain = [&](char c) {  // letters of other languages too
+  const auto is_plain = [&](char c) {  // non-ASCII letters too
     return plain.find(c) != std::string_view::npos || static_cast<unsigned char>(c) >= 0x80;
   };
   bool all = !word.empty();

@@ -5,8 +5,8 @@
 
 namespace trestle {
 
-// As a shell reads it back: as it is where it is plain, else in single quotes. For commands that a
-// person copies.
+// Quotes a word for a shell: unchanged if it is plain, else in single quotes. Used in commands that
+// users copy.
 std::string shell_word(std::string_view word);
 
 }  // namespace trestle

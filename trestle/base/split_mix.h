@@ -4,9 +4,8 @@
 
 namespace trestle {
 
-// SplitMix64 (Steele, Lea, Flood 2014): what its state grows by for each number, and the number
-// that it draws in the state `state`. The whole period of 2^64 states gives each number once, so it
-// serves as a hash too.
+// SplitMix64 (Steele, Lea, Flood 2014): the increment of its state, and the output for a state.
+// Each of the 2^64 states gives a different output, so it is a hash too.
 inline constexpr std::uint64_t split_mix_step = 0x9e3779b97f4a7c15ULL;
 
 constexpr std::uint64_t split_mix(std::uint64_t state) {

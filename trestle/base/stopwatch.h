@@ -4,10 +4,10 @@
 
 namespace trestle {
 
-// Seconds since it was made.
+// Measures the seconds since its construction.
 //
 //   const Stopwatch watch;
-//   const double took = watch.seconds();
+//   const double elapsed = watch.seconds();
 class Stopwatch {
  public:
   double seconds() const {

@@ -8,8 +8,8 @@
 namespace trestle {
 namespace {
 
-// Optimal string alignment distance: insert, delete, replace, and swap of two neighbours, because
-// swapped letters are the commonest slip of all.
+// Optimal string alignment distance: insertions, deletions, replacements, and swaps of neighbours,
+// because swapped letters are the most common typing error.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before;
   std::vector<std::size_t> last(b.size() + 1);
@@ -41,7 +41,7 @@ bool is_space(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0;
 }  // namespace
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
-  // A third of the letters may be wrong; beyond that a suggestion misleads more than it helps.
+  // Up to a third of the letters may differ; with more, a suggestion would be misleading.
   const std::size_t limit = std::max<std::size_t>(1, word.size() / 3);
   std::size_t best = limit + 1;
   std::string found;

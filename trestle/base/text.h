@@ -5,11 +5,11 @@
 #include <string_view>
 #include <vector>
 
-// Small string helpers. Sources that include torch use these and not fmt (the torch wheel ships
-// another fmt).
+// Small string helpers. Sources that include torch use these instead of fmt, because the torch
+// wheel ships another fmt.
 namespace trestle {
 
-// text("stage ", 3, " of ", 4) -> "stage 3 of 4": whatever has operator<<, one after the other.
+// text("stage ", 3, " of ", 4) -> "stage 3 of 4". Concatenates anything with operator<<.
 template <class... Parts>
 std::string text(const Parts&... parts) {
   std::ostringstream out;
@@ -30,14 +30,13 @@ std::string join(const Range& items, std::string_view separator) {
   return out.str();
 }
 
-// The candidate that is closest to `word` by edit distance, or "" when none is close enough to be
-// what was meant.
+// The candidate closest to `word` by edit distance, or "" if none is close enough.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 // "a,b,,c" -> {"a", "b", "", "c"}.
 std::vector<std::string> split(std::string_view text, char separator);
 
-// Without leading and trailing white space.
+// Removes leading and trailing white space.
 std::string trim(std::string_view text);
 
 }  // namespace trestle

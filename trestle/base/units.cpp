@@ -37,9 +37,8 @@ constexpr std::array<std::pair<std::string_view, double>, 11> byte_units = {{
 
 Bytes parse_bytes(std::string_view text) {
   const std::string word = trim(text);
-  // from_chars would also take "inf", "nan" and a sign: a size begins with a digit.
-  if (word.empty() || std::isdigit(static_cast<unsigned char>(word.front())) == 0)
-    refuse_bytes(text);
+  // from_chars would also accept "inf", "nan" and a sign, so require a digit.
+  if (word.empty() || std::isdigit(static_cast<unsigned char>(word.front())) == 0) refuse_bytes(text);
   double number = 0;
   const char* end = word.data() + word.size();
   const auto [rest, failure] = std::from_chars(word.data(), end, number, std::chars_format::fixed);
@@ -59,7 +58,7 @@ std::string format_bytes(Bytes bytes) {
   if (std::abs(static_cast<double>(bytes)) < 1024) return fmt::format("{} B", bytes);
   double value = static_cast<double>(bytes) / 1024;
   std::size_t unit = 0;
-  // 1023.95 would be printed as "1024.0": let it move on to the next unit.
+  // 1023.95 would be printed as "1024.0", so use the next unit.
   while (std::abs(value) >= 1023.95 && unit + 1 < names.size()) {
     value /= 1024;
     ++unit;

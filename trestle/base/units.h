@@ -4,10 +4,10 @@
 #include <string>
 #include <string_view>
 
-// Bytes and durations as people write and read them.
+// Parses and formats bytes and durations.
 namespace trestle {
 
-using Bytes = std::int64_t;  // a number of bytes; 0 where it means "no limit" is said so
+using Bytes = std::int64_t;  // a number of bytes
 
 namespace literals {
 constexpr Bytes operator""_KiB(unsigned long long n) { return static_cast<Bytes>(n) << 10; }
@@ -15,11 +15,11 @@ constexpr Bytes operator""_MiB(unsigned long long n) { return static_cast<Bytes>
 constexpr Bytes operator""_GiB(unsigned long long n) { return static_cast<Bytes>(n) << 30; }
 }  // namespace literals
 
-// "512MiB", "4GiB", "1.5 GiB", "100 MB" (decimal), "4096" (bytes). Throws UsageError on anything
-// else.
+// "512MiB", "4GiB", "1.5 GiB", "100 MB" (decimal), "4096" (bytes). Throws UsageError on any other
+// text.
 Bytes parse_bytes(std::string_view text);
 
-// 222298112 -> "212.0 MiB". Always one decimal from KiB on, so that columns line up.
+// 222298112 -> "212.0 MiB". From KiB on it has one decimal, so that columns line up.
 std::string format_bytes(Bytes bytes);
 
 // Seconds -> "310 ms", "3 min 12 s", "12.4 s", "85 us".

@@ -3,10 +3,10 @@
 #include <cstddef>
 #include <string_view>
 
-// Inside of the library. Not installed.
+// Not installed.
 namespace trestle {
 
-// How many bytes the UTF-8 character at `at` has; 0 where there is none.
+// The number of bytes of the UTF-8 character at `at`; 0 for an invalid one.
 std::size_t utf8_length(std::string_view text, std::size_t at);
 
 bool is_utf8(std::string_view text);

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <exception>
 
-#include "trestle/comm/engine_connection.h"
+#include "trestle/comm/backend_connection.h"
 #include "trestle/comm/message_tags.h"
 
 namespace trestle::comm {
@@ -21,7 +21,8 @@ void CheckedReceives::add(Request request, std::shared_ptr<Completion> completio
   thread_.add([this, receive = std::move(receive)] { serve(*receive); });
 }
 
-// Reads fingerprints until this receive has got its own; others find theirs on the way.
+// Reads fingerprints until this receive has got its own. Fingerprints of other receives are matched
+// or queued on the way.
 void CheckedReceives::serve(Receive& receive) {
   const Fingerprint print = receive.request.print;
   try {
@@ -34,8 +35,8 @@ void CheckedReceives::serve(Receive& receive) {
         sent = early.front();
         early.pop_front();
       }
-      if (const auto fitting = take(sent.root))
-        take_in(*fitting, sent);
+      if (const auto match = take(sent.root))
+        complete(*match, sent);
       else
         early_[sent.root].push_back(sent);
     }
@@ -49,7 +50,7 @@ Fingerprint CheckedReceives::next_print() {
   if (const auto reason = connection_.place().control->failure()) throw std::runtime_error(*reason);
   std::vector<at::Tensor> bytes = {
       at::empty({sizeof(Fingerprint)}, at::TensorOptions().dtype(at::kByte))};
-  // However long: it is the receive's own wait that has a deadline.
+  // No deadline here: the wait of the receive itself has one.
   constexpr auto a_year = std::chrono::hours(24 * 365);
   connection_.in_flight().wait(*connection_.cpu().recv(bytes, from_, print_tag), a_year);
   Fingerprint print;
@@ -72,7 +73,7 @@ void CheckedReceives::finish(Receive& receive, std::optional<Failed> failed) {
   receive.completion->finish(std::move(failed));
 }
 
-void CheckedReceives::take_in(Receive& receive, const Fingerprint& sent) {
+void CheckedReceives::complete(Receive& receive, const Fingerprint& sent) {
   const auto& place = connection_.place();
   const auto at = [&](int rank) { return place.ranks[static_cast<std::size_t>(rank)]; };
   const Fingerprint print = receive.request.print;
@@ -83,7 +84,7 @@ void CheckedReceives::take_in(Receive& receive, const Fingerprint& sent) {
   try {
     std::vector<at::Tensor> tensors = {receive.request.output};
     if (tensors[0].numel() > 0)
-      connection_.in_flight().wait(*connection_.engine_for(tensors[0])
+      connection_.in_flight().wait(*connection_.backend_for(tensors[0])
                                         .recv(tensors, from_, checked_tag(receive.request.tag)),
                                    place.deadline);
     if (receive.then) receive.then();

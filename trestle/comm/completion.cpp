@@ -21,7 +21,7 @@ std::string deadline_message(std::chrono::milliseconds deadline, const std::stri
   return text("waited longer than ", seconds_text(deadline), ": ", what);
 }
 
-Completion::Completion(std::shared_ptr<Control> control, std::chrono::milliseconds deadline,
+Completion::Completion(std::shared_ptr<ControlPlane> control, std::chrono::milliseconds deadline,
                        std::function<std::string()> late)
     : control_(std::move(control)), deadline_(deadline), late_(std::move(late)) {}
 
@@ -29,18 +29,18 @@ void Completion::wait() {
   std::unique_lock lock(mutex_);
   if (!finished_.wait_for(lock, deadline_, [&] { return is_finished_; })) {
     lock.unlock();
-    const std::string reason = control_->own_words(deadline_message(deadline_, late_()));
+    const std::string reason = control_->with_stall_note(deadline_message(deadline_, late_()));
     finish(Failed{Failed::How::Deadline, reason});
     control_->fail(reason);
     lock.lock();
-    finished_.wait(lock, [&] { return is_finished_; });  // it may just have ended otherwise
+    finished_.wait(lock, [&] { return is_finished_; });  // another thread's finish() may be running
   }
   auto failed = failed_;
   lock.unlock();
   if (!failed) return;
   if (failed->how == Failed::How::Left) {
     control_->fail(failed->reason);
-    failed->reason = *control_->failure_in_own_words();
+    failed->reason = *control_->failure_with_stall_note();
   }
   failed->raise();
 }
@@ -57,7 +57,8 @@ void Completion::finish(std::optional<Failed> failed) {
     is_ending_ = true;
     failed_ = std::move(failed);
   }
-  // Nobody else writes to these two any more. What it holds may hold this in turn, so it goes now.
+  // Only this thread uses then_ and failed_ now. then_ may own this completion: clearing it breaks
+  // the reference cycle.
   if (const auto then = std::exchange(then_, nullptr)) then(failed_);
   {
     const std::lock_guard lock(mutex_);

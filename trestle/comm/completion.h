@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "trestle/comm/control.h"
+#include "trestle/comm/control_plane.h"
 #include "trestle/comm/work.h"
 
 namespace trestle::comm {
@@ -24,8 +24,8 @@ class Work::State {
   virtual bool done() = 0;
 };
 
-// How a request ended that did not end well. Left: it needs a rank that has returned, which is a
-// failure of the world only if somebody waits for it.
+// Why a request failed. Left: it needs a rank that has returned. That fails the world only when a
+// rank waits for the request.
 struct Failed {
   enum class How { Rank, Deadline, Left } how = How::Rank;  // RankError, DeadlineError, RankError
   std::string reason;
@@ -33,23 +33,24 @@ struct Failed {
   [[noreturn]] void raise() const;
 };
 
-// A Work that somebody else finishes: another rank's thread, or a thread of this rank.
+// The state of a Work that another thread finishes: of another rank, or of this rank.
 class Completion : public Work::State {
  public:
-  // `late` says what is being waited for, and for whom, in a message of a deadline.
-  Completion(std::shared_ptr<Control> control, std::chrono::milliseconds deadline,
+  // `late` describes for a deadline's message which call waits, and for which ranks.
+  Completion(std::shared_ptr<ControlPlane> control, std::chrono::milliseconds deadline,
              std::function<std::string()> late);
 
   void wait() override;
   bool done() override;
 
-  // The first call counts. `then` (below) runs in it, with no lock held, before any wait returns.
+  // Only the first call has an effect. It runs the action of then(), without a lock, before any
+  // wait returns.
   void finish(std::optional<Failed> failed = {});
-  // To be called before the request is under way.
+  // Must be called before the request is in flight.
   void then(std::function<void(const std::optional<Failed>&)> action) { then_ = std::move(action); }
 
  private:
-  const std::shared_ptr<Control> control_;
+  const std::shared_ptr<ControlPlane> control_;
   const std::chrono::milliseconds deadline_;
   const std::function<std::string()> late_;
   std::function<void(const std::optional<Failed>&)> then_;
@@ -59,8 +60,9 @@ class Completion : public Work::State {
   std::optional<Failed> failed_;
 };
 
-// "waited longer than 10 s: " and what for; "2.5 s".
+// "waited longer than 10 s: rank 0 in barrier number 1".
 std::string deadline_message(std::chrono::milliseconds deadline, const std::string& what);
+// "2.5 s".
 std::string seconds_text(std::chrono::milliseconds time);
 
 }  // namespace trestle::comm

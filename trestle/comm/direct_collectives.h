@@ -2,21 +2,23 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "trestle/comm/engine_calls.h"
+#include "trestle/comm/backend_calls.h"
 
-// Collectives of CPU tensors made of messages between each two ranks, from and to the tensors' own memory: the engine's
-// copy what they move, some of it twice. Tensors are flat. All wait, and throw what the engine throws.
+// Collectives of flat CPU tensors, made of messages between all pairs of ranks. The messages read
+// and write the tensors' own memory; Gloo's collectives copy what they move, partly twice. All
+// functions wait, and throw what the backend throws.
 //
-// Large tensors go in pieces, so that what was received is still in a core's cache when it is added, and one piece is
-// added, and sent on, while the next ones arrive.
+// Large tensors go in chunks: a received chunk is still in a core's cache when it is added, and one
+// chunk is added and forwarded while the next ones arrive.
 namespace trestle::comm {
 
-// `input` may be its own part of `output`.
-void direct_all_gather(const Engine& engine, const at::Tensor& output, const at::Tensor& input);
+// `input` may be this rank's shard of `output`.
+void direct_all_gather(const BackendContext& context, const at::Tensor& output,
+                       const at::Tensor& input);
 
-// Sums and products are taken in the order of pairs.h.
-void direct_reduce_scatter(const Engine& engine, const at::Tensor& output, const at::Tensor& input,
-                           Reduce op);
-void direct_all_reduce(const Engine& engine, const at::Tensor& tensor, Reduce op);
+// Both reduce in the order of reduction.h.
+void direct_reduce_scatter(const BackendContext& context, const at::Tensor& output,
+                           const at::Tensor& input, Reduce op);
+void direct_all_reduce(const BackendContext& context, const at::Tensor& tensor, Reduce op);
 
 }  // namespace trestle::comm

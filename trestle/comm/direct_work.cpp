@@ -4,7 +4,7 @@
 
 namespace trestle::comm {
 
-DirectWork::DirectWork(std::shared_ptr<EngineConnection> connection, const Fingerprint& print,
+DirectWork::DirectWork(std::shared_ptr<BackendConnection> connection, const Fingerprint& print,
                        int peer, Works works, std::vector<at::Tensor> tensors,
                        std::function<void()> then)
     : connection_(std::move(connection)), message_(std::make_shared<Message>()) {
@@ -25,7 +25,7 @@ void DirectWork::give_to_keeper() {
       [connection = connection_.get(), message = message_] { finish(*connection, *message); });
 }
 
-void DirectWork::finish(EngineConnection& connection, Message& message) {
+void DirectWork::finish(BackendConnection& connection, Message& message) {
   const std::lock_guard lock(message.mutex);
   if (message.is_finished) return;
   try {

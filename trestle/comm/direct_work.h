@@ -9,28 +9,28 @@
 #include <optional>
 #include <vector>
 
+#include "trestle/comm/backend_connection.h"
 #include "trestle/comm/completion.h"
-#include "trestle/comm/engine_connection.h"
 
 namespace trestle::comm {
 
-// A message that went to the engine as it is: whoever waits for it waits in the engine. The engine
-// forgets a message whose work is let go before it has been waited for; so that is given to the
-// connection's keeper, which waits.
+// A message that went to the backend without a fingerprint: wait() waits in the backend. Gloo drops
+// a message if its work is destroyed before it was waited for. Such a work is handed to the
+// connection's keeper thread, which waits for it.
 class DirectWork : public Work::State {
  public:
   using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
 
-  DirectWork(std::shared_ptr<EngineConnection> connection, const Fingerprint& print, int peer,
+  DirectWork(std::shared_ptr<BackendConnection> connection, const Fingerprint& print, int peer,
              Works works, std::vector<at::Tensor> tensors, std::function<void()> then);
   ~DirectWork() override;
 
   void wait() override;
-  // The engine cannot be asked; the first question sends the keeper to wait for it.
+  // The backend has no such query: the first call hands the work to the keeper thread.
   bool done() override;
 
  private:
-  // What lives on when the work is let go.
+  // Lives on when the DirectWork is destroyed.
   struct Message {
     Fingerprint print;
     int peer = -1;
@@ -41,10 +41,10 @@ class DirectWork : public Work::State {
     std::atomic<bool> is_finished = false;
     std::optional<Failed> failed;
   };
-  static void finish(EngineConnection& connection, Message& message);
+  static void finish(BackendConnection& connection, Message& message);
   void give_to_keeper();
 
-  const std::shared_ptr<EngineConnection> connection_;
+  const std::shared_ptr<BackendConnection> connection_;
   const std::shared_ptr<Message> message_;
   std::atomic<bool> is_kept_ = false;
 };

@@ -58,7 +58,8 @@ std::string call_of(const Fingerprint& print) {
   return call;
 }
 
-// How many have their size in a fingerprint; the others share the last place.
+// The number of dimensions whose sizes are stored; the remaining ones share the last entry as a
+// hash.
 std::int64_t shown_dimensions(std::int64_t dimensions) {
   constexpr std::int64_t most = Fingerprint::most_dimensions;
   return dimensions > most ? most - 1 : dimensions;
@@ -70,17 +71,18 @@ std::int64_t mixed(std::int64_t hash, std::int64_t number) {
   return static_cast<std::int64_t>(next >> 1U);
 }
 
-// Nothing for the usual order of a contiguous tensor.
+// " with strides [...]", or "" for a contiguous tensor.
 std::string memory_order(const Fingerprint& print) {
   const int dimensions = print.dimensions;
   if (dimensions > Fingerprint::most_dimensions) return "";
   std::int64_t stride = 1;
-  bool usual = true;
+  bool is_contiguous = true;
   for (int d = dimensions - 1; d >= 0; --d) {
-    if (print.sizes[d] != 1 && print.strides[d] != 0) usual = usual && print.strides[d] == stride;
+    if (print.sizes[d] != 1 && print.strides[d] != 0)
+      is_contiguous = is_contiguous && print.strides[d] == stride;
     stride *= std::max<std::int64_t>(1, print.sizes[d]);
   }
-  if (usual) return "";
+  if (is_contiguous) return "";
   return text(" with strides [",
               join(std::span(print.strides.data(), static_cast<std::size_t>(dimensions)), ", "),
               "]");
@@ -120,7 +122,7 @@ Fingerprint fingerprint_of(const at::Tensor& tensor) {
   print.dtype = static_cast<std::int8_t>(tensor.scalar_type());
   print.dimensions = static_cast<std::uint8_t>(std::min<std::int64_t>(tensor.dim(), UINT8_MAX));
   for (std::int64_t d = 0; d < tensor.dim(); ++d) {
-    // The stride of a dimension of one element, or of an empty tensor, says nothing.
+    // The stride of a dimension of size 1, or of an empty tensor, has no meaning.
     const bool has_stride = tensor.size(d) > 1 && tensor.numel() > 0;
     const std::int64_t stride = has_stride ? tensor.stride(d) : 0;
     const bool alone = d < shown_dimensions(tensor.dim());
@@ -151,7 +153,7 @@ std::optional<std::string> difference(const std::vector<Fingerprint>& prints,
                                       const std::vector<int>& ranks) {
   for (std::size_t i = 1; i < prints.size(); ++i) {
     if (prints[i] == prints[0]) continue;
-    return text("ranks of one group do different things: rank ", ranks[0], " calls ",
+    return text("ranks of one group call different operations: rank ", ranks[0], " calls ",
                 describe(prints[0]), ", rank ", ranks[i], " calls ", describe(prints[i]));
   }
   return {};

@@ -11,8 +11,8 @@
 
 #include "trestle/comm/group.h"
 
-// What a rank is about to do together with others, in a form that ranks can send and compare, as
-// TORCH_DISTRIBUTED_DEBUG does it for Python.
+// A rank's next collective or message in a form that ranks can send and compare. PyTorch's
+// TORCH_DISTRIBUTED_DEBUG=DETAIL does the same with its CollectiveFingerPrint.
 namespace trestle::comm {
 
 enum class Kind : std::uint8_t {
@@ -29,33 +29,33 @@ enum class Kind : std::uint8_t {
 struct Fingerprint {
   static constexpr int most_dimensions = 8;
 
-  std::uint64_t order = 0;  // the group's how-manieth collective, from 1; of sends 0
+  std::uint64_t order = 0;  // number of the collective in its group, from 1; 0 for messages
   Kind kind = Kind::Barrier;
   std::int8_t dtype = 0;  // an at::ScalarType
   std::uint8_t reduce = 0;
   std::uint8_t dimensions = 0;
-  std::int32_t root = 0;  // of a broadcast; the tag of a send or receive
-  // The tensor's shape and memory order; of more than 8 dimensions the first 7, and a hash of the
-  // others. What may differ between ranks (rows of an all_to_all) is -1.
+  std::int32_t root = 0;  // root of a broadcast; tag of a send or receive
+  // The tensor's shape and memory order. With more than 8 dimensions: the first 7, and a hash of
+  // the rest. -1 where ranks may differ (the rows of an all_to_all).
   std::array<std::int64_t, most_dimensions> sizes = {};
   std::array<std::int64_t, most_dimensions> strides = {};
 
   friend bool operator==(const Fingerprint&, const Fingerprint&) = default;
 };
 static_assert(std::is_trivially_copyable_v<Fingerprint>);
-static_assert(sizeof(Fingerprint) == 144);  // no gaps: it is sent as bytes
+static_assert(sizeof(Fingerprint) == 144);  // no padding: it is sent as bytes
 
-// Of a tensor; `kind`, `root` and so on are the caller's to fill in.
+// Fills in dtype, sizes and strides; the caller sets `kind`, `root` and so on.
 Fingerprint fingerprint_of(const at::Tensor& tensor);
 
 // "all_reduce (sum) number 3 on float32 [4, 3]", "send with tag 0 of int64 []".
 std::string describe(const Fingerprint& print);
 
-// "float32", as Python says it.
+// The dtype's name in Python: "float32".
 std::string dtype_name(at::ScalarType type);
 
-// Where ranks that should do the same do not: a message that names two ranks and what each does.
-// ranks[i] is the world's number of whoever sent prints[i].
+// If the ranks' fingerprints differ: a message with two ranks and the call of each. ranks[i] is the
+// world's number of the rank that sent prints[i].
 std::optional<std::string> difference(const std::vector<Fingerprint>& prints,
                                       const std::vector<int>& ranks);
 
@@ -63,7 +63,7 @@ std::optional<std::string> difference(const std::vector<Fingerprint>& prints,
 std::optional<std::string> difference(const Fingerprint& sent, int from,
                                       const Fingerprint& received, int to);
 
-// And for the rows of an all_to_all, which are compared as bytes.
+// The message for rows of an all_to_all that differ, in bytes.
 std::string piece_difference(int from, std::int64_t sent, int to, std::int64_t received);
 
 }  // namespace trestle::comm

@@ -8,7 +8,7 @@ struct GlooDevice::Impl {
   std::shared_ptr<::gloo::transport::Device> device;
 };
 
-// The variable is Gloo's own, for machines with several networks.
+// GLOO_SOCKET_IFNAME is Gloo's own variable, for machines with several networks.
 GlooDevice::GlooDevice(const std::string& address) : impl_(std::make_unique<Impl>()) {
   const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
   impl_->device =

@@ -9,16 +9,17 @@
 
 namespace trestle::comm {
 
-// Gloo's place in this process: a thread and a port that the connections of all groups share.
+// Gloo's device of this process: one thread and one port, shared by the connections of all groups.
 class GlooDevice {
  public:
-  // `address` is this machine's, for the other ranks to connect to.
+  // `address` is the address of this machine that the other ranks connect to.
   explicit GlooDevice(const std::string& address);
   ~GlooDevice();
   GlooDevice(const GlooDevice&) = delete;
   GlooDevice& operator=(const GlooDevice&) = delete;
 
-  // Connects all ranks of a group with each other, by the store's keys. Waits for them.
+  // Connects all ranks of a group with each other, through keys of the store. Waits for all of
+  // them.
   c10::intrusive_ptr<c10d::Backend> connect(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                             int size, std::chrono::milliseconds deadline) const;
 

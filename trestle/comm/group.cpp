@@ -9,12 +9,13 @@ namespace {
 
 const Group::Impl& checked(const std::shared_ptr<Group::Impl>& impl) {
   if (impl) return *impl;
-  throw UsageError("this rank is not in the group",
-                   {.hint = "make_group() gives a group that is not valid() to ranks outside it."});
+  throw UsageError(
+      "this rank is not in the group",
+      {.hint = "make_group() returns a group that is not valid() on ranks outside it."});
 }
 
-// To autograd a collective is a write as any other: who kept the old values for a backward is told
-// there, instead of going on with the new ones.
+// A collective counts as an in-place write: autograd then raises an error if a backward needs the
+// overwritten values.
 void note_write(const at::Tensor& tensor) {
   if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
 }
@@ -28,10 +29,10 @@ void Group::fail(const std::string& reason) const {
   const auto& place = checked(impl_).place();
   place.control->fail(reason_of_rank(reason, place.ranks.at(static_cast<std::size_t>(place.rank))));
 }
-void Group::say_status(std::string status) const {
-  checked(impl_).place().control->say_status(std::move(status));
+void Group::report_status(std::string status) const {
+  checked(impl_).place().control->report_status(std::move(status));
 }
-// Whom this one waits for may itself wait for a rank that gives no sign of life: that one is named too.
+// The rank may itself wait for a rank without a heartbeat; that rank is named too.
 std::string Group::status_of(int rank) const {
   const auto& place = checked(impl_).place();
   const int asked = place.ranks.at(static_cast<std::size_t>(rank));

@@ -1,4 +1,4 @@
-// What is built of the collectives: tensors of unequal size, and bytes.
+// Operations made of several collectives: gathering tensors of unequal size, and bytes.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -28,7 +28,7 @@ std::string string_of(const at::Tensor& tensor, std::int64_t size) {
   return {static_cast<const char*>(tensor.const_data_ptr()), static_cast<std::size_t>(size)};
 }
 
-// Every rank's fingerprint of its input.
+// Gathers every rank's fingerprint of its input.
 std::vector<Fingerprint> gather_prints(const Group& group, const at::Tensor& input) {
   const Fingerprint own = fingerprint_of(input);
   const std::int64_t size = sizeof own;

@@ -2,7 +2,7 @@
 
 #include <exception>
 
-#include "trestle/comm/engine_calls.h"
+#include "trestle/comm/backend_calls.h"
 
 namespace trestle::comm {
 
@@ -40,7 +40,7 @@ void InFlight::wait(c10d::Work& work, std::chrono::milliseconds deadline) {
   if (error) std::rethrow_exception(error);
 }
 
-void InFlight::break_all(const std::string& reason) {
+void InFlight::abort_all(const std::string& reason) {
   std::set<std::shared_ptr<Completion>> completions;
   {
     const std::lock_guard lock(mutex_);

@@ -13,18 +13,18 @@
 
 namespace trestle::comm {
 
-// What waits in a connection, so that it can be woken when the connection is broken. Breaking Gloo's
-// connections alone does not wake everything: a large message that was half sent goes on waiting.
+// The waits of a connection, which end when the connection is aborted. Closing Gloo's connections
+// does not end all of them: a large message that is half sent keeps waiting.
 class InFlight {
  public:
   void begin(const std::shared_ptr<Completion>& completion);
   void end(const std::shared_ptr<Completion>& completion);
 
-  // Waits for a message of the engine; throws where the wait was ended.
+  // Waits for a message of the backend; throws if the wait was aborted.
   void wait(c10d::Work& work, std::chrono::milliseconds deadline);
 
-  // Now and from now on.
-  void break_all(const std::string& reason);
+  // Ends all present and future waits.
+  void abort_all(const std::string& reason);
 
  private:
   std::mutex mutex_;

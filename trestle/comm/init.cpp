@@ -20,15 +20,17 @@ std::string backend_of(const InitOptions& options) {
 void check(const launch::RankEnvironment& environment, const InitOptions& options,
            const std::string& backend) {
   if (backend != "gloo" && backend != "nccl")
-    throw UsageError(text("no backend '", backend, "'"), {.hint = "There are gloo and nccl."});
+    throw UsageError(text("unknown backend '", backend, "'"), {.hint = "Use gloo or nccl."});
   if (environment.world_size < 1 || environment.rank < 0 ||
       environment.rank >= environment.world_size)
-    throw UsageError(text("rank ", environment.rank, " of ", environment.world_size, " ranks"));
+    throw UsageError(text("rank ", environment.rank, " is not valid in a world of ",
+                          environment.world_size, " ranks"));
   if (environment.world_size > 1 && (environment.port < 1 || environment.port > 65535))
-    throw UsageError(text("the ranks cannot meet at port ", environment.port),
+    throw UsageError(text("invalid rendezvous port ", environment.port),
                      {.hint = "MASTER_PORT is 1 to 65535."});
   if (options.deadline <= std::chrono::milliseconds::zero())
-    throw UsageError(text("a deadline of ", options.deadline.count(), " ms"));
+    throw UsageError(
+        text("the deadline is ", options.deadline.count(), " ms, but must be positive"));
 }
 
 }  // namespace
@@ -39,9 +41,8 @@ World init(const InitOptions& options) {
   std::string backend = backend_of(options);
   check(environment, options, backend);
   if (backend == "nccl" && !comm::has_nccl()) {
-    // One line for all ranks of a machine.
     if (environment.local_rank == 0)
-      std::cerr << "trestle: this libtorch has no NCCL: the ranks talk by Gloo instead\n";
+      std::cerr << "trestle: this libtorch has no NCCL; the ranks use Gloo instead\n";
     backend = "gloo";
   }
   if (environment.world_size > 1)

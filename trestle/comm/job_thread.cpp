@@ -1,6 +1,6 @@
 #include "trestle/comm/job_thread.h"
 
-#include "trestle/comm/no_broken_pipe.h"
+#include "trestle/comm/sigpipe_guard.h"
 #include "trestle/device/threads.h"
 
 namespace trestle::comm {
@@ -29,8 +29,8 @@ bool JobThread::drain(std::chrono::steady_clock::time_point end) {
 }
 
 void JobThread::run() {
-  set_own_threads(1);  // it waits and copies; the cores are for those who compute
-  const NoBrokenPipe no_broken_pipe;
+  set_own_threads(1);  // this thread waits and copies; the cores are for the ranks' operators
+  const SigpipeGuard sigpipe_guard;
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return ends_ || !jobs_.empty(); });
@@ -39,7 +39,7 @@ void JobThread::run() {
       const auto job = std::move(jobs_.front());
       lock.unlock();
       job();
-    }  // whatever it held is gone before it counts as done
+    }  // destroys the job before drain() can count it as done
     lock.lock();
     jobs_.pop_front();
     changed_.notify_all();

@@ -9,8 +9,8 @@
 
 namespace trestle::comm {
 
-// A thread that does one job after the other, in the order in which they came. It starts with the
-// first one, and the destructor waits until all are done.
+// A thread that runs jobs one after another, in the order of add(). It starts with the first job.
+// The destructor waits until all are done.
 class JobThread {
  public:
   JobThread() = default;
@@ -21,7 +21,7 @@ class JobThread {
   // A job must not throw.
   void add(std::function<void()> job);
 
-  // Whether all jobs were done before `end`.
+  // Waits until all jobs are done, at most until `end`; returns whether they are.
   bool drain(std::chrono::steady_clock::time_point end);
 
  private:
@@ -29,7 +29,7 @@ class JobThread {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void()>> jobs_;  // the first one is being done
+  std::deque<std::function<void()>> jobs_;  // the first one is running
   bool ends_ = false;
   std::thread thread_;
 };

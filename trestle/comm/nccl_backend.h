@@ -7,10 +7,10 @@
 
 namespace trestle::comm {
 
-// Whether this build has NCCL: a build with TRESTLE_CUDA where its header compiles.
+// Whether this build has NCCL: it needs TRESTLE_CUDA and NCCL's header.
 bool has_nccl();
 
-// NCCL's engine for a group's GPU tensors, null in a build without it. It connects at its first
+// NCCL's backend for a group's GPU tensors, null in a build without NCCL. It connects at its first
 // collective.
 c10::intrusive_ptr<c10d::Backend> nccl_backend(const c10::intrusive_ptr<c10d::Store>& store,
                                                int rank, int size,

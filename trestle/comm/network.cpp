@@ -47,7 +47,7 @@ Addresses addresses_of(const std::string& host, int port, int type, std::string&
   return {found, &freeaddrinfo};
 }
 
-// "" once connected.
+// Returns "" if it connects, else why it does not.
 std::string try_address(const addrinfo& address, milliseconds time) {
   const Socket socket(address.ai_family, SOCK_STREAM);
   if (socket.number() < 0) return std::generic_category().message(errno);

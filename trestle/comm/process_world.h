@@ -6,7 +6,7 @@
 
 namespace trestle::comm {
 
-// This process as one of several ranks, which it meets first.
+// Joins the other ranks of `environment`, and returns this process's World.
 World process_world(const launch::RankEnvironment& environment, bool with_nccl,
                     std::chrono::milliseconds deadline);
 

@@ -4,8 +4,8 @@
 
 namespace trestle {
 
-// Another rank failed, went away, or did something else than this one; what() says which, and what
-// it said. Where several ranks fail, the first one's reason is in everybody's message.
+// Another rank failed, exited, or called a different operation. what() names the rank and its
+// reason. If several ranks fail, every rank's message has the reason of the first.
 class RankError : public Error {
  public:
   using Error::Error;

@@ -26,20 +26,20 @@ void check_tensor(const char* call, const at::Tensor& tensor) {
   if (!tensor.defined()) refuse(call, "the tensor is not defined");
   if (tensor.layout() != at::kStrided)
     refuse(call, text("a tensor of layout ", tensor.layout(), " cannot be sent"),
-           "Give a dense tensor: tensor.to_dense().");
+           "Pass a dense tensor: tensor.to_dense().");
   if (!tensor.is_cpu() && !tensor.is_privateuseone() && !tensor.is_cuda())
     refuse(call, text("a tensor on ", tensor.device().str(), " cannot be sent"));
   if (!tensor.is_non_overlapping_and_dense() || tensor.is_conj() || tensor.is_neg())
     refuse(call,
            text("the tensor ", shape(tensor), " with strides [", join(tensor.strides(), ", "),
-                "] does not lie in one piece"),
-           "Give tensor.contiguous(), and copy the result back where it was to be written to.");
+                "] is not dense"),
+           "Pass tensor.contiguous(), and copy the result back if it is an output.");
 }
 
 at::Tensor flat(const at::Tensor& tensor) {
   const at::Tensor host = host_view(tensor.detach());
   if (host.is_inference()) {
-    // Engines write in threads of their own, outside the caller's InferenceMode.
+    // Backends write in threads of their own, outside the caller's InferenceMode.
     const c10::InferenceMode outside(false);
     return at::from_blob(
         host.data_ptr(), {host.numel()}, [host](void*) {}, host.options());
@@ -49,14 +49,14 @@ at::Tensor flat(const at::Tensor& tensor) {
 
 at::Tensor flat_bytes(const at::Tensor& tensor) {
   const at::Tensor numbers = flat(tensor);
-  // Within it a view of another type would be an inference tensor itself.
+  // In InferenceMode a view of another dtype would be an inference tensor.
   const c10::InferenceMode outside(false);
   return numbers.scalar_type() == at::kByte ? numbers : numbers.view(at::kByte);
 }
 
 void check_rank(const char* call, const char* name, int rank, int size) {
   if (rank < 0 || rank >= size)
-    refuse(call, text("'", name, "' is ", rank, ", and the group's ranks are 0 to ", size - 1));
+    refuse(call, text("'", name, "' is ", rank, ", but the group's ranks are 0 to ", size - 1));
 }
 
 void check_same_dtype(const char* call, const at::Tensor& output, const at::Tensor& input) {
@@ -65,7 +65,7 @@ void check_same_dtype(const char* call, const at::Tensor& output, const at::Tens
                       dtype_name(input.scalar_type())));
 }
 
-// Pieces are pieces of memory: what they are of the tensor must be the same on both sides.
+// Shards are consecutive in memory, so input and output must have the same memory order.
 void check_same_order(const char* call, const at::Tensor& output, const at::Tensor& input) {
   if (output.is_contiguous() && input.is_contiguous()) return;
   if (output.dim() == input.dim() && output.dim() > 0 &&
@@ -77,7 +77,7 @@ void check_same_order(const char* call, const at::Tensor& output, const at::Tens
                     join(input.strides(), ", "), "] are not in the same memory order"));
 }
 
-// Engines add and compare these; a bool is a byte to them, so that true + true must be a maximum.
+// Backends reduce a bool as a byte, so its sum is a maximum and its product a minimum.
 void set_reduction(const char* call, Request& request, const at::Tensor& tensor, Reduce op) {
   request.print.reduce = static_cast<std::uint8_t>(op);
   request.reduce = op;
@@ -97,7 +97,8 @@ void set_reduction(const char* call, Request& request, const at::Tensor& tensor,
       return;
     default:
       refuse(call, text(dtype_name(tensor.scalar_type()), " cannot be reduced over ranks"),
-             "float64, float32, float16, bfloat16, int64, int32, int8, uint8 and bool can.");
+             "Reducible dtypes: float64, float32, float16, bfloat16, int64, int32, int8, uint8, "
+             "bool.");
   }
 }
 
@@ -165,12 +166,11 @@ namespace {
 void check_has_rows(const char* call, const at::Tensor& tensor, const char* name) {
   if (tensor.dim() == 0) refuse(call, text("the ", name, " has no rows: it is a scalar"));
   if (!tensor.is_contiguous())
-    refuse(call,
-           text("the rows of the ", name, " ", shape(tensor), " do not lie one behind another"),
-           "Give tensor.contiguous().");
+    refuse(call, text("the rows of the ", name, " ", shape(tensor), " are not contiguous"),
+           "Pass tensor.contiguous().");
 }
 
-// The bytes of each rank's rows.
+// The number of bytes of each rank's rows.
 std::vector<std::int64_t> pieces(const at::Tensor& tensor, const char* name,
                                  const std::vector<std::int64_t>& rows, int size) {
   constexpr const char* call = "all_to_all";
@@ -181,22 +181,21 @@ std::vector<std::int64_t> pieces(const at::Tensor& tensor, const char* name,
   if (rows.empty()) {
     if (all % size != 0)
       refuse(call,
-             text("the ", all, " rows of the ", name, " are not the same number for each of ", size,
-                  " ranks"),
-             "Say how many rows are whose: input_rows and output_rows.");
+             text("the ", all, " rows of the ", name, " are not divisible by ", size, " ranks"),
+             "Pass the number of rows of each rank: input_rows and output_rows.");
     return std::vector<std::int64_t>(static_cast<std::size_t>(size), all / size * row);
   }
   if (static_cast<int>(rows.size()) != size)
     refuse(call,
-           text("rows of the ", name, " for ", rows.size(), " ranks, and the group has ", size));
+           text("rows of the ", name, " for ", rows.size(), " ranks, but the group has ", size));
   std::vector<std::int64_t> bytes;
   for (const std::int64_t count : rows) {
     if (count < 0) refuse(call, text("a negative number of rows of the ", name, ": ", count));
     bytes.push_back(count * row);
   }
   if (const auto sum = std::accumulate(rows.begin(), rows.end(), std::int64_t{0}); sum != all)
-    refuse(call, text("the rows of the ", name, " [", join(rows, ", "), "] are ", sum,
-                      " together, and it has ", all));
+    refuse(call, text("the rows of the ", name, " [", join(rows, ", "), "] sum to ", sum,
+                      ", but it has ", all));
   return bytes;
 }
 
@@ -211,11 +210,11 @@ Request all_to_all_request(const at::Tensor& output, const at::Tensor& input,
   if (output.dim() != input.dim() ||
       (input.dim() > 1 && output.sizes().slice(1) != input.sizes().slice(1)))
     refuse("all_to_all", text("rows of the output ", shape(output), " and of the input ",
-                              shape(input), " are not of one shape"));
+                              shape(input), " differ in shape"));
   Request request{.print = fingerprint_of(input)};
   request.print.kind = Kind::AllToAll;
   request.print.sizes[0] = -1;
-  request.print.strides = {};  // the usual ones, and of an empty tensor none
+  request.print.strides = {};  // contiguous, or empty
   request.input_pieces = pieces(input, "input", input_rows, size);
   request.output_pieces = pieces(output, "output", output_rows, size);
   request.input = flat_bytes(input);
@@ -237,7 +236,7 @@ Request message_request(Kind kind, const at::Tensor& tensor, int peer, int tag, 
   check_rank(call, kind == Kind::Send ? "to" : "from", peer, size);
   if (peer == rank) refuse(call, text("rank ", rank, " is this rank itself"));
   if (tag < 0 || tag > most_tag)
-    refuse(call, text("the tag is ", tag, ", and may be 0 to ", most_tag));
+    refuse(call, text("the tag is ", tag, ", but must be 0 to ", most_tag));
   Request request{.print = fingerprint_of(tensor)};
   request.print.kind = kind;
   request.print.root = tag;

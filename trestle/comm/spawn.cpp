@@ -19,11 +19,11 @@
 namespace trestle::comm {
 namespace {
 
-// The first failure of all ranks, and how it is called among them.
+// The first failure of all ranks.
 class FirstFailure {
  public:
-  // In a catch block.
-  void keep(ThreadBoard& board, int rank) {
+  // Call it in a catch block.
+  void record(ThreadBoard& board, int rank) {
     const std::string reason = text("rank ", rank, " failed: ", message());
     {
       const std::lock_guard lock(mutex_);
@@ -38,7 +38,7 @@ class FirstFailure {
 
   void raise() {
     if (!error_) return;
-    if (is_echo_) std::rethrow_exception(error_);  // it names the rank itself
+    if (is_echo_) std::rethrow_exception(error_);  // its message names the rank already
     const std::string context = text("on rank ", rank_);
     try {
       std::rethrow_exception(error_);
@@ -60,7 +60,7 @@ class FirstFailure {
     } catch (const std::exception& error) {
       return error.what();
     } catch (...) {
-      return "an exception that is no std::exception";
+      return "unknown exception";
     }
   }
 
@@ -78,7 +78,8 @@ class FirstFailure {
   std::mutex mutex_;
   std::exception_ptr error_;
   int rank_ = 0;
-  // Who fails wakes the others before it throws, so that they may be here first.
+  // error_ is a RankError: a rank that was woken by the failure may get here before the rank that
+  // failed.
   bool is_echo_ = false;
 };
 
@@ -87,7 +88,7 @@ class FirstFailure {
 void check_thread_ranks(int ranks) {
   if (ranks >= 1 && ranks <= most_thread_ranks) return;
   throw UsageError(text("cannot start ", ranks, " ranks as threads"),
-                   {.hint = text("Give 1 to ", most_thread_ranks, ".")});
+                   {.hint = text("Use 1 to ", most_thread_ranks, " ranks.")});
 }
 
 void run_thread_ranks(int ranks, const SpawnOptions& options,
@@ -102,7 +103,7 @@ void run_thread_ranks(int ranks, const SpawnOptions& options,
   std::vector<std::thread> running;
   for (int rank = 0; rank < ranks; ++rank) {
     running.emplace_back([&, rank] {
-      std::optional<World> world;  // goes after the failure is known, not while it passes by
+      std::optional<World> world;  // destroyed after the failure is recorded
       try {
         set_own_threads(threads);
         world.emplace(thread_world(board, {.rank = rank,
@@ -115,12 +116,12 @@ void run_thread_ranks(int ranks, const SpawnOptions& options,
         function(*world);
         board->leave(rank);
       } catch (...) {
-        failure.keep(*board, rank);
+        failure.record(*board, rank);
       }
     });
   }
   for (std::thread& thread : running) thread.join();
-  board->fail("the ranks of this world have ended");  // lets go of what nobody took
+  board->fail("the ranks of this world have ended");  // releases messages that no rank received
   failure.raise();
 }
 

@@ -14,18 +14,19 @@ namespace trestle {
 
 struct SpawnOptions {
   std::chrono::milliseconds deadline = std::chrono::minutes(10);
-  int threads = 0;  // of one operator in each rank; 0 = the cores divided by the ranks
+  int threads = 0;  // per operator in each rank; 0 = number of cores / number of ranks
 };
 
 namespace comm {
-void check_thread_ranks(int ranks);  // UsageError for a number that cannot be
+void check_thread_ranks(int ranks);  // throws UsageError unless it is 1 to 256
 void run_thread_ranks(int ranks, const SpawnOptions& options,
                       const std::function<void(World&)>& function);
 }  // namespace comm
 
-// Runs `function(world)` on `ranks` ranks that are threads of this process, and returns what each of them
-// returned, in order (nothing where it returns nothing). If one throws, the others' waits end, all
-// threads are joined, and the first failure is thrown, with its type, naming its rank.
+// Runs `function(world)` on `ranks` ranks that are threads of this process. Returns their results
+// in the order of ranks, or void if `function` does. If a rank throws, all other ranks' waits end,
+// all threads are joined, and the first exception is rethrown with its type and its rank in the
+// message.
 //
 //   const auto sums = trestle::spawn(4, [](trestle::World& world) {
 //     at::Tensor sum = torch::ones({1}) * world.rank();

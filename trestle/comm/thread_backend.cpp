@@ -22,18 +22,18 @@ Reduce reduce_of(const c10d::ReduceOp& op) {
     case c10d::ReduceOp::MAX:
       return Reduce::Max;
     default:
-      throw UsageError("ranks that are threads reduce by sum, product, min and max",
-                       {.hint = "Divide a sum for an average."});
+      throw UsageError("ranks that are threads support the reductions sum, product, min and max",
+                       {.hint = "For an average, divide the sum."});
   }
 }
 
 const at::Tensor& only(const std::vector<at::Tensor>& tensors) {
   if (tensors.size() != 1)
-    throw UsageError(text("a list of ", tensors.size(), " tensors, where one is expected"));
+    throw UsageError(text("expected a list of one tensor, got ", tensors.size()));
   return tensors[0];
 }
 
-// A completion as c10d's Work, with its future.
+// Wraps a Completion as c10d's Work, with a future.
 class ThreadWork : public c10d::Work {
  public:
   ThreadWork(int rank, c10d::OpType type, std::vector<at::Tensor> results)
@@ -103,13 +103,13 @@ ThreadBackend::WorkPtr ThreadBackend::allreduce(Tensors& tensors,
 
 ThreadBackend::WorkPtr ThreadBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                                 const c10d::AllgatherOptions&) {
-  if (outputs.size() != 1) throw UsageError("allgather of more than one tensor at once");
+  if (outputs.size() != 1) throw UsageError("allgather takes one tensor at a time");
   const at::Tensor& input = only(inputs);
   if (outputs[0].size() != static_cast<std::size_t>(size_))
     throw UsageError(text("allgather into ", outputs[0].size(), " tensors, for ", size_, " ranks"));
   for (const at::Tensor& output : outputs[0]) {
     if (output.sizes() != input.sizes())
-      throw UsageError("allgather into tensors of another shape than the input's");
+      throw UsageError("allgather: the outputs' shape differs from the input's");
   }
   auto sizes = input.sizes().vec();
   sizes.insert(sizes.begin(), size_);
@@ -157,7 +157,7 @@ ThreadBackend::WorkPtr ThreadBackend::recv(Tensors& tensors, int from, int tag) 
 
 void ThreadBackend::abort() {
   place_.control->fail(
-      text("rank ", place_.ranks[static_cast<std::size_t>(rank_)], " ended its communication"));
+      text("rank ", place_.ranks[static_cast<std::size_t>(rank_)], " aborted its communication"));
 }
 
 }  // namespace trestle::comm

@@ -11,9 +11,9 @@
 
 namespace trestle::comm {
 
-// The face of a hub for libtorch's own distributed code (c10d::Reducer): the same collectives on the
-// same hub as ThreadConnection, with c10d's types. Its works have futures. A tensor list holds one
-// tensor, as for all engines of today. CPU tensors and virtual devices' alike.
+// A hub as a c10d::Backend, for libtorch's own distributed code (c10d::Reducer): the same
+// collectives as ThreadConnection, with c10d's types. Its works have futures. A tensor list must
+// hold one tensor, as in c10d's other backends. Tensors may be on the CPU or on virtual devices.
 class ThreadBackend : public c10d::Backend {
  public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;

@@ -25,17 +25,17 @@ std::optional<std::string> ThreadBoard::failure() const {
   return failure_;
 }
 
-void ThreadBoard::say_status(int rank, std::string status) {
+void ThreadBoard::report_status(int rank, std::string status) {
   const std::lock_guard lock(mutex_);
   Rank& known = ranks_.at(static_cast<std::size_t>(rank));
   known.status = std::move(status);
   known.said = std::chrono::steady_clock::now();
 }
 
-std::string ThreadBoard::words_of(const Rank& rank) const {
+std::string ThreadBoard::describe(const Rank& rank) const {
   const std::string last =
-      last_words(rank.status, std::chrono::duration_cast<std::chrono::milliseconds>(
-                                  std::chrono::steady_clock::now() - rank.said));
+      describe_status(rank.status, std::chrono::duration_cast<std::chrono::milliseconds>(
+                                       std::chrono::steady_clock::now() - rank.said));
   return rank.has_left ? last + ", and has returned" : last;
 }
 
@@ -54,7 +54,7 @@ void ThreadBoard::leave(int rank) {
 
 std::string ThreadBoard::status_of(int rank) const {
   const std::lock_guard lock(mutex_);
-  return words_of(ranks_.at(static_cast<std::size_t>(rank)));
+  return describe(ranks_.at(static_cast<std::size_t>(rank)));
 }
 
 std::shared_ptr<ThreadHub> ThreadBoard::hub(int number, const std::vector<int>& ranks) {
@@ -75,14 +75,14 @@ std::shared_ptr<ThreadHub> ThreadBoard::hub(int number, const std::vector<int>& 
   return hub;
 }
 
-std::string ThreadControl::explain(const Broken& broken) {
+std::string ThreadControlPlane::explain(const Broken& broken) {
   fail(text("rank ", broken.rank, " in ", broken.call, ": ", broken.error));
   return *failure();
 }
 
-std::string last_words(const std::string& status, std::chrono::milliseconds ago) {
-  return status.empty() ? text("has said nothing for ", seconds_text(ago))
-                        : text("said last '", status, "', ", seconds_text(ago), " ago");
+std::string describe_status(const std::string& status, std::chrono::milliseconds ago) {
+  return status.empty() ? text("has reported nothing for ", seconds_text(ago))
+                        : text("last reported '", status, "' ", seconds_text(ago), " ago");
 }
 
 }  // namespace trestle::comm

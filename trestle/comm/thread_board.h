@@ -8,14 +8,14 @@
 #include <string>
 #include <vector>
 
-#include "trestle/comm/control.h"
+#include "trestle/comm/control_plane.h"
 
 namespace trestle::comm {
 
 class ThreadHub;
 
-// What the ranks of a world of threads share: the first failure, what each did last, and the hubs of
-// their groups.
+// The state that the ranks of a world of threads share: the first failure, each rank's last status,
+// and the hubs of their groups.
 class ThreadBoard {
  public:
   explicit ThreadBoard(int ranks);
@@ -24,13 +24,13 @@ class ThreadBoard {
 
   void fail(const std::string& reason);
   std::optional<std::string> failure() const;
-  void say_status(int rank, std::string status);
+  void report_status(int rank, std::string status);
   std::string status_of(int rank) const;
-  // The rank's function has returned: whoever waits for it, now or later, fails at once.
+  // The rank's function has returned: every present or later wait for it fails at once.
   void leave(int rank);
 
-  // The hub of the world's `number`-th group; who asks first makes it. Throws UsageError where ranks
-  // ask for groups of other ranks under one number.
+  // The hub of the world's `number`-th group; the first call creates it. Throws UsageError if ranks
+  // request different ranks under one number.
   std::shared_ptr<ThreadHub> hub(int number, const std::vector<int>& ranks);
 
  private:
@@ -40,7 +40,7 @@ class ThreadBoard {
     bool has_left = false;
   };
 
-  std::string words_of(const Rank& rank) const;  // the caller holds the lock
+  std::string describe(const Rank& rank) const;  // the caller holds the lock
 
   mutable std::mutex mutex_;
   std::vector<Rank> ranks_;
@@ -48,15 +48,17 @@ class ThreadBoard {
   std::map<int, std::shared_ptr<ThreadHub>> hubs_;
 };
 
-// One rank's view of it.
-class ThreadControl : public Control {
+// One rank's view of the board.
+class ThreadControlPlane : public ControlPlane {
  public:
-  ThreadControl(std::shared_ptr<ThreadBoard> board, int rank)
+  ThreadControlPlane(std::shared_ptr<ThreadBoard> board, int rank)
       : board_(std::move(board)), rank_(rank) {}
 
   void fail(const std::string& reason) override { board_->fail(reason); }
   std::optional<std::string> failure() const override { return board_->failure(); }
-  void say_status(std::string status) override { board_->say_status(rank_, std::move(status)); }
+  void report_status(std::string status) override {
+    board_->report_status(rank_, std::move(status));
+  }
   std::string status_of(int rank) const override { return board_->status_of(rank); }
   std::string explain(const Broken& broken) override;
 
@@ -65,7 +67,7 @@ class ThreadControl : public Control {
   const int rank_;
 };
 
-// "said last 'backward of stage 1', 0.2 s ago".
-std::string last_words(const std::string& status, std::chrono::milliseconds ago);
+// "last reported 'backward of stage 1' 0.2 s ago".
+std::string describe_status(const std::string& status, std::chrono::milliseconds ago);
 
 }  // namespace trestle::comm

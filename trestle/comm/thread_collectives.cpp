@@ -1,18 +1,14 @@
 #include "trestle/comm/thread_collectives.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/maximum.h>
-#include <ATen/ops/minimum.h>
-#include <ATen/ops/mul.h>
 
 #include <algorithm>
 #include <cstring>
 #include <numeric>
 
-#include "trestle/comm/pairs.h"
+#include "trestle/comm/reduction.h"
 
 namespace trestle::comm {
 namespace {
@@ -28,21 +24,21 @@ Range range_of(const at::Tensor& tensor) {
   return {begin, begin + tensor.nbytes()};
 }
 
-// Whether a rank's piece lies where all-gather would put it.
-bool is_its_place(const Request& request, std::size_t rank) {
+// Whether a rank's input is its shard of the all-gather's output.
+bool is_own_shard(const Request& request, std::size_t rank) {
   return request.print.kind == Kind::AllGather &&
          range_of(request.input).begin ==
              range_of(request.output).begin + rank * request.input.nbytes();
 }
 
-// Whether what one rank writes lies over what another one, or itself, reads or writes. In place is
-// one and the same tensor, or a piece's place in what is gathered, and fine.
-bool lie_over_each_other(const std::vector<Request>& requests) {
+// Whether an output overlaps another tensor of any rank. An in-place call does not count: its
+// output is its input, or has the input as its own shard.
+bool have_overlaps(const std::vector<Request>& requests) {
   for (std::size_t a = 0; a < requests.size(); ++a) {
     const Range written = range_of(requests[a].output);
     for (std::size_t b = 0; b < requests.size(); ++b) {
       const bool in_place =
-          a == b && (requests[a].output.is_same(requests[a].input) || is_its_place(requests[a], a));
+          a == b && (requests[a].output.is_same(requests[a].input) || is_own_shard(requests[a], a));
       if (!in_place && written.meets(range_of(requests[b].input))) return true;
       if (a != b && written.meets(range_of(requests[b].output))) return true;
     }
@@ -59,15 +55,15 @@ void copy_bytes(const at::Tensor& to, std::int64_t at, const at::Tensor& from, s
   if (target != source) std::memcpy(target, source, static_cast<std::size_t>(elements * size));
 }
 
-// In pieces that stay in a core's cache from the first sum to the last copy.
+// Works in chunks that stay in a core's cache from the first sum to the last copy.
 void thread_all_reduce(std::vector<Request>& requests) {
-  constexpr std::int64_t piece = 1 << 16;
+  constexpr std::int64_t chunk = 1 << 16;
   const std::int64_t elements = requests[0].output.numel();
-  for (std::int64_t begin = 0; begin < elements; begin += piece) {
-    const std::int64_t count = std::min(piece, elements - begin);
-    std::vector<at::Tensor> sums;  // in place: what is added up is written over in the end
+  for (std::int64_t begin = 0; begin < elements; begin += chunk) {
+    const std::int64_t count = std::min(chunk, elements - begin);
+    std::vector<at::Tensor> sums;  // in place: all outputs are overwritten at the end
     for (const Request& request : requests) sums.push_back(request.output.narrow(0, begin, count));
-    for_pairs(sums.size(), [&](std::size_t a, std::size_t b) {
+    for_each_reduction_pair(sums.size(), [&](std::size_t a, std::size_t b) {
       reduce_into(sums[a], sums[b], requests[0].reduce);
     });
     for (std::size_t r = 1; r < requests.size(); ++r)
@@ -75,32 +71,33 @@ void thread_all_reduce(std::vector<Request>& requests) {
   }
 }
 
-// The inputs stay as they are: what belongs to rank `to` is added up beside them.
-void reduce_part(const at::Tensor& sum, std::vector<at::Tensor>& parts,
-                 std::vector<at::Tensor>& rooms, Reduce op) {
-  if (parts.size() == 1) copy_bytes(sum, 0, parts[0], 0, sum.numel());
-  std::vector<at::Tensor> sums = parts;
-  for_pairs(parts.size(), [&](std::size_t a, std::size_t b) {
-    const at::Tensor to = a == 0 ? sum : rooms[a / 2].narrow(0, 0, sum.numel());
+// Reduces the inputs to `sum` without changing them; `buffers` hold the intermediate sums.
+void reduce_chunk(const at::Tensor& sum, std::vector<at::Tensor>& inputs,
+                  std::vector<at::Tensor>& buffers, Reduce op) {
+  if (inputs.size() == 1) copy_bytes(sum, 0, inputs[0], 0, sum.numel());
+  std::vector<at::Tensor> sums = inputs;
+  for_each_reduction_pair(inputs.size(), [&](std::size_t a, std::size_t b) {
+    const at::Tensor to = a == 0 ? sum : buffers[a / 2].narrow(0, 0, sum.numel());
     reduce_to(to, sums[a], sums[b], op);
     sums[a] = to;
   });
 }
 
 void reduce_scatter(std::vector<Request>& requests) {
-  constexpr std::int64_t piece = 1 << 16;
+  constexpr std::int64_t chunk = 1 << 16;
   const std::int64_t elements = requests[0].output.numel();
-  std::vector<at::Tensor> rooms(requests.size() / 2 + 1);
+  std::vector<at::Tensor> buffers(requests.size() / 2 + 1);
   for (std::size_t i = 1; 2 * i < requests.size(); ++i)
-    rooms[i] = at::empty({std::min(piece, elements)}, requests[0].output.options());
+    buffers[i] = at::empty({std::min(chunk, elements)}, requests[0].output.options());
   for (std::size_t to = 0; to < requests.size(); ++to) {
-    for (std::int64_t begin = 0; begin < elements; begin += piece) {
-      const std::int64_t count = std::min(piece, elements - begin);
-      std::vector<at::Tensor> parts;
+    for (std::int64_t begin = 0; begin < elements; begin += chunk) {
+      const std::int64_t count = std::min(chunk, elements - begin);
+      std::vector<at::Tensor> inputs;
       for (const Request& from : requests)
-        parts.push_back(
+        inputs.push_back(
             from.input.narrow(0, static_cast<std::int64_t>(to) * elements + begin, count));
-      reduce_part(requests[to].output.narrow(0, begin, count), parts, rooms, requests[0].reduce);
+      reduce_chunk(requests[to].output.narrow(0, begin, count), inputs, buffers,
+                   requests[0].reduce);
     }
   }
 }
@@ -116,7 +113,7 @@ void thread_all_gather(std::vector<Request>& requests) {
 }
 
 void thread_all_to_all(std::vector<Request>& requests) {
-  std::vector<std::int64_t> read(requests.size(), 0);  // of each input, how much is sent already
+  std::vector<std::int64_t> read(requests.size(), 0);  // elements of each input that are copied
   for (std::size_t to = 0; to < requests.size(); ++to) {
     std::int64_t at = 0;
     for (std::size_t from = 0; from < requests.size(); ++from) {
@@ -155,36 +152,11 @@ void run(std::vector<Request>& requests) {
 
 }  // namespace
 
-bool share_memory(const at::Tensor& a, const at::Tensor& b) {
-  return range_of(a).meets(range_of(b));
-}
-
-void reduce_to(at::Tensor out, const at::Tensor& a, const at::Tensor& b, Reduce op) {
-  switch (op) {
-    case Reduce::Sum:
-      at::add_out(out, a, b);
-      return;
-    case Reduce::Product:
-      at::mul_out(out, a, b);
-      return;
-    case Reduce::Min:
-      at::minimum_out(out, a, b);
-      return;
-    case Reduce::Max:
-      at::maximum_out(out, a, b);
-      return;
-  }
-}
-
-void reduce_into(const at::Tensor& sum, const at::Tensor& more, Reduce op) {
-  reduce_to(sum, sum, more, op);
-}
-
 void run_collective(std::vector<Request>& requests) {
   const at::NoGradGuard no_grad;
   if (requests[0].print.kind == Kind::Barrier) return;
-  if (!lie_over_each_other(requests)) return run(requests);
-  // Read copies, write copies, and then put the results where they belong.
+  if (!have_overlaps(requests)) return run(requests);
+  // Works on copies of inputs and outputs, then copies the results to the outputs.
   std::vector<Request> apart = requests;
   for (Request& request : apart) {
     const bool in_place = request.output.is_same(request.input);

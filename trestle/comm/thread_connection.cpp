@@ -12,7 +12,7 @@ std::shared_ptr<Completion> collective_completion(const Connection::Place& place
   print.order = hub->next_order(place.rank);
   const int self = place.ranks[static_cast<std::size_t>(place.rank)];
   auto late = [=, control = place.control] {
-    return text("rank ", self, " in ", describe(print), ", which these have not called: ",
+    return text("rank ", self, " in ", describe(print), ", which these ranks have not called: ",
                 statuses(*control, hub->missing(print.order), self));
   };
   return std::make_shared<Completion>(place.control, place.deadline, std::move(late));
@@ -37,8 +37,8 @@ Work ThreadConnection::collective(Request request, Check) {
   return Work(std::move(completion));
 }
 
-// A message with a check and one without never meet, as between processes: a pipeline's are without, so
-// that a user's on the same group may have any tag.
+// As between processes, a message with a check never matches one without. A pipeline sends without
+// checks, so a user's messages on the same group may use any tag.
 Work ThreadConnection::message(Request request, Check check) {
   auto completion = message_completion(place(), request);
   request.tag = check == Check::On ? checked_tag(request.tag) : plain_tag(request.tag);

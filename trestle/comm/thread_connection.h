@@ -8,22 +8,22 @@
 
 namespace trestle::comm {
 
-// A rank's end of a group of threads, and of every group of one rank.
+// A rank's end of a group of threads, or of a group of one rank.
 class ThreadConnection : public Connection {
  public:
   ThreadConnection(Place place, std::shared_ptr<ThreadHub> hub)
       : Connection(std::move(place)), hub_(std::move(hub)) {}
-  ~ThreadConnection() override { breaker()->retire(); }
+  ~ThreadConnection() override { aborter()->retire(); }
 
   Work collective(Request request, Check check) override;
   Work message(Request request, Check check) override;
-  void break_off(const std::string& reason) override { hub_->kill(reason); }
+  void abort(const std::string& reason) override { hub_->kill(reason); }
 
  private:
   const std::shared_ptr<ThreadHub> hub_;
 };
 
-// The completions of requests to a hub, with what a message of a deadline says of them.
+// Completions for requests to a hub, with the texts for a deadline's message.
 std::shared_ptr<Completion> collective_completion(const Connection::Place& place,
                                                   const std::shared_ptr<ThreadHub>& hub,
                                                   const Request& request);

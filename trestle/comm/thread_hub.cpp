@@ -45,7 +45,7 @@ void ThreadHub::finish(Collective& all) {
     failed =
         Failed{Failed::How::Rank, text(describe(requests[0].print), " failed: ", error.what())};
   }
-  requests.clear();  // whoever waits may rely on nobody else holding its tensors
+  requests.clear();  // when wait() returns, no other thread may hold the caller's tensors
   for (const auto& completion : all.completions) completion->finish(failed);
 }
 
@@ -103,7 +103,7 @@ ThreadHub::Mismatch ThreadHub::message(int rank, Request request,
                          : difference(print, at(from), request.print, at(to));
       }
       if (theirs.empty()) left = left_by_peer(rank, request);
-      if (!left && (theirs.empty() || mismatch)) {  // then both wait for the end that comes now
+      if (!left && (theirs.empty() || mismatch)) {  // after a mismatch, kill() ends both waits
         own.push_back({std::move(request), std::move(completion)});
         return mismatch;
       }
@@ -156,8 +156,8 @@ Failed ThreadHub::left(const std::vector<std::size_t>& gone, int rank,
   const std::string& status = *left_[gone[0]];
   return {Failed::How::Left,
           text(one ? "rank " : "ranks ", join(numbers, ", "), one ? " has" : " have", " returned",
-               one && !status.empty() ? text(", having said last '", status, "'") : "",
-               ", and rank ", ranks_[static_cast<std::size_t>(rank)], " waits for ",
+               one && !status.empty() ? text(", having last reported '", status, "'") : "",
+               ", but rank ", ranks_[static_cast<std::size_t>(rank)], " waits for ",
                one ? "it" : "them", " in ", describe(request.print))};
 }
 

@@ -9,7 +9,8 @@ namespace {
 class ThreadWorld : public World::Impl {
  public:
   ThreadWorld(Facts facts, std::shared_ptr<ThreadBoard> board)
-      : Impl(facts, std::make_shared<ThreadControl>(board, facts.rank)), board_(std::move(board)) {
+      : Impl(facts, std::make_shared<ThreadControlPlane>(board, facts.rank)),
+        board_(std::move(board)) {
     connect_all();
   }
   ~ThreadWorld() override { fail_if_unwinding(); }

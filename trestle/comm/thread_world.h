@@ -10,7 +10,7 @@ namespace trestle::comm {
 
 inline constexpr int most_thread_ranks = 256;
 
-// A rank of a world of threads; its ranks share the board.
+// The World of one rank in a world of threads. All its ranks share the board.
 World thread_world(const std::shared_ptr<ThreadBoard>& board, World::Impl::Facts facts);
 
 }  // namespace trestle::comm

@@ -5,7 +5,7 @@
 
 #include "trestle/base/text.h"
 #include "trestle/comm/completion.h"
-#include "trestle/comm/quiet_log.h"
+#include "trestle/comm/log_silencer.h"
 
 namespace trestle::comm {
 namespace {
@@ -13,21 +13,22 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds between_looks{250}, between_looks_at_the_end{20};
-constexpr milliseconds silence_that_counts{1000};
-// What a process that was stopped finds when it goes on is found within this time.
-constexpr milliseconds time_to_find_out{5000};
-constexpr milliseconds for_bad_news{1000};  // how long the store stays for others to read a failure
+constexpr milliseconds poll_interval{250}, final_poll_interval{20};
+constexpr milliseconds shortest_silence{1000};
+// For how long after a stall failures that this process detects are attributed to it.
+constexpr milliseconds stall_memory{5000};
+// How long the store's host keeps the store alive after a failure, so that other ranks can read it.
+constexpr milliseconds time_to_read_failure{1000};
 constexpr const char* failure_key = "failure";
 
 milliseconds since(steady_clock::time_point time) {
   return std::chrono::duration_cast<milliseconds>(steady_clock::now() - time);
 }
 
-std::string beat_key(std::size_t rank) { return text("beat/", rank); }
+std::string heartbeat_key(std::size_t rank) { return text("beat/", rank); }
 
-bool says_goodbye(const std::vector<std::string>& beat) {
-  return beat.size() > 1 && beat[1] == "d";
+bool is_goodbye_heartbeat(const std::vector<std::string>& heartbeat) {
+  return heartbeat.size() > 1 && heartbeat[1] == "d";
 }
 
 std::string as_string(const std::vector<std::uint8_t>& bytes) {
@@ -36,169 +37,173 @@ std::string as_string(const std::vector<std::uint8_t>& bytes) {
 
 }  // namespace
 
-void ProcessControl::prepare(c10d::Store& store, int rank) {
-  store.set(beat_key(static_cast<std::size_t>(rank)), "0\tr\t0\t");
+void ProcessControlPlane::prepare(c10d::Store& store, int rank) {
+  store.set(heartbeat_key(static_cast<std::size_t>(rank)), "0\tr\t0\t");
   store.compareSet(failure_key, "", "");
 }
 
-bool ProcessControl::has_left(c10d::Store& store, int rank) {
-  const std::string key = beat_key(static_cast<std::size_t>(rank));
-  return store.check({key}) && says_goodbye(split(as_string(store.get(key)), '\t'));
+bool ProcessControlPlane::has_left(c10d::Store& store, int rank) {
+  const std::string key = heartbeat_key(static_cast<std::size_t>(rank));
+  return store.check({key}) && is_goodbye_heartbeat(split(as_string(store.get(key)), '\t'));
 }
 
-ProcessControl::Watcher::Watcher(Facts facts, c10::intrusive_ptr<c10d::Store> store,
-                                 std::shared_ptr<BreakList> breaks)
+ProcessControlPlane::Watcher::Watcher(Facts facts, c10::intrusive_ptr<c10d::Store> store,
+                                      std::shared_ptr<AbortList> abort_list)
     : facts_(std::move(facts)),
       store_(std::move(store)),
-      breaks_(std::move(breaks)),
-      ranks_(facts_.cards.size()),
-      said_(steady_clock::now()),
-      looked_at_(said_) {
-  for (Rank& rank : ranks_) rank.seen = said_;
+      abort_list_(std::move(abort_list)),
+      ranks_(facts_.identities.size()),
+      reported_at_(steady_clock::now()),
+      polled_at_(reported_at_) {
+  for (Rank& rank : ranks_) rank.seen = reported_at_;
 }
 
-void ProcessControl::Watcher::run() {
+void ProcessControlPlane::Watcher::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    is_asked_ = false;
-    ++looks_begun_;
+    is_poll_requested_ = false;
+    ++polls_begun_;
     lock.unlock();
     try {
-      const QuietLog quiet;
-      look();
+      const LogSilencer silencer;
+      poll();
     } catch (const std::exception& error) {
-      store_is_gone(error.what());
+      handle_store_loss(error.what());
     }
     const auto reason = failure();
-    if (reason) breaks_->break_all(own_words(*reason));
-    const bool goes = may_go();
+    if (reason) abort_list_->abort_all(with_stall_note(*reason));
+    const bool stops = may_stop();
     lock.lock();
-    looks_ = looks_begun_;
-    if (goes) has_ended_ = true;
-    looked_.notify_all();
-    if (goes) return;
+    polls_ = polls_begun_;
+    if (stops) has_ended_ = true;
+    polled_.notify_all();
+    if (stops) return;
     pause(lock);
   }
 }
 
-void ProcessControl::Watcher::pause(std::unique_lock<std::mutex>& lock) {
-  const milliseconds time = leaves_ ? between_looks_at_the_end : between_looks;
+void ProcessControlPlane::Watcher::pause(std::unique_lock<std::mutex>& lock) {
+  const milliseconds time = is_leaving_ ? final_poll_interval : poll_interval;
   const Time begin = steady_clock::now();
-  sleeps_ = true;
+  is_sleeping_ = true;
   wakes_at_ = begin + time;
-  wake_.wait_for(lock, time, [&] { return is_asked_; });
-  sleeps_ = false;
-  note_absence(begin, time);
+  wake_.wait_for(lock, time, [&] { return is_poll_requested_; });
+  is_sleeping_ = false;
+  note_stall(begin, time);
 }
 
-void ProcessControl::Watcher::note_absence(Time since_then, milliseconds expected) {
-  const milliseconds away = since(since_then) - expected;
-  if (away < absence_that_counts()) return;
-  was_away_ = away;
-  back_at_ = steady_clock::now();
+void ProcessControlPlane::Watcher::note_stall(Time since_then, milliseconds expected) {
+  const milliseconds stall = since(since_then) - expected;
+  if (stall < shortest_stall()) return;
+  stalled_for_ = stall;
+  resumed_at_ = steady_clock::now();
 }
 
-// Who sleeps so much longer than it asked for was stopped; a machine that is merely busy is not.
-milliseconds ProcessControl::Watcher::absence_that_counts() const {
+// A process that sleeps this much longer than requested was stopped; a busy machine delays it less.
+milliseconds ProcessControlPlane::Watcher::shortest_stall() const {
   return std::max(milliseconds(1000), facts_.deadline / 2);
 }
 
-// Of a process that has just come to itself the watcher may be the last to wake.
-milliseconds ProcessControl::Watcher::absence(Time now) const {
-  if (sleeps_ && now - wakes_at_ >= absence_that_counts())
+// When a stopped process resumes, its watcher may be the last thread to wake.
+milliseconds ProcessControlPlane::Watcher::recent_stall(Time now) const {
+  if (is_sleeping_ && now - wakes_at_ >= shortest_stall())
     return std::chrono::duration_cast<milliseconds>(now - wakes_at_);
-  return was_away_ > milliseconds::zero() && now - back_at_ < time_to_find_out
-             ? was_away_
+  return stalled_for_ > milliseconds::zero() && now - resumed_at_ < stall_memory
+             ? stalled_for_
              : milliseconds::zero();
 }
 
-std::string ProcessControl::Watcher::own_words(std::string reason) const {
+std::string ProcessControlPlane::Watcher::with_stall_note(std::string reason) const {
   const std::lock_guard lock(mutex_);
-  const auto away = absence(steady_clock::now());
-  if (away == milliseconds::zero()) return reason;
-  const ProcessCard& card = facts_.cards[static_cast<std::size_t>(facts_.rank)];
-  const std::string who =
-      text("rank ", facts_.rank, " (process ", card.pid, " on ", card.host, ") did not run for ");
+  const auto stall = recent_stall(steady_clock::now());
+  if (stall == milliseconds::zero()) return reason;
+  const ProcessIdentity& identity = facts_.identities[static_cast<std::size_t>(facts_.rank)];
+  const std::string who = text("rank ", facts_.rank, " (process ", identity.pid, " on ",
+                               identity.host, ") did not run for ");
   if (reason.starts_with(who)) return reason;
-  return text(who, seconds_text(away),
-              ": it was stopped, or its machine was. What it found then: ", reason);
+  return text(who, seconds_text(stall),
+              ": the process or its machine was stopped. Its error after that: ", reason);
 }
 
-void ProcessControl::Watcher::look() {
+void ProcessControlPlane::Watcher::poll() {
   const Time begin = steady_clock::now();
-  if (holder_is_gone()) return;
-  const auto [beat, is_goodbye] = own_beat();
-  store_->set(beat_key(static_cast<std::size_t>(facts_.rank)), beat);
-  tell_failure();
+  if (store_host_has_ended()) return;
+  const auto [heartbeat, is_goodbye] = own_heartbeat();
+  store_->set(heartbeat_key(static_cast<std::size_t>(facts_.rank)), heartbeat);
+  publish_failure();
   std::vector<std::string> keys = {failure_key};
-  for (std::size_t r = 0; r < ranks_.size(); ++r) keys.push_back(beat_key(r));
+  for (std::size_t r = 0; r < ranks_.size(); ++r) keys.push_back(heartbeat_key(r));
   const auto values = store_->multiGet(keys);
   {
     const std::lock_guard lock(mutex_);
     has_said_goodbye_ = is_goodbye;
-    looked_at_ = steady_clock::now();
-    // A store of one's own always answers; another one may be what stood still.
-    if (facts_.holds_store) note_absence(begin, milliseconds::zero());
+    polled_at_ = steady_clock::now();
+    // A store in this process always answers, so a long poll means a stall; another store may be
+    // slow.
+    if (facts_.hosts_store) note_stall(begin, milliseconds::zero());
   }
   if (const std::string reason = as_string(values[0]); !reason.empty()) set_failure(reason, true);
-  for (std::size_t r = 0; r < ranks_.size(); ++r) read(r, as_string(values[r + 1]));
-  look_at_processes();
-  tell_failure();
+  for (std::size_t r = 0; r < ranks_.size(); ++r) read_heartbeat(r, as_string(values[r + 1]));
+  check_local_processes();
+  publish_failure();
 }
 
-// The first one in the store counts for all.
-void ProcessControl::Watcher::tell_failure() {
+// The first failure in the store is the world's.
+void ProcessControlPlane::Watcher::publish_failure() {
   std::string reason;
   {
     const std::lock_guard lock(mutex_);
-    if (!failure_ || is_told_) return;
+    if (!failure_ || is_published_) return;
     reason = *failure_;
   }
   const std::string first = store_->compareSet(failure_key, "", reason);
   const std::lock_guard lock(mutex_);
   failure_ = first;
-  is_told_ = true;
+  is_published_ = true;
 }
 
-std::pair<std::string, bool> ProcessControl::Watcher::own_beat() {
+std::pair<std::string, bool> ProcessControlPlane::Watcher::own_heartbeat() {
   const std::lock_guard lock(mutex_);
-  return {text(++beats_, "\t", leaves_ ? "d" : "r", "\t", since(said_).count(), "\t", status_),
-          leaves_};
+  return {text(++heartbeats_, "\t", is_leaving_ ? "d" : "r", "\t", since(reported_at_).count(),
+               "\t", status_),
+          is_leaving_};
 }
 
-// To be seen before libtorch tries to speak with it, and complains at length.
-bool ProcessControl::Watcher::holder_is_gone() {
+// Checked before libtorch talks to the store, which would log long stack traces.
+bool ProcessControlPlane::Watcher::store_host_has_ended() {
   const auto self = static_cast<std::size_t>(facts_.rank);
-  if (facts_.store_of_launcher || facts_.holds_store ||
-      facts_.cards[0].machine != facts_.cards[self].machine || !has_ended(facts_.cards[0]))
+  if (facts_.store_of_launcher || facts_.hosts_store ||
+      facts_.identities[0].machine != facts_.identities[self].machine ||
+      !has_ended(facts_.identities[0]))
     return false;
   {
     const std::lock_guard lock(mutex_);
     ranks_[0].has_ended = true;
   }
-  store_is_gone("");
+  handle_store_loss("");
   return true;
 }
 
-void ProcessControl::Watcher::read(std::size_t rank, const std::string& beat) {
+void ProcessControlPlane::Watcher::read_heartbeat(std::size_t rank, const std::string& heartbeat) {
   const std::lock_guard lock(mutex_);
   Rank& known = ranks_[rank];
-  if (beat == known.beat) return;
-  known.beat = beat;
+  if (heartbeat == known.heartbeat) return;
+  known.heartbeat = heartbeat;
   known.seen = steady_clock::now();
-  const auto parts = split(beat, '\t');
+  const auto parts = split(heartbeat, '\t');
   if (parts.size() < 4) return;
-  known.has_left = says_goodbye(parts);
-  known.said_before = milliseconds(std::stoll(parts[2]));
+  known.has_left = is_goodbye_heartbeat(parts);
+  known.status_age = milliseconds(std::stoll(parts[2]));
   known.status = parts[3];
 }
 
-void ProcessControl::Watcher::look_at_processes() {
-  const std::string& machine = facts_.cards[static_cast<std::size_t>(facts_.rank)].machine;
+void ProcessControlPlane::Watcher::check_local_processes() {
+  const std::string& machine = facts_.identities[static_cast<std::size_t>(facts_.rank)].machine;
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
-    const ProcessCard& card = facts_.cards[r];
-    if (static_cast<int>(r) == facts_.rank || card.machine != machine || !has_ended(card)) continue;
-    read(r, as_string(store_->get(beat_key(r))));  // it may just have said goodbye
+    const ProcessIdentity& identity = facts_.identities[r];
+    if (static_cast<int>(r) == facts_.rank || identity.machine != machine || !has_ended(identity))
+      continue;
+    read_heartbeat(r, as_string(store_->get(heartbeat_key(r))));  // it may just have left
     bool has_left = false;
     {
       const std::lock_guard lock(mutex_);
@@ -206,95 +211,96 @@ void ProcessControl::Watcher::look_at_processes() {
       has_left = ranks_[r].has_left;
     }
     if (!has_left)
-      set_failure(own_words(text("rank ", r, " (process ", card.pid, " on ", card.host,
-                                 ") ended without a word; it ", status_of(static_cast<int>(r)))),
+      set_failure(with_stall_note(text("rank ", r, " (process ", identity.pid, " on ",
+                                       identity.host, ") exited without an error message; it ",
+                                       status_of(static_cast<int>(r)))),
                   false);
   }
 }
 
-void ProcessControl::Watcher::store_is_gone(const std::string& error) {
+void ProcessControlPlane::Watcher::handle_store_loss(const std::string& error) {
   const bool is_silent =
       error.find("timed out") != std::string::npos || error.find("timeout") != std::string::npos;
   const std::string what = is_silent ? text("has not answered for ", seconds_text(facts_.deadline))
                                      : std::string("is gone");
-  std::string reason = text("the launcher's store, by which the ranks know of each other, ", what);
+  std::string reason = text("the launcher's store, which connects the ranks, ", what);
   if (!facts_.store_of_launcher)
-    reason = text("rank 0 (process ", facts_.cards[0].pid, " on ", facts_.cards[0].host,
-                  "), which holds the ranks' store, ", what, "; it ", status_of(0));
+    reason = text("rank 0 (process ", facts_.identities[0].pid, " on ", facts_.identities[0].host,
+                  "), which hosts the ranks' store, ", what, "; it ", status_of(0));
   bool is_fine = false;
   {
     const std::lock_guard lock(mutex_);
-    is_store_gone_ = true;
-    is_fine = leaves_ || (!facts_.store_of_launcher && ranks_[0].has_left);
+    is_store_lost_ = true;
+    is_fine = is_leaving_ || (!facts_.store_of_launcher && ranks_[0].has_left);
   }
-  if (!is_fine) set_failure(own_words(reason), true);
+  if (!is_fine) set_failure(with_stall_note(reason), true);
 }
 
-bool ProcessControl::Watcher::may_go() {
+bool ProcessControlPlane::Watcher::may_stop() {
   const std::lock_guard lock(mutex_);
-  if (is_store_gone_) return true;
+  if (is_store_lost_) return true;
   if (!has_said_goodbye_) return false;
-  if (!facts_.holds_store) return true;
+  if (!facts_.hosts_store) return true;
   bool all = true;
   for (std::size_t r = 0; r < ranks_.size(); ++r)
     all = all && (static_cast<int>(r) == facts_.rank || ranks_[r].has_left || ranks_[r].has_ended);
-  return all || since(left_) > (failure_ ? for_bad_news : facts_.deadline);
+  return all || since(left_) > (failure_ ? time_to_read_failure : facts_.deadline);
 }
 
-void ProcessControl::Watcher::set_failure(const std::string& reason, bool is_told) {
+void ProcessControlPlane::Watcher::set_failure(const std::string& reason, bool is_published) {
   const std::lock_guard lock(mutex_);
-  if (failure_ && (is_told_ || !is_told)) return;
+  if (failure_ && (is_published_ || !is_published)) return;
   failure_ = reason;
-  is_told_ = is_told;
+  is_published_ = is_published;
 }
 
-void ProcessControl::Watcher::fail(const std::string& reason) {
+void ProcessControlPlane::Watcher::fail(const std::string& reason) {
   set_failure(reason, false);
-  look_now(milliseconds(300));
-  breaks_->break_all(own_words(*failure()));
+  poll_now(milliseconds(300));
+  abort_list_->abort_all(with_stall_note(*failure()));
 }
 
-std::optional<std::string> ProcessControl::Watcher::failure() const {
+std::optional<std::string> ProcessControlPlane::Watcher::failure() const {
   const std::lock_guard lock(mutex_);
   return failure_;
 }
 
-void ProcessControl::Watcher::say(std::string status) {
+void ProcessControlPlane::Watcher::report_status(std::string status) {
   for (char& letter : status)
     if (letter == '\t') letter = ' ';
   const std::lock_guard lock(mutex_);
   status_ = std::move(status);
-  said_ = steady_clock::now();
+  reported_at_ = steady_clock::now();
 }
 
-void ProcessControl::Watcher::look_now(milliseconds most) {
+void ProcessControlPlane::Watcher::poll_now(milliseconds most) {
   std::unique_lock lock(mutex_);
-  const std::uint64_t next = looks_begun_ + 1;
-  is_asked_ = true;
+  const std::uint64_t next = polls_begun_ + 1;
+  is_poll_requested_ = true;
   wake_.notify_all();
-  looked_.wait_for(lock, most, [&] { return looks_ >= next || has_ended_; });
+  polled_.wait_for(lock, most, [&] { return polls_ >= next || has_ended_; });
 }
 
-// While the store does not answer, only who holds it is known to be silent.
-std::string ProcessControl::Watcher::silence(int rank, Time now) const {
+// While the store does not answer, only its host is known to be silent.
+std::string ProcessControlPlane::Watcher::silence(int rank, Time now) const {
   const Rank& known = ranks_[static_cast<std::size_t>(rank)];
   if (known.has_left) return ", and has left";
   if (known.has_ended) return ", and has ended";
-  if (const auto away = absence(now); away > milliseconds::zero())
-    return text(", as far as rank ", facts_.rank, " knows, which did not run for ",
-                seconds_text(away));
+  if (const auto stall = recent_stall(now); stall > milliseconds::zero())
+    return text(", as far as rank ", facts_.rank, " knows, which itself did not run for ",
+                seconds_text(stall));
   const bool is_holder = rank == 0 && !facts_.store_of_launcher;
   const auto silent =
-      std::chrono::duration_cast<milliseconds>((is_holder ? now : looked_at_) - known.seen);
-  if (silent < silence_that_counts) return "";
-  return text(", and gives no sign of life for ", seconds_text(silent));
+      std::chrono::duration_cast<milliseconds>((is_holder ? now : polled_at_) - known.seen);
+  if (silent < shortest_silence) return "";
+  return text(", and has sent no heartbeat for ", seconds_text(silent));
 }
 
-std::string ProcessControl::Watcher::silent_ranks(const std::vector<int>& but) const {
+std::string ProcessControlPlane::Watcher::silent_ranks(const std::vector<int>& but) const {
   std::string all;
   {
     const std::lock_guard lock(mutex_);
-    if (absence(steady_clock::now()) > milliseconds::zero()) return all;
+    if (recent_stall(steady_clock::now()) > milliseconds::zero()) return all;
   }
   for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
     if (std::find(but.begin(), but.end(), rank) != but.end()) continue;
@@ -308,51 +314,53 @@ std::string ProcessControl::Watcher::silent_ranks(const std::vector<int>& but) c
   return all;
 }
 
-std::string ProcessControl::Watcher::status_of(int rank) const {
+std::string ProcessControlPlane::Watcher::status_of(int rank) const {
   const std::lock_guard lock(mutex_);
   const auto now = steady_clock::now();
   const bool is_self = rank == facts_.rank;
   const Rank& known = ranks_.at(static_cast<std::size_t>(rank));
   const std::string& status = is_self ? status_ : known.status;
   const auto ago = std::chrono::duration_cast<milliseconds>(
-      is_self ? now - said_ : now - known.seen + known.said_before);
+      is_self ? now - reported_at_ : now - known.seen + known.status_age);
   const std::string said = status.empty()
-                               ? text("has said nothing for ", seconds_text(ago))
-                               : text("said last '", status, "', ", seconds_text(ago), " ago");
+                               ? text("has reported nothing for ", seconds_text(ago))
+                               : text("last reported '", status, "' ", seconds_text(ago), " ago");
   return said + (is_self ? "" : silence(rank, now));
 }
 
-std::optional<std::string> ProcessControl::Watcher::who_left(const std::vector<int>& ranks) const {
+std::optional<std::string> ProcessControlPlane::Watcher::describe_left_rank(
+    const std::vector<int>& ranks) const {
   const std::lock_guard lock(mutex_);
   for (const int rank : ranks) {
     const Rank& known = ranks_.at(static_cast<std::size_t>(rank));
     if (known.has_left)
       return text("rank ", rank, " has left",
-                  known.status.empty() ? "" : text(", having said last '", known.status, "'"));
+                  known.status.empty() ? "" : text(", having last reported '", known.status, "'"));
   }
   return {};
 }
 
-std::optional<int> ProcessControl::Watcher::who_is_silent(const std::vector<int>& ranks) const {
+std::optional<int> ProcessControlPlane::Watcher::first_silent_rank(
+    const std::vector<int>& ranks) const {
   const std::lock_guard lock(mutex_);
-  if (absence(steady_clock::now()) > milliseconds::zero()) return {};
+  if (recent_stall(steady_clock::now()) > milliseconds::zero()) return {};
   for (const int rank : ranks)
     if (since(ranks_.at(static_cast<std::size_t>(rank)).seen) >
-        2 * between_looks + milliseconds(100))
+        2 * poll_interval + milliseconds(100))
       return rank;
   return {};
 }
 
-void ProcessControl::Watcher::goodbye() {
+void ProcessControlPlane::Watcher::goodbye() {
   const std::lock_guard lock(mutex_);
-  leaves_ = is_asked_ = true;
+  is_leaving_ = is_poll_requested_ = true;
   left_ = steady_clock::now();
   wake_.notify_all();
 }
 
-bool ProcessControl::Watcher::wait_for_end(milliseconds most) {
+bool ProcessControlPlane::Watcher::wait_for_end(milliseconds most) {
   std::unique_lock lock(mutex_);
-  return looked_.wait_for(lock, most, [&] { return has_ended_; });
+  return polled_.wait_for(lock, most, [&] { return has_ended_; });
 }
 
 }  // namespace trestle::comm

@@ -4,8 +4,8 @@
 
 namespace trestle::comm {
 
-// A collective, send or receive under way. The tensors that it reads and writes are kept alive until
-// it is done, also if the Work itself is let go; nobody may write to them before.
+// A collective, send or receive in flight. It keeps its tensors alive until it is done, even if the
+// Work is destroyed. They must not be written to before.
 //
 //   auto work = group.all_reduce(gradient);
 //   compute();
@@ -17,14 +17,13 @@ class Work {
   Work() = default;  // done
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-  // Returns when it is done: what was received is there, what was sent may be written to. Throws
-  // DeadlineError after the group's deadline (of a message from here on, of a collective of processes
-  // also from when it began), RankError where another rank failed or asked for something else, which is
-  // the same on the rank that asked. Either ends the world's communication. May be called again, and
-  // from another thread.
+  // Waits until it is done: received data have arrived, sent tensors may be overwritten. Throws
+  // DeadlineError after the group's deadline (counted from this call; for collectives of processes
+  // also from their start). Throws RankError if another rank failed or called a different
+  // operation. Either ends the world's communication. May be called again, and from another thread.
   void wait();
-  // Whether it is, with or without an error. Of a message without a check this may come true a little
-  // later than it is.
+  // Whether it is done, with or without an error. For a message without a check it may turn true
+  // with a short delay.
   bool done() const;
 
  private:

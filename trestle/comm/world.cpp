@@ -30,14 +30,14 @@ void World::Impl::connect_all() {
 }
 
 comm::Group World::Impl::make_group(const std::vector<int>& ranks) {
-  if (ranks.empty()) throw UsageError("a group of no ranks");
+  if (ranks.empty()) throw UsageError("a group needs at least one rank");
   for (const int rank : ranks) {
     if (rank < 0 || rank >= facts_.size)
-      throw UsageError(text("a group of ranks [", join(ranks, ", "),
-                            "]: the world's ranks are 0 to ", facts_.size - 1));
+      throw UsageError(text("the group of ranks [", join(ranks, ", "),
+                            "] is invalid: the world's ranks are 0 to ", facts_.size - 1));
   }
   if (std::set<int>(ranks.begin(), ranks.end()).size() != ranks.size())
-    throw UsageError(text("a group of ranks [", join(ranks, ", "), "] names one twice"));
+    throw UsageError(text("the group of ranks [", join(ranks, ", "), "] contains a rank twice"));
   int number = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -77,19 +77,19 @@ void World::own_devices(const std::vector<Device>& devices) const {
       if (is_new || owner->second == rank) continue;
       throw UsageError(text("ranks ", owner->second, " and ", rank, " both use ",
                             name.substr(name.find('\n') + 1)),
-                       {.hint = "Give each rank devices of its own: two that share one would wait "
+                       {.hint = "Give each rank its own devices: ranks that share one would wait "
                                 "for each other in its backward thread."});
     }
   }
 }
 
-void World::say_status(std::string status) const {
-  impl_->control()->say_status(std::move(status));
+void World::report_status(std::string status) const {
+  impl_->control()->report_status(std::move(status));
 }
 
 std::string World::status_of(int rank) const {
   if (rank < 0 || rank >= size())
-    throw UsageError(text("no rank ", rank, ": the world's ranks are 0 to ", size() - 1));
+    throw UsageError(text("there is no rank ", rank, ": the world's ranks are 0 to ", size() - 1));
   return impl_->control()->status_of(rank);
 }
 

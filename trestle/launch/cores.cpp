@@ -8,7 +8,7 @@
 namespace trestle::launch {
 
 std::vector<int> allowed_cores() {
-  // A machine with more cores than the set has room for is refused with EINVAL.
+  // sched_getaffinity fails with EINVAL if the machine has more cores than the set can hold.
   for (int room = 1024; room <= 1 << 20; room *= 2) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(
         CPU_ALLOC(room), [](cpu_set_t* given) { CPU_FREE(given); });

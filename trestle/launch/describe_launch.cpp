@@ -6,7 +6,7 @@
 namespace trestle::launch {
 
 std::string describe_launch(const LaunchOptions& options) {
-  check(options);
+  check_options(options);
   find_program(options.program);
   std::string out;
   for (const RankCommand& command : rank_commands(options, rendezvous_of(options), 0)) {

@@ -14,7 +14,7 @@ namespace trestle::launch {
 
 namespace {
 
-constexpr int behind_standard = STDERR_FILENO + 1;
+constexpr int first_above_stdio = STDERR_FILENO + 1;
 
 }  // namespace
 
@@ -23,28 +23,28 @@ void Descriptor::reset() {
   number_ = -1;
 }
 
-Descriptor above_standard(int number, const std::string& what) {
-  if (number < 0) refused(what);
-  if (number >= behind_standard) return Descriptor(number);
+Descriptor move_above_stdio(int number, const std::string& what) {
+  if (number < 0) throw_errno(what);
+  if (number >= first_above_stdio) return Descriptor(number);
   const Descriptor low(number);
-  const int high = fcntl(number, F_DUPFD_CLOEXEC, behind_standard);
-  if (high < 0) refused(what);
+  const int high = fcntl(number, F_DUPFD_CLOEXEC, first_above_stdio);
+  if (high < 0) throw_errno(what);
   return Descriptor(high);
 }
 
 Pipe make_pipe(const std::string& what) {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) refused("a pipe " + what);
+  if (pipe2(ends, O_CLOEXEC) != 0) throw_errno("a pipe " + what);
   Descriptor to(ends[1]);
   Pipe pipe;
-  pipe.read = above_standard(ends[0], "a pipe " + what);
-  pipe.write = above_standard(to.release(), "a pipe " + what);
+  pipe.read = move_above_stdio(ends[0], "a pipe " + what);
+  pipe.write = move_above_stdio(to.release(), "a pipe " + what);
   return pipe;
 }
 
 Descriptor open_file(const std::string& path, int flags) {
   constexpr mode_t mode = 0666;
-  return above_standard(open(path.c_str(), flags | O_CLOEXEC, mode), path);
+  return move_above_stdio(open(path.c_str(), flags | O_CLOEXEC, mode), path);
 }
 
 void set_non_blocking(const Descriptor& descriptor) {
@@ -60,7 +60,7 @@ void close_all_but(int kept) {
   close_from_to(number + 1, ~0U);
 }
 
-void refused(const std::string& what) {
+void throw_errno(const std::string& what) {
   throw FileError(text(what, ": ", std::generic_category().message(errno)));
 }
 

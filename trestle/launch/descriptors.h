@@ -30,18 +30,18 @@ struct Pipe {
   Descriptor read, write;
 };
 
-// Closed where the process becomes another program; never 0, 1 or 2, which may be closed, and which a rank
-// gets anew. `what` is for the FileError where `number` is below 0.
-Descriptor above_standard(int number, const std::string& what);
+// All descriptors have FD_CLOEXEC, and none is 0, 1 or 2: these may be closed here, and a rank
+// replaces them. move_above_stdio() throws FileError with `what` if `number` is negative.
+Descriptor move_above_stdio(int number, const std::string& what);
 Pipe make_pipe(const std::string& what);
 Descriptor open_file(const std::string& path, int flags);
 
 void set_non_blocking(const Descriptor& descriptor);
 
-// Safe behind fork().
+// Safe between fork() and exec().
 void close_all_but(int kept);
 
-// Throws FileError: "a pipe ...: Too many open files", by errno.
-[[noreturn]] void refused(const std::string& what);
+// Throws FileError with the text of errno: "a pipe for rank 2: Too many open files".
+[[noreturn]] void throw_errno(const std::string& what);
 
 }  // namespace trestle::launch

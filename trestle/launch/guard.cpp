@@ -14,17 +14,17 @@ namespace trestle::launch {
 
 namespace {
 
-// As many as a launcher starts, over all its restarts the latest ones.
+// The number of ranks that a launcher can start. After restarts only the latest groups are kept.
 constexpr std::size_t most_groups = 1024;
 
-// Never returns, and calls nothing that a forked process may not.
-[[noreturn]] void keep_watch(int from) {
-  setpgid(0, 0);  // Ctrl-C is for the launcher
+// Never returns. Calls only functions that are safe between fork() and exec().
+[[noreturn]] void run_guard(int from) {
+  setpgid(0, 0);  // Ctrl-C must only reach the launcher
   prctl(PR_SET_NAME, "trestle guard");
   sigset_t all;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, nullptr);
-  // Whoever reads what the launcher writes is not to wait for this process too.
+  // Otherwise a reader of the launcher's output would also wait for this process.
   close_all_but(from);
   std::array<pid_t, most_groups> groups{};
   std::size_t count = 0;
@@ -42,10 +42,10 @@ constexpr std::size_t most_groups = 1024;
 }  // namespace
 
 Guard::Guard() {
-  Pipe pipe = make_pipe("for the process that watches over the ranks");
+  Pipe pipe = make_pipe("for the guard process of the ranks");
   process_ = fork();
-  if (process_ == 0) keep_watch(pipe.read.get());
-  if (process_ < 0) refused("a process that watches over the ranks");
+  if (process_ == 0) run_guard(pipe.read.get());
+  if (process_ < 0) throw_errno("the guard process of the ranks");
   to_ = pipe.write.release();
 }
 

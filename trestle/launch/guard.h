@@ -4,12 +4,12 @@
 
 namespace trestle::launch {
 
-// A process that kills the ranks' process groups where the launcher is gone without having done so
-// itself, as by SIGKILL. It waits on a pipe, whose end it sees however the launcher ends.
+// A process that kills the ranks' process groups if the launcher dies before it can do so, as by
+// SIGKILL. It waits for the end of a pipe, which the kernel closes however the launcher ends.
 class Guard {
  public:
   Guard();
-  ~Guard();  // without killing anybody
+  ~Guard();  // ends the guard; kills no group
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
 

@@ -26,14 +26,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr Stream streams[] = {Stream::Out, Stream::Err};
-constexpr int misused = 2;  // the exit code
 
-// What one start of all ranks comes to.
+// The first failure after one start of all ranks.
 struct Failure {
   const RankProcess* first = nullptr;
-  std::vector<int> others = {};  // that were still there
+  std::vector<int> others = {};  // ranks that were still running
   Stopwatch since = {};
-  double others_took = 0;
+  double others_took = 0;  // seconds until the last of them ended
 };
 
 class Launcher {
@@ -45,18 +44,18 @@ class Launcher {
  private:
   void start(int restart);
   void watch();
-  void wait_for_what_they_left();
+  void drain_output();
   void poll_once(Clock::duration longest);
-  void obey(int signal);
-  void note_endings();
+  void handle_signal(int signal);
+  void note_exits();
   void note_failure(const RankProcess& rank);
   void act_on_deadlines();
-  void wake_the_last();
+  void resume_last_stopped();
   void send(int signal);
   void flush();
   bool any_alive() const;
-  bool is_as_asked(const RankProcess& rank) const;
-  bool all_were_misused() const;
+  bool ended_as_requested(const RankProcess& rank) const;
+  bool all_reported_usage_errors() const;
   Clock::duration time_left() const;
   std::string message() const;
   int finish(int code, const std::string& words);
@@ -69,10 +68,10 @@ class Launcher {
   std::deque<RankProcess> ranks_;
   std::optional<Failure> failure_;
   int start_failure_ = 0;  // errno
-  int stopped_by_ = 0;     // the first signal that told all to end
+  int stopped_by_ = 0;     // the first termination signal
   bool terminated_ = false;
   std::optional<Clock::time_point> deadline_;   // for SIGTERM, then SIGKILL, then giving up
-  std::optional<Stopwatch> others_have_ended_;  // while all that are left are stopped
+  std::optional<Stopwatch> all_stopped_since_;  // while all remaining ranks are stopped
 };
 
 bool Launcher::any_alive() const {
@@ -80,16 +79,16 @@ bool Launcher::any_alive() const {
                      [](const RankProcess& rank) { return !rank.ended(); });
 }
 
-// Whether it ended well, or by the signal that was passed on to it.
-bool Launcher::is_as_asked(const RankProcess& rank) const {
-  if (rank.ending().well() || rank.killed()) return true;
-  return stopped_by_ != 0 && rank.ending().exit_code() == 128 + stopped_by_;
+// Whether it succeeded, or ended by a signal that the launcher sent.
+bool Launcher::ended_as_requested(const RankProcess& rank) const {
+  if (rank.exit_status().success() || rank.killed()) return true;
+  return stopped_by_ != 0 && rank.exit_status().exit_code() == 128 + stopped_by_;
 }
 
-// Programs that say what was wrong end so.
-bool Launcher::all_were_misused() const {
+// A program that exits with this code has printed what was invalid.
+bool Launcher::all_reported_usage_errors() const {
   return std::all_of(ranks_.begin(), ranks_.end(), [](const RankProcess& rank) {
-    return rank.ended() && rank.ending().exit_code() == misused;
+    return rank.ended() && rank.exit_status().exit_code() == usage_error;
   });
 }
 
@@ -112,19 +111,19 @@ void Launcher::send(int signal) {
     if (!rank.ended()) rank.send(signal);
 }
 
-void Launcher::obey(int signal) {
-  if (signal == SIGCHLD) return note_endings();
+void Launcher::handle_signal(int signal) {
+  if (signal == SIGCHLD) return note_exits();
   if (signal == SIGTSTP) {
     send(SIGTSTP);
-    kill(getpid(), SIGSTOP);  // goes on behind it when the shell says so
+    kill(getpid(), SIGSTOP);  // returns when the shell sends SIGCONT
     return send(SIGCONT);
   }
-  if (!ends_programs(signal)) return send(signal);
+  if (!is_termination_signal(signal)) return send(signal);
   if (stopped_by_ != 0) return send(SIGKILL);
   stopped_by_ = signal;
   send(signal);
   output_.say(
-      text("signal ", signal_name(signal), " passed on to all ranks; once more kills them"));
+      text("signal ", signal_name(signal), " passed on to all ranks; a second one kills them"));
 }
 
 void Launcher::note_failure(const RankProcess& rank) {
@@ -134,16 +133,16 @@ void Launcher::note_failure(const RankProcess& rank) {
   deadline_ = Clock::now() + options_.notice;
 }
 
-void Launcher::note_endings() {
+void Launcher::note_exits() {
   const RankProcess* failed = nullptr;
   for (RankProcess& rank : ranks_) {
-    if (!rank.look()) continue;
-    output_.ended(rank.rank(), rank.ending(), rank.seconds());
+    if (!rank.poll_exit()) continue;
+    output_.ended(rank.rank(), rank.exit_status(), rank.seconds());
     if (rank.start_failure() != 0) start_failure_ = rank.start_failure();
     if (failure_) failure_->others_took = failure_->since.seconds();
-    if (is_as_asked(rank)) continue;
-    // Of several between two looks one that was killed is rather the cause than one that noticed.
-    if (failed == nullptr || (failed->ending().signal == 0 && rank.ending().signal != 0))
+    if (ended_as_requested(rank)) continue;
+    // If several ranks ended since the last poll, one that was killed is more likely the cause.
+    if (failed == nullptr || (failed->exit_status().signal == 0 && rank.exit_status().signal != 0))
       failed = &rank;
   }
   if (start_failure_ != 0) send(SIGKILL);
@@ -155,44 +154,44 @@ void Launcher::act_on_deadlines() {
   if (!terminated_ && options_.grace.count() > 0) {
     terminated_ = true;
     send(SIGTERM);
-    send(SIGCONT);  // one that was stopped can end only so
+    send(SIGCONT);  // a stopped process cannot handle SIGTERM
     deadline_ = Clock::now() + options_.grace;
     return;
   }
-  constexpr auto for_the_system = std::chrono::seconds(10);
+  constexpr auto time_for_kernel = std::chrono::seconds(10);
   const bool killed = std::any_of(ranks_.begin(), ranks_.end(), [](const RankProcess& rank) {
     return !rank.ended() && rank.killed();
   });
   if (!killed) {
     send(SIGKILL);
-    deadline_ = Clock::now() + for_the_system;
+    deadline_ = Clock::now() + time_for_kernel;
     return;
   }
   for (RankProcess& rank : ranks_) {
     if (rank.ended()) continue;
     output_.say(text("rank ", rank.rank(), " (process ", rank.process(),
-                     ") does not end, even by SIGKILL; it is left alone"));
+                     ") did not exit after SIGKILL; the launcher gives up on it"));
     rank.abandon();
   }
 }
 
-// A rank that was stopped after its last word to the others keeps nobody waiting but the launcher, and nobody else is there to
-// miss it.
-void Launcher::wake_the_last() {
+// A rank that was stopped after its last message blocks no other rank, so no deadline ends it. The
+// launcher resumes it.
+void Launcher::resume_last_stopped() {
   constexpr double patience = 5;  // seconds
   bool ended = false, all_stopped = true;
   for (const RankProcess& rank : ranks_) {
     ended |= rank.ended();
     all_stopped &= rank.ended() || rank.is_stopped();
   }
-  if (failure_ || !ended || !all_stopped || !any_alive()) return others_have_ended_.reset();
-  if (!others_have_ended_) others_have_ended_.emplace();
-  if (others_have_ended_->seconds() < patience) return;
-  others_have_ended_.reset();
+  if (failure_ || !ended || !all_stopped || !any_alive()) return all_stopped_since_.reset();
+  if (!all_stopped_since_) all_stopped_since_.emplace();
+  if (all_stopped_since_->seconds() < patience) return;
+  all_stopped_since_.reset();
   for (RankProcess& rank : ranks_) {
     if (rank.ended()) continue;
     output_.say(text("rank ", rank.rank(), " (process ", rank.process(),
-                     ") is stopped, and all others have ended: it is told to go on"));
+                     ") is stopped and all other ranks have ended: resuming it with SIGCONT"));
     rank.send(SIGCONT);
   }
 }
@@ -225,19 +224,19 @@ void Launcher::poll_once(Clock::duration longest) {
   for (RankProcess& rank : ranks_)
     for (const Stream stream : streams)
       if (waiting[at++].revents != 0) rank.read_some(stream, output_);
-  while (const auto signal = signals_.next()) obey(*signal);
+  while (const auto signal = signals_.next()) handle_signal(*signal);
 }
 
 void Launcher::watch() {
   while (any_alive()) {
     poll_once(time_left());
     act_on_deadlines();
-    wake_the_last();
+    resume_last_stopped();
   }
 }
 
-// A process that a rank has started and not waited for may still be writing the last words.
-void Launcher::wait_for_what_they_left() {
+// A child process of a rank may still be writing.
+void Launcher::drain_output() {
   const auto until = Clock::now() + std::chrono::milliseconds(500);
   const auto has_open = [](const RankProcess& rank) {
     return rank.descriptor(Stream::Out) >= 0 || rank.descriptor(Stream::Err) >= 0;
@@ -255,31 +254,31 @@ std::string Launcher::message() const {
     if (std::find(others.begin(), others.end(), rank.rank()) == others.end()) continue;
     (rank.killed() ? killed : stopped).push_back(rank.rank());
   }
-  std::string words =
-      text("rank ", first.rank(), " (process ", first.process(), ") ", in_words(first.ending()),
-           " ", format_duration(first.seconds()), " after its start");
+  std::string words = text("rank ", first.rank(), " (process ", first.process(), ") ",
+                           describe(first.exit_status()), " ", format_duration(first.seconds()),
+                           " after its start");
   if (!stopped.empty())
-    words += text("; ", ranks_in_words(stopped), " stopped after ",
+    words += text("; ", describe_ranks(stopped), " stopped after ",
                   format_duration(failure_->others_took));
   if (!killed.empty())
-    words += text("; ", ranks_in_words(killed), " did not stop within ",
+    words += text("; ", describe_ranks(killed), " did not stop within ",
                   format_duration(std::chrono::duration<double>(options_.grace).count()), " and ",
                   killed.size() == 1 ? "was" : "were", " killed");
   return words + ".";
 }
 
-// Lets the reader have everything, for as long as that takes; a signal that ends programs ends it.
+// Waits until all output is written, or until a termination signal.
 void Launcher::flush() {
   while (output_.waits(Stream::Out) || output_.waits(Stream::Err)) {
     output_.write_all(signals_.descriptor());
     while (const auto signal = signals_.next())
-      if (ends_programs(*signal)) return;
+      if (is_termination_signal(*signal)) return;
   }
 }
 
 int Launcher::finish(int code, const std::string& words) {
   output_.done(code, words);
-  if (!words.empty() && !all_were_misused()) output_.say(words);
+  if (!words.empty() && !all_reported_usage_errors()) output_.say(words);
   flush();
   const std::string lost = output_.why_lost(Stream::Out);
   if (lost.empty()) return code;
@@ -292,7 +291,7 @@ int Launcher::run() {
   for (int restart = 0;; ++restart) {
     start(restart);
     watch();
-    wait_for_what_they_left();
+    drain_output();
     if (start_failure_ != 0) {
       flush();
       throw UsageError(
@@ -302,18 +301,18 @@ int Launcher::run() {
     }
     if (!failure_) {
       const bool all_well = std::all_of(ranks_.begin(), ranks_.end(), [](const RankProcess& rank) {
-        return rank.ended() && rank.ending().well();
+        return rank.ended() && rank.exit_status().success();
       });
       return finish(all_well ? 0 : 128 + stopped_by_, "");
     }
-    const int code = failure_->first->ending().exit_code();
-    if (restart == options_.max_restarts || stopped_by_ != 0 || code == misused) {
+    const int code = failure_->first->exit_status().exit_code();
+    if (restart == options_.max_restarts || stopped_by_ != 0 || code == usage_error) {
       std::string words = message();
-      if (failure_->first->ending().signal == SIGKILL)
+      if (failure_->first->exit_status().signal == SIGKILL)
         words += "\n  Perhaps the machine was out of memory.";
       return finish(code, words);
     }
-    output_.say(text(message(), " Starting all again (restart ", restart + 1, " of ",
+    output_.say(text(message(), " Restarting all ranks (restart ", restart + 1, " of ",
                      options_.max_restarts, ")."));
   }
 }
@@ -321,7 +320,7 @@ int Launcher::run() {
 }  // namespace
 
 int launch(const LaunchOptions& options) {
-  check(options);
+  check_options(options);
   std::string program = find_program(options.program);
   if (!options.log_folder.empty()) {
     std::error_code error;

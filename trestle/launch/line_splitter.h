@@ -7,18 +7,18 @@
 
 namespace trestle::launch {
 
-// Cuts what a program writes into lines that can stand behind a prefix. A line that is drawn over by
-// carriage returns is given once a second at most, and as it is when it ends; control sequences but
-// for colours are left out.
+// Splits a program's output into lines that can be shown after a prefix. A line that is overwritten
+// by carriage returns is passed on at most once a second, and in its last form. All control
+// sequences but colours are removed.
 class LineSplitter {
  public:
   using Clock = std::chrono::steady_clock;
-  using Take = std::function<void(std::string_view line)>;  // without its end
+  using Take = std::function<void(std::string_view line)>;  // without the line end
 
-  static constexpr std::size_t longest_line = 65536;  // of a longer one pieces are given
+  static constexpr std::size_t longest_line = 65536;  // longer lines are split
 
   void add(std::string_view bytes, Clock::time_point now, const Take& take);
-  // Gives what is left when the program has ended.
+  // Passes on the last incomplete line when the program has ended.
   void end(const Take& take);
 
  private:
@@ -26,11 +26,11 @@ class LineSplitter {
   void drawn_over(Clock::time_point now, const Take& take);
 
   std::string line_;
-  bool returned_ = false;  // a carriage return came, and it is not known yet what follows
+  bool returned_ = false;  // the last byte was a carriage return
   Clock::time_point shown_ = {};
 };
 
-// Without the control sequences that move the cursor or erase; colours stay.
+// Removes control sequences that move the cursor or erase; keeps colours.
 std::string without_cursor_moves(std::string_view line);
 
 }  // namespace trestle::launch

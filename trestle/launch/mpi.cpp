@@ -10,7 +10,7 @@ namespace {
 
 struct Spelling {
   Names rank, size, local_rank, local_size;
-  Names job;  // the same on all ranks of one start, and only there
+  Names job;  // unique for each start, and equal on all its ranks
 };
 
 RankEnvironment read_mpi(const VariableReader& variables, const Spelling& names) {
@@ -31,13 +31,13 @@ RankEnvironment read_mpi(const VariableReader& variables, const Spelling& names)
   result.node = one_machine ? 0 : -1;
   const auto address = variables.address();
   if (!address && !one_machine)
-    throw UsageError(text("environment variable MASTER_ADDR is not set, and the ", size.value,
+    throw UsageError(text("environment variable MASTER_ADDR is not set, but the ", size.value,
                           " ranks are on several machines (", local_size.words(), ")"),
-                     {.hint = "MPI does not say where rank 0 is. Set MASTER_ADDR to its machine on "
-                              "all ranks: mpirun -x MASTER_ADDR=HOST, or mpiexec -genv MASTER_ADDR "
-                              "HOST."});
+                     {.hint = "MPI does not set the address of rank 0. Set MASTER_ADDR to its "
+                              "machine on all ranks: mpirun -x MASTER_ADDR=HOST, or mpiexec -genv "
+                              "MASTER_ADDR HOST."});
   if (address) result.address = *address;
-  result.port = usual_port;
+  result.port = default_port;
   for (const char* name : names.job) {
     if (const auto job = variables.find(name)) {
       result.port = port_from(*job);

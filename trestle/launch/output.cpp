@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// A rank may write bytes that are no text.
+// Replaces bytes that are not valid UTF-8: a rank may write any bytes.
 std::string one_line(const ordered_json& object) {
   return object.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
@@ -47,13 +47,13 @@ void Output::line(int rank, Stream stream, std::string_view line) {
     put(stream, ("[" + std::to_string(rank) + "] ").append(line).append("\n"));
 }
 
-void Output::ended(int rank, const Ending& ending, double seconds) {
+void Output::ended(int rank, const ExitStatus& status, double seconds) {
   if (lines_ != Lines::Json) return;
   ordered_json object = {{"event", "end"}, {"rank", rank}};
-  if (ending.signal == 0)
-    object["code"] = ending.code;
+  if (status.signal == 0)
+    object["code"] = status.code;
   else
-    object["signal"] = ending.signal;
+    object["signal"] = status.signal;
   object["seconds"] = seconds;
   put(Stream::Out, one_line(object));
 }
@@ -71,17 +71,17 @@ std::string Output::why_lost(Stream stream) const {
 }
 
 void Output::write_some(Stream stream) {
-  // poll() promises room for this many bytes of a pipe.
-  constexpr std::size_t piece = 4096;
+  // After poll() a pipe accepts at least this many bytes without blocking (PIPE_BUF).
+  constexpr std::size_t chunk = 4096;
   Queue& queue = queues_[static_cast<std::size_t>(stream)];
   const std::size_t left = queue.bytes.size() - queue.written;
   const ssize_t count =
-      write(descriptor(stream), queue.bytes.data() + queue.written, left < piece ? left : piece);
+      write(descriptor(stream), queue.bytes.data() + queue.written, left < chunk ? left : chunk);
   if (count < 0 && (errno == EINTR || errno == EAGAIN)) return;
   if (count < 0) queue.lost = errno;
   queue.written += static_cast<std::size_t>(count < 0 ? 0 : count);
   if (queue.lost != 0 || queue.written == queue.bytes.size()) queue = Queue{.lost = queue.lost};
-  // Moving what is left to the front each time would be quadratic.
+  // Erases written bytes rarely: erasing them after each write would take quadratic time.
   if (queue.written > most_waiting) {
     queue.bytes.erase(0, queue.written);
     queue.written = 0;

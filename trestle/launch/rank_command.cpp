@@ -23,7 +23,7 @@ namespace trestle::launch {
 
 namespace {
 
-constexpr int most_local_ranks = 1000;  // three pipes each, and all of them are polled
+constexpr int most_local_ranks = 1000;  // each has three pipes, all of which are polled
 
 int free_port() {
   const int wanted = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -38,7 +38,7 @@ int free_port() {
   if (wanted >= 0) close(wanted);
   if (!found)
     throw FileError(
-        text("no free port for the ranks to meet at: ", std::generic_category().message(reason)));
+        text("no free port for the rendezvous: ", std::generic_category().message(reason)));
   return ntohs(address.sin_port);
 }
 
@@ -50,7 +50,7 @@ bool can_run(const std::string& path) {
 
 }  // namespace
 
-Rendezvous parse_rendezvous(const std::string& words) {
+RendezvousAddress parse_rendezvous(const std::string& words) {
   const auto refuse = [&](const char* why) -> void {
     throw UsageError(text("'", words, "' is not HOST or HOST:PORT: ", why),
                      {.hint = "For example: node1, node1:29500, [fe80::1]:29500"});
@@ -62,14 +62,16 @@ Rendezvous parse_rendezvous(const std::string& words) {
     if (end == std::string::npos) refuse("a bracket is not closed");
     host = words.substr(1, end - 1);
     port = words.substr(end + 1);
-    if (!port.empty() && port[0] != ':') refuse("a colon and a port follow the bracket");
-  } else if (colon != std::string::npos && words.find(':') == colon) {  // several: an IPv6 address
+    if (!port.empty() && port[0] != ':')
+      refuse("after the bracket only a colon and a port may follow");
+  } else if (colon != std::string::npos &&
+             words.find(':') == colon) {  // an IPv6 address has several
     host = words.substr(0, colon);
     port = words.substr(colon);
   }
-  if (host.empty()) refuse("there is no host");
-  if (host.find_first_of(" \t/[]") != std::string::npos) refuse("no host has such a name");
-  int number = usual_port;
+  if (host.empty()) refuse("the host is empty");
+  if (host.find_first_of(" \t/[]") != std::string::npos) refuse("the host's name is invalid");
+  int number = default_port;
   if (!port.empty()) {
     const char* const end = port.data() + port.size();
     const auto [behind, error] = std::from_chars(port.data() + 1, end, number);
@@ -79,15 +81,15 @@ Rendezvous parse_rendezvous(const std::string& words) {
   return {host, number};
 }
 
-Rendezvous rendezvous_of(const LaunchOptions& options) {
+RendezvousAddress rendezvous_of(const LaunchOptions& options) {
   if (!options.rendezvous.empty()) return parse_rendezvous(options.rendezvous);
   return {"127.0.0.1", free_port()};
 }
 
-void check(const LaunchOptions& options) {
+void check_options(const LaunchOptions& options) {
   const auto within = [](const char* what, int value, int smallest, int largest) {
     if (value < smallest || value > largest)
-      throw UsageError(text(what, " is ", value, "; it is from ", smallest, " to ", largest));
+      throw UsageError(text(what, " is ", value, "; it must be from ", smallest, " to ", largest));
   };
   within("the number of ranks", options.ranks, 1, most_local_ranks);
   within("the number of nodes", options.nodes, 1, most_ranks / most_local_ranks);
@@ -97,9 +99,9 @@ void check(const LaunchOptions& options) {
   within("the number of restarts", options.max_restarts, 0, most_ranks);
   if (options.nodes > 1 && options.rendezvous.empty())
     throw UsageError(text(options.nodes, " nodes need the address of node 0"),
-                     {.hint = "On each node: --rendezvous HOST or HOST:PORT, the same on all."});
+                     {.hint = "Give --rendezvous HOST or HOST:PORT, the same on all nodes."});
   if (options.grace.count() < 0 || options.notice.count() < 0)
-    throw UsageError("a time to wait is below 0");
+    throw UsageError("the grace and notice times must not be negative");
   if (!options.rendezvous.empty()) parse_rendezvous(options.rendezvous);
 }
 
@@ -111,8 +113,8 @@ std::string find_program(const std::string& program) {
     if (stat(program.c_str(), &found) != 0)
       throw UsageError(text(program, ": ", std::generic_category().message(errno)));
     throw UsageError(
-        text(program, S_ISDIR(found.st_mode) ? ": is a folder" : ": is no program that can be run"),
-        {.hint = S_ISDIR(found.st_mode) ? "" : text("chmod +x ", program, " makes it one.")});
+        text(program, S_ISDIR(found.st_mode) ? " is a folder" : " is not executable"),
+        {.hint = S_ISDIR(found.st_mode) ? "" : text("Make it executable: chmod +x ", program)});
   }
   const char* const path = std::getenv("PATH");
   for (const std::string& folder : split(path == nullptr ? "/usr/bin:/bin" : path, ':')) {
@@ -120,16 +122,16 @@ std::string find_program(const std::string& program) {
     if (can_run(file)) return file;
   }
   struct stat here {};
-  throw UsageError(
-      text("there is no program '", program, "' in PATH"),
-      {.hint = stat(program.c_str(), &here) == 0 ? text("For the one in this folder: ./", program)
-                                                 : ""});
+  throw UsageError(text("there is no program '", program, "' in PATH"),
+                   {.hint = stat(program.c_str(), &here) == 0
+                                ? text("To run the one in this folder: ./", program)
+                                : ""});
 }
 
 namespace {
 
-// The same in all restarts, and no other launch has had it: the launcher's process and when that
-// began (field 22 of proc(5), which counts behind the program's name).
+// A name that is unique to this launch and equal in all its restarts: the launcher's pid and start
+// time (field 22 of /proc/PID/stat; the fields are counted after the program's name).
 std::string launch_name() {
   std::ifstream file("/proc/self/stat");
   std::string line;
@@ -142,8 +144,8 @@ std::string launch_name() {
 
 }  // namespace
 
-std::vector<RankCommand> rank_commands(const LaunchOptions& options, const Rendezvous& rendezvous,
-                                       int restart) {
+std::vector<RankCommand> rank_commands(const LaunchOptions& options,
+                                       const RendezvousAddress& rendezvous, int restart) {
   const std::vector<int> cores = allowed_cores();
   const auto parts = split_cores(cores, options.ranks);
   const std::string world = text(options.ranks * options.nodes);

@@ -6,25 +6,26 @@
 
 #include "trestle/launch/launcher.h"
 
-// What is started: the program, and for each rank its variables and cores.
+// The program that is started, and each rank's variables and cores.
 namespace trestle::launch {
 
-// Where the ranks find each other.
-struct Rendezvous {
+// The address where the ranks meet.
+struct RendezvousAddress {
   std::string address;
   int port = 0;
 };
 
-// "HOST", "HOST:PORT", "[::1]:PORT"; without a port 29500. Throws UsageError.
-Rendezvous parse_rendezvous(const std::string& words);
+// Parses "HOST", "HOST:PORT" or "[::1]:PORT"; the default port is 29500. Throws UsageError.
+RendezvousAddress parse_rendezvous(const std::string& words);
 
-// That of the options; where they leave it open a port that is free now, another one each time.
-Rendezvous rendezvous_of(const LaunchOptions& options);
+// The rendezvous of the options; if they have none, 127.0.0.1 with a free port, another one each
+// time.
+RendezvousAddress rendezvous_of(const LaunchOptions& options);
 
-// Throws UsageError for options that cannot be.
-void check(const LaunchOptions& options);
+// Throws UsageError for invalid options.
+void check_options(const LaunchOptions& options);
 
-// The file that a shell would start. Throws UsageError where there is none that can be.
+// The file that a shell would start. Throws UsageError if there is none, or it is not executable.
 std::string find_program(const std::string& program);
 
 struct RankCommand {
@@ -33,11 +34,11 @@ struct RankCommand {
   std::vector<int> cores = {};  // empty: not bound
 };
 
-// In the order of ranks, those of this machine.
-std::vector<RankCommand> rank_commands(const LaunchOptions& options, const Rendezvous& rendezvous,
-                                       int restart);
+// The commands of this machine's ranks, in order.
+std::vector<RankCommand> rank_commands(const LaunchOptions& options,
+                                       const RendezvousAddress& rendezvous, int restart);
 
-// This process's environment with some variables set, as execve() takes it.
+// This process's environment with additional variables, in the form of execve().
 std::vector<std::string> environment_with(
     const std::vector<std::pair<std::string, std::string>>& variables);
 

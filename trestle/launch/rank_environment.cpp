@@ -31,7 +31,7 @@ void read_place(const VariableReader& variables, const Number& rank, const Numbe
     throw UsageError(text("environment variable ", local_rank ? "LOCAL_WORLD_SIZE" : "LOCAL_RANK",
                           " is not set, but ", rank.words(), " and ", size.words(), " are"),
                      {.hint = "Ranks on several machines need both LOCAL_RANK and "
-                              "LOCAL_WORLD_SIZE; with one rank on each machine they are 0 and 1."});
+                              "LOCAL_WORLD_SIZE; with one rank per machine they are 0 and 1."});
   const Number here = local_size.value_or(Number{"WORLD_SIZE", size.value});
   if (here.value > size.value)
     throw UsageError(
@@ -44,7 +44,7 @@ void read_place(const VariableReader& variables, const Number& rank, const Numbe
     result.node = node->value;
   else if (here.value == size.value)
     result.node = 0;
-  else  // whoever numbers ranks machine by machine, as all known launchers of this kind do
+  else  // all known launchers without GROUP_RANK number the ranks machine by machine
     result.node = (rank.value - number.value) / here.value;
 }
 
@@ -60,8 +60,8 @@ RankEnvironment read_torchrun(const VariableReader& variables) {
     throw UsageError(
         text("environment variable ", address ? "MASTER_PORT" : "MASTER_ADDR", " is not set, but ",
              rank.words(), " and ", size.words(), " are"),
-        {.hint = "MASTER_ADDR and MASTER_PORT say where the ranks find each other: the "
-                 "machine of rank 0, and a free port there."});
+        {.hint = "MASTER_ADDR and MASTER_PORT are the address where the ranks meet: rank 0's "
+                 "machine, and a free port there."});
   result.address = address.value_or(result.address);
   result.port = port.value_or(0);
   read_place(variables, rank, size, result);
@@ -80,14 +80,14 @@ struct Pair {
   const char* size;
 };
 
-// "RANK=0 and WORLD_SIZE=1", for a message.
+// "RANK=0 and WORLD_SIZE=1", for messages.
 std::string words_of(const VariableReader& variables, const Pair& names) {
   return text(names.rank, "=", variables.find(names.rank).value_or(""), " and ", names.size, "=",
               variables.find(names.size).value_or(""));
 }
 
-// Throws where `inner` and `outer` cannot both be right. A launcher that runs within one task of
-// another makes more ranks than that one has tasks.
+// Throws if two sets of variables contradict each other. It is no contradiction if the inner world
+// is larger: then a launcher runs inside one task of another launcher.
 void check_agree(const VariableReader& variables, const RankEnvironment& inner,
                  const Pair& inner_names, const Pair& outer_names) {
   const auto rank = variables.find_number({outer_names.rank}, 0, most_ranks);
@@ -97,8 +97,8 @@ void check_agree(const VariableReader& variables, const RankEnvironment& inner,
   throw UsageError(
       text("environment variables contradict each other: ", words_of(variables, inner_names),
            ", but ", words_of(variables, outer_names)),
-      {.hint = text("Unset ", inner_names.rank, " and ", inner_names.size,
-                    " to go by the others, or the others to go by these.")});
+      {.hint = text("Unset ", inner_names.rank, " and ", inner_names.size, ", or unset ",
+                    outer_names.rank, " and ", outer_names.size, ".")});
 }
 
 constexpr Pair torchrun_names = {"RANK", "WORLD_SIZE"};
@@ -133,7 +133,7 @@ RankEnvironment read_rank_environment(const Variables& all) {
     check_agree(variables, result, openmpi_names, mpich_names);
     return result;
   }
-  // srun --mpi=pmi2 sets PMI_RANK too, and does not say which rank of its machine it is.
+  // srun --mpi=pmi2 sets PMI_RANK too, but no local rank.
   const bool of_slurm =
       slurm && !variables.has("MPI_LOCALRANKID") && !variables.has("PMI_LOCAL_RANK");
   if (has_one(variables, mpich_names) && !of_slurm) return read_mpich(variables);

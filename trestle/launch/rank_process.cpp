@@ -23,7 +23,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
   return pointers;
 }
 
-// Cores as sched_setaffinity() takes them; empty = not bound.
+// Cores in the form of sched_setaffinity(); empty = not bound.
 std::vector<unsigned long> core_mask(const std::vector<int>& cores) {
   if (cores.empty()) return {};
   constexpr std::size_t bits = 8 * sizeof(unsigned long);
@@ -33,12 +33,12 @@ std::vector<unsigned long> core_mask(const std::vector<int>& cores) {
   return mask;
 }
 
-// Everything is made before fork(): behind it only few functions may be called.
+// Prepared before fork(): between fork() and exec() only a few functions are safe.
 struct Prepared {
   const char* program;
   std::vector<char*> words, environment;
   std::vector<unsigned long> cores;
-  int in = -1, out = -1, err = -1;  // -1: the launcher's own
+  int in = -1, out = -1, err = -1;  // -1: inherited from the launcher
   int status = -1;
   pid_t parent = -1;
   const SignalSource* signals = nullptr;
@@ -47,14 +47,14 @@ struct Prepared {
 [[noreturn]] void become_rank(const Prepared& prepared) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != prepared.parent) _exit(1);  // it ended before it could take this one along
+  if (getppid() != prepared.parent) _exit(1);  // the launcher ended before prctl()
   if (prepared.in >= 0) dup2(prepared.in, STDIN_FILENO);
   if (prepared.out >= 0) dup2(prepared.out, STDOUT_FILENO);
   if (prepared.err >= 0) dup2(prepared.err, STDERR_FILENO);
   if (!prepared.cores.empty())
     sched_setaffinity(0, prepared.cores.size() * sizeof(unsigned long),
                       reinterpret_cast<const cpu_set_t*>(prepared.cores.data()));
-  prepared.signals->give_back();
+  prepared.signals->restore_for_exec();
   execve(prepared.program, prepared.words.data(), prepared.environment.data());
   const int reason = errno;
   [[maybe_unused]] const ssize_t written = write(prepared.status, &reason, sizeof reason);
@@ -104,9 +104,9 @@ RankProcess::RankProcess(const RankCommand& command, const StartContext& context
   }
   process_ = fork();
   if (process_ == 0) become_rank(prepared);
-  if (process_ < 0) refused(text("a process ", what));
+  if (process_ < 0) throw_errno(text("a process ", what));
   number_ = process_;
-  setpgid(process_, process_);  // here too: whoever comes first
+  setpgid(process_, process_);  // also called by the child: the first call counts
   start_status_ = std::move(status.read);
   set_non_blocking(start_status_);
 }
@@ -119,14 +119,14 @@ RankProcess::~RankProcess() {
   }
 }
 
-bool RankProcess::look() {
-  if (ending_ || process_ <= 0) return false;
+bool RankProcess::poll_exit() {
+  if (exit_status_ || process_ <= 0) return false;
   siginfo_t info{};
   if (waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
       info.si_pid != process_)
     return false;
-  ending_ = info.si_code == CLD_EXITED ? Ending{.code = info.si_status}
-                                       : Ending{.signal = info.si_status};
+  exit_status_ = info.si_code == CLD_EXITED ? ExitStatus{.code = info.si_status}
+                                            : ExitStatus{.signal = info.si_status};
   seconds_ = since_start_.seconds();
   int reason = 0;
   if (read(start_status_.get(), &reason, sizeof reason) == static_cast<ssize_t>(sizeof reason))
@@ -135,14 +135,14 @@ bool RankProcess::look() {
 }
 
 bool RankProcess::is_stopped() const {
-  if (ending_ || process_ <= 0) return false;
+  if (exit_status_ || process_ <= 0) return false;
   siginfo_t info{};
   return waitid(P_PID, static_cast<id_t>(process_), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
          info.si_pid == process_;
 }
 
 void RankProcess::send(int signal) {
-  if (process_ <= 0) return;  // kill(-1, ...) would be everybody
+  if (process_ <= 0) return;  // kill(-1, ...) would signal every process
   if (signal == SIGKILL && !ended()) killed_ = true;
   kill(-process_, signal);
 }
@@ -164,7 +164,7 @@ bool RankProcess::read_some(Stream stream, Output& output) {
 }
 
 void RankProcess::abandon() {
-  ending_ = Ending{.signal = SIGKILL};
+  exit_status_ = ExitStatus{.signal = SIGKILL};
   seconds_ = since_start_.seconds();
   process_ = -1;
 }
@@ -173,7 +173,7 @@ void RankProcess::finish(Output& output) {
   if (process_ > 0) kill(-process_, SIGKILL);
   for (const Stream stream : {Stream::Out, Stream::Err}) {
     if (!readers_[index(stream)].from.open()) continue;
-    // A process that left the group may hold the pipe open, and go on writing.
+    // A process that left the group may keep the pipe open and continue to write.
     constexpr int most_reads = 64;
     for (int i = 0; i < most_reads && descriptor(stream) >= 0; ++i) read_some(stream, output);
     if (descriptor(stream) < 0) continue;

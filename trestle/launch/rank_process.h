@@ -7,7 +7,7 @@
 
 #include "trestle/base/stopwatch.h"
 #include "trestle/launch/descriptors.h"
-#include "trestle/launch/ending.h"
+#include "trestle/launch/exit_status.h"
 #include "trestle/launch/line_splitter.h"
 #include "trestle/launch/output.h"
 #include "trestle/launch/rank_command.h"
@@ -15,20 +15,20 @@
 
 namespace trestle::launch {
 
-// What all ranks of a start have in common.
+// The arguments that all ranks of one start share.
 struct StartContext {
   const LaunchOptions& options;
-  const std::string& program;  // the file
+  const std::string& program;  // the executable file
   const SignalSource& signals;
   int restart;
 };
 
-// One rank: a process that leads a group of its own, and what comes from it.
+// One rank: a process that leads its own process group, and the pipes of its output.
 class RankProcess {
  public:
-  // Starts it. Throws FileError where the system refuses.
+  // Starts the process. Throws FileError for errors of the system.
   RankProcess(const RankCommand& command, const StartContext& context);
-  // Kills its group, if that has not been done.
+  // Kills its group, unless finish() has done so.
   ~RankProcess();
   RankProcess(const RankProcess&) = delete;
   RankProcess& operator=(const RankProcess&) = delete;
@@ -37,32 +37,33 @@ class RankProcess {
   pid_t process() const { return number_; }
   const Stopwatch& since_start() const { return since_start_; }
 
-  bool ended() const { return ending_.has_value(); }
-  const Ending& ending() const { return *ending_; }
+  bool ended() const { return exit_status_.has_value(); }
+  const ExitStatus& exit_status() const { return *exit_status_; }
   double seconds() const { return seconds_; }  // from start to end
-  // Whether SIGKILL came from here.
+  // Whether the launcher has sent SIGKILL.
   bool killed() const { return killed_; }
-  // Looks whether it has ended; true if that is news. The process stays as a zombie, so that its number
-  // is nobody else's while its group may be sent signals.
-  bool look();
-  // Whether a signal has stopped it, as Ctrl-Z does (and not a debugger).
+  // Polls whether it has ended; returns true once. The process remains a zombie, so that its pid is
+  // not reused while its group may still get signals.
+  bool poll_exit();
+  // Whether a signal has stopped it, such as Ctrl-Z (not a debugger).
   bool is_stopped() const;
-  // Why the program could not become that process: errno, or 0.
+  // The errno of a failed execve(), or 0.
   int start_failure() const { return start_failure_; }
 
-  // To all of its group.
+  // Sends a signal to its whole group.
   void send(int signal);
 
-  // Its standard output and error; not open where they are not read here, and at their end.
+  // The pipe of its standard output or error; -1 if the launcher does not read it, or at its end.
   int descriptor(Stream stream) const { return readers_[index(stream)].from.get(); }
-  // Hands on what has come; does not wait. True if it was the last.
+  // Passes on available output without waiting. Returns true at the end of the stream.
   bool read_some(Stream stream, Output& output);
-  // Closes its pipe, with what is in it, as a reader does who goes.
+  // Closes the pipe; unread output is lost.
   void stop_reading(Stream stream) { readers_[index(stream)].from.reset(); }
 
-  // When it has ended: kills what is left of its group, hands on what it had written, and lets go.
+  // Called when it has ended: kills the rest of its group, passes on the remaining output, and
+  // reaps it.
   void finish(Output& output);
-  // Leaves a process alone that not even SIGKILL ends, as one that waits for a broken disk.
+  // Gives up on a process that SIGKILL does not end, such as one that waits for a broken disk.
   void abandon();
 
  private:
@@ -73,12 +74,12 @@ class RankProcess {
   static std::size_t index(Stream stream) { return static_cast<std::size_t>(stream); }
 
   int rank_;
-  pid_t process_ = -1;  // until it is let go
+  pid_t process_ = -1;  // -1 once it is reaped or abandoned
   pid_t number_ = -1;
   Stopwatch since_start_;
   Descriptor start_status_;
   std::array<Reader, 2> readers_;
-  std::optional<Ending> ending_;
+  std::optional<ExitStatus> exit_status_;
   double seconds_ = 0;
   int start_failure_ = 0;
   bool killed_ = false;

@@ -7,7 +7,7 @@ namespace trestle::launch {
 
 namespace {
 
-constexpr int ending_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+constexpr int termination_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 constexpr int other_signals[] = {SIGCHLD, SIGTSTP, SIGUSR1, SIGUSR2};
 
 bool is_ignored(int signal) {
@@ -18,14 +18,14 @@ bool is_ignored(int signal) {
 
 }  // namespace
 
-bool ends_programs(int signal) {
-  for (const int other : ending_signals)
+bool is_termination_signal(int signal) {
+  for (const int other : termination_signals)
     if (signal == other) return true;
   return false;
 }
 
 SignalSource::SignalSource() {
-  // Where SIGCHLD is ignored nobody learns how a process ended.
+  // If SIGCHLD is ignored, the exit status of a child is lost.
   struct sigaction standard {};
   standard.sa_handler = SIG_DFL;
   sigaction(SIGCHLD, &standard, &child_before_);
@@ -34,15 +34,15 @@ SignalSource::SignalSource() {
   sigaction(SIGPIPE, &ignored, &pipe_before_);
   sigset_t set;
   sigemptyset(&set);
-  // `nohup` has SIGHUP ignored, and so it stays: for a blocked signal the system forgets that.
-  for (const int signal : ending_signals)
+  // A signal that is ignored (SIGHUP under `nohup`) stays ignored: if blocked, it would be queued.
+  for (const int signal : termination_signals)
     if (!is_ignored(signal)) sigaddset(&set, signal);
   for (const int signal : other_signals)
     if (signal == SIGCHLD || !is_ignored(signal)) sigaddset(&set, signal);
   pthread_sigmask(SIG_BLOCK, &set, &mask_before_);
   try {
     descriptor_ =
-        above_standard(signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC), "signals to watch");
+        move_above_stdio(signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC), "signals to watch");
   } catch (...) {
     restore();
     throw;
@@ -64,12 +64,12 @@ std::optional<int> SignalSource::next() {
   return static_cast<int>(info.ssi_signo);
 }
 
-void SignalSource::give_back() const {
+void SignalSource::restore_for_exec() const {
   struct sigaction standard {};
   standard.sa_handler = SIG_DFL;
-  for (const int signal : ending_signals)
+  for (const int signal : termination_signals)
     if (!is_ignored(signal)) sigaction(signal, &standard, nullptr);
-  // Those that trestle itself ignores.
+  // The signals that trestle itself ignores.
   sigaction(SIGPIPE, &standard, nullptr);
   sigaction(SIGXFSZ, &standard, nullptr);
   sigset_t none;

@@ -7,8 +7,8 @@
 
 namespace trestle::launch {
 
-// While it lives, signals do not interrupt but are read from a descriptor: those that end a program
-// (but for ones that were ignored), SIGCHLD, SIGTSTP, SIGUSR1, SIGUSR2. SIGPIPE is ignored.
+// While it lives, signals are blocked and read from a descriptor: termination signals (unless they
+// were ignored), SIGCHLD, SIGTSTP, SIGUSR1, SIGUSR2. SIGPIPE is ignored.
 class SignalSource {
  public:
   SignalSource();
@@ -17,12 +17,12 @@ class SignalSource {
   SignalSource& operator=(const SignalSource&) = delete;
 
   int descriptor() const { return descriptor_.get(); }
-  // The next one that came; does not wait.
+  // The next pending signal, if any; does not wait.
   std::optional<int> next();
 
-  // For a process that was forked meanwhile, before it becomes another program: what was ignored
-  // before still is, the rest is as at the start of a program. Safe behind fork().
-  void give_back() const;
+  // Restores the signals in a forked child before execve(): signals that were ignored before stay
+  // ignored, all others get their defaults. Safe between fork() and exec().
+  void restore_for_exec() const;
 
  private:
   void restore() const;
@@ -33,7 +33,7 @@ class SignalSource {
   struct sigaction child_before_ {};
 };
 
-// Whether a program that gets it is to end.
-bool ends_programs(int signal);
+// SIGINT, SIGTERM, SIGHUP or SIGQUIT.
+bool is_termination_signal(int signal);
 
 }  // namespace trestle::launch

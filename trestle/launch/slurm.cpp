@@ -20,11 +20,11 @@ bool is_host_character(char c) {
 }
 
 [[noreturn]] void no_hosts(std::string_view hosts, std::string_view why) {
-  throw UsageError(text("'", hosts.substr(0, 200), "' is no list of Slurm's hosts: ", why),
+  throw UsageError(text("'", hosts.substr(0, 200), "' is not a Slurm host list: ", why),
                    {.hint = "Set MASTER_ADDR to the machine of rank 0."});
 }
 
-// "01-04,07" -> "01", with all of it looked at.
+// "01-04,07" -> "01"; all ranges are checked.
 std::string first_number(std::string_view ranges, std::string_view hosts) {
   std::string first;
   for (const std::string& range : split(ranges, ',')) {
@@ -34,14 +34,14 @@ std::string first_number(std::string_view ranges, std::string_view hosts) {
     for (const std::string& number : {from, to})
       if (number.empty() || number.size() > 9 ||
           number.find_first_not_of(digit_characters) != std::string::npos)
-        no_hosts(hosts, text("'", range, "' is no range of numbers"));
-    if (std::stol(from) > std::stol(to)) no_hosts(hosts, text("'", range, "' goes backwards"));
+        no_hosts(hosts, text("'", range, "' is not a range of numbers"));
+    if (std::stol(from) > std::stol(to)) no_hosts(hosts, text("'", range, "' is descending"));
     if (first.empty()) first = from;
   }
   return first;
 }
 
-// Where the name that begins at `at` ends: at a comma outside of brackets.
+// The name that begins at `at`; it ends at a comma outside of brackets.
 std::string_view name_at(std::string_view hosts, std::size_t at) {
   std::size_t end = at;
   for (bool inside = false; end < hosts.size() && (inside || hosts[end] != ','); ++end) {
@@ -70,7 +70,7 @@ std::string first_of_name(std::string_view name, std::string_view hosts) {
   return first;
 }
 
-// A whole number from 1 that stands alone, or nothing.
+// The positive number that `words` is, or nothing.
 std::optional<int> count_of(std::string_view words) {
   int count = 0;
   const char* const end = words.data() + words.size();
@@ -79,7 +79,7 @@ std::optional<int> count_of(std::string_view words) {
   return count;
 }
 
-// Ranks of this machine and how many machines there are.
+// The number of machines, and of ranks on this machine.
 struct Machines {
   int nodes = 1;
   int local_size = 1;
@@ -92,11 +92,11 @@ Machines read_machines(const VariableReader& variables, const Number& size, cons
     const NodeTasks tasks = tasks_of_node(*words, node.value);
     if (tasks.all_tasks != size.value)
       throw UsageError(text("environment variables contradict each other: ", name, "=",
-                            words->substr(0, 100), " makes ", tasks.all_tasks, " tasks, and ",
+                            words->substr(0, 100), " means ", tasks.all_tasks, " tasks, but ",
                             size.words()));
     if (tasks.tasks == 0)
       throw UsageError(text("environment variables contradict each other: ", name, "=",
-                            words->substr(0, 100), " has ", tasks.nodes, " nodes, and ",
+                            words->substr(0, 100), " has ", tasks.nodes, " nodes, but ",
                             node.words()));
     return {tasks.nodes, tasks.tasks};
   }
@@ -104,7 +104,7 @@ Machines read_machines(const VariableReader& variables, const Number& size, cons
       variables.number({"SLURM_STEP_NUM_NODES", "SLURM_NNODES"}, 1, most_ranks, size.words());
   if (nodes.value == 1) return {1, size.value};
   throw UsageError(text("environment variable SLURM_STEP_TASKS_PER_NODE is not set, but ",
-                        nodes.words(), " is: how many ranks this node has is not said"));
+                        nodes.words(), " is: the number of ranks on this node is unknown"));
 }
 
 std::string read_address(const VariableReader& variables, const Machines& machines) {
@@ -127,8 +127,8 @@ std::string read_address(const VariableReader& variables, const Machines& machin
 }  // namespace
 
 bool in_slurm_step(const VariableReader& variables) {
-  // Steps above it are Slurm's own: the batch script, the interactive shell, and the like.
-  constexpr std::int64_t behind_last_step = 4294967000;
+  // Larger step numbers are Slurm's own: the batch script, the interactive shell and others.
+  constexpr std::int64_t first_reserved_step = 4294967000;
   if (!variables.has("SLURM_PROCID")) return false;
   for (const char* name : {"SLURM_STEP_ID", "SLURM_STEPID"}) {
     const auto words = variables.find(name);
@@ -136,7 +136,7 @@ bool in_slurm_step(const VariableReader& variables) {
     std::int64_t step = -1;
     const char* const end = words->data() + words->size();
     const auto [behind, error] = std::from_chars(words->data(), end, step);
-    return error == std::errc() && behind == end && step >= 0 && step < behind_last_step;
+    return error == std::errc() && behind == end && step >= 0 && step < first_reserved_step;
   }
   return false;
 }
@@ -189,8 +189,8 @@ NodeTasks tasks_of_node(std::string_view tasks_per_node, int node) {
                  : std::optional(1);
     if (!tasks || !nodes || (bracket != std::string::npos && !repeated))
       throw UsageError(text("'", tasks_per_node.substr(0, 200),
-                            "' does not say the tasks of each node as Slurm does: '",
-                            part.substr(0, 50), "' is not like 2 or 2(x3)"));
+                            "' is not Slurm's list of tasks per node: '", part.substr(0, 50),
+                            "' is not of the form 2 or 2(x3)"));
     if (result.nodes + *nodes > most_ranks)
       throw UsageError(
           text("'", tasks_per_node.substr(0, 200), "' has more than ", most_ranks, " nodes"));

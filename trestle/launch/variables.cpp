@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "trestle/base/error.h"
+#include "trestle/base/fnv1a.h"
 #include "trestle/base/text.h"
 
 namespace trestle::launch {
@@ -29,7 +30,7 @@ Number VariableReader::number(const Names& names, int smallest, int largest,
   if (const auto number = find_number(names, smallest, largest)) return *number;
   throw UsageError(
       text("environment variable ", join(names, " or "), " is not set, but ", because, " is"),
-      {.hint = "Set both, or neither to run as one rank."});
+      {.hint = "Set both, or unset both to run as one rank."});
 }
 
 std::optional<std::string> VariableReader::address() const {
@@ -52,8 +53,7 @@ void check_below(const Number& rank, const Number& size) {
 
 int port_from(std::string_view words) {
   constexpr int first = 20000, behind_last = 32768;
-  std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a
-  for (const char c : words) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  std::uint64_t hash = fnv1a(words);
   hash ^= hash >> 32;
   return first + static_cast<int>(hash % (behind_last - first));
 }

@@ -7,15 +7,15 @@
 
 #include "trestle/launch/rank_environment.h"
 
-// Reading environment variables with errors that name them. Inside of rank_environment.
+// Reads environment variables, with errors that name them. Used by rank_environment.cpp only.
 namespace trestle::launch {
 
 constexpr int most_ranks = 1'000'000;
-constexpr int usual_port = 29500;  // torchrun's
+constexpr int default_port = 29500;  // as in torchrun
 
 using Names = std::vector<const char*>;
 
-// A number and where it stands.
+// A number and the variable that it was read from.
 struct Number {
   std::string name;
   int value = 0;
@@ -29,13 +29,13 @@ class VariableReader {
   std::optional<std::string> find(const std::string& name) const { return variables_(name); }
   bool has(const std::string& name) const { return variables_(name).has_value(); }
 
-  // The first of these names that is set; UsageError where it is no whole number from `smallest` to
-  // `largest`.
+  // The first of these variables that is set. Throws UsageError unless it is a whole number from
+  // `smallest` to `largest`.
   std::optional<Number> find_number(const Names& names, int smallest, int largest) const;
-  // The same; UsageError where none is set. `because` is what is set: "RANK=2".
+  // Also throws UsageError if none is set. `because` is the variable that requires it: "RANK=2".
   Number number(const Names& names, int smallest, int largest, std::string_view because) const;
 
-  // MASTER_ADDR and MASTER_PORT, where they are set.
+  // MASTER_ADDR and MASTER_PORT, if set.
   std::optional<std::string> address() const;
   std::optional<int> port() const;
 
@@ -43,14 +43,14 @@ class VariableReader {
   const Variables& variables_;
 };
 
-// UsageError where a rank is not below the number of ranks: "RANK=4 is not below WORLD_SIZE=4".
+// Throws UsageError unless the rank is below the number of ranks: "RANK=4 is not below
+// WORLD_SIZE=4".
 void check_below(const Number& rank, const Number& size);
 
-// A port that all who know the same words arrive at: 20000 to 32767, where systems do not give out
-// ports by themselves.
+// A port derived from `words`, from 20000 to 32767: below the range of ephemeral ports.
 int port_from(std::string_view words);
 
-// Whether an address is of the machine itself.
+// Whether an address is a loopback address.
 bool is_own_machine(std::string_view address);
 
 }  // namespace trestle::launch

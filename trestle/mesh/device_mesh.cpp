@@ -4,23 +4,22 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/gather.h"
 
 namespace trestle {
 
 namespace {
 
-// Groups that are not made in the same order everywhere would talk past each other.
-void check_same_everywhere(const World& world, const std::string& what) {
-  const std::vector<std::string> all = world.group().all_gather_bytes(what);
-  const auto other = std::find_if(all.begin(), all.end(),
-                                  [&](const std::string& words) { return words != all[0]; });
-  if (other == all.end()) return;
-  throw UsageError(text("ranks make different meshes: rank 0 ", all[0], ", rank ",
-                        other - all.begin(), " ", *other),
-                   {.hint = "All ranks make the same ones in the same order."});
+// Ranks that make groups in a different order would exchange each other's messages.
+void check_same_mesh(const World& world, const std::string& mesh) {
+  const auto differs = comm::find_difference(world.group(), mesh);
+  if (!differs) return;
+  throw UsageError(text("ranks make different meshes: rank 0 ", differs->first, ", rank ",
+                        differs->rank, " ", differs->other),
+                   {.hint = "All ranks must make the same meshes in the same order."});
 }
 
-mesh::MeshLayout of_size(std::vector<mesh::Dimension> dimensions, int ranks) {
+mesh::MeshLayout layout_of_size(std::vector<mesh::Dimension> dimensions, int ranks) {
   mesh::MeshLayout layout(std::move(dimensions));
   layout.check_size(ranks);
   return layout;
@@ -29,8 +28,8 @@ mesh::MeshLayout of_size(std::vector<mesh::Dimension> dimensions, int ranks) {
 }  // namespace
 
 DeviceMesh::DeviceMesh(const World& world, std::vector<mesh::Dimension> dimensions)
-    : world_(world), whole_(of_size(std::move(dimensions), world.size())), layout_(whole_) {
-  check_same_everywhere(world_, layout_.to_text());
+    : world_(world), whole_(layout_of_size(std::move(dimensions), world.size())), layout_(whole_) {
+  check_same_mesh(world_, layout_.to_text());
   for (const mesh::Dimension& dimension : layout_.dimensions()) make_groups(dimension.name);
 }
 
@@ -42,7 +41,7 @@ void DeviceMesh::make_groups(const std::string& name) {
 }
 
 const comm::Group& DeviceMesh::group(std::string_view name) const {
-  layout_.size(name);  // refuses one that is not there
+  layout_.size(name);  // throws for an unknown name
   return std::find_if(groups_.begin(), groups_.end(),
                       [&](const auto& known) { return known.first == name; })
       ->second;
@@ -53,8 +52,8 @@ DeviceMesh DeviceMesh::flatten(const std::vector<std::string>& names,
   DeviceMesh result = *this;
   result.layout_ = layout_.flattened(names, name);
   result.whole_ = whole_.flattened(names, name);
-  check_same_everywhere(
-      world_, text(whole_.to_text(), " with ", join(names, " and "), " flattened as ", name));
+  check_same_mesh(world_,
+                  text(whole_.to_text(), " with ", join(names, " and "), " flattened as ", name));
   result.make_groups(name);
   return result;
 }
@@ -62,9 +61,10 @@ DeviceMesh DeviceMesh::flatten(const std::vector<std::string>& names,
 comm::Group DeviceMesh::neighbours(std::string_view name, int count) const {
   const int size = layout_.size(name);
   if (count < 1 || size % count != 0)
-    throw UsageError(text("groups of ", count, " along '", name, "', which has ", size, " ranks"),
-                     {.hint = "A number that divides them."});
-  check_same_everywhere(world_, text(whole_.to_text(), " with groups of ", count, " along ", name));
+    throw UsageError(
+        text("cannot split dimension '", name, "' of ", size, " ranks into groups of ", count),
+        {.hint = "The size of the groups must divide the number of ranks."});
+  check_same_mesh(world_, text(whole_.to_text(), " with groups of ", count, " along ", name));
   comm::Group own;
   for (const std::vector<int>& ranks : whole_.groups({std::string(name)})) {
     for (auto first = ranks.begin(); first != ranks.end(); first += count) {

@@ -21,7 +21,7 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) 
     if (!gradient.defined() || gradient.numel() == 0) continue;
     if (gradient.layout() != at::kStrided) {
       throw UsageError(text("the gradient of parameter ", i, ", [", join(gradient.sizes(), ", "),
-                            "], is sparse: its norm is not known"),
+                            "], is sparse: its norm cannot be computed"),
                        {.hint = "Clip dense gradients only: torch::nn::Embedding has an option "
                                 "'sparse'."});
     }
@@ -34,7 +34,7 @@ at::Tensor norm_of(const at::Tensor& values, double p) {
   return std::isinf(p) ? values.abs().max() : values.norm(p);
 }
 
-// Of all gradients together, in their type where they have one.
+// The norm of all gradients together, in their common type or in double.
 at::Tensor total_of(const std::vector<GradientNorm>& norms, double p) {
   bool one_type = true;
   std::vector<double> values;
@@ -52,11 +52,11 @@ at::Tensor total_of(const std::vector<GradientNorm>& norms, double p) {
 void check_clipping(double max_norm, const ClipGradNormOptions& options) {
   if (!(max_norm >= 0)) {
     throw UsageError(text("gradients cannot be clipped to a norm of ", max_norm),
-                     {.hint = "max_norm is at least 0."});
+                     {.hint = "max_norm must be at least 0."});
   }
   if (!(options.p > 0)) {
-    throw UsageError(text("there is no ", options.p, "-norm to clip gradients by"),
-                     {.hint = "p is a number above 0, or infinity; usually 2."});
+    throw UsageError(text("gradients cannot be clipped by a ", options.p, "-norm"),
+                     {.hint = "p must be above 0, or infinity; usually it is 2."});
   }
 }
 
@@ -99,7 +99,8 @@ double clip_by(const std::vector<at::Tensor>& parameters, const std::vector<Grad
     throw StateError(text("the norm of the gradients is ", norm, ": they cannot be clipped"),
                      {.hint = "Lower the learning rate, or look for the layer that overflows."});
   }
-  // As torch reckons, in the norm's own precision. On several devices a number, not a tensor.
+  // As in torch, in the norm's own precision. A number instead of a tensor, for gradients on
+  // several devices.
   const double factor = at::clamp(max_norm / (total + 1e-6), {}, 1.0).item<double>();
   for (at::Tensor gradient : gradients_of(parameters)) gradient.mul_(factor);
   return norm;

@@ -34,7 +34,7 @@ constexpr std::array known_deepspeed_schedules = {
                       rates::check_deepspeed_range_test}};
 
 void check_step(std::int64_t step) {
-  if (step < 0) throw UsageError(text("there is no step ", step, ": steps are counted from 0"));
+  if (step < 0) throw UsageError(text("step ", step, " is negative: steps are counted from 0"));
 }
 
 }  // namespace

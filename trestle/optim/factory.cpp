@@ -94,7 +94,7 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(std::vector<at::Tensor> 
                                                         const OptimizerOptions& options) {
   const Maker& maker = choose("optimizer", options.name, makers);
   check_numbers(options);
-  if (parameters.empty()) throw UsageError("an optimizer needs parameters, and there are none");
+  if (parameters.empty()) throw UsageError("an optimizer needs at least one parameter");
   return maker.make(std::move(parameters), options);
 }
 
@@ -110,8 +110,8 @@ std::unique_ptr<torch::optim::Optimizer> make_grouped_optimizer(
       all = std::move(made);
       continue;
     }
-    // Set afterwards: add_param_group() takes a value that is the class's default for one that was
-    // not given, and puts the first group's in its place.
+    // Set the options afterwards: add_param_group() replaces a value that equals the class's
+    // default by the first group's.
     all->add_param_group(torch::optim::OptimizerParamGroup(group.parameters));
     all->param_groups().back().set_options(made->param_groups()[0].options().clone());
   }
@@ -132,7 +132,7 @@ void set_learning_rate(torch::optim::Optimizer& optimizer, double rate,
                        const std::vector<double>& factors) {
   auto& groups = optimizer.param_groups();
   if (!factors.empty() && factors.size() != groups.size())
-    throw UsageError(text("the optimizer has ", groups.size(), " groups, and ", factors.size(),
+    throw UsageError(text("the optimizer has ", groups.size(), " groups, but ", factors.size(),
                           " factors of the learning rate were given"));
   for (std::size_t i = 0; i < groups.size(); ++i)
     groups[i].options().set_lr(factors.empty() ? rate : rate * factors[i]);

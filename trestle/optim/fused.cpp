@@ -38,7 +38,7 @@ void rmsprop_on_cpu(at::Tensor weight, const at::Tensor& gradient, at::Tensor sq
   });
 }
 
-// As an operator, so that it reaches virtual devices as every other operator does.
+// A registered operator, so that virtual devices dispatch it as every other operator.
 auto rmsprop_operator() {
   static const auto handle = [] {
     static torch::Library library(torch::Library::DEF, "trestle", std::nullopt, __FILE__, __LINE__);
@@ -74,8 +74,8 @@ bool all_are_plain(const Optimizer& optimizer) {
   return true;
 }
 
-// In the parameter's own memory order, since kernels walk all arrays side by side: a gradient may
-// have another one, and so has the state of a weight that was put into another format since.
+// The tensor in the parameter's memory order, because kernels walk all arrays in parallel. A
+// gradient may have another order, and so may the state of a weight whose memory format changed.
 at::Tensor aligned(const at::Tensor& tensor, const at::Tensor& parameter) {
   if (tensor.strides() == parameter.strides()) return tensor;
   return at::empty_like(parameter).copy_(tensor);
@@ -98,7 +98,8 @@ State& state_of(Optimizer& optimizer, const at::Tensor& parameter) {
   return static_cast<State&>(*state);
 }
 
-// A backward through a graph that saved the old weight is then an error, not a wrong gradient.
+// Bumps the version, so that a backward through a graph that saved the old weight throws instead of
+// computing a wrong gradient.
 void note_change(const at::Tensor& parameter) { parameter.unsafeGetTensorImpl()->bump_version(); }
 
 at::Tensor or_zeros(const at::Tensor& tensor, const at::Tensor& like) {
@@ -133,7 +134,8 @@ void adam_step(Optimizer& optimizer) {
       if (options.amsgrad()) state.max_exp_avg_sq(or_zeros(state.max_exp_avg_sq(), parameter));
       std::vector<at::Tensor> max_squares;
       if (options.amsgrad()) max_squares.push_back(state.max_exp_avg_sq());
-      // One parameter a call: ranks that share a device then never hold a list over two of them.
+      // One parameter for each call: ranks that share a device then never hold its lock over two
+      // parameters.
       adam_kernel(options, {parameter}, {aligned_gradient(parameter)}, {state.exp_avg()},
                   {state.exp_avg_sq()}, max_squares,
                   {at::scalar_tensor(static_cast<double>(state.step()), at::kFloat)});

@@ -5,13 +5,13 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
-// torch::optim's optimizers with one pass over memory for each parameter instead of up to eight:
-// 4 to 20 times faster on CPU cores and virtual devices. Options and state are those of the class
-// they derive from, the numbers equal its to rounding, and a step does not depend on how elements
-// are spread over threads. make_optimizer() makes these.
+// torch::optim's optimizers with one pass over memory for each parameter instead of up to eight: 4
+// to 20 times faster on CPU cores and virtual devices. Options and state are those of the base
+// class. The results equal the base class's to rounding, and do not depend on the number of
+// threads. make_optimizer() creates these.
 //
-// What the fast way does not cover is left to the base class: parameters that are not float32 or
-// have holes, sparse gradients, other devices, and RMSprop's `centered`.
+// The base class handles all other cases: parameters that are not float32 or not dense in memory,
+// sparse gradients, other devices, and RMSprop's `centered`.
 namespace trestle::optim {
 
 class FusedRmsprop : public torch::optim::RMSprop {
@@ -20,7 +20,7 @@ class FusedRmsprop : public torch::optim::RMSprop {
   torch::Tensor step(LossClosure closure = nullptr) override;
 };
 
-// The kernel of Python's Adam(fused=True).
+// Uses the kernel of Python's Adam(fused=True).
 class FusedAdam : public torch::optim::Adam {
  public:
   using torch::optim::Adam::Adam;
@@ -33,7 +33,7 @@ class FusedAdamW : public torch::optim::AdamW {
   torch::Tensor step(LossClosure closure = nullptr) override;
 };
 
-// The kernel of Python's SGD(fused=True).
+// Uses the kernel of Python's SGD(fused=True).
 class FusedSgd : public torch::optim::SGD {
  public:
   using torch::optim::SGD::SGD;

@@ -1,8 +1,6 @@
 #include "trestle/optim/learning_rate.h"
 
 #include <algorithm>
-#include <array>
-#include <string_view>
 #include <utility>
 
 #include "trestle/base/choose.h"
@@ -14,20 +12,21 @@ namespace trestle::optim {
 
 namespace {
 
-struct Schedule {
-  std::string_view name;
-  double (*rate)(const LearningRateOptions&, const rates::Position&);
-  bool has_length = false;
-  double (*momentum)(const LearningRateOptions&, std::int64_t step) = nullptr;
-};
-constexpr std::array schedules = {
-    Schedule{"constant", rates::constant}, Schedule{"step", rates::step},
-    Schedule{"multi_step", rates::multi_step}, Schedule{"cosine", rates::cosine, true},
-    Schedule{"one_cycle", rates::one_cycle, true, rates::one_cycle_momentum}};
+using rates::RateSchedule;
 
-// Returns the schedule's place in the table.
-std::size_t check(const LearningRateOptions& o) {
-  const Schedule& schedule = choose("learning-rate schedule", o.schedule, schedules);
+// The linear warm-up, written as the factor from one step to the next.
+double warm_up_rate(const LearningRateOptions& options, const rates::Position& position) {
+  const double from = options.warm_up_from;
+  if (position.step == 0) return position.base * from;
+  const double rise = 1.0 - from;
+  return position.before * (1.0 + rise / (static_cast<double>(options.warm_up) * from +
+                                          static_cast<double>(position.step - 1) * rise));
+}
+
+// Throws UsageError for options out of range. Returns the schedule's index in the table.
+std::size_t checked_schedule(const LearningRateOptions& o) {
+  const auto& schedules = rates::all_schedules();
+  const RateSchedule& schedule = choose("learning-rate schedule", o.schedule, schedules);
   const auto require = [&](bool holds, const char* what, double value, const char* range) {
     if (holds) return;
     throw UsageError(
@@ -55,7 +54,7 @@ std::size_t check(const LearningRateOptions& o) {
 }  // namespace
 
 LearningRate::LearningRate(double base, LearningRateOptions options)
-    : base_(base), options_(std::move(options)), schedule_(check(options_)) {}
+    : base_(base), options_(std::move(options)), schedule_(checked_schedule(options_)) {}
 
 void LearningRate::set_base(double base) {
   base_ = base;
@@ -63,19 +62,19 @@ void LearningRate::set_base(double base) {
 }
 
 double LearningRate::next(std::int64_t step, double before) const {
-  if (step < options_.warm_up) return rates::warm_up(options_, {step, before, base_});
+  if (step < options_.warm_up) return warm_up_rate(options_, {step, before, base_});
   const std::int64_t own = step - options_.warm_up;
-  return schedules[schedule_].rate(options_, {own, own == 0 ? base_ : before, base_});
+  return rates::all_schedules()[schedule_].rate(options_, {own, own == 0 ? base_ : before, base_});
 }
 
 std::optional<double> LearningRate::momentum_at(std::int64_t step) const {
-  const Schedule& schedule = schedules[schedule_];
+  const RateSchedule& schedule = rates::all_schedules()[schedule_];
   if (schedule.momentum == nullptr || !options_.cycle_momentum) return std::nullopt;
   return schedule.momentum(options_, std::max<std::int64_t>(step - options_.warm_up, 0));
 }
 
 double LearningRate::at(std::int64_t step) {
-  if (step < 0) throw UsageError(text("there is no step ", step, ": steps are counted from 0"));
+  if (step < 0) throw UsageError(text("step ", step, " is negative: steps are counted from 0"));
   if (step < step_) step_ = -1;
   while (step_ < step) {
     ++step_;
@@ -86,7 +85,7 @@ double LearningRate::at(std::int64_t step) {
 
 std::vector<std::string> learning_rate_schedules() {
   std::vector<std::string> names;
-  for (const Schedule& schedule : schedules) names.emplace_back(schedule.name);
+  for (const RateSchedule& schedule : rates::all_schedules()) names.emplace_back(schedule.name);
   return names;
 }
 

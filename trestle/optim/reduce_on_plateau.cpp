@@ -25,7 +25,7 @@ ReduceOnPlateau::ReduceOnPlateau(const PlateauOptions& options) : options_(optio
 bool ReduceOnPlateau::is_better(double metric) const {
   const double threshold = options_.threshold;
   const bool higher = options_.mode == PlateauOptions::Mode::Max;
-  // As Python's, which begins with the worst there is: an infinite loss is no improvement.
+  // As in Python, which begins with the worst possible value: an infinite loss is no improvement.
   const double worst = higher ? -HUGE_VAL : HUGE_VAL;
   const double best = state_.has_best ? state_.best : worst;
   if (options_.threshold_mode == PlateauOptions::Threshold::Absolute)

@@ -2,30 +2,30 @@
 
 #include <cstdint>
 
-// Lowers the learning rate when a metric stops getting better, as Python's ReduceLROnPlateau does,
-// with its state in plain numbers so that a run can be resumed.
+// Lowers the learning rate when a metric stops improving, as Python's ReduceLROnPlateau does. Its
+// state is plain numbers, so that a run can be resumed.
 //
 //   ReduceOnPlateau plateau({.patience = 2});
 //   if (plateau.step(validation_dice))
 //     set_learning_rate(optimizer, rate = plateau.reduced(rate));
 //
-// (The reference U-Net program makes such a scheduler and never steps it; parity means not to use
-// it.)
+// (The reference U-Net program creates such a scheduler and never steps it, so parity with it means
+// not to use one.)
 namespace trestle::optim {
 
 struct PlateauOptions {
   enum class Mode { Max, Min };
-  // How much better than the best so far is better: by best * threshold, or by threshold itself.
+  // The metric must improve by best * threshold, or by threshold itself.
   enum class Threshold { Relative, Absolute };
 
   Mode mode = Mode::Max;  // whether a higher or a lower metric is better
-  double factor = 0.1;    // the learning rate is multiplied by it
-  int patience = 2;       // this many steps without improvement are let pass
+  double factor = 0.1;    // multiplies the learning rate
+  int patience = 2;       // the number of steps without improvement that are tolerated
   double threshold = 1e-4;
   Threshold threshold_mode = Threshold::Relative;
-  int cooldown = 0;               // steps after a reduction in which bad ones do not count
-  double lowest = 0;              // the learning rate does not go below it
-  double smallest_change = 1e-8;  // a reduction by no more than this is not made
+  int cooldown = 0;               // steps after a reduction during which bad steps do not count
+  double lowest = 0;              // the minimum learning rate
+  double smallest_change = 1e-8;  // smaller reductions are not applied
 };
 
 class ReduceOnPlateau {
@@ -37,13 +37,14 @@ class ReduceOnPlateau {
     int cooling = 0;
   };
 
-  // Throws UsageError for a factor that is not in (0, 1), or a negative count, threshold or floor.
+  // Throws UsageError for a factor outside of (0, 1), and for a negative count, threshold or
+  // minimum.
   explicit ReduceOnPlateau(const PlateauOptions& options = {});
 
-  // Takes the metric of one more epoch. True when the learning rate should be reduced now. NaN, and
-  // the infinity that is the worst there is, count as no improvement, in the first epoch too.
+  // Records the metric of an epoch. Returns true if the learning rate should be reduced now. NaN
+  // and the worst infinity count as no improvement, in the first epoch too.
   bool step(double metric);
-  // What the learning rate becomes then; the same one where the floor is reached.
+  // The reduced learning rate; the same one at the minimum.
   double reduced(double rate) const;
 
   const State& state() const { return state_; }

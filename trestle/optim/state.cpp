@@ -24,7 +24,7 @@ using torch::optim::OptimizerParamState;
 using torch::optim::RMSpropParamState;
 using torch::optim::SGDParamState;
 
-// visit_fields(state, visitor): calls visitor(name, field, required) for every field of a state.
+// visit_fields(state, visitor) calls visitor(name, field, required) for every field of a state.
 template <class Visitor>
 void visit_fields(SGDParamState& state, Visitor&& visitor) {
   visitor("momentum_buffer", state.momentum_buffer(), false);
@@ -46,7 +46,7 @@ requires(std::is_same_v<AdamState, AdamParamState> ||
   visitor("max_exp_avg_sq", state.max_exp_avg_sq(), false);
 }
 
-// Calls action(State*) with a null pointer of the state type that this optimizer keeps.
+// Calls action(State*) with a null pointer of the state type of this optimizer.
 template <class Action>
 auto with_state_type(const Optimizer& optimizer, Action&& action) {
   if (dynamic_cast<const torch::optim::SGD*>(&optimizer)) return action((SGDParamState*)nullptr);
@@ -75,7 +75,7 @@ std::vector<at::Tensor> parameters_of(const Optimizer& optimizer,
 
 using Fields = std::map<std::string, at::Tensor>;
 
-// One parameter's state from its fields.
+// Builds one parameter's state from its fields.
 template <class State>
 std::unique_ptr<OptimizerParamState> build(const at::Tensor& parameter, const std::string& name,
                                            Fields fields) {
@@ -102,9 +102,9 @@ std::unique_ptr<OptimizerParamState> build(const at::Tensor& parameter, const st
     }
   });
   if (!fields.empty()) {
-    throw FormatError(
-        text("optimizer state '", name, ".", fields.begin()->first, "' is not of this optimizer"),
-        {.hint = "Resume with the optimizer that the state was saved by."});
+    throw FormatError(text("optimizer state '", name, ".", fields.begin()->first,
+                           "' does not belong to this optimizer"),
+                      {.hint = "Resume with the optimizer that saved the state."});
   }
   return state;
 }
@@ -120,8 +120,8 @@ std::vector<std::string> names_in(const Optimizer& optimizer, const NamedTensors
       const auto found = known.find(parameter.unsafeGetTensorImpl());
       if (found == known.end())
         throw UsageError(text("the optimizer's parameter number ", names.size(), ", [",
-                              join(parameter.sizes(), ", "), "], is not the model's"),
-                         {.hint = "Give the optimizer what the model's parameters() returns."});
+                              join(parameter.sizes(), ", "), "], is not a parameter of the model"),
+                         {.hint = "Create the optimizer from the model's parameters()."});
       names.push_back(found->second);
     }
   return names;
@@ -133,7 +133,7 @@ NamedTensors optimizer_state(const Optimizer& optimizer, const std::vector<std::
   with_state_type(optimizer, [&]<class State>(State*) {
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const auto state = optimizer.state().find(parameters[i].unsafeGetTensorImpl());
-      if (state == optimizer.state().end()) continue;  // never had a gradient
+      if (state == optimizer.state().end()) continue;  // it never had a gradient
       visit_fields(static_cast<State&>(*state->second), [&](const char* field, auto& value, bool) {
         const std::string name = names[i] + "." + field;
         if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::int64_t>) {
@@ -155,7 +155,7 @@ void load_optimizer_state(Optimizer& optimizer, const std::vector<std::string>& 
   for (const auto& [name, tensor] : state) {
     const std::size_t dot = name.rfind('.');
     if (dot == std::string::npos)
-      throw FormatError(text("optimizer state '", name, "' names no field"));
+      throw FormatError(text("optimizer state '", name, "' has no field name"));
     fields[name.substr(0, dot)][name.substr(dot + 1)] = tensor;
   }
   std::vector<std::unique_ptr<OptimizerParamState>> built(parameters.size());

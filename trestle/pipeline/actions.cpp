@@ -190,7 +190,7 @@ void run_step(StepState& state, int stage) {
 
 }  // namespace
 
-bool can_execute(Kind kind) {
+bool allowed_in_user_table(Kind kind) {
   switch (kind) {
     case Kind::Forward:
     case Kind::Recompute:

@@ -253,7 +253,7 @@ void DistributedTransport::flush(int) {
 }
 
 void DistributedTransport::finished(int, const schedule::Action& action) {
-  link_->group().say_status("last finished " + schedule::to_string(action));
+  link_->group().report_status("last finished " + schedule::to_string(action));
 }
 
 void DistributedTransport::fail(std::exception_ptr failure) {

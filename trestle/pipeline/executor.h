@@ -63,7 +63,8 @@ void execute(StepState& state, const schedule::Action& action);
 // What a SEND or RECV moves.
 schedule::Transfer transfer_of(const StepState& state, const schedule::Action& action);
 
-// Is it one of the kinds that execute() knows?
-bool can_execute(schedule::Kind kind);
+// Whether a table that a user passes may contain this kind of action. The pipeline adds reductions,
+// norms and optimizer steps itself.
+bool allowed_in_user_table(schedule::Kind kind);
 
 }  // namespace trestle::pipeline

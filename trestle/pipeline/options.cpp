@@ -26,7 +26,7 @@ void check_table(const schedule::Schedule& table, int stages, Mistakes& mistakes
   std::set<std::string> unknown;
   for (const auto& rank : table.ranks) {
     for (const auto& action : rank) {
-      if (!can_execute(action.kind)) unknown.insert(schedule::to_string(action));
+      if (!allowed_in_user_table(action.kind)) unknown.insert(schedule::to_string(action));
     }
   }
   if (unknown.empty()) return;

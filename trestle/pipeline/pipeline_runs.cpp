@@ -287,7 +287,7 @@ nn::Values Pipeline::Impl::forward(const nn::Values& given) {
   let_parameters_go(options, parts.stages);
   if (!parts.stages.has_last()) {
     waiting_ = graph ? std::optional(WaitingBackward{given, state}) : std::nullopt;
-    if (graph) link_->group().say_status("returned from forward(), its backward() is to come");
+    if (graph) link_->group().report_status("returned from forward(), its backward() is to come");
     return nn::Values(parts.graph.outputs);
   }
   return graph ? pipeline::attach_backward(given, state, parts_)

@@ -149,7 +149,7 @@ void describe_devices(const PartitionedModel& model, simulate::Costs& costs) {
     if (found == devices.end()) devices.push_back(stage.device());
   }
   if (std::all_of(devices.begin(), devices.end(), [](auto device) { return device.is_cpu(); }))
-    costs.control = simulate::Control::OneThread;
+    costs.concurrency = simulate::Concurrency::OneThread;
 }
 
 // All at the same time, as in a step; of the stages of one worker one after the other.
@@ -186,7 +186,8 @@ simulate::Costs profile_stages(PartitionedModel& model, const ProfilePieces& bat
   simulate::Costs costs;
   costs.stages.resize(model.cut.stages.size());
   costs.routes.resize(model.cut.routes.size());
-  costs.transport = relay.over_ranks() ? simulate::Transport::Ahead : simulate::Transport::Pull;
+  costs.transfer_mode =
+      relay.over_ranks() ? simulate::TransferMode::Prefetch : simulate::TransferMode::Pull;
   if (!relay.over_ranks()) describe_devices(model, costs);
   std::vector<at::Tensor> parameters;
   std::vector<at::Tensor> buffers;

@@ -12,12 +12,12 @@ namespace trestle::plan {
 namespace {
 
 using Ranges = std::vector<std::pair<int, int>>;
-// What stage number `stage` costs with the layers [first, last).
+// The cost of stage `stage` with the layers [first, last).
 using StageCost = std::function<double(int stage, int first, int last)>;
 
 constexpr double never = std::numeric_limits<double>::infinity();
 
-// Where the model may be cut: before layer i.
+// result[i]: whether the model may be cut before layer i.
 std::vector<bool> places_to_cut(int layers, int stages, const Ranges& together) {
   if (stages < 1) throw UsageError(text("a model cannot be cut into ", stages, " stages"));
   if (layers < stages) {
@@ -41,13 +41,13 @@ std::vector<bool> places_to_cut(int layers, int stages, const Ranges& together) 
   return may_cut;
 }
 
-// The cut whose most expensive stage is cheapest; nothing where every cut has a stage that costs
-// infinitely much.
+// The cut whose most expensive stage is cheapest. Nothing if every cut has a stage of infinite
+// cost.
 std::optional<std::vector<int>> best_cut(int layers, int stages, const Ranges& together,
                                          const StageCost& cost) {
   const std::vector<bool> may_cut = places_to_cut(layers, stages, together);
-  // best[k][i]: the cheapest bottleneck of the layers from i on in the last k stages; first[k][i]:
-  // how many the first of these takes.
+  // best[k][i]: the smallest possible bottleneck of the layers from i on, in the last k stages.
+  // first[k][i]: the number of layers of the first of these k stages.
   const auto rows = static_cast<std::size_t>(stages) + 1;
   const auto columns = static_cast<std::size_t>(layers) + 1;
   std::vector<std::vector<double>> best(rows, std::vector<double>(columns, never));
@@ -61,7 +61,7 @@ std::optional<std::vector<int>> best_cut(int layers, int stages, const Ranges& t
         const auto at = static_cast<std::size_t>(end);
         if (!may_cut[at] || behind[at] == never) continue;
         const double bottleneck = std::max(cost(stages - k, i, end), behind[at]);
-        // "or equal": the later end, so that earlier stages take more
+        // On a tie the later end wins, so that earlier stages take more layers.
         if (bottleneck == never || bottleneck > least) continue;
         least = bottleneck;
         first[static_cast<std::size_t>(k)][static_cast<std::size_t>(i)] = end - i;
@@ -80,7 +80,7 @@ std::optional<std::vector<int>> best_cut(int layers, int stages, const Ranges& t
 int count(const LayerProfile& profile) { return static_cast<int>(profile.layers.size()); }
 
 std::vector<double> sums(const std::vector<double>& costs) {
-  std::vector<double> before(costs.size() + 1, 0);  // before[i]: of the first i layers
+  std::vector<double> before(costs.size() + 1, 0);  // before[i]: the sum of the first i layers
   std::partial_sum(costs.begin(), costs.end(), before.begin() + 1);
   return before;
 }
@@ -100,13 +100,13 @@ void check_balance(const SizeOptions& options) {
 
 bool inside(int layer, int first, int last) { return layer >= first && layer < last; }
 
-// In floating point: many micro-batches of large layers are more than an integer holds.
+// Computed in double: many micro-batches of large layers overflow an integer.
 Bytes bytes_of_layers(const LayerProfile& profile, int first, int last,
                       const SizeOptions& options) {
   double fixed = 0;
-  double kept = 0;       // by one micro-batch's graph
+  double kept = 0;       // by the graph of one micro-batch
   double inputs = 0;     // of one micro-batch
-  double transient = 0;  // the most
+  double transient = 0;  // the largest
   for (int i = first; i < last; ++i) {
     const LayerCost& layer = profile.layers.at(static_cast<std::size_t>(i));
     fixed += static_cast<double>(layer.parameters) * (2 + options.optimizer_states) +
@@ -127,7 +127,7 @@ Bytes bytes_of_layers(const LayerProfile& profile, int first, int last,
   const double recomputed = options.recompute == Recompute::Never    ? 0
                             : options.recompute == Recompute::Always ? all
                                                                      : all - 1;
-  // Of the recomputed ones one at a time has a graph.
+  // Only one recomputed micro-batch has a graph at a time.
   const double graphs = options.recompute == Recompute::Never ? all : 1;
   const double bytes = fixed + recomputed * inputs + graphs * kept + transient;
   constexpr Bytes most = std::numeric_limits<Bytes>::max();
@@ -161,7 +161,8 @@ Bytes stage_bytes(const LayerProfile& profile, int first, int last, const SizeOp
   check(profile);
   check_balance(options);
   if (first < 0 || last < first || last > count(profile))
-    throw UsageError(text("a stage of the layers [", first, ", ", last, ") of ", count(profile)));
+    throw UsageError(
+        text("a stage cannot have the layers [", first, ", ", last, ") of ", count(profile)));
   return bytes_of_layers(profile, first, last, options);
 }
 

@@ -9,10 +9,10 @@
 namespace trestle::plan {
 namespace {
 
-// From the larger of two sizes to the one that is asked for.
+// Extrapolates from the two measured sizes to the requested one.
 struct Line {
-  double steps = 0;       // as many times the way from the small to the large one
-  double proportion = 1;  // of the large one
+  double steps = 0;  // distance beyond the large size, in units of the distance between the two
+  double proportion = 1;  // the requested size divided by the large one
 
   Bytes bytes(Bytes small, Bytes large) const {
     const double slope = static_cast<double>(large) - static_cast<double>(small);
@@ -42,8 +42,9 @@ void check_same(const LayerProfile& small, const LayerProfile& large) {
 LayerProfile extrapolate(const LayerProfile& small, double small_size, const LayerProfile& large,
                          double large_size, double size) {
   if (!(small_size > 0 && small_size < large_size && large_size <= size && std::isfinite(size)))
-    throw UsageError(text("sizes ", small_size, " and ", large_size, " say nothing of ", size),
-                     {.hint = "The first is above 0, and each is above the one before."});
+    throw UsageError(
+        text("cannot extrapolate from the sizes ", small_size, " and ", large_size, " to ", size),
+        {.hint = "The sizes must be above 0 and ascend."});
   check_same(small, large);
   const Line line{.steps = (size - large_size) / (large_size - small_size),
                   .proportion = size / large_size};

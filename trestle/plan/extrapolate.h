@@ -4,15 +4,17 @@
 
 namespace trestle::plan {
 
-// The profile of an input that nobody measured, from those of two smaller ones: each number of bytes
-// lies on the line through the two, which is exact for values, and for what most layers keep; each
-// time too, but never above the larger one's in proportion, nor below it. `size` counts what the cost
-// grows with, in any unit: examples of a micro-batch, or their pixels.
+// Extrapolates the profile of an input that was not measured from the profiles of two smaller
+// inputs. Each number of bytes lies on the line through the two; that is exact for values and for
+// what most layers keep. Each time lies on its line too, but stays between the larger input's time
+// and that time scaled in proportion. `size` is what the cost grows with, in any unit: the examples
+// of a micro-batch, or their pixels.
 //
 // Throws UsageError unless 0 < small_size < large_size <= size and both profiles are of the same
-// model (layers, values and what is together agree), and as check() does.
+// model (equal layers, values and shared parameters), and throws what check() throws.
 //
-//   const LayerProfile whole = extrapolate(of_64_pixels, 64 * 64, of_128_pixels, 128 * 128, 512 * 512);
+//   const LayerProfile whole =
+//       extrapolate(of_64_pixels, 64 * 64, of_128_pixels, 128 * 128, 512 * 512);
 LayerProfile extrapolate(const LayerProfile& small, double small_size, const LayerProfile& large,
                          double large_size, double size);
 

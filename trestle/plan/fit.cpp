@@ -18,11 +18,11 @@ void scale(Bytes& bytes, double factor) {
   bytes = static_cast<Bytes>(static_cast<double>(bytes) * factor);
 }
 
-int largest_piece(int samples, int micro_batches) {
+int largest_micro_batch(int samples, int micro_batches) {
   return (samples + micro_batches - 1) / micro_batches;
 }
 
-simulate::Costs for_smaller_pieces(simulate::Costs costs, double factor) {
+simulate::Costs for_smaller_micro_batches(simulate::Costs costs, double factor) {
   if (factor == 1) return costs;
   for (auto& cost : costs.stages) {
     scale(cost.saved, factor);
@@ -32,7 +32,8 @@ simulate::Costs for_smaller_pieces(simulate::Costs costs, double factor) {
     scale(cost.transient_no_graph, factor);
     scale(cost.transient_recompute, factor);
     scale(cost.transient_backward, factor);
-    cost.transient_first_backward = 0;  // of the gradients' part nobody knows: the upper bound
+    cost.transient_first_backward =
+        0;  // the share of the gradients is unknown: use the upper bound
   }
   for (auto& route : costs.routes) {
     scale(route.bytes, factor);
@@ -42,19 +43,19 @@ simulate::Costs for_smaller_pieces(simulate::Costs costs, double factor) {
   return costs;
 }
 
-// Of the device that comes closest to its budget, "40 MiB of 60 MiB"; nothing if one is too
-// small.
+// The peak of the device that is closest to its budget, "40 MiB of 60 MiB". Nothing if a device
+// exceeds its budget.
 std::optional<std::string> fitting_peak(const FitQuestion& question, const simulate::Costs& costs,
                                         int micro_batches, const Modes& modes) {
   const int measured = question.split_size > 0
                            ? std::min(question.split_size, question.samples)
-                           : largest_piece(question.samples, question.micro_batches);
+                           : largest_micro_batch(question.samples, question.micro_batches);
   const double factor =
       micro_batches == question.micro_batches
           ? 1
-          : static_cast<double>(largest_piece(question.samples, micro_batches)) / measured;
-  const auto timeline =
-      simulate::simulate(question.lower(micro_batches, modes), for_smaller_pieces(costs, factor));
+          : static_cast<double>(largest_micro_batch(question.samples, micro_batches)) / measured;
+  const auto timeline = simulate::simulate(question.lower(micro_batches, modes),
+                                           for_smaller_micro_batches(costs, factor));
   double fullest = 0;
   std::string words;
   for (std::size_t device = 0; device < question.budgets.size(); ++device) {
@@ -74,9 +75,10 @@ std::string describe(const FitQuestion& question, int micro_batches, const Modes
   std::vector<std::string> changes;
   if (modes != question.recompute) changes.emplace_back("recompute = \"always\"");
   if (micro_batches != question.micro_batches)
-    changes.push_back(question.split_size > 0
-                          ? text("split_size = ", largest_piece(question.samples, micro_batches))
-                          : text("micro_batches = ", micro_batches));
+    changes.push_back(
+        question.split_size > 0
+            ? text("split_size = ", largest_micro_batch(question.samples, micro_batches))
+            : text("micro_batches = ", micro_batches));
   return join(changes, " and ");
 }
 
@@ -86,8 +88,8 @@ std::string suggest_fit(const FitQuestion& question, const simulate::Costs& cost
   const bool limited = std::any_of(question.budgets.begin(), question.budgets.end(),
                                    [](Bytes budget) { return budget > 0; });
   if (costs.stages.empty() || !limited) {
-    return "More micro-batches, recompute = \"always\", or fewer layers in this stage need less "
-           "memory.";
+    return "More micro-batches, recompute = \"always\", or fewer layers in this stage would need "
+           "less memory.";
   }
   std::vector<int> counts = question.other_micro_batches;
   counts.insert(counts.begin(), question.micro_batches);

@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// The balances rely on sums of these. Ten terabytes, or as many seconds, are more than a layer has.
+// Balances add these up. No layer needs more than 10^13 bytes or seconds.
 constexpr double most = 1e13;
 
 template <class T>
@@ -21,7 +21,7 @@ T amount(const ordered_json& object, const char* key) {
   if (!(value >= 0 && value <= most))
     throw FormatError(text("'", key, "' is ", value, ", outside of 0 to ", most));
   if (value > static_cast<double>(std::numeric_limits<T>::max()))
-    throw FormatError(text("'", key, "' is ", value, ", more than there can be"));
+    throw FormatError(text("'", key, "' is ", value, ", which is too large"));
   return object.at(key).get<T>();
 }
 
@@ -62,7 +62,7 @@ LayerProfile read(const ordered_json& json) {
   for (const auto& pair : json.at("together")) {
     const auto layers = layers_in(pair, 0, count - 1);
     if (layers.size() != 2 || layers[0] > layers[1])
-      throw FormatError("'together' wants pairs of a first and a last layer");
+      throw FormatError("'together' must hold pairs of a first and a last layer");
     profile.together.emplace_back(layers[0], layers[1]);
   }
   return profile;
@@ -142,8 +142,8 @@ LayerProfile layer_profile_from_json(const std::string& text) {
   try {
     return read(ordered_json::parse(text));
   } catch (const nlohmann::json::exception& error) {
-    const std::string_view words = error.what();  // behind the library's own "[...] "
-    throw FormatError(trestle::text("no layer profile: ", words.substr(words.find("] ") + 2)));
+    const std::string_view words = error.what();  // without the library's "[...] " prefix
+    throw FormatError(trestle::text("not a layer profile: ", words.substr(words.find("] ") + 2)));
   }
 }
 

@@ -21,8 +21,8 @@ void check_costs(const LayerProfile& profile, const std::vector<int>& balance,
   if (empty || layers != static_cast<long>(profile.layers.size()))
     throw UsageError(
         text("balance [", join(balance, ", "), "] does not cut ", profile.layers.size(), " layers"),
-        {.hint = "Every entry counts the layers of one stage and is at least 1; "
-                 "together they are all layers."});
+        {.hint = "Each entry is the number of layers of a stage, at least 1; the sum is the number "
+                 "of layers."});
   if (options.optimizer_states < 0 || options.whole_batch_loss_over < 0 ||
       !(options.bytes_per_second >= 0))
     throw UsageError(text("options of stage costs must not be negative: optimizer_states ",
@@ -31,27 +31,30 @@ void check_costs(const LayerProfile& profile, const std::vector<int>& balance,
                           options.bytes_per_second));
 }
 
-// A value as one stage sees it.
+// A value as one stage uses it.
 struct Seen {
   Bytes bytes = 0;
-  bool made = false;            // here
-  bool output = false;          // goes on, to a later stage or to the model's caller
-  bool model_output = false;    // to the caller, from here
-  bool wants_gradient = false;  // unless it is an input of the model
+  bool made = false;            // by a layer of this stage
+  bool output = false;          // goes to a later stage or out of the model
+  bool model_output = false;    // leaves the model from this stage
+  bool wants_gradient = false;  // every value but a model input
   int from = -1;
-  int start = 0;        // the layer from which on it is there
-  int last_use = 0;     // the last layer of the stage that takes it, or that made it
-  int first_saver = 0;  // of the stage; only where saved
+  int start = 0;        // the first layer during which it is in memory
+  int last_use = 0;     // the stage's last layer that uses or produces it
+  int first_saver = 0;  // the stage's first layer that saves it; only if `saved`
   bool saved = false;
-  int stages = 0;                // other ones that take it from here
-  std::vector<int> takers = {};  // layers of the stage
+  int stages = 0;                // the number of other stages that receive it
+  std::vector<int> takers = {};  // the stage's layers that use it
 
   bool there(int layer) const { return start <= layer && (saved || output || layer <= last_use); }
-  bool from_outside() const { return made && output && !model_output; }  // its gradient
+  bool from_outside() const { return made && output && !model_output; }  // its gradient is received
 };
 
-// The layers [first, last) and what they see. Bytes "beyond" are those above what the micro-batch's
-// graph keeps in the end, as StageCost counts them.
+// Whether a backward allocates the parameter gradients, or adds to existing ones.
+enum class Gradients { New, Existing };
+
+// The layers [first, last) and the values that they use. "Beyond" means above what the
+// micro-batch's graph keeps in the end, as StageCost counts bytes.
 class StageWalk {
  public:
   StageWalk(const LayerProfile& profile, const std::vector<int>& stage_of_layer, int first,
@@ -66,8 +69,8 @@ class StageWalk {
     }
   }
 
-  Bytes saved() const { return saved_; }    // by a graph; with the model's outputs, for the loss
-  Bytes inputs() const { return inputs_; }  // from other stages and of the model
+  Bytes saved() const { return saved_; }    // by a graph, and the model's outputs for the loss
+  Bytes inputs() const { return inputs_; }  // from other stages and model inputs
   Bytes model_outputs() const { return model_outputs_; }
 
   Bytes parameters() const {
@@ -82,7 +85,7 @@ class StageWalk {
     return sum;
   }
 
-  // Beyond saved(), while F runs with its graph.
+  // The peak beyond saved() while F runs with a graph.
   Bytes forward() const {
     Bytes most = 0;
     Bytes inner = 0;
@@ -95,8 +98,8 @@ class StageWalk {
     return std::max<Bytes>(0, most - saved_);
   }
 
-  // Beyond inputs(), while F runs without one: for the first time, on copies of its inputs, since it
-  // is not known yet which it writes to.
+  // The peak beyond inputs() while F runs without a graph. The first such F runs on copies of its
+  // inputs, because the stage does not know yet which of them it writes to.
   Bytes forward_no_graph() const {
     Bytes most = 0;
     for (int i = first_; i < last_; ++i) {
@@ -110,32 +113,32 @@ class StageWalk {
     return most;
   }
 
-  // Beyond saved(), while B goes back through the layers and lets go of the graph behind it. With
-  // `new_gradients` those of the parameters come to be on the way; otherwise they are there.
-  Bytes backward(bool new_gradients) const {
+  // The peak beyond saved() while B walks back through the layers and frees their graphs.
+  Bytes backward(Gradients gradients) const {
     Bytes inner = saved_;
     for (const Seen& value : values_)
-      if (value.saved || value.model_output) inner -= value.bytes;  // what is left: of the layers
-    Bytes parameters = 0;                                           // of the layers behind
+      if (value.saved || value.model_output)
+        inner -= value.bytes;  // leaves what layers keep inside
+    Bytes parameters = 0;      // gradients of finished layers
     Bytes most = 0;
     for (int i = last_ - 1; i >= first_; --i) {
       Bytes held = inner + layer(i).transient + parameters;
       for (const Seen& value : values_) {
         if (value.saved && value.first_saver <= i) held += value.bytes;
         if (value.from_outside()) {
-          if (value.from != i) held += value.bytes;  // its gradient came from outside, and stays
+          if (value.from != i) held += value.bytes;  // its gradient was received and stays
         } else if (value.wants_gradient && value.from < i && value.last_use > i) {
-          held += value.bytes;  // its gradient waits for its maker, or for this layer's part of it
+          held += value.bytes;  // its gradient is being accumulated
         }
       }
       most = std::max(most, held);
       inner -= layer(i).inner;
-      if (new_gradients) parameters += layer(i).parameters;
+      if (gradients == Gradients::New) parameters += layer(i).parameters;
     }
-    // With the outputs' gradients, and the inputs', to be sent.
+    // At the end: the gradients of the outputs, and those of the inputs, which will be sent.
     Bytes end = parameters + behind_views();
     Bytes arrived = 0;
-    Bytes adding = 0;  // those of one output, where several stages take it
+    Bytes adding = 0;  // summing the gradients of an output that several stages use
     for (const Seen& value : values_) {
       if (value.from_outside() || (!value.made && value.wants_gradient)) end += value.bytes;
       if (value.from_outside()) arrived += value.bytes;
@@ -145,14 +148,14 @@ class StageWalk {
   }
 
  private:
-  // A layer like cat() hands parts of its own gradient back, and no memory of theirs. Those of the
-  // stage's inputs are copied, to be sent, and the whole is there until they are.
+  // A layer like cat() returns views of its output's gradient as the gradients of its inputs. The
+  // stage copies those of its own inputs to send them, and the whole gradient stays until then.
   Bytes behind_views() const {
     Bytes sum = 0;
     for (int i = first_; i < last_; ++i) {
       Bytes results = 0;
-      Bytes whole = 0;      // of these, what did not come from outside and is counted anyway
-      Bytes gradients = 0;  // of what it takes
+      Bytes whole = 0;      // the results whose gradient was not received
+      Bytes gradients = 0;  // of its inputs
       bool takes_input = false;
       for (const Seen& value : values_) {
         if (value.from == i) results += value.bytes;
@@ -205,7 +208,7 @@ class StageWalk {
   }
 
   const LayerProfile& profile_;
-  const std::vector<int>& stage_of_layer_;  // the caller's too, behind the layers
+  const std::vector<int>& stage_of_layer_;  // and, after the layers, that of the model's output
   const int first_, last_;
   std::vector<Seen> values_;
   Bytes saved_ = 0;
@@ -227,27 +230,112 @@ simulate::StageCost cost_of(const LayerProfile& profile, const std::vector<int>&
   cost.gradients = walk.parameters();
   cost.persistent = walk.parameters() * (1 + options.optimizer_states) + walk.buffers();
   cost.saved = walk.saved();
-  // With the buffers as F found them, and R works on copies.
+  // F keeps the buffers' values from before it ran, and R works on copies of them.
   cost.kept_for_recompute = walk.inputs() + walk.buffers();
   cost.recompute_excess = 2 * walk.buffers();
   cost.transient_forward = cost.transient_recompute = walk.forward();
   cost.transient_no_graph = walk.forward_no_graph();
-  cost.transient_backward = walk.backward(/*new_gradients=*/false);
-  cost.transient_first_backward = walk.backward(/*new_gradients=*/true);
+  cost.transient_backward = walk.backward(Gradients::Existing);
+  cost.transient_first_backward = walk.backward(Gradients::New);
   const bool is_last = last == static_cast<int>(profile.layers.size());
   if (is_last && options.whole_batch_loss_over > 0) {
     cost.output_kept = walk.model_outputs();
     cost.loss_kept = options.whole_batch_loss_over * walk.model_outputs();
-    cost.loss_transient = cost.loss_kept;  // all outputs as one tensor
+    cost.loss_transient = cost.loss_kept;  // all outputs in one tensor
   }
   return cost;
 }
 
-// What crosses from one stage to another, by maker and taker.
+// The values that one stage sends to another.
 struct Crossing {
-  bool main = false;
   Bytes bytes = 0;
   Bytes saved = 0;
+};
+
+// The stage of each layer, and after the layers that of the model's output.
+std::vector<int> stages_of_layers(const std::vector<int>& balance) {
+  std::vector<int> stages;
+  for (std::size_t s = 0; s < balance.size(); ++s)
+    stages.insert(stages.end(), static_cast<std::size_t>(balance[s]), static_cast<int>(s));
+  stages.push_back(static_cast<int>(balance.size()) - 1);
+  return stages;
+}
+
+// Finds the values that cross the cuts, as routes of the main lane and of skips.
+class Crossings {
+ public:
+  Crossings(const LayerProfile& profile, const std::vector<int>& stage_of_layer)
+      : profile_(profile), stage_of_layer_(stage_of_layer) {
+    std::vector<const ValueCost*> values;
+    for (const ValueCost& value : profile.values) values.push_back(&value);
+    std::stable_sort(values.begin(), values.end(),
+                     [](const auto* a, const auto* b) { return a->from < b->from; });
+    for (const ValueCost* value : values) {
+      if (value->from >= 0) add(*value);  // the caller passes model inputs to each stage
+    }
+  }
+
+  // Throws UsageError if no value crosses one of the cuts.
+  void check_every_cut() const {
+    for (int stage = 0; stage < stage_of_layer_.back(); ++stage) {
+      const bool crosses =
+          std::any_of(profile_.values.begin(), profile_.values.end(),
+                      [&](const ValueCost& value) { return crosses_cut(value, stage); });
+      if (!crosses)
+        throw UsageError(
+            text("the profile has no value that goes from stage ", stage, " to a later one"),
+            {.hint = "The profile is incomplete. Measure it again."});
+    }
+  }
+
+  void add_to(CutCosts& result, double bytes_per_second) const {
+    const auto add = [&](schedule::Route route, const Crossing& crossing) {
+      result.routes.push_back(std::move(route));
+      const double seconds =
+          bytes_per_second > 0 ? static_cast<double>(crossing.bytes) / bytes_per_second : 0;
+      result.costs.routes.push_back(
+          {.seconds = seconds, .bytes = crossing.bytes, .saved = crossing.saved});
+    };
+    for (const auto& [from, crossing] : main_lane_)
+      add({.from_stage = from, .to_stage = from + 1, .skip = false, .name = "main"}, crossing);
+    for (const auto& [route, crossing] : skips_) add(route, crossing);
+  }
+
+ private:
+  int stage_of(int layer) const { return stage_of_layer_[static_cast<std::size_t>(layer)]; }
+
+  // Whether the value goes from this stage or an earlier one to a later one.
+  bool crosses_cut(const ValueCost& value, int stage) const {
+    return value.from >= 0 && stage_of(value.from) <= stage &&
+           std::any_of(value.to.begin(), value.to.end(),
+                       [&](int to) { return stage_of(to) > stage; });
+  }
+
+  void add(const ValueCost& value) {
+    const int from = stage_of(value.from);
+    const bool saved = std::any_of(value.saved_by.begin(), value.saved_by.end(),
+                                   [&](int layer) { return stage_of(layer) == from; });
+    std::map<int, bool> takers;  // receiving stage -> whether it is the main lane's next layer
+    for (const int to : value.to) {
+      if (stage_of(to) <= from) continue;
+      takers[stage_of(to)] |= stage_of(to) == from + 1 && to == value.from + 1;
+    }
+    for (const auto& [to, main] : takers) {
+      if (!main) {
+        const std::string& producer = profile_.layers[static_cast<std::size_t>(value.from)].name;
+        skips_.push_back(
+            {{.from_stage = from, .to_stage = to, .skip = true, .name = producer}, {}});
+      }
+      Crossing& crossing = main ? main_lane_[from] : skips_.back().second;
+      crossing.bytes += value.bytes;
+      crossing.saved += saved ? value.bytes : 0;
+    }
+  }
+
+  const LayerProfile& profile_;
+  const std::vector<int>& stage_of_layer_;
+  std::map<int, Crossing> main_lane_;  // by the sending stage
+  std::vector<std::pair<schedule::Route, Crossing>> skips_;
 };
 
 }  // namespace
@@ -256,67 +344,16 @@ CutCosts costs_of_cut(const LayerProfile& profile, const std::vector<int>& balan
                       const StageCostOptions& options) {
   check_costs(profile, balance, options);
   CutCosts result;
-  result.costs.transport = simulate::Transport::Pull;
-  std::vector<int> stage_of_layer;
-  for (std::size_t s = 0; s < balance.size(); ++s)
-    stage_of_layer.insert(stage_of_layer.end(), static_cast<std::size_t>(balance[s]),
-                          static_cast<int>(s));
-  stage_of_layer.push_back(static_cast<int>(balance.size()) - 1);  // the caller, behind the last
-  const auto stage_of = [&](int layer) { return stage_of_layer[static_cast<std::size_t>(layer)]; };
+  result.costs.transfer_mode = simulate::TransferMode::Pull;
+  const std::vector<int> stage_of_layer = stages_of_layers(balance);
   int first = 0;
   for (const int layers : balance) {
     result.costs.stages.push_back(cost_of(profile, stage_of_layer, first, first + layers, options));
     first += layers;
   }
-
-  std::map<int, Crossing> main_lane;  // by the stage it leaves
-  std::vector<std::pair<schedule::Route, Crossing>> skips;
-  std::vector<const ValueCost*> values;
-  for (const ValueCost& value : profile.values) values.push_back(&value);
-  std::stable_sort(values.begin(), values.end(),
-                   [](const auto* a, const auto* b) { return a->from < b->from; });
-  for (const ValueCost* value : values) {
-    if (value->from < 0) continue;  // the caller hands the model's inputs to whoever takes them
-    const int from = stage_of(value->from);
-    const bool saved = std::any_of(value->saved_by.begin(), value->saved_by.end(),
-                                   [&](int layer) { return stage_of(layer) == from; });
-    std::map<int, bool> takers;  // stages, and whether by the main lane: to the layer right behind
-    for (const int to : value->to) {
-      if (stage_of(to) <= from) continue;
-      takers[stage_of(to)] |= stage_of(to) == from + 1 && to == value->from + 1;
-    }
-    for (const auto& [to, main] : takers) {
-      if (!main) {
-        const std::string& maker = profile.layers[static_cast<std::size_t>(value->from)].name;
-        skips.push_back({{.from_stage = from, .to_stage = to, .skip = true, .name = maker}, {}});
-      }
-      Crossing& crossing = main ? main_lane[from] : skips.back().second;
-      crossing.bytes += value->bytes;
-      crossing.saved += saved ? value->bytes : 0;
-    }
-  }
-  for (int stage = 0; stage + 1 < static_cast<int>(balance.size()); ++stage) {
-    const bool crosses =
-        std::any_of(profile.values.begin(), profile.values.end(), [&](const ValueCost& value) {
-          return value.from >= 0 && stage_of(value.from) <= stage &&
-                 std::any_of(value.to.begin(), value.to.end(),
-                             [&](int to) { return stage_of(to) > stage; });
-        });
-    if (!crosses)
-      throw UsageError(text("by the profile, nothing goes from stage ", stage, " to a later one"),
-                       {.hint = "Its values are not whole: measure it again."});
-  }
-  const auto add = [&](schedule::Route route, const Crossing& crossing) {
-    result.routes.push_back(std::move(route));
-    const double seconds = options.bytes_per_second > 0
-                               ? static_cast<double>(crossing.bytes) / options.bytes_per_second
-                               : 0;
-    result.costs.routes.push_back(
-        {.seconds = seconds, .bytes = crossing.bytes, .saved = crossing.saved});
-  };
-  for (const auto& [from, crossing] : main_lane)
-    add({.from_stage = from, .to_stage = from + 1, .skip = false, .name = "main"}, crossing);
-  for (const auto& [route, crossing] : skips) add(route, crossing);
+  const Crossings crossings(profile, stage_of_layer);
+  crossings.check_every_cut();
+  crossings.add_to(result, options.bytes_per_second);
   return result;
 }
 

@@ -4,8 +4,8 @@
 
 namespace trestle::precision {
 
-// Has this CPU instructions for it? Without them it is computed by way of fp32: right, but slower
-// than fp32 itself.
+// Whether this CPU has instructions for the precision. Without them it is emulated in fp32:
+// correct, but slower than fp32.
 bool cpu_supports(Precision precision);
 
 }  // namespace trestle::precision

@@ -32,13 +32,13 @@ void check(const GradientScalerOptions& o) {
           "lowest_scale", o.lowest_scale, "between 0 and the scale");
 }
 
-// As Python's is, in what Python's does not have.
+// Whether all options that Python's scaler lacks have their defaults.
 bool is_pythons(const GradientScalerOptions& o) {
   return o.dynamic && o.hysteresis == 1 && !o.consecutive_hysteresis && o.lowest_scale == 0 &&
          !o.fail_at_lowest;
 }
 
-// In place; true if all were finite before.
+// Multiplies in place. Returns true if all values were finite.
 bool unscale_one(at::Tensor values, double inverse) {
   const bool finite = values.numel() == 0 || at::isfinite(values).all().item<bool>();
   if (inverse != 1) values.mul_(inverse);
@@ -68,10 +68,10 @@ bool GradientScaler::unscale(const std::vector<at::Tensor>& parameters) {
                        {.hint = "Keep the parameters in fp32 and let autocast do the casting."});
     if (unscaled_.contains(parameters[i].unsafeGetTensorImpl()))
       throw StateError(text("the gradient of parameter ", i, ", [", join(gradient.sizes(), ", "),
-                            "], was unscaled already, and would be divided by the scale again"),
+                            "], was already unscaled since the last update()"),
                        {.hint = "Call unscale() once for each parameter, then update()."});
   }
-  // As Python: the reciprocal in double precision, then rounded.
+  // As in Python: the reciprocal in double, then rounded.
   const double inverse = static_cast<float>(1.0 / static_cast<double>(scale_));
   for (const at::Tensor& parameter : parameters) {
     at::Tensor gradient = parameter.grad();
@@ -89,7 +89,7 @@ bool GradientScaler::unscale(const std::vector<at::Tensor>& parameters) {
 
 void GradientScaler::update() {
   if (!checked_)
-    throw StateError("the gradient scaler has seen no gradients since its last update()",
+    throw StateError("the gradient scaler has unscaled no gradients since its last update()",
                      {.hint = "Call unscale() first."});
   const bool overflowed = overflowed_;
   checked_ = overflowed_ = false;
@@ -105,9 +105,8 @@ void GradientScaler::shrink() {
     return;
   }
   if (options_.fail_at_lowest && scale_ <= static_cast<float>(options_.lowest_scale))
-    throw StateError(text("gradients overflow with the loss scaled by ", scale_,
-                          ", and that is the lowest scale"),
-                     {.hint = "Lower the learning rate, look for the layer that overflows, or take "
+    throw StateError(text("gradients overflow at the lowest loss scale, ", scale_),
+                     {.hint = "Lower the learning rate, look for the layer that overflows, or use "
                               "bf16, which needs no scale."});
   scale_ = std::max(static_cast<float>(scale_ * options_.backoff_factor),
                     static_cast<float>(options_.lowest_scale));

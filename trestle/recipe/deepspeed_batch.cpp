@@ -10,7 +10,7 @@ constexpr auto train_key = "train_batch_size", micro_key = "train_micro_batch_si
 
 std::string ranks_text(std::int64_t ranks) { return text(ranks, ranks == 1 ? " rank" : " ranks"); }
 
-// "train_batch_size 64 is not ... = 32. Change one of them, or leave one out."
+// Reports "train_batch_size 64 is not ... = 32. Change one of them, or leave one out."
 void check_product(const Batch& given, Reading reading) {
   const std::int64_t ranks = reading.config.ranks;
   const std::int64_t product = *given.micro * *given.accumulate * ranks;
@@ -21,7 +21,7 @@ void check_product(const Batch& given, Reading reading) {
                               ". Change one of them, or leave one out."));
 }
 
-// train / (given * ranks), where it comes out even.
+// train / (given * ranks); reports a remainder.
 std::int64_t divide(std::int64_t train, const char* given_key, std::int64_t given,
                     const char* missing_key, Reading reading) {
   const std::int64_t ranks = reading.config.ranks, part = given * ranks;
@@ -29,8 +29,8 @@ std::int64_t divide(std::int64_t train, const char* given_key, std::int64_t give
   const std::string parts =
       given_key == nullptr ? ranks_text(ranks)
                            : text(given_key, " ", given, " x ", ranks_text(ranks), " = ", part);
-  reading.problems.add(text(train_key, " ", train, " does not divide by ", parts,
-                            ", so there is no ", missing_key, ". Change one of them."));
+  reading.problems.add(text(train_key, " ", train, " is not a multiple of ", parts, ", so ",
+                            missing_key, " cannot be computed. Change one of them."));
   return 1;
 }
 
@@ -41,8 +41,8 @@ void derive_batch(const Batch& given, Reading reading) {
   DeepspeedConfig& config = reading.config;
   if (train && micro && accumulate) check_product(given, reading);
   if (!train && !micro) {
-    reading.problems.add(text("neither ", train_key, " nor ", micro_key,
-                              " is given, so nothing says how large a step is. Give one of them."));
+    reading.problems.add(
+        text("neither ", train_key, " nor ", micro_key, " is given. Give one of them."));
     return;
   }
   config.accumulate = accumulate       ? *accumulate

@@ -18,7 +18,7 @@ using deepspeed::Reading;
 constexpr int most_ranks = 1'000'000;
 constexpr int deepest = 32;  // a deeper value takes stack for each level
 
-// One JSON object in which no key stands twice: the parser would keep the last of two.
+// Parses a JSON object and rejects duplicate keys, of which the parser would keep the last.
 Json parse(std::string_view bytes, const std::string& file) {
   std::vector<std::set<std::string>> keys;
   std::optional<std::string> twice;
@@ -31,7 +31,7 @@ Json parse(std::string_view bytes, const std::string& file) {
       twice = deepspeed::shown(parsed);
     return true;
   };
-  // The library takes it for the end, and would leave out what follows.
+  // The parser would stop at a zero byte and ignore the rest.
   if (const auto zero = bytes.find('\0'); zero != std::string_view::npos)
     throw UsageError(text("not JSON: byte ", zero + 1, " is zero"),
                      {.file = file, .hint = "Save it as UTF-8, if it is UTF-16."});
@@ -39,14 +39,14 @@ Json parse(std::string_view bytes, const std::string& file) {
   try {
     json = Json::parse(bytes, watch, /*allow_exceptions=*/true, /*ignore_comments=*/true);
   } catch (const Json::exception& error) {
-    const std::string_view words = error.what();  // behind the library's own "[...] "
+    const std::string_view words = error.what();  // without the library's "[...] " prefix
     throw UsageError(text("not JSON: ", words.substr(words.find("] ") + 2)), {.file = file});
   }
-  if (twice) throw UsageError(text("the key ", *twice, " stands twice"), {.file = file});
+  if (twice) throw UsageError(text("the key ", *twice, " occurs twice"), {.file = file});
   return json;
 }
 
-// OneCycle's momentum goes into the betas of an optimizer, the second of which becomes a constant.
+// OneCycle sets the betas of an optimizer, the second of them to a constant.
 void settle_momentum(DeepspeedConfig& config) {
   if (!config.optimizer || !config.schedule || config.schedule->type != "OneCycle" ||
       !config.schedule->cycle_momentum)
@@ -55,15 +55,15 @@ void settle_momentum(DeepspeedConfig& config) {
   if (optimizer.name == "adam" || optimizer.name == "adamw") {
     optimizer.beta2 = 0.99;
     config.notes.emplace_back(
-        "beta2 is 0.99: DeepSpeed's OneCycle sets it where it moves the momentum");
+        "beta2 is 0.99: DeepSpeed's OneCycle sets it together with the momentum");
     return;
   }
   config.schedule->cycle_momentum = false;
   config.notes.push_back(text(optimizer.name == "sgd" ? "SGD" : "RMSprop",
-                              " has no betas: DeepSpeed's OneCycle leaves its momentum alone"));
+                              " has no betas: DeepSpeed's OneCycle does not change its momentum"));
 }
 
-// What no single key can say.
+// Checks rules that involve several keys.
 void check_together(Reading reading) {
   const DeepspeedConfig& config = reading.config;
   deepspeed::Problems& problems = reading.problems;
@@ -102,10 +102,10 @@ DeepspeedConfig parse_deepspeed_config(std::string_view json, const std::string&
 
 std::string deepspeed::read_bytes(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path))
-    throw UsageError(text(path.string(), ": no such configuration"),
-                     {.hint = "Give DeepSpeed's JSON file, for example ds_config.json."});
+    throw UsageError(text(path.string(), ": no such configuration file"),
+                     {.hint = "Name DeepSpeed's JSON file, for example ds_config.json."});
   if (std::filesystem::is_directory(path))
-    throw UsageError(text(path.string(), ": is a folder, and a configuration is a file"));
+    throw UsageError(text(path.string(), ": is a folder, not a configuration file"));
   return read_file(path);
 }
 

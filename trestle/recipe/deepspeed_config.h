@@ -7,28 +7,28 @@
 #include <string_view>
 #include <vector>
 
-// A run as DeepSpeed's JSON configuration says it. No torch in here.
+// A run as described by DeepSpeed's JSON configuration. Needs no torch.
 //
 //   DeepspeedConfig config = read_deepspeed_config("ds_config.json", /*ranks=*/4);
 //   std::cout << to_text(config);
 //
-// Numbers have the names and the units that the rest of trestle gives them; what the file leaves out
-// has DeepSpeed's default. docs/deepspeed.md lists the keys and what each becomes.
+// Members have the names and units used elsewhere in trestle. Keys that the file leaves out have
+// DeepSpeed's defaults. docs/deepspeed.md lists the keys and their meaning.
 namespace trestle::recipe {
 
-// How the gradients of fp16 are kept in its range.
+// The loss scale of fp16.
 struct DeepspeedScaler {
   bool dynamic = true;
-  double initial_scale = 65536;  // the only one where it is not dynamic
+  double initial_scale = 65536;  // the fixed scale if not dynamic
   double growth_factor = 2, backoff_factor = 0.5;
-  std::int64_t growth_interval = 1000;  // good steps in a row before the scale grows
+  std::int64_t growth_interval = 1000;  // consecutive good steps before the scale grows
   std::int64_t hysteresis = 2;          // overflows before it shrinks
-  // Whether each good step, and not only each growth, makes the overflows count from 0 again.
+  // True: every good step restarts the count of overflows. False: only a growth of the scale does.
   bool consecutive_hysteresis = false;
   double lowest_scale = 1;
 };
 
-// The members that optim::OptimizerOptions has, by its names.
+// The members of optim::OptimizerOptions, with the same names.
 struct DeepspeedOptimizer {
   std::string name;  // sgd, adam, adamw, rmsprop
   double learning_rate = 1e-3;
@@ -42,10 +42,10 @@ struct DeepspeedOptimizer {
   bool amsgrad = false;
 };
 
-// One of DeepSpeed's schedules, with its own names; only those of its type mean anything.
+// One of DeepSpeed's schedules, with its names. Only the members of its type are used.
 struct DeepspeedSchedule {
   std::string type;  // WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, LRRangeTest
-  // WarmupLR, WarmupDecayLR; WarmupCosineLR has shares of the optimizer's rate instead.
+  // WarmupLR, WarmupDecayLR. WarmupCosineLR has multiples of the optimizer's rate instead.
   double warmup_min_lr = 0, warmup_max_lr = 1e-3;
   double warmup_min_ratio = 0, cos_min_ratio = 1e-4;
   std::int64_t warmup_num_steps = 1000;
@@ -67,44 +67,43 @@ struct DeepspeedSchedule {
 
 struct DeepspeedConfig {
   std::string file;
-  int ranks = 1;  // that share the batch
+  int ranks = 1;  // data-parallel ranks
 
-  // Examples: train_batch is micro_batch * accumulate * ranks, one step of the optimizer.
+  // In examples. train_batch, for one optimizer step, is micro_batch * accumulate * ranks.
   std::int64_t train_batch = 0, micro_batch = 0, accumulate = 0;
-  bool drop_last = false;  // the last batch of an epoch, where it is smaller
+  bool drop_last = false;  // drop an epoch's last batch if it is smaller
 
   std::int64_t stage = 0;
-  std::string level() const;  // none, optimizer_state, gradients, parameters: what the stage shards
+  std::string level() const;                 // none, optimizer_state, gradients or parameters
   std::int64_t reduce_bucket = 500'000'000;  // elements, not bytes
-  bool ignore_unused =
-      true;  // parameters that a backward does not reach; otherwise they are an error
-  std::int64_t shard_ranks = 0;  // ranks that parameters are sharded over (mics_shard_size); 0: all
+  bool ignore_unused = true;                 // false: a parameter without a gradient is an error
+  std::int64_t shard_ranks = 0;              // ranks in a shard group (mics_shard_size); 0: all
   bool offload_optimizer = false, offload_parameters = false;  // to the CPU
 
-  std::string precision = "fp32";  // fp16, bf16: what is computed in; weights are kept in fp32
-  std::string communication = {};  // fp32, fp16, bf16: what gradients travel in; empty: not said
-  DeepspeedScaler scaler = {};     // of fp16
+  std::string precision = "fp32";  // of computation: fp32, fp16, bf16; weights stay fp32
+  std::string communication = {};  // dtype of gradient communication; empty: not given
+  DeepspeedScaler scaler = {};     // for fp16
 
-  std::optional<DeepspeedOptimizer> optimizer = {};  // nothing: the program gives its own
+  std::optional<DeepspeedOptimizer> optimizer = {};  // nothing: the program's own
   std::optional<DeepspeedSchedule> schedule = {};
   double clip_grad_norm = 0;  // 0: no clipping
 
-  // A line for each key of the file that changes nothing in trestle, with the reason.
+  // A line for each key that has no effect in trestle, with the reason.
   std::vector<std::string> without_effect = {};
-  // A line for each thing that was read otherwise than its name says.
+  // A line for each key whose meaning differs from its name.
   std::vector<std::string> notes = {};
 };
 
-// Reads a JSON file (comments are allowed) for that many data-parallel ranks. Throws UsageError where
-// there is none, for what is not JSON, unknown keys (with the nearest known one), wrong types, values
-// out of range, "auto", terms of the batch that contradict each other, and what trestle cannot do:
-// every problem of the file at once, each on a line that names it.
+// Reads a JSON file (comments are allowed) for `ranks` data-parallel ranks. Throws UsageError for a
+// missing file, invalid JSON, unknown keys (with the nearest known one), wrong types, values out of
+// range, "auto", batch sizes that contradict each other, and features that trestle lacks. The
+// message has a line for every problem in the file.
 DeepspeedConfig read_deepspeed_config(const std::filesystem::path& path, int ranks);
 
-// The same from text; `file` is what the messages call it.
+// The same for text; `file` is its name in messages.
 DeepspeedConfig parse_deepspeed_config(std::string_view json, const std::string& file, int ranks);
 
-// What stands there of what a file leaves out.
+// The text for settings that the file leaves out.
 struct DeepspeedOwn {
   std::string optimizer = "the program's own";
   std::string schedule = "none";
@@ -112,7 +111,7 @@ struct DeepspeedOwn {
   std::string precision = {};  // instead of the file's
 };
 
-// The resolved configuration as a person reads it, a line each, and what has no effect.
+// The resolved configuration as text, a line for each setting, and the keys without effect.
 std::string to_text(const DeepspeedConfig& config, const DeepspeedOwn& own = {});
 
 }  // namespace trestle::recipe

@@ -22,7 +22,7 @@ std::string cut(std::string words) {
 
 // "'stage' in zero_optimization".
 std::string json_place(std::string_view name, const std::string& path) {
-  const std::string quoted = Json(name).dump(-1, ' ', true);  // without what a terminal obeys
+  const std::string quoted = Json(name).dump(-1, ' ', true);  // escapes terminal control characters
   return text("'", cut(quoted.substr(1, quoted.size() - 2)), "'", path.empty() ? "" : " in ", path);
 }
 
@@ -33,7 +33,7 @@ std::string json_number_text(double value) {
 }
 
 std::string range_text(const Key& key) {
-  constexpr double not_said = 1e15;  // a limit that nobody means to reach
+  constexpr double not_said = 1e15;  // larger limits are not shown
   if (key.smallest < -not_said) return "";
   if (key.largest >= not_said) return text(" of at least ", json_number_text(key.smallest));
   return text(" from ", json_number_text(key.smallest), " to ", json_number_text(key.largest));
@@ -65,7 +65,7 @@ std::optional<Value> to_integer(const Json& json, const Key& key) {
   constexpr double too_many = 9223372036854775808.0;  // 2^63
   if (json.is_number_float() || json.is_number_unsigned()) {
     if (!(value >= -too_many && value < too_many)) {
-      // Rounded up to it, the largest of all is still one.
+      // The largest int64 was rounded up to 2^63 and is still valid.
       const bool largest = json.is_number_unsigned() && json.get<std::uint64_t>() == INT64_MAX;
       return largest ? std::optional<Value>(INT64_MAX) : std::nullopt;
     }
@@ -101,7 +101,7 @@ std::optional<Value> json_to_value(const Json& json, const Key& key) {
     case Type::Text:
       return to_text(json, key);
     default:
-      return false;  // not looked at
+      return false;  // not used
   }
 }
 
@@ -109,14 +109,14 @@ void read_key(const Json& json, const Key& key, const std::string& path, Reading
   const std::string where = json_place(key.name, path);
   if (json.is_string() && json.get<std::string>() == "auto") {
     reading.problems.add(text(where,
-                              " is \"auto\", which Hugging Face's Trainer fills in and nobody "
-                              "here does. Write the value, or leave the key out."));
+                              " is \"auto\", which only Hugging Face's Trainer fills in. "
+                              "Write the value, or leave the key out."));
     return;
   }
   if (key.read) return key.read(json);
   const std::optional<Value> value = json_to_value(json, key);
   if (!value) {
-    reading.problems.add(text(where, " is ", describe(key), ", not ", shown(json)));
+    reading.problems.add(text(where, " must be ", describe(key), ", not ", shown(json)));
     return;
   }
   if (key.only && *value != *key.only) {
@@ -187,7 +187,7 @@ void Problems::throw_if_any() const {
 void read_object(const Json& json, const std::string& path, const Keys& keys, Reading reading) {
   if (!json.is_object()) {
     reading.problems.add(text(path.empty() ? "the file" : "'" + path + "'",
-                              " is an object, { ... }, not ", shown(json)));
+                              " must be an object, { ... }, not ", shown(json)));
     return;
   }
   for (const auto& [name, value] : json.items()) {
@@ -200,7 +200,7 @@ void read_object(const Json& json, const std::string& path, const Keys& keys, Re
     std::vector<std::string> known;
     for (const Key& other : keys) known.push_back(other.name);
     const bool may_be_a_slip =
-        name.size() <= longest_shown;  // comparing takes its length times theirs
+        name.size() <= longest_shown;  // the comparison is slow for long names
     const std::string meant = may_be_a_slip ? did_you_mean(name, known) : "";
     const std::string unknown = text("unknown key ", json_place(name, path));
     reading.problems.add(meant.empty() ? text(unknown, "; known are ", join(known, ", "))

@@ -12,7 +12,7 @@
 
 #include "trestle/recipe/deepspeed_config.h"
 
-// How an object of DeepSpeed's JSON is read by a list of its keys. Inside of recipe.
+// Reads an object of DeepSpeed's JSON by a list of its keys. Not installed.
 namespace trestle::recipe::deepspeed {
 
 using Json = nlohmann::ordered_json;
@@ -23,13 +23,13 @@ enum class Type { Switch, Integer, Number, Text, Pair, Anything };
 struct Key {
   std::string name;
   Type type = Type::Anything;
-  double smallest = -1e300, largest = 1e300;  // of numbers
-  std::vector<std::string> choices = {};      // of texts, in small letters; empty: any
+  double smallest = -1e300, largest = 1e300;  // for numbers
+  std::vector<std::string> choices = {};      // for texts, in lower case; empty: any
   std::function<void(const Value&)> set = {};
-  std::string no_effect = {};                  // why it has none
-  std::optional<Value> only = {};              // another value is refused,
-  std::string why = {};                        // for this reason
-  std::function<void(const Json&)> read = {};  // instead of all that: an object of its own
+  std::string no_effect = {};                  // the reason, if the key has no effect
+  std::optional<Value> only = {};              // any other value is an error,
+  std::string why = {};                        // with this reason
+  std::function<void(const Json&)> read = {};  // reads a nested object instead
 };
 using Keys = std::vector<Key>;
 
@@ -38,7 +38,7 @@ struct Range {
 };
 inline constexpr double no_limit = 9.2e18;
 
-// What goes into the configuration. Integers are taken as 500000000 or 5e8.
+// A key that is stored in the configuration. Integers may be written as 500000000 or 5e8.
 Key obeyed(std::string name, bool& to);
 Key obeyed(std::string name, std::optional<bool>& to);
 Key obeyed(std::string name, std::int64_t& to, Range range);
@@ -46,13 +46,13 @@ Key obeyed(std::string name, std::optional<std::int64_t>& to, Range range);
 Key obeyed(std::string name, double& to, Range range);
 Key obeyed(std::string name, std::optional<double>& to, Range range);
 Key obeyed(std::string name, std::string& to, std::vector<std::string> choices);
-// What is checked and changes nothing, for this reason.
+// A key that is checked and has no effect, with the reason.
 Key idle(std::string name, Type type, std::string why);
-// What may only be this, for the reason that is given.
+// A key that must have this value, with the reason.
 Key only(std::string name, Value value, std::string why);
 Key object(std::string name, std::function<void(const Json&)> read);
 
-// What is wrong with a file, all of it at once.
+// Collects all problems of a file.
 class Problems {
  public:
   explicit Problems(std::string file) : file_(std::move(file)) {}
@@ -70,17 +70,17 @@ struct Reading {
   Problems& problems;
 };
 
-// Reads the object that stands at `path` ("zero_optimization"; "" is the file itself). A key that is
-// null counts as left out.
+// Reads the object at `path` ("zero_optimization"; "" is the whole file). A key whose value is null
+// counts as missing.
 void read_object(const Json& json, const std::string& path, const Keys& keys, Reading reading);
 
-// Whether an object has this key, and not as null.
+// Whether an object has this key with a value other than null.
 bool is_given(const Json& json, const char* name);
 
-// A value as the file has it, on one line, cut where it is long.
+// A value as in the file, on one line, truncated if it is long.
 std::string shown(const Json& json);
 
-// The text in small letters.
+// The text in lower case.
 std::string small_letters(std::string_view text);
 
 }  // namespace trestle::recipe::deepspeed

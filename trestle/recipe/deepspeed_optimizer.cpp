@@ -19,13 +19,15 @@ Keys common_keys(DeepspeedOptimizer& to) {
       obeyed("lr", to.learning_rate, {0, largest_float}),
       obeyed("weight_decay", to.weight_decay, {0, largest_float}),
       only("max_grad_norm", 0.0, "gradients are clipped by 'gradient_clipping' of the file"),
-      only("maximize", false, "trestle's optimizers go downwards")};
+      only("maximize", false, "trestle's optimizers only minimise")};
   for (const char* name : {"fused", "foreach", "capturable", "differentiable", "set_grad_none"})
     keys.push_back(idle(name, Type::Switch, "every optimizer is fused"));
   return keys;
 }
 
-void read_adam(const Json& params, bool is_adamw, DeepspeedOptimizer& to, Reading reading) {
+// Reads the parameters of "adam" or "adamw", the name in `to`.
+void read_adam(const Json& params, DeepspeedOptimizer& to, Reading reading) {
+  const bool is_adamw = to.name == "adamw";
   std::array<double, 2> betas = {to.beta1, to.beta2};
   bool adam_w_mode = true, torch_adam = false;
   Keys keys = common_keys(to);
@@ -44,17 +46,16 @@ void read_adam(const Json& params, bool is_adamw, DeepspeedOptimizer& to, Readin
   to.beta2 = betas[1];
   if (to.beta1 >= 1 || to.beta2 >= 1)
     reading.problems.add(
-        text("'betas' in ", params_path, " are below 1, not ", to.beta1, " and ", to.beta2));
+        text("'betas' in ", params_path, " must be below 1, not ", to.beta1, " and ", to.beta2));
   const bool decays_weights = is_adamw || adam_w_mode;
   to.name = decays_weights ? "adamw" : "adam";
   if (decays_weights && !is_adamw)
     reading.config.notes.push_back(
-        "optimizer Adam is adamw, as in DeepSpeed: adam_w_mode is true unless the file says "
-        "otherwise");
+        "optimizer Adam is adamw, as in DeepSpeed, because adam_w_mode is not false");
   if (!torch_adam || !decays_weights || is_given(params, "weight_decay")) return;
   to.weight_decay = 0.01;
   reading.config.notes.push_back(
-      "weight_decay is 0.01, the default of torch's AdamW, which torch_adam asks for");
+      "weight_decay is 0.01, the default of torch's AdamW, which torch_adam selects");
 }
 
 void read_sgd(const Json& params, DeepspeedOptimizer& to, Reading reading) {
@@ -83,10 +84,8 @@ std::string unknown_optimizer(const std::string& type) {
                                  "zerooneadam", "muadam", "muadamw", "musgd",      "muon"};
   const std::string small = small_letters(type);
   const bool is_theirs = std::find(theirs.begin(), theirs.end(), small) != theirs.end();
-  const std::string more = is_theirs          ? " in trestle."
-                           : type.size() < 30 ? did_you_mean(type, ours)
-                                              : "";
-  return text(is_theirs ? "there is no optimizer " : "unknown optimizer ", shown(Json(type)),
+  const std::string more = is_theirs ? "." : type.size() < 30 ? did_you_mean(type, ours) : "";
+  return text(is_theirs ? "trestle has no optimizer " : "unknown optimizer ", shown(Json(type)),
               more.empty() ? "." : more, " Known are ", join(ours, ", "), ".");
 }
 
@@ -100,7 +99,7 @@ void read_optimizer(const Json& json, Reading reading) {
   DeepspeedOptimizer& to = reading.config.optimizer.emplace();
   to.name = small_letters(typed->type);
   if (to.name == "adam" || to.name == "adamw")
-    read_adam(typed->params, to.name == "adamw", to, reading);
+    read_adam(typed->params, to, reading);
   else if (to.name == "sgd")
     read_sgd(typed->params, to, reading);
   else if (to.name == "rmsprop")

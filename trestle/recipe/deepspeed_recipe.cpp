@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Changes = std::vector<std::pair<std::string, std::string>>;
 
-// Of a file that read_deepspeed_config() has read.
+// Maps a file that read_deepspeed_config() has parsed to changes of a recipe.
 class Mapping {
  public:
   Mapping(DeepspeedConfig config, Json json, const Recipe& recipe)
@@ -52,8 +52,8 @@ class Mapping {
     set("mesh.shard", text(shard));
     set("mesh.shard_level", shard > 1 ? config_.level() : Recipe::Mesh().shard_level);
     if (config_.stage > 0 && shard == 1)
-      config_.without_effect.push_back(
-          text("zero_optimization.stage ", config_.stage, ": one rank has all there is to divide"));
+      config_.without_effect.push_back(text("zero_optimization.stage ", config_.stage,
+                                            ": there is only one rank, so nothing is sharded"));
   }
 
   void map_precision() {
@@ -61,10 +61,10 @@ class Mapping {
       set("train.precision", config_.precision);
       if (config_.precision != "fp32")
         config_.notes.push_back(text(config_.precision,
-                                     ": operators compute in it by autocast, and weights stay fp32 "
-                                     "on every rank; DeepSpeed keeps a copy of them in it"));
+                                     ": operators compute in it by autocast, and every rank keeps "
+                                     "fp32 weights; DeepSpeed keeps weights in it too"));
     } else {
-      own_.precision = recipe_.train.precision + ", the recipe's";
+      own_.precision = recipe_.train.precision + ", from the recipe";
     }
   }
 
@@ -72,8 +72,9 @@ class Mapping {
     if (has("gradient_clipping")) {
       set("optimizer.clip_grad_norm", config_.clip_grad_norm);
     } else if (recipe_.optimizer.clip_grad_norm > 0) {
-      own_.clipping = text("a gradient norm above ",
-                           to_toml(FieldValue(recipe_.optimizer.clip_grad_norm)), ", the recipe's");
+      own_.clipping =
+          text("a gradient norm above ", to_toml(FieldValue(recipe_.optimizer.clip_grad_norm)),
+               ", from the recipe");
     }
     if (config_.optimizer) {
       const DeepspeedOptimizer& optimizer = *config_.optimizer;
@@ -89,18 +90,18 @@ class Mapping {
       set("optimizer.epsilon", optimizer.epsilon);
       set_switch("optimizer.amsgrad", optimizer.amsgrad);
     } else {
-      own_.optimizer = recipe_.optimizer.name + ", the recipe's";
+      own_.optimizer = recipe_.optimizer.name + ", from the recipe";
     }
     if (config_.schedule) {
       set("optimizer.learning_rate_schedule", "constant");
       set("optimizer.warm_up", "0");
       set_switch("optimizer.plateau", false);
     } else {
-      own_.schedule = recipe_.optimizer.learning_rate_schedule + ", the recipe's";
+      own_.schedule = recipe_.optimizer.learning_rate_schedule + ", from the recipe";
     }
   }
 
-  // Another number of ranks may go on with the run.
+  // Leaves out everything that depends on the number of ranks, which may differ on resume.
   std::string rest() const {
     Json rest = json_;
     for (const char* term : {"train_batch_size", "gradient_accumulation_steps"}) rest.erase(term);
@@ -123,14 +124,14 @@ std::string flag_of(const std::string& name) {
   return "--" + flag;
 }
 
-// What DeepSpeed takes and no recipe, as a momentum above 1.
+// Rejects values that DeepSpeed allows and a recipe does not, such as a momentum above 1.
 void refuse_out_of_range(const Changes& changes, const std::string& file) {
   std::vector<std::string> problems;
   for (const auto& [name, value] : changes) {
     try {
       parse_value(*find_field(name), value);
     } catch (const UsageError& error) {
-      problems.push_back(text(file, ": as a recipe has it, ", error.what()));
+      problems.push_back(text(file, ": in a recipe, ", error.what()));
     }
   }
   if (!problems.empty()) throw UsageError(join(problems, "\n"));
@@ -144,15 +145,15 @@ void refuse_contradictions(const Recipe& recipe, const Changes& changes, const C
     const Field& field = *find_field(name);
     const FieldValue asked = field.get(recipe), said = parse_value(field, value);
     if (asked != said)
-      problems.push_back(
-          text(flag_of(name), " ", to_toml(asked), ", and ", file, " makes it ", to_toml(said)));
+      problems.push_back(text(flag_of(name), " ", to_toml(asked), " contradicts ", file,
+                              ", which sets ", to_toml(said)));
   }
   if (!problems.empty())
     throw UsageError(join(problems, "\n"),
                      {.hint = "Leave the flag out, or change the file to agree with it."});
 }
 
-// It would be left out, without a word.
+// Rejects a second schedule, which would be ignored.
 void refuse_other_schedules(const Recipe& recipe, const std::string& type) {
   const auto& optimizer = recipe.optimizer;
   std::vector<std::string> also;
@@ -163,7 +164,7 @@ void refuse_other_schedules(const Recipe& recipe, const std::string& type) {
   if (!also.empty())
     throw UsageError(text("'deepspeed_config' in [train] has the scheduler ", type,
                           ", and [optimizer] has ", join(also, ", ")),
-                     {.hint = "Leave one of the schedules out."});
+                     {.hint = "Remove one of the schedules."});
 }
 
 }  // namespace
@@ -172,9 +173,9 @@ DeepspeedRun deepspeed_run(const std::filesystem::path& file, const Recipe& reci
                            const Changes& given) {
   const int stages = static_cast<int>(std::max<std::int64_t>(recipe.mesh.pipeline, 1));
   if (ranks % stages != 0)
-    throw UsageError(
-        text("[mesh] has pipeline = ", stages, ", which does not divide the ", ranks, " ranks"));
-  const std::string bytes = deepspeed::read_bytes(file);  // once: it may be a pipe
+    throw UsageError(text("[mesh] has pipeline = ", stages,
+                          ", which does not divide the number of ranks, ", ranks, " ranks"));
+  const std::string bytes = deepspeed::read_bytes(file);  // read once, because it may be a pipe
   Mapping mapping(parse_deepspeed_config(bytes, file.string(), ranks / stages),
                   Json::parse(bytes, nullptr, /*allow_exceptions=*/true, /*ignore_comments=*/true),
                   recipe);
@@ -192,7 +193,7 @@ std::optional<DeepspeedConfig> deepspeed_config_of(const Recipe& recipe) {
 }
 
 bool has_rates_of_its_own(const DeepspeedSchedule& schedule) {
-  return schedule.type != "WarmupCosineLR";  // which are shares of the optimizer's
+  return schedule.type != "WarmupCosineLR";  // its rates are multiples of the optimizer's
 }
 
 }  // namespace trestle::recipe

@@ -9,26 +9,29 @@
 #include "trestle/recipe/deepspeed_config.h"
 #include "trestle/recipe/recipe.h"
 
-// A recipe's run with what DeepSpeed's JSON says of it. No torch in here.
+// Applies DeepSpeed's JSON to the recipe of a run. Needs no torch.
 namespace trestle::recipe {
 
 struct DeepspeedRun {
-  // "train.batch", "64": as flags change a recipe. What the file leaves out stays the recipe's.
+  // "train.batch", "64": changes of the recipe, as flags make them. Settings that the file leaves
+  // out keep the recipe's values.
   std::vector<std::pair<std::string, std::string>> changes;
-  std::string description;  // the resolved configuration and what has no effect, a line each
+  std::string description;  // to_text() of the resolved configuration
 };
 
-// `ranks` are all that there are, of which [mesh] pipeline share the stages of one model. `given` are the flags that
-// somebody gave, which `recipe` has already: UsageError where the file says otherwise, with all that contradict it, and as
-// read_deepspeed_config().
+// `ranks` is the number of all ranks; [mesh] pipeline of them share the stages of one model.
+// `given` holds the flags of the command line, which `recipe` includes already. Throws UsageError,
+// listing all contradictions, if the file contradicts a flag, and throws what
+// read_deepspeed_config() throws.
 DeepspeedRun deepspeed_run(const std::filesystem::path& file, const Recipe& recipe, int ranks,
                            const std::vector<std::pair<std::string, std::string>>& given);
 
-// What [train] deepspeed_config of such a recipe says, which no other key can: the scale of fp16, the schedule, the
-// buckets, offloading. Nothing where it is empty. Throws UsageError where [optimizer] has another schedule.
+// The configuration in [train] deepspeed_config, for settings without a key of their own: fp16's
+// scale, the schedule, the buckets, offloading. Nothing if it is empty. Throws UsageError if
+// [optimizer] has another schedule.
 std::optional<DeepspeedConfig> deepspeed_config_of(const Recipe& recipe);
 
-// Whether the optimizer's own rate is of no matter to its rates.
+// True if the schedule's rates do not depend on the optimizer's rate.
 bool has_rates_of_its_own(const DeepspeedSchedule& schedule);
 
 }  // namespace trestle::recipe

@@ -22,16 +22,15 @@ Keys warm_up_keys(DeepspeedSchedule& to) {
           obeyed("warmup_type", to.warmup_type, {"log", "linear"})};
 }
 
-// Of WarmupLR: DeepSpeed's versions do not agree about what is warmed up to.
-void check_highest_rate(bool given, Reading reading) {
+// DeepSpeed's versions disagree about WarmupLR's highest rate if the file leaves it out.
+void check_highest_rate(const std::optional<double>& highest, Reading reading) {
   const auto& optimizer = reading.config.optimizer;
   const double usual = DeepspeedSchedule().warmup_max_lr;
-  if (given || !optimizer || optimizer->learning_rate == usual) return;
+  if (highest || !optimizer || optimizer->learning_rate == usual) return;
   reading.problems.add(text("'warmup_max_lr' is missing in ", path,
-                            " of WarmupLR: DeepSpeed before "
-                            "0.17.2 takes ",
-                            usual, ", later ones the optimizer's lr, ", optimizer->learning_rate,
-                            ". Write the one that is meant."));
+                            " of WarmupLR: DeepSpeed before 0.17.2 uses ", usual,
+                            ", later versions use the optimizer's lr, ", optimizer->learning_rate,
+                            ". Add it to the file."));
 }
 
 void read_warm_up(const Json& params, DeepspeedSchedule& to, Reading reading) {
@@ -45,7 +44,7 @@ void read_warm_up(const Json& params, DeepspeedSchedule& to, Reading reading) {
   if (decays)
     need(params, "total_num_steps", reading);
   else
-    check_highest_rate(highest.has_value(), reading);
+    check_highest_rate(highest, reading);
   to.warmup_max_lr = highest.value_or(to.warmup_max_lr);
 }
 
@@ -89,14 +88,14 @@ void read_range_test(const Json& params, DeepspeedSchedule& to, Reading reading)
               reading);
 }
 
-struct Kind {
+struct SchedulerReader {
   const char* name;
   void (*read)(const Json&, DeepspeedSchedule&, Reading);
 };
-constexpr std::array kinds = {Kind{"WarmupLR", read_warm_up}, Kind{"WarmupDecayLR", read_warm_up},
-                              Kind{"WarmupCosineLR", read_warm_up_cosine},
-                              Kind{"OneCycle", read_one_cycle},
-                              Kind{"LRRangeTest", read_range_test}};
+constexpr std::array scheduler_readers = {
+    SchedulerReader{"WarmupLR", read_warm_up}, SchedulerReader{"WarmupDecayLR", read_warm_up},
+    SchedulerReader{"WarmupCosineLR", read_warm_up_cosine},
+    SchedulerReader{"OneCycle", read_one_cycle}, SchedulerReader{"LRRangeTest", read_range_test}};
 
 }  // namespace
 
@@ -104,13 +103,13 @@ void read_scheduler(const Json& json, Reading reading) {
   const auto typed = read_typed(json, "scheduler", {}, reading);
   if (!typed) return;
   const auto& [type, params] = *typed;
-  for (const Kind& kind : kinds) {
-    if (type != kind.name) continue;
+  for (const SchedulerReader& reader : scheduler_readers) {
+    if (type != reader.name) continue;
     reading.config.schedule = DeepspeedSchedule{.type = type};
-    return kind.read(params, *reading.config.schedule, reading);
+    return reader.read(params, *reading.config.schedule, reading);
   }
   std::vector<std::string> names;
-  for (const Kind& kind : kinds) names.emplace_back(kind.name);
+  for (const SchedulerReader& reader : scheduler_readers) names.emplace_back(reader.name);
   const std::string meant = type.size() < 30 ? did_you_mean(type, names) : "";
   reading.problems.add(text("unknown scheduler ", shown(Json(type)), meant.empty() ? "." : meant,
                             " Known are ", join(names, ", "), "."));

@@ -20,7 +20,7 @@ void read_fp16(const Json& json, bool& enabled, Reading reading) {
                obeyed("hysteresis", scaler.hysteresis, {1, 1e15}),
                obeyed("consecutive_hysteresis", scaler.consecutive_hysteresis),
                obeyed("min_loss_scale", scaler.lowest_scale, {0, 1e30}),
-               idle("auto_cast", Type::Switch, "inputs are cast to what the model computes in"),
+               idle("auto_cast", Type::Switch, "inputs are cast to the compute dtype"),
                idle("fused_mode", Type::Switch, "every optimizer is fused"),
                only("fp16_master_weights_and_grads", false, "trestle keeps weights in fp32")},
               reading);
@@ -28,26 +28,26 @@ void read_fp16(const Json& json, bool& enabled, Reading reading) {
   scaler.initial_scale = scaler.dynamic ? std::ldexp(1.0, static_cast<int>(power)) : fixed_scale;
   if (scaler.dynamic && scaler.lowest_scale > scaler.initial_scale)
     reading.problems.add(text("'min_loss_scale' in fp16 is ", scaler.lowest_scale,
-                              ", above the scale that it begins with, 2^", power, " = ",
-                              scaler.initial_scale, " (initial_scale_power)"));
+                              ", above the initial scale, 2^", power, " = ", scaler.initial_scale,
+                              " (initial_scale_power)"));
 }
 
 void read_bf16(const Json& json, const std::string& path, bool& enabled, Reading reading) {
   const std::string in_fp32 = "trestle keeps weights and the optimizer's state in fp32";
-  read_object(json, path,
-              {obeyed("enabled", enabled),
-               idle("immediate_grad_update", Type::Switch, "gradients are added up as they come"),
-               only("check_grad_overflow", false, "no step is left out for an overflow in bf16"),
-               only("bf16_master_weights_and_grads", false, in_fp32),
-               only("bf16_optimizer_states", false, in_fp32)},
-              reading);
+  read_object(
+      json, path,
+      {obeyed("enabled", enabled),
+       idle("immediate_grad_update", Type::Switch, "gradients accumulate as they are computed"),
+       only("check_grad_overflow", false, "no step is skipped for an overflow in bf16"),
+       only("bf16_master_weights_and_grads", false, in_fp32),
+       only("bf16_optimizer_states", false, in_fp32)},
+      reading);
 }
 
 void read_recomputation(const Json& json, Reading reading) {
   const std::string path = "activation_checkpointing";
   const std::string why =
-      "what is recomputed is said where a function is checkpointed; what that keeps stays on its "
-      "device, whole";
+      "functions are checkpointed in the program, and what they keep stays whole on its device";
   Keys keys = {idle("number_checkpoints", Type::Integer, why)};
   for (const char* name : {"partition_activations", "contiguous_memory_optimization",
                            "cpu_checkpointing", "synchronize_checkpoint_boundary", "profile"})
@@ -58,16 +58,17 @@ void read_recomputation(const Json& json, Reading reading) {
 void read_checkpoint(const Json& json, Reading reading) {
   std::string tag_validation;
   Key tag = obeyed("tag_validation", tag_validation, {"ignore", "warn", "fail"});
-  tag.no_effect = "all ranks write one checkpoint together, under one name";
+  tag.no_effect = "all ranks write one checkpoint with one name";
   read_object(
       json, "checkpoint",
-      {tag, idle("load_universal", Type::Switch, "any number of ranks reads a checkpoint"),
-       only("use_node_local_storage", false, "a checkpoint is one folder that all ranks see"),
-       idle("parallel_write", Type::Anything, "every rank writes its own part")},
+      {tag, idle("load_universal", Type::Switch, "any number of ranks can read a checkpoint"),
+       only("use_node_local_storage", false,
+            "a checkpoint is one folder that all ranks can access"),
+       idle("parallel_write", Type::Anything, "every rank writes its own shard")},
       reading);
 }
 
-// Sections of DeepSpeed's that would change what is computed: they may only be switched off.
+// Sections that would change what is computed. They may only be disabled.
 void add_foreign_sections(Keys& keys, Reading reading) {
   for (const char* name :
        {"amp", "torch_autocast", "sparse_attention", "progressive_layer_drop", "eigenvalue",
@@ -80,7 +81,7 @@ void add_foreign_sections(Keys& keys, Reading reading) {
                         json["enabled"].is_boolean() && !json["enabled"].get<bool>());
       if (!off)
         reading.problems.add(text(
-            "'", name, "' is DeepSpeed's, and trestle has nothing that does it. Leave it out."));
+            "'", name, "' is a feature of DeepSpeed that trestle does not have. Leave it out."));
     }));
   }
 }
@@ -89,21 +90,21 @@ void add_reports(Keys& keys) {
   for (const char* name : {"steps_per_print", "wall_clock_breakdown", "memory_breakdown",
                            "dump_state", "log_level", "timers", "flops_profiler", "comms_logger",
                            "tensorboard", "wandb", "csv_monitor", "comet", "monitor_config"})
-    keys.push_back(idle(name, Type::Anything, "what a run reports is not said in this file"));
-  keys.push_back(idle("vocabulary_size", Type::Anything, "DeepSpeed itself only warns by it"));
+    keys.push_back(idle(name, Type::Anything, "this file does not configure reports"));
+  keys.push_back(idle("vocabulary_size", Type::Anything, "DeepSpeed uses it for a warning only"));
 }
 
 void add_gradient_keys(Keys& keys, DeepspeedConfig& config) {
   const std::string ours =
-      "trestle divides gradients before they are summed, those in fp16 in part behind it";
+      "trestle divides gradients before it sums them, and fp16 gradients partly afterwards";
   keys.push_back(obeyed("gradient_clipping", config.clip_grad_norm, {0, 1e30}));
   keys.push_back(obeyed("communication_data_type", config.communication, {"fp32", "fp16", "bf16"}));
   keys.push_back(idle("prescale_gradients", Type::Switch, ours));
   keys.push_back(idle("gradient_predivide_factor", Type::Number, ours));
-  keys.push_back(only("sparse_gradients", false, "gradients are dense here"));
+  keys.push_back(only("sparse_gradients", false, "trestle's gradients are dense"));
   keys.push_back(only("disable_allgather", false, "every rank needs the weights after a step"));
   keys.push_back(idle("zero_allow_untested_optimizer", Type::Switch,
-                      "an optimizer that works on each number alone may be sharded"));
+                      "any elementwise optimizer may be sharded"));
   keys.push_back(
       idle("zero_force_ds_cpu_optimizer", Type::Switch, "there is one kind of optimizer"));
 }
@@ -147,7 +148,8 @@ void read_file_object(const Json& json, Reading reading) {
   read_object(json, "", keys, reading);
   if (scheduler != nullptr) read_scheduler(*scheduler, reading);
   if (is_given(json, "bf16") && is_given(json, "bfloat16"))
-    reading.problems.add("bf16 and bfloat16 are both given, and are one section. Leave one out.");
+    reading.problems.add(
+        "bf16 and bfloat16 are both given, but are the same section. Leave one out.");
   if (fp16 && bf16) reading.problems.add("fp16 and bf16 are both enabled. Enable one of them.");
   config.precision = fp16 ? "fp16" : bf16 ? "bf16" : "fp32";
   const bool terms_are_read =

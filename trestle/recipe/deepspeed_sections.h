@@ -6,21 +6,21 @@
 
 #include "trestle/recipe/deepspeed_keys.h"
 
-// The sections of DeepSpeed's JSON. Inside of recipe.
+// The sections of DeepSpeed's JSON. Not installed.
 namespace trestle::recipe::deepspeed {
 
-// All bytes of a configuration. Throws UsageError where it is no file.
+// The whole content of a configuration. Throws UsageError if it is not a file.
 std::string read_bytes(const std::filesystem::path& path);
 
-// The terms of a batch as the file has them.
+// The batch sizes in the file.
 struct Batch {
   std::optional<std::int64_t> train, micro, accumulate;
 };
 
-// Fills in the terms that are left out, or says which contradict each other.
+// Computes the missing batch sizes, or reports contradictions.
 void derive_batch(const Batch& given, Reading reading);
 
-void read_file_object(const Json& json, Reading reading);  // the whole of it
+void read_file_object(const Json& json, Reading reading);  // the whole file
 void read_zero(const Json& json, Reading reading);         // "zero_optimization"
 
 // { "type": ..., "params": { ... } }
@@ -29,11 +29,11 @@ struct Typed {
   Json params;
 };
 
-// Such an object, which may have other keys too. Nothing where it has no type.
+// Reads such an object; `others` are its other allowed keys. Nothing if it has no type.
 std::optional<Typed> read_typed(const Json& json, const std::string& path, Keys others,
                                 Reading reading);
 
-// "optimizer" and "scheduler"; the optimizer first, whose rate a schedule may go by.
+// "optimizer" and "scheduler". Read the optimizer first, because a schedule may use its rate.
 void read_optimizer(const Json& json, Reading reading);
 void read_scheduler(const Json& json, Reading reading);
 

@@ -10,27 +10,27 @@ namespace trestle::recipe {
 
 namespace {
 
-// With as many digits as it takes to read it back: 0.00012345678, 65536, 1e-08.
+// With the digits needed to read it back: 0.00012345678, 65536, 1e-08.
 std::string number(double value) {
   const std::string digits = nlohmann::json(value).dump();
   return digits.ends_with(".0") ? digits.substr(0, digits.size() - 2) : digits;
 }
 
 std::string batch_text(const DeepspeedConfig& config) {
-  return text(config.train_batch, " a step = ", config.micro_batch, " a micro-batch x ",
-              config.accumulate, " added up x ", config.ranks,
+  return text(config.train_batch, " per step = ", config.micro_batch, " per micro-batch x ",
+              config.accumulate, " accumulated x ", config.ranks,
               config.ranks == 1 ? " rank" : " ranks",
               config.drop_last ? " · a smaller last batch is dropped" : "");
 }
 
 std::string stage_text(const DeepspeedConfig& config) {
-  constexpr std::array what = {"every rank has all", "the optimizer's state is sharded",
+  constexpr std::array what = {"nothing is sharded", "the optimizer's state is sharded",
                                "gradients and the optimizer's state are sharded",
                                "parameters, gradients and the optimizer's state are sharded"};
   std::string line = text("stage ", config.stage, ": ", what.at(config.stage));
   if (config.shard_ranks > 0)
     line += text(" over ", config.shard_ranks, " ranks, ", config.ranks / config.shard_ranks,
-                 " replicas of them");
+                 " replicas");
   if (config.offload_optimizer) line += " · the optimizer's state is on the CPU";
   if (config.offload_parameters) line += " · parameters are on the CPU";
   if (!config.ignore_unused) line += " · a parameter without a gradient is an error";
@@ -38,17 +38,18 @@ std::string stage_text(const DeepspeedConfig& config) {
 }
 
 std::string bucket_text(const DeepspeedConfig& config) {
-  return text(config.stage == 3 ? "a unit's parameters at a time"
-                                : format_count(config.reduce_bucket) + " elements at a time",
-              config.communication.empty() ? "" : " · gradients travel in " + config.communication);
+  return text(
+      config.stage == 3 ? "one unit's parameters at a time"
+                        : format_count(config.reduce_bucket) + " elements at a time",
+      config.communication.empty() ? "" : " · gradients are reduced in " + config.communication);
 }
 
 std::string precision_text(const DeepspeedConfig& config) {
   const DeepspeedScaler& scaler = config.scaler;
   if (config.precision != "fp16") return config.precision;
-  if (!scaler.dynamic) return text("fp16, the loss times ", number(scaler.initial_scale));
-  return text("fp16, the loss times ", number(scaler.initial_scale), ", twice that after ",
-              scaler.growth_interval, " good steps, half of it after ", scaler.hysteresis,
+  if (!scaler.dynamic) return text("fp16, loss scale ", number(scaler.initial_scale));
+  return text("fp16, loss scale ", number(scaler.initial_scale), ", doubled after ",
+              scaler.growth_interval, " good steps, halved after ", scaler.hysteresis,
               scaler.hysteresis == 1 ? " overflow" : " overflows",
               scaler.consecutive_hysteresis ? " in a row" : "", ", never below ",
               number(scaler.lowest_scale));
@@ -81,10 +82,9 @@ std::string schedule_text(const DeepspeedSchedule& s) {
     return text(s.type, " · ", number(s.warmup_min_ratio), " to 1 times the optimizer's rate in ",
                 warm_up, ", to ", number(s.cos_min_ratio), " times it at step ", s.total_num_steps);
   if (s.type == "LRRangeTest")
-    return text(s.type, " · from ", number(s.lr_range_test_min_lr), ", ",
-                number(s.lr_range_test_step_rate), " times that more in ",
-                s.lr_range_test_step_size, " steps",
-                s.lr_range_test_staircase ? ", in stairs" : "");
+    return text(s.type, " · from ", number(s.lr_range_test_min_lr), ", rises by ",
+                number(s.lr_range_test_step_rate), " times that every ", s.lr_range_test_step_size,
+                " steps", s.lr_range_test_staircase ? ", in stairs" : "");
   std::string line =
       text(s.type, " · ", number(s.cycle_min_lr), " to ", number(s.cycle_max_lr), " in ",
            s.cycle_first_step_size, " steps, back in ", s.cycle_second_step_size);
@@ -111,7 +111,7 @@ void add_lines(std::ostringstream& out, std::string_view title,
 
 std::string to_text(const DeepspeedConfig& config, const DeepspeedOwn& own) {
   std::ostringstream out;
-  out << config.file << ", as it is run:\n"
+  out << config.file << ", as resolved:\n"
       << "batch       " << batch_text(config) << "\n"
       << "zero        " << stage_text(config) << "\n"
       << "buckets     " << bucket_text(config) << "\n"
@@ -124,8 +124,8 @@ std::string to_text(const DeepspeedConfig& config, const DeepspeedOwn& own) {
       << (config.clip_grad_norm > 0 ? text("a gradient norm above ", number(config.clip_grad_norm))
                                     : own.clipping)
       << "\n";
-  add_lines(out, "read otherwise than named:", config.notes);
-  add_lines(out, "without effect here:", config.without_effect);
+  add_lines(out, "not as the name suggests:", config.notes);
+  add_lines(out, "without effect in trestle:", config.without_effect);
   return out.str();
 }
 

@@ -6,10 +6,10 @@
 #include <sstream>
 #include <stdexcept>
 
-// Some malformed keys trip toml++'s own assertions, which end the process unless
-// NDEBUG is set; a recipe must never.
+// Some malformed keys violate toml++'s own assertions, which end the process unless NDEBUG is set.
+// A recipe must never do that.
 [[noreturn]] static void not_toml() { throw std::invalid_argument("this is not TOML"); }
-#undef NDEBUG  // in a release build toml++ would take them for granted instead
+#undef NDEBUG  // with NDEBUG toml++ would not check them at all
 #define TOML_ASSERT(condition) ((condition) ? static_cast<void>(0) : not_toml())
 #define TOML_HEADER_ONLY 1
 #include <toml++/toml.h>
@@ -17,6 +17,7 @@
 #include "trestle/base/choose.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
+#include "trestle/base/fnv1a.h"
 #include "trestle/base/text.h"
 #include "trestle/recipe/recipe_fields.h"
 
@@ -42,7 +43,7 @@ std::string meant_or_known(std::string_view word, const std::vector<std::string>
   return meant.empty() ? text("; known are ", join(known, ", ")) : meant;
 }
 
-// "; it belongs into [train]" for a key that only another section has.
+// "; did you mean [train]?" for a key that only another section has.
 std::string elsewhere(std::string_view key) {
   for (const Field& field : recipe_fields())
     if (field.key == key) return text("; did you mean [", field.section, "]?");
@@ -51,8 +52,8 @@ std::string elsewhere(std::string_view key) {
 
 FieldValue toml_to_value(const toml::node& node, const Field& field) {
   auto wrong = [&](std::string_view what) -> UsageError {
-    return UsageError(
-        text("'", field.key, "' in [", field.section, "] is ", describe(field), ", not ", what));
+    return UsageError(text("'", field.key, "' in [", field.section, "] must be ", describe(field),
+                           ", not ", what));
   };
   if (const auto* v = node.as_boolean()) return v->get();
   if (const auto* v = node.as_integer()) return v->get();
@@ -68,10 +69,10 @@ FieldValue toml_to_value(const toml::node& node, const Field& field) {
   }
   if (integers.size() == items->size()) return integers;
   if (words.size() == items->size()) return words;
-  throw wrong("a list of other things");
+  throw wrong("a list of other values");
 }
 
-// Each problem with its own line, all of them at once.
+// Reads all sections and collects every problem with its line.
 class Reader {
  public:
   Reader(const std::string& file, Recipe& recipe) : file_(file), recipe_(recipe) {}
@@ -151,7 +152,8 @@ Recipe parse_recipe(std::string_view toml_text, const std::string& file) {
 
 namespace {
 
-// "resnet18_mnist" is recipes/resnet18_mnist.toml, where there is no file of that name.
+// The path of a recipe: "resnet18_mnist" stands for recipes/resnet18_mnist.toml if no such file
+// exists.
 std::filesystem::path file_of(const std::filesystem::path& path) {
   if (std::filesystem::exists(path) || path.has_parent_path() || path.has_extension()) return path;
   const std::filesystem::path file = path.string() + ".toml";
@@ -166,10 +168,10 @@ Recipe read_recipe(const std::filesystem::path& asked) {
   const std::filesystem::path path = file_of(asked);
   if (!std::filesystem::exists(path))
     throw UsageError(text(path.string(), ": no such recipe"),
-                     {.hint = "Give a TOML file, for example recipes/unet_quick.toml, or the name "
-                              "of one in the folder recipes."});
+                     {.hint = "Name a TOML file, for example recipes/unet_quick.toml, or a recipe "
+                              "in the folder recipes."});
   if (std::filesystem::is_directory(path))
-    throw UsageError(text(path.string(), ": is a folder, and a recipe is a file"));
+    throw UsageError(text(path.string(), ": is a folder, not a recipe file"));
   return parse_recipe(read_file(path), path.string());
 }
 
@@ -178,7 +180,7 @@ void set_field(Recipe& recipe, std::string_view name, std::string_view value) {
   if (field == nullptr) {
     std::vector<std::string> names;
     for (const Field& known : recipe_fields()) names.push_back(known.name());
-    throw UsageError(text("no recipe has a field '", name, "'", did_you_mean(name, names)));
+    throw UsageError(text("recipes have no field '", name, "'", did_you_mean(name, names)));
   }
   field->set(recipe, parse_value(*field, value));
 }
@@ -187,10 +189,11 @@ void check_recipe(const Recipe& recipe, std::vector<std::string> problems) {
   if (recipe.model.name.empty())
     problems.push_back("no model: give 'name' in [model], for example \"unet\"");
   if (recipe.pipeline.micro_batches > 1 && recipe.pipeline.split_size > 0)
-    problems.push_back(text("'micro_batches' = ", recipe.pipeline.micro_batches,
-                            " and 'split_size' = ", recipe.pipeline.split_size,
-                            " in [pipeline] are both given: give one, the number of pieces that a "
-                            "batch is cut into or the samples of a piece"));
+    problems.push_back(
+        text("'micro_batches' = ", recipe.pipeline.micro_batches,
+             " and 'split_size' = ", recipe.pipeline.split_size,
+             " in [pipeline] are both given: give either the number of micro-batches of a "
+             "batch or the samples of a micro-batch"));
   if (recipe.pipeline.recompute.empty())
     problems.push_back("'recompute' in [pipeline] is an empty list");
   const auto& recompute = recipe.pipeline.recompute;
@@ -199,14 +202,14 @@ void check_recipe(const Recipe& recipe, std::vector<std::string> problems) {
     problems.push_back(text("'recompute' in [pipeline] names ", recompute.size(),
                             " stages, 'balance' ", balance.size()));
   if (recipe.train.batch < recipe.mesh.parts())
-    problems.push_back(text("a batch of ", recipe.train.batch,
-                            " has fewer examples than [mesh] has replicas, ", recipe.mesh.parts(),
-                            ": give a larger 'batch' in [train], that of all of them together"));
+    problems.push_back(
+        text("a batch of ", recipe.train.batch, " has fewer examples than [mesh] has replicas, ",
+             recipe.mesh.parts(),
+             ": give a larger 'batch' in [train], which counts the examples of all replicas"));
   if (recipe.mesh.shard == 1 && recipe.mesh.shard_level != Recipe::Mesh().shard_level)
     problems.push_back(
         text("'shard_level' = \"", recipe.mesh.shard_level,
-             "\" in [mesh] says what ranks divide, and there is none to divide with: "
-             "give 'shard', for example --mesh shard=2"));
+             "\" in [mesh] needs ranks to shard over: give 'shard', for example --mesh shard=2"));
   if (!problems.empty()) throw UsageError(join(problems, "\n"));
 }
 
@@ -223,11 +226,10 @@ std::string to_toml(const Recipe& recipe) {
 }
 
 std::string recipe_hash(const Recipe& recipe) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a: a mark of equality, not of trust
+  std::uint64_t hash = fnv1a_offset_basis;
   for (const Field& field : recipe_fields()) {
     if (field.on_resume != Field::OnResume::MustBeEqual) continue;
-    for (const char c : field.name() + "=" + to_toml(field.get(recipe)) + "\n")
-      hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+    hash = fnv1a(field.name() + "=" + to_toml(field.get(recipe)) + "\n", hash);
   }
   char hex[17];
   std::snprintf(hex, sizeof hex, "%016llx", static_cast<unsigned long long>(hash));

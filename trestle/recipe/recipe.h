@@ -5,17 +5,17 @@
 #include <string>
 #include <vector>
 
-// A run as data: what a recipe file says, with every default filled in. No torch in here.
+// A run as data: the content of a recipe file, with all defaults filled in. Needs no torch.
 //
 //   Recipe recipe = read_recipe("recipes/unet_quick.toml");
 //   recipe.train.epochs = 3;
 //   std::string file = to_toml(recipe);
 //
-// What each field means, and what values it takes, is said once, in recipe_fields.h.
+// recipe_fields.h describes the meaning and the allowed values of each field.
 namespace trestle::recipe {
 
 struct Recipe {
-  std::string name;  // of the run: the file's name without folder and ending
+  std::string name;  // the run's name: the file name without folder and extension
 
   struct Model {
     std::string name;
@@ -62,7 +62,7 @@ struct Recipe {
     std::int64_t shard = 1;
     std::string shard_level = "parameters";
 
-    std::int64_t parts() const { return replicate * shard; }  // of each batch
+    std::int64_t parts() const { return replicate * shard; }  // data-parallel shares of a batch
   } mesh;
 
   struct Pipeline {
@@ -134,25 +134,26 @@ struct Recipe {
   } train;
 };
 
-// Reads a TOML file; "unet_quick" alone is unet_quick.toml here or in the folder recipes. Throws UsageError where there is none, for what is not TOML, for unknown
-// sections and keys (with the nearest known one), wrong types and values out of range: a recipe is
-// what somebody asks for. Each names the file and the line.
+// Reads a TOML file. A name without a folder and extension, such as "unet_quick", stands for
+// unet_quick.toml in the current folder or in recipes/. Throws UsageError with file and line for a
+// missing file, invalid TOML, unknown sections and keys (with the nearest known one), wrong types,
+// and values out of range.
 Recipe read_recipe(const std::filesystem::path& path);
 
-// The same from text; `file` is what the messages call it.
+// The same for text; `file` is its name in messages.
 Recipe parse_recipe(std::string_view toml, const std::string& file);
 
-// Sets one field as a flag does: set_field(recipe, "train.epochs", "3"). Throws UsageError.
+// Sets a field as a flag does: set_field(recipe, "train.epochs", "3"). Throws UsageError.
 void set_field(Recipe& recipe, std::string_view name, std::string_view value);
 
-// Checks what no single field can say: a model is named, a list has as many entries as another.
-// Throws one UsageError with all problems, those that the caller found before among them.
+// Checks rules that involve several fields: a model is named, lists have matching sizes. Throws one
+// UsageError with all problems, including `problems`, which the caller found.
 void check_recipe(const Recipe& recipe, std::vector<std::string> problems = {});
 
-// The recipe as TOML with every field, read back by parse_recipe() to an equal one.
+// The recipe as TOML with every field. parse_recipe() reads back an equal recipe.
 std::string to_toml(const Recipe& recipe);
 
-// A number for "is this the same run?": every field but those that a continued run may change.
+// Identifies a run: a hash of every field except those that a resumed run may change.
 std::string recipe_hash(const Recipe& recipe);
 
 }  // namespace trestle::recipe

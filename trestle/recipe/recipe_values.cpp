@@ -55,7 +55,7 @@ std::string bound(double value) {
 
 void check_range(const Field& field, double value) {
   if (!(value >= field.smallest && value <= field.largest))
-    throw UsageError(text("'", field.key, "' in [", field.section, "] is ", describe(field),
+    throw UsageError(text("'", field.key, "' in [", field.section, "] must be ", describe(field),
                           ", not ",
                           value == std::floor(value) ? bound(value) : number_text(value)));
 }
@@ -73,7 +73,7 @@ void check_text(const Field& field, const std::string& value) {
   if (field.choices.empty()) return;
   for (const std::string& choice : field.choices)
     if (choice == value) return;
-  throw UsageError(text("'", field.key, "' in [", field.section, "] is ", describe(field),
+  throw UsageError(text("'", field.key, "' in [", field.section, "] must be ", describe(field),
                         ", not '", value, "'", did_you_mean(value, field.choices)));
 }
 
@@ -82,7 +82,7 @@ T parse_number(const Field& field, std::string_view word) {
   T value{};
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
   if (error != std::errc() || end != word.data() + word.size())
-    throw UsageError(text("'", field.key, "' in [", field.section, "] is ", describe(field),
+    throw UsageError(text("'", field.key, "' in [", field.section, "] must be ", describe(field),
                           ", not '", word, "'"));
   return value;
 }
@@ -123,7 +123,7 @@ FieldValue check_value(const Field& field, FieldValue value) {
   if (field.type == FieldType::Texts && value == FieldValue(std::vector<std::int64_t>{}))
     value = std::vector<std::string>{};
   if (value.index() != static_cast<std::size_t>(field.type))
-    throw UsageError(text("'", field.key, "' in [", field.section, "] is ", describe(field),
+    throw UsageError(text("'", field.key, "' in [", field.section, "] must be ", describe(field),
                           ", not ", to_toml(value)));
   if (const auto* integer = std::get_if<std::int64_t>(&value))
     check_range(field, static_cast<double>(*integer));
@@ -153,8 +153,8 @@ FieldValue parse_value(const Field& field, std::string_view text_given) {
     case FieldType::Switch:
       if (word == "true" || word == "1" || word == "on" || word == "yes") return true;
       if (word == "false" || word == "0" || word == "off" || word == "no") return false;
-      throw UsageError(
-          text("'", field.key, "' in [", field.section, "] is true or false, not '", word, "'"));
+      throw UsageError(text("'", field.key, "' in [", field.section,
+                            "] must be true or false, not '", word, "'"));
     case FieldType::Integer:
       return check_value(field, parse_number<std::int64_t>(field, word));
     case FieldType::Number:

@@ -13,7 +13,7 @@
 namespace trestle::schedule {
 namespace {
 
-// Whether a micro-batch number follows the word.
+// Whether a micro-batch number follows the kind.
 enum class Numbered { Yes, No };
 
 struct Word {
@@ -56,7 +56,8 @@ const Word& word_of(Kind kind) {
   throw UsageError(text("no text form for action kind ", static_cast<int>(kind)));
 }
 
-// Reads one action from the front of `rest`; nothing (and `rest` anywhere) where it is not one.
+// Parses one action from the front of `rest`. Without a match it returns nothing, and `rest` is
+// undefined.
 class Reader {
  public:
   explicit Reader(std::string_view rest) : rest_(rest) {}
@@ -74,7 +75,7 @@ class Reader {
     if (rest_.empty() || rest_.front() < '0' || rest_.front() > '9') return false;
     const auto [end, failure] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), *out);
     if (failure != std::errc{}) return false;
-    // Whoever counts stages or micro-batches adds one to the largest number there is.
+    // Callers compute counts as the largest number plus one, so refuse the largest integer.
     constexpr bool is_count = !std::is_same_v<Integer, std::uint8_t>;
     if (is_count && *out == std::numeric_limits<Integer>::max()) return false;
     rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-// One cell of a schedule's table.
+// One action of a schedule: a cell of its table.
 namespace trestle::schedule {
 
 enum class Kind : std::uint8_t {
@@ -13,7 +13,7 @@ enum class Kind : std::uint8_t {
   Backward,                // B: input and weight gradients together
   InputGrad,               // I
   WeightGrad,              // W
-  Recompute,               // R: run the forward again, to have its graph
+  Recompute,               // R: recompute the forward, with its graph
   OverlapForwardBackward,  // a forward and a backward that may overlap (partner_* names the
                            // backward)
   SendActivation,          // SEND_F: the main lane, to stage + 1
@@ -31,15 +31,15 @@ enum class Kind : std::uint8_t {
   Step,                    // STEP: the optimizer step
 };
 
-// `stage` is the stage that acts: for a RECV the receiver, for a SEND the sender.
+// `stage` is the acting stage: for a RECV the receiver, for a SEND the sender.
 struct Action {
   Kind kind = Kind::Forward;
-  std::uint8_t threads = 0;  // intra-op threads on CPU cores; 0 = the worker's own number
+  std::uint8_t threads = 0;  // intra-op threads on CPU cores; 0 = the worker's default
   std::int16_t stage = 0;
-  std::int32_t micro_batch = -1;    // -1 for actions that belong to no micro-batch
-  std::int16_t route = -1;          // index into Schedule::routes; -1 where the kind needs none
-  std::int16_t partner_stage = -1;  // of OverlapForwardBackward: the backward's stage ...
-  std::int32_t partner_micro_batch = -1;  // ... and micro-batch
+  std::int32_t micro_batch = -1;          // -1 for actions that belong to no micro-batch
+  std::int16_t route = -1;                // index into Schedule::routes; -1 for kinds without
+  std::int16_t partner_stage = -1;        // of an overlapped pair's backward
+  std::int32_t partner_micro_batch = -1;  // the same
 
   friend bool operator==(const Action&, const Action&) = default;
 };
@@ -69,13 +69,12 @@ bool is_compute(Kind kind);  // F, B, I, W, R, and the overlapped pair
 bool is_send(Kind kind);     // any of the four sends
 bool is_receive(Kind kind);  // any of the four receives
 
-// PyTorch's spelling where PyTorch has the action ("2F0", "1I3", "0W3", "2UNSHARD", "2SEND_F0"),
-// our own words for the rest: "1R3", "0SEND_SKIP2:r1" (stage 0 sends micro-batch 2 on route 1),
-// "1NORM", "1STEP", "(0F3;1B2)OVERLAP_F_B". A thread count other than 0 is written at the end:
-// "2F0@2".
+// Uses PyTorch's spelling for its actions ("2F0", "1I3", "0W3", "2UNSHARD", "2SEND_F0"). Other
+// actions are "1R3", "0SEND_SKIP2:r1" (stage 0 sends micro-batch 2 on route 1), "1NORM", "1STEP"
+// and "(0F3;1B2)OVERLAP_F_B". A thread count other than 0 is a suffix: "2F0@2".
 std::string to_string(const Action& action);
 
-// The inverse. Throws FormatError that shows the text and says what was expected.
+// The inverse. Throws FormatError with the text and the expected form.
 Action parse_action(std::string_view text);
 
 }  // namespace trestle::schedule

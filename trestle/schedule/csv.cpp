@@ -35,8 +35,8 @@ using Record = std::vector<Field>;
 // "mine.csv:3", for messages.
 std::string place(std::string_view name, std::size_t line) { return text(name, ":", line); }
 
-// RFC 4180 with some leniency: a lone "\n" ends a record as "\r\n" does, spreadsheets' byte order
-// mark is passed over, and so are blank lines. A rank without actions is a line of "".
+// RFC 4180 with some leniency: a lone "\n" ends a record as "\r\n" does, and a spreadsheet's byte
+// order mark and blank lines are skipped. A rank without actions is a line of "".
 class RecordReader {
  public:
   RecordReader(std::string_view text, std::string_view name) : rest_(text), name_(name) {
@@ -85,7 +85,7 @@ class RecordReader {
     while (true) {
       const std::size_t end = rest_.find('"');
       if (end == std::string_view::npos) {
-        throw FormatError("a quote is opened and never closed", {.file = place(name_, out.line)});
+        throw FormatError("a quoted field has no closing quote", {.file = place(name_, out.line)});
       }
       out.text += rest_.substr(0, end);
       rest_.remove_prefix(end + 1);
@@ -96,7 +96,7 @@ class RecordReader {
     line_ += static_cast<std::size_t>(std::count(out.text.begin(), out.text.end(), '\n'));
     if (!rest_.empty() && rest_.front() == '\r') rest_.remove_prefix(1);
     if (!rest_.empty() && rest_.front() != ',' && rest_.front() != '\n') {
-      throw FormatError("something follows a closing quote",
+      throw FormatError("text follows a closing quote",
                         {.file = place(name_, out.line), .hint = "Put a comma between fields."});
     }
     return out;
@@ -121,9 +121,8 @@ int stage_number(const Field& field, std::string_view name) {
 
 Route parse_route(const Record& record, std::string_view name) {
   if (record.size() != 5 || (record[3].text != "main" && record[3].text != "skip")) {
-    throw FormatError("a route line that cannot be read",
-                      {.file = place(name, record.front().line),
-                       .hint = "Expected '#route,FROM,TO,main|skip,NAME'."});
+    throw FormatError("invalid route line", {.file = place(name, record.front().line),
+                                             .hint = "Expected '#route,FROM,TO,main|skip,NAME'."});
   }
   return {.from_stage = stage_number(record[1], name),
           .to_stage = stage_number(record[2], name),
@@ -146,7 +145,7 @@ std::vector<Action> parse_row(const Record& record, std::string_view name) {
   return actions;
 }
 
-// Everything a table of actions says without saying it.
+// Fills in what follows from the actions: counts, the ranks of stages, and PyTorch's routes.
 void derive(Schedule* schedule) {
   bool sends = false;
   const auto see = [&](int stage, int micro_batch, int rank) {
@@ -175,7 +174,8 @@ std::string to_csv(const Schedule& schedule) {
   for (const auto& actions : schedule.ranks) {
     std::vector<std::string> cells;
     for (const Action& action : actions) cells.push_back(to_string(action));
-    // A blank line is nobody's, as Python's csv module has it too.
+    // Readers such as Python's csv module skip a blank line, so an empty rank is a quoted empty
+    // cell.
     out += (cells.empty() ? "\"\"" : join(cells, ",")) + "\n";
   }
   for (const Route& route : schedule.routes) {
@@ -194,7 +194,7 @@ Schedule parse_csv(std::string_view text, std::string_view name) {
     if (record.front().text == route_mark) {
       schedule.routes.push_back(parse_route(record, name));
     } else if (!schedule.routes.empty()) {
-      throw FormatError("a rank's row after the routes",
+      throw FormatError("a rank's row follows the routes",
                         {.file = place(name, record.front().line),
                          .hint = "Put all ranks first, then the #route lines."});
     } else {

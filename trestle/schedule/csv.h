@@ -5,27 +5,27 @@
 
 #include "trestle/schedule/schedule.h"
 
-// Schedules as CSV in PyTorch's layout: row r is rank r, each cell one action (see to_string in
-// action.h), empty cells allowed. A table of compute actions written here loads in
-// torch.distributed.pipelining, and theirs load here.
+// Schedules as CSV in PyTorch's layout. Row r is rank r, and each cell is an action (see to_string
+// in action.h); cells may be empty. torch.distributed.pipelining reads tables of compute actions
+// that trestle writes, and trestle reads those of PyTorch.
 //
 //     0F0,0F1,0B0,0B1
 //     1F0,1B0,1F1,1B1
 //
-// What PyTorch's layout cannot hold follows the rows of a lowered table, one line for each route:
+// A lowered table has further lines after its rows, one for each route:
 //
 //     #route,FROM,TO,main|skip,NAME
 namespace trestle::schedule {
 
-// Rows end in "\n"; the cells of a row are joined without padding.
+// Rows end in "\n". Cells have no padding.
 std::string to_csv(const Schedule& schedule);
 
 // The inverse. `name` becomes Schedule::name. The numbers of stages and micro-batches are the
-// largest that occur plus one, and a stage belongs to the first rank that acts for it: call
-// validate() on what comes from outside. A table with SEND_F or SEND_B but no route lines
-// (PyTorch's lowered form) gets a main lane between all neighbours. Fields may be quoted ("..."
-// with "" for a quote); "\r\n" is accepted, a byte order mark and blank lines are passed over (a rank
-// without actions is a line of ""). Throws FormatError with name, line and column.
+// largest in the table plus one, and a stage belongs to the first rank that acts for it. Call
+// validate() on tables from outside. A table with SEND_F or SEND_B but no route lines (PyTorch's
+// lowered form) gets a main lane between all neighbours. Fields may be quoted ("..." with "" for a
+// quote). Lines may end in "\r\n". A byte order mark and blank lines are skipped; a rank without
+// actions is a line of "". Throws FormatError with name, line and column.
 Schedule parse_csv(std::string_view text, std::string_view name = "csv");
 
 }  // namespace trestle::schedule

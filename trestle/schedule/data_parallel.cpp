@@ -16,8 +16,8 @@ bool is_backward(const Action& action) {
 
 std::vector<Action> with_reductions(const std::vector<Action>& row) {
   std::vector<Action> result;
-  std::vector<int> used,
-      ended;  // stages: in the order of their first action, of their last backward
+  std::vector<int> used;   // stages in the order of their first action
+  std::vector<int> ended;  // stages in the order of their last backward
   for (const Action& action : row) {
     const int stage = action.stage;
     if (is_compute(action.kind) && std::find(used.begin(), used.end(), stage) == used.end()) {

@@ -11,20 +11,6 @@
 namespace trestle::schedule {
 namespace {
 
-struct Generator {
-  std::string_view name;
-  Schedule (*make)(const GenerateOptions&);
-  std::string_view summary;
-  bool all_forwards_first;
-};
-
-constexpr std::array generator_table = {
-    Generator{"gpipe", generators::gpipe,
-              "all forwards, then all backwards; allows a whole-batch loss", true},
-    Generator{"1f1b", generators::one_f_one_b,
-              "one forward, one backward; keeps few activations alive", false},
-};
-
 struct NamedOrder {
   std::string_view name;
   BackwardOrder order;
@@ -32,11 +18,11 @@ struct NamedOrder {
 constexpr std::array backward_orders = {NamedOrder{"reverse", BackwardOrder::Reverse},
                                         NamedOrder{"forward", BackwardOrder::Forward}};
 
-// Actions hold stages in 16 bits; the number of micro-batches is bounded to keep tables in memory.
+// An action holds its stage in 16 bits. The bound on micro-batches keeps a table in memory.
 constexpr int most_stages = std::numeric_limits<std::int16_t>::max();
 constexpr int most_micro_batches = 1 << 20;
 
-void check_options(std::string_view name, const GenerateOptions& options) {
+void check_sizes(std::string_view name, const GenerateOptions& options) {
   if (options.stages < 1 || options.stages > most_stages) {
     throw UsageError(text("schedule '", name, "' cannot have ", options.stages, " stages"),
                      {.hint = text("Give between 1 and ", most_stages, ".")});
@@ -51,8 +37,8 @@ void check_options(std::string_view name, const GenerateOptions& options) {
 }  // namespace
 
 Schedule generate(std::string_view name, const GenerateOptions& options) {
-  const Generator& generator = choose("schedule", name, generator_table);
-  check_options(name, options);
+  const auto& generator = choose("schedule", name, generators::all_generators());
+  check_sizes(name, options);
   Schedule schedule = generator.make(options);
   schedule.name = name;
   return schedule;
@@ -71,7 +57,7 @@ std::vector<std::string> backward_order_names() {
 const std::vector<ScheduleInfo>& known_schedules() {
   static const std::vector<ScheduleInfo> known = [] {
     std::vector<ScheduleInfo> list;
-    for (const auto& generator : generator_table) {
+    for (const auto& generator : generators::all_generators()) {
       list.push_back({std::string(generator.name), std::string(generator.summary),
                       generator.all_forwards_first});
     }

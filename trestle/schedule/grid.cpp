@@ -20,7 +20,7 @@ std::string padded(std::string cell, std::size_t width) {
   return cell;
 }
 
-// The window of `size` entries around `middle` out of `count`: its first entry.
+// The first entry of the window of `size` entries around `middle`, out of `count`.
 std::size_t window(std::size_t middle, std::size_t size, std::size_t count) {
   if (count <= size) return 0;
   const std::size_t first = middle > size / 2 ? middle - size / 2 : 0;

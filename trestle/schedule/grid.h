@@ -6,7 +6,7 @@
 
 #include "trestle/schedule/schedule.h"
 
-// A schedule as text that fits an error message.
+// Formats a schedule for an error message.
 namespace trestle::schedule {
 
 // One cell of the table: ranks[rank][index].
@@ -15,9 +15,9 @@ struct GridCell {
   std::size_t index = 0;
 };
 
-// One row for each rank with its compute actions in order (no time axis: see view for that). The
-// marked cell, which may also be a send or a receive, stands between '>' and '<'; of long tables
-// only the neighbourhood of the mark is shown.
+// One row for each rank with its compute actions in order, without a time axis (view has pictures
+// with one). The marked cell, which may also be a send or a receive, is between '>' and '<'. A long
+// table is cut to the part around the mark.
 //
 //     rank 0 |  0F0   0F1   0B0   0B1
 //     rank 1 |  1F0  >1B0<  1F1   1B1

@@ -11,11 +11,11 @@
 namespace trestle::schedule {
 namespace {
 
-// How many ranks are at work, from each moment at which that changes.
-std::map<double, int> busy_ranks(const std::vector<std::vector<Span>>& times) {
+// The number of busy ranks, by the times at which it changes.
+std::map<double, int> busy_ranks(const std::vector<std::vector<TimeSpan>>& times) {
   std::map<double, int> changes;
   for (const auto& spans : times) {
-    for (const Span& span : spans) {
+    for (const TimeSpan& span : spans) {
       if (span.end <= span.begin) continue;
       ++changes[span.begin];
       --changes[span.end];
@@ -26,7 +26,7 @@ std::map<double, int> busy_ranks(const std::vector<std::vector<Span>>& times) {
   return changes;
 }
 
-int most_busy(const std::map<double, int>& busy, const Span& span) {
+int most_busy(const std::map<double, int>& busy, const TimeSpan& span) {
   int most = 1;
   for (auto at = busy.find(span.begin); at != busy.end() && at->first < span.end; ++at)
     most = std::max(most, at->second);
@@ -45,7 +45,7 @@ Schedule lend_cores(Schedule lowered, const Cores& cores) {
   const auto busy = busy_ranks(times);
   for (std::size_t rank = 0; rank < times.size(); ++rank) {
     for (std::size_t index = 0; index < times[rank].size(); ++index) {
-      const Span& span = times[rank][index];
+      const TimeSpan& span = times[rank][index];
       Action& action = lowered.ranks[rank][index];
       if (span.end <= span.begin || !is_compute(action.kind)) continue;
       const int share = cores.all / most_busy(busy, span);

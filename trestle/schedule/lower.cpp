@@ -45,7 +45,7 @@ void check_routes(const Schedule& schedule, const std::vector<Route>& routes) {
   }
   constexpr std::size_t most_routes = std::numeric_limits<decltype(Action::route)>::max();
   if (routes.size() > most_routes) {
-    throw UsageError(text(routes.size(), " routes are too many"),
+    throw UsageError(text(routes.size(), " routes exceed the limit"),
                      {.hint = text("A schedule has at most ", most_routes, ".")});
   }
 }
@@ -56,9 +56,9 @@ void check_lowering(const Schedule& schedule, const LowerOptions& options) {
     for (const Action& action : actions) {
       if (!is_send(action.kind) && !is_receive(action.kind) && action.kind != Kind::Recompute)
         continue;
-      throw UsageError(
-          text("schedule '", schedule.name, "' is lowered already: it holds ", to_string(action)),
-          {.hint = "Give lower() a table of compute actions."});
+      throw UsageError(text("schedule '", schedule.name, "' is lowered already: it contains ",
+                            to_string(action)),
+                       {.hint = "Pass a table of compute actions to lower()."});
     }
   }
   if (options.routes) check_routes(schedule, *options.routes);
@@ -69,8 +69,8 @@ void check_lowering(const Schedule& schedule, const LowerOptions& options) {
   }
 }
 
-// Puts each R directly before its backward: two recomputed graphs of a stage then live together
-// only where the schedule itself delays a W.
+// Inserts each R right before its backward. A stage then holds two recomputed graphs only if the
+// schedule delays a W.
 void insert_recompute(Schedule* schedule, const std::vector<Recompute>& modes) {
   if (modes.empty()) return;
   for (auto& actions : schedule->ranks) {
@@ -83,9 +83,9 @@ void insert_recompute(Schedule* schedule, const std::vector<Recompute>& modes) {
     for (const Action& action : actions) {
       if (const auto cell = backward_in(action)) {
         const auto stage = static_cast<std::size_t>(cell->stage);
-        const bool spared =
+        const bool exempt =
             modes[stage] == Recompute::ExceptLast && cell->micro_batch == last[stage];
-        if (modes[stage] != Recompute::Never && !spared) {
+        if (modes[stage] != Recompute::Never && !exempt) {
           longer.push_back({.kind = Kind::Recompute,
                             .stage = static_cast<std::int16_t>(cell->stage),
                             .micro_batch = cell->micro_batch});
@@ -97,10 +97,10 @@ void insert_recompute(Schedule* schedule, const std::vector<Recompute>& modes) {
   }
 }
 
-// A place in the one order of transfers and computation that all ranks share: every rank's list is
-// a part of it, so the first transfer not done yet can always be done, even where sends block. At
-// equal times: just-in-time sends, other transfers, computation. Recomputations wait for nobody and
-// are put into each rank's list afterwards.
+// A position in the common order of transfers and computation. Every rank's list is a part of it,
+// so the first pending transfer can always run, even where sends block. At equal times the order
+// is: just-in-time sends, other transfers, computation. Recomputations wait for nothing and are
+// added to each rank's list afterwards.
 struct Place {
   double time = 0;
   int turn = 0;
@@ -116,8 +116,8 @@ struct Placed {
   int sender = 0;  // the sending stage
   Action action;
 
-  // Among equals activations go first, then gradients from the front of the pipeline to its end: so
-  // each rank sends what it has before it takes what it can recompute for.
+  // At equal positions activations come first, then gradients from the front of the pipeline to its
+  // end. Each rank thus sends what is ready before it receives what an R can precede.
   auto key() const {
     return std::tie(place, transfer.way, sender, transfer.micro_batch, transfer.route);
   }
@@ -135,7 +135,7 @@ class Placement {
     for (std::size_t rank = 0; rank < schedule_.ranks.size(); ++rank) {
       for (std::size_t index = 0; index < schedule_.ranks[rank].size(); ++index) {
         const Action& action = schedule_.ranks[rank][index];
-        const Span span = times_[rank][index];
+        const TimeSpan span = times_[rank][index];
         if (const auto cell = forward_in(action))
           forwards_[place_in(cell->stage, cell->micro_batch)] = span;
         if (const auto cell = backward_in(action))
@@ -184,14 +184,15 @@ class Placement {
     }
     const double made = forwards_[place_in(route.from_stage, transfer.micro_batch)].end;
     if (!route.skip || skip_send_ == SkipSend::Eager) return {made, transfers_at};
-    // The latest place that does not keep the consumer waiting: when it begins, or, if the
-    // producer's rank is then in the midst of something, before that.
+    // The latest position that does not delay the consumer: the consumer's begin, or the begin of
+    // the producer rank's action that is running then.
     const double needed = forwards_[place_in(route.to_stage, transfer.micro_batch)].begin;
     const auto& spans = times_[rank_of(route.from_stage)];
-    auto after = std::lower_bound(spans.begin(), spans.end(), needed,
-                                  [](const Span& span, double time) { return span.begin < time; });
+    auto after =
+        std::lower_bound(spans.begin(), spans.end(), needed,
+                         [](const TimeSpan& span, double time) { return span.begin < time; });
     if (after != spans.begin()) {
-      const Span& running = *std::prev(after);
+      const TimeSpan& running = *std::prev(after);
       if (running.begin >= made && needed < running.end) return {running.begin, before_all};
     }
     return {needed, transfers_at};
@@ -207,8 +208,8 @@ class Placement {
     for (std::size_t index = 0; index < actions.size(); ++index) {
       const double begin = times_[rank][index].begin;
       const bool recompute = actions[index].kind == Kind::Recompute;
-      auto last = next;  // the end of what goes before this action
-      if (recompute) {   // all sends that are ready, and no receive that comes after them
+      auto last = next;  // the end of the transfers before this action
+      if (recompute) {   // all sends that are ready, without the receives after them
         for (auto at = next; at != transfers->end() && at->place.time <= begin; ++at) {
           if (is_send(at->action.kind)) last = std::next(at);
         }
@@ -224,9 +225,9 @@ class Placement {
 
   const Schedule& schedule_;
   SkipSend skip_send_;
-  std::vector<std::vector<Span>> times_;
-  std::vector<Span> forwards_;  // by stage and micro-batch
-  std::vector<Span> backwards_;
+  std::vector<std::vector<TimeSpan>> times_;
+  std::vector<TimeSpan> forwards_;  // by stage and micro-batch
+  std::vector<TimeSpan> backwards_;
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ Action optimizer_action(Kind kind, int stage) {
   return {.kind = kind, .stage = static_cast<std::int16_t>(stage)};
 }
 
-// What gradients come from, or travels to where they do.
+// Computes or moves gradients.
 bool makes_gradients(Kind kind) {
   return is_compute(kind) || is_send(kind) || is_receive(kind) || kind == Kind::ReduceGrad;
 }
@@ -53,15 +53,13 @@ class OptimizerChecker {
       if (actions[i].kind == Kind::Norm) {
         if (found)
           fail(text("rank ", rank, " has a second NORM, ", to_string(actions[i]),
-                    ": one is of all its stages"),
+                    ": one NORM covers all its stages"),
                rank, i);
         found = i;
       } else if (found && makes_gradients(actions[i].kind)) {
-        fail(
-            text(
-                to_string(actions[*found]), " comes before ", to_string(actions[i]),
-                ": the norm is of all gradients, and no rank goes on from it before all have come"),
-            rank, *found);
+        fail(text(to_string(actions[*found]), " comes before ", to_string(actions[i]),
+                  ": the norm covers all gradients, so NORM comes after them"),
+             rank, *found);
       }
     }
     return found;
@@ -75,7 +73,7 @@ class OptimizerChecker {
     for (const int rank : schedule_.rank_of_stage) {
       if (norms_[static_cast<std::size_t>(rank)]) continue;
       fail(text("rank ", one, " has a NORM and rank ", rank,
-                " has none: the norm is of all ranks' gradients"),
+                " has none: the norm covers all ranks' gradients"),
            one, **with);
     }
   }
@@ -91,7 +89,7 @@ class OptimizerChecker {
     for (std::size_t i = 0; i < actions.size(); ++i) {
       if (actions[i].kind != Kind::Step) continue;
       const auto stage = static_cast<std::size_t>(actions[i].stage);
-      if (stepped_[stage]) fail(text(to_string(actions[i]), " stands twice in the table"), rank, i);
+      if (stepped_[stage]) fail(text(to_string(actions[i]), " occurs twice in the table"), rank, i);
       stepped_[stage] = true;
       check_step(rank, i);
     }
@@ -107,14 +105,14 @@ class OptimizerChecker {
     const std::size_t last = last_use_[static_cast<std::size_t>(actions[step].stage)];
     if (last > step)
       fail(text(to_string(actions[step]), " comes before ", to_string(actions[last]),
-                ", which needs the weights as they were"),
+                ", which uses the old weights"),
            rank, step);
   }
 
   const Schedule& schedule_;
-  std::vector<std::optional<std::size_t>> norms_;  // of each rank: where in its row
-  std::vector<bool> stepped_;                      // stages
-  std::vector<std::size_t> last_use_;              // of each stage: where in its rank's row
+  std::vector<std::optional<std::size_t>> norms_;  // for each rank its index in the row
+  std::vector<bool> stepped_;                      // for each stage
+  std::vector<std::size_t> last_use_;              // for each stage the index in its rank's row
 };
 
 }  // namespace

@@ -4,20 +4,23 @@
 
 namespace trestle::schedule {
 
-// A lowered table whose step also changes the weights: behind all else each rank has one NORM, which adds its stages' gradients
-// to the norm of all ranks', named after its first stage, and a STEP for each of its stages, which waits for that norm: a
-// stage's gradients are clipped by it, or left out where it is not finite, on all ranks alike. Not in PyTorch's tables.
+// Adds optimizer steps to a lowered table. At its end each rank gets one NORM, which contributes
+// its stages' gradients to the norm over all ranks and carries its first stage's number, and a STEP
+// for each of its stages. A STEP waits for that norm and clips by it; if it is not finite, all
+// ranks skip the step. PyTorch's tables have no such actions.
 //
 //     rank 0   0F0 0SEND_F0 0RECV_B0 0B0 0NORM 0STEP
 //     rank 1   1RECV_F0 1F0 1B0 1SEND_B0 1NORM 1STEP
 Schedule add_optimizer_steps(Schedule lowered);
 
-// The part of validate() that is about them, for a table that is right otherwise. Throws UsageError unless
+// Checks the NORM and STEP actions of an otherwise valid table; validate() calls it. Throws
+// UsageError unless
 // - all ranks that have stages have a NORM, or none has;
-// - a rank's NORM stands behind all that it computes, sends, receives and reduces: no rank goes on from there before all have
-//   come;
-// - a STEP stands behind its rank's NORM, or where there is none behind all that is computed and reduced of its stage;
-// - none stands twice.
+// - a rank's NORM comes after all that the rank computes, sends, receives and reduces, because no
+//   rank continues before all ranks have reached it;
+// - a STEP comes after its rank's NORM, or without a NORM after its stage's last computation and
+//   reduction;
+// - no action occurs twice.
 void check_optimizer_steps(const Schedule& schedule);
 
 }  // namespace trestle::schedule

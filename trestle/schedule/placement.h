@@ -4,9 +4,9 @@
 
 namespace trestle::schedule {
 
-// A GPipe table, one rank a stage, laid over the ranks of `other`, where several stages may share
-// one: first the forwards of a rank's stages from the front of the model to its end, then the
-// backwards the other way. For the micro-batch counts that a user's own table does not cover.
+// Maps a GPipe table with one stage on each rank onto the ranks of `other`, which may have several
+// stages. Each rank runs the forwards of its stages from the front of the model to its end, then
+// the backwards in reverse. Used for micro-batch counts that a user's own table does not cover.
 Schedule place(const Schedule& gpipe, const Schedule& other);
 
 }  // namespace trestle::schedule

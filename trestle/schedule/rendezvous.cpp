@@ -38,8 +38,8 @@ class RendezvousWalk {
   const Action& now(std::size_t rank) const { return schedule_.ranks[rank][next_[rank]]; }
 
   struct Meeting {
-    std::size_t rank = 0;  // where the other half of a transfer is
-    Action action;         // and what it is
+    std::size_t rank = 0;  // the rank of the transfer's other half
+    Action action;         // the transfer's other half
   };
   std::optional<Meeting> partner(const Action& action) const {
     const auto transfer = table_.of(action);
@@ -53,7 +53,7 @@ class RendezvousWalk {
   bool advance(std::size_t rank) {
     if (done(rank)) return false;
     if (const auto other = partner(now(rank))) {
-      // Threads are a matter of each side; all else must agree.
+      // Each side may have its own thread count; everything else must match.
       if (done(other->rank)) return false;
       Action there = now(other->rank);
       there.threads = 0;
@@ -66,7 +66,7 @@ class RendezvousWalk {
   }
 
   [[noreturn]] void stuck(std::size_t first) const {
-    // Follow who waits for whom until a rank comes again: from there on it is a circle.
+    // Follow the waiting ranks until one repeats: the path from there on is a cycle.
     std::vector<std::size_t> path;
     std::size_t rank = first;
     while (!done(rank) && std::find(path.begin(), path.end(), rank) == path.end()) {
@@ -75,26 +75,26 @@ class RendezvousWalk {
       if (!other) break;
       rank = other->rank;
     }
-    std::string circle;
+    std::string cycle;
     for (auto at = std::find(path.begin(), path.end(), rank); at != path.end(); ++at) {
       const auto other = partner(now(*at));
-      circle += text("  rank ", *at, " is at ", to_string(now(*at)));
+      cycle += text("  rank ", *at, " is at ", to_string(now(*at)));
       if (other)
-        circle += text(" and waits for ", to_string(other->action), " on rank ", other->rank);
-      circle += "\n";
+        cycle += text(" and waits for ", to_string(other->action), " on rank ", other->rank);
+      cycle += "\n";
     }
     throw UsageError(
         text("schedule '", schedule_.name,
-             "' deadlocks: with sends that wait for their receive, ranks ",
-             "wait for each other for ever\n", circle,
+             "' deadlocks: with sends that block until they are received, these ranks ",
+             "wait for each other\n", cycle,
              format_grid(schedule_, GridCell{static_cast<int>(rank), next_[rank]})),
         {.hint = "Put sends and receives into one order that all ranks share, as lower() does."});
   }
 
   const Schedule& schedule_;
   RouteTable table_;
-  WalkOrder
-      order_;  // a rank stops at a transfer whose other half is not up, which then takes it along
+  // A rank stops at a transfer until the other rank reaches its half, which then advances both.
+  WalkOrder order_;
   std::vector<std::size_t> next_;  // for each rank the index of its next action
 };
 

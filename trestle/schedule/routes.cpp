@@ -31,7 +31,7 @@ Action make(Kind kind, int stage, const Transfer& transfer, const Route& route) 
           .route = static_cast<std::int16_t>(route.skip ? transfer.route : -1)};
 }
 
-// The producer's end of a route acts when an activation leaves or a gradient comes back.
+// The producer's end of a route sends activations and receives gradients.
 bool at_start(const Action& action) {
   return is_send(action.kind) == (way_of(action.kind) == Way::Activation);
 }

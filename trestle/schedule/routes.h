@@ -6,11 +6,11 @@
 
 #include "trestle/schedule/schedule.h"
 
-// What actions and routes say about each other: which way a transfer goes, and what a stage waits
-// for.
+// Relates actions to routes: the direction of a transfer, and what a stage waits for.
 namespace trestle::schedule {
 
-// One micro-batch's tensors on one route, one way: what a SEND and its RECV have in common.
+// One micro-batch's tensors on one route in one direction. A SEND and its RECV have the same
+// Transfer.
 struct Transfer {
   int route = 0;  // index into Schedule::routes
   int micro_batch = 0;
@@ -19,11 +19,11 @@ struct Transfer {
   friend auto operator<=>(const Transfer&, const Transfer&) = default;
 };
 
-// The routes of a main lane between all neighbours, in order of stages.
+// The main lane's routes between all neighbours, in the order of stages.
 std::vector<Route> main_lane(int stages);
 
-// Finds routes by stage and by action in constant time. Made once for a schedule (of a timeline, or
-// of the pipeline's cut); it keeps no reference to what it was made from.
+// Finds routes by stage and by action in constant time. It is built for the routes of a schedule, a
+// timeline or a pipeline's cut, and copies what it needs.
 //
 //   const std::vector<Route> routes = main_lane(4);
 //   const RouteTable table(4, routes);
@@ -33,13 +33,14 @@ class RouteTable {
   RouteTable(int stages, const std::vector<Route>& routes);
   explicit RouteTable(const Schedule& schedule) : RouteTable(schedule.stages, schedule.routes) {}
 
-  // The route that `action` (a SEND or RECV of any kind) travels on, or nothing if there is no such
-  // route, or the route does not begin or end at the action's stage. Actions of skips carry their
-  // route's index; those of the main lane do not: their route is the one that leaves the stage for
-  // the next, or enters it from the one before.
+  // The route of `action`, a SEND or RECV of any kind. Nothing if there is no such route, or if it
+  // does not begin or end at the action's stage. Actions of skips carry their route's index. The
+  // route of a main-lane action is the one that leaves its stage for the next, or enters it from
+  // the previous.
   std::optional<Transfer> of(const Action& action) const;
 
-  // Indices of the routes that end and begin at a stage, in their order. The stage must exist.
+  // The indices of the routes that end and begin at a stage, in ascending order. The stage must
+  // exist.
   const std::vector<int>& into(int stage) const {
     return into_.at(static_cast<std::size_t>(stage));
   }
@@ -65,15 +66,15 @@ class RouteTable {
 Action send_of(const std::vector<Route>& routes, const Transfer& transfer);
 Action receive_of(const std::vector<Route>& routes, const Transfer& transfer);
 
-// True if both ends are on one rank: then there is no SEND and no RECV, and the consumer reads what
-// is there. False where a stage is on no rank.
+// True if both ends are on one rank. There is then no SEND and no RECV, and the consumer uses the
+// producer's tensors. False if a stage is on no rank.
 bool within_rank(const std::vector<int>& rank_of_stage, const Route& route);
 inline bool within_rank(const Schedule& schedule, const Route& route) {
   return within_rank(schedule.rank_of_stage, route);
 }
 
 // The forward that an action computes (F, or the first half of an overlapped pair), and the
-// backward (B, I, or the second half): the actions that others wait for.
+// backward (B, I, or the second half). Other actions wait for these.
 struct Cell {
   int stage = 0;
   int micro_batch = 0;

@@ -122,7 +122,7 @@ std::vector<ActivationLife> activation_lives(const Timeline& timeline) {
 }
 
 std::vector<int> peak_live_activations(const Timeline& timeline) {
-  // +1 at each begin, -1 at each end; where both fall together the end comes first.
+  // +1 at each begin, -1 at each end; at equal times the end comes first.
   std::vector<std::vector<std::pair<double, int>>> changes(
       static_cast<std::size_t>(timeline.rank_count));
   for (const ActivationLife& life : activation_lives(timeline)) {

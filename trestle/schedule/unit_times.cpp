@@ -40,7 +40,7 @@ class UnitTimeWalk {
         ends_(2 * cells_, not_yet),
         order_(schedule.ranks.size(), 2 * cells_) {}
 
-  std::vector<std::vector<Span>> run() {
+  std::vector<std::vector<TimeSpan>> run() {
     spans_.resize(schedule_.ranks.size());
     for (std::size_t rank = 0; rank < spans_.size(); ++rank)
       spans_[rank].reserve(schedule_.ranks[rank].size());
@@ -58,7 +58,7 @@ class UnitTimeWalk {
  private:
   static constexpr double not_yet = -1;
 
-  // What actions wait for: the end of a forward, or of a backward.
+  // The items that actions wait for: the end of a forward, or of a backward.
   std::size_t forward_of(int stage, int micro_batch) const {
     return static_cast<std::size_t>(stage) * static_cast<std::size_t>(schedule_.micro_batches) +
            static_cast<std::size_t>(micro_batch);
@@ -68,11 +68,12 @@ class UnitTimeWalk {
   }
   const Route& route(int index) const { return routes_[static_cast<std::size_t>(index)]; }
 
-  // Raises `time` to when the thing is there; false, and the rank waits, if it is not yet.
-  bool await(std::size_t thing, std::size_t rank, double* time) {
-    *time = std::max(*time, ends_[thing]);
-    if (ends_[thing] == not_yet) order_.wait(thing, static_cast<int>(rank));
-    return ends_[thing] != not_yet;
+  // Raises `time` to the end of the item. Returns false, and lets the rank wait, if it has not
+  // ended.
+  bool await(std::size_t item, std::size_t rank, double* time) {
+    *time = std::max(*time, ends_[item]);
+    if (ends_[item] == not_yet) order_.wait(item, static_cast<int>(rank));
+    return ends_[item] != not_yet;
   }
 
   bool await_inputs(const Action& action, std::size_t rank, double* time) {
@@ -90,12 +91,12 @@ class UnitTimeWalk {
     return true;
   }
 
-  void finish(std::size_t thing, double end) {
-    ends_[thing] = end;
-    order_.wake(thing);
+  void finish(std::size_t item, double end) {
+    ends_[item] = end;
+    order_.wake(item);
   }
 
-  // As far as it gets.
+  // Runs the rank's actions until one must wait.
   void walk(std::size_t rank) {
     auto& spans = spans_[rank];
     while (spans.size() < schedule_.ranks[rank].size()) {
@@ -115,14 +116,14 @@ class UnitTimeWalk {
   std::vector<Route> routes_;
   RouteTable table_;
   std::size_t cells_;
-  std::vector<double> ends_;  // of all forwards, then of all backwards
+  std::vector<double> ends_;  // all forwards, then all backwards
   WalkOrder order_;
-  std::vector<std::vector<Span>> spans_;
+  std::vector<std::vector<TimeSpan>> spans_;
 };
 
 }  // namespace
 
-std::vector<std::vector<Span>> unit_times(const Schedule& schedule) {
+std::vector<std::vector<TimeSpan>> unit_times(const Schedule& schedule) {
   return UnitTimeWalk(schedule).run();
 }
 

@@ -6,15 +6,15 @@
 
 namespace trestle::schedule {
 
-struct Span {
+struct TimeSpan {
   double begin = 0;
   double end = 0;
 };
 
-// When each compute action of a table without communication would run if F, I, W and R took 1, B
-// took 2, transfers nothing: spans[rank][index]. Other actions take no time. Every action waits for
-// the producers on its routes (for the neighbouring stage where `routes` is empty). All stages and
-// micro-batches must be in range. Throws UsageError, showing the grid, where the table gets stuck.
-std::vector<std::vector<Span>> unit_times(const Schedule& schedule);
+// The begin and end of each action, spans[rank][index], of a table without communication, if F, I,
+// W and R take 1, B takes 2, and other actions and transfers take no time. Every action waits for
+// the producers on its routes, or for the neighbouring stage if `routes` is empty. All stages and
+// micro-batches must be in range. Throws UsageError with the grid if the table gets stuck.
+std::vector<std::vector<TimeSpan>> unit_times(const Schedule& schedule);
 
 }  // namespace trestle::schedule

@@ -79,7 +79,7 @@ class Checker {
     }
   }
 
-  // Fills lanes_: the routes, or, where there are none yet, one between all neighbours.
+  // Fills lanes_ with the routes, or with a main lane if there are none.
   void check_routes() {
     lanes_ = schedule_.routes;
     std::set<int> main;
@@ -98,8 +98,8 @@ class Checker {
     if (lanes_.empty()) lanes_ = main_lane(schedule_.stages);
   }
 
-  // One place for everything that may be in the table. A table that is much smaller than that lacks
-  // some forward, and is told so without room being made for all that is not there.
+  // Allocates an entry for every possible action. A much smaller table must lack a forward, which
+  // is reported before the allocation.
   void prepare_tables() {
     std::size_t all = 0;
     for (const auto& of_rank : schedule_.ranks) all += of_rank.size();
@@ -122,7 +122,7 @@ class Checker {
         check_place({rank, index}, found->stage);
         check_range({rank, index}, found->micro_batch);
         if (!forwards.emplace(found->stage, found->micro_batch).second)
-          fail(text(name({rank, index}), " stands twice in the table"), GridCell{rank, index});
+          fail(text(name({rank, index}), " occurs twice in the table"), GridCell{rank, index});
       }
     }
     for (int stage = 0; stage < schedule_.stages; ++stage) {
@@ -142,7 +142,7 @@ class Checker {
       record(cell, Kind::Backward, action.partner_stage, action.partner_micro_batch);
     } else if (is_send(action.kind) || is_receive(action.kind)) {
       const auto transfer = table_.of(action);
-      if (!transfer) fail(text(name(cell), " has no route that it could travel on"), cell);
+      if (!transfer) fail(text(name(cell), " has no route"), cell);
       if (within_rank(schedule_, route_of(*transfer))) {
         fail(text(name(cell), " stays within rank ", cell.rank,
                   ": there is nothing to send or receive"),
@@ -176,7 +176,7 @@ class Checker {
     put(cell, &cells_[place(kind, stage, micro_batch)]);
   }
 
-  // Where in its rank's list an action stands; no_index where it is not in the table.
+  // The index of an action in its rank's list; no_index if it is not in the table.
   using Index = std::uint32_t;
   static constexpr Index no_index = std::numeric_limits<Index>::max();
 
@@ -187,7 +187,7 @@ class Checker {
   }
 
   void put(const GridCell& cell, Index* index) const {
-    if (*index != no_index) fail(text(name(cell), " stands twice in the table"), cell);
+    if (*index != no_index) fail(text(name(cell), " occurs twice in the table"), cell);
     *index = static_cast<Index>(cell.index);
   }
 
@@ -212,7 +212,7 @@ class Checker {
   std::optional<GridCell> find(Kind kind, int stage, int micro_batch) const {
     return cell_of(cells_[place(kind, stage, micro_batch)], stage);
   }
-  // The action that makes the input gradient: B, or I where B is split.
+  // The action that computes the input gradient: B, or I if B is split.
   std::optional<GridCell> find_backward(int stage, int micro_batch) const {
     const auto whole = find(Kind::Backward, stage, micro_batch);
     return whole ? whole : find(Kind::InputGrad, stage, micro_batch);
@@ -240,7 +240,7 @@ class Checker {
     check_order(*again, backward);
   }
 
-  // Both cells are of one stage, so of one rank.
+  // Both cells are of one stage, therefore of one rank.
   void check_order(const GridCell& first, const GridCell& second) const {
     if (first.index < second.index) return;
     fail(text(name(second), " comes before ", name(first), ", which it needs"), second);
@@ -290,15 +290,15 @@ class Checker {
     };
     const GridCell producer = made(producer_stage(transfer));
     fail(text(name(made(consumer_stage(transfer))), " needs what ", name(producer),
-              " makes, but there is no ", send_name),
+              " produces, but there is no ", send_name),
          producer);
   }
 
   const Schedule& schedule_;
   std::vector<Route> lanes_;
-  RouteTable table_{0, {}};   // of the schedule's own routes
+  RouteTable table_{0, {}};   // of the schedule's routes
   std::vector<Index> cells_;  // by stage, micro-batch and kind
-  std::vector<Index> sends_;  // by route, micro-batch and way
+  std::vector<Index> sends_;  // by route, micro-batch and direction
   std::vector<Index> receives_;
 };
 
@@ -311,7 +311,7 @@ bool all_forwards_first(const Schedule& schedule) {
     bool backward = false;
     for (const Action& action : actions) {
       if (backward && forward_in(action)) return false;
-      // One overlapped pair already has a backward beside a forward.
+      // An overlapped pair has a backward beside a forward.
       if (action.kind == Kind::OverlapForwardBackward) return false;
       backward = backward || backward_in(action).has_value();
     }

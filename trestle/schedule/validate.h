@@ -4,22 +4,27 @@
 
 namespace trestle::schedule {
 
-// Checks that a table can run on any transport. Throws UsageError whose message shows the grid with
-// the offending cell marked. Checked: every stage on exactly one rank and in range; each
-// micro-batch of each stage has exactly one F, and one B or one I and one W; F before R before B or
-// I before W; no backward before the next stage's; every SEND has its RECV and the other way round;
-// and no deadlock, if every rank follows its list and a SEND blocks until it is received where its
-// RECV stands (of a table without transfers: until what it reads is made). Where NORM and STEP may stand:
-// optimizer_steps.h.
+// Checks that a table can run on any transport. Throws UsageError with the grid and the offending
+// cell marked. The rules:
 //
-// A transport that blocks less is safe with what passes: sends that wait for nobody, and receives
-// that are put off until just before the action that uses what they bring, as the local runtime and
-// the simulator have both. A transport whose sends do wait must take receives where the table has
-// them. Costs about the same for every action of the table.
+// - every stage is in range and on exactly one rank;
+// - each stage has, for each micro-batch, exactly one F, and one B or one I and one W;
+// - F comes before R, and R before B or I, and I before W;
+// - no backward comes before the next stage's;
+// - every SEND has its RECV, and every RECV its SEND;
+// - there is no deadlock if every rank follows its list and a SEND blocks until its RECV (in a
+// table
+//   without transfers: until its inputs are produced);
+// - NORM and STEP follow the rules in optimizer_steps.h.
+//
+// Such a table is also safe on transports that block less: with sends that do not wait, and with
+// receives that are delayed until just before the action that uses them, as in the local runtime
+// and the simulator. A transport whose sends wait must receive where the table has the RECV. The
+// cost is about constant for each action.
 void validate(const Schedule& schedule);
 
-// True if the first backward of each rank comes after its last forward: a loss over the whole batch
-// is possible.
+// True if on each rank all forwards come before the first backward, so that a whole-batch loss is
+// possible.
 bool all_forwards_first(const Schedule& schedule);
 
 }  // namespace trestle::schedule

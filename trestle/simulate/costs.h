@@ -6,7 +6,8 @@
 #include "trestle/base/units.h"
 #include "trestle/schedule/schedule.h"
 
-// What a step costs, measured or assumed; times in seconds for one micro-batch, memory in bytes.
+// The costs of a step, measured or assumed. Times are in seconds for one micro-batch, memory is in
+// bytes.
 namespace trestle::simulate {
 
 struct StageCost {
@@ -16,64 +17,64 @@ struct StageCost {
   double weight_grad = 1;       // W
   double recompute = 1;         // R: F again, with its graph
   double forward_no_graph = 1;  // F when it will be recomputed
-  double norm = 0;              // of the stage's gradients, before an optimizer step
+  double norm = 0;              // the norm of the stage's gradients
   double step = 0;              // optimizer step
-  // How much faster an action is that was lent other ranks' cores (Action::threads is not 0).
+  // The speed-up of an action that runs with other ranks' cores (Action::threads is not 0).
   double lent_speed_up = 1;
   Bytes persistent = 0;  // parameters, optimizer state, buffers
-  Bytes gradients = 0;   // made by the stage's first B (or W)
+  Bytes gradients = 0;   // allocated by the stage's first B (or W)
   Bytes saved = 0;       // what one micro-batch's graph keeps from F (or R) to the end of B or W
   Bytes kept_for_recompute = 0;  // what F keeps when it will be recomputed: the stage's inputs
   Bytes recompute_excess = 0;    // what R keeps beyond `saved`: the buffers' values meanwhile
-  Bytes transient_forward = 0;   // the most F needs beyond what it keeps, while it runs
-  // The same for F when it will be recomputed, and for R; at least as much as transient_forward.
+  Bytes transient_forward = 0;   // F's peak beyond what it keeps
+  // The same for an F that will be recomputed, and for R; at least transient_forward.
   Bytes transient_no_graph = 0;
   Bytes transient_recompute = 0;
-  Bytes transient_backward = 0;  // the most B needs beyond what was kept, while it runs
-  // The same for the stage's first B (or W), which adds the gradients as it gives the graph up;
-  // 0 = transient_backward + gradients, as if it gave nothing up before its end.
+  Bytes transient_backward = 0;  // B's peak beyond what was kept
+  // The same for the stage's first B (or W), which allocates gradients while it frees the graph. 0
+  // = transient_backward + gradients, as if it freed nothing before its end.
   Bytes transient_first_backward = 0;
-  // A loss over the whole batch, taken once, in the stage's first B: the most it needs while it is
-  // computed, and what it leaves from then to the end of the step (the outputs' gradients). 0 for a
-  // loss that adds up, whose share of a micro-batch is part of B.
+  // For a whole-batch loss, which the stage's first B computes: its peak, and what stays from then
+  // until the end of the step (the gradients of the outputs). 0 for an additive loss, which is part
+  // of B.
   Bytes loss_transient = 0;
   Bytes loss_kept = 0;
-  Bytes output_kept = 0;  // what each F leaves to the end of the step: for such a loss its output
+  Bytes output_kept = 0;  // F's output, kept until the end of the step for such a loss
 };
 
 struct RouteCost {
   double seconds = 0;  // one micro-batch's transfer, in either direction
   Bytes bytes = 0;     // one micro-batch's tensors
-  Bytes saved = 0;  // of these, what the sender's graph keeps anyway (and `saved` of its stage has)
-  // What the sender of activations holds beyond `bytes` while they wait: views of larger memory.
+  Bytes saved = 0;     // the part that the sender's graph keeps too (counted in StageCost::saved)
+  // Sent activations that are views keep larger memory: the bytes beyond `bytes` until they leave.
   Bytes activation_excess = 0;
 };
 
-// Where waits what is under way? On the receiver, in buffers of its own (Push), or on the sender until
-// the receiver is ready to take it, as between the devices of one process (Pull). Between ranks
-// (Ahead): on the sender until it has gone, as has all that the sender sent before, and on the receiver,
-// which fetches two messages before it asks for them.
-enum class Transport { Push, Pull, Ahead };
+// The place where in-flight messages are buffered. Push: on the receiver, in buffers of its own.
+// Pull: on the sender until the receiver takes them, as between the devices of one process.
+// Prefetch, between ranks: on the sender until this message and all earlier ones have arrived, and
+// on the receiver, which fetches up to two messages ahead.
+enum class TransferMode { Push, Pull, Prefetch };
 
-// Does each rank go on by itself, or does one thread of control walk them all, each rank in turn as
-// far as it gets (a pipeline on plain CPUs)? Then no two actions overlap.
-enum class Control { EachRank, OneThread };
+// Whether ranks run concurrently, or one thread runs all of them, each in turn as far as it gets,
+// as a pipeline on plain CPUs does. With one thread no two actions overlap.
+enum class Concurrency { EachRank, OneThread };
 
 struct Costs {
   std::vector<StageCost> stages;  // one for each stage
   std::vector<RouteCost> routes;  // one for each route of the lowered schedule; empty = free
-  Transport transport = Transport::Push;
-  Control control = Control::EachRank;
-  // For each stage the number of the device it is on, from 0: stages on one device share its
-  // memory. Empty = each rank has a device of its own.
+  TransferMode transfer_mode = TransferMode::Push;
+  Concurrency concurrency = Concurrency::EachRank;
+  // For each stage the number of its device, from 0. Stages on one device share its memory. Empty =
+  // each rank has its own device.
   std::vector<int> device_of_stage = {};
-  // Does a step begin with the gradients of the one before and add to them? Otherwise its first
-  // backwards make them.
+  // True if the step accumulates into the gradients of the previous one. Otherwise its first
+  // backwards allocate them.
   bool gradients_at_start = false;
 };
 
-// Throws UsageError unless a cost is a time that sums can be made of: 0 to longest_time seconds.
-// `of` says whose cost it is, for the message.
+// Throws UsageError unless `seconds` is between 0 and longest_time. `of` names the cost's owner in
+// the message.
 void check_time(double seconds, const std::string& of);
 inline constexpr double longest_time = 1e15;  // thirty million years
 

@@ -9,9 +9,9 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/schedule/routes.h"
-#include "trestle/simulate/accounts.h"
-#include "trestle/simulate/ahead.h"
-#include "trestle/simulate/waiting.h"
+#include "trestle/simulate/memory_accounts.h"
+#include "trestle/simulate/message_lifetime.h"
+#include "trestle/simulate/prefetched_messages.h"
 
 namespace trestle::simulate {
 namespace {
@@ -27,7 +27,7 @@ using Way = schedule::Transfer::Way;
 class Ledger {
  public:
   Ledger(const Timeline& timeline, const Costs& costs, const std::vector<int>& devices,
-         Accounts* accounts)
+         MemoryAccounts* accounts)
       : timeline_(timeline),
         costs_(costs),
         devices_(devices),
@@ -54,15 +54,15 @@ class Ledger {
     const bool free = std::all_of(costs_.routes.begin(), costs_.routes.end(),
                                   [](const RouteCost& route) { return route.bytes == 0; });
     if (free) return;
-    if (costs_.transport == Transport::Push) note_transfers();
-    std::optional<Waiting> waiting;
-    if (costs_.transport != Transport::Push && costs_.control == Control::EachRank)
-      waiting.emplace(timeline_, index_);
-    if (costs_.transport == Transport::Ahead && waiting)
-      ahead_.emplace(timeline_, index_, *waiting);
+    if (costs_.transfer_mode == TransferMode::Push) note_transfers();
+    std::optional<MessageLifetime> lifetime;
+    if (costs_.transfer_mode != TransferMode::Push && costs_.concurrency == Concurrency::EachRank)
+      lifetime.emplace(timeline_, index_);
+    if (costs_.transfer_mode == TransferMode::Prefetch && lifetime)
+      prefetched_.emplace(timeline_, index_, *lifetime);
     for (std::size_t route = 0; route < costs_.routes.size(); ++route) {
-      add_route(route, Way::Activation, waiting);
-      add_route(route, Way::Gradient, waiting);
+      add_route(route, Way::Activation, lifetime);
+      add_route(route, Way::Gradient, lifetime);
     }
   }
 
@@ -70,7 +70,7 @@ class Ledger {
   const StageCost& cost(int stage) const { return costs_.stages[static_cast<std::size_t>(stage)]; }
   const Event& event(std::size_t at) const { return timeline_.events[at]; }
 
-  // The first action of each stage that makes parameter gradients, and the one that lets them go.
+  // Stores each stage's first action that produces parameter gradients, and the end of its STEP.
   void note_gradients(const Event& event) {
     const Kind kind = event.action.kind;
     if (kind == Kind::Step)
@@ -102,15 +102,15 @@ class Ledger {
     if (!forward) return;
     const auto last = index_.last_backward(stage, micro_batch);
     double built = event(*forward).begin;
-    const double let_go = last ? event(*last).end : end_;
+    const double freed = last ? event(*last).end : end_;
     if (const auto again = index_.recompute(stage, micro_batch)) {
       accounts_.hold(stage, cost(stage).kept_for_recompute, built, event(*again).begin);
-      accounts_.hold(stage, cost(stage).output_kept, built, let_go);
+      accounts_.hold(stage, cost(stage).output_kept, built, freed);
       built = event(*again).begin;
-      accounts_.hold(stage, cost(stage).recompute_excess, built, let_go);
+      accounts_.hold(stage, cost(stage).recompute_excess, built, freed);
     }
-    accounts_.hold(stage, cost(stage).saved, built, let_go);
-    accounts_.hold(stage, cost(stage).output_kept, let_go, end_);
+    accounts_.hold(stage, cost(stage).saved, built, freed);
+    accounts_.hold(stage, cost(stage).output_kept, freed, end_);
   }
 
   void add_transient(const Event& event) {
@@ -136,8 +136,8 @@ class Ledger {
     }
   }
 
-  // Comes before the backward proper in the stage's first B, so only what it needs beyond that adds
-  // to the peak.
+  // The loss runs in the stage's first B, before the backward. Only what it needs beyond that
+  // backward's transient adds to the peak.
   void add_whole_batch_loss(int stage) {
     const StageCost& own = cost(stage);
     if (own.loss_kept == 0 && own.loss_transient == 0) return;
@@ -157,7 +157,7 @@ class Ledger {
   struct Sent {
     double departs = 0;
     double arrives = 0;
-    bool known = false;  // no: it stays within its rank
+    bool known = false;  // false for a transfer within a rank
   };
   Sent& sent(int route, int micro_batch, Way way) {
     const auto message =
@@ -178,8 +178,8 @@ class Ledger {
     }
   }
 
-  // How long one end or the other holds what travels on a route.
-  void add_route(std::size_t at, Way way, const std::optional<Waiting>& waiting) {
+  // Adds what the sender and the receiver hold of a route's messages.
+  void add_route(std::size_t at, Way way, const std::optional<MessageLifetime>& lifetime) {
     const RouteCost& own = costs_.routes[at];
     if (own.bytes == 0) return;
     const Route& route = timeline_.routes[at];
@@ -195,35 +195,36 @@ class Ledger {
       const double begin = event(*made).end;
       const double end = event(*taken).begin;
       const Bytes held = own.bytes + (activation ? own.activation_excess : 0);
-      if (costs_.transport == Transport::Push) {
+      if (costs_.transfer_mode == TransferMode::Push) {
         const Sent& message = sent(static_cast<int>(at), i, way);
         accounts_.hold(from, held, begin, message.known ? message.departs : begin);
         accounts_.hold(to, own.bytes, message.known ? message.arrives : begin, end);
         continue;
       }
       const bool graph = activation && !index_.recompute(from, i);
-      if (const auto* sent = ahead_ ? ahead_->find({static_cast<int>(at), i, way}) : nullptr) {
+      if (const auto* sent =
+              prefetched_ ? prefetched_->find({static_cast<int>(at), i, way}) : nullptr) {
         accounts_.hold(from, held - (graph ? own.saved : 0), begin,
                        std::max(begin, sent->sender_until));
         accounts_.hold(to, own.bytes, std::min(sent->receiver_from, end), end);
         continue;
       }
-      const bool exact = one_device || !waiting;
+      const bool exact = one_device || !lifetime;
       accounts_.hold(from, held - (graph ? own.saved : 0), begin,
-                     exact ? end : waiting->latest(event(*taken), event(*made).rank));
+                     exact ? end : lifetime->latest_end(event(*taken), event(*made).rank));
     }
   }
 
   const Timeline& timeline_;
   const Costs& costs_;
   const std::vector<int>& devices_;
-  Accounts& accounts_;
+  MemoryAccounts& accounts_;
   EventIndex index_;
   double end_;
   std::vector<const Event*> first_gradients_;  // for each stage
   std::vector<double> gradients_end_;          // the same
   std::vector<Sent> sent_;                     // by route, micro-batch and way
-  std::optional<Ahead> ahead_;
+  std::optional<PrefetchedMessages> prefetched_;
 };
 
 std::vector<int> devices_of(const Timeline& timeline, const Costs& costs) {
@@ -240,7 +241,7 @@ std::vector<int> devices_of(const Timeline& timeline, const Costs& costs) {
 
 void fill_memory(Timeline* timeline, const Costs& costs) {
   timeline->device_of_stage = devices_of(*timeline, costs);
-  Accounts accounts(timeline->rank_of_stage, timeline->device_of_stage);
+  MemoryAccounts accounts(timeline->rank_of_stage, timeline->device_of_stage);
   Ledger(*timeline, costs, timeline->device_of_stage, &accounts).fill();
   accounts.sum(timeline);
 }

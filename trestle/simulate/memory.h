@@ -6,37 +6,37 @@
 namespace trestle::simulate {
 
 // Fills `memory`, `peak_bytes`, `device_of_stage` and `device_peak_bytes` of a simulated timeline
-// from its events. A stage holds, on its device,
+// from its events. A stage holds on its device:
 //
 // - persistent: all the time;
 // - saved: from the begin of F (of R where there is one, with recompute_excess) to the end of B, or
 //   of W where B is split;
 // - kept_for_recompute: from the begin of F to the begin of R, where there is an R;
-// - transient: from the begin to the end of F, R, B, I or W; of the stage's first B or W
-//   transient_first_backward, with which the gradients are born;
-// - gradients: from the end of that first B or W to the end of the stage's STEP, or of the step; all the time where a step
-//   begins with them (gradients_at_start), and then no B is a first one;
-// - of a whole-batch loss: output_kept from each F to the end of the step, but for what the graph
-//   keeps anyway; loss_transient (where it is more than that B's transient) during the stage's first
-//   B, and loss_kept from its begin to the end of the step;
-// - a route's bytes (on the sender with what they exceed): on the receiver from the arrival to the
-//   begin of the action that takes them, which from then on counts them as its own; on the sender
-//   from the end of the action that made them until the SEND; within one rank from the one to the
-//   other.
-//   With Transport::Pull on the sender, from the end of the action that made them for as long as
-//   they may be waiting there, but for what the sender's graph keeps anyway.
-//   With Transport::Ahead between ranks on both: on the sender likewise, and on the receiver from when
-//   it may have fetched them (ahead.h).
-//
-// How long a message waits for its receiver depends on timing that no profile knows. So peaks are
-// the most there can be: between two devices a pulled message counts until the sender begins
-// something that cannot have begun before the message was taken (it uses what the receiver made
-// then or later), or to the end of the step. Within a device, and with Control::OneThread, it counts
-// until it is taken.
+// - transient: from the begin to the end of F, R, B, I or W; during the stage's first B or W it is
+//   transient_first_backward, because gradients are allocated then;
+// - gradients: from the end of that first B or W to the end of the stage's STEP, or of the step.
+// With
+//   gradients_at_start they are held all the time, and no B counts as the first;
+// - for a whole-batch loss: output_kept from each F to the end of the step, without what the graph
+//   keeps; loss_transient during the stage's first B, where it exceeds that B's transient; and
+//   loss_kept from that B's begin to the end of the step;
+// - a route's bytes (on the sender with activation_excess): on the sender from the end of the
+//   producing action to the SEND; on the receiver from the arrival to the begin of the consuming
+//   action, which counts them itself from then on. Within one rank: from the producer's end to the
+//   consumer's begin.
+//   With TransferMode::Pull: on the sender, from the end of the producing action for as long as the
+//   receiver may not have taken them, without what the sender's graph keeps.
+// With TransferMode::Prefetch, between ranks: on the sender likewise, and on the receiver from the
+//   moment it may have fetched them (prefetched_messages.h).
+// How long a message waits for its receiver depends on timing that is not in the costs. Peaks are
+// therefore upper bounds: between two devices a pulled message counts until the sender begins an
+// action that depends on the message having been taken (the action uses something that the receiver
+// produced then or later), or until the end of the step. Within a device, and with
+// Concurrency::OneThread, it counts until it is taken.
 //
 // A rank's memory is that of its stages, on all their devices. A device's peak is the most that all
-// its stages hold together at any time; what one rank gives up and another takes at the same
-// instant counts twice, since nobody knows which comes first.
+// its stages hold together at any time. Bytes that one rank frees and another allocates at the same
+// instant count twice, because their order is unknown.
 void fill_memory(schedule::Timeline* timeline, const Costs& costs);
 
 }  // namespace trestle::simulate

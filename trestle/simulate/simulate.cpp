@@ -38,7 +38,7 @@ void check(const Schedule& schedule, const Costs& costs) {
     throw UsageError(text("schedule '", schedule.name, "' has ", all, " actions for ",
                           schedule.stages, " stages x ", schedule.micro_batches,
                           " micro-batches: most of its forwards are missing"),
-                     {.hint = "validate() says which."});
+                     {.hint = "validate() names them."});
   }
   if (costs.stages.size() != static_cast<std::size_t>(schedule.stages)) {
     throw UsageError(text("costs are given for ", costs.stages.size(), " stages, schedule '",
@@ -87,8 +87,8 @@ class Simulator {
     free_.assign(ranks, 0);
     events_.resize(ranks);
     receives_.resize(ranks);
-    // Every time follows from earlier ones, so the order of ranks does not matter, unless one
-    // thread of control walks them all: then it is this order.
+    // Every time follows from earlier ones, so the order of ranks matters only if one thread runs
+    // all of them; this is then its order.
     while (const auto rank = order_.next()) walk(static_cast<std::size_t>(*rank));
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       if (next_[rank] < schedule_.ranks[rank].size()) stuck(rank);
@@ -133,11 +133,11 @@ class Simulator {
         text("schedule '", schedule_.name, "' gets stuck: rank ", rank, " waits for ever before ",
              to_string(action), "\n",
              format_grid(schedule_, schedule::GridCell{static_cast<int>(rank), next_[rank]})),
-        {.hint = "Its input is never made, or never sent; validate() says more."});
+        {.hint = "Its input is never produced or never sent; validate() gives details."});
   }
 
-  // Raises `time` to when all is there that travels on these routes; false, and the rank waits, if
-  // some of it is not yet.
+  // Raises `time` to the arrival of all values on these routes. Returns false, and lets the rank
+  // wait, if a value has not arrived.
   bool await(const std::vector<int>& routes, int micro_batch, Way way, int rank, double* time) {
     for (const int route : routes) {
       const std::size_t at = place(route, micro_batch, way);
@@ -160,7 +160,7 @@ class Simulator {
            await(routes_.out_of(backward->stage), backward->micro_batch, Way::Gradient, rank, time);
   }
 
-  // The norm is of all ranks' gradients.
+  // A STEP waits for the norms of all ranks.
   bool await_norms(const Action& action, int rank, double* time) {
     if (action.kind != Kind::Step) return true;
     if (norms_to_come_ > 0) {
@@ -177,7 +177,7 @@ class Simulator {
     if (--norms_to_come_ == 0) order_.wake(transfers());
   }
 
-  // Of all of its rank's stages.
+  // The sum over all stages of the stage's rank.
   double norm_duration(int stage) const {
     const int rank = schedule_.rank_of_stage[static_cast<std::size_t>(stage)];
     double all = 0;
@@ -205,7 +205,7 @@ class Simulator {
         return cost.weight_grad;
       case Kind::Recompute:
         return cost.recompute;
-      case Kind::OverlapForwardBackward:  // on paper the two run one after the other
+      case Kind::OverlapForwardBackward:  // simulated one after the other
         return cost.forward +
                costs_.stages[static_cast<std::size_t>(action.partner_stage)].backward;
       case Kind::Norm:
@@ -223,7 +223,7 @@ class Simulator {
     order_.wake(at);
   }
 
-  // What stays on the rank is there as soon as it is made.
+  // A value within a rank arrives as soon as it is produced.
   void hand_over_inside(const Action& action, double end) {
     if (const auto made = forward_in(action)) {
       for (const int route : routes_.out_of(made->stage)) {
@@ -250,13 +250,13 @@ class Simulator {
            time + (costs_.routes.empty() ? 0 : costs_.routes[route].seconds));
   }
 
-  // As far as it gets.
+  // Runs the rank's actions until one must wait.
   void walk(std::size_t rank) {
     const auto& actions = schedule_.ranks[rank];
-    double& free = costs_.control == Control::OneThread ? thread_free_ : free_[rank];
+    double& free = costs_.concurrency == Concurrency::OneThread ? thread_free_ : free_[rank];
     for (std::size_t& next = next_[rank]; next < actions.size(); ++next) {
       const Action& action = actions[next];
-      if (is_receive(action.kind)) {  // its event is written when all arrivals are known
+      if (is_receive(action.kind)) {  // its event is added once all arrivals are known
         receives_[rank].push_back(action);
         continue;
       }
@@ -282,8 +282,8 @@ class Simulator {
           transfer ? arrived_[place(transfer->route, transfer->micro_batch, transfer->way)]
                    : not_yet;
       if (time == not_yet) {
-        throw UsageError(
-            text("schedule '", schedule_.name, "': nothing is ever sent to ", to_string(action)));
+        throw UsageError(text("schedule '", schedule_.name, "': no message is ever sent to ",
+                              to_string(action)));
       }
       events.push_back({static_cast<int>(rank), action, time, time});
     }
@@ -316,15 +316,15 @@ class Simulator {
   const Costs& costs_;
   schedule::RouteTable routes_;
   schedule::WalkOrder order_;
-  std::vector<double> arrived_;  // for each transfer: when it is there
-  int norms_to_come_ = 0;        // NORMs that no rank has come to yet
-  double norms_end_ = 0;         // of those that one has
+  std::vector<double> arrived_;  // for each transfer its time of arrival
+  int norms_to_come_ = 0;        // NORMs that have not run
+  double norms_end_ = 0;         // of those that have run
   std::vector<bool> recomputed_;
-  std::vector<bool> inside_;                // for each route: does it stay on its rank?
-  std::vector<std::size_t> next_;           // for each rank the index of its next action
-  std::vector<double> free_;                // for each rank when it has finished what it did
-  double thread_free_ = 0;                  // the same where one thread of control walks all ranks
-  std::vector<std::vector<Event>> events_;  // for each rank, but for its receives
+  std::vector<bool> inside_;                   // for each route: whether it stays on one rank
+  std::vector<std::size_t> next_;              // for each rank the index of its next action
+  std::vector<double> free_;                   // for each rank the end of its last action
+  double thread_free_ = 0;                     // the same for Concurrency::OneThread
+  std::vector<std::vector<Event>> events_;     // for each rank, without its receives
   std::vector<std::vector<Action>> receives_;  // for each rank
 };
 
@@ -332,7 +332,7 @@ class Simulator {
 
 void check_time(double seconds, const std::string& of) {
   if (seconds >= 0 && seconds <= longest_time) return;
-  throw UsageError(text("the cost ", seconds, " s of ", of, " is no time"),
+  throw UsageError(text("the cost of ", of, ", ", seconds, " s, is not a valid time"),
                    {.hint = text("Give a number from 0 to ", longest_time, ".")});
 }
 

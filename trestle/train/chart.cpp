@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <limits>
 
 #include "trestle/base/error.h"
@@ -54,11 +53,8 @@ std::vector<view::Tick> ticks_of(const Chart& chart, bool from_zero) {
   if (!(high > 0) || !std::isfinite(high)) return view::round_ticks(0, 1, 6);
   if (from_zero || low < 0.6 * high) low = 0;
   if (!(high > low)) low = 0.9 * high;
-  // A step beyond each end that no tick stands on.
-  std::vector<view::Tick> ticks = view::round_ticks(low, high, 7);
-  const double step = ticks.size() > 1 ? ticks[1].at - ticks[0].at : high - low;
-  return view::round_ticks(std::floor(low / step + 1e-9) * step,
-                           std::ceil(high / step - 1e-9) * step, 9);
+  const view::Range range = view::widen_to_ticks({.low = low, .high = high}, 7);
+  return view::round_ticks(range.low, range.high, 9);
 }
 
 void check_curves(const Chart& chart) {
@@ -75,10 +71,6 @@ bool any_prediction(const Chart& chart) {
     for (const ChartPoint& point : series.points)
       if (point.predicted) return true;
   return false;
-}
-
-std::string_view colour_of(std::size_t series) {
-  return palette::line_colours[series % std::size(palette::line_colours)];
 }
 
 class Drawing {
@@ -104,10 +96,10 @@ class Drawing {
     if (!any_prediction(chart_)) return;
     const double y = margin + 34;
     double x = width - margin - 190;
-    pen_.line({{x, y - 4}, {x + 24, y - 4}}, colour_of(0), 2, Stroke::Solid);
+    pen_.line({{x, y - 4}, {x + 24, y - 4}}, palette::line_colour(0), 2, Stroke::Solid);
     pen_.words({x + 30, y}, "measured", {.size = word_size, .colour = palette::quiet_colour});
     x += 100;
-    pen_.line({{x, y - 4}, {x + 24, y - 4}}, colour_of(0), 1.6, Stroke::Dashed);
+    pen_.line({{x, y - 4}, {x + 24, y - 4}}, palette::line_colour(0), 1.6, Stroke::Dashed);
     pen_.words({x + 30, y}, "predicted", {.size = word_size, .colour = palette::quiet_colour});
   }
 
@@ -143,7 +135,7 @@ class Drawing {
 
   template <class X>
   void curve(const ChartSeries& series, std::size_t number_of, X x, const Scale& y) {
-    const std::string_view colour = colour_of(number_of);
+    const std::string_view colour = palette::line_colour(number_of);
     const std::string lighter = palette::lighter(colour, 0.25);
     std::vector<Spot> measured, predicted;
     const auto flush = [&] {
@@ -209,7 +201,7 @@ class Drawing {
     for (const Name& name : names) {
       next = std::max(next, name.y) + 16;
       pen_.words({x, next - 12}, chart_.series[name.series].name,
-                 {.size = word_size, .colour = colour_of(name.series)});
+                 {.size = word_size, .colour = palette::line_colour(name.series)});
     }
   }
 
@@ -246,7 +238,7 @@ class Drawing {
     error_bar({x(point.low), middle}, {x(point.high), middle}, palette::ink_colour);
     if (point.predicted)
       pen_.line({{x(*point.predicted), top - 5}, {x(*point.predicted), top + bar_height + 5}},
-                colour_of(0), 1.6, Stroke::Dashed);
+                palette::line_colour(0), 1.6, Stroke::Dashed);
     const double end = std::max({point.value, point.high, point.predicted.value_or(0)});
     pen_.words({x(end) + 10, middle + 4}, axis_number(point.value),
                {.size = word_size, .strong = true});

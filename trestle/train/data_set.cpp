@@ -46,13 +46,6 @@ std::vector<DataSet> with_own(const Additions& own) {
 
 }  // namespace
 
-const std::vector<DataSet>& data_sets() {
-  static const std::vector<DataSet> all = {
-      carvana_set(),        mnist_set(),  fashion_mnist_set(), segmentation_set(),
-      classification_set(), arrays_set(), random_set()};
-  return all;
-}
-
 DataSet find_data_set(std::string_view name, const Additions& own) {
   return choose("data set", name, with_own(own));
 }

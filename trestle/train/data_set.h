@@ -89,6 +89,7 @@ struct DataSet {
   std::function<data::CheckReport(const recipe::Recipe&, const data::CheckProgress&)> check = {};
 };
 
+// One entry for each file of data_sets/, sorted by name.
 const std::vector<DataSet>& data_sets();
 
 // From the table or of the program's own. Throws UsageError for another name, with the nearest.
@@ -97,7 +98,7 @@ DataSet find_data_set(std::string_view name, const Additions& own = {});
 // What is wrong with the recipe's [data] before any file is looked at: no name, a path left out.
 std::vector<std::string> problems_of_data(const recipe::Recipe& recipe, const Additions& own = {});
 
-// "carvana, mnist"
+// "arrays, carvana, ..."
 std::string data_set_names(const Additions& own = {});
 
 // `trestle data check` of the recipe's data.

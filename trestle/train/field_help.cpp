@@ -20,7 +20,7 @@ std::string schedule_names() {
   return join(names, ", ");
 }
 
-// "empty: dice for carvana, accuracy for mnist"
+// "; empty: accuracy for arrays, dice for carvana, ..."
 std::string defaults(std::string DataSet::*member) {
   std::vector<std::string> parts;
   for (const DataSet& set : data_sets()) parts.push_back(set.*member + " for " + set.name);

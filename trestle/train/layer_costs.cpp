@@ -150,7 +150,7 @@ plan::CutCosts costs_of_cut(const recipe::Recipe& recipe, const LayerCosts& cost
     if (found == seen.end()) seen.push_back(device);
     all_cpu = all_cpu && device == "cpu";
   }
-  if (all_cpu) cut.costs.control = simulate::Control::OneThread;
+  if (all_cpu) cut.costs.concurrency = simulate::Concurrency::OneThread;
   for (auto& stage : cut.costs.stages)
     divide_state(recipe, stage.gradients, costs.sizes.optimizer_states, &stage);
   cut.costs.gradients_at_start = recipe.train.accumulate > 1 || recipe.mesh.parts() > 1;

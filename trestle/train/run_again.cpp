@@ -8,7 +8,7 @@
 #include <system_error>
 
 #include "trestle/base/files.h"
-#include "trestle/base/keyed_seed.h"
+#include "trestle/base/fnv1a.h"
 #include "trestle/base/text.h"
 
 namespace trestle::train {
@@ -36,7 +36,7 @@ std::string start_of(pid_t process) {
 std::string mark_of(const recipe::Recipe& recipe) {
   const std::string name = launch_name();
   if (name.empty()) return "";
-  return text(name, " ", recipe.name, " ", name_hash(recipe::to_toml(recipe)));
+  return text(name, " ", recipe.name, " ", fnv1a(recipe::to_toml(recipe)));
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
-#include "trestle/base/keyed_seed.h"
+#include "trestle/base/fnv1a.h"
 #include "trestle/base/text.h"
 #include "trestle/train/environment.h"
 #include "trestle/train/run_plan.h"
@@ -103,8 +103,8 @@ std::string measurement_key(const recipe::Recipe& recipe, const MeasureOptions& 
   recipe::Recipe measured = recipe;
   measured.train.runs = "";  // where results lie does not change them
   const Environment here = environment();
-  const std::uint64_t hash = name_hash(text(to_toml(measured), options.warm_up, " ", options.steps,
-                                            "\n", versions(), "\n", here.cpu, " ", here.cores));
+  const std::uint64_t hash = fnv1a(text(to_toml(measured), options.warm_up, " ", options.steps,
+                                        "\n", versions(), "\n", here.cpu, " ", here.cores));
   char words[17];
   std::snprintf(words, sizeof words, "%016llx", static_cast<unsigned long long>(hash));
   return words;

@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "trestle/base/error.h"
-#include "trestle/base/keyed_seed.h"
+#include "trestle/base/fnv1a.h"
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/weights.h"
 #include "trestle/train/data_set.h"
@@ -94,7 +94,7 @@ double TrainingRun::data_mark_of(const std::optional<data::Batch>& first) const 
         ranks_,
         first ? std::optional(static_cast<std::size_t>(task_.training->examples())) : std::nullopt,
         first ? first->names : std::vector<std::string>());
-  return static_cast<double>(name_hash(names) >> 11);
+  return static_cast<double>(fnv1a(names) >> 11);
 }
 
 // Each rank takes its own from the file; what no rank takes is too much.

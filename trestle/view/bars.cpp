@@ -12,7 +12,7 @@ namespace {
 
 constexpr double bars_margin = 24, row_height = 42, bar_height = 20, bar_room = 190, bars_gap = 30;
 constexpr double name_font = 13, note_font = 10.5, label_font = 11;
-// In the order of a legend: a bar, what is more, the tick.
+// In the order of the legend: bar, more, mark.
 constexpr std::string_view bar_colour = palette::forward_colour;
 constexpr std::string_view more_colour = "#dcebf8";
 constexpr std::string_view mark_colour = palette::skip_gradient_colour;

@@ -4,20 +4,22 @@
 #include <string>
 #include <vector>
 
-// Measured amounts as bars, with what a formula says as a tick across each: one row for each thing that is compared, one
-// panel for each quantity.
+// Bar charts of measured amounts. A tick across a bar marks the value of a formula. Each row is a
+// thing to compare, and each panel a quantity.
 //
-//   std::string file = to_svg_bars({.title = "two levels",
-//                                   .rows = {{"DDP"}, {"FSDP"}},
-//                                   .panels = {{.title = "memory", .bars = {{.value = 16, .label = "16", .mark = 16.0},
-//                                                                           {.value = 4, .label = "4"}}}}});
+//   std::string file =
+//       to_svg_bars({.title = "two levels",
+//                    .rows = {{"DDP"}, {"FSDP"}},
+//                    .panels = {{.title = "memory",
+//                                .bars = {{.value = 16, .label = "16", .mark = 16.0},
+//                                         {.value = 4, .label = "4"}}}}});
 namespace trestle::view {
 
 struct Bar {
   double value = 0;
-  std::string label = {};  // behind the bar
-  double more = 0;         // drawn lighter behind `value`: a peak above what is always held
-  std::optional<double> mark = {};  // the formula's
+  std::string label = {};           // right of the bar
+  double more = 0;                  // drawn lighter after `value`, for example a temporary peak
+  std::optional<double> mark = {};  // the value of the formula
 };
 
 struct BarPanel {
@@ -33,11 +35,10 @@ struct BarsPicture {
   std::string title = {}, subtitle = {};
   std::vector<Row> rows = {};
   std::vector<BarPanel> panels = {};
-  std::vector<std::string> legend =
-      {};  // of a bar, of what is more, and of the tick; "" leaves one out
+  std::vector<std::string> legend = {};  // of the bar, of `more` and of the mark; "" leaves one out
 };
 
-// Throws UsageError where a panel has another number of bars than there are rows.
+// Throws UsageError where a panel has a different number of bars than there are rows.
 std::string to_svg_bars(const BarsPicture& picture);
 
 }  // namespace trestle::view

@@ -23,8 +23,8 @@ ordered_json metadata(const char* what, int process, int thread, ordered_json ar
   return {{"ph", "M"}, {"name", what}, {"pid", process}, {"tid", thread}, {"args", args}};
 }
 
-// The file's events, one a line: readable, and kind to diffs. Written as they come, since a large
-// trace as a tree of values takes ten times its text.
+// The file's events, one on each line, for readable files and diffs. They are appended as text,
+// because a JSON tree of a large trace takes ten times the memory.
 class EventList {
  public:
   void add(const ordered_json& event) {
@@ -51,7 +51,7 @@ void add_names(EventList& events, const Timeline& timeline, int process) {
   }
 }
 
-// The exact times stand in args: microseconds as the format wants them are rounded.
+// `args` holds the exact times, because the format's microseconds are rounded.
 ordered_json slice(const Event& event, int process) {
   ordered_json args = {
       {"action", schedule::to_string(event.action)}, {"begin", event.begin}, {"end", event.end}};
@@ -66,8 +66,8 @@ ordered_json slice(const Event& event, int process) {
           {"args", args}};
 }
 
-// Viewers tie a flow to the slice that stands at its time, so both ends go to the middle of a
-// compute slice.
+// Viewers attach a flow to the slice at its time, so both ends are at the middle of a compute
+// slice.
 ordered_json flow_end(const char* phase, const std::string& name, std::int64_t id,
                       const Event& event, int process) {
   ordered_json end = {{"ph", phase},
@@ -132,7 +132,7 @@ std::string to_chrome_trace(const std::vector<Timeline>& timelines) {
   if (count > most_trace_events) {
     throw UsageError(text("a trace of ", count, " events is too large: at most ", most_trace_events,
                           " can be written"),
-                     {.hint = "Write the table as CSV, or take fewer stages or micro-batches."});
+                     {.hint = "Write the table as CSV, or use fewer stages or micro-batches."});
   }
   ordered_json descriptions = ordered_json::array();
   EventList events;

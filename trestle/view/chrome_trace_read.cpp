@@ -6,8 +6,8 @@
 #include "trestle/base/text.h"
 #include "trestle/view/chrome_trace.h"
 
-// The way back from a trace. The file may have been edited or cut off: every value is checked
-// before it is used.
+// Reads a trace. The file may have been edited or truncated, so every value is checked before it is
+// used.
 namespace trestle::view {
 namespace {
 
@@ -58,7 +58,7 @@ double seconds(const json& object, const char* key, const std::string& place) {
 
 std::string string(const json& object, const char* key, const std::string& place) {
   const json& value = field(object, key, place);
-  if (!value.is_string()) fail(place, text("'", key, "' is not a text"));
+  if (!value.is_string()) fail(place, text("'", key, "' is not a string"));
   return value.get<std::string>();
 }
 
@@ -70,7 +70,7 @@ const json& array(const json& object, const char* key, const std::string& place)
 
 Route read_route(const json& value, int stages, const std::string& place) {
   const json& skip = field(value, "skip", place);
-  if (!skip.is_boolean()) fail(place, "'skip' is neither true nor false");
+  if (!skip.is_boolean()) fail(place, "'skip' is not true or false");
   return {.from_stage = static_cast<int>(integer(value, "from_stage", 0, stages - 1, place)),
           .to_stage = static_cast<int>(integer(value, "to_stage", 0, stages - 1, place)),
           .skip = skip.get<bool>(),
@@ -94,7 +94,7 @@ Timeline read_description(const json& value, const std::string& place) {
       static_cast<int>(integer(value, "micro_batches", 0, most_micro_batches, place));
   if (std::int64_t{timeline.stages} * timeline.micro_batches > most_trace_cells) {
     fail(place, text(timeline.stages, " stages x ", timeline.micro_batches,
-                     " micro-batches are more than ", most_trace_cells));
+                     " micro-batches exceed the limit of ", most_trace_cells));
   }
   timeline.rank_count = static_cast<int>(integer(value, "ranks", 0, most_ranks, place));
   for (const json& rank : array(value, "rank_of_stage", place)) {
@@ -106,12 +106,13 @@ Timeline read_description(const json& value, const std::string& place) {
                      timeline.stages));
   }
   const json& routes = array(value, "routes", place);
-  if (routes.size() > most_stages) fail(place, text(routes.size(), " routes are too many"));
+  if (routes.size() > most_stages)
+    fail(place, text(routes.size(), " routes exceed the limit of ", most_stages));
   for (const json& route : routes) {
     timeline.routes.push_back(read_route(route, timeline.stages, place + ", a route"));
   }
   timeline.peak_bytes = read_peaks(value, "peak_bytes", place);
-  if (!value.contains("device_of_stage")) return timeline;  // of an earlier version
+  if (!value.contains("device_of_stage")) return timeline;  // written by an earlier version
   for (const json& device : array(value, "device_of_stage", place)) {
     timeline.device_of_stage.push_back(
         static_cast<int>(integer(device, 0, most_stages, place + ", 'device_of_stage'")));
@@ -156,7 +157,7 @@ void read_counter(const json& value, Timeline& timeline, const std::string& plac
                         std::numeric_limits<Bytes>::max(), place)});
 }
 
-// Ours are the slices that carry an action and the counters that carry a time.
+// Slices with an action and counters with a time were written by trestle.
 void read_event(const json& value, std::vector<Timeline>& timelines, const std::string& place) {
   if (!value.is_object() || !value.contains("ph")) return;
   const std::string phase = string(value, "ph", place);
@@ -176,12 +177,12 @@ std::vector<Timeline> from_chrome_trace(std::string_view content) {
     trace = json::parse(content);
   } catch (const json::exception& error) {
     throw FormatError(text("timeline: not JSON: ", error.what()),
-                      {.hint = "The file may have been cut off; the run writes it anew."});
+                      {.hint = "The file may be truncated; the run writes it again."});
   }
   if (!trace.is_object() || !trace.contains("otherData") || !trace["otherData"].is_object() ||
       !trace["otherData"].contains("trestle")) {
-    throw FormatError("timeline: a trace, but not one that trestle wrote",
-                      {.hint = "'otherData' of the file should hold 'trestle'."});
+    throw FormatError("timeline: trestle did not write this trace",
+                      {.hint = "'otherData' of the file must hold 'trestle'."});
   }
   const json& own = trace["otherData"]["trestle"];
   integer(own, "version", 1, 1, "'trestle'");

@@ -17,15 +17,9 @@ namespace {
 
 constexpr double curve_margin = 28;
 constexpr double left = 84;           // room for the numbers of the y axis
-constexpr double right_margin = 150;  // room for the names at the lines' ends
+constexpr double right_margin = 150;  // room for the labels at the lines' ends
 constexpr int most_ticks = 6;         // on a y axis
-constexpr double chart_gap = 44;      // between two charts; the lower one's name stands in it
-
-struct Range {
-  double low = 0;
-  double high = 1;
-  double share(double value) const { return (value - low) / (high - low); }
-};
+constexpr double chart_gap = 44;      // between two charts, for the lower chart's name
 
 struct Line {
   const Series* series = nullptr;
@@ -43,7 +37,7 @@ bool finite(const Series& line, std::size_t i) {
   return std::isfinite(line.x[i]) && std::isfinite(line.y[i]);
 }
 
-// The range of the values; a single value gets a range around it.
+// The range of the values. A single value gets a range around it.
 Range range_of(const std::vector<Line>& lines, std::vector<double> Series::*values) {
   constexpr double unbounded = std::numeric_limits<double>::infinity();
   Range range{.low = unbounded, .high = -unbounded};
@@ -62,8 +56,8 @@ Range range_of(const std::vector<Line>& lines, std::vector<double> Series::*valu
   return range;
 }
 
-// The range of x, and how far apart its numbers are at least. Between two epochs there is nothing
-// to count; a single one stands in the middle.
+// The range of x and the least distance of its ticks. Whole numbers, such as epochs, have no ticks
+// between them. A single epoch is centred.
 struct XAxis {
   Range range;
   double least_step = 0;
@@ -87,18 +81,9 @@ XAxis x_axis(const std::vector<Line>& lines) {
   return axis;
 }
 
-// Widened to the ticks around it, so that the axis begins and ends with a number.
-Range to_round(const Range& range) {
-  const std::vector<Tick> ticks = round_ticks(range.low, range.high, most_ticks);
-  if (ticks.size() < 2) return range;
-  const double step = ticks[1].at - ticks[0].at;
-  return {.low = std::floor(range.low / step + 1e-9) * step,
-          .high = std::ceil(range.high / step - 1e-9) * step};
-}
-
 std::vector<Chart> group(const std::vector<Series>& series) {
   std::vector<Chart> charts;
-  std::vector<std::string> names;  // a name has the same colour in every chart
+  std::vector<std::string> names;  // a line has the same colour in every chart
   for (const Series& line : series) {
     if (line.x.size() != line.y.size()) {
       throw UsageError(text("the line '", line.name, "' of chart '", line.chart, "' has ",
@@ -113,11 +98,10 @@ std::vector<Chart> group(const std::vector<Series>& series) {
     const auto name = std::find(names.begin(), names.end(), line.name);
     const auto index = static_cast<std::size_t>(name - names.begin());
     if (name == names.end()) names.push_back(line.name);
-    chart->lines.push_back(
-        {.series = &line,
-         .colour = palette::line_colours[index % std::size(palette::line_colours)]});
+    chart->lines.push_back({.series = &line, .colour = palette::line_colour(index)});
   }
-  for (Chart& chart : charts) chart.y = to_round(range_of(chart.lines, &Series::y));
+  for (Chart& chart : charts)
+    chart.y = widen_to_ticks(range_of(chart.lines, &Series::y), most_ticks);
   return charts;
 }
 
@@ -137,7 +121,7 @@ std::optional<std::size_t> marked(const Series& line) {
   return best;
 }
 
-// Draws one chart; x and y map values to pixels.
+// Draws one chart. x() and y() map values to pixels.
 class ChartDrawing {
  public:
   ChartDrawing(SvgWriter& svg, const Chart& chart, const Range& x, const CurveOptions& options)
@@ -199,7 +183,7 @@ class ChartDrawing {
                  {{"cx", x(series.x[i])}, {"cy", y(series.y[i])}, {"r", radius}, {"fill", fill}});
   }
 
-  // A ring around the point, its value beside it: above where there is room, below otherwise.
+  // Draws a ring around the point with its value above it, or below it if there is no room above.
   void mark(const Series& series, std::size_t i, std::string_view stroke) {
     const double cx = x(series.x[i]);
     const double cy = y(series.y[i]);
@@ -219,7 +203,7 @@ class ChartDrawing {
                {"text-anchor", "middle"}});
   }
 
-  // The lines' names at their ends, pushed apart where they would overlap.
+  // Draws the lines' names at their ends, with at least a line height between them.
   void names() {
     struct Name {
       double y;

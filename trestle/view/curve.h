@@ -12,14 +12,14 @@
 //       {.title = "unet_quick", .x_label = "epoch"});
 namespace trestle::view {
 
-// A point of a line that deserves a dot and its value.
+// The point of a line that gets a ring and its value as a label.
 enum class Mark { None, Highest, Lowest };
 
 struct Series {
-  std::string chart;  // what is on the y axis; series of one chart share it
-  std::string name;   // stands at the line's end
+  std::string chart;  // the quantity on the y axis; equal names share a chart
+  std::string name;   // the label at the line's end
   std::vector<double> x;
-  std::vector<double> y;  // as many as x; values that are not finite leave a gap in the line
+  std::vector<double> y;  // of the size of x; a value that is not finite leaves a gap
   Mark mark = Mark::None;
 };
 
@@ -30,8 +30,8 @@ struct CurveOptions {
   double chart_height = 210;  // pixels, for each chart
 };
 
-// One chart for each name in `chart`, stacked in the order of first appearance over one x axis: two
-// quantities get two charts, never two y axes. Throws UsageError where x and y differ in length.
+// Draws one chart for each name in `chart`, stacked in the order of first appearance over one x
+// axis. A chart has one y axis only. Throws UsageError where x and y differ in size.
 std::string to_svg_curves(const std::vector<Series>& series, const CurveOptions& options = {});
 
 }  // namespace trestle::view

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <iterator>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -21,23 +20,19 @@ constexpr double cut_margin = 28;
 constexpr double gap = 18;           // between columns
 constexpr double time_width = 300;   // of the longest bar
 constexpr double bytes_width = 190;  // the same
-constexpr double value_width = 62;   // a bar's number, behind it
-constexpr double facts_width = 190;  // what a stage adds up to
+constexpr double value_width = 62;   // the number right of a bar
+constexpr double facts_width = 190;  // the totals of a stage
 constexpr double most_name_width = 230;
 constexpr double fact_line = 16;
-constexpr double stage_gap = 18;       // the cut is drawn in its middle
+constexpr double stage_gap = 18;       // with the cut in its middle
 constexpr double bar_share = 0.62;     // of a row's height
-constexpr double second_shade = 0.55;  // backward, and what graphs keep: that much lighter
+constexpr double second_shade = 0.55;  // backward and activations are lighter
 constexpr std::size_t most_layers = 2000;
-
-std::string_view colour_of(std::size_t stage) {
-  return palette::line_colours[stage % std::size(palette::line_colours)];
-}
 
 void check(const CutPicture& picture) {
   if (picture.layers.size() > most_layers)
     throw UsageError(text(picture.layers.size(), " layers are too many for a picture"),
-                     {.hint = text("It shows at most ", most_layers, ".")});
+                     {.hint = text("A picture has at most ", most_layers, " layers.")});
   const auto layers = static_cast<int>(picture.layers.size());
   int covered = 0;
   for (const auto& stage : picture.stages) {
@@ -46,14 +41,15 @@ void check(const CutPicture& picture) {
     covered += stage.layers;
   }
   if (covered != layers)
-    throw UsageError(text("the stages have ", covered, " layers, and there are ", layers));
+    throw UsageError(text("the stages have ", covered, " layers, the model has ", layers));
   for (const auto& skip : picture.skips) {
     if (skip.from < 0 || skip.to <= skip.from || skip.to >= layers)
-      throw UsageError(text("a skip from layer ", skip.from, " to ", skip.to, " of ", layers));
+      throw UsageError(
+          text("a skip cannot go from layer ", skip.from, " to ", skip.to, " of ", layers));
   }
 }
 
-// The beginnings of its characters, and its end.
+// The byte offsets of the characters of a UTF-8 name, and its size.
 std::vector<std::size_t> places(std::string_view name) {
   std::vector<std::size_t> result;
   for (std::size_t i = 0; i < name.size(); ++i)
@@ -62,7 +58,7 @@ std::vector<std::size_t> places(std::string_view name) {
   return result;
 }
 
-// Without its middle where it is too long: the ends tell nested layers apart.
+// Leaves out the middle of a long name, because the ends identify nested layers.
 std::string fit(const std::string& name, double width, double font_size) {
   if (text_width(name, font_size) <= width) return name;
   const std::vector<std::size_t> at = places(name);
@@ -75,14 +71,14 @@ std::string fit(const std::string& name, double width, double font_size) {
   return "…";
 }
 
-// Three digits, so that bars of about one length can be told apart.
+// Three digits, to tell bars of similar length apart.
 std::string time_text(double seconds) {
   const double value = seconds >= 1 ? seconds : seconds >= 1e-3 ? 1e3 * seconds : 1e6 * seconds;
   const int decimals = value >= 99.95 || seconds < 1e-3 ? 0 : value >= 9.995 ? 1 : 2;
   return decimal(value, decimals) + (seconds >= 1 ? " s" : seconds >= 1e-3 ? " ms" : " us");
 }
 
-// Bytes as an axis has them: numbers in one unit.
+// The unit of a byte axis.
 struct ByteUnit {
   double bytes;
   std::string_view name;
@@ -153,7 +149,7 @@ class Drawing {
     return stage;
   }
 
-  // A stage of one layer still has room for its facts.
+  // A stage with one layer gets enough height for its totals.
   void place_rows() {
     top_ =
         cut_margin + (picture_.title.empty() ? 0 : 24) + (picture_.subtitle.empty() ? 0 : 20) + 84;
@@ -178,7 +174,7 @@ class Drawing {
                  {{"font-size", 12}, {"fill", palette::quiet_colour}});
   }
 
-  // Two shades of every stage's colour; above the column that they are in.
+  // The two shades of every stage's colour, above the columns that use them.
   void legend() {
     const double y = top_ - 58;
     svg_->open("g", {{"class", "legend"}, {"font-size", 11.5}, {"fill", palette::ink_colour}});
@@ -238,7 +234,7 @@ class Drawing {
     for (int i = 0; i < stage.layers; ++i) {
       const auto& layer = picture_.layers[static_cast<std::size_t>(next_)];
       seconds += layer.forward + layer.backward;
-      row(next_++, layer, colour_of(s));
+      row(next_++, layer, palette::line_colour(s));
     }
     facts(s, seconds);
     svg_->close();
@@ -282,7 +278,7 @@ class Drawing {
                {{"font-size", 10.5}, {"fill", palette::quiet_colour}});
   }
 
-  // What the stage adds up to, beside a line in its colour.
+  // The totals of the stage, beside a line in its colour.
   void facts(std::size_t s, double seconds) {
     const auto& stage = picture_.stages[s];
     const double top = tops_[s];
@@ -292,7 +288,7 @@ class Drawing {
                            {"width", 4},
                            {"height", end - top},
                            {"rx", 2},
-                           {"fill", colour_of(s)}});
+                           {"fill", palette::line_colour(s)}});
     double y = top + 12;
     const auto line = [&](const std::string& words, std::string_view colour, double weight) {
       svg_->text(facts_ + 14, y, fit(words, facts_width - 14, 12),
@@ -318,7 +314,8 @@ class Drawing {
     for (const auto& skip : picture_.skips) {
       const bool crosses = stage_of(skip.from) != stage_of(skip.to);
       const double x = names_ - 4;
-      const double bulge = x - arc_depth(skip.to - skip.from) * 4 / 3;  // a curve reaches 3/4 of it
+      const double bulge =
+          x - arc_depth(skip.to - skip.from) * 4 / 3;  // a curve reaches 3/4 of its control points
       const double from = middle(skip.from) + 1.5;
       const double to = middle(skip.to) - 1.5;
       svg_->element("path",
@@ -339,10 +336,10 @@ class Drawing {
   double row_height_, font_size_;
   double names_width_ = 0;
   double seconds_ = 0, most_seconds_ = 0, most_bytes_ = 0;
-  double names_, time_, bytes_, facts_, right_;  // where columns begin
+  double names_, time_, bytes_, facts_, right_;  // left edges of the columns
   double top_ = 0, bottom_ = 0;
-  std::vector<double> rows_, tops_;  // of layers and of stages
-  int next_ = 0;                     // layer
+  std::vector<double> rows_, tops_;  // y of layers and of stages
+  int next_ = 0;                     // the next layer to draw
 };
 
 }  // namespace

@@ -150,8 +150,7 @@ void check_size(const std::vector<schedule::Timeline>& timelines) {
   throw UsageError(
       text("a picture of ", cells, " cells is too large: at most ", most_cells, " can be drawn"),
       {.hint = "Write the table as CSV (or, up to a million events, as a Chrome trace), or draw "
-               "fewer stages "
-               "or micro-batches."});
+               "fewer stages or micro-batches."});
 }
 
 std::string percent(double share) { return decimal(share * 100, 1) + " %"; }

@@ -1,10 +1,17 @@
 #include "trestle/view/palette.h"
 
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 
 namespace trestle::view::palette {
+
+std::string_view line_colour(std::size_t index) {
+  constexpr std::array<std::string_view, 5> colours = {"#1f6fb5", "#cf6a1d", "#3f8f5c", "#8657b8",
+                                                       "#5b6875"};
+  return colours[index % colours.size()];
+}
 
 std::string_view of_kind(schedule::Kind kind) {
   using schedule::Kind;
@@ -20,7 +27,7 @@ std::string_view of_kind(schedule::Kind kind) {
     case Kind::Recompute:
       return recompute_colour;
     case Kind::OverlapForwardBackward:
-      return overlap_word;
+      return overlap_colour;
     default:
       return other_colour;
   }

@@ -1,12 +1,13 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
 #include "trestle/schedule/action.h"
 
-// The colours and the type of all pictures. Dark ink on every cell colour has a contrast of at
-// least 7 : 1, and forward and backward differ in lightness as well as in hue.
+// The colours and fonts of all pictures. Dark ink on every cell colour has a contrast of at least 7
+// : 1. Forward and backward differ in lightness as well as in hue.
 namespace trestle::view::palette {
 
 inline constexpr std::string_view font_family =
@@ -14,7 +15,7 @@ inline constexpr std::string_view font_family =
 
 inline constexpr std::string_view background_colour = "#ffffff";
 inline constexpr std::string_view ink_colour = "#1d2733";    // titles and numbers
-inline constexpr std::string_view quiet_colour = "#5b6875";  // everything beside them
+inline constexpr std::string_view quiet_colour = "#5b6875";  // all other text
 inline constexpr std::string_view grid_line_colour = "#e4e8ec";
 inline constexpr std::string_view axis_colour = "#9aa5b1";
 
@@ -23,7 +24,7 @@ inline constexpr std::string_view backward_colour = "#f4bd86";
 inline constexpr std::string_view input_grad_colour = "#f4bd86";
 inline constexpr std::string_view weight_grad_colour = "#bfdba0";
 inline constexpr std::string_view recompute_colour = "#cdc3ec";
-inline constexpr std::string_view overlap_word = "#e3cfc0";
+inline constexpr std::string_view overlap_colour = "#e3cfc0";
 inline constexpr std::string_view other_colour = "#ccd4dc";
 
 inline constexpr std::string_view idle_colour = "#f6f8f9";
@@ -33,14 +34,14 @@ inline constexpr std::string_view skip_gradient_colour = "#b4541a";
 inline constexpr std::string_view memory_colour = "#d5dde6";
 inline constexpr std::string_view memory_line_colour = "#6b7f95";
 
-// Lines of charts, in order; told apart without colour by their labels.
-inline constexpr std::string_view line_colours[] = {"#1f6fb5", "#cf6a1d", "#3f8f5c", "#8657b8",
-                                                    "#5b6875"};
+// The colour of line (or stage) `index` of a picture. The colours repeat after five, so labels tell
+// the lines apart too.
+std::string_view line_colour(std::size_t index);
 
 std::string_view of_kind(schedule::Kind kind);
 
-// A colour ("#rrggbb") mixed with white: 0 leaves it, 1 is white. For later stages of the same
-// rank.
+// A colour ("#rrggbb") mixed with white: 0 leaves it unchanged, 1 is white. Later stages of a rank
+// are drawn lighter.
 std::string lighter(std::string_view colour, double share);
 
 }  // namespace trestle::view::palette

@@ -22,7 +22,7 @@ constexpr double panel_header = 48;
 constexpr double panel_gap = 18;
 constexpr double axis_height = 34;
 
-// Wide enough that a shortest common cell holds a two-digit number.
+// Wide enough for a two-digit number in a short cell (the tenth percentile of lengths).
 double plot_width(const std::vector<Timeline>& panels, double seconds, double asked) {
   const double columns = 2 * parts::margin + parts::name_column + parts::fact_column;
   if (asked > 0) return std::max(asked - columns, 100.0);
@@ -76,7 +76,7 @@ void draw_panel(SvgWriter& svg, const Axis& axis, const Panel& panel, std::strin
   svg.close();
 }
 
-// Light lines through all panels, behind everything, and the numbers under the last one.
+// Light lines through all panels, behind their content, and the numbers below the last panel.
 void draw_axis(SvgWriter& svg, const Axis& axis, double top, double bottom) {
   svg.open("g", {{"class", "axis"},
                  {"font-size", 11},
@@ -95,8 +95,7 @@ void draw_axis(SvgWriter& svg, const Axis& axis, double top, double bottom) {
   svg.close();
 }
 
-// Places the panels one under the other and gives all memory charts one scale for each kind of
-// memory.
+// Stacks the panels and gives all memory charts of one kind the same scale.
 std::vector<Panel> place(const std::vector<Timeline>& timelines, const SvgOptions& options,
                          double top) {
   std::vector<Panel> panels;

@@ -23,7 +23,7 @@ constexpr double between = 12;
 constexpr double swatch_width = 22;  // a swatch and the blank after it
 constexpr double arrow_width = 28;   // an arrow and the blank after it
 
-struct Seen {
+struct Shown {
   std::set<Kind> kinds;
   std::set<std::string> skips;
   bool idle = false;
@@ -31,8 +31,8 @@ struct Seen {
   bool several_stages = false;
 };
 
-Seen look(const std::vector<Timeline>& panels, const SvgOptions& options) {
-  Seen seen;
+Shown collect_shown(const std::vector<Timeline>& panels, const SvgOptions& options) {
+  Shown seen;
   for (const Timeline& timeline : panels) {
     for (const Event& event : timeline.events) {
       if (takes_rank(event)) seen.kinds.insert(event.action.kind);
@@ -52,7 +52,7 @@ Seen look(const std::vector<Timeline>& panels, const SvgOptions& options) {
 
 Legend::Legend(const std::vector<Timeline>& panels, const SvgOptions& options, double width)
     : width_(width) {
-  const Seen seen = look(panels, options);
+  const Shown seen = collect_shown(panels, options);
   std::vector<std::string_view> other;
   for (Kind kind : seen.kinds) {
     if (palette::of_kind(kind) == palette::other_colour) {

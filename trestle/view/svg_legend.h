@@ -7,22 +7,21 @@
 #include "trestle/view/svg.h"
 #include "trestle/view/svg_writer.h"
 
-// What the colours and arrows of a picture mean: only what is on it, in as many lines as its width
-// asks for. Internal to this folder.
+// The legend of a picture: the kinds that the picture shows, wrapped to its width. Not installed.
 namespace trestle::view::parts {
 
 class Legend {
  public:
   Legend(const std::vector<schedule::Timeline>& panels, const SvgOptions& options, double width);
 
-  double height() const;                             // 0 where there is nothing to say
+  double height() const;                             // 0 for an empty legend
   void draw(SvgWriter& svg, double baseline) const;  // `baseline` of the first line
 
  private:
   struct Item {
     std::string label;
-    std::string fill = {};    // a swatch of that colour, or ...
-    std::string stroke = {};  // ... an arrow of that colour
+    std::string fill = {};    // a swatch of that colour
+    std::string stroke = {};  // without `fill`: an arrow of that colour
     std::string dash = {};
     std::string head = {};
     double x = 0;  // from the left end of the legend

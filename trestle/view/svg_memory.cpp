@@ -6,7 +6,7 @@
 #include "trestle/view/palette.h"
 #include "trestle/view/svg_parts.h"
 
-// The small area chart of memory under each rank.
+// The area chart of memory below each rank.
 namespace trestle::view::parts {
 namespace {
 
@@ -31,7 +31,7 @@ std::vector<MemoryCurve> byte_curves(const Timeline& timeline) {
   return curves;
 }
 
-// How many micro-batches' activations are alive, counted in stages.
+// The number of live micro-batches, counted once for each stage.
 std::vector<MemoryCurve> live_curves(const Timeline& timeline) {
   std::vector<std::vector<std::pair<double, int>>> changes(
       static_cast<std::size_t>(timeline.rank_count));
@@ -46,7 +46,7 @@ std::vector<MemoryCurve> live_curves(const Timeline& timeline) {
   for (std::size_t rank = 0; rank < changes.size(); ++rank) {
     int live = 0;
     for (auto at = changes[rank].begin(); at != changes[rank].end();) {
-      const double time = at->first;  // what ends and what begins at the same time cancel out
+      const double time = at->first;  // ends and begins at the same time cancel out
       for (; at != changes[rank].end() && at->first == time; ++at) live += at->second;
       add_step(curves[rank], time, live);
     }
@@ -54,7 +54,7 @@ std::vector<MemoryCurve> live_curves(const Timeline& timeline) {
   return curves;
 }
 
-// Steps that fall on the same half pixel become one that shows the highest of them.
+// Merges steps within half a pixel into one step with their maximum.
 std::vector<Step> thinned(const std::vector<Step>& steps, double half_pixel) {
   std::vector<Step> result;
   double cell = 0;

@@ -10,14 +10,14 @@
 #include "trestle/view/palette.h"
 #include "trestle/view/svg_parts.h"
 
-// The rows of a panel: who, what, and where nothing was done.
+// The rows of a panel: names, cells and idle time.
 namespace trestle::view::parts {
 namespace {
 
 using schedule::Event;
 using schedule::Timeline;
 
-constexpr double smallest_idle = 1.5;  // pixels; thinner gaps are seams, not idle time
+constexpr double smallest_idle = 1.5;  // pixels; narrower gaps are not drawn
 
 std::vector<int> stages_of(const Timeline& timeline, int rank) {
   std::vector<int> stages;
@@ -27,13 +27,13 @@ std::vector<int> stages_of(const Timeline& timeline, int rank) {
   return stages;
 }
 
-// Which of its rank's stages this is: 0, 1, ... Later ones are drawn lighter.
+// The index of the stage among its rank's stages: 0, 1, ... Later ones are drawn lighter.
 int chunk_of(const std::vector<int>& stages, int stage) {
   const auto found = std::find(stages.begin(), stages.end(), stage);
   return found == stages.end() ? 0 : static_cast<int>(found - stages.begin());
 }
 
-// What each row draws, in order of time.
+// The events that each row draws, in order of time.
 std::vector<std::vector<const Event*>> events_of_ranks(const Timeline& timeline) {
   std::vector<std::vector<const Event*>> rows(static_cast<std::size_t>(timeline.rank_count));
   for (const Event& event : timeline.events) {
@@ -51,10 +51,10 @@ bool is_communication(schedule::Kind kind) {
          kind == schedule::Kind::ReduceGrad;
 }
 
-// What a rank computes, to ask what goes on beside it.
+// The compute actions of a rank, to find communication that overlaps them.
 class ComputeOfRank {
  public:
-  // In order of begin.
+  // Call it in order of begin.
   void add(const Event& event) {
     begins_.push_back(event.begin);
     ends_.push_back(ends_.empty() ? event.end : std::max(ends_.back(), event.end));
@@ -66,10 +66,11 @@ class ComputeOfRank {
 
  private:
   std::vector<double> begins_;
-  std::vector<double> ends_;  // the latest so far
+  std::vector<double> ends_;  // running maximum
 };
 
-// Communication that goes on while its rank computes, or beside other communication: a strip, so that both are seen.
+// Communication that overlaps its rank's computation or other communication is drawn as a strip, so
+// that both are visible.
 std::set<const Event*> strips_of(const std::vector<const Event*>& row) {
   ComputeOfRank compute;
   for (const Event* event : row)
@@ -86,7 +87,7 @@ std::set<const Event*> strips_of(const std::vector<const Event*>& row) {
   return strips;
 }
 
-// One size for the whole panel: the largest at which nine of ten labels fit their cells.
+// One font size for the whole panel: the largest at which nine of ten labels fit their cells.
 double label_size(const Axis& axis, const Timeline& timeline) {
   for (double size : {12.0, 11.0, 10.0, 9.0}) {
     int cells = 0;
@@ -134,7 +135,7 @@ void draw_cell(SvgWriter& svg, const Axis& axis, const Panel& panel, const Event
                Height height) {
   const double x0 = axis.x(event.begin - panel.span.begin);
   const double x1 = axis.x(event.end - panel.span.begin);
-  const double seam = x1 - x0 > 4 ? 0.5 : 0;  // half of the white line between neighbours
+  const double seam = x1 - x0 > 4 ? 0.5 : 0;  // half of the gap between neighbours
   const double strip = height == Height::Strip ? std::round(row_height * 0.65) : 0;
   const double y = panel.row(event.rank) + strip;
   const std::string fill =

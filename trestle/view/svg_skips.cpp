@@ -7,16 +7,16 @@
 #include "trestle/view/palette.h"
 #include "trestle/view/svg_parts.h"
 
-// Skips as thin arrows, their gradients dashed.
+// Draws skips as thin arrows and their gradients as dashed arrows.
 namespace trestle::view::parts {
 namespace {
 
 using schedule::Event;
 using schedule::Timeline;
 
-constexpr double fan = 3.5;  // pixels between arrows that share both ends
+constexpr double fan = 3.5;  // pixels between arrows with the same ends
 
-// Many arrows are drawn fainter, so that the cells under them can still be read.
+// Many arrows are drawn fainter, so that the cells below them stay readable.
 double opacity(std::size_t arrows) {
   return std::clamp(1.0 - static_cast<double>(arrows) / 200, 0.35, 0.8);
 }
@@ -28,9 +28,9 @@ std::string arrow_path(const Axis& axis, const Panel& panel, const Event& from, 
   const double x1 = axis.x(to.begin - panel.span.begin) + 3 + shift;
   const double top_from = panel.row(from.rank);
   const double top_to = panel.row(to.rank);
-  constexpr double head_size = 3;  // the head's point stands a little inside the cell
+  constexpr double head_size = 3;  // the arrow head ends slightly inside the cell
   Path path;
-  if (from.rank == to.rank) {  // a shallow bow above the row
+  if (from.rank == to.rank) {  // a flat arc above the row
     const double bow = top_from - 9;
     path.move(x0, top_from + head_size).curve(x0, bow, x1, bow, x1, top_to + head_size);
     return path.text();

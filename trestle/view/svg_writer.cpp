@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view replacement = "\xEF\xBF\xBD";  // U+FFFD
 
-// Length of the UTF-8 character at `at` where XML allows it, or 0.
+// The length of the UTF-8 character at `at` if XML allows it, else 0.
 std::size_t sequence_length(std::string_view text, std::size_t at) {
   const auto first = static_cast<unsigned char>(text[at]);
   if (first < 0x20) return first == '\t' || first == '\n' || first == '\r' ? 1 : 0;
@@ -144,7 +144,7 @@ std::string SvgWriter::finish() && {
 double text_width(std::string_view text, double font_size) {
   double width = 0;
   for (unsigned char c : text) {
-    if ((c & 0xC0u) == 0x80u) continue;  // a later byte of a character already counted
+    if ((c & 0xC0u) == 0x80u) continue;  // a continuation byte
     width += c == ' ' || c == '.' || c == ',' || c == 'i' || c == 'l' ? 0.34 : 0.62;
   }
   return width * font_size;

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-// Writes SVG by hand: elements that close in order, escaped text, short numbers.
+// Writes SVG: nested elements, escaped text, short numbers.
 //
 //   SvgWriter svg({.width = 200, .height = 40, .title = "one box"});
 //   svg.element("rect", {{"x", 10}, {"y", 10}, {"width", 30}, {"height", 20}});
@@ -13,11 +13,11 @@
 //   std::string file = std::move(svg).finish();
 namespace trestle::view {
 
-// Text made safe for XML content and attributes: & < > " ' become entities; control characters and
+// Escapes text for XML content and attributes: & < > " ' become entities; control characters and
 // bytes that are not UTF-8 become U+FFFD.
 std::string xml_escape(std::string_view text);
 
-// At most two decimals, no trailing zeros: "12.5". Not-a-number and infinities become "0".
+// At most two decimals, without trailing zeros: "12.5". NaN and infinities become "0".
 std::string svg_number(double x);
 
 struct Attribute {
@@ -30,7 +30,7 @@ struct Attribute {
 };
 using Attributes = std::initializer_list<Attribute>;
 
-// The d attribute of a path, piece by piece.
+// Builds the d attribute of a path.
 class Path {
  public:
   Path& move(double x, double y);
@@ -46,12 +46,11 @@ class Path {
 class SvgWriter {
  public:
   struct Options {
-    double width = 0;  // user units, which are pixels where nothing scales the picture
+    double width = 0;  // user units, which are pixels unless the picture is scaled
     double height = 0;
     std::string title;  // for screen readers and tabs; not drawn
   };
-  // Begins the file with a white background of its own, so that it reads the same in light and dark
-  // viewers.
+  // Begins the file and draws a white background, so that dark viewers show it the same way.
   explicit SvgWriter(const Options& options);
 
   void open(std::string_view tag, Attributes attributes = {});
@@ -60,7 +59,7 @@ class SvgWriter {
   void element(std::string_view tag, Attributes attributes, std::string_view content);
   void text(double x, double y, std::string_view content, Attributes attributes = {});
 
-  // Closes what is open and returns the file.
+  // Closes all open elements and returns the file.
   std::string finish() &&;
 
  private:
@@ -70,8 +69,8 @@ class SvgWriter {
   std::vector<std::string> open_;
 };
 
-// About how wide `text` is at that font size, in the sans-serif faces the pictures ask for. Errs on
-// the wide side.
+// Estimates the width of `text` at that font size in the fonts of the palette. The estimate is
+// rather too wide than too narrow.
 double text_width(std::string_view text, double font_size);
 
 }  // namespace trestle::view

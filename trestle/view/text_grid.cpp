@@ -13,14 +13,14 @@ namespace {
 using schedule::Event;
 using schedule::Timeline;
 
-// Seconds to columns: a slot is `slot` seconds wide and takes `cell` columns, the last of them a
-// blank.
+// Maps seconds to columns. A slot is `slot` seconds wide and takes `cell` columns, of which the
+// last is blank.
 struct Grid {
   double origin = 0;
   double slot = 1;
   double cell = 4;
   int columns = 0;
-  bool scaled = false;  // cells are no whole columns wide: lengths are shown by dashes alone
+  bool scaled = false;  // cells are not whole columns wide: dashes show the lengths
 
   int column(double time) const {
     return std::clamp(static_cast<int>(std::lround((time - origin) / slot * cell)), 0, columns);
@@ -54,7 +54,7 @@ Grid make_grid(const Timeline& timeline, int available) {
   return grid;
 }
 
-// Dots in the middle of every idle cell of the row.
+// A row with a dot in the middle of every cell.
 std::string idle_row(const Grid& grid) {
   std::string row(static_cast<std::size_t>(grid.columns), ' ');
   const int cell = static_cast<int>(grid.cell);
@@ -62,7 +62,7 @@ std::string idle_row(const Grid& grid) {
   return row;
 }
 
-// The longest name for the action that fits: "0F3", "F3", "F".
+// The longest label of the action that fits: "0F3", "F3", "F".
 std::string fitting_label(const schedule::Action& action, std::size_t room) {
   std::string label = grid_label(action);
   if (label.size() <= room) return label;
@@ -77,14 +77,15 @@ void draw(std::string& row, const Grid& grid, const Event& event) {
   const int to = grid.column(event.end);
   if (to <= from) return;
   std::fill(row.begin() + from, row.begin() + to, ' ');
-  const auto room = static_cast<std::size_t>(std::max(to - from - 1, 1));  // a blank ends it
+  const auto room =
+      static_cast<std::size_t>(std::max(to - from - 1, 1));  // without the blank at its end
   std::string label = fitting_label(event.action, room);
   const bool one_slot = !grid.scaled && to - from <= static_cast<int>(grid.cell);
   if (!one_slot) label.resize(std::max(room, label.size()), '-');
   row.replace(from, label.size(), label);
 }
 
-// A dot that touches an action reads as part of its name.
+// Removes dots next to an action, which would look like a part of its label.
 void remove_touching_dots(std::string& row) {
   const auto is_name = [&](std::size_t i) { return row[i] != '.' && row[i] != ' '; };
   for (std::size_t i = 0; i < row.size(); ++i) {
@@ -93,7 +94,7 @@ void remove_touching_dots(std::string& row) {
   }
 }
 
-// "4 3 2 1", and "1000 999 998 ... 1 (of 1000 ranks)" where nobody would read them all.
+// "4 3 2 1", or "1000 999 998 ... 1 (of 1000 ranks)" for many ranks.
 template <class Values>
 std::string shortened(const Values& values, std::string_view separator) {
   constexpr std::size_t most = 32;
@@ -136,7 +137,7 @@ std::string summary(const Timeline& timeline) {
   const TimeUnit unit = resolve(TimeUnit::Auto, {timeline});
   const double slot = unit == TimeUnit::Slots ? slot_length(timeline) : 0;
   const double length = span(timeline).length();
-  constexpr double most_slots = 1e9;  // more are no number that anybody counts
+  constexpr double most_slots = 1e9;  // longer timelines show a duration instead
   const std::string size = slot > 0 && length / slot < most_slots
                                ? text(std::lround(length / slot), " slots")
                                : duration_text(length, TimeUnit::Seconds);

@@ -24,7 +24,7 @@ bool looks_like_slots(const Timeline& timeline) {
   });
 }
 
-// The smallest 1, 2 or 5 x 10^k that is not below x.
+// The smallest 1, 2 or 5 x 10^k that is at least x.
 double round_up(double x) {
   const double power = std::pow(10, std::floor(std::log10(x)));
   for (double step : {1.0, 2.0, 5.0, 10.0}) {
@@ -91,6 +91,14 @@ std::vector<Tick> round_ticks(double low, double high, int most, double least_st
   return result;
 }
 
+Range widen_to_ticks(const Range& range, int most) {
+  const std::vector<Tick> ticks = round_ticks(range.low, range.high, most);
+  if (ticks.size() < 2) return range;
+  const double step = ticks[1].at - ticks[0].at;
+  return {.low = std::floor(range.low / step + 1e-9) * step,
+          .high = std::ceil(range.high / step - 1e-9) * step};
+}
+
 std::vector<Tick> ticks(double length, TimeUnit unit, int most) {
   if (!(length > 0)) return {{.at = 0, .label = "0"}};
   if (unit == TimeUnit::Slots) most = std::min(most, std::max(static_cast<int>(length), 1) + 1);
@@ -113,8 +121,7 @@ std::string duration_text(double length, TimeUnit unit) {
 
 std::string decimal(double x, int decimals, Zeros zeros) {
   char buffer[32];
-  if (std::isfinite(x) &&
-      std::abs(x) >= 1e9) {  // nobody counts so many digits, and no label has room
+  if (std::isfinite(x) && std::abs(x) >= 1e9) {  // such numbers do not fit a label
     std::snprintf(buffer, sizeof buffer, "%.4g", x);
     return buffer;
   }

@@ -5,22 +5,21 @@
 
 #include "trestle/schedule/timeline.h"
 
-// Time as pictures write it: slots where the costs are units, seconds where they were measured.
+// Times in pictures: slots for assumed unit costs, seconds for measured ones.
 namespace trestle::view {
 
-// Auto takes Slots when every time is a whole multiple of 0.05 and nothing is shorter than that, as
-// only assumed costs are; otherwise Seconds.
+// Auto selects Slots when every time is a multiple of 0.05, as assumed costs are, otherwise
+// Seconds.
 enum class TimeUnit { Auto, Slots, Seconds };
 
-// Auto resolved for timelines that share one axis: Slots only if all of them look like slots.
+// Resolves Auto for timelines that share an axis: Slots only if every timeline looks like slots.
 TimeUnit resolve(TimeUnit unit, const std::vector<schedule::Timeline>& timelines);
 
-// The longest time of which every compute action's begin and end is a whole multiple (their
-// greatest common divisor), or 0 when there is none worth drawing: the shortest action would span
-// more than 8 of them.
+// The greatest common divisor of all begins and ends of compute actions. Returns 0 if the shortest
+// action would span more than 8 of them, because such slots are not worth drawing.
 double slot_length(const schedule::Timeline& timeline);
 
-// First begin and last end of all events; 0 and 0 without events.
+// The first begin and the last end of all events; 0 and 0 without events.
 struct Span {
   double begin = 0;
   double end = 0;
@@ -33,22 +32,34 @@ struct Tick {
   std::string label;
 };
 
-// Round numbers (1, 2, 5 x 10^k) from 0 up to `length`, at most `most` of them (>= 2). The labels
-// carry no unit.
+// Round numbers (1, 2, 5 x 10^k) from 0 to `length`, at most `most` of them (>= 2). The labels have
+// no unit.
 std::vector<Tick> ticks(double length, TimeUnit unit, int most);
 
-// What stands at the end of the axis: "slots", "s", "ms" or "us", as fits an axis of `length`.
+// The unit at the end of the axis: "slots", "s", "ms" or "us".
 std::string axis_unit(double length, TimeUnit unit);
 
-// A duration in words: "33 slots", "310 ms".
+// A duration with its unit: "33 slots", "310 ms".
 std::string duration_text(double length, TimeUnit unit);
 
-// x with that many decimals; trailing zeros stay ("27.30"), or go ("27.3"). From 1e9 on "1.234e+09".
+// x with `decimals` decimals, with trailing zeros ("27.30") or without ("27.3"); "1.234e+09" from
+// 1e9 on.
 enum class Zeros { Keep, Drop };
 std::string decimal(double x, int decimals, Zeros zeros = Zeros::Keep);
 
-// Round positions between two values for the axis of a chart: 1, 2, 5 x 10^k, at most `most` of
-// them (>= 2), at least `least_step` apart.
+// Round positions (1, 2, 5 x 10^k) between two values for a chart's axis, at most `most` of them
+// (>= 2), at least `least_step` apart.
 std::vector<Tick> round_ticks(double low, double high, int most, double least_step = 0);
+
+// The values of a chart's axis.
+struct Range {
+  double low = 0;
+  double high = 1;
+  double share(double value) const { return (value - low) / (high - low); }
+};
+
+// Widens the range to the round ticks around it (at most `most` inside), so that the axis begins and
+// ends with a tick.
+Range widen_to_ticks(const Range& range, int most);
 
 }  // namespace trestle::view

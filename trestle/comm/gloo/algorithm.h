@@ -1,2 +1,2 @@
 #pragma once
-// Included by ProcessGroupGloo.hpp, which uses nothing of it.
+// Included by ProcessGroupGloo.hpp, which uses none of it.

@@ -4,7 +4,7 @@
 
 namespace gloo {
 
-// libtorch's own objects; an inline function of ProcessGroupGloo.hpp calls this one member.
+// libtorch creates the objects; an inline function of ProcessGroupGloo.hpp calls this one member.
 class Context {
  public:
   Context() = delete;

@@ -23,8 +23,9 @@ void check_name(const std::string& name) {
   };
   const auto is_either = [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); };
   if (name.empty() || !is_letter(name[0]) || !std::all_of(name.begin(), name.end(), is_either))
-    throw UsageError(text("'", name.substr(0, 100), "' is no name for a dimension of a mesh"),
-                     {.hint = "A name has letters, digits and '_', and begins with no digit."});
+    throw UsageError(
+        text("'", name.substr(0, 100), "' is not a valid name for a mesh dimension"),
+        {.hint = "A name has letters, digits and '_', and does not begin with a digit."});
 }
 
 std::string in_words(const std::vector<Dimension>& dimensions) {
@@ -69,9 +70,9 @@ std::size_t MeshLayout::index_of(std::string_view name) const {
   throw_unknown("dimension of the mesh", name, known_names());
 }
 
-// Of the dimensions that the names stand for, ascending.
+// The indices of the dimensions that the names stand for, ascending.
 std::vector<std::size_t> MeshLayout::indices_of(const std::vector<std::string>& names) const {
-  if (names.empty()) throw UsageError("no dimension of the mesh is named");
+  if (names.empty()) throw UsageError("at least one mesh dimension must be named");
   std::vector<std::size_t> indices;
   for (const std::string& name : names) {
     const auto alias = std::find_if(flattened_.begin(), flattened_.end(),
@@ -86,7 +87,7 @@ std::vector<std::size_t> MeshLayout::indices_of(const std::vector<std::string>& 
     const bool twice = std::count(indices.begin(), indices.end(), indices[i]) > 1;
     throw UsageError(text("dimensions '", join(names, "', '"), "' of the mesh ",
                           in_words(dimensions_),
-                          twice ? ": one stands twice" : ": not in the mesh's order"));
+                          twice ? ": one is listed twice" : ": not in the mesh's order"));
   }
   return indices;
 }
@@ -140,7 +141,7 @@ std::vector<std::vector<int>> MeshLayout::groups(const std::vector<std::string>&
   std::size_t count = ranks_.size();
   for (const std::size_t i : inside) count /= static_cast<std::size_t>(dimensions_[i].size);
   std::vector<std::vector<int>> groups(count);
-  // Ranks come row by row, so each group gets its own row by row.
+  // The ranks are in row-major order, so each group's ranks are too.
   for (std::size_t at = 0; at < ranks_.size(); ++at) {
     std::size_t rest = at, group = 0, stride = 1;
     for (std::size_t i = dimensions_.size(); i-- > 0;) {
@@ -157,7 +158,7 @@ std::vector<std::vector<int>> MeshLayout::groups(const std::vector<std::string>&
 }
 
 std::vector<int> MeshLayout::group_of(int rank, const std::vector<std::string>& names) const {
-  coordinates(rank);  // refuses one that is not there
+  coordinates(rank);  // throws for an unknown rank
   for (std::vector<int>& group : groups(names))
     if (std::find(group.begin(), group.end(), rank) != group.end()) return std::move(group);
   return {};
@@ -168,7 +169,7 @@ MeshLayout MeshLayout::flattened(const std::vector<std::string>& names,
   check_name(name);
   if (has(name))
     throw UsageError(
-        text("the mesh ", in_words(dimensions_), " has a dimension '", name, "' already"));
+        text("the mesh ", in_words(dimensions_), " already has a dimension '", name, "'"));
   std::vector<std::string> parts;
   for (const std::size_t i : indices_of(names)) parts.push_back(dimensions_[i].name);
   MeshLayout result = *this;
@@ -206,7 +207,7 @@ void MeshLayout::check_size(int ranks) const {
   }
   throw UsageError(
       text("the mesh ", in_words(dimensions_), " has ",
-           sizes.size() > 1 ? join(sizes, " x ") + " = " : "", size(), " ranks, and there are ",
+           sizes.size() > 1 ? join(sizes, " x ") + " = " : "", size(), " ranks, but there are ",
            ranks),
       {.hint = fitting.empty() ? text("Start ", size(), " ranks, or change its sizes.")
                                : text("With ", join(fitting, " or "), " it has ", ranks, ".")});
@@ -223,7 +224,7 @@ MeshLayout parse_mesh(std::string_view words) {
     const char* const end = number.data() + number.size();
     const auto [behind, error] = std::from_chars(number.data(), end, dimension.size);
     if (error != std::errc() || behind != end)
-      throw UsageError(text("'", part.substr(0, 100), "' is no dimension of a mesh"),
+      throw UsageError(text("'", part.substr(0, 100), "' is not a mesh dimension"),
                        {.hint = "For example: replicate=2,shard=4"});
     dimensions.push_back(std::move(dimension));
   }

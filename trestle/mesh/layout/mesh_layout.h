@@ -5,16 +5,17 @@
 #include <utility>
 #include <vector>
 
-// Ranks in a grid with named dimensions, as numbers alone. No torch.
+// Ranks in a grid with named dimensions. No torch.
 namespace trestle::mesh {
 
 struct Dimension {
-  std::string name;  // letters, digits and _, not a digit first
+  std::string name;  // letters, digits and '_', not beginning with a digit
   int size = 1;
   bool operator==(const Dimension&) const = default;
 };
 
-// The ranks of a grid, row by row: along the last dimension they are neighbours. PyTorch's (2, 4) mesh:
+// The ranks of a grid in row-major order: neighbours along the last dimension have consecutive
+// numbers. PyTorch's (2, 4) mesh:
 //
 //   const trestle::mesh::MeshLayout mesh({{"replicate", 2}, {"shard", 4}});
 //   mesh.coordinates(6);      // {1, 2}
@@ -26,54 +27,55 @@ struct Dimension {
 //     replicate 0   0 1 2 3
 //               1   4 5 6 7
 //
-// All functions that take a name or a rank throw UsageError where there is none such.
+// All functions that take a name or a rank throw UsageError for an unknown one.
 class MeshLayout {
  public:
-  // Ranks 0, 1, 2 ... Throws UsageError for a name that is no name or stands twice, for a size below 1 and
-  // for more than 1,000,000 ranks.
+  // Ranks 0, 1, 2 ... Throws UsageError for an invalid or repeated name, for a size below 1 and for
+  // more than 1,000,000 ranks.
   explicit MeshLayout(std::vector<Dimension> dimensions);
 
   const std::vector<Dimension>& dimensions() const { return dimensions_; }
-  const std::vector<int>& ranks() const { return ranks_; }  // row by row
+  const std::vector<int>& ranks() const { return ranks_; }  // row-major
   int size() const { return static_cast<int>(ranks_.size()); }
-  // Of a dimension, or of a flattened one.
+  // The size of a dimension, or of a flattened one.
   int size(std::string_view name) const;
   bool has(std::string_view name) const;
 
-  // Of a rank, one for each dimension; and the other way.
+  // Converts between a rank and its coordinates, one for each dimension.
   std::vector<int> coordinates(int rank) const;
   int rank(const std::vector<int>& coordinates) const;
-  // Its place along one dimension, which may be flattened: its number in group_of().
+  // A rank's coordinate along one dimension, which may be flattened: its index in group_of().
   int coordinate(int rank, std::string_view name) const;
 
-  // Which ranks differ in these dimensions alone: a list for each place in the others, row by row, and
-  // each list row by row too. Names stand in the mesh's order; a flattened one stands for its dimensions.
+  // Groups of ranks that differ only in these dimensions: one group for each combination of
+  // coordinates in the other dimensions. Both the groups and the ranks in them are in row-major
+  // order. The names must be in the mesh's order; a flattened name stands for its dimensions.
   std::vector<std::vector<int>> groups(const std::vector<std::string>& names) const;
-  // That of these lists which has the rank.
+  // The group that contains `rank`.
   std::vector<int> group_of(int rank, const std::vector<std::string>& names) const;
 
-  // A new name for several dimensions together, which are given in the mesh's order.
+  // Adds a name for several dimensions together, which are given in the mesh's order.
   MeshLayout flattened(const std::vector<std::string>& names, const std::string& name) const;
-  // Names made so, with the dimensions that each stands for, in the order in which they were made.
+  // The flattened names with their dimensions, in the order in which they were added.
   const std::vector<std::pair<std::string, std::vector<std::string>>>& flattened_names() const {
     return flattened_;
   }
 
-  // All groups there are: for each dimension, then for each flattened one, groups() of it. Every rank that
-  // makes them in this order makes them as all others do.
+  // groups() of each dimension, then of each flattened one. Ranks that make all groups in this
+  // order make them in the same order.
   std::vector<std::pair<std::string, std::vector<std::vector<int>>>> all_groups() const;
 
-  // The part of the mesh that `rank` is in, with these dimensions alone; it keeps the flattened names that
-  // stand for dimensions it has.
+  // The submesh of `rank` with only these dimensions. It keeps the flattened names whose dimensions
+  // it has.
   MeshLayout slice(int rank, const std::vector<std::string>& names) const;
 
-  // Throws UsageError where it has not `ranks` ranks, with what would fit.
+  // Throws UsageError, with sizes that would fit, unless the mesh has `ranks` ranks.
   void check_size(int ranks) const;
 
   // "replicate=2,shard=4", as parse_mesh() reads it.
   std::string to_text() const;
-  // Lines of text: rows are the last dimension but one, columns the last, in blocks for each place in
-  // those before.
+  // The ranks as text. Columns are the last dimension, rows the one before; each combination of the
+  // other dimensions is a block.
   std::string picture() const;
 
   bool operator==(const MeshLayout&) const = default;
@@ -88,7 +90,7 @@ class MeshLayout {
   std::vector<std::pair<std::string, std::vector<std::string>>> flattened_;
 };
 
-// "replicate=2,shard=4". Throws UsageError.
+// Parses "replicate=2,shard=4". Throws UsageError.
 MeshLayout parse_mesh(std::string_view words);
 
 }  // namespace trestle::mesh

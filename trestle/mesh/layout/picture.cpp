@@ -11,12 +11,12 @@ std::string padded(const std::string& word, std::size_t width) {
   return std::string(width - std::min(width, word.size()), ' ') + word;
 }
 
-std::string without_end(std::string line) {
+std::string without_trailing_blanks(std::string line) {
   line.erase(line.find_last_not_of(' ') + 1);
   return line + "\n";
 }
 
-// A block of the picture: the numbers of `rows` rows, under the name and the numbers of the columns.
+// A block of the picture: the ranks of all rows, under the name and the numbers of the columns.
 class Block {
  public:
   Block(const Dimension* rows, const Dimension& columns, int largest)
@@ -29,8 +29,8 @@ class Block {
 
   std::string lines(const int* ranks) const {
     const std::string gap(label_ == 0 ? 0 : label_ + 3, ' ');
-    std::string out = without_end(gap + columns_.name);
-    out += without_end(gap + row([](int column) { return column; }));
+    std::string out = without_trailing_blanks(gap + columns_.name);
+    out += without_trailing_blanks(gap + row([](int column) { return column; }));
     const int count = rows_ == nullptr ? 1 : rows_->size;
     for (int place = 0; place < count; ++place, ranks += columns_.size) {
       std::string head;
@@ -38,7 +38,7 @@ class Block {
         const std::string name = place == 0 ? rows_->name : "";
         head = name + padded(text(place), label_ - name.size()) + "   ";
       }
-      out += without_end(head + row([&](int column) { return ranks[column]; }));
+      out += without_trailing_blanks(head + row([&](int column) { return ranks[column]; }));
     }
     return out;
   }

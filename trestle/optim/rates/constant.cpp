@@ -2,6 +2,12 @@
 
 namespace trestle::optim::rates {
 
-double constant(const LearningRateOptions&, const Position& position) { return position.base; }
+namespace {
+
+double constant_rate(const LearningRateOptions&, const Position& position) { return position.base; }
+
+}  // namespace
+
+RateSchedule constant_schedule() { return {.name = "constant", .rate = constant_rate}; }
 
 }  // namespace trestle::optim::rates

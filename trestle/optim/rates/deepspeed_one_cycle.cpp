@@ -10,7 +10,7 @@ std::int64_t cycle_steps(const DeepspeedRateOptions& options) {
   return options.cycle_first_step_size + options.cycle_second_step_size;
 }
 
-// How high the cycle stands in a step of it, from 0 to 1.
+// The height of the cycle at a step, from 0 to 1.
 double height(const DeepspeedRateOptions& options, std::int64_t step) {
   const std::int64_t all = cycle_steps(options), at = step % all;
   const bool rises = at <= options.cycle_first_step_size;
@@ -23,7 +23,7 @@ double height(const DeepspeedRateOptions& options, std::int64_t step) {
   return std::floor(way * static_cast<double>(stairs) / size) / static_cast<double>(stairs);
 }
 
-// Of the steps after the cycle, in units of decay_step_size; 0 where nothing decays.
+// The number of decay intervals since the end of the cycle; 0 without decay.
 double decayed(const DeepspeedRateOptions& options, std::int64_t step) {
   if (options.decay_step_size == 0) return 0;
   return static_cast<double>(step - cycle_steps(options)) /

@@ -4,14 +4,14 @@
 
 #include "trestle/optim/deepspeed_rate.h"
 
-// The schedules of deepspeed_rate.h. Inside of optim.
+// The schedules of deepspeed_rate.h. Not installed.
 namespace trestle::optim::rates {
 
-// Throws unless `holds`, with what it is that has this value and the range that it should be in.
+// Throws unless `holds`; the message has the name, the value and its valid range.
 using DeepspeedCheck =
     std::function<void(bool holds, const char* what, double value, const char* range)>;
 
-// Each gives the rate of the step.
+// Each returns the rate of the step.
 double deepspeed_warm_up(const DeepspeedRateOptions& options, double base, std::int64_t step);
 double deepspeed_warm_up_decay(const DeepspeedRateOptions& options, double base, std::int64_t step);
 double deepspeed_warm_up_cosine(const DeepspeedRateOptions& options, double base,

@@ -28,7 +28,7 @@ std::int64_t warm_up_steps(const DeepspeedRateOptions& options) {
   return std::max<std::int64_t>(2, options.warmup_num_steps);
 }
 
-// How far the rise has come in step `step`, if it still rises.
+// The share of the rise at a step; nothing after the rise.
 std::optional<double> risen(const DeepspeedRateOptions& options, std::int64_t step) {
   const std::int64_t steps = warm_up_steps(options), done = std::max<std::int64_t>(step - 1, 0);
   if (done >= steps) return std::nullopt;
@@ -39,7 +39,7 @@ double between(const DeepspeedRateOptions& options, double share) {
   return options.warmup_min_lr + (options.warmup_max_lr - options.warmup_min_lr) * share;
 }
 
-// Steps from the end of the rise to the end of all.
+// The number of steps from the end of the rise to the end of the schedule.
 double falling_steps(const DeepspeedRateOptions& options) {
   const std::int64_t steps = options.total_num_steps - warm_up_steps(options);
   return static_cast<double>(std::max<std::int64_t>(1, steps));

@@ -5,11 +5,17 @@
 
 namespace trestle::optim::rates {
 
-double multi_step(const LearningRateOptions& options, const Position& position) {
+namespace {
+
+double multi_step_rate(const LearningRateOptions& options, const Position& position) {
   const auto times = std::count(options.milestones.begin(), options.milestones.end(),
-                                position.step);  // a milestone may stand there twice
+                                position.step);  // a milestone may occur twice
   if (times == 0) return position.before;
   return position.before * std::pow(options.factor, static_cast<double>(times));
 }
+
+}  // namespace
+
+RateSchedule multi_step_schedule() { return {.name = "multi_step", .rate = multi_step_rate}; }
 
 }  // namespace trestle::optim::rates

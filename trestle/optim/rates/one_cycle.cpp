@@ -8,7 +8,7 @@ namespace trestle::optim::rates {
 
 namespace {
 
-// From `first` to `last` along half a cosine; `share` of the way is done.
+// From `first` to `last` along half a cosine, at `share` of the way.
 double along_cosine(double first, double last, double share) {
   return last + (first - last) / 2.0 * (std::cos(std::numbers::pi * share) + 1);
 }
@@ -17,7 +17,7 @@ double share_of(double begin, double end, double at) {
   return end > begin ? (at - begin) / (end - begin) : 1;
 }
 
-// From `first` to `top` while the rate rises, and then to `last`.
+// From `first` to `top` while the rate rises, then to `last`.
 double along_cycle(const LearningRateOptions& options, std::int64_t step, double first, double top,
                    double last) {
   const auto length = static_cast<double>(options.length);
@@ -27,9 +27,7 @@ double along_cycle(const LearningRateOptions& options, std::int64_t step, double
   return along_cosine(top, last, share_of(turn, length - 1, at));
 }
 
-}  // namespace
-
-double one_cycle(const LearningRateOptions& options, const Position& position) {
+double one_cycle_rate(const LearningRateOptions& options, const Position& position) {
   const double first = position.base / options.first_divisor;
   return along_cycle(options, position.step, first, position.base, first / options.last_divisor);
 }
@@ -37,6 +35,15 @@ double one_cycle(const LearningRateOptions& options, const Position& position) {
 double one_cycle_momentum(const LearningRateOptions& options, std::int64_t step) {
   return along_cycle(options, step, options.highest_momentum, options.lowest_momentum,
                      options.highest_momentum);
+}
+
+}  // namespace
+
+RateSchedule one_cycle_schedule() {
+  return {.name = "one_cycle",
+          .rate = one_cycle_rate,
+          .has_length = true,
+          .momentum = one_cycle_momentum};
 }
 
 }  // namespace trestle::optim::rates

@@ -2,9 +2,15 @@
 
 namespace trestle::optim::rates {
 
-double step(const LearningRateOptions& options, const Position& position) {
+namespace {
+
+double step_rate(const LearningRateOptions& options, const Position& position) {
   const bool decays = position.step > 0 && position.step % options.every == 0;
   return decays ? position.before * options.factor : position.before;
 }
+
+}  // namespace
+
+RateSchedule step_schedule() { return {.name = "step", .rate = step_rate}; }
 
 }  // namespace trestle::optim::rates

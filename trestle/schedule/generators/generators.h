@@ -1,20 +1,25 @@
 #pragma once
 
+#include <string_view>
+#include <vector>
+
 #include "trestle/schedule/generate.h"
 
-// The functions behind the names of generate.h: one file each. All give compute actions only.
+// The schedules behind the names of generate.h. Each file <name>.cpp of this folder defines one
+// entry of the table, `Generator <name>_schedule()`. CMake collects the entries. Not installed.
 namespace trestle::schedule::generators {
 
-// All forwards, then all backwards (Huang et al. 2019, "GPipe"). Keeps every micro-batch's
-// activations.
-Schedule gpipe(const GenerateOptions& options);
+struct Generator {
+  std::string_view name;
+  std::string_view summary;                       // one line of help
+  bool all_forwards_first = false;                // then a whole-batch loss is possible
+  Schedule (*make)(const GenerateOptions&) = {};  // compute actions only
+};
 
-// Non-interleaved one-forward-one-backward (Narayanan et al. 2021, "PipeDream-Flush"): stage s
-// keeps at most min(micro-batches, stages - s) micro-batches. Fewer micro-batches than stages are
-// allowed.
-Schedule one_f_one_b(const GenerateOptions& options);
+// Every schedule, sorted by name.
+const std::vector<Generator>& all_generators();
 
-// The frame that generators with one stage on each rank fill: rank s holds stage s.
+// An empty table with one stage on each rank: rank s holds stage s.
 Schedule one_stage_per_rank(const GenerateOptions& options);
 
 }  // namespace trestle::schedule::generators

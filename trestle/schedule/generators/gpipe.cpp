@@ -2,7 +2,11 @@
 
 namespace trestle::schedule::generators {
 
-Schedule gpipe(const GenerateOptions& options) {
+namespace {
+
+// All forwards, then all backwards (Huang et al. 2019, "GPipe"). Every stage keeps the activations
+// of all micro-batches.
+Schedule make_gpipe(const GenerateOptions& options) {
   Schedule schedule = one_stage_per_rank(options);
   const int count = options.micro_batches;
   for (int stage = 0; stage < options.stages; ++stage) {
@@ -14,6 +18,15 @@ Schedule gpipe(const GenerateOptions& options) {
     }
   }
   return schedule;
+}
+
+}  // namespace
+
+Generator gpipe_schedule() {
+  return {.name = "gpipe",
+          .summary = "all forwards, then all backwards; allows a whole-batch loss",
+          .all_forwards_first = true,
+          .make = make_gpipe};
 }
 
 }  // namespace trestle::schedule::generators

@@ -4,7 +4,12 @@
 
 namespace trestle::schedule::generators {
 
-Schedule one_f_one_b(const GenerateOptions& options) {
+namespace {
+
+// Non-interleaved one-forward-one-backward (Narayanan et al. 2021, "PipeDream-Flush"). Stage s
+// keeps the activations of at most min(micro-batches, stages - s) micro-batches. There may be fewer
+// micro-batches than stages.
+Schedule make_one_f_one_b(const GenerateOptions& options) {
   Schedule schedule = one_stage_per_rank(options);
   const int count = options.micro_batches;
   for (int stage = 0; stage < options.stages; ++stage) {
@@ -18,6 +23,14 @@ Schedule one_f_one_b(const GenerateOptions& options) {
     for (int i = count - warm_up; i < count; ++i) actions.push_back(backward(stage, i));
   }
   return schedule;
+}
+
+}  // namespace
+
+Generator one_f_one_b_schedule() {
+  return {.name = "1f1b",
+          .summary = "one forward, one backward; keeps few activations alive",
+          .make = make_one_f_one_b};
 }
 
 }  // namespace trestle::schedule::generators

@@ -16,6 +16,7 @@ OpenedData open_arrays(const recipe::Recipe& recipe) {
 
 }  // namespace
 
+// NumPy's arrays, or torch.save's.
 DataSet arrays_set() {
   return {
       .name = "arrays",

@@ -13,8 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Those that would be made, or the challenge's own.
-std::vector<std::int64_t> carvana_input(const recipe::Recipe& recipe) {
+// The size of the synthetic images if the recipe would make them, else that of the challenge.
+std::vector<std::int64_t> usual_carvana_input(const recipe::Recipe& recipe) {
   const data::PictureOptions options = picture_options(recipe);
   if (options.width > 0) return {options.channels, options.height, options.width};
   const bool made = recipe.data.synthesize > 0;
@@ -35,16 +35,16 @@ data::SynthesizeCarvanaOptions carvana_options(const Synthesis& wanted) {
   return options;
 }
 
-std::string synthesize_cars(const Synthesis& wanted) {
+std::string synthesize_carvana(const Synthesis& wanted) {
   data::synthesize_carvana(wanted.out, wanted.count, carvana_options(wanted));
   return text(counted(wanted.count, "image"), " to ", (wanted.out / "train_hq").string(), " and ",
               plural(wanted.count, "its mask", "their masks"), " to ",
               (wanted.out / "train_masks").string());
 }
 
-StandIn carvana_stand_in(const recipe::Recipe& recipe) {
+StandIn stand_in_for_carvana(const recipe::Recipe& recipe) {
   const fs::path images = recipe.data.images;
-  // "data/cars" for data/cars/train_hq, and any other folder's own name.
+  // "data/cars" for data/cars/train_hq; any other folder keeps its own name.
   const bool usual = images.filename() == "train_hq" && images.has_parent_path();
   const Synthesis wanted{.out = synthetic_name(usual ? images.parent_path() : images),
                          .count = recipe.data.synthesize,
@@ -67,6 +67,7 @@ data::CheckReport check_carvana(const recipe::Recipe& recipe, const data::CheckP
 
 }  // namespace
 
+// Kaggle's Carvana challenge: photos of cars, with a mask for each.
 DataSet carvana_set() {
   return {
       .name = "carvana",
@@ -76,11 +77,11 @@ DataSet carvana_set() {
       .predicts = Predicts::Mask,
       .paths = {"images", "masks"},
       .keys = picture_keys_and({"mask_values", "mask_ignore"}),
-      .usual_input = carvana_input,
+      .usual_input = usual_carvana_input,
       .picture = picture_options,
       .open = open_carvana,
-      .synthesize = synthesize_cars,
-      .stand_in = carvana_stand_in,
+      .synthesize = synthesize_carvana,
+      .stand_in = stand_in_for_carvana,
       .check = check_carvana};
 }
 

@@ -16,10 +16,11 @@ namespace fs = std::filesystem;
 
 struct Parts {
   fs::path training;
-  std::optional<fs::path> validation;  // a folder of its own; nothing: a share of the training's
+  std::optional<fs::path> validation;  // nothing: a share of the training images
 };
 
-// Two folders "train" and "val" (or "validation", "valid", "test") are the parts, not classes.
+// Folders "train" and "val" (or "validation", "valid", "test") hold training and validation images;
+// they are not classes.
 Parts parts_of(const fs::path& folder) {
   if (fs::is_directory(folder / "train"))
     for (const char* name : {"val", "validation", "valid", "test"})
@@ -48,7 +49,7 @@ data::ClassificationDataset training_part(const recipe::Recipe& recipe) {
 }
 
 // "0 = cats (120), 1 = dogs (98)"
-std::string describe(const data::ClassificationDataset& training) {
+std::string describe_counts(const data::ClassificationDataset& training) {
   const std::vector<std::int64_t> counts = training.counts();
   std::vector<std::string> words;
   for (std::size_t c = 0; c < counts.size(); ++c)
@@ -58,7 +59,7 @@ std::string describe(const data::ClassificationDataset& training) {
 
 recipe::Recipe::Data fill_in_classification(const recipe::Recipe& recipe, Progress& progress) {
   const data::ClassificationDataset training = training_part(recipe);
-  progress.note("classes   " + describe(training));
+  progress.note("classes   " + describe_counts(training));
   recipe::Recipe::Data data = recipe.data;
   data.class_names = training.classes();
   return data;
@@ -68,7 +69,7 @@ data::CheckReport check_classification(const recipe::Recipe& recipe,
                                        const data::CheckProgress& progress) {
   data::CheckReport report;
   try {
-    report.notes.push_back("classes: " + describe(training_part(recipe)));
+    report.notes.push_back("classes: " + describe_counts(training_part(recipe)));
     check_opened(recipe, open_classification(recipe), report, progress);
   } catch (const Error& error) {
     report.problems.emplace_back(error.what());
@@ -78,6 +79,7 @@ data::CheckReport check_classification(const recipe::Recipe& recipe,
 
 }  // namespace
 
+// Images in a folder for each class.
 DataSet classification_set() {
   return {.name = "classification",
           .summary = "images in a folder for each class, of your own",

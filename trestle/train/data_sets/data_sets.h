@@ -7,49 +7,32 @@
 
 #include "trestle/train/data_set.h"
 
-// Inside of the table of data sets: one function, and one file, for each.
+// What the entries of the table of data sets share. Each file <name>.cpp of this folder defines one
+// entry, `DataSet <name>_set()`. CMake collects the entries. Not installed.
 namespace trestle::train {
 
-// Kaggle's Carvana challenge: photos of cars, a mask each.
-DataSet carvana_set();
-
-// Images with a mask each, in two folders of the user's own.
-DataSet segmentation_set();
-
-// Images in a folder for each class.
-DataSet classification_set();
-
-// MNIST's handwritten digits (LeCun, Cortes, Burges), in four IDX files.
+// Fashion-MNIST starts from MNIST's entry.
 DataSet mnist_set();
 
-// Zalando's Fashion-MNIST (Xiao, Rasul, Vollgraf 2017): clothes, in the same files.
-DataSet fashion_mnist_set();
-
-// Random numbers, in no files.
-DataSet random_set();
-
-// "data/mnist" -> "data/mnist-synthetic", which stays as it is.
+// "data/mnist" -> "data/mnist-synthetic". A name that ends in "-synthetic" stays as it is.
 std::filesystem::path synthetic_name(const std::filesystem::path& folder);
 
-// NumPy's arrays.
-DataSet arrays_set();
-
-// What the sets of images with masks share; `suffix` as in data::list_pairs().
+// For the data sets of images with masks; `suffix` as in data::list_pairs().
 OpenedData open_pairs(const recipe::Recipe& recipe, const std::string& suffix);
 enum class MaskValues { ClassIds, OfTheMasks };
 data::CheckReport check_pairs(const recipe::Recipe& recipe, const std::string& suffix,
                               MaskValues values, const data::CheckProgress& progress);
 
-// The keys of [data] that say how image files are read.
+// The keys of [data] that describe how image files are read, followed by `more`.
 inline std::vector<std::string> picture_keys_and(std::vector<std::string> more) {
   more.insert(more.begin(), {"scale", "image_width", "image_height"});
   return more;
 }
 
-// Some of the data for training and some for validation, as the recipe says.
+// Splits the data into training and validation by the recipe's `validation` and `split_seed`.
 OpenedData divide(const recipe::Recipe& recipe, std::shared_ptr<const data::Dataset> dataset);
 
-// Reads every example of both parts.
+// Reads every training and validation example.
 void check_opened(const recipe::Recipe& recipe, const OpenedData& opened, data::CheckReport& report,
                   const data::CheckProgress& progress);
 

@@ -13,7 +13,7 @@ namespace trestle::train {
 
 namespace {
 
-Examples part_of(const recipe::Recipe& recipe, data::MnistPart part) {
+Examples mnist_part(const recipe::Recipe& recipe, data::MnistPart part) {
   const DataSet& set = find_data_set(recipe.data.name);
   const std::filesystem::path folder = data_paths(set, recipe).at(0);
   if (folder == set.usual_place && !std::filesystem::exists(folder))
@@ -24,25 +24,20 @@ Examples part_of(const recipe::Recipe& recipe, data::MnistPart part) {
   return all_of(std::make_shared<data::MnistDataset>(folder, part));
 }
 
-// The test part validates.
+// The test images are the validation data.
 OpenedData open_mnist(const recipe::Recipe& recipe) {
-  return {part_of(recipe, data::MnistPart::Train), part_of(recipe, data::MnistPart::Test),
+  return {mnist_part(recipe, data::MnistPart::Train), mnist_part(recipe, data::MnistPart::Test),
           data::mnist_classes};
 }
 
-std::vector<std::int64_t> mnist_input(const recipe::Recipe&) { return {1, 28, 28}; }
+std::vector<std::int64_t> usual_mnist_input(const recipe::Recipe&) { return {1, 28, 28}; }
 
-data::PictureOptions picture(const recipe::Recipe&) {
+data::PictureOptions mnist_picture(const recipe::Recipe&) {
   return {.width = 28, .height = 28, .channels = 1};
 }
 
-std::vector<std::string> digits(const recipe::Recipe&) {
+std::vector<std::string> digit_names(const recipe::Recipe&) {
   return {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
-}
-
-std::vector<std::string> clothes(const recipe::Recipe&) {
-  return {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
-          "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot"};
 }
 
 data::SynthesizeMnistOptions mnist_options(const Synthesis& wanted) {
@@ -52,7 +47,7 @@ data::SynthesizeMnistOptions mnist_options(const Synthesis& wanted) {
   return options;
 }
 
-std::string synthesize_digits(const Synthesis& wanted) {
+std::string synthesize_mnist(const Synthesis& wanted) {
   if (wanted.width != 0 || wanted.height != 0)
     throw UsageError("digits are 28 x 28 pixels, they take no other width or height");
   data::synthesize_mnist(wanted.out, wanted.count, mnist_options(wanted));
@@ -60,7 +55,7 @@ std::string synthesize_digits(const Synthesis& wanted) {
               wanted.out.string());
 }
 
-StandIn mnist_stand_in(const recipe::Recipe& recipe) {
+StandIn stand_in_for_mnist(const recipe::Recipe& recipe) {
   const Synthesis wanted{.out = synthetic_name(recipe.data.folder),
                          .count = recipe.data.synthesize};
   StandIn made{wanted, data::describe_synthetic_mnist(wanted.count, mnist_options(wanted)),
@@ -73,9 +68,9 @@ data::CheckReport check_mnist(const recipe::Recipe& recipe, const data::CheckPro
   data::CheckReport report;
   for (const auto part : {data::MnistPart::Train, data::MnistPart::Test}) {
     try {
-      check_opened(recipe, {part_of(recipe, part), {}, data::mnist_classes}, report, progress);
+      check_opened(recipe, {mnist_part(recipe, part), {}, data::mnist_classes}, report, progress);
     } catch (const Error& error) {
-      // A missing folder misses both parts.
+      // A missing folder gives the same message for both files; report it once.
       if (std::ranges::find(report.problems, error.what()) == report.problems.end())
         report.problems.emplace_back(error.what());
     }
@@ -85,6 +80,7 @@ data::CheckReport check_mnist(const recipe::Recipe& recipe, const data::CheckPro
 
 }  // namespace
 
+// MNIST's handwritten digits (LeCun, Cortes, Burges), in four IDX files.
 DataSet mnist_set() {
   return {.name = "mnist",
           .summary = "handwritten digits, in the four IDX files of MNIST",
@@ -92,27 +88,12 @@ DataSet mnist_set() {
           .metric = "accuracy",
           .predicts = Predicts::Class,
           .paths = {"folder"},
-          .usual_input = mnist_input,
-          .picture = picture,
-          .class_names = digits,
+          .usual_input = usual_mnist_input,
+          .picture = mnist_picture,
+          .class_names = digit_names,
           .open = open_mnist,
-          .synthesize = synthesize_digits,
-          .stand_in = mnist_stand_in,
-          .check = check_mnist};
-}
-
-DataSet fashion_mnist_set() {
-  return {.name = "fashion_mnist",
-          .summary = "pictures of clothes in MNIST's format; a Debian package has it",
-          .loss = "cross_entropy",
-          .metric = "accuracy",
-          .predicts = Predicts::Class,
-          .paths = {"folder"},
-          .usual_place = "/usr/share/datasets/fashion-mnist",
-          .usual_input = mnist_input,
-          .picture = picture,
-          .class_names = clothes,
-          .open = open_mnist,
+          .synthesize = synthesize_mnist,
+          .stand_in = stand_in_for_mnist,
           .check = check_mnist};
 }
 

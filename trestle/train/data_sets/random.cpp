@@ -24,6 +24,7 @@ OpenedData open_random(const recipe::Recipe& recipe) {
 
 }  // namespace
 
+// Random numbers, generated on the fly.
 DataSet random_set() {
   return {.name = "random",
           .summary = "random numbers, made as they are needed: for measuring steps",

@@ -54,7 +54,7 @@ std::vector<std::string> words_of(const std::vector<data::MaskValue>& values) {
   return words;
 }
 
-// Which value of a mask is which class: from the recipe, or from all masks.
+// Takes the mask value of each class from the recipe, or else finds the values in all masks.
 recipe::Recipe::Data fill_in_segmentation(const recipe::Recipe& recipe, Progress& progress) {
   recipe::Recipe::Data data = recipe.data;
   if (!data.mask_values.empty()) {
@@ -80,8 +80,8 @@ OpenedData open_segmentation(const recipe::Recipe& recipe) {
   return open_pairs(recipe, recipe.data.mask_suffix);
 }
 
-// As fill_in, for a check: masks that cannot be read are among the report's problems, and no longer
-// among the pairs.
+// As fill_in_segmentation(), for a check: a mask that cannot be read is added to the report's
+// problems and removed from the pairs.
 recipe::Recipe with_values(const recipe::Recipe& recipe, std::vector<data::ImagePair>& pairs,
                            data::CheckReport& report) {
   recipe::Recipe known = recipe;
@@ -135,6 +135,7 @@ data::CheckReport check_pairs(const recipe::Recipe& recipe, const std::string& s
   return report;
 }
 
+// Images with a mask for each, in two folders.
 DataSet segmentation_set() {
   return {.name = "segmentation",
           .summary = "images with a mask each, in two folders of your own",

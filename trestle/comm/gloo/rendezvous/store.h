@@ -6,9 +6,9 @@
 
 namespace gloo::rendezvous {
 
-// What the overrides of ProcessGroupGloo::GlooStore need in order to compile. Gloo's own class has
-// more virtual functions, so that an object made from this declaration would be a wrong one: nobody
-// may make, derive or call it.
+// Enough for the overrides of ProcessGroupGloo::GlooStore to compile. Gloo's own class has more
+// virtual functions, so an object of this declaration would have a wrong vtable: do not create,
+// derive from or call it.
 class Store {
  public:
   virtual ~Store();

@@ -1,6 +1,6 @@
 #pragma once
 
-// Handles that libtorch makes and destroys.
+// Handles that libtorch creates and destroys.
 namespace gloo::transport {
 class Device;
 class UnboundBuffer;
