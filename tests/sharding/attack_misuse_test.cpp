@@ -23,7 +23,7 @@ TEST(ShardEdgeCases, FreezesParametersBetweenSteps) {
     plain_optimizer.step();
   }
   const Weights expected = weights_of(*plain);
-  each_level(2, {.bucket = 256, .first_bucket = 128},
+  each_level(2, {.buckets = {.size = 256, .first = 128}},
              [&](World& world, const ShardOptions& options) {
                const auto net = make<Net>();
                ShardedModule<Model> sharded(net, shards(world), options);

@@ -151,9 +151,8 @@ TEST(ShardedPrecision, TrainsAsMasterWeightsAndCopiesByHand) {
         for (const ShardLevel level : dividing) {
           const ShardOptions options = {
               .level = level,
-              .bucket = 512,
-              .first_bucket = 256,
-              .precision = {.parameters = compute, .reduce = reduce, .output = at::kFloat}};
+              .precision = {.parameters = compute, .reduce = reduce, .output = at::kFloat},
+              .buckets = {.size = 512, .first = 256}};
           EXPECT_LT(by_shards(ranks, options, expected), 2e-6)
               << to_string(level) << ", " << toString(compute) << " reduced in " << toString(reduce)
               << " on " << ranks;

@@ -93,8 +93,8 @@ TEST(PowerSgd, MatchesPyTorchAsHookOfSharded) {
       NamedTensors parameters;
       for (auto shape = shapes.rbegin(); shape != shapes.rend(); ++shape)
         parameters.emplace_back(shape->first, shape->second.clone().requires_grad_());
-      const ShardOptions options = {.first_bucket = first,
-                                    .hook = powersgd_hook(options_of(expected["options"]))};
+      const ShardOptions options = {
+          .buckets = {.first = first, .hook = powersgd_hook(options_of(expected["options"]))}};
       const DeviceMesh mesh(world, {{"replicate", 2}});
       ShardedParameters stage(parameters, {}, rank_groups(mesh, options), options);
       const auto& steps = expected["averages"];

@@ -119,7 +119,8 @@ TEST(SavedSharded, ResumesAtAnyLevelMeshAndWorldSize) {
     SCOPED_TRACE("from " + in_words(from));
     on_mesh(from, [&](World& world, const DeviceMesh& mesh) {
       const auto net = odd_net();
-      ShardedModule<testing::NetImpl> sharded(net, mesh, {.level = from.level, .bucket = 2048});
+      ShardedModule<testing::NetImpl> sharded(net, mesh,
+                                              {.level = from.level, .buckets = {.size = 2048}});
       auto optimizer = adamw(sharded.parameters());
       train(sharded, optimizer, world, 0, 2);
       // Training forwards broadcast rank 0's buffers.
@@ -157,7 +158,7 @@ TEST(SavedSharded, ResumesToBitsOfUninterruptedTraining) {
     for (const Case& given : {cases[0], cases[1], cases[2], cases[3], cases[4]}) {
       SCOPED_TRACE(which.name);
       on_mesh(given, [&](World& world, const DeviceMesh& mesh) {
-        const ShardOptions options{.level = given.level, .bucket = 512, .seed = 9};
+        const ShardOptions options{.level = given.level, .buckets = {.size = 512}, .seed = 9};
         Sharded whole(drawing_net(), mesh, options);
         const auto optimizer = optim::make_optimizer(whole.parameters(), which);
         for (int step = 0; step < 5; ++step) {

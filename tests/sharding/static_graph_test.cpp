@@ -59,7 +59,7 @@ TEST(ShardedStatic, TrainsToPlainModelsWeights) {
   }
   const Weights expected = weights_of(*plain);
   for (const Bytes bucket : {Bytes{100}, Bytes{1} << 20})
-    each_level(2, {.bucket = bucket, .first_bucket = bucket, .unused_parameters = is_static},
+    each_level(2, {.unused_parameters = is_static, .buckets = {.size = bucket, .first = bucket}},
                [&](World& world, const ShardOptions& options) {
                  const auto net = branches();
                  net->uses_c = world.rank() == 0;
@@ -87,9 +87,8 @@ TEST(ShardedStatic, ReducesWithoutWaitingForUnusedParameters) {
       const auto net = branches();
       ShardedModule<Model> model(net, shards(world),
                                  {.level = ShardLevel::OptimizerState,
-                                  .bucket = 1,
-                                  .first_bucket = 1,
-                                  .unused_parameters = unused});
+                                  .unused_parameters = unused,
+                                  .buckets = {.size = 1, .first = 1}});
       std::int64_t begun = 0;
       net->on_gradient = [&] { begun = model.report().reductions; };
       for (int step = 0; step < 3; ++step) {

@@ -11,7 +11,8 @@ namespace {
 comm::Group background_group(const DeviceMesh& mesh, const Sharded& sharded) {
   std::vector<std::string> names;
   for (const auto& dimension : mesh.layout().dimensions())
-    if (dimension.name == sharded.options().replicate || dimension.name == sharded.options().shard)
+    if (dimension.name == sharded.options().mesh.replicate ||
+        dimension.name == sharded.options().mesh.shard)
       names.push_back(dimension.name);
   return mesh.flatten(names, "background_save").group("background_save");
 }

@@ -35,10 +35,10 @@ struct GradientBucket {
 // all ranks ends with that reason.
 using AverageBucket = std::function<std::function<void()>(const GradientBucket& bucket)>;
 
-// ShardOptions::hook. A hook serves level None, where each rank keeps whole gradients; at the other
-// levels gradients are reduced to this rank's piece, and a hook is a UsageError. Buckets are
-// divided anew before the second step, in the order in which gradients came, and stay so from then
-// on: what a hook keeps for a bucket it keeps from bucket.step 1.
+// ShardOptions::buckets.hook. A hook serves level None, where each rank keeps whole gradients; at
+// the other levels gradients are reduced to this rank's piece, and a hook is a UsageError. Buckets
+// are divided anew before the second step, in the order in which gradients came, and stay so from
+// then on: what a hook keeps for a bucket it keeps from bucket.step 1.
 //
 //   const trestle::sharding::CommunicationHook in_two_steps{
 //       .name = "in two steps",
@@ -51,7 +51,7 @@ using AverageBucket = std::function<std::function<void()>(const GradientBucket& 
 //           };
 //         };
 //       }};
-//   trestle::Sharded sharded(net, mesh, {.hook = in_two_steps});
+//   trestle::Sharded sharded(net, mesh, {.buckets = {.hook = in_two_steps}});
 //
 // PowerSGD is powersgd_hook() (powersgd.h). PyTorch's fp16_compress_hook and bf16_compress_hook are
 // no hooks here but the dtype of reductions, which works at every level: {.precision = {.reduce =

@@ -10,7 +10,7 @@
 namespace trestle::sharding {
 
 nn::RunKey ForwardKeys::next(const GradientReducer& reducer) {
-  const int micro_batches = options_.reproducible.pieces;
+  const int micro_batches = options_.reproducible.micro_batches;
   const std::int64_t steps = reducer.stats().steps;
   const std::int64_t current = micro_batches > 0 ? reducer.stats().backwards : steps;
   if (counted_for_ != current) forwards_ = 0;
@@ -27,9 +27,9 @@ nn::RunKey ForwardKeys::next(const GradientReducer& reducer) {
 }
 
 std::vector<int> ForwardKeys::own_micro_batches() const {
-  const int micro_batches = options_.reproducible.pieces;
+  const int micro_batches = options_.reproducible.micro_batches;
   if (micro_batches == 0)
-    throw UsageError("own_pieces() without ShardOptions::reproducible",
+    throw UsageError("own_micro_batches() without ShardOptions::reproducible",
                      {.hint = "Set ShardOptions::reproducible."});
   std::vector<int> own(static_cast<std::size_t>(micro_batches / ranks_.size()));
   std::iota(own.begin(), own.end(), ranks_.rank() * static_cast<int>(own.size()));

@@ -65,7 +65,7 @@ NamedTensors full_state(ShardEngine& engine) {
   NamedTensors buffers;
   for (const auto& [name, tensor] : engine.buffers())
     buffers.emplace_back(name, tensor.detach().clone());
-  if (engine.options().broadcast_buffers)
+  if (engine.options().broadcast.buffers)
     broadcast_tensors(engine.ranks().all, tensors_of(buffers));
   for (const auto& [name, tensor] : buffers) add(name, tensor);
   return all;

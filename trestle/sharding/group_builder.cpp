@@ -59,7 +59,8 @@ FlatParameterGroups GroupBuilder::make_buckets(const NamedTensors& trained,
     items.push_back({.bytes = static_cast<Bytes>(tensor.nbytes()),
                      .kind = 2 * kind_of(tensor) + (precision_.keeps_dtype(tensor) ? 1 : 0)});
   FlatParameterGroups buckets;
-  for (const auto& bucket : assign_buckets(items, order, options_.first_bucket, options_.bucket)) {
+  for (const auto& bucket :
+       assign_buckets(items, order, options_.buckets.first, options_.buckets.size)) {
     NamedTensors members;
     for (const std::size_t i : bucket) members.push_back(trained[i]);
     buckets.push_back(make_group(std::move(members), Use::Trained));

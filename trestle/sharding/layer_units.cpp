@@ -19,7 +19,7 @@ class LayerUnits {
   LayerUnits(nn::Graph& graph, ShardEngine& engine)
       : graph_(graph),
         engine_(engine),
-        choice_(engine.options().units),
+        choice_(engine.options().units.names),
         unit_of_layer_(graph.layers.size()) {
     for (const auto& tie : graph_.ties) tied_.insert({tie.owner, tie.owner_parameter});
   }
@@ -60,7 +60,7 @@ class LayerUnits {
       bytes_ += static_cast<Bytes>(tensor.nbytes());
     }
     members_.push_back(number);
-    if (choice_.empty() && bytes_ >= engine_.options().unit) close_unit();
+    if (choice_.empty() && bytes_ >= engine_.options().units.bytes) close_unit();
   }
 
   // A chosen layer begins a unit, unless it and the layer before match one name, as "blocks" for

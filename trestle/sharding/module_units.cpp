@@ -60,7 +60,7 @@ class ModuleUnitHook final : public UnitHook {
 class UnitFinder {
  public:
   explicit UnitFinder(const ShardOptions& options)
-      : choice_(options.units), least_bytes_(options.unit) {}
+      : choice_(options.units.names), least_bytes_(options.units.bytes) {}
 
   void find(torch::nn::Module& model) {
     visit_module(model, "", 0);

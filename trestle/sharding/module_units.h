@@ -10,9 +10,9 @@ namespace trestle::sharding {
 
 class ShardEngine;
 
-// Level Parameters, torch modules: each Hooked module is a unit, as far as ShardOptions::units and
-// ::unit choose it, and the rest of the model is unit 0. Without Hooked modules the whole model is
-// one unit.
+// Level Parameters, torch modules: each Hooked module is a unit, as far as
+// ShardOptions::units.names and ::unit choose it, and the rest of the model is unit 0. Without
+// Hooked modules the whole model is one unit.
 class ModuleUnits {
  public:
   // Adds the units to the engine, before its finish(). `engine` outlives it.

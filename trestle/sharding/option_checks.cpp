@@ -9,15 +9,16 @@ namespace trestle::sharding {
 namespace {
 
 void check_hook(const ShardOptions& options) {
-  if (!options.hook.make) return;
-  if (options.reproducible.pieces > 0)
-    throw UsageError(text("the communication hook '", options.hook.name,
+  if (!options.buckets.hook.make) return;
+  if (options.reproducible.micro_batches > 0)
+    throw UsageError(text("the communication hook '", options.buckets.hook.name,
                           "' with ShardOptions::reproducible, which adds up in its own order"),
                      {.hint = "Leave one of them out."});
   if (options.level == ShardLevel::None) return;
   throw UsageError(
-      text("the communication hook '", options.hook.name, "' averages whole gradients, but level ",
-           to_string(options.level), " reduces them to each rank's shard"),
+      text("the communication hook '", options.buckets.hook.name,
+           "' averages whole gradients, but level ", to_string(options.level),
+           " reduces them to each rank's shard"),
       {.hint = "Take level None (trestle::ddp()), or leave the hook out: precision.reduce = "
                "at::kBFloat16 halves what is sent at every level."});
 }
@@ -31,21 +32,21 @@ std::string describe_options(const ShardOptions& options) {
     add(name, type ? toString(*type) : "not set");
   };
   add("level", to_string(options.level));
-  add("replicate", options.replicate);
-  add("shard", options.shard);
-  add("bucket", options.bucket);
-  add("first_bucket", options.first_bucket);
-  add("hook", options.hook.make ? text("'", options.hook.name, "'") : "not set");
-  add("unit", options.unit);
-  add("units", join(options.units, " "));
+  add("mesh.replicate", options.mesh.replicate);
+  add("mesh.shard", options.mesh.shard);
+  add("buckets.size", options.buckets.size);
+  add("buckets.first", options.buckets.first);
+  add("buckets.hook", options.buckets.hook.make ? text("'", options.buckets.hook.name, "'") : "not set");
+  add("units.bytes", options.units.bytes);
+  add("units.names", join(options.units.names, " "));
   const Reshard reshard = options.reshard_after_forward;
   add("reshard_after_forward", reshard.to_all()       ? std::string("true")
                                : reshard.ranks() == 1 ? std::string("false")
                                                       : text(reshard.ranks()));
   constexpr const char* unused[] = {"Refuse", "Find", "Static"};
   add("unused_parameters", unused[static_cast<int>(options.unused_parameters)]);
-  add("broadcast_at_start", options.broadcast_at_start);
-  add("broadcast_buffers", options.broadcast_buffers);
+  add("broadcast.at_start", options.broadcast.at_start);
+  add("broadcast.buffers", options.broadcast.buffers);
   add_type("precision.parameters", options.precision.parameters);
   add_type("precision.reduce", options.precision.reduce);
   add_type("precision.output", options.precision.output);
@@ -54,7 +55,7 @@ std::string describe_options(const ShardOptions& options) {
   add("precision.keep", keep.empty() ? "nothing" : join(keep, " "));
   add("device", options.device ? DeviceTypeName(options.device->type(), true) : "not set");
   add("shards_on_cpu", options.shards_on_cpu);
-  add("reproducible.pieces", options.reproducible.pieces);
+  add("reproducible.micro_batches", options.reproducible.micro_batches);
   add("reproducible.threads", options.reproducible.threads);
   add("seed", options.seed);
   return lines;
@@ -64,8 +65,8 @@ std::string describe_options(const ShardOptions& options) {
 
 void check_options(const ShardOptions& options, const RankGroups& ranks) {
   check_reproducible(options, ranks);
-  if (!options.units.empty() && options.unit > 0)
-    throw UsageError("units by name (ShardOptions::units) and by size (::unit)",
+  if (!options.units.names.empty() && options.units.bytes > 0)
+    throw UsageError("both ShardOptions::units.names and units.bytes",
                      {.hint = "Set only one of them."});
   if (options.level == ShardLevel::None && options.precision.parameters) {
     throw UsageError("precision.parameters at level None, where parameters have no master copy",

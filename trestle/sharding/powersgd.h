@@ -93,7 +93,8 @@ class PowerSgd {
 // the second step (PyTorch asks for 2). What it keeps is in no checkpoint: a training that goes on
 // from one begins with plain averages again.
 //
-//   trestle::Sharded sharded(net, mesh, {.hook = powersgd_hook({.approximation_rank = 2, .start_iteration = 10})});
+//   const auto hook = powersgd_hook({.approximation_rank = 2, .start_iteration = 10});
+//   trestle::Sharded sharded(net, mesh, {.buckets = {.hook = hook}});
 //
 // Throws UsageError for options that cannot be, and for parameters that are complex numbers in the
 // first backward.

@@ -25,7 +25,7 @@ ReductionQueue::ReductionQueue(FlatParameterGroups groups, RankGroups ranks,
                 .shard = without_check(ranks_.shard),
                 .gathers = {},
                 .replicate = without_check(ranks_.replicate)};
-  if (options_.hook.make) hook_.emplace(options_.hook, ranks_.all);
+  if (options_.buckets.hook.make) hook_.emplace(options_.buckets.hook, ranks_.all);
   set_groups(std::move(groups));
 }
 
@@ -35,12 +35,12 @@ void ReductionQueue::set_groups(FlatParameterGroups groups) {
   for (std::size_t g = 0; g < groups_.size(); ++g)
     if (groups_[g]->trained()) trained_.push_back(g);
   end_pass();
-  if (const int micro_batches = options_.reproducible.pieces; micro_batches > 0)
+  if (const int micro_batches = options_.reproducible.micro_batches; micro_batches > 0)
     sums_.emplace(micro_batches / ranks_.all.size(), groups_.size());
 }
 
 int ReductionQueue::contributions() const {
-  return sums_ ? options_.reproducible.pieces : ranks_.all.size();
+  return sums_ ? options_.reproducible.micro_batches : ranks_.all.size();
 }
 
 double ReductionQueue::post_divide_factor(std::size_t group) const {

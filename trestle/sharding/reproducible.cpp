@@ -72,7 +72,7 @@ double largest(const std::vector<at::Tensor>& parameters, const comm::Group& gro
 }  // namespace
 
 void check_reproducible(const ShardOptions& options, const RankGroups& ranks) {
-  const int pieces = options.reproducible.pieces, size = ranks.all.size();
+  const int pieces = options.reproducible.micro_batches, size = ranks.all.size();
   if (pieces == 0) return;
   if (pieces < 0 || !std::has_single_bit(static_cast<unsigned>(pieces)))
     throw UsageError(text("ShardOptions::reproducible with ", pieces, " pieces"),
@@ -93,9 +93,9 @@ void check_reproducible(const ShardOptions& options, const RankGroups& ranks) {
   if (all.end() - at >= static_cast<std::ptrdiff_t>(shard.size()) &&
       std::equal(shard.begin(), shard.end(), at))
     return;
-  throw UsageError(
-      text("on the mesh ", ranks.mesh, " a reproducible sum has another order"),
-      {.hint = text("Name the dimension '", options.replicate, "' before '", options.shard, "'.")});
+  throw UsageError(text("on the mesh ", ranks.mesh, " a reproducible sum has another order"),
+                   {.hint = text("Name the dimension '", options.mesh.replicate, "' before '",
+                                 options.mesh.shard, "'.")});
 }
 
 void check_reproducible_device(at::Device device) {

@@ -51,7 +51,7 @@ void ShardEngine::start_from_rank_0(const NamedTensors& parameters,
                                     const NamedTensors& buffers) const {
   check_can_be_sharded(parameters, buffers, options_.level);
   check_same_model(ranks_.all, parameters, buffers);
-  if (!options_.broadcast_at_start) return;
+  if (!options_.broadcast.at_start) return;
   NamedTensors all = parameters;
   all.insert(all.end(), buffers.begin(), buffers.end());
   broadcast_tensors(ranks_.all, tensors_of(all));
@@ -65,7 +65,7 @@ void ShardEngine::finish(const NamedTensors& parameters, const NamedTensors& buf
   precision_.check_names(parameters_);
   for (const auto& named : parameters_)
     if (named.second.requires_grad()) trained_.push_back(named);
-  if (options_.reproducible.pieces > 0)
+  if (options_.reproducible.micro_batches > 0)
     for (const auto& [name, tensor] : trained_) check_reproducible_device(tensor.device());
   if (options_.level == ShardLevel::Parameters) {
     start_from_rank_0({}, buffers_);
@@ -132,7 +132,7 @@ void ShardEngine::prepare_forward(int buffers_from) {
   rebuild_buckets();
   gather_stepped();
   if (unsharder_) unsharder_->begin_model();
-  if (options_.broadcast_buffers && at::GradMode::is_enabled()) broadcast_buffers(buffers_from);
+  if (options_.broadcast.buffers && at::GradMode::is_enabled()) broadcast_buffers(buffers_from);
 }
 
 void ShardEngine::broadcast_buffers(int from) const {
@@ -223,7 +223,7 @@ void ShardEngine::zero_grad() {
 
 double ShardEngine::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& clip) const {
   const std::vector<at::Tensor> own = tensors_of(stepped_);
-  if (options_.reproducible.pieces > 0) {
+  if (options_.reproducible.micro_batches > 0) {
     optim::check_clipping(max_norm, clip);
     const double norm = exact_norm(own, ranks_.shard, clip.p);
     return optim::clip_by(own, {{.value = norm, .dtype = at::kDouble}}, max_norm, clip);

@@ -37,7 +37,7 @@ class ShardEngine {
   MixedPrecision& precision() { return precision_; }
   GroupBuilder& builder() { return builder_; }
   // Throws where the ranks' models differ, and copies rank 0's tensors to all ranks (if
-  // options().broadcast_at_start).
+  // options().broadcast.at_start).
   void start_from_rank_0(const NamedTensors& parameters, const NamedTensors& buffers) const;
   // Each tensor once. `unit_order`: the units in the order of a forward, if it is known.
   void finish(const NamedTensors& parameters, const NamedTensors& buffers,

@@ -52,7 +52,7 @@ void Sharded::backward(const at::Tensor& loss, std::optional<double> weight) {
 }
 
 void Sharded::backward_without_samples() { impl().backward_without_samples(); }
-std::vector<int> Sharded::own_pieces() const { return impl().own_micro_batches(); }
+std::vector<int> Sharded::own_micro_batches() const { return impl().own_micro_batches(); }
 Sharded::NoSync Sharded::no_sync() { return NoSync(pointer()); }
 std::vector<at::Tensor> Sharded::parameters() const { return tensors_of(engine().stepped()); }
 NamedTensors Sharded::named_parameters() const { return engine().stepped(); }

@@ -114,7 +114,7 @@ class Sharded {
 
   // With ShardOptions::reproducible: the numbers of this rank's micro-batches, in order. A step is
   // one backward for each, without no_sync() and weights. zero_grad() in between restarts the step.
-  std::vector<int> own_pieces() const;
+  std::vector<int> own_micro_batches() const;
 
   // What this rank's optimizer steps, under the model's names: the parameters at level None,
   // otherwise their shards, which get the gradients. A shard is a flat tensor, perhaps empty. The

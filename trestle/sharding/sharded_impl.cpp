@@ -106,7 +106,7 @@ Sharded::Impl::Impl(std::shared_ptr<torch::nn::Module> model, const DeviceMesh& 
 
 at::Tensor Sharded::Impl::prepare_input(const at::Tensor& input) const {
   return engine_->precision().cast_input(
-      options().reproducible.pieces > 0 ? sharding::aligned(input) : input);
+      options().reproducible.micro_batches > 0 ? sharding::aligned(input) : input);
 }
 
 void Sharded::Impl::before_forward() {
@@ -188,10 +188,11 @@ void Sharded::Impl::end(const std::shared_ptr<void>& scope,
 }
 
 void Sharded::Impl::hold_sync(int change) {
-  if (options().reproducible.pieces > 0)
-    throw UsageError("no_sync() with ShardOptions::reproducible",
-                     {.hint = "A step has one backward for each of own_pieces(). The last one "
-                              "reduces."});
+  if (options().reproducible.micro_batches > 0)
+    throw UsageError(
+        "no_sync() with ShardOptions::reproducible",
+        {.hint = "A step has one backward for each of own_micro_batches(). The last one "
+                 "reduces."});
   no_syncs_ += change;
   reducer().set_sync(no_syncs_ == 0);
 }
@@ -200,7 +201,7 @@ void Sharded::Impl::check_weight(double weight) const {
   if (!(weight >= 0 && std::isfinite(weight)))
     throw UsageError(text("backward() with weight ", weight),
                      {.hint = "The weight is a number of samples."});
-  if (options().reproducible.pieces > 0)
+  if (options().reproducible.micro_batches > 0)
     throw UsageError("backward() with a weight and ShardOptions::reproducible",
                      {.hint = "Leave the weight out: all micro-batches have the same size."});
   if (!engine().reducer().sync())
@@ -246,7 +247,7 @@ bool Sharded::Impl::has_sync_batch_norms() const {
 }
 
 void Sharded::Impl::backward_without_samples() {
-  if (options().reproducible.pieces > 0)
+  if (options().reproducible.micro_batches > 0)
     throw UsageError("backward_without_samples() with ShardOptions::reproducible",
                      {.hint = "All micro-batches have the same size: each rank has samples."});
   if (has_sync_batch_norms())
@@ -291,7 +292,7 @@ std::string Sharded::Impl::description() const {
 void Sharded::Impl::check_can_join() const {
   if (joined_.is_active())
     throw StateError("join() inside join()", {.hint = "Give one join() all models."});
-  if (options().reproducible.pieces > 0)
+  if (options().reproducible.micro_batches > 0)
     throw UsageError("join() with ShardOptions::reproducible, whose micro-batches are on all ranks",
                      {.hint = "Leave one of them out."});
   if (no_syncs_ > 0) throw StateError("join() inside no_sync()");
@@ -355,7 +356,7 @@ void Sharded::Impl::shadow(const JoinProtocol::Message& message) {
 }
 
 void Sharded::Impl::broadcast_last_buffers() {
-  if (options().broadcast_buffers) engine_->broadcast_buffers(joined_.first_active_rank());
+  if (options().broadcast.buffers) engine_->broadcast_buffers(joined_.first_active_rank());
 }
 
 }  // namespace trestle

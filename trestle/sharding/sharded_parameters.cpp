@@ -10,9 +10,9 @@ namespace trestle {
 ShardedParameters::ShardedParameters(const NamedTensors& parameters, const NamedTensors& buffers,
                                      const sharding::RankGroups& ranks, const ShardOptions& options)
     : engine_(std::make_shared<sharding::ShardEngine>(options, ranks)) {
-  if (!options.units.empty())
-    throw UsageError("ShardOptions::units for ShardedParameters, which are one unit");
-  if (options.reproducible.pieces > 0)
+  if (!options.units.names.empty())
+    throw UsageError("ShardOptions::units.names for ShardedParameters, which are one unit");
+  if (options.reproducible.micro_batches > 0)
     throw UsageError(
         "ShardOptions::reproducible for ShardedParameters",
         {.hint = "Leave it out: a pipeline adds up its micro-batches in their order."});
@@ -40,7 +40,7 @@ void ShardedParameters::reduce_next_backward() { engine_->reducer().set_sync(tru
 void ShardedParameters::finish_reduction() {
   engine_->reducer().finish();
   engine_->reducer().set_sync(false);
-  if (engine_->options().broadcast_buffers) engine_->broadcast_buffers(0);
+  if (engine_->options().broadcast.buffers) engine_->broadcast_buffers(0);
 }
 
 void ShardedParameters::reshard() {

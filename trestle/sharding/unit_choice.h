@@ -11,9 +11,9 @@ class Module;
 
 namespace trestle::sharding {
 
-// Which modules ShardOptions::units means: "block1" is the module of that name, those whose names
-// begin with "block1.", or all of that type. A type has its name with or without namespaces, and
-// with or without "Impl" at its end.
+// Which modules ShardOptions::units.names means: "block1" is the module of that name, those whose
+// names begin with "block1.", or all of that type. A type has its name with or without namespaces,
+// and with or without "Impl" at its end.
 class UnitChoice {
  public:
   explicit UnitChoice(std::vector<std::string> wanted);

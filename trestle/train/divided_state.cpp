@@ -19,8 +19,8 @@ void divide_state(const recipe::Recipe& recipe, Bytes trained, int states,
   }
   const Bytes part = (trained + recipe.mesh.shard - 1) / recipe.mesh.shard;
   cost->persistent -= states * (trained - part);
-  if (level == "parameters") cost->persistent += part;  // beside the gathered ones
-  const Bytes under_way = 3 * ShardOptions().bucket;    // buckets of level gradients
+  if (level == "parameters") cost->persistent += part;      // beside the gathered ones
+  const Bytes under_way = 3 * ShardOptions().buckets.size;  // buckets of level gradients
   const Bytes flat = level == "gradients" ? std::min(trained, under_way) : trained;
   cost->gradients +=
       flat + 3 * part;  // of what is reduced, of the sum, and what is put together anew

@@ -24,7 +24,7 @@ struct LevelsOptions {
   int steps = 3;            // that are measured, after two to warm up; at least 1
   std::int64_t batch = 32;  // of all ranks together; the plain model has all of it
   optim::OptimizerOptions optimizer = {.name = "adamw"};
-  // As ShardOptions::bucket; 0 = 25 MiB, or an eighth of the weights where that is less, so that there are several.
+  // As ShardOptions::buckets.size; 0 = 25 MiB, or an eighth of the weights where that is less, so that there are several.
   Bytes bucket = 0;
 };
 

@@ -38,9 +38,8 @@ Parallel::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, ParallelOp
     stages = own.group = mesh.group(options.pipeline);
   const bool has_replicas = layout.has(options.replicate) || layout.has(options.shard);
   const ShardOptions shard{.level = options.level,
-                           .replicate = options.replicate,
-                           .shard = options.shard,
-                           .unused_parameters = UnusedParameters::Find};
+                           .unused_parameters = UnusedParameters::Find,
+                           .mesh = {.replicate = options.replicate, .shard = options.shard}};
   if (has_replicas) {
     ranks = sharding::rank_groups(mesh, shard);
     own.replicas = ranks.all;
