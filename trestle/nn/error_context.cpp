@@ -13,7 +13,7 @@ namespace trestle::nn {
 
 namespace {
 
-// Only an object of exactly this type can be built anew without losing what a derived class holds.
+// Only an object of exactly this type can be copied without losing the data of a derived class.
 template <class Exception>
 void rethrow_if_exactly(const std::exception& error, const std::string& context) {
   if (typeid(error) == typeid(Exception)) throw Exception(text(error.what(), "\n  ", context));

@@ -8,7 +8,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/device/tensors_of.h"
+#include "trestle/device/named_tensors.h"
 #include "trestle/sharding/broadcast_tensors.h"
 #include "trestle/sharding/shard_engine.h"
 
@@ -66,7 +66,7 @@ NamedTensors full_state(ShardEngine& engine) {
   for (const auto& [name, tensor] : engine.buffers())
     buffers.emplace_back(name, tensor.detach().clone());
   if (engine.options().broadcast.buffers)
-    broadcast_tensors(engine.ranks().all, tensors_of(buffers));
+    broadcast_tensors(engine.ranks().all, without_names(buffers));
   for (const auto& [name, tensor] : buffers) add(name, tensor);
   return all;
 }

@@ -12,7 +12,7 @@
 #include <typeinfo>
 #include <utility>
 
-#include "trestle/sharding/visit_tensors.h"
+#include "trestle/device/detail/visit_tensors.h"
 
 // Units inside of a torch module, for ShardLevel::Parameters. A module's forward() is not virtual
 // in libtorch, so that nobody can stand before and behind it; in a Hooked module a Sharded can.
@@ -75,7 +75,7 @@ struct ForwardSignature<Impl> : PlainSignature<decltype(&Impl::forward)> {};
 // An argument that has tensors is copied, so that they can be exchanged; others go through as they
 // are.
 template <class Input>
-using HeldInput = std::conditional_t<Tensors<std::remove_cvref_t<Input>>::any,
+using HeldInput = std::conditional_t<contains_tensors<std::remove_cvref_t<Input>>,
                                      std::remove_cvref_t<Input>, Input&&>;
 
 // Parameters, buffers and modes of a module into one that was made the same.
@@ -130,7 +130,7 @@ class Hooked<Impl, Output(Inputs...)> : public Impl, public sharding::HookedModu
     if (!hook) return Impl::forward(std::forward<Inputs>(inputs)...);
     std::tuple<sharding::detail::HeldInput<Inputs>...> held(std::forward<Inputs>(inputs)...);
     const auto call = hook->begin([&](const sharding::UnitHook::Change& change) {
-      std::apply([&](auto&... each) { (sharding::detail::visit(each, change), ...); }, held);
+      std::apply([&](auto&... each) { (visit_tensors(each, change), ...); }, held);
     });
     const auto run = [&]() -> Output {
       return std::apply(
@@ -142,9 +142,8 @@ class Hooked<Impl, Output(Inputs...)> : public Impl, public sharding::HookedModu
       hook->end(call, [](const sharding::UnitHook::Change&) {});
     } else {
       Output output = run();
-      hook->end(call, [&](const sharding::UnitHook::Change& change) {
-        sharding::detail::visit(output, change);
-      });
+      hook->end(call,
+                [&](const sharding::UnitHook::Change& change) { visit_tensors(output, change); });
       return output;
     }
   }

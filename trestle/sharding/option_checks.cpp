@@ -36,7 +36,8 @@ std::string describe_options(const ShardOptions& options) {
   add("mesh.shard", options.mesh.shard);
   add("buckets.size", options.buckets.size);
   add("buckets.first", options.buckets.first);
-  add("buckets.hook", options.buckets.hook.make ? text("'", options.buckets.hook.name, "'") : "not set");
+  add("buckets.hook",
+      options.buckets.hook.make ? text("'", options.buckets.hook.name, "'") : "not set");
   add("units.bytes", options.units.bytes);
   add("units.names", join(options.units.names, " "));
   const Reshard reshard = options.reshard_after_forward;

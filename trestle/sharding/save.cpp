@@ -78,7 +78,7 @@ class ShardReader {
     for (const LocalShard& shard : own_.parameters) shards_[shard.name] = &shard;
   }
 
-  void check(checkpoint::Others others) const {
+  void check(checkpoint::SurplusTensors others) const {
     std::vector<checkpoint::StoredTensor> model;
     for (const LocalShard& shard : own_.parameters)
       model.push_back({shard.name, shard.tensor.scalar_type(), shard.shape});
@@ -236,7 +236,7 @@ void sharding::write_save(const fs::path& folder, const PreparedSave& save,
 }
 
 void sharding::load_saved(const checkpoint::SavedTraining& saved, ShardedParameters& sharded,
-                          torch::optim::Optimizer* optimizer, checkpoint::Others others) {
+                          torch::optim::Optimizer* optimizer, checkpoint::SurplusTensors others) {
   const at::NoGradGuard no_grad;
   ShardEngine& engine = sharded.engine();
   const ShardReader reader(saved, engine);

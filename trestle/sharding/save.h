@@ -44,7 +44,7 @@ void save(const std::filesystem::path& folder, const Sharded& sharded,
 
 struct ShardLoadOptions {
   // Left: the checkpoint may hold weights that this model does not have.
-  checkpoint::Others others = checkpoint::Others::Refused;
+  checkpoint::SurplusTensors others = checkpoint::SurplusTensors::Refused;
 };
 
 // Each rank reads its shards. Returns the place in the training, from which random numbers
@@ -71,7 +71,7 @@ checkpoint::TensorGroups groups_to_save(const ShardedParameters& sharded,
                                         const SaveOptions& options);
 // The other way: reads this rank's shards. Throws only on this rank.
 void load_saved(const checkpoint::SavedTraining& saved, ShardedParameters& sharded,
-                torch::optim::Optimizer* optimizer, checkpoint::Others others);
+                torch::optim::Optimizer* optimizer, checkpoint::SurplusTensors others);
 
 }  // namespace sharding
 

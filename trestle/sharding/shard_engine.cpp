@@ -9,7 +9,7 @@
 #include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/device/tensors_of.h"
+#include "trestle/device/named_tensors.h"
 #include "trestle/optim/gradient_norms.h"
 #include "trestle/sharding/broadcast_tensors.h"
 #include "trestle/sharding/model_checks.h"
@@ -54,7 +54,7 @@ void ShardEngine::start_from_rank_0(const NamedTensors& parameters,
   if (!options_.broadcast.at_start) return;
   NamedTensors all = parameters;
   all.insert(all.end(), buffers.begin(), buffers.end());
-  broadcast_tensors(ranks_.all, tensors_of(all));
+  broadcast_tensors(ranks_.all, without_names(all));
 }
 
 void ShardEngine::finish(const NamedTensors& parameters, const NamedTensors& buffers,
@@ -136,7 +136,7 @@ void ShardEngine::prepare_forward(int buffers_from) {
 }
 
 void ShardEngine::broadcast_buffers(int from) const {
-  broadcast_tensors(ranks_.all, tensors_of(buffers_), from);
+  broadcast_tensors(ranks_.all, without_names(buffers_), from);
 }
 
 // Whether an optimizer stepped on some rank since the parameters were gathered.
@@ -222,7 +222,7 @@ void ShardEngine::zero_grad() {
 }
 
 double ShardEngine::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& clip) const {
-  const std::vector<at::Tensor> own = tensors_of(stepped_);
+  const std::vector<at::Tensor> own = without_names(stepped_);
   if (options_.reproducible.micro_batches > 0) {
     optim::check_clipping(max_norm, clip);
     const double norm = exact_norm(own, ranks_.shard, clip.p);

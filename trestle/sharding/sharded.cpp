@@ -3,7 +3,7 @@
 #include <torch/nn/module.h>
 
 #include "trestle/base/error.h"
-#include "trestle/device/tensors_of.h"
+#include "trestle/device/named_tensors.h"
 #include "trestle/sharding/full_state.h"
 #include "trestle/sharding/sharded_impl.h"
 
@@ -54,7 +54,7 @@ void Sharded::backward(const at::Tensor& loss, std::optional<double> weight) {
 void Sharded::backward_without_samples() { impl().backward_without_samples(); }
 std::vector<int> Sharded::own_micro_batches() const { return impl().own_micro_batches(); }
 Sharded::NoSync Sharded::no_sync() { return NoSync(pointer()); }
-std::vector<at::Tensor> Sharded::parameters() const { return tensors_of(engine().stepped()); }
+std::vector<at::Tensor> Sharded::parameters() const { return without_names(engine().stepped()); }
 NamedTensors Sharded::named_parameters() const { return engine().stepped(); }
 void Sharded::zero_grad() { engine().zero_grad(); }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "trestle/comm/group.h"
+#include "trestle/device/detail/visit_tensors.h"
 #include "trestle/device/named_tensors.h"
 #include "trestle/mesh/device_mesh.h"
 #include "trestle/nn/layers.h"
@@ -20,7 +21,6 @@
 #include "trestle/sharding/shard_record.h"
 #include "trestle/sharding/shard_report.h"
 #include "trestle/sharding/unsharded_scope.h"
-#include "trestle/sharding/visit_tensors.h"
 
 namespace torch::nn {
 class Module;
@@ -83,10 +83,9 @@ class Sharded {
   // The forward of a module: function(inputs...), which calls it.
   template <class Function, class... Inputs>
   auto run(const Function& function, Inputs... inputs) {
-    const Scope scope =
-        begin([&](const Change& change) { (sharding::detail::visit(inputs, change), ...); });
+    const Scope scope = begin([&](const Change& change) { (visit_tensors(inputs, change), ...); });
     auto outputs = function(inputs...);
-    end(scope, [&](const Change& change) { sharding::detail::visit(outputs, change); });
+    end(scope, [&](const Change& change) { visit_tensors(outputs, change); });
     return outputs;
   }
 

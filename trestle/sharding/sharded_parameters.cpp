@@ -1,7 +1,7 @@
 #include "trestle/sharding/sharded_parameters.h"
 
 #include "trestle/base/error.h"
-#include "trestle/device/tensors_of.h"
+#include "trestle/device/named_tensors.h"
 #include "trestle/sharding/full_state.h"
 #include "trestle/sharding/shard_engine.h"
 
@@ -49,7 +49,7 @@ void ShardedParameters::reshard() {
 }
 
 std::vector<at::Tensor> ShardedParameters::parameters() const {
-  return tensors_of(engine_->stepped());
+  return without_names(engine_->stepped());
 }
 NamedTensors ShardedParameters::named_parameters() const { return engine_->stepped(); }
 void ShardedParameters::zero_grad() { engine_->zero_grad(); }
