@@ -111,12 +111,12 @@ TEST(ConvertSyncBatchNorm, RefusesAmbiguousModulesAndChangesNothing) {
     };
     const auto both = std::make_shared<BothImpl>();
     EXPECT_THAT(message_of<std::exception>([&] { convert_sync_batch_norm(both, world.group()); }),
-                HasSubstr("cannot be told apart: 'without'"));
+                HasSubstr("cannot be converted: 'without'"));
     both->block->forward(torch::randn({3 + world.rank(), 3}));
     if (world.rank() == 0) both->block->forward(torch::randn({3, 3}));  // not converted
     const auto other = std::make_shared<BlockImpl>();
     EXPECT_THAT(message_of<std::exception>([&] { convert_sync_batch_norm(other, comm::Group()); }),
-                HasSubstr("need a group"));
+                HasSubstr("needs a group"));
     convert_sync_batch_norm(other, world.group());
     EXPECT_THAT(message_of<std::exception>([&] {
                   other->to(at::Device("virtual:0"));

@@ -170,7 +170,7 @@ TEST(DataParallel, RefusesTensorsThatSplitDifferently) {
   };
   EXPECT_THAT(
       call(drawn({8, 2}), drawn({5})),
-      HasSubstr("tensor 0, [8, 2], into 4 pieces along dimension 0, tensor 1, [5], into 3"));
+      HasSubstr("tensor 0, [8, 2], into 4 slices along dimension 0, tensor 1, [5], into 3"));
   EXPECT_THAT(call(drawn({8, 2}), drawn({})),
               HasSubstr("tensor 1 of the arguments has no dimension"));
   EXPECT_THAT(message_of([] { DataParallel parallel(Echo(), {}); }),

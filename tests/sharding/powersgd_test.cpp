@@ -217,15 +217,15 @@ TEST(PowerSgd, RefusesInvalidOptionsAndBuckets) {
     PowerSgd powersgd(world.group(), {.start_iteration = 0});
     EXPECT_THAT(message_of<std::exception>(
                     [&] { powersgd.average(0, gradients.buffer, {torch::ones({64})}); }),
-                HasSubstr("not a part of its bucket"));
+                HasSubstr("not a view of its bucket"));
     EXPECT_THAT(message_of<std::exception>(
                     [&] { powersgd.average(0, gradients.buffer, {gradients.parts[0][0]}); }),
-                HasSubstr("a bucket of 64 numbers has gradients of 8"));
+                HasSubstr("a bucket of 64 elements has gradients of 8"));
     powersgd.average(0, gradients.buffer, gradients.parts);
     const Gradients larger = in_one_piece({torch::ones({9, 9})});
     EXPECT_THAT(
         message_of<std::exception>([&] { powersgd.average(0, larger.buffer, larger.parts); }),
-        HasSubstr("bucket 0 has 81 numbers, and had 64"));
+        HasSubstr("bucket 0 has 81 elements, but had 64"));
   });
 }
 

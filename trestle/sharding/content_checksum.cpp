@@ -18,8 +18,7 @@ constexpr std::int64_t factor = 0x2545F4914F6CDD1D;
 constexpr std::size_t block_words = 1024;
 using Words = std::array<std::uint32_t, block_words>;
 
-// Numbers without a pattern, one for each word of a block, so that words cannot change places
-// unseen.
+// Random keys, one for each word of a block, so that exchanged words change the checksum.
 Words make_keys() {
   Words keys{};
   std::uint64_t state = factor;
@@ -30,8 +29,8 @@ Words make_keys() {
   return keys;
 }
 
-// Sums of products of 32 bits by 32 (NH of Black et al., "UMAC", 1999), which vector units have: as
-// fast as memory is read.
+// Sums of products of 32 by 32 bits (NH of Black et al., "UMAC", 1999), for which vector units have
+// instructions: as fast as memory is read.
 std::uint64_t checksum_of_block(const std::uint32_t* words, const Words& keys) {
   constexpr std::size_t half = block_words / 2;
   std::uint64_t sum = 0;
@@ -65,8 +64,8 @@ at::Tensor checksum_on_host(const at::Tensor& flat) {
   return at::scalar_tensor(static_cast<std::int64_t>(sign), at::kLong);
 }
 
-// The same idea with a device's operators: the sum of the bits as integers, each times a number of
-// its place.
+// The same idea with a device's operators: the sum of the bits as integers, each times a key of its
+// place.
 at::Tensor checksum_on_device(const at::Tensor& flat) {
   constexpr at::ScalarType integer[] = {at::kChar, at::kShort, at::kInt, at::kLong};
   std::size_t bits = 0;

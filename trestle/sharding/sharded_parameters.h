@@ -17,10 +17,10 @@ namespace trestle {
 // Parameters owned by another component, such as a stage of one of several pipeline replicas.
 // Sharded on the same engine as a Sharded, but the owner runs forwards and backwards and says when:
 //
-//   stage.unshard();                    // before their first use in a step
-//   stage.reduce_next_backward();       // before the last of several backwards, whose gradients add up
-//   stage.finish_reduction();           // after it
-//   stage.reshard();                    // until the next step
+//   stage.unshard();                // before their first use in a step
+//   stage.reduce_next_backward();   // before the last of several backwards, which accumulate
+//   stage.finish_reduction();       // after it
+//   stage.reshard();                // until the next step
 //
 // Gradients are summed over ranks, not averaged: the losses already carry each rank's share of the
 // batch. Gradients that were in grad() before unshard() are added to the result once. All ranks
