@@ -2,6 +2,7 @@
 // reason.
 #include "attack_ranks.h"
 #include "trestle/base/error.h"
+#include "trestle/sharding/join.h"
 
 namespace trestle {
 namespace {

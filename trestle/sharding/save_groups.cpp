@@ -7,7 +7,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/checkpoint/flat_part.h"
+#include "trestle/checkpoint/flat_shard.h"
 #include "trestle/optim/state.h"
 #include "trestle/sharding/local_shards.h"
 #include "trestle/sharding/save.h"
@@ -16,7 +16,7 @@
 namespace trestle::sharding {
 namespace {
 
-using checkpoint::TensorPart;
+using checkpoint::TensorShard;
 
 std::int64_t elements_of_whole(const LocalShard& shard) {
   std::int64_t count = 1;
@@ -79,7 +79,7 @@ class SaveGroups {
   checkpoint::TensorGroups all;
 
  private:
-  void add(std::vector<TensorPart>& to, std::size_t i, const std::string& name,
+  void add(std::vector<TensorShard>& to, std::size_t i, const std::string& name,
            const at::Tensor& tensor) const {
     if (!mine_[i]) return;
     const LocalShard& shard = own_.parameters[i];
@@ -87,7 +87,7 @@ class SaveGroups {
       to.push_back({name, tensor.view(shard.shape)});
       return;
     }
-    for (TensorPart& box :
+    for (TensorShard& box :
          checkpoint::boxes_of({name, tensor, shard.begin, shard.shape, shard.strides}))
       to.push_back(std::move(box));
   }
