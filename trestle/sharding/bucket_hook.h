@@ -10,8 +10,8 @@
 
 namespace trestle::sharding {
 
-// Averages buckets with the user's communication hook. What the hook throws fails the communication
-// of all ranks: they would wait for messages that this rank never sends.
+// Averages buckets with the user's communication hook. An exception of the hook fails the
+// communication of all ranks: they would wait for messages that this rank never sends.
 class BucketHook {
  public:
   BucketHook(const CommunicationHook& hook, const comm::Group& ranks)

@@ -8,7 +8,7 @@
 
 namespace trestle::sharding {
 
-// What assign_buckets() needs of a parameter.
+// A parameter, as assign_buckets() needs it.
 struct BucketItem {
   Bytes bytes = 0;
   int kind = 0;  // a bucket holds one kind: one dtype on one device

@@ -102,8 +102,8 @@ T gather_outputs(std::vector<std::optional<T>>& outputs, at::Device device, std:
 // A call passes its arguments to forward(). Tensors, also those in std::optional, std::vector,
 // std::array, std::tuple, std::pair, std::map and std::unordered_map, however nested, are split
 // into rows as torch.chunk() does. Any other argument is passed to each replica as it is, so
-// forward() must not write to it. With fewer rows than devices some replicas do not run. Where no
-// argument contains a tensor, all run. Outputs are concatenated in the same order, on
+// forward() must not write to it. With fewer rows than devices some replicas do not run. All
+// replicas run if no argument contains a tensor. Outputs are concatenated in the same order, on
 // output_device. One without dimensions, such as a loss, becomes one element for each replica. With
 // one device the call is the module's.
 //

@@ -19,7 +19,7 @@ class Module;
 // The parts of DataParallel that do not depend on the module's type. Internal to data_parallel.h.
 namespace trestle::sharding::detail {
 
-// One replica's tensors and modules. Each call reads them anew.
+// One replica's tensors and modules. Each call reads the current ones.
 struct ReplicaView {
   std::function<NamedTensors()> parameters, buffers;
   std::function<std::vector<std::shared_ptr<torch::nn::Module>>()> modules;
@@ -35,8 +35,8 @@ std::shared_ptr<torch::nn::Module> clone(const torch::nn::Module& module, at::De
 // Makes a replica without changing the program's random number generators.
 void run_apart(const std::function<void()>& make);
 
-// Copies of one model on several devices; the first one is the user's. The others hold its values,
-// and a backward through them accumulates in its parameters.
+// Copies of one model on several devices; the first one is the user's. The other replicas hold its
+// values. A backward through them accumulates in its parameters.
 class Replicas {
  public:
   // Moves each replica to its device. Throws UsageError where they are not copies of each other.

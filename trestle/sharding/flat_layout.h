@@ -6,9 +6,10 @@
 
 namespace trestle::sharding {
 
-// Where tensors lie in one flat buffer, one after the other, and how several equal shards cut it.
-// All numbers count elements. Each tensor begins at a multiple of 16 elements. The end is padded
-// until all shards are equal, so that collectives need no copies. A shard may hold only padding.
+// The layout of tensors in one flat buffer, one after the other, and of the equal shards of that
+// buffer. All numbers count elements. Each tensor begins at a multiple of 16 elements. The end is
+// padded until all shards are equal, so that collectives need no copies. A shard may hold only
+// padding.
 class FlatLayout {
  public:
   // `counts`: the number of elements of each tensor.

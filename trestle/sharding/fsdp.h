@@ -22,7 +22,7 @@ namespace trestle {
 //   ahead, and releases it after. unit_order.cpp records the order of units, which every step must
 //   repeat.
 // - gradient_reducer.cpp follows the backward. A unit whose gradients are complete is
-//   reduce-scattered by reduction_queue.cpp, while the backward goes on.
+//   reduce-scattered by reduction_queue.cpp, during the backward.
 // - mixed_precision.cpp decides which parameters are gathered in another dtype.
 // - Sharded::unshard() gathers all parameters at once (unsharded_scope.h). full_state.cpp copies
 //   them out and in.

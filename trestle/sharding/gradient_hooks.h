@@ -26,7 +26,7 @@ class GradientHooks {
   // gets a new gradient accumulator, without the hook.
   bool attached(std::size_t i, const at::Tensor& parameter) const;
 
-  // What the running backward does with the parameters' gradients.
+  // The use of the parameters' gradients in the running backward.
   enum class Use : std::uint8_t {
     Accumulates,  // backward()
     Returns,      // autograd::grad() of some of them

@@ -100,7 +100,7 @@ void GradientReducer::check_attached() const {
   }
 }
 
-// How a pass begins.
+// The beginning of a pass.
 
 void GradientReducer::prepare_for_backward(Moment moment) {
   const std::lock_guard lock(mutex_);
@@ -217,7 +217,7 @@ std::int64_t GradientReducer::pass_number() const {
   return driver_ == Driver::Caller ? stats_.steps : stats_.backwards;
 }
 
-// What happens to each gradient.
+// The arrival of a gradient.
 
 void GradientReducer::on_gradient(std::size_t g, std::size_t index) {
   const std::lock_guard lock(mutex_);
@@ -389,7 +389,7 @@ void GradientReducer::complete_without_gradients(std::size_t g) {
   begin_ready();
 }
 
-// How a pass ends.
+// The end of a pass.
 
 void GradientReducer::begin_ready() {
   queue_.begin_ready([this](std::size_t g) { return pass_->groups[g].missing == 0; });

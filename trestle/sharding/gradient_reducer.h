@@ -27,9 +27,9 @@ namespace trestle::sharding {
 // Follows a model's backward passes and reduces their gradients over ranks.
 //
 // A hook copies each parameter's gradient, times this rank's share of the average, into its flat
-// group's buffer. A complete group begins its reduction while the backward goes on
-// (reduction_queue.h). At the end of the backward all reductions are waited for, and the results go
-// to the parameters (level None) or to the shards.
+// group's buffer. A complete group begins its reduction during the backward (reduction_queue.h). At
+// the end of the backward all reductions are waited for, and the results go to the parameters
+// (level None) or to the shards.
 //
 // A pass is one backward. It begins with prepare_for_backward(), which a hook of the backward
 // calls, and ends by itself.
@@ -107,7 +107,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   // A pass whose loss depends on no trained parameter.
   void pass_without_gradients();
 
-  // Of the last reduced pass: in which order the first gradients came, as (group, index).
+  // The order in which the first gradients of the last reduced pass came, as (group, index).
   const std::vector<std::pair<std::size_t, std::size_t>>& observed_order() const {
     return observed_;
   }

@@ -22,8 +22,8 @@ namespace trestle {
 // - A gradient is the mean over all ranks of both dimensions.
 // - clip_grad_norm() sums norms over the row alone: the columns hold the same shards.
 // - Each forward begins with the buffers of the mesh's first rank (broadcast_tensors.cpp).
-// - Of the ranks of a column, which hold the same shards, one writes each shard to a checkpoint, in
-//   turns (save_groups.cpp).
+// - The ranks of a column hold the same shards. They take turns in writing them to a checkpoint
+//   (save_groups.cpp).
 inline ShardOptions hsdp(ShardOptions options = {}) {
   options.level = ShardLevel::Parameters;
   return options;

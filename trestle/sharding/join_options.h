@@ -11,13 +11,14 @@ struct JoinOptions {
   // without batches has weight 0.
   enum class Divide : std::uint8_t { AllRanks, RanksWithBatches };
   Divide divide = Divide::AllRanks;
-  // What happens when the first rank has no batches left: it shadows the active ranks, or all ranks
-  // throw StateError and can continue with something else.
+  // When the first rank has no batches left, it shadows the active ranks, or all ranks throw
+  // StateError and can continue with something else.
   enum class FirstEnd : std::uint8_t { Shadow, Throw };
   FirstEnd first_end = FirstEnd::Shadow;
-  // What a step does after its reduced backward. A shadowing rank calls it after each of them: it
-  // steps its shard of the optimizer's state above level None, its copy of the weights at None, and
-  // takes part in clip_grad_norm(). Its gradients are cleared where the active ranks clear theirs.
+  // The rest of a step, after its reduced backward. A shadowing rank calls it after each of them:
+  // it steps its shard of the optimizer's state above level None, its copy of the weights at None,
+  // and takes part in clip_grad_norm(). Its gradients are cleared where the active ranks clear
+  // theirs.
   std::function<void()> after_backward = {};
 };
 

@@ -16,7 +16,7 @@ namespace trestle::sharding {
 class JoinProtocol {
  public:
   enum class Step : std::uint8_t { Ended, Forward, TrainingForward, Backward, UnreducedBackward };
-  // What happened to a gradient of earlier backwards. An optimizer steps a parameter whose gradient
+  // The state of a gradient of earlier backwards. An optimizer steps a parameter whose gradient
   // is zero, by momentum or decay, and skips one without a gradient.
   enum class Earlier : std::uint8_t { Kept, Zeroed, None };
   struct Message {

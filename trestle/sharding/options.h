@@ -14,7 +14,7 @@
 
 namespace trestle {
 
-// What to do about a trained parameter that gets no gradient in a backward that is reduced.
+// The response to a trained parameter that gets no gradient in a reduced backward.
 enum class UnusedParameters {
   Refuse,  // throw StateError that lists the names
   // Allow it. Costs a small reduction a step. A parameter that no rank used keeps its old gradient,
@@ -38,9 +38,9 @@ enum class UnusedParameters {
 // Buffers are never cast.
 struct ShardPrecision {
   std::optional<at::ScalarType> parameters = {};  // of the module's parameters, and so of gradients
-  // Of sums of gradients over ranks. In fp16 the average is divided twice, before and after the
-  // sum, so that the sum stays in range and small gradients do not vanish. If it is wider than
-  // `parameters`, gradients of no_sync() accumulate in it.
+  // The dtype of sums of gradients over ranks. In fp16 the average is divided twice, before and
+  // after the sum, so that the sum stays in range and small gradients do not vanish. If it is wider
+  // than `parameters`, gradients of no_sync() accumulate in it.
   std::optional<at::ScalarType> reduce = {};
   std::optional<at::ScalarType> output = {};  // forward()'s outputs are cast to it
   bool cast_inputs = true;  // forward()'s floating-point inputs are cast to `parameters`
@@ -139,7 +139,8 @@ struct ShardOptions {
   ShardPrecision precision = {};
   Reshard reshard_after_forward = true;
   UnusedParameters unused_parameters = UnusedParameters::Refuse;
-  // Where the model is moved, layer by layer as it is made. Without one it stays where it is.
+  // The model is moved to it, layer by layer as it is made. Without one the model stays where it
+  // is.
   std::optional<at::Device> device = {};
 
   ShardUnits units = {};

@@ -281,7 +281,7 @@ bool ParameterUnsharder::orders_differ() const {
   return recomputed_together_ && reducer && reducer->ranks_may_lack_samples();
 }
 
-// Where orders may differ all ranks gather all groups in one order, before the first is needed.
+// If orders may differ, all ranks gather all groups in one order, before the first is needed.
 void ParameterUnsharder::gather_whole_pass() {
   if (pass_.gathers_all || !order_.known() || !orders_differ()) return;
   pass_.gathers_all = true;

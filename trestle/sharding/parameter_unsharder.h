@@ -50,7 +50,7 @@ class ParameterUnsharder final : public GradientReducer::Observer,
   void shadow_forward();
   void shadow_backward();
   void set_recorder(ShardRecorder recorder);
-  void unshard_all();  // until as many calls of reshard_all()
+  void unshard_all();  // until reshard_all(); calls nest
   void reshard_all();
   // The shards may have changed: releases gathered parameters, or gathers them again after
   // unshard_all().
@@ -127,7 +127,7 @@ class ParameterUnsharder final : public GradientReducer::Observer,
     bool gathers_all = false;               // all groups stay gathered until the pass ends
   };
   PassState pass_;
-  // Of earlier backwards; empty before the first.
+  // Recorded from earlier backwards; empty before the first.
   std::vector<bool> used_;                 // for each place, in any of them
   std::vector<std::size_t> completed_at_;  // for each group, in the last one
 };

@@ -14,8 +14,8 @@
 namespace trestle::sharding {
 namespace {
 
-// A gradient's memory as a matrix. The gradient's first dimension comes first in memory, in any
-// order of the others, or last for a transposed matrix.
+// A gradient's memory as a matrix. The gradient's first dimension comes first in memory, and the
+// other dimensions follow in any order. A transposed matrix has it last.
 at::Tensor as_matrix(const at::Tensor& gradient) {
   const std::int64_t rows = gradient.dim() == 0 ? 1 : gradient.size(0);
   const std::int64_t columns = gradient.numel() / std::max<std::int64_t>(rows, 1);

@@ -75,8 +75,8 @@ void ReductionQueue::begin_all() {
 }
 
 // Bounds memory where whole gradients are freed after their reduction: a rank that is ahead waits,
-// instead of holding all gradients. Where whole gradients stay, reduced shards move to their place
-// in them.
+// instead of holding all gradients. If whole gradients stay, reduced shards move to their place in
+// them.
 //
 // It does not wait for the sum over replicas: a rank at its end asks all ranks first which
 // parameters were used. It does not wait either where this rank may skip units: it then gathers all

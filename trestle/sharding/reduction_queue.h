@@ -18,7 +18,7 @@
 
 namespace trestle::sharding {
 
-// Reduces the flat groups' gradients over ranks while the backward goes on. The order of reductions
+// Reduces the flat groups' gradients over ranks during the backward. The order of reductions
 // is the order of the groups, on all ranks: a group waits until the groups before it have begun.
 //
 // Level None all-reduces. The other levels reduce-scatter over the ranks that shard the model, and
@@ -44,8 +44,8 @@ class ReductionQueue {
   // other dtypes.
   double post_divide_factor(std::size_t group) const;
 
-  // Of the last micro-batch, or the only one: reduces. Otherwise gradients are added up on this
-  // rank.
+  // Step: the last micro-batch, or the only one, which reduces. MicroBatch: gradients are added up
+  // on this rank.
   enum class Ends : std::uint8_t { MicroBatch, Step };
   void begin_pass(Ends ends);
   void end_pass();  // frees what the reductions hold

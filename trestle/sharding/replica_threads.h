@@ -20,8 +20,8 @@ class ReplicaThreads {
   ReplicaThreads(const ReplicaThreads&) = delete;
   ReplicaThreads& operator=(const ReplicaThreads&) = delete;
 
-  // Runs job(0) in this thread and job(1) to job(count - 1) in the others, and waits for all. Then
-  // rethrows the failure with the lowest number, if there is one.
+  // Runs job(0) in this thread and job(1) to job(count - 1) in the other threads, and waits for
+  // all. Then rethrows the failure with the lowest number, if there is one.
   void run(std::size_t count, const std::function<void(std::size_t)>& job);
 
  private:

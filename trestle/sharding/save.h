@@ -29,7 +29,7 @@
 // All ranks call these functions, with one folder on a shared file system.
 namespace trestle {
 
-// Each rank writes its shards. Of ranks that hold the same shard, one writes it, in turns. Buffers
+// Each rank writes its shards. Ranks that hold the same shards take turns in writing them. Buffers
 // are rank 0's. The folder is replaced as a whole: if a process is killed or a disk is full, one
 // whole checkpoint remains. An error of one rank is thrown on all, as by
 // checkpoint::write_checkpoint(). Throws UsageError for an optimizer that does not hold
@@ -50,7 +50,7 @@ struct ShardLoadOptions {
 // Each rank reads its shards. Returns the place in the training, from which random numbers
 // continue. The optimizer's state is replaced, or cleared where the checkpoint has none. Gradients
 // are cleared. An error of one rank is thrown on all: FileError without a checkpoint, FormatError
-// for a checkpoint that is damaged or of another model or optimizer. Where names, shapes or types
+// for a checkpoint that is damaged or of another model or optimizer. If names, shapes or types
 // differ, nothing has been changed.
 checkpoint::TrainState load(const std::filesystem::path& folder, Sharded& sharded,
                             torch::optim::Optimizer& optimizer,

@@ -1,4 +1,4 @@
-// What each rank of a sharded model writes to a checkpoint.
+// The tensors that each rank of a sharded model writes to a checkpoint.
 #include <ATen/Functions.h>
 #include <torch/optim/optimizer.h>
 

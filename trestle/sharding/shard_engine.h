@@ -64,7 +64,7 @@ class ShardEngine {
   void prepare_forward(int buffers_from);
   void broadcast_buffers(int from) const;
 
-  void unshard();  // until as many calls of reshard()
+  void unshard();  // until reshard(); calls nest
   void reshard();
   void shards_changed();
   void zero_grad();

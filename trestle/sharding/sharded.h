@@ -115,9 +115,9 @@ class Sharded {
   // one backward for each, without no_sync() and weights. zero_grad() in between restarts the step.
   std::vector<int> own_micro_batches() const;
 
-  // What this rank's optimizer steps, under the model's names: the parameters at level None,
-  // otherwise their shards, which get the gradients. A shard is a flat tensor, perhaps empty. The
-  // order is the same on all ranks.
+  // The tensors that this rank's optimizer steps, under the model's names: the parameters at level
+  // None, otherwise their shards, which get the gradients. A shard is a flat tensor, perhaps empty.
+  // The order is the same on all ranks.
   //
   // Parameters that were frozen when it was made are not among them, and training them later is a
   // StateError. The trained ones may be frozen, on all ranks alike. An optimizer that needs a

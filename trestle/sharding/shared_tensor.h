@@ -11,7 +11,7 @@
 
 namespace trestle::sharding::detail {
 
-// A parameter or buffer of the first replica, and its copies in the others.
+// A parameter or buffer of the first replica, and its copies in the other replicas.
 class SharedTensor {
  public:
   enum class Kind : std::uint8_t { Parameter, Buffer };
@@ -31,8 +31,8 @@ class SharedTensor {
   void refresh(Writes writes);
 
   // Lets the next forward's backward through a copy end at the source, if that requires a gradient
-  // now. Called anew for each forward: a live graph keeps its own nodes, and autograd accumulates a
-  // gradient in the stream that was current when the node was made. `streams` are these streams.
+  // now. Called again for each forward: a live graph keeps its own nodes, and autograd accumulates
+  // a gradient in the stream that was current when the node was made. `streams` are these streams.
   using Streams = std::shared_ptr<const std::vector<c10::Stream>>;
   void link(const Streams& streams);
 

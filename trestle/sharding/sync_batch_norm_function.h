@@ -17,7 +17,7 @@ struct RunningStatistics {
 
 // Batch norm in training over the samples of all ranks of the group, each with its own, any number
 // of them. `input` is [samples, channels, ...]; weight and bias are [channels] or undefined. All
-// ranks call it together, and each one's backward waits for the others'.
+// ranks call it together, and each rank's backward waits for all ranks'.
 //
 // All-gathers each rank's mean, squared deviations and count, which is exact for different numbers
 // of samples (Chan, Golub and LeVeque 1979), in double precision. bf16 and fp16 are normalised in
