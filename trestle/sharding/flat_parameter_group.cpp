@@ -32,13 +32,13 @@ at::ScalarType cast_dtype(at::ScalarType own, std::optional<at::ScalarType> want
 
 }  // namespace
 
-FlatParameterGroup::FlatParameterGroup(NamedTensors parameters, bool trained, int shards,
+FlatParameterGroup::FlatParameterGroup(NamedTensors parameters, Use use, int shards,
                                        int shard_index, const ShardOptions& options)
     : parameters_(std::move(parameters)),
       layout_(layout_of(parameters_, shards)),
       shard_index_(shard_index),
       level_(options.level),
-      trained_(trained),
+      use_(use),
       dtype_(parameters_.at(0).second.scalar_type()),
       compute_dtype_(cast_dtype(dtype_, options.precision.parameters)),
       reduce_dtype_(cast_dtype(compute_dtype_, options.precision.reduce)),

@@ -23,10 +23,11 @@ namespace trestle::sharding {
 // level None), the flat gradients of this rank, and this rank's shard in the parameters' own dtype.
 class FlatParameterGroup {
  public:
+  // Whether the parameters were trained when the model was sharded. They may be frozen since.
+  enum class Use : std::uint8_t { Trained, Frozen };
   // `shards` ranks shard it, and this rank holds number `shard_index`; 1 and 0 where nothing is
-  // sharded. `trained`: the parameters were trained when the model was sharded. They may be frozen
-  // since.
-  FlatParameterGroup(NamedTensors parameters, bool trained, int shards, int shard_index,
+  // sharded.
+  FlatParameterGroup(NamedTensors parameters, Use use, int shards, int shard_index,
                      const ShardOptions& options);
 
   const NamedTensors& parameters() const { return parameters_; }
@@ -36,7 +37,7 @@ class FlatParameterGroup {
   const FlatLayout& layout() const { return layout_; }
   int shard_index() const { return shard_index_; }
   Bytes bytes() const;  // of the flat parameters, with padding
-  bool trained() const { return trained_; }
+  bool trained() const { return use_ == Use::Trained; }
 
   // Moves the parameters into one flat buffer and makes the shard. The shard is a view of the
   // buffer where parameters stay whole, in their own dtype and on their own device.
@@ -138,7 +139,7 @@ class FlatParameterGroup {
   FlatLayout layout_;
   int shard_index_;
   ShardLevel level_;
-  bool trained_;
+  Use use_;
   at::ScalarType dtype_;          // the parameters' own, of the shard
   at::ScalarType compute_dtype_;  // of the module's parameters
   at::ScalarType reduce_dtype_;

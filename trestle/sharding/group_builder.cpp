@@ -12,7 +12,7 @@ std::shared_ptr<FlatParameterGroup> GroupBuilder::make_group(NamedTensors member
   ShardOptions own = options_;
   if (precision_.keeps_dtype(members.at(0).second)) own.precision.parameters.reset();
   const bool shards = options_.level != ShardLevel::None;
-  return std::make_shared<FlatParameterGroup>(std::move(members), use == Use::Trained,
+  return std::make_shared<FlatParameterGroup>(std::move(members), use,
                                               shards ? ranks_.shard.size() : 1,
                                               shards ? ranks_.shard.rank() : 0, own);
 }

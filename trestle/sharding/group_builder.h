@@ -37,7 +37,7 @@ class GroupBuilder {
   FlatParameterGroups make_frozen_groups(const NamedTensors& parameters) const;
 
  private:
-  enum class Use : std::uint8_t { Trained, Frozen };
+  using Use = FlatParameterGroup::Use;
   std::shared_ptr<FlatParameterGroup> make_group(NamedTensors members, Use use) const;
 
   const ShardOptions& options_;

@@ -45,10 +45,11 @@ ParameterUnsharder::ParameterUnsharder(FlatParameterGroups groups, std::vector<U
 
 // In the first step the ranks compare what they gather. Later steps follow the same order, which
 // UnitOrder checks.
-bool ParameterUnsharder::plan_is_known() const {
+comm::Check ParameterUnsharder::check() const {
   const auto reducer = reducer_.lock();
-  return order_.known() && reducer && reducer->stats().steps > 0 &&
-         (records_order() || in_autograd_backward() || shadows_backward_);
+  const bool plan_is_known = order_.known() && reducer && reducer->stats().steps > 0 &&
+                             (records_order() || in_autograd_backward() || shadows_backward_);
+  return plan_is_known ? comm::Check::Off : comm::Check::On;
 }
 
 bool ParameterUnsharder::records_order() const {
@@ -56,7 +57,7 @@ bool ParameterUnsharder::records_order() const {
 }
 
 void ParameterUnsharder::gather(std::size_t unit) {
-  for (const std::size_t g : units_[unit].groups) groups_[g]->gather(all_.choose(plan_is_known()));
+  for (const std::size_t g : units_[unit].groups) groups_[g]->gather(all_.choose(check()));
 }
 
 void ParameterUnsharder::wait(std::size_t unit) {
@@ -90,7 +91,7 @@ void ParameterUnsharder::release(std::size_t group) {
 void ParameterUnsharder::release_until_backward(std::size_t group) {
   if (!neighbours_.checked.valid()) return release(group);
   if (states_[group].holders > 0 || unshards_ > 0) return;
-  groups_[group]->release_to(neighbours_.choose(plan_is_known()));
+  groups_[group]->release_to(neighbours_.choose(check()));
 }
 
 void ParameterUnsharder::set_recorder(ShardRecorder recorder) {
@@ -285,7 +286,7 @@ bool ParameterUnsharder::orders_differ() const {
 void ParameterUnsharder::gather_whole_pass() {
   if (pass_.gathers_all || !order_.known() || !orders_differ()) return;
   pass_.gathers_all = true;
-  for (const auto& group : groups_) group->gather(all_.choose(plan_is_known()));
+  for (const auto& group : groups_) group->gather(all_.choose(check()));
   for (const auto& group : groups_) group->wait_gathered();
 }
 

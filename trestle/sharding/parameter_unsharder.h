@@ -69,8 +69,8 @@ class ParameterUnsharder final : public GradientReducer::Observer,
   enum class Direction : std::uint8_t { Forward, Backward };
   struct GatherGroups {  // with fingerprints, and without once all ranks follow a known plan
     comm::Group checked, unchecked;
-    const comm::Group& choose(bool plan_is_known) const {
-      return plan_is_known ? unchecked : checked;
+    const comm::Group& choose(comm::Check check) const {
+      return check == comm::Check::Off ? unchecked : checked;
     }
   };
 
@@ -87,7 +87,7 @@ class ParameterUnsharder final : public GradientReducer::Observer,
   void watch_inputs(const std::shared_ptr<Call>& call, std::vector<at::Tensor>& inputs);
   void watch_output(const std::shared_ptr<Call>& call, const at::Tensor& output);
   bool records_order() const;
-  bool plan_is_known() const;
+  comm::Check check() const;
 
   void begin_backward(const std::shared_ptr<Call>& call);
   void input_done(const std::shared_ptr<Call>& call);
