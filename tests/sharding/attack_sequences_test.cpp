@@ -5,8 +5,8 @@
 #include "tests/sharding/scratch_folder.h"
 #include "trestle/base/text.h"
 #include "trestle/nn/layers.h"
-#include "trestle/sharding/save.h"
-#include "trestle/sharding/sync_batch_norm.h"
+#include "trestle/sharding/save/save.h"
+#include "trestle/sync_batch_norm/sync_batch_norm.h"
 
 namespace trestle {
 namespace {

@@ -1,8 +1,8 @@
-#include "trestle/sharding/flat_layout.h"
+#include "trestle/sharding/flat/flat_layout.h"
 
 #include <gtest/gtest.h>
 
-#include "trestle/sharding/buckets.h"
+#include "trestle/sharding/flat/buckets.h"
 
 namespace trestle::sharding {
 namespace {

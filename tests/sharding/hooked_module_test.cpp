@@ -4,7 +4,7 @@
 #include "attack_ranks.h"
 #include "trestle/base/error.h"
 #include "trestle/nn/layers.h"
-#include "trestle/sharding/hooked.h"
+#include "trestle/sharding/hooks/hooked.h"
 
 namespace trestle {
 namespace {

@@ -1,5 +1,5 @@
 // Units inside a torch module train to the weights that libtorch alone gives.
-#include "trestle/sharding/hooked.h"
+#include "trestle/sharding/hooks/hooked.h"
 
 #include <gmock/gmock.h>
 

@@ -5,7 +5,7 @@
 
 #include "attack.h"
 #include "trestle/base/error.h"
-#include "trestle/sharding/powersgd.h"
+#include "trestle/sharding/hooks/powersgd.h"
 
 namespace trestle {
 namespace {

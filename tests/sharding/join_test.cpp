@@ -6,9 +6,9 @@
 #include "join_nets.h"
 #include "trestle/base/error.h"
 #include "trestle/nn/layers.h"
-#include "trestle/sharding/hooked.h"
+#include "trestle/sharding/hooks/hooked.h"
 #include "trestle/sharding/join.h"
-#include "trestle/sharding/sync_batch_norm.h"
+#include "trestle/sync_batch_norm/sync_batch_norm.h"
 
 namespace trestle {
 namespace {

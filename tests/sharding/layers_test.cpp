@@ -5,7 +5,7 @@
 #include "tests/sharding/layered_net.h"
 #include "trestle/base/error.h"
 #include "trestle/nn/graph.h"
-#include "trestle/sharding/sync_batch_norm.h"
+#include "trestle/sync_batch_norm/sync_batch_norm.h"
 
 namespace trestle::testing {
 namespace {

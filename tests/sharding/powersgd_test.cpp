@@ -1,4 +1,4 @@
-#include "trestle/sharding/powersgd.h"
+#include "trestle/sharding/hooks/powersgd.h"
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>

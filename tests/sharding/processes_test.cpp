@@ -15,10 +15,10 @@
 #include "trestle/base/error.h"
 #include "trestle/comm/threads/spawn.h"
 #include "trestle/optim/factory.h"
-#include "trestle/sharding/background_save.h"
+#include "trestle/sharding/hooks/powersgd.h"
 #include "trestle/sharding/join.h"
-#include "trestle/sharding/powersgd.h"
-#include "trestle/sharding/save.h"
+#include "trestle/sharding/save/background_save.h"
+#include "trestle/sharding/save/save.h"
 
 namespace trestle {
 namespace {

@@ -7,7 +7,7 @@
 #include "tests/sharding/reproducible_training.h"
 #include "tests/sharding/rows.h"
 #include "trestle/base/error.h"
-#include "trestle/sharding/reproducible.h"
+#include "trestle/sharding/options/reproducible.h"
 
 namespace trestle::testing {
 namespace {

@@ -13,8 +13,8 @@
 #include "trestle/optim/factory.h"
 #include "trestle/optim/state.h"
 #include "trestle/pipeline/pipeline.h"
-#include "trestle/sharding/background_save.h"
-#include "trestle/sharding/save.h"
+#include "trestle/sharding/save/background_save.h"
+#include "trestle/sharding/save/save.h"
 
 namespace trestle {
 namespace {

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "attack_ranks.h"
-#include "trestle/sharding/hooked.h"
+#include "trestle/sharding/hooks/hooked.h"
 
 namespace trestle {
 namespace {

@@ -7,7 +7,7 @@
 #include "trestle/base/text.h"
 #include "trestle/device/named_tensors.h"
 #include "trestle/parallel/stage_replicas.h"
-#include "trestle/sharding/norm_over_ranks.h"
+#include "trestle/sharding/engine/norm_over_ranks.h"
 #include "trestle/sharding/sharded_parameters.h"
 
 namespace trestle {

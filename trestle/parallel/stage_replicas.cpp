@@ -4,8 +4,8 @@
 
 #include "trestle/base/text.h"
 #include "trestle/nn/layers.h"
-#include "trestle/sharding/norm_over_ranks.h"
-#include "trestle/sharding/save.h"
+#include "trestle/sharding/engine/norm_over_ranks.h"
+#include "trestle/sharding/save/save.h"
 
 namespace trestle::parallel {
 namespace {

@@ -9,7 +9,7 @@
 #include "trestle/device/named_tensors.h"
 #include "trestle/pipeline/execute/stage_hooks.h"
 #include "trestle/pipeline/pipeline.h"
-#include "trestle/sharding/rank_groups.h"
+#include "trestle/sharding/options/rank_groups.h"
 #include "trestle/sharding/sharded_parameters.h"
 
 // Joins a pipeline with the sharding engine, which do not include each other. Not installed.

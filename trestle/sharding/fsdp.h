@@ -1,6 +1,6 @@
 #pragma once
 
-#include "trestle/sharding/options.h"
+#include "trestle/sharding/options/options.h"
 
 namespace trestle {
 

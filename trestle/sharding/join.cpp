@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "trestle/base/error.h"
-#include "trestle/sharding/join_protocol.h"
+#include "trestle/sharding/join/join_protocol.h"
 #include "trestle/sharding/sharded_impl.h"
 
 namespace trestle {

@@ -3,7 +3,7 @@
 #include <functional>
 #include <vector>
 
-#include "trestle/sharding/join_options.h"
+#include "trestle/sharding/join/join_options.h"
 
 // Training with uneven numbers of batches per rank: Python's torch.distributed.algorithms.join, at
 // every level.

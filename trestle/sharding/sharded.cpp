@@ -4,7 +4,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/device/named_tensors.h"
-#include "trestle/sharding/full_state.h"
+#include "trestle/sharding/engine/full_state.h"
 #include "trestle/sharding/sharded_impl.h"
 
 namespace trestle {

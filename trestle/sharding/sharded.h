@@ -15,12 +15,12 @@
 #include "trestle/mesh/device_mesh.h"
 #include "trestle/nn/layers.h"
 #include "trestle/optim/clip_grad_norm.h"
-#include "trestle/sharding/options.h"
-#include "trestle/sharding/rank_groups.h"
-#include "trestle/sharding/shard_level.h"
-#include "trestle/sharding/shard_record.h"
-#include "trestle/sharding/shard_report.h"
-#include "trestle/sharding/unsharded_scope.h"
+#include "trestle/sharding/engine/unsharded_scope.h"
+#include "trestle/sharding/options/options.h"
+#include "trestle/sharding/options/rank_groups.h"
+#include "trestle/sharding/options/shard_level.h"
+#include "trestle/sharding/record/shard_record.h"
+#include "trestle/sharding/record/shard_report.h"
 
 namespace torch::nn {
 class Module;

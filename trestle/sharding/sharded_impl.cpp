@@ -14,9 +14,9 @@
 #include "trestle/base/text.h"
 #include "trestle/device/batch_norm_kernel.h"
 #include "trestle/device/keyed_random.h"
-#include "trestle/sharding/layer_units.h"
-#include "trestle/sharding/reproducible.h"
-#include "trestle/sharding/sync_batch_norm.h"
+#include "trestle/sharding/engine/layer_units.h"
+#include "trestle/sharding/options/reproducible.h"
+#include "trestle/sync_batch_norm/sync_batch_norm.h"
 
 namespace trestle {
 namespace {

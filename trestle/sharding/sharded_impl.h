@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "trestle/nn/graph.h"
-#include "trestle/sharding/forward_keys.h"
-#include "trestle/sharding/joined_model.h"
-#include "trestle/sharding/module_units.h"
-#include "trestle/sharding/shard_engine.h"
+#include "trestle/sharding/engine/forward_keys.h"
+#include "trestle/sharding/engine/module_units.h"
+#include "trestle/sharding/engine/shard_engine.h"
+#include "trestle/sharding/join/joined_model.h"
 #include "trestle/sharding/sharded.h"
 
 namespace trestle {

@@ -2,8 +2,8 @@
 
 #include "trestle/base/error.h"
 #include "trestle/device/named_tensors.h"
-#include "trestle/sharding/full_state.h"
-#include "trestle/sharding/shard_engine.h"
+#include "trestle/sharding/engine/full_state.h"
+#include "trestle/sharding/engine/shard_engine.h"
 
 namespace trestle {
 

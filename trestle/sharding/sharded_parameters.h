@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "trestle/device/named_tensors.h"
-#include "trestle/sharding/options.h"
-#include "trestle/sharding/rank_groups.h"
-#include "trestle/sharding/shard_report.h"
-#include "trestle/sharding/unsharded_scope.h"
+#include "trestle/sharding/engine/unsharded_scope.h"
+#include "trestle/sharding/options/options.h"
+#include "trestle/sharding/options/rank_groups.h"
+#include "trestle/sharding/record/shard_report.h"
 
 namespace trestle {
 

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "trestle/optim/gradient_norms.h"
-#include "trestle/sharding/norm_over_ranks.h"
-#include "trestle/sharding/reproducible.h"
+#include "trestle/sharding/engine/norm_over_ranks.h"
+#include "trestle/sharding/options/reproducible.h"
 
 namespace trestle {
 

@@ -8,7 +8,7 @@
 #include "trestle/base/units.h"
 #include "trestle/nn/layers.h"
 #include "trestle/optim/factory.h"
-#include "trestle/sharding/options.h"
+#include "trestle/sharding/options/options.h"
 #include "trestle/view/bars.h"
 
 // The memory and the traffic of data parallelism, ZeRO-1 to 3, FSDP and HSDP for one model,
