@@ -121,7 +121,7 @@ extern const at::Tensor images;
 extern const ModuleState state;
 extern BufferCopies copies;
 extern const RunKey key;
-// [trestle/nn/error_context.h]
+// [trestle/device/error_context.h]
 void work();
 // [trestle/optim/clip_grad_norm.h]
 #include "trestle/nn/layers.h"

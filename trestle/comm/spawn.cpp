@@ -13,6 +13,7 @@
 #include "trestle/comm/rank_error.h"
 #include "trestle/comm/thread_board.h"
 #include "trestle/comm/thread_world.h"
+#include "trestle/device/error_context.h"
 #include "trestle/device/threads.h"
 #include "trestle/device/vector_math.h"
 
@@ -39,15 +40,10 @@ class FirstFailure {
   void raise() {
     if (!error_) return;
     if (is_echo_) std::rethrow_exception(error_);  // its message names the rank already
-    const std::string context = text("on rank ", rank_);
     try {
       std::rethrow_exception(error_);
-    } catch (Error& error) {
-      error.add_context(context);
-      throw;
-    } catch (c10::Error& error) {
-      error.add_context(context);
-      throw;
+    } catch (...) {
+      rethrow_with_context(text("on rank ", rank_));
     }
   }
 

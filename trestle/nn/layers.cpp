@@ -8,8 +8,8 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/device/error_context.h"
 #include "trestle/nn/entries.h"
-#include "trestle/nn/error_context.h"
 
 namespace trestle::nn {
 

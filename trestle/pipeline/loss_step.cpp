@@ -8,9 +8,9 @@
 #include "trestle/base/error.h"
 #include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
+#include "trestle/device/error_context.h"
 #include "trestle/device/keyed_random.h"
 #include "trestle/device/transfer.h"
-#include "trestle/nn/error_context.h"
 #include "trestle/pipeline/replicas.h"
 
 namespace trestle::pipeline {
@@ -34,7 +34,7 @@ at::Tensor call(StepState& state, const at::Tensor& output, bool owned, const at
   try {
     value = loss.value(handed.values[0], handed.values[1]);
   } catch (...) {
-    nn::rethrow_with_context(
+    rethrow_with_context(
         text("in loss '", loss.name, "' (output and target ", nn::describe({output, here}), ")"));
   }
   state.loss_boundary.take_back(handed);

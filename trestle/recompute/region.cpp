@@ -9,7 +9,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/nn/error_context.h"
+#include "trestle/device/error_context.h"
 #include "trestle/nn/layer.h"
 #include "trestle/recompute/second_run.h"
 
@@ -242,7 +242,7 @@ std::vector<at::Tensor> Region::run_again() {
     run->separate_from(buffers);
   } catch (...) {
     note_versions();
-    nn::rethrow_with_context("while a checkpointed function ran again for its backward");
+    rethrow_with_context("while a checkpointed function ran again for its backward");
   }
   note_versions();
   return run->take_results();

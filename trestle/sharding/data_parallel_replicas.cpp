@@ -16,11 +16,11 @@
 #include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
 #include "trestle/device/device.h"
+#include "trestle/device/error_context.h"
 #include "trestle/device/keyed_random.h"
 #include "trestle/device/stream.h"
 #include "trestle/device/threads.h"
 #include "trestle/nn/checkpointing.h"
-#include "trestle/nn/error_context.h"
 #include "trestle/sharding/replica_threads.h"
 #include "trestle/sharding/shared_tensor.h"
 
@@ -255,7 +255,7 @@ void Replicas::run(std::size_t count, const std::function<void(std::size_t)>& jo
             keyed_seed(static_cast<std::uint64_t>(*seed), 0, -1, static_cast<std::int64_t>(r)));
       job(r);
     } catch (...) {
-      nn::rethrow_with_context(text("in replica ", r, " of ", count, ", on ", device_name(device)));
+      rethrow_with_context(text("in replica ", r, " of ", count, ", on ", device_name(device)));
     }
   };
   // A device's backward thread may wait for nothing that could need it. A checkpointed function knows

@@ -1,4 +1,4 @@
-#include "trestle/nn/error_context.h"
+#include "trestle/device/error_context.h"
 
 #include <c10/util/Exception.h>
 
@@ -9,11 +9,11 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 
-namespace trestle::nn {
+namespace trestle {
 
 namespace {
 
-// Only an object of exactly this type can be built anew without losing what a derived class holds.
+// Only an object of exactly this type can be copied without losing the data of a derived class.
 template <class Exception>
 void rethrow_if_exactly(const std::exception& error, const std::string& context) {
   if (typeid(error) == typeid(Exception)) throw Exception(text(error.what(), "\n  ", context));
@@ -40,4 +40,4 @@ void rethrow_with_context(const std::string& context) {
   }
 }
 
-}  // namespace trestle::nn
+}  // namespace trestle
