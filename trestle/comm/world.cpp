@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/gather.h"
 #include "trestle/comm/group_impl.h"
 #include "trestle/comm/world_impl.h"
 
@@ -63,20 +65,17 @@ comm::Group World::make_group(const std::vector<int>& ranks) const {
 }
 
 void World::own_devices(const std::vector<Device>& devices) const {
-  std::vector<std::string> names;
+  using Claim = std::pair<std::string, std::string>;  // machine and device
+  std::vector<Claim> own;
   for (const Device& device : devices)
-    if (!device.torch.is_cpu())
-      names.push_back(impl_->facts().machine + "\n" + device_name(device.torch));
-  comm::Group all = group();
-  std::map<std::string, std::size_t> owners;
-  const auto claims = all.all_gather_bytes(join(names, "\t"));
+    if (!device.torch.is_cpu()) own.emplace_back(impl_->facts().machine, device_name(device.torch));
+  std::map<Claim, std::size_t> owners;
+  const auto claims = comm::all_gather_values(group(), own);
   for (std::size_t rank = 0; rank < claims.size(); ++rank) {
-    for (const std::string& name : split(claims[rank], '\t')) {
-      if (name.empty()) continue;
-      const auto [owner, is_new] = owners.try_emplace(name, rank);
+    for (const Claim& claim : claims[rank]) {
+      const auto [owner, is_new] = owners.try_emplace(claim, rank);
       if (is_new || owner->second == rank) continue;
-      throw UsageError(text("ranks ", owner->second, " and ", rank, " both use ",
-                            name.substr(name.find('\n') + 1)),
+      throw UsageError(text("ranks ", owner->second, " and ", rank, " both use ", claim.second),
                        {.hint = "Give each rank its own devices: ranks that share one would wait "
                                 "for each other in its backward thread."});
     }
