@@ -1,9 +1,7 @@
 #include "trestle/comm/world.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
-#include <utility>
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
@@ -65,21 +63,16 @@ comm::Group World::make_group(const std::vector<int>& ranks) const {
 }
 
 void World::own_devices(const std::vector<Device>& devices) const {
-  using Claim = std::pair<std::string, std::string>;  // machine and device
-  std::vector<Claim> own;
+  std::vector<std::string> own;
   for (const Device& device : devices)
-    if (!device.torch.is_cpu()) own.emplace_back(impl_->facts().machine, device_name(device.torch));
-  std::map<Claim, std::size_t> owners;
-  const auto claims = comm::all_gather_values(group(), own);
-  for (std::size_t rank = 0; rank < claims.size(); ++rank) {
-    for (const Claim& claim : claims[rank]) {
-      const auto [owner, is_new] = owners.try_emplace(claim, rank);
-      if (is_new || owner->second == rank) continue;
-      throw UsageError(text("ranks ", owner->second, " and ", rank, " both use ", claim.second),
-                       {.hint = "Give each rank its own devices: ranks that share one would wait "
-                                "for each other in its backward thread."});
-    }
-  }
+    if (!device.torch.is_cpu())
+      own.push_back(impl_->facts().machine + "\n" + device_name(device.torch));
+  const auto clash = comm::find_clash(group(), own);
+  if (!clash) return;
+  throw UsageError(text("ranks ", clash->first, " and ", clash->second, " both use ",
+                        clash->value.substr(clash->value.find('\n') + 1)),
+                   {.hint = "Give each rank its own devices: ranks that share one would wait for "
+                            "each other in its backward thread."});
 }
 
 void World::report_status(std::string status) const {
