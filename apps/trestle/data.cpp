@@ -186,8 +186,8 @@ void add_data(Verb app, const RunOptions& options) {
                         "trestle data check carvana --images data/carvana/train_hq --masks "
                         "data/carvana/train_masks",
                         "trestle data <verb> --help"}));
-  add_synthesize(verb, action);
-  add_check(verb, action, options);
+  add_synthesize(verb);
+  add_check(verb, options);
 }
 
 }  // namespace trestle::app

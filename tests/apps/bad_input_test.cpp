@@ -197,9 +197,8 @@ TEST_F(BadInput, RefusesImagesThatModelCannotTake) {
 
 TEST_F(BadInput, ReportsModelTooBigForMachine) {
   // 225 TB exceeds a process's address space, so it fails however the system overcommits memory.
-  expect(
-      run({"train", "small.toml", "--width", "2500000", "--dry-run"}), 1,
-      {"this machine is out of memory: could not allocate ", "while making layer", "'width'"});
+  expect(run({"train", "small.toml", "--width", "2500000", "--dry-run"}), 1,
+         {"this machine is out of memory: could not allocate ", "while creating layer", "'width'"});
 }
 
 TEST_F(BadInput, ReportsTruncatedTimeline) {

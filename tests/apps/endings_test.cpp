@@ -64,7 +64,7 @@ TEST_F(Endings, OneProcessAtATimeSynthesizesData) {
   ASSERT_TRUE(first.wait_for("making synthetic data"));
   const Finished second = run(words);
   EXPECT_EQ(second.code, 1);
-  EXPECT_THAT(second.err, HasSubstr("both-synthetic: another process is making these data"));
+  EXPECT_THAT(second.err, HasSubstr("both-synthetic: another process is creating these data"));
 }
 
 TEST_F(Endings, UnwritableOutputIsFailure) {

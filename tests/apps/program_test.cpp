@@ -102,7 +102,7 @@ TEST_F(Program, SynthesizesAndChecksData) {
   EXPECT_EQ(run({"data", "synthesize", "mnist", "--count", "20", "--out", "digits"}).code, 0);
   const Finished again = run({"data", "synthesize", "mnist", "--count", "20", "--out", "digits"});
   EXPECT_EQ(again.code, 2);
-  EXPECT_THAT(again.err, HasSubstr("digits: there are synthetic data here already: 20 digits"));
+  EXPECT_THAT(again.err, HasSubstr("digits: the folder already has synthetic data: 20 digits"));
   const Finished digits = run({"data", "check", "mnist", "--folder", "digits"});
   EXPECT_EQ(digits.code, 0) << digits.err;
   const Finished five = run({"data", "check", "mnist", "--folder", "digits", "--classes", "5"});

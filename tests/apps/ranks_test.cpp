@@ -205,7 +205,7 @@ TEST_F(TrainRanksErrors, PrintsErrorOfAllRanksOnce) {
   const Finished missing =
       run({"train", "--resume", "runs/cut", "--ranks", "2", "--epochs", "3", "--quiet"});
   EXPECT_EQ(missing.code, 1);
-  EXPECT_EQ(times("this part of the checkpoint is missing", missing.err), 1) << missing.err;
+  EXPECT_EQ(times("this file of the checkpoint is missing", missing.err), 1) << missing.err;
   EXPECT_EQ(times("on rank ", missing.err), 1) << missing.err;
 
   // Without libtorch's stack.
@@ -234,7 +234,7 @@ TEST_F(TrainRanksErrors, PrintsErrorOfOneRankOnceWithItsNumber) {
     const Finished done =
         run({"train", "--resume", "runs/bad", "--ranks", ranks, "--epochs", "3", "--quiet"});
     EXPECT_EQ(done.code, 1);
-    EXPECT_EQ(times("is not what was saved there", done.err), 1) << done.err;
+    EXPECT_EQ(times("differs from the saved one", done.err), 1) << done.err;
     EXPECT_THAT(done.err, AllOf(HasSubstr("on rank 1"), Not(HasSubstr("on rank 0"))));
   }
   // Ranks on two simulated machines: the first machine's terminal shows the error too.
@@ -242,7 +242,7 @@ TEST_F(TrainRanksErrors, PrintsErrorOfOneRankOnceWithItsNumber) {
       "run() { RANK=$1 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 "
       "MASTER_PORT=29595 $T train --resume runs/bad --epochs 3 --quiet 2>$1.err; }; "
       "run 1 & run 0; wait; cat 0.err");
-  EXPECT_EQ(times("is not what was saved there", done.out), 1) << done.out;
+  EXPECT_EQ(times("differs from the saved one", done.out), 1) << done.out;
   EXPECT_THAT(done.out, AllOf(HasSubstr("on rank 1"), Not(HasSubstr("\n  on rank 0"))));
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 using Kind = CoverFault::Kind;
 
-// The first element of the box whose place is `number` in its own rows.
+// The index, in the whole tensor, of the box's element number `number`.
 Sizes element(const Box& box, std::int64_t number) {
   Sizes at = box.offset;
   for (std::size_t d = box.sizes.size(); d > 0; --d) {
@@ -25,7 +25,7 @@ bool has(const Box& box, const Sizes& at) {
   return true;
 }
 
-TEST(Boxes, IntersectAsSetsOfElementsDo) {
+TEST(Boxes, IntersectLikeSetsOfElements) {
   Random random(1);
   for (int i = 0; i < 2000; ++i) {
     const Sizes shape = random_shape(random, 3, 6);
@@ -41,7 +41,7 @@ TEST(Boxes, IntersectAsSetsOfElementsDo) {
   }
 }
 
-TEST(Boxes, TakenApartAWantedBoxIsThereOnce) {
+TEST(Boxes, OverlapsCoverRequestedBoxOnce) {
   Random random(2);
   for (int i = 0; i < 1000; ++i) {
     const Sizes shape = random_shape(random, 4, 6);
@@ -59,7 +59,7 @@ TEST(Boxes, TakenApartAWantedBoxIsThereOnce) {
   }
 }
 
-TEST(Boxes, LieInAShapeOrNot) {
+TEST(Boxes, LieWithinAShapeOrNot) {
   EXPECT_TRUE(lies_in({{}, {}}, {}));
   EXPECT_TRUE(lies_in({{2, 0}, {0, 3}}, {2, 3}));
   EXPECT_FALSE(lies_in({{3, 0}, {0, 3}}, {2, 3}));
@@ -71,7 +71,7 @@ TEST(Boxes, LieInAShapeOrNot) {
   EXPECT_FALSE(lies_in({{INT64_MAX}, {INT64_MAX}}, {large}));
 }
 
-TEST(BoxCover, AnyWayOfCuttingIsWhole) {
+TEST(BoxCover, AnyWayOfCuttingIsComplete) {
   Random random(3);
   for (int i = 0; i < 2000; ++i) {
     const Sizes shape = random_shape(random, 4, 7);
@@ -81,7 +81,7 @@ TEST(BoxCover, AnyWayOfCuttingIsWhole) {
 }
 
 // Five boxes that no straight cut separates.
-TEST(BoxCover, APinwheelIsWhole) {
+TEST(BoxCover, APinwheelIsComplete) {
   const std::vector<Box> wheel = {
       {{0, 0}, {1, 2}}, {{0, 2}, {2, 1}}, {{2, 1}, {1, 2}}, {{1, 0}, {2, 1}}, {{1, 1}, {1, 1}}};
   EXPECT_FALSE(find_cover_fault({3, 3}, wheel));
@@ -91,7 +91,7 @@ TEST(BoxCover, APinwheelIsWhole) {
   EXPECT_EQ(fault->box, wheel.back());
 }
 
-TEST(BoxCover, AHoleIsNamed) {
+TEST(BoxCover, AHoleIsReported) {
   Random random(4);
   for (int i = 0; i < 1000; ++i) {
     const Sizes shape = random_shape(random, 3, 7);
@@ -105,7 +105,7 @@ TEST(BoxCover, AHoleIsNamed) {
   }
 }
 
-TEST(BoxCover, AnOverlapIsNamed) {
+TEST(BoxCover, AnOverlapIsReported) {
   Random random(5);
   for (int i = 0; i < 1000; ++i) {
     const Sizes shape = random_shape(random, 3, 7);
@@ -129,8 +129,8 @@ TEST(BoxCover, ScalarsAndTensorsWithoutElements) {
   EXPECT_FALSE(find_cover_fault({2}, {{{0}, {2}}, {{2}, {0}}})) << "an empty box has nothing";
 }
 
-// As a machine of thousands would cut it; in the wrong order it may not take long either.
-TEST(BoxCover, ManyBoxesAreQuick) {
+// The boxes of thousands of ranks, also in reverse order, must be checked quickly.
+TEST(BoxCover, ManyBoxesAreCheckedQuickly) {
   Random random(6);
   std::vector<Box> rows, blocks;
   for (std::int64_t i = 0; i < 20'000; ++i) rows.push_back({{i * 3, 0}, {3, 8}});
@@ -142,7 +142,7 @@ TEST(BoxCover, ManyBoxesAreQuick) {
     shuffle(rows, random);
     shuffle(blocks, random);
   }
-  // Bars that cross each other in three dimensions: cutting them apart would take their number squared.
+  // Crossing bars in three dimensions: separating them would take the square of their number.
   std::vector<Box> bars;
   for (std::int64_t i = 0; i < 3000; ++i) {
     bars.push_back({{2 * i, 0, 2 * i}, {1, 9000, 1}});

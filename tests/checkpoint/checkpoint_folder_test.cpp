@@ -35,7 +35,7 @@ class Checkpoints : public testing::Test {
   }
   void TearDown() override { fs::remove_all(base_); }
 
-  // What opening the folder and reading all weights says.
+  // The error of opening the folder and reading all weights.
   std::string refusal() const {
     try {
       CheckpointFolder(folder_).read("weights");
@@ -69,7 +69,7 @@ void expect_same(const at::Tensor& a, const at::Tensor& b, const std::string& wh
   EXPECT_TRUE(torch::equal(a, b)) << what;
 }
 
-// A tensor of the box's shape whose strides are another order's.
+// A tensor of the box's shape with strides in another order.
 at::Tensor odd_strides(const Sizes& sizes, at::ScalarType type, Random& random) {
   Sizes reversed(sizes.rbegin(), sizes.rend());
   if (!reversed.empty() && random.below(2) == 0) reversed.back() += 2;
@@ -83,7 +83,7 @@ at::Tensor odd_strides(const Sizes& sizes, at::ScalarType type, Random& random) 
   return sizes.empty() ? tensor : tensor.narrow(0, tensor.size(0) - sizes[0], sizes[0]);
 }
 
-TEST_F(Checkpoints, AnyBoxIsReadWhoeverWroteIt) {
+TEST_F(Checkpoints, AnyRankReadsAnyBox) {
   Random random(7);
   constexpr int ranks = 3;
   for (int round = 0; round < 12; ++round) {
@@ -118,7 +118,7 @@ TEST_F(Checkpoints, AnyBoxIsReadWhoeverWroteIt) {
   }
 }
 
-TEST_F(Checkpoints, EveryKindOfTensorComesBack) {
+TEST_F(Checkpoints, EveryKindOfTensorRoundTrips) {
   TensorGroups groups;
   for (const at::ScalarType type : types)
     groups["weights"].push_back({c10::toString(type), counting({3, 4}, type)});
@@ -148,7 +148,7 @@ TEST_F(Checkpoints, EveryKindOfTensorComesBack) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 3);
 }
 
-TEST_F(Checkpoints, ReadingWritesIntoWhatIsThere) {
+TEST_F(Checkpoints, ReadsIntoExistingTensors) {
   write_checkpoint(folder_, {{"weights", {{"w", torch::ones({4, 3})}, {"b", torch::zeros(3)}}}},
                    "{}");
   at::Tensor w = torch::zeros({3, 4}).t().requires_grad_();
@@ -157,7 +157,7 @@ TEST_F(Checkpoints, ReadingWritesIntoWhatIsThere) {
   CheckpointFolder(folder_).read("weights", {{"w", w}});
   EXPECT_EQ(w.const_data_ptr(), storage);
   EXPECT_TRUE(torch::equal(w.detach(), torch::ones({4, 3})));
-  EXPECT_GT(w._version(), version) << "autograd must know";
+  EXPECT_GT(w._version(), version) << "autograd must notice";
   try {
     CheckpointFolder(folder_).read("weights", {{"w", torch::zeros({3, 4})},
                                                {"b", torch::zeros(3, torch::kDouble)},
@@ -167,14 +167,14 @@ TEST_F(Checkpoints, ReadingWritesIntoWhatIsThere) {
   } catch (const FormatError& error) {
     EXPECT_THAT(error.what(),
                 AllOf(HasSubstr("4 differences"),
-                      HasSubstr("'w' is Float [4, 3], the model's is "
+                      HasSubstr("'w' is Float [4, 3], but the model's is "
                                 "Float [3, 4]"),
-                      HasSubstr("'b' is Float [3], the model's is Double [3]"),
-                      HasSubstr("'c' is missing"), HasSubstr("begins at [2] and is [2]")));
+                      HasSubstr("'b' is Float [3], but the model's is Double [3]"),
+                      HasSubstr("'c' is missing"), HasSubstr("begins at [2] and has size [2]")));
   }
 }
 
-TEST_F(Checkpoints, WhatRanksMayNotSave) {
+TEST_F(Checkpoints, RejectsInvalidTensorsOfRanks) {
   const auto save = [&](const std::function<std::vector<TensorPart>(int)>& parts) {
     return on_ranks(2, [&](const SaveRanks& ranks) {
       write_checkpoint(folder_, {{"weights", parts(ranks.rank)}}, "{}", ranks);
@@ -197,7 +197,7 @@ TEST_F(Checkpoints, WhatRanksMayNotSave) {
   EXPECT_THAT(save([&](int rank) {
                 return std::vector<TensorPart>{{"w", rows, {rank * 2, 1}, {4, 3}}};
               }),
-              Each(HasSubstr("does not lie in its shape, [4, 3]")));
+              Each(HasSubstr("is not within its shape, [4, 3]")));
   EXPECT_THAT(save([&](int rank) {
                 return std::vector<TensorPart>{
                     {text("w", rank), rank == 0 ? rows : torch::ones(2, at::kComplexFloat)}};
@@ -205,7 +205,7 @@ TEST_F(Checkpoints, WhatRanksMayNotSave) {
               Each(AllOf(HasSubstr("rank 1 of 2"), HasSubstr("ComplexFloat"))));
   EXPECT_FALSE(fs::exists(folder_));
   EXPECT_THROW(write_checkpoint(folder_, {{"../up", {{"w", rows}}}}, "{}"), UsageError);
-  // A rank whose share of the rows is none.
+  // A rank without rows.
   EXPECT_THAT(save([&](int rank) {
                 return std::vector<TensorPart>{
                     {"w", rank == 0 ? rows : rows.narrow(0, 0, 0), {rank * 2, 0}, {2, 3}}};
@@ -213,7 +213,7 @@ TEST_F(Checkpoints, WhatRanksMayNotSave) {
               Each(""));
 }
 
-TEST_F(Checkpoints, APartThatIsNotOfThisSaveIsNamed) {
+TEST_F(Checkpoints, AFileOfAnotherSaveIsReported) {
   const auto save = [&](double value) {
     ASSERT_THAT(on_ranks(2,
                          [&](const SaveRanks& ranks) {
@@ -236,32 +236,32 @@ TEST_F(Checkpoints, APartThatIsNotOfThisSaveIsNamed) {
     return refusal();
   };
   EXPECT_THAT(put(older), AllOf(HasSubstr("weights.rank1.safetensors"),
-                                HasSubstr("'w1' is not what was saved there")));
-  // Who does not read it does not mind.
+                                HasSubstr("'w1' differs from the saved one")));
+  // A reader of other tensors gets no error.
   CheckpointFolder(folder_).read("weights", std::vector<std::string>{"w0"});
   EXPECT_THAT(put(newer.substr(0, newer.size() - 1)),
-              AllOf(HasSubstr("weights.rank1.safetensors"), HasSubstr("and had")));
+              AllOf(HasSubstr("weights.rank1.safetensors"), HasSubstr("but had")));
   std::string damaged = newer;
   damaged.back() = static_cast<char>(damaged.back() ^ 1);
-  EXPECT_THAT(put(damaged), HasSubstr("'w1' is not what was saved there"));
+  EXPECT_THAT(put(damaged), HasSubstr("'w1' differs from the saved one"));
   std::string renamed = newer;
   renamed.replace(renamed.find("w1"), 2, "w7");
-  EXPECT_THAT(put(renamed), HasSubstr("has no 'w1', which the index says it has"));
+  EXPECT_THAT(put(renamed), HasSubstr("has no 'w1', but the index lists it"));
   std::string retyped = newer;
   retyped.replace(retyped.find("F32"), 3, "I32");
-  EXPECT_THAT(put(retyped), HasSubstr("has 'w1' as Int [50], the index says F32 [50]"));
+  EXPECT_THAT(put(retyped), HasSubstr("has 'w1' as Int [50], but the index has F32 [50]"));
   fs::remove(part);
   EXPECT_THAT(refusal(), AllOf(HasSubstr("weights.rank1.safetensors"), HasSubstr("is missing")));
   EXPECT_EQ(put(newer), "nothing was thrown");
-  // As strided memory is filled, bytes are compared too.
+  // Bytes are compared for strided destinations, too.
   put(damaged);
   EXPECT_THROW(
       CheckpointFolder(folder_).read("weights", {{"w1", torch::zeros({50, 2}).select(1, 0)}}),
       FormatError);
 }
 
-// Whatever the index says, nothing is read but what its files have.
-TEST_F(Checkpoints, FuzzADamagedIndexGivesAnErrorOrWholeTensors) {
+// Whatever the index contains, only bytes of its files are read.
+TEST_F(Checkpoints, FuzzADamagedIndexGivesAnErrorOrCompleteTensors) {
   ASSERT_THAT(on_ranks(2,
                        [&](const SaveRanks& ranks) {
                          write_checkpoint(
@@ -286,7 +286,7 @@ TEST_F(Checkpoints, FuzzADamagedIndexGivesAnErrorOrWholeTensors) {
   EXPECT_GT(result.refused, 500);
 }
 
-TEST_F(Checkpoints, AreReadAsAFileOfWeights) {
+TEST_F(Checkpoints, CanBeReadAsAWeightsFile) {
   ASSERT_THAT(
       on_ranks(3,
                [&](const SaveRanks& ranks) {
@@ -314,8 +314,8 @@ TEST_F(Checkpoints, AreReadAsAFileOfWeights) {
   EXPECT_TRUE(torch::equal(converted, torch::full({2}, 2.0, at::kDouble)));
 }
 
-// As it was killed between the parts and the file, over ranks that are one now.
-TEST_F(Checkpoints, WhatAKilledSaveOfOneFileLeftGoesWithTheNext) {
+// A save over ranks was killed between the shards and the file, and the next save has one rank.
+TEST_F(Checkpoints, TheNextSaveRemovesLeftoversOfAKilledOne) {
   const fs::path file = base_ / "best.safetensors";
   fs::create_directories(base_ / "best.safetensors.parts.tmp");
   fs::create_directories(base_ / "best.safetensors.parts");

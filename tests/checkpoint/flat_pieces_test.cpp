@@ -1,4 +1,4 @@
-// Ranks that divide tensors by their memory, as sharding does: each has a piece of each, whatever the order of dimensions.
+// Ranks that shard tensors by their memory: each has a shard of each tensor, in any memory order.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -20,11 +20,11 @@ namespace {
 namespace fs = std::filesystem;
 using testing::Each;
 
-at::Tensor counting(const Sizes& shape, at::ScalarType type) {
+at::Tensor counting_range(const Sizes& shape, at::ScalarType type) {
   return torch::arange(elements_of(shape)).remainder(97).to(type).view(shape);
 }
 
-void expect_same(const at::Tensor& a, const at::Tensor& b, const std::string& what) {
+void expect_same_tensors(const at::Tensor& a, const at::Tensor& b, const std::string& what) {
   EXPECT_EQ(a.scalar_type(), b.scalar_type()) << what;
   ASSERT_EQ(a.sizes(), b.sizes()) << what;
   EXPECT_TRUE(torch::equal(a, b)) << what;
@@ -35,19 +35,20 @@ class FlatPieces : public testing::Test {
   static constexpr int ranks = 3;
 
   void SetUp() override {
-    torch::set_num_threads(1);  // thousands of small files: threads would only wait for each other
+    torch::set_num_threads(1);  // for thousands of small files, threads only wait for each other
     base_ = fs::path(TRESTLE_BINARY_DIR) / "scratch" /
             text("pieces_", testing::UnitTest::GetInstance()->current_test_info()->name(), "_",
                  getpid());
     fs::remove_all(base_);
     fs::create_directories(base_);
     folder_ = base_ / "last";
-    whole_.emplace_back("conv", counting({5, 3, 3, 2}, at::kFloat));
+    whole_.emplace_back("conv", counting_range({5, 3, 3, 2}, at::kFloat));
     whole_.emplace_back(
-        "last", counting({5, 3, 3, 2}, at::kFloat).contiguous(at::MemoryFormat::ChannelsLast));
-    whole_.emplace_back("matrix", counting({7, 11}, at::kDouble).t());
-    whole_.emplace_back("bias", counting({2}, at::kBFloat16));
-    whole_.emplace_back("scalar", counting({}, at::kFloat));
+        "last",
+        counting_range({5, 3, 3, 2}, at::kFloat).contiguous(at::MemoryFormat::ChannelsLast));
+    whole_.emplace_back("matrix", counting_range({7, 11}, at::kDouble).t());
+    whole_.emplace_back("bias", counting_range({2}, at::kBFloat16));
+    whole_.emplace_back("scalar", counting_range({}, at::kFloat));
   }
 
   void TearDown() override {
@@ -55,7 +56,7 @@ class FlatPieces : public testing::Test {
     fs::remove_all(base_);
   }
 
-  // What opening the folder and reading all weights says.
+  // The error of opening the folder and reading all weights.
   std::string refusal() const {
     try {
       CheckpointFolder(folder_).read("weights");
@@ -81,14 +82,14 @@ class FlatPieces : public testing::Test {
         for (TensorPart& box : boxes_of(piece(name, tensor, rank.rank, ranks)))
           groups["weights"].push_back(std::move(box));
       groups["weights"].push_back({text("conv[1]", rank.rank == 1 ? "" : "x", rank.rank),
-                                   torch::zeros(2)});  // names like those in the file
+                                   torch::zeros(2)});  // a name like the keys in the file
       if (rank.rank == 1) groups["weights"].push_back({"conv[1]", torch::ones(2)});
       write_checkpoint(folder_, groups, R"({"step": 3})", rank);
     });
     ASSERT_THAT(errors, Each(""));
   }
 
-  // What is read by as many ranks, all of it.
+  // Reads everything with this number of ranks.
   void expect_pieces(int of) const {
     const CheckpointFolder saved(folder_);
     for (int rank = 0; rank < of; ++rank)
@@ -100,7 +101,7 @@ class FlatPieces : public testing::Test {
         for (const TensorPart& box : boxes_of(part))
           wanted.push_back({name, box.tensor, box.offset});
         saved.read("weights", wanted);
-        expect_same(part.elements, expected, text(name, " of rank ", rank, " of ", of));
+        expect_same_tensors(part.elements, expected, text(name, " of rank ", rank, " of ", of));
       }
   }
 
@@ -113,17 +114,17 @@ TEST_F(FlatPieces, AreReadByAnyNumberOfRanks) {
   save();
   const CheckpointFolder saved(folder_);
   for (const auto& [name, tensor] : whole_)
-    expect_same(saved.read("weights", std::vector{name})[0].second, tensor, name);
+    expect_same_tensors(saved.read("weights", std::vector{name})[0].second, tensor, name);
   for (const int of : {1, 2, 3, 5, 40}) expect_pieces(of);
   EXPECT_TRUE(torch::equal(saved.read("weights", std::vector<std::string>{"conv[1]"})[0].second,
                            torch::ones(2)));
   write_as_one_file(saved, base_ / "one.safetensors");
   for (const auto& [name, tensor] : read_tensors(base_ / "one.safetensors").tensors)
     for (const auto& [known, expected] : whole_)
-      if (known == name) expect_same(tensor, expected, name);
+      if (known == name) expect_same_tensors(tensor, expected, name);
 }
 
-TEST_F(FlatPieces, OfTensorsWithGapsAreRefused) {
+TEST_F(FlatPieces, TensorsWithGapsAreRejected) {
   const at::Tensor gaps = torch::ones({4, 6}).slice(1, 0, 6, 2);
   EXPECT_THROW(boxes_of({"w", torch::ones(12), 0, gaps.sizes().vec(), gaps.strides().vec()}),
                UsageError);
@@ -142,7 +143,7 @@ TEST_F(FlatPieces, EveryByteOfTheIndexFlippedGivesAnErrorOrTheSameTensors) {
       for (const auto& [name, tensor] : whole_) {
         const auto& all = saved.tensors("weights");
         if (std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.name == name; }))
-          expect_same(saved.read("weights", std::vector{name})[0].second, tensor, name);
+          expect_same_tensors(saved.read("weights", std::vector{name})[0].second, tensor, name);
       }
     } catch (const Error&) {
       ++refused;
@@ -152,9 +153,9 @@ TEST_F(FlatPieces, EveryByteOfTheIndexFlippedGivesAnErrorOrTheSameTensors) {
   EXPECT_GT(refused, static_cast<int>(index.size()) / 2);
 }
 
-// Also a file that kept its size, its end being lost: zeros, as a file system leaves them after a crash.
+// Also a file of the right size that ends in zeros, as some file systems leave it after a crash.
 TEST_F(FlatPieces, AFileCutAnywhereGivesAnError) {
-  whole_.emplace_back("large", counting({61, 257}, at::kDouble));
+  whole_.emplace_back("large", counting_range({61, 257}, at::kDouble));
   save();
   EXPECT_EQ(refusal(), "nothing was thrown");
   for (const auto& entry : std::vector<fs::directory_entry>(fs::directory_iterator(folder_), {})) {

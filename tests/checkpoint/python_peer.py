@@ -1,4 +1,4 @@
-"""The other side of python_test.cpp: real Python, torch and safetensors.
+"""The Python side of python_test.cpp, with real torch and safetensors.
 
     python_peer.py write FOLDER     files for C++ to read: plain.pt, plain.safetensors and nets with what they compute
     python_peer.py check FOLDER     reads what C++ wrote there, made.pt and made.safetensors; exits with 1 if it is wrong

@@ -11,7 +11,7 @@
 #include "trestle/models/resnet.h"
 #include "trestle/models/unet.h"
 
-// Weights from a real Python and back: python_peer.py is the other side.
+// Exchanges weights with a real Python: python_peer.py is the other side.
 namespace trestle::checkpoint {
 namespace {
 
@@ -54,7 +54,7 @@ class WithPython : public testing::Test {
 
 fs::path WithPython::folder_;
 
-TEST_F(WithPython, BothKindsOfFilesGoBothWays) {
+TEST_F(WithPython, BothKindsOfFilesRoundTrip) {
   const NamedTensors archive = read_weights(folder_ / "plain.pt").tensors;
   const NamedTensors rows = read_weights(folder_ / "plain.safetensors").tensors;
   ASSERT_EQ(archive.size(), 10u);
@@ -77,7 +77,7 @@ TEST_F(WithPython, BothKindsOfFilesGoBothWays) {
   peer("check");
 }
 
-// Every third tensor is cut into rows, and of the first one a row into two boxes of one rank.
+// Every third tensor is cut into rows. A row of the first one is cut into two boxes of one rank.
 TEST_F(WithPython, ReadsACheckpointOfManyRanks) {
   const NamedTensors tensors = read_weights(folder_ / "plain.pt").tensors;
   const auto errors = on_ranks(3, [&](const SaveRanks& ranks) {

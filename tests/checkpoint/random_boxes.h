@@ -18,7 +18,7 @@ inline Sizes random_shape(Random& random, std::int64_t most_dimensions, std::int
   return shape;
 }
 
-// Cuts a box into two, again and again: as many as `boxes`, or fewer where nothing is left to cut.
+// Cuts a box into random smaller boxes: `boxes` of them, or fewer if nothing is left to cut.
 inline std::vector<Box> random_cut(Random& random, const Sizes& shape, int boxes) {
   std::vector<Box> all = {whole_box(shape)};
   for (int i = 1; i < boxes && !shape.empty(); ++i) {

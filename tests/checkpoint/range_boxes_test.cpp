@@ -25,7 +25,7 @@ Sizes strides_of(const Sizes& shape, const Sizes& order) {
   return strides;
 }
 
-// The places in memory of a box's elements, walked in the order `order`, one by one.
+// The memory positions of a box's elements, visited in the order `order`.
 Sizes places_of(const Box& box, const Sizes& strides, const Sizes& order) {
   Sizes places;
   for (std::int64_t n = 0; n < elements_of(box.sizes); ++n) {
@@ -40,7 +40,7 @@ Sizes places_of(const Box& box, const Sizes& strides, const Sizes& order) {
   return places;
 }
 
-TEST(RangeBoxes, HoldTheRangeInItsOrder) {
+TEST(RangeBoxes, CoverTheRangeInMemoryOrder) {
   Random random(11);
   for (int i = 0; i < 20'000; ++i) {
     const Sizes shape = random_shape(random, 5, 5);
@@ -63,7 +63,7 @@ TEST(RangeBoxes, HoldTheRangeInItsOrder) {
   }
 }
 
-TEST(RangeBoxes, ByHand) {
+TEST(RangeBoxes, EqualHandComputedBoxes) {
   const Sizes rows = {0, 1, 2};
   EXPECT_EQ(boxes_of_range({2, 3, 4}, rows, 0, 24), (std::vector<Box>{{{0, 0, 0}, {2, 3, 4}}}));
   EXPECT_EQ(boxes_of_range({2, 3, 4}, rows, 5, 2), (std::vector<Box>{{{0, 1, 1}, {1, 1, 2}}}));
@@ -76,7 +76,7 @@ TEST(RangeBoxes, ByHand) {
   EXPECT_TRUE(boxes_of_range({3, 0}, {0, 1}, 0, 0).empty());
 }
 
-TEST(RangeBoxes, MemoryOrderIsFoundByStrides) {
+TEST(RangeBoxes, MemoryOrderFollowsTheStrides) {
   Random random(12);
   for (int i = 0; i < 2000; ++i) {
     const Sizes shape = random_shape(random, 5, 4);
@@ -91,12 +91,12 @@ TEST(RangeBoxes, MemoryOrderIsFoundByStrides) {
   EXPECT_FALSE(memory_order({4, 3}, {6, 2})) << "every second column";
   EXPECT_FALSE(memory_order({4, 3}, {0, 1})) << "expanded";
   EXPECT_FALSE(memory_order({4, 3}, {2, 1})) << "rows that overlap";
-  EXPECT_TRUE(memory_order({1, 3}, {77, 1})) << "the stride of one row says nothing";
+  EXPECT_TRUE(memory_order({1, 3}, {77, 1})) << "the stride of a single row has no meaning";
   EXPECT_TRUE(memory_order({0, 3}, {9, 9}));
 }
 
-// However many ranks divide a tensor, whatever its order: their boxes are found to be whole, and quickly.
-TEST(RangeBoxes, OfManyRanksAreATensor) {
+// For any number of ranks and any memory order, the check of their boxes passes quickly.
+TEST(RangeBoxes, BoxesOfManyRanksCoverTheTensor) {
   struct Case {
     Sizes shape, order;
   };

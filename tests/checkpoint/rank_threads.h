@@ -11,7 +11,7 @@
 
 #include "trestle/checkpoint/files/save_ranks.h"
 
-// Ranks as threads, with the least that can gather strings: nothing of trestle's own communication.
+// Ranks as threads with a minimal all-gather of strings, independent of trestle's communication.
 namespace trestle::checkpoint {
 
 class Gathering {
@@ -48,7 +48,7 @@ class Gathering {
   bool gone_ = false;
 };
 
-// Calls work(ranks) on each, and returns what each threw: "" for nothing.
+// Calls work(ranks) on each rank, and returns each rank's exception text, "" for none.
 inline std::vector<std::string> on_ranks(int size,
                                          const std::function<void(const SaveRanks&)>& work) {
   Gathering gathering(size);

@@ -39,7 +39,7 @@ NamedTensors some() {
           {"empty", torch::empty({0, 4})}};
 }
 
-TEST_F(Safetensors, WhatIsWrittenReadsBackEqual) {
+TEST_F(Safetensors, RoundTrips) {
   const NamedTensors tensors = some();
   write_tensors(folder_ / "a.safetensors", tensors, {{"epoch", "7"}});
   const TensorFile file = read_tensors(folder_ / "a.safetensors");
@@ -52,7 +52,7 @@ TEST_F(Safetensors, WhatIsWrittenReadsBackEqual) {
   }
 }
 
-TEST_F(Safetensors, ReadsWhatPythonWrote) {
+TEST_F(Safetensors, ReadsPythonsFiles) {
   const TensorFile file =
       read_tensors(fs::path(TRESTLE_SOURCE_DIR) / "tests/golden/safetensors/python.safetensors");
   std::map<std::string, at::Tensor> back(file.tensors.begin(), file.tensors.end());
@@ -65,7 +65,7 @@ TEST_F(Safetensors, ReadsWhatPythonWrote) {
   EXPECT_TRUE(torch::equal(back.at("brain"), torch::tensor({1.0, 3.0}).to(torch::kBFloat16)));
 }
 
-TEST_F(Safetensors, RefusesWhatCannotBeSaved) {
+TEST_F(Safetensors, RejectsTensorsThatCannotBeSaved) {
   const auto path = folder_ / "a.safetensors";
   EXPECT_THROW(write_tensors(path, {{"a", torch::zeros(1)}, {"a", torch::zeros(1)}}), UsageError);
   EXPECT_THROW(write_tensors(path, {{"a", at::Tensor()}}), UsageError);
@@ -73,7 +73,7 @@ TEST_F(Safetensors, RefusesWhatCannotBeSaved) {
   EXPECT_FALSE(fs::exists(path));
 }
 
-TEST_F(Safetensors, RefusesFilesThatAreNotWhole) {
+TEST_F(Safetensors, RejectsIncompleteFiles) {
   const auto path = folder_ / "a.safetensors";
   EXPECT_THROW(read_tensors(path), FileError);
   EXPECT_THROW(read_tensors(folder_), FileError);
@@ -88,7 +88,7 @@ TEST_F(Safetensors, RefusesFilesThatAreNotWhole) {
   EXPECT_THROW(read_tensors(path), FormatError);
 }
 
-TEST_F(Safetensors, ADiskThatIsFullLeavesWhatStoodThere) {
+TEST_F(Safetensors, AFullDiskLeavesTheOldFile) {
   const auto path = folder_ / "a.safetensors";
   write_tensors(path, {{"a", torch::ones(4)}});
   rlimit before{};
@@ -100,7 +100,7 @@ TEST_F(Safetensors, ADiskThatIsFullLeavesWhatStoodThere) {
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_TRUE(torch::equal(read_tensors(path).tensors[0].second, torch::ones(4)));
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1)
-      << "no half-written file";
+      << "no incomplete file";
 }
 
 TEST_F(Safetensors, CopiesByNameAndListsEveryDifference) {
@@ -116,7 +116,7 @@ TEST_F(Safetensors, CopiesByNameAndListsEveryDifference) {
   } catch (const FormatError& error) {
     EXPECT_THAT(error.what(), HasSubstr("best.safetensors"));
     EXPECT_THAT(error.what(), HasSubstr("'v' is missing"));
-    EXPECT_THAT(error.what(), HasSubstr("'w' is Float [3], the model's is Float [2, 2]"));
+    EXPECT_THAT(error.what(), HasSubstr("'w' is Float [3], but the model's is Float [2, 2]"));
     EXPECT_THAT(error.what(), HasSubstr("'more' is not in the model"));
   }
   EXPECT_TRUE(torch::equal(weight.detach(), torch::ones({2, 2}))) << "nothing was copied";

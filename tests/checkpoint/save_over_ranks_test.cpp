@@ -29,7 +29,7 @@ using testing::HasSubstr;
 
 constexpr std::int64_t columns = 3;
 
-// A file with two rows of "w", whose bytes are all the step's number, and what it holds.
+// Writes a file with two rows of "w", whose bytes are all the step's number; returns its index.
 CheckpointIndex write_rows(const fs::path& fresh, const SaveRanks& ranks, int step,
                            std::int64_t rows) {
   const std::string file = part_name("weights", ranks.rank, ranks.size);
@@ -58,7 +58,7 @@ SaveTask at_step(int step, const SaveRanks& ranks, std::int64_t rows = 2) {
   return task;
 }
 
-// What stands there: the step, every file being of it. Throws where that is no whole checkpoint.
+// The step of the existing checkpoint. Throws unless it is complete and all files are of that step.
 std::string whole_step(const fs::path& folder) {
   const fs::path whole = whole_folder(folder);
   const CheckpointIndex index = parse_index(read_file(whole / index_name), "index");
@@ -96,17 +96,17 @@ class SaveOverRanks : public testing::Test {
   fs::path base_, folder_;
 };
 
-TEST_F(SaveOverRanks, EachWritesItsPartOfOneCheckpoint) {
+TEST_F(SaveOverRanks, EachRankWritesItsShardOfOneCheckpoint) {
   for (const int size : {1, 2, 4, 3}) {
     EXPECT_THAT(save(size, size), Each(""));
     EXPECT_EQ(whole_step(folder_), text("{\"step\":", size, "}"));
     EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), size + 1);
-    EXPECT_EQ(entries(), 1) << "only last/ stays";
+    EXPECT_EQ(entries(), 1) << "only last/ remains";
   }
   EXPECT_TRUE(fs::exists(folder_ / "weights.rank2.safetensors"));
 }
 
-TEST_F(SaveOverRanks, WhatOneRankMeetsAllAreTold) {
+TEST_F(SaveOverRanks, AnErrorOfOneRankIsThrownOnAll) {
   ASSERT_THAT(save(3, 1), Each(""));
   for (const int guilty : {0, 2}) {
     const auto errors = on_ranks(3, [&](const SaveRanks& ranks) {
@@ -127,7 +127,7 @@ TEST_F(SaveOverRanks, WhatOneRankMeetsAllAreTold) {
                                    HasSubstr("No space left on device"),
                                    testing::Not(HasSubstr("another type")))));
     EXPECT_EQ(whole_step(folder_), "{\"step\":1}");
-    EXPECT_EQ(entries(), 1) << "the half of a newer one is removed";
+    EXPECT_EQ(entries(), 1) << "the incomplete new one is removed";
   }
 }
 
@@ -147,12 +147,12 @@ TEST_F(SaveOverRanks, AFullDiskOnOneRank) {
   EXPECT_EQ(entries(), 1);
 }
 
-TEST_F(SaveOverRanks, RanksThatDoNotSaveTheSameAreToldWhatDiffers) {
+TEST_F(SaveOverRanks, DifferencesBetweenRanksAreReported) {
   EXPECT_THAT(on_ranks(2,
                        [&](const SaveRanks& ranks) {
                          save_over_ranks(folder_, at_step(5 + ranks.rank, ranks), ranks);
                        }),
-              Each(HasSubstr("rank 0 stands at step 5, and rank 1 at step 6")));
+              Each(HasSubstr("rank 0 is at step 5, but rank 1 is at step 6")));
   EXPECT_THAT(on_ranks(2,
                        [&](const SaveRanks& ranks) {
                          save_over_ranks(folder_, at_step(5, ranks, 2 + ranks.rank), ranks);
@@ -168,7 +168,7 @@ TEST_F(SaveOverRanks, RanksThatDoNotSaveTheSameAreToldWhatDiffers) {
   EXPECT_THROW(save_over_ranks(folder_, at_step(1, {}), {.rank = 2, .size = 2}), UsageError);
 }
 
-TEST_F(SaveOverRanks, ARankThatIsGoneLeavesTheOlderOne) {
+TEST_F(SaveOverRanks, ARankThatIsGoneLeavesTheOldCheckpoint) {
   ASSERT_THAT(save(3, 1), Each(""));
   for (const int gone : {0, 1}) {
     const auto errors = on_ranks(3, [&](const SaveRanks& ranks) {
@@ -185,7 +185,7 @@ TEST_F(SaveOverRanks, ARankThatIsGoneLeavesTheOlderOne) {
 }
 
 // All ranks of a machine that loses power, at each step of each rank.
-TEST_F(SaveOverRanks, KilledBetweenAnyTwoSteps) {
+TEST_F(SaveOverRanks, SurvivesAKillBetweenAnyTwoSteps) {
   const auto killed_at = [&](int size, int rank, const std::string& where, int step) {
     const pid_t child = fork();
     if (child == 0) {
@@ -214,7 +214,7 @@ TEST_F(SaveOverRanks, KilledBetweenAnyTwoSteps) {
   ASSERT_THAT(save(1, step), Each(""));
   for (const int size : {1, 3})
     for (const int rank : size == 1 ? std::vector<int>{0} : std::vector<int>{0, 2})
-      for (const std::string where : {"folder made", "before its part", "its file written",
+      for (const std::string where : {"folder created", "before its part", "its file written",
                                       "part written", "index written", "folders exchanged"}) {
         if (where == "index written" && rank != 0) continue;
         SCOPED_TRACE(text(where, " of rank ", rank, " of ", size));
@@ -223,14 +223,14 @@ TEST_F(SaveOverRanks, KilledBetweenAnyTwoSteps) {
         EXPECT_EQ(stands,
                   text("{\"step\":", step + (where == "folders exchanged" && rank == 0), "}"));
         step += 2;
-        ASSERT_THAT(save(2, step), Each("")) << "what was left is in nobody's way";
+        ASSERT_THAT(save(2, step), Each("")) << "leftovers do not disturb the next save";
         EXPECT_EQ(whole_step(folder_), text("{\"step\":", step, "}"));
         EXPECT_EQ(entries(), 1);
       }
 }
 
-// What stays behind between the exchange and the removal, and where names cannot be exchanged.
-TEST_F(SaveOverRanks, LeftoversAreNotTakenForACheckpoint) {
+// Leftovers between the exchange and the removal, and on file systems without name exchange.
+TEST_F(SaveOverRanks, LeftoversAreNotReadAsACheckpoint) {
   ASSERT_THAT(save(1, 1), Each(""));
   fs::copy(folder_, base_ / "last.tmp", fs::copy_options::recursive);
   fs::copy(folder_, base_ / "last.old", fs::copy_options::recursive);
@@ -249,13 +249,13 @@ TEST_F(SaveOverRanks, LeftoversAreNotTakenForACheckpoint) {
   EXPECT_THROW(whole_folder(folder_), FileError);
 }
 
-TEST_F(SaveOverRanks, NothingElseIsReplaced) {
+TEST_F(SaveOverRanks, OtherFoldersAreNotReplaced) {
   fs::create_directories(folder_);
   write_file(folder_ / "letter.txt", "dear");
-  EXPECT_THAT(save(2, 1), Each(HasSubstr("is there already and is no checkpoint")));
+  EXPECT_THAT(save(2, 1), Each(HasSubstr("exists already and is not a checkpoint")));
   EXPECT_EQ(read_file(folder_ / "letter.txt"), "dear");
   fs::remove(folder_ / "letter.txt");
-  EXPECT_THAT(save(2, 1), Each("")) << "an empty folder may be";
+  EXPECT_THAT(save(2, 1), Each("")) << "an empty folder may be replaced";
   folder_ += "/";
   EXPECT_THAT(save(2, 2), Each(""));
   EXPECT_EQ(entries(), 1);

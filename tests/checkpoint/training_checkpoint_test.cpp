@@ -52,7 +52,7 @@ TrainingCheckpoint at_step(std::int64_t step, std::int64_t size = 4) {
 
 double name_value(const std::string& name) { return static_cast<double>(name.size()); }
 
-TEST_F(ResumeFolder, ComesBackToTheBit) {
+TEST_F(ResumeFolder, RoundTripsToTheBit) {
   write_training_checkpoint(folder_, at_step(1));
   write_training_checkpoint(folder_, at_step(2));
   const TrainingCheckpoint back = read_training_checkpoint(folder_);
@@ -67,11 +67,11 @@ TEST_F(ResumeFolder, ComesBackToTheBit) {
   EXPECT_TRUE(torch::equal(back.weights[0].second, torch::full({4}, 2.0)));
   EXPECT_EQ(back.optimizer[0].first, "w.square_avg");
   EXPECT_EQ(std::distance(fs::directory_iterator(base_), fs::directory_iterator()), 1)
-      << "only last/ stays";
+      << "only last/ remains";
 }
 
-// A metric of one's own may be; JSON has no word for it.
-TEST_F(ResumeFolder, NumbersThatAreNotFiniteComeBack) {
+// A user's metric may be infinite or NaN, which JSON cannot express.
+TEST_F(ResumeFolder, NonFiniteNumbersRoundTrip) {
   const double infinity = std::numeric_limits<double>::infinity();
   TrainingCheckpoint resume = at_step(1);
   resume.state.best_metric = -infinity;
@@ -84,7 +84,7 @@ TEST_F(ResumeFolder, NumbersThatAreNotFiniteComeBack) {
   EXPECT_EQ(back.numbers.size(), 2u);
 }
 
-TEST_F(ResumeFolder, ACrashBetweenTheTwoRenamesIsFound) {
+TEST_F(ResumeFolder, RecoversFromACrashBetweenTheTwoRenames) {
   write_training_checkpoint(folder_, at_step(1));
   fs::rename(folder_, base_ / "last.old");
   fs::create_directories(base_ / "last.tmp");
@@ -93,7 +93,7 @@ TEST_F(ResumeFolder, ACrashBetweenTheTwoRenamesIsFound) {
   EXPECT_EQ(read_training_checkpoint(folder_).state.step, 2);
 }
 
-TEST_F(ResumeFolder, AFullDiskLeavesTheOlderOne) {
+TEST_F(ResumeFolder, AFullDiskLeavesTheOldCheckpoint) {
   write_training_checkpoint(folder_, at_step(1));
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
@@ -106,7 +106,7 @@ TEST_F(ResumeFolder, AFullDiskLeavesTheOlderOne) {
   EXPECT_FALSE(fs::exists(base_ / "last.tmp"));
 }
 
-TEST_F(ResumeFolder, RefusesWhatIsNotThereOrNotRight) {
+TEST_F(ResumeFolder, RejectsMissingAndInvalidFolders) {
   EXPECT_THROW(read_training_checkpoint(folder_), FileError);
   const auto damage = [&](const std::string& what, const std::string& by) {
     write_training_checkpoint(folder_, at_step(1));
@@ -130,8 +130,8 @@ TEST_F(ResumeFolder, RefusesWhatIsNotThereOrNotRight) {
   EXPECT_THROW(read_training_checkpoint(folder_), FormatError);
 }
 
-// Two stages on two ranks, as a run on one process reads them, and the other way round.
-TEST_F(ResumeFolder, WhoeverSavedAnybodyGoesOn) {
+// One process reads the checkpoint of two stages on two ranks, and the other way round.
+TEST_F(ResumeFolder, AnyNumberOfRanksResumesFromAnyOther) {
   const std::vector<std::string> names = {"first.weight", "first.bias", "last.weight"};
   const auto of = [&](const std::vector<std::string>& owned) {
     TrainingCheckpoint part;
@@ -145,7 +145,7 @@ TEST_F(ResumeFolder, WhoeverSavedAnybodyGoesOn) {
     }
     return part;
   };
-  const auto expect = [&](const std::vector<std::string>& wanted, Others others) {
+  const auto expect = [&](const std::vector<std::string>& wanted, SurplusTensors others) {
     const SavedTraining saved(folder_);
     EXPECT_EQ(saved.state().samples, 24);
     NamedTensors weights;
@@ -163,26 +163,26 @@ TEST_F(ResumeFolder, WhoeverSavedAnybodyGoesOn) {
         ranks);
   });
   EXPECT_THAT(errors, testing::Each(""));
-  expect(names, Others::Refused);
-  expect({names[0]}, Others::Left);
-  expect({names[1], names[2]}, Others::Left);
+  expect(names, SurplusTensors::Refused);
+  expect({names[0]}, SurplusTensors::Ignored);
+  expect({names[1], names[2]}, SurplusTensors::Ignored);
   EXPECT_EQ(read_training_checkpoint(folder_).optimizer.size(), 6u);
-  EXPECT_THROW(expect({names[0]}, Others::Refused), FormatError) << "another model";
-  EXPECT_THROW(expect({"other"}, Others::Left), FormatError);
+  EXPECT_THROW(expect({names[0]}, SurplusTensors::Refused), FormatError) << "another model";
+  EXPECT_THROW(expect({"other"}, SurplusTensors::Ignored), FormatError);
 
   write_training_checkpoint(folder_, of(names));
-  expect({names[2]}, Others::Left);
+  expect({names[2]}, SurplusTensors::Ignored);
   const auto mixed = on_ranks(2, [&](const SaveRanks& ranks) {
     TrainingCheckpoint part = of({names[static_cast<std::size_t>(ranks.rank)]});
     part.state.samples += ranks.rank;
     write_training_checkpoint(folder_, part, ranks);
   });
   EXPECT_THAT(mixed, testing::Each(testing::HasSubstr("sample 24")));
-  expect(names, Others::Refused);
+  expect(names, SurplusTensors::Refused);
 }
 
-// Written by the program from before there was an index; its maker: tests/golden/checkpoint_version_1/README.md.
-TEST_F(ResumeFolder, AFolderOfVersion1IsRead) {
+// Written before checkpoints had an index; see tests/golden/checkpoint_version_1/README.md.
+TEST_F(ResumeFolder, ReadsAFolderOfVersion1) {
   const fs::path golden = fs::path(TRESTLE_SOURCE_DIR) / "tests/golden/checkpoint_version_1";
   const TrainingCheckpoint old = read_training_checkpoint(golden);
   EXPECT_EQ(old.state.step, 14);

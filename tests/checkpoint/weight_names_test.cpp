@@ -8,7 +8,7 @@
 namespace trestle::checkpoint {
 namespace {
 
-TEST(WeightNames, WrappersAreTakenOff) {
+TEST(WeightNames, PrefixesOfWrappersAreRemoved) {
   EXPECT_EQ(without_wrappers("module.partitions.12.out.weight"), "out.weight");
   EXPECT_EQ(without_wrappers("model._orig_mod.module.w"), "w");
   EXPECT_EQ(without_wrappers("partitions.x.w"), "partitions.x.w");
@@ -17,7 +17,7 @@ TEST(WeightNames, WrappersAreTakenOff) {
   EXPECT_EQ(without_wrappers("modules.w"), "modules.w");
 }
 
-TEST(WeightNames, AreTranslatedOnlyWhereMoreOfThemFitThen) {
+TEST(WeightNames, AreTranslatedOnlyIfMoreNamesMatchThen) {
   const Naming own = names_of({"module.w", "b"}, {"module.w", "c"});
   EXPECT_THAT(own.names, testing::ElementsAre("module.w", "b"));
   const Naming vision = names_of({"conv1.weight", "layer4.1.bn2.running_var", "fc.bias"},
@@ -28,7 +28,7 @@ TEST(WeightNames, AreTranslatedOnlyWhereMoreOfThemFitThen) {
                                    "output_layer.linear.bias"));
 }
 
-TEST(WeightNames, GoBothWays) {
+TEST(WeightNames, TranslateInBothDirections) {
   for (const NameTable& table : name_tables()) {
     std::vector<std::string> theirs, ours;
     for (const auto& [their, our] : table.modules) {
@@ -40,8 +40,8 @@ TEST(WeightNames, GoBothWays) {
   }
 }
 
-// torchvision's ResNet-50 is called so here too, its ResNet-18 is not.
-TEST(WeightNames, OfAModelThatHasTheirsAlready) {
+// trestle's ResNet-50 has torchvision's names, its ResNet-18 does not.
+TEST(WeightNames, AreKeptIfTheModelHasThemAlready) {
   for (const NameTable& table : name_tables())
     if (table.name == "torchvision") {
       const std::vector<std::string> theirs = {"conv1.weight", "layer1.0.conv1.weight", "fc.bias"};

@@ -47,7 +47,7 @@ std::string refusal(const fs::path& path) {
   return message_of<FormatError>([&] { read_weights(path); });
 }
 
-TEST_F(Weights, ReadsWhatTorchSaved) {
+TEST_F(Weights, ReadsFilesOfTorchSave) {
   const auto back = by_name(read_weights(golden / "python.pt").tensors);
   ASSERT_EQ(back.size(), 14u);
   const at::Tensor table = torch::arange(12, torch::kFloat) / 8;
@@ -69,7 +69,7 @@ TEST_F(Weights, ReadsWhatTorchSaved) {
       << "one storage, as in Python";
 }
 
-TEST_F(Weights, AValueThatIsMinusItsStoragesHasTheRightSign) {
+TEST_F(Weights, NegatedTensorsHaveTheRightSign) {
   const at::Tensor expected = torch::tensor({-2.0F, 4.0F, -0.5F});
   const auto back = by_name(read_weights(golden / "negated.pt").tensors);
   EXPECT_TRUE(torch::equal(back.at("negated"), expected));
@@ -77,7 +77,7 @@ TEST_F(Weights, AValueThatIsMinusItsStoragesHasTheRightSign) {
   const at::Tensor into = torch::zeros({3}), other = torch::zeros({3});
   load_weights({{"negated", into}, {"plain", other}}, golden / "negated.pt");
   EXPECT_TRUE(torch::equal(into, expected));
-  // The same in memory, both ways: libtorch's own flag for it.
+  // The same in memory, both ways, with libtorch's own flag.
   for (const char* name : {"a.pt", "a.safetensors"}) {
     write_weights(folder_ / name, {{"w", at::_neg_view(torch::ones({3}))}});
     EXPECT_TRUE(torch::equal(read_weights(folder_ / name).tensors[0].second, -torch::ones({3})));
@@ -87,7 +87,7 @@ TEST_F(Weights, AValueThatIsMinusItsStoragesHasTheRightSign) {
   }
 }
 
-// As copy_() would tell it: the gradient would be that of other weights.
+// As with copy_(): otherwise the gradient would be that of other weights.
 TEST_F(Weights, ABackwardThroughTheOldWeightsIsAnError) {
   for (const char* name : {"a.pt", "a.safetensors"}) {
     write_weights(folder_ / name, {{"w", torch::ones({3})}});
@@ -99,7 +99,7 @@ TEST_F(Weights, ABackwardThroughTheOldWeightsIsAnError) {
   }
 }
 
-TEST_F(Weights, ListsWhatAFileHoldsWithoutReadingIt) {
+TEST_F(Weights, ListsTensorsWithoutReadingThem) {
   const auto list = list_weights(golden / "checkpoint.pt");
   ASSERT_EQ(list.size(), 7u) << "the weights, not the optimizer's state";
   EXPECT_EQ(list[0].name, "fc.weight");
@@ -109,21 +109,21 @@ TEST_F(Weights, ListsWhatAFileHoldsWithoutReadingIt) {
   EXPECT_EQ(list[6].type, at::kLong);
 }
 
-TEST_F(Weights, SaysWhatAFileIsThatItDoesNotRead) {
+TEST_F(Weights, ErrorsNameTheUnsupportedKindOfFile) {
   EXPECT_THAT(refusal(golden / "two.pt"), HasSubstr("several dicts of tensors: 'model', 'ema'"));
   EXPECT_THAT(refusal(golden / "no_tensors.pt"), HasSubstr("its keys are: 'epoch', 'state_dict'"));
-  EXPECT_THAT(refusal(golden / "one_tensor.pt"), HasSubstr("holds no dict of tensors"));
+  EXPECT_THAT(refusal(golden / "one_tensor.pt"), HasSubstr("has no dict of tensors"));
   EXPECT_THAT(refusal(golden / "whole_model.pt"),
-              AllOf(HasSubstr("holds 'torch.nn.modules."), HasSubstr("model.state_dict()")));
+              AllOf(HasSubstr("contains 'torch.nn.modules."), HasSubstr("model.state_dict()")));
   EXPECT_THAT(refusal(golden / "old_format.pt"),
               AllOf(HasSubstr("before PyTorch 1.6"), HasSubstr("torch.save(torch.load(")));
   EXPECT_THAT(refusal(golden / "script.pt"), HasSubstr("TorchScript"));
   EXPECT_THAT(refusal(golden / "protocol4.pt"), HasSubstr("protocol 4"));
-  EXPECT_THAT(refusal(golden / "command.pt"), HasSubstr("holds 'posix.system'"));
+  EXPECT_THAT(refusal(golden / "command.pt"), HasSubstr("contains 'posix.system'"));
   EXPECT_THAT(refusal(golden / "compressed.pt"), HasSubstr("compressed"));
-  EXPECT_THAT(refusal(golden / "big_endian.pt"), HasSubstr("high byte"));
+  EXPECT_THAT(refusal(golden / "big_endian.pt"), HasSubstr("big-endian"));
   EXPECT_THAT(refusal(golden / "short_storage.pt"),
-              HasSubstr("storage '0' is said to have 12 elements, its entry has 47 bytes"));
+              HasSubstr("storage '0' has 12 elements, but its entry has only 47 bytes"));
   EXPECT_FALSE(fs::exists("this_must_not_be_there"));
 
   const std::string tar(257, 'x');
@@ -137,7 +137,7 @@ TEST_F(Weights, SaysWhatAFileIsThatItDoesNotRead) {
   EXPECT_THROW(read_weights(folder_), FileError);
 }
 
-TEST_F(Weights, NoCutFileIsRead) {
+TEST_F(Weights, RejectsFilesCutShort) {
   const std::string whole = read_file(golden / "python.pt");
   for (std::size_t length = 0; length < whole.size(); length += 37) {
     std::ofstream(folder_ / "cut.pt", std::ios::binary | std::ios::trunc)
@@ -146,8 +146,8 @@ TEST_F(Weights, NoCutFileIsRead) {
   }
 }
 
-// A changed byte in the middle of a storage: the archive's check sum says so.
-TEST_F(Weights, ABrokenStorageIsNotRead) {
+// A changed byte in the middle of a storage: the archive's checksum detects it.
+TEST_F(Weights, RejectsABrokenStorage) {
   std::string bytes = read_file(golden / "python.pt");
   const auto at = bytes.find("\x00\x00\x80\x3f\x00\x00\x90\x3f", 0, 8);  // 1.0, 1.125
   ASSERT_NE(at, std::string::npos);
@@ -166,13 +166,13 @@ TEST_F(Weights, AnyBytesEitherReadOrThrowAnError) {
     read_weights(path);
   };
   try_bytes(seeds[0]);
-  // Mutations begin from the whole files, of which one is refused.
+  // Mutations start from complete files, one of which is an error.
   const auto result = fuzz::run(seeds, try_bytes, {.iterations = 3000, .longest = 8192});
   EXPECT_GT(result.accepted, 10);
   EXPECT_GT(result.refused, 1000);
 }
 
-TEST_F(Weights, WhatIsWrittenReadsBackEqual) {
+TEST_F(Weights, RoundTrips) {
   const NamedTensors tensors = {{"float", torch::arange(6, torch::kFloat).view({2, 3}).t()},
                                 {"long", torch::tensor(std::int64_t{1} << 40)},
                                 {"bf16", torch::randn({2, 2}).to(torch::kBFloat16)},
@@ -198,7 +198,7 @@ TEST_F(Weights, WhatIsWrittenReadsBackEqual) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 3);
 }
 
-TEST_F(Weights, LoadsIntoTheTensorsThatAreThere) {
+TEST_F(Weights, LoadsIntoExistingTensors) {
   for (const char* name : {"a.pt", "a.safetensors"}) {
     write_weights(folder_ / name, {{"w", torch::arange(6, torch::kFloat).view({2, 3})},
                                    {"last", torch::full({4}, 7.0, torch::kDouble)},
@@ -224,8 +224,8 @@ TEST_F(Weights, LoadsIntoTheTensorsThatAreThere) {
   }
 }
 
-// The length in front of a header may look like the first byte of a pickle.
-TEST_F(Weights, KindsAreToldApart) {
+// The length before a header may look like the first byte of a pickle.
+TEST_F(Weights, RecognizesTheKindOfFile) {
   int like_pickles = 0;
   for (int length = 1; length < 100; ++length) {
     const std::string name(static_cast<std::size_t>(length), 'n');
@@ -236,8 +236,8 @@ TEST_F(Weights, KindsAreToldApart) {
   EXPECT_GT(like_pickles, 0);
 }
 
-// Large enough to be read in several pieces by several threads.
-TEST_F(Weights, LargeTensorsComeWhole) {
+// Large enough to be read in several ranges by several threads.
+TEST_F(Weights, LargeTensorsAreReadCompletely) {
   const at::Tensor large = torch::randint(0, 255, {30'000'001}, torch::kByte);
   write_weights(folder_ / "a.safetensors", {{"a", large}, {"b", large.slice(0, 5, 9'000'000)}});
   const auto back = by_name(read_weights(folder_ / "a.safetensors").tensors);
@@ -245,7 +245,7 @@ TEST_F(Weights, LargeTensorsComeWhole) {
   EXPECT_TRUE(torch::equal(back.at("b"), large.slice(0, 5, 9'000'000)));
 }
 
-TEST_F(Weights, TheWrongModelIsRefusedWithEveryDifferenceAndNothingIsChanged) {
+TEST_F(Weights, AnotherModelIsAnErrorWithEveryDifferenceAndNothingChanges) {
   const at::Tensor w = torch::zeros({2, 2}), v = torch::zeros({3}), n = torch::zeros({});
   const at::Tensor fits = torch::zeros({1}), steps = torch::zeros({}, torch::kLong);
   const NamedTensors model = {{"w", w}, {"v", v}, {"n", n}, {"fits", fits}, {"steps", steps}};
@@ -257,11 +257,11 @@ TEST_F(Weights, TheWrongModelIsRefusedWithEveryDifferenceAndNothingIsChanged) {
                                    {"steps", torch::ones({})}});
     const std::string message =
         message_of<FormatError>([&] { load_weights(model, folder_ / name); });
-    EXPECT_THAT(message, AllOf(HasSubstr(name), HasSubstr("2 of its 5 tensors fit"),
+    EXPECT_THAT(message, AllOf(HasSubstr(name), HasSubstr("2 of its 5 tensors match"),
                                HasSubstr("missing in the file (1): 'v' [3]"),
                                HasSubstr("not in the model (1): 'more' [5, 1]"),
-                               HasSubstr("'w' is Float [2, 3], the model's is Float [2, 2]"),
-                               HasSubstr("'steps' is Float [], the model's is Long []"),
+                               HasSubstr("'w' is Float [2, 3], but the model's is Float [2, 2]"),
+                               HasSubstr("'steps' is Float [], but the model's is Long []"),
                                HasSubstr("strict = false")));
     for (const auto& [tensor_name, tensor] : model)
       EXPECT_EQ(tensor.sum().item<double>(), 0) << tensor_name;
@@ -278,11 +278,11 @@ TEST_F(Weights, TheWrongModelIsRefusedWithEveryDifferenceAndNothingIsChanged) {
     EXPECT_THAT(message_of<FormatError>([&] {
                   load_weights({{"other", torch::zeros(1)}}, folder_ / name, {.strict = false});
                 }),
-                HasSubstr("0 of its 1 tensors fit"));
+                HasSubstr("0 of its 1 tensors match"));
   }
 }
 
-TEST_F(Weights, NamesThatBecomeOneAreRefused) {
+TEST_F(Weights, DuplicateNamesAfterRenamingAreErrors) {
   write_weights(folder_ / "a.pt", {{"a.w", torch::ones(1)},
                                    {"module.b.w", torch::ones(1)},
                                    {"b.w", torch::ones(1)},
@@ -292,10 +292,10 @@ TEST_F(Weights, NamesThatBecomeOneAreRefused) {
                     {{"b.w", torch::zeros(1)}, {"c.w", torch::zeros(1)}, {"a.w", torch::zeros(1)}},
                     folder_ / "a.pt");
               }),
-              HasSubstr("both 'module.b.w' and 'b.w' are 'b.w'"));
+              HasSubstr("both 'module.b.w' and 'b.w' have the name 'b.w'"));
 }
 
-TEST_F(Weights, ACallerMayRename) {
+TEST_F(Weights, TheCallerMayRename) {
   write_weights(folder_ / "a.pt", {{"x.w", torch::ones(1)}});
   const at::Tensor w = torch::zeros(1);
   const auto report =
@@ -316,8 +316,8 @@ TEST_F(Weights, NumBatchesTrackedMayBeMissing) {
   EXPECT_EQ(net.named_buffers()[0].second.sum().item<float>(), 2);
 }
 
-// Every parameter and buffer of a model has a name in each of its tables, and comes back from it.
-TEST(WeightNames, TablesAreWhole) {
+// Each table names every parameter and buffer of its model and translates the names back.
+TEST(WeightNames, TablesAreComplete) {
   for (const auto& [whose, net] : std::vector<std::pair<std::string, nn::Layers>>{
            {"torchvision", models::resnet18({.width = 2})},
            {"reference", models::resnet18({.width = 2})},

@@ -17,10 +17,10 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-const fs::path golden = fs::path(TRESTLE_SOURCE_DIR) / "tests/golden/weights";
+const fs::path golden_archives = fs::path(TRESTLE_SOURCE_DIR) / "tests/golden/weights";
 
 template <class Action>
-std::string refusal(Action action) {
+std::string archive_error(Action action) {
   try {
     action();
   } catch (const FormatError& error) {
@@ -29,34 +29,34 @@ std::string refusal(Action action) {
   return "it was accepted";
 }
 
-TEST(ZipFile, GivesTheEntriesThatTorchSaved) {
-  const ZipFile file(golden / "python.pt");
+TEST(ZipFile, ReadsTheEntriesOfTorchSave) {
+  const ZipFile file(golden_archives / "python.pt");
   const std::string folder = file.folder_of("data.pkl");
   EXPECT_EQ(folder, "python/");
   EXPECT_EQ(file.read(folder + "byteorder"), "little");
   EXPECT_EQ(file.size(folder + "data/0"), 48u);
   EXPECT_FALSE(file.has(folder + "data/100"));
-  EXPECT_THAT(refusal([&] { file.size(folder + "data/100"); }), HasSubstr("is missing"));
-  EXPECT_THAT(refusal([&] { file.folder_of("constants.pkl"); }),
+  EXPECT_THAT(archive_error([&] { file.size(folder + "data/100"); }), HasSubstr("is missing"));
+  EXPECT_THAT(archive_error([&] { file.folder_of("constants.pkl"); }),
               HasSubstr("a zip archive without constants.pkl"));
   char few[4] = {};
   file.read(folder + "byteorder", few, 4);
   EXPECT_EQ(std::string(few, 4), "litt");
-  EXPECT_THAT(refusal([&] { file.read(folder + "byteorder", few, 7); }),
+  EXPECT_THAT(archive_error([&] { file.read(folder + "byteorder", few, 7); }),
               HasSubstr("has 6 bytes, 7 are needed"));
 }
 
-TEST(ZipFile, RefusesWhatIsCompressedOrNoArchive) {
-  const ZipFile file(golden / "compressed.pt");
-  EXPECT_THAT(refusal([&] { file.size("python/data.pkl"); }), HasSubstr("is compressed"));
-  EXPECT_THAT(refusal([&] { ZipFile(golden / "old_format.pt"); }),
-              HasSubstr("as a zip archive it is broken"));
+TEST(ZipFile, RejectsCompressedEntriesAndOtherFiles) {
+  const ZipFile file(golden_archives / "compressed.pt");
+  EXPECT_THAT(archive_error([&] { file.size("python/data.pkl"); }), HasSubstr("is compressed"));
+  EXPECT_THAT(archive_error([&] { ZipFile(golden_archives / "old_format.pt"); }),
+              HasSubstr("the zip archive is broken"));
 }
 
 TEST(ZipFile, AnyBytesEitherReadOrThrowAnError) {
   std::vector<std::string> seeds;
   for (const char* name : {"python.pt", "checkpoint.pt", "compressed.pt"})
-    seeds.push_back(read_file(golden / name));
+    seeds.push_back(read_file(golden_archives / name));
   const fs::path path =
       fs::path(TRESTLE_BINARY_DIR) / "scratch" / ("zip_fuzz_" + std::to_string(getpid()));
   fs::create_directories(path.parent_path());

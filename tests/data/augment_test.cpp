@@ -13,7 +13,7 @@
 namespace trestle::data {
 namespace {
 
-// A picture and, as its mask, the number of each pixel.
+// A picture with a mask that numbers its pixels.
 Sample picture(std::int64_t channels = 3) {
   const at::Tensor numbers = at::arange(5 * 7, at::kFloat);
   at::Tensor input = at::stack(std::vector<at::Tensor>(static_cast<std::size_t>(channels), numbers))
@@ -36,7 +36,7 @@ TEST(Augment, FlipsPictureAndMask) {
 }
 
 // libtorch's sampling of a grid is the oracle.
-TEST(Augment, CropsAsAGridIsSampled) {
+TEST(Augment, CropsLikeGridSampling) {
   const Sample plain = picture();
   for (const auto& [side, left, top] : {std::tuple{0.5, 0.1, 0.3}, std::tuple{0.83, 0.17, 0.0}}) {
     const Sample cropped = vary(plain, {.side = side, .left = left, .top = top});
@@ -54,7 +54,7 @@ TEST(Augment, CropsAsAGridIsSampled) {
   }
 }
 
-TEST(Augment, ColoursChangeAsColorJitters) {
+TEST(Augment, ColoursChangeLikeColorJitter) {
   const Sample plain = picture();
   const auto grey = [](const at::Tensor& x) {
     return (0.299 * x[0] + 0.587 * x[1] + 0.114 * x[2]).unsqueeze(0);
@@ -65,11 +65,11 @@ TEST(Augment, ColoursChangeAsColorJitters) {
   const Sample changed = vary(plain, {.brightness = 1.2, .contrast = 0.7, .saturation = 1.3});
   EXPECT_TRUE(at::allclose(changed.input, expected, 1e-5, 1e-6));
   EXPECT_TRUE(changed.target.equal(plain.target));
-  EXPECT_TRUE(plain.input.equal(picture().input)) << "the data set's own stays as it was";
+  EXPECT_TRUE(plain.input.equal(picture().input)) << "the data set's tensor is unchanged";
   EXPECT_NO_THROW(vary(picture(1), {.brightness = 1.2, .saturation = 1.3}));
 }
 
-TEST(Augment, DrawsWithinItsRangesAndEachOnItsOwn) {
+TEST(Augment, DrawsWithinRangesAndIndependently) {
   int mirrored = 0;
   for (std::uint64_t key = 0; key < 400; ++key) {
     const Variation all = draw_variation({.flip = Flip::Both, .crop = 0.3, .colour = 0.2}, key);
@@ -89,7 +89,7 @@ TEST(Augment, DrawsWithinItsRangesAndEachOnItsOwn) {
   EXPECT_LT(mirrored, 250);
 }
 
-TEST(Augment, RefusesWhatCannotBe) {
+TEST(Augment, RejectsInvalidOptions) {
   EXPECT_THROW(draw_variation({.crop = 1}, 0), UsageError);
   EXPECT_THROW(draw_variation({.colour = -0.1}, 0), UsageError);
   EXPECT_THROW(draw_variation({.crop = std::nan("")}, 0), UsageError);
@@ -98,7 +98,7 @@ TEST(Augment, RefusesWhatCannotBe) {
   for (const std::string& name : flip_names()) EXPECT_NO_THROW(parse_flip(name));
 }
 
-TEST(Augment, OnePartChangesAsItWouldBesideTheOther) {
+TEST(Augment, OnePartChangesAsTogetherWithTheOther) {
   const Variation drawn{.mirrored = true,
                         .upside_down = true,
                         .side = 0.7,
@@ -111,7 +111,7 @@ TEST(Augment, OnePartChangesAsItWouldBesideTheOther) {
   EXPECT_TRUE(vary({sample.input, {}, "a"}, drawn).input.equal(both.input));
   EXPECT_TRUE(vary({{}, sample.target, "a"}, drawn).target.equal(both.target));
   const Sample row = vary({{}, at::zeros({}, at::kLong), "a"}, drawn);
-  EXPECT_EQ(row.target.dim(), 0) << "a class stays as it is";
+  EXPECT_EQ(row.target.dim(), 0) << "a class is unchanged";
   EXPECT_THROW(vary({{}, {}, "a"}, drawn), UsageError);
 }
 
@@ -133,12 +133,12 @@ at::Tensor inputs_of(int workers, std::int64_t epoch, std::int64_t first_batch =
   return at::cat(batches);
 }
 
-TEST(Augment, NeitherWorkersNorAResumeChangeWhatIsDrawn) {
+TEST(Augment, NeitherWorkersNorAResumeChangeTheDraws) {
   const at::Tensor whole = inputs_of(1, 2);
   EXPECT_TRUE(inputs_of(3, 2).equal(whole));
   EXPECT_TRUE(inputs_of(2, 2, 2).equal(whole.narrow(0, 6, 5)));
-  EXPECT_FALSE(inputs_of(1, 3).equal(whole)) << "another epoch, other pictures";
-  EXPECT_FALSE(whole[0].equal(whole[1])) << "each example its own";
+  EXPECT_FALSE(inputs_of(1, 3).equal(whole)) << "another epoch has other variations";
+  EXPECT_FALSE(whole[0].equal(whole[1])) << "each example has its own variation";
 }
 
 }  // namespace

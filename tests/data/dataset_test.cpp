@@ -52,7 +52,7 @@ TEST(Mnist, ExamplesAreFractionsAndLabels) {
   EXPECT_THROW(MnistDataset(scratch.path(), MnistPart::Test), UsageError);
 }
 
-TEST(Arrays, BytesAreFractionsAndWholeNumbersClasses) {
+TEST(Arrays, BytesAreFractionsAndIntegersAreClasses) {
   const std::string golden = TRESTLE_SOURCE_DIR "/tests/golden/npy/";
   const ArrayDataset floats(golden + "set.npz:x", golden + "set.npz:y");
   EXPECT_EQ(floats.size(), 2);
@@ -73,7 +73,7 @@ TEST(Arrays, BytesAreFractionsAndWholeNumbersClasses) {
   const ArrayDataset bytes(golden + "u1.npy", golden + "set.npz:y");
   EXPECT_EQ(bytes.get(1).input[2].item<float>(), 5 / 255.0f);
   EXPECT_THROW(bytes.get(2), UsageError);
-  // Those of Python's torch.save, by name or alone.
+  // Tensors of Python's torch.save, by name or alone.
   const std::string saved = TRESTLE_SOURCE_DIR "/tests/golden/weights/";
   const ArrayDataset tensors(saved + "python.pt:layer.weight", saved + "python.pt:mask");
   EXPECT_EQ(tensors.size(), 3);
@@ -85,7 +85,7 @@ TEST(Arrays, BytesAreFractionsAndWholeNumbersClasses) {
   EXPECT_EQ(narrow.get(1).input.scalar_type(), at::kFloat);
   EXPECT_EQ(narrow.get(0).target.scalar_type(), at::kFloat);
   EXPECT_THROW(ArrayDataset(saved + "python.pt:layer.steps", saved + "one_tensor.pt"), FormatError)
-      << "one number";
+      << "a single number";
   const ArrayDataset negated(saved + "negated.pt:negated", saved + "negated.pt:plain");
   for (const std::int64_t i : {0, 1, 2})
     EXPECT_EQ(negated.get(i).input.item<float>(), negated.get(i).target.item<float>());
@@ -112,7 +112,7 @@ TEST(RandomTensors, AreNormalNumbersWithOneHotTargets) {
   EXPECT_GT(std::count_if(seen.begin(), seen.end(), [](std::int64_t n) { return n > 0; }), 4);
 }
 
-TEST(RandomTensors, DependOnSeedAndNumberAlone) {
+TEST(RandomTensors, DependOnlyOnSeedAndNumber) {
   const RandomTensorsOptions options = {.shape = {4}, .classes = 9, .count = 50, .seed = 5};
   RandomTensorsOptions other = options;
   other.seed = 6;
@@ -127,7 +127,7 @@ TEST(RandomTensors, DependOnSeedAndNumberAlone) {
   EXPECT_FALSE(data.get(48).input.equal(late));
 }
 
-TEST(RandomTensors, TargetsAreClassesOrNumbersWhereThatIsAsked) {
+TEST(RandomTensors, TargetsCanBeClassesOrNumbers) {
   const Sample classes =
       RandomTensors({.shape = {2}, .classes = 3, .count = 1, .targets = RandomTargets::Class})
           .get(0);
@@ -141,7 +141,7 @@ TEST(RandomTensors, TargetsAreClassesOrNumbersWhereThatIsAsked) {
   EXPECT_NE(numbers.target[0].item<float>(), numbers.target[1].item<float>());
 }
 
-TEST(RandomTensors, RefuseWhatCannotBe) {
+TEST(RandomTensors, RejectInvalidOptions) {
   EXPECT_THAT(message_of<UsageError>([] { RandomTensors({.classes = 3, .count = 1}); }),
               HasSubstr("the shape is empty"));
   EXPECT_THAT(message_of<UsageError>([] {
@@ -192,7 +192,7 @@ TEST_F(Cars, ExamplesHavePillowsPixels) {
   EXPECT_TRUE(load_picture(data.pair(1).image, {.scale = 0.5}).equal(sample.input));
 }
 
-TEST_F(Cars, MasksReturnToThePicturesSize) {
+TEST_F(Cars, MasksAreResizedToThePicturesSize) {
   const Sample sample = open().get(0);
   const Image mask = mask_to_image(sample.target, 59, 40);
   EXPECT_EQ(mask, read_image(open().pair(0).mask));
@@ -239,7 +239,7 @@ TEST_F(Cars, OnePartHasTheBitsOfBoth) {
   EXPECT_EQ(target.name, both.name);
 }
 
-TEST_F(Cars, OfTheOtherPartTheSizeAloneIsRead) {
+TEST_F(Cars, ReadsOnlyTheSizeOfTheOtherPart) {
   const SegmentationDataset data = open();
   const at::Tensor mask = data.get(0).target, image = data.get(1).input;
   std::filesystem::resize_file(data.pair(0).image, 700);  // its header is whole
@@ -259,7 +259,7 @@ TEST_F(Cars, MaskValuesAreClassIds) {
   Image mask = Image::blank(59, 40, 1);
   mask.pixels[100] = 2;
   std::filesystem::remove(data.pair(0).mask);
-  write_png(data.pair(0).mask, mask);  // told apart by its bytes, whatever its name
+  write_png(data.pair(0).mask, mask);  // recognized by its bytes, whatever its name
   EXPECT_THAT(message_of<FormatError>([&] { data.get(0); }), HasSubstr("value 2"));
   const SegmentationDataset three(images_, masks_, {.mask_suffix = "_mask", .classes = 3});
   EXPECT_EQ(three.get(0).target.max().item<std::int64_t>(), 2);
@@ -287,7 +287,7 @@ TEST(TensorDataset, ExamplesAreRowsOfAnyType) {
   EXPECT_TRUE(batch.more[1].equal(columns.index_select(0, rows)));
 }
 
-TEST(TensorDataset, OneTensorIsInputsAlone) {
+TEST(TensorDataset, OneTensorHasNoTargets) {
   const auto data =
       std::make_shared<TensorDataset>(std::vector{at::rand({5, 2}).requires_grad_(true)});
   EXPECT_FALSE(data->get(0).target.defined());
@@ -297,12 +297,12 @@ TEST(TensorDataset, OneTensorIsInputsAlone) {
   EXPECT_THROW(loader.read(0, 0), UsageError);
 }
 
-TEST(TensorDataset, RefusesWhatIsNotExamples) {
+TEST(TensorDataset, RejectsTensorsWithoutExamples) {
   using Tensors = std::vector<at::Tensor>;
   const auto made_of = [](Tensors tensors) {
     return message_of<UsageError>([&] { TensorDataset data(std::move(tensors)); });
   };
-  EXPECT_THAT(made_of({}), HasSubstr("none"));
+  EXPECT_THAT(made_of({}), HasSubstr("at least one tensor"));
   EXPECT_THAT(made_of({at::zeros({4, 2}), at::Tensor()}), HasSubstr("tensor 1"));
   EXPECT_THAT(made_of({at::zeros({4}), at::zeros({})}), HasSubstr("single number"));
   EXPECT_THAT(made_of({at::zeros({4}), at::zeros({4, 3}), at::zeros({3})}),
@@ -313,7 +313,7 @@ TEST(TensorDataset, RefusesWhatIsNotExamples) {
   EXPECT_THROW(TensorDataset({at::zeros({4})}).get(-1), UsageError);
 }
 
-TEST(Split, IsPythonsRandomSplit) {
+TEST(Split, EqualsPythonsRandomSplit) {
   std::istringstream file(read_file(TRESTLE_SOURCE_DIR "/tests/golden/split/random_split.txt"));
   std::string line;
   std::getline(file, line);  // the version
@@ -344,7 +344,7 @@ TEST(Split, IsPythonsRandomSplit) {
   EXPECT_EQ(cases, 4);
 }
 
-TEST(Split, RefusesNonsense) {
+TEST(Split, RejectsInvalidArguments) {
   EXPECT_THROW(random_split(10, 1.0, 0), UsageError);
   EXPECT_THROW(random_split(10, -0.1, 0), UsageError);
   EXPECT_THROW(random_split(0, 0.1, 0), UsageError);

@@ -7,8 +7,8 @@
 #include "tests/data/scratch.h"
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
-#include "trestle/data/files/class_folders.h"
-#include "trestle/data/files/idx.h"
+#include "trestle/data/files/detail/class_folders.h"
+#include "trestle/data/files/detail/idx.h"
 #include "trestle/data/files/image_file.h"
 #include "trestle/data/files/image_pairs.h"
 #include "trestle/data/files/mask_values.h"
@@ -31,7 +31,7 @@ std::string image_bytes() {
   return read_file(scratch / "images");
 }
 
-std::string message_of(const std::string& bytes) {
+std::string idx_error(const std::string& bytes) {
   try {
     parse_idx_images(bytes, "mnist/images");
   } catch (const FormatError& error) {
@@ -41,7 +41,7 @@ std::string message_of(const std::string& bytes) {
   return "no error";
 }
 
-TEST(Idx, LayoutIsThatOfTheFormat) {
+TEST(Idx, HasTheLayoutOfTheFormat) {
   const std::string bytes = image_bytes();
   const std::string header("\0\0\x08\x03\0\0\0\x02\0\0\0\x02\0\0\0\x03", 16);
   EXPECT_EQ(bytes.substr(0, 16), header);
@@ -59,30 +59,30 @@ TEST(Idx, LabelsRoundTrip) {
   EXPECT_THAT(read_idx_labels(scratch / "labels"), ElementsAre(7, 0, 9));
 }
 
-TEST(Idx, EveryOtherLengthIsRefused) {
+TEST(Idx, EveryOtherLengthIsAnError) {
   const std::string bytes = image_bytes();
   for (std::size_t length = 0; length < bytes.size(); ++length) {
-    EXPECT_NE(message_of(bytes.substr(0, length)), "no error") << length;
+    EXPECT_NE(idx_error(bytes.substr(0, length)), "no error") << length;
   }
-  EXPECT_THAT(message_of(bytes + "x"), AllOf(HasSubstr("2 x 2 x 3 need 12"), HasSubstr("are 13")));
+  EXPECT_THAT(idx_error(bytes + "x"), AllOf(HasSubstr("2 x 2 x 3 need 12"), HasSubstr("are 13")));
 }
 
-TEST(Idx, ErrorsSayWhatIsWrong) {
+TEST(Idx, ErrorsGiveTheReason) {
   std::string bytes = image_bytes();
-  EXPECT_THAT(message_of("\x1f\x8b\x08 packed"), HasSubstr("not a readable gzip file"));
-  EXPECT_THAT(message_of("\0\0"), HasSubstr("header alone has 16"));
+  EXPECT_THAT(idx_error("\x1f\x8b\x08 packed"), HasSubstr("not a readable gzip file"));
+  EXPECT_THAT(idx_error("\0\0"), HasSubstr("its header needs 16"));
   EXPECT_THROW(parse_idx_labels(bytes, "a"), FormatError);
   std::string zero = bytes;
   zero[7] = 0;
-  EXPECT_THAT(message_of(zero), HasSubstr("dimension 0 has size 0"));
+  EXPECT_THAT(idx_error(zero), HasSubstr("dimension 0 has size 0"));
   std::string huge = bytes;
   for (int i = 4; i < 16; ++i) huge[i] = '\xff';
-  EXPECT_THAT(message_of(huge), HasSubstr("dimension 1 has size 4294967295"));
+  EXPECT_THAT(idx_error(huge), HasSubstr("dimension 1 has size 4294967295"));
   bytes[2] = 0x0d;
-  EXPECT_THAT(message_of(bytes), HasSubstr("0 0 13 3 instead of 0 0 8 3"));
+  EXPECT_THAT(idx_error(bytes), HasSubstr("0 0 13 3 instead of 0 0 8 3"));
 }
 
-TEST(Idx, WritersRefuseWhatDoesNotFit) {
+TEST(Idx, WritersRejectInvalidSizes) {
   const Scratch scratch;
   EXPECT_THROW(write_idx_images(scratch / "a", {2, 2, 2, {1, 2, 3}}), UsageError);
   EXPECT_THROW(write_idx_labels(scratch / "a", {}), UsageError);
@@ -118,7 +118,7 @@ TEST(MnistFiles, MismatchesAreErrors) {
 // Files that gzip wrote (make_gzip_goldens.py): small ones in MNIST's format.
 const std::filesystem::path packed = TRESTLE_SOURCE_DIR "/tests/golden/mnist";
 
-TEST(MnistFiles, ReadsThemPackedAndWhereTorchvisionPutsThem) {
+TEST(MnistFiles, ReadsCompressedFilesAndTorchvisionsFolders) {
   const MnistArrays expected = {{3, 2, 2, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 255}}, {7, 0, 9}};
   for (const char* place : {"", "raw", "MNIST/raw", "FashionMNIST/raw"}) {
     const Scratch scratch;
@@ -129,23 +129,23 @@ TEST(MnistFiles, ReadsThemPackedAndWhereTorchvisionPutsThem) {
     EXPECT_EQ(arrays.images.count, expected.images.count) << place;
     EXPECT_EQ(arrays.images.pixels, expected.images.pixels) << place;
     EXPECT_EQ(arrays.labels, expected.labels) << place;
-    // Unpacked ones come first.
+    // Uncompressed files are preferred.
     write_idx_labels(scratch / place / "train-labels-idx1-ubyte", {1, 2, 3});
     EXPECT_THAT(read_mnist(scratch.path(), MnistPart::Train).labels, ElementsAre(1, 2, 3));
   }
 }
 
-TEST(MnistFiles, PackedFilesThatAreDamaged) {
+TEST(MnistFiles, DamagedCompressedFilesAreErrors) {
   const std::string whole = read_file(packed / "train-images-idx3-ubyte.gz");
   for (std::size_t length = 2; length < whole.size(); ++length)
-    EXPECT_NE(message_of(whole.substr(0, length)), "no error") << length;
-  // Two gzip files, one behind the other, are one with both contents.
+    EXPECT_NE(idx_error(whole.substr(0, length)), "no error") << length;
+  // Two concatenated gzip files are one file with both contents.
   const std::string two = whole + whole;
-  EXPECT_THAT(message_of(two), AllOf(HasSubstr("3 x 2 x 2 need 12"), HasSubstr("are 13")));
-  EXPECT_THAT(message_of(whole + "x"), HasSubstr("not a readable gzip file"));
+  EXPECT_THAT(idx_error(two), AllOf(HasSubstr("3 x 2 x 2 need 12"), HasSubstr("are 13")));
+  EXPECT_THAT(idx_error(whole + "x"), HasSubstr("not a readable gzip file"));
 }
 
-// Two folders and the files a test puts into them.
+// Two folders and the files that a test adds.
 struct CarFolders {
   CarFolders() {
     std::filesystem::create_directory(images);
@@ -211,7 +211,7 @@ TEST(ImagePairs, SameNamesOrAnySuffix) {
               ElementsAre(HasSubstr("there is a-seg.png: is mask_suffix \"-seg\"?")));
 }
 
-TEST(ImagePairs, OneFolderWithBoth) {
+TEST(ImagePairs, OneFolderWithImagesAndMasks) {
   const Scratch scratch;
   for (const char* name : {"a.jpg", "a_mask.png", "b.jpg", "b_mask.png"})
     write_file(scratch / name, "x");
@@ -263,7 +263,7 @@ Image mask_of(int channels, const std::vector<std::uint8_t>& pixels) {
   return {static_cast<int>(pixels.size()) / channels, 1, channels, pixels};
 }
 
-TEST(MaskValues, AreWrittenAsTheyAreRead) {
+TEST(MaskValues, RoundTripAsText) {
   EXPECT_EQ(to_string(parse_mask_value("0")), "0");
   EXPECT_EQ(to_string(parse_mask_value("255")), "255");
   EXPECT_EQ(to_string(parse_mask_value("#ff8000")), "#ff8000");
@@ -272,7 +272,7 @@ TEST(MaskValues, AreWrittenAsTheyAreRead) {
     EXPECT_THROW(parse_mask_value(wrong), UsageError) << wrong;
 }
 
-// The same shapes saved as class ids, as black and white, in colours: the same classes.
+// The same shapes saved as class ids, in black and white, and in colours have the same classes.
 TEST(MaskValues, EveryKindOfMaskGivesClassIds) {
   const Scratch scratch;
   const auto ids_of = [&](const Image& mask, int classes) {
@@ -289,7 +289,7 @@ TEST(MaskValues, EveryKindOfMaskGivesClassIds) {
   EXPECT_THAT(ids_of(mask_of(1, {255, 255, 255}), 2), ElementsAre(1, 1, 1));
   EXPECT_THAT(ids_of(mask_of(1, {0, 3, 2}), 5), ElementsAre(0, 3, 2));
   EXPECT_THAT(ids_of(mask_of(1, {0, 254, 0}), 3), ElementsAre(0, 2, 0))
-      << "predicted, 127 is left out";
+      << "predicted masks; 127 does not occur";
   EXPECT_THAT(ids_of(mask_of(1, {60, 80, 10}), 3), ElementsAre(1, 2, 0));
   EXPECT_THAT(ids_of(mask_of(3, {255, 0, 0, 0, 0, 0, 0, 0, 255}), 3), ElementsAre(2, 0, 1));
   EXPECT_THAT(ids_of(mask_of(3, {0, 0, 0, 255, 255, 255}), 2), ElementsAre(0, 1)) << "grey as RGB";
@@ -297,7 +297,7 @@ TEST(MaskValues, EveryKindOfMaskGivesClassIds) {
   EXPECT_THAT(ids_of(mask_of(2, {0, 9, 255, 7}), 2), ElementsAre(0, 1)) << "grey and alpha";
 }
 
-TEST(MaskValues, ACensusCountsPixelsOnManyThreads) {
+TEST(MaskValues, ACensusCountsPixelsOnSeveralThreads) {
   const Scratch scratch;
   std::vector<std::filesystem::path> masks;
   for (int i = 0; i < 20; ++i) {
@@ -326,7 +326,7 @@ TEST(MaskValues, ACensusCountsPixelsOnManyThreads) {
   }
 }
 
-TEST(MaskValues, WhatIsNoClassIsAnError) {
+TEST(MaskValues, AValueWithoutAClassIsAnError) {
   MaskCensus census;
   for (const MaskValue value : {0u, 0x3c3c3cu, 0xff0000u}) census.pixels[value] = 1;
   try {

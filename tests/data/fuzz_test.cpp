@@ -3,21 +3,21 @@
 #include <string>
 
 #include "trestle/base/files.h"
-#include "trestle/data/files/idx.h"
+#include "trestle/data/files/detail/idx.h"
 #include "trestle/data/files/image_file.h"
 
-// Damaged files must give a trestle::Error or a whole result.
+// Damaged files must give a trestle::Error or a complete result.
 namespace trestle::data {
 namespace {
 
 class FuzzImage : public testing::TestWithParam<std::string> {};
 
-TEST_P(FuzzImage, DamageGivesAnErrorOrAWholeImage) {
+TEST_P(FuzzImage, DamageGivesAnErrorOrACompleteImage) {
   const std::string seed =
       read_file(std::string(TRESTLE_SOURCE_DIR "/tests/golden/images/") + GetParam());
   for (const Palette palette : {Palette::Indices, Palette::Colours}) {
     const auto result = fuzz::run(
-        {seed, seed.substr(0, 64)},  // the start alone: half of the changes fall into the header
+        {seed, seed.substr(0, 64)},  // only the start: half of the changes hit the header
         [&](std::string_view bytes) {
           const Image image = decode_image(
               bytes, "fuzz",
@@ -43,7 +43,7 @@ INSTANTIATE_TEST_SUITE_P(Fuzz, FuzzImage,
                            return name;
                          });
 
-TEST(FuzzIdx, DamageGivesAnErrorOrWholeArrays) {
+TEST(FuzzIdx, DamageGivesAnErrorOrCompleteArrays) {
   const std::string images =
       std::string("\0\0\x08\x03\0\0\0\x02\0\0\0\x02\0\0\0\x03", 16) + "abcdefghijkl";
   const std::string labels = std::string("\0\0\x08\x01\0\0\0\x03", 8) + "abc";
@@ -61,7 +61,7 @@ TEST(FuzzIdx, DamageGivesAnErrorOrWholeArrays) {
   EXPECT_GT(of_labels.refused, 1000);
 }
 
-TEST(FuzzIdx, DamagedCompressionGivesAnErrorOrWholeArrays) {
+TEST(FuzzIdx, DamagedCompressionGivesAnErrorOrCompleteArrays) {
   const std::string packed =
       read_file(TRESTLE_SOURCE_DIR "/tests/golden/mnist/train-images-idx3-ubyte.gz");
   const auto result = fuzz::run({packed}, [](std::string_view bytes) {

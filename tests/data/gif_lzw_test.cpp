@@ -9,8 +9,8 @@
 namespace trestle::data::codecs {
 namespace {
 
-// An encoder need not clear a full table, as giflib's does: then no code is new.
-TEST(GifLzw, AFullTableStaysAsItIs) {
+// giflib's encoder clears a full table; another encoder may not, and then adds no more codes.
+TEST(GifLzw, AFullTableIsKept) {
   constexpr int clear = 256, last_code = 4095;
   std::string bytes;
   std::vector<std::uint8_t> expected;
@@ -41,13 +41,13 @@ TEST(GifLzw, AFullTableStaysAsItIs) {
   EXPECT_EQ(pixels, expected);
 }
 
-TEST(GifLzw, CodesThatStandForNothingAreRefused) {
+TEST(GifLzw, UndefinedCodesAreErrors) {
   std::vector<std::uint8_t> pixels(8);
   const auto decode = [&](std::string_view codes) {
     return decode_lzw(
         2, [&] { return std::exchange(codes, std::string_view()); }, pixels);
   };
-  EXPECT_NE(decode(std::string_view("\x3c", 1)), "");  // clear, then 7: nothing is 7 yet
+  EXPECT_NE(decode(std::string_view("\x3c", 1)), "");  // clear, then 7, which is undefined
   EXPECT_NE(decode(std::string_view("\x2c", 1)), "");  // clear, then the end
   EXPECT_NE(decode(""), "");
 }

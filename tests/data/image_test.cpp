@@ -20,12 +20,12 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::filesystem::path golden =
+const std::filesystem::path golden_images =
     std::filesystem::path(TRESTLE_SOURCE_DIR) / "tests/golden/images";
 
 // Reads the maker's PGM and PPM files.
 Image read_pnm(const std::string& name) {
-  std::filesystem::path path = golden / (name + ".ppm");
+  std::filesystem::path path = golden_images / (name + ".ppm");
   if (!std::filesystem::exists(path)) path.replace_extension(".pgm");
   std::istringstream in(read_file(path));
   std::string kind;
@@ -57,8 +57,8 @@ class GoldenFile : public testing::TestWithParam<std::string> {};
 TEST_P(GoldenFile, DecodesToPillowsSamples) {
   const std::filesystem::path file = GetParam();
   const Image expected = read_pnm(file.stem().string());
-  EXPECT_EQ(read_image(golden / file), expected);
-  const ImageSize size = read_image_size(golden / file);
+  EXPECT_EQ(read_image(golden_images / file), expected);
+  const ImageSize size = read_image_size(golden_images / file);
   EXPECT_EQ(size.width, expected.width);
   EXPECT_EQ(size.height, expected.height);
 }
@@ -76,25 +76,25 @@ INSTANTIATE_TEST_SUITE_P(Image, GoldenFile,
 
 TEST(Image, AlphaIsKept) {
   for (const auto& [name, channels] : {std::pair{"rgba", 4}, std::pair{"grey_alpha", 2}}) {
-    const Image image = read_image(golden / (std::string(name) + ".png"));
+    const Image image = read_image(golden_images / (std::string(name) + ".png"));
     EXPECT_EQ(image.channels, channels);
-    const std::string raw = read_file(golden / (std::string(name) + ".raw"));
+    const std::string raw = read_file(golden_images / (std::string(name) + ".raw"));
     EXPECT_EQ(std::string(image.pixels.begin(), image.pixels.end()), raw);
   }
 }
 
-TEST(Image, PaletteTurnsIntoColours) {
-  const Image png = read_image(golden / "palette.png", {.palette = Palette::Colours});
+TEST(Image, PaletteIsConvertedToColours) {
+  const Image png = read_image(golden_images / "palette.png", {.palette = Palette::Colours});
   EXPECT_EQ(png.channels, 3);
-  const Image gif = read_image(golden / "mask.gif", {.palette = Palette::Colours});
-  const Image indices = read_image(golden / "mask.gif");
+  const Image gif = read_image(golden_images / "mask.gif", {.palette = Palette::Colours});
+  const Image indices = read_image(golden_images / "mask.gif");
   ASSERT_EQ(gif.channels, 3);
   for (int y = 0; y < gif.height; ++y) {
     for (int x = 0; x < gif.width; ++x) {
       for (int c = 0; c < 3; ++c) ASSERT_EQ(gif.at(x, y, c), indices.at(x, y) * 255);
     }
   }
-  const Image one_bit = read_image(golden / "one_bit.png", {.palette = Palette::Colours});
+  const Image one_bit = read_image(golden_images / "one_bit.png", {.palette = Palette::Colours});
   EXPECT_EQ(*std::ranges::max_element(one_bit.pixels), 255);
 }
 
@@ -104,26 +104,27 @@ TEST(Image, ExifTurnsItUpright) {
         "orientation_5.jpg", "orientation_6.jpg", "orientation_7.jpg", "orientation_8.jpg",
         "orientation_6_png.png", "orientation_6_behind.png", "orientation_6_long.jpg"}) {
     const Image expected = read_pnm(std::filesystem::path(name).stem().string());
-    EXPECT_EQ(read_image(golden / name, {.orientation = Orientation::Upright}), expected) << name;
-    const ImageSize size = read_image_size(golden / name, Orientation::Upright);
+    EXPECT_EQ(read_image(golden_images / name, {.orientation = Orientation::Upright}), expected)
+        << name;
+    const ImageSize size = read_image_size(golden_images / name, Orientation::Upright);
     EXPECT_EQ(size.width, expected.width) << name;
     EXPECT_EQ(size.height, expected.height) << name;
-    EXPECT_EQ(read_image(golden / name).width, 13) << "as it is stored";
+    EXPECT_EQ(read_image(golden_images / name).width, 13) << "as it is stored";
   }
 }
 
-// What follows the last chunk of a PNG is no part of it, for Pillow and libpng too.
-TEST(Image, ExifBehindTheEndTurnsNothing) {
+// Data after the last chunk of a PNG do not belong to it; Pillow and libpng agree.
+TEST(Image, ExifAfterTheEndIsIgnored) {
   const Scratch scratch;
-  const std::string file = read_file(golden / "orientation_6_behind.png");
+  const std::string file = read_file(golden_images / "orientation_6_behind.png");
   constexpr std::size_t end_bytes = 12;
   const std::size_t at = file.find("eXIf") - 4, end = file.size() - end_bytes;
   write_file(scratch / "a.png", file.substr(0, at) + file.substr(end) + file.substr(at, end - at));
   EXPECT_EQ(read_image(scratch / "a.png", {.orientation = Orientation::Upright}).width, 13);
 }
 
-TEST(Image, ExifThatIsDamagedTurnsNothing) {
-  // A tag of another type, a number that is no orientation, a directory outside of the block.
+TEST(Image, DamagedExifIsIgnored) {
+  // A tag of another type, an invalid orientation, a directory outside of the block.
   const std::string good("II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0", 22);
   EXPECT_EQ(exif_orientation(good), 6);
   EXPECT_EQ(
@@ -139,16 +140,16 @@ TEST(Image, ExifThatIsDamagedTurnsNothing) {
     EXPECT_EQ(exif_orientation(good.substr(0, length)), 1) << length;
 }
 
-TEST(Image, ChannelsConvertAsPillows) {
+TEST(Image, ChannelsConvertLikePillows) {
   for (const char* name : {"rgb", "rgba", "grey", "grey_alpha"}) {
-    const Image image = read_image(golden / (std::string(name) + ".png"));
+    const Image image = read_image(golden_images / (std::string(name) + ".png"));
     EXPECT_EQ(with_channels(image, 1), read_pnm(std::string(name) + "_to_l")) << name;
     EXPECT_EQ(with_channels(image, 3), read_pnm(std::string(name) + "_to_rgb")) << name;
   }
   EXPECT_THROW(with_channels(gradient(4, 4, 3), 4), UsageError);
 }
 
-TEST(Image, AVeryLargeOneSaysWhatToDo) {
+TEST(Image, AVeryLargeImageGivesAHint) {
   const Scratch scratch;
   write_png(scratch / "a.png", Image::blank(300, 200, 1));
   try {
@@ -162,11 +163,11 @@ TEST(Image, AVeryLargeOneSaysWhatToDo) {
 }
 
 TEST(Resize, BitEqualToPillow) {
-  std::istringstream lines(read_file(golden / "resize.txt"));
+  std::istringstream lines(read_file(golden_images / "resize.txt"));
   std::string source, filter, result;
   int width = 0, height = 0, cases = 0;
   while (lines >> source >> filter >> width >> height >> result) {
-    const Image image = read_image(golden / (source + ".png"));
+    const Image image = read_image(golden_images / (source + ".png"));
     const Image resized = filter == "nearest" ? resize_nearest(image, width, height)
                                               : resize_bicubic(image, width, height);
     EXPECT_EQ(resized, read_pnm(result)) << result;
@@ -175,7 +176,7 @@ TEST(Resize, BitEqualToPillow) {
   EXPECT_EQ(cases, 28);
 }
 
-TEST(Resize, RefusesEmptySizesAndAlpha) {
+TEST(Resize, RejectsEmptySizesAndAlpha) {
   EXPECT_THROW(resize_bicubic(gradient(4, 4, 3), 0, 2), UsageError);
   EXPECT_THROW(resize_nearest(gradient(4, 4, 3), 2, -1), UsageError);
   EXPECT_THROW(resize_nearest(Image{}, 2, 2), UsageError);
@@ -191,8 +192,8 @@ TEST(Image, PngRoundTrip) {
   }
 }
 
-// Long runs, and noise, which fills the table of strings many times over.
-TEST(Image, GifsOfAnyPatternComeBack) {
+// Long runs, and noise, which fills the table of strings many times.
+TEST(Image, GifsOfAnyPatternRoundTrip) {
   const Scratch scratch;
   std::uint32_t random = 1;
   for (const int run : {1, 2, 50, 5000}) {
@@ -232,7 +233,7 @@ TEST(Image, JpegRoundTripIsClose) {
   }
 }
 
-TEST(Image, WritersRefuseWhatTheFormatLacks) {
+TEST(Image, WritersRejectUnsupportedImages) {
   const Scratch scratch;
   EXPECT_THROW(write_jpeg(scratch / "a.jpg", gradient(4, 4, 4)), UsageError);
   EXPECT_THROW(write_jpeg(scratch / "a.jpg", gradient(4, 4, 3), 0), UsageError);
@@ -244,7 +245,7 @@ TEST(Image, WritersRefuseWhatTheFormatLacks) {
   EXPECT_TRUE(std::filesystem::is_empty(scratch.path()));
 }
 
-std::string message_of(std::string_view bytes) {
+std::string decode_error(std::string_view bytes) {
   try {
     decode_image(bytes, "cars/a.jpg");
   } catch (const FormatError& error) {
@@ -257,11 +258,10 @@ std::string message_of(std::string_view bytes) {
 class CutShort : public testing::TestWithParam<std::string> {};
 
 TEST_P(CutShort, GivesAFormatErrorAtEveryLength) {
-  const std::string whole = read_file(golden / GetParam());
-  // A JPEG without its last two bytes, and a PNG or GIF without its
-  // trailer, still has all its pixels.
+  const std::string whole = read_file(golden_images / GetParam());
+  // A JPEG without its last two bytes, and a PNG or GIF without its trailer, still has all pixels.
   for (std::size_t length = 0; length + 16 < whole.size(); length += 1 + length / 40) {
-    EXPECT_NE(message_of(whole.substr(0, length)), "no error") << length;
+    EXPECT_NE(decode_error(whole.substr(0, length)), "no error") << length;
   }
 }
 
@@ -274,27 +274,27 @@ INSTANTIATE_TEST_SUITE_P(Image, CutShort,
                          });
 
 TEST(Image, ErrorsNameTheReason) {
-  EXPECT_THAT(message_of(""), HasSubstr("empty"));
-  EXPECT_THAT(message_of("hello"), HasSubstr("not a picture file"));
-  std::string jpeg = read_file(golden / "rgb_420.jpg");
-  EXPECT_THAT(message_of(jpeg.substr(0, jpeg.size() / 2)), HasSubstr("Premature end"));
-  std::string png = read_file(golden / "rgb.png");
-  EXPECT_THAT(message_of(png.substr(0, png.size() / 2)), HasSubstr("ends too early"));
+  EXPECT_THAT(decode_error(""), HasSubstr("empty"));
+  EXPECT_THAT(decode_error("hello"), HasSubstr("not a picture file"));
+  std::string jpeg = read_file(golden_images / "rgb_420.jpg");
+  EXPECT_THAT(decode_error(jpeg.substr(0, jpeg.size() / 2)), HasSubstr("Premature end"));
+  std::string png = read_file(golden_images / "rgb.png");
+  EXPECT_THAT(decode_error(png.substr(0, png.size() / 2)), HasSubstr("ends too early"));
   png[png.size() / 2] ^= 1;
-  EXPECT_THAT(message_of(png), HasSubstr("not a readable PNG"));
+  EXPECT_THAT(decode_error(png), HasSubstr("not a readable PNG"));
   EXPECT_THROW(read_image("no/such/picture.jpg"), FileError);
 }
 
-TEST(Image, RefusesAbsurdSizesBeforeAllocating) {
-  std::string jpeg = read_file(golden / "rgb_420.jpg");
+TEST(Image, RejectsAbsurdSizesBeforeAllocating) {
+  std::string jpeg = read_file(golden_images / "rgb_420.jpg");
   const std::size_t frame = jpeg.find("\xff\xc0");
   ASSERT_NE(frame, std::string::npos);
   for (int i = 5; i < 9; ++i) jpeg[frame + i] = '\xf0';
-  EXPECT_THAT(message_of(jpeg), HasSubstr("61680 x 61680"));
-  std::string gif = read_file(golden / "mask.gif");
+  EXPECT_THAT(decode_error(jpeg), HasSubstr("61680 x 61680"));
+  std::string gif = read_file(golden_images / "mask.gif");
   for (int i = 6; i < 10; ++i) gif[i] = '\xff';
-  EXPECT_THAT(message_of(gif), HasSubstr("65535 x 65535"));
-  const std::string small = read_file(golden / "rgb.png");
+  EXPECT_THAT(decode_error(gif), HasSubstr("65535 x 65535"));
+  const std::string small = read_file(golden_images / "rgb.png");
   EXPECT_THROW(decode_image(small, "a.png", {.max_pixels = 800}), FormatError);
   EXPECT_NO_THROW(decode_image(small, "a.png", {.max_pixels = 37 * 23}));
 }

@@ -26,21 +26,21 @@ TEST(Listing, HasFilesOrFoldersSortedWithoutHiddenOnes) {
   EXPECT_THROW(files_of(scratch / "a.png"), UsageError);
 }
 
-// Opening it waited for ever.
-TEST(Listing, APipeIsRefused) {
+// Opening a pipe would wait forever.
+TEST(Listing, APipeIsAnError) {
   const Scratch scratch;
   ASSERT_EQ(mkfifo((scratch / "a.png").c_str(), 0600), 0);
   try {
     files_of(scratch.path());
-    ADD_FAILURE() << "it was taken";
+    ADD_FAILURE() << "no error";
   } catch (const FormatError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("a.png: is no file, but a pipe"));
+    EXPECT_THAT(error.what(), HasSubstr("a.png: is a pipe, a socket or a device"));
   }
   EXPECT_THAT(folders_of(scratch.path()), ElementsAre());
 }
 
-// The whole folder could not be listed.
-TEST(Listing, ALinkInACircleIsAFileThatCannotBeRead) {
+// One unreadable file must not prevent listing the whole folder.
+TEST(Listing, ACircularLinkIsAnUnreadableFile) {
   const Scratch scratch;
   fs::create_symlink("a.png", scratch / "a.png");
   fs::create_symlink("nowhere", scratch / "b.png");
@@ -48,8 +48,8 @@ TEST(Listing, ALinkInACircleIsAFileThatCannotBeRead) {
   EXPECT_THROW(read_file(scratch / "a.png"), FileError);
 }
 
-// A class would be missing, and those behind it would have other numbers.
-TEST(Listing, AFolderThatCannotBeLookedAtIsNotLeftOut) {
+// Otherwise a class would be missing, and later classes would have other numbers.
+TEST(Listing, AnUnreadableFolderIsAnError) {
   const Scratch scratch;
   fs::create_directory(scratch / "a");
   fs::create_symlink("rose", scratch / "rose");

@@ -78,7 +78,7 @@ TEST(Loader, DropsTheShortBatch) {
   EXPECT_THAT(all_names(loader, 0), SizeIs(4));
 }
 
-TEST(Loader, OrderIsAFunctionOfSeedAndEpoch) {
+TEST(Loader, OrderDependsOnlyOnSeedAndEpoch) {
   const auto data = std::make_shared<Numbers>(40);
   auto make = [&](std::uint64_t seed, int workers, int prefetch) {
     return Loader(data, {.batch = 3,
@@ -118,7 +118,7 @@ TEST(Loader, ReadsNoFurtherAheadThanAllowed) {
   EXPECT_LE(data->reads, 6);
 }
 
-TEST(Loader, AnErrorArrivesAtItsBatchWithItsTypeAndPlace) {
+TEST(Loader, AnErrorArrivesAtItsBatchWithTypeAndExample) {
   const auto data = std::make_shared<Numbers>(12);
   data->bad = 7;
   const Loader loader(data, {.batch = 2, .workers = 4});
@@ -134,7 +134,7 @@ TEST(Loader, AnErrorArrivesAtItsBatchWithItsTypeAndPlace) {
   EXPECT_FALSE(epoch.next().has_value());
 }
 
-TEST(Loader, ForeignErrorsStayInside) {
+TEST(Loader, OtherExceptionsAreNested) {
   const auto data = std::make_shared<Numbers>(4);
   data->foreign = 1;
   const Loader loader(data, {.batch = 2});
@@ -148,7 +148,7 @@ TEST(Loader, ForeignErrorsStayInside) {
   }
 }
 
-TEST(Loader, OddShapesAreNamed) {
+TEST(Loader, AnExampleOfAnotherShapeIsNamed) {
   const auto data = std::make_shared<Numbers>(4);
   data->odd = 3;
   const Loader loader(data, {.batch = 4});
@@ -175,7 +175,7 @@ TEST(Loader, StoppingEarlyJoinsTheWorkers) {
   EXPECT_EQ(data->reads, reads);
 }
 
-TEST(Loader, ThreadCountsElsewhereStay) {
+TEST(Loader, OtherThreadsKeepTheirThreadCounts) {
   const int before = at::get_num_threads();
   at::set_num_threads(3);
   const Loader loader(std::make_shared<Numbers>(6), {.batch = 2});
@@ -187,7 +187,7 @@ TEST(Loader, ThreadCountsElsewhereStay) {
   at::set_num_threads(before);
 }
 
-TEST(Loader, RefusesNonsense) {
+TEST(Loader, RejectsInvalidArguments) {
   const auto data = std::make_shared<Numbers>(3);
   EXPECT_THROW(Loader(data, {.batch = 0}), UsageError);
   EXPECT_THROW(Loader(data, {.workers = 0}), UsageError);
@@ -200,7 +200,7 @@ TEST(Loader, RefusesNonsense) {
 TEST(Loader, OnePartHasTheBitsOfBoth) {
   LoaderOptions options{.batch = 4, .order = Order::Shuffled, .seed = 3};
   options.transform = [](Sample sample, std::uint64_t key) {
-    EXPECT_TRUE(sample.input.defined() && sample.target.defined()) << "get_part() is get() here";
+    EXPECT_TRUE(sample.input.defined() && sample.target.defined()) << "get_part() calls get()";
     sample.input = sample.input + static_cast<double>(key % 100);
     sample.target = sample.target + static_cast<std::int64_t>(key % 100);
     return sample;
@@ -224,8 +224,8 @@ TEST(Loader, OnePartHasTheBitsOfBoth) {
   EXPECT_THROW(loader.read(0, -1), UsageError);
 }
 
-// The parts of a batch are the batch, also of a short one.
-TEST(Loader, SharesOfABatchAreTheBatch) {
+// The shares of a batch together are the batch, including a short one.
+TEST(Loader, SharesTogetherAreTheBatch) {
   const auto numbers = std::make_shared<Numbers>(23);
   const Loader loader(numbers, {.batch = 7, .order = Order::Shuffled, .seed = 3});
   for (const int parts : {1, 2, 3, 5}) {

@@ -15,7 +15,7 @@
 #include "trestle/data/files/resize.h"
 #include "trestle/data/segmentation.h"
 
-// Pictures and masks of the user's own.
+// A user's own pictures and masks.
 namespace trestle::data {
 namespace {
 
@@ -34,7 +34,7 @@ Image gradient(int width, int height, int channels) {
   return image;
 }
 
-TEST(Picture, EveryKindBecomesTheChannelsAskedFor) {
+TEST(Picture, EveryImageGetsTheRequestedChannels) {
   const Scratch scratch;
   for (int channels = 1; channels <= 4; ++channels) {
     const Image image = gradient(9, 7, channels);
@@ -51,7 +51,7 @@ TEST(Picture, EveryKindBecomesTheChannelsAskedFor) {
               HasSubstr("1 channel (grey) or 3 (RGB), not 4"));
 }
 
-TEST(Picture, EverySizeBecomesTheOneAskedFor) {
+TEST(Picture, EveryImageGetsTheRequestedSize) {
   const Scratch scratch;
   const Image image = gradient(9, 7, 3);
   write_png(scratch / "a.png", image);
@@ -90,7 +90,7 @@ TEST(Segmentation, MasksOfAnyKindAndSize) {
               AllOf(HasSubstr("masks/a.png"), HasSubstr("value #ff0000")));
 }
 
-// The 255 "void" of some sets, and a colour.
+// The value 255 ("void") of some data sets, and a colour.
 TEST(Segmentation, IgnoredValuesHaveNoClass) {
   const Scratch scratch;
   for (const char* name : {"images", "masks"}) std::filesystem::create_directory(scratch / name);
@@ -119,15 +119,15 @@ TEST(Segmentation, IgnoredValuesHaveNoClass) {
       }),
       AllOf(HasSubstr("value 255"), HasSubstr("mask_ignore")));
   EXPECT_THAT(message_of([&] { MaskClasses(found, {found[1]}); }),
-              HasSubstr("1 is class 1, and is to be ignored too"));
+              HasSubstr("1 is class 1 but also ignored"));
   std::vector<MaskValue> many;
   for (int v = 0; v < 256; ++v) many.push_back(parse_mask_value(std::to_string(v)));
   EXPECT_EQ(MaskClasses(many).count(), 256);
   EXPECT_THAT(message_of([&] { MaskClasses(many, {parse_mask_value("#ff8000")}); }),
-              HasSubstr("1 to 255 classes apart, not 256"));
+              HasSubstr("1 to 255 classes, not 256"));
 }
 
-// A picture that lies on its side in its file, and a mask drawn on the screen.
+// A picture stored on its side, and a mask drawn on the upright picture.
 TEST(Segmentation, AnUprightMaskFitsAPictureOnItsSide) {
   const Scratch scratch;
   for (const char* name : {"images", "masks"}) std::filesystem::create_directory(scratch / name);
@@ -164,7 +164,7 @@ TEST(Classification, AFolderForEachClass) {
   EXPECT_THROW(data.get(3), UsageError);
 }
 
-TEST(Classification, AClassNeedsNoPicture) {
+TEST(Classification, TargetsAreReadWithoutPictures) {
   const ClassPictures pictures;
   const ClassificationDataset data(pictures.scratch.path(), {.width = 4, .height = 4});
   const Sample both = data.get(2), input = data.get_part(2, Part::Input);
@@ -176,7 +176,7 @@ TEST(Classification, AClassNeedsNoPicture) {
   EXPECT_FALSE(target.input.defined());
 }
 
-TEST(Check, MixedSizesStopATraining) {
+TEST(Check, MixedSizesAreReported) {
   const ClassPictures pictures;
   CheckReport report;
   check_examples(ClassificationDataset(pictures.scratch.path()), 0, report);
@@ -191,7 +191,7 @@ TEST(Check, MixedSizesStopATraining) {
   EXPECT_THAT(report.problems, IsEmpty());
 }
 
-TEST(Check, TellsEveryFileAndEveryClassThatIsWrong) {
+TEST(Check, ReportsEveryInvalidFileAndClass) {
   const ClassPictures pictures;
   write_file(pictures.scratch / "cats/2.png", "not a picture");
   write_file(pictures.scratch / "dogs/3.png", "");

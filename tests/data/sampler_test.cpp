@@ -35,7 +35,7 @@ DistributedSampler sampler_of(std::int64_t count, DistributedSamplerOptions opti
   return sampler;
 }
 
-// All ranks' examples, in the order in which they were dealt out.
+// All ranks' examples, in the order in which they were distributed.
 Indices dealt(std::int64_t count, DistributedSamplerOptions options, std::int64_t epoch = 0,
               std::int64_t position = 0) {
   std::vector<Indices> of_ranks;
@@ -58,8 +58,8 @@ Indices numbers(const std::string& line) {
   return Indices(std::istream_iterator<std::int64_t>(in), {});
 }
 
-// "tests/golden/sampler" says what the lines are.
-TEST(Sampler, IsPythonsDistributedSampler) {
+// tests/golden/sampler describes the lines.
+TEST(Sampler, EqualsPythonsDistributedSampler) {
   std::istringstream file(
       read_file(TRESTLE_SOURCE_DIR "/tests/golden/sampler/distributed_sampler.txt"));
   std::string line;
@@ -89,7 +89,7 @@ TEST(Sampler, IsPythonsDistributedSampler) {
   EXPECT_EQ(cases, 81);
 }
 
-TEST(Sampler, PaddingCoversAll) {
+TEST(Sampler, PaddingCoversAllExamples) {
   for (const std::int64_t count : {1, 2, 7, 12, 97}) {
     for (const int ranks : {1, 2, 3, 5, 8, 100}) {
       const Indices all = dealt(count, {.ranks = ranks, .seed = 3});
@@ -113,7 +113,7 @@ TEST(Sampler, DropLastSizes) {
   }
 }
 
-TEST(Sampler, EpochsHaveOrdersOfTheirOwn) {
+TEST(Sampler, EveryEpochHasItsOwnOrder) {
   const Indices first = dealt(50, {.ranks = 2}, 0), second = dealt(50, {.ranks = 2}, 1);
   EXPECT_NE(first, second);
   EXPECT_EQ(times(first), times(second));
@@ -129,7 +129,7 @@ TEST(Sampler, RanksCoverTheDataWithoutOverlap) {
     EXPECT_EQ(times(dealt(count, {.ranks = 8}, 4)).size(), static_cast<std::size_t>(count));
     EXPECT_EQ(std::ssize(dealt(count, {.ranks = 8}, 4)), count);
   }
-  // Whatever the number of ranks, they deal out one order.
+  // The order does not depend on the number of ranks.
   EXPECT_EQ(dealt(24, {.ranks = 8}, 2), dealt(24, {.ranks = 1}, 2));
   EXPECT_EQ(dealt(24, {.ranks = 3}, 2), dealt(24, {.ranks = 1}, 2));
 }
@@ -144,7 +144,7 @@ TEST(Sampler, FewerExamplesThanRanks) {
   }
 }
 
-TEST(Sampler, RefusesNonsense) {
+TEST(Sampler, RejectsInvalidArguments) {
   EXPECT_THROW(DistributedSampler(-1, {}), UsageError);
   EXPECT_THROW(DistributedSampler(5, {.ranks = 0}), UsageError);
   EXPECT_THROW(DistributedSampler(5, {.ranks = 2, .rank = 2}), UsageError);
@@ -158,14 +158,14 @@ TEST(Sampler, RefusesNonsense) {
   EXPECT_THROW(sampler.indices(), UsageError) << "the sum does not fit";
 }
 
-// Example i is i in each tensor.
+// Example i has the value i in each tensor.
 std::shared_ptr<TensorDataset> counting(std::int64_t count) {
   const at::Tensor numbers = at::arange(count, at::kLong);
   return std::make_shared<TensorDataset>(
       std::vector{numbers.to(at::kDouble).unsqueeze(1), numbers});
 }
 
-// Like a batch's examples, here one number each.
+// The examples of a batch, one number each.
 Indices examples(const Batch& batch) {
   const std::int64_t* first = batch.targets.const_data_ptr<std::int64_t>();
   return Indices(first, first + batch.targets.size(0));
@@ -181,8 +181,8 @@ Loader share(const std::shared_ptr<TensorDataset>& data, int ranks, int rank, st
              .prefetch = 2});
 }
 
-// What all ranks read together from `*position` of an epoch on, in at most `steps` steps, one after the
-// other; `position` follows. Checks that the ranks agree.
+// The examples that all ranks together read in at most `steps` steps from `*position` of an epoch
+// on. Advances `position`, and checks that the ranks agree.
 std::vector<Indices> read_steps(std::int64_t count, int ranks, std::int64_t batch, int steps,
                                 std::int64_t* position) {
   const auto data = counting(count);
@@ -212,7 +212,7 @@ std::vector<Indices> read_steps(std::int64_t count, int ranks, std::int64_t batc
   return read;
 }
 
-TEST(Loader, ASamplersStepsAreOneProcesssBatches) {
+TEST(Loader, StepsOverRanksEqualOneProcesssBatches) {
   std::int64_t position = 0;
   const auto alone = read_steps(48, 1, 12, 100, &position);
   EXPECT_EQ(position, 48);
@@ -226,7 +226,7 @@ TEST(Loader, ASamplersStepsAreOneProcesssBatches) {
   }
 }
 
-TEST(Loader, GoesOnInMidEpochAsIfNotStopped) {
+TEST(Loader, ResumesInMidEpochWithTheSameBatches) {
   std::int64_t position = 0;
   const auto whole = read_steps(45, 4, 3, 100, &position);
   EXPECT_EQ(position, 45);
@@ -242,7 +242,7 @@ TEST(Loader, GoesOnInMidEpochAsIfNotStopped) {
 }
 
 // Ranks and batches change twice within the epoch.
-TEST(Loader, GoesOnWithOtherRanksAndReadsEachExampleOnce) {
+TEST(Loader, ResumesWithOtherRanksAndReadsEachExampleOnce) {
   Random random(5);
   for (int trial = 0; trial < 60; ++trial) {
     const auto count = static_cast<std::int64_t>(1 + random.below(60));
@@ -265,7 +265,7 @@ TEST(Loader, GoesOnWithOtherRanksAndReadsEachExampleOnce) {
   }
 }
 
-TEST(Loader, ASamplerWithDropLastGoesOnToo) {
+TEST(Loader, ASamplerWithDropLastResumesToo) {
   const auto data = counting(22);
   Indices read;
   for (int rank = 0; rank < 4; ++rank) {
@@ -275,7 +275,7 @@ TEST(Loader, ASamplerWithDropLastGoesOnToo) {
     Epoch epoch = loader.epoch_from(0, 8);
     for (const std::int64_t done : {16, 22}) {
       const auto batch = epoch.next();
-      EXPECT_EQ(batch->done, done) << "the last batch takes with it what is dropped";
+      EXPECT_EQ(batch->done, done) << "the last batch also counts the dropped examples";
       const Indices numbers = examples(*batch);
       read.insert(read.end(), numbers.begin(), numbers.end());
     }
@@ -289,7 +289,7 @@ TEST(Loader, ASamplerWithDropLastGoesOnToo) {
   EXPECT_EQ(share(data, 3, 0, 2, true).batches_from(8), 2);
 }
 
-TEST(Loader, WithoutASamplerItGoesOnAtAnyExample) {
+TEST(Loader, ResumesAtAnyExampleWithoutASampler) {
   const auto data = counting(20);
   const Loader loader(data, {.batch = 3, .order = Order::Shuffled, .seed = 5});
   const Indices order = loader.order(1);
@@ -309,7 +309,7 @@ TEST(Loader, WithoutASamplerItGoesOnAtAnyExample) {
   EXPECT_THROW(loader.epoch_from(1, -1), UsageError);
 }
 
-TEST(Loader, ABatchMayBeLargerThanAnyData) {
+TEST(Loader, ABatchMayBeLargerThanTheData) {
   const auto most = std::numeric_limits<std::int64_t>::max();
   const Loader loader = share(counting(9), 4, 1, most);
   EXPECT_EQ(loader.batches(), 1);
@@ -319,7 +319,7 @@ TEST(Loader, ABatchMayBeLargerThanAnyData) {
   EXPECT_EQ(batch.done, 9);
 }
 
-TEST(Loader, ASamplerGoesOverTheGivenIndices) {
+TEST(Loader, ASamplerDistributesTheGivenIndices) {
   const auto data = counting(30);
   const Loader loader(
       data, {20, 21, 22, 23, 24},
@@ -328,7 +328,7 @@ TEST(Loader, ASamplerGoesOverTheGivenIndices) {
   EXPECT_EQ(examples(loader.read(0, 1)), Indices{23});
 }
 
-TEST(Loader, RefusesASamplerThatIsNotItsOwn) {
+TEST(Loader, RejectsASamplerThatDoesNotFit) {
   const auto data = counting(3);
   EXPECT_THAT(message_of<UsageError>([&] { Loader(data, {.sampler = DistributedSampler(4, {})}); }),
               testing::AllOf(HasSubstr("4"), HasSubstr("3")));
@@ -339,10 +339,10 @@ TEST(Loader, RefusesASamplerThatIsNotItsOwn) {
   EXPECT_THAT(message_of<UsageError>([&] {
                 Loader(data, {.sampler = DistributedSampler(3, {.ranks = 8, .drop_last = true})});
               }),
-              HasSubstr("3 examples over 8 ranks give no batch of 1"));
+              HasSubstr("3 examples over 8 ranks are less than one batch of 1"));
 }
 
-TEST(Loader, PinsBatchesWhereThereIsAGpu) {
+TEST(Loader, PinsBatchesIfThereIsAGpu) {
   const LoaderOptions options{.batch = 2, .memory = HostMemory::Pinned};
   if (cuda_count() == 0) {
     EXPECT_THAT(message_of<UsageError>([&] { Loader(counting(3), options); }), HasSubstr("no GPU"));

@@ -8,7 +8,7 @@
 
 namespace trestle::data {
 
-// A folder of its own for one test, gone afterwards.
+// A temporary folder for one test, removed in the destructor.
 class Scratch {
  public:
   Scratch() {

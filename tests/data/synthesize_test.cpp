@@ -66,11 +66,11 @@ TEST(SynthesizeCarvana, MasksAreCarsAndPicturesShowThem) {
     const Image mask = read_image(pair.mask);
     const double share = std::ranges::count(mask.pixels, 1) / (120.0 * 80.0);
     EXPECT_THAT(share, AllOf(Gt(0.05), Lt(0.5))) << pair.id;
-    for (int x = 0; x < mask.width; ++x) {  // the car is all in the picture
+    for (int x = 0; x < mask.width; ++x) {  // the whole car is in the picture
       ASSERT_EQ(mask.at(x, 0), 0) << pair.id;
       ASSERT_EQ(mask.at(x, mask.height - 1), 0) << pair.id;
     }
-    // The tyres are far darker than anything in the empty room: the darkest pixel lies in the mask.
+    // The tyres are far darker than the empty room, so the darkest pixel lies in the mask.
     const Image image = read_image(pair.image);
     int darkest = 255 * 3, at = 0;
     for (int i = 0; i < 120 * 80; ++i) {
@@ -81,7 +81,7 @@ TEST(SynthesizeCarvana, MasksAreCarsAndPicturesShowThem) {
   }
 }
 
-TEST(Synthesize, TheSeedDecidesEveryByte) {
+TEST(Synthesize, TheSeedDeterminesEveryByte) {
   const Scratch a, b, c;
   for (const auto& [scratch, seed] : {std::pair{&a, 1u}, std::pair{&b, 1u}, std::pair{&c, 2u}}) {
     synthesize_carvana(*scratch / "cars", 2, {.width = 48, .height = 32, .seed = seed});
@@ -115,8 +115,8 @@ TEST(SynthesizeMnist, WritesFourFilesWithAllDigits) {
   EXPECT_EQ(read_mnist(scratch.path(), MnistPart::Test).images.count, 20);
 }
 
-// Nearest mean picture: a weak judge that must do far better than chance, and not perfectly.
-TEST(SynthesizeMnist, DigitsCanBeToldApart) {
+// Nearest mean picture: a weak classifier that must be far better than chance, and not perfect.
+TEST(SynthesizeMnist, DigitsCanBeClassified) {
   const Scratch scratch;
   synthesize_mnist(scratch.path(), 600, {.test_count = 200});
   const MnistArrays train = read_mnist(scratch.path(), MnistPart::Train);
@@ -143,7 +143,7 @@ TEST(SynthesizeMnist, DigitsCanBeToldApart) {
   EXPECT_THAT(hits, AllOf(Gt(130), Lt(200)));
 }
 
-TEST(Synthesize, RefusesNonsense) {
+TEST(Synthesize, RejectsInvalidArguments) {
   const Scratch scratch;
   EXPECT_THROW(synthesize_carvana(scratch.path(), 0), UsageError);
   EXPECT_THROW(synthesize_carvana(scratch.path(), 1, {.width = 8}), UsageError);
@@ -157,7 +157,7 @@ int entries(const std::filesystem::path& folder) {
   return static_cast<int>(std::distance(std::filesystem::directory_iterator(folder), {}));
 }
 
-TEST(SyntheticFolder, SaysWhatItIs) {
+TEST(SyntheticFolder, TheMarkerDescribesTheData) {
   const Scratch scratch;
   synthesize_carvana(scratch / "cars", 2, {.width = 48, .height = 32, .seed = 7});
   synthesize_mnist(scratch / "digits", 12);
@@ -168,26 +168,26 @@ TEST(SyntheticFolder, SaysWhatItIs) {
             "12 digits to train on, 2 to test with, seed 42");
   EXPECT_EQ(synthetic_data_in(scratch.path()), std::nullopt);
   EXPECT_EQ(synthetic_data_in(scratch / "nowhere"), std::nullopt);
-  EXPECT_EQ(entries(scratch.path()), 2) << "nothing else is left";
+  EXPECT_EQ(entries(scratch.path()), 2) << "no other files are left";
 }
 
-TEST(SyntheticFolder, NothingThatIsThereIsWrittenOver) {
+TEST(SyntheticFolder, ExistingFilesAreNotOverwritten) {
   const Scratch scratch;
   const MnistFiles real = mnist_paths(scratch / "mnist", MnistPart::Train);
   std::filesystem::create_directory(scratch / "mnist");
   write_idx_labels(real.labels, {1, 2, 3});
   EXPECT_THAT(message_of([&] { synthesize_mnist(scratch / "mnist", 12); }),
-              AllOf(HasSubstr("mnist"), HasSubstr("has files already")));
+              AllOf(HasSubstr("mnist"), HasSubstr("already has files")));
   EXPECT_EQ(read_idx_labels(real.labels), (IdxLabels{1, 2, 3}));
   EXPECT_EQ(entries(scratch / "mnist"), 1);
   synthesize_mnist(scratch / "drawn", 12);
   const std::string before = read_file(scratch / "drawn/train-images-idx3-ubyte");
   EXPECT_THAT(message_of([&] { synthesize_mnist(scratch / "drawn", 12, {.seed = 1}); }),
-              AllOf(HasSubstr("synthetic data here already: 12 digits"), HasSubstr("Remove")));
+              AllOf(HasSubstr("already has synthetic data: 12 digits"), HasSubstr("Remove")));
   EXPECT_EQ(read_file(scratch / "drawn/train-images-idx3-ubyte"), before);
 }
 
-TEST(SyntheticFolder, WhatFailsHalfWayLeavesNothing) {
+TEST(SyntheticFolder, AFailureLeavesNoFiles) {
   const Scratch scratch;
   EXPECT_THROW(make_synthetic_folder(scratch / "a/b", "nothing",
                                      [](const std::filesystem::path& folder) {
@@ -198,12 +198,12 @@ TEST(SyntheticFolder, WhatFailsHalfWayLeavesNothing) {
   EXPECT_EQ(entries(scratch / "a"), 0);
 }
 
-// Two that make the same data at once, over and over: one makes them, the other is told so.
-TEST(SyntheticFolder, TwoAtOnceMakeOneWholeFolder) {
+// Two threads create the same data at once: one creates them, the other gets an error.
+TEST(SyntheticFolder, TwoAtOnceCreateOneCompleteFolder) {
   const Scratch scratch;
   for (int round = 0; round < 50; ++round) {
     const std::filesystem::path out = scratch / std::to_string(round);
-    std::atomic<int> made = 0, told = 0;
+    std::atomic<int> made = 0, rejected = 0;
     const auto make = [&](const std::string& who) {
       try {
         make_synthetic_folder(out, who, [&](const std::filesystem::path& folder) {
@@ -211,17 +211,17 @@ TEST(SyntheticFolder, TwoAtOnceMakeOneWholeFolder) {
         });
         ++made;
       } catch (const Error&) {
-        ++told;
+        ++rejected;
       }
     };
     std::thread first(make, "first"), second(make, "second");
     first.join();
     second.join();
     EXPECT_EQ(made, 1);
-    EXPECT_EQ(told, 1);
+    EXPECT_EQ(rejected, 1);
     const std::string who = *synthetic_data_in(out);
     for (const char* name : {"a", "b", "c"}) EXPECT_EQ(read_file(out / name), who);
-    EXPECT_EQ(entries(scratch.path()), round + 1) << "nothing is left beside it";
+    EXPECT_EQ(entries(scratch.path()), round + 1) << "no other files are left";
   }
 }
 

@@ -1,5 +1,5 @@
-// Views, in-place operators, storages and output arguments: what aliases on the CPU
-// must alias on a virtual device.
+// Views, in-place operators, storages and output arguments: tensors that alias on the CPU must
+// alias on a virtual device too.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ TEST(AliasingTest, ViewAsAnotherTypeSharesMemory) {
   EXPECT_EQ(base.sum().item<float>(), 4);
 }
 
-TEST(AliasingTest, PiecesShareMemory) {
+TEST(AliasingTest, ChunksShareMemory) {
   const auto base = torch::zeros({6, 2}, on_virtual(0));
   for (const auto& piece : base.chunk(3)) piece.add_(1);
   for (const auto& piece : base.unbind(1)) piece.add_(1);

@@ -26,8 +26,8 @@ TEST(BlockCacheTest, ClassesAreTightAndGrow) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__)
-// A system that lends more than it has would end the process at the first write.
-TEST(BlockCacheTest, MoreThanTheMachineHasIsRefusedAfterTheKeptBlocksWentBackToo) {
+// With overcommit, the system would kill the process at the first write.
+TEST(BlockCacheTest, FreesKeptBlocksBeforeItReportsOutOfMemory) {
   std::size_t kibibytes = 0, more = 0;
   std::ifstream in("/proc/meminfo");
   for (std::string name, rest; in >> name >> more && std::getline(in, rest);)
@@ -56,11 +56,11 @@ TEST(BlockCacheTest, AFreedBlockServesTheNextRequestOfItsClass) {
   EXPECT_EQ(cache.kept(), 0U);
 }
 
-TEST(BlockCacheTest, WhatIsKeptIsBounded) {
+TEST(BlockCacheTest, KeptMemoryIsBounded) {
   constexpr std::size_t MiB = 1 << 20;
   BlockCache cache;
   for (std::size_t size = 40 * MiB; size < 120 * MiB;
-       size += 5 * MiB) {  // a new class each time, nothing ever reused
+       size += 5 * MiB) {  // a new class each time, so no block is reused
     int size_class = 0;
     cache.give(cache.take(size, size_class), size_class);
     EXPECT_LE(cache.kept(), 150 * MiB * 3 / 2 + 64 * MiB) << "after " << size / MiB;

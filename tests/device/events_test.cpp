@@ -41,7 +41,7 @@ TEST(TransferTest, TheSameDeviceGivesTheSameTensor) {
   EXPECT_FALSE(to_device(at::Tensor(), virtual_device(0)).defined());
 }
 
-TEST(TransferTest, CopiesAndLetsGradientsBack) {
+TEST(TransferTest, CopiesAndPassesGradientsBack) {
   const auto leaf = torch::randn({3, 4}).requires_grad_();
   const auto there = to_device(leaf.t(), virtual_device(1));
   EXPECT_EQ(there.device(), virtual_device(1));

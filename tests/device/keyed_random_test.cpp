@@ -16,7 +16,7 @@ using testing::on_virtual;
 using testing::same_bits;
 using testing::virtual_device;
 
-// What the CPU's default generator gives.
+// The numbers of the CPU's default generator.
 at::Tensor after_seed(std::uint64_t seed, const std::function<at::Tensor(at::Device)>& draw) {
   torch::manual_seed(seed);
   return draw(at::kCPU);
@@ -104,7 +104,7 @@ class KeyedRandomTest : public ::testing::TestWithParam<const char*> {
   }
 };
 
-TEST_P(KeyedRandomTest, TheInnerScopeWinsAndTheOuterGoesOn) {
+TEST_P(KeyedRandomTest, TheInnerScopeWinsAndTheOuterContinues) {
   const auto expected_inner = after_seed(2, draw);
   const auto expected_first = after_seed(1, draw);
   const auto expected_second = draw(at::kCPU);
@@ -118,7 +118,7 @@ TEST_P(KeyedRandomTest, TheInnerScopeWinsAndTheOuterGoesOn) {
 }
 
 TEST_P(KeyedRandomTest, LeavesTheDefaultGeneratorAlone) {
-  const at::Device here = device();  // first: a seed reaches the devices that exist
+  const at::Device here = device();  // first: a seed reaches only devices that exist
   torch::manual_seed(5);
   draw(here);
   const auto expected = draw(here);
@@ -153,7 +153,7 @@ TEST_P(KeyedRandomTest, ThreadsOnOneDeviceDoNotDisturbEachOther) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST_P(KeyedRandomTest, AGeneratorThatIsNamedIsUsed) {
+TEST_P(KeyedRandomTest, AGivenGeneratorIsUsed) {
   const auto expected = after_seed(8, draw);
   const KeyedRandom random(device(), 3);
   auto generator = at::detail::createCPUGenerator(8);
@@ -176,7 +176,7 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(info.param).substr(0, std::string(info.param).find(':'));
     });
 
-TEST(KeyedRandomTest, DropoutIsTheCpusForEveryRate) {
+TEST(KeyedRandomTest, DropoutEqualsTheCpusForEveryRate) {
   for (const double rate : {0.05, 0.1, 0.2, 0.3, 0.37, 0.5, 0.7, 0.9, 1.0}) {
     at::Tensor outputs[2], gradients[2];
     int i = 0;
@@ -207,7 +207,7 @@ TEST(KeyedRandomTest, AVirtualDevicesDefaultGeneratorFollowsManualSeed) {
   EXPECT_TRUE(same_bits(first, draw(virtual_device(0))));
 }
 
-TEST(KeyedRandomTest, AVirtualGeneratorCanBeNamedSavedAndCloned) {
+TEST(KeyedRandomTest, AVirtualGeneratorCanBeGivenSavedAndCloned) {
   auto generator = at::globalContext().defaultGenerator(virtual_device(0)).clone();
   generator.set_current_seed(5);
   const auto state = generator.get_state();
@@ -230,9 +230,9 @@ TEST(KeyedRandomTest, AScopeOfADeviceKeysTheCpuTooWithTheSameNumbers) {
     EXPECT_TRUE(same_bits(on_cpu[i], on_device[i])) << i;
 }
 
-// Keyed randomness stands on a dispatch key that libtorch keeps for its own tests. Only the kernels
+// Keyed randomness uses a dispatch key that libtorch reserves for its own tests. Only the kernels
 // that this library registers may be on it.
-TEST(LibtorchSmoke, TheKeyThatKeyedRandomStandsOnIsFree) {
+TEST(LibtorchSmoke, TheDispatchKeyOfKeyedRandomIsUnused) {
   const KeyedRandom random(at::kCPU, 1);  // registers the kernels
   auto& dispatcher = c10::Dispatcher::singleton();
   int ours = 0;

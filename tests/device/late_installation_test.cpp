@@ -1,4 +1,4 @@
-// In a program of its own: a process installs virtual devices once.
+// In a separate program: a process installs virtual devices once.
 #include <ATen/Functions.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace trestle {
 namespace {
 
-// Of programs on plain `cpu`.
+// For programs on plain `cpu`.
 TEST(CpuCache, FreedMemoryComesBackAtOnce) {
   cache_cpu_memory();
   cache_cpu_memory();
@@ -26,13 +26,13 @@ TEST(CpuCache, FreedMemoryComesBackAtOnce) {
   EXPECT_EQ(second.sum().item<float>(), 0);
 }
 
-TEST(LateInstallation, AfterABackwardIsRefusedWithTheReason) {
+TEST(LateInstallation, FailsAfterABackwardAndGivesTheReason) {
   at::ones({2}).set_requires_grad(true).sum().backward();
   try {
     install_virtual_devices({.count = 2});
     FAIL() << "not refused";
   } catch (const StateError& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("virtual devices came too late"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("virtual devices were installed too late"));
     EXPECT_THAT(error.what(), testing::HasSubstr("at the start of the program"));
   }
 }

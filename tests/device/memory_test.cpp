@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 using testing::on_virtual;
 using testing::virtual_device;
 
-// Device 2 with a budget, taken back at the end.
+// Device 2 with a budget, removed at the end.
 class BudgetTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -43,7 +43,7 @@ std::string out_of_memory(Action action) {
   return "";
 }
 
-TEST_F(BudgetTest, RefusesAnAllocationAndSaysWhatItKnows) {
+TEST_F(BudgetTest, OutOfMemoryReportsDeviceLayerAndBytes) {
   const std::string name = "encoder.down3";
   const LayerScope scope(name);
   const auto held = torch::ones({100, 1000}, options());
@@ -61,7 +61,7 @@ TEST_F(BudgetTest, RefusesAnAllocationAndSaysWhatItKnows) {
   EXPECT_EQ(report->node, "");
 }
 
-TEST_F(BudgetTest, RefusesTheResultOfAnOperator) {
+TEST_F(BudgetTest, FailsForTheResultOfAnOperator) {
   const auto input = torch::ones({100, 1300}, options());
   EXPECT_THAT(out_of_memory([&] {
                 const auto once = input.exp();
@@ -70,9 +70,9 @@ TEST_F(BudgetTest, RefusesTheResultOfAnOperator) {
               HasSubstr("asked for 507.8 KiB"));
 }
 
-TEST_F(BudgetTest, RefusesTemporariesInsideAnOperator) {
+TEST_F(BudgetTest, FailsForTemporariesInsideAnOperator) {
   const auto input =
-      torch::randn({400, 400}, options());  // 640 kB; its decomposition needs several as large
+      torch::randn({400, 400}, options());  // 640 kB; its decomposition needs several of that size
   out_of_memory([&] { at::linalg_svd(input); });
 }
 
@@ -99,12 +99,12 @@ TEST_F(BudgetTest, NamesTheForwardOperatorByItsSequenceNumber) {
       << report->node << " " << report->node_sequence;
 }
 
-TEST_F(BudgetTest, TheDeviceWorksOnAfterARefusal) {
+TEST_F(BudgetTest, TheDeviceWorksAfterAnOutOfMemoryError) {
   for (int i = 0; i < 20; ++i) out_of_memory([&] { torch::ones({1000, 1000}, options()); });
   EXPECT_EQ(torch::ones({1000}, options()).sum().item<float>(), 1000);
 }
 
-TEST_F(BudgetTest, OtherDevicesAndTheCpuAreFree) {
+TEST_F(BudgetTest, DoesNotLimitOtherDevicesAndTheCpu) {
   EXPECT_EQ(torch::ones({1000, 1000}, on_virtual(3)).sum().item<float>(), 1e6F);
   EXPECT_EQ(torch::ones({1000, 1000}).sum().item<float>(), 1e6F);
 }
@@ -115,14 +115,14 @@ TEST_F(BudgetTest, ExactlyTheBudgetFits) {
   out_of_memory([&] { torch::empty({1}, options().dtype(torch::kByte)); });
 }
 
-TEST_F(BudgetTest, ABudgetBelowWhatIsHeldRefusesTheNextAllocationOnly) {
+TEST_F(BudgetTest, ABudgetBelowTheBytesInUseFailsTheNextAllocationOnly) {
   const auto tensor = torch::ones({1000}, options());
   set_budget(device_, 16);
   EXPECT_EQ(tensor.cpu().sum().item<float>(), 1000);
   out_of_memory([&] { tensor + 1; });
 }
 
-TEST_F(BudgetTest, MetersSeeBudgetAndPeak) {
+TEST_F(BudgetTest, MemoryUsageHasBudgetAndPeak) {
   reset_peak_memory(device_);
   { const auto tensor = torch::empty({1000}, options()); }
   EXPECT_EQ(memory_usage(device_).budget, 1_MiB);
@@ -142,7 +142,7 @@ TEST(MemoryTest, TemporariesCountInThePeak) {
   EXPECT_EQ(memory_usage(device).current - before, 64 * 64 * 4);
 }
 
-TEST(MemoryTest, ATrainingStepLeavesNothingBehind) {
+TEST(MemoryTest, ATrainingStepLeaksNothing) {
   const at::Device device = virtual_device(3);
   const Bytes before = memory_usage(device).current;
   {
@@ -166,7 +166,7 @@ TEST(MemoryTest, TheCpuIsNotMetered) {
   reset_peak_memory(at::kCPU);
 }
 
-TEST(MemoryTest, BudgetsOfWhatIsNoVirtualDeviceAreRefused) {
+TEST(MemoryTest, SetBudgetRejectsOtherDevices) {
   virtual_device(0);
   EXPECT_THROW(set_budget(at::kCPU, 1), UsageError);
   EXPECT_THROW(set_budget(at::Device(at::kPrivateUse1, 60), 1), UsageError);

@@ -1,4 +1,4 @@
-// What goes wrong on several GPUs must go wrong here.
+// Mistakes that fail on several GPUs must fail on virtual devices.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

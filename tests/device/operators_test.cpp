@@ -1,4 +1,4 @@
-// Operators of every kind, forward and backward, against the CPU.
+// Operators of every kind, forward and backward, compared with the CPU.
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ using testing::on_virtual;
 using testing::same_bits;
 using testing::virtual_device;
 
-// x is {2, 4, 6, 6} with a gradient; the result and x's gradient must be the CPU's.
+// x is {2, 4, 6, 6} and requires a gradient. The result and x's gradient must equal the CPU's.
 struct OperatorCase {
   const char* name;
   Tensor (*run)(const Tensor& x);
@@ -25,7 +25,7 @@ void PrintTo(const OperatorCase& value, std::ostream* out) { *out << value.name;
 
 class OperatorTest : public ::testing::TestWithParam<OperatorCase> {};
 
-TEST_P(OperatorTest, GivesTheCpusValuesAndGradients) {
+TEST_P(OperatorTest, EqualsTheCpu) {
   Tensor results[2], gradients[2];
   int i = 0;
   for (const at::Device device : {at::Device(at::kCPU), virtual_device(2)}) {
@@ -338,7 +338,7 @@ TEST(OperatorsTest, ModulesMoveAndStayLeaves) {
   EXPECT_TRUE(linear->weight.is_cpu());
 }
 
-TEST(OperatorsTest, HostValuesComeBack) {
+TEST(OperatorsTest, HostValuesAreRight) {
   const auto tensor = torch::ones({5}, on_virtual(0));
   EXPECT_EQ(tensor.sum().item<float>(), 5);
   EXPECT_TRUE(torch::equal(tensor, tensor.clone()));

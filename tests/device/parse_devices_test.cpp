@@ -46,12 +46,12 @@ TEST(ParseDevicesTest, BudgetsArriveInTheDevices) {
   EXPECT_EQ(uneven[1].budget, 512_MiB);
   EXPECT_EQ(device_name(uneven[2].torch), "virtual:2");
   EXPECT_EQ(parse_devices("virtual:0,virtual:1")[0].budget, 1_GiB)
-      << "by number: the budgets they have";
+      << "devices by number keep their current budgets";
   EXPECT_EQ(parse_devices("virtual:3")[0].budget, 0);
   EXPECT_EQ(budget(virtual_device(0)), 0);
 }
 
-TEST(ParseDevicesTest, NamesAreLibtorchs) {
+TEST(ParseDevicesTest, NamesEqualLibtorchs) {
   EXPECT_EQ(at::Device("virtual:1"), virtual_device(1));
   EXPECT_EQ(device_name(virtual_device(1)), "virtual:1");
   EXPECT_EQ(device_name(at::kCPU), "cpu");
@@ -67,7 +67,7 @@ void PrintTo(const BadText& value, std::ostream* out) { *out << '"' << value.tex
 
 class BadDevicesTest : public ::testing::TestWithParam<BadText> {};
 
-TEST_P(BadDevicesTest, AreRefusedWithTheReason) {
+TEST_P(BadDevicesTest, AreRejectedWithAReason) {
   try {
     parse_devices(GetParam().text);
     FAIL() << "accepted";
@@ -81,18 +81,18 @@ INSTANTIATE_TEST_SUITE_P(
     All, BadDevicesTest,
     ::testing::Values(
         BadText{"", "no device named"}, BadText{"virtual:0,,virtual:1", "no device named"},
-        BadText{"virtul:2", "did you mean 'virtual'?"}, BadText{"tpu:0", "no kind of device"},
+        BadText{"virtul:2", "did you mean 'virtual'?"}, BadText{"tpu:0", "not a kind of device"},
         BadText{"virtual:two", "has no device number"},
         BadText{"virtual:-1", "has no device number"}, BadText{"virtual:", "has no device number"},
-        BadText{"virtual:0x1GiB", "asks for no device"},
+        BadText{"virtual:0x1GiB", "requests no device"},
         BadText{"virtual:65", "A process can have 64"},
         BadText{"virtual:0,virtual:63", "There are virtual:0 to virtual:"},
-        BadText{"virtual:2x1GiB,virtual:1", "counts devices or names one"},
+        BadText{"virtual:2x1GiB,virtual:1", "could count devices or name one"},
         BadText{"cpu,virtual:1", "mixes cpu and virtual"},
         BadText{"cpu:1", "there is one CPU device"}, BadText{"cuda:99", "does not exist"},
         BadText{"cuda:0,cuda:99", "does not exist"},
         BadText{"cuda:all", "this process sees no CUDA device"},
-        BadText{"cuda:all,cuda:0", "stands beside other devices"},
+        BadText{"cuda:all,cuda:0", "cannot be combined with other devices"},
         BadText{"virtual:all", "has no device number"},
         BadText{"virtual:99999999999999", "has no device number"}));
 
@@ -111,7 +111,7 @@ TEST(VirtualDevicesTest, TheNumberIsFixedAtTheFirstCall) {
     install_virtual_devices({.count = virtual_device_count() + 1});
     FAIL() << "accepted";
   } catch (const StateError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("fixed at the first call"));
+    EXPECT_THAT(error.what(), HasSubstr("the first call fixed their number"));
     EXPECT_THAT(error.where().hint, HasSubstr("first"));
   }
 }
@@ -124,12 +124,12 @@ TEST(VirtualDevicesTest, ImpossibleNumbersAreRefused) {
   EXPECT_THROW(cuda_devices(0), UsageError);
 }
 
-TEST(VirtualDevicesTest, CudaIsRefusedBesideThem) {
+TEST(VirtualDevicesTest, CudaIsRejectedBesideThem) {
   virtual_device(0);
   EXPECT_THROW(cuda_devices(1), StateError);
 }
 
-// A plan for a machine that is not this one: nothing of it need be here.
+// A plan for another machine: its devices need not exist on this one.
 TEST(PlannedDevicesTest, NeedNotExist) {
   const int installed = virtual_device_count();
   const auto planned = [](std::string_view text) {

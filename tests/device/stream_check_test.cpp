@@ -1,5 +1,5 @@
-// The order that streams and events give: what is found when it is left out, and what is not found
-// when it is there. Plain c10 streams and events; the same lines order a GPU.
+// The order that streams and events define: a missing wait is reported, a present one is not. These
+// are plain c10 streams and events; the same code orders a GPU.
 #include "trestle/device/stream_check.h"
 
 #include <c10/core/Event.h>
@@ -29,7 +29,7 @@ c10::Stream pool_stream(int device) {
       .getStreamFromGlobalPool(virtual_device(device), false);
 }
 
-// a + 1, computed on `other` behind all that a's own stream has been asked for.
+// a + 1, computed on `other` after the work queued in a's own stream.
 at::Tensor one_more_on(const c10::Stream& other, const at::Tensor& a) {
   device::Event ready;
   ready.record(a.device());
@@ -77,7 +77,7 @@ TEST_F(StreamCheckTest, FindsAWriteThatDoesNotWaitForTheRead) {
   EXPECT_THAT(check.findings(), ElementsAre(HasSubstr("aten::add on stream")));
 }
 
-TEST_F(StreamCheckTest, AnEventOrdersTheTwo) {
+TEST_F(StreamCheckTest, AnEventOrdersThem) {
   const StreamCheck check;
   const auto a = torch::ones({4}, on_virtual(0)) * 2;
   c10::Event ready(at::kPrivateUse1);
@@ -100,7 +100,7 @@ TEST_F(StreamCheckTest, AnEventOrdersTheTwo) {
   EXPECT_THAT(check.findings(), IsEmpty());
 }
 
-TEST_F(StreamCheckTest, AnEventFromBeforeTheWriteDoesNot) {
+TEST_F(StreamCheckTest, AnEventFromBeforeTheWriteDoesNotOrderThem) {
   const StreamCheck check;
   device::Event too_early;
   too_early.record(virtual_device(0));
@@ -112,7 +112,7 @@ TEST_F(StreamCheckTest, AnEventFromBeforeTheWriteDoesNot) {
   EXPECT_EQ(check.findings().size(), 1U);
 }
 
-TEST_F(StreamCheckTest, TheHostsWaitingOrdersTheTwoToo) {
+TEST_F(StreamCheckTest, AWaitOfTheHostOrdersThemToo) {
   const StreamCheck check;
   const auto a = torch::ones({4}, on_virtual(0)) * 2;
   device::synchronize(virtual_device(0));
@@ -123,12 +123,12 @@ TEST_F(StreamCheckTest, TheHostsWaitingOrdersTheTwoToo) {
   EXPECT_THAT(check.findings(), IsEmpty());
 }
 
-TEST_F(StreamCheckTest, FindsMemoryThatIsLetGoWhileAnotherStreamUsesIt) {
+TEST_F(StreamCheckTest, FindsMemoryFreedWhileAnotherStreamUsesIt) {
   const StreamCheck check;
   auto a = torch::ones({4}, on_virtual(0));
   const at::Tensor b = one_more_on(pool_stream(0), a);
   a = at::Tensor();
-  EXPECT_THAT(check.findings(), ElementsAre(HasSubstr("is let go while aten::add")));
+  EXPECT_THAT(check.findings(), ElementsAre(HasSubstr("is freed while aten::add")));
 }
 
 TEST_F(StreamCheckTest, ACopyBetweenDevicesOrdersTheCurrentStreamsOfBoth) {
@@ -140,12 +140,12 @@ TEST_F(StreamCheckTest, ACopyBetweenDevicesOrdersTheCurrentStreamsOfBoth) {
   EXPECT_THAT(check.findings(), IsEmpty());
 }
 
-TEST_F(StreamCheckTest, ACopyBesideTheComputationIsInOrder) {
+TEST_F(StreamCheckTest, AnOverlappedCopyIsInOrder) {
   const StreamCheck check;
   device::CopyStreams copies;
   auto a = torch::ones({4}, on_virtual(0)) * 2;
   auto b = copy_beside(a, virtual_device(1), copies);
-  a = at::Tensor();  // while the copy may be under way
+  a = at::Tensor();  // while the copy may be in flight
   b.add_(1);
   auto c = copy_beside(b, at::kCPU, copies);
   EXPECT_EQ(c.sum().item<float>(), 12);
@@ -154,8 +154,8 @@ TEST_F(StreamCheckTest, ACopyBesideTheComputationIsInOrder) {
   EXPECT_THAT(check.findings(), IsEmpty());
 }
 
-// What keeps a GPU busy: the producer's stream must not be held up by who takes its tensor.
-TEST_F(StreamCheckTest, TheProducerDoesNotWaitForACopyBeside) {
+// This keeps a GPU busy: a consumer of its tensor must not delay the producer's stream.
+TEST_F(StreamCheckTest, TheProducerDoesNotWaitForAnOverlappedCopy) {
   const StreamCheck check;
   device::CopyStreams copies;
   const auto a = torch::ones({4}, on_virtual(0)) * 2;
@@ -164,19 +164,19 @@ TEST_F(StreamCheckTest, TheProducerDoesNotWaitForACopyBeside) {
   device::Event producer;
   producer.record(a.device());
   const c10::Stream third = pool_stream(1);
-  producer.wait(third);  // knows what the producer's stream knows: not what was done to b
+  producer.wait(third);  // `third` now follows the producer's stream, but not the write to b
   const device::StreamScope scope({third});
   EXPECT_EQ((b + 1).numel(), 4);
   EXPECT_EQ(check.findings().size(), 1U);
 }
 
 TEST_F(StreamCheckTest, TheNextCheckStartsAfresh) {
-  device::Event of_the_first;
+  device::Event of_first_check;
   {
     const StreamCheck check;
     auto a = torch::ones({4}, on_virtual(0));
     for (int i = 0; i < 8; ++i) a = a * 2;
-    of_the_first.record(virtual_device(0));
+    of_first_check.record(virtual_device(0));
     const device::StreamScope scope({pool_stream(0)});
     EXPECT_EQ((a + 1).numel(), 4);
     EXPECT_EQ(check.findings().size(), 1U);
@@ -184,7 +184,7 @@ TEST_F(StreamCheckTest, TheNextCheckStartsAfresh) {
   const StreamCheck check;
   const auto a = torch::ones({4}, on_virtual(0)) * 2;
   const c10::Stream other = pool_stream(0);
-  of_the_first.wait(other);  // is older than a, however many operators it has seen
+  of_first_check.wait(other);  // older than a, although it has seen more operators
   EXPECT_THAT(check.findings(), IsEmpty());
   const device::StreamScope scope({other});
   EXPECT_EQ((a + 1).numel(), 4);
@@ -201,7 +201,7 @@ TEST_F(StreamCheckTest, RecordStreamKeepsMemory) {
   EXPECT_THAT(check.findings(), IsEmpty());
 }
 
-TEST_F(StreamCheckTest, ACopyToTheHostThatNeedNotWait) {
+TEST_F(StreamCheckTest, NonBlockingCopiesToTheHostWork) {
   const auto a = torch::ones({4}, on_virtual(0)) * 3;
   EXPECT_EQ(a.to(at::kCPU, /*non_blocking=*/true).sum().item<float>(), 12);
   EXPECT_EQ(torch::ones({4}).pin_memory().sum().item<float>(), 4);
@@ -216,7 +216,7 @@ TEST_F(StreamCheckTest, ABackwardOnAnotherDeviceIsInOrder) {
   EXPECT_THAT(check.findings(), IsEmpty());
 }
 
-TEST_F(StreamCheckTest, OneAtATimeAndNumbersStayTheSame) {
+TEST_F(StreamCheckTest, ASecondCheckIsRejectedAndNumbersStayTheSame) {
   const auto a = torch::ones({3}, on_virtual(0));
   {
     const StreamCheck check;

@@ -31,8 +31,7 @@ TEST(ThreadsTest, AWorkerSetsItsOwnNumber) {
   EXPECT_THROW(set_worker_threads(0), UsageError);
 }
 
-// Passes a tensor through and notes, in backward, which thread ran and
-// which device was current there.
+// Passes a tensor through. Its backward records the thread that ran and the current device there.
 class Note : public torch::autograd::Function<Note> {
  public:
   struct Seen {
@@ -77,7 +76,7 @@ TEST(ThreadsTest, EveryDeviceHasOneBackwardThread) {
   EXPECT_EQ(seen.wrong_device, 0);
 }
 
-TEST(ThreadsTest, ThreadsMayGoBackwardThroughTheSameDevicesAtOnce) {
+TEST(ThreadsTest, ThreadsMayRunBackwardOnTheSameDevicesAtOnce) {
   std::atomic<int> right{0};
   virtual_device(0);
   std::vector<std::thread> threads;

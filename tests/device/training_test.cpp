@@ -10,8 +10,8 @@ namespace F = torch::nn::functional;
 using testing::same_bits;
 using testing::virtual_device;
 
-// One of everything that the U-Net and the ResNet use: padding, batch norm, pooling, a transposed
-// convolution, a skip concatenated, dropout, a linear head.
+// Every kind of layer that the U-Net and the ResNet use: padding, batch norm, pooling, a transposed
+// convolution, a concatenated skip, dropout, a linear head.
 struct SmallNetImpl : torch::nn::Module {
   torch::nn::Conv2d down{torch::nn::Conv2dOptions(3, 8, 3).padding(1).bias(false)};
   torch::nn::BatchNorm2d norm{8};
@@ -76,7 +76,7 @@ Outcome train(at::Device device, const OptimizerCase& optimizer_case) {
 
 class TrainingTest : public ::testing::TestWithParam<OptimizerCase> {};
 
-TEST_P(TrainingTest, IsBitForBitTheCpus) {
+TEST_P(TrainingTest, EqualsTheCpuBitForBit) {
   const at::Device device = virtual_device(1);
   const Outcome expected = train(at::kCPU, GetParam());
   const Outcome actual = train(device, GetParam());

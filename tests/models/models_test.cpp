@@ -58,7 +58,7 @@ TEST(ResNet, HasTheReferencesLayersAndParameters) {
                                    "basic_block41", "basic_block42", "output_layer"));
 }
 
-TEST(ResNet, TheFlatOneIsTheSameNet) {
+TEST(ResNet, TheFlatVariantIsTheSameNet) {
   const nn::Layers whole = resnet18({.width = 4});
   const nn::Layers flat = resnet18_flat({.width = 4});
   EXPECT_EQ(flat.size(), 62u);
@@ -74,14 +74,14 @@ TEST(ResNet, TheFlatOneIsTheSameNet) {
   EXPECT_TRUE(whole.forward(x).equal(flat.forward(x)));
 }
 
-TEST(TwoLinears, IsTheTutorialsToyModel) {
+TEST(TwoLinears, EqualsTheTutorialsToyModel) {
   const nn::Layers net = two_linears();
   EXPECT_THAT(names_of(net), testing::ElementsAre("net1", "relu", "net2"));
   EXPECT_EQ(net.parameter_count(), 10 * 10 + 10 + 10 * 5 + 5);
   EXPECT_EQ(net.forward(at::ones({20, 10})).sizes(), at::IntArrayRef({20, 5}));
 }
 
-TEST(Model, WeightsDependOnTheSeedAndTheLayersNameAlone) {
+TEST(Model, WeightsDependOnlyOnTheSeedAndTheLayersName) {
   torch::manual_seed(1);
   const at::Tensor before = at::rand({1});
   torch::manual_seed(1);
@@ -91,8 +91,8 @@ TEST(Model, WeightsDependOnTheSeedAndTheLayersNameAlone) {
   EXPECT_FALSE(a.equal(mlp({.depth = 1, .seed = 6}).parameters()[0]));
 }
 
-// What a process of a pipeline does that makes its own stage's layers only.
-TEST(Model, SomeLayersMadeAloneHaveTheWholeModelsWeights) {
+// A process of a pipeline creates only its own stage's layers.
+TEST(Model, LayersCreatedAloneHaveTheWholeModelsWeights) {
   for (const std::string& name : model_names()) {
     const ModelOptions options = {.name = name, .width = 4, .seed = 11};
     const nn::Graph whole = make_model(options).graph();

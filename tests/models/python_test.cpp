@@ -4,12 +4,12 @@
 #include "tests/support/golden.h"
 #include "trestle/optim/factory.h"
 
-// The plain models against Python torch, with torchgpipe's numbers as a third witness: the plain
-// model over micro-batches must reproduce them too.
+// Compares the plain models with Python torch. The plain model over micro-batches must also
+// reproduce torchgpipe's numbers.
 namespace trestle {
 namespace {
 
-// One forward over `chunks` pieces, put together again; the oracle "looped".
+// One forward over `chunks` micro-batches with concatenated outputs; the oracle "looped".
 at::Tensor looped(const golden::Case& golden, std::int64_t chunks) {
   const nn::Graph graph = golden.net.graph();
   nn::RunKey key{.seed = golden.content["key"]["seed"], .step = golden.content["key"]["step"]};
@@ -34,7 +34,7 @@ class Python : public testing::TestWithParam<const char*> {
   std::int64_t chunks_ = golden_.content["chunks"];
 };
 
-class PythonCurve : public Python {};  // the nets whose loss curve was recorded too
+class PythonCurve : public Python {};  // nets with a recorded loss curve
 
 TEST_P(Python, ParametersHaveTheSameNamesAndShapes) {
   const auto parameters = golden_.net.named_parameters();

@@ -60,7 +60,7 @@ TEST(ResNet50, SameWeightsGivePythonsLogitsAndGradients) {
   nn::Layers net =
       resnet50({.classes = expected["options"]["classes"], .width = expected["options"]["width"]});
   golden::set_formula_weights(net.named_parameters());
-  // In double precision, since libtorch's kernels for single take half a minute for so narrow a net.
+  // In double precision: libtorch's single-precision kernels take half a minute for a narrow net.
   for (const nn::Layer& layer : net.graph().layers)
     if (layer.module) layer.module->to(at::kDouble);
   const at::Tensor x =
@@ -91,7 +91,7 @@ TEST(ResNet50, InitialWeightsFollowTorchvisionsRules) {
     if (value.dim() == 4) {
       const double fan_out = static_cast<double>(value.size(0) * value.size(2) * value.size(3));
       const double expected = std::sqrt(2 / fan_out);
-      // Of n normal numbers: mean within 5 / sqrt(n), deviation within 5 / sqrt(2 n).
+      // For n normal numbers the mean is within 5 / sqrt(n), the deviation within 5 / sqrt(2 n).
       const double off = 5 / std::sqrt(static_cast<double>(value.numel()));
       EXPECT_NEAR(value.mean().item<double>(), 0, off * expected) << name;
       EXPECT_NEAR(value.std().item<double>(), expected, off * expected) << name;
@@ -105,7 +105,7 @@ TEST(ResNet50, InitialWeightsFollowTorchvisionsRules) {
   }
 }
 
-TEST(ResNet50, RefusesSizesThatAreNotPositive) {
+TEST(ResNet50, RejectsSizesThatAreNotPositive) {
   EXPECT_THROW(resnet50({.width = 0}), UsageError);
   EXPECT_THROW(resnet50({.classes = -1}), UsageError);
 }

@@ -7,7 +7,7 @@
 #include "trestle/base/error.h"
 #include "trestle/nn/layers.h"
 
-// Layers given as factories: when they are made, how often, and with which weights.
+// Layers given as factories: when the modules are created, how often, and with which weights.
 namespace trestle::nn {
 namespace {
 
@@ -36,7 +36,7 @@ at::Tensor weight(const Layers& net, const std::string& name) {
   return {};
 }
 
-TEST(Factory, NothingIsMadeUntilItIsNeeded) {
+TEST(Factory, ModulesAreCreatedWhenNeeded) {
   int calls = 0;
   Layers net;
   net.add("fc", [&calls] {
@@ -59,7 +59,7 @@ TEST(Factory, NothingIsMadeUntilItIsNeeded) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST(Factory, ForwardMakesAndMovingMakes) {
+TEST(Factory, ForwardAndToCreateModules) {
   Layers called = four_layers(Seed{1});
   EXPECT_EQ(called.forward(at::ones({2, 4})).sizes(), at::IntArrayRef({2, 4}));
   for (const Layer& layer : called.graph().layers) EXPECT_TRUE(layer.module.made()) << layer.name;
@@ -123,7 +123,7 @@ TEST(Factory, WeightsDependOnSeedAndFullNameAlone) {
   EXPECT_TRUE(fc2.equal(weight(alone, "block.fc2.weight")));
 }
 
-TEST(Factory, WeightsDoNotDependOnWhoMakesThemAndWhen) {
+TEST(Factory, WeightsDoNotDependOnThreadAndOrderOfCreation) {
   const NamedTensors expected = four_layers(Seed{7}).named_parameters();
   const Layers net = four_layers(Seed{7});
   const std::vector<Layer> layers = net.graph().layers;
@@ -145,7 +145,7 @@ TEST(Factory, WeightsDoNotDependOnWhoMakesThemAndWhen) {
   }
 }
 
-TEST(Factory, TheDefaultGeneratorIsNeitherReadNorMoved) {
+TEST(Factory, TheDefaultGeneratorIsNeitherReadNorAdvanced) {
   torch::manual_seed(1);
   const at::Tensor drawn = at::rand({4});
   torch::manual_seed(1);
@@ -155,7 +155,7 @@ TEST(Factory, TheDefaultGeneratorIsNeitherReadNorMoved) {
   EXPECT_TRUE(weight(four_layers(Seed{7}), "in.weight").equal(first));
 }
 
-TEST(Factory, ANestedModelsOwnSeedStays) {
+TEST(Factory, ANestedModelKeepsItsOwnSeed) {
   const auto nested = [](const Layers& inner) {
     Layers net(Seed{3});
     net.add("inner", inner);
@@ -173,7 +173,7 @@ TEST(Factory, ANestedModelsOwnSeedStays) {
   EXPECT_TRUE(nested(seeded).equal(weight(of_five, "inner.fc.weight")));
 }
 
-TEST(Factory, ModesOfBeforeHoldWhenItIsMade) {
+TEST(Factory, TheModeAppliesToAModuleCreatedLater) {
   Layers net;
   net.add("drop", [] { return torch::nn::Dropout(0.5); });
   net.eval();
@@ -182,7 +182,7 @@ TEST(Factory, ModesOfBeforeHoldWhenItIsMade) {
   EXPECT_FALSE(net.graph().layers[0].module->is_training());
 }
 
-TEST(Factory, WhatIsMadeInInferenceModeCanBeTrained) {
+TEST(Factory, AModuleCreatedInInferenceModeCanBeTrained) {
   Layers net;
   net.add("fc", linear(3, 2));
   {
@@ -193,7 +193,7 @@ TEST(Factory, WhatIsMadeInInferenceModeCanBeTrained) {
   EXPECT_TRUE(net.parameters()[0].grad().defined());
 }
 
-TEST(Factory, AFailureNamesTheLayerAndTheNextAttemptMayWork) {
+TEST(Factory, AnErrorNamesTheLayerAndTheNextCallMayWork) {
   bool broken = true;
   Layers block;
   block.add("fc", [&broken] {
@@ -206,7 +206,7 @@ TEST(Factory, AFailureNamesTheLayerAndTheNextAttemptMayWork) {
     net.named_parameters();
     FAIL() << "no error";
   } catch (const std::runtime_error& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("no room"), HasSubstr("making layer 'block.fc'")));
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("no room"), HasSubstr("creating layer 'block.fc'")));
   }
   broken = false;
   EXPECT_EQ(net.parameter_count(), 6);

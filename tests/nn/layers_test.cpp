@@ -36,7 +36,8 @@ TEST(Layer, CountsArgumentsAndOutputs) {
   EXPECT_EQ(leading.required_arguments, 2);
 }
 
-// An argument whose parameter has a default may be left out, and a default that is no tensor stays.
+// An argument whose parameter has a default may be omitted. A non-tensor parameter keeps its
+// default.
 struct ScaledImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x, const at::Tensor& more = at::full({1}, 5.0),
                      double scale = 2) {
@@ -55,9 +56,9 @@ TORCH_MODULE(Later);
 
 at::Tensor doubled(at::Tensor x) noexcept { return x * 2; }
 
-TEST(Layer, ADefaultThatIsNoTensorIsNeverReplaced) {
+TEST(Layer, NonTensorParametersKeepTheirDefaults) {
   const Layer later = make_layer("later", Later());
-  EXPECT_EQ(later.arguments, 1);  // what stands behind it cannot be given
+  EXPECT_EQ(later.arguments, 1);  // later arguments cannot be given
   EXPECT_EQ(later.forward({at::full({1}, 2.0)})[0].item<double>(), 6);
   EXPECT_EQ(make_layer("doubled", doubled).forward({at::full({1}, 2.0)})[0].item<double>(), 4);
 }
@@ -93,7 +94,7 @@ TEST(Layer, AcceptsHoldersPointersAndValues) {
   EXPECT_EQ(net.parameter_count(), 2 * 3 + 3 + 3 * 4 + 4 + 4 * 2 * 4 + 2);
 }
 
-TEST(Layer, NestedTuplesAreAllTheirTensors) {
+TEST(Layer, NestedTuplesAreFlattened) {
   const auto nested = [](at::Tensor x) {
     return std::tuple(x, std::pair(x + 1, std::tuple(x + 2)), std::optional<at::Tensor>(), x + 3);
   };
@@ -126,7 +127,7 @@ TEST(Layer, AnLstmsCellStateIsAnOutput) {
   EXPECT_TRUE(outputs[2].equal(cell));
 }
 
-TEST(Layers, SequentialGoesInAsItIs) {
+TEST(Layers, TakesASequential) {
   torch::manual_seed(1);
   torch::nn::Sequential plain(torch::nn::Linear(4, 8), torch::nn::BatchNorm1d(8), torch::nn::ReLU(),
                               torch::nn::Linear(8, 2));
@@ -150,7 +151,7 @@ TEST(Layers, ASequentialInsideKeepsItsNames) {
   EXPECT_EQ(net.named_parameters()[0].first, "head.fc.weight");
 }
 
-TEST(Layers, ASequentialChildThatReturnsATupleIsRefusedByName) {
+TEST(Layers, ASequentialChildThatReturnsATupleIsAnError) {
   torch::nn::Sequential plain{torch::nn::LSTM(2, 2)};
   const Layers net = plain;
   try {
@@ -161,7 +162,7 @@ TEST(Layers, ASequentialChildThatReturnsATupleIsRefusedByName) {
   }
 }
 
-TEST(Layers, NoneTravels) {
+TEST(Layers, NonePassesThroughEdges) {
   Layers net;
   net.add("a", [](at::Tensor x) { return std::pair(x, std::optional<at::Tensor>()); })
       .keep_output("none", 1);
@@ -188,7 +189,7 @@ TEST(Layers, ACopySharesModulesButNotWiring) {
   EXPECT_TRUE(net.parameters()[0].is_same(copy.parameters()[0]));
 }
 
-TEST(Layers, DropoutFollowsItsKeyOnly) {
+TEST(Layers, DropoutDependsOnItsKeyOnly) {
   Layers net;
   net.add("drop", torch::nn::Dropout(0.5));
   net.add("function", [](at::Tensor x) { return x + at::rand_like(x); });
@@ -240,7 +241,7 @@ TEST(Layers, ExceptionsKeepTheirTypeAndNameTheLayer) {
   }
 }
 
-TEST(Layers, TheWholeModelAtOnce) {
+TEST(Layers, ModesGradientsAndZeroGradOfTheModel) {
   Layers net;
   net.add("linear", torch::nn::Linear(2, 2));
   net.add("drop", torch::nn::Dropout(0.5));
@@ -255,7 +256,7 @@ TEST(Layers, TheWholeModelAtOnce) {
   EXPECT_TRUE(net.graph().layers[1].module->is_training());
 }
 
-TEST(Layers, AValueDiesWithItsLastUse) {
+TEST(Layers, AValueIsFreedAfterItsLastUse) {
   at::NoGradGuard no_grad;
   std::weak_ptr<int> alive;
   Layers net;
@@ -266,7 +267,7 @@ TEST(Layers, AValueDiesWithItsLastUse) {
         x.data_ptr(), x.sizes(), [owner](void*) mutable { owner.reset(); }, x.options());
   });
   net.add("copy", [](at::Tensor x) { return x.clone(); });
-  net.add("look", [&](at::Tensor x) {
+  net.add("inspect", [&](at::Tensor x) {
     EXPECT_TRUE(alive.expired());
     return x;
   });

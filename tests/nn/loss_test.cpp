@@ -14,7 +14,7 @@ namespace {
 
 double number(const at::Tensor& tensor) { return tensor.item<double>(); }
 
-// The loss of a batch from that of its pieces: what additive promises.
+// The loss of a batch computed from its micro-batches: an additive loss promises the same value.
 double from_pieces(const Loss& loss, const at::Tensor& output, const at::Tensor& target,
                    std::int64_t piece) {
   double sum = 0;
@@ -29,7 +29,7 @@ double from_pieces(const Loss& loss, const at::Tensor& output, const at::Tensor&
   return sum / weight;
 }
 
-TEST(Loss, CrossEntropyIsTorchsAndAddsUp) {
+TEST(Loss, CrossEntropyEqualsTorchsAndAddsUp) {
   torch::manual_seed(0);
   const at::Tensor output = at::randn({7, 4, 3});
   at::Tensor target = at::randint(4, {7, 3}, at::kLong);
@@ -46,7 +46,7 @@ TEST(Loss, CrossEntropyIsTorchsAndAddsUp) {
                                                         .label_smoothing(options.label_smoothing)));
     EXPECT_NEAR(number(loss.value(output, target)), torchs, 1e-6);
     EXPECT_NEAR(from_pieces(loss, output, target, 2), torchs,
-                1e-6);  // its first pieces may be all ignored
+                1e-6);  // all targets of its first micro-batches may be ignored
   }
 }
 
@@ -71,7 +71,7 @@ TEST(Loss, MeanSquaredErrorAddsUp) {
   EXPECT_THROW(mean_squared_error().value(output, at::randn({5, 1})), UsageError);
 }
 
-// Dice written out: one class after the other, as a dot product.
+// Dice written out, one class after the other, as dot products.
 double dice_by_hand(const at::Tensor& output, const at::Tensor& target) {
   const at::Tensor p = output.softmax(1);
   double sum = 0;
@@ -97,8 +97,8 @@ TEST(Loss, DiceReducesOverTheBatchFirst) {
               1e-6);
 }
 
-// What the losses of a recipe with ignored mask values do, beside plain libtorch.
-TEST(Loss, IgnoredPixelsCountInNothing) {
+// The losses of a recipe with ignored mask values, compared with plain libtorch.
+TEST(Loss, IgnoredPixelsDoNotCount) {
   torch::manual_seed(0);
   at::Tensor target = at::randint(3, {4, 5, 6}, at::kLong);
   target.masked_fill_(at::rand({4, 5, 6}) < 0.3, ignored_target);
@@ -119,7 +119,7 @@ TEST(Loss, IgnoredPixelsCountInNothing) {
   EXPECT_NEAR(ours, number(torchs), 1e-6);
   EXPECT_LT(number((of_entropy - plain.grad()).abs().max()), 1e-7);
 
-  // Dice: as if the ignored pixels were not there, all others in one row.
+  // Dice: as if the ignored pixels did not exist, the rest in one row.
   const at::Tensor known = target.ne(ignored_target);
   const at::Tensor row = scores.clone().requires_grad_();
   const at::Tensor few =
@@ -135,19 +135,19 @@ TEST(Loss, IgnoredPixelsCountInNothing) {
   EXPECT_EQ(number(of_both.masked_select(known.logical_not().unsqueeze(1)).abs().sum()), 0);
 }
 
-// A piece of a batch weighs the pixels that count in it.
-TEST(Loss, MicroBatchesWeighWhatIsNotIgnored) {
+// The weight of a micro-batch is the number of its pixels that count.
+TEST(Loss, MicroBatchesAreWeightedByPixelsThatCount) {
   const at::Tensor target = at::full({2, 3, 3}, ignored_target, at::kLong);
   target[0][1][1] = 1;
   for (const char* name : {"dice_per_micro_batch", "cross_entropy+dice_per_micro_batch"}) {
     EXPECT_EQ(make_loss(name, {.ignores = true}).weight(target), 1) << name;
     EXPECT_EQ(make_loss(name).weight(target), 2) << name;
   }
-  target[0][0][0] = -1;  // a mistake, and no class 0
+  target[0][0][0] = -1;  // an invalid class id
   EXPECT_THROW(dice({.ignores = true}).value(at::randn({2, 2, 3, 3}), target), c10::Error);
 }
 
-// Where nothing is ignored the numbers are those without the option, to the bit.
+// If no target is ignored, the numbers equal those without the option, to the bit.
 TEST(Loss, IgnoringNothingChangesNothing) {
   torch::manual_seed(0);
   const at::Tensor output = at::randn({4, 3, 5, 6});
@@ -183,7 +183,7 @@ TEST(Loss, ByName) {
   }
 }
 
-TEST(Loss, AUsersFunctionWeighsSamples) {
+TEST(Loss, AUsersLossIsWeightedBySamples) {
   const Loss mine =
       additive("mine", [](const at::Tensor& x, const at::Tensor&) { return x.mean(); });
   EXPECT_EQ(mine.weight(at::zeros({3, 2})), 3);
@@ -205,7 +205,7 @@ TEST(Metrics, IgnoredTargetsDoNotCount) {
   const at::Tensor guess = at::tensor({1, 1, 0, 1, 1, 0, 0, 0, 1, 1, 0, 0}, at::kLong);
   const at::Tensor output =
       at::one_hot(guess.view({3, 2, 2}), 2).permute({0, 3, 1, 2}).to(at::kFloat);
-  // Image 0: one right, one missed nowhere, two ignored. Image 1: a false one. Image 2: all ignored.
+  // Image 0: one right, two ignored. Image 1: a false positive. Image 2: all ignored.
   const at::Tensor target =
       at::tensor({1, -100, 0, -100, 0, 0, 0, 0, -100, -100, -100, -100}, at::kLong).view({3, 2, 2});
   const Tally hits = accuracy_tally(output, target);
@@ -217,8 +217,8 @@ TEST(Metrics, IgnoredTargetsDoNotCount) {
 }
 
 TEST(Metrics, DiceAveragesOverImages) {
-  // Image 0: two of two pixels right. Image 1: one of two true pixels found, no false one. Image 2:
-  // nothing there.
+  // Image 0: two of two pixels right. Image 1: one of two true pixels found, no false positive.
+  // Image 2: empty in both.
   const at::Tensor guess =
       at::tensor({1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0}, at::kLong).view({3, 2, 2});
   const at::Tensor target =

@@ -6,7 +6,7 @@
 #include "trestle/base/error.h"
 #include "trestle/nn/layers.h"
 
-// Parameters that two layers share, declared by name.
+// Parameters that two layers share, tied by name.
 namespace trestle::nn {
 namespace {
 
@@ -34,7 +34,7 @@ Layers language_model() {
 
 at::Tensor weight_of(const Layer& layer) { return layer.module->named_parameters()["weight"]; }
 
-TEST(Tie, IsOneTensorListedOnceAndTrainedFromBothSides) {
+TEST(Tie, TiedTensorIsListedOnceAndGetsBothGradients) {
   const Layers net = language_model();
   const Graph graph = net.graph();
   for (const Layer& layer : graph.layers) EXPECT_FALSE(layer.module.made());
@@ -48,7 +48,7 @@ TEST(Tie, IsOneTensorListedOnceAndTrainedFromBothSides) {
   EXPECT_THAT(names, testing::ElementsAre("embed.weight", "hidden.weight", "hidden.bias"));
   EXPECT_EQ(net.parameter_count(), words * width + width * width + width);
 
-  // In plain torch.
+  // The same in plain torch.
   const at::Tensor w = weight.detach().clone().requires_grad_();
   const auto hidden = net.named_parameters();
   at::linear(
@@ -69,7 +69,7 @@ TEST(Tie, EitherLayerFirst) {
   }
 }
 
-TEST(Tie, HoldsForModulesThatAreThere) {
+TEST(Tie, TiesExistingModules) {
   Layers net;
   torch::nn::Embedding embed(words, width);
   torch::nn::Linear head(torch::nn::LinearOptions(width, words).bias(false));
@@ -94,7 +94,7 @@ struct DecoderImpl : torch::nn::Module {
   std::shared_ptr<HeadImpl> head;
 };
 
-TEST(Tie, AMemberOfAModuleOfOnesOwnIsNamed) {
+TEST(Tie, TiesAMemberOfAUsersModule) {
   Layers net;
   net.add("embed", embedding());
   net.add("decoder", [] { return std::make_shared<DecoderImpl>(); });
@@ -108,23 +108,24 @@ TEST(Tie, AMemberOfAModuleOfOnesOwnIsNamed) {
   unnamed.add("embed", embedding());
   unnamed.add("decoder", [] { return std::make_shared<DecoderImpl>(); });
   unnamed.tie("decoder.head.table", "embed.weight");
-  EXPECT_THAT(message_of<UsageError>([&] { unnamed.parameters(); }),
-              AllOf(HasSubstr("'head.table' is still held"), HasSubstr("making layer 'decoder'")));
+  EXPECT_THAT(
+      message_of<UsageError>([&] { unnamed.parameters(); }),
+      AllOf(HasSubstr("'head.table' is still referenced"), HasSubstr("creating layer 'decoder'")));
 }
 
-TEST(Tie, ATensorThatSomebodyElseHoldsIsRefused) {
+TEST(Tie, ATensorReferencedElsewhereIsRejected) {
   Layers net;
   net.add("embed", embedding());
   torch::nn::Linear head(torch::nn::LinearOptions(width, words).bias(false));
-  const at::Tensor held = head->weight;  // an optimizer's, say
+  const at::Tensor held = head->weight;  // as an optimizer would
   net.add("head", head);
   EXPECT_THAT(message_of<UsageError>([&] { net.tie("head.weight", "embed.weight"); }),
-              HasSubstr("'weight' is still held elsewhere"));
+              HasSubstr("'weight' is still referenced elsewhere"));
   EXPECT_TRUE(head->weight.is_same(held));
   EXPECT_TRUE(head->named_parameters()["weight"].is_same(held));
 }
 
-TEST(Tie, InANestedModelItsNamesAreTheContainers) {
+TEST(Tie, NestedNamesHaveTheContainersPrefix) {
   Layers net(Seed{1});
   net.add("before", [](at::Tensor x) { return x; });
   net.add("lm", language_model());
@@ -156,14 +157,15 @@ TEST(Tie, MistakesAreReportedByName) {
               HasSubstr("no layer has a parameter 'haed.weight'"));
   EXPECT_THAT(tied("hidden.wieght", "embed.weight"), HasSubstr("did you mean 'weight'?"));
   EXPECT_THAT(tied("hidden.bias", "embed.table"), HasSubstr("there is no parameter 'table'"));
-  EXPECT_THAT(tied("hidden.weight", "embed.weight"),
-              AllOf(HasSubstr("is [6, 6]"), HasSubstr("tied to [11, 6]")));
+  EXPECT_THAT(
+      tied("hidden.weight", "embed.weight"),
+      AllOf(HasSubstr("has shape [6, 6]"), HasSubstr("tied to a parameter of shape [11, 6]")));
   EXPECT_THAT(tied("function.weight", "embed.weight"), HasSubstr("a function has no parameters"));
-  EXPECT_THAT(tied("hidden.weight", "hidden.bias"), HasSubstr("that is this one"));
+  EXPECT_THAT(tied("hidden.weight", "hidden.bias"), HasSubstr("to a layer that is the same one"));
   EXPECT_THAT(tied("embed.weight", "head.weight"), HasSubstr("while tying 'embed.weight'"));
 }
 
-TEST(Tie, UndeclaredSharingIsStillRefused) {
+TEST(Tie, UndeclaredSharingIsStillRejected) {
   torch::nn::Embedding embed(words, width);
   Layers net;
   net.add("embed", embed);
@@ -172,7 +174,7 @@ TEST(Tie, UndeclaredSharingIsStillRefused) {
     head->weight = head->register_parameter("tied", embed->weight);
     return head;
   });
-  EXPECT_NO_THROW(net.graph());  // nothing is made, nothing can be seen
+  EXPECT_NO_THROW(net.graph());  // no module exists yet, so sharing is unknown
   net.parameters();
   EXPECT_THAT(message_of<UsageError>([&] { net.graph(); }), HasSubstr("share a parameter"));
 }

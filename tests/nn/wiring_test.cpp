@@ -5,8 +5,8 @@
 #include "trestle/base/error.h"
 #include "trestle/nn/layers.h"
 
-// Every rule of wiring, by name and all at once; among them those that torchgpipe tests for its
-// skip connections.
+// Every rule of wiring. Mistakes have names and are reported all at once. Includes the rules that
+// torchgpipe tests for its skip connections.
 namespace trestle::nn {
 namespace {
 
@@ -18,7 +18,7 @@ at::Tensor same(at::Tensor x) { return x; }
 at::Tensor sum(at::Tensor x, at::Tensor y) { return x + y; }
 std::tuple<at::Tensor, at::Tensor> two(at::Tensor x) { return {x, x + 1}; }
 
-std::string message_of(const Layers& layers) {
+std::string wiring_error(const Layers& layers) {
   try {
     layers.graph();
   } catch (const UsageError& error) {
@@ -31,31 +31,31 @@ TEST(Wiring, MatchingPairPasses) {
   Layers net;
   net.add("a", same).keep_output("x");
   net.add("b", sum).take("x");
-  EXPECT_EQ(message_of(net), "");
+  EXPECT_EQ(wiring_error(net), "");
 }
 
-TEST(Wiring, KeptByOneAndTakenByNoneIsAllowed) {  // torchgpipe refuses it
+TEST(Wiring, AnUnusedKeptValueIsAllowed) {  // torchgpipe rejects it
   Layers net;
   net.add("a", same).keep_output("x");
-  EXPECT_EQ(message_of(net), "");
+  EXPECT_EQ(wiring_error(net), "");
 }
 
-TEST(Wiring, TakenButKeptByNobody) {
+TEST(Wiring, ATakenValueThatNoLayerKeeps) {
   Layers net;
   net.add("a", same).keep_output("skip1");
   net.add("b", sum).take("skip2");
-  EXPECT_THAT(message_of(net), AllOf(HasSubstr("layer 'b' takes 'skip2', which nobody keeps"),
-                                     HasSubstr("did you mean 'skip1'?")));
+  EXPECT_THAT(wiring_error(net), AllOf(HasSubstr("layer 'b' takes 'skip2', which no layer keeps"),
+                                       HasSubstr("did you mean 'skip1'?")));
 }
 
 TEST(Wiring, KeptTwice) {
   Layers net;
   net.add("a", same).keep_output("x");
   net.add("b", same).keep_output("x");
-  EXPECT_THAT(message_of(net), HasSubstr("'x' is kept 2 times: by layer 'a' and layer 'b'"));
+  EXPECT_THAT(wiring_error(net), HasSubstr("'x' is kept 2 times: by layer 'a' and layer 'b'"));
 }
 
-TEST(Wiring, TakenTwiceIsAFanOut) {  // torchgpipe refuses it
+TEST(Wiring, TakenTwiceIsAFanOut) {  // torchgpipe rejects it
   Layers net;
   net.add("a", same).keep_output("x");
   net.add("b", sum).take("x");
@@ -71,10 +71,10 @@ TEST(Wiring, TakesOneNameAndKeepsAnother) {
   EXPECT_TRUE(net.forward(at::ones({2})).equal(at::full({2}, 4.0)));
 }
 
-TEST(Wiring, OneNameBothWaysInOneLayer) {
+TEST(Wiring, OneLayerCannotTakeTheNameThatItKeeps) {
   Layers net;
   net.add("a", sum).take("x").keep_output("x");
-  EXPECT_THAT(message_of(net), HasSubstr("layer 'a' takes 'x', which it keeps itself"));
+  EXPECT_THAT(wiring_error(net), HasSubstr("layer 'a' takes 'x', which it keeps itself"));
 }
 
 TEST(Wiring, AllMistakesAreReportedAtOnce) {
@@ -85,16 +85,16 @@ TEST(Wiring, AllMistakesAreReportedAtOnce) {
   net.add("d", sum);
   net.add("d", same).take("x");
   net.add("e", same).keep_output("z", 3);
-  EXPECT_THAT(message_of(net),
-              AllOf(HasSubstr("6 mistakes"), HasSubstr("'x' is kept 2 times"),
-                    HasSubstr("layer 'c' takes 'y', which nobody keeps"),
-                    HasSubstr("argument 1 is left without one"),
-                    HasSubstr("layer 'd' takes 1 value(s) and is given 2"),
-                    HasSubstr("2 layers are named 'd'"),
-                    HasSubstr("layer 'e' keeps as 'z' its output 3, and has 1 output(s)")));
+  EXPECT_THAT(
+      wiring_error(net),
+      AllOf(HasSubstr("6 mistakes"), HasSubstr("'x' is kept 2 times"),
+            HasSubstr("layer 'c' takes 'y', which no layer keeps"),
+            HasSubstr("argument 1 has no value"),
+            HasSubstr("layer 'd' takes 1 value(s) but gets 2"), HasSubstr("2 layers are named 'd'"),
+            HasSubstr("layer 'e' keeps as 'z' its output 3, but has 1 output(s)")));
 }
 
-TEST(Wiring, TheSameNameInTwoContainersIsTwoNames) {
+TEST(Wiring, ANameBelongsToItsContainer) {
   Layers block;
   block.add("a", same).keep_output("x");
   block.add("b", sum).take("x");
@@ -107,7 +107,7 @@ TEST(Wiring, TheSameNameInTwoContainersIsTwoNames) {
   EXPECT_EQ(graph.edges[5].name, "two.x");
 }
 
-TEST(Wiring, AContainersNameIsReachedFromOutside) {
+TEST(Wiring, AContainersNameCanBeTakenFromOutside) {
   Layers block;
   block.add("a", same).keep_output("x");
   Layers net;
@@ -118,17 +118,18 @@ TEST(Wiring, AContainersNameIsReachedFromOutside) {
   Layers wrong;
   wrong.add("block", block);
   wrong.add("b", sum).take("x");
-  EXPECT_THAT(message_of(wrong), HasSubstr("takes 'x', which nobody keeps"));
+  EXPECT_THAT(wiring_error(wrong), HasSubstr("takes 'x', which no layer keeps"));
 }
 
 TEST(Wiring, KeptOnlyLater) {
   Layers net;
   net.add("a", sum).take("x");
   net.add("b", same).keep_output("x");
-  EXPECT_THAT(message_of(net), HasSubstr("layer 'a' takes 'x', which layer 'b' keeps only later"));
+  EXPECT_THAT(wiring_error(net),
+              HasSubstr("layer 'a' takes 'x', which layer 'b' keeps only later"));
 }
 
-TEST(Wiring, AnInputKeptGoesBackToItsMaker) {
+TEST(Wiring, AKeptInputComesFromItsProducer) {
   Layers net;
   net.add("a", same).keep_input("input");
   net.add("b", same).keep_input("hidden");
@@ -141,7 +142,7 @@ TEST(Wiring, AnInputKeptGoesBackToItsMaker) {
   EXPECT_EQ(net.graph().edges, expected);
 }
 
-TEST(Wiring, ASideOutputThatIsKeptDoesNotGoOn) {
+TEST(Wiring, AKeptSideOutputIsNotPassedOn) {
   Layers net;
   net.add("two", two).keep_output("second", 1);
   net.add("same", same);
@@ -156,28 +157,28 @@ TEST(Wiring, PassOnChoosesAndRepeats) {
   EXPECT_TRUE(net.forward(at::ones({1})).equal(at::full({1}, 4.0)));
   Layers wrong;
   wrong.add("two", two).pass_on({2});
-  EXPECT_THAT(message_of(wrong),
-              HasSubstr("layer 'two' passes on its output 2, and has 2 output(s)"));
+  EXPECT_THAT(wiring_error(wrong),
+              HasSubstr("layer 'two' passes on its output 2, but has 2 output(s)"));
 }
 
-TEST(Wiring, AVectorOfTensorsMustSayWhatGoesOn) {
+TEST(Wiring, AVectorOfTensorsNeedsPassOn) {
   const auto vector = [](at::Tensor x) { return std::vector<at::Tensor>{x, x * 2}; };
   Layers net;
   net.add("vector", vector);
-  EXPECT_THAT(message_of(net), HasSubstr("say which of them go on, with pass_on({0, ...})"));
-  Layers said;
-  said.add("vector", vector).pass_on({0, 1});
-  said.add("sum", sum);
-  EXPECT_TRUE(said.forward(at::ones({1})).equal(at::full({1}, 3.0)));
+  EXPECT_THAT(wiring_error(net), HasSubstr("select outputs with pass_on({0, ...})"));
+  Layers selected;
+  selected.add("vector", vector).pass_on({0, 1});
+  selected.add("sum", sum);
+  EXPECT_TRUE(selected.forward(at::ones({1})).equal(at::full({1}, 3.0)));
   Layers too_many;
   too_many.add("vector", vector).pass_on({2});
-  EXPECT_THROW(too_many.forward(at::ones({1})), UsageError);  // only the call can tell
+  EXPECT_THROW(too_many.forward(at::ones({1})), UsageError);  // known only after the call
 }
 
 TEST(Wiring, NegativeOutputsAreMistakesToo) {
   Layers net;
   net.add("a", same).keep_output("x", -1);
-  EXPECT_THAT(message_of(net), HasSubstr("layer 'a' keeps as 'x' its output"));
+  EXPECT_THAT(wiring_error(net), HasSubstr("layer 'a' keeps as 'x' its output"));
 }
 
 TEST(Wiring, TheSameModuleTwice) {
@@ -185,8 +186,8 @@ TEST(Wiring, TheSameModuleTwice) {
   Layers net;
   net.add("a", linear);
   net.add("b", linear);
-  EXPECT_THAT(message_of(net), AllOf(HasSubstr("layers 'a' and 'b' are the same module"),
-                                     Not(HasSubstr("share a parameter"))));
+  EXPECT_THAT(wiring_error(net), AllOf(HasSubstr("layers 'a' and 'b' are the same module"),
+                                       Not(HasSubstr("share a parameter"))));
 }
 
 TEST(Wiring, AParameterSharedByTwoLayers) {
@@ -196,11 +197,11 @@ TEST(Wiring, AParameterSharedByTwoLayers) {
   Layers net;
   net.add("a", first);
   net.add("b", second);
-  EXPECT_THAT(message_of(net),
+  EXPECT_THAT(wiring_error(net),
               HasSubstr("layers 'a' and 'b' share a parameter: a.weight is b.tied"));
 }
 
-TEST(Wiring, NestedModelsHandOnWhatTheyAlsoReturn) {
+TEST(Wiring, NestedModelsPassOnTheirExtraOutputs) {
   Layers inner;
   inner.add("a", same).keep_output("x");
   inner.add("b", [](at::Tensor x) { return x * 10; });
@@ -216,10 +217,10 @@ TEST(Wiring, NestedModelsHandOnWhatTheyAlsoReturn) {
   Layers wrong;
   wrong.add("a", same);
   wrong.also_return("nothing");
-  EXPECT_THAT(message_of(wrong), HasSubstr("the model returns 'nothing', which nobody keeps"));
+  EXPECT_THAT(wiring_error(wrong), HasSubstr("the model returns 'nothing', which no layer keeps"));
 }
 
-TEST(Wiring, ANestedModelTakesByItsFirstLayer) {
+TEST(Wiring, TakeAppliesToTheFirstLayerOfANestedModel) {
   Layers inner;
   inner.add("sum", sum);
   inner.add("twice", [](at::Tensor x) { return x * 2; });
@@ -230,7 +231,7 @@ TEST(Wiring, ANestedModelTakesByItsFirstLayer) {
   EXPECT_TRUE(net.forward(at::ones({1})).equal(at::full({1}, 8.0)));
 }
 
-TEST(Wiring, AnEmptyNestedModelIsRefused) {
+TEST(Wiring, AnEmptyNestedModelIsRejected) {
   Layers net;
   EXPECT_THROW(net.add("nothing", Layers()), UsageError);
 }
@@ -247,9 +248,10 @@ TEST(Wiring, HandWrittenGraphsAreChecked) {
     check(graph);
     FAIL() << "no error";
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(),
-                AllOf(HasSubstr("layer 'b' takes a value of layer 'b', which runs only later"),
-                      HasSubstr("the model's output takes output 7 of layer 'a', which has 1")));
+    EXPECT_THAT(
+        error.what(),
+        AllOf(HasSubstr("layer 'b' takes a value of layer 'b', which runs only later"),
+              HasSubstr("the model's output takes output 7 of layer 'a', which has only 1")));
   }
 }
 

@@ -377,7 +377,7 @@ TEST(InPlace, RefusesLayerThatWritesOnlySometimes) {
                 pipeline.evaluate(input(at::kDouble));
               }),
               AllOf(HasSubstr("stage 0 changed the value of input 0 of the model in place"),
-                    HasSubstr("which it had left alone in all runs before")));
+                    HasSubstr("which it did not do in any run before")));
 }
 
 }  // namespace

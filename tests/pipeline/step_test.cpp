@@ -81,7 +81,7 @@ TEST(Step, RefusesMissingTarget) {
   Pipeline pipeline(chain(3), {.devices = virtual_devices(2), .balance = {3, 2}});
   for (const auto& loss : {nn::cross_entropy(), nn::mean_squared_error(), nn::dice()}) {
     EXPECT_THAT(message_of<UsageError>([&] { pipeline.step(input(), at::Tensor(), loss); }),
-                HasSubstr("takes a target, and got None"));
+                HasSubstr("needs a target but got None"));
   }
 }
 

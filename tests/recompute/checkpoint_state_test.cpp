@@ -16,7 +16,6 @@
 namespace trestle {
 namespace {
 
-// 47
 TEST(CheckpointState, AnotherNumberOfSavedTensorsIsAnError) {
   for (const int more : {-1, 1}) {
     int runs = 0;
@@ -27,8 +26,8 @@ TEST(CheckpointState, AnotherNumberOfSavedTensorsIsAnError) {
     };
     const Tensor y = checkpoint({.early_stop = false}, body, leaf({4})).sum();
     const std::string error = error_of<StateError>([&] { y.backward(); });
-    EXPECT_THAT(error, HasSubstr(more < 0 ? "saves 2 tensors when it runs again, and saved 3"
-                                          : "saves more tensors when it runs again, and saved 3"));
+    EXPECT_THAT(error, HasSubstr(more < 0 ? "saves 2 tensors in its recomputation, but saved 3"
+                                          : "saves more tensors in its recomputation than the 3"));
     EXPECT_THAT(error,
                 HasSubstr(more < 0 ? "tensor 2, [4] Float on cpu, is missing" : "tensor 3 is [4]"));
   }
@@ -41,10 +40,9 @@ TEST(CheckpointState, AnotherShapeOrTypeIsAnErrorWithTheTensorsNumber) {
     return (++runs > 1 ? a.narrow(0, 0, 2) : a).exp().sum();
   };
   const Tensor y = checkpoint(shape, leaf({4}));
-  EXPECT_THAT(
-      error_of<StateError>([&] { y.backward(); }),
-      HasSubstr("tensor 1 that a checkpointed function saves is [2] Float on cpu when it runs "
-                "again, and was [4] Float on cpu at first"));
+  EXPECT_THAT(error_of<StateError>([&] { y.backward(); }),
+              HasSubstr("tensor 1 that a checkpointed function saves is [2] Float on cpu in its "
+                        "recomputation, but was [4] Float on cpu in its forward"));
   runs = 0;
   const auto type = [&](Tensor a) {
     return (++runs > 1 ? a.to(at::kDouble) : a).sin().exp().sum();
@@ -53,14 +51,15 @@ TEST(CheckpointState, AnotherShapeOrTypeIsAnErrorWithTheTensorsNumber) {
   EXPECT_THAT(error_of<StateError>([&] { z.backward(); }), HasSubstr("tensor 0 that")) << runs;
 }
 
-TEST(CheckpointState, MoreRandomNumbersThanAtFirstIsAnError) {
+TEST(CheckpointState, MoreRandomNumbersThanInTheForwardIsAnError) {
   int runs = 0;
   const auto body = [&](Tensor a) {
     if (++runs > 1) (void)at::rand({2});
     return at::dropout(a, 0.5, true).sin();
   };
   const Tensor y = checkpoint({.early_stop = false}, body, leaf({4})).sum();
-  EXPECT_THAT(error_of<StateError>([&] { y.backward(); }), HasSubstr("drew them 1 times at first"));
+  EXPECT_THAT(error_of<StateError>([&] { y.backward(); }),
+              HasSubstr("drew them 1 times in its forward"));
 }
 
 TEST(CheckpointState, AnExceptionInsideLeavesEverythingValid) {
@@ -77,7 +76,7 @@ TEST(CheckpointState, AnExceptionInsideLeavesEverythingValid) {
   const Tensor y = checkpoint(fails_once, x);
   const auto state = at::detail::getDefaultCPUGenerator().get_state();
   EXPECT_THAT(error_of<std::out_of_range>([&] { y.backward({}, true); }),
-              HasSubstr("ran again for its backward"));
+              HasSubstr("while recomputing a checkpointed function for its backward"));
   EXPECT_TRUE(at::equal(state, at::detail::getDefaultCPUGenerator().get_state()));
   EXPECT_FALSE(recompute::recomputing());
   EXPECT_EQ(nn::checkpointing(), nn::Checkpointing::None);
@@ -90,7 +89,7 @@ TEST(CheckpointState, AnExceptionInsideLeavesEverythingValid) {
                outcome([&](Tensor a) { return checkpoint(net, a).sum(); }, x, net->parameters()));
 }
 
-TEST(CheckpointState, AutocastIsAsItWas) {
+TEST(CheckpointState, AutocastIsRestored) {
   auto net = small_net(16);
   const Tensor x = leaf({8, 16});
   const auto loss = [&](bool with, Tensor a) {
@@ -98,7 +97,7 @@ TEST(CheckpointState, AutocastIsAsItWas) {
     at::autocast::set_autocast_enabled(at::kCPU, true);
     at::autocast::increment_nesting();
     y = with ? checkpoint(net, a) : net->forward(a);
-    y = y + net->forward(a);  // the same weights' casts, outside
+    y = y + net->forward(a);  // uses the same weights' casts, outside
     at::autocast::decrement_nesting();
     at::autocast::clear_cache();
     at::autocast::set_autocast_enabled(at::kCPU, false);
@@ -107,7 +106,7 @@ TEST(CheckpointState, AutocastIsAsItWas) {
   };
   expect_equal(outcome([&](Tensor a) { return loss(false, a); }, x, net->parameters()),
                outcome([&](Tensor a) { return loss(true, a); }, x, net->parameters()));
-  // No cast of the second run is left for a forward that comes after a step.
+  // No cast of the recomputation remains for a forward after a step.
   const auto step = [&](bool with) {
     auto own = small_net(16);
     torch::optim::SGD optimizer(own->parameters(), 0.5);
@@ -155,7 +154,7 @@ TEST(CheckpointState, PeakMemoryFallsAndIsFreedEarly) {
       device);
   EXPECT_GE(plain, 16 * 65536);
   EXPECT_LE(ours, 12 * 65536);
-  // What was run again for a backward that needs a part of it goes with that backward.
+  // A backward that needs only some of the recomputed tensors frees all of them.
   const Tensor x = at::ones({256, 64}, device).requires_grad_();
   const Tensor w = at::ones({256, 64}, device).requires_grad_();
   const Tensor y =
@@ -163,7 +162,7 @@ TEST(CheckpointState, PeakMemoryFallsAndIsFreedEarly) {
           .sum();
   const Bytes held = memory_usage(device).current;
   (void)torch::autograd::grad({y}, {x}, {}, /*retain_graph=*/true);
-  // The device's backward thread lets its last gradients go a moment later.
+  // The device's backward thread frees its last gradients a moment later.
   for (int i = 0; i < 1000 && memory_usage(device).current > held; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_EQ(memory_usage(device).current, held);
@@ -206,8 +205,8 @@ TEST(CheckpointState, BatchNormCountsABatchOnce) {
                }));
 }
 
-// As spectral norm does, and moving averages.
-TEST(CheckpointState, AFunctionThatReadsWhatItUpdates) {
+// Spectral norm and moving averages do this.
+TEST(CheckpointState, AFunctionThatReadsTheStateItUpdates) {
   const Tensor x = leaf({4});
   Tensors results[2];
   for (const bool with : {false, true}) {
@@ -215,7 +214,7 @@ TEST(CheckpointState, AFunctionThatReadsWhatItUpdates) {
     const auto body = [&](Tensor a) {
       {
         const at::NoGradGuard no_grad;
-        state.narrow(0, 1, 2).add_(1);  // a view that goes at once
+        state.narrow(0, 1, 2).add_(1);  // a temporary view
         state.mul_(0.5).add_(a * 0.5);
         state[3].fill_(2);
       }
@@ -228,7 +227,7 @@ TEST(CheckpointState, AFunctionThatReadsWhatItUpdates) {
   expect_equal(results[0], results[1]);
 }
 
-// By operators that write to an argument named `out`, and to lists.
+// Operators that write to an argument named `out`, and to lists.
 TEST(CheckpointState, AFunctionThatUpdatesThroughOutAndLists) {
   const Tensor x = leaf({4});
   Tensors results[2];
@@ -250,7 +249,7 @@ TEST(CheckpointState, AFunctionThatUpdatesThroughOutAndLists) {
   expect_equal(results[0], results[1]);
 }
 
-TEST(CheckpointState, ModesAndBuffersAreThoseOfTheFirstRun) {
+TEST(CheckpointState, ModesAndBuffersAreThoseOfTheFirstForward) {
   torch::nn::Sequential net(torch::nn::Linear(4, 4), torch::nn::BatchNorm1d(4),
                             torch::nn::Dropout(0.5));
   const Tensor x = leaf({8, 4});
@@ -262,7 +261,7 @@ TEST(CheckpointState, ModesAndBuffersAreThoseOfTheFirstRun) {
       outcome(
           [&](Tensor a) {
             const Tensor y = checkpoint(net, a).square().sum();
-            net->train();  // and its statistics move
+            net->train();  // so its statistics change
             const at::NoGradGuard no_grad;
             const Tensor before = net[1]->as<torch::nn::BatchNorm1d>()->running_mean.clone();
             const auto state = at::detail::getDefaultCPUGenerator().get_state();
@@ -285,7 +284,7 @@ TEST(CheckpointState, AChangedInputIsAnErrorNotAWrongNumber) {
               HasSubstr("input 0 was changed in place"));
 }
 
-TEST(CheckpointState, AChangedParameterIsAnErrorAlsoWhereAutogradSavesNone) {
+TEST(CheckpointState, AChangedParameterIsAnErrorEvenIfAutogradSavesNone) {
   auto net = small_net();
   const Tensor x = leaf({4, 8});
   const auto change = [&](Tensor y) {
@@ -298,7 +297,7 @@ TEST(CheckpointState, AChangedParameterIsAnErrorAlsoWhereAutogradSavesNone) {
   EXPECT_THAT(change(checkpoint(net, x)), HasSubstr("2.bias' was changed in place"));
   EXPECT_THAT(change(checkpoint([&](Tensor a) { return net->forward(a); }, x)),
               HasSubstr("a parameter of shape [8] was changed in place"));
-  // So is a constant that autograd would save.
+  // The same for a constant that autograd would save.
   const Tensor mask = at::ones({4, 8});
   const Tensor y = checkpoint([&](Tensor a) { return (a * mask).tanh().sum(); }, x);
   mask.zero_();
@@ -321,7 +320,7 @@ TEST(CheckpointState, AFunctionThatChangesAParameterItself) {
   EXPECT_TRUE(at::allclose(x.grad(), 2 * w * (x * w).exp()));
 }
 
-TEST(CheckpointState, AFunctionThatWritesToItsInputIsRefusedOrGetsCopies) {
+TEST(CheckpointState, AFunctionThatWritesToItsInputIsRejectedOrGetsCopies) {
   const Tensor x = leaf({4});
   const auto body = [](Tensor a) { return a.relu_().exp().sum(); };
   EXPECT_THAT(error_of<UsageError>([&] { checkpoint(body, x * 2); }),
@@ -338,7 +337,7 @@ TEST(CheckpointState, AFunctionThatWritesToItsInputIsRefusedOrGetsCopies) {
   expect_equal(plain, ours);
 }
 
-TEST(CheckpointState, LayersKnowWhichRunItIs) {
+TEST(CheckpointState, LayersCanQueryTheKindOfRun) {
   std::vector<nn::Checkpointing> seen;
   std::vector<bool> again;
   const auto body = [&](Tensor a) {
@@ -350,7 +349,7 @@ TEST(CheckpointState, LayersKnowWhichRunItIs) {
   const Tensor y = checkpoint([&](Tensor a) { return checkpoint(body, body(a)); }, x);
   y.sum().backward();
   using enum nn::Checkpointing;
-  // The outer function, then for the inner one's input again, then the inner one for itself.
+  // The outer function, then its recomputation for the inner one's input, then the inner one's.
   EXPECT_EQ(seen, (std::vector{First, First, Recompute, Recompute}));
   EXPECT_EQ(again, (std::vector<bool>{false, false, true, true}));
   EXPECT_FALSE(recompute::recomputing());

@@ -21,7 +21,7 @@ struct Threads : testing::Environment {
 };
 auto* const one_thread = testing::AddGlobalTestEnvironment(new Threads);
 
-TEST(Checkpoint, GradientsAreThePlainOnes) {
+TEST(Checkpoint, GradientsEqualThePlainCalls) {
   auto net = small_net();
   const Tensor x = leaf({4, 8});
   const auto plain =
@@ -68,8 +68,7 @@ TEST(Checkpoint, WithoutGradientsItIsThePlainCall) {
   EXPECT_EQ(runs, 1);
 }
 
-// 43
-TEST(Checkpoint, DropoutHasItsMaskAgain) {
+TEST(Checkpoint, DropoutRepeatsItsMask) {
   auto net = small_net();
   const Tensor x = leaf({16, 8});
   const auto drop = [&](Tensor a) {
@@ -83,7 +82,7 @@ TEST(Checkpoint, DropoutHasItsMaskAgain) {
   expect_equal(plain,
                outcome([&](Tensor a) { return (checkpoint(drop, a) * at::rand_like(a)).sum(); }, x,
                        net->parameters()));
-  // The global generator is where it was before the backward, and the option to skip skips.
+  // Without keep_random the backward advances the global generator; with it, it does not.
   const Tensor y = checkpoint({.keep_random = false}, drop, x);
   const auto state = at::detail::getDefaultCPUGenerator().get_state();
   y.sum().backward();
@@ -94,7 +93,7 @@ TEST(Checkpoint, DropoutHasItsMaskAgain) {
   EXPECT_TRUE(at::equal(before, at::detail::getDefaultCPUGenerator().get_state()));
 }
 
-TEST(Checkpoint, DropoutOnVirtualDevicesAndKeyedHasItsMaskAgain) {
+TEST(Checkpoint, DropoutRepeatsItsMaskOnVirtualDevicesAndKeyed) {
   for (const at::Device device :
        {at::Device("cpu"), at::Device("virtual:1"), at::Device("virtual:2")}) {
     for (const bool keyed : {false, true}) {
@@ -113,8 +112,8 @@ TEST(Checkpoint, DropoutOnVirtualDevicesAndKeyedHasItsMaskAgain) {
   }
 }
 
-// A device's and the process's default generator by their names, within a keyed scope.
-TEST(Checkpoint, DefaultGeneratorsByNameAreThemselves) {
+// A given default generator of a device or of the process is used, even within a keyed scope.
+TEST(Checkpoint, GivenDefaultGeneratorsAreUsed) {
   for (const at::Device device : {at::Device("cpu"), at::Device("virtual:1")}) {
     const auto generator = at::globalContext().defaultGenerator(device);
     Tensors results[2];
@@ -157,7 +156,6 @@ TEST(Checkpoint, ThreadsThatShareAGeneratorHaveTheirOwnMasks) {
   EXPECT_EQ(wrong, 0);
 }
 
-// 44
 TEST(Checkpoint, Nested) {
   auto net = small_net();
   const Tensor x = leaf({4, 8});
@@ -170,7 +168,7 @@ TEST(Checkpoint, Nested) {
       a = checkpoint(
           options,
           [&](Tensor b) {
-            b = checkpoint(options, once, b);  // two children, one of them with a child
+            b = checkpoint(options, once, b);  // two nested calls, one of them with another inside
             return checkpoint(
                 options, [&](Tensor c) { return checkpoint(options, once, c); }, b);
           },
@@ -218,7 +216,7 @@ TEST(Checkpoint, ManyInputsAndOutputsOfAnyKind) {
   const Tensor x = leaf({4});
   expect_equal(outcome([&](Tensor a) { return loss(false, a); }, x, {w}),
                outcome([&](Tensor a) { return loss(true, a); }, x, {w}));
-  // A type of one's own, and a function that takes references.
+  // A user's type, and a function that takes references.
   const Both both = checkpoint(
       [](Tensor& a, int k) {
         a = a * k;
@@ -229,7 +227,6 @@ TEST(Checkpoint, ManyInputsAndOutputsOfAnyKind) {
   EXPECT_TRUE(at::allclose(x.grad(), 2 * ((2 * x).cos() - (2 * x).sin())));
 }
 
-// 45
 TEST(Checkpoint, NoInputRequiresAGradient) {
   auto net = small_net();
   const Tensor x = at::randn({4, 8});
@@ -265,8 +262,7 @@ TEST(Checkpoint, AParameterInsideAndOutside) {
                outcome([&](Tensor a) { return loss(true, a); }, x, {w}));
 }
 
-// 46
-TEST(Checkpoint, StopsEarlyUnlessItMayNot) {
+TEST(Checkpoint, StopsEarlyUnlessDisabled) {
   const Tensor x = leaf({4});
   int ends = 0;
   const auto body = [&](Tensor a) {
@@ -278,7 +274,7 @@ TEST(Checkpoint, StopsEarlyUnlessItMayNot) {
   EXPECT_EQ(ends, 1);
   checkpoint({.early_stop = false}, body, x).sum().backward();
   EXPECT_EQ(ends, 3);
-  // A function that catches what it can does not stop the stop.
+  // A function that catches the exception of the early stop is stopped again.
   int caught = 0;
   const auto catches = [&](Tensor a) {
     try {
@@ -326,7 +322,7 @@ TEST(Checkpoint, TheGradApiAndGradientsOfGradients) {
   auto expected = penalty(net->forward(x));
   expect_equal(expected, penalty(checkpoint(net, x)));
   expect_equal(expected, penalty(checkpoint([&](Tensor a) { return checkpoint(net, a); }, x)));
-  // Of one input only: what the others would need is let go with the graph.
+  // The gradient of one input only: the tensors for the other one are freed with the graph.
   const Tensor y = checkpoint([](Tensor a, Tensor b) { return a.sin() * b.exp(); }, x, x * 2);
   EXPECT_TRUE(at::allclose(torch::autograd::grad({y.sum()}, {x})[0],
                            x.cos() * (2 * x).exp() + 2 * x.sin() * (2 * x).exp()));
@@ -346,14 +342,14 @@ TEST(Checkpoint, ABackwardInsideOfTheFunction) {
         plain,
         outcome([&](Tensor a) { return checkpoint({.early_stop = early}, body, a * 1).sum(); }, x,
                 {}));
-    // On a virtual device, whose backward thread runs the function again, and the backward inside it.
+    // On a virtual device, whose backward thread recomputes the function and the backward inside.
     const Tensor there = x.detach().to(at::Device("virtual:1")).requires_grad_();
     checkpoint({.early_stop = early}, body, there * 1).sum().backward();
     EXPECT_TRUE(at::equal(there.grad().cpu(), plain[1]));
   }
 }
 
-// Over two devices, with one autograd thread each, which both need what one second run computes.
+// Two devices with one autograd thread each: both need the results of one recomputation.
 TEST(Checkpoint, AFunctionOverTwoDevices) {
   const at::Device a("virtual:0"), b("virtual:1");
   const Tensor x = at::randn({32, 32});

@@ -13,7 +13,7 @@ namespace {
 
 using nn::Checkpointed;
 
-// With batch norm, dropout, a skip, a layer that writes to its input, and one that only views it.
+// Has batch norm, dropout, a skip, a layer that writes to its input, and one that only views it.
 nn::Layers net_with_everything() {
   nn::Layers net(nn::Seed{4});
   net.add("conv", [] { return torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 4, 3).padding(1)); })
@@ -86,7 +86,7 @@ TEST(Checkpointed, EveryKthLayerAndUnitsByName) {
   EXPECT_THAT(error_of<UsageError>([&] {
                 Checkpointed::units({"a", "a.relu"}, outer);
               }),
-              HasSubstr("in a unit that is named too"));
+              HasSubstr("are part of another listed unit"));
   EXPECT_THAT(error_of<UsageError>([&] { Checkpointed::units({"a.rellu"}, outer); }),
               HasSubstr("did you mean 'a.relu'?"));
   EXPECT_THAT(error_of<UsageError>([&] { Checkpointed::in_segments(11, outer); }),
@@ -156,8 +156,8 @@ nn::Layers deep(int layers) {
   return net;
 }
 
-// Chen and others: with n layers in k segments, k - 1 boundaries and the insides of a segment.
-TEST(Checkpointed, MemoryGoesWithTheSquareRoot) {
+// Chen et al.: n layers in k segments need k - 1 boundaries and one segment's intermediate results.
+TEST(Checkpointed, MemoryGrowsWithTheSquareRoot) {
   const at::Device device("virtual:2");
   const auto net = deep(36);
   const Tensor x = at::ones({64, 256}, device).requires_grad_();
@@ -180,7 +180,7 @@ TEST(Checkpointed, MemoryGoesWithTheSquareRoot) {
   EXPECT_GT(peaks[36], peaks[6] * 2);
 }
 
-// A stage's backward runs in its device's backward thread, and with it the second run.
+// A stage's backward, and so the recomputation, runs in its device's backward thread.
 TEST(Checkpointed, InsideOfAPipelineStage) {
   const auto build = [](bool with) {
     nn::Layers net(nn::Seed{9});

@@ -10,7 +10,7 @@
 #include "trestle/base/error.h"
 #include "trestle/recompute/checkpointed.h"
 
-// Kinds of functions, and who owns what.
+// Kinds of functions, and the ownership of what they capture.
 namespace trestle {
 namespace {
 
@@ -24,7 +24,7 @@ void expect_plain(const Body& body, const Tensor& x, const Tensors& parameters) 
                  outcome([&](Tensor a) { return sum(checkpoint({.early_stop = early}, body, a)); },
                          x, parameters));
   }
-  // In pieces of a piece, and with something behind it.
+  // Nested, and with more operators after it.
   const auto deeper = outcome([&](Tensor a) { return sum(body(a).exp().sin()); }, x, parameters);
   expect_equal(
       deeper,
@@ -84,7 +84,7 @@ TEST(CheckpointKinds, ConvolutionsPoolsIndexesAndComplexNumbers) {
       leaf({3, 4}), {});
 }
 
-TEST(CheckpointKinds, WhateverHasAForward) {
+TEST(CheckpointKinds, AnyTypeWithAForward) {
   torch::manual_seed(5);
   torch::nn::Linear linear(4, 4);
   nn::Layers net;
@@ -104,7 +104,7 @@ TEST(CheckpointKinds, WhateverHasAForward) {
       outcome([&](Tensor a) { return checkpoint(any, a).exp().sum(); }, x, net.parameters()));
 }
 
-// What plain autograd refuses is refused.
+// An error of plain autograd is an error here too.
 TEST(CheckpointKinds, ASavedTensorThatTheFunctionChangesItself) {
   const Tensor y = checkpoint(
       [](Tensor a) {
@@ -117,7 +117,7 @@ TEST(CheckpointKinds, ASavedTensorThatTheFunctionChangesItself) {
               HasSubstr("tensor 0 that it saved ([3]"));
 }
 
-struct TwoLooks : torch::autograd::Function<TwoLooks> {
+struct UnpacksTwice : torch::autograd::Function<UnpacksTwice> {
   static Tensor forward(torch::autograd::AutogradContext* context, Tensor a, Tensor b) {
     const Tensor product = a * b;
     context->save_for_backward({a, b, product});
@@ -126,17 +126,17 @@ struct TwoLooks : torch::autograd::Function<TwoLooks> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
     const auto once = context->get_saved_variables();
-    const auto twice = context->get_saved_variables();  // runs the region once more
+    const auto twice = context->get_saved_variables();  // recomputes the function once more
     const Tensor g = gradients[0] * once[2].exp();
     return {g * twice[1], g * twice[0]};
   }
 };
 
-TEST(CheckpointKinds, AnAutogradFunctionThatLooksTwice) {
-  expect_plain([](Tensor a) { return TwoLooks::apply(a.sin(), a.cos()); }, leaf({5}), {});
+TEST(CheckpointKinds, AnAutogradFunctionThatUnpacksTwice) {
+  expect_plain([](Tensor a) { return UnpacksTwice::apply(a.sin(), a.cos()); }, leaf({5}), {});
 }
 
-// As sharded training needs it: "marked ready twice" must not happen.
+// Sharded training needs this: no parameter may be "marked ready twice".
 TEST(CheckpointKinds, AParametersHooksRunOnceForABackward) {
   torch::nn::Linear net(4, 4);
   int accumulated = 0, gradients = 0;
@@ -192,12 +192,12 @@ TEST(CheckpointKinds, TheGraphOwnsTheFunction) {
     const Tensor y = checkpoint(body, leaf({3}));
     EXPECT_EQ(held.use_count(), 3);
     y.sum().backward();
-    EXPECT_EQ(held.use_count(), 2);  // let go with what the graph saved
+    EXPECT_EQ(held.use_count(), 2);  // freed with the saved tensors of the graph
   }
-  checkpoint(body, leaf({3}));  // and without a backward
+  checkpoint(body, leaf({3}));  // freed without a backward too
   EXPECT_EQ(held.use_count(), 2);
   const Tensor plus = checkpoint([held](Tensor a) { return a + *held; }, leaf({3}));
-  EXPECT_EQ(held.use_count(), 2);  // saves nothing, so it will not be run again
+  EXPECT_EQ(held.use_count(), 2);  // saves nothing, so it will not be recomputed
 }
 
 TEST(CheckpointKinds, BackwardInAnotherThread) {

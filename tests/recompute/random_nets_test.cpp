@@ -3,17 +3,17 @@
 #include "tests/recompute/same_as_plain.h"
 #include "trestle/device/device.h"
 
-// Nets drawn at random, with regions drawn at random over them, against the same nets without.
+// Random nets with random checkpointed regions, compared with the same nets without them.
 namespace trestle {
 namespace {
 
-// A tree of operations on a list of values. Leaves are operations, inner nodes run their children one
-// after the other, as a region or not.
+// A tree of operations on a list of values. Leaves are operations, inner nodes run their children
+// one after the other, as a region or not.
 struct Step {
   int kind = 0;
-  std::size_t a = 0, b = 0;          // which values it takes
-  torch::nn::AnyModule module = {};  // of some kinds
-  std::vector<Step> children = {};   // of a region
+  std::size_t a = 0, b = 0;          // indices of its arguments
+  torch::nn::AnyModule module = {};  // for some kinds
+  std::vector<Step> children = {};   // for a region
   nn::CheckpointOptions options = {};
   bool is_region = false;
 };
@@ -49,7 +49,7 @@ class Drawn {
     if (step.kind == 0) take(step, torch::nn::Linear(width, width));
     if (step.kind == 1) take(step, torch::nn::BatchNorm1d(width));
     if (step.kind == 2) take(step, torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
-    if (step.kind == 3 && !shared_.is_empty()) step.module = shared_;  // one used again
+    if (step.kind == 3 && !shared_.is_empty()) step.module = shared_;  // reuses a module
     return step;
   }
   template <class Module>
@@ -118,7 +118,7 @@ Tensors run(std::vector<Step>& steps, Tensors values, bool with) {
   return values;
 }
 
-// Buffers as they were, then two losses added up: outputs, gradients, buffers, and the generator.
+// The results of two steps with restored buffers: losses, gradients, buffers, and random numbers.
 Tensors result_of(std::vector<Step>& steps, Drawn& net, at::Device device, bool with) {
   Tensors before;
   for (const Tensor& b : net.buffers) before.push_back(b.clone());

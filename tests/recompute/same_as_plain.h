@@ -11,7 +11,8 @@
 
 #include "trestle/recompute/checkpoint.h"
 
-// Shared by the tests of checkpoint(). The oracle is the same function, called without it.
+// Shared by the tests of checkpoint(). The oracle is the same function, called without
+// checkpoint().
 namespace trestle {
 
 using at::Tensor;
@@ -25,7 +26,7 @@ inline torch::nn::Sequential small_net(int width = 8) {
                                torch::nn::Linear(width, width), torch::nn::ReLU());
 }
 
-// What `loss(x)` leaves behind: its value, x's gradient and those of `parameters`.
+// The results of `loss(x)`: its value, x's gradient and those of `parameters`.
 inline Tensors outcome(const std::function<Tensor(Tensor)>& loss, const Tensor& x,
                        const Tensors& parameters) {
   for (Tensor parameter : parameters) parameter.mutable_grad() = Tensor();
@@ -33,7 +34,7 @@ inline Tensors outcome(const std::function<Tensor(Tensor)>& loss, const Tensor& 
   const Tensor input = x.detach().clone().requires_grad_(x.requires_grad());
   const Tensor value = loss(input);
   value.backward();
-  Tensors result = {value.detach(), input.grad(), at::rand({4})};  // and where the generator is
+  Tensors result = {value.detach(), input.grad(), at::rand({4})};  // and the generator's state
   for (const Tensor& parameter : parameters)
     result.push_back(parameter.grad().defined() ? parameter.grad().clone() : Tensor());
   return result;

@@ -5,7 +5,7 @@
 
 #include "tests/support/message_of.h"
 #include "trestle/device/virtual_device.h"
-#include "trestle/nn/tie.h"
+#include "trestle/nn/detail/tied_parameters.h"
 #include "trestle/precision/autocast.h"
 #include "trestle/sharding/data_parallel.h"
 

@@ -187,7 +187,7 @@ TEST(SavedSharded, ReportsMismatchesOnAllRanks) {
   EXPECT_THAT(
       said(loading, "adam", 10),
       Each(AllOf(HasSubstr("FormatError"), HasSubstr("3 differences"),
-                 HasSubstr("'middle.weight' is Float [9, 6], the model's is Float [10, 6]"))));
+                 HasSubstr("'middle.weight' is Float [9, 6], but the model's is Float [10, 6]"))));
   EXPECT_THAT(said(loading, "sgd"), Each(AllOf(HasSubstr("FormatError"),
                                                HasSubstr("does not belong to this optimizer"))));
   EXPECT_THAT(said([&](Sharded& sharded, torch::optim::Optimizer&) {
@@ -211,7 +211,7 @@ TEST(SavedSharded, ReportsMismatchesOnAllRanks) {
   bytes.back() = static_cast<char>(bytes.back() ^ 1);
   std::ofstream(part, std::ios::binary | std::ios::trunc) << bytes;
   EXPECT_THAT(said(loading), Each(AllOf(HasSubstr("FormatError"), HasSubstr("weights.rank2"),
-                                        HasSubstr("is not what was saved there"))));
+                                        HasSubstr("differs from the saved one"))));
   std::ofstream(part, std::ios::binary | std::ios::trunc) << bytes.substr(0, bytes.size() - 1);
   EXPECT_THAT(said(loading), Each(AllOf(HasSubstr("weights.rank2"), HasSubstr("cut short"))));
 }
@@ -233,7 +233,7 @@ TEST(SavedSharded, LoadsPartOfCheckpointOnRequest) {
     const auto its = optim::make_optimizer(sharded.parameters(), {.name = "adam"});
     EXPECT_THROW(load(scratch.path("last"), sharded, *its), FormatError);
     const auto state =
-        load(scratch.path("last"), sharded, *its, {.others = checkpoint::Others::Left});
+        load(scratch.path("last"), sharded, *its, {.others = checkpoint::SurplusTensors::Ignored});
     EXPECT_EQ(state.step, 5);
     EXPECT_EQ(sharded.progress().steps, 5);
     EXPECT_EQ(its->state().size(), 6u);

@@ -266,7 +266,7 @@ TEST(SavedSharded, ResumesInPipelineAndBack) {
     if (world.rank() == 0) of_three = state;
   });
   const checkpoint::SavedTraining saved(scratch.path("back"));
-  saved.copy_weights(pipeline.named_parameters(), checkpoint::Others::Refused);
+  saved.copy_weights(pipeline.named_parameters(), checkpoint::SurplusTensors::Refused);
   optim::load_optimizer_state(*optimizer, names, saved.optimizer(names));
   step();
   expect_near(of_three, pipeline.named_parameters());

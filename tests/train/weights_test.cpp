@@ -114,7 +114,7 @@ TEST_F(RunWeights, MissingFileIsFoundBeforeDataAreSynthesized) {
                                                 HasSubstr("'weights' in [model]")));
   write_file(base_ / "broken.pt", "PK\x03\x04 and no more");
   asked.model.weights = (base_ / "broken.pt").string();
-  EXPECT_THAT(refusal<FormatError>(asked), HasSubstr("as a zip archive it is broken"));
+  EXPECT_THAT(refusal<FormatError>(asked), HasSubstr("the zip archive is broken"));
   EXPECT_FALSE(fs::exists(asked.data.folder));
 }
 
@@ -122,7 +122,7 @@ TEST_F(RunWeights, MustMatchModel) {
   recipe::Recipe asked = recipe();
   asked.model.weights = other_weights("seven.pt", 7).string();
   EXPECT_THAT(refusal<FormatError>(asked),
-              AllOf(HasSubstr("120 of its 122 tensors fit, under torchvision's names"),
+              AllOf(HasSubstr("120 of its 122 tensors match, under torchvision's names"),
                     HasSubstr("'fc.weight' is Float [7, 16], the model's "
                               "'output_layer.linear.weight' is Float [10, 16]"),
                     HasSubstr("weights_strict = false")));
@@ -217,7 +217,7 @@ TEST_F(RunWeights, InvalidExportsAreRefused) {
   EXPECT_THAT(refused({.from = base_ / "nowhere", .out = base_ / "a.pt"}),
               HasSubstr("no such run folder"));
   EXPECT_THAT(refused({.from = base_, .out = base_ / "a.pt"}), HasSubstr("not a run folder"));
-  EXPECT_THAT(refused({.from = base_, .out = base_ / "a.onnx"}), HasSubstr("ends in .pt"));
+  EXPECT_THAT(refused({.from = base_, .out = base_ / "a.onnx"}), HasSubstr("Use .pt or .pth"));
   fs::create_directories(base_ / "young");
   write_file(base_ / "young/recipe.toml", recipe::to_toml(recipe()));
   EXPECT_THAT(refused({.from = base_ / "young", .out = base_ / "a.pt"}),

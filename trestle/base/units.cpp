@@ -38,7 +38,8 @@ constexpr std::array<std::pair<std::string_view, double>, 11> byte_units = {{
 Bytes parse_bytes(std::string_view text) {
   const std::string word = trim(text);
   // from_chars would also accept "inf", "nan" and a sign, so require a digit.
-  if (word.empty() || std::isdigit(static_cast<unsigned char>(word.front())) == 0) refuse_bytes(text);
+  if (word.empty() || std::isdigit(static_cast<unsigned char>(word.front())) == 0)
+    refuse_bytes(text);
   double number = 0;
   const char* end = word.data() + word.size();
   const auto [rest, failure] = std::from_chars(word.data(), end, number, std::chars_format::fixed);

@@ -14,14 +14,14 @@
 #include "trestle/checkpoint/weights.h"
 #include "trestle/device/named_tensors.h"
 
-// A checkpoint that any number of ranks write and any number read: a folder of whole tensors, cut
-// into boxes that lie in the files of the ranks that wrote them.
+// A checkpoint that any number of ranks write and any number read: a folder of whole tensors, each
+// cut into boxes that are stored in the files of the ranks that wrote them.
 //
 //     last/index.json                  each tensor's name, dtype, shape and boxes; the state
-//     last/weights.rank0.safetensors   what rank 0 had of the group "weights", under unsplit names
-//     last/weights.rank1.safetensors   ...; one process alone writes weights.safetensors
+//     last/weights.rank0.safetensors   rank 0's boxes of the group "weights", unsplit names
+//     last/weights.rank1.safetensors   ...; a single process writes weights.safetensors
 //
-// A rank writes what it has, and reads what it wants, whoever wrote that:
+// A rank writes the boxes that it owns, and reads the boxes that it needs from any rank's files:
 //
 //   checkpoint::write_checkpoint("last", {{"weights", {{"w", torch::ones({8, 3})}}}}, "{}");
 //   checkpoint::CheckpointFolder saved("last");
@@ -33,56 +33,57 @@ namespace trestle::checkpoint {
 struct TensorPart {
   std::string name;  // of the whole tensor in the unsplit model
   at::Tensor tensor;
-  // Where it begins in the whole tensor, and the shape of that. Both empty: it is the whole.
+  // The box's offset in the whole tensor, and the whole shape. Both are empty for a whole tensor.
   std::vector<std::int64_t> offset = {};
   std::vector<std::int64_t> shape = {};
 };
 
-// By group, of which each has names of its own. A rank may have several boxes of one tensor. A group's name is part of its files' names.
+// Tensors by group; names are unique within a group. A rank may have several boxes of one tensor. A
+// group's name is part of its files' names.
 using TensorGroups = std::map<std::string, std::vector<TensorPart>>;
 
-// Writes the folder anew, as one, and flushes it: whenever a machine stops, the folder is one whole
-// checkpoint, the older or the newer. Called by all ranks with one folder that all of them see, each
-// with what it has; `state` is JSON, an object, and that of rank 0 is kept. Each element of a tensor
-// is written by exactly one rank: of ranks that have the same, one. A tensor that a model holds under
-// two names is written under both. `agreed` are words that must be the same on all ranks, as "step
-// 12": they may not be mixed.
+// Replaces the folder atomically and flushes it: after a crash, the folder is one complete
+// checkpoint, the old or the new one. All ranks call it with one folder on a shared file system,
+// each with its own tensors. `state` is a JSON object; rank 0's is kept. Exactly one rank must
+// write each element of a tensor, so of ranks with the same element only one writes it. A tensor
+// that a model has under two names is written under both. `agreed`, such as "step 12", must be the
+// same on all ranks.
 //
-// Throws, on every rank, what one met, with its number: FileError where the system refuses (disk
-// full), UsageError for elements that no rank saved or two did, for shapes or dtypes that ranks do
-// not agree on, for a tensor that cannot be saved, for words that differ, and for a folder that is
-// something else than a checkpoint. What stood there before stays then.
+// If one rank fails, all ranks throw its error with its number: FileError if the system rejects a
+// write (disk full); UsageError for elements that no rank or two ranks saved, for shapes or dtypes
+// that differ between ranks, for a tensor that cannot be saved, for different values of `agreed`,
+// and for a folder that is not a checkpoint. The old folder then remains.
 void write_checkpoint(const std::filesystem::path& folder, const TensorGroups& groups,
                       const std::string& state, const SaveRanks& ranks = {},
                       const std::string& agreed = {});
 
-// One that is there, of this version or the one before. Nothing in it is trusted. A copy stands for
-// the same.
+// An existing checkpoint of the current version or the one before. Its contents are not trusted.
+// Copies share one object.
 class CheckpointFolder {
  public:
-  // Reads the index, and looks whether its files are there. Throws FileError where there is no such
-  // folder; FormatError where the index is not right, and, with its name, for a file that is
-  // missing or of another size.
+  // Reads the index and checks that its files exist. Throws FileError if there is no such folder;
+  // FormatError for an invalid index and, with the file's name, for a file that is missing or has
+  // another size.
   explicit CheckpointFolder(const std::filesystem::path& folder);
 
   const std::filesystem::path& path() const;
   const std::string& state() const;  // JSON
-  // What a group has, in the order in which it was written; none where there is no such group.
+  // The tensors of a group, in the order in which they were written; none for an unknown group.
   const std::vector<StoredTensor>& tensors(const std::string& group) const;
 
-  // A tensor of this shape, any device and any strides, that gets the whole tensor of that name, or
-  // the box of it that begins at `offset`.
+  // A tensor on any device with any strides, to be filled with the whole tensor of that name, or
+  // with the box of it that begins at `offset`.
   struct Wanted {
     std::string name;
     at::Tensor into;
     std::vector<std::int64_t> offset = {};
   };
-  // Only what is wanted is read, from the files that have it. Throws FormatError, before anything is
-  // read, with all names that are missing or of another shape or dtype; and for a file that is not
-  // the one which was saved: some tensors may be read then. Boxes that are read whole are compared
-  // with what was written, bit by bit by a hash.
+  // Reads only the wanted elements. Throws FormatError, before anything is read, with all names
+  // that are missing or have another shape or dtype. It also throws FormatError for a file that
+  // differs from the saved one; some tensors may have been read then. Boxes that are read as a
+  // whole are compared with the saved ones by a hash of all bits.
   void read(const std::string& group, const std::vector<Wanted>& wanted) const;
-  // New ones on the CPU, by name; all of the group.
+  // Reads into new CPU tensors: these names, or the whole group.
   NamedTensors read(const std::string& group, const std::vector<std::string>& names) const;
   NamedTensors read(const std::string& group) const;
 
@@ -91,14 +92,14 @@ class CheckpointFolder {
   std::shared_ptr<const Content> content_;
 };
 
-// The group "weights" of a checkpoint as one safetensors file, tensor by tensor: no more than one is
-// in memory. Throws as CheckpointFolder::read() and write_tensors().
+// Writes the group "weights" of a checkpoint as one safetensors file, with only one tensor in
+// memory at a time. Throws like CheckpointFolder::read() and write_tensors().
 void write_as_one_file(const CheckpointFolder& folder, const std::filesystem::path& path,
                        const std::map<std::string, std::string>& metadata = {});
 
-// write_tensors() over ranks: each gives what it has, the file holds all of it. Called by all ranks with
-// one path that all of them see; the parts lie beside it meanwhile, in "<path>.parts". Throws on all
-// ranks what one met, as write_checkpoint(); what stood at `path` before stays then.
+// write_tensors() over ranks: each rank passes its tensors, and the file holds all of them. All
+// ranks call it with one path on a shared file system; meanwhile the shards are in "<path>.parts".
+// If one rank fails, all ranks throw, as in write_checkpoint(), and the old file remains.
 void write_tensors_over_ranks(const std::filesystem::path& path, const NamedTensors& tensors,
                               const std::map<std::string, std::string>& metadata,
                               const SaveRanks& ranks);

@@ -22,11 +22,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Boxes are read through memory of this many bytes, where they cannot be read into their place.
-constexpr std::int64_t most_between = 64 << 20;
+// Size of the buffer for boxes that cannot be read directly into their destination.
+constexpr std::int64_t most_buffered = 64 << 20;
 
-// A part of a stored box, and where in memory it belongs.
-struct Piece {
+// A range of a stored box, and its destination in memory.
+struct BoxRead {
   const IndexedTensor* tensor = nullptr;
   std::size_t stored = 0;
   Box box;  // in the coordinates of the whole tensor
@@ -37,15 +37,15 @@ struct Piece {
   bool is_whole() const { return box == stored_box(); }
 };
 
-// The box of a tensor that begins at `origin`; a view.
+// The given box of a tensor that begins at `origin`; a view.
 at::Tensor view_of(at::Tensor tensor, const Sizes& origin, const Box& box) {
   for (std::size_t d = 0; d < box.sizes.size(); ++d)
     tensor = tensor.narrow(static_cast<std::int64_t>(d), box.offset[d] - origin[d], box.sizes[d]);
   return tensor;
 }
 
-// Whether the piece's elements stand in a row in the file.
-bool in_a_row(const Piece& piece) {
+// Whether the elements are contiguous in the file.
+bool in_a_row(const BoxRead& piece) {
   const Box& stored = piece.stored_box();
   for (std::size_t d = 1; d < stored.sizes.size(); ++d)
     if (piece.box.sizes[d] != stored.sizes[d]) return false;
@@ -56,7 +56,7 @@ std::int64_t row_elements(const Box& stored) {
   return stored.sizes.empty() ? 1 : elements_of({stored.sizes.begin() + 1, stored.sizes.end()});
 }
 
-std::int64_t first_row(const Piece& piece) {
+std::int64_t first_row(const BoxRead& piece) {
   return piece.box.offset.empty() ? 0 : piece.box.offset[0] - piece.stored_box().offset[0];
 }
 
@@ -64,20 +64,20 @@ bool readable_in_place(const at::Tensor& into) {
   return into.is_cpu() && into.is_contiguous() && !into.is_neg();
 }
 
-// Reads pieces out of one file.
-class PartReader {
+// Reads boxes from one file.
+class ShardReader {
  public:
-  explicit PartReader(const fs::path& path) : path_(path.string()), file_(path) {
+  explicit ShardReader(const fs::path& path) : path_(path.string()), file_(path) {
     for (std::size_t i = 0; i < file_.tensors().size(); ++i) numbers_[file_.tensors()[i].name] = i;
   }
 
-  void read(const std::vector<Piece>& pieces) const {
+  void read(const std::vector<BoxRead>& pieces) const {
     std::vector<SafetensorsFile::Elements> in_place;
-    std::vector<const Piece*> hashed, others;
-    for (const Piece& piece : pieces) {
+    std::vector<const BoxRead*> hashed, buffered;
+    for (const BoxRead& piece : pieces) {
       const std::size_t number = number_of(piece);
       if (!in_a_row(piece) || !readable_in_place(piece.into)) {
-        others.push_back(&piece);
+        buffered.push_back(&piece);
         continue;
       }
       piece.into.unsafeGetTensorImpl()->bump_version();  // as copy_() would
@@ -86,32 +86,32 @@ class PartReader {
     }
     file_.read_elements(in_place);
     check_hashes(hashed);
-    for (const Piece* piece : others) read_through_memory(*piece);
+    for (const BoxRead* piece : buffered) read_through_buffer(*piece);
   }
 
  private:
-  std::size_t number_of(const Piece& piece) const {
+  std::size_t number_of(const BoxRead& piece) const {
     const auto found = numbers_.find(piece.key());
     if (found == numbers_.end())
-      throw FormatError(text("has no '", shown(piece.key()), "', which the index says it has"),
+      throw FormatError(text("has no '", shown(piece.key()), "', but the index lists it"),
                         {.file = path_});
     const StoredTensor& stored = file_.tensors()[found->second];
     if (stored.shape != piece.stored_box().sizes || stored.type != scalar_type(piece.tensor->dtype))
       throw FormatError(text("has '", shown(stored.name), "' as ", c10::toString(stored.type), " ",
-                             at::IntArrayRef(stored.shape), ", the index says ",
+                             at::IntArrayRef(stored.shape), ", but the index has ",
                              piece.tensor->dtype, " [", join(piece.stored_box().sizes, ", "), "]"),
                         {.file = path_, .hint = hint_});
     return found->second;
   }
 
-  void check_hash(const Piece& piece, const std::string& hash) const {
+  void check_hash(const BoxRead& piece, const std::string& hash) const {
     const std::string& expected = piece.tensor->boxes[piece.stored].hash;
     if (!expected.empty() && hash != expected)
-      throw FormatError(text("'", shown(piece.tensor->name), "' is not what was saved there"),
+      throw FormatError(text("'", shown(piece.tensor->name), "' differs from the saved one"),
                         {.file = path_, .hint = hint_});
   }
 
-  void check_hashes(const std::vector<const Piece*>& pieces) const {
+  void check_hashes(const std::vector<const BoxRead*>& pieces) const {
     std::vector<std::string> hashes(pieces.size());
     at::parallel_for(0, static_cast<std::int64_t>(pieces.size()), 1,
                      [&](std::int64_t begin, std::int64_t end) {
@@ -125,17 +125,17 @@ class PartReader {
     for (std::size_t i = 0; i < pieces.size(); ++i) check_hash(*pieces[i], hashes[i]);
   }
 
-  // Whole rows of the stored box, some at a time, of which the wanted columns are copied.
-  void read_through_memory(const Piece& piece) const {
+  // Reads whole rows of the stored box, some at a time, and copies the wanted columns.
+  void read_through_buffer(const BoxRead& piece) const {
     const Box& stored = piece.stored_box();
     const std::int64_t row = row_elements(stored);
     const std::int64_t rows = piece.box.sizes.empty() ? 1 : piece.box.sizes[0];
     const at::ScalarType type = scalar_type(piece.tensor->dtype);
     const auto row_bytes =
         std::max<std::int64_t>(row * static_cast<std::int64_t>(c10::elementSize(type)), 1);
-    // What is read whole is compared as a whole.
+    // A box that is read as a whole is also compared as a whole.
     const std::int64_t at_once =
-        piece.is_whole() ? rows : std::clamp<std::int64_t>(most_between / row_bytes, 1, rows);
+        piece.is_whole() ? rows : std::clamp<std::int64_t>(most_buffered / row_bytes, 1, rows);
     for (std::int64_t done = 0; done < rows; done += at_once) {
       const std::int64_t count = std::min(at_once, rows - done);
       Box slab = stored;
@@ -158,7 +158,7 @@ class PartReader {
   SafetensorsFile file_;
   std::unordered_map<std::string, std::size_t> numbers_;
   const std::string hint_ =
-      "It was damaged, or is the file of another save: all files of a checkpoint are of one.";
+      "It was damaged, or it belongs to another save: all files of a checkpoint belong together.";
 };
 
 }  // namespace
@@ -176,7 +176,7 @@ struct CheckpointFolder::Content {
     return found == names->second.end() ? nullptr : found->second;
   }
 
-  // What is wrong with it; "" where it can be read.
+  // The problem of this request; "" if there is none.
   std::string problem(const std::string& group, const Wanted& wanted) const {
     const std::string name = text("'", shown(wanted.name), "'");
     const IndexedTensor* tensor = find(group, wanted.name);
@@ -184,15 +184,15 @@ struct CheckpointFolder::Content {
     const std::string saved = text(name, " is ", c10::toString(scalar_type(tensor->dtype)), " [",
                                    join(tensor->shape, ", "), "]");
     if (scalar_type(tensor->dtype) != wanted.into.scalar_type())
-      return text(saved, ", the model's is ", c10::toString(wanted.into.scalar_type()), " ",
+      return text(saved, ", but the model's is ", c10::toString(wanted.into.scalar_type()), " ",
                   wanted.into.sizes());
     if (wanted.offset.empty() && wanted.into.sizes() != at::IntArrayRef(tensor->shape))
-      return text(saved, ", the model's is ", c10::toString(wanted.into.scalar_type()), " ",
+      return text(saved, ", but the model's is ", c10::toString(wanted.into.scalar_type()), " ",
                   wanted.into.sizes());
     if (!wanted.offset.empty() &&
         !lies_in({wanted.offset, wanted.into.sizes().vec()}, tensor->shape))
-      return text(saved, ", the box that is wanted begins at [", join(wanted.offset, ", "),
-                  "] and is ", wanted.into.sizes());
+      return text(saved, ", but the requested box begins at [", join(wanted.offset, ", "),
+                  "] and has size ", wanted.into.sizes());
     return "";
   }
 };
@@ -226,13 +226,13 @@ void CheckpointFolder::read(const std::string& group, const std::vector<Wanted>&
   if (!problems.empty()) {
     const std::size_t count = problems.size();
     if (count > 5) problems.resize(5);
-    throw FormatError(text("its ", group, " are not these, ", count,
+    throw FormatError(text("its ", group, " do not match the model, ", count,
                            count == 1 ? " difference: " : " differences: ", join(problems, "; "),
                            count > 5 ? "; ..." : ""),
                       {.file = content_->path.string()});
   }
   at::NoGradGuard no_grad;
-  std::map<std::string, std::vector<Piece>> by_file;
+  std::map<std::string, std::vector<BoxRead>> by_file;
   for (const Wanted& one : wanted) {
     const IndexedTensor& tensor = *content_->find(group, one.name);
     const Box whole{one.offset.empty() ? Sizes(tensor.shape.size(), 0) : one.offset,
@@ -242,7 +242,7 @@ void CheckpointFolder::read(const std::string& group, const std::vector<Wanted>&
       by_file[tensor.boxes[stored].file].push_back(
           {&tensor, stored, box, view_of(one.into.detach(), whole.offset, box)});
   }
-  for (const auto& [file, pieces] : by_file) PartReader(content_->path / file).read(pieces);
+  for (const auto& [file, pieces] : by_file) ShardReader(content_->path / file).read(pieces);
 }
 
 NamedTensors CheckpointFolder::read(const std::string& group,

@@ -20,20 +20,20 @@ Box box_of(const TensorPart& part) {
   if (part.offset.empty() && part.shape.empty()) return whole_box(sizes);
   const Box box{part.offset, sizes};
   if (!lies_in(box, part.shape))
-    throw UsageError(text("the part of '", part.name, "' at [", join(part.offset, ", "),
-                          "] of size [", join(sizes, ", "), "] does not lie in its shape, [",
+    throw UsageError(text("the box of '", part.name, "' at [", join(part.offset, ", "),
+                          "] of size [", join(sizes, ", "), "] is not within its shape, [",
                           join(part.shape, ", "), "]"));
   return box;
 }
 
-// A name that no other tensor in the file has: "w[1]" for the second box of w.
+// A key that no other tensor in the file has: "w[1]" for the second box of w.
 std::string unused_key(const std::string& name, std::size_t box, std::set<std::string>& taken) {
   std::string key = text(name, "[", box, "]");
   while (!taken.insert(key).second) key += "_";
   return key;
 }
 
-// What this rank has of a group: tensors with their boxes, which `tensors` holds under their keys.
+// This rank's tensors of a group with their boxes; `tensors` has them by their keys in the file.
 class GroupPart {
  public:
   explicit GroupPart(const std::vector<TensorPart>& parts) {
@@ -44,7 +44,7 @@ class GroupPart {
     check_writable(part.name, part.tensor);
     const Box box = box_of(part);
     const Sizes shape = part.shape.empty() ? box.sizes : part.shape;
-    // An empty box of a tensor that is not empty is nobody's.
+    // An empty box of a non-empty tensor is skipped.
     if (part.tensor.numel() == 0 && elements_of(shape) > 0) return;
     const std::string dtype = dtype_name(part.name, part.tensor.scalar_type());
     const auto [place, is_new] = places_.try_emplace(part.name, all.size());
@@ -61,7 +61,7 @@ class GroupPart {
 
   std::vector<IndexedTensor> all;
   NamedTensors tensors;
-  std::vector<std::pair<std::size_t, std::size_t>> written;  // for each: which of `all`, which box
+  std::vector<std::pair<std::size_t, std::size_t>> written;  // for each: index into `all`, box
 
  private:
   std::map<std::string, std::size_t> places_;
@@ -85,8 +85,8 @@ void check_group_name(const std::string& name) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
   });
   if (!plain)
-    throw UsageError(text("a group of tensors cannot be called '", name, "'"),
-                     {.hint = "Its name is that of a file: a to z, 0 to 9 and '_'."});
+    throw UsageError(text("'", name, "' cannot be the name of a group of tensors"),
+                     {.hint = "It becomes part of file names: use a to z, 0 to 9 and '_'."});
 }
 
 }  // namespace

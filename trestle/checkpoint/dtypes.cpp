@@ -33,8 +33,8 @@ constexpr std::array<std::pair<const char*, at::ScalarType>, 10> types = {{
 std::string dtype_name(const std::string& tensor, at::ScalarType type) {
   for (const auto& [name, scalar] : types)
     if (scalar == type) return name;
-  throw UsageError(text("tensor '", tensor, "' is of type ", c10::toString(type),
-                        ", which a file of weights cannot hold"),
+  throw UsageError(text("tensor '", tensor, "' has type ", c10::toString(type),
+                        ", which a weights file cannot hold"),
                    {.hint = "Convert it first, for example to float."});
 }
 
@@ -46,9 +46,9 @@ at::ScalarType scalar_type(const std::string& dtype) {
 
 void check_writable(const std::string& name, const at::Tensor& tensor) {
   if (!tensor.defined())
-    throw UsageError(text("tensor '", name, "' is undefined, it cannot be saved"));
+    throw UsageError(text("tensor '", name, "' is undefined and cannot be saved"));
   if (tensor.layout() != at::kStrided || tensor.is_quantized())
-    throw UsageError(text("tensor '", name, "' is sparse or quantised, it cannot be saved"));
+    throw UsageError(text("tensor '", name, "' is sparse or quantised and cannot be saved"));
 }
 
 }  // namespace trestle::checkpoint

@@ -11,8 +11,8 @@ std::vector<TensorPart> boxes_of(const FlatPart& part) {
   if (!order)
     throw UsageError(text("'", part.name, "' of shape [", join(part.shape, ", "), "] and strides [",
                           join(part.strides, ", "),
-                          "] does not lie in one piece of memory: it cannot be divided"));
-  std::vector<std::int64_t> place(order->size());  // of each dimension in the memory's order
+                          "] is not contiguous in memory: it cannot be sharded"));
+  std::vector<std::int64_t> place(order->size());  // position of each dimension in the memory order
   for (std::size_t i = 0; i < order->size(); ++i)
     place[static_cast<std::size_t>((*order)[i])] = static_cast<std::int64_t>(i);
   std::vector<TensorPart> parts;

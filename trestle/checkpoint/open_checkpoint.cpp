@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// As if the process that wrote the folder had written an index, too.
+// The index that a single process would have written with these files.
 CheckpointIndex index_of_version_1(const fs::path& folder) {
   CheckpointIndex index;
   index.state = read_file(folder / state_name);
@@ -41,11 +41,11 @@ void check_files(const CheckpointIndex& index, const fs::path& folder) {
     const std::string path = (folder / name).string();
     std::error_code none;
     if (!fs::is_regular_file(path, none))
-      throw FormatError("this part of the checkpoint is missing", {.file = path});
+      throw FormatError("this file of the checkpoint is missing", {.file = path});
     const auto here = fs::file_size(path, none);
     if (none || here != bytes)
-      throw FormatError(text("this part of the checkpoint has ", here, " bytes, and had ", bytes,
-                             " when it was saved: it was cut short or is of another save"),
+      throw FormatError(text("this file of the checkpoint has ", here, " bytes, but had ", bytes,
+                             " when it was saved: it was cut short or belongs to another save"),
                         {.file = path});
   }
 }

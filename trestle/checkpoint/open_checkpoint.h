@@ -10,11 +10,11 @@
 // Internal to trestle/checkpoint.
 namespace trestle::checkpoint {
 
-// The index of a folder that whole_folder() found, its files being there in their sizes; of version 1
-// one is made from what its files say. Throws as CheckpointFolder does.
+// The index of a folder found by whole_folder(); checks that its files exist with their sizes. For
+// version 1 it creates the index from the files. Throws like CheckpointFolder.
 CheckpointIndex read_index(const std::filesystem::path& folder);
 
-// The group "weights" of a checkpoint as a file of weights.
+// The group "weights" of a checkpoint as a weights file.
 std::unique_ptr<WeightsFile> open_checkpoint_weights(const std::filesystem::path& folder);
 
 }  // namespace trestle::checkpoint

@@ -49,7 +49,7 @@ void write_tensors(const std::filesystem::path& path, const NamedTensors& tensor
     out.write(reinterpret_cast<const char*>(&length), sizeof length);
     out.write(header.data(), static_cast<std::streamsize>(header.size()));
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      // One tensor at a time: a device's tensors are never all on the host at once.
+      // One tensor at a time, so that a device's tensors are never all on the host at once.
       const at::Tensor rows = tensors[i].second.detach().to(at::kCPU).resolve_neg().contiguous();
       const std::string_view bytes(static_cast<const char*>(rows.const_data_ptr()), rows.nbytes());
       out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
@@ -75,7 +75,7 @@ void copy_into(const NamedTensors& from, const NamedTensors& into, const std::st
     const at::Tensor& source = found->second;
     if (source.sizes() != tensor.sizes() || source.scalar_type() != tensor.scalar_type())
       problems.push_back(text("'", name, "' is ", c10::toString(source.scalar_type()), " ",
-                              source.sizes(), ", the model's is ",
+                              source.sizes(), ", but the model's is ",
                               c10::toString(tensor.scalar_type()), " ", tensor.sizes()));
   }
   std::set<std::string> wanted;
@@ -85,9 +85,9 @@ void copy_into(const NamedTensors& from, const NamedTensors& into, const std::st
   if (!problems.empty()) {
     const std::size_t count = problems.size();
     if (count > 5) problems.resize(5);
-    throw FormatError(text("these weights are not this model's, ", count,
+    throw FormatError(text("these weights do not match the model, ", count,
                            " differences: ", join(problems, "; "), count > 5 ? "; ..." : ""),
-                      {.file = file, .hint = "Use the recipe that was saved beside them."});
+                      {.file = file, .hint = "Use the recipe saved in the same folder."});
   }
   at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : into) {

@@ -10,7 +10,7 @@
 
 #include "trestle/device/named_tensors.h"
 
-// Tensors in a file that Python reads too: `safetensors.torch.load_file(path)`.
+// Tensors in a file that Python can read: `safetensors.torch.load_file(path)`.
 //
 //   checkpoint::write_tensors("best.safetensors", model.named_parameters(), {{"epoch", "7"}});
 //   auto file = checkpoint::read_tensors("best.safetensors");
@@ -19,22 +19,23 @@ namespace trestle::checkpoint {
 
 struct TensorFile {
   NamedTensors tensors;                         // on the CPU, in the order of the file
-  std::map<std::string, std::string> metadata;  // free words
+  std::map<std::string, std::string> metadata;  // free text
 };
 
-// Writes the tensors, whole or not at all (write_file). Devices and strides are not kept: a file
-// holds plain rows. Throws UsageError for two tensors of one name, an undefined tensor, or a type
-// that the format does not have (complex, quantised, sparse); FileError where the system refuses.
+// Writes the tensors completely or not at all (write_file). Devices and strides are not kept: a
+// file holds contiguous tensors. Throws UsageError for two tensors with one name, for an undefined
+// tensor, and for a type that the format lacks (complex, quantised, sparse); FileError if the
+// system rejects the write.
 void write_tensors(const std::filesystem::path& path, const NamedTensors& tensors,
                    const std::map<std::string, std::string>& metadata = {});
 
-// Reads a file, trusting nothing in it: FormatError for anything that is not exactly right,
-// FileError where it cannot be read.
+// Reads a file without trusting its contents: throws FormatError for anything invalid, FileError if
+// it cannot be read.
 TensorFile read_tensors(const std::filesystem::path& path);
 
-// Copies `from` into the tensors of `into` in place, by name, whatever their devices. The names
-// must be the same on both sides; throws FormatError that lists what is missing, what is too much,
-// and what has another shape or type. Nothing is copied then.
+// Copies `from` into the tensors of `into` in place, by name, on any devices. Both must have the
+// same names. Throws FormatError that lists missing and surplus names and those with another shape
+// or type; nothing is copied then.
 void copy_into(const NamedTensors& from, const NamedTensors& into, const std::string& file);
 
 }  // namespace trestle::checkpoint

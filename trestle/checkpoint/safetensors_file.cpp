@@ -20,7 +20,7 @@ namespace trestle::checkpoint {
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path.string()) {
   std::error_code none;
   if (!std::filesystem::is_regular_file(path, none))
-    throw FileError("no such file of weights", {.file = path_});
+    throw FileError("there is no such weights file", {.file = path_});
   descriptor_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
   struct stat about {};
   if (descriptor_ < 0 || fstat(descriptor_, &about) != 0)
@@ -45,37 +45,37 @@ NamedTensors SafetensorsFile::read() const {
   return all;
 }
 
-// Reading into a parameter needs no copy of it in between, and no page of the file mapped.
+// Reads directly into a parameter, without a copy in between and without mapping the file.
 void SafetensorsFile::read(std::vector<Read> reads) const {
   at::NoGradGuard no_grad;
-  std::vector<Piece> pieces;
+  std::vector<ByteRange> ranges;
   for (const Read& one : reads) {
     const at::Tensor& into = one.into;
     if (into.is_cpu() && into.is_contiguous() && !into.is_neg() &&
         into.scalar_type() == tensors_[one.tensor].type) {
-      // As copy_() would: a backward through a graph that saved the old values is then an error.
+      // As copy_() does: a backward through a graph that saved the old values is then an error.
       into.unsafeGetTensorImpl()->bump_version();
-      pieces.push_back(piece_of(one.tensor, into));
+      ranges.push_back(range_of(one.tensor, into));
       continue;
     }
     const StoredTensor& stored = tensors_[one.tensor];
     const at::Tensor rows = at::empty(stored.shape, at::dtype(stored.type));
-    read_pieces({piece_of(one.tensor, rows)});
+    read_ranges({range_of(one.tensor, rows)});
     at::Tensor target = into.detach();
     target.copy_(rows);
   }
-  read_pieces(pieces);
+  read_ranges(ranges);
 }
 
 void SafetensorsFile::read_header(std::uint64_t size) {
   std::uint64_t length = 0;
-  if (size >= sizeof length) read_piece({0, reinterpret_cast<char*>(&length), sizeof length});
+  if (size >= sizeof length) read_range({0, reinterpret_cast<char*>(&length), sizeof length});
   if (size < sizeof length || length > size - sizeof length || length > longest_header)
     throw FormatError(
-        text("not a safetensors file: ", size, " bytes long, with a header said to be ", length),
+        text("not a safetensors file: ", size, " bytes long, but its header length is ", length),
         {.file = path_});
   std::string json(length, '\0');
-  read_piece({sizeof length, json.data(), length});
+  read_range({sizeof length, json.data(), length});
   const std::uint64_t data = sizeof length + length;
   SafetensorsHeader header = parse_header(json, size - data, path_);
   metadata_ = std::move(header.metadata);
@@ -86,45 +86,46 @@ void SafetensorsFile::read_header(std::uint64_t size) {
 }
 
 void SafetensorsFile::read_elements(const std::vector<Elements>& wanted) const {
-  std::vector<Piece> pieces;
+  std::vector<ByteRange> ranges;
   for (const Elements& one : wanted) {
-    Piece piece = piece_of(one.tensor, one.into);
-    piece.begin += static_cast<std::uint64_t>(one.first) * one.into.element_size();
-    pieces.push_back(piece);
+    ByteRange range = range_of(one.tensor, one.into);
+    range.begin += static_cast<std::uint64_t>(one.first) * one.into.element_size();
+    ranges.push_back(range);
   }
-  read_pieces(pieces);
+  read_ranges(ranges);
 }
 
-SafetensorsFile::Piece SafetensorsFile::piece_of(std::size_t tensor, const at::Tensor& into) const {
+SafetensorsFile::ByteRange SafetensorsFile::range_of(std::size_t tensor,
+                                                     const at::Tensor& into) const {
   return {begins_[tensor], static_cast<char*>(into.mutable_data_ptr()), into.nbytes()};
 }
 
-void SafetensorsFile::read_piece(Piece piece) const {
-  while (piece.bytes > 0) {
-    const ssize_t got = pread(descriptor_, piece.to, piece.bytes, static_cast<off_t>(piece.begin));
+void SafetensorsFile::read_range(ByteRange range) const {
+  while (range.bytes > 0) {
+    const ssize_t got = pread(descriptor_, range.to, range.bytes, static_cast<off_t>(range.begin));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw FileError(text("cannot be read: ", std::strerror(errno)), {.file = path_});
     if (got == 0)
       throw FileError("could not be read to its end: it became shorter", {.file = path_});
-    piece.begin += static_cast<std::uint64_t>(got);
-    piece.to += got;
-    piece.bytes -= static_cast<std::uint64_t>(got);
+    range.begin += static_cast<std::uint64_t>(got);
+    range.to += got;
+    range.bytes -= static_cast<std::uint64_t>(got);
   }
 }
 
-// Several threads at once: one does not copy as fast as memory takes it.
-void SafetensorsFile::read_pieces(const std::vector<Piece>& whole) const {
+// Uses several threads: a single one copies slower than the memory allows.
+void SafetensorsFile::read_ranges(const std::vector<ByteRange>& whole) const {
   constexpr std::uint64_t most = 4 << 20;
-  std::vector<Piece> pieces;
-  for (Piece piece : whole) {
-    for (; piece.bytes > most; piece.begin += most, piece.to += most, piece.bytes -= most)
-      pieces.push_back({piece.begin, piece.to, most});
-    pieces.push_back(piece);
+  std::vector<ByteRange> ranges;
+  for (ByteRange range : whole) {
+    for (; range.bytes > most; range.begin += most, range.to += most, range.bytes -= most)
+      ranges.push_back({range.begin, range.to, most});
+    ranges.push_back(range);
   }
-  at::parallel_for(0, static_cast<std::int64_t>(pieces.size()), 1,
+  at::parallel_for(0, static_cast<std::int64_t>(ranges.size()), 1,
                    [&](std::int64_t begin, std::int64_t end) {
                      for (std::int64_t i = begin; i < end; ++i)
-                       read_piece(pieces[static_cast<std::size_t>(i)]);
+                       read_range(ranges[static_cast<std::size_t>(i)]);
                    });
 }
 

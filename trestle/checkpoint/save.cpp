@@ -22,7 +22,7 @@ struct PlainModel {
   NamedTensors parameters, buffers;
 };
 
-// Under its first name.
+// Keeps each tensor once, with its first name.
 NamedTensors each_once(const NamedTensors& named) {
   std::set<const void*> seen;
   NamedTensors once;
@@ -56,15 +56,15 @@ void save_plain(const fs::path& folder, const PlainModel& model,
   checkpoint::write_training_checkpoint(folder, resume);
 }
 
-void put_in_gradients(const NamedTensors& gradients, const PlainModel& model,
-                      const fs::path& folder) {
+void restore_gradients(const NamedTensors& gradients, const PlainModel& model,
+                       const fs::path& folder) {
   const std::map<std::string, at::Tensor> parameters(model.parameters.begin(),
                                                      model.parameters.end());
   for (const auto& [name, gradient] : gradients) {
     const at::Tensor& parameter = parameters.at(name);
     if (parameter.sizes() != gradient.sizes())
-      throw FormatError(text("the gradient of '", name, "' is ", gradient.sizes(),
-                             ", the parameter is ", parameter.sizes()),
+      throw FormatError(text("the gradient of '", name, "' has shape ", gradient.sizes(),
+                             ", but the parameter has shape ", parameter.sizes()),
                         {.file = folder.string()});
     parameter.mutable_grad() =
         at::empty_like(parameter, parameter.options().requires_grad(false)).copy_(gradient);
@@ -79,13 +79,13 @@ checkpoint::TrainState load_plain(const fs::path& folder, const PlainModel& mode
   std::vector<checkpoint::StoredTensor> tensors;
   for (const auto& [name, tensor] : weights)
     tensors.push_back({name, tensor.scalar_type(), tensor.sizes().vec()});
-  saved.check_weights(tensors, checkpoint::Others::Refused);
+  saved.check_weights(tensors, checkpoint::SurplusTensors::Refused);
   const std::vector<std::string> names = optim::names_in(optimizer, model.parameters);
   optim::load_optimizer_state(optimizer, names, saved.optimizer(names));
-  saved.copy_weights(weights, checkpoint::Others::Refused);
+  saved.copy_weights(weights, checkpoint::SurplusTensors::Refused);
   std::vector<std::string> all;
   for (const auto& [name, tensor] : model.parameters) all.push_back(name);
-  put_in_gradients(saved.gradients(all), model, folder);
+  restore_gradients(saved.gradients(all), model, folder);
   return saved.state();
 }
 

@@ -11,8 +11,8 @@ namespace torch::optim {
 class Optimizer;
 }
 
-// A training loop of one's own that goes on where it stopped: model, optimizer and place in one folder
-// (training_checkpoint.h), replaced as one.
+// Saving and resuming a program's own training loop: model, optimizer and position in one folder
+// (training_checkpoint.h), replaced atomically.
 //
 //   trestle::checkpoint::TrainState state;
 //   if (trestle::checkpoint::is_checkpoint("last")) state = trestle::load("last", net, *optimizer);
@@ -21,8 +21,9 @@ class Optimizer;
 //     if (state.step % 100 == 0) trestle::save("last", net, *optimizer, state);
 //   }
 //
-// Names are those of the unsplit model, so what one process saves any number of ranks load, and the other way round: see
-// trestle/sharding/save.h, and Pipeline in docs/resume.md. What else must come back exactly goes into state.numbers:
+// Names are those of the unsplit model, so any number of ranks can load what one process saved, and
+// the other way round: see trestle/sharding/save.h, and Pipeline in docs/resume.md. Other exact
+// state goes into state.numbers:
 //
 //   state.numbers.merge(scaler.state());     // precision::GradientScaler
 //   scaler.load_state(state.numbers);        // after load()
@@ -33,13 +34,13 @@ class Layers;
 }
 
 struct SaveOptions {
-  // The gradients as they are, too: of a step that adds up several backwards, in its middle.
+  // Also save the gradients, to stop within a step that adds up several backwards.
   bool gradients = false;
 };
 
-// Parameters, buffers, and what the optimizer remembers, each tensor once, whatever the number of its names. Throws
-// as checkpoint::write_checkpoint(); UsageError for an optimizer with a parameter that is not the model's, or that is none
-// of optim::make_optimizer's and not one of the classes they derive from.
+// Saves parameters, buffers and the optimizer's state, each tensor once even if it has several
+// names. Throws like checkpoint::write_checkpoint(); UsageError for an optimizer with a parameter
+// that is not the model's, or of a class that optim::make_optimizer() does not know.
 void save(const std::filesystem::path& folder, const nn::Layers& model,
           const torch::optim::Optimizer& optimizer, const checkpoint::TrainState& state = {},
           const SaveOptions& options = {});
@@ -47,9 +48,10 @@ void save(const std::filesystem::path& folder, const torch::nn::Module& model,
           const torch::optim::Optimizer& optimizer, const checkpoint::TrainState& state = {},
           const SaveOptions& options = {});
 
-// Into the model and the optimizer in place; returns where that training stood. Gradients that were saved are put into
-// grad(). Throws FileError where there is no such folder, FormatError where it is damaged, or lists what differs where it
-// is another model's or another optimizer's: before anything is changed, where names, shapes or types differ.
+// Loads into the model and the optimizer in place; returns the position of the saved training.
+// Saved gradients are stored in grad(). Throws FileError if there is no such folder, FormatError if
+// it is damaged. For another model or optimizer it throws FormatError that lists the differences;
+// names, shapes and types are compared before anything is changed.
 checkpoint::TrainState load(const std::filesystem::path& folder, const nn::Layers& model,
                             torch::optim::Optimizer& optimizer);
 checkpoint::TrainState load(const std::filesystem::path& folder, torch::nn::Module& model,

@@ -64,7 +64,7 @@ class TorchArchive : public WeightsFile {
     return view.negated ? values.neg() : values;
   }
 
-  // Reads each storage once, and calls use(storage, tensor) for the tensors that are views of it.
+  // Reads each storage once, and calls use(storage, tensor) for each tensor that is a view of it.
   template <class Use>
   void for_each_storage(std::vector<std::size_t> tensors, Use use) const {
     std::stable_sort(tensors.begin(), tensors.end(), [&](std::size_t a, std::size_t b) {

@@ -25,14 +25,15 @@ TrainState state_in(const CheckpointFolder& folder) {
                      (fs::exists(index) ? index : folder.path() / state_name).string());
 }
 
-// Those of a group that belong to these parameters, by what `parameter_of` makes of their names.
+// The tensors of a group that belong to these parameters; `parameter_of` maps a name to its
+// parameter.
 template <class ParameterOf>
 NamedTensors of_parameters(const CheckpointFolder& folder, const std::string& group,
                            const std::vector<std::string>& parameters, ParameterOf parameter_of) {
-  const std::set<std::string> asked(parameters.begin(), parameters.end());
+  const std::set<std::string> wanted(parameters.begin(), parameters.end());
   std::vector<std::string> names;
   for (const StoredTensor& tensor : folder.tensors(group))
-    if (asked.contains(parameter_of(tensor.name))) names.push_back(tensor.name);
+    if (wanted.contains(parameter_of(tensor.name))) names.push_back(tensor.name);
   return folder.read(group, names);
 }
 
@@ -40,7 +41,7 @@ std::string in_words(const StoredTensor& tensor) {
   return text(c10::toString(tensor.type), " [", join(tensor.shape, ", "), "]");
 }
 
-// Five are enough to know what is wrong.
+// Shortens a list to its first five items.
 std::string first_of(std::vector<std::string> all) {
   const std::size_t count = all.size();
   if (count > 5) all.resize(5);
@@ -66,30 +67,31 @@ void write_training_checkpoint(const fs::path& folder, const TensorGroups& group
 
 SavedTraining::SavedTraining(const fs::path& folder) : folder_(folder), state_(state_in(folder_)) {}
 
-void SavedTraining::copy_weights(const NamedTensors& into, Others others) const {
+void SavedTraining::copy_weights(const NamedTensors& into, SurplusTensors surplus) const {
   std::vector<StoredTensor> model;
   std::vector<CheckpointFolder::Wanted> wanted;
   for (const auto& [name, tensor] : into) {
     model.push_back({name, tensor.scalar_type(), tensor.sizes().vec()});
     wanted.push_back({name, tensor});
   }
-  check_weights(model, others);
+  check_weights(model, surplus);
   folder_.read("weights", wanted);
 }
 
-void SavedTraining::check_weights(const std::vector<StoredTensor>& model, Others others) const {
+void SavedTraining::check_weights(const std::vector<StoredTensor>& model,
+                                  SurplusTensors surplus) const {
   const auto& saved = folder_.tensors("weights");
   std::map<std::string, const StoredTensor*> known;
   std::set<std::string> names;
   for (const StoredTensor& tensor : saved) known[tensor.name] = &tensor;
   for (const StoredTensor& tensor : model) names.insert(tensor.name);
-  std::vector<std::string> left;
+  std::vector<std::string> unknown;
   for (const StoredTensor& tensor : saved)
-    if (!names.contains(tensor.name)) left.push_back(text("'", tensor.name, "'"));
-  if (others == Others::Refused && !left.empty()) {
+    if (!names.contains(tensor.name)) unknown.push_back(text("'", tensor.name, "'"));
+  if (surplus == SurplusTensors::Refused && !unknown.empty()) {
     throw FormatError(
-        text("these weights are not this model's, which has not ", first_of(left)),
-        {.file = folder_.path().string(), .hint = "Use the recipe that was saved beside them."});
+        text("these weights do not match the model, which does not have ", first_of(unknown)),
+        {.file = folder_.path().string(), .hint = "Use the recipe saved in the same folder."});
   }
   std::vector<std::string> differences;
   for (const StoredTensor& tensor : model) {
@@ -98,12 +100,12 @@ void SavedTraining::check_weights(const std::vector<StoredTensor>& model, Others
       differences.push_back(text("'", tensor.name, "' is missing"));
     } else if (found->second->shape != tensor.shape || found->second->type != tensor.type) {
       differences.push_back(text("'", tensor.name, "' is ", in_words(*found->second),
-                                 ", the model's is ", in_words(tensor)));
+                                 ", but the model's is ", in_words(tensor)));
     }
   }
   if (differences.empty()) return;
   throw FormatError(
-      text("its weights are not these, ", differences.size(),
+      text("its weights do not match the model, ", differences.size(),
            differences.size() == 1 ? " difference: " : " differences: ", first_of(differences)),
       {.file = folder_.path().string()});
 }

@@ -25,7 +25,7 @@ std::string quoted(std::string_view name, at::IntArrayRef shape) {
   return text("'", shown(name), "' ", shape);
 }
 
-// What is to be read where, and what does not fit.
+// The tensors to read and their destinations, and a report on the rest.
 struct Matching {
   std::vector<WeightsFile::Read> reads;
   LoadReport report;
@@ -56,7 +56,7 @@ Matching match(const NamedTensors& into, const WeightsFile& file, const LoadOpti
     const auto [before, is_new] = numbers.try_emplace(naming.names[i], i);
     if (!is_new)
       throw FormatError(text("both '", shown(in_file[before->second]), "' and '", shown(in_file[i]),
-                             "' are '", shown(naming.names[i]), "'"),
+                             "' have the name '", shown(naming.names[i]), "'"),
                         {.file = path});
   }
   for (const auto& [name, tensor] : into) {
@@ -70,7 +70,7 @@ Matching match(const NamedTensors& into, const WeightsFile& file, const LoadOpti
     if (tensor.sizes() != at::IntArrayRef(stored.shape) ||
         !converts(stored.type, tensor.scalar_type())) {
       report.mismatched.push_back(text("'", shown(stored.name), "' is ", c10::toString(stored.type),
-                                       " ", at::IntArrayRef(stored.shape), ", the model's ",
+                                       " ", at::IntArrayRef(stored.shape), ", but the model's ",
                                        stored.name == name ? "" : text("'", name, "' "), "is ",
                                        c10::toString(tensor.scalar_type()), " ", tensor.sizes()));
     } else {
@@ -113,21 +113,21 @@ std::unique_ptr<WeightsFile> open_weights(const fs::path& path) {
   std::error_code none;
   if (is_checkpoint(path)) return open_checkpoint_weights(path);
   if (!fs::is_regular_file(path, none))
-    throw FileError("no such file of weights", {.file = path.string()});
+    throw FileError("there is no such weights file", {.file = path.string()});
   std::array<char, 512> first{};
   std::ifstream in(path, std::ios::binary);
   if (!in.is_open()) throw FileError("cannot be opened for reading", {.file = path.string()});
   in.read(first.data(), first.size());
   const std::string_view begin(first.data(), static_cast<std::size_t>(in.gcount()));
-  // A safetensors file begins with any number of 8 bytes, and then its header.
+  // A safetensors file begins with a length of 8 arbitrary bytes, and then its header.
   if (begin.size() > 8 && begin[8] == '{') return open_safetensors(path);
   if (begin.starts_with("PK\x03\x04")) return open_torch_archive(path);
-  // A plain pickle, or the tar archives before it.
+  // A plain pickle, or an older tar archive.
   constexpr std::size_t tar_magic = 257;
   if (begin.starts_with('\x80') ||
       (begin.size() > tar_magic && begin.substr(tar_magic).starts_with("ustar")))
     throw FormatError(
-        "is in the old format of torch.save (before PyTorch 1.6), which is not read",
+        "is in the old format of torch.save (before PyTorch 1.6), which is not supported",
         {.file = path.string(),
          .hint = "In Python: torch.save(torch.load(file, weights_only=True), other_file)."});
   return open_safetensors(path);
@@ -151,11 +151,11 @@ LoadReport load_weights(const NamedTensors& into, const fs::path& path,
     std::string hint;
     if (report.loaded > 0)
       hint =
-          "To load what fits and leave the rest as it is: strict = false (in a recipe, "
+          "To load the matching tensors and leave the rest unchanged: strict = false (in a recipe, "
           "weights_strict = false).";
     throw FormatError(
-        text("these weights are not this model's; ", report.loaded, " of its ", into.size(),
-             " tensors fit, under ", report.names, " names:", differences(report)),
+        text("these weights do not match the model; ", report.loaded, " of its ", into.size(),
+             " tensors match, under ", report.names, " names:", differences(report)),
         {.file = path.string(), .hint = std::move(hint)});
   }
   file->read(std::move(matching.reads));

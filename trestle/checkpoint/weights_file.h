@@ -13,8 +13,8 @@
 #include "trestle/checkpoint/weights.h"
 #include "trestle/device/named_tensors.h"
 
-// A file of weights, open: what it holds is known and checked, and no tensor of it is read yet.
-// Internal to trestle/checkpoint.
+// An open weights file: its list of tensors is checked, but no tensor has been read. Internal to
+// trestle/checkpoint.
 namespace trestle::checkpoint {
 
 class WeightsFile {
@@ -25,18 +25,18 @@ class WeightsFile {
   virtual ~WeightsFile() = default;
 
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
-  // Names of entries that are no tensors.
+  // Names of entries that are not tensors.
   const std::vector<std::string>& others() const { return others_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
-  // Tensor number `tensor` of the file, to be read into a tensor of the same shape: of any device
-  // and strides, and of another floating type too.
+  // Reads tensor number `tensor` of the file into a tensor of the same shape, on any device, with
+  // any strides, and of any floating type.
   struct Read {
     std::size_t tensor = 0;
     at::Tensor into;
   };
   virtual void read(std::vector<Read> reads) const = 0;
-  // All of them, new, on the CPU.
+  // Reads all into new CPU tensors.
   virtual NamedTensors read() const = 0;
 
  protected:
@@ -47,7 +47,7 @@ class WeightsFile {
 
 std::unique_ptr<WeightsFile> open_safetensors(const std::filesystem::path& path);
 std::unique_ptr<WeightsFile> open_torch_archive(const std::filesystem::path& path);
-// Whichever of the two the file's first bytes say it is.
+// Opens either kind, recognized by its first bytes.
 std::unique_ptr<WeightsFile> open_weights(const std::filesystem::path& path);
 
 }  // namespace trestle::checkpoint

@@ -28,7 +28,7 @@ SafetensorsHeader header_of_boxes(const std::vector<StoredTensor>& tensors,
   return header;
 }
 
-// What a save over ranks was killed in the middle of leaves as well.
+// Also removes the leftovers of a save over ranks that was killed.
 void remove_parts(const std::filesystem::path& parts) {
   std::error_code ignored;
   std::filesystem::remove_all(parts, ignored);

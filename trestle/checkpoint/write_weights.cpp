@@ -31,7 +31,7 @@ std::vector<TensorToPickle> described(const NamedTensors& tensors) {
   return all;
 }
 
-// With libtorch's own writer, which is what torch.save uses.
+// Uses libtorch's own writer, as torch.save does.
 void write_archive(std::ostream& out, const std::string& pickle, const NamedTensors& tensors) {
   caffe2::serialize::PyTorchStreamWriter writer([&out](const void* bytes, std::size_t count) {
     out.write(static_cast<const char*>(bytes), static_cast<std::streamsize>(count));
@@ -41,7 +41,7 @@ void write_archive(std::ostream& out, const std::string& pickle, const NamedTens
   const std::string_view order = "little";
   writer.writeRecord("byteorder", order.data(), order.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    // One tensor at a time: a device's tensors are never all on the host at once.
+    // One tensor at a time, so that a device's tensors are never all on the host at once.
     const at::Tensor rows = tensors[i].second.detach().to(at::kCPU).resolve_neg().contiguous();
     writer.writeRecord(text("data/", i), rows.const_data_ptr(), rows.nbytes());
   }
@@ -53,8 +53,8 @@ void write_archive(std::ostream& out, const std::string& pickle, const NamedTens
 void check_weights_ending(const std::filesystem::path& path) {
   const std::string ending = path.extension().string();
   if (ending == safetensors_ending || ending == ".pt" || ending == ".pth") return;
-  throw UsageError(text(path.string(), ": not a file of weights that can be written"),
-                   {.hint = "Its name ends in .pt or .pth for torch.load, or in .safetensors."});
+  throw UsageError(text(path.string(), ": this ending is not one of a weights file"),
+                   {.hint = "Use .pt or .pth for torch.load, or .safetensors."});
 }
 
 NamedTensors rename_weights(NamedTensors tensors, const std::string& whose) {

@@ -95,7 +95,7 @@ void run_thread_ranks(int ranks, const SpawnOptions& options,
   const int threads = options.threads > 0 ? options.threads : std::max(1, core_count() / ranks);
   const auto board = std::make_shared<ThreadBoard>(ranks);
   FirstFailure failure;
-  settle_vector_math();
+  warm_up_vector_math();
   std::vector<std::thread> running;
   for (int rank = 0; rank < ranks; ++rank) {
     running.emplace_back([&, rank] {

@@ -25,7 +25,7 @@ at::ScalarType type_of(const std::string& type) {
   return type == "f4" ? at::kFloat : at::kDouble;
 }
 
-// Those of torch.save.
+// The dtypes of torch.save.
 at::ScalarType type_of_tensor(const std::string& dtype) {
   if (dtype == "BOOL") return at::kBool;
   if (dtype == "U8") return at::kByte;
@@ -37,7 +37,7 @@ at::ScalarType type_of_tensor(const std::string& dtype) {
   if (dtype == "BF16") return at::kBFloat16;
   if (dtype == "F32") return at::kFloat;
   if (dtype == "F64") return at::kDouble;
-  throw FormatError(text("arrays of type ", dtype, " are not read"));
+  throw FormatError(text("arrays of type ", dtype, " cannot be read"));
 }
 
 at::Tensor to_tensor(const std::string& place, const std::vector<std::int64_t>& shape,

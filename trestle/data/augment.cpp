@@ -10,8 +10,8 @@
 #include "trestle/base/random.h"
 #include "trestle/base/text.h"
 
-// Plain loops, not ATen's operators: they run on a loader's threads, beside a training that has the
-// intra-op threads.
+// These are plain loops, not ATen operators: they run on a loader's threads, while training uses
+// the intra-op threads.
 namespace trestle::data {
 namespace {
 
@@ -28,7 +28,7 @@ const std::vector<FlipName>& flips() {
   return all;
 }
 
-// Where the samples of a new line lie in the old one, in samples.
+// The positions of a new line's samples in the old line, in samples.
 std::vector<double> positions(std::int64_t size, double from, double side, bool reversed) {
   std::vector<double> at(static_cast<std::size_t>(size));
   const double length = static_cast<double>(size);
@@ -40,7 +40,7 @@ std::vector<double> positions(std::int64_t size, double from, double side, bool 
 
 struct Neighbours {
   std::int64_t first, second;
-  float share;  // of the second
+  float share;  // weight of the second
 };
 
 std::vector<Neighbours> neighbours(const std::vector<double>& positions) {
@@ -98,7 +98,7 @@ float grey_of(const float* pixel, std::int64_t plane, std::int64_t channels) {
                        : pixel[0];
 }
 
-// In place.
+// Works in place.
 void change_colours(at::Tensor& picture, const Variation& variation) {
   const std::int64_t channels = picture.size(0);
   const std::int64_t plane = picture.size(1) * picture.size(2);
@@ -134,12 +134,12 @@ void check_picture(const Sample& sample) {
       input.device().is_cpu())
     return;
   throw UsageError(text("'", sample.name,
-                        "' is no picture: flip, crop and colour change CPU "
+                        "' is not a picture: flip, crop and colour change CPU "
                         "tensors of float [channels, height, width]"),
                    {.hint = "Leave them out of [data]."});
 }
 
-// A class for each pixel of the input, where that is there.
+// Whether the target is a class for each pixel of the input, if that was read.
 bool is_mask(const Sample& sample) {
   const at::Tensor &input = sample.input, &target = sample.target;
   if (!target.defined() || target.dim() != 2 || target.scalar_type() != at::kLong) return false;
@@ -159,7 +159,7 @@ Flip parse_flip(const std::string& name) { return choose("flip", name, flips()).
 Variation draw_variation(const AugmentOptions& options, std::uint64_t key) {
   check_share("crop", options.crop);
   check_share("colour", options.colour);
-  // Every number is drawn, so that one option does not change what another draws.
+  // All numbers are drawn always, so that one option does not change the draws of another.
   Random random(key);
   Variation drawn;
   const bool mirror = random.uniform() < 0.5, turn = random.uniform() < 0.5;

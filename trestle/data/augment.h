@@ -6,43 +6,42 @@
 
 #include "trestle/data/dataset.h"
 
-// Pictures that differ a little each time they are shown, so that a model does not learn them by
-// heart.
+// Random variations of pictures, so that a model does not memorize them.
 namespace trestle::data {
 
 enum class Flip { None, Horizontal, Vertical, Both };
 
-// "none", "horizontal", "vertical", "both". The second throws UsageError for another word.
+// "none", "horizontal", "vertical", "both". parse_flip() throws UsageError for another word.
 std::vector<std::string> flip_names();
 Flip parse_flip(const std::string& name);
 
 struct AugmentOptions {
-  Flip flip = Flip::None;  // mirrors every second picture, left to right, upside down, or either
-  // Cuts up to this share of both sides off, and enlarges the rest to the old size; in [0, 1).
+  Flip flip = Flip::None;  // mirrors half of the pictures, left to right, upside down, or either
+  // Crops up to this share of both sides, and resizes the rest to the old size; in [0, 1).
   double crop = 0;
-  // Brightness, contrast and (of three channels) saturation times a factor each, from 1 - colour to
-  // 1 + colour; in [0, 1).
+  // Multiplies brightness, contrast and (for three channels) saturation by a factor each, from 1 -
+  // colour to 1 + colour; in [0, 1).
   double colour = 0;
 
   bool any() const { return flip != Flip::None || crop > 0 || colour > 0; }
 };
 
-// How one picture is changed.
+// The changes of one picture.
 struct Variation {
   bool mirrored = false, upside_down = false;
-  // Of the part that stays, as shares of the picture: the length of its sides, its upper left corner.
+  // The crop as a share of the picture: the length of its sides, and its upper left corner.
   double side = 1, left = 0, top = 0;
   double brightness = 1, contrast = 1, saturation = 1;
 };
 
-// A function of the options and the key alone. Throws UsageError for options out of their ranges.
+// Depends only on the options and the key. Throws UsageError for options out of their ranges.
 Variation draw_variation(const AugmentOptions& options, std::uint64_t key);
 
-// float [channels, height, width] in [0, 1], with the target moved along where it is int64
-// [height, width] (a mask); another target stays. Bilinear, masks to the nearest sample. Colours as
-// torchvision's ColorJitter does them, in the order brightness, contrast, saturation. A part that was
-// not read (Part) stays undefined, the other one changes as it would beside it. Throws UsageError for
-// inputs of another kind.
+// Changes an input of float [channels, height, width] in [0, 1], and an int64 target [height,
+// width] (a mask) with it; other targets stay the same. Pictures are resampled bilinearly, masks to
+// the nearest sample. Colours change as in torchvision's ColorJitter, in the order brightness,
+// contrast, saturation. If only the input or the target was read (Part), it changes as it would
+// together with the other one. Throws UsageError for inputs of another kind.
 Sample vary(Sample sample, const Variation& variation);
 
 }  // namespace trestle::data

@@ -8,7 +8,7 @@
 namespace trestle::data {
 namespace {
 
-// "48 x 32 x 3": pictures as people say it, width first.
+// "48 x 32 x 3": pictures with the width first.
 std::string size_in_words(const at::Tensor& input) {
   std::vector<std::int64_t> sizes = input.sizes().vec();
   if (sizes.size() == 3) sizes = {sizes[2], sizes[1], sizes[0]};
@@ -20,15 +20,15 @@ void check_target(const Sample& sample, std::int64_t classes) {
     return;
   const auto worst = sample.target.max().item<std::int64_t>();
   if (worst >= classes)
-    throw FormatError(
-        text(sample.name, ": its target is class ", worst, ", the classes are 0 to ", classes - 1));
+    throw FormatError(text(sample.name, ": its target is class ", worst,
+                           ", but the classes are 0 to ", classes - 1));
 }
 
 }  // namespace
 
 void check_examples(const Dataset& dataset, std::int64_t classes, CheckReport& report,
                     const CheckProgress& progress) {
-  std::map<std::string, std::string> first_of_size;  // its name
+  std::map<std::string, std::string> first_of_size;  // size -> name of its first example
   for (std::int64_t i = 0; i < dataset.size(); ++i) {
     try {
       const Sample sample = dataset.get(i);
@@ -49,7 +49,7 @@ void check_examples(const Dataset& dataset, std::int64_t classes, CheckReport& r
     if (size == usual) continue;
     report.problems.push_back(text(report.sizes[size], " of ", size, " (", name,
                                    "): a batch takes one size, and most are ", usual,
-                                   ". image_width and image_height in [data] make them alike."));
+                                   ". Set image_width and image_height in [data]."));
   }
 }
 

@@ -8,27 +8,27 @@
 
 #include "trestle/data/dataset.h"
 
-// What `trestle data check` runs: reads every example of a data set as a training does, and lists
-// everything that would stop one, instead of stopping at the first.
+// Implements `trestle data check`: reads every example of a data set as training does, and lists
+// all problems instead of stopping at the first.
 namespace trestle::data {
 
 struct CheckReport {
   std::int64_t count = 0;                          // good examples
   std::map<std::string, std::int64_t> sizes = {};  // "1918 x 1280 x 3" -> how many
-  // What else there is to know, as which class is which.
+  // Other facts about the data, such as the names of the classes.
   std::vector<std::string> notes = {};
-  // One message each, with the file's name; empty means all is well.
+  // One message each, with the file's name; empty if there are none.
   std::vector<std::string> problems = {};
 
   bool ok() const { return problems.empty(); }
 };
 
-// Called now and then with (examples read, examples in all).
+// Called now and then with (examples read, all examples).
 using CheckProgress = std::function<void(std::int64_t, std::int64_t)>;
 
-// Adds what there is to say of these examples to the report: files that cannot be read, targets
-// that are no class below `classes` (0: any will do), and examples of another shape than most,
-// which no batch takes. Never throws for what is wrong with the data.
+// Adds the problems of these examples to the report: files that cannot be read, targets that are
+// not a class below `classes` (0: any target is valid), and examples of an unusual shape, which no
+// batch accepts. Throws nothing for a problem of the data.
 void check_examples(const Dataset& dataset, std::int64_t classes, CheckReport& report,
                     const CheckProgress& progress = {});
 

@@ -6,23 +6,23 @@
 
 #include <ATen/core/Tensor.h>
 
-// What a model learns from: examples by number.
+// Data sets: examples by number.
 namespace trestle::data {
 
 struct Sample {
   at::Tensor input = {};
   at::Tensor target = {};
-  std::string name = {};  // of the example, for messages and pictures: an image's id, or a number
-  // Whatever else an example has, such as its weight in the loss: stacked as the others are.
+  std::string name = {};  // for messages and pictures: an image's id, or a number
+  // Further tensors of an example, such as its weight in the loss; batches stack them too.
   std::vector<at::Tensor> more = {};
 };
 
-// What of an example is needed: over ranks the first stage takes inputs, the loss targets.
+// The part of an example to read. Over ranks, the first stage needs inputs, the loss targets.
 enum class Part { Both, Input, Target };
 
-// A data set. Implement size() and get(); loaders call get() from several threads at once, so it
-// must not change anything that another call sees. Tensors are on the CPU. Whatever get() throws
-// reaches who consumes the batches.
+// A data set. Implement size() and get(). Loaders call get() from several threads at once, so it
+// must not change state that another call uses. Tensors are on the CPU. The batches' consumer
+// receives the exceptions of get().
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -32,8 +32,8 @@ class Dataset {
   // Example `index`, 0 <= index < size().
   virtual Sample get(std::int64_t index) const = 0;
 
-  // The same, where only one part is needed: the other one may be undefined, `more` empty, the name is
-  // there. For data sets that would decode a file for it; the others leave it at get().
+  // The same for one part of the example: the other part may be undefined and `more` empty, but the
+  // name is set. Override it if get() would decode a file for the other part.
   virtual Sample get_part(std::int64_t index, Part /*part*/) const { return get(index); }
 };
 

@@ -25,7 +25,7 @@ struct Slot {
   std::exception_ptr error;
 };
 
-// Batches of at most `batch` from `count` examples.
+// Number of batches from `count` examples.
 std::int64_t batches_of(std::int64_t count, const LoaderOptions& options) {
   const bool has_short_one = options.last_batch == LastBatch::Keep && count % options.batch != 0;
   return count / options.batch + (has_short_one ? 1 : 0);
@@ -35,11 +35,11 @@ int ranks_of(const LoaderOptions& options) {
   return options.sampler ? options.sampler->options().ranks : 1;
 }
 
-// What a rank reads of an epoch from `position` on, where that many of all ranks' examples are done.
+// The examples that a rank reads in an epoch after the first `position` examples of all ranks.
 struct BatchOrder {
   std::vector<std::int64_t> examples = {};
   std::int64_t position = 0;
-  std::int64_t all = 0;  // examples of the epoch, of all ranks
+  std::int64_t all = 0;  // examples of the epoch, over all ranks
 };
 
 Batch read_of_order(const Dataset& dataset, const BatchOrder& order, std::int64_t number,
@@ -54,7 +54,7 @@ Batch read_of_order(const Dataset& dataset, const BatchOrder& order, std::int64_
                        options);
   const std::int64_t of_a_step = std::min(options.batch, order.all) * ranks_of(options);
   batch.index = order.position / of_a_step + number;
-  // The last one takes with it what is dropped.
+  // The last batch also counts the dropped examples.
   batch.done =
       count == left ? order.all : std::min(order.position + (number + 1) * of_a_step, order.all);
   return batch;
@@ -75,8 +75,8 @@ struct Epoch::State {
   std::condition_variable slot_filled;
   std::condition_variable room_made;
   std::map<std::int64_t, Slot> slots;  // finished, not yet taken
-  std::int64_t claimed = 0;            // the next batch that a worker takes up
-  std::int64_t taken = 0;              // the next batch that the consumer wants
+  std::int64_t claimed = 0;            // the next batch that a worker reads
+  std::int64_t taken = 0;              // the next batch that the consumer takes
   bool stopping = false;
   std::vector<std::thread> workers;
 
@@ -154,11 +154,10 @@ std::vector<std::int64_t> all_of(const Dataset& dataset) {
 void check_sampler(const DistributedSampler& sampler, std::int64_t examples, Order order) {
   if (sampler.count() != examples)
     throw UsageError(
-        text("the sampler divides ", sampler.count(), " examples, the loader has ", examples));
+        text("the sampler has ", sampler.count(), " examples, but the loader has ", examples));
   if (order == Order::Shuffled)
-    throw UsageError(
-        "the loader was given a sampler and an order, Order::Shuffled",
-        {.hint = "Leave the order out: the sampler shuffles, with a seed of its own."});
+    throw UsageError("the loader has both a sampler and Order::Shuffled",
+                     {.hint = "Leave the order out: the sampler shuffles, with its own seed."});
 }
 
 }  // namespace
@@ -176,30 +175,30 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, std::vector<std::int64_t>
   const std::int64_t size = dataset_->size();
   for (const std::int64_t index : indices_) {
     if (index < 0 || index >= size)
-      throw UsageError(text("example ", index, " of ", size, " was asked for"));
+      throw UsageError(text("example ", index, " is out of range: there are ", size, " examples"));
   }
   if (options_.sampler) check_sampler(*options_.sampler, std::ssize(indices_), options_.order);
   if (batches() == 0) {
     const int ranks = ranks_of(options_);
     throw UsageError(text(indices_.size(), " examples ",
                           ranks > 1 ? text("over ", ranks, " ranks ") : std::string(),
-                          "give no batch of ", options_.batch),
+                          "are less than one batch of ", options_.batch),
                      {.hint = "Use a smaller batch, or keep the last short one."});
   }
   if (options_.memory == HostMemory::Pinned && cuda_count() == 0)
-    throw UsageError("batches in pinned memory were asked for, and this process sees no GPU",
-                     {.hint = "Leave HostMemory::Pinned out: only copies to a GPU gain by it."});
+    throw UsageError("batches in pinned memory were requested, but this process sees no GPU",
+                     {.hint = "Leave out HostMemory::Pinned: it only speeds up copies to a GPU."});
 }
 
 Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderOptions options)
     : Loader(dataset, all_of(*dataset), std::move(options)) {}
 
-// This rank's, the last batch whole or not.
+// The examples of this rank, including an incomplete last batch.
 std::int64_t Loader::count_from(std::int64_t position) const {
   if (options_.sampler) return options_.sampler->size_from(position);
   const std::int64_t all = std::ssize(indices_);
   if (position < 0 || position > all)
-    throw UsageError(text("an epoch of ", all, " examples cannot go on at ", position));
+    throw UsageError(text("an epoch of ", all, " examples cannot resume at ", position));
   return all - position;
 }
 
@@ -234,7 +233,7 @@ std::vector<std::int64_t> Loader::order_from(std::int64_t epoch, std::int64_t po
 Batch Loader::read(std::int64_t epoch, std::int64_t index, Part part, Share share) const {
   if (index < 0 || index >= batches())
     throw UsageError(
-        text("batch ", index, " of an epoch of ", batches(), " batches was asked for"));
+        text("batch ", index, " is out of range: an epoch has ", batches(), " batches"));
   const BatchOrder all{.examples = order(epoch), .all = std::ssize(indices_)};
   return read_of_order(*dataset_, all, index, epoch, part, options_, share);
 }

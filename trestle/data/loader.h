@@ -12,20 +12,20 @@
 #include "trestle/data/dataset.h"
 #include "trestle/data/sampler.h"
 
-// Batches, prepared ahead of time on threads of their own.
+// Batches, prepared ahead of time in separate threads.
 //
 //   Loader loader(train, split.train, {.batch = 16, .order = Order::Shuffled, .seed = 42});
 //   for (std::int64_t epoch = 0; epoch < epochs; ++epoch) {
 //     for (Batch& batch : loader.epoch(epoch)) step(batch.inputs, batch.targets);
 //   }
 //
-// Over ranks, where each reads its share:
+// Over ranks, each rank reads its share:
 //
 //   Loader share(train, {.batch = 16, .sampler = DistributedSampler(
 //       train->size(), {.ranks = world.size(), .rank = world.rank(), .seed = 42})});
 //   for (Batch& batch : share.epoch_from(epoch, done)) {
 //     step(batch.inputs, batch.targets);
-//     done = batch.done;   // what a checkpoint needs to go on with any number of ranks
+//     done = batch.done;   // the position for a checkpoint; resumes with any number of ranks
 //   }
 namespace trestle::data {
 
@@ -34,67 +34,68 @@ struct Batch {
   at::Tensor targets;  // [n, ...]
   std::vector<std::string> names = {};
   std::int64_t index = 0;             // within the epoch, from 0
-  std::vector<at::Tensor> more = {};  // of each tensor of Sample::more those of all examples
-  // Examples of the epoch that are done with this batch, of all ranks together, without padding: where
-  // epoch_from() goes on. Of the last batch all that the epoch has.
+  std::vector<at::Tensor> more = {};  // for each tensor of Sample::more, all examples stacked
+  // Examples of the epoch that are done after this batch, over all ranks, without padding: the
+  // position for epoch_from(). For the last batch, all examples of the epoch.
   std::int64_t done = 0;
 
   std::int64_t size() const { return static_cast<std::int64_t>(names.size()); }
 };
 
 enum class Order {
-  Given,     // as the list of indices has it
-  Shuffled,  // anew in every epoch, a function of (seed, epoch) alone
+  Given,     // the order of the list of indices
+  Shuffled,  // a new order in every epoch, depends only on (seed, epoch)
 };
 
 enum class LastBatch {
-  Keep,  // a last batch with fewer examples counts
-  Drop,  // it is left out
+  Keep,  // keep a last batch with fewer examples
+  Drop,  // leave it out
 };
 
 enum class HostMemory {
   Pageable,
-  Pinned,  // a GPU copies from it while the host goes on
+  Pinned,  // a GPU copies from it asynchronously
 };
 
-// Of each batch a part in a row, where several take parts of the same batches; some of them none where there are fewer
-// examples than parts.
+// A contiguous share of each batch, if several readers share the batches. With fewer examples than
+// parts, some shares are empty.
 struct Share {
   int part = 0;
   int parts = 1;
 };
 
 struct LoaderOptions {
-  std::int64_t batch = 1;  // over ranks that of each
+  std::int64_t batch = 1;  // examples of a batch; over ranks, of each rank's batch
   Order order = Order::Given;
   LastBatch last_batch = LastBatch::Keep;
-  std::uint64_t seed = 0;  // of the order and of the transform
-  // Divides the examples over ranks and says their order, instead of `order`. Of as many examples as
-  // the loader has; where that is a list of indices, of places in it. All ranks get as many batches.
+  std::uint64_t seed = 0;  // for the order and the transform
+  // Distributes the examples over ranks and gives their order, instead of `order`. Its count must
+  // equal the loader's number of examples; with a list of indices, it gives positions in that list.
+  // All ranks get the same number of batches.
   std::optional<DistributedSampler> sampler = {};
-  int workers = 2;  // threads that read, at least 1; none uses torch's intra-op threads itself
-  // Batches that may be ready or in the making before they are asked for, at least 1.
+  int workers = 2;  // threads that read, at least 1; they use no intra-op threads of torch
+  // Batches that may be ready or in preparation before they are requested, at least 1.
   int prefetch = 4;
-  HostMemory memory = HostMemory::Pageable;  // of the batches; Pinned throws where there is no GPU
-  // Changes each example on its way, on the threads that read: augment.h. `key` is a function of
-  // (seed, epoch, the example's number) alone, so neither workers nor a resume change what is drawn.
+  HostMemory memory = HostMemory::Pageable;  // of the batches; Pinned throws without a GPU
+  // Changes each example on the reading threads, for example by augment.h. `key` depends only on
+  // (seed, epoch, the example's number), so the number of workers and a resume do not change it.
   std::function<Sample(Sample sample, std::uint64_t key)> transform = {};
 };
 
-// One way through the data, made by Loader::epoch. The batches come in the same order and with
-// the same bits for every number of workers. May be dropped at any point: the destructor stops and
-// joins the workers. For one consumer thread. A dataset's error reaches the consumer at the batch
-// in which it happened, with its type and the example named; after it, the epoch is over.
+// One pass through the data, created by Loader::epoch. Order and bits of the batches do not depend
+// on the number of workers. The destructor stops and joins the workers at any point. Only one
+// thread may consume it. An exception of the data set reaches the consumer at its batch, with its
+// type and the example's number; the epoch ends after it.
 class Epoch {
  public:
   ~Epoch();
   Epoch(Epoch&&) noexcept;
   Epoch& operator=(Epoch&&) noexcept;
 
-  // The next batch, or nothing when the epoch is over. Waits for a worker where needed.
+  // The next batch, or nothing at the end of the epoch. Waits for a worker if necessary.
   std::optional<Batch> next();
 
-  // For range-for. Advancing reads the next batch; one pass only.
+  // For range-for. Advancing reads the next batch; only one pass is possible.
   class Iterator {
    public:
     Iterator() = default;
@@ -102,7 +103,7 @@ class Epoch {
     Batch& operator*() { return *batch_; }
     Batch* operator->() { return &*batch_; }
     Iterator& operator++() {
-      batch_.reset();  // its memory is free before the next one is waited for
+      batch_.reset();  // frees its memory before waiting for the next one
       batch_ = epoch_->next();
       return *this;
     }
@@ -126,38 +127,37 @@ class Epoch {
 
 class Loader {
  public:
-  // Over the examples `indices` of a data set, or over all of it. Throws UsageError when an option
-  // is below 1, an index is out of range, the sampler is of another number of examples, or not one
-  // batch comes out.
+  // Reads the examples `indices` of a data set, or all of it. Throws UsageError for an option below
+  // 1, an index out of range, a sampler with another number of examples, and if there is no batch.
   Loader(std::shared_ptr<const Dataset> dataset, std::vector<std::int64_t> indices,
          LoaderOptions options);
   Loader(std::shared_ptr<const Dataset> dataset, LoaderOptions options);
 
-  // In an epoch, of this rank where there is a sampler. Examples are counted with the sampler's
-  // padding and without what LastBatch::Drop leaves out.
+  // Number in an epoch, of this rank if there is a sampler. Examples include the sampler's padding
+  // and exclude those dropped by LastBatch::Drop.
   std::int64_t batches() const { return batches_from(0); }
   std::int64_t examples() const;
 
-  // Starts reading epoch `epoch` at batch `first_batch` (0 <= first_batch <= batches(); for a
-  // resumed run: the batches from there on are those of the uninterrupted epoch). The epoch keeps
-  // the data set alive, not the loader. With one part alone the other one of each batch is undefined;
-  // what is there has the same bits.
+  // Starts reading epoch `epoch` at batch `first_batch` (0 <= first_batch <= batches()). A resumed
+  // run gets the remaining batches of the uninterrupted epoch. The epoch keeps the data set alive,
+  // not the loader. With Part::Input or Part::Target the other part of each batch is undefined; the
+  // part that is read has the same bits.
   Epoch epoch(std::int64_t epoch, std::int64_t first_batch = 0, Part part = Part::Both,
               Share share = {}) const;
 
-  // Starts reading epoch `epoch` where `position` of its examples are done, counted over all ranks
-  // (0 <= position <= the examples of all ranks): Batch::done of the last step. The others are
-  // divided anew, over as many ranks and in as large batches as there are now, and each is read once
-  // but for the sampler's padding; where both are as before, the batches are those of the
+  // Starts reading epoch `epoch` after its first `position` examples, counted over all ranks (0 <=
+  // position <= the examples of all ranks): Batch::done of the last step. The rest is distributed
+  // over the current ranks in batches of the current size, and each example is read once, except
+  // for the sampler's padding. With the same ranks and batch size, the batches are those of the
   // uninterrupted epoch.
   Epoch epoch_from(std::int64_t epoch, std::int64_t position, Part part = Part::Both) const;
   std::int64_t batches_from(std::int64_t position) const;
 
-  // One batch of an epoch, 0 <= index < batches(), read by the caller itself.
+  // Reads one batch of an epoch in the calling thread, 0 <= index < batches().
   Batch read(std::int64_t epoch, std::int64_t index, Part part = Part::Both,
              Share share = {}) const;
 
-  // The examples of an epoch in their order, this rank's where there is a sampler.
+  // The examples of an epoch in order; with a sampler, those of this rank.
   std::vector<std::int64_t> order(std::int64_t epoch) const { return order_from(epoch, 0); }
 
   const Dataset& dataset() const { return *dataset_; }

@@ -7,13 +7,13 @@
 
 namespace trestle::data {
 
-// MNIST's handwritten digits, or anything in the same four IDX files.
+// MNIST's handwritten digits, or other data in the same four IDX files.
 //
 //   MnistDataset train("data/mnist", MnistPart::Train);   // 60000 examples
 //
-// input: float [1, rows, columns] in [0, 1], not normalised further; target: int64 scalar 0 to 9.
-// The bytes are read once and kept (47 MB for the 60000). Throws as read_mnist; get() throws
-// UsageError for an index out of range.
+// input: float [1, rows, columns] in [0, 1], without further normalization; target: int64 scalar 0
+// to 9. The bytes are read once and kept (47 MB for the 60000). Throws like read_mnist; get()
+// throws UsageError for an index out of range.
 class MnistDataset : public Dataset {
  public:
   MnistDataset(const std::filesystem::path& folder, MnistPart part);

@@ -8,20 +8,20 @@
 #include "trestle/data/dataset.h"
 #include "trestle/data/picture.h"
 
-// Data sets of a program's own, by the names that its recipes use (trestle/run.h).
+// A program's own data sets, opened by the names that its recipes use (trestle/run.h).
 namespace trestle::data {
 
-// What a recipe says of its data. A path that it leaves out is empty, a number 0.
+// The recipe's settings for the data. A missing path is empty, a missing number 0.
 struct DataOptions {
   std::string folder, images, masks;
-  PictureOptions picture = {};  // how image files are to be read
-  std::int64_t classes = 0;     // of [model]
-  std::uint64_t seed = 42;      // of [train]
+  PictureOptions picture = {};  // for image files
+  std::int64_t classes = 0;     // from [model]
+  std::uint64_t seed = 42;      // from [train]
 };
 
 struct OwnData {
   std::shared_ptr<const Dataset> training;
-  // Null: the share 'validation' of [data] is kept from the training data.
+  // If null, the share 'validation' of [data] is split off the training data.
   std::shared_ptr<const Dataset> validation = nullptr;
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Interleaved bytes to channels first, divided by 255.
+// Converts interleaved bytes to channels first, divided by 255.
 at::Tensor image_to_tensor(const Image& image) {
   static const std::array<float, 256> fraction_of_byte = [] {
     std::array<float, 256> fractions{};
@@ -38,10 +38,9 @@ at::Tensor image_to_tensor(const Image& image) {
 void check_picture_options(const PictureOptions& options) {
   const std::int64_t pixels = static_cast<std::int64_t>(options.width) * options.height;
   if (pixels > ReadImageOptions{}.max_pixels)
-    throw UsageError(
-        text("images of ", options.width, " x ", options.height, " are ", pixels,
-             " pixels, more than the ", ReadImageOptions{}.max_pixels, " that are read"),
-        {.hint = "Make image_width and image_height in [data] smaller."});
+    throw UsageError(text("images of ", options.width, " x ", options.height, " have ", pixels,
+                          " pixels, more than the limit of ", ReadImageOptions{}.max_pixels),
+                     {.hint = "Make image_width and image_height in [data] smaller."});
   if (!(options.scale > 0 && options.scale <= 1)) {
     throw UsageError(
         text("the image scale is ", options.scale, ": it must be above 0 and at most 1"));
@@ -49,13 +48,13 @@ void check_picture_options(const PictureOptions& options) {
   const bool sized = options.width > 0 && options.height > 0;
   if (!sized && (options.width != 0 || options.height != 0))
     throw UsageError(
-        text("images are to be ", options.width, " x ", options.height, " pixels: give both sides"),
-        {.hint = "image_width and image_height in [data] go together; 0 = the image's "
-                 "own."});
+        text("the image size is ", options.width, " x ", options.height,
+             " pixels: give both sides"),
+        {.hint = "Set image_width and image_height in [data] together; 0 = the image's own size."});
   if (sized && options.scale != 1)
-    throw UsageError(text("images are to be ", options.width, " x ", options.height, " pixels and ",
-                          options.scale, " times their own size: give one of both"),
-                     {.hint = "Leave 'scale' out, or image_width and image_height."});
+    throw UsageError(text("the image size is given twice: ", options.width, " x ", options.height,
+                          " pixels and a scale of ", options.scale),
+                     {.hint = "Leave out 'scale', or image_width and image_height."});
   if (options.channels != 1 && options.channels != 3)
     throw UsageError(text("image files have 1 channel (grey) or 3 (RGB), not ", options.channels),
                      {.hint = "Set 'channels' in [model] to 1 or 3."});
@@ -76,7 +75,7 @@ ImageSize target_size(const Image& image, const PictureOptions& options, const f
 at::Tensor picture_to_tensor(const Image& image, const PictureOptions& options,
                              const fs::path& path) {
   const ImageSize size = target_size(image, options, path);
-  if (image.channels == options.channels)  // as most are: no copy of a large picture
+  if (image.channels == options.channels)  // the usual case: no copy of a large picture
     return image_to_tensor(resize_bicubic(image, size.width, size.height));
   return image_to_tensor(
       resize_bicubic(with_channels(image, options.channels), size.width, size.height));

@@ -7,31 +7,33 @@
 #include "trestle/data/files/image.h"
 #include "trestle/data/files/image_file.h"
 
-// How a picture file becomes what a model takes.
+// Converts a picture file to a model's input.
 namespace trestle::data {
 
 struct PictureOptions {
   double scale = 1;           // in (0, 1]; both sides become int(scale * side), as in Python
-  int width = 0, height = 0;  // every picture is made this large; 0 = its own size times `scale`
-  int channels = 3;           // 1 = grey, 3 = RGB; pictures of another kind are turned into it
+  int width = 0, height = 0;  // every picture gets this size; 0 = its own size times `scale`
+  int channels = 3;           // 1 = grey, 3 = RGB; other pictures are converted
 };
 
 // Throws UsageError for a scale outside of (0, 1], one side without the other, both a scale and a
-// size, and for channels other than 1 and 3.
+// size, and channels other than 1 and 3.
 void check_picture_options(const PictureOptions& options);
 
-// What a picture of this size becomes. Throws UsageError, naming `path`, when no pixels are left.
+// The size of this picture after resizing. Throws UsageError with `path` if no pixels remain.
 ImageSize target_size(const Image& image, const PictureOptions& options,
                       const std::filesystem::path& path);
 
-// float [channels, height, width] in [0, 1]: resized bicubically with antialiasing, to Pillow's bits.
+// float [channels, height, width] in [0, 1]: resized bicubically with antialiasing, with Pillow's
+// bits.
 at::Tensor picture_to_tensor(const Image& image, const PictureOptions& options,
                              const std::filesystem::path& path);
 
-// The same of a file, upright however the camera was held. Throws as read_image, and as above.
+// The same for a file, turned upright by its Exif orientation. Throws like read_image and the
+// above.
 at::Tensor load_picture(const std::filesystem::path& path, const PictureOptions& options = {});
 
-// As load_picture reads it.
+// Reads a picture like load_picture.
 Image read_picture(const std::filesystem::path& path);
 
 }  // namespace trestle::data

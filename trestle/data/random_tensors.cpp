@@ -46,7 +46,7 @@ RandomTensors::RandomTensors(RandomTensorsOptions options) : options_(std::move(
     constexpr std::int64_t most = std::int64_t{1} << 50;
     if (size > most / numbers)
       throw UsageError(text("random tensors: the shape [", join(options_.shape, ", "),
-                            "] has more numbers than any machine holds"),
+                            "] has more numbers than any machine can hold"),
                        {.hint = "Make 'shape' in [data] smaller."});
     numbers *= size;
   }

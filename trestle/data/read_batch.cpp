@@ -31,7 +31,7 @@ std::string name_of_column(std::size_t column, Part part) {
   return column == 0 ? "input" : text("tensor ", column);
 }
 
-// Names the odd example, which torch's own message would not.
+// Names the example that differs; torch's own message would not.
 void check_can_stack(const std::vector<Row>& rows, const std::vector<std::string>& names,
                      Part part) {
   auto differ = [](const at::Tensor& a, const at::Tensor& b) {
@@ -39,24 +39,24 @@ void check_can_stack(const std::vector<Row>& rows, const std::vector<std::string
   };
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].size() != rows[0].size())
-      throw FormatError(text("'", names[i], "' has ", rows[i].size(), " tensors, '", names[0],
-                             "' in the same batch ", rows[0].size()));
+      throw FormatError(text("'", names[i], "' has ", rows[i].size(), " tensors, but '", names[0],
+                             "' in the same batch has ", rows[0].size()));
     for (std::size_t column = 0; column < rows[i].size(); ++column) {
       const at::Tensor& tensor = rows[i][column];
       const at::Tensor& first = rows[0][column];
       if (!tensor.defined() || !tensor.device().is_cpu())
-        throw UsageError(text("example '", names[i], "' is not made of CPU tensors"));
+        throw UsageError(text("example '", names[i], "' does not consist of CPU tensors"));
       if (!differ(tensor, first)) continue;
       throw FormatError(
           text("the ", name_of_column(column, part), " of '", names[i], "' is ", tensor.sizes(),
-               " ", tensor.scalar_type(), ", that of '", names[0], "' in the same batch ",
+               " ", tensor.scalar_type(), ", but that of '", names[0], "' in the same batch is ",
                first.sizes(), " ", first.scalar_type()),
           {.hint = "A batch needs examples of one shape: resize them, or use batches of 1."});
     }
   }
 }
 
-// Only called from a catch block.
+// Call it only in a catch block.
 [[noreturn]] void rethrow_with_example(std::int64_t example) {
   const std::string context = text("while reading example ", example);
   try {
@@ -64,7 +64,7 @@ void check_can_stack(const std::vector<Row>& rows, const std::vector<std::string
   } catch (Error& error) {
     error.add_context(context);
     throw;
-  } catch (c10::Error& error) {  // stays libtorch's own, which says what memory is missing
+  } catch (c10::Error& error) {  // remains libtorch's error, which reports missing memory
     error.add_context(context);
     throw;
   } catch (const std::bad_alloc&) {
@@ -74,8 +74,8 @@ void check_can_stack(const std::vector<Row>& rows, const std::vector<std::string
   }
 }
 
-// By hand and not with at::stack, which wakes intra-op threads: beside a training they are in the
-// way, and at::set_num_threads(1) here would also become the default of threads that start later.
+// Copies by hand: at::stack would use intra-op threads, which training needs, and
+// at::set_num_threads(1) here would also change the default of threads that start later.
 void stack(const std::vector<Row>& rows, std::size_t column, at::Tensor& out) {
   auto* to = static_cast<std::byte*>(out.mutable_data_ptr());
   for (const Row& row : rows) {
@@ -85,8 +85,8 @@ void stack(const std::vector<Row>& rows, std::size_t column, at::Tensor& out) {
   }
 }
 
-// For `count` examples like this one. Before the others are read: where there is no room for them,
-// they need not be. Nothing for an example that check_can_stack() refuses.
+// Allocates memory for `count` examples like this one, before the rest is read: without enough
+// memory, reading them is useless. Returns nothing for an example that check_can_stack() rejects.
 at::Tensor room_for(std::size_t count, const at::Tensor& example, HostMemory memory) {
   if (!example.defined() || !example.device().is_cpu()) return {};
   std::vector<std::int64_t> sizes = example.sizes().vec();
@@ -95,10 +95,10 @@ at::Tensor room_for(std::size_t count, const at::Tensor& example, HostMemory mem
       sizes, example.options().requires_grad(false).pinned_memory(memory == HostMemory::Pinned));
 }
 
-// With both parts where the data set has both: a transform may look at either.
+// Reads both parts if the data set has both: a transform may use either.
 Sample read_example(const Dataset& dataset, std::int64_t example, std::int64_t epoch, Part part,
                     const LoaderOptions& options) {
-  constexpr std::int64_t of_a_transform = -2;  // Loader::order() has -1
+  constexpr std::int64_t of_a_transform = -2;  // Loader::order() uses -1
   Sample sample = part == Part::Both ? dataset.get(example) : dataset.get_part(example, part);
   if (options.transform)
     sample = options.transform(std::move(sample),

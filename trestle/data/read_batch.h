@@ -5,11 +5,11 @@
 
 #include "trestle/data/loader.h"
 
-// Inside of data.
+// Internal to data.
 namespace trestle::data {
 
-// These examples of an epoch, read one after the other, as one batch; its place in the epoch is left
-// for the caller to say. An error names the example in which it happened.
+// Reads these examples of an epoch one after the other into one batch. The caller sets the batch's
+// position in the epoch. An exception gains the number of its example.
 Batch read_batch(const Dataset& dataset, std::span<const std::int64_t> examples, std::int64_t epoch,
                  Part part, const LoaderOptions& options);
 

@@ -20,12 +20,12 @@ void throw_problems(const std::vector<std::string>& problems) {
   constexpr std::size_t shown = 5;
   std::string message = problems[0];
   if (problems.size() > 1) {
-    message = text(problems.size(), " examples are not one image and one mask:");
+    message = text(problems.size(), " examples do not have one image and one mask:");
     for (std::size_t i = 0; i < std::min(problems.size(), shown); ++i)
       message += "\n  " + problems[i];
     if (problems.size() > shown) message += text("\n  and ", problems.size() - shown, " more");
   }
-  throw UsageError(message, {.hint = "`trestle data check` lists all of them."});
+  throw UsageError(message, {.hint = "Run `trestle data check` to list all of them."});
 }
 
 std::vector<ImagePair> all_pairs(const fs::path& images, const fs::path& masks,
@@ -46,9 +46,10 @@ ImageSize size_of(const Image& image) { return {image.width, image.height}; }
 
 void check_same_size(const ImageSize& image, const ImageSize& mask, const ImagePair& files) {
   if (image.width == mask.width && image.height == mask.height) return;
-  throw FormatError(text("the mask is ", mask.width, " x ", mask.height, " pixels, its image ",
-                         files.image.filename().string(), " ", image.width, " x ", image.height),
-                    {.file = files.mask.string()});
+  throw FormatError(
+      text("the mask has ", mask.width, " x ", mask.height, " pixels, but its image ",
+           files.image.filename().string(), " has ", image.width, " x ", image.height),
+      {.file = files.mask.string()});
 }
 
 at::Tensor mask_to_target(const Image& ids, const SegmentationOptions& options) {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-// Which examples train and which validate.
+// Splits examples into training and validation.
 namespace trestle::data {
 
 struct Split {
@@ -11,16 +11,16 @@ struct Split {
   std::vector<std::int64_t> validation;
 };
 
-// A random permutation of `count` examples: the last int(count * fraction) validate, the others
-// train. It has a generator of its own, so nothing else that draws numbers can move it, and it is
-// to the last index what Python gives:
+// A random permutation of `count` examples: the last int(count * fraction) are for validation, the
+// rest for training. It uses a separate generator, so other random draws do not change it. The
+// indices equal Python's:
 //
 //     n = int(count * fraction)
 //     generator = torch.Generator().manual_seed(seed)
 //     torch.utils.data.random_split(dataset, [count - n, n], generator=generator)
 //
-// With 5088 examples and 0.2: 4071 train, 1017 validate. Throws UsageError unless 0 <= fraction < 1
-// and at least one example is left to train on.
+// With 5088 examples and 0.2: 4071 for training, 1017 for validation. Throws UsageError unless 0 <=
+// fraction < 1 and at least one example remains for training.
 Split random_split(std::int64_t count, double fraction, std::uint64_t seed);
 
 }  // namespace trestle::data

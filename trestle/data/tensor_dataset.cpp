@@ -8,7 +8,7 @@
 namespace trestle::data {
 
 TensorDataset::TensorDataset(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {
-  if (tensors_.empty()) throw UsageError("a TensorDataset needs tensors, and there are none");
+  if (tensors_.empty()) throw UsageError("a TensorDataset needs at least one tensor");
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     at::Tensor& tensor = tensors_[i];
     const std::string which = text("tensor ", i, " of a TensorDataset ");
@@ -21,9 +21,9 @@ TensorDataset::TensorDataset(std::vector<at::Tensor> tensors) : tensors_(std::mo
       throw UsageError(which + "is a single number",
                        {.hint = "Examples are counted by the first dimension."});
     if (tensor.size(0) != tensors_[0].size(0))
-      throw UsageError(text(which, "has ", tensor.size(0), " examples, the first one has ",
+      throw UsageError(text(which, "has ", tensor.size(0), " examples, but the first one has ",
                             tensors_[0].size(0)));
-    // The loader copies bytes, which do not show that a tensor is the conjugate of what it holds.
+    // The loader copies bytes, which do not include a pending conjugation or negation.
     tensor = tensor.detach().resolve_conj().resolve_neg();
   }
 }

@@ -15,9 +15,9 @@ namespace {
 
 using torch::autograd::variable_list;
 
-// The kernel lies where autograd keeps a tensor's hooks: it stays with the tensor object, and there is
-// no table to be kept. Running statistics need no gradient, so nobody calls it as a hook, and nobody can
-// register one, which would throw this one out.
+// The kernel is stored among the tensor's autograd hooks: it lives as long as the tensor object and
+// needs no separate table. Running statistics need no gradient, so autograd never calls this hook,
+// and no other hook can be registered in its place.
 struct KernelOfTensor : torch::autograd::FunctionPreHook {
   variable_list operator()(const variable_list& gradients) override { return gradients; }
   std::shared_ptr<BatchNormKernel> kernel;
@@ -55,7 +55,7 @@ at::Tensor batch_norm(const at::Tensor& input, const Maybe& weight, const Maybe&
                       .cudnn_enabled = cudnn_enabled});
 }
 
-// Torch warns of every kernel that takes another one's place; this one is meant to.
+// Torch warns when a kernel replaces another one; here this is intended.
 struct Silence : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
@@ -63,7 +63,7 @@ struct Silence : c10::WarningHandler {
 void register_kernel() {
   Silence silence;
   const c10::WarningUtils::WarningHandlerGuard guard(&silence);
-  // Kept for the life of the process: taking it out again would race with threads that are still running.
+  // Kept for the life of the process: unregistering would race with threads that are still running.
   static auto* const library =
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::CompositeImplicitAutograd,
                          __FILE__, __LINE__);

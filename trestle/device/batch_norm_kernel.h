@@ -4,11 +4,11 @@
 
 #include <memory>
 
-// Batch norms of torch that compute something else, whatever module they are in: a module calls its
-// BatchNorm2d by the type that is compiled in, but every BatchNorm calls torch::batch_norm().
+// Replaces torch's batch norm for chosen modules, whatever their type. A module's call of its
+// BatchNorm2d is bound at compile time, but every BatchNorm calls torch::batch_norm().
 namespace trestle::device {
 
-// What torch::batch_norm() was called with; tensors that are not there are undefined.
+// The arguments of a torch::batch_norm() call. A tensor that was not given is undefined.
 struct BatchNormCall {
   at::Tensor input, weight, bias, running_mean, running_var;
   bool training = false;
@@ -16,7 +16,7 @@ struct BatchNormCall {
   bool cudnn_enabled = true;
 };
 
-// Torch's own.
+// Torch's own batch norm.
 at::Tensor plain_batch_norm(const BatchNormCall& call);
 
 class BatchNormKernel {
@@ -25,15 +25,16 @@ class BatchNormKernel {
   virtual at::Tensor run(const BatchNormCall& call) = 0;
 };
 
-// From here on torch::batch_norm() with this tensor as running mean or variance is kernel->run(), in
-// every thread, also where a backward runs it again. It belongs to the tensor object: to() and set_data()
-// keep it, a copy does not have it. The last one given counts.
+// After this call, torch::batch_norm() with this tensor as running mean or variance runs
+// kernel->run() in every thread, including recomputation inside a backward. The kernel belongs to
+// the tensor object: to() and set_data() keep it, a copy of the tensor does not have it. A second
+// call replaces the kernel.
 //
-// The first call gives torch's dispatcher a function in the place of torch::batch_norm(), for the whole
-// process and for good. Other batch norms go on as before.
+// The first call registers a replacement for torch::batch_norm() with torch's dispatcher, for the
+// rest of the process. Batch norms without a kernel compute the same as before.
 void set_batch_norm_kernel(const at::Tensor& running_statistic,
                            std::shared_ptr<BatchNormKernel> kernel);
-// Whether it has one.
+// Whether `tensor` has a kernel.
 bool has_batch_norm_kernel(const at::Tensor& tensor);
 
 }  // namespace trestle::device

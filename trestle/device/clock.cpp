@@ -8,8 +8,8 @@
 namespace trestle::device {
 namespace {
 
-// Times between events come in milliseconds of single precision: to 4 us after a minute.
-constexpr double set_anew_after = 60;
+// Times between events are milliseconds in single precision: accurate to 4 us after a minute.
+constexpr double resync_after = 60;
 
 c10::Event timed_event(at::Device device) {
   c10::Event event(device.type(), c10::EventFlag::BACKEND_DEFAULT);
@@ -28,7 +28,7 @@ double Clock::Mark::seconds() const {
 std::shared_ptr<const Clock::Start> Clock::start_of(at::Device device) {
   const std::lock_guard lock(mutex_);
   auto& start = starts_[device.str()];
-  if (!start || now() - start->seconds > set_anew_after) {
+  if (!start || now() - start->seconds > resync_after) {
     synchronize(device);
     c10::Event event = timed_event(device);
     event.synchronize();

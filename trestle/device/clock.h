@@ -12,8 +12,8 @@
 
 namespace trestle::device {
 
-// One clock for the host and for devices that work on their own: a GPU's work is timed by events in
-// its stream, as of when it was done, not of when it was asked for.
+// One clock for the host and for asynchronous devices. A GPU's work is timed by events in its
+// stream, so a mark gives the time at which the work was done, not the time at which it was queued.
 //
 //   Clock clock;
 //   const auto begin = clock.mark(device);
@@ -29,18 +29,18 @@ class Clock {
  public:
   class Mark {
    public:
-    // Since the clock was made. Waits until the device has reached the mark.
+    // Seconds since the clock was created. Waits until the device has reached the mark.
     double seconds() const;
 
    private:
     friend class Clock;
     double host_ = 0;
-    std::shared_ptr<const Start> start_ = nullptr;  // of devices with streams, like `event_`
+    std::shared_ptr<const Start> start_ = nullptr;  // for devices with streams, like `event_`
     std::shared_ptr<const c10::Event> event_ = nullptr;
   };
 
-  // The end of what has been asked of the device's current stream so far. Waits for the device once
-  // a minute, to set its clock by the host's.
+  // Marks the end of the work queued in the device's current stream. Waits for the device once a
+  // minute, to synchronize its clock with the host's.
   Mark mark(at::Device device);
 
   double now() const { return watch_.seconds(); }

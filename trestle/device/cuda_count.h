@@ -2,7 +2,7 @@
 
 namespace trestle {
 
-// GPUs that this process sees; 0 in a CPU build of libtorch.
+// Number of GPUs visible to this process; 0 in a CPU build of libtorch.
 int cuda_count();
 
 }  // namespace trestle

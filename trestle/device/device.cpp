@@ -25,7 +25,7 @@ c10::DeviceIndex index_of(at::Device device) {
 
 }  // namespace
 
-// torch knows the name "virtual" only once they are installed.
+// torch knows the name "virtual" only after the installation.
 std::string device_name(at::Device device) {
   if (!device.is_privateuseone()) return device.str();
   return device.has_index() ? text("virtual:", static_cast<int>(device.index())) : "virtual";
@@ -34,14 +34,14 @@ std::string device_name(at::Device device) {
 std::string to_string(const Device& device) { return device_name(device.torch); }
 
 Device cpu_device() {
-  prepare_keyed_random();  // here, before worker threads run
+  prepare_keyed_random();  // before worker threads run
   return {};
 }
 
 std::vector<Device> virtual_devices(int count, Bytes budget) {
   if (count < 1)
     throw UsageError(text("cannot make ", count, " virtual devices"),
-                     {.hint = "Ask for 1 or more."});
+                     {.hint = "Request 1 or more."});
   install_virtual_devices({.count = count});
   std::vector<Device> devices;
   for (int i = 0; i < count; ++i) {
@@ -58,14 +58,14 @@ int cuda_count() {
 
 std::vector<Device> cuda_devices(int count) {
   if (count < 1)
-    throw UsageError(text("cannot use ", count, " CUDA devices"), {.hint = "Ask for 1 or more."});
+    throw UsageError(text("cannot use ", count, " CUDA devices"), {.hint = "Request 1 or more."});
   if (virtual_devices_installed()) {
     throw StateError("this process has virtual devices and therefore cannot use CUDA",
                      {.hint = "Use one kind of device in a process."});
   }
   if (count > cuda_count()) {
     throw UsageError(
-        text(count, " CUDA devices were asked for and this process sees ", cuda_count()),
+        text(count, " CUDA devices were requested, but this process sees ", cuda_count()),
         {.hint = text("Use --devices virtual:", count, " to try the same plan on the CPU.")});
   }
   std::vector<Device> devices;
@@ -76,8 +76,8 @@ std::vector<Device> cuda_devices(int count) {
 
 namespace {
 
-// libtorch keeps one peak for a GPU. To read the peak of a short span it is reset, and what it stood
-// at is remembered here, for the peak since the last reset that users see.
+// libtorch keeps one peak for each GPU. Reading the peak of a short span resets it, so the earlier
+// value is kept here for the peak since the last reset by the user.
 struct EarlierPeaks {
   std::mutex mutex;
   std::map<int, Bytes> bytes;

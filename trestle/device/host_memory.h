@@ -4,10 +4,10 @@
 
 namespace trestle {
 
-// The same memory as a tensor of the CPU, for code that knows only CPU tensors, such as a network's:
-// of a virtual device's tensor a view that keeps its memory alive and copies nothing, so that budgets
-// and meters stay as they are; a CPU tensor is itself, and so is a GPU's. Reading and writing are the
-// caller's to order: a StreamCheck does not see them.
+// The tensor's memory as a CPU tensor, for code that handles only CPU tensors, such as network
+// communication. For a virtual device's tensor this is a view that keeps its memory alive and
+// copies nothing, so budgets and meters do not change. A CPU or GPU tensor is returned as it is.
+// The caller must order its reads and writes: a StreamCheck does not see them.
 at::Tensor host_view(const at::Tensor& tensor);
 
 }  // namespace trestle

@@ -7,11 +7,11 @@
 
 namespace trestle {
 
-// The CPU generator behind this thread's innermost KeyedRandom for `device` (cpu or virtual), made
-// and seeded now if this is the first draw; nothing if no such scope is open.
+// The CPU generator of this thread's innermost KeyedRandom for `device` (cpu or virtual), created
+// and seeded at its first draw; nothing if no such scope is open.
 std::optional<at::Generator> keyed_generator(at::Device device);
 
-// Makes operators on CPU tensors ask keyed_generator(). Does its work once; call it before threads
+// Makes operators on CPU tensors use keyed_generator(). Does its work once. Call it before threads
 // start, because it changes libtorch's operator tables.
 void prepare_keyed_random();
 

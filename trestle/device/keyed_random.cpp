@@ -18,18 +18,18 @@
 #include "trestle/device/virtual/allocator.h"
 #include "trestle/device/virtual/backend.h"
 
-// CPU kernels that are given no generator take the process's default one, which threads share.
-// While a scope for the CPU is open (or a RandomTape's), this thread's calls pass through a dispatch key above all
-// others (a mode key that libtorch keeps free), where operators that take a generator are handed
-// the thread's own one. All other operators fall through that key at no cost. Virtual devices ask
-// for the generator in their fallback.
+// CPU kernels without a given generator use the process's default one, which threads share. While a
+// scope for the CPU (or a RandomTape's) is open, this thread's calls pass through a dispatch key
+// above all others (a mode key that libtorch leaves free). There, operators that take a generator
+// are given the thread's own one. All other operators fall through that key at no cost. Virtual
+// devices set the generator in their fallback.
 namespace trestle {
 
 struct KeyedScope {
   at::Device device;
   std::uint64_t seed;
   KeyedScope* outer;
-  at::Generator generator = {};  // of cpu and virtual devices, from the first draw on
+  at::Generator generator = {};  // for cpu and virtual devices, from the first draw on
   std::optional<c10::impl::IncludeDispatchKeyGuard> mode = {};
   at::Tensor state_before = {};  // cuda only
 };
@@ -50,8 +50,8 @@ std::optional<std::size_t> generator_argument(const c10::FunctionSchema& schema)
   return std::nullopt;
 }
 
-// Operators that make their own tensor fill it with another random operator, which is met here
-// again: so an operator without tensors needs nothing.
+// Operators that create their own tensor fill it with another random operator, which passes through
+// here again. So an operator without tensors needs nothing.
 void give_generator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                     torch::jit::Stack* stack) {
   const std::size_t count = op.schema().arguments().size();
@@ -64,13 +64,13 @@ void give_generator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   std::optional<RandomDraw> draw;
   if (on_cpu) {
     auto& slot = *(arguments + static_cast<std::ptrdiff_t>(*generator_argument(op.schema())));
-    // The default generator by its name is the same to a tape.
+    // A tape treats the default generator the same, given or not.
     if (slot.isNone() ||
         (RandomDraw::is_taped() && slot.toGenerator() == at::detail::getDefaultCPUGenerator())) {
       const int owner = virt::charged();  // inside a virtual device's kernel, the device whose
                                           // memory this really is
       const at::Device device =
-          owner == virt::nobody ? at::Device(at::kCPU) : virt::nth_device(owner);
+          owner == virt::no_device ? at::Device(at::kCPU) : virt::nth_device(owner);
       auto keyed = slot.isNone() ? keyed_generator(device) : std::nullopt;
       if (RandomDraw::is_taped()) {
         draw.emplace(keyed ? *keyed : at::detail::getDefaultCPUGenerator(),
@@ -84,8 +84,7 @@ void give_generator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
 }
 
 void register_mode() {
-  // Kept for the life of the process: taking the kernels out again would race with
-  // threads that are still running.
+  // Kept for the life of the process: unregistering would race with threads that are still running.
   static auto* libraries = new std::vector<torch::Library>;
   libraries->reserve(2);
   auto& fallback = libraries->emplace_back(torch::Library::IMPL, "_", mode_key, __FILE__, __LINE__);
@@ -112,7 +111,7 @@ void prepare_keyed_random() {
   std::call_once(once, register_mode);
 }
 
-c10::impl::IncludeDispatchKeyGuard ask_for_generators() {
+c10::impl::IncludeDispatchKeyGuard intercept_random_operators() {
   prepare_keyed_random();
   return c10::impl::IncludeDispatchKeyGuard(mode_key);
 }

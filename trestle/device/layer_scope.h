@@ -2,14 +2,14 @@
 
 #include <string>
 
-// Says which layer this thread is running, so that an out-of-memory error can name it.
+// Records which layer this thread is running, so that an out-of-memory error can name it.
 //
 //   LayerScope scope(layer.name);  // two pointer writes; scopes nest
 namespace trestle {
 
 class LayerScope {
  public:
-  // Keeps a pointer only: `name` must outlive the scope, which temporaries do not.
+  // Keeps only a pointer: `name` must outlive the scope, so temporaries are rejected.
   explicit LayerScope(const std::string& name);
   explicit LayerScope(std::string&& name) = delete;
   ~LayerScope();
@@ -20,7 +20,7 @@ class LayerScope {
   const char* outer_;
 };
 
-// The innermost layer of this thread, "" when there is none. Valid until that scope ends.
+// The innermost layer of this thread, "" if there is none. Valid until that scope ends.
 const char* current_layer();
 
 }  // namespace trestle

@@ -10,14 +10,15 @@
 namespace trestle {
 namespace {
 
-// 9.10.2 is 91002, and was 8907 for 8.9.7 before version 9.
+// Version 9.10.2 is 91002; before version 9, 8.9.7 was 8907.
 std::string cudnn_version(long number) {
   const long major = number >= 90000 ? number / 10000 : number / 1000;
   const long rest = number >= 90000 ? number % 10000 : number % 1000;
   return text(major, ".", rest / 100, ".", rest % 100);
 }
 
-// libtorch links NCCL where it was built with it; asked at run time, because its header is not ours.
+// libtorch links NCCL if it was built with it. The symbol is looked up at run time, because NCCL's
+// header is not available.
 std::string nccl_version() {
   using GetVersion = int(int*);
   auto* const get_version = reinterpret_cast<GetVersion*>(dlsym(RTLD_DEFAULT, "ncclGetVersion"));

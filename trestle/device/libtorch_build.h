@@ -4,8 +4,8 @@
 
 namespace trestle {
 
-// The libtorch that this process runs with, and the libraries it was built with: versions as text,
-// "" for what it has not.
+// The libtorch that this process runs with, and the libraries it was built with. Versions are text,
+// "" for a missing library.
 struct LibtorchBuild {
   std::string version;  // "2.13.0"
   std::string cuda;     // "13.0"

@@ -37,7 +37,7 @@ Item parse_item(std::string_view written) {
   const std::size_t colon = item.text.find(':');
   item.kind = trim(item.text.substr(0, colon));
   if (item.kind != "cpu" && item.kind != "virtual" && item.kind != "cuda") {
-    throw UsageError(text("'", item.text, "' is no kind of device",
+    throw UsageError(text("'", item.text, "' is not a kind of device",
                           did_you_mean(item.kind, {"cpu", "virtual", "cuda"})),
                      {.hint = forms});
   }
@@ -58,13 +58,13 @@ Item parse_item(std::string_view written) {
   return item;
 }
 
-enum class DeviceUse { Compute, Plan };
+enum class ParseMode { Compute, Plan };
 
-std::vector<Device> virtual_groups(const std::vector<Item>& items, DeviceUse use) {
+std::vector<Device> virtual_groups(const std::vector<Item>& items, ParseMode mode) {
   int total = 0;
   for (const Item& item : items) {
     if (*item.number < 1)
-      throw UsageError(text("'", item.text, "' asks for no device"), {.hint = forms});
+      throw UsageError(text("'", item.text, "' requests no device"), {.hint = forms});
     total += *item.number;
     if (total > most_virtual_devices) {
       throw UsageError(text("'", item.text, "' makes ", total, " virtual devices"),
@@ -72,21 +72,21 @@ std::vector<Device> virtual_groups(const std::vector<Item>& items, DeviceUse use
     }
   }
   std::vector<Device> devices;
-  if (use == DeviceUse::Compute) devices = virtual_devices(total);
+  if (mode == ParseMode::Compute) devices = virtual_devices(total);
   while (static_cast<int>(devices.size()) < total)
     devices.push_back({virt::nth_device(static_cast<int>(devices.size())), 0});
   std::size_t next = 0;
   for (const Item& item : items) {
     for (int i = 0; i < *item.number; ++i, ++next) {
       devices[next].budget = item.budget.value_or(0);
-      if (use == DeviceUse::Compute) set_budget(devices[next].torch, devices[next].budget);
+      if (mode == ParseMode::Compute) set_budget(devices[next].torch, devices[next].budget);
     }
   }
   return devices;
 }
 
-std::vector<Device> virtual_by_number(const std::vector<Item>& items, DeviceUse use) {
-  const bool compute = use == DeviceUse::Compute;
+std::vector<Device> virtual_by_number(const std::vector<Item>& items, ParseMode mode) {
+  const bool compute = mode == ParseMode::Compute;
   if (compute) install_virtual_devices({.count = static_cast<int>(items.size())});
   const int count = compute ? virtual_device_count() : most_virtual_devices;
   std::vector<Device> devices;
@@ -101,31 +101,30 @@ std::vector<Device> virtual_by_number(const std::vector<Item>& items, DeviceUse 
   return devices;
 }
 
-// A single "virtual:N" is a number of devices, as is everything with a budget; in a list, plain
+// A single "virtual:N" is a number of devices, as is every item with a budget. In a list, plain
 // numbers name devices.
-std::vector<Device> parse_virtual(std::vector<Item> items, DeviceUse use) {
+std::vector<Device> parse_virtual(std::vector<Item> items, ParseMode mode) {
   std::size_t groups = 0;
   for (Item& item : items) {
     if (!item.number) item.number = items.size() == 1 ? 1 : 0;
     if (item.budget) ++groups;
   }
   if (items.size() == 1) items[0].number = std::max(*items[0].number, items[0].budget ? 0 : 1);
-  if (items.size() == 1 || groups == items.size()) return virtual_groups(items, use);
-  if (groups == 0) return virtual_by_number(items, use);
+  if (items.size() == 1 || groups == items.size()) return virtual_groups(items, mode);
+  if (groups == 0) return virtual_by_number(items, mode);
   throw UsageError(
-      "some of the virtual devices carry a budget and some do not, so it is not clear whether a "
-      "number "
-      "counts devices or names one",
+      "some of the virtual devices have a budget and some do not, so a number could count devices "
+      "or name one",
       {.hint = "Give every group its budget: virtual:1x1GiB,virtual:2x512MiB (0 for no limit)."});
 }
 
 std::vector<Device> parse_cuda(const std::vector<Item>& items) {
-  if (cuda_count() > 0) cuda_devices(1);  // refuses beside virtual devices
+  if (cuda_count() > 0) cuda_devices(1);  // throws if there are virtual devices
   if (items.size() == 1 && items[0].all && cuda_count() > 0) return cuda_devices(cuda_count());
   std::vector<Device> devices;
   for (const Item& item : items) {
     if (item.all && items.size() > 1) {
-      throw UsageError(text("'", item.text, "' stands beside other devices"),
+      throw UsageError(text("'", item.text, "' cannot be combined with other devices"),
                        {.hint = "Write cuda:all alone, or name the devices: cuda:0,cuda:1."});
     }
     const int number = item.number.value_or(0);
@@ -146,15 +145,15 @@ std::vector<Device> cuda_on_paper(const std::vector<Item>& items) {
   std::vector<Device> devices;
   for (const Item& item : items) {
     if (item.all)
-      throw UsageError("'cuda:all' says nothing without the GPUs",
-                       {.hint = "Name them to plan for them: cuda:0,cuda:1."});
+      throw UsageError("'cuda:all' is unknown on a machine without the GPUs",
+                       {.hint = "List the GPUs of the plan: cuda:0,cuda:1."});
     devices.push_back(
         {at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(item.number.value_or(0))), 0});
   }
   return devices;
 }
 
-std::vector<Device> parse(std::string_view written, DeviceUse use) {
+std::vector<Device> parse(std::string_view written, ParseMode mode) {
   std::vector<Item> items;
   for (const std::string& part : split(written, ',')) {
     if (trim(part).empty())
@@ -167,8 +166,8 @@ std::vector<Device> parse(std::string_view written, DeviceUse use) {
     }
   }
   const std::string kind = items.front().kind;
-  if (kind == "virtual") return parse_virtual(std::move(items), use);
-  if (kind == "cuda") return use == DeviceUse::Compute ? parse_cuda(items) : cuda_on_paper(items);
+  if (kind == "virtual") return parse_virtual(std::move(items), mode);
+  if (kind == "cuda") return mode == ParseMode::Compute ? parse_cuda(items) : cuda_on_paper(items);
   for (const Item& item : items) {
     if (item.number && *item.number != 0) {
       throw UsageError(
@@ -182,11 +181,11 @@ std::vector<Device> parse(std::string_view written, DeviceUse use) {
 }  // namespace
 
 std::vector<Device> parse_devices(std::string_view written) {
-  return parse(written, DeviceUse::Compute);
+  return parse(written, ParseMode::Compute);
 }
 
 std::vector<Device> planned_devices(std::string_view written) {
-  return parse(written, DeviceUse::Plan);
+  return parse(written, ParseMode::Plan);
 }
 
 }  // namespace trestle

@@ -7,14 +7,15 @@
 
 namespace trestle {
 
-// Makes this thread's random operators on CPU tensors ask for a generator, while it lives.
-c10::impl::IncludeDispatchKeyGuard ask_for_generators();
+// While the returned guard lives, random operators of this thread on CPU tensors get their
+// generator from this library.
+c10::impl::IncludeDispatchKeyGuard intercept_random_operators();
 
-// One operator draws: from the thread's tapes (random_tape.h) where there are any, else from `source`.
-// While it lives, other operators that this one is made of draw from the same generator.
+// One draw of an operator: from the thread's tapes (random_tape.h) if there are any, else from
+// `source`. While it lives, operators that this one calls draw from the same generator.
 class RandomDraw {
  public:
-  // `is_shared`: other threads may draw from `source` too, a default generator.
+  // Shared: other threads may draw from `source` too, as from a default generator.
   enum class Source { OfThread, Shared };
   RandomDraw(const at::Generator& source, Source kind);
   ~RandomDraw();
@@ -23,7 +24,7 @@ class RandomDraw {
 
   const at::Generator& generator() const;
 
-  // Is a tape recorded or replayed in this thread?
+  // Whether this thread records or replays a tape.
   static bool is_taped();
 
  private:

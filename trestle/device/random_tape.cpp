@@ -18,7 +18,7 @@
 namespace trestle {
 namespace {
 
-// All that a CPU generator's next numbers depend on.
+// The complete state of a CPU generator.
 struct GeneratorState {
   at::mt19937_data_pod engine = {};
   std::optional<float> next_float = {};
@@ -46,7 +46,7 @@ struct GeneratorState {
   }
 };
 
-// A draw begins where the last one from the same source ended, or else at `state`.
+// A draw starts from the state at which the last draw of its source ended, or else from `state`.
 struct Draw {
   std::size_t source = 0;
   std::shared_ptr<const GeneratorState> state = nullptr;
@@ -61,13 +61,13 @@ struct RandomTape::Contents {
 
 namespace {
 
-// What the thread is in the middle of, innermost last.
+// A tape that this thread is recording or replaying.
 struct TapeScope {
-  RandomTape::Contents* recorded = nullptr;  // else it is replayed:
+  RandomTape::Contents* recorded = nullptr;  // null in a replay
   const RandomTape::Contents* replayed = nullptr;
-  std::size_t next = 0;                                  // draw of a replay
+  std::size_t next = 0;                                  // index of the replay's next draw
   std::map<std::size_t, at::Generator> generators = {};  // of a replay, one for each source
-  // Of a record: each source's number, and where its last draw ended.
+  // In a recording: the number of each source, and the state at which its last draw ended.
   struct Source {
     std::size_t number = 0;
     std::optional<GeneratorState> end = {};
@@ -78,10 +78,10 @@ struct TapeScope {
     auto& known =
         sources.try_emplace(source.unsafeGetGeneratorImpl(), Source{.number = sources.size()})
             .first->second;
-    const bool goes_on = known.end && *known.end == state;
+    const bool continues = known.end && *known.end == state;
     recorded->draws.push_back(
         {.source = known.number,
-         .state = goes_on ? nullptr : std::make_shared<const GeneratorState>(state)});
+         .state = continues ? nullptr : std::make_shared<const GeneratorState>(state)});
   }
   void end_draw(const at::Generator& source, const GeneratorState& state) {
     sources.at(source.unsafeGetGeneratorImpl()).end = state;
@@ -89,9 +89,9 @@ struct TapeScope {
   const at::Generator& next_generator() {
     if (next >= replayed->draws.size()) {
       throw StateError(
-          text("a function that is run again draws random numbers ", next + 1,
-               " times or more, and drew them ", replayed->draws.size(), " times at first"),
-          {.hint = "It must do the same both times."});
+          text("a recomputed function draws random numbers at least ", next + 1,
+               " times, but drew them ", replayed->draws.size(), " times in its forward"),
+          {.hint = "The function must do the same both times."});
     }
     const Draw& draw = replayed->draws[next++];
     auto& generator = generators[draw.source];
@@ -101,10 +101,10 @@ struct TapeScope {
   }
 };
 
-thread_local std::vector<TapeScope*> scopes;
-thread_local const at::Generator* drawn_from = nullptr;  // by the operator that is running
+thread_local std::vector<TapeScope*> scopes;             // innermost last
+thread_local const at::Generator* drawn_from = nullptr;  // by the running operator
 
-// A generator for the thread's draws from those that it shares: only one draws at a time.
+// The generator of this thread's draws from shared sources. Only one draw runs at a time.
 const at::Generator& own_generator() {
   thread_local const at::Generator generator = at::detail::createCPUGenerator();
   return generator;
@@ -119,7 +119,7 @@ RandomTape::~RandomTape() = default;
 
 struct RandomTape::Record::Scope {
   TapeScope tape;
-  c10::impl::IncludeDispatchKeyGuard asking = ask_for_generators();
+  c10::impl::IncludeDispatchKeyGuard asking = intercept_random_operators();
 };
 
 RandomTape::Record::Record(RandomTape& tape, const std::vector<at::Device>& gpus)
@@ -137,7 +137,7 @@ RandomTape::Record::~Record() { pop(&scope_->tape); }
 struct RandomTape::Replay::Scope {
   TapeScope tape;
   std::vector<std::pair<at::Device, at::Tensor>> gpu_states_before = {};
-  c10::impl::IncludeDispatchKeyGuard asking = ask_for_generators();
+  c10::impl::IncludeDispatchKeyGuard asking = intercept_random_operators();
 };
 
 RandomTape::Replay::Replay(const RandomTape& tape)
@@ -162,15 +162,15 @@ RandomTape::Replay::~Replay() {
 
 struct RandomDraw::State {
   at::Generator source;
-  at::Generator generator;                 // what the operator draws from
-  std::unique_lock<std::mutex> lock = {};  // of a source that others share
+  at::Generator generator;                 // the operator draws from this one
+  std::unique_lock<std::mutex> lock = {};  // of a shared source
   std::vector<TapeScope*> recording = {};
   const at::Generator* outer = nullptr;
 };
 
-// The innermost replay has the numbers; what is recorded inside of it takes them down again. A
-// generator that threads share is held while the operator draws from a copy of it, since the
-// operator's kernel takes the generator's lock itself.
+// The innermost replay provides the numbers; recordings inside of it record them again. The lock of
+// a shared generator is held while the operator draws from a copy, because the operator's kernel
+// locks the generator itself.
 RandomDraw::RandomDraw(const at::Generator& source, Source kind)
     : state_(new State{.source = source, .generator = source, .outer = drawn_from}) {
   if (drawn_from != nullptr) {

@@ -7,27 +7,28 @@
 
 namespace trestle {
 
-// The random numbers that a piece of work draws, so that it can draw the same ones again.
+// Records the random numbers that an operation draws, so that its recomputation draws them again.
 //
 //   RandomTape tape;
 //   {
 //     const RandomTape::Record record(tape);
-//     y = dropout(x);   // draws as always: the default generator moves as it would without a tape
+//     y = dropout(x);   // the default generator advances as it would without a tape
 //   }
 //   {
 //     const RandomTape::Replay replay(tape);
-//     z = dropout(x);   // the same mask; no generator but the tape's own is read or moved
+//     z = dropout(x);   // the same mask; only the tape's own generator is read and advanced
 //   }
 //
-// Taken down are the draws of the thread's random operators that are given no generator, on the CPU and
-// on virtual devices, whether they come from default generators or from a KeyedRandom. Each draw is one
-// piece with what it takes down, so the tape is right where other threads draw from the same default
-// generator meanwhile. Work that draws nothing costs next to nothing; a generator that was drawn from
-// takes 3 KB, once. For GPUs the state of the default generators of `gpus` is taken at the beginning,
-// set again in the replay, and put back after it.
+// The tape records the draws of the thread's random operators that are given no generator, on the
+// CPU and on virtual devices, from default generators and from a KeyedRandom. A draw and its
+// recording are one atomic step, so the tape is right while other threads draw from the same
+// default generator. Work without draws costs next to nothing; each generator that is used costs 3
+// KB, once. For GPUs, the state of the default generators of `gpus` is saved at the beginning, set
+// again in the replay, and restored after it.
 //
-// Scopes nest, and belong to the thread that made them. While a tape is replayed, the scopes around it
-// see none of its draws. A replay may end early; a draw that was not taken down throws StateError.
+// Scopes nest, and belong to the thread that created them. While a tape is replayed, the scopes
+// around it see none of its draws. A replay may end early. A draw that was not recorded throws
+// StateError.
 class RandomTape {
  public:
   RandomTape();

@@ -9,22 +9,22 @@
 #include <utility>
 #include <vector>
 
-// The queues of work of a device. Operators of a GPU are put into the calling thread's current
-// stream of that device and run later; those of the CPU and of virtual devices have finished when
-// they return (but see stream_check.h).
+// The work queues of a device. A GPU's operators are queued in the calling thread's current stream
+// of that device and run later. Those of the CPU and of virtual devices have finished when they
+// return (but see stream_check.h).
 namespace trestle::device {
 
-// Have operators finished when they return?
+// Whether the device's operators have finished when they return.
 bool is_synchronous(at::Device device);
 
-// The calling thread's current streams, of all devices of the kinds that `devices` are of; none of
-// synchronous ones.
+// The calling thread's current streams of all devices that have the type of one of `devices`.
+// Synchronous devices have none.
 std::vector<c10::Stream> current_streams(const std::vector<at::Device>& devices);
 
-// Makes the given streams the calling thread's current ones while it lives.
+// Makes the given streams current in the calling thread while it lives.
 //
 //   const auto streams = current_streams({device});       // the caller's
-//   std::thread worker([&] { const StreamScope scope(streams); });  // works on in the same ones
+//   std::thread worker([&] { const StreamScope scope(streams); });  // uses the same streams
 class StreamScope {
  public:
   explicit StreamScope(const std::vector<c10::Stream>& streams);
@@ -36,12 +36,12 @@ class StreamScope {
   std::vector<c10::Stream> before_;
 };
 
-// Streams for copies alone, two for each pair of devices and way, so that a copy runs beside the
+// Streams only for copies, two for each ordered pair of devices, so that a copy overlaps with the
 // computation of both and waits for no other copy. Several threads may use one object.
 class CopyStreams {
  public:
-  // The streams of copies from one device to the other: on the one, and on the other; only those of
-  // devices that are not synchronous.
+  // The streams for copies from one device to the other: one on each device that is not
+  // synchronous.
   std::vector<c10::Stream> between(at::Device from, at::Device to);
 
  private:

@@ -8,12 +8,12 @@ namespace trestle {
 
 StreamCheck::StreamCheck() {
   if (!virtual_devices_installed()) {
-    throw StateError("streams can be checked on virtual devices only, and there are none",
+    throw StateError("streams can be checked on virtual devices only, and none are installed",
                      {.hint = "Call install_virtual_devices() first."});
   }
   if (virt::checks_streams()) {
     throw StateError("another StreamCheck lives in this process",
-                     {.hint = "One at a time: it watches all virtual devices."});
+                     {.hint = "Destroy it first: a StreamCheck watches all virtual devices."});
   }
   virt::begin_stream_check();
 }

@@ -37,22 +37,22 @@ void check_count(int count) {
 
 void set_worker_threads(int count) {
   check_count(count);
-  // A thread's first parallel operator takes over the process's default, whatever was
-  // set before: have that done now.
+  // A thread's first parallel operator applies the process's default over any earlier setting. This
+  // call gets that over with.
   at::get_num_threads();
   at::set_num_threads(count);
 }
 
-// libtorch's own setter also changes the default of threads that start later, so a number lent for
-// one action would stay with strangers. What it does for the thread itself is done here: OpenMP's
-// number, and MKL's, which libtorch links and need not have.
+// libtorch's own setter also changes the default of threads that start later, so a number for one
+// action would leak to them. This sets the thread's own numbers: OpenMP's, and MKL's if libtorch
+// was linked with it.
 void set_own_threads(int count) {
   using SetThreads = void(int);
   static auto* const set_openmp =
       reinterpret_cast<SetThreads*>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
   static auto* const set_mkl =
       reinterpret_cast<SetThreads*>(dlsym(RTLD_DEFAULT, "MKL_Set_Num_Threads_Local"));
-  at::get_num_threads();  // a thread's first question sets its number: have that over
+  at::get_num_threads();  // the first call in a thread sets its number: get that over with
   if (!set_openmp) return at::set_num_threads(count);
   set_openmp(count);
   if (set_mkl) set_mkl(count);
@@ -73,8 +73,8 @@ DeviceThreads::DeviceThreads(at::Device device, int count) : device_(device) {
 
 DeviceThreads::~DeviceThreads() {
   if (virt::is_virtual(device_)) {
-    // Two pipelines may use a device at the same time, and end in any order: the last one leaves it
-    // without a number.
+    // Two pipelines may use a device at the same time, and end in any order: the last one removes
+    // the device's number.
     auto& threads = virt::threads_of(device_.index());
     const std::lock_guard lock(threads.mutex);
     threads.count = --threads.scopes == 0 ? 0 : before_;

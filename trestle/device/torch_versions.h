@@ -5,15 +5,15 @@
 
 #include <memory>
 
-// What differs between the versions of libtorch that trestle is built with: 2.13 is what its tests
-// run on, 2.15 was tried, 2.11 and 2.12 compile by this header.
+// The differences between the supported versions of libtorch. The tests run on 2.13, 2.15 was
+// tried, and 2.11 and 2.12 compile with this header.
 #if TORCH_VERSION_MAJOR != 2 || TORCH_VERSION_MINOR < 11
 #error "trestle needs libtorch 2.11 or newer of the 2 series; 2.13 is the one its tests run on"
 #endif
 
 namespace trestle {
 
-// A new node of an autograd graph: counted by itself from 2.13 on, by a std::shared_ptr before.
+// A new node of an autograd graph: an intrusive pointer from 2.13 on, a std::shared_ptr before.
 template <class Node>
 auto make_node() {
 #if TORCH_VERSION_MINOR >= 13

@@ -6,7 +6,7 @@
 namespace trestle {
 namespace {
 
-// Into pinned memory a GPU copies while the host goes on; whoever reads it waits for the copy.
+// A GPU copies into pinned memory while the host continues; the reader waits for the copy.
 at::Tensor to_pinned_host(const at::Tensor& tensor) {
   const at::Tensor host =
       at::empty_like(tensor, tensor.options().device(at::kCPU).pinned_memory(true));
@@ -24,7 +24,7 @@ at::Tensor start_copy(const at::Tensor& tensor, at::Device device) {
 
 at::Tensor to_device(const at::Tensor& tensor, at::Device device) {
   if (!tensor.defined() || tensor.device() == device) return tensor;
-  // Into host memory an asynchronous copy could be read before it is there.
+  // A reader could see host memory before an asynchronous copy has finished.
   const bool asynchronous = !device.is_cpu();
   return tensor.to(tensor.options().device(device), asynchronous, /*copy=*/false);
 }

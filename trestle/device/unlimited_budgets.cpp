@@ -13,7 +13,7 @@ UnlimitedBudgets::UnlimitedBudgets(const std::vector<at::Device>& devices) {
 }
 
 UnlimitedBudgets::~UnlimitedBudgets() {
-  // Backwards: a device that is named twice was noted with its own budget first.
+  // In reverse: for a device that is listed twice, the first entry has the original budget.
   for (auto kept = budgets_.rbegin(); kept != budgets_.rend(); ++kept)
     set_budget(kept->first, kept->second);
 }

@@ -9,8 +9,8 @@
 
 namespace trestle {
 
-// Virtual devices without their budgets while it lives: what a plan needs can then be measured also
-// where it does not fit. Other devices are left alone.
+// Removes the budgets of virtual devices while it lives, so that a plan's memory can be measured
+// even if it does not fit. Other devices are left alone.
 class UnlimitedBudgets {
  public:
   explicit UnlimitedBudgets(const std::vector<at::Device>& devices);

@@ -5,7 +5,7 @@
 
 namespace trestle {
 
-void settle_vector_math() {
+void warm_up_vector_math() {
   static const bool settled = [] {
     const at::NoGradGuard no_grad;
     for (const at::ScalarType type : {at::kFloat, at::kDouble}) {

@@ -2,10 +2,11 @@
 
 namespace trestle {
 
-// Has the functions of vectors (tanh, exp, ...) called once, by one thread, before several threads call them. MKL, which
-// libtorch computes them with, chooses their code at the first call, and where threads make that at the same time one of
-// them may compute with less accuracy: tanh of float32 was 1e-5 off in one run of forty, with libtorch 2.13. Does nothing
-// from the second call on. Called wherever threads of ranks, stages and replicas are started.
-void settle_vector_math();
+// Calls the vectorized functions (tanh, exp, ...) once in one thread. libtorch computes them with
+// MKL, which chooses their code at the first call. If several threads make that first call at the
+// same time, one of them may compute with less accuracy: tanh of float32 was off by 1e-5 in one run
+// of forty, with libtorch 2.13. Does nothing after the first call. Called before threads of ranks,
+// stages or replicas start.
+void warm_up_vector_math();
 
 }  // namespace trestle

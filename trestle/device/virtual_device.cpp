@@ -23,8 +23,7 @@
 namespace trestle {
 namespace {
 
-// Enough for every plan that a machine's cores can carry; see the
-// header for what an unused one costs.
+// Enough for every plan that a machine's cores can run; the header has the cost of an unused one.
 constexpr int fewest_installed = 16;
 
 bool cuda_in_use() {
@@ -36,24 +35,23 @@ bool cuda_in_use() {
   return false;
 }
 
-void require_room_for_a_backend() {
+void require_free_backend() {
   if (cuda_in_use()) {
     throw StateError(
         "virtual devices cannot be installed: this process already uses CUDA",
-        {.hint = "Use virtual devices before anything on CUDA, and then no CUDA in that process."});
+        {.hint = "Install virtual devices before any use of CUDA, and do not use CUDA after."});
   }
   if (c10::is_privateuse1_backend_registered()) {
     throw StateError(
         text("virtual devices cannot be installed: this process has registered the backend '",
-             c10::get_privateuse1_backend(), "' in libtorch's one free place"),
-        {.hint = "Run them in a process of their own."});
+             c10::get_privateuse1_backend(), "', and libtorch allows only one such backend"),
+        {.hint = "Use virtual devices in a separate process."});
   }
 }
 
-// The order matters: libtorch looks up names, guard and allocator when
-// the first tensor asks for them.
+// The order matters: libtorch looks up names, guard and allocator when the first tensor needs them.
 void install(int count, int threads) {
-  require_room_for_a_backend();
+  require_free_backend();
   set_worker_threads(threads);
   c10::register_privateuse1_backend(virt::backend_name);
   virt::set_device_count(count);
@@ -65,21 +63,20 @@ void install(int count, int threads) {
   prepare_keyed_random();
 }
 
-// The engine makes its device threads once, at the first backward of the process, and then knows no
-// device that came later. So that first backward is made to happen here, and if it has already
-// happened, that is said here and not in the middle of a training step.
+// The engine creates its device threads once, at the first backward of the process, and never for
+// devices installed later. So the installation runs that first backward. If the process has already
+// run one, the error appears here and not in the middle of a training step.
 void start_backward_threads(int count) {
   try {
-    const c10::InferenceMode no_inference(false);  // the caller may be in it, or in no-grad mode
+    const c10::InferenceMode no_inference(false);  // the caller may be in inference or no-grad mode
     const at::AutoGradMode grad(true);
     const at::Tensor one =
         at::ones({}, at::Device(at::kPrivateUse1, static_cast<at::DeviceIndex>(count - 1)));
     one.set_requires_grad(true).mul(1).backward();
   } catch (const c10::Error&) {
     throw StateError(
-        "virtual devices came too late: this process has already run a backward(), and libtorch's "
-        "autograd engine gives "
-        "threads only to the devices that were there at its first one",
+        "virtual devices were installed too late: this process has already run a backward(), and "
+        "libtorch's autograd engine creates threads only for the devices that existed at that time",
         {.hint =
              "Call install_virtual_devices() or virtual_devices() at the start of the program."});
   }
@@ -101,7 +98,7 @@ int checked_index(at::Device device) {
 void install_virtual_devices(const VirtualDeviceOptions& options) {
   if (options.count < 1 || options.count > most_virtual_devices) {
     throw UsageError(text("cannot install ", options.count, " virtual devices"),
-                     {.hint = text("Ask for 1 to ", most_virtual_devices, ".")});
+                     {.hint = text("Request 1 to ", most_virtual_devices, ".")});
   }
   if (options.threads_per_device < 0 || options.threads_per_device > most_threads()) {
     throw UsageError(
@@ -114,8 +111,8 @@ void install_virtual_devices(const VirtualDeviceOptions& options) {
   if (const int installed = virtual_device_count(); installed > 0) {
     if (options.count <= installed) return;
     throw StateError(
-        text(options.count, " virtual devices were asked for, and this process has ", installed,
-             ": their number is fixed at the first call"),
+        text(options.count, " virtual devices were requested, but this process has ", installed,
+             ": the first call fixed their number"),
         {.hint = text("Call install_virtual_devices({.count = ", options.count, "}) first.")});
   }
   const int threads = options.threads_per_device > 0 ? options.threads_per_device

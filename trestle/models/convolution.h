@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-// What the residual nets are made of. Internal to this folder.
+// Building blocks of the residual nets. Internal to this folder.
 namespace trestle::models {
 
 // Without bias, since a batch norm follows, and padded so that stride 1 keeps the size.

@@ -20,7 +20,7 @@ void set_if_given(std::int64_t& size, std::int64_t given) {
   if (given != 0) size = given;
 }
 
-// The sizes that all models have.
+// The sizes common to all models.
 template <class Options>
 Options sizes(const ModelOptions& options, std::int64_t Options::*inputs) {
   Options sizes;
@@ -69,7 +69,7 @@ nn::Layers make_model(const ModelOptions& options) {
   }
   const Maker& maker = choose("model", options.name, model_table);
   if (options.bilinear && maker.name != "unet") {
-    throw UsageError(text("model '", maker.name, "' has no option 'bilinear'; only 'unet' has"));
+    throw UsageError(text("model '", maker.name, "' has no option 'bilinear'; only 'unet' has it"));
   }
   return maker.make(options);
 }

@@ -11,10 +11,10 @@
 // Models by name, for recipes. A model of your own needs none of this: any nn::Layers is one.
 namespace trestle::models {
 
-// What a recipe's [model] can say. 0 stands for the model's own default.
+// The settings of a recipe's [model]. 0 means the model's own default.
 struct ModelOptions {
   std::string name = "unet";
-  std::int64_t in_channels = 0;  // of images; numbers a sample for the others
+  std::int64_t in_channels = 0;  // of images; for other models the numbers of a sample
   std::int64_t classes = 0;
   std::int64_t width = 0;
   bool bilinear = false;  // "unet" only
@@ -23,12 +23,12 @@ struct ModelOptions {
 
 using MakeModel = std::function<nn::Layers(const ModelOptions&)>;
 
-// Models of a program's own, by the names that its recipes use.
+// A program's own models, by the names that its recipes use.
 using OwnModels = std::map<std::string, MakeModel>;
 
 // "unet", "resnet18", "resnet18_flat", "resnet50", "toy", "two_linears" or "mlp". Throws UsageError
-// for any other name, with the nearest one, for negative sizes, and for an option the model does not
-// have.
+// that suggests the nearest name for any other name; also for negative sizes, and for an option
+// that the model does not have.
 nn::Layers make_model(const ModelOptions& options);
 
 std::vector<std::string> model_names();

@@ -34,7 +34,7 @@ struct InputLayerImpl : torch::nn::Module {
   torch::nn::BatchNorm2d norm1;
 };
 
-// x + the block's input, brought to x's shape.
+// Adds the block's input, converted to x's shape.
 struct DownsampleAddImpl : torch::nn::Module {
   DownsampleAddImpl(std::int64_t in, std::int64_t out, int stride)
       : conv1(register_module("conv", convolution(in, out, 1, stride))),

@@ -10,7 +10,7 @@ namespace trestle::models {
 struct ResNetOptions {
   std::int64_t in_channels = 1;
   std::int64_t classes = 10;
-  std::int64_t width = 64;  // channels of the first stage; the others have 2, 4, 8 times as many
+  std::int64_t width = 64;  // channels of the first stage; later stages: times 2, 4, 8
   std::uint64_t seed = 42;  // of the initial weights (nn/layers.h)
 };
 
@@ -22,8 +22,8 @@ struct ResNetOptions {
 nn::Layers resnet18(const ResNetOptions& options = {});
 
 // The same net in 62 layers, one for each operation: <block>.conv1, norm1, relu1, conv2, norm2,
-// add, relu2, where "add" takes the block's input, which "conv1" keeps as "<block>.identity". So a
-// cut inside a block sends its skip across devices.
+// add, relu2. "add" takes the block's input, which "conv1" keeps as "<block>.identity". A cut
+// inside a block therefore sends its skip to another device.
 nn::Layers resnet18_flat(const ResNetOptions& options = {});
 
 }  // namespace trestle::models

@@ -13,7 +13,7 @@ namespace trestle::models {
 
 namespace {
 
-constexpr std::int64_t expansion = 4;  // a block's output channels over its inner ones
+constexpr std::int64_t expansion = 4;  // ratio of a block's output channels to its inner ones
 
 torch::nn::Conv2d initialized_convolution(std::int64_t in, std::int64_t out, int kernel,
                                           int stride) {

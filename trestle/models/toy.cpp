@@ -23,7 +23,7 @@ auto dropout(double p) {
   return [=] { return torch::nn::Dropout(p); };
 }
 
-// A layer of three arguments.
+// A layer with three arguments.
 struct MixImpl : torch::nn::Module {
   explicit MixImpl(std::int64_t width)
       : linear(register_module("linear", torch::nn::Linear(3 * width, width))) {}
@@ -53,7 +53,8 @@ nn::Layers toy(const ToyOptions& options) {
 }
 
 nn::Layers mlp(const MlpOptions& options) {
-  if (options.depth < 0) throw UsageError(text("an MLP of depth ", options.depth));
+  if (options.depth < 0)
+    throw UsageError(text("the depth of an MLP is ", options.depth, ": it must not be negative"));
   nn::Layers net(nn::Seed{options.seed});
   net.add("flatten", flatten);
   std::int64_t in = options.features;

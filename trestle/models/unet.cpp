@@ -40,7 +40,7 @@ struct DownImpl : DoubleConvImpl {
   at::Tensor forward(const at::Tensor& x) { return DoubleConvImpl::forward(at::max_pool2d(x, 2)); }
 };
 
-at::Tensor hand_on(const at::Tensor& x) { return x; }
+at::Tensor pass_through(const at::Tensor& x) { return x; }
 
 at::Tensor upsample(const at::Tensor& x) {
   return at::upsample_bilinear2d(x, {2 * x.size(2), 2 * x.size(3)}, /*align_corners=*/true);
@@ -62,25 +62,25 @@ nn::Layers unet(const UNetOptions& options) {
   if (w < 1 || options.in_channels < 1 || options.classes < 1 || (options.bilinear && w % 2 != 0)) {
     throw UsageError(text("a U-Net of width ", w, ", ", options.in_channels, " input channels and ",
                           options.classes, " classes cannot be built"),
-                     {.hint = "All must be positive, and the width even where 'bilinear' is set."});
+                     {.hint = "All must be positive, and the width even with 'bilinear'."});
   }
   nn::Layers net(nn::Seed{options.seed});
   net.add("in", double_conv(options.in_channels, w, w));
   std::int64_t channels = w;
   for (int level = 1; level <= 4; ++level) {
-    net.add(text("cat", level), hand_on).keep_output(text("skip", level));
-    // Without a transposed convolution nothing halves the channels again, so the deepest level has
-    // only as many as the one above.
+    net.add(text("cat", level), pass_through).keep_output(text("skip", level));
+    // Without a transposed convolution nothing halves the channels, so the deepest level has the
+    // same number of channels as the level above.
     const std::int64_t out = options.bilinear && level == 4 ? channels : 2 * channels;
     net.add(text("down", level), [=] { return std::make_shared<DownImpl>(channels, out); });
     channels = out;
   }
   for (int step = 1; step <= 4; ++step) {
-    const std::int64_t skip = w << (4 - step);  // the channels of the skip it is joined with
+    const std::int64_t skip = w << (4 - step);  // channels of the concatenated skip
     const std::string name = text("up", step);
     if (options.bilinear) {
       net.add(name + "_t", upsample);
-      // The reference program's widths, which are not those of the best known U-Net.
+      // The reference program's widths, which differ from those of the best known U-Net.
       const std::int64_t out = step == 4 ? w : skip / 2;
       const std::int64_t middle = step == 4 ? w : out / 2;
       net.add(name + "_pop", pad_and_join).take(text("skip", 5 - step));

@@ -1,4 +1,4 @@
-#include "trestle/nn/autocast_scope.h"
+#include "trestle/nn/detail/autocast_scope.h"
 
 #include <ATen/autocast_mode.h>
 

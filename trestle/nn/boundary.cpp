@@ -66,8 +66,8 @@ void Boundary::take_back(const Handed& handed) {
     access[i] = Access::Written;
     if (handed.may_write[i]) continue;
     throw StateError(text(consumer_, " changed ", names_.at(i),
-                          " in place, which it had left alone in all runs before"),
-                     {.hint = "Make it work in place always or never: what it changed now is "
+                          " in place, which it did not do in any run before"),
+                     {.hint = "Make it work in place always or never: the value that it changed is "
                               "needed elsewhere too."});
   }
 }

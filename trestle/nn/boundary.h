@@ -13,17 +13,17 @@
 #include "trestle/base/units.h"
 #include "trestle/nn/value.h"
 
-// Who may write to a tensor that crosses a boundary: from the caller to a stage, from stage to
+// Write access to a tensor that crosses a boundary: from the caller to a stage, from stage to
 // stage, from a model to its loss.
 //
-// A tensor that somebody else also needs is never written to. A consumer that works in place gets a
-// copy where only the library or the caller keeps the original (a stage's inputs kept for
-// recomputation, a tensor that two stages on one device share, the caller's own batch); where
-// another layer takes the same value, in-place work is refused (segment.h).
+// A tensor that is also needed elsewhere is never written to. A consumer that works in place gets a
+// copy if only the library or the caller keeps the original (a stage's inputs kept for
+// recomputation, a tensor shared by two stages on one device, the caller's own batch). If another
+// layer takes the same value, an in-place layer is an error (segment.h).
 namespace trestle::nn {
 
-// A consumer's arguments, and which of them it writes to. That shows only afterwards, by autograd's
-// version counters, so the first run in each mode (see `mode` below) is on copies. Several threads
+// A consumer's arguments, and which of them it writes to. Autograd's version counters show writes
+// only afterwards, so the first run in each mode (see `mode` below) gets copies. Several threads
 // may use one object.
 //
 //   auto handed = boundary.hand_over(values, owned, mode);
@@ -37,21 +37,21 @@ class Boundary {
   const std::string& consumer() const { return consumer_; }
 
   struct Handed {
-    Values values;  // what the consumer gets, the tensors or copies; may be moved from
+    Values values;  // the consumer's arguments, the tensors or copies; may be moved from
     std::vector<c10::VariableVersion> counters;  // count the changes to `values`' memory
-    std::vector<std::uint32_t> versions;         // what they stood at
-    std::vector<bool> may_write;                 // copies, and what the consumer owns
+    std::vector<std::uint32_t> versions;         // the counters before the consumer ran
+    std::vector<bool> may_write;                 // copies, and values owned by the consumer
     std::uint64_t mode = 0;
   };
 
-  // A value that nobody else needs afterwards (`owned`) is handed over as it is. So is one that the
-  // consumer is known to leave alone; one that it writes to, or that it has not been seen with yet,
-  // goes as a copy, made in the caller's grad mode. `mode` tells apart runs that may differ in what
-  // they write to, for example training from evaluation.
+  // Passes an `owned` value, needed by no one else afterwards, as it is. Also passes a value as it
+  // is if the consumer is known to leave it alone. A value that the consumer writes to, or takes
+  // for the first time, is passed as a copy, made in the caller's grad mode. `mode` separates runs
+  // that may write to different values, such as training and evaluation.
   Handed hand_over(const Values& values, const std::vector<bool>& owned, std::uint64_t mode);
 
-  // Notes what was written to. Throws StateError where the consumer wrote to an original that it had
-  // left alone so far in this mode: somebody else now has a wrong value.
+  // Records which values were written to. Throws StateError if the consumer wrote to an original
+  // that it had left alone in this mode before: another user of it now has a wrong value.
   void take_back(const Handed& handed);
 
  private:
@@ -63,39 +63,39 @@ class Boundary {
   std::map<std::uint64_t, std::vector<Access>> access_;  // by mode, for each value
 };
 
-// autograd's count of changes to a tensor's memory; 0 for None and for inference tensors.
+// autograd's counter of changes to a tensor's memory; 0 for None and for inference tensors.
 std::uint32_t version_of(const at::Tensor& tensor);
 
-// All of the memory that a tensor holds on to: it may be a view of more.
+// The size of the tensor's whole storage, of which the tensor may be a view.
 Bytes memory_of(const at::Tensor& tensor);
-bool is_part_of_more(const at::Tensor& tensor);  // more than its own elements; not for None
+bool is_part_of_more(const at::Tensor& tensor);  // a view of a larger storage; false for None
 
-// Which bytes of its storage a tensor may take. It asks for no memory: that of a parameter may be away
-// just now.
+// The byte range of a tensor in its storage. Does not touch the memory, so a freed parameter is
+// allowed.
 struct Extent {
   std::int64_t begin = 0;
   std::int64_t end = 0;
-  bool dense = false;  // takes all of them
+  bool dense = false;  // uses every byte of the range
 
   static Extent of(const at::Tensor& tensor);
   bool may_meet(const Extent& other) const;
 };
 
-// Do the two share memory, or might they? Views of disjoint parts do not, where that is easily told.
+// Whether the two share memory, or might. Views of disjoint ranges do not, if they are dense.
 bool may_share_memory(const at::Tensor& a, const at::Tensor& b);
 
-// Where a stage's own graph ends: the gradients of its inputs are collected here.
+// The inputs of a stage's own graph: collects their gradients.
 class GradientSink {
  public:
   explicit GradientSink(std::size_t inputs);
 
-  // `value` (without history) as the first tensor of a graph: a layer may change it in place, as it
-  // may in the unsplit model, where torch refuses that for a leaf. Shares memory and version counter
-  // with `value`; the graph itself keeps neither, so the value's memory goes as soon as no operator
-  // needs it.
+  // Makes `value` (without history) the first tensor of a graph. A layer may change it in place, as
+  // in the unsplit model; torch refuses that for a leaf. Shares memory and version counter with
+  // `value`. The graph itself keeps neither, so the memory is freed as soon as no operator needs
+  // it.
   at::Tensor begin(std::size_t input, const at::Tensor& value);
 
-  // The gradient that a backward left for `input`; None if none came.
+  // The gradient that a backward produced for `input`; None if there is none.
   at::Tensor gradient(std::size_t input) const { return gradients_->at(input); }
 
  private:

@@ -17,7 +17,7 @@ void BufferKeeper::put_in(const std::vector<at::Tensor>& values) {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     // A norm layer that does not track its statistics has undefined buffers. variable_data() has a
-    // version counter of its own, so a graph that saved the buffer still runs backward.
+    // separate version counter, so a graph that saved the buffer still runs backward.
     if (buffers_[i].defined()) buffers_[i].variable_data().copy_(values[i]);
   }
 }

@@ -6,8 +6,8 @@
 
 namespace trestle::nn {
 
-// Buffers as they were: copies them, and puts the copies back at its end without autograd noticing.
-// For work that must not count a batch twice in batch-norm statistics: recomputation, profiling.
+// Copies buffers and restores them in its destructor without changing autograd's versions. For work
+// that must not update batch-norm statistics twice: recomputation, profiling.
 class BufferKeeper {
  public:
   explicit BufferKeeper(std::vector<at::Tensor> buffers);
@@ -15,7 +15,7 @@ class BufferKeeper {
   BufferKeeper(const BufferKeeper&) = delete;
   BufferKeeper& operator=(const BufferKeeper&) = delete;
 
-  // Meanwhile the buffers have these values, one for each; likewise without autograd noticing.
+  // Sets the buffers to these values, one for each, until the end; also without changing versions.
   void put_in(const std::vector<at::Tensor>& values);
 
  private:

@@ -2,25 +2,25 @@
 
 #include <cstdint>
 
-// What a layer may ask about its own run, as torchgpipe's is_checkpointing() and is_recomputing().
+// The kind of run that a layer is in, as torchgpipe's is_checkpointing() and is_recomputing().
 namespace trestle::nn {
 
 enum class Checkpointing : std::uint8_t {
-  None,       // a run like any other: its graph is kept, or nobody needs one
-  First,      // it will be run again: by a pipeline's recomputation, or inside of nn::checkpoint()
-  Recompute,  // that second run, just before the backward
+  None,       // a plain run: its graph is kept, or none is needed
+  First,      // will be recomputed: by a pipeline, or inside of nn::checkpoint()
+  Recompute,  // the recomputation, just before the backward
 };
 
-// Of the run in which the calling thread is.
+// The kind of run that the calling thread is in.
 //
 //   if (checkpointing() != Checkpointing::Recompute) ++batches_seen;
 Checkpointing checkpointing();
 
-// In a first run: the number, in this thread, of the outermost call that will be run again, so that two layers know whether
-// they will be run again together. 0 otherwise.
+// In a first run: the number, in this thread, of the outermost call that will be recomputed. Two
+// layers with the same number are recomputed together. 0 otherwise.
 std::uint64_t checkpointed_call();
 
-// The calling thread is in such a run while it lives.
+// Sets the calling thread's kind of run while it lives.
 class CheckpointingScope {
  public:
   explicit CheckpointingScope(Checkpointing run);

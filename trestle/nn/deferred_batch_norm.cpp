@@ -1,5 +1,5 @@
-// libtorch is built with NDEBUG, and its RecordFunction then never sets the flag that inputs() asks
-// where a header is read without it. This file is compiled without the precompiled header for that.
+// libtorch is built with NDEBUG, and its RecordFunction never sets the flag that inputs() checks if
+// the header is compiled without NDEBUG. So this file is compiled without the precompiled header.
 #ifndef NDEBUG
 #define NDEBUG
 #endif
@@ -24,8 +24,8 @@ bool use_if(torch::nn::Module& module, Use use) {
   return norm != nullptr;
 }
 
-// autograd saves running statistics, and would refuse its graph if their version changed; torch's
-// own update leaves it as it is too.
+// autograd saves running statistics, and a changed version would invalidate its graph; torch's own
+// update does not change the version either.
 void write(const at::Tensor& statistic, const at::Tensor& value) {
   statistic.variable_data().copy_(value);
 }
@@ -48,7 +48,7 @@ DeferredBatchNorm::DeferredBatchNorm(
   }
 }
 
-// What torch left in the module: with momentum 1 that is the statistics of its last input alone.
+// Adds the statistics that torch left in the module: with momentum 1, those of its last input.
 void DeferredBatchNorm::Norm::add(double values) {
   const at::NoGradGuard no_grad;
   const at::Tensor new_mean = mean->to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
@@ -87,7 +87,7 @@ void DeferredBatchNorm::commit() {
 
 // torch calls these around every operator of the thread.
 struct DeferredBatchNorm::Watch::Callbacks {
-  static thread_local Watch* current;  // torch hands callbacks no data of their own
+  static thread_local Watch* current;  // torch passes no user data to callbacks
 
   static Norm* find(const at::Tensor& mean) {
     for (const Watch* watch = current; watch != nullptr; watch = watch->outer_) {

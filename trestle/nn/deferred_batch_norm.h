@@ -15,12 +15,12 @@ struct BatchNormOptions;
 }  // namespace torch::nn
 
 // Batch norm with the running statistics of the whole mini-batch, although each micro-batch is
-// normalised by its own (deferred_batch_norm of torchgpipe and GPipe, section 3 of
+// normalized by its own (deferred_batch_norm of torchgpipe and GPipe, section 3 of
 // https://arxiv.org/abs/1811.06965).
 namespace trestle::nn {
 
-// The statistics of some modules' batch norms over one mini-batch. Modules stay as they are: what
-// they see is taken down where they call torch::batch_norm, so that those inside of other modules
+// The statistics of some modules' batch norms over one mini-batch. Modules stay unchanged: their
+// inputs are recorded at the call of torch::batch_norm, so batch norms inside of other modules
 // count too. A batch norm in evaluation mode, or one without running statistics, is left alone.
 //
 //   DeferredBatchNorm norms(model->modules());
@@ -28,19 +28,18 @@ namespace trestle::nn {
 //     const DeferredBatchNorm::Watch watch(norms);
 //     model->forward(micro_batch);  // the running statistics stay as they are
 //   }
-//   norms.commit();                 // as if the whole mini-batch had come at once
+//   norms.commit();                 // as if the whole mini-batch had been one batch
 class DeferredBatchNorm {
  public:
-  // `modules`: children are looked at only where they are listed too, as module->modules() does.
-  // What is no BatchNorm1d, 2d or 3d does not count.
+  // `modules` must list children too, as module->modules() does. Only BatchNorm1d, 2d and 3d count.
   explicit DeferredBatchNorm(const std::vector<std::shared_ptr<torch::nn::Module>>& modules);
 
   class Watch;
 
-  // Moves the running statistics, once, by what all watched forwards together saw: by the momentum,
-  // or, without one, to the average over all mini-batches. The variance is unbiased, as in torch.
-  // Statistics of several pieces are merged as Chan, Golub and LeVeque do (1979), in double
-  // precision. Without effect where nothing was watched.
+  // Updates the running statistics once, by all recorded forwards together: by the momentum, or,
+  // without one, to the average over all mini-batches. The variance is unbiased, as in torch.
+  // Statistics of several inputs are merged as in Chan, Golub and LeVeque (1979), in double
+  // precision. Does nothing if nothing was recorded.
   void commit();
 
  private:
@@ -51,7 +50,7 @@ class DeferredBatchNorm {
     at::Tensor* variance = nullptr;
     at::Tensor* batches = nullptr;
 
-    // Over what was seen so far.
+    // Over the inputs so far.
     double count = 0;  // values for each channel
     at::Tensor seen_mean = {};
     at::Tensor seen_squares = {};  // sum of squared deviations from the mean
@@ -62,7 +61,7 @@ class DeferredBatchNorm {
   std::vector<Norm> norms_;
 };
 
-// While it lives, this thread's forwards are taken down.
+// Records this thread's forwards while it lives.
 class DeferredBatchNorm::Watch {
  public:
   explicit Watch(DeferredBatchNorm& norms);

@@ -13,7 +13,7 @@ GradientKeeper::GradientKeeper(std::vector<at::Tensor> parameters)
 }
 
 GradientKeeper::~GradientKeeper() {
-  // Backwards: of a parameter that is listed twice the first entry has its gradient.
+  // In reverse: for a parameter that is listed twice, the first entry has its gradient.
   for (std::size_t i = parameters_.size(); i-- > 0;) parameters_[i].mutable_grad() = kept_[i];
 }
 

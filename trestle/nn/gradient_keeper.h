@@ -6,8 +6,8 @@
 
 namespace trestle::nn {
 
-// Parameters' own gradients, set aside: while it lives they have none, as before a step's first
-// backward, until one makes them; at its end they are back.
+// Sets parameters' gradients aside: while it lives they have none, as before a step's first
+// backward, until a backward creates them. The destructor restores the old ones.
 class GradientKeeper {
  public:
   explicit GradientKeeper(std::vector<at::Tensor> parameters);

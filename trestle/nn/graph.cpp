@@ -30,7 +30,7 @@ at::Device device_of(const Layer& layer, const Values& arguments) {
 Values run_all(const Graph& graph, const Values& inputs, const RunKey* key) {
   if (static_cast<int>(inputs.size()) != graph.inputs) {
     throw UsageError(
-        text("the model takes ", graph.inputs, " input tensor(s) and was given ", inputs.size()));
+        text("the model takes ", graph.inputs, " input tensor(s) but got ", inputs.size()));
   }
   std::vector<ValueId> given;
   for (int i = 0; i < graph.inputs; ++i) given.push_back({model_input, i});
@@ -44,8 +44,8 @@ Values run_all(const Graph& graph, const Values& inputs, const RunKey* key) {
       .outputs;
 }
 
-// How many outputs of layer `index` the edges need: only checked at run time where just a call can
-// tell.
+// The number of outputs of layer `index` that the edges need, for layers whose outputs are known
+// only after a call.
 std::size_t outputs_needed(const Graph& graph, int index) {
   int needed = 0;
   for (const Edge& edge : graph.edges) {
@@ -69,7 +69,7 @@ Values run_layer(const Graph& graph, int index, const Values& arguments, const R
     std::optional<KeyedRandom> random;
     std::optional<LayerRun> inner_keys;
     if (key) {
-      // Also in evaluation mode: a layer may draw there, and be run again.
+      // Also in evaluation mode: a layer may draw there, and may be recomputed.
       const auto seed = keyed_seed(key->seed, key->step, index, key->micro_batch);
       random.emplace(device_of(layer, arguments), seed);
       inner_keys.emplace(seed);
@@ -80,7 +80,7 @@ Values run_layer(const Graph& graph, int index, const Values& arguments, const R
         known ? static_cast<std::size_t>(layer.outputs) : outputs_needed(graph, index);
     if (known ? outputs.size() != needed : outputs.size() < needed) {
       throw UsageError(text("layer '", layer.name, "' returned ", outputs.size(),
-                            " tensor(s), its wiring needs ", needed));
+                            " tensor(s), but its wiring needs ", needed));
     }
     return outputs;
   } catch (...) {

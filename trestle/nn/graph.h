@@ -9,10 +9,10 @@
 #include "trestle/nn/layer.h"
 #include "trestle/nn/run_key.h"
 
-// The wiring of a model, resolved: what cutting, balancing and routing work on.
+// A model's resolved wiring, the input of cutting, balancing and routing.
 namespace trestle::nn {
 
-inline constexpr int model_input = -1;  // Edge::from_layer of what the caller passes in
+inline constexpr int model_input = -1;  // Edge::from_layer of the caller's inputs
 
 // A connection from one layer's output to one layer's argument.
 struct Edge {
@@ -32,15 +32,16 @@ struct ValueId {
   friend auto operator<=>(const ValueId&, const ValueId&) = default;
 };
 
-// What else has a value's memory, so that no layer may write to it: another value, the value itself
-// where several arguments take it, or a parameter or buffer of the layer that made `value`.
+// The owner of memory that a value shares, so that no layer may write to it: another value, the
+// value itself if several arguments take it, or a parameter or buffer of the layer that made
+// `value`.
 struct SharedWith {
   enum class Owner : std::uint8_t { Value, Parameter, Buffer };
   ValueId value;
   Owner owner = Owner::Value;
 };
 
-// A parameter that is another layer's: see Layers::tie(). The two layers' modules already know.
+// A parameter that is another layer's: see Layers::tie(). The two layers' modules share it already.
 struct ParameterTie {
   int layer = 0;
   std::string parameter = {};  // "weight"
@@ -51,24 +52,24 @@ struct ParameterTie {
 struct Graph {
   std::vector<Layer> layers;  // in the order in which they run
   std::vector<Edge> edges;    // every connection, ordered by (to_layer, to_argument)
-  int inputs = 1;             // how many tensors the model takes
-  int outputs = 1;            // how many it returns
+  int inputs = 1;             // number of tensors the model takes
+  int outputs = 1;            // number of tensors it returns
   std::vector<ParameterTie> ties = {};
 };
 
-// Throws UsageError that lists every mistake of a graph at once, by name: an edge from or to
-// nowhere or backwards in time, an argument without a value or with two, more values than
-// arguments, an output that does not exist, one name for two layers, the same module twice, a
-// parameter shared by two layers. Layers::graph() returns only graphs that pass.
+// Throws UsageError that lists every mistake of a graph by name: an edge from or to a missing layer
+// or from a later layer, an argument without a value or with two, more values than arguments, an
+// output that does not exist, one name for two layers, the same module twice, a parameter shared by
+// two layers. Layers::graph() returns only graphs that pass.
 void check(const Graph& graph);
 
-// The plain, unsplit model: runs all layers in order. With `key` the random numbers are keyed as the
-// pipeline keys them. Throws UsageError, by name, where a layer writes to a value that another layer
-// takes too, as a pipeline does (segment.h).
+// Runs the plain, unsplit model: all layers in order. With `key` the random numbers are keyed as in
+// the pipeline. Throws UsageError with the layer's name if a layer writes to a value that another
+// layer takes too, as a pipeline does (segment.h).
 Values run(const Graph& graph, const Values& inputs);
 Values run(const Graph& graph, const Values& inputs, const RunKey& key);
 
-// Runs layer `index` with its arguments under its LayerScope and, where `key` is given, its random
+// Runs layer `index` with its arguments under its LayerScope and, if `key` is given, its random
 // key. An exception keeps its type and gains the layer's name and the arguments' shapes.
 Values run_layer(const Graph& graph, int index, const Values& arguments, const RunKey* key);
 

@@ -15,12 +15,6 @@ NamedTensors named(const Items& items) {
   return result;
 }
 
-std::vector<at::Tensor> without_names(NamedTensors named) {
-  std::vector<at::Tensor> result;
-  for (auto& [name, tensor] : named) result.push_back(std::move(tensor));
-  return result;
-}
-
 }  // namespace
 
 NamedTensors Layer::named_parameters() const {
@@ -43,7 +37,7 @@ std::vector<at::Tensor> Layer::buffers() const { return without_names(named_buff
 void Layer::to(at::Device device) const {
   if (!module) return;
   module->to(device);
-  // torch leaves the gradients where they are, and the next backward could not add to them.
+  // torch leaves the gradients on the old device, and the next backward could not add to them.
   for (auto& parameter : module->parameters()) {
     if (parameter.defined() && parameter.grad().defined())
       parameter.mutable_grad() = parameter.grad().detach().to(device);

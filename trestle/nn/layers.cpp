@@ -9,14 +9,13 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/device/error_context.h"
-#include "trestle/nn/entries.h"
+#include "trestle/nn/resolve_graph.h"
 
 namespace trestle::nn {
 
 namespace {
 
-// A child of a torch::nn::Sequential has lost its type: what it returns shows only when it is
-// called.
+// A child of a torch::nn::Sequential has no static type: its result is known only after a call.
 Layer any_layer(std::string name, torch::nn::AnyModule module) {
   std::shared_ptr<torch::nn::Module> pointer = module.ptr();
   auto call = [name, module = std::move(module)](const Values& values) mutable -> Values {
@@ -24,7 +23,7 @@ Layer any_layer(std::string name, torch::nn::AnyModule module) {
     if (at::Tensor* tensor = output.try_get<at::Tensor>()) return {std::move(*tensor)};
     throw UsageError(text("child '", name, "' of a torch::nn::Sequential returns ",
                           c10::demangle(output.type_info().name()), ", not one tensor"),
-                     {.hint = "Add it by Layers::add(name, module), where its type is known."});
+                     {.hint = "Add it with Layers::add(name, module), where its type is known."});
   };
   return {std::move(name), std::move(pointer), std::move(call), 1, 1, 1};
 }
@@ -33,11 +32,11 @@ Layer any_layer(std::string name, torch::nn::AnyModule module) {
 
 struct Layers::State {
   std::vector<Entry> entries;
-  std::vector<std::string> returned;   // full names, behind the last layer's outputs
-  std::vector<std::string> lane_taps;  // what a nested model returned too: for the next layer
+  std::vector<std::string> returned;   // full names, after the last layer's outputs
+  std::vector<std::string> lane_taps;  // extra outputs of a nested model, for the next layer
   std::vector<ParameterTie> ties;
   int inputs = 1;
-  std::optional<Seed> seed;  // none: an outer model's, or 0
+  std::optional<Seed> seed;  // if empty: an outer model's seed, or 0
 };
 
 Layers::Layers() : Layers(1) {}
@@ -90,8 +89,8 @@ Layers::Added Layers::add(std::string name, const Layers& nested) {
     tie.owner += static_cast<int>(first);
     s.ties.push_back(std::move(tie));
   }
-  // What stood before lands in the first layer's arguments; what comes out besides, in the next
-  // layer's.
+  // Pending extra outputs become arguments of the first nested layer. The nested model's own extra
+  // outputs wait for the next layer.
   std::vector<std::string>& taken = s.entries[first].taken;
   const std::vector<std::string> waiting = std::exchange(s.lane_taps, {});
   taken.insert(taken.begin(), waiting.begin(), waiting.end());
@@ -105,7 +104,7 @@ Layers::Added Layers::add(std::string name, const torch::nn::Sequential& sequent
 }
 
 Layers::Added& Layers::Added::keep_output(std::string name, int output) {
-  // A negative number would read as "the input": it stays wrong, and is reported with the others.
+  // A negative number would mean "the input": it stays wrong, and is reported with other mistakes.
   layers_->state().entries[last_].kept.push_back(
       {std::move(name), output == kept_input ? -2 : output});
   return *this;
@@ -141,7 +140,8 @@ Graph Layers::graph() const {
 
 namespace {
 
-// "head.weight" -> the layer "head" and "weight". Layers' names may have dots: the longest counts.
+// "head.weight" -> the layer "head" and "weight". Layers' names may have dots: the longest match
+// wins.
 std::pair<int, std::string> find_owner(const std::vector<Entry>& entries, const std::string& name) {
   std::pair<int, std::string> found = {-1, ""};
   std::size_t longest = 0;
@@ -194,7 +194,7 @@ std::size_t Layers::size() const { return state_->entries.size(); }
 
 namespace {
 
-// Those of all layers, "<layer>.<name>".
+// The tensors of all layers, named "<layer>.<name>".
 template <class Get>
 NamedTensors named_of(const std::vector<Entry>& entries, Get get) {
   NamedTensors all;
@@ -216,11 +216,7 @@ NamedTensors Layers::named_buffers() const {
   return named_of(state_->entries, [](const Layer& layer) { return layer.named_buffers(); });
 }
 
-std::vector<at::Tensor> Layers::parameters() const {
-  std::vector<at::Tensor> all;
-  for (auto& [name, parameter] : named_parameters()) all.push_back(std::move(parameter));
-  return all;
-}
+std::vector<at::Tensor> Layers::parameters() const { return without_names(named_parameters()); }
 
 std::int64_t Layers::parameter_count() const {
   std::int64_t count = 0;

@@ -15,26 +15,26 @@ class SequentialImpl;
 class Sequential;
 }  // namespace torch::nn
 
-// A model as layers in a row with named taps: the short form of a Graph.
+// A model as a sequence of layers with named taps: the short form of a Graph.
 //
 //   trestle::nn::Layers net;
-//   net.add("in", DoubleConv(3, 64)).keep_output("s1");  // also keep what comes out, under a name
+//   net.add("in", DoubleConv(3, 64)).keep_output("s1");  // keep the output under a name
 //   net.add("down", Down(64, 128));
 //   net.add("up", Up(128, 64)).take("s1");               // calls Up's forward(x, skip)
 //   net.add("out", torch::nn::Conv2d(64, 2, 1));
 //   at::Tensor y = net.forward(x);                       // the plain model
 //
-// A layer may be given as a factory, a function that makes its module:
+// A layer may be given as a factory, a function that creates its module:
 //
 //   trestle::nn::Layers net(trestle::nn::Seed{7});
 //   net.add("block7", [] { return Block(512); });
 //
-// Its return type tells what the layer takes and returns, so graph() and a pipeline's cut need no
-// module. It is called when the module is first needed: by forward(), named_parameters() and their
-// like, to(), or layer.module.make() of one layer of graph(). Its random numbers depend on the seed
-// and the layer's full name alone: which other layers there are, and which of them are made, in
-// which order and by which thread, changes nothing, and torch's default generator is neither read
-// nor moved.
+// The factory's return type gives the layer's arguments and outputs, so graph() and a pipeline's
+// cut need no module. The factory is called when the module is first needed: by forward(),
+// named_parameters() and similar functions, to(), or layer.module.make() of one layer of graph().
+// Its random numbers depend only on the seed and the layer's full name. They do not depend on the
+// other layers, nor on the order and thread in which modules are created. Torch's default generator
+// is neither read nor advanced.
 namespace trestle::nn {
 
 struct Seed {
@@ -43,21 +43,20 @@ struct Seed {
 
 class Layers {
  public:
-  // What add() returns, to connect the layer that was just added. After adding a nested model,
-  // values are taken by (and keep_input keeps the input of) its first layer, and outputs are those
-  // of its last.
+  // The result of add(), to connect the new layer. For a nested model, take() and keep_input()
+  // apply to its first layer, and the other functions to its last.
   class Added {
    public:
     // Keeps the layer's output number `output` (or its first argument) for later layers, under
-    // `name`. One kept value may be taken by any number of later layers, or by none.
+    // `name`. Any number of later layers may take a kept value.
     Added& keep_output(std::string name, int output = 0);
     Added& keep_input(std::string name);
-    // Hands a kept value to the layer's next free argument. In a nested container, a name belongs
+    // Passes a kept value to the layer's next free argument. In a nested container, a name belongs
     // to that container; from outside it is "<container>.<name>".
     Added& take(std::string name);
-    // Which of the outputs go on to the next layer's first arguments; by default all outputs that
-    // are not kept by keep_output(name, i > 0). A layer that returns a std::vector of tensors must
-    // say it.
+    // Selects the outputs that become the next layer's first arguments. The default is all outputs
+    // that are not kept by keep_output(name, i > 0). Required for a layer that returns a
+    // std::vector of tensors.
     Added& pass_on(std::vector<int> outputs);
 
    private:
@@ -72,9 +71,8 @@ class Layers {
   Layers();                     // one input tensor, seed 0
   explicit Layers(int inputs);  // a model of several input tensors
   explicit Layers(Seed seed, int inputs = 1);
-  // A plain torch::nn::Sequential goes in as it is, one layer for each child, under torch's own
-  // names: "0", "1", ... Its modules are shared, not copied. Children must map one tensor to one
-  // tensor.
+  // Takes a plain torch::nn::Sequential, one layer for each child, under torch's own names: "0",
+  // "1", ... Its modules are shared, not copied. Children must map one tensor to one tensor.
   Layers(const torch::nn::Sequential& sequential);  // NOLINT(google-explicit-constructor)
 
   // Appends a layer: a module holder, a std::shared_ptr to a module, a module by value, a factory
@@ -83,23 +81,23 @@ class Layers {
   Added add(std::string name, Module module) {
     return append(make_layer(std::move(name), std::move(module)));
   }
-  // Appends another model's layers in place, their names prefixed with "<name>.". What it
-  // also_return()s goes on to the next layer behind its last layer's outputs. Modules are shared,
-  // not copied; those that are not made yet get their new full names and, unless the nested model
-  // was given a seed of its own, this model's seed. Throws UsageError when it has no layers.
+  // Appends another model's layers in place, their names prefixed with "<name>.". The values of its
+  // also_return() become arguments of the next layer, after the outputs of its last layer. Modules
+  // are shared, not copied. Modules not created yet get their new full names and, unless the nested
+  // model has its own seed, this model's seed. Throws UsageError if it has no layers.
   Added add(std::string name, const Layers& nested);
   Added add(std::string name, const torch::nn::Sequential& sequential);
   Added append(Layer layer);
 
-  // Has a parameter of one layer be that of another one, the same tensor, as an output layer that
-  // shares its weight with the embedding: tie("head.weight", "embed.weight"). Both layers must have
-  // been added; the second one owns the parameter, and it is listed under that name alone. It is
-  // done when the first layer is made, which makes the second one too, and at once for a layer that
-  // is there already. Throws UsageError for a layer that does not exist; what is wrong with a
-  // parameter (its name, its shape) shows when the layer is made.
+  // Ties a parameter of one layer to that of another, so that they are the same tensor, such as an
+  // output layer and the embedding: tie("head.weight", "embed.weight"). Both layers must have been
+  // added. The second one owns the parameter, which is listed under that name alone. Creating the
+  // first layer ties them and creates the second one too; existing modules are tied at once. Throws
+  // UsageError for a layer that does not exist. A wrong parameter name or shape is reported when
+  // the layer is created.
   //
-  // A parameter of torch's own layers is found by its name. For other modules, name the member in
-  // which the module keeps it: tie("head.table", "embed.weight", &HeadImpl::table).
+  // A parameter of torch's own layers is found by its name. For other modules, give the member that
+  // holds it: tie("head.table", "embed.weight", &HeadImpl::table).
   Layers& tie(const std::string& parameter, const std::string& owner) {
     return tie(parameter, owner, FindMember());
   }
@@ -112,19 +110,19 @@ class Layers {
   }
   Layers& tie(const std::string& parameter, const std::string& owner, FindMember find_member);
 
-  // Returns these kept values too, after the last layer's output.
+  // Also returns these kept values, after the last layer's output.
   Layers& also_return(std::string name);
 
-  // The resolved wiring. Throws UsageError listing every mistake at once, by name: a value taken
-  // that nobody keeps, or that is kept later; a name kept twice; an argument left without a value;
-  // more values than arguments; an output that does not exist; the same module twice; one layer's
-  // name twice; a parameter shared by two layers.
+  // The resolved wiring. Throws UsageError that lists every mistake by name: a value taken that no
+  // layer keeps, or only a later layer; a name kept twice; an argument without a value; more values
+  // than arguments; an output that does not exist; the same module twice; one layer's name twice; a
+  // parameter shared by two layers.
   Graph graph() const;
 
-  // The plain model. Resolves the wiring at each call: for a hot loop, keep graph() and use
+  // Runs the plain model. It resolves the wiring at each call: for a hot loop, keep graph() and use
   // run(graph, inputs).
   Values forward(const Values& inputs) const;
-  // One tensor in, one out; throws UsageError otherwise.
+  // For one input and one output; throws UsageError otherwise.
   at::Tensor forward(const at::Tensor& input) const;
 
   // Parameters and buffers under their unsplit names, "<layer>.<parameter>", in the order of the
@@ -134,15 +132,15 @@ class Layers {
   std::vector<at::Tensor> parameters() const;
   std::int64_t parameter_count() const;
 
-  void train();  // and eval(): what is not made yet will be in that mode
+  void train();  // both modes also apply to modules created later
   void eval();
-  void to(at::Device device);  // in place; makes and moves one layer after the other
+  void to(at::Device device);  // in place; creates and moves one layer after the other
   void zero_grad();
   std::size_t size() const;
 
  private:
   struct State;
-  State& state();  // for changes: a copy of Layers shares the modules, never the wiring
+  State& state();  // for changes: a copy of Layers shares the modules, not the wiring
   std::shared_ptr<State> state_;
 };
 

@@ -16,7 +16,7 @@
 namespace trestle::nn {
 
 struct LazyModule::State {
-  // Recursive, so that a factory that asks for its own module is told so instead of waiting.
+  // Recursive, so that a factory that needs its own module gets an error instead of a deadlock.
   std::recursive_mutex mutex;
   std::shared_ptr<torch::nn::Module> module;
   Factory factory;
@@ -24,7 +24,7 @@ struct LazyModule::State {
   std::uint64_t seed = 0;
   std::string name;
   std::vector<Tie> ties;
-  std::optional<Mode> mode;  // what train() or eval() asked for before it was made
+  std::optional<Mode> mode;  // from train() or eval() before the module was created
 };
 
 LazyModule::LazyModule(std::shared_ptr<torch::nn::Module> module) {
@@ -39,8 +39,8 @@ LazyModule::LazyModule(Factory factory) : state_(std::make_shared<State>()) {
 
 namespace {
 
-// As at the top of a program, whatever the caller is doing: parameters made in inference mode could
-// never be trained.
+// Runs it as at the top of a program, whatever the caller's modes: parameters created in inference
+// mode could never be trained.
 std::shared_ptr<torch::nn::Module> run_factory(const LazyModule::Factory& factory,
                                                std::uint64_t seed, const std::string& name) {
   const c10::InferenceMode no_inference(false);
@@ -64,7 +64,7 @@ std::shared_ptr<torch::nn::Module> LazyModule::make() const {
   const std::lock_guard lock(s.mutex);
   if (s.module) return s.module;
   if (s.is_being_made) {
-    throw StateError(text("the factory of layer '", s.name, "' needs the layer it is to make"));
+    throw StateError(text("the factory of layer '", s.name, "' needs the layer that it creates"));
   }
   s.is_being_made = true;
   try {
@@ -74,14 +74,14 @@ std::shared_ptr<torch::nn::Module> LazyModule::make() const {
     s.module = module;
   } catch (...) {
     s.is_being_made = false;
-    rethrow_with_context(text("while making layer '", s.name, "'"));
+    rethrow_with_context(text("while creating layer '", s.name, "'"));
   }
   s.is_being_made = false;
-  s.factory = nullptr;  // and what it has captured
+  s.factory = nullptr;  // also frees its captures
   return s.module;
 }
 
-std::shared_ptr<void> LazyModule::make_for_now() const {
+std::shared_ptr<void> LazyModule::make_temporarily() const {
   if (!state_) return nullptr;
   Factory factory;
   {
@@ -131,10 +131,9 @@ bool LazyModule::needs(const LazyModule& other) const {
 void LazyModule::add_tie(Tie tie) const {
   if (!state_ || !tie.source) throw UsageError("a function has no parameters to tie");
   if (tie.source.needs(*this)) {
-    throw UsageError(text("'", tie.parameter,
-                          "' is to be tied to a layer that is this one, or is "
-                          "tied to it"),
-                     {.hint = "One of the layers owns the parameter; tie the others to that one."});
+    throw UsageError(
+        text("cannot tie '", tie.parameter, "' to a layer that is the same one or is tied to it"),
+        {.hint = "One of the layers owns the parameter; tie the other layers to that one."});
   }
   const std::lock_guard lock(state_->mutex);
   if (state_->module) apply_tie(tie, *state_->module);

@@ -8,17 +8,17 @@
 #include <utility>
 #include <vector>
 
-#include "trestle/nn/tie.h"
+#include "trestle/nn/detail/tied_parameters.h"
 
 namespace trestle::nn {
 
-// The module of a layer: one that is there already, or one that a factory makes when it is first
-// needed. Copies stand for the same module. It is used like a pointer:
+// The module of a layer: an existing one, or one that a factory creates when it is first needed.
+// Copies refer to the same module. Use it like a pointer:
 //
-//   if (layer.module) layer.module->zero_grad();          // makes it, if nobody has before
-//   const bool is_made = layer.module.made() != nullptr;  // asks without making it
+//   if (layer.module) layer.module->zero_grad();          // creates it if necessary
+//   const bool is_made = layer.module.made() != nullptr;  // does not create it
 //
-// Making is safe from any thread and happens once. Whoever calls a member of the module includes
+// Creation is thread-safe and happens once. To call a member of the module, include
 // <torch/nn/module.h>, which takes seconds to compile and is therefore not included here.
 class LazyModule {
  public:
@@ -29,35 +29,35 @@ class LazyModule {
   LazyModule(std::shared_ptr<torch::nn::Module> module);  // NOLINT(google-explicit-constructor)
   explicit LazyModule(Factory factory);
 
-  // Whether there is a module, made or not.
+  // Whether there is a module, created or not.
   explicit operator bool() const { return state_ != nullptr; }
-  // The same for two that stand for the same module; null where there is none.
+  // Equal for two objects that refer to the same module; null without a module.
   const void* identity() const;
 
-  // The module; null where there is none. The first call runs the factory, on the CPU, with
-  // gradients enabled, and with random numbers that depend on the key alone. Throws what the
-  // factory throws, with the layer's name, and StateError where the factory asks for the very
-  // module that it is to make.
+  // The module; null without one. The first call runs the factory, on the CPU, with gradients
+  // enabled, and with random numbers that depend only on the key. Throws the factory's exception
+  // with the layer's name added, and StateError if the factory needs the module that it is
+  // creating.
   std::shared_ptr<torch::nn::Module> make() const;
-  std::shared_ptr<torch::nn::Module> made() const;  // null where it has not been made yet
-  // Makes it until what is returned is let go; then it has not been made again, and its memory is free.
-  // Null, and nothing changes, where it was made before.
-  std::shared_ptr<void> make_for_now() const;
+  std::shared_ptr<torch::nn::Module> made() const;  // null if it was not created yet
+  // Creates the module temporarily: when the returned pointer is destroyed, the module is discarded
+  // and its memory freed. Returns null and changes nothing if the module exists already.
+  std::shared_ptr<void> make_temporarily() const;
   torch::nn::Module* operator->() const { return make().get(); }
 
-  // What a factory's random numbers depend on: a model's seed and the layer's full name. Without
-  // effect on a module that is made.
+  // The key of a factory's random numbers: a model's seed and the layer's full name. Has no effect
+  // on an existing module.
   void set_key(std::uint64_t seed, std::string full_name) const;
-  std::uint64_t seed() const;  // 0 where there is no module
+  std::uint64_t seed() const;  // 0 without a module
 
-  // Has a parameter of this module be a parameter of another one: now, or as soon as it is made,
-  // which makes the other one too. Throws UsageError where the two modules are the same, or the
-  // other one is tied to this, by however many steps, and as replace_parameter() does.
+  // Makes a parameter of this module a parameter of another one: now, or when this module is
+  // created, which creates the other one too. Throws UsageError if the two modules are the same, or
+  // if the other one is tied to this one directly or indirectly, and as replace_parameter() does.
   struct Tie;
   void add_tie(Tie tie) const;
-  std::vector<std::string> tied_parameters() const;  // the names here that belong to others
+  std::vector<std::string> tied_parameters() const;  // names of the parameters owned by others
 
-  // Training or evaluation mode: now, or as soon as it is made.
+  // Sets training or evaluation mode: now, or when the module is created.
   void train() const { set_mode(Mode::Train); }
   void eval() const { set_mode(Mode::Evaluate); }
 

@@ -14,8 +14,8 @@ namespace trestle::nn {
 
 namespace {
 
-// Autocast leaves scores in bf16 or fp16, and torch's list for the CPU would leave the loss so too.
-// Without autocast they are those of a model that was cast, whose loss is of its own type, as torch's.
+// Under autocast scores are bf16 or fp16, and torch's CPU list would leave the loss so too. Without
+// autocast a half type means a cast model, whose loss has its own type, as in torch.
 at::Tensor in_float(const at::Tensor& scores) {
   const at::ScalarType type = scores.scalar_type();
   const bool half = type == at::kBFloat16 || type == at::kHalf;
@@ -29,7 +29,7 @@ double samples(const at::Tensor& target) {
 
 void check_target(const char* loss, const at::Tensor& target) {
   if (!target.defined())
-    throw UsageError(text(loss, " takes a target, and got None"),
+    throw UsageError(text(loss, " needs a target but got None"),
                      {.hint = "Pass the target, or use a loss of the output alone."});
 }
 
@@ -44,8 +44,8 @@ void check_class_ids(const char* loss, const at::Tensor& output, const at::Tenso
                         join(target.sizes(), ", "), "]"));
 }
 
-// Sum and division instead of torch's mean: the same numbers, and 0 instead of NaN where every
-// target is ignored.
+// Sum and division instead of torch's mean: the same numbers, and 0 instead of NaN if every target
+// is ignored.
 at::Tensor cross_entropy_value(const CrossEntropyOptions& options, const at::Tensor& output,
                                const at::Tensor& target) {
   check_class_ids("cross_entropy", output, target);
@@ -77,7 +77,7 @@ at::Tensor dice_value(const DiceOptions& options, const at::Tensor& output,
   return 1 - dice.mean();
 }
 
-// Where targets may be ignored, a piece weighs as many as count.
+// With ignored targets, the weight of a micro-batch is the number of targets that count.
 double counted_targets(const at::Tensor& target) {
   return static_cast<double>(target.ne(ignored_target).sum().item<std::int64_t>());
 }
@@ -118,7 +118,7 @@ Loss mean_squared_error() {
       "mean_squared_error",
       [](const at::Tensor& output, const at::Tensor& target) {
         check_target("mean_squared_error", target);
-        // torch would broadcast with a warning, which is hardly ever meant.
+        // torch would broadcast with a warning, which is hardly ever intended.
         if (output.sizes() != target.sizes()) {
           throw UsageError(text("mean_squared_error takes two tensors of one shape; got [",
                                 join(output.sizes(), ", "), "] and [", join(target.sizes(), ", "),

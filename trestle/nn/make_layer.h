@@ -8,26 +8,27 @@
 #include <type_traits>
 #include <utility>
 
+#include "trestle/nn/detail/signature.h"
 #include "trestle/nn/layer.h"
-#include "trestle/nn/signature.h"
 
 // A layer from any torch module, or any function of tensors.
 //
-//   make_layer("conv", torch::nn::Conv2d(1, 8, 3));                    // a module that is there
+//   make_layer("conv", torch::nn::Conv2d(1, 8, 3));                    // an existing module
 //   make_layer("flatten", [](at::Tensor x) { return x.flatten(1); });  // a function
-//   make_layer("conv", [] { return torch::nn::Conv2d(1, 8, 3); });     // made when it is needed
+//   make_layer("conv", [] { return torch::nn::Conv2d(1, 8, 3); });     // created when it is needed
 //
-// A module's forward() is one function, or takes one tensor and returns one, as that of
-// torch::nn::Sequential. Parameters are at::Tensor or std::optional<at::Tensor>, other std::optional
-// ones without a default, which are left empty, and behind these any that have a default. An argument
-// may be left out where its parameter is optional or has a default (a GRU's `hx`); what stands behind
-// a parameter that has a default and is no tensor cannot be given. It returns tensors, by themselves or in a std::tuple or
-// std::pair, nested ones too (an LSTM's three), or a std::vector of tensors.
+// A module's forward() must be one function, or take and return one tensor, as that of
+// torch::nn::Sequential. Its parameters are at::Tensor or std::optional<at::Tensor>. Other
+// std::optional parameters without a default are left empty. After these it may have any parameters
+// with a default. An argument may be omitted if its parameter is optional or has a default (a GRU's
+// `hx`). Arguments after a non-tensor parameter with a default cannot be given. It returns tensors,
+// by themselves or in a std::tuple or std::pair, nested ones too (an LSTM's three), or a
+// std::vector of tensors.
 namespace trestle::nn {
 
 namespace detail {
 
-// What is a module: a holder, a std::shared_ptr to one, or one by value.
+// The accepted forms of a module: a holder, a std::shared_ptr, or an object by value.
 template <class T>
 struct AsModule {
   using Impl = void;
@@ -98,14 +99,14 @@ Layer make_layer(std::string name, Module module) {
   return {std::move(name), base, call, Forward::arguments, Forward::required, Forward::outputs};
 }
 
-// A function without arguments that returns a module: its return type tells what the layer takes
-// and returns, and it is called when the module is first needed (lazy_module.h).
+// A function without arguments that returns a module. Its return type gives the layer's arguments
+// and outputs. It is called when the module is first needed (lazy_module.h).
 template <detail::ModuleFactory Factory>
 Layer make_layer(std::string name, Factory factory) {
   using AsModule = detail::AsModule<detail::Bare<std::invoke_result_t<Factory&>>>;
   using Impl = typename AsModule::Impl;
   using Forward = detail::ForwardOf<Impl>;
-  // Making hands out the base class; the call needs the module's own.
+  // make() returns the base class; the call needs the module's own class.
   auto made = std::make_shared<std::shared_ptr<Impl>>();
   const LazyModule module([made, factory = std::move(factory)]() mutable {
     *made = AsModule::pointer(factory());
@@ -119,7 +120,7 @@ Layer make_layer(std::string name, Factory factory) {
   return {std::move(name), module, call, Forward::arguments, Forward::required, Forward::outputs};
 }
 
-// A function without template parameters of its own.
+// A function that is not a template.
 template <class Function>
 Layer make_layer(std::string name, Function function) {
   using Forward = detail::FunctionOf<Function>;

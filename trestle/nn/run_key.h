@@ -3,19 +3,19 @@
 #include <cstdint>
 #include <optional>
 
-// What the random numbers of a run depend on, and on nothing else.
+// The complete key of a run's random numbers.
 namespace trestle::nn {
 
-// With it the random numbers of layer i are keyed by keyed_seed(seed, step, i, micro_batch), on
-// the layer's device and on the CPU, in training and in evaluation mode.
+// The random numbers of layer i are keyed by keyed_seed(seed, step, i, micro_batch), on the layer's
+// device and on the CPU, in training and in evaluation mode.
 struct RunKey {
   std::uint64_t seed = 0;
   std::int64_t step = 0;
   std::int64_t micro_batch = 0;
 };
 
-// Open in the thread that runs a layer with a key, so that a pipeline inside the layer takes its
-// keys from the run around it: a layer that is run again then draws the same numbers, however often
+// Active in the thread that runs a layer with a key, so that a pipeline inside the layer derives
+// its keys from the outer run. A recomputed layer then draws the same numbers, no matter how often
 // the inner pipeline has run meanwhile.
 class LayerRun {
  public:
@@ -24,8 +24,8 @@ class LayerRun {
   LayerRun(const LayerRun&) = delete;
   LayerRun& operator=(const LayerRun&) = delete;
 
-  // The key for the next run that begins inside the layer that this thread is running: the first
-  // has step 0, the second 1. Nothing outside such a layer.
+  // The key for the next run inside the layer that this thread is running: the first has step 0,
+  // the second 1. Nothing outside of such a layer.
   static std::optional<RunKey> next_inner_key();
 
  private:

@@ -17,8 +17,8 @@ namespace trestle::nn {
 
 namespace {
 
-// Memory that nobody may write to: that of values which more than one argument takes. Does not keep
-// the memory itself, so a value still goes with its last user.
+// Memory that no layer may write to: that of values taken by more than one argument. Holds no
+// reference to the memory itself, so a value is still freed after its last user.
 class SharedMemory {
  public:
   void add(const at::Tensor& tensor, const SharedWith& owner) {
@@ -26,7 +26,7 @@ class SharedMemory {
     entries_.push_back({tensor.storage().getWeakStorageImpl(), Extent::of(tensor), owner});
   }
 
-  // Who has the memory of `own`'s tensor: a buffer or parameter, else another value, else itself.
+  // The owner of the memory of value `own`: a buffer or parameter, else another value, else itself.
   std::optional<SharedWith> find(const at::Tensor& tensor, ValueId own) const {
     std::optional<SharedWith> found;
     if (!tensor.defined() || !tensor.has_storage()) return found;
@@ -49,11 +49,11 @@ class SharedMemory {
   std::vector<Entry> entries_;
 };
 
-// `s.add_(f(s))`: f's graph keeps s, and the history of s now leads to f's graph. Such a ring is
-// never freed, so a refused value lets its history go.
-void forget_history(const at::Tensor& tensor) {
+// After `s.add_(f(s))`, f's graph holds s, and the grad_fn of s leads to f's graph. Clear the
+// rejected value's grad_fn; the reference cycle would leak.
+void clear_grad_fn(const at::Tensor& tensor) {
   if (auto* view = torch::autograd::impl::get_view_autograd_meta(tensor)) {
-    if (view->has_bw_view()) forget_history(view->get_backward_view().base_);
+    if (view->has_bw_view()) clear_grad_fn(view->get_backward_view().base_);
   }
   if (auto* meta = torch::autograd::impl::get_autograd_meta(tensor)) meta->grad_fn_ = nullptr;
 }
@@ -62,11 +62,11 @@ void forget_history(const at::Tensor& tensor) {
 
 struct Segment::Frame {
   Values values;                  // for each slot; None before it is made and after its last use
-  std::vector<int> uses;          // still to come
-  std::vector<std::size_t> live;  // the slots whose values are there
+  std::vector<int> uses;          // remaining uses
+  std::vector<std::size_t> live;  // the slots that hold a value
   SharedMemory shared;
 
-  // A value has come to be: from outside, or from a layer.
+  // Stores a new value: an input, or a layer's output.
   void put(const std::vector<Slot>& slots, std::size_t index, const at::Tensor& value,
            const std::optional<SharedWith>& shared_with) {
     if (shared_with) shared.add(value, *shared_with);
@@ -81,7 +81,7 @@ struct Segment::Frame {
     live.push_back(index);
   }
 
-  // The value for one more use; with the last one it is let go.
+  // The value for one more use; the last use frees it.
   Value take(std::size_t index) {
     if (--uses[index] > 0) return values[index];
     std::erase(live, index);
@@ -135,7 +135,7 @@ Segment::Segment(const Graph& graph, int first, int last, std::vector<ValueId> i
   for (std::size_t step = 0; step < steps_.size(); ++step) {
     const Layer& layer = graph.layers[static_cast<std::size_t>(first) + step];
     if (!layer.module) continue;
-    steps_[step].parameters = layer.module->parameters();  // those too that are tied to others
+    steps_[step].parameters = layer.module->parameters();  // including tied ones
     steps_[step].buffers = layer.module->buffers();
   }
 }
@@ -193,19 +193,19 @@ Segment::Result Segment::run(Values inputs,
   return result;
 }
 
-// Versions tell afterwards what a layer wrote to.
+// The versions show afterwards which arguments a layer wrote to.
 void Segment::check_writes(int layer, const Frame& frame, const Values& arguments,
                            const std::vector<std::uint32_t>& versions) const {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (!arguments[i].defined() || version_of(arguments[i]) == versions[i]) continue;
     const auto shared = frame.shared.find(arguments[i], argument_value(layer, static_cast<int>(i)));
     if (!shared) continue;
-    forget_history(arguments[i]);
-    refuse_write(layer, static_cast<int>(i), *shared);
+    clear_grad_fn(arguments[i]);
+    throw_write_error(layer, static_cast<int>(i), *shared);
   }
 }
 
-// "'join' takes as "s" and 'out' takes": everybody who takes `value`, but for one argument.
+// "'join' takes as "s" and 'out' takes": everything that takes `value`, except for one argument.
 std::string Segment::takers_but(ValueId value, int layer, int argument) const {
   std::vector<std::string> words;
   for (const Edge& edge : graph_.edges) {
@@ -228,8 +228,8 @@ ValueId Segment::argument_value(int layer, int argument) const {
   return {};
 }
 
-// `shared`: with whom, see SharedWith.
-void Segment::refuse_write(int layer, int argument, const SharedWith& shared) const {
+// `shared`: the owner of the memory, see SharedWith.
+void Segment::throw_write_error(int layer, int argument, const SharedWith& shared) const {
   const ValueId own = argument_value(layer, argument);
   const std::string others = takers_but(shared.value, layer, argument);
   std::string what = text("the value of ", describe(own), ", which shares memory with ");

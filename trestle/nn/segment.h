@@ -10,51 +10,54 @@
 #include "trestle/nn/graph.h"
 #include "trestle/nn/value.h"
 
-// Runs a part of a model: all of it for the plain model, a stage's layers for a pipeline.
+// Runs a range of a model's layers: all of them for the plain model, a stage's for a pipeline.
 namespace trestle::nn {
 
-// The layers [first, last) of a graph, and the values that they exchange with the rest. Everything
-// that does not change from run to run is looked up once, here. The graph must outlive the segment.
+// The layers [first, last) of a graph, and the values that they exchange with other layers. The
+// constructor looks up everything that is the same in every run. The graph must outlive the
+// segment.
 //
 // No layer may write to a value that another layer takes too, or that shares memory with one, or
-// with a parameter or buffer: run() refuses that by name. It is refused wherever the graph is cut, so that every plan of a model
+// with a parameter or buffer: run() throws an error with the layer's name. The check does not
+// depend on the cut, so every plan of a model gives the same numbers or the same error.
 // gives the same numbers or the same error.
 class Segment {
  public:
-  // `inputs`: values made elsewhere that these layers take, in the order in which run() gets them.
+  // `inputs`: values from outside that these layers take, in the order of run()'s inputs.
   // `outputs`: values made here or among the inputs, in the order in which run() returns them.
   Segment(const Graph& graph, int first, int last, std::vector<ValueId> inputs,
           std::vector<ValueId> outputs);
 
   struct Result {
     Values outputs;
-    // For each output: who has its memory too; nobody, and layers may write to it.
+    // For each output: the owner of shared memory; none if layers may write to the output.
     std::vector<std::optional<SharedWith>> outputs_shared;
-    // autograd's counter before each layer, and behind the last: tells which layer made a node.
+    // autograd's counter before each layer, and after the last: tells which layer created a node.
     std::vector<std::uint64_t> node_numbers;
   };
 
-  // A value is let go as soon as its last user has run. `inputs_shared` as Result::outputs_shared of
-  // the segments that made them; empty = none is. With `key` each layer's random numbers are keyed.
-  // Throws what a layer throws, with the layer's name and its arguments' shapes.
+  // Frees a value as soon as its last user has run. `inputs_shared` is Result::outputs_shared of
+  // the segments that made the inputs; empty = none is shared. With `key` each layer's random
+  // numbers are keyed. Throws a layer's exception with the layer's name and its arguments' shapes
+  // added.
   Result run(Values inputs, const std::vector<std::optional<SharedWith>>& inputs_shared,
              const RunKey* key) const;
 
   const std::vector<ValueId>& inputs() const { return inputs_; }
   const std::vector<ValueId>& outputs() const { return outputs_; }
 
-  // "output 'conv'", "input 0 of the model": how messages name a value.
+  // A value's name for messages: "output 'conv'", "input 0 of the model".
   std::string describe(ValueId value) const;
 
  private:
   struct Slot {  // a value's place during a run
     ValueId value;
-    int uses = 0;         // arguments and outputs of this segment that want it
+    int uses = 0;         // number of this segment's arguments and outputs that use it
     bool shared = false;  // more than one argument, here or elsewhere, takes it
   };
   struct Step {
     std::vector<int> arguments;                // slots; -1 = None
-    std::vector<std::pair<int, int>> results;  // (output, slot) of those that somebody takes
+    std::vector<std::pair<int, int>> results;  // (output, slot) of the used results
     std::vector<at::Tensor> parameters;        // of the layer's module
     std::vector<at::Tensor> buffers;
   };
@@ -63,7 +66,7 @@ class Segment {
   void check_writes(int layer, const Frame& frame, const Values& arguments,
                     const std::vector<std::uint32_t>& versions) const;
   ValueId argument_value(int layer, int argument) const;
-  [[noreturn]] void refuse_write(int layer, int argument, const SharedWith& shared) const;
+  [[noreturn]] void throw_write_error(int layer, int argument, const SharedWith& shared) const;
   std::string takers_but(ValueId value, int layer, int argument) const;
 
   const Graph& graph_;
@@ -76,7 +79,7 @@ class Segment {
   std::vector<int> output_slots_;
 };
 
-// How many arguments (outputs of the model counted) take each value.
+// The number of arguments (including outputs of the model) that take each value.
 std::map<ValueId, int> takers(const Graph& graph);
 
 }  // namespace trestle::nn

@@ -13,7 +13,7 @@
 namespace trestle::nn {
 namespace {
 
-// Comparing on a GPU would hold its stream up: there each snapshot has copies of its own.
+// Comparing on a GPU would stall its stream: there each snapshot has separate copies.
 bool same_value(const at::Tensor& a, const at::Tensor& b) {
   return a.defined() && !a.is_cuda() && a.sizes() == b.sizes() && a.dtype() == b.dtype() &&
          at::equal(a, b);
@@ -27,7 +27,7 @@ void set_trained(const ModuleState& state, const std::vector<bool>& flags) {
 }
 
 void set_training(const ModuleState& state, const std::vector<bool>& flags) {
-  // train() reaches the children too; they come later in the list and have the last word.
+  // train() also sets the children; they come later in the list, so their own value wins.
   for (std::size_t i = 0; i < flags.size(); ++i) state.modules[i]->train(flags[i]);
 }
 
@@ -38,11 +38,10 @@ void check_parameters(const ModuleState& state, const std::vector<std::uint32_t>
     throw StateError(
         text("parameter '", name, "' was changed in place between forward and backward (version ",
              versions[i], " then, ", version_of(parameter),
-             " now), and its layer has to be run "
-             "again"),
+             " now), but its layer must be recomputed"),
         {.hint =
              "Call the optimizer's step() after backward(), and forward() again before the next "
-             "one."});
+             "backward()."});
   }
 }
 

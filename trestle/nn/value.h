@@ -6,7 +6,7 @@
 
 namespace trestle::nn {
 
-// What travels along the edges of a model: a tensor, or an undefined tensor for None.
+// The values on the edges of a model: a tensor, or an undefined tensor for None.
 using Value = at::Tensor;
 using Values = std::vector<Value>;
 

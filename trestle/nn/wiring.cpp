@@ -38,19 +38,18 @@ void find_modules_used_twice(const std::vector<Layer>& layers, Mistakes& mistake
   }
 }
 
-// Only modules that are made have parameters to look at.
+// Only created modules have parameters to compare.
 void find_shared_parameters(const std::vector<Layer>& layers, Mistakes& mistakes) {
   struct Owner {
     const Layer* layer;
     std::string name;
   };
   std::map<const c10::TensorImpl*, Owner> owner;
-  const auto look = [&](const Layer& layer, const char* what, const NamedTensors& named) {
+  const auto compare = [&](const Layer& layer, const char* what, const NamedTensors& named) {
     for (const auto& [name, tensor] : named) {
       const auto [first, is_new] =
           owner.emplace(tensor.unsafeGetTensorImpl(), Owner{&layer, layer.name + "." + name});
-      // The same module twice is reported as such, and tying within one layer is that layer's own
-      // affair.
+      // The same module twice is reported as such. Tying within one layer is allowed.
       if (is_new || first->second.layer->module.identity() == layer.module.identity()) continue;
       mistakes.push_back(text("layers ", quoted(first->second.layer->name), " and ",
                               quoted(layer.name), " share a ", what, ": ", first->second.name,
@@ -59,8 +58,8 @@ void find_shared_parameters(const std::vector<Layer>& layers, Mistakes& mistakes
   };
   for (const Layer& layer : layers) {
     if (!layer.module.made()) continue;
-    look(layer, "parameter", layer.named_parameters());
-    look(layer, "buffer", layer.named_buffers());
+    compare(layer, "parameter", layer.named_parameters());
+    compare(layer, "buffer", layer.named_buffers());
   }
 }
 
@@ -91,7 +90,7 @@ class EdgeCheck {
     if (edge.from_layer < model_input || edge.from_layer >= end_ || edge.to_layer < 0 ||
         edge.to_layer > end_) {
       mistakes_.push_back(text("an edge goes from layer ", edge.from_layer, " to layer ",
-                               edge.to_layer, ", the model has ", end_));
+                               edge.to_layer, ", but the model has ", end_));
       return;
     }
     if (edge.from_layer >= edge.to_layer) {
@@ -103,12 +102,12 @@ class EdgeCheck {
                             : graph_.layers[static_cast<std::size_t>(edge.from_layer)].outputs;
     if (edge.from_output < 0 || (outputs >= 0 && edge.from_output >= outputs)) {
       mistakes_.push_back(text(name(edge.to_layer), " takes output ", edge.from_output, " of ",
-                               name(edge.from_layer), ", which has ", outputs));
+                               name(edge.from_layer), ", which has only ", outputs));
     }
   }
 
   void check_arguments(int layer) {
-    std::map<int, int> values;  // argument -> how many edges lead to it
+    std::map<int, int> values;  // argument -> number of edges that lead to it
     for (const Edge& edge : graph_.edges) {
       if (edge.to_layer == layer) ++values[edge.to_argument];
     }
@@ -127,10 +126,10 @@ class EdgeCheck {
       mistakes_.push_back(text(name(layer), " has a gap between its arguments"));
     } else if (given < least) {
       mistakes_.push_back(
-          text(name(layer), " takes ", least, " value(s) and gets ", given,
-               is_end ? "" : ": argument " + std::to_string(given) + " is left without one"));
+          text(name(layer), " takes ", least, " value(s) but gets ", given,
+               is_end ? "" : ": argument " + std::to_string(given) + " has no value"));
     } else if (given > most) {
-      mistakes_.push_back(text(name(layer), " takes at most ", most, " value(s) and gets ", given));
+      mistakes_.push_back(text(name(layer), " takes at most ", most, " value(s) but gets ", given));
     }
   }
 
@@ -146,7 +145,7 @@ Mistakes layer_mistakes(const std::vector<Layer>& layers) {
   find_names_used_twice(layers, mistakes);
   for (const Layer& layer : layers) {
     if (!layer.forward)
-      mistakes.push_back(text("layer ", quoted(layer.name), " has nothing to call"));
+      mistakes.push_back(text("layer ", quoted(layer.name), " has no function to call"));
   }
   find_modules_used_twice(layers, mistakes);
   find_shared_parameters(layers, mistakes);

@@ -13,7 +13,7 @@
 #include "trestle/device/threads.h"
 #include "trestle/device/transfer.h"
 #include "trestle/device/virtual_device.h"
-#include "trestle/nn/mode_scope.h"
+#include "trestle/nn/training_mode_scope.h"
 #include "trestle/pipeline/autograd_bridge.h"
 #include "trestle/pipeline/micro_batch.h"
 #include "trestle/pipeline/options.h"

@@ -11,8 +11,8 @@
 #include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
 #include "trestle/device/threads.h"
-#include "trestle/nn/autocast_scope.h"
-#include "trestle/nn/mode_scope.h"
+#include "trestle/nn/detail/autocast_scope.h"
+#include "trestle/nn/training_mode_scope.h"
 #include "trestle/pipeline/autograd_bridge.h"
 #include "trestle/pipeline/distributed_transport.h"
 #include "trestle/pipeline/local_transport.h"
@@ -301,7 +301,7 @@ nn::Values Pipeline::Impl::evaluate(const nn::Values& given) {
   const nn::Values batch = prepared(given);
   PartitionedModel& parts = cut_for(batch);
   check_inputs(batch);
-  const nn::ModeScope mode(parts.layers(), nn::ModeScope::Mode::Evaluate);
+  const nn::TrainingModeScope mode(parts.layers(), nn::TrainingModeScope::Mode::Evaluate);
   auto pieces = pipeline::split_as(batch, piece_sizes({.call = StepPlan::Call::Evaluate}, batch));
   StepInputs inputs{.table = lowered(static_cast<int>(pieces.size()), "gpipe", false),
                     .key = next_evaluation_key(),

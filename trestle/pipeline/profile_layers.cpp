@@ -19,7 +19,7 @@
 #include "trestle/nn/boundary.h"
 #include "trestle/nn/buffer_keeper.h"
 #include "trestle/nn/gradient_keeper.h"
-#include "trestle/nn/mode_scope.h"
+#include "trestle/nn/training_mode_scope.h"
 #include "trestle/pipeline/profile_memory.h"
 
 namespace trestle {
@@ -149,8 +149,8 @@ class LayerMeter {
   void measure_layer(int index, plan::LayerProfile& profile) {
     const nn::Layer& layer = graph_.layers[static_cast<std::size_t>(index)];
     // One layer at a time: a model that fits no device whole can be measured.
-    const std::shared_ptr<void> for_now = layer.module.make_for_now();
-    const nn::ModeScope training({layer}, nn::ModeScope::Mode::Train);
+    const std::shared_ptr<void> for_now = layer.module.make_temporarily();
+    const nn::TrainingModeScope training({layer}, nn::TrainingModeScope::Mode::Train);
     const nn::BufferKeeper keep_buffers(layer.buffers());
     const Visit visit(graph_, index, device_);
     const nn::GradientKeeper keep_gradients(visit.parameters());
@@ -248,7 +248,7 @@ class LayerMeter {
 plan::LayerProfile profile_layers(const nn::Graph& graph, const nn::Values& micro_batch,
                                   at::Device device) {
   const UnlimitedBudgets no_budget({device});
-  const nn::ModeScope training(graph.layers, nn::ModeScope::Mode::Train);  // makes all
+  const nn::TrainingModeScope training(graph.layers, nn::TrainingModeScope::Mode::Train);  // makes all
   const at::AutoGradMode grad(true);
   return LayerMeter(graph, device).measure(micro_batch);
 }

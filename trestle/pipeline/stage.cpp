@@ -12,8 +12,8 @@
 #include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
 #include "trestle/device/device.h"
-#include "trestle/nn/autocast_scope.h"
 #include "trestle/nn/checkpointing.h"
+#include "trestle/nn/detail/autocast_scope.h"
 
 namespace trestle::pipeline {
 namespace {

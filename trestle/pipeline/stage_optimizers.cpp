@@ -8,8 +8,8 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/device/tensors_of.h"
-#include "trestle/nn/autocast_scope.h"
+#include "trestle/device/named_tensors.h"
+#include "trestle/nn/detail/autocast_scope.h"
 
 namespace trestle::pipeline {
 namespace {
@@ -62,7 +62,7 @@ StageOptimizers::StageOptimizers(const StageList& stages, const NamedTensors& na
         hooks_ ? hooks_->parameters(stage.index()) : named_parameters(stage, named);
     Own& own = own_[stage.index()];
     own.model = stage.parameters();
-    own.stepped = tensors_of(stepped);
+    own.stepped = without_names(stepped);
     if (stepped.empty()) continue;
     own.optimizer = make(stage.index(), stepped);
     if (!own.optimizer)

@@ -25,7 +25,7 @@ void Worker::run(std::function<void()> job) {
 }
 
 void Worker::loop(int threads) {
-  settle_vector_math();
+  warm_up_vector_math();
   set_worker_threads(threads);
   for (;;) {
     std::function<void()> job;

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "trestle/nn/autocast_scope.h"
+#include "trestle/nn/detail/autocast_scope.h"
 
 // Mixed precision as in torch.autocast. Weights stay in fp32. Matrix products and convolutions
 // compute on casts of their inputs; sums, norms and losses stay in fp32.

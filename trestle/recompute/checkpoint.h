@@ -9,52 +9,55 @@
 #include <utility>
 #include <vector>
 
+#include "trestle/device/detail/visit_tensors.h"
 #include "trestle/nn/make_layer.h"
 #include "trestle/recompute/checkpoint_options.h"
-#include "trestle/recompute/first_run.h"
-#include "trestle/recompute/tensors_in.h"
+#include "trestle/recompute/detail/checkpointed_forward.h"
 
-// Activation checkpointing: what a function computes on its way is not kept for the backward, which
-// runs it again instead (Chen and others, 2016: https://arxiv.org/abs/1604.06174).
+// Activation checkpointing: a function's intermediate results are not kept for the backward, which
+// recomputes the function instead (Chen et al., 2016: https://arxiv.org/abs/1604.06174).
 //
-//   at::Tensor y = checkpoint(block, x);  // a module, or what else has a forward(): nn::Layers
+//   at::Tensor y = checkpoint(block, x);  // a module, or any object with a forward(): nn::Layers
 //   y = checkpoint([=](at::Tensor a) { return torch::relu(block->forward(a)) + a; }, x);
 //   y = checkpoint({.keep_random = false}, block, x);
 //
-// Gradients are those of the plain call, to the bit where both compute in the same order. It works as
-// torch.utils.checkpoint(use_reentrant=False) of Python does:
+// Gradients equal those of the plain call, to the bit if both compute in the same order. It works
+// like Python's torch.utils.checkpoint(use_reentrant=False):
 //
-// - The function takes any number of arguments of any types that can be copied. Tensors among them, and
-//   in std::optional, std::tuple, std::pair and containers, are its inputs; they may be None, and none of
-//   them need require a gradient. It returns anything, and that is what checkpoint() returns.
-// - Calls nest; what runs inside may itself call backward() or torch::autograd::grad().
-// - The backward may be backward() or torch::autograd::grad(), a second one (retain_graph) or one of
-//   a gradient (create_graph). Each runs the function again, once, and stops it as soon as it has what is
-//   needed; what it computed goes with its first use.
-// - The second run finds what the first one found: random numbers, autocast, gradients switched on, and
-//   the state of modules (CheckpointOptions::modules). nn::checkpointing() tells the two apart.
-// - The function and what it captures must live until the backward, and must do the same both times. A
-//   second run that saves another number of tensors than the first, or others by shape, type or device,
-//   throws StateError that names the tensor by its number. So does an input, a parameter or a saved
-//   tensor that was changed in place in between. Threads that it starts itself are not watched: they
-//   draw other random numbers the second time, and what they change in place they change twice.
+// - The function takes any number of arguments of any copyable types. Its inputs are the tensors
+// among them, also in std::optional, std::tuple, std::pair and containers. They may be None, and
+// none of them need require a gradient. It returns any type, and checkpoint() returns that.
+// - Calls nest. Code inside may call backward() or torch::autograd::grad().
+// - The backward may be backward() or torch::autograd::grad(), a second one (retain_graph) or one
+// of a gradient (create_graph). Each recomputes the function once, and stops as soon as it has what
+// it needs. Each recomputed tensor is freed after its first use.
+// - The recomputation has the state of the first run: random numbers, autocast, gradients enabled,
+// and the state of modules (CheckpointOptions::modules). nn::checkpointing() tells the two runs
+// apart.
+// - The function and its captures must live until the backward, and the function must do the same
+// in both runs. StateError reports a recomputation that saves another number of tensors than the
+// first run, or a tensor with another shape, type or device; it gives the tensor's number. It also
+// reports an input, a parameter or a saved tensor that was changed in place in between. Threads
+// started by the function are not tracked: they draw other random numbers in the recomputation, and
+// repeat their in-place changes.
 //
-// Where gradients are off, it is the plain call. The first call installs something for the whole
-// process: install.h. What it takes: the inputs stay as long as the graph; a copy of the modules'
-// buffers, if they are known; 3 KB for a generator that was drawn from.
+// With gradients disabled, it is the plain call. The first call installs an engine for the whole
+// process: install.h. Memory: the inputs live as long as the graph; a copy of the modules' buffers,
+// if the modules are known; 3 KB for each generator that was drawn from.
 namespace trestle::nn {
 
 namespace detail {
 
-// Layers, an AnyModule: what has a forward() and cannot be called itself.
+// For Layers, AnyModule: types that have a forward() and cannot be called.
 template <class Function, class... Arguments>
 concept CalledByForward = !std::is_invocable_v<Function&, Arguments...> &&
                           requires(Function & function, Arguments&&... arguments) {
   function.forward(std::forward<Arguments>(arguments)...);
 };
 
-// What checkpoint() keeps of a function. A module is called by its forward(). No lambda: through a
-// function that returns one, GCC 12 at -O1 loses sight of what the kept function captures by reference.
+// The function as checkpoint() stores it. A module is called by its forward(). This is not a
+// lambda: through a function that returns one, GCC 12 at -O1 loses the references that the stored
+// function captures.
 template <class Function>
 struct KeptFunction {
   Function function;
@@ -79,7 +82,7 @@ std::vector<std::shared_ptr<torch::nn::Module>> modules_used(const CheckpointOpt
   return modules;
 }
 
-// The arguments are given away, so that the function may let them go, unless it wants references.
+// The arguments are moved, so that the function may free them, unless it takes references.
 template <class Function, class... Arguments>
 auto call_with(KeptFunction<Function>& call, std::tuple<Arguments...>& arguments) {
   if constexpr (ModuleLike<Function> || std::is_invocable_v<Function&, Arguments...> ||
@@ -107,24 +110,24 @@ auto checkpoint(const CheckpointOptions& options, Function&& function, Inputs&&.
   std::tuple<std::decay_t<Inputs>...> arguments(std::forward<Inputs>(inputs)...);
   if (!recompute::gradients_are_on()) return detail::call_with(*call, arguments);
 
-  auto kept = recompute::tensors_in(arguments);
-  auto others = arguments;  // all but the tensors, which are kept in a way that autograd knows
-  recompute::put_tensors(others, std::vector<at::Tensor>(kept.size()));
+  auto kept = tensors_in(arguments);
+  auto others = arguments;  // all but the tensors, which are stored as SavedVariables
+  put_tensors(others, std::vector<at::Tensor>(kept.size()));
   if (options.copy_inputs) {
-    recompute::for_each_tensor(arguments, [](at::Tensor& tensor) {
+    visit_tensors(arguments, [](at::Tensor& tensor) {
       if (tensor.defined()) tensor = tensor.clone();
     });
   }
-  recompute::FirstRun run(options, std::move(kept), recompute::tensors_in(arguments),
-                          recompute::state_of(modules),
-                          [call, others](std::vector<at::Tensor> tensors) {
-                            auto again = others;
-                            recompute::put_tensors(again, tensors);
-                            tensors.clear();
-                            detail::call_with(*call, again);
-                          });
+  recompute::CheckpointedForward run(options, std::move(kept), tensors_in(arguments),
+                                     recompute::state_of(modules),
+                                     [call, others](std::vector<at::Tensor> tensors) {
+                                       auto again = others;
+                                       put_tensors(again, tensors);
+                                       tensors.clear();
+                                       detail::call_with(*call, again);
+                                     });
   auto result = detail::call_with(*call, arguments);
-  run.finish(recompute::tensors_in(result));
+  run.finish(tensors_in(result));
   return result;
 }
 

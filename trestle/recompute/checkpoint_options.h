@@ -10,19 +10,19 @@ class Module;
 namespace trestle::nn {
 
 struct CheckpointOptions {
-  // The second run ends as soon as all that the backward needs is there again.
+  // The recomputation ends as soon as it has everything that the backward needs.
   bool early_stop = true;
-  // The second run draws the same random numbers. Without it dropout has another mask in the backward
-  // than it had in the forward: for functions that draw none, or where that is meant.
+  // The recomputation draws the same random numbers. If false, dropout has another mask in the
+  // backward than in the forward: for functions that draw no numbers, or if that is intended.
   bool keep_random = true;
-  // The function gets copies of its tensors, and may write to them. Without it a function that writes
-  // to what it is given is refused, since it could not be run again from it.
+  // The function gets copies of its tensors, and may write to them. If false, a function that
+  // writes to its inputs is an error, since it could not be recomputed from them.
   bool copy_inputs = false;
-  // Modules that the function uses. Their buffers and modes (train or eval, what is trained) are for
-  // the second run what they were for the first, their parameters are checked by name. A module that is
-  // itself the function need not be named. Without any, tensors that the function is seen to change in
-  // place, such as the statistics of a batch norm, are still changed once only, and are for the second
-  // run what they were; watching for them costs a little for each operator.
+  // Modules that the function uses. The recomputation sees their buffers and modes (train or eval,
+  // requires_grad) as in the first run, and checks their parameters by name. If the function is
+  // itself a module, it need not be listed. Without any modules, trestle tracks in-place changes of
+  // tensors, such as the statistics of a batch norm, and restores them for the recomputation, so
+  // that they change only once. This costs a little for each operator.
   std::vector<std::shared_ptr<torch::nn::Module>> modules = {};
 };
 

@@ -16,7 +16,7 @@
 #include "trestle/nn/graph.h"
 #include "trestle/nn/segment.h"
 #include "trestle/nn/snapshot.h"
-#include "trestle/recompute/first_run.h"
+#include "trestle/recompute/detail/checkpointed_forward.h"
 
 namespace trestle::nn {
 
@@ -28,15 +28,17 @@ struct Checkpointed::Span {
 
 namespace {
 
-// Layers in a row that are run at one go, again in the backward or not.
-struct Piece {
-  Piece(const Graph& graph, int first, int last, bool is_recomputed);
+enum class SegmentKind { Kept, Recomputed };
+
+// Consecutive layers that run as one unit.
+struct PlannedSegment {
+  PlannedSegment(const Graph& graph, int first, int last, SegmentKind kind);
 
   int first;
   int last;
-  bool is_recomputed;
+  SegmentKind kind;
   Segment segment;
-  std::vector<ValueId> last_uses;  // values that nobody takes behind it
+  std::vector<ValueId> last_uses;  // inputs that no later layer takes
   std::shared_ptr<const ModuleState> modules;
   Boundary boundary;
 };
@@ -77,10 +79,10 @@ std::vector<std::string> input_words(const Segment& segment) {
   return words;
 }
 
-Piece::Piece(const Graph& graph, int first, int last, bool is_recomputed)
+PlannedSegment::PlannedSegment(const Graph& graph, int first, int last, SegmentKind kind)
     : first(first),
       last(last),
-      is_recomputed(is_recomputed),
+      kind(kind),
       segment(graph, first, last, taken_from_before(graph, first, last),
               given_to_later(graph, first, last)),
       modules(std::make_shared<ModuleState>(ModuleState::of(graph, first, last))),
@@ -93,7 +95,7 @@ Piece::Piece(const Graph& graph, int first, int last, bool is_recomputed)
   }
 }
 
-// Runs that may differ in what they write to.
+// Identifies runs that may write to different inputs.
 std::uint64_t mode_of(const ModuleState& modules, const Values& inputs) {
   std::uint64_t mode = 0;
   const auto mix = [&](bool flag) { mode = keyed_seed(mode, flag ? 1 : 0, 0, 0); };
@@ -108,7 +110,7 @@ std::uint64_t mode_of(const ModuleState& modules, const Values& inputs) {
 struct Checkpointed::Plan {
   Graph graph;
   CheckpointOptions options;
-  std::vector<std::unique_ptr<Piece>> pieces;
+  std::vector<std::unique_ptr<PlannedSegment>> segments;
 };
 
 Checkpointed::Checkpointed(const Layers& layers, const std::vector<Span>& spans,
@@ -116,17 +118,17 @@ Checkpointed::Checkpointed(const Layers& layers, const std::vector<Span>& spans,
     : plan_(std::make_shared<Plan>()) {
   plan_->graph = layers.graph();
   plan_->options = options;
-  const auto add = [&](int first, int last, bool is_recomputed) {
+  const auto add = [&](int first, int last, SegmentKind kind) {
     if (first < last)
-      plan_->pieces.push_back(std::make_unique<Piece>(plan_->graph, first, last, is_recomputed));
+      plan_->segments.push_back(std::make_unique<PlannedSegment>(plan_->graph, first, last, kind));
   };
   int done = 0;
   for (const Span& span : spans) {
-    add(done, span.first, false);
-    add(span.first, span.last, true);
+    add(done, span.first, SegmentKind::Kept);
+    add(span.first, span.last, SegmentKind::Recomputed);
     done = span.last;
   }
-  add(done, static_cast<int>(plan_->graph.layers.size()), false);
+  add(done, static_cast<int>(plan_->graph.layers.size()), SegmentKind::Kept);
 }
 
 Checkpointed Checkpointed::in_segments(int segments, const Layers& layers,
@@ -134,7 +136,7 @@ Checkpointed Checkpointed::in_segments(int segments, const Layers& layers,
   const int count = static_cast<int>(layers.size());
   if (segments < 1 || segments > count) {
     throw UsageError(text("cannot cut ", count, " layers into ", segments, " segments"),
-                     {.hint = text("Take between 1 and ", count, " segments.")});
+                     {.hint = text("Choose between 1 and ", count, " segments.")});
   }
   std::vector<Span> spans;
   for (int i = 0; i + 1 < segments; ++i)
@@ -144,7 +146,7 @@ Checkpointed Checkpointed::in_segments(int segments, const Layers& layers,
 
 Checkpointed Checkpointed::every(int k, const Layers& layers, const CheckpointOptions& options) {
   if (k < 1)
-    throw UsageError(text("cannot run every ", k, "th layer again"), {.hint = "Take 1 or more."});
+    throw UsageError(text("cannot recompute every ", k, "th layer"), {.hint = "Give 1 or more."});
   std::vector<Span> spans;
   for (int i = k; i <= static_cast<int>(layers.size()); i += k)
     spans.push_back({.first = i - 1, .last = i});
@@ -155,7 +157,7 @@ Checkpointed Checkpointed::units(const std::vector<std::string>& names, const La
                                  const CheckpointOptions& options) {
   const Graph graph = layers.graph();
   const int count = static_cast<int>(graph.layers.size());
-  std::map<int, int> found;  // from first to last
+  std::map<int, int> found;  // first layer -> last layer
   for (const std::string& name : names) {
     Span span{.first = count, .last = 0};
     std::vector<std::string> known;
@@ -168,16 +170,16 @@ Checkpointed Checkpointed::units(const std::vector<std::string>& names, const La
     }
     if (span.last == 0) {
       throw UsageError(text("the model has no layer '", name, "'", did_you_mean(name, known)),
-                       {.hint = "Name layers, or nested models."});
+                       {.hint = "Give names of layers or of nested models."});
     }
     const auto [before, is_new] = found.emplace(span.first, span.last);
-    if (!is_new) throw UsageError(text("'", name, "' is a unit already, or in one"));
+    if (!is_new) throw UsageError(text("'", name, "' is a unit already, or part of one"));
   }
   std::vector<Span> spans;
   for (const auto& [first, last] : found) {
     if (!spans.empty() && first < spans.back().last) {
-      throw UsageError(text(words_for(graph, first, last), " are in a unit that is named too"),
-                       {.hint = "Name the nested model, or its layers."});
+      throw UsageError(text(words_for(graph, first, last), " are part of another listed unit"),
+                       {.hint = "List the nested model or its layers, not both."});
     }
     spans.push_back({.first = first, .last = last});
   }
@@ -186,21 +188,23 @@ Checkpointed Checkpointed::units(const std::vector<std::string>& names, const La
 
 namespace {
 
-Segment::Result run_recomputed(const std::shared_ptr<const void>& owner, Piece& piece,
+Segment::Result run_recomputed(const std::shared_ptr<const void>& owner, PlannedSegment& planned,
                                const CheckpointOptions& options, Values inputs,
                                std::vector<std::optional<SharedWith>> shared,
                                std::optional<RunKey> key) {
   const std::vector<bool> owned(inputs.size(), false);
-  auto handed = piece.boundary.hand_over(inputs, owned, mode_of(*piece.modules, inputs));
-  const auto again = [owner, &piece, shared, key](Values values) {
-    (void)piece.segment.run(std::move(values), shared, key ? &*key : nullptr);
+  auto handed = planned.boundary.hand_over(inputs, owned, mode_of(*planned.modules, inputs));
+  const auto again = [owner, &planned, shared, key](Values values) {
+    (void)planned.segment.run(std::move(values), shared, key ? &*key : nullptr);
   };
   const Values kept = inputs;
-  recompute::FirstRun run(options, std::move(inputs), handed.values, piece.modules, again);
-  auto result = piece.segment.run(std::exchange(handed.values, {}), shared, key ? &*key : nullptr);
-  piece.boundary.take_back(handed);
+  recompute::CheckpointedForward run(options, std::move(inputs), handed.values, planned.modules,
+                                     again);
+  auto result =
+      planned.segment.run(std::exchange(handed.values, {}), shared, key ? &*key : nullptr);
+  planned.boundary.take_back(handed);
   if (!run.finish(result.outputs)) return result;
-  // A later layer may write to what it is given, and the second run starts from the inputs.
+  // A later layer may write to its inputs, and the recomputation starts from these inputs.
   for (at::Tensor& output : result.outputs) {
     const auto is_shared = [&](const at::Tensor& input) { return may_share_memory(input, output); };
     if (std::any_of(kept.begin(), kept.end(), is_shared)) output = output.clone();
@@ -214,7 +218,7 @@ Values Checkpointed::run(const Values& inputs, const RunKey* key) const {
   const Graph& graph = plan_->graph;
   if (static_cast<int>(inputs.size()) != graph.inputs) {
     throw UsageError(
-        text("the model takes ", graph.inputs, " input tensor(s) and was given ", inputs.size()));
+        text("the model takes ", graph.inputs, " input tensor(s) but got ", inputs.size()));
   }
   struct Made {
     Value value;
@@ -223,21 +227,21 @@ Values Checkpointed::run(const Values& inputs, const RunKey* key) const {
   std::map<ValueId, Made> made;
   for (std::size_t i = 0; i < inputs.size(); ++i)
     made[{model_input, static_cast<int>(i)}] = {.value = inputs[i], .shared = {}};
-  for (const auto& piece : plan_->pieces) {
+  for (const auto& planned : plan_->segments) {
     Values taken;
     std::vector<std::optional<SharedWith>> shared;
-    for (const ValueId& value : piece->segment.inputs()) {
+    for (const ValueId& value : planned->segment.inputs()) {
       taken.push_back(made.at(value).value);
       shared.push_back(made.at(value).shared);
     }
-    for (const ValueId& value : piece->last_uses) made.at(value).value = Value();
-    auto result = piece->is_recomputed && recompute::gradients_are_on()
-                      ? run_recomputed(plan_, *piece, plan_->options, std::move(taken),
+    for (const ValueId& value : planned->last_uses) made.at(value).value = Value();
+    auto result = planned->kind == SegmentKind::Recomputed && recompute::gradients_are_on()
+                      ? run_recomputed(plan_, *planned, plan_->options, std::move(taken),
                                        std::move(shared), key ? std::optional(*key) : std::nullopt)
-                      : piece->segment.run(std::move(taken), shared, key);
+                      : planned->segment.run(std::move(taken), shared, key);
     for (std::size_t i = 0; i < result.outputs.size(); ++i)
-      made[piece->segment.outputs()[i]] = {.value = result.outputs[i],
-                                           .shared = result.outputs_shared[i]};
+      made[planned->segment.outputs()[i]] = {.value = result.outputs[i],
+                                             .shared = result.outputs_shared[i]};
   }
   Values outputs(static_cast<std::size_t>(graph.outputs));
   for (const Edge& edge : graph.edges) {
@@ -266,10 +270,10 @@ at::Tensor Checkpointed::forward(const at::Tensor& input) const {
 
 std::vector<std::vector<std::string>> Checkpointed::recomputed() const {
   std::vector<std::vector<std::string>> units;
-  for (const auto& piece : plan_->pieces) {
-    if (!piece->is_recomputed) continue;
+  for (const auto& planned : plan_->segments) {
+    if (planned->kind != SegmentKind::Recomputed) continue;
     auto& names = units.emplace_back();
-    for (int i = piece->first; i < piece->last; ++i)
+    for (int i = planned->first; i < planned->last; ++i)
       names.push_back(plan_->graph.layers[static_cast<std::size_t>(i)].name);
   }
   return units;

@@ -14,31 +14,32 @@
 // Activation checkpointing of a model's layers, chosen by number or by name.
 namespace trestle::nn {
 
-// A model of layers in a row, some of which are run again in the backward. A torch::nn::Sequential is
-// one (Layers takes it), and skips may cross from anywhere to anywhere.
+// A model of layers, some of which are recomputed in the backward. A torch::nn::Sequential works
+// too (Layers accepts it), and skips may connect any two layers.
 //
-//   const auto model = Checkpointed::in_segments(6, net);    // 6 pieces, the last of them kept
+//   const auto model = Checkpointed::in_segments(6, net);    // 6 segments, the last one is kept
 //   const auto other = Checkpointed::every(2, net);          // the second layer, the fourth, ...
 //   const auto third = Checkpointed::units({"down1", "up4"}, net);
 //   at::Tensor loss = model.forward(x).square().mean();      // as net.forward(x)
 //
-// Outputs, gradients and buffers are those of net.forward(). Layers may write to their inputs wherever
-// they may there: a segment that begins with one gets a copy. Modules are shared with `layers`, and its
-// wiring is resolved once, here, which makes the modules. Copies of a Checkpointed share all. Its
-// forward() may be called from several threads.
+// Outputs, gradients and buffers equal those of net.forward(). Layers may write to their inputs as
+// they may there: a segment that begins with such a layer gets a copy. Modules are shared with
+// `layers`. The constructor resolves the wiring, which creates the modules. Copies of a
+// Checkpointed share everything. Several threads may call forward().
 class Checkpointed {
  public:
-  // `segments` pieces as even as can be. The last one is kept, since it would be run again at once. With
-  // about as many as the square root of the number of layers, memory is least: the boundaries of all,
-  // and the insides of one (the paper in checkpoint.h). One segment keeps everything. Throws UsageError
-  // for less than one, or more than there are layers.
+  // Cuts the layers into `segments` segments of equal size, or nearly so. The last one is kept,
+  // since the backward would recompute it at once. Memory is least with about the square root of
+  // the number of layers: it holds the boundaries of all segments and the intermediate results of
+  // one (the paper in checkpoint.h). One segment keeps everything. Throws UsageError for less than
+  // one segment, or for more than there are layers.
   static Checkpointed in_segments(int segments, const Layers& layers,
                                   const CheckpointOptions& options = {});
-  // Layers k, 2k, 3k, ... counted from 1, each by itself; the others are kept. Throws UsageError for
-  // k < 1.
+  // Recomputes layers k, 2k, 3k, ... counted from 1, each by itself, and keeps the rest. Throws
+  // UsageError for k < 1.
   static Checkpointed every(int k, const Layers& layers, const CheckpointOptions& options = {});
-  // Each unit by itself: a layer, or all layers of a nested model by its name. Throws UsageError for a
-  // name that is neither, with the nearest one, and for layers that are named twice.
+  // Recomputes each unit by itself: a layer, or all layers of a nested model by its name. Throws
+  // UsageError that suggests the nearest name for an unknown one, and for layers listed twice.
   static Checkpointed units(const std::vector<std::string>& names, const Layers& layers,
                             const CheckpointOptions& options = {});
 
@@ -47,7 +48,7 @@ class Checkpointed {
   // With keyed random numbers, as nn::run(graph, inputs, key).
   Values forward(const Values& inputs, const RunKey& key) const;
 
-  // The names of the layers that are run again, by units.
+  // The names of the recomputed layers, by units.
   std::vector<std::vector<std::string>> recomputed() const;
 
  private:
@@ -60,12 +61,12 @@ class Checkpointed {
   std::shared_ptr<Plan> plan_;
 };
 
-// Python's torch.utils.checkpoint.checkpoint_sequential. A loop keeps a Checkpointed instead, which
+// Python's torch.utils.checkpoint.checkpoint_sequential. In a loop, keep a Checkpointed instead: it
 // resolves the wiring once, and learns which segments write to their inputs.
 at::Tensor checkpoint_sequential(int segments, const Layers& layers, const at::Tensor& input,
                                  const CheckpointOptions& options = {});
 
-// Modules of one kind in a row, "0", "1", ..., as a model.
+// A model of modules of one type in sequence, named "0", "1", ...
 template <class Module>
 Layers in_a_row(const std::vector<Module>& modules) {
   Layers layers;

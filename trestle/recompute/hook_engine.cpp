@@ -27,9 +27,9 @@ using NodePointer = c10::intrusive_ptr<torch::autograd::Node>;
 using NodePointer = std::shared_ptr<torch::autograd::Node>;
 #endif
 
-// Saved tensors ask the default engine for hooks; that is the only way to them without Python. The
-// device threads and the pool for nested backwards belong to the engine that ran first, so all work is
-// handed to it.
+// Saved tensors get their hooks from the default engine; without Python there is no other way to
+// set them. The device threads and the pool for nested backwards belong to the previous engine, so
+// this one forwards all work to it.
 class HookEngine final : public Engine {
  public:
   explicit HookEngine(Engine& engine) : engine_(engine) {}
@@ -40,7 +40,7 @@ class HookEngine final : public Engine {
   variable_list execute(const edge_list& roots, const variable_list& inputs, bool keep_graph,
                         bool create_graph, bool accumulate_grad,
                         const edge_list& outputs) override {
-    for (TensorKeeper* keeper : keepers) keeper->note_backward();
+    for (TensorKeeper* keeper : keepers) keeper->record_backward();
     return engine_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
   }
   c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(

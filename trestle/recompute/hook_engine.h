@@ -6,18 +6,18 @@
 
 namespace trestle::recompute {
 
-// Who keeps the tensors that autograd saves.
+// Stores the tensors that autograd saves.
 class TensorKeeper {
  public:
   virtual ~TensorKeeper() = default;
-  // For the next tensor that is saved.
+  // The hooks of the next saved tensor.
   virtual std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() = 0;
-  // A backward begins in the thread while this is its keeper.
-  virtual void note_backward() = 0;
+  // A backward begins in the thread while this keeper is active.
+  virtual void record_backward() = 0;
 };
 
-// While it lives, `keeper` keeps what the calling thread's operators save; the innermost scope counts.
-// Needs install().
+// While it lives, `keeper` stores the tensors saved by the calling thread's operators; the
+// innermost scope wins. Needs install().
 class KeeperScope {
  public:
   explicit KeeperScope(TensorKeeper& keeper);

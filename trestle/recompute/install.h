@@ -2,13 +2,12 @@
 
 namespace trestle::recompute {
 
-// Puts an engine in front of libtorch's autograd engine, for the whole process and for good: it hands
-// every backward on to the engine that was there before (libtorch's own, or Python's), and says who
-// keeps the tensors that autograd saves in a thread that runs a checkpointed function. Elsewhere nothing
-// changes.
+// Installs an engine in front of libtorch's autograd engine, for the rest of the process. It
+// forwards every backward to the previous engine (libtorch's own, or Python's), and provides the
+// saved-tensor hooks in a thread that runs a checkpointed function. Other threads are not affected.
 //
-// The first nn::checkpoint() installs it. A program whose threads are already running operators by
-// then calls this before it starts them; later calls do nothing.
+// The first nn::checkpoint() installs it. If a program's threads run operators before that, it must
+// call install() before it starts them. Later calls do nothing.
 void install();
 
 }  // namespace trestle::recompute

@@ -2,16 +2,16 @@
 
 namespace trestle::recompute {
 
-// Is the calling thread running a checkpointed function again, for its backward? What such a run has
-// done to modules is undone or done with after it; what it gathers from other devices, for example, the
-// backward needs right behind it.
+// Whether the calling thread recomputes a checkpointed function for its backward. The changes that
+// a recomputation makes to modules are undone after it. The backward needs gathered data, for
+// example unsharded weights, directly after it.
 //
 //   if (!recomputing()) release_weights();
 //
-// nn::checkpointing() tells the first run from the second, for pipeline stages too.
+// nn::checkpointing() tells the first run from the recomputation, for pipeline stages too.
 bool recomputing();
 
-// The calling thread does, while it lives.
+// Marks the calling thread as recomputing while it lives.
 class RecomputingScope {
  public:
   RecomputingScope();

@@ -11,12 +11,12 @@
 #include "trestle/base/text.h"
 #include "trestle/device/error_context.h"
 #include "trestle/nn/layer.h"
-#include "trestle/recompute/second_run.h"
+#include "trestle/recompute/recomputation.h"
 
 namespace trestle::recompute {
 namespace {
 
-constexpr int no_task = -1;  // what libtorch says outside of a backward
+constexpr int no_task = -1;  // libtorch's task id outside of a backward
 
 void add_gpu(std::vector<at::Device>& gpus, const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.is_cuda()) return;
@@ -27,10 +27,10 @@ void add_gpu(std::vector<at::Device>& gpus, const at::Tensor& tensor) {
 }  // namespace
 
 Region::Region(const nn::CheckpointOptions& options, const std::vector<at::Tensor>& inputs,
-               std::shared_ptr<const nn::ModuleState> modules, RunAgain run_again)
+               std::shared_ptr<const nn::ModuleState> modules, RecomputeFunction function)
     : options_(options),
       modules_(std::move(modules)),
-      run_again_(std::move(run_again)),
+      function_(std::move(function)),
       autocast_(nn::AutocastState::current()),
       current_device_(current_accelerator()) {
   for (const at::Tensor& tensor : inputs) {
@@ -50,28 +50,27 @@ Region::Region(const nn::CheckpointOptions& options, const std::vector<at::Tenso
   snapshot_.emplace(*modules_, copies, nn::RunKey());
 }
 
-std::size_t Region::add_place(const at::Tensor& tensor) {
+std::size_t Region::add_slot(const at::Tensor& tensor) {
   const std::lock_guard lock(mutex_);
-  places_.push_back({.looks = Looks::of(tensor), .version = Version::of(tensor)});
-  return places_.size() - 1;
+  slots_.push_back({.metadata = TensorMetadata::of(tensor), .version = Version::of(tensor)});
+  return slots_.size() - 1;
 }
 
-std::size_t Region::places() const {
+std::size_t Region::slots() const {
   const std::lock_guard lock(mutex_);
-  return places_.size();
+  return slots_.size();
 }
 
 void Region::finish(const std::vector<bool>& is_written, std::vector<Leaf> leaves,
                     std::vector<WriteWatch::Written> written) {
-  if (places() == 0) return;
+  if (slots() == 0) return;
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     inputs_[i].is_written = is_written[i];
     if (!inputs_[i].version.has_changed()) continue;
-    throw UsageError(
-        text("a checkpointed function writes to its input ", i,
-             ", and could not be run again from it"),
-        {.hint = "Make its first operation work out of place, or have it given copies: "
-                 "{.copy_inputs = true}."});
+    throw UsageError(text("a checkpointed function writes to its input ", i,
+                          ", so it could not be recomputed from it"),
+                     {.hint = "Make its first operation work out of place, or pass copies: "
+                              "{.copy_inputs = true}."});
   }
   leaves_ = std::move(leaves);
   written_ = std::move(written);
@@ -91,39 +90,40 @@ void Region::finish(const std::vector<bool>& is_written, std::vector<Leaf> leave
   finished_ = true;
 }
 
-at::Tensor Region::take(std::size_t place) {
+at::Tensor Region::take(std::size_t slot) {
   const int task = torch::autograd::get_current_graph_task_id();
-  at::Tensor found = find(task, place);
+  at::Tensor found = find(task, slot);
   if (found.defined()) return found;
-  // Of two device threads that need the same backward's tensors, one computes them for both. The other
-  // waits for no backward: where one runs inside, that might need the waiting thread.
+  // If two device threads need tensors of the same backward, one computes them for both. The other
+  // never waits for a backward: a backward inside of the function might need the waiting thread.
   std::unique_lock running(running_, std::defer_lock);
   if (!runs_backward_) {
     running.lock();
-    found = find(task, place);
+    found = find(task, slot);
     if (found.defined()) return found;
   }
-  auto results = run_again();
-  found = std::exchange(results.at(place), at::Tensor());
+  auto results = recompute();
+  found = std::exchange(results.at(slot), at::Tensor());
   if (task != no_task) keep(task, std::move(results));
   return found;
 }
 
-at::Tensor Region::find(int task, std::size_t place) {
+at::Tensor Region::find(int task, std::size_t slot) {
   const std::lock_guard lock(mutex_);
   const auto results = results_.find(task);
-  if (results == results_.end() || place >= results->second.size()) return {};
-  return std::exchange(results->second[place], at::Tensor());
+  if (results == results_.end() || slot >= results->second.size()) return {};
+  return std::exchange(results->second[slot], at::Tensor());
 }
 
-// Until they are taken, the graph goes, or the backward ends: it may need less than a run computes.
+// Keeps the results until they are taken, the graph is freed, or the backward ends: it may need
+// fewer than a run computes.
 void Region::keep(int task, std::vector<at::Tensor> results) {
   bool is_first = false;
-  std::vector<at::Tensor> dropped;  // behind the lock
+  std::vector<at::Tensor> dropped;  // freed after the lock
   {
     const std::lock_guard lock(mutex_);
     for (std::size_t i = 0; i < results.size(); ++i) {
-      if (!places_[i].needed) results[i] = at::Tensor();
+      if (!slots_[i].needed) results[i] = at::Tensor();
     }
     const auto [known, added] = results_.try_emplace(task);
     is_first = added;
@@ -139,46 +139,45 @@ void Region::keep(int task, std::vector<at::Tensor> results) {
   });
 }
 
-void Region::let_go(std::size_t place) {
+void Region::release(std::size_t slot) {
   std::vector<at::Tensor> gone;
   const std::lock_guard lock(mutex_);
-  places_[place].needed = false;
-  places_[place].version = {};
+  slots_[slot].needed = false;
+  slots_[slot].version = {};
   for (auto& [task, results] : results_) {
-    if (place < results.size()) gone.push_back(std::exchange(results[place], at::Tensor()));
+    if (slot < results.size()) gone.push_back(std::exchange(results[slot], at::Tensor()));
   }
 }
 
 void Region::check_unchanged() const {
   const std::string hint =
       "Change it after backward(), or change a clone; call the optimizer's step() after "
-      "backward(), and "
-      "the forward again before the next one.";
-  const auto refuse = [&](const std::string& what) {
+      "backward(), and call forward() again before the next backward().";
+  const auto throw_changed = [&](const std::string& what) {
     throw StateError(text(what,
                           " was changed in place between a checkpointed function and its "
-                          "backward, which has to run the function again"),
+                          "backward, which must recompute the function"),
                      {.hint = hint});
   };
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
-    if (inputs_[i].version.has_changed()) refuse(text("input ", i));
+    if (inputs_[i].version.has_changed()) throw_changed(text("input ", i));
   }
   for (const Leaf& leaf : leaves_) {
-    if (leaf.version.has_changed()) refuse(leaf.words);
+    if (leaf.version.has_changed()) throw_changed(leaf.words);
   }
   const std::lock_guard lock(mutex_);
-  for (std::size_t i = 0; i < places_.size(); ++i) {
-    if (places_[i].version.has_changed())
-      refuse(text("tensor ", i, " that it saved (", places_[i].looks.words(), ")"));
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].version.has_changed())
+      throw_changed(text("tensor ", i, " that it saved (", slots_[i].metadata.words(), ")"));
   }
 }
 
-// What a second run has changed, the first one did too.
-void Region::note_versions() {
+// Changes made by a recomputation are those of the first run.
+void Region::record_versions() {
   for (Leaf& leaf : leaves_) leaf.version.note();
   if (snapshot_ && finished_) snapshot_->note_parameters(*modules_);
   const std::lock_guard lock(mutex_);
-  for (Place& place : places_) place.version.note();
+  for (Slot& slot : slots_) slot.version.note();
 }
 
 std::vector<at::Tensor> Region::unpack_inputs() const {
@@ -188,7 +187,7 @@ std::vector<at::Tensor> Region::unpack_inputs() const {
     if (input.version.counter.enabled()) {
       tensor = input.saved.unpack().detach();
       tensor.requires_grad_(input.requires_grad);
-      // Written to, a tensor that begins a graph would be refused.
+      // Writing to a leaf of a graph is an error, so pass a copy.
       if (input.is_written) tensor = tensor.clone();
     }
     tensors.push_back(std::move(tensor));
@@ -196,7 +195,7 @@ std::vector<at::Tensor> Region::unpack_inputs() const {
   return tensors;
 }
 
-// What the function changes and must find, or leave, as it was.
+// The tensors that the function changes and that must be restored.
 std::vector<at::Tensor> Region::kept_buffers(std::vector<at::Tensor>& values) const {
   std::vector<at::Tensor> buffers;
   for (const auto& [tensor, before] : written_) {
@@ -216,35 +215,35 @@ std::vector<at::Tensor> Region::kept_buffers(std::vector<at::Tensor>& values) co
   return buffers;
 }
 
-std::vector<at::Tensor> Region::run_again() {
+std::vector<at::Tensor> Region::recompute() {
   check_unchanged();
-  std::vector<Looks> looks;
+  std::vector<TensorMetadata> metadata;
   {
     const std::lock_guard lock(mutex_);
-    for (const Place& place : places_) looks.push_back(place.looks);
+    for (const Slot& slot : slots_) metadata.push_back(slot.metadata);
   }
   const at::AutoGradMode grad_mode(true);
   auto inputs = unpack_inputs();
-  const auto run = std::make_shared<SecondRun>(
-      std::move(looks),
-      SecondRun::Options{.early_stop = options_.early_stop, .may_go_on = !finished_});
+  const auto run = std::make_shared<Recomputation>(
+      std::move(metadata),
+      Recomputation::Options{.early_stop = options_.early_stop, .may_save_more = !finished_});
   try {
     std::vector<at::Tensor> values;
     const std::vector<at::Tensor> buffers = kept_buffers(values);
-    const Surroundings surroundings(current_device_, autocast_);
+    const RestoredContext context(current_device_, autocast_);
     std::optional<nn::Snapshot::Again> again;
     if (snapshot_) again.emplace(*snapshot_, *modules_);
     nn::BufferKeeper keeper(buffers);
     keeper.put_in(values);
     std::optional<RandomTape::Replay> replay;
     if (options_.keep_random) replay.emplace(tape_);
-    run->call(run_again_, std::move(inputs));
+    run->call(function_, std::move(inputs));
     run->separate_from(buffers);
   } catch (...) {
-    note_versions();
-    rethrow_with_context("while a checkpointed function ran again for its backward");
+    record_versions();
+    rethrow_with_context("while recomputing a checkpointed function for its backward");
   }
-  note_versions();
+  record_versions();
   return run->take_results();
 }
 

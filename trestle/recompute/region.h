@@ -12,51 +12,52 @@
 #include <vector>
 
 #include "trestle/device/random_tape.h"
-#include "trestle/nn/autocast_scope.h"
+#include "trestle/nn/detail/autocast_scope.h"
 #include "trestle/nn/snapshot.h"
 #include "trestle/recompute/checkpoint_options.h"
-#include "trestle/recompute/first_run.h"
+#include "trestle/recompute/detail/checkpointed_forward.h"
+#include "trestle/recompute/graph_leaves.h"
 #include "trestle/recompute/hook_engine.h"
-#include "trestle/recompute/leaves.h"
-#include "trestle/recompute/second_run.h"
+#include "trestle/recompute/recomputation.h"
 #include "trestle/recompute/write_watch.h"
 
 namespace trestle::recompute {
 
-// One call of a checkpointed function, from its first run until the graph that it made goes. The graph
-// owns it: each tensor that autograd would have saved is a place here, and taking it in the backward runs
-// the function again.
+// One call of a checkpointed function, from its first run until its graph is freed. The graph owns
+// it. Each tensor that autograd would have saved has a slot here, and unpacking it in the backward
+// recomputes the function.
 //
-// Places are counted in the order in which tensors are saved; the second run saves the same ones in the
-// same order. Its results are kept for one backward (a graph task of the engine), each until it is taken.
+// Slots are numbered in the order in which tensors are saved; the recomputation saves the same
+// tensors in the same order. Its results are kept for one backward (a graph task of the engine),
+// each until it is taken.
 class Region : public std::enable_shared_from_this<Region> {
  public:
-  // Of the thread that calls. Inputs are saved as autograd saves tensors: where this region is inside of
-  // another one, that one owns them, and they come from its second run.
+  // For the calling thread. Inputs are saved as autograd saves tensors: inside of another region,
+  // that region stores them, and they come from its recomputation.
   Region(const nn::CheckpointOptions& options, const std::vector<at::Tensor>& inputs,
-         std::shared_ptr<const nn::ModuleState> modules, RunAgain run_again);
+         std::shared_ptr<const nn::ModuleState> modules, RecomputeFunction function);
 
   // For the first run.
   RandomTape& tape() { return tape_; }
   const std::vector<at::Device>& gpus() const { return gpus_; }
   bool knows_modules() const { return modules_ != nullptr; }
-  std::size_t add_place(const at::Tensor& tensor);
-  std::size_t places() const;
-  void note_backward_inside() { runs_backward_ = true; }
-  // That run is over. `is_written`: the inputs whose copies it wrote to. `leaves`, `written`: what the
-  // graph begins with, and what the function changed in place of modules that are not known. Throws
-  // UsageError where it changed an input itself.
+  std::size_t add_slot(const at::Tensor& tensor);
+  std::size_t slots() const;
+  void set_runs_backward() { runs_backward_ = true; }
+  // Ends the first run. `is_written`: the inputs whose copies the function wrote to. `leaves`: the
+  // leaf tensors of the graph. `written`: in-place changes of tensors of unknown modules. Throws
+  // UsageError if the function changed an input itself.
   void finish(const std::vector<bool>& is_written, std::vector<Leaf> leaves,
               std::vector<WriteWatch::Written> written);
 
-  // From any thread. Waits for another thread only where that one runs the function for the same
-  // purpose, never for a backward.
-  at::Tensor take(std::size_t place);
-  void let_go(std::size_t place);  // the graph does not need it any more
+  // From any thread. Waits for another thread only while that one recomputes the same region, never
+  // for a backward.
+  at::Tensor take(std::size_t slot);
+  void release(std::size_t slot);  // the graph does not need it any more
 
  private:
-  struct Place {
-    Looks looks;
+  struct Slot {
+    TensorMetadata metadata;
     Version version;
     bool needed = true;
   };
@@ -68,32 +69,32 @@ class Region : public std::enable_shared_from_this<Region> {
     Version version;
   };
 
-  std::vector<at::Tensor> run_again();
+  std::vector<at::Tensor> recompute();
   void check_unchanged() const;
-  void note_versions();
+  void record_versions();
   std::vector<at::Tensor> unpack_inputs() const;
   std::vector<at::Tensor> kept_buffers(std::vector<at::Tensor>& values) const;
-  at::Tensor find(int task, std::size_t place);
+  at::Tensor find(int task, std::size_t slot);
   void keep(int task, std::vector<at::Tensor> results);
 
   const nn::CheckpointOptions options_;
   const std::shared_ptr<const nn::ModuleState> modules_;
-  const RunAgain run_again_;
+  const RecomputeFunction function_;
   std::vector<Input> inputs_;
-  std::optional<nn::Snapshot> snapshot_;  // where modules are known
+  std::optional<nn::Snapshot> snapshot_;  // if the modules are known
   nn::AutocastState autocast_;
-  std::optional<at::Device> current_device_;  // of accelerators
+  std::optional<at::Device> current_device_;  // of the accelerator
   std::vector<at::Device> gpus_;
   RandomTape tape_;
   std::vector<Leaf> leaves_;
-  std::vector<WriteWatch::Written> written_;  // by the function, of modules that are not known
-  std::vector<std::size_t> changed_buffers_;  // of modules that are
+  std::vector<WriteWatch::Written> written_;  // tensors of unknown modules
+  std::vector<std::size_t> changed_buffers_;  // buffers of known modules
   std::atomic<bool> runs_backward_ = false;
   std::atomic<bool> finished_ = false;
 
-  std::recursive_mutex running_;  // held during a second run, unless that runs a backward itself
-  mutable std::mutex mutex_;      // of what is below
-  std::vector<Place> places_;
+  std::recursive_mutex running_;  // held during a recomputation, unless it runs a backward itself
+  mutable std::mutex mutex_;      // guards the members below
+  std::vector<Slot> slots_;
   std::map<int, std::vector<at::Tensor>> results_;  // by graph task
 };
 

@@ -1,5 +1,5 @@
-// libtorch is built with NDEBUG, and its RecordFunction then never sets the flag that inputs() asks
-// where a header is read without it. This file is compiled without the precompiled header for that.
+// libtorch is built with NDEBUG, and its RecordFunction never sets the flag that inputs() checks if
+// the header is compiled without NDEBUG. So this file is compiled without the precompiled header.
 #ifndef NDEBUG
 #define NDEBUG
 #endif
@@ -25,10 +25,10 @@ bool is_result(const at::Tensor& tensor, const std::vector<at::Tensor>& results)
 
 }  // namespace
 
-// torch calls this before every operator of the thread. The statistics of a batch norm are changed
-// without a word in the operator's schema, and without a new version.
+// torch calls this before every operator of the thread. A batch norm changes its statistics
+// although the operator's schema does not declare it, and without a new version.
 struct WriteWatch::Callbacks {
-  static thread_local WriteWatch* current;  // torch hands callbacks no data of their own
+  static thread_local WriteWatch* current;  // torch passes no user data to callbacks
   static thread_local bool paused;
 
   struct Pause {  // for operators of our own
@@ -59,7 +59,7 @@ struct WriteWatch::Callbacks {
     if (norm) return nullptr;
     for (std::size_t i = 0; i < schema->arguments().size(); ++i) {
       const auto* const alias = schema->arguments()[i].alias_info();
-      if (alias != nullptr && alias->isWrite()) note(i);  // also one that is named `out`
+      if (alias != nullptr && alias->isWrite()) note(i);  // including an argument named `out`
     }
     return nullptr;
   }
@@ -74,7 +74,7 @@ bool WriteWatch::Noted::is(const at::Tensor& tensor) const {
          before.dtype() == tensor.dtype() && strides == c10::DimVector(tensor.strides());
 }
 
-at::Tensor WriteWatch::Noted::again() const {
+at::Tensor WriteWatch::Noted::tensor() const {
   auto impl = storage.lock();
   if (!impl) return {};
   auto tensor =
@@ -103,7 +103,7 @@ void WriteWatch::note(const at::Tensor& tensor) {
 std::vector<WriteWatch::Written> WriteWatch::written(const std::vector<at::Tensor>& results) const {
   std::vector<Written> all;
   for (auto each = noted_.rbegin(); each != noted_.rend(); ++each) {
-    at::Tensor tensor = each->again();
+    at::Tensor tensor = each->tensor();
     if (tensor.defined() && !is_result(tensor, results))
       all.push_back({.tensor = std::move(tensor), .before = each->before});
   }

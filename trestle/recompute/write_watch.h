@@ -10,9 +10,9 @@
 
 namespace trestle::recompute {
 
-// While it lives, notes which tensors without gradient this thread's operators change in place, and what
-// they were before: counters, the statistics of batch norms and what else modules keep that nobody has
-// named. Keeps none of them alive, but for its copies.
+// While it lives, records which tensors without gradient this thread's operators change in place,
+// and their previous values: counters, the statistics of batch norms and other state of unlisted
+// modules. Keeps only copies, not the tensors.
 class WriteWatch {
  public:
   WriteWatch();
@@ -24,8 +24,8 @@ class WriteWatch {
     at::Tensor tensor;
     at::Tensor before;
   };
-  // Those whose memory is still there, so that they are not the function's own, but for what shares it
-  // with `results`. Last writes first: put back in this order, all is as it was.
+  // The changed tensors that still exist outside of the function and do not share memory with
+  // `results`. Last writes first: restoring the values in this order restores the original state.
   std::vector<Written> written(const std::vector<at::Tensor>& results) const;
 
  private:
@@ -33,7 +33,7 @@ class WriteWatch {
 
   void note(const at::Tensor& tensor);
 
-  // A tensor, maybe a view that has gone, of memory that may be there.
+  // A changed tensor. It may have been a temporary view, and its memory may be gone.
   struct Noted {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
     c10::DispatchKeySet keys;
@@ -42,10 +42,10 @@ class WriteWatch {
     at::Tensor before;
 
     bool is(const at::Tensor& tensor) const;
-    at::Tensor again() const;  // None where its memory has gone
+    at::Tensor tensor() const;  // None if its memory is gone
   };
   std::vector<Noted> noted_;
-  std::size_t most_ = 64;  // before those that have gone are looked for
+  std::size_t most_ = 64;  // size of `noted_` at which expired entries are removed
   std::optional<at::CallbackHandle> handle_;
   WriteWatch* outer_;
 };

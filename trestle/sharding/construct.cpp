@@ -9,7 +9,7 @@
 #include "trestle/base/counted.h"
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/device/tensors_of.h"
+#include "trestle/device/named_tensors.h"
 #include "trestle/sharding/buckets.h"
 #include "trestle/sharding/precision.h"
 #include "trestle/sharding/replicas.h"
@@ -169,7 +169,7 @@ void Sharded::Impl::start_from_rank_0(const NamedTensors& parameters) {
   if (!options.broadcast_at_start) return;
   NamedTensors all = parameters;
   all.insert(all.end(), buffers_.begin(), buffers_.end());
-  sharding::broadcast(ranks_.all, tensors_of(all));
+  sharding::broadcast(ranks_.all, without_names(all));
 }
 
 // Levels below Parameters: the trained parameters in buckets, in this order.

@@ -17,7 +17,7 @@
 #include "trestle/nn/make_layer.h"
 #include "trestle/sharding/data_parallel_replicas.h"
 #include "trestle/sharding/scatter_gather.h"
-#include "trestle/sharding/visit_tensors.h"
+#include "trestle/device/detail/visit_tensors.h"
 
 // One model on several devices of one process, each with a part of the batch: torch.nn.DataParallel
 // of Python, which C++ lacks (its torch::nn::parallel::data_parallel() clones the module in each call,
@@ -57,12 +57,12 @@ struct ModelOf<T> : ModelOf<nn::detail::Bare<std::invoke_result_t<T&>>> {};
 
 // A replica's own copy of an argument with tensors; all replicas are given one object otherwise.
 template <class T>
-using Argument = std::conditional_t<Tensors<T>::any, T, const T&>;
+using Argument = std::conditional_t<contains_tensors<T>, T, const T&>;
 
 template <class T>
 T gather_outputs(std::vector<std::optional<T>>& outputs, at::Device device, std::int64_t dim) {
   static_assert(
-      Tensors<T>::all,
+      contains_only_tensors<T>,
       "what forward() returns cannot be put together from several replicas: return tensors, "
       "or std::tuple, std::pair, std::vector, std::optional or std::map of tensors");
   std::vector<std::vector<at::Tensor>> parts(outputs.size());
@@ -70,7 +70,7 @@ T gather_outputs(std::vector<std::optional<T>>& outputs, at::Device device, std:
   for (std::size_t r = 0; r < outputs.size(); ++r) {
     auto on_tensor = [&](const at::Tensor& tensor) { parts[r].push_back(tensor); };
     auto on_part = [&](std::size_t part) { made_of[r].push_back(part); };
-    visit(std::as_const(*outputs[r]), on_tensor, on_part);
+    visit_tensors(std::as_const(*outputs[r]), on_tensor, on_part);
     if (made_of[r] != made_of[0]) {
       throw UsageError("the replicas' outputs are made of different numbers of tensors",
                        {.hint = "What forward() returns must not depend on the samples in that."});
@@ -79,7 +79,7 @@ T gather_outputs(std::vector<std::optional<T>>& outputs, at::Device device, std:
   const auto joined = gather(parts, device, dim);
   T result = std::move(*outputs[0]);
   std::size_t next = 0;
-  visit(result, [&](at::Tensor& tensor) { tensor = joined[next++]; });
+  visit_tensors(result, [&](at::Tensor& tensor) { tensor = joined[next++]; });
   return result;
 }
 
@@ -148,7 +148,7 @@ class DataParallel {
         std::declval<sharding::detail::Argument<Arguments>>()...))>;
     std::vector<at::Tensor> tensors;
     const auto collect = [&](const at::Tensor& tensor) { tensors.push_back(tensor); };
-    (sharding::detail::visit(arguments, collect), ...);
+    (visit_tensors(arguments, collect), ...);
     const auto& devices = replicas_->devices();
     const auto pieces = sizeof...(Arguments) == 0
                             ? sharding::Scattered{.of = {{}}}
@@ -157,7 +157,7 @@ class DataParallel {
     replicas_->run(outputs.size(), [&](std::size_t r) {
       std::tuple<sharding::detail::Argument<Arguments>...> own(arguments...);
       std::size_t next = 0;
-      sharding::detail::visit(own, [&](at::Tensor& tensor) { tensor = pieces.of[r][next++]; });
+      visit_tensors(own, [&](at::Tensor& tensor) { tensor = pieces.of[r][next++]; });
       outputs[r].emplace(call(*models_[r], own, std::index_sequence_for<Arguments...>()));
     });
     const at::Device place = options_.output_device ? options_.output_device->torch : devices[0];

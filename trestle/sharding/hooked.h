@@ -12,7 +12,7 @@
 #include <typeinfo>
 #include <utility>
 
-#include "trestle/sharding/visit_tensors.h"
+#include "trestle/device/detail/visit_tensors.h"
 
 // Units inside of a torch module, for ShardLevel::Parameters. A module's forward() is not virtual in libtorch, so that
 // nobody can stand before and behind it; in a Hooked module a Sharded can.
@@ -73,7 +73,7 @@ struct ForwardSignature<Impl> : PlainSignature<decltype(&Impl::forward)> {};
 
 // An argument that has tensors is copied, so that they can be exchanged; others go through as they are.
 template <class Input>
-using HeldInput = std::conditional_t<Tensors<std::remove_cvref_t<Input>>::any,
+using HeldInput = std::conditional_t<contains_tensors<std::remove_cvref_t<Input>>,
                                      std::remove_cvref_t<Input>, Input&&>;
 
 // Parameters, buffers and modes of a module into one that was made the same.
@@ -103,7 +103,7 @@ void copy_module(const torch::nn::Module& from, torch::nn::Module& to,
 // backward. Without a Sharded around it, and at other levels, it is the plain module.
 //
 // forward() is one function, or maps one tensor to one tensor. It takes and returns tensors by value or const reference,
-// by themselves or in the containers of visit_tensors.h, and whatever else by any type; tensors in types of one's own are
+// by themselves or in the containers of device/detail/visit_tensors.h, and whatever else by any type; tensors in types of one's own are
 // not seen, and a unit all of whose outputs are such is a UsageError. Arguments that have a default are given where it is
 // called directly, as C++ does not tell a template of them. Its parameters are not used outside of its forward. In every
 // step units run in the same order; one that runs twice is gathered twice.
@@ -125,7 +125,7 @@ class Hooked<Impl, Output(Inputs...)> : public Impl, public sharding::HookedModu
     if (!hook) return Impl::forward(std::forward<Inputs>(inputs)...);
     std::tuple<sharding::detail::HeldInput<Inputs>...> held(std::forward<Inputs>(inputs)...);
     const auto call = hook->begin([&](const sharding::UnitHook::Change& change) {
-      std::apply([&](auto&... each) { (sharding::detail::visit(each, change), ...); }, held);
+      std::apply([&](auto&... each) { (visit_tensors(each, change), ...); }, held);
     });
     const auto run = [&]() -> Output {
       return std::apply(
@@ -138,7 +138,7 @@ class Hooked<Impl, Output(Inputs...)> : public Impl, public sharding::HookedModu
     } else {
       Output output = run();
       hook->end(call, [&](const sharding::UnitHook::Change& change) {
-        sharding::detail::visit(output, change);
+        visit_tensors(output, change);
       });
       return output;
     }

@@ -28,7 +28,7 @@ class OwnThreads {
 
 ReplicaThreads::ReplicaThreads(std::size_t replicas, int threads)
     : threads_each_(threads), waiting_(replicas, false), failures_(replicas) {
-  settle_vector_math();
+  warm_up_vector_math();
   for (std::size_t r = 1; r < replicas; ++r) threads_.emplace_back([this, r] { loop(r); });
 }
 

@@ -75,7 +75,7 @@ class Reader {
     for (const OwnPart& part : own_.parameters) parts_[part.name] = &part;
   }
 
-  void check(checkpoint::Others others) const {
+  void check(checkpoint::SurplusTensors others) const {
     std::vector<checkpoint::StoredTensor> model;
     for (const OwnPart& part : own_.parameters)
       model.push_back({part.name, part.tensor.scalar_type(), part.shape});
@@ -228,7 +228,7 @@ void sharding::write_save(const fs::path& folder, const SaveStep& step, const co
 }
 
 void sharding::load_saved(const checkpoint::SavedTraining& saved, Sharded& sharded,
-                          torch::optim::Optimizer* optimizer, checkpoint::Others others) {
+                          torch::optim::Optimizer* optimizer, checkpoint::SurplusTensors others) {
   const at::NoGradGuard no_grad;
   const Reader reader(saved, sharded);
   reader.check(others);

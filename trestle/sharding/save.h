@@ -38,7 +38,7 @@ void save(const std::filesystem::path& folder, const Sharded& sharded,
 
 struct ShardLoadOptions {
   // Left: the checkpoint may have weights that are not this model's.
-  checkpoint::Others others = checkpoint::Others::Refused;
+  checkpoint::SurplusTensors others = checkpoint::SurplusTensors::Refused;
 };
 
 // Each rank reads its parts. Returns the place in the training; random numbers go on from there. The optimizer forgets what it
@@ -61,7 +61,7 @@ checkpoint::TensorGroups groups_to_save(const Sharded& sharded,
 
 // The other way: this rank's parts, of one of several sharded models in one checkpoint. Throws on this rank what it meets.
 void load_saved(const checkpoint::SavedTraining& saved, Sharded& sharded,
-                torch::optim::Optimizer* optimizer, checkpoint::Others others);
+                torch::optim::Optimizer* optimizer, checkpoint::SurplusTensors others);
 
 }  // namespace sharding
 

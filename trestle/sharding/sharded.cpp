@@ -3,7 +3,7 @@
 #include <torch/nn/module.h>
 
 #include "trestle/base/error.h"
-#include "trestle/device/tensors_of.h"
+#include "trestle/device/named_tensors.h"
 #include "trestle/sharding/sharded_impl.h"
 
 namespace trestle {
@@ -65,7 +65,7 @@ std::vector<int> Sharded::own_pieces() const { return impl().own_pieces(); }
 Sharded::NoSync Sharded::no_sync() { return NoSync(here()); }
 
 std::vector<at::Tensor> Sharded::parameters() const {
-  return tensors_of(impl().named_parameters());
+  return without_names(impl().named_parameters());
 }
 
 NamedTensors Sharded::named_parameters() const { return impl().named_parameters(); }

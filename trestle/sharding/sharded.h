@@ -20,7 +20,7 @@
 #include "trestle/sharding/rank_groups.h"
 #include "trestle/sharding/shard_level.h"
 #include "trestle/sharding/shard_record.h"
-#include "trestle/sharding/visit_tensors.h"
+#include "trestle/device/detail/visit_tensors.h"
 
 namespace torch::nn {
 class Module;
@@ -107,9 +107,9 @@ class Sharded {
   template <class Function, class... Inputs>
   auto run(const Function& function, Inputs... inputs) {
     const Scope scope =
-        begin([&](const Change& change) { (sharding::detail::visit(inputs, change), ...); });
+        begin([&](const Change& change) { (visit_tensors(inputs, change), ...); });
     auto outputs = function(inputs...);
-    end(scope, [&](const Change& change) { sharding::detail::visit(outputs, change); });
+    end(scope, [&](const Change& change) { visit_tensors(outputs, change); });
     return outputs;
   }
 

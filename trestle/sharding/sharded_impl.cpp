@@ -15,7 +15,7 @@
 #include "trestle/base/keyed_seed.h"
 #include "trestle/base/text.h"
 #include "trestle/device/keyed_random.h"
-#include "trestle/device/tensors_of.h"
+#include "trestle/device/named_tensors.h"
 #include "trestle/nn/checkpointing.h"
 #include "trestle/optim/gradient_norms.h"
 #include "trestle/sharding/norm_over_ranks.h"
@@ -123,7 +123,7 @@ void Sharded::Impl::before_forward() {
 }
 
 void Sharded::Impl::share_buffers_of(int rank) {
-  sharding::broadcast(ranks_.all, tensors_of(buffers_), rank);
+  sharding::broadcast(ranks_.all, without_names(buffers_), rank);
 }
 
 // Levels between None and Parameters: after a step each rank has its part of the new parameters.
@@ -296,7 +296,7 @@ void Sharded::Impl::drop_own_gradients() {
 }
 
 double Sharded::Impl::clip_own(double max_norm, const optim::ClipGradNormOptions& clip) {
-  std::vector<at::Tensor> own = tensors_of(stepped_);
+  std::vector<at::Tensor> own = without_names(stepped_);
   if (options.reproducible.pieces > 0) {
     optim::check_clipping(max_norm, clip);
     const double norm = sharding::exact_norm(own, ranks_.shard, clip.p);

@@ -7,7 +7,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/device/tensors_of.h"
+#include "trestle/device/named_tensors.h"
 #include "trestle/sharding/replicas.h"
 #include "trestle/sharding/sharded_impl.h"
 
@@ -31,7 +31,7 @@ NamedTensors Sharded::Impl::state() {
   // Each rank's own have seen its own part of the last batch; the next forward begins with rank 0's.
   NamedTensors buffers;
   for (const auto& [name, tensor] : buffers_) buffers.emplace_back(name, tensor.detach().clone());
-  if (options.broadcast_buffers) sharding::broadcast(ranks_.all, tensors_of(buffers));
+  if (options.broadcast_buffers) sharding::broadcast(ranks_.all, without_names(buffers));
   for (const auto& [name, tensor] : buffers) add(name, tensor);
   return all;
 }

@@ -25,7 +25,7 @@ struct StageCost {
   Bytes gradients = 0;   // allocated by the stage's first B (or W)
   Bytes saved = 0;       // what one micro-batch's graph keeps from F (or R) to the end of B or W
   Bytes kept_for_recompute = 0;  // what F keeps when it will be recomputed: the stage's inputs
-  Bytes recompute_excess = 0;    // what R keeps beyond `saved`: the buffers' values meanwhile
+  Bytes recompute_excess = 0;    // what R keeps beyond `saved`: the buffers' values from before it
   Bytes transient_forward = 0;   // F's peak beyond what it keeps
   // The same for an F that will be recomputed, and for R; at least transient_forward.
   Bytes transient_no_graph = 0;

@@ -5,7 +5,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/device/tensors_of.h"
+#include "trestle/device/named_tensors.h"
 #include "trestle/sharding/norm_over_ranks.h"
 #include "trestle/sharding/sharded.h"
 #include "trestle/train/stage_replicas.h"
@@ -82,7 +82,7 @@ NamedTensors Parallel::named_parameters() const {
   return all;
 }
 
-std::vector<at::Tensor> Parallel::parameters() const { return tensors_of(named_parameters()); }
+std::vector<at::Tensor> Parallel::parameters() const { return without_names(named_parameters()); }
 
 void Parallel::zero_grad() {
   impl_->pipeline->zero_grad();

@@ -128,7 +128,7 @@ checkpoint::TensorGroups StageReplicas::groups_to_save(
 }
 
 void StageReplicas::load(const checkpoint::SavedTraining& saved,
-                         const std::vector<StageOptimizer>& optimizers, checkpoint::Others others) {
+                         const std::vector<StageOptimizer>& optimizers, checkpoint::SurplusTensors others) {
   for (auto& [stage, sharded] : stages_)
     sharding::load_saved(saved, sharded, optimizer_of(stage, optimizers), others);
 }

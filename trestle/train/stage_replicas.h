@@ -47,7 +47,7 @@ class StageReplicas final : public pipeline::StageHooks {
   checkpoint::TensorGroups groups_to_save(const std::vector<StageOptimizer>& optimizers,
                                           const SaveOptions& options) const;
   void load(const checkpoint::SavedTraining& saved, const std::vector<StageOptimizer>& optimizers,
-            checkpoint::Others others);
+            checkpoint::SurplusTensors others);
 
   // Instead of an evaluation, on a rank that has no examples while others have some.
   void evaluate_nothing();

@@ -61,7 +61,7 @@ NamedTensors TrainingRun::gradients() const {
 
 // Weights, what the optimizers remember, and the gradients of a step in its middle.
 void TrainingRun::put_in(const checkpoint::SavedTraining& saved) {
-  const auto others = ranks_.alone() ? checkpoint::Others::Refused : checkpoint::Others::Left;
+  const auto others = ranks_.alone() ? checkpoint::SurplusTensors::Refused : checkpoint::SurplusTensors::Ignored;
   if (replicas_) return replicas_->load(saved, optimizers_, others);
   saved.copy_weights(weights(), others);
   for (StageOptimizer& stage : optimizers_)

@@ -21,8 +21,8 @@ bool meets(const Box& box, const Box& region) {
   return true;
 }
 
-// Where to cut a region that this box meets and does not cover: at the first of its faces that lies
-// inside. Boxes in a grid are never cut by that.
+// Cuts a region that this box overlaps but does not cover, at the first of the box's faces inside
+// the region. This never cuts boxes in a grid.
 std::pair<Box, Box> cut_at(const Box& region, const Box& box) {
   std::pair<Box, Box> halves{region, region};
   for (std::size_t d = 0; d < region.sizes.size(); ++d) {
@@ -37,21 +37,21 @@ std::pair<Box, Box> cut_at(const Box& region, const Box& box) {
   return halves;
 }
 
-// A part of the tensor, and the boxes that have something of it.
-struct Region {
+// A part of the tensor, and the boxes that overlap it.
+struct CoverRegion {
   Box box;
   std::vector<std::size_t> boxes;
 };
 
-Region part_of(const Region& region, const Box& half, const std::vector<Box>& boxes) {
-  Region part{half, {}};
+CoverRegion part_of(const CoverRegion& region, const Box& half, const std::vector<Box>& boxes) {
+  CoverRegion part{half, {}};
   for (const std::size_t i : region.boxes)
     if (meets(boxes[i], half)) part.boxes.push_back(i);
   return part;
 }
 
-// Of a region that box `covering` covers: it must be alone there.
-std::optional<CoverFault> fault_beside(std::size_t covering, const Region& region,
+// Box `covering` covers the region: any other box there overlaps it.
+std::optional<CoverFault> find_overlap(std::size_t covering, const CoverRegion& region,
                                        const std::vector<Box>& boxes) {
   for (const std::size_t other : region.boxes)
     if (other != covering)
@@ -108,25 +108,25 @@ std::optional<CoverFault> find_cover_fault(const Sizes& shape, const std::vector
     if (!boxes.empty()) return std::nullopt;
     return CoverFault{.box = whole_box(shape)};
   }
-  Region all{whole_box(shape), {}};
+  CoverRegion all{whole_box(shape), {}};
   for (std::size_t i = 0; i < boxes.size(); ++i)
     if (elements_of(boxes[i].sizes) > 0) all.boxes.push_back(i);
-  std::size_t looks = 0;
-  const std::size_t most_looks = 1000 * (boxes.size() + 16);
-  std::vector<Region> left = {std::move(all)};
+  std::size_t work = 0;
+  const std::size_t most_work = 1000 * (boxes.size() + 16);
+  std::vector<CoverRegion> left = {std::move(all)};
   while (!left.empty()) {
-    const Region region = std::move(left.back());
+    const CoverRegion region = std::move(left.back());
     left.pop_back();
-    looks += region.boxes.size() + 1;
-    if (looks > most_looks) return CoverFault{CoverFault::Kind::Ragged, region.box};
+    work += region.boxes.size() + 1;
+    if (work > most_work) return CoverFault{CoverFault::Kind::Ragged, region.box};
     if (region.boxes.empty()) return CoverFault{CoverFault::Kind::Hole, region.box};
     const auto covering = std::find_if(region.boxes.begin(), region.boxes.end(),
                                        [&](std::size_t i) { return covers(boxes[i], region.box); });
     if (covering != region.boxes.end()) {
-      if (auto fault = fault_beside(*covering, region, boxes)) return fault;
+      if (auto fault = find_overlap(*covering, region, boxes)) return fault;
       continue;
     }
-    // The one in the middle: of boxes in rows, half come before it.
+    // Uses the box in the middle: if boxes are rows, half of them come before it.
     const auto [first, second] = cut_at(region.box, boxes[region.boxes[region.boxes.size() / 2]]);
     left.push_back(part_of(region, second, boxes));
     left.push_back(part_of(region, first, boxes));

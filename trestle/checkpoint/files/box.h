@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-// Parts of tensors: a box is so many elements from such a place on, in every dimension. No torch in
-// here. Internal to trestle/checkpoint.
+// Boxes: ranges of a tensor's elements, given by an offset and a size in each dimension.
+// Torch-free. Internal to trestle/checkpoint.
 namespace trestle::checkpoint {
 
 using Sizes = std::vector<std::int64_t>;
@@ -20,22 +20,23 @@ struct Box {
   friend bool operator==(const Box&, const Box&) = default;
 };
 
-// All of a tensor of this shape.
+// The box of a whole tensor of this shape.
 Box whole_box(const Sizes& shape);
 
-// 1 for no sizes. The caller knows that it fits: a file's shapes are checked when they are read.
+// 1 for a scalar. The product must not overflow: a file's shapes are checked when they are read.
 std::int64_t elements_of(const Sizes& sizes);
 
-// As many dimensions as the shape, nothing negative, and nothing beyond its end.
+// Whether the box has the shape's number of dimensions, no negative number, and ends within the
+// shape.
 bool lies_in(const Box& box, const Sizes& shape);
 
-// What two boxes of one tensor have in common; nothing where that is no element.
+// The common elements of two boxes of one tensor; nothing if there are none.
 std::optional<Box> intersection(const Box& a, const Box& b);
 
-// "[0:4, 8:16]", as Python would slice; "[]" of a scalar.
+// "[0:4, 8:16]", as a Python slice; "[]" for a scalar.
 std::string to_string(const Box& box);
 
-// Which of the stored boxes a wanted one is made of, and which part of it each has.
+// The intersection of a wanted box with one of the stored boxes.
 struct BoxPiece {
   std::size_t stored = 0;
   Box box;  // in the coordinates of the whole tensor
@@ -44,19 +45,19 @@ struct BoxPiece {
 };
 std::vector<BoxPiece> pieces_of(const Box& wanted, const std::vector<Box>& stored);
 
-// Why boxes, each of which lies in the shape, do not hold every element of it exactly once.
+// Why these boxes, each within the shape, do not contain every element exactly once.
 struct CoverFault {
   enum class Kind : std::uint8_t {
-    Hole,     // nobody has `box`
-    Overlap,  // boxes number `first` and `second` both have `box`
-    Ragged    // they are cut in a way that nobody cuts a tensor: too much work to say
+    Hole,     // no box contains `box`
+    Overlap,  // boxes number `first` and `second` both contain `box`
+    Ragged    // the boxes are cut in such an unusual way that the check would take too long
   };
   Kind kind = Kind::Hole;
   Box box = {};
   std::size_t first = 0, second = 0;
 };
-// Nothing where they do. A tensor without elements needs one box at least. Takes about n log n steps
-// for n boxes that lie in rows, columns or blocks, and never more than 1,000 n.
+// Nothing if they do. A tensor without elements needs at least one box. Takes about n log n steps
+// for n boxes in rows, columns or blocks, and never more than 1,000 n.
 std::optional<CoverFault> find_cover_fault(const Sizes& shape, const std::vector<Box>& boxes);
 
 }  // namespace trestle::checkpoint

@@ -7,27 +7,27 @@
 
 #include "trestle/base/error.h"
 
-// Goes through bytes from outside, and never past their end. Internal to trestle/checkpoint.
+// Reads untrusted bytes and never beyond their end. Internal to trestle/checkpoint.
 namespace trestle::checkpoint {
 
 class ByteCursor {
  public:
-  // `file` is what the messages name; both must outlive the cursor.
+  // `file` is the name for messages; both must outlive the cursor.
   ByteCursor(std::string_view bytes, const std::string& file) : bytes_(bytes), file_(file) {}
 
   std::size_t position() const { return at_; }
   std::size_t left() const { return bytes_.size() - at_; }
 
-  // Each throws FormatError where there are not as many bytes.
+  // Each throws FormatError if there are too few bytes left.
   std::string_view take(std::uint64_t count) {
     if (count > left())
-      throw FormatError("not tensors that can be trusted: cut short", {.file = file_});
+      throw FormatError("cannot trust the tensors in this file: cut short", {.file = file_});
     const std::string_view piece = bytes_.substr(at_, static_cast<std::size_t>(count));
     at_ += piece.size();
     return piece;
   }
   int byte() { return static_cast<unsigned char>(take(1)[0]); }
-  // Of at most 8 bytes.
+  // At most 8 bytes.
   std::uint64_t little_endian(std::size_t count) {
     std::uint64_t value = 0;
     const std::string_view piece = take(count);
@@ -35,7 +35,7 @@ class ByteCursor {
       value = value << 8 | static_cast<unsigned char>(piece[i - 1]);
     return value;
   }
-  // Up to the next end of a line, which is taken too.
+  // Up to the next newline, which is consumed too.
   std::string_view line() {
     const std::size_t end = bytes_.find('\n', at_);
     const std::string_view piece = take(end == std::string_view::npos ? left() + 1 : end - at_);

@@ -37,7 +37,7 @@ class IndexReader {
     if (!state.is_object()) fail("its state is not an object");
     index.state = state.dump(-1, ' ', true, json::error_handler_t::replace);
     for (const auto& [name, about] : object(in, "files").items()) {
-      if (!is_part_name(name)) fail(text("'", shown(name), "' is not the name of a part"));
+      if (!is_part_name(name)) fail(text("'", shown(name), "' is not a valid file name"));
       const json& size = member(about, "bytes", name);
       if (!is_count(size)) fail(text("'", name, "' has ", in_words(size), " bytes"));
       index.files[name] = size.get<std::uint64_t>();
@@ -67,13 +67,13 @@ class IndexReader {
     const json& format = member(in, "format", what);
     const json& version = member(in, "version", what);
     if (format != format_name)
-      throw FormatError(text("not a checkpoint: its format is ", in_words(format)),
+      throw FormatError(text("this is not a checkpoint: its format is ", in_words(format)),
                         {.file = file_});
     if (version != checkpoint_version)
       throw FormatError(
-          text("version ", in_words(version), " of a checkpoint is not known, this program writes ",
+          text("version ", in_words(version), " of a checkpoint is unknown; this program writes ",
                checkpoint_version),
-          {.file = file_, .hint = "Use the trestle that wrote it."});
+          {.file = file_, .hint = "Use the version of trestle that wrote it."});
   }
 
   Sizes sizes(const json& in, const char* key, const std::string& where) const {
@@ -81,7 +81,7 @@ class IndexReader {
     if (!list.is_array() || !std::all_of(list.begin(), list.end(), is_count))
       fail(text(where, " has a ", key, " that is not a list of sizes"));
     if (list.size() > most_dimensions)
-      fail(text(where, " has ", list.size(), " dimensions, more than any tensor"));
+      fail(text(where, " has ", list.size(), " dimensions, more than a tensor can have"));
     Sizes out;
     for (const json& size : list)
       out.push_back(static_cast<std::int64_t>(size.get<std::uint64_t>()));
@@ -114,7 +114,7 @@ class IndexReader {
     const std::string where = text("tensor '", shown(tensor.name), "'");
     tensor.dtype = word(in, "dtype", where);
     if (dtype_bytes(tensor.dtype) == 0)
-      fail(text(where, " has the type '", shown(tensor.dtype), "', which is none"));
+      fail(text(where, " has the unknown type '", shown(tensor.dtype), "'"));
     tensor.shape = sizes(in, "shape", where);
     check_size(tensor, where);
     const json& boxes = member(in, "boxes", where);
@@ -123,8 +123,8 @@ class IndexReader {
       tensor.boxes.push_back(read_box(group, box, tensor, where, index));
       const StoredBox& stored = tensor.boxes.back();
       if (!keys_.emplace(stored.file, tensor.key_of(stored)).second)
-        fail(text(where, " has a box in '", stored.file, "' under the name '",
-                  shown(tensor.key_of(stored)), "', which is another box's"));
+        fail(text(where, " has a box in '", stored.file, "' with the name '",
+                  shown(tensor.key_of(stored)), "', which another box has already"));
     }
     if (cover_ == Cover::Whole) check_cover(tensor, where);
     return tensor;
@@ -146,35 +146,35 @@ class IndexReader {
     if (!lies_in(stored.box, tensor.shape))
       fail(text(where, " of shape [", join(tensor.shape, ", "), "] has a box at [",
                 join(stored.box.offset, ", "), "] of size [", join(stored.box.sizes, ", "),
-                "], which is not in it"));
+                "], which exceeds it"));
     const auto file = index.files.find(stored.file);
     if (file == index.files.end())
-      fail(text(where, " lies in '", shown(stored.file), "', which is not among its files"));
+      fail(text(where, " is in '", shown(stored.file), "', which is not listed among the files"));
     const auto bytes = static_cast<std::uint64_t>(elements_of(stored.box.sizes)) *
                        static_cast<std::uint64_t>(dtype_bytes(tensor.dtype));
     if (bytes > file->second)
-      fail(text(where, " has a box of ", bytes, " bytes in '", stored.file, "', which has ",
+      fail(text(where, " has a box of ", bytes, " bytes in '", stored.file, "', which has only ",
                 file->second));
     const auto [owner, is_new] = groups_.try_emplace(stored.file, group);
     if (!is_new && owner->second != group)
-      fail(text("'", stored.file, "' is of '", shown(owner->second), "' and of '", shown(group),
-                "'"));
+      fail(text("'", stored.file, "' belongs to both '", shown(owner->second), "' and '",
+                shown(group), "'"));
     return stored;
   }
 
   void check_cover(const IndexedTensor& tensor, const std::string& where) const {
     const auto fault = find_cover_fault(tensor.shape, tensor.plain_boxes());
     if (!fault) return;
-    if (fault->kind == CoverFault::Kind::Ragged) fail(text(where, " has boxes in disorder"));
+    if (fault->kind == CoverFault::Kind::Ragged) fail(text(where, " has too many irregular boxes"));
     if (fault->kind == CoverFault::Kind::Hole)
-      fail(text("no file has ", to_string(fault->box), " of ", where));
-    fail(text(to_string(fault->box), " of ", where, " is in '", tensor.boxes[fault->first].file,
-              "' and in '", tensor.boxes[fault->second].file, "'"));
+      fail(text("no file contains ", to_string(fault->box), " of ", where));
+    fail(text(to_string(fault->box), " of ", where, " is in both '",
+              tensor.boxes[fault->first].file, "' and '", tensor.boxes[fault->second].file, "'"));
   }
 
   const std::string& file_;
   Cover cover_;
-  std::map<std::string, std::string> groups_;           // of each file
+  std::map<std::string, std::string> groups_;           // group of each file
   std::set<std::pair<std::string, std::string>> keys_;  // file and name of each box
 };
 
@@ -216,7 +216,7 @@ std::string part_name(const std::string& group, int rank, int ranks) {
 
 CheckpointIndex parse_index(std::string_view bytes, const std::string& file, Cover cover) {
   if (bytes.size() > longest_index)
-    throw FormatError(text(what, " has ", bytes.size(), " bytes, more than any has"),
+    throw FormatError(text(what, " has ", bytes.size(), " bytes, more than any valid one"),
                       {.file = file});
   return IndexReader(file, cover).read(bytes);
 }

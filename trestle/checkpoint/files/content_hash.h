@@ -10,11 +10,11 @@
 // Internal to trestle/checkpoint.
 namespace trestle::checkpoint {
 
-// 16 hexadecimal digits that tell one content from another: a damaged file, or one of another save.
-// No protection against somebody who wants two contents with one hash. About as fast as memory.
+// 16 hexadecimal digits that identify a content: they detect damaged files and files of another
+// save, but not deliberate collisions. About as fast as memory.
 //
-// h = 0x9e3779b97f4a7c15 = c; for every 8 bytes, little endian, the last ones filled up with zeros:
-// p = (h xor word) * c, in 128 bits, and h = (p mod 2^64) xor (p / 2^64). At the end split_mix(h xor
+// h = 0x9e3779b97f4a7c15 = c; for every 8 bytes, little endian, the last ones padded with zeros: p
+// = (h xor word) * c, in 128 bits, and h = (p mod 2^64) xor (p / 2^64). At the end split_mix(h xor
 // length).
 inline std::string content_hash(std::string_view bytes) {
   std::uint64_t hash = split_mix_step;

@@ -4,7 +4,7 @@
 
 namespace trestle::checkpoint {
 
-// Whether the folder is a checkpoint, of this version or of version 1. Reads no file.
+// Whether the folder is a checkpoint, of the current version or of version 1. Reads no file.
 bool is_checkpoint(const std::filesystem::path& folder);
 
 }  // namespace trestle::checkpoint

@@ -9,7 +9,7 @@ namespace trestle::checkpoint {
 
 namespace {
 
-// A tensor of all ranks, and who saved each of its boxes.
+// A tensor of all ranks, and the rank that saved each of its boxes.
 struct Merged {
   IndexedTensor tensor;
   std::vector<std::size_t> ranks;
@@ -30,7 +30,7 @@ void add(Merged& all, IndexedTensor&& part, std::size_t rank) {
   }
 }
 
-void check(const std::string& group, const Merged& all) {
+void check_cover_of(const std::string& group, const Merged& all) {
   const auto fault = find_cover_fault(all.tensor.shape, all.tensor.plain_boxes());
   if (!fault) return;
   const std::string tensor =
@@ -38,15 +38,14 @@ void check(const std::string& group, const Merged& all) {
   if (fault->kind == CoverFault::Kind::Hole)
     throw UsageError(text("no rank saved ", to_string(fault->box), " of ", tensor));
   if (fault->kind == CoverFault::Kind::Ragged)
-    throw UsageError(
-        text("the boxes that ranks saved of ", tensor, " are cut too finely to check"));
+    throw UsageError(text("the ranks' boxes of ", tensor, " are too many and irregular to check"));
   const std::size_t first = all.ranks[fault->first], second = all.ranks[fault->second];
   if (first == second)
     throw UsageError(
         text("rank ", first, " saved ", to_string(fault->box), " of ", tensor, " twice"));
   throw UsageError(text("rank ", first, " and rank ", second, " both saved ", to_string(fault->box),
                         " of ", tensor),
-                   {.hint = "One of the ranks that have the same saves it."});
+                   {.hint = "Only one of the ranks with the same elements may save them."});
 }
 
 }  // namespace
@@ -70,7 +69,7 @@ CheckpointIndex merge_parts(std::vector<CheckpointIndex> parts) {
   }
   for (auto& [group, all] : groups)
     for (Merged& merged : all) {
-      check(group, merged);
+      check_cover_of(group, merged);
       index.groups[group].push_back(std::move(merged.tensor));
     }
   return index;

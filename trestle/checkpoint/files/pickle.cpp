@@ -36,43 +36,43 @@ class Machine {
 
   Pickle run() {
     if (bytes_.left() > longest_pickle)
-      fail(text("it describes its tensors in ", bytes_.left(), " bytes, more than the ",
-                longest_pickle, " that are read"));
-    if (bytes_.byte() != 0x80) fail("it does not begin as a pickle does");
+      fail(text("its pickle has ", bytes_.left(), " bytes, more than the limit of ",
+                longest_pickle));
+    if (bytes_.byte() != 0x80) fail("it does not begin like a pickle");
     if (const int protocol = bytes_.byte(); protocol != 2)
-      fail(text("it is of pickle protocol ", protocol, "; torch.save writes 2 unless it is told"));
+      fail(text("it has pickle protocol ", protocol, "; torch.save writes 2 by default"));
     while (step()) {
     }
-    if (bytes_.left() != 0) fail("something is appended to the pickle");
+    if (bytes_.left() != 0) fail("there are bytes after the pickle");
     return std::move(pickle_);
   }
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw FormatError(text("not tensors that can be trusted: ", what), {.file = file_});
+    throw FormatError(text("cannot trust the tensors in this file: ", what), {.file = file_});
   }
-  [[noreturn]] void refuse(std::string_view name) const {
+  [[noreturn]] void throw_unsupported(std::string_view name) const {
     throw FormatError(
-        text("holds '", shown(name),
-             "'; only tensors, dict, list, tuple, str and numbers are read"),
+        text("contains '", shown(name),
+             "'; only tensors, dict, list, tuple, str and numbers are supported"),
         {.file = file_,
-         .hint = "In Python, save tensors alone: torch.save(model.state_dict(), file) for "
+         .hint = "In Python, save only tensors: torch.save(model.state_dict(), file) for "
                  "weights, torch.save({\"x\": x}, file) for data."});
   }
 
-  // Everything that takes memory is counted.
+  // Counts everything that takes memory.
   void count() {
-    if (++made_ > most_values) fail(text("its pickle makes more than ", most_values, " values"));
+    if (++made_ > most_values) fail(text("its pickle creates more than ", most_values, " values"));
   }
   void push(PickledValue value) {
     count();
     stack_.push_back(value);
   }
   void push_integer(std::int64_t value) { push({Kind::Integer, value, {}}); }
-  // How many values lie above the last mark.
+  // Number of values above the last mark.
   std::size_t above() const { return stack_.size() - (marks_.empty() ? 0 : marks_.back()); }
   PickledValue& top() {
-    if (above() == 0) fail("its pickle takes from an empty stack");
+    if (above() == 0) fail("its pickle pops from an empty stack");
     return stack_.back();
   }
   PickledValue pop() {
@@ -80,9 +80,9 @@ class Machine {
     stack_.pop_back();
     return value;
   }
-  // The top that a mark, now gone, says belongs together.
+  // Pops the values above the last mark, and the mark.
   std::vector<PickledValue> pop_to_mark() {
-    if (marks_.empty()) fail("its pickle misses a mark");
+    if (marks_.empty()) fail("its pickle lacks a mark");
     const auto from = stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back());
     std::vector<PickledValue> values(from, stack_.end());
     stack_.erase(from, stack_.end());
@@ -95,7 +95,7 @@ class Machine {
     push(at_place(Kind::Sequence, pickle_.sequences.size() - 1));
   }
   void push_tuple_of(std::size_t count) {
-    if (above() < count) fail("its pickle takes from an empty stack");
+    if (above() < count) fail("its pickle pops from an empty stack");
     const auto from = stack_.end() - static_cast<std::ptrdiff_t>(count);
     std::vector<PickledValue> values(from, stack_.end());
     stack_.erase(from, stack_.end());
@@ -106,15 +106,15 @@ class Machine {
     push(at_place(Kind::Dict, pickle_.dicts.size() - 1));
   }
   Pickle::Dict& dict_at_top() {
-    if (top().kind != Kind::Dict) fail("its pickle sets an entry of what is no dict");
+    if (top().kind != Kind::Dict) fail("its pickle sets an entry of a value that is not a dict");
     return pickle_.dicts[top().place()];
   }
   std::vector<PickledValue>& list_at_top() {
-    if (top().kind != Kind::Sequence) fail("its pickle appends to what is no list");
+    if (top().kind != Kind::Sequence) fail("its pickle appends to a value that is not a list");
     return pickle_.sequences[top().place()];
   }
   const std::vector<PickledValue>& sequence(const PickledValue& value, const char* what) const {
-    if (value.kind != Kind::Sequence) fail(text(what, " is no tuple"));
+    if (value.kind != Kind::Sequence) fail(text(what, " is not a tuple"));
     return pickle_.sequences[value.place()];
   }
 
@@ -135,7 +135,7 @@ class Machine {
   }
   void recall(std::uint64_t number) {
     const auto found = memo_.find(number);
-    if (found == memo_.end()) fail(text("its pickle recalls number ", number, ", never kept"));
+    if (found == memo_.end()) fail(text("its pickle uses memo ", number, ", which was never set"));
     push(found->second);
   }
 
@@ -146,45 +146,45 @@ class Machine {
       if (name == known) return push({Kind::Function, static_cast<std::int64_t>(function), {}});
     for (const StorageType& type : storage_types)
       if (name == type.python) return push({Kind::Dtype, 0, type.dtype});
-    refuse(name);
+    throw_unsupported(name);
   }
 
   void call() {
     const PickledValue arguments = pop();
     const PickledValue function = pop();
-    if (function.kind != Kind::Function) fail("its pickle calls what is no function");
-    const auto& values = sequence(arguments, "what a function is called with");
+    if (function.kind != Kind::Function) fail("its pickle calls a value that is not a function");
+    const auto& values = sequence(arguments, "the arguments of a function");
     switch (static_cast<Function>(function.number)) {
       case Function::OrderedDict:
-        if (!values.empty()) fail("it makes an OrderedDict in a way that torch.save does not");
+        if (!values.empty()) fail("it creates an OrderedDict in a way that torch.save does not");
         return push_dict();
       case Function::Size:
         if (values.size() != 1 || values[0].kind != Kind::Sequence)
-          fail("a torch.Size is no tuple");
+          fail("a torch.Size is not a tuple");
         return push(values[0]);
       case Function::RebuildParameter:  // (tensor, requires_grad, hooks)
-        if (values.empty() || values[0].kind != Kind::Tensor) fail("a parameter is no tensor");
+        if (values.empty() || values[0].kind != Kind::Tensor) fail("a parameter is not a tensor");
         return push(values[0]);
       case Function::RebuildTensor:
         return push(rebuild_tensor(values));
     }
   }
 
-  // A storage is named by ("storage", type, key, device, elements).
+  // A storage is given as ("storage", type, key, device, elements).
   void push_storage() {
     const PickledValue id = pop();
-    const auto& parts = sequence(id, "the name of a storage");
+    const auto& parts = sequence(id, "the id of a storage");
     if (parts.size() != 5 || parts[0].kind != Kind::String || parts[0].text != "storage" ||
         parts[1].kind != Kind::Dtype || parts[2].kind != Kind::String ||
         parts[4].kind != Kind::Integer || parts[4].number < 0)
-      fail("a storage is not named as torch.save does");
+      fail("a storage is not described as torch.save does");
     PickledStorage storage{std::string(parts[2].text), std::string(parts[1].text),
                            static_cast<std::uint64_t>(parts[4].number)};
     const auto [found, is_new] = storages_.try_emplace(storage.key, pickle_.storages.size());
     if (!is_new) {
       const PickledStorage& before = pickle_.storages[found->second];
       if (before.dtype != storage.dtype || before.elements != storage.elements)
-        fail(text("its storage '", shown(storage.key), "' is said to be two different ones"));
+        fail(text("its storage '", shown(storage.key), "' has two different descriptions"));
     } else {
       pickle_.storages.push_back(std::move(storage));
     }
@@ -201,19 +201,18 @@ class Machine {
     return out;
   }
 
-  // What a tensor's values are, beside its storage's: {"conj": False, "neg": True}.
+  // The flags of a tensor's values: {"conj": False, "neg": True}.
   bool is_negated(const PickledValue& metadata, const PickledTensor& tensor) const {
-    if (metadata.kind != Kind::Dict) fail("what is said of a tensor's values is no dict");
+    if (metadata.kind != Kind::Dict) fail("a tensor's flags are not a dict");
     bool negated = false;
     for (const auto& [key, value] : pickle_.dicts[metadata.place()]) {
       if (key.kind != Kind::String || value.kind != Kind::Bool ||
           (key.text != "neg" && value.number))
-        fail(text("of a tensor's values something is said that is not known: '", shown(key.text),
-                  "'"));
+        fail(text("a tensor has the unsupported flag '", shown(key.text), "'"));
       negated = negated || value.number != 0;
     }
     if (negated && pickle_.storages[tensor.storage].dtype == "BOOL")
-      fail("a tensor of bools is said to be negative");
+      fail("a tensor of bools is negated");
     return negated;
   }
 
@@ -221,24 +220,24 @@ class Machine {
   PickledValue rebuild_tensor(const std::vector<PickledValue>& values) {
     if (values.size() < 6 || values.size() > 7 || values[0].kind != Kind::Storage ||
         values[1].kind != Kind::Integer || values[1].number < 0)
-      fail("a tensor is not put together as torch.save does");
+      fail("a tensor is not built as torch.save does");
     PickledTensor tensor{values[0].place(), values[1].number,
                          sizes(values[2], "the shape of a tensor"),
-                         sizes(values[3], "what a tensor has for strides")};
-    check(tensor);
+                         sizes(values[3], "the strides of a tensor")};
+    check_tensor(tensor);
     if (values.size() > 6) tensor.negated = is_negated(values[6], tensor);
     pickle_.tensors.push_back(std::move(tensor));
     return at_place(Kind::Tensor, pickle_.tensors.size() - 1);
   }
 
-  void check(const PickledTensor& tensor) const {
+  void check_tensor(const PickledTensor& tensor) const {
     constexpr std::size_t most_dimensions = 64;
     const PickledStorage& storage = pickle_.storages[tensor.storage];
     const auto bad = [&](const std::string& what) {
       fail(text("a tensor of shape [", join(tensor.shape, ", "), "] ", what));
     };
     if (tensor.shape.size() != tensor.strides.size() || tensor.shape.size() > most_dimensions)
-      bad("has other strides than sizes");
+      bad("has a different number of strides than sizes");
     std::int64_t elements = 1, last = tensor.offset;
     std::int64_t bytes = dtype_bytes(storage.dtype);
     bool empty = false;
@@ -255,17 +254,17 @@ class Machine {
     if (empty ? static_cast<std::uint64_t>(tensor.offset) > storage.elements
               : static_cast<std::uint64_t>(last) >= storage.elements)
       bad(text("at ", tensor.offset, " with strides [", join(tensor.strides, ", "),
-               "] does not lie in its storage of ", storage.elements));
+               "] does not fit into its storage of ", storage.elements));
   }
 
-  // One opcode. False for the last.
+  // Executes one opcode. Returns false for the last.
   bool step() {
     const std::size_t began = bytes_.position();
     const int opcode = bytes_.byte();
     switch (opcode) {
       case '.': {
         pickle_.root = pop();
-        if (!stack_.empty() || !marks_.empty()) fail("its pickle leaves something over");
+        if (!stack_.empty() || !marks_.empty()) fail("its pickle leaves values on the stack");
         return false;
       }
       case '(':
@@ -358,7 +357,7 @@ class Machine {
       case 'Q':
         push_storage();
         break;
-      case 'b':  // attributes of an OrderedDict, as "_metadata": nothing that a tensor needs
+      case 'b':  // attributes of an OrderedDict, such as "_metadata": not needed for tensors
         pop();
         dict_at_top();
         break;
@@ -374,7 +373,7 @@ class Machine {
   std::size_t made_ = 0;
   Pickle pickle_;
   std::vector<PickledValue> stack_;
-  std::vector<std::size_t> marks_;  // how high the stack was at each
+  std::vector<std::size_t> marks_;  // the size of the stack at each mark
   std::unordered_map<std::uint64_t, PickledValue> memo_;
   std::unordered_map<std::string, std::size_t> storages_;  // by key
 };

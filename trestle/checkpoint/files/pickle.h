@@ -8,24 +8,24 @@
 #include <utility>
 #include <vector>
 
-// What a pickle of Python's torch.save says, read without running any of it. No torch in here, so
-// that it is cheap to fuzz.
+// Parses a pickle of Python's torch.save without executing any of it. Torch-free, so that it is
+// cheap to fuzz.
 //
-// A pickle is a program for a small machine with a stack, and Python's own reader calls whatever
-// function the program names. This one knows tensors, their storages, and dict, OrderedDict, list,
-// tuple, torch.Size, str, int, float, bool and None; any other name is refused.
+// A pickle is a program for a small stack machine, and Python's own reader calls any function that
+// the program names. This parser accepts tensors, their storages, and dict, OrderedDict, list,
+// tuple, torch.Size, str, int, float, bool and None; any other name is an error.
 //
 //     https://docs.python.org/3/library/pickletools.html, the opcodes of protocol 2
 namespace trestle::checkpoint {
 
-// One storage of the archive, "data/<key>": numbers in a row, which tensors are views of.
+// One storage of the archive, "data/<key>": a sequence of numbers. Tensors are views of it.
 struct PickledStorage {
   std::string key;
   std::string dtype;  // as in safetensors_header.h: "F32", "I64", ...
   std::uint64_t elements = 0;
 };
 
-// Lies within its storage: parse_pickle() has checked that.
+// A tensor within its storage, as checked by parse_pickle().
 struct PickledTensor {
   std::size_t storage = 0;  // of Pickle::storages
   std::int64_t offset = 0;  // elements
@@ -33,25 +33,25 @@ struct PickledTensor {
   bool negated = false;  // its values are minus those of the storage (torch.imag of a conjugate)
 };
 
-// Whatever contains other values stands elsewhere, under a number: so values that contain
-// themselves, or lie a million deep, are nothing special.
+// Containers are stored separately and referenced by number, so values that contain themselves or
+// are a million levels deep need no special treatment.
 struct PickledValue {
   enum class Kind : std::uint8_t {
     None,
     Bool,
     Integer,   // number
-    Real,      // a float, or an integer of more than 64 bits: not kept
+    Real,      // a float, or an integer of more than 64 bits: its value is not kept
     String,    // text
     Sequence,  // a list or a tuple: number is its place in Pickle::sequences
     Dict,      // place in Pickle::dicts
     Storage,   // place in Pickle::storages
     Tensor,    // place in Pickle::tensors
-    Function,  // one of those that may be called
+    Function,  // one of the allowed functions
     Dtype      // the type of a storage: text is "F32", ...
   };
   Kind kind = Kind::None;
   std::int64_t number = 0;
-  std::string_view text = {};  // of the bytes that were parsed
+  std::string_view text = {};  // refers to the parsed bytes
 
   std::size_t place() const { return static_cast<std::size_t>(number); }
 };
@@ -66,16 +66,17 @@ struct Pickle {
   std::deque<PickledTensor> tensors;
 };
 
-// Pickles longer than this, and those that make more values, are refused. A tensor takes about 100
+// Pickles longer than this, and those with more values, are rejected. A tensor takes about 100
 // bytes and 30 values.
 inline constexpr std::uint64_t longest_pickle = 64 << 20;
 inline constexpr std::size_t most_values = 10'000'000;
 
-// Reads `bytes`, which must outlive the result. Throws FormatError (naming `file`) for anything but
-// one whole pickle of protocol 2 made of the above, with every tensor inside its storage.
+// Parses `bytes`, which must outlive the result. Throws FormatError with the name of `file` for
+// anything but one complete pickle of protocol 2 with the above contents and every tensor within
+// its storage.
 Pickle parse_pickle(std::string_view bytes, const std::string& file);
 
-// A name from a file, fit to be shown: not too long, without control characters.
+// A name from a file in a form safe for display: not too long, without control characters.
 std::string shown(std::string_view name);
 
 }  // namespace trestle::checkpoint

@@ -18,13 +18,13 @@ PickledFile::Named find_array(const PickledFile& file, const std::string& name) 
   const Pickle& pickle = file.pickle();
   if (pickle.root.kind == PickledValue::Kind::Tensor) {
     if (!name.empty())
-      throw FormatError(text("holds one tensor, and none that is called '", name, "'"),
-                        {.file = file.path(), .hint = text("Leave ':", name, "' out.")});
+      throw FormatError(text("has a single tensor without a name, not '", name, "'"),
+                        {.file = file.path(), .hint = text("Leave out ':", name, "'.")});
     return {"", pickle.root.place()};
   }
   if (pickle.root.kind != PickledValue::Kind::Dict)
     throw FormatError(
-        "holds neither a tensor nor a dict of tensors",
+        "has neither a tensor nor a dict of tensors",
         {.file = file.path(), .hint = "In Python: torch.save({\"x\": x, \"y\": y}, file)."});
   for (const auto& [key, value] : pickle.dicts[pickle.root.place()])
     if (!name.empty() && key.kind == PickledValue::Kind::String && key.text == name &&
@@ -40,7 +40,7 @@ PickledFile::Named find_array(const PickledFile& file, const std::string& name) 
   if (name.empty() && names.size() > 1)
     throw FormatError(
         text("it has ", names.size(), " tensors: ", listed),
-        {.file = file.path(), .hint = text("Say which: ", file.path(), ":", names[0])});
+        {.file = file.path(), .hint = text("Choose one: ", file.path(), ":", names[0])});
   for (const NamedPickledTensor& one : found.tensors)
     if (name.empty() || one.name == name) return {one.name, one.tensor};
   throw FormatError(text("there is no tensor '", name, "' in it", did_you_mean(name, names)),
@@ -56,7 +56,7 @@ bool is_contiguous(const PickledTensor& tensor, std::uint64_t elements) {
   return tensor.offset == 0 && static_cast<std::uint64_t>(stride) == elements;
 }
 
-// Row after row, wherever its elements lie in the storage.
+// Copies the elements in row-major order, wherever they are in the storage.
 std::string to_contiguous(const PickledTensor& tensor, const std::string& storage,
                           std::size_t size) {
   std::int64_t count = 1;
@@ -72,7 +72,7 @@ std::string to_contiguous(const PickledTensor& tensor, const std::string& storag
         from += tensor.strides[i - 1];
         break;
       }
-      // Never a step further than the last one: the stride of a single one may be any number.
+      // Never one step too far: the stride of a dimension of size 1 may be any number.
       from -= tensor.strides[i - 1] * (tensor.shape[i - 1] - 1);
       at[i - 1] = 0;
     }

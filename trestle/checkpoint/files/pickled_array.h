@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-// One array of a file that Python's torch.save wrote, for data rather than weights. No torch in here.
+// Reads one array from a file of Python's torch.save, for data rather than weights. Torch-free.
 namespace trestle::checkpoint {
 
 struct PickledArray {
@@ -15,9 +15,10 @@ struct PickledArray {
   bool negated = false;    // its values are minus those of `bytes`
 };
 
-// The tensor that was saved alone; or that of a dict which is called `name`, its only one where that
-// is empty. Of dicts in a dict, that of tensors is meant, as find_state_dict() says. Throws FileError, FormatError as PickledFile does, and
-// FormatError where there is no such tensor, naming those that there are.
+// Reads a tensor that was saved alone, or the tensor called `name` of a dict; an empty name means
+// the only one. In nested dicts it searches the dict of tensors, as in find_state_dict(). Throws
+// FileError, FormatError like PickledFile, and FormatError that lists the existing tensors if there
+// is no such tensor.
 PickledArray read_pickled_array(const std::filesystem::path& path, const std::string& name);
 
 }  // namespace trestle::checkpoint

@@ -10,20 +10,19 @@ namespace trestle::checkpoint {
 
 PickledFile::PickledFile(const std::filesystem::path& path)
     : zip_(path), folder_(zip_.folder_of("data.pkl")) {
-  refuse_others();
+  throw_if_unsupported();
   const std::uint64_t length = zip_.size(folder_ + "data.pkl");
   if (length > longest_pickle)
-    fail(text("it describes its tensors in ", length, " bytes, more than the ", longest_pickle,
-              " that are read"));
+    fail(text("its pickle has ", length, " bytes, more than the limit of ", longest_pickle));
   bytes_ = zip_.read(folder_ + "data.pkl");
   pickle_ = parse_pickle(bytes_, zip_.path());
 }
 
 void PickledFile::fail(const std::string& what) const {
-  throw FormatError(text("not tensors that can be trusted: ", what), {.file = zip_.path()});
+  throw FormatError(text("cannot trust the tensors in this file: ", what), {.file = zip_.path()});
 }
 
-void PickledFile::refuse_others() const {
+void PickledFile::throw_if_unsupported() const {
   if (zip_.has(folder_ + "constants.pkl"))
     throw FormatError(
         "is a TorchScript program, not a file of tensors",
@@ -31,7 +30,7 @@ void PickledFile::refuse_others() const {
          .hint = "In Python: torch.save(torch.jit.load(file).state_dict(), other_file)."});
   const std::string order = folder_ + "byteorder";  // missing in files of torch before 2.1
   if (zip_.has(order) && (zip_.size(order) > 16 || zip_.read(order) != "little"))
-    throw FormatError("was written on a machine that has the high byte of a number first",
+    throw FormatError("was written on a big-endian machine",
                       {.file = zip_.path(), .hint = "Save it again on a little-endian machine."});
 }
 
@@ -44,7 +43,7 @@ void PickledFile::check(const std::vector<Named>& tensors) const {
   check_storages(std::move(used));
 }
 
-// One element may stand for many (stride 0), and a few bytes for a tensor of any size.
+// With stride 0 one element stands for many, so a few bytes could describe a tensor of any size.
 void PickledFile::check_size(const Named& named) const {
   const PickledTensor& tensor = pickle_.tensors[named.tensor];
   std::uint64_t bytes =
@@ -52,10 +51,10 @@ void PickledFile::check_size(const Named& named) const {
   for (const std::int64_t size : tensor.shape) bytes *= static_cast<std::uint64_t>(size);
   if (bytes > zip_.file_size())
     fail(text("tensor '", shown(named.name), "' of shape [", join(tensor.shape, ", "), "] has ",
-              bytes, " bytes, the whole file has ", zip_.file_size()));
+              bytes, " bytes, but the whole file has ", zip_.file_size()));
 }
 
-// Entries of an archive may overlap, so together too they must not be more than the file.
+// Entries of an archive may overlap, so their sum must not exceed the file either.
 void PickledFile::check_storages(std::vector<std::size_t> used) const {
   std::sort(used.begin(), used.end());
   used.erase(std::unique(used.begin(), used.end()), used.end());
@@ -67,8 +66,8 @@ void PickledFile::check_storages(std::vector<std::size_t> used) const {
     if (__builtin_mul_overflow(storage.elements,
                                static_cast<std::uint64_t>(dtype_bytes(storage.dtype)), &bytes) ||
         bytes > has)
-      fail(text("storage '", shown(storage.key), "' is said to have ", storage.elements,
-                " elements, its entry has ", has, " bytes"));
+      fail(text("storage '", shown(storage.key), "' has ", storage.elements,
+                " elements, but its entry has only ", has, " bytes"));
     all += bytes;
     if (all > zip_.file_size()) fail("its entries overlap");
   }

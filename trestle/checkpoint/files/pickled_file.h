@@ -10,43 +10,42 @@
 #include "trestle/checkpoint/files/pickle.h"
 #include "trestle/checkpoint/files/zip_file.h"
 
-// A file of Python's torch.save, open: what it says is parsed, and the numbers of its storages can be
-// read. Nothing in it is run, and no size is believed before the file's own has been looked at. No
-// torch in here.
+// An open file of Python's torch.save: its pickle is parsed, and its storages can be read. No code
+// is executed, and no size is used before it is compared with the file's. Torch-free.
 namespace trestle::checkpoint {
 
 class PickledFile {
  public:
-  // Throws FileError where it cannot be read; FormatError where it is no such file, says more than
-  // tensors in plain containers, is a TorchScript program, or was written high byte first.
+  // Throws FileError if it cannot be read; FormatError if it is not such a file, has other contents
+  // than tensors in plain containers, is a TorchScript program, or is big-endian.
   explicit PickledFile(const std::filesystem::path& path);
 
   const std::string& path() const { return zip_.path(); }
   const Pickle& pickle() const { return pickle_; }
 
-  // To be called for all tensors that will be read, with the names that messages give them. Throws
-  // FormatError where one is larger than the file (one element may stand for many), a storage is
-  // said to have more than its entry, or they are more than the file together.
+  // Call it for all tensors that will be read, with their names for messages. Throws FormatError if
+  // one is larger than the file (one element may stand for many), if a storage is larger than its
+  // entry, or if the storages together are larger than the file.
   struct Named {
     std::string name;
     std::size_t tensor = 0;  // of Pickle::tensors
   };
   void check(const std::vector<Named>& tensors) const;
 
-  // All numbers of storage `number`, which has been checked: `bytes` are its elements times their
-  // size.
+  // Reads all elements of storage `number`, which must have been checked. `bytes` is the number of
+  // elements times their size.
   void read_storage(std::size_t number, void* into, std::uint64_t bytes) const;
 
  private:
   [[noreturn]] void fail(const std::string& what) const;
-  void refuse_others() const;
+  void throw_if_unsupported() const;
   void check_size(const Named& named) const;
   void check_storages(std::vector<std::size_t> used) const;
   std::string entry(std::size_t storage) const;
 
   ZipFile zip_;
   std::string folder_;
-  std::string bytes_;  // that the pickle's words lie in
+  std::string bytes_;  // the strings of pickle_ refer to these
   Pickle pickle_;
 };
 

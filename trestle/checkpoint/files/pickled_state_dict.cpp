@@ -31,21 +31,21 @@ std::string keys_of(const Pickle::Dict& dict) {
   return join(keys, ", ") + (dict.size() > most_shown ? ", ..." : "");
 }
 
-// The opcodes that a pickle of tensors is written with.
-class Writer {
+// Writes the opcodes of a pickle of tensors.
+class PickleWriter {
  public:
-  Writer& raw(std::string_view opcodes) {
+  PickleWriter& raw(std::string_view opcodes) {
     out_ += opcodes;
     return *this;
   }
-  Writer& name(std::string_view words) {
+  PickleWriter& name(std::string_view words) {
     out_ += 'X';
     return little_endian(words.size(), 4).raw(words);
   }
-  Writer& global(std::string_view module, std::string_view name) {
+  PickleWriter& global(std::string_view module, std::string_view name) {
     return raw("c").raw(module).raw("\n").raw(name).raw("\n");
   }
-  Writer& integer(std::uint64_t value) {
+  PickleWriter& integer(std::uint64_t value) {
     if (value < 0x80000000) {
       out_ += 'J';
       return little_endian(value, 4);
@@ -53,7 +53,7 @@ class Writer {
     return raw("\x8a\x08").little_endian(value, 8);
   }
   template <class Integers>
-  Writer& tuple(const Integers& values) {
+  PickleWriter& tuple(const Integers& values) {
     raw("(");
     for (const auto value : values) integer(static_cast<std::uint64_t>(value));
     return raw("t");
@@ -61,7 +61,7 @@ class Writer {
   std::string take() { return std::move(out_); }
 
  private:
-  Writer& little_endian(std::uint64_t value, int bytes) {
+  PickleWriter& little_endian(std::uint64_t value, int bytes) {
     for (int i = 0; i < bytes; ++i) out_ += static_cast<char>(value >> (8 * i) & 0xff);
     return *this;
   }
@@ -69,7 +69,7 @@ class Writer {
   std::string out_;
 };
 
-// "torch.FloatStorage" without the module.
+// "torch.FloatStorage" without "torch.".
 std::string_view storage_class(const std::string& dtype) {
   const auto found = std::find_if(storage_types.begin(), storage_types.end(),
                                   [&](const StorageType& type) { return type.dtype == dtype; });
@@ -80,7 +80,7 @@ std::string_view storage_class(const std::string& dtype) {
 
 PickledStateDict find_state_dict(const Pickle& pickle, const std::string& file) {
   if (pickle.root.kind != TensorKind::Dict)
-    throw FormatError("holds no dict of tensors",
+    throw FormatError("has no dict of tensors",
                       {.file = file, .hint = "In Python: torch.save(model.state_dict(), file)."});
   const Pickle::Dict& root = pickle.dicts[pickle.root.place()];
   std::vector<const std::pair<PickledValue, PickledValue>*> inner;
@@ -92,21 +92,22 @@ PickledStateDict find_state_dict(const Pickle& pickle, const std::string& file) 
     std::vector<std::string> keys;
     for (const auto* entry : inner) keys.push_back(key_text(entry->first));
     throw FormatError(
-        text("holds several dicts of tensors: ", join(keys, ", ")),
+        text("has several dicts of tensors: ", join(keys, ", ")),
         {.file = file,
-         .hint = text("Save the one that is meant alone, in Python: torch.save(torch.load(file)[",
+         .hint = text("Save only the one that you need, in Python: torch.save(torch.load(file)[",
                       keys[0], "], other_file).")});
   }
   const Pickle::Dict& dict = inner.empty() ? root : pickle.dicts[inner[0]->second.place()];
   if (!holds_tensors(dict))
-    throw FormatError(text("holds no tensors; its keys are: ", keys_of(root)), {.file = file});
+    throw FormatError(text("has no tensors; its keys are: ", keys_of(root)), {.file = file});
   PickledStateDict found;
   std::unordered_set<std::string_view> seen;
   for (const auto& [key, value] : dict) {
     if (key.kind != TensorKind::String)
-      throw FormatError(text("the key ", key_text(key), " of a tensor is no name"), {.file = file});
+      throw FormatError(text("the key ", key_text(key), " of a tensor is not a name"),
+                        {.file = file});
     if (!seen.insert(key.text).second)
-      throw FormatError(text("names ", key_text(key), " twice"), {.file = file});
+      throw FormatError(text("has the key ", key_text(key), " twice"), {.file = file});
     if (value.kind == TensorKind::Tensor)
       found.tensors.push_back({std::string(key.text), value.place()});
     else
@@ -116,8 +117,10 @@ PickledStateDict find_state_dict(const Pickle& pickle, const std::string& file) 
 }
 
 std::string format_pickle(const std::vector<TensorToPickle>& tensors) {
-  const auto ordered_dict = [](Writer& out) { out.global("collections", "OrderedDict").raw(")R"); };
-  Writer out;
+  const auto ordered_dict = [](PickleWriter& out) {
+    out.global("collections", "OrderedDict").raw(")R");
+  };
+  PickleWriter out;
   out.raw("\x80\x02");
   ordered_dict(out);
   out.raw("(");

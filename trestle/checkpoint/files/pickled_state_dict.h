@@ -7,7 +7,7 @@
 
 #include "trestle/checkpoint/files/pickle.h"
 
-// A model's weights as Python pickles them: a dict from names to tensors. No torch in here.
+// A model's weights as pickled by Python: a dict from names to tensors. Torch-free.
 namespace trestle::checkpoint {
 
 // A tensor of a file, and its name.
@@ -18,16 +18,16 @@ struct NamedPickledTensor {
 
 struct PickledStateDict {
   std::vector<NamedPickledTensor> tensors;
-  std::vector<std::string> others;  // names of entries that are no tensors
+  std::vector<std::string> others;  // names of entries that are not tensors
 };
 
-// The one dict of tensors in there: the pickled value itself, or the one entry of it that is a dict
-// with tensors, as "state_dict" or "model" is where training programs save more than weights.
-// Throws FormatError that lists the keys where there is none, or more than one.
+// Finds the only dict of tensors: the pickled value itself, or the one entry of it that is a dict
+// with tensors. Training programs often save weights as "state_dict" or "model" among other
+// entries. Throws FormatError that lists the keys if there is none, or more than one.
 PickledStateDict find_state_dict(const Pickle& pickle, const std::string& file);
 
-// The pickle of a state_dict whose tensors are whole storages, row by row: number i is storage
-// "<i>". Python's torch.load reads it, weights_only too.
+// The pickle of a state_dict whose tensors are whole contiguous storages: tensor i is storage
+// "<i>". Python's torch.load can read it, also with weights_only.
 struct TensorToPickle {
   std::string name;
   std::string dtype;  // as in PickledStorage

@@ -7,7 +7,8 @@ namespace trestle::checkpoint {
 
 namespace {
 
-// Elements [begin, end) of the sub-tensor that `at` names: all dimensions before `dimension` are fixed there.
+// Adds the boxes of elements [begin, end) of a sub-tensor: `at` fixes all dimensions before
+// `dimension`.
 void add_boxes(const Sizes& shape, std::size_t dimension, const Box& at, std::int64_t begin,
                std::int64_t end, std::vector<Box>& boxes) {
   if (begin == end) return;
@@ -23,7 +24,7 @@ void add_boxes(const Sizes& shape, std::size_t dimension, const Box& at, std::in
     box.sizes[dimension] = 1;
     add_boxes(shape, dimension + 1, box, from - number * row, to - number * row, boxes);
   };
-  const std::int64_t first = (begin + row - 1) / row, last = end / row;  // of the whole ones
+  const std::int64_t first = (begin + row - 1) / row, last = end / row;  // complete rows
   if (first > last) return part_of_row(last, begin, end);
   if (begin < first * row) part_of_row(first - 1, begin, first * row);
   if (first < last) {
@@ -42,7 +43,7 @@ std::optional<Sizes> memory_order(const Sizes& shape, const Sizes& strides) {
   std::iota(order.begin(), order.end(), 0);
   if (elements_of(shape) == 0) return order;
   const auto size = [&](std::int64_t d) { return shape[static_cast<std::size_t>(d)]; };
-  // The stride of a dimension of size 1 says nothing: it goes to the front.
+  // The stride of a dimension of size 1 has no meaning: such dimensions go to the front.
   const auto stride = [&](std::int64_t d) {
     return size(d) == 1 ? INT64_MAX : strides[static_cast<std::size_t>(d)];
   };

@@ -6,18 +6,18 @@
 
 #include "trestle/checkpoint/files/box.h"
 
-// What a piece of a tensor's memory is as boxes: ranks that divide flat buffers have such pieces. No torch in
-// here. Internal to trestle/checkpoint.
+// Converts a range of a tensor's memory to boxes, for ranks that shard flat buffers. Torch-free.
+// Internal to trestle/checkpoint.
 namespace trestle::checkpoint {
 
-// The dimensions of a tensor without gaps from the one whose neighbours lie farthest apart in memory to the
-// one whose lie side by side: 0, 1, 2, 3 for rows, 0, 2, 3, 1 for channels_last. Nothing where the tensor has gaps
-// or elements that share memory.
+// The dimensions of a tensor without gaps, sorted from the largest stride to the smallest: 0, 1, 2,
+// 3 for contiguous tensors, 0, 2, 3, 1 for channels_last. Nothing if the tensor has gaps or
+// elements that share memory.
 std::optional<Sizes> memory_order(const Sizes& shape, const Sizes& strides);
 
-// Elements [begin, begin + count) of a tensor, counted in the order in which it lies in memory. The boxes
-// stand in that order, too: the first one's elements are the first ones of the range. At most 2 n - 1 of them
-// for n dimensions, 1 for none; none where the range is empty.
+// The boxes of elements [begin, begin + count) of a tensor, counted in memory order. The boxes are
+// in that order too: the first box has the first elements of the range. There are at most 2 n - 1
+// of them for n dimensions, 1 for a scalar; none for an empty range.
 std::vector<Box> boxes_of_range(const Sizes& shape, const Sizes& order, std::int64_t begin,
                                 std::int64_t count);
 

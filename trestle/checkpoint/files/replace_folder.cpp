@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "runs/a/last/" is "runs/a/last" here, or its neighbours would lie within it.
+// Converts "runs/a/last/" to "runs/a/last" first, so that the result is not inside the folder.
 fs::path beside(const fs::path& folder, const char* ending) {
   return (folder.has_filename() ? folder : folder.parent_path()).string() + ending;
 }
@@ -45,10 +45,9 @@ void begin_folder(const fs::path& folder) {
   std::error_code none;
   if (fs::exists(folder) && !has_index(folder) &&
       !(fs::is_directory(folder) && fs::is_empty(folder, none)))
-    throw UsageError(text(folder.string(),
-                          ": is there already and is no checkpoint, so it is not "
-                          "replaced by one"),
-                     {.hint = "Give the checkpoint a folder of its own."});
+    throw UsageError(
+        text(folder.string(), ": exists already and is not a checkpoint, so it is not replaced"),
+        {.hint = "Give the checkpoint its own folder."});
   fs::remove_all(fresh_folder(folder));
   fs::create_directories(fresh_folder(folder));
 }
@@ -61,8 +60,8 @@ void swap_in(const fs::path& folder) {
   } else if (renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
     fs::remove_all(fresh);
   } else {
-    fs::remove_all(old);  // of a save that was killed at its last step
-    // Between these two lines only <folder>.old is whole: whole_folder() looks there.
+    fs::remove_all(old);  // left by a save that was killed at its last step
+    // Between these two lines only <folder>.old is complete; whole_folder() handles that.
     rename_folder(target, old);
     rename_folder(fresh, target);
   }

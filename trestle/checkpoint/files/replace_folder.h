@@ -2,35 +2,35 @@
 
 #include <filesystem>
 
-// A folder that is replaced as one: whenever the machine stops, one whole folder is there, the older
-// or the newer. No torch in here. Internal to trestle/checkpoint.
+// Replaces a folder atomically: after a crash at any point, one complete folder exists, the old or
+// the new one. Torch-free. Internal to trestle/checkpoint.
 //
-//     begin_folder(folder);        // "<folder>.tmp" is there, empty
-//     ...                          // files are written into it
-//     swap_in(folder);             // it is "<folder>"; what stood there is gone
+//     begin_folder(folder);        // creates an empty "<folder>.tmp"
+//     ...                          // writes files into it
+//     swap_in(folder);             // makes it "<folder>" and removes the old one
 //
-// Killed in between, "<folder>.tmp" stays behind: half of the newer one, or all of the older. Nobody
-// reads it, and the next begin_folder() removes it.
+// If the process is killed in between, "<folder>.tmp" remains: an incomplete new folder, or the
+// complete old one. It is never read, and the next begin_folder() removes it.
 namespace trestle::checkpoint {
 
-// Where the newer one is made.
+// The path at which the new folder is written.
 std::filesystem::path fresh_folder(const std::filesystem::path& folder);
 
-// Throws UsageError where `folder` is something that is not empty and no checkpoint, FileError where
-// the system refuses.
+// Throws UsageError if `folder` is neither empty nor a checkpoint, FileError if the system rejects
+// it.
 void begin_folder(const std::filesystem::path& folder);
 
-// In one system call. On a file system that cannot exchange two names, the older folder is renamed to
-// "<folder>.old" first: killed just then, that is the whole one.
+// Uses one system call. On a file system that cannot exchange two names, the old folder is first
+// renamed to "<folder>.old"; if the process is killed then, that is the complete one.
 void swap_in(const std::filesystem::path& folder);
 
-// After an error, as far as the system lets us: a half-written folder takes room that is missing.
+// Cleans up after an error, if the system allows it: an incomplete folder takes disk space.
 void drop_fresh(const std::filesystem::path& folder) noexcept;
 
-// The folder, or "<folder>.old" where only that is there. Throws FileError where neither is.
+// The folder, or "<folder>.old" if only that exists. Throws FileError if neither does.
 std::filesystem::path whole_folder(const std::filesystem::path& folder);
 
-// The names of files must reach the disk as well as the files do.
+// Flushes the names of files to the disk, as flushing the files does not.
 void flush_folder(const std::filesystem::path& folder);
 
 }  // namespace trestle::checkpoint

@@ -14,14 +14,14 @@ namespace {
 using nlohmann::json;
 
 [[noreturn]] void fail(const std::string& file, const std::string& what) {
-  throw FormatError(text("not a safetensors file that can be trusted: ", what), {.file = file});
+  throw FormatError(text("cannot trust this safetensors file: ", what), {.file = file});
 }
 
 TensorEntry parse_entry(const std::string& name, const json& value, const std::string& file) {
   auto bad = [&](const std::string& what) { fail(file, text("tensor '", name, "' ", what)); };
   if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") ||
       !value.contains("data_offsets"))
-    bad("has no dtype, shape and data_offsets");
+    bad("lacks dtype, shape or data_offsets");
   const json& dtype = value["dtype"];
   const json& shape = value["shape"];
   const json& offsets = value["data_offsets"];
@@ -41,7 +41,7 @@ TensorEntry parse_entry(const std::string& name, const json& value, const std::s
   }
   if (entry.begin > entry.end || entry.end - entry.begin != bytes)
     bad(text("of shape [", join(entry.shape, ", "), "] needs ", bytes,
-             " bytes, its data_offsets are [", entry.begin, ", ", entry.end, "]"));
+             " bytes, but its data_offsets are [", entry.begin, ", ", entry.end, "]"));
   return entry;
 }
 
@@ -57,8 +57,7 @@ int dtype_bytes(std::string_view dtype) {
 
 SafetensorsHeader parse_header(std::string_view bytes, std::uint64_t data_bytes,
                                const std::string& file) {
-  const json parsed =
-      parse_object(bytes, "not a safetensors file that can be trusted: its header", file);
+  const json parsed = parse_object(bytes, "cannot trust this safetensors file: its header", file);
   SafetensorsHeader header;
   for (const auto& [name, value] : parsed.items()) {
     if (name != "__metadata__") {
@@ -82,8 +81,8 @@ SafetensorsHeader parse_header(std::string_view bytes, std::uint64_t data_bytes,
     expected = entry.end;
   }
   if (expected != data_bytes)
-    fail(file, text("its tensors end at byte ", expected, " of the data, the file holds ",
-                    data_bytes, "; it was cut short or has something appended"));
+    fail(file, text("its tensors end at byte ", expected, " of the data, but the file has ",
+                    data_bytes, "; it was cut short or bytes were appended"));
   return header;
 }
 
@@ -97,7 +96,7 @@ std::string format_header(const SafetensorsHeader& header) {
   try {
     bytes = out.dump();
   } catch (const json::exception&) {
-    throw UsageError("the name of a tensor, or a word of the metadata, is not UTF-8");
+    throw UsageError("the name of a tensor, or a string of the metadata, is not UTF-8");
   }
   bytes.resize((bytes.size() + 7) / 8 * 8, ' ');
   return bytes;

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a rank tells the others: a letter, and then its part or what went wrong.
+// A rank's message: a status letter, followed by its shard's index or its error.
 constexpr char fine = '+';
 constexpr char file_error = 'f', usage_error = 'u', other_error = 'e';
 
@@ -35,15 +35,16 @@ class Save {
         return std::string();
       });
     } catch (...) {
-      // By now no rank writes there any more, or the exchange itself failed: then what a slower one
-      // still writes is removed by the next save.
+      // By now no rank writes there any more, except after a failed exchange; the next save removes
+      // what a slow rank still writes then.
       if (ranks_.rank == 0) drop_fresh(folder_);
       throw;
     }
   }
 
  private:
-  // Does this rank's work, and returns what all ranks gave. Throws, on every rank, what one threw.
+  // Does this rank's work, and returns the results of all ranks. If one rank throws, all throw its
+  // error.
   template <class Work>
   std::vector<std::string> step(std::string_view name, Work work) {
     std::string mine;
@@ -72,7 +73,7 @@ class Save {
     std::vector<std::string> all = ranks_.all_gather(mine);
     if (all.size() != static_cast<std::size_t>(ranks_.size))
       throw UsageError(
-          text("all_gather gave ", all.size(), " strings for ", ranks_.size, " ranks"));
+          text("all_gather returned ", all.size(), " strings for ", ranks_.size, " ranks"));
     throw_first(all);
     for (std::string& one : all) one.erase(0, 1);
     return all;
@@ -83,7 +84,7 @@ class Save {
       const char kind = all[rank].empty() ? other_error : all[rank][0];
       if (kind == fine) continue;
       const std::string what =
-          text("rank ", rank, " of ", all.size(), " could not save its part of ", folder_.string(),
+          text("rank ", rank, " of ", all.size(), " could not save its files in ", folder_.string(),
                ", so nothing was saved: ", all[rank].substr(all[rank].empty() ? 0 : 1));
       if (kind == file_error) throw FileError(what);
       if (kind == usage_error) throw UsageError(what);
@@ -92,14 +93,14 @@ class Save {
   }
 
   void agree() {
-    const std::vector<std::string> all = step("folder made", [this] {
+    const std::vector<std::string> all = step("folder created", [this] {
       if (ranks_.rank == 0) begin_folder(folder_);
       return task_.agreed;
     });
     for (std::size_t rank = 1; rank < all.size(); ++rank)
       if (all[rank] != all[0])
-        throw UsageError(text("ranks do not save the same: rank 0 stands at ", all[0],
-                              ", and rank ", rank, " at ", all[rank]));
+        throw UsageError(text("the ranks do not save the same state: rank 0 is at ", all[0],
+                              ", but rank ", rank, " is at ", all[rank]));
   }
 
   std::string write_part() {
@@ -110,16 +111,15 @@ class Save {
     return ranks_.size == 1 ? (alone_ = part, std::string()) : format_index(part);
   }
 
-  // What another machine has made is seen a little later on some network file systems.
+  // Some network file systems show another machine's new folder a little later.
   void wait_for(const fs::path& fresh) const {
     using namespace std::chrono_literals;
     constexpr int most = 40;
     for (int tries = 0; !fs::is_directory(fresh); ++tries) {
       if (tries == most)
-        throw FileError(text("this rank does not see the folder that rank 0 has made"),
-                        {.file = fresh.string(),
-                         .hint = "All ranks save into one folder, on a file system that each of "
-                                 "them sees."});
+        throw FileError(
+            text("this rank does not see the folder that rank 0 created"),
+            {.file = fresh.string(), .hint = "All ranks need one folder on a shared file system."});
       std::this_thread::sleep_for(50ms);
     }
   }
@@ -129,18 +129,17 @@ class Save {
     std::vector<CheckpointIndex> parts;
     if (ranks_.size == 1) parts.push_back(std::move(alone_));
     for (std::size_t rank = 0; rank < texts.size() && ranks_.size > 1; ++rank)
-      parts.push_back(parse_index(texts[rank], text("the part of rank ", rank), Cover::Part));
+      parts.push_back(parse_index(texts[rank], text("the index of rank ", rank), Cover::Part));
     CheckpointIndex index = merge_parts(std::move(parts));
     index.state = task_.state;
     for (const auto& [name, bytes] : index.files) {
       std::error_code none;
       const auto here = fs::file_size(fresh / name, none);
       if (none || here != bytes)
-        throw FileError(text("was written with ", bytes, " bytes, and rank 0 sees ",
+        throw FileError(text("was written with ", bytes, " bytes, but rank 0 sees ",
                              none ? std::string("no such file") : text(here)),
                         {.file = (fresh / name).string(),
-                         .hint = "All ranks save into one folder, on a file system that each of "
-                                 "them sees."});
+                         .hint = "All ranks need one folder on a shared file system."});
     }
     write_file(fresh / index_name, format_index(index));
     flush_folder(fresh);
@@ -155,7 +154,7 @@ class Save {
   const fs::path& folder_;
   const SaveTask& task_;
   const SaveRanks& ranks_;
-  CheckpointIndex alone_;  // what a lone rank wrote
+  CheckpointIndex alone_;  // the index of a single rank
 };
 
 }  // namespace

@@ -6,15 +6,16 @@
 
 namespace trestle::checkpoint {
 
-// Who saves a checkpoint together. As it is: one process alone.
+// The ranks that save a checkpoint together. The default is a single process.
 //
-//     SaveRanks{.rank = group.rank(), .size = group.size(),
-//               .all_gather = [&](const std::string& mine) { return group.all_gather_bytes(mine); }}
+//   SaveRanks{.rank = group.rank(),
+//             .size = group.size(),
+//             .all_gather = [&](const std::string& mine) { return group.all_gather_bytes(mine); }}
 struct SaveRanks {
   int rank = 0;
   int size = 1;
-  // Gives every rank what all of them gave, in the order of ranks: no rank gets it before each has
-  // called. Throws where a rank is gone.
+  // Returns the strings of all ranks, in the order of ranks, after all have called it. Throws if a
+  // rank is gone.
   std::function<std::vector<std::string>(const std::string&)> all_gather = {};
 };
 

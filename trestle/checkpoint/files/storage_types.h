@@ -3,8 +3,7 @@
 #include <array>
 #include <string_view>
 
-// Python's names of what a storage holds, beside those of safetensors. Internal to
-// trestle/checkpoint.
+// Python's names of storage types and those of safetensors. Internal to trestle/checkpoint.
 namespace trestle::checkpoint {
 
 struct StorageType {

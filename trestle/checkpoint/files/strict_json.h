@@ -9,15 +9,15 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 
-// JSON from outside. Internal to trestle/checkpoint.
+// Untrusted JSON. Internal to trestle/checkpoint.
 namespace trestle::checkpoint {
 
-// Deeper values are refused: to print or copy one takes stack for each level.
+// Deeper values are rejected: printing or copying one takes stack for each level.
 inline constexpr int deepest_json = 32;
 
-// One JSON object in which no key stands twice: nlohmann keeps the last of two equal keys, and a file
-// with two tensors of one name is a mistake or an attack. Throws FormatError that begins with `what`
-// ("its header").
+// Parses one JSON object without duplicate keys. nlohmann would keep the last of two equal keys,
+// and a file with two tensors of one name is a mistake or an attack. Throws FormatError that begins
+// with `what` ("its header").
 inline nlohmann::json parse_object(std::string_view bytes, const std::string& what,
                                    const std::string& file) {
   using nlohmann::json;
@@ -43,12 +43,12 @@ inline nlohmann::json parse_object(std::string_view bytes, const std::string& wh
   } catch (const json::exception& error) {
     throw FormatError(text(what, " is not JSON (", error.what(), ")"), {.file = file});
   }
-  if (is_twice) throw FormatError(text(what, " names '", twice, "' twice"), {.file = file});
+  if (is_twice) throw FormatError(text(what, " has the key '", twice, "' twice"), {.file = file});
   if (!object.is_object()) throw FormatError(text(what, " is not a JSON object"), {.file = file});
   return object;
 }
 
-// A number of elements or bytes: not negative, and far from where sums of a few overflow.
+// A number of elements or bytes: not negative, and small enough that sums of a few do not overflow.
 inline bool is_count(const nlohmann::json& value) {
   return value.is_number_unsigned() && value.get<std::uint64_t>() <= (std::uint64_t{1} << 62);
 }

@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-// JSON has neither infinity nor NaN, which a metric of somebody's own may be: they are words there.
+// JSON has neither infinity nor NaN, which a user's metric may be: they are stored as words.
 json state_in_json(double value) {
   if (std::isfinite(value)) return value;
   return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
@@ -25,12 +25,12 @@ double number(const json& value) {
   return value.get<double>();
 }
 
-// As nlohmann reads it, 1e300 becomes whatever the conversion makes of it.
+// nlohmann would convert 1e300 to an arbitrary integer.
 std::int64_t whole(const json& in, const char* key, const std::string& file) {
   const json& value = in.at(key);
   if (!value.is_number_integer() ||
       (value.is_number_unsigned() && value.get<std::uint64_t>() > (std::uint64_t{1} << 62)))
-    throw FormatError(text("not the state of a run: its ", key, " is no whole number"),
+    throw FormatError(text("this is not the state of a run: its ", key, " is not an integer"),
                       {.file = file});
   return value.get<std::int64_t>();
 }
@@ -54,11 +54,11 @@ std::string format_state(const TrainState& state) {
 TrainState parse_state(std::string_view bytes, const std::string& file) {
   const json in = parse_object(bytes, "the state of this run", file);
   try {
-    // The index around it says the version of a newer one.
+    // A newer version is recorded in the surrounding index.
     if (in.contains("format") && in["format"] != 1)
       throw FormatError(
           text("format ", in["format"].dump(-1, ' ', true, json::error_handler_t::replace),
-               " of a run's state is not known"),
+               " of a run's state is unknown"),
           {.file = file});
     TrainState state;
     state.step = whole(in, "step", file);
@@ -68,7 +68,8 @@ TrainState parse_state(std::string_view bytes, const std::string& file) {
     else
       state.samples = whole(in, "samples", file);
     if (!in.at("seed").is_number_unsigned())
-      throw FormatError("not the state of a run: its seed is no whole number", {.file = file});
+      throw FormatError("this is not the state of a run: its seed is not an integer",
+                        {.file = file});
     in.at("seed").get_to(state.seed);
     state.best_epoch = whole(in, "best_epoch", file);
     state.best_metric = number(in.at("best_metric"));
@@ -76,10 +77,10 @@ TrainState parse_state(std::string_view bytes, const std::string& file) {
     for (const auto& [name, value] : in.at("numbers").get_ref<const json::object_t&>())
       state.numbers[name] = number(value);
     if (state.step < 0 || state.epoch < 0 || state.samples < 0 || state.batches.value_or(0) < 0)
-      throw FormatError("step, epoch and the place in it cannot be negative", {.file = file});
+      throw FormatError("step, epoch and the position in it cannot be negative", {.file = file});
     return state;
   } catch (const json::exception& error) {
-    throw FormatError(text("not the state of a run: ", error.what()), {.file = file});
+    throw FormatError(text("this is not the state of a run: ", error.what()), {.file = file});
   }
 }
 

@@ -152,7 +152,8 @@ std::vector<std::string> names_for(const std::vector<std::string>& ours, const N
       names.push_back(found->second + name.substr(dot));
   }
   if (unknown.empty()) return names;
-  // Another of their models, as torchvision's ResNet-50 beside its ResNet-18: the names are theirs.
+  // For another of their models, such as torchvision's ResNet-50 next to ResNet-18, the names are
+  // theirs already.
   if (names.empty() && std::ranges::any_of(ours, [&](const std::string& name) {
         return table.modules.contains(name.substr(0, std::min(name.rfind('.'), name.size())));
       }))

@@ -6,11 +6,11 @@
 #include <string_view>
 #include <vector>
 
-// What other programs call the weights of the models that trestle/models has. No torch in here.
-// Internal to trestle/checkpoint.
+// Other programs' names for the weights of the models in trestle/models. Torch-free. Internal to
+// trestle/checkpoint.
 namespace trestle::checkpoint {
 
-// One way of naming. A tensor's name is "<module>.<its own name>", and the module's is translated.
+// One naming scheme. A tensor's name is "<module>.<its own name>", and the module's is translated.
 struct NameTable {
   std::string name;                            // for options: "torchvision"
   std::string title;                           // whose names: "torchvision's"
@@ -21,21 +21,21 @@ struct NameTable {
 // (github.com/milesial/Pytorch-UNet).
 const std::vector<NameTable>& name_tables();
 
-// Without what wrappers put in front: "module." (DataParallel), "_orig_mod." (torch.compile),
-// "model." (Lightning), "partitions.3." (torchgpipe), one after the other.
+// Removes the prefixes of wrappers, repeatedly: "module." (DataParallel), "_orig_mod."
+// (torch.compile), "model." (Lightning), "partitions.3." (torchgpipe).
 std::string without_wrappers(std::string_view name);
 
-// What each name of a file is called in a model, and whose names they are.
+// The model's name for each name of a file, and whose names the file has.
 struct Naming {
   std::string title = "its own";
   std::vector<std::string> names;
 };
 
-// The translation under which most names are among `wanted`; names as they are where none is better.
+// The translation with the most names among `wanted`; the unchanged names if none is better.
 Naming names_of(const std::vector<std::string>& in_file, const std::vector<std::string>& wanted);
 
-// The other way round: what these names of ours are called there. Throws UsageError that lists the
-// names which the table does not have.
+// The reverse: the other program's names for our names. Throws UsageError that lists the names
+// missing in the table.
 std::vector<std::string> names_for(const std::vector<std::string>& ours, const NameTable& table);
 
 }  // namespace trestle::checkpoint

@@ -26,11 +26,11 @@ ZipFile::ZipFile(const std::filesystem::path& path) : path_(path.string()) {
   zip_error_fini(&error);
   if (code == ZIP_ER_OPEN || code == ZIP_ER_NOENT || code == ZIP_ER_READ)
     throw FileError(text("cannot be read: ", why), {.file = path_});
-  fail(text("as a zip archive it is broken (", why, "); it may be cut short"));
+  fail(text("the zip archive is broken (", why, "); it may be cut short"));
 }
 
 void ZipFile::fail(const std::string& what, std::string hint) const {
-  throw FormatError(text("not tensors that can be trusted: ", what),
+  throw FormatError(text("cannot trust the tensors in this file: ", what),
                     {.file = path_, .hint = std::move(hint)});
 }
 
@@ -49,7 +49,7 @@ std::string ZipFile::folder_of(const std::string& name) const {
     if (slash != std::string_view::npos && entry.substr(slash + 1) == name)
       return std::string(entry.substr(0, slash + 1));
   }
-  fail(text("it is a zip archive without ", name, ", so not one of torch.save's"));
+  fail(text("it is a zip archive without ", name, ", so torch.save did not write it"));
 }
 
 std::uint64_t ZipFile::size(const std::string& entry) const {
@@ -65,7 +65,7 @@ std::uint64_t ZipFile::size(const std::string& entry) const {
     fail(text("its entry '", entry, "' is compressed or encrypted, which torch.save never does"),
          "In Python: torch.save(torch.load(file), other_file).");
   if (about.size != about.comp_size || about.size > file_size_)
-    fail(text("its entry '", entry, "' is said to have ", about.size, " bytes, the whole file has ",
+    fail(text("its entry '", entry, "' has ", about.size, " bytes, but the whole file has ",
               file_size_));
   return about.size;
 }
@@ -73,7 +73,7 @@ std::uint64_t ZipFile::size(const std::string& entry) const {
 void ZipFile::read(const std::string& entry, void* into, std::uint64_t bytes) const {
   const std::uint64_t all = size(entry);
   if (bytes > all)
-    fail(text("its entry '", entry, "' has ", all, " bytes, ", bytes, " are needed"));
+    fail(text("its entry '", entry, "' has ", all, " bytes, but ", bytes, " are needed"));
   const std::unique_ptr<zip_file_t, int (*)(zip_file_t*)> opened(
       zip_fopen_index(archive_.get(), static_cast<zip_uint64_t>(number_of(entry)), 0), zip_fclose);
   if (!opened) fail(text("its entry '", entry, "' is broken: ", zip_strerror(archive_.get())));
@@ -90,7 +90,7 @@ void ZipFile::read(const std::string& entry, void* into, std::uint64_t bytes) co
     to += got;
     left -= got;
   }
-  // The check sum is compared where the end is met.
+  // libzip compares the checksum when it reaches the end.
   char beyond = 0;
   if (bytes == all) read_some(&beyond, 1);
 }

@@ -8,27 +8,28 @@
 
 struct zip;
 
-// The zip archive that Python's torch.save writes: entries as they are, not compressed. Why libzip
-// reads it and not libtorch: docs/decisions/0003-weights-from-python.md. No torch in here.
+// A zip archive of Python's torch.save: entries are not compressed.
+// docs/decisions/0003-weights-from-python.md gives the reason for reading it with libzip and not
+// with libtorch. Torch-free.
 namespace trestle::checkpoint {
 
 class ZipFile {
  public:
-  // Throws FileError where it cannot be read, FormatError where it is no zip archive.
+  // Throws FileError if it cannot be read, FormatError if it is not a zip archive.
   explicit ZipFile(const std::filesystem::path& path);
 
   const std::string& path() const { return path_; }
   std::uint64_t file_size() const { return file_size_; }
-  // The folder in the archive that holds "<name>", as "archive/" for "data.pkl"; FormatError where
-  // there is none.
+  // The folder in the archive that contains "<name>", such as "archive/" for "data.pkl";
+  // FormatError if there is none.
   std::string folder_of(const std::string& name) const;
   bool has(const std::string& entry) const;
-  // Bytes of an entry; never more than file_size(). FormatError where there is no such entry, or it
-  // is compressed, encrypted, or said to be larger than the file.
+  // Size of an entry in bytes; never more than file_size(). Throws FormatError if there is no such
+  // entry, or if it is compressed, encrypted, or larger than the file according to the archive.
   std::uint64_t size(const std::string& entry) const;
-  // The first `bytes` bytes of an entry; FormatError where it is cut short or broken.
+  // Reads the first `bytes` bytes of an entry; FormatError if it is cut short or broken.
   void read(const std::string& entry, void* into, std::uint64_t bytes) const;
-  std::string read(const std::string& entry) const;  // all of it
+  std::string read(const std::string& entry) const;  // reads all of it
 
  private:
   struct Close {

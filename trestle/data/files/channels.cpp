@@ -7,8 +7,8 @@ namespace trestle::data {
 
 Image with_channels(const Image& image, int channels) {
   if ((channels != 1 && channels != 3) || image.channels < 1 || image.channels > 4)
-    throw UsageError(text("cannot turn a picture of ", image.channels, " channels into one of ",
-                          channels, ": 1 (grey) and 3 (RGB) are possible"));
+    throw UsageError(text("cannot convert a picture of ", image.channels, " channels to ", channels,
+                          ": use 1 (grey) or 3 (RGB)"));
   if (channels == image.channels) return image;
   Image out = Image::blank(image.width, image.height, channels);
   const bool coloured = image.channels >= 3;

@@ -1,4 +1,4 @@
-#include "trestle/data/files/class_folders.h"
+#include "trestle/data/files/detail/class_folders.h"
 
 #include <algorithm>
 
@@ -17,7 +17,7 @@ ClassFolders list_class_folders(const fs::path& folder, const std::vector<std::s
     for (const fs::path& each : folders) found.classes.push_back(each.filename().string());
   if (found.classes.size() < 2)
     throw UsageError(
-        text("there are ", folders.size(), " folders here, one for each class makes at least two"),
+        text("there are ", folders.size(), " folders here, but at least two classes are needed"),
         {.file = folder.string(),
          .hint = "Sort the images into a folder for each class: FOLDER/cats/1.jpg, "
                  "FOLDER/dogs/1.jpg."});
@@ -31,7 +31,7 @@ ClassFolders list_class_folders(const fs::path& folder, const std::vector<std::s
     const std::vector<fs::path> images = files_of(each);
     if (images.empty() && classes.empty())
       throw UsageError("the class has no images",
-                       {.file = each.string(), .hint = "Put some into it, or remove it."});
+                       {.file = each.string(), .hint = "Add images to it, or remove it."});
     for (const fs::path& image : images)
       found.images.push_back({image, static_cast<int>(at - found.classes.begin())});
   }

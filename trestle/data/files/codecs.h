@@ -5,10 +5,10 @@
 
 #include "trestle/data/files/image_file.h"
 
-// Inside of image_file: one pair of functions for each format. Not installed, not for users.
+// One pair of functions for each image format. Internal to image_file.
 namespace trestle::data::codecs {
 
-// The bytes of a file and what messages call it.
+// The bytes of a file and its name in messages.
 struct Source {
   std::string_view bytes;
   std::string_view name;
@@ -30,8 +30,8 @@ std::string encode_png(const Image& image, std::string_view name);
 std::string encode_jpeg(const Image& image, int quality, std::string_view name);
 std::string encode_gif_mask(const Image& mask, std::string_view name);
 
-// Throws FormatError when the header of `source` claims a size that is empty, over `max_pixels`, or
-// more than so few bytes could describe in any of the three formats.
+// Throws FormatError if the header of `source` has a size that is empty, larger than `max_pixels`,
+// or larger than this number of bytes could encode in any of the three formats.
 void check_claimed_size(const Source& source, long long width, long long height,
                         std::int64_t max_pixels);
 

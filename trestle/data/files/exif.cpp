@@ -6,7 +6,7 @@
 namespace trestle::data {
 namespace {
 
-constexpr int as_it_is = 1;
+constexpr int as_stored = 1;
 
 // A number of `size` bytes; 0 outside of the block.
 std::uint32_t number_at(std::string_view tiff, std::uint64_t at, std::uint64_t size,
@@ -24,22 +24,22 @@ std::uint32_t number_at(std::string_view tiff, std::uint64_t at, std::uint64_t s
 
 int exif_orientation(std::string_view tiff) {
   const bool big_endian = tiff.starts_with("MM");
-  if (!big_endian && !tiff.starts_with("II")) return as_it_is;
-  if (number_at(tiff, 2, 2, big_endian) != 42) return as_it_is;
+  if (!big_endian && !tiff.starts_with("II")) return as_stored;
+  if (number_at(tiff, 2, 2, big_endian) != 42) return as_stored;
   const std::uint64_t directory = number_at(tiff, 4, 4, big_endian);
   const std::uint64_t entries = number_at(tiff, directory, 2, big_endian);
   constexpr std::uint64_t entry_bytes = 12;
-  // The standard says a short; some programs write a long.
+  // The standard requires a short; some programs write a long.
   constexpr std::uint32_t orientation_tag = 0x0112, short_type = 3, long_type = 4;
   for (std::uint64_t i = 0; i < entries; ++i) {
     const std::uint64_t entry = directory + 2 + i * entry_bytes;
     if (number_at(tiff, entry, 2, big_endian) != orientation_tag) continue;
     const std::uint32_t type = number_at(tiff, entry + 2, 2, big_endian);
-    if (type != short_type && type != long_type) return as_it_is;
+    if (type != short_type && type != long_type) return as_stored;
     const std::uint32_t value = number_at(tiff, entry + 8, type == long_type ? 4 : 2, big_endian);
-    return value >= 1 && value <= 8 ? static_cast<int>(value) : as_it_is;
+    return value >= 1 && value <= 8 ? static_cast<int>(value) : as_stored;
   }
-  return as_it_is;
+  return as_stored;
 }
 
 Image turn_upright(Image image, int orientation) {
@@ -48,7 +48,7 @@ Image turn_upright(Image image, int orientation) {
   Image out = sideways ? Image::blank(image.height, image.width, image.channels)
                        : Image::blank(image.width, image.height, image.channels);
   const int right = image.width - 1, bottom = image.height - 1;
-  // From the right, from the bottom: what the number says of the picture in the file.
+  // The directions in which the orientation reads the stored picture.
   const bool from_right = orientation == 2 || orientation == 3 || orientation >= 7;
   const bool from_bottom =
       orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;

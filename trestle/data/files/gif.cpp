@@ -39,8 +39,7 @@ GifReader open_gif(const Source& source, std::string_view& rest) {
   return gif;
 }
 
-// Goes through the records up to the first frame, whose header it reads; gives
-// the frame's transparent index.
+// Reads the records up to the header of the first frame; returns the frame's transparent index.
 std::optional<int> find_first_frame(GifFileType& gif, const Source& source) {
   std::optional<int> transparent;
   for (;;) {
@@ -75,7 +74,7 @@ std::optional<int> find_first_frame(GifFileType& gif, const Source& source) {
   }
 }
 
-// Where the rows of an interlaced frame lie, in the order of the file.
+// The rows of a frame in the order of the file, which differs for an interlaced one.
 std::vector<int> row_order(int height, bool interlaced) {
   std::vector<int> order;
   order.reserve(static_cast<std::size_t>(height));
@@ -94,7 +93,7 @@ std::vector<int> row_order(int height, bool interlaced) {
 std::vector<std::uint8_t> read_frame(GifFileType& gif, const Source& source) {
   std::vector<std::uint8_t> indices(static_cast<std::size_t>(gif.Image.Width) * gif.Image.Height);
   int code_size = 0;
-  GifByteType* block = nullptr;  // its length, then its bytes; null when there is no more
+  GifByteType* block = nullptr;  // its length, then its bytes; null at the end
   if (DGifGetCode(&gif, &code_size, &block) == GIF_ERROR)
     throw_unreadable(source, "GIF", gif_reason(gif.Error));
   const auto step = [&] {
@@ -109,7 +108,7 @@ std::vector<std::uint8_t> read_frame(GifFileType& gif, const Source& source) {
   };
   const std::string_view problem = decode_lzw(code_size, next_block, indices);
   if (!problem.empty()) throw_unreadable(source, "GIF", problem);
-  while (block != nullptr) step();  // a file that is cut off behind its pixels is not whole
+  while (block != nullptr) step();  // a file cut off after its pixels is incomplete
   return indices;
 }
 
@@ -137,7 +136,7 @@ struct CloseWriter {
 int write_gif_bytes(GifFileType* gif, const GifByteType* from, int count) {
   try {
     static_cast<std::string*>(gif->UserData)->append(reinterpret_cast<const char*>(from), count);
-  } catch (const std::exception&) {  // must not pass through giflib's frames
+  } catch (const std::exception&) {  // must not unwind through giflib
     return 0;
   }
   return count;
@@ -152,8 +151,8 @@ Image decode_gif(const Source& source, const ReadImageOptions& options) {
   const std::optional<int> transparent = find_first_frame(*gif, source);
   const GifImageDesc& frame = gif->Image;
   if (frame.Width <= 0 || frame.Height <= 0) throw_unreadable(source, "GIF", "its frame is empty");
-  // As Pillow: a frame that reaches over the screen's edge widens the picture; what it does not
-  // cover is index 0, or the transparent index.
+  // As in Pillow: a frame that extends beyond the screen's edge widens the picture. Pixels outside
+  // of the frame are index 0, or the transparent index.
   const int width = std::max(gif->SWidth, frame.Left + frame.Width);
   const int height = std::max(gif->SHeight, frame.Top + frame.Height);
   check_claimed_size(source, width, height, options.max_pixels);

@@ -10,13 +10,13 @@ namespace {
 
 constexpr int longest_code = 12;  // bits
 
-// A string of pixels, where it came up first.
+// A string of pixels, at its first occurrence.
 struct Run {
   std::size_t begin = 0;
   std::size_t length = 0;
 };
 
-// Codes out of blocks of bytes, the lowest bit first.
+// Reads codes from blocks of bytes, the lowest bit first.
 class Codes {
  public:
   explicit Codes(const std::function<std::string_view()>& next_block) : next_block_(next_block) {}
@@ -42,8 +42,8 @@ class Codes {
   int held_ = 0;  // bits in the buffer, below 8 between two codes
 };
 
-// Appends `run` to what is there already, as far as there is room. Its last pixel may be the first
-// that is appended: then it is the string before and that string's own first pixel.
+// Appends `run` to the pixels, as far as there is room. Its last pixel may be the first appended
+// one: then the run is the previous string and that string's own first pixel.
 void append(std::span<std::uint8_t> pixels, std::size_t& done, const Run& run) {
   const std::size_t count = std::min(run.length, pixels.size() - done);
   const std::size_t there = std::min(count, done - run.begin);
@@ -58,12 +58,12 @@ std::string_view decode_lzw(int code_size, const std::function<std::string_view(
                             std::span<std::uint8_t> pixels) {
   if (code_size < 0 || code_size > 8) return "its palette is too large";
   const int clear = 1 << code_size, end = clear + 1;
-  // A new string is the one before and one pixel more, which follows it in the picture.
+  // A new string is the previous one and the next pixel of the picture.
   std::array<Run, 1 << longest_code> strings;
   Codes codes(next_block);
   int bits = code_size + 1;
   int next = end + 1;  // the code of the next new string
-  Run before;          // empty: a new string needs one
+  Run before;          // empty: there is no previous string
   for (std::size_t done = 0; done < pixels.size();) {
     const std::optional<int> code = codes.next(bits);
     if (!code || *code == end) return "the file ends too early";
@@ -81,7 +81,7 @@ std::string_view decode_lzw(int code_size, const std::function<std::string_view(
     else if (*code < next)
       append(pixels, done, strings[static_cast<std::size_t>(*code)]);
     else
-      return "it has a code that stands for nothing";
+      return "it has an undefined code";
     before = {begin, done - begin};
     if (next >= 1 << bits && bits < longest_code) ++bits;
   }

@@ -54,9 +54,9 @@ std::string gunzip(std::string_view bytes, std::string_view name, std::size_t mo
     out.append(buffer.data(), room - stream.avail_out);
     if (code == Z_STREAM_END) {
       const bool more =
-          stream.avail_in > 0 || !bytes.empty();  // a gzip file may have several parts
+          stream.avail_in > 0 || !bytes.empty();  // a gzip file may have several members
       if (!more) return out;
-      if (inflateReset(&stream) != Z_OK) fail("it has something behind its end");
+      if (inflateReset(&stream) != Z_OK) fail("it has data after its end");
     } else if (code == Z_BUF_ERROR && stream.avail_in == 0 && bytes.empty()) {
       fail("it ends too early");
     } else if (code != Z_OK && code != Z_BUF_ERROR) {

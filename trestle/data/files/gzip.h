@@ -4,13 +4,13 @@
 #include <string>
 #include <string_view>
 
-// Inside of the readers. Not installed.
+// Internal to the readers.
 namespace trestle::data {
 
 bool is_gzip(std::string_view bytes);
 
-// The first `most` bytes of what a gzip file (RFC 1952) holds, or all if there are fewer. Throws
-// FormatError, naming the file, where it is damaged or cut short before that.
+// Unpacks the first `most` bytes of a gzip file (RFC 1952), or all if there are fewer. Throws
+// FormatError with the file's name if it is damaged or cut short before that.
 std::string gunzip(std::string_view bytes, std::string_view name, std::size_t most);
 
 }  // namespace trestle::data

@@ -1,4 +1,4 @@
-#include "trestle/data/files/idx.h"
+#include "trestle/data/files/detail/idx.h"
 
 #include <array>
 #include <limits>
@@ -30,7 +30,7 @@ constexpr std::string_view copy_again = "Copy or download it again.";
 template <std::size_t dimensions>
 constexpr std::size_t header_bytes = 4 + 4 * dimensions;
 
-// What messages call the file, and what should be in it.
+// The file's name in messages, and its expected content.
 struct Name {
   std::string_view file;
   std::string_view what;
@@ -54,7 +54,7 @@ Sizes<dimensions> parse_header(std::string_view bytes, const Name& name) {
     name.fail(reason, hint);
   };
   if (bytes.size() < header_bytes<dimensions>) {
-    fail(text("it has ", bytes.size(), " bytes, the header alone has ", header_bytes<dimensions>),
+    fail(text("it has ", bytes.size(), " bytes, but its header needs ", header_bytes<dimensions>),
          copy_again);
   }
   if (bytes[0] != 0 || bytes[1] != 0 || byte_at(bytes, 2) != unsigned_byte ||
@@ -67,8 +67,7 @@ Sizes<dimensions> parse_header(std::string_view bytes, const Name& name) {
   Sizes<dimensions> sizes;
   for (std::size_t d = 0; d < dimensions; ++d) {
     const std::int64_t size = sizes.of[d] = size_at(bytes, 4 + 4 * d);
-    // Picture sides stay far below what an int holds; the product is
-    // stopped before it can overflow.
+    // Picture sides are far below the largest int; the product is checked for overflow.
     const bool absurd = d > 0 && size > 65'535;
     if (size == 0 || absurd) {
       fail(text("dimension ", d, " has size ", size), copy_again);
@@ -81,7 +80,7 @@ Sizes<dimensions> parse_header(std::string_view bytes, const Name& name) {
   return sizes;
 }
 
-// Unpacks what the header asks for, and a byte more if there is one.
+// Unpacks the number of bytes that the header requires, and one more if there is one.
 template <std::size_t dimensions>
 std::string unpacked(std::string_view bytes, const Name& name) {
   const std::string head = gunzip(bytes, name.file, header_bytes<dimensions>);
@@ -89,15 +88,15 @@ std::string unpacked(std::string_view bytes, const Name& name) {
   return gunzip(bytes, name.file, header_bytes<dimensions> + values + 1);
 }
 
-// The sizes and the values, of which there must be exactly as many as the sizes say.
+// The sizes and the values. The number of values must equal the product of the sizes.
 template <std::size_t dimensions>
 std::pair<Sizes<dimensions>, std::string_view> parse(std::string_view bytes, const Name& name) {
   const Sizes<dimensions> sizes = parse_header<dimensions>(bytes, name);
   const std::string_view values = bytes.substr(header_bytes<dimensions>);
   if (std::cmp_not_equal(values.size(), sizes.values)) {
     name.fail(text("its sizes ", join(sizes.of, " x "), " need ", format_count(sizes.values),
-                   " bytes, after the header there are ",
-                   format_count(static_cast<std::int64_t>(values.size()))),
+                   " bytes, but there are ", format_count(static_cast<std::int64_t>(values.size())),
+                   " after the header"),
               copy_again);
   }
   return {sizes, values};

@@ -6,13 +6,13 @@
 
 namespace trestle::data {
 
-// A picture of 8-bit samples in memory: row after row from the top, the
-// channels of a pixel side by side.
+// A picture of 8-bit samples in memory: rows from the top, with the channels of a pixel next to
+// each other.
 //
 //     sample(x, y, c) = pixels[(y * width + x) * channels + c]
 //
-// 1 channel is grey or a palette index (which of the two, whoever made it knows), 2
-// grey and alpha, 3 RGB, 4 RGBA.
+// 1 channel is grey or a palette index (the image itself does not record which), 2 grey and alpha,
+// 3 RGB, 4 RGBA.
 struct Image {
   int width = 0;
   int height = 0;

@@ -24,17 +24,18 @@ void check_claimed_size(const Source& source, long long width, long long height,
   Where where{.file = std::string(source.name),
               .hint = "The file is probably damaged: copy or download it again."};
   if (width <= 0 || height <= 0) {
-    throw FormatError(text("the picture is ", width, " x ", height, " pixels: nothing to read"),
+    throw FormatError(text("the picture has ", width, " x ", height, " pixels: nothing to read"),
                       where);
   }
-  // The densest of the three formats is a PNG of 1 bit a pixel: deflate shrinks to 1/1032 at best.
+  // The densest of the three formats is a PNG of 1 bit a pixel: deflate compresses to 1/1032 at
+  // best.
   constexpr long long pixels_per_byte = 8 * 1032;
   const auto bytes = static_cast<long long>(source.bytes.size());
   const long long limit = std::min<long long>(max_pixels, bytes * pixels_per_byte);
   if (height > limit / width) {
     if (limit == max_pixels) where.hint = "Make the picture smaller first, or cut it into several.";
     throw FormatError(
-        text("the file claims ", width, " x ", height, " pixels, more than ",
+        text("the header has ", width, " x ", height, " pixels, more than ",
              limit == max_pixels ? "the limit of " : "its length can hold: ", format_count(limit)),
         where);
   }
@@ -155,7 +156,7 @@ void write_gif_mask(const std::filesystem::path& path, const Image& mask) {
   codecs::check_writable(mask, path.string(), "a GIF mask", {1});
   const auto worst = std::ranges::max(mask.pixels);
   if (worst > 1) {
-    throw UsageError(text("a 1-bit mask has values 0 and 1, this one has ", int{worst}),
+    throw UsageError(text("a 1-bit mask has the values 0 and 1, but this one has ", int{worst}),
                      {.file = path.string()});
   }
   write_file(path, codecs::encode_gif_mask(mask, path.string()));

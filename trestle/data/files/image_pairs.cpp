@@ -25,7 +25,7 @@ std::string names(const std::vector<fs::path>& paths) {
   return join(parts, ", ");
 }
 
-// "; there is a_mask.png: is it mask_suffix = "_mask"?" where a mask begins with the image's name.
+// "; there is a_mask.png: is mask_suffix "_mask"?" if a mask's name begins with the image's name.
 std::string suffix_in_question(const std::string& id, const FilesByStem& masks) {
   const auto next = masks.upper_bound(id);
   if (next == masks.end() || !next->first.starts_with(id)) return "";
@@ -42,14 +42,14 @@ PairListing list_pairs(const fs::path& images_folder, const fs::path& masks_fold
   std::error_code error;
   if (fs::equivalent(images_folder, masks_folder, error)) {
     if (mask_suffix.empty())
-      throw UsageError("images and masks are one folder, and no suffix tells masks from images",
+      throw UsageError("images and masks are in one folder, but no suffix identifies masks",
                        {.file = images_folder.string(),
-                        .hint = "Give mask_suffix in [data], what follows an image's name in its "
-                                "mask's name: \"_mask\"."});
+                        .hint = "Set mask_suffix in [data] to the part of a mask's name after the "
+                                "image's name: \"_mask\"."});
     std::erase_if(images, [&](const auto& file) { return file.first.ends_with(mask_suffix); });
   }
   if (images.empty()) {
-    throw UsageError("the folder holds no images", {.file = images_folder.string()});
+    throw UsageError("the folder has no images", {.file = images_folder.string()});
   }
   PairListing listing;
   for (const auto& [id, image_paths] : images) {

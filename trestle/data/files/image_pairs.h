@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-// Which files of two folders are an image and its mask: image "<id>.<anything>" in the one, mask
-// "<id><suffix>.<anything>" in the other. Hidden files (".DS_Store") and sub-folders are skipped.
+// Pairs each image in one folder with its mask in another: image "<id>.<extension>", mask
+// "<id><suffix>.<extension>". Hidden files (".DS_Store") and sub-folders are skipped.
 namespace trestle::data {
 
 struct ImagePair {
@@ -20,13 +20,12 @@ struct PairListing {
   std::vector<std::string> problems = {};
 };
 
-// What Kaggle's Carvana challenge has between id and ending.
+// The suffix of masks in Kaggle's Carvana challenge.
 inline constexpr const char* carvana_suffix = "_mask";
 
-// Pairs what can be paired and lists every problem. Masks without an image are no problem (one may
-// keep a few images of a set). The two folders may be one, if there is a suffix to tell masks by.
-// Throws UsageError when a folder does not exist or holds no images, FileError when it cannot be
-// read.
+// Returns all pairs and lists every problem. Masks without an image are allowed (a user may keep a
+// few images of a set). The two folders may be the same if a suffix identifies masks. Throws
+// UsageError for a folder that does not exist or has no images, FileError if it cannot be read.
 //
 //   PairListing cars = list_pairs("data/cars/train_hq", "data/cars/train_masks", carvana_suffix);
 //   PairListing same_names = list_pairs("photos", "masks", "");

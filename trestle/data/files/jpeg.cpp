@@ -14,13 +14,13 @@
 #include "trestle/data/files/codecs.h"
 
 // libjpeg reports errors by a call that must not return. Throwing through C frames is not portable,
-// so errors longjmp to a small function that holds no object with a destructor; whatever owns
-// memory lives in its caller.
+// so errors longjmp to a small function without objects that have a destructor. Memory is owned by
+// its caller.
 namespace trestle::data::codecs {
 namespace {
 
 struct ErrorManager {
-  jpeg_error_mgr base;  // first member: libjpeg hands a pointer to it back
+  jpeg_error_mgr base;  // first member: libjpeg passes a pointer to it back
   std::jmp_buf back;
   char message[JMSG_LENGTH_MAX];
 };
@@ -31,9 +31,9 @@ struct ErrorManager {
   std::longjmp(manager->back, 1);
 }
 
-// libjpeg goes on after damaged data and fills in grey. A picture that is silently wrong is
-// worse than none, so every warning about the picture's data is an error; those about
-// decorations around it are not.
+// libjpeg continues after damaged data and fills in grey. A silently wrong picture is worse than
+// none, so every warning about the picture's data is an error. Warnings about other segments are
+// not.
 void on_message(j_common_ptr info, int level) {
   if (level >= 0) return;
   switch (info->err->msg_code) {
@@ -47,8 +47,8 @@ void on_message(j_common_ptr info, int level) {
   }
 }
 
-// A few bytes can ask for thousands of passes over a large picture; no
-// camera or program writes that many.
+// A few bytes can demand thousands of passes over a large picture; no camera or program writes that
+// many.
 void on_progress(j_common_ptr info) {
   constexpr int max_scans = 500;
   if (!info->is_decompressor) return;
@@ -81,7 +81,7 @@ struct Decoder {
   Decoder& operator=(const Decoder&) = delete;
 };
 
-// Reads the header. False: errors.message says why not.
+// Reads the header. Returns false on an error; errors.message has the reason.
 bool read_jpeg_header(Decoder& decoder, const Source& source) {
   if (setjmp(decoder.errors.back)) return false;
   jpeg_create_decompress(&decoder.info);
@@ -92,7 +92,7 @@ bool read_jpeg_header(Decoder& decoder, const Source& source) {
   return true;
 }
 
-// Decodes all rows into `pixels`. False: errors.message says why not.
+// Decodes all rows into `pixels`. Returns false on an error; errors.message has the reason.
 bool read_jpeg_rows(Decoder& decoder, unsigned char* pixels, std::size_t row_bytes) {
   if (setjmp(decoder.errors.back)) return false;
   decoder.info.dct_method = JDCT_ISLOW;
@@ -103,7 +103,7 @@ bool read_jpeg_rows(Decoder& decoder, unsigned char* pixels, std::size_t row_byt
     JSAMPROW row = pixels + decoder.info.output_scanline * row_bytes;
     jpeg_read_scanlines(&decoder.info, &row, 1);
   }
-  // Not jpeg_finish_decompress: what follows the last row is not the picture's.
+  // No jpeg_finish_decompress: data after the last row do not belong to the picture.
   return true;
 }
 
@@ -167,7 +167,7 @@ Image decode_jpeg(const Source& source, const ReadImageOptions& options) {
     default:
       throw FormatError(text("the picture has ", info.num_components, " colour components"),
                         {.file = std::string(source.name),
-                         .hint = "Convert it to RGB or grey (CMYK is not read)."});
+                         .hint = "Convert it to RGB or grey (CMYK is not supported)."});
   }
   Image image = Image::blank(static_cast<int>(info.image_width),
                              static_cast<int>(info.image_height), info.num_components);

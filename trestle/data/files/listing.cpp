@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 enum class Kind { Files, Folders };
 
-// Opening a pipe would wait for a writer; and none of these is a picture.
+// Opening a pipe would wait for a writer, and none of these is a picture.
 bool is_special(fs::file_type type) {
   return type == fs::file_type::fifo || type == fs::file_type::socket ||
          type == fs::file_type::character || type == fs::file_type::block;
@@ -34,19 +34,19 @@ std::vector<fs::path> list(const fs::path& folder, Kind kind) {
        entry.increment(error)) {
     if (entry->path().filename().string().starts_with('.')) continue;
     std::error_code problem;
-    if (entry->is_regular_file(problem)) {  // as the listing says: no stat for each file
+    if (entry->is_regular_file(problem)) {  // from the listing: no stat for each file
       if (kind == Kind::Files) found.push_back(entry->path());
       continue;
     }
     const fs::file_type type = entry->status(problem).type();
-    // Of a file, its reader says what is wrong; a folder would be missing without a word.
+    // A file's error is reported by its reader; a folder would be missing without an error.
     if (type == fs::file_type::none && kind == Kind::Folders)
-      throw FileError(text("cannot be looked at: ", problem.message()),
+      throw FileError(text("cannot be read: ", problem.message()),
                       {.file = entry->path().string()});
     if ((type == fs::file_type::directory) != (kind == Kind::Folders)) continue;
     if (is_special(type))
-      throw FormatError("is no file, but a pipe, a socket or a device",
-                        {.file = entry->path().string(), .hint = "Take it out of the folder."});
+      throw FormatError("is a pipe, a socket or a device, not a file",
+                        {.file = entry->path().string(), .hint = "Remove it from the folder."});
     found.push_back(entry->path());
   }
   if (error)

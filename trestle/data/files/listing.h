@@ -3,11 +3,11 @@
 #include <filesystem>
 #include <vector>
 
-// Inside of the readers. Not installed.
+// Internal to the readers.
 namespace trestle::data {
 
 // The files of a folder, sorted, without hidden ones (".DS_Store") and folders. Throws UsageError
-// where there is no such folder, FileError when it cannot be read, and FormatError for a pipe or a
+// if there is no such folder, FileError if it cannot be read, and FormatError for a pipe or a
 // device in it.
 std::vector<std::filesystem::path> files_of(const std::filesystem::path& folder);
 

@@ -24,7 +24,7 @@ constexpr std::size_t most_values = 256;
 constexpr MaskValue grey(MaskValue v) { return v << 16 | v << 8 | v; }
 constexpr bool is_grey(MaskValue value) { return value == grey(value & 255); }
 
-// The values of a mask, pixel by pixel.
+// Visits the values of a mask, pixel by pixel.
 template <class Visit>
 void for_each_value(const Image& mask, Visit visit) {
   const std::uint8_t* from = mask.pixels.data();
@@ -37,11 +37,11 @@ void for_each_value(const Image& mask, Visit visit) {
   }
 }
 
-// Throws FormatError for a file with more values than classes can be.
+// Throws FormatError for a file with more values than the maximum number of classes.
 std::unordered_map<MaskValue, std::int64_t> count(const fs::path& path) {
   std::unordered_map<MaskValue, std::int64_t> found;
   MaskValue last = 0;
-  std::int64_t* pixels = &found[last];  // neighbours are mostly alike
+  std::int64_t* pixels = &found[last];  // neighbours are mostly equal
   for_each_value(read_mask(path), [&](MaskValue value) {
     if (value != last) {
       pixels = &found[value];
@@ -49,7 +49,7 @@ std::unordered_map<MaskValue, std::int64_t> count(const fs::path& path) {
       if (found.size() > most_values + 1)
         throw FormatError(text("the mask has more than ", most_values, " different values"),
                           {.file = path.string(),
-                           .hint = "A pixel of a mask says its class. JPEG and smooth scaling blur "
+                           .hint = "A pixel of a mask is a class. JPEG and smooth scaling blur "
                                    "them: save masks as PNG, resized to the nearest sample."});
     }
     ++*pixels;
@@ -86,7 +86,7 @@ MaskValue parse_mask_value(std::string_view text_) {
       std::from_chars(digits.data(), digits.data() + digits.size(), value, colour ? 16 : 10);
   const bool whole = error == std::errc() && end == digits.data() + digits.size();
   if (!whole || (colour ? digits.size() != 6 : value > 255))
-    throw UsageError(text("'", text_, "' is no value of a mask"),
+    throw UsageError(text("'", text_, "' is not a value of a mask"),
                      {.hint = "Write a grey value or palette index from 0 to 255, or a colour as "
                               "#ff8000."});
   return colour ? value : grey(value);
@@ -103,9 +103,10 @@ MaskCensus count_mask_values(const std::vector<fs::path>& masks, int threads,
   MaskCensus census;
   std::mutex mutex;
   std::atomic<std::size_t> next = 0;
-  std::int64_t done = 0;  // guarded by the mutex, as the census
+  std::int64_t done = 0;  // guarded by the mutex, like the census
   const auto all = static_cast<std::int64_t>(masks.size());
-  const auto work = [&](bool tells) {
+  enum class Report { Yes, No };
+  const auto work = [&](Report report) {
     for (std::size_t i = next++; i < masks.size(); i = next++) {
       std::unordered_map<MaskValue, std::int64_t> found;
       std::string problem;
@@ -119,13 +120,13 @@ MaskCensus count_mask_values(const std::vector<fs::path>& masks, int threads,
       for (const auto& [value, pixels] : found)
         if (pixels > 0) census.pixels[value] += pixels;
       ++done;
-      if (tells && progress && done < all) progress(done, all);
+      if (report == Report::Yes && progress && done < all) progress(done, all);
     }
   };
-  std::vector<std::thread> others;
-  for (int i = 1; i < threads; ++i) others.emplace_back(work, false);
-  work(true);
-  for (std::thread& other : others) other.join();
+  std::vector<std::thread> workers;
+  for (int i = 1; i < threads; ++i) workers.emplace_back(work, Report::No);
+  work(Report::Yes);
+  for (std::thread& worker : workers) worker.join();
   if (progress && all > 0) progress(all, all);  // the last mask may have been another thread's
   return census;
 }
@@ -159,12 +160,11 @@ std::vector<MaskValue> find_mask_values(const MaskCensus& all, int classes,
   }
   throw UsageError(
       text("the masks have ", census.pixels.size(), " different values (",
-           list_values(census.pixels), "), which are not those of ", classes, " classes"),
+           list_values(census.pixels), "), which do not fit ", classes, " classes"),
       {.hint = text("Set classes = ", census.pixels.size(),
                     " in [model] if each is a class, or list the classes' values as mask_values in "
-                    "[data]. A value that means no class can be left out: mask_ignore. Values that "
-                    "nobody drew come from JPEG or smooth scaling: save masks "
-                    "as PNG.")});
+                    "[data]. List a value without a class in mask_ignore. Unexpected values come "
+                    "from JPEG or smooth scaling: save masks as PNG.")});
 }
 
 std::string describe_classes(const std::vector<MaskValue>& values, const MaskCensus& census,
@@ -196,12 +196,12 @@ MaskClasses::MaskClasses(std::vector<MaskValue> values, std::vector<MaskValue> i
       throw UsageError(text("the mask value ", to_string(values_[c]), " is given for two classes"));
   const std::size_t most = most_values - (ignored_.empty() ? 0 : 1);
   if (values_.empty() || values_.size() > most)
-    throw UsageError(text("masks can tell 1 to ", most, " classes apart, not ", values_.size()));
+    throw UsageError(text("masks can have 1 to ", most, " classes, not ", values_.size()));
   for (const MaskValue value : ignored_)
     if (const auto [place, is_new] = classes_.emplace(value, ignored_id);
         !is_new && place->second != ignored_id)
       throw UsageError(text("the mask value ", to_string(value), " is class ", place->second,
-                            ", and is to be ignored too"));
+                            " but also ignored"));
   for (MaskValue v = 0; v < 256; ++v) grey_.push_back(find(grey(v)));
 }
 
@@ -220,8 +220,8 @@ Image MaskClasses::ids(const Image& mask, const fs::path& file) const {
           text("the mask has the value ", to_string(value), ", but the classes are ",
                describe_classes(values_, {}, ignored_)),
           {.file = file.string(),
-           .hint = "Check 'classes' in [model] and, where there are any, 'mask_values' and "
-                   "'mask_ignore' in [data]."});
+           .hint = "Check 'classes' in [model] and, if set, 'mask_values' and 'mask_ignore' in "
+                   "[data]."});
     *to++ = static_cast<std::uint8_t>(id);
   });
   return out;

@@ -25,9 +25,9 @@ fs::path find_file(const fs::path& folder, const std::string& stem, const std::s
     }
   }
   throw UsageError(
-      text("no file ", stem, "-", kind, " here, nor one that ends in .gz"),
+      text("there is no file ", stem, "-", kind, " here, nor one that ends in .gz"),
       {.file = folder.string(),
-       .hint = text("Put MNIST's four IDX files here, or make synthetic ones: trestle data "
+       .hint = text("Put MNIST's four IDX files here, or create synthetic ones: trestle data "
                     "synthesize mnist --out ",
                     folder.string(), "-synthetic")});
 }
@@ -43,7 +43,7 @@ MnistFiles find_mnist(const fs::path& folder, MnistPart part) {
   if (!fs::is_directory(folder)) {
     throw UsageError("no such folder",
                      {.file = folder.string(),
-                      .hint = text("Make synthetic digits: trestle data synthesize mnist --out ",
+                      .hint = text("Create synthetic digits: trestle data synthesize mnist --out ",
                                    folder.string(), "-synthetic")});
   }
   return {find_file(folder, prefix(part) + "-images", "idx3-ubyte"),
@@ -58,7 +58,7 @@ MnistArrays read_mnist(const fs::path& folder, MnistPart part) {
     throw FormatError(
         text(format_count(labels), " labels, but ", format_count(arrays.images.count),
              " images in ", files.images.filename().string()),
-        {.file = files.labels.string(), .hint = "The two files belong to different sets."});
+        {.file = files.labels.string(), .hint = "The two files belong to different data sets."});
   }
   const auto bad = std::ranges::find_if(arrays.labels, [](int label) { return label > 9; });
   if (bad != arrays.labels.end()) {

@@ -2,10 +2,10 @@
 
 #include <filesystem>
 
-#include "trestle/data/files/idx.h"
+#include "trestle/data/files/detail/idx.h"
 
-// MNIST's four files, under the names of the original (either spelling: "train-images-idx3-ubyte"
-// or "train-images.idx3-ubyte"), as they are or gzip-compressed (.gz). Fashion-MNIST has the same.
+// MNIST's four files, with the original names (either spelling: "train-images-idx3-ubyte" or
+// "train-images.idx3-ubyte"), plain or gzip-compressed (.gz). Fashion-MNIST uses the same names.
 namespace trestle::data {
 
 enum class MnistPart {
@@ -20,11 +20,11 @@ struct MnistFiles {
   std::filesystem::path labels;
 };
 
-// The paths of a part inside `folder`, or where torchvision puts them in it: MNIST/raw,
-// FashionMNIST/raw, raw. Throws UsageError when the folder or one of the two files is missing.
+// The paths of a part inside `folder`, or in torchvision's sub-folders: MNIST/raw,
+// FashionMNIST/raw, raw. Throws UsageError if the folder or one of the two files is missing.
 MnistFiles find_mnist(const std::filesystem::path& folder, MnistPart part);
 
-// The paths under which a part is written.
+// The paths for writing a part.
 MnistFiles mnist_paths(const std::filesystem::path& folder, MnistPart part);
 
 struct MnistArrays {
@@ -32,8 +32,8 @@ struct MnistArrays {
   IdxLabels labels;
 };
 
-// Reads a part and checks what needs both files: as many labels as images, labels 0 to 9. Throws as
-// above, and FormatError.
+// Reads a part and checks that there is one label for each image, and that labels are 0 to 9.
+// Throws like find_mnist, and FormatError.
 MnistArrays read_mnist(const std::filesystem::path& folder, MnistPart part);
 
 }  // namespace trestle::data

@@ -19,11 +19,11 @@ namespace {
 constexpr std::string_view magic = "\x93NUMPY";
 
 [[noreturn]] void fail(std::string_view name, std::string_view what, std::string_view hint = {}) {
-  throw FormatError(text("not an array that can be read: ", what),
+  throw FormatError(text("cannot read the array: ", what),
                     {.file = std::string(name), .hint = std::string(hint)});
 }
 
-// The dictionary that a file begins with, a Python literal:
+// The dictionary at the beginning of a file, a Python literal:
 //
 //     {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
 class Header {
@@ -112,21 +112,21 @@ class Header {
   std::string_view name_;
 };
 
-// "f4" of "<f4"; bytes have no order ("|u1").
+// "f4" for "<f4"; single bytes have no order ("|u1").
 std::string type_of(const std::string& descr, std::string_view name) {
   static constexpr std::array known = {"b1", "u1", "i1", "u2", "i2", "u4",
                                        "i4", "i8", "f2", "f4", "f8"};
   const std::string type = descr.empty() ? "" : descr.substr(1);
   const bool ordered = descr.starts_with('<') || descr.starts_with('|') || descr.starts_with('=');
   if (ordered && std::ranges::find(known, type) != known.end()) return type;
-  fail(name, text("its numbers are of the type '", descr, "'"),
+  fail(name, text("its numbers have the type '", descr, "'"),
        descr.starts_with('>')
            ? "They are big-endian. In Python: x.astype(x.dtype.newbyteorder('<'))."
-           : "Bools, whole numbers up to int64 and floats can be read. In Python: "
+           : "Bools, integers up to int64 and floats can be read. In Python: "
              "x.astype('float32').");
 }
 
-// The bytes that the shape asks for; nothing where that overflows.
+// The number of bytes that the shape requires; nothing on overflow.
 std::optional<std::int64_t> bytes_of(const std::vector<std::int64_t>& shape, std::int64_t size) {
   std::int64_t bytes = size;
   for (const std::int64_t side : shape) {
@@ -145,13 +145,13 @@ std::int64_t NpyArray::count() const {
 }
 
 NpyArray parse_npy(std::string_view bytes, std::string_view name) {
-  if (!bytes.starts_with(magic)) fail(name, "it does not begin as a .npy file does");
+  if (!bytes.starts_with(magic)) fail(name, "it does not begin like a .npy file");
   const auto byte = [&](std::size_t at) {
     return at < bytes.size() ? static_cast<std::size_t>(static_cast<unsigned char>(bytes[at])) : 0;
   };
   const std::size_t version = byte(6);
   if (version < 1 || version > 3)
-    fail(name, text("it is of format ", version, ".", byte(7), ", known are 1.0 to 3.0"));
+    fail(name, text("it has format ", version, ".", byte(7), ", but only 1.0 to 3.0 are known"));
   const std::size_t begin = version == 1 ? 10 : 12;
   const std::size_t length = version == 1
                                  ? byte(8) | byte(9) << 8
@@ -159,13 +159,13 @@ NpyArray parse_npy(std::string_view bytes, std::string_view name) {
   if (begin + length > bytes.size()) fail(name, "it is cut short in its header");
   const Header header(bytes.substr(begin, length), name);
   if (*header.fortran)
-    fail(name, "it is in Fortran's order", "In Python: numpy.ascontiguousarray(x).");
+    fail(name, "it is in Fortran order", "In Python: numpy.ascontiguousarray(x).");
   NpyArray array{.type = type_of(*header.descr, name), .shape = *header.shape};
   const std::string_view values = bytes.substr(begin + length);
   const auto wanted = bytes_of(array.shape, array.type[1] - '0');
   if (!wanted || std::cmp_not_equal(*wanted, values.size()))
     fail(name, text("its shape ", join(array.shape, " x "), " of ", array.type, " needs ",
-                    wanted ? format_count(*wanted) : "too many", " bytes, and there are ",
+                    wanted ? format_count(*wanted) : "too many", " bytes, but there are ",
                     format_count(static_cast<std::int64_t>(values.size()))));
   array.bytes = std::string(values);
   return array;

@@ -24,7 +24,7 @@ struct CloseEntry {
 
 [[noreturn]] void fail_archive(const std::filesystem::path& file, const std::string& what,
                                std::string hint = {}) {
-  throw FormatError(text("not arrays that can be read: ", what),
+  throw FormatError(text("cannot read the arrays: ", what),
                     {.file = file.string(), .hint = std::move(hint)});
 }
 
@@ -38,7 +38,7 @@ Archive open_archive(const std::filesystem::path& file) {
   zip_error_fini(&error);
   if (code == ZIP_ER_OPEN || code == ZIP_ER_NOENT || code == ZIP_ER_READ)
     throw FileError(text("cannot be read: ", why), {.file = file.string()});
-  fail_archive(file, text("as a zip archive it is broken (", why, ")"));
+  fail_archive(file, text("the zip archive is broken (", why, ")"));
 }
 
 std::vector<std::string> names_in(zip_t* archive) {
@@ -60,7 +60,7 @@ std::string read_npz_entry(const std::filesystem::path& file, const std::string&
   if (names.empty()) fail_archive(file, "there is no array in it");
   if (name.empty() && names.size() > 1)
     fail_archive(file, text("it has ", names.size(), " arrays: ", join(names, ", ")),
-                 text("Say which: ", file.string(), ":", names[0]));
+                 text("Choose one: ", file.string(), ":", names[0]));
   const std::string wanted = name.empty() ? names[0] : name;
   if (std::ranges::find(names, wanted) == names.end())
     fail_archive(file, text("there is no array '", wanted, "' in it", did_you_mean(wanted, names)),
@@ -69,7 +69,7 @@ std::string read_npz_entry(const std::filesystem::path& file, const std::string&
   const std::unique_ptr<zip_file_t, CloseEntry> opened(zip_fopen(archive.get(), entry.c_str(), 0));
   if (!opened)
     fail_archive(file, text("its array '", wanted, "' is broken: ", zip_strerror(archive.get())));
-  // As it comes: what the archive says of an entry's size may be wrong.
+  // Reads until the end: the size in the archive may be wrong.
   std::string bytes;
   std::vector<char> buffer(1 << 20);
   while (true) {

@@ -11,7 +11,7 @@
 #include "trestle/base/text.h"
 #include "trestle/data/files/codecs.h"
 
-// As with JPEG: libpng's errors longjmp to small functions that hold no object with a destructor.
+// As for JPEG: libpng's errors longjmp to small functions without objects that have a destructor.
 namespace trestle::data::codecs {
 namespace {
 
@@ -31,7 +31,7 @@ struct PngReader {
   png_structp png = nullptr;
   png_infop info = nullptr;
   Messages messages = {};
-  std::string_view rest;  // what has not been read yet
+  std::string_view rest;  // bytes not read yet
   std::vector<png_bytep> rows = {};
   // From the header:
   png_uint_32 width = 0;
@@ -69,7 +69,7 @@ bool read_png_header(PngReader& reader) {
   return true;
 }
 
-// Chooses what libpng converts on the way; gives the number of channels that come out, 0 on error.
+// Chooses libpng's conversions; returns the resulting number of channels, 0 on an error.
 int set_conversions(PngReader& reader, Palette palette) {
   if (setjmp(png_jmpbuf(reader.png))) return 0;
   const bool colours = palette == Palette::Colours;
@@ -86,7 +86,7 @@ int set_conversions(PngReader& reader, Palette palette) {
   return png_get_channels(reader.png, reader.info);
 }
 
-// Row pointers are made by the caller.
+// The caller sets the row pointers.
 bool read_png_rows(PngReader& reader) {
   if (setjmp(png_jmpbuf(reader.png))) return false;
   png_read_image(reader.png, reader.rows.data());
@@ -111,7 +111,7 @@ void write_png_bytes(png_structp png, png_bytep from, std::size_t count) {
   bool full = false;
   try {
     writer->bytes.append(reinterpret_cast<const char*>(from), count);
-  } catch (const std::exception&) {  // must not pass through libpng's frames
+  } catch (const std::exception&) {  // must not unwind through libpng
     full = true;
   }
   if (full) png_error(png, "out of memory");
@@ -170,17 +170,17 @@ ImageSize png_size(const Source& source) {
   return {static_cast<int>(reader.width), static_cast<int>(reader.height)};
 }
 
-// Chunk by chunk: it may stand behind the pixels too, which libpng would have to decode before.
+// Reads chunk by chunk: the block may come after the pixels, and libpng would have to decode them.
 std::string png_exif(const Source& source) {
   constexpr std::size_t signature = 8, head = 8;  // of the file; of a chunk: its length and name
-  constexpr std::size_t around = head + 4;        // with the checksum behind it
+  constexpr std::size_t around = head + 4;        // including the checksum after the data
   std::string_view rest = source.bytes.substr(std::min(signature, source.bytes.size()));
   while (rest.size() >= around) {
     const std::size_t length = png_get_uint_32(reinterpret_cast<png_const_bytep>(rest.data()));
     if (length > rest.size() - around) break;
     const std::string_view name = rest.substr(4, 4);
     if (name == "eXIf") return std::string(rest.substr(head, length));
-    if (name == "IEND") break;  // what follows is no part of the picture
+    if (name == "IEND") break;  // later data do not belong to the picture
     rest.remove_prefix(around + length);
   }
   return "";

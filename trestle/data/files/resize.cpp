@@ -9,7 +9,7 @@
 namespace trestle::data {
 namespace {
 
-// Of a fixed-point weight: an 8-bit sample, a sign and one bit of overshoot remain.
+// Fraction bits of a fixed-point weight: an 8-bit sample, a sign and one bit of overshoot remain.
 constexpr int bits = 32 - 8 - 2;
 
 double bicubic(double x) {
@@ -20,11 +20,11 @@ double bicubic(double x) {
   return 0;
 }
 
-// What one new sample along a line is made of.
+// The old samples that contribute to one new sample.
 struct Window {
   int first = 0;            // first old sample
   int count = 0;            // of old samples
-  std::size_t weights = 0;  // where its weights start
+  std::size_t weights = 0;  // index of its first weight
 };
 
 struct Kernel {
@@ -32,8 +32,8 @@ struct Kernel {
   std::vector<int> weights;
 };
 
-// The order of these operations decides the last bit of the weights: change
-// nothing without the golden test.
+// The order of these operations decides the last bit of the weights: change nothing without the
+// golden test.
 Kernel make_kernel(int from, int to) {
   const double scale = static_cast<double>(from) / to;
   const double stretch = std::max(scale, 1.0);
@@ -68,7 +68,7 @@ std::uint8_t to_sample(int fixed) {
   return static_cast<std::uint8_t>(std::clamp(fixed >> bits, 0, 255));
 }
 
-// The number of channels is known to the compiler, which so keeps the sums in registers.
+// The number of channels is a template parameter, so that the compiler keeps the sums in registers.
 template <int channels>
 void resize_row(const Kernel& kernel, const std::uint8_t* row, std::uint8_t* to) {
   for (const Window& window : kernel.windows) {
@@ -93,7 +93,7 @@ Image resize_rows(const Image& image, int width) {
   return out;
 }
 
-// Row by row of old samples, so that the inner loop runs along memory.
+// Works row by row of old samples, so that the inner loop runs along memory.
 Image resize_columns(const Image& image, int height) {
   const Kernel kernel = make_kernel(image.height, height);
   const std::size_t row_samples = static_cast<std::size_t>(image.width) * image.channels;
@@ -119,8 +119,8 @@ void check(const Image& image, int width, int height) {
   }
 }
 
-// Old position of each new sample. Steps are added up, as Pillow does, rather than
-// multiplied: the last bit differs.
+// The old position of each new sample. Steps are summed, as in Pillow, and not multiplied: the last
+// bit differs.
 std::vector<int> nearest_positions(int from, int to) {
   std::vector<int> positions(static_cast<std::size_t>(to));
   const double step = static_cast<double>(from) / to;
@@ -154,7 +154,7 @@ Image resize_nearest(const Image& image, int width, int height) {
   for (const int y : ys) {
     const std::uint8_t* row =
         &image.pixels[static_cast<std::size_t>(y) * image.width * image.channels];
-    if (image.channels == 1) {  // masks: no loop over channels in the innermost one
+    if (image.channels == 1) {  // masks: no loop over channels in the innermost loop
       for (const int x : xs) *to++ = row[x];
     } else {
       for (const int x : xs)

@@ -8,11 +8,11 @@
 namespace trestle::data::render {
 namespace {
 
-// Measures in metres; x runs from -length / 2 (rear) to length / 2 (front).
+// Lengths in metres; x runs from -length / 2 (rear) to length / 2 (front).
 struct Build {
   double length, width, height;
   double clearance;   // under the body
-  double waist;       // where the body is widest
+  double waist;       // height of the body's widest point
   double bonnet;      // height of the bonnet's front
   double belt;        // lower edge of the windows
   double boot;        // height of the rear end of the lower body
@@ -76,7 +76,7 @@ void quad(std::vector<Face>& faces, const Vec& a, const Vec& b, const Vec& c, co
 
 Vec mirrored(const Vec& v) { return {v.x, -v.y, v.z}; }
 
-// The same on the left and on the right side.
+// Adds a face on the left side and its mirror image on the right side.
 void both_sides(std::vector<Face>& faces, const std::vector<Vec>& left, const Colour& colour,
                 double gloss) {
   std::vector<Vec> right;
@@ -87,9 +87,9 @@ void both_sides(std::vector<Face>& faces, const std::vector<Vec>& left, const Co
 
 constexpr double paint_gloss = 0.35;
 
-// One cross-section of the lower body: half widths at its three heights.
+// One cross-section of the lower body.
 struct Station {
-  double x, top, narrow;  // narrow: how much the plan is drawn in here, 1 not at all
+  double x, top, narrow;  // narrow: factor on the body's width, 1 for full width
 };
 
 void add_lower_body(std::vector<Face>& faces, const Build& b, const Paint& paint) {
@@ -123,7 +123,7 @@ void add_lower_body(std::vector<Face>& faces, const Build& b, const Paint& paint
   }
 }
 
-// A point of the quad a b c d at s (a to b) and t (a to d), moved out by `lift`.
+// The point of the quad a b c d at s (a to b) and t (a to d), moved outwards by `lift`.
 Vec inside(const std::array<Vec, 4>& quad, double s, double t, const Vec& lift) {
   const Vec low = quad[0] * (1 - s) + quad[1] * s;
   const Vec high = quad[3] * (1 - s) + quad[2] * s;
@@ -140,7 +140,7 @@ void add_cabin(std::vector<Face>& faces, const Build& b, const Paint& paint) {
   const double low = 0.915 * b.width / 2;
   const double high = 0.74 * b.width / 2;
   const double foot = b.belt - 0.03;
-  const double roof = b.height - 0.05;  // the roof's edge; its middle is the car's height
+  const double roof = b.height - 0.05;  // the roof's edge; its middle has the car's height
   const Vec fl{b.screen_low, low, foot}, ft{b.screen_top, high, roof};
   const Vec rl{b.rear_low, low, foot}, rt{b.rear_top, high, roof};
   both_sides(faces, {rl, fl, ft, rt}, paint.body, paint_gloss);
@@ -169,7 +169,7 @@ void add_cabin(std::vector<Face>& faces, const Build& b, const Paint& paint) {
   quad(faces, rt, ridge_rear, mirrored(ridge_rear), mirrored(rt), paint.body, paint_gloss);
 }
 
-// A disc beside the car, `y` from its middle; radii differ from x to z for none of them.
+// A disc at the side of the car, at distance `y` from its middle.
 std::vector<Vec> disc(double x, double y, double z, double radius, double from = 0, double to = 1) {
   constexpr int corners = 28;
   std::vector<Vec> points;
@@ -204,7 +204,7 @@ void add_wheel(std::vector<Face>& faces, const Build& b, const Paint& paint, dou
 void add_details(std::vector<Face>& faces, const Build& b, const Paint& paint) {
   const double half = b.length / 2;
   const double w = b.width / 2;
-  // Lamps lie on the flat ends of the lower body.
+  // Lamps are on the flat ends of the lower body.
   const double lamp = b.bonnet * 0.8;
   const double tail = b.boot * 0.72;
   auto lamps = [&](double x, double inner, double low, double high, const Colour& colour) {

@@ -5,13 +5,13 @@
 #include "trestle/base/random.h"
 #include "trestle/data/synthetic/render.h"
 
-// The shape of a synthetic car. Not installed.
+// The shape of a synthetic car. Internal to data/synthetic.
 namespace trestle::data::render {
 
-// A car drawn at random: saloon, hatchback, estate or van; its build and colours.
+// A random car: saloon, hatchback, estate or van, with its build and colours.
 struct Car {
   std::vector<Face> faces;  // in its own frame: x forward, y to its left, z up from the ground,
-                            // middle at x = y = 0
+                            // origin at the middle
   double length = 0;        // metres
   double width = 0;
 };

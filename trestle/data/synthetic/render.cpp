@@ -33,8 +33,8 @@ double edge(const Corner& a, const Corner& b, double x, double y) {
 struct Screen {
   int width;
   int height;
-  std::vector<float> nearest;  // inverse depth, 0 where nothing is
-  std::vector<int> face;       // which face is seen
+  std::vector<float> nearest;  // inverse depth, 0 for no face
+  std::vector<int> face;       // index of the visible face
 };
 
 void fill_triangle(Screen& screen, const Corner& a, const Corner& b, const Corner& c, int face) {
@@ -71,8 +71,8 @@ Camera::Axes Camera::axes() const {
   return {{1, 0, 0}, {0, std::sin(pitch), std::cos(pitch)}, {0, std::cos(pitch), -std::sin(pitch)}};
 }
 
-Layer draw(const std::vector<Face>& faces, const Camera& camera, const Light& light, int width,
-           int height, int samples) {
+Rendering draw(const std::vector<Face>& faces, const Camera& camera, const Light& light, int width,
+               int height, int samples) {
   Screen screen{width * samples, height * samples, {}, {}};
   const std::size_t points = static_cast<std::size_t>(screen.width) * screen.height;
   screen.nearest.assign(points, 0);
@@ -94,7 +94,7 @@ Layer draw(const std::vector<Face>& faces, const Camera& camera, const Light& li
     }
   }
   const std::size_t pixels = static_cast<std::size_t>(width) * height;
-  Layer layer{std::vector<Colour>(pixels), std::vector<float>(pixels)};
+  Rendering layer{std::vector<Colour>(pixels), std::vector<float>(pixels)};
   const double share = 1.0 / (samples * samples);
   for (std::size_t at = 0; at < points; ++at) {
     if (screen.face[at] < 0) continue;

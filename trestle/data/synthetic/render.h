@@ -3,8 +3,8 @@
 #include <cmath>
 #include <vector>
 
-// A tiny renderer for synthetic pictures: flat-shaded polygons, one light,
-// a depth buffer. Not installed.
+// A tiny renderer for synthetic pictures: flat-shaded polygons, one light, a depth buffer. Internal
+// to data/synthetic.
 //
 // The world: x to the right, y away from the viewer, z up, metres, the ground at z = 0.
 namespace trestle::data::render {
@@ -35,7 +35,7 @@ struct Face {
   double gloss = 0;  // strength of the light's reflection
 };
 
-// Stands at (0, -distance, height) and looks at (0, 0, aim).
+// Placed at (0, -distance, height) and directed to (0, 0, aim).
 struct Camera {
   double distance = 8;
   double height = 1.4;
@@ -46,7 +46,7 @@ struct Camera {
 
   Vec position() const { return {0, -distance, height}; }
 
-  // Right, up and forward as the camera sees them.
+  // The camera's right, up and forward directions.
   struct Axes {
     Vec right, up, forward;
   };
@@ -58,14 +58,14 @@ struct Light {
   double ambient = 0.5;
 };
 
-// What the faces look like from the camera.
-struct Layer {
+// The rendered faces.
+struct Rendering {
   std::vector<Colour> colour;  // a pixel's colour times its cover
   std::vector<float> cover;    // share of a pixel that the faces cover, 0 to 1
 };
 
 // Renders with samples x samples points in each pixel.
-Layer draw(const std::vector<Face>& faces, const Camera& camera, const Light& light, int width,
-           int height, int samples);
+Rendering draw(const std::vector<Face>& faces, const Camera& camera, const Light& light, int width,
+               int height, int samples);
 
 }  // namespace trestle::data::render

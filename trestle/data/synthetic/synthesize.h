@@ -5,12 +5,12 @@
 #include <functional>
 #include <string>
 
-// Synthetic data in the folders, names and formats of the two data sets, so that everything runs
+// Synthetic data with the folders, names and formats of the two data sets, so that everything runs
 // without a login. The same seed gives the same files on every machine with the same libjpeg. They
-// lie in a folder of their own, marked (synthetic_folder.h).
+// are written to a marked folder (synthetic_folder.h).
 namespace trestle::data {
 
-// Called after each written picture with (pictures written, pictures in all).
+// Called after each written picture with (pictures written, all pictures).
 using SynthesisProgress = std::function<void(std::int64_t, std::int64_t)>;
 
 struct SynthesizeCarvanaOptions {
@@ -22,13 +22,13 @@ struct SynthesizeCarvanaOptions {
 
 // `count` pictures of cars on a turntable, 16 views of each car: <out>/train_hq/<id>_NN.jpg with
 // <out>/train_masks/<id>_NN_mask.gif, <id> of 12 hexadecimal digits and NN from 01 to 16. Each car
-// has its own build, colour and place, each picture its own light and noise; the mask is exactly
-// the car (its shadow is not part of it). Throws UsageError for a count or size that is too small,
-// and as make_synthetic_folder.
+// has its own build, colour and place, each picture its own light and noise. The mask is exactly
+// the car, without its shadow. Throws UsageError for a count or size that is too small, and like
+// make_synthetic_folder.
 void synthesize_carvana(const std::filesystem::path& out, std::int64_t count,
                         const SynthesizeCarvanaOptions& options = {});
 
-// What the marker says of them: "480 images of cars, 192 x 128 pixels, seed 42".
+// The marker's description of them: "480 images of cars, 192 x 128 pixels, seed 42".
 std::string describe_synthetic_carvana(std::int64_t count,
                                        const SynthesizeCarvanaOptions& options = {});
 
@@ -39,12 +39,12 @@ struct SynthesizeMnistOptions {
 };
 
 // `count` training digits and some test digits of 28 x 28 pixels in the four files of
-// mnist_files.h: strokes whose points, slant, turn, size, place and thickness vary, the ten digits
-// in random order and equally often. Throws as above.
+// mnist_files.h: strokes with random points, slant, rotation, size, position and thickness, the ten
+// digits in random order and equally often. Throws like synthesize_carvana.
 void synthesize_mnist(const std::filesystem::path& out, std::int64_t count,
                       const SynthesizeMnistOptions& options = {});
 
-// What the marker says of them: "6000 digits to train on, 1000 to test with, seed 42".
+// The marker's description of them: "6000 digits to train on, 1000 to test with, seed 42".
 std::string describe_synthetic_mnist(std::int64_t count,
                                      const SynthesizeMnistOptions& options = {});
 

@@ -23,13 +23,13 @@ using render::Vec;
 
 constexpr int views = 16;  // of each car, one for each sixteenth of a turn
 
-// Where one car stands and how the room around it looks; the same in all its views.
+// The position of one car and the look of the room around it; the same in all its views.
 struct Studio {
   render::Camera camera;
   Vec place;  // of the car's middle on the turntable
   Colour floor, wall;
   double turntable = 3.2;             // radius, metres
-  std::array<double, 6> panels = {};  // brightness of the lamps' fields on the wall
+  std::array<double, 6> panels = {};  // brightness of the lamps' reflections on the wall
 };
 
 struct View {
@@ -72,7 +72,7 @@ double smooth(double from, double to, double x) {
   return t * t * (3 - 2 * t);
 }
 
-// How much of the light a point of the ground loses to the car above it; `p` in the car's frame.
+// The share of light that the car above takes from a point of the ground; `p` in the car's frame.
 double shadow(const Vec& p, const render::Car& car) {
   const double dx = std::abs(p.x) - car.length / 2 + 0.25;
   const double dy = std::abs(p.y) - car.width / 2 + 0.2;
@@ -87,9 +87,9 @@ Vec turned(const Vec& p, double angle) {
   return {c * p.x - s * p.y, s * p.x + c * p.y, p.z};
 }
 
-// The empty room along one ray from the camera.
+// The colour of the empty room along one ray from the camera.
 Colour room(const Studio& studio, const Vec& ray, const render::Car& car, double turn) {
-  // Metres behind the turntable's middle, where the floor bends up.
+  // Metres behind the turntable's middle, where the floor curves up.
   constexpr double wall_distance = 7;
   const Vec from = studio.camera.position();
   const double down = ray.z < -1e-6 ? -from.z / ray.z : 1e9;
@@ -123,7 +123,7 @@ Picture draw(const render::Car& car, const Studio& studio, const View& view, int
     for (Vec& point : face.points) point = turned(point, view.turn) + studio.place;
   }
   constexpr int samples = 2;
-  const render::Layer layer =
+  const render::Rendering layer =
       render::draw(faces, studio.camera, view.light, width, height, samples);
   const auto [right, up, forward] = studio.camera.axes();
   Picture picture{Image::blank(width, height, 3), Image::blank(width, height, 1)};
@@ -139,7 +139,7 @@ Picture draw(const render::Car& car, const Studio& studio, const View& view, int
         colour = colour + room(studio, ray, car, view.turn) * (1 - cover);
       }
       picture.mask.pixels[at] = cover >= 0.5;
-      // One draw for three channels: three 16-bit parts.
+      // One draw for three channels: 16 bits for each.
       std::uint64_t bits = random.next();
       std::uint8_t* to = &picture.image.pixels[at * 3];
       for (const double part : {colour.x, colour.y, colour.z}) {

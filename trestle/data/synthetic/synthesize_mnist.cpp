@@ -31,8 +31,8 @@ void arc(Stroke& stroke, double x, double y, double rx, double ry, double from, 
   }
 }
 
-// How a hand writes each digit, in a box of x and y from -1 to 1. `random`
-// chooses between usual variants.
+// The strokes of a handwritten digit, in a box of x and y from -1 to 1. `random` chooses between
+// common variants.
 std::vector<Stroke> strokes_of(int digit, Random& random) {
   Stroke a, b;
   switch (digit) {
@@ -82,7 +82,7 @@ std::vector<Stroke> strokes_of(int digit, Random& random) {
   }
 }
 
-// Squared.
+// Returns the square of the distance.
 double distance_to(const Point& p, const Point& a, const Point& b) {
   const double dx = b.x - a.x;
   const double dy = b.y - a.y;
@@ -96,8 +96,8 @@ double distance_to(const Point& p, const Point& a, const Point& b) {
 
 constexpr int side = 28;
 
-// Moves the strokes from the unit box to pixels: bent a little, slanted,
-// turned, sized and placed at random.
+// Moves the strokes from the unit box to pixels with a random bend, slant, rotation, size and
+// position.
 void place(std::vector<Stroke>& strokes, Random& random) {
   const double turn = random.uniform(-0.22, 0.22);
   const double slant = random.uniform(-0.15, 0.35);

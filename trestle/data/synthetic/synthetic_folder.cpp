@@ -19,7 +19,7 @@ void throw_if(const std::error_code& error, const char* doing, const fs::path& p
   if (error) throw FileError(text(doing, ": ", error.message()), {.file = path.string()});
 }
 
-// Removes what it names, and the lock's file, while the lock is still held.
+// Creates the content folder under a lock. Removes both in the destructor, while the lock is held.
 class Workshop {
  public:
   Workshop(const fs::path& beside, const std::string& name)
@@ -27,13 +27,13 @@ class Workshop {
         content_(beside / text(".", name, ".making")),
         lock_(FileLock::try_lock(lock_path_)) {
     if (!lock_)
-      throw StateError(text((beside / name).string(), ": another process is making these data"),
+      throw StateError(text((beside / name).string(), ": another process is creating these data"),
                        {.hint = "Wait until it has ended, then start again."});
     std::error_code error;
-    fs::remove_all(content_, error);  // of one that was interrupted
+    fs::remove_all(content_, error);  // left by an interrupted process
     fs::create_directory(content_, error);
     if (error) fs::remove(lock_path_);
-    throw_if(error, "the folder cannot be made", content_);
+    throw_if(error, "cannot create the folder", content_);
   }
   ~Workshop() {
     std::error_code ignored;
@@ -56,13 +56,12 @@ void refuse_if_taken(const fs::path& out) {
   const bool folder = fs::is_directory(out, error);
   if (!fs::exists(out, error) || (folder && fs::is_empty(out, error) && !error)) return;
   const std::optional<std::string> what = synthetic_data_in(out);
-  throw UsageError(what     ? text("there are synthetic data here already: ", *what)
-                   : folder ? "the folder has files already"
-                            : "there is a file of this name",
+  throw UsageError(what     ? text("the folder already has synthetic data: ", *what)
+                   : folder ? "the folder already has files"
+                            : "a file with this name exists",
                    {.file = out.string(),
-                    .hint = what ? "Remove the folder first, or give another."
-                                 : "Synthetic data are made in a folder of their own: give "
-                                   "another."});
+                    .hint = what ? "Remove the folder first, or give another one."
+                                 : "Synthetic data need a separate folder: give another one."});
 }
 
 void mark(const fs::path& folder, const std::string& what) {
@@ -81,13 +80,13 @@ void make_synthetic_folder(const fs::path& out, const std::string& what,
   refuse_if_taken(out);
   std::error_code error;
   fs::create_directories(folder.parent_path(), error);
-  throw_if(error, "the folder cannot be made", out);
+  throw_if(error, "cannot create the folder", out);
   const Workshop workshop(folder.parent_path(), folder.filename().string());
-  refuse_if_taken(out);  // made by another process meanwhile
+  refuse_if_taken(out);  // another process may have created it meanwhile
   write(workshop.content());
   mark(workshop.content(), what);
   fs::rename(workshop.content(), folder, error);
-  throw_if(error, "the data that were made cannot be moved here", out);
+  throw_if(error, "cannot move the created data here", out);
 }
 
 std::optional<std::string> synthetic_data_in(const fs::path& folder) {

@@ -19,7 +19,7 @@
 namespace trestle::virt {
 namespace {
 
-thread_local int charged_device = nobody;
+thread_local int charged_device = no_device;
 
 struct Meter {
   std::atomic<Bytes> current{0}, peak{0}, recent_peak{0}, budget{0};
@@ -29,7 +29,7 @@ struct Meter {
 
 Meter& meter(int device) {
   static auto* meters =
-      new std::array<Meter, most_virtual_devices>;  // outlives every tensor, static ones too
+      new std::array<Meter, most_virtual_devices>;  // outlives every tensor, even static ones
   return (*meters)[device];
 }
 
@@ -38,14 +38,14 @@ BlockCache& cache() {
   return *blocks;
 }
 
-// Stands in front of every block; its size keeps the block aligned to 64 bytes.
+// Precedes every block; its size keeps the block aligned to 64 bytes.
 struct alignas(64) Header {
   std::size_t bytes;
   int device;
   int size_class;
 };
 
-[[noreturn]] void refuse(int device, Bytes asked, Bytes in_use) {
+[[noreturn]] void throw_out_of_memory(int device, Bytes asked, Bytes in_use) {
   Meter& m = meter(device);
   OutOfMemoryReport report{.device = nth_device(device),
                            .asked = asked,
@@ -73,7 +73,7 @@ struct alignas(64) Header {
   C10_THROW_ERROR(OutOfMemoryError, message);
 }
 
-void raise(std::atomic<Bytes>& peak, Bytes now) {
+void raise_peak(std::atomic<Bytes>& peak, Bytes now) {
   Bytes before = peak.load(std::memory_order_relaxed);
   while (now > before && !peak.compare_exchange_weak(before, now)) {
   }
@@ -85,10 +85,10 @@ void count_up(int device, Bytes bytes) {
   const Bytes limit = m.budget.load(std::memory_order_relaxed);
   if (limit > 0 && now > limit) {
     m.current.fetch_sub(bytes);
-    refuse(device, bytes, now - bytes);
+    throw_out_of_memory(device, bytes, now - bytes);
   }
-  raise(m.peak, now);
-  raise(m.recent_peak, now);
+  raise_peak(m.peak, now);
+  raise_peak(m.recent_peak, now);
 }
 
 void count_down(int device, Bytes bytes) noexcept { meter(device).current.fetch_sub(bytes); }
@@ -96,13 +96,13 @@ void count_down(int device, Bytes bytes) noexcept { meter(device).current.fetch_
 void* take(int device, std::size_t bytes) {
   if (bytes == 0) return nullptr;
   const auto counted = static_cast<Bytes>(bytes);
-  if (device != nobody) count_up(device, counted);
+  if (device != no_device) count_up(device, counted);
   try {
     int size_class = 0;
     void* block = cache().take(bytes + sizeof(Header), size_class);
     return new (block) Header{bytes, device, size_class} + 1;
   } catch (...) {
-    if (device != nobody) count_down(device, counted);
+    if (device != no_device) count_down(device, counted);
     throw;
   }
 }
@@ -111,7 +111,7 @@ void release(void* memory) {
   if (!memory) return;
   if (checks_streams()) note_release(memory);
   Header* header = static_cast<Header*>(memory) - 1;
-  if (header->device != nobody) count_down(header->device, static_cast<Bytes>(header->bytes));
+  if (header->device != no_device) count_down(header->device, static_cast<Bytes>(header->bytes));
   cache().give(header, header->size_class);
 }
 
@@ -143,7 +143,8 @@ class TaggedAllocator final : public c10::Allocator {
   int device_;
 };
 
-// What libtorch's own interfaces (at::accelerator memory statistics, c10::GetAllocator) see.
+// The allocator behind libtorch's own interfaces (at::accelerator memory statistics,
+// c10::GetAllocator).
 class BackendAllocator final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {

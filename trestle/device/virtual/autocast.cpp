@@ -5,8 +5,7 @@
 
 #include <vector>
 
-// libtorch's registration macros name their policies unqualified and
-// expect the library to be called m.
+// libtorch's registration macros name their policies unqualified and expect a library named m.
 namespace at::autocast {
 namespace {
 
@@ -37,7 +36,7 @@ void register_autocast() {
   static auto* libraries = new std::vector<torch::Library>;  // kept for the life of the process
   libraries->reserve(2);
   constexpr auto key = c10::DispatchKey::AutocastPrivateUse1;
-  // Operators on no list pass; without this every one of them fails under autocast.
+  // Operators on no list fall through; without this every one of them fails under autocast.
   libraries->emplace_back(torch::Library::IMPL, "_", key, __FILE__, __LINE__)
       .fallback(torch::CppFunction::makeFallthrough());
   at::autocast::register_lists(

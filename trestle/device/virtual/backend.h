@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <mutex>
 
-// What the parts of the virtual backend share. Internal: users include virtual_device.h.
+// Shared by the files of the virtual backend. Internal: users include virtual_device.h.
 namespace trestle::virt {
 
 inline constexpr c10::DeviceType device_type = c10::DeviceType::PrivateUse1;
@@ -21,26 +21,26 @@ inline c10::Device nth_device(int index) {
 
 inline bool is_virtual(c10::Device device) { return device.type() == device_type; }
 
-// How many devices were installed; 0 before. Written once, by the installation.
+// Number of installed devices; 0 before. Written once, by the installation.
 int device_count();
 void set_device_count(int count);
 
 struct ThreadsOfDevice {
   std::atomic<int> count{0};  // intra-op threads of its operators; 0 = the calling thread's own
-  std::mutex mutex;           // of those who change it
-  int scopes = 0;             // that live and give it a number
+  std::mutex mutex;           // guards changes
+  int scopes = 0;             // number of open scopes that set `count`
 };
 ThreadsOfDevice& threads_of(int device);
 
-// The device that this thread's operators use when none is named.
+// The device of this thread's operators that name none.
 int current_device();
 void set_current_device(int index);  // throws c10::Error for a number that does not exist
 
-// Pointers to device memory carry a bit that makes them invalid for the processor, so that host
-// code which follows one dies at once, as with a CUDA pointer, instead of silently working. The bit
-// must lie inside what the processor checks: x86-64 and RISC-V refuse every address whose upper
-// bits are not copies of its sign bit; arm64 ignores bits 56 to 63, and bit 55 there selects the
-// kernel's half, of which a program may touch nothing.
+// Pointers to device memory have a bit set that makes them invalid addresses. Host code that
+// follows one crashes at once, as with a CUDA pointer, instead of silently working. The processor
+// must check that bit: x86-64 and RISC-V reject every address whose upper bits are not copies of
+// its sign bit. arm64 ignores bits 56 to 63, and its bit 55 selects the kernel's half, which a
+// program may not touch.
 #if defined(__x86_64__) || (defined(__riscv) && __riscv_xlen == 64)
 inline constexpr std::uintptr_t pointer_tag = std::uintptr_t{1} << 62;
 #elif defined(__aarch64__)

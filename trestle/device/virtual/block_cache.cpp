@@ -22,8 +22,8 @@ constexpr bool keeps_blocks = false;
 constexpr bool keeps_blocks = true;
 #endif
 
-// What the whole machine has left; everything where the system does not say. A container's own limit
-// is not known here.
+// Free memory of the whole machine; unlimited if the system does not report it. A container's own
+// limit is not known here.
 std::size_t bytes_available() {
   std::ifstream in("/proc/meminfo");
   std::size_t available = 0;
@@ -38,7 +38,7 @@ std::size_t bytes_available() {
   return known ? available : std::numeric_limits<std::size_t>::max();
 }
 
-// A system that lends more than it has would end the process when the memory is written to.
+// With overcommit, the system would kill the process when the memory is written to.
 void* allocate(std::size_t bytes) {
   constexpr std::size_t large = std::size_t{1} << 30;  // below, it is not worth reading the file
   TORCH_CHECK(bytes < large || bytes <= bytes_available(),
@@ -110,8 +110,7 @@ void BlockCache::give(void* block, int size_class) noexcept {
   c10::free_cpu(block);
 }
 
-// Only a request that no kept block serves makes the total grow, so
-// only here is the bound looked at.
+// Only a request that no kept block serves makes the total grow, so only here is the bound checked.
 void BlockCache::make_room(std::size_t bytes) {
   const std::size_t wanted = in_use_.load(relaxed) + bytes;
   const std::size_t most = std::max(most_in_use_.load(relaxed), wanted);

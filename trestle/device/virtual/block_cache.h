@@ -8,22 +8,22 @@
 
 namespace trestle::virt {
 
-// Keeps freed blocks of memory for the next request of their size class (8 classes per
-// doubling, so at most 12.5 % is wasted). Without it glibc gives the large blocks of worker
-// threads back to the system at every free and faults them in again at every step, a third of
-// a convolution pipeline's time.
+// Keeps freed blocks of memory for the next request of their size class (8 classes per doubling, so
+// at most 12.5 % is wasted). Without it glibc returns the large blocks of worker threads to the
+// system at every free and pays for page faults again at every step, a third of a convolution
+// pipeline's time.
 //
-// Bounded: blocks in use and kept together never exceed 3/2 of the most that was in use at once,
-// plus 64 MiB: with 9/8, a step of the 31 M U-Net gave 195 MiB back and faulted them in again, with
-// 3/2 nothing, and the process was no larger. Blocks that no longer fit the program's sizes are
-// given up first come. Under AddressSanitizer nothing is kept, so that it sees every free.
+// Bounded: used and kept blocks together never exceed 3/2 of the peak in use, plus 64 MiB. With
+// 9/8, a step of the 31 M U-Net returned 195 MiB and faulted them in again; with 3/2 it returned
+// nothing, and the process was no larger. When the bound is reached, blocks are freed from one size
+// class after the other. AddressSanitizer builds keep nothing, so that it sees every free.
 class BlockCache {
  public:
-  // A block of at least `bytes` bytes, aligned to 64, and the class to hand back with it. Throws
-  // c10::Error when the system has no memory, after giving up everything kept.
+  // A block of at least `bytes` bytes, aligned to 64, and the class for give(). Throws c10::Error
+  // when the system has no memory, after freeing everything kept.
   void* take(std::size_t bytes, int& size_class);
   void give(void* block, int size_class) noexcept;
-  // Gives every kept block back to the system.
+  // Returns every kept block to the system.
   void clear() noexcept;
   std::size_t kept() const { return kept_.load(std::memory_order_relaxed); }
 
@@ -41,7 +41,7 @@ class BlockCache {
   static constexpr int class_count = 8 * 54 + 2;
   std::array<Bucket, class_count> buckets_;
   std::atomic<std::size_t> in_use_{0}, most_in_use_{0}, kept_{0};
-  std::atomic<unsigned> hand_{0};  // where the search for a block to give up goes on
+  std::atomic<unsigned> hand_{0};  // where the search for a block to free resumes
 };
 
 }  // namespace trestle::virt

@@ -20,15 +20,14 @@
 namespace trestle::virt {
 namespace {
 
-// What the fallback must know of an operator, read once from its schema.
+// The properties of an operator that the fallback needs, read once from its schema.
 struct Traits {
   std::uint64_t written = 0;                  // bit i: argument i is written to
   std::uint64_t host_results = 0;             // bit i: result i stays on the CPU, as with CUDA
   std::optional<std::size_t> generator = {};  // the argument that takes a generator
   bool host_indices = false;                  // lists of optional tensors may be CPU index tensors
-  bool host_arguments =
-      false;                // takes CPU tensors beside device tensors (lengths of packed sequences)
-  bool host_waits = false;  // on a GPU, the host waits for its result
+  bool host_arguments = false;                // takes CPU tensors too (lengths of packed sequences)
+  bool host_waits = false;                    // on a GPU, the host waits for its result
 };
 
 bool starts_with_any(std::string_view name, std::initializer_list<std::string_view> prefixes) {
@@ -84,26 +83,26 @@ class DeviceOfCall {
       for (const c10::IValue& item : value.toListRef()) {
         if (item.isTensor()) see(item.toTensor(), written, traits_.host_indices);
       }
-    } else if (value.isDevice() && is_virtual(value.toDevice()) && device_ == nobody) {
+    } else if (value.isDevice() && is_virtual(value.toDevice()) && device_ == no_device) {
       device_ = value.toDevice().has_index() ? value.toDevice().index() : current_device();
     }
   }
 
   int found() const {
-    if (device_ == nobody) return current_device();
+    if (device_ == no_device) return current_device();
     if (other_) fail(*other_);
     return device_;
   }
 
  private:
-  // Scalars travel as CPU tensors without dimensions and may be mixed with any
-  // device, unless they are written to.
+  // Scalars are CPU tensors without dimensions and may be mixed with any device, unless they are
+  // written to.
   void see(const at::Tensor& tensor, bool written, bool may_be_host) {
     if (!tensor.defined()) return;
     const c10::Device device = tensor.device();
     if (!is_virtual(device)) {
       if (!may_be_host && (written || tensor.dim() > 0)) other_ = device;
-    } else if (device_ == nobody) {
+    } else if (device_ == no_device) {
       device_ = device.index();
     } else if (device_ != device.index()) {
       fail(device);
@@ -120,7 +119,7 @@ class DeviceOfCall {
 
   const c10::OperatorHandle& op_;
   const Traits& traits_;
-  int device_ = nobody;
+  int device_ = no_device;
   std::optional<c10::Device> other_;
 };
 
@@ -153,7 +152,7 @@ c10::IValue to_device(HostView& view, const c10::IValue& value) {
   return value;
 }
 
-// What the call does to memory, for who checks the order of streams.
+// Records the call's memory accesses for the stream check.
 void note_call(const c10::OperatorHandle& op, const Traits& traits, int device,
                const HostView& view, const torch::jit::Stack& stack) {
   std::vector<BlockAccess> accesses = view.accesses();
@@ -172,10 +171,10 @@ void note_call(const c10::OperatorHandle& op, const Traits& traits, int device,
   if (traits.host_waits) host_waits(current_stream(device));
 }
 
-// The number of threads is libtorch's own for each thread; a device's, where it has one, goes before
-// it, in whichever thread its operators are asked for.
+// libtorch keeps the number of threads for each thread. A device's number, if set, overrides it in
+// any thread that runs its operators.
 void take_threads_of(int device) {
-  thread_local int own = 0;  // while this thread has a device's number: what it had before
+  thread_local int own = 0;  // this thread's number before it took a device's number
   thread_local int taken = 0;
   const int wanted = threads_of(device).count.load(std::memory_order_relaxed);
   if (wanted == taken) return;

@@ -6,8 +6,8 @@
 namespace trestle::virt {
 
 // Runs any operator on a virtual device by its CPU kernel: checks that all tensors are on one
-// device, hands the kernel CPU views of the same memory and the right generator, charges what it
-// allocates to the device, and takes the results back. About 1 us a call.
+// device, passes the kernel CPU views of the same memory and the right generator, charges its
+// allocations to the device, and converts the results. About 1 us a call.
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 }  // namespace trestle::virt

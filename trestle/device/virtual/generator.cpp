@@ -55,7 +55,7 @@ const at::Generator& default_generator(int device) {
   return generators->at(static_cast<std::size_t>(device));
 }
 
-// -1 stands for the current device in libtorch's interfaces.
+// In libtorch's interfaces -1 means the current device.
 int named_or_current(c10::DeviceIndex device) { return device < 0 ? current_device() : device; }
 
 class Hooks final : public at::PrivateUse1HooksInterface {
@@ -84,7 +84,7 @@ class Hooks final : public at::PrivateUse1HooksInterface {
   at::Generator getNewGenerator(c10::DeviceIndex device) const override {
     return at::make_generator<VirtualGenerator>(named_or_current(device));
   }
-  // What a copy to the host that need not wait, and pin_memory(), ask for: any host memory will do.
+  // Used by non-blocking copies to the host and by pin_memory(): any host memory will do.
   at::Allocator* getPinnedMemoryAllocator() const override { return cpu_allocator(); }
   bool isPinnedPtr(const void*) const override { return false; }
   void resizePrivateUse1Bytes(const c10::Storage& storage, std::size_t bytes) const override {

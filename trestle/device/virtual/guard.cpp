@@ -21,7 +21,7 @@ std::atomic<int>& installed_count() {
 thread_local int current = 0;
 
 // Operators have finished when they return, so every stream is the default one and every event has
-// happened, unless somebody checks how streams and events would order them (stream_order.h).
+// happened, unless a StreamCheck models streams and events (stream_order.h).
 class Guard final : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override { return device_type; }
@@ -60,7 +60,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void synchronizeStream(const c10::Stream& stream) const override { host_waits(stream); }
   void synchronizeDevice(c10::DeviceIndex device) const override { host_waits_for_device(device); }
 
-  // An event without an order is not made: anything but null says that it was recorded.
+  // Without a check no event is created: any pointer but null means that it was recorded.
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex,
               c10::EventFlag) const override {
     if (is_real(*event)) destroy_event(*event);

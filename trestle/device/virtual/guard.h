@@ -1,7 +1,7 @@
 #pragma once
 
-// libtorch's device guard for virtual devices: which device is current, and streams
-// and events that are always done.
+// libtorch's device guard for virtual devices: the current device, and streams and events that are
+// always done.
 namespace trestle::virt {
 
 void install_guard();

@@ -7,7 +7,7 @@
 namespace trestle::virt {
 namespace {
 
-// A tensor over `storage` that looks like `like` in all but the device.
+// A tensor over `storage` with the sizes, strides and flags of `like`.
 at::Tensor rewrapped(c10::Storage storage, c10::DispatchKeySet keys, const at::Tensor& like) {
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys, like.dtype());
   auto* impl = tensor.unsafeGetTensorImpl();
@@ -28,7 +28,7 @@ const c10::Storage& HostView::host_storage(c10::StorageImpl* device_storage) {
   for (const Storage& known : storages_) {
     if (known.device == device_storage) return known.host;
   }
-  c10::raw::intrusive_ptr::incref(device_storage);  // whoever keeps the alias keeps the memory
+  c10::raw::intrusive_ptr::incref(device_storage);  // the alias keeps the memory alive
   c10::DataPtr memory(untagged(device_storage->data()), device_storage, &drop_reference,
                       c10::Device(c10::DeviceType::CPU));
   c10::Storage host(c10::make_intrusive<c10::StorageImpl>(
@@ -90,7 +90,7 @@ std::vector<BlockAccess> HostView::accesses() const {
   return result;
 }
 
-// Empty where the result lies in a CPU tensor that the caller passed.
+// Empty if the result lies in a CPU tensor that the caller passed.
 c10::Storage HostView::device_storage(const at::Tensor& result) {
   auto* host = result.storage().unsafeGetStorageImpl();
   for (const Storage& known : storages_) {
@@ -101,7 +101,7 @@ c10::Storage HostView::device_storage(const at::Tensor& result) {
     if (passed == host) return {};
   }
   auto& memory = host->_mutable_data_ptr_no_checks();
-  if (memory.device().is_cpu()) {  // else another result of this call shares it and has lifted it
+  if (memory.device().is_cpu()) {  // else another result of this call shares it and was lifted
     memory = lifted(std::move(memory), device_);
     host->set_allocator(device_allocator(device_));
   }

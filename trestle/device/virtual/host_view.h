@@ -12,9 +12,9 @@ namespace trestle::virt {
 
 enum class Access { read, write };
 
-// Takes tensors over the border between a virtual device and the CPU and back, without copying a
-// byte. One object serves one operator call: storages shared by arguments stay shared, and results
-// that alias arguments alias them on the device too.
+// Converts tensors between a virtual device and the CPU without copying a byte. One object serves
+// one operator call: storages shared by arguments stay shared, and results that alias arguments
+// alias them on the device too.
 //
 //   HostView view(device);
 //   at::Tensor host = view.to_host(argument, Access::write);
@@ -25,17 +25,18 @@ class HostView {
  public:
   explicit HostView(int device) : device_(device) {}
 
-  // A CPU tensor over the same memory. CPU tensors and undefined ones pass.
+  // A CPU tensor over the same memory. CPU tensors and undefined ones are returned as they are.
   at::Tensor to_host(const at::Tensor& tensor, Access access);
 
-  // Shapes and storages that the kernel changed (out= arguments, resize_) change on the device.
+  // Applies the kernel's changes of shapes and storages (out= arguments, resize_) to the device
+  // tensors.
   void write_back();
 
-  // A kernel's result as a tensor of the device: the argument itself where it is one, a view where
-  // it is a view of one, else its memory taken over. CPU arguments that come back stay on the CPU.
+  // A kernel's result as a tensor of the device: the argument itself if it is one, a view if it is
+  // a view of one, else its memory taken over. CPU arguments among the results stay on the CPU.
   at::Tensor to_device(const at::Tensor& result);
 
-  // The device memory of the arguments, and what the kernel did to it.
+  // The device memory of the arguments, and how the kernel accessed it.
   std::vector<BlockAccess> accesses() const;
 
  private:

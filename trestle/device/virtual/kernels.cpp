@@ -30,7 +30,7 @@ int generator_or_current(std::optional<c10::Device> device) {
   return device->index();
 }
 
-// --- making tensors ---
+// --- creating tensors ---
 
 at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
                  std::optional<at::Layout> layout, std::optional<at::Device> device,
@@ -52,8 +52,8 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
 
 // --- copies, the one operator whose arguments may lie on two devices ---
 
-// What a GPU's copy does to the order of streams: to the host it is done when the call returns,
-// unless it was asked not to wait.
+// Records the order that a GPU's copy implies: a copy to the host is done when the call returns,
+// unless it is non-blocking.
 void note_order(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
   const auto block = [](const at::Tensor& tensor) { return untagged(tensor.storage().data()); };
   if (is_virtual(source.device()) && is_virtual(target.device()))
@@ -82,7 +82,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& targ
   return copy_from(source, target, false);
 }
 
-// Tensor.record_stream(): its memory stays until the stream has done what it was asked for.
+// Tensor.record_stream(): keeps its memory until the stream has done its queued work.
 void record_stream(at::Tensor& tensor, c10::Stream stream) {
   if (tensor.has_storage()) keep_for_stream(untagged(tensor.storage().data()), stream);
 }
@@ -94,7 +94,7 @@ bool can_change_device_in_place(const at::Tensor& self, const at::Tensor& from) 
   return suits(self) && suits(from);
 }
 
-// --- storages: tensors that must come to share one, which the fallback's aliases cannot do ---
+// --- storages: tensors that must share one, which the fallback's aliases cannot do ---
 
 at::Tensor& set_storage(at::Tensor& self, at::Storage source, std::int64_t offset,
                         at::IntArrayRef size, at::IntArrayRef stride) {
@@ -117,10 +117,10 @@ at::Tensor& set_empty(at::Tensor& self) {
   return at::native::set_storage_cpu_(self, storage, 0, {0}, {});
 }
 
-// --- operators for which libtorch takes another way on an accelerator than on the CPU ---
+// --- operators that libtorch computes differently on an accelerator than on the CPU ---
 
-// The CPU's formula: the fused one of accelerators draws without a generator
-// argument and rounds differently.
+// The CPU's formula. The fused formula of accelerators draws without a generator argument and
+// rounds differently.
 at::Tensor dropout(const at::Tensor& input, double p, bool train) {
   TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
   if (p == 0 || !train || input.sym_numel() == 0) return input;
@@ -157,8 +157,8 @@ std::tuple<at::Tensor, at::Tensor> gru_cell(const at::Tensor& input_gates,
   return {(hidden - fresh) * update + fresh, reset};
 }
 
-// Written with differentiable operators, so they need no backward of their own. Registered for
-// tensors with and without autograd keys (inference mode has none).
+// These use differentiable operators, so they need no backward of their own. Registered for tensors
+// with and without autograd keys (inference mode has none).
 void register_composites(torch::Library& library) {
   library.impl("dropout", dropout);
   library.impl("_thnn_fused_lstm_cell", lstm_cell);
@@ -169,9 +169,9 @@ torch::CppFunction boxed_fallback() {
   return torch::CppFunction::makeFromBoxedFunction<&fallback>();
 }
 
-// An operator that has both a CPU kernel and a formula for every backend would take the
-// formula here, which rounds differently (layer norm, group norm, silu). With a kernel of the
-// device's own it takes the CPU's.
+// An operator with both a CPU kernel and a composite formula would use the formula here, which
+// rounds differently (layer norm, group norm, silu). Registering the fallback makes it use the CPU
+// kernel.
 void prefer_cpu_kernels(torch::Library& aten) {
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
@@ -191,8 +191,7 @@ void prefer_cpu_kernels(torch::Library& aten) {
 
 void register_kernels() {
   using torch::Library;
-  // Kept for the life of the process: taking kernels out again would race with
-  // threads that are still running.
+  // Kept for the life of the process: unregistering would race with threads that are still running.
   static auto* libraries = new std::vector<Library>;
   libraries->reserve(5);
   const auto library = [](const char* space, c10::DispatchKey key) -> Library& {
@@ -211,20 +210,20 @@ void register_kernels() {
   aten.impl("set_.source_Tensor", set_tensor);
   aten.impl("set_", set_empty);
   aten.impl("record_stream", record_stream);
-  // Views: libtorch's own kernels, which look at shapes only.
+  // Views: libtorch's own kernels, which only read shapes.
   aten.impl("as_strided", at::native::as_strided_tensorimpl);
   aten.impl("view", at::native::view);
   aten.impl("_reshape_alias", at::native::_reshape_alias);
   aten.impl("unfold", at::native::unfold);
-  // libtorch's own kernel would ask accelerators for a convolution_overrideable.
+  // libtorch's own kernel would call convolution_overrideable on an accelerator.
   aten.impl("convolution", boxed_fallback());
   aten.impl("convolution_backward", boxed_fallback());
   register_composites(aten);
-  prefer_cpu_kernels(aten);  // last: it leaves alone what is there
+  prefer_cpu_kernels(aten);  // last: it skips operators that are registered already
   register_composites(library("aten", c10::DispatchKey::AutogradPrivateUse1));
 
-  // Copies understand conjugate and negative bits, which the CPU aliases carry; resolving them
-  // first would recurse between clone and copy for ever.
+  // Copies understand conjugate and negative bits, which the CPU aliases have. Resolving them first
+  // would recurse between clone and copy forever.
   library("aten", c10::DispatchKey::Conjugate)
       .impl("_copy_from", torch::CppFunction::makeFallthrough());
   library("aten", c10::DispatchKey::Negative)

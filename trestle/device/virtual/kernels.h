@@ -1,6 +1,7 @@
 #pragma once
 
-// The operators of virtual devices: the fallback for all, direct kernels where it cannot serve.
+// The operators of virtual devices: the fallback for all, direct kernels where the fallback cannot
+// work.
 namespace trestle::virt {
 
 void register_kernels();

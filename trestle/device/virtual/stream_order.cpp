@@ -21,11 +21,11 @@ namespace {
 constexpr c10::StreamId pool_size = 32;
 constexpr std::size_t most_findings = 20;
 
-// How many operators of each stream, by number, come before.
-class Clock {
+// For each stream by number, how many of its operators come before.
+class VectorClock {
  public:
   std::uint64_t of(std::size_t stream) const { return stream < ticks_.size() ? ticks_[stream] : 0; }
-  void join(const Clock& other) {
+  void join(const VectorClock& other) {
     ticks_.resize(std::max(ticks_.size(), other.ticks_.size()), 0);
     for (std::size_t i = 0; i < other.ticks_.size(); ++i)
       ticks_[i] = std::max(ticks_[i], other.ticks_[i]);
@@ -39,23 +39,23 @@ class Clock {
   std::vector<std::uint64_t> ticks_;
 };
 
-struct Event {
-  Clock clock;
+struct RecordedEvent {
+  VectorClock clock;
   double time = 0;
-  int check = 0;  // the one it was recorded in
+  int check = 0;  // number of the check in which it was recorded
 };
 
-// The last thing that one stream did to a block.
-struct TensorUse {
+// One stream's last access to a block.
+struct LastAccess {
   std::size_t stream = 0;
   std::uint64_t tick = 0;
-  std::string by;
+  std::string by;  // the operator
 };
 
-struct Block {
+struct TrackedBlock {
   std::optional<std::size_t> owner;  // the stream it was allocated on
-  std::optional<TensorUse> write;
-  std::vector<TensorUse> reads;  // since the last write, one a stream
+  std::optional<LastAccess> write;
+  std::vector<LastAccess> reads;  // since the last write, one a stream
   std::set<std::size_t> kept_for;
 };
 
@@ -71,31 +71,31 @@ class StreamOrder {
     return found->second;
   }
 
-  Clock& clock(std::size_t stream) {
-    clocks_[stream].join(host_);  // what the host has waited for comes before all it asks for next
+  VectorClock& clock(std::size_t stream) {
+    clocks_[stream].join(host_);  // work that the host has waited for precedes all it queues next
     return clocks_[stream];
   }
-  Clock& host() { return host_; }
+  VectorClock& host() { return host_; }
 
   std::uint64_t launch(std::size_t stream) { return clock(stream).advance(stream); }
 
   void access(std::size_t stream, std::uint64_t tick, const std::string& by,
               const BlockAccess& what) {
     if (!what.block) return;
-    Block& block = blocks_[what.block];
-    const Clock& known = clocks_[stream];
+    TrackedBlock& block = blocks_[what.block];
+    const VectorClock& known = clocks_[stream];
     if (block.write && known.of(block.write->stream) < block.write->tick)
       report(stream, by, what.writes ? "writes to" : "reads", "wrote", *block.write);
     if (!what.writes) {
-      std::erase_if(block.reads, [&](const TensorUse& use) { return use.stream == stream; });
+      std::erase_if(block.reads, [&](const LastAccess& use) { return use.stream == stream; });
       block.reads.push_back({stream, tick, by});
       return;
     }
-    for (const TensorUse& read : block.reads) {
+    for (const LastAccess& read : block.reads) {
       if (known.of(read.stream) < read.tick) report(stream, by, "writes to", "reads", read);
     }
     block.reads.clear();
-    block.write = TensorUse{stream, tick, by};
+    block.write = LastAccess{stream, tick, by};
   }
 
   void allocate(const void* block, std::size_t stream) {
@@ -109,23 +109,23 @@ class StreamOrder {
   void release(const void* memory) {
     const auto found = blocks_.find(memory);
     if (found == blocks_.end()) return;
-    const Block block = std::move(found->second);
+    const TrackedBlock block = std::move(found->second);
     blocks_.erase(found);
     if (!block.owner) return;
-    const Clock& known = clock(*block.owner);
-    const auto look = [&](const TensorUse& use) {
+    const VectorClock& known = clock(*block.owner);
+    const auto check_use = [&](const LastAccess& use) {
       if (use.stream == *block.owner || block.kept_for.contains(use.stream) ||
           known.of(use.stream) >= use.tick)
         return;
-      add(text("memory of ", names_[*block.owner], " is let go while ", use.by, " on ",
+      add(text("memory of ", names_[*block.owner], " is freed while ", use.by, " on ",
                names_[use.stream], " may still use it"));
     };
-    if (block.write) look(*block.write);
-    for (const TensorUse& read : block.reads) look(read);
+    if (block.write) check_use(*block.write);
+    for (const LastAccess& read : block.reads) check_use(read);
   }
 
   void report(std::size_t stream, const std::string& by, const char* does, const char* did,
-              const TensorUse& earlier) {
+              const LastAccess& earlier) {
     add(text(by, " on ", names_[stream], " ", does, " memory that ", earlier.by, " on ",
              names_[earlier.stream], " ", did, ", and nothing orders the two"));
   }
@@ -137,7 +137,7 @@ class StreamOrder {
   }
 
   // An event from before this check orders nothing that the check has seen.
-  void wait_for(const Event& event, Clock& waiting) const {
+  void wait_for(const RecordedEvent& event, VectorClock& waiting) const {
     if (event.check == check) waiting.join(event.clock);
   }
 
@@ -147,33 +147,33 @@ class StreamOrder {
 
  private:
   std::map<std::pair<int, c10::StreamId>, std::size_t> numbers_;
-  std::vector<Clock> clocks_;
+  std::vector<VectorClock> clocks_;
   std::vector<std::string> names_;
-  Clock host_;
-  std::unordered_map<const void*, Block> blocks_;
+  VectorClock host_;
+  std::unordered_map<const void*, TrackedBlock> blocks_;
 };
 
 std::atomic<bool> checking{false};
 std::atomic<c10::StreamId> next_in_pool{0};
 thread_local std::array<c10::StreamId, most_virtual_devices> current_ids{};
 
-struct Check {
+struct RunningCheck {
   std::mutex mutex;
   std::optional<StreamOrder> order;
   int number = 0;
 };
 
-// Never destroyed: a thread that outlives main() may still look.
-Check& the_check() {
-  static Check& check = *new Check;
+// Never destroyed: a thread that outlives main() may still access it.
+RunningCheck& running_check() {
+  static RunningCheck& check = *new RunningCheck;
   return check;
 }
 
-// Does nothing where no check runs, and where it has just ended.
+// Does nothing without a running check, or if it has just ended.
 template <class Work>
 void with_order(Work work) {
   if (!checks_streams()) return;
-  Check& check = the_check();
+  RunningCheck& check = running_check();
   const std::lock_guard lock(check.mutex);
   if (check.order) work(*check.order);
 }
@@ -183,7 +183,7 @@ void with_order(Work work) {
 bool checks_streams() { return checking.load(std::memory_order_relaxed); }
 
 void begin_stream_check() {
-  Check& check = the_check();
+  RunningCheck& check = running_check();
   const std::lock_guard lock(check.mutex);
   check.order.emplace().check = ++check.number;
   checking = true;
@@ -197,7 +197,7 @@ std::vector<std::string> stream_findings() {
 
 std::vector<std::string> end_stream_check() {
   auto findings = stream_findings();
-  Check& check = the_check();
+  RunningCheck& check = running_check();
   const std::lock_guard lock(check.mutex);
   checking = false;
   check.order.reset();
@@ -221,7 +221,7 @@ c10::Stream next_pool_stream(int device) {
 }
 
 void* record_event(const c10::Stream& stream) {
-  auto* event = new Event;
+  auto* event = new RecordedEvent;
   with_order([&](StreamOrder& known) {
     event->clock = known.clock(known.number(stream));
     event->check = known.check;
@@ -230,17 +230,18 @@ void* record_event(const c10::Stream& stream) {
   return event;
 }
 
-void destroy_event(void* event) noexcept { delete static_cast<Event*>(event); }
+void destroy_event(void* event) noexcept { delete static_cast<RecordedEvent*>(event); }
 
 void stream_waits(const c10::Stream& stream, void* event) {
   with_order([&](StreamOrder& known) {
-    known.wait_for(*static_cast<Event*>(event), known.clock(known.number(stream)));
+    known.wait_for(*static_cast<RecordedEvent*>(event), known.clock(known.number(stream)));
   });
 }
 
 void host_waits(void* event) {
-  with_order(
-      [&](StreamOrder& known) { known.wait_for(*static_cast<Event*>(event), known.host()); });
+  with_order([&](StreamOrder& known) {
+    known.wait_for(*static_cast<RecordedEvent*>(event), known.host());
+  });
 }
 
 void host_waits(const c10::Stream& stream) {
@@ -253,7 +254,7 @@ void host_waits_for_device(int device) {
 }
 
 double seconds_between(void* first, void* second) {
-  return static_cast<Event*>(second)->time - static_cast<Event*>(first)->time;
+  return static_cast<RecordedEvent*>(second)->time - static_cast<RecordedEvent*>(first)->time;
 }
 
 void note_operator(const std::string& name, int device, const std::vector<BlockAccess>& accesses) {

@@ -6,24 +6,25 @@
 #include <string>
 #include <vector>
 
-// The order that streams and events give to a virtual device's operators, and what that order leaves
-// open. Kept only while somebody checks (stream_check.h); operators themselves always run at once.
+// The order that streams and events define for a virtual device's operators, and accesses that this
+// order leaves open. Kept only while a StreamCheck lives (stream_check.h); operators themselves
+// always run at once.
 //
-// Each stream has a vector clock: how much of every other stream's work is known to come before its
-// next operator. An event carries its stream's clock; a stream or the host that waits for it takes
-// the clock over. An access to memory whose earlier access is not covered by the clock is a race, as
-// is memory that is let go while a stream that did not allocate it may still use it.
+// Each stream has a vector clock: how much of every other stream's work comes before its next
+// operator. An event stores its stream's clock; a stream or the host that waits for it joins that
+// clock into its own. An access is a race if the clock does not cover an earlier access to the same
+// memory. Freeing memory is a race while a stream that did not allocate it may still use it.
 namespace trestle::virt {
 
-// Is somebody checking? Costs one relaxed load.
+// Whether a StreamCheck lives. Costs one relaxed load.
 bool checks_streams();
 void begin_stream_check();
 std::vector<std::string> end_stream_check();  // returns the findings
 std::vector<std::string> stream_findings();
 
-// The stream that this thread's operators on `device` go to: the default one unless somebody checks.
+// The stream of this thread's operators on `device`: the default one without a check.
 c10::Stream current_stream(int device);
-c10::Stream exchange_current_stream(c10::Stream stream);  // returns the one before, of its device
+c10::Stream exchange_current_stream(c10::Stream stream);  // returns that device's previous one
 c10::Stream next_pool_stream(int device);
 
 void* record_event(const c10::Stream& stream);  // a new event
@@ -34,7 +35,7 @@ void host_waits(const c10::Stream& stream);
 void host_waits_for_device(int device);
 double seconds_between(void* first, void* second);
 
-// What an operator does to a block of memory; `block` is the storage's pointer without its tag.
+// One access of an operator to a block of memory; `block` is the storage's pointer without its tag.
 struct BlockAccess {
   const void* block = nullptr;
   bool writes = false;
@@ -42,12 +43,12 @@ struct BlockAccess {
 
 // An operator on the current stream of `device`.
 void note_operator(const std::string& name, int device, const std::vector<BlockAccess>& accesses);
-// A copy from one device to another, as CUDA does it: on the source's current stream, after what the
-// target's current stream has been asked for so far, and before what it is asked for next.
+// A copy from one device to another, ordered as on CUDA: it runs on the source's current stream,
+// after the work queued in the target's current stream, and before that stream's next work.
 void note_copy(const void* source, int source_device, const void* target, int target_device);
 void note_allocation(const void* block, int device);
 void note_release(const void* block) noexcept;
-// The block stays until the stream has done what it has been asked for so far.
+// Keeps the block until the stream has done its queued work.
 void keep_for_stream(const void* block, const c10::Stream& stream);
 
 }  // namespace trestle::virt

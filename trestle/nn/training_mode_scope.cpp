@@ -1,10 +1,10 @@
-#include "trestle/nn/mode_scope.h"
+#include "trestle/nn/training_mode_scope.h"
 
 #include <torch/nn/module.h>
 
 namespace trestle::nn {
 
-ModeScope::ModeScope(const std::vector<Layer>& layers, Mode mode) {
+TrainingModeScope::TrainingModeScope(const std::vector<Layer>& layers, Mode mode) {
   for (const auto& layer : layers) {
     if (!layer.module) continue;
     for (const auto& module : layer.module->modules()) {
@@ -14,8 +14,8 @@ ModeScope::ModeScope(const std::vector<Layer>& layers, Mode mode) {
   for (auto& [module, was] : was_training_) module->train(mode == Mode::Train);
 }
 
-ModeScope::~ModeScope() {
-  // train() reaches the children too; they come later in the list and have the last word.
+TrainingModeScope::~TrainingModeScope() {
+  // train() also sets the children; they come later in the list, so their own value wins.
   for (auto& [module, was] : was_training_) module->train(was);
 }
 

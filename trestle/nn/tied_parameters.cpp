@@ -1,4 +1,4 @@
-#include "trestle/nn/tie.h"
+#include "trestle/nn/detail/tied_parameters.h"
 
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
@@ -17,7 +17,7 @@ namespace trestle::nn {
 
 namespace {
 
-// torch::nn::Module hands out copies of its registered tensors; this reaches where they stand.
+// torch::nn::Module returns copies of its registered tensors; this finds the originals.
 struct Registered : torch::nn::Module {
   static at::Tensor* find(torch::nn::Module& owner, const std::string& name) {
     return (owner.*(&Registered::parameters_)).find(name);
@@ -67,7 +67,7 @@ at::Tensor* member_of_torchs_layers(torch::nn::Module& owner, const std::string&
   return nullptr;
 }
 
-// The module itself or the submodule that a parameter's name leads to, and the name it has there.
+// The module or submodule that owns a parameter, and the parameter's name there.
 std::pair<torch::nn::Module*, std::string> owner_of(torch::nn::Module& module,
                                                     const std::string& name) {
   const auto dot = name.rfind('.');
@@ -100,10 +100,11 @@ void replace_parameter(torch::nn::Module& module, const std::string& name, const
   at::Tensor* const registered = owner ? Registered::find(*owner, leaf) : nullptr;
   if (!registered) throw_unknown(module, name);
   if (registered->is_same(source)) return;
-  // Another type or device is no mistake: the model may be under way to it.
+  // Another type or device is not a mistake: the model may be in the middle of a conversion.
   if (registered->sizes() != source.sizes()) {
-    throw UsageError(text("'", name, "' is [", join(registered->sizes(), ", "),
-                          "], and what it is tied to [", join(source.sizes(), ", "), "]"));
+    throw UsageError(text("'", name, "' has shape [", join(registered->sizes(), ", "),
+                          "], but is tied to a parameter of shape [", join(source.sizes(), ", "),
+                          "]"));
   }
   at::Tensor* member = find_member ? find_member(*owner) : nullptr;
   if (!member) member = member_of_torchs_layers(*owner, leaf);
@@ -114,9 +115,9 @@ void replace_parameter(torch::nn::Module& module, const std::string& name, const
   *registered = old;
   if (member) *member = old;
   throw UsageError(
-      text("'", name, "' is still held elsewhere ", member ? "" : "(by its module's own member) ",
-           "and would be used there as it was"),
-      {.hint = "Name the module's member, as in tie(\"head.table\", \"embed.weight\", "
+      text("'", name, "' is still referenced elsewhere ",
+           member ? "" : "(by its module's own member) ", "and would keep its old value there"),
+      {.hint = "Give the module's member, as in tie(\"head.table\", \"embed.weight\", "
                "&HeadImpl::table), and give the layer as a factory."});
 }
 

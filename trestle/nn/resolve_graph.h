@@ -7,7 +7,7 @@
 #include "trestle/nn/graph.h"
 #include "trestle/nn/layers.h"
 
-// Layers in a row with named taps, before they are resolved into a Graph. Internal to trestle/nn.
+// A sequence of layers with named taps, and its resolution into a Graph. Internal to trestle/nn.
 namespace trestle::nn {
 
 inline constexpr int kept_input = -1;  // Tap::output of keep_input
@@ -22,11 +22,11 @@ struct Entry {
   std::vector<Tap> kept = {};
   std::vector<std::string> taken = {};  // full names, in the order of the arguments
   std::optional<std::vector<int>> passed_on = {};
-  std::optional<Seed> seed = {};  // of the nested model that it came with, where that has one
+  std::optional<Seed> seed = {};  // of the nested model that added the layer, if it has one
 };
 
-// The wiring of these layers; `returned` names the taps behind the last layer's outputs. Throws
-// UsageError that lists every mistake.
+// Resolves the wiring of these layers; `returned` lists the taps after the last layer's outputs.
+// Throws UsageError that lists every mistake.
 Graph resolve(const std::vector<Entry>& entries, int inputs,
               const std::vector<std::string>& returned);
 

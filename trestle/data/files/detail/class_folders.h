@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-// Images sorted into classes by the folder that they lie in: "<folder>/<class>/<image>".
+// Images sorted into one folder for each class: "<folder>/<class>/<image>".
 namespace trestle::data {
 
 struct ClassifiedImage {
@@ -17,10 +17,10 @@ struct ClassFolders {
   std::vector<ClassifiedImage> images = {};  // by class, then by name
 };
 
-// Hidden files and folders, and folders within a class, are skipped. With `classes`, that of
-// another part of the same data, a class may lack images and none may be new. Throws UsageError when
-// the folder does not exist, has fewer than two classes, or a class that is empty or not one of
-// `classes`; FileError when it cannot be read.
+// Hidden files and folders, and folders within a class, are skipped. If `classes` of another part
+// of the same data are given, a class may lack images but none may be new. Throws UsageError for a
+// folder that does not exist or has fewer than two classes, and for a class that is empty or not
+// one of `classes`; FileError if the folder cannot be read.
 ClassFolders list_class_folders(const std::filesystem::path& folder,
                                 const std::vector<std::string>& classes = {});
 

@@ -9,7 +9,7 @@
 
 namespace trestle::recompute {
 
-// autograd's count of the changes to a tensor's memory, without the tensor.
+// autograd's counter of changes to a tensor's memory, without the tensor.
 struct Version {
   c10::VariableVersion counter = {};
   std::uint32_t number = 0;
@@ -22,14 +22,13 @@ struct Version {
 };
 
 struct Leaf {
-  const void* tensor = nullptr;  // which one it is
+  const void* tensor = nullptr;  // identity of the tensor
   std::string words;             // for messages
   Version version;
 };
 
-// The tensors without history, parameters mostly, that the graph of `outputs` begins with, as far back
-// as nodes go that this thread has made since its `first_node` (at::sequence_number), and no further than
-// `inputs`.
+// The leaf tensors, mostly parameters, of the graph of `outputs`. The search follows only nodes
+// that this thread created since its `first_node` (at::sequence_number), and stops at `inputs`.
 std::vector<Leaf> leaves_of(const std::vector<at::Tensor>& outputs, std::uint64_t first_node,
                             const std::vector<at::Tensor>& inputs);
 

@@ -1,4 +1,4 @@
-#include "trestle/recompute/second_run.h"
+#include "trestle/recompute/recomputation.h"
 
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
@@ -16,28 +16,27 @@
 namespace trestle::recompute {
 namespace {
 
-// Leaves the function from inside of an operator. autograd's engine, where that operator belongs to a
-// backward inside of the function, lets nothing pass but what is a std::exception.
+// Leaves the function from inside of an operator. If that operator belongs to a backward inside of
+// the function, autograd's engine only passes exceptions derived from std::exception.
 struct StopEarly : std::exception {
   const char* what() const noexcept override {
-    return "a function that runs again has done enough";
+    return "a recomputed function has saved enough tensors";
   }
 };
 
 constexpr const char* hint =
-    "It must do the same both times. Random numbers that it draws from a generator of its own, "
-    "values that "
-    "it changes outside, and the time are not restored.";
+    "The function must do the same both times. Random numbers from the function's own generator, "
+    "values that it changes outside, and the time are not restored.";
 
 }  // namespace
 
-Looks Looks::of(const at::Tensor& tensor) {
+TensorMetadata TensorMetadata::of(const at::Tensor& tensor) {
   return {.sizes = c10::DimVector(tensor.sizes()),
           .dtype = tensor.scalar_type(),
           .device = tensor.device()};
 }
 
-std::string Looks::words() const {
+std::string TensorMetadata::words() const {
   return text("[", join(std::vector<std::int64_t>(sizes.begin(), sizes.end()), ", "), "] ",
               c10::toString(dtype), " on ", device_name(device));
 }
@@ -53,10 +52,10 @@ bool same_value(const at::Tensor& a, const at::Tensor& b) {
   return !a.is_cuda() && a.sizes() == b.sizes() && a.dtype() == b.dtype() && at::equal(a, b);
 }
 
-// Also for who runs a backward inside of the function, on the graph of this very run.
-class SecondRun::Hooks final : public torch::autograd::SavedVariableHooks {
+// Also serves a backward inside of the function, on the graph of this very run.
+class Recomputation::Hooks final : public torch::autograd::SavedVariableHooks {
  public:
-  explicit Hooks(std::shared_ptr<SecondRun> run) : run_(std::move(run)) {}
+  explicit Hooks(std::shared_ptr<Recomputation> run) : run_(std::move(run)) {}
   void call_pack_hook(const at::Tensor& tensor) override {
     tensor_ = tensor.detach();
     run_->add(tensor_);
@@ -64,54 +63,55 @@ class SecondRun::Hooks final : public torch::autograd::SavedVariableHooks {
   at::Tensor call_unpack_hook() override { return tensor_; }
 
  private:
-  std::shared_ptr<SecondRun> run_;
+  std::shared_ptr<Recomputation> run_;
   at::Tensor tensor_;
 };
 
-SecondRun::SecondRun(std::vector<Looks> expected, const Options& options)
+Recomputation::Recomputation(std::vector<TensorMetadata> expected, const Options& options)
     : expected_(std::move(expected)), options_(options), results_(expected_.size()) {}
 
-std::unique_ptr<torch::autograd::SavedVariableHooks> SecondRun::hooks() {
+std::unique_ptr<torch::autograd::SavedVariableHooks> Recomputation::hooks() {
   return std::make_unique<Hooks>(shared_from_this());
 }
 
-void SecondRun::add(const at::Tensor& tensor) {
-  const std::size_t place = saved_++;
-  if (place < expected_.size()) {
-    const Looks looks = Looks::of(tensor);
-    if (looks != expected_[place]) {
+void Recomputation::add(const at::Tensor& tensor) {
+  const std::size_t slot = saved_++;
+  if (slot < expected_.size()) {
+    const TensorMetadata metadata = TensorMetadata::of(tensor);
+    if (metadata != expected_[slot]) {
       throw StateError(
-          text("tensor ", place, " that a checkpointed function saves is ", looks.words(),
-               " when it runs again, and was ", expected_[place].words(), " at first"),
+          text("tensor ", slot, " that a checkpointed function saves is ", metadata.words(),
+               " in its recomputation, but was ", expected_[slot].words(), " in its forward"),
           {.hint = hint});
     }
-    results_[place] = tensor;
+    results_[slot] = tensor;
   }
   if (options_.early_stop) {
-    if (saved_ >= expected_.size()) throw StopEarly();  // again, where the function has caught it
-  } else if (place >= expected_.size() && !options_.may_go_on) {
+    if (saved_ >= expected_.size()) throw StopEarly();  // again, if the function caught it
+  } else if (slot >= expected_.size() && !options_.may_save_more) {
     throw StateError(
-        text("a checkpointed function saves more tensors when it runs again, and saved ",
-             expected_.size(), " at first: tensor ", place, " is ", Looks::of(tensor).words()),
+        text("a checkpointed function saves more tensors in its recomputation than the ",
+             expected_.size(), " of its forward: tensor ", slot, " is ",
+             TensorMetadata::of(tensor).words()),
         {.hint = hint});
   }
 }
 
-void SecondRun::call(const RunAgain& function, std::vector<at::Tensor> inputs) {
+void Recomputation::call(const RecomputeFunction& function, std::vector<at::Tensor> inputs) {
   try {
     const KeeperScope scope(*this);
     function(std::move(inputs));
-  } catch (const StopEarly&) {  // has all
+  } catch (const StopEarly&) {  // all tensors are there
   }
   if (saved_ >= expected_.size()) return;
   throw StateError(
-      text("a checkpointed function saves ", saved_, " tensors when it runs again, and saved ",
-           expected_.size(), " at first: tensor ", saved_, ", ", expected_[saved_].words(),
+      text("a checkpointed function saves ", saved_, " tensors in its recomputation, but saved ",
+           expected_.size(), " in its forward: tensor ", saved_, ", ", expected_[saved_].words(),
            ", is missing"),
       {.hint = hint});
 }
 
-void SecondRun::separate_from(const std::vector<at::Tensor>& tensors) {
+void Recomputation::separate_from(const std::vector<at::Tensor>& tensors) {
   if (tensors.empty()) return;
   const at::NoGradGuard no_grad;
   for (at::Tensor& result : results_) {

@@ -1,4 +1,4 @@
-#include "trestle/recompute/leaves.h"
+#include "trestle/recompute/graph_leaves.h"
 
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>

@@ -12,7 +12,7 @@
 
 #include "trestle/nn/value.h"
 
-// From a function's C++ type to numbered arguments and outputs. Internal to make_layer.h.
+// Converts a function's C++ type to numbered arguments and outputs. Internal to make_layer.h.
 namespace trestle::nn::detail {
 
 template <class T>
@@ -30,8 +30,7 @@ inline constexpr bool is_optional_tensor = std::is_same_v<Bare<T>, std::optional
 template <class T>
 inline constexpr bool is_layer_argument = is_tensor<T> || is_optional_tensor<T>;
 
-// Turns a value into what a parameter of forward() wants. A std::optional of something else is left
-// empty.
+// Converts a value to a parameter of forward(). A std::optional of another type is left empty.
 template <class Parameter>
 Bare<Parameter> to_argument(const Values& values, std::size_t index) {
   using T = Bare<Parameter>;
@@ -45,7 +44,7 @@ Bare<Parameter> to_argument(const Values& values, std::size_t index) {
   }
 }
 
-// What forward() returns, as a flat list: how many tensors there are, and how to append them.
+// The result of forward() as a flat list: the number of tensors, and a function to append them.
 template <class T>
 struct Outputs {
   static constexpr int count = 1;
@@ -70,7 +69,7 @@ struct Outputs<std::optional<at::Tensor>> {
 };
 template <>
 struct Outputs<std::vector<at::Tensor>> {
-  static constexpr int count = -1;  // only a call can tell
+  static constexpr int count = -1;  // known only after a call
   static void append(Values& to, std::vector<at::Tensor> value) { to = std::move(value); }
 };
 template <class... Ts>
@@ -78,8 +77,8 @@ struct Outputs<std::tuple<Ts...>> {
   static_assert(
       ((Outputs<Bare<Ts>>::count >= 0) && ...),
       "a layer's forward() may not return a std::vector inside a std::tuple or std::pair: "
-      "how many tensors it has, and so which number the next one gets, would show only "
-      "in the call; return one std::vector of all of them, or a tuple of tensors");
+      "the number of its tensors, and so the number of the next output, would be known only "
+      "after the call; return one std::vector of all of them, or a tuple of tensors");
   static constexpr int count = (0 + ... + Outputs<Bare<Ts>>::count);
   static void append(Values& to, std::tuple<Ts...> value) {
     std::apply(
@@ -92,7 +91,7 @@ struct Outputs<std::tuple<Ts...>> {
 template <class A, class B>
 struct Outputs<std::pair<A, B>> : Outputs<std::tuple<A, B>> {};
 
-// May `callable` be called with these alone, because the parameters behind them have defaults?
+// Whether `callable` can be called with these alone, because later parameters have defaults.
 template <class Callable, class... Parameters>
 concept CallableWith = requires(Callable& callable) {
   callable(std::declval<Bare<Parameters>>()...);
@@ -117,8 +116,8 @@ template <class Callable, class Return, class... Parameters>
 struct Signature {
   static_assert(CallableWith<Callable, Parameters...>,
                 "a layer's forward() must take its tensors by value or by const reference");
-  // Parameters that must be there (the others have defaults), and those that can be: from the first
-  // on that has a default and is no tensor, all keep their defaults.
+  // `least`: parameters that must be given (the rest have defaults). `most`: parameters that can be
+  // given. All parameters from the first non-tensor with a default on keep their defaults.
   static constexpr std::size_t least =
       LeastPrefix<Callable, std::tuple<>, std::tuple<Bare<Parameters>...>>::value;
   static constexpr std::size_t most = [] {
@@ -135,7 +134,7 @@ struct Signature {
                 "std::optional parameters, which are left empty, and behind these whatever has a "
                 "default, which it keeps; wrap anything else in a lambda");
 
-  // How many arguments stand before that parameter: those that are no tensors do not count.
+  // The number of tensor arguments before that parameter.
   static constexpr std::size_t arguments_before(std::size_t parameter) {
     constexpr std::array<bool, sizeof...(Parameters) + 1> counts = {
         is_layer_argument<Parameters>..., false};
@@ -152,7 +151,7 @@ struct Signature {
   }();
   static constexpr int outputs = Outputs<Bare<Return>>::count;
 
-  // With all parameters up to the last value that is given; those behind it keep their defaults.
+  // Passes all parameters up to the last given value; later ones keep their defaults.
   template <std::size_t Count = least>
   static Values call(Callable& callable, const Values& values) {
     if constexpr (Count < most) {
@@ -174,7 +173,7 @@ struct Signature {
   }
 };
 
-// `Function`: the type of the callable's operator(), or of the function that it stands for.
+// `Function`: the type of the callable's operator(), or of the function that it points to.
 template <class Callable, class Function>
 struct SignatureOf;
 template <class T, class C, class R, class... P>

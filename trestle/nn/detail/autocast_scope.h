@@ -5,17 +5,16 @@
 
 #include <array>
 
-// Autocast as a scope of its own.
 namespace trestle::nn {
 
-// What autocast does in a thread, for the device types that trestle runs on.
+// The autocast settings of a thread, for the device types that trestle supports.
 struct AutocastState {
   static constexpr std::array<c10::DeviceType, 3> device_types = {
       c10::DeviceType::CPU, c10::DeviceType::CUDA, c10::DeviceType::PrivateUse1};
 
   std::array<bool, 3> enabled = {};
   std::array<c10::ScalarType, 3> dtype = {};
-  bool keeps_weights = true;  // are weights cast once a scope, or at each use?
+  bool keeps_weights = true;  // cast weights once a scope (the cache), not at each use
 
   static AutocastState current();  // the calling thread's
   static AutocastState off();      // the calling thread's, with autocast disabled
@@ -23,13 +22,13 @@ struct AutocastState {
   friend bool operator==(const AutocastState&, const AutocastState&) = default;
 };
 
-// While it lives, the calling thread's autocast is as `state` says, in a nested scope.
+// Sets the calling thread's autocast to `state` while it lives, as a nested scope.
 //
-// libtorch keeps the weights that autocast has cast in one table for the whole process, and empties
-// it only where the outermost scope ends, in the thread where that is. A worker's scope would leave
-// casts behind that an optimizer step then makes stale, and casts that were made without a graph
-// would be found by a run that needs one: the weights would get no gradient. So the table is emptied
-// where this scope begins and where it ends.
+// libtorch caches the weights that autocast has cast in one table for the whole process. It clears
+// the table only at the end of the outermost scope, in that scope's thread. A worker's scope would
+// leave casts behind that an optimizer step makes stale. Also, a run that needs a graph could find
+// casts made without one, and the weights would get no gradient. So this class clears the table at
+// its beginning and its end.
 class AutocastScope {
  public:
   explicit AutocastScope(const AutocastState& state);

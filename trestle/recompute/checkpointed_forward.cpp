@@ -1,4 +1,4 @@
-#include "trestle/recompute/first_run.h"
+#include "trestle/recompute/detail/checkpointed_forward.h"
 
 #include <ATen/SequenceNumber.h>
 #include <c10/core/GradMode.h>
@@ -18,42 +18,42 @@
 namespace trestle::recompute {
 namespace {
 
-// What a node of the graph has instead of a tensor.
-class PlaceOfTensor final : public torch::autograd::SavedVariableHooks {
+// A graph node's saved tensor: stores only a slot's number.
+class SavedSlot final : public torch::autograd::SavedVariableHooks {
  public:
-  explicit PlaceOfTensor(std::shared_ptr<Region> region) : region_(std::move(region)) {}
-  ~PlaceOfTensor() override {
-    if (place_) region_->let_go(*place_);
+  explicit SavedSlot(std::shared_ptr<Region> region) : region_(std::move(region)) {}
+  ~SavedSlot() override {
+    if (slot_) region_->release(*slot_);
   }
-  void call_pack_hook(const at::Tensor& tensor) override { place_ = region_->add_place(tensor); }
-  at::Tensor call_unpack_hook() override { return region_->take(*place_); }
+  void call_pack_hook(const at::Tensor& tensor) override { slot_ = region_->add_slot(tensor); }
+  at::Tensor call_unpack_hook() override { return region_->take(*slot_); }
 
  private:
   std::shared_ptr<Region> region_;
-  std::optional<std::size_t> place_;
+  std::optional<std::size_t> slot_;
 };
 
-class FirstKeeper final : public TensorKeeper {
+class ForwardKeeper final : public TensorKeeper {
  public:
-  explicit FirstKeeper(std::shared_ptr<Region> region) : region_(std::move(region)) {}
+  explicit ForwardKeeper(std::shared_ptr<Region> region) : region_(std::move(region)) {}
   std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() override {
-    return std::make_unique<PlaceOfTensor>(region_);
+    return std::make_unique<SavedSlot>(region_);
   }
-  void note_backward() override { region_->note_backward_inside(); }
+  void record_backward() override { region_->set_runs_backward(); }
 
  private:
   std::shared_ptr<Region> region_;
 };
 
-// In a function that is run again, a call inside of it is no first run to a layer that counts.
-nn::Checkpointing run_of_this() {
+// A checkpointed call inside of a recomputed function is not a first run for layers that ask.
+nn::Checkpointing kind_of_this_run() {
   const auto around = nn::checkpointing();
   return around == nn::Checkpointing::Recompute ? around : nn::Checkpointing::First;
 }
 
 struct Scopes {
   Scopes(Region& region, TensorKeeper& keeper, const nn::CheckpointOptions& options)
-      : checkpointing(run_of_this()), scope(keeper) {
+      : checkpointing(kind_of_this_run()), scope(keeper) {
     if (!region.knows_modules()) watch.emplace();
     if (options.keep_random) record.emplace(region.tape(), region.gpus());
   }
@@ -65,13 +65,13 @@ struct Scopes {
 
 }  // namespace
 
-struct FirstRun::State {
+struct CheckpointedForward::State {
   std::shared_ptr<Region> region;
   std::vector<at::Tensor> inputs;
   std::vector<bool> is_copy = {};
   std::vector<Version> given = {};
   std::uint64_t first_node = 0;
-  std::optional<FirstKeeper> keeper = {};
+  std::optional<ForwardKeeper> keeper = {};
   std::optional<Scopes> scopes = {};
 };
 
@@ -87,11 +87,13 @@ std::shared_ptr<const nn::ModuleState> state_of(
       nn::ModuleState::of(graph, 0, static_cast<int>(graph.layers.size())));
 }
 
-FirstRun::FirstRun(const nn::CheckpointOptions& options, std::vector<at::Tensor> inputs,
-                   const std::vector<at::Tensor>& given,
-                   std::shared_ptr<const nn::ModuleState> modules, RunAgain run_again) {
+CheckpointedForward::CheckpointedForward(const nn::CheckpointOptions& options,
+                                         std::vector<at::Tensor> inputs,
+                                         const std::vector<at::Tensor>& given,
+                                         std::shared_ptr<const nn::ModuleState> modules,
+                                         RecomputeFunction function) {
   install();
-  auto region = std::make_shared<Region>(options, inputs, std::move(modules), std::move(run_again));
+  auto region = std::make_shared<Region>(options, inputs, std::move(modules), std::move(function));
   state_.reset(new State{.region = std::move(region),
                          .inputs = std::move(inputs),
                          .first_node = at::sequence_number::peek()});
@@ -103,9 +105,9 @@ FirstRun::FirstRun(const nn::CheckpointOptions& options, std::vector<at::Tensor>
   state_->scopes.emplace(*state_->region, *state_->keeper, options);
 }
 
-FirstRun::~FirstRun() = default;
+CheckpointedForward::~CheckpointedForward() = default;
 
-bool FirstRun::finish(const std::vector<at::Tensor>& outputs) {
+bool CheckpointedForward::finish(const std::vector<at::Tensor>& outputs) {
   std::vector<WriteWatch::Written> written;
   if (const auto& watch = state_->scopes->watch) written = watch->written(outputs);
   state_->scopes.reset();
@@ -114,7 +116,7 @@ bool FirstRun::finish(const std::vector<at::Tensor>& outputs) {
     is_written.push_back(state_->is_copy[i] && state_->given[i].has_changed());
   state_->region->finish(is_written, leaves_of(outputs, state_->first_node, state_->inputs),
                          std::move(written));
-  return state_->region->places() > 0;
+  return state_->region->slots() > 0;
 }
 
 }  // namespace trestle::recompute

@@ -1,4 +1,4 @@
-#include "trestle/nn/entries.h"
+#include "trestle/nn/resolve_graph.h"
 
 #include <algorithm>
 #include <map>
@@ -12,8 +12,8 @@ namespace trestle::nn {
 
 namespace {
 
-// Where a value is made. Taps and the main lane are lists of these.
-struct Source {
+// The layer and output that produce a value. Taps and the main lane are lists of these.
+struct ValueSource {
   int layer = model_input;
   int output = 0;
 };
@@ -39,9 +39,9 @@ class Wiring {
     const Entry& entry = entries_[index];
     const int layer = static_cast<int>(index);
     graph_.layers.push_back(entry.layer);
-    const std::vector<Source> lane = std::move(lane_);
+    const std::vector<ValueSource> lane = std::move(lane_);
     connect(layer, entry.layer, lane, entry.taken);
-    // Taps before the lane: an output kept as a side output does not go on by itself.
+    // Taps before the lane: an output kept as a side output is not passed on by default.
     std::vector<int> side_outputs;
     for (const Tap& tap : entry.kept) keep(index, tap, side_outputs);
     lane_ = outputs_passed_on(layer, entry, side_outputs);
@@ -50,7 +50,7 @@ class Wiring {
   void finish(const std::vector<std::string>& returned) {
     const int end = static_cast<int>(entries_.size());
     int argument = 0;
-    for (const Source& source : lane_) {
+    for (const ValueSource& source : lane_) {
       graph_.edges.push_back({source.layer, source.output, end, argument++, ""});
     }
     for (const std::string& name : returned) {
@@ -65,7 +65,7 @@ class Wiring {
     for (std::string& mistake : layer_mistakes(graph_.layers))
       mistakes_.push_back(std::move(mistake));
     throw_mistakes(mistakes_);
-    throw_mistakes(edge_mistakes(graph_));  // cannot find any: what holds for every Graph
+    throw_mistakes(edge_mistakes(graph_));  // finds none; checks the rules of every Graph
     return std::move(graph_);
   }
 
@@ -77,42 +77,42 @@ class Wiring {
     return join(names, " and ");
   }
 
-  // A layer's arguments: the lane first, then what it takes by name.
-  void connect(int index, const Layer& layer, const std::vector<Source>& lane,
+  // Connects a layer's arguments: the lane first, then the values taken by name.
+  void connect(int index, const Layer& layer, const std::vector<ValueSource>& lane,
                const std::vector<std::string>& taken) {
     int argument = 0;
-    for (const Source& source : lane) {
+    for (const ValueSource& source : lane) {
       graph_.edges.push_back({source.layer, source.output, index, argument++, ""});
     }
     for (const std::string& name : taken) {
       const auto source =
           find(name, static_cast<std::size_t>(index), text("layer '", layer.name, "' takes"));
       if (source) graph_.edges.push_back({source->layer, source->output, index, argument, name});
-      ++argument;  // also where the name is wrong: that is one mistake, not two
+      ++argument;  // a wrong name still takes an argument: that is one mistake, not two
     }
     if (argument >= layer.required_arguments && argument <= layer.arguments) return;
     const std::string given =
         text(lane.size(), " from the layer before, ", taken.size(), " taken by name");
     if (argument > layer.arguments) {
       mistakes_.push_back(text("layer '", layer.name, "' takes ", layer.arguments,
-                               " value(s) and is given ", argument, " (", given, ")"));
+                               " value(s) but gets ", argument, " (", given, ")"));
     } else {
       mistakes_.push_back(text("layer '", layer.name, "' takes ", layer.required_arguments,
-                               " value(s) and is given ", argument, " (", given, "): argument ",
-                               argument, " is left without one"));
+                               " value(s) but gets ", argument, " (", given, "): argument ",
+                               argument, " has no value"));
     }
   }
 
   void keep(std::size_t index, const Tap& tap, std::vector<int>& side_outputs) {
     const Layer& layer = entries_[index].layer;
-    Source source{static_cast<int>(index), tap.output};
+    ValueSource source{static_cast<int>(index), tap.output};
     if (tap.output == kept_input) {
       const auto first = std::find_if(
           graph_.edges.begin(), graph_.edges.end(),
           [&](const Edge& edge) { return edge.to_layer == source.layer && edge.to_argument == 0; });
       if (first == graph_.edges.end()) {
         mistakes_.push_back(
-            text("layer '", layer.name, "' keeps its input as '", tap.name, "' and has none"));
+            text("layer '", layer.name, "' keeps its input as '", tap.name, "' but has none"));
       } else {
         source = {first->from_layer, first->from_output};
       }
@@ -126,13 +126,13 @@ class Wiring {
   void check_output(const Layer& layer, int output, const std::string& verb) {
     if (output >= 0 && (layer.outputs < 0 || output < layer.outputs)) return;
     mistakes_.push_back(text("layer '", layer.name, "' ", verb, " its output ", output,
-                             ", and has ", std::max(layer.outputs, 0),
+                             ", but has ", std::max(layer.outputs, 0),
                              " output(s), counted from 0"));
   }
 
-  std::vector<Source> outputs_passed_on(int index, const Entry& entry,
-                                        const std::vector<int>& side_outputs) {
-    std::vector<Source> lane;
+  std::vector<ValueSource> outputs_passed_on(int index, const Entry& entry,
+                                             const std::vector<int>& side_outputs) {
+    std::vector<ValueSource> lane;
     if (entry.passed_on) {
       for (const int output : *entry.passed_on) {
         check_output(entry.layer, output, "passes on");
@@ -141,9 +141,9 @@ class Wiring {
       return lane;
     }
     if (entry.layer.outputs < 0) {
-      mistakes_.push_back(text(
-          "layer '", entry.layer.name,
-          "' returns a std::vector of tensors: say which of them go on, with pass_on({0, ...})"));
+      mistakes_.push_back(
+          text("layer '", entry.layer.name,
+               "' returns a std::vector of tensors: select outputs with pass_on({0, ...})"));
       return {{index, 0}};
     }
     for (int output = 0; output < entry.layer.outputs; ++output) {
@@ -154,14 +154,15 @@ class Wiring {
     return lane;
   }
 
-  // The value kept under a name by a layer before `layer`.
-  std::optional<Source> find(const std::string& name, std::size_t layer, const std::string& who) {
+  // The value that a layer before `layer` keeps under a name.
+  std::optional<ValueSource> find(const std::string& name, std::size_t layer,
+                                  const std::string& who) {
     const auto keepers = keepers_.find(name);
     if (keepers == keepers_.end()) {
       std::vector<std::string> candidates;
       for (const auto& [candidate, layers] : keepers_) candidates.push_back(candidate);
       mistakes_.push_back(
-          text(who, " '", name, "', which nobody keeps", did_you_mean(name, candidates)));
+          text(who, " '", name, "', which no layer keeps", did_you_mean(name, candidates)));
       return {};
     }
     const std::size_t keeper = keepers->second.front();
@@ -179,9 +180,9 @@ class Wiring {
 
   const std::vector<Entry>& entries_;
   Graph graph_;
-  std::vector<Source> lane_;
+  std::vector<ValueSource> lane_;
   std::map<std::string, std::vector<std::size_t>> keepers_;
-  std::map<std::string, Source> taps_;
+  std::map<std::string, ValueSource> taps_;
   std::vector<std::string> mistakes_;
 };
 
