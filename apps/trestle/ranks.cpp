@@ -91,7 +91,8 @@ RankEnd work_on_rank(const World& world, const std::function<int(const World*)>&
     return {work(&world)};
   } catch (const RankError& error) {  // its message names the rank
     const bool misuse = train::is_misuse(error);
-    if (!prints_failure(world, FailureSource::OtherRank)) return {misuse ? usage_error : failed, true};
+    if (!prints_failure(world, FailureSource::OtherRank))
+      return {misuse ? usage_error : failed, true};
     if (misuse) throw UsageError(error.what());
     throw;
   } catch (DeadlineError& error) {  // each rank that waited prints which ranks it waited for

@@ -4,8 +4,8 @@
 
 namespace trestle::comm {
 
-// Detects that this process, or its machine, was stopped for a while: a sleep or a call then took much
-// longer than requested. The caller locks.
+// Detects that this process, or its machine, was stopped for a while: a sleep or a call then took
+// much longer than requested. The caller locks.
 class StallDetector {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -19,8 +19,8 @@ class StallDetector {
   // For an operation that began at `begin` and should have taken `expected`.
   void operation_ended(Time begin, Time now, std::chrono::milliseconds expected);
 
-  // How long this process was stopped just now; 0 if it was not. Failures that it detects within 5 s
-  // after a stall are likely its own.
+  // How long this process was stopped just now; 0 if it was not. Failures that it detects within 5
+  // s after a stall are likely its own.
   std::chrono::milliseconds recent_stall(Time now) const;
 
  private:
