@@ -146,7 +146,7 @@ TEST(Cores, AreKnownForThisProcess) { EXPECT_GE(allowed_cores().size(), 1u); }
 TEST(Ending, IsDescribedInWords) {
   EXPECT_EQ(describe({.code = 3}), "exited with code 3");
   EXPECT_EQ(describe({.signal = 9}), "was killed by signal 9 (SIGKILL)");
-  EXPECT_EQ(Ending{.signal = 11}.exit_code(), 139);
+  EXPECT_EQ(ExitStatus{.signal = 11}.exit_code(), 139);
   EXPECT_EQ(describe_ranks({2}), "rank 2");
   EXPECT_EQ(describe_ranks({0, 1, 3}), "ranks 0, 1, 3");
   EXPECT_EQ(describe_ranks({0, 2, 3, 4, 5, 6, 9}), "ranks 0, 2 to 6, 9");
