@@ -1,4 +1,4 @@
-"""What the sections of run.py share: where the programs are, what the peers need, and the rows of the table."""
+"""Shared by the sections of run.py: the paths of programs, the packages of peers, and the rows of the table."""
 import subprocess
 from pathlib import Path
 
@@ -27,35 +27,35 @@ class Bench:
         return [self.arguments.python, HERE / "peers" / f"{name}.py"]
 
     def need(self, *packages):
-        """Says in one line what the peers lack, instead of a traceback for each."""
+        """Reports the missing packages of the peers in one line, instead of a traceback for each."""
         look = "import importlib.util, sys; sys.exit(' '.join(p for p in sys.argv[1:] if not importlib.util.find_spec(p)) or None)"
         try:
             done = subprocess.run([self.arguments.python, "-c", look, *packages], capture_output=True, text=True)
         except OSError as error:
-            raise Trouble(f"{self.arguments.python} cannot be started: {error}.\nName another with --python.") from None
+            raise Trouble(f"{self.arguments.python} cannot be started: {error}.\nSet another one with --python.") from None
         if done.returncode != 0:
             raise Trouble(f"{self.arguments.python} lacks {done.stderr.strip()}.\nInstall it there "
-                          "(torch==2.13.0, torchgpipe==0.0.7, pillow), name another Python with --python, or leave these "
-                          "measurements out with --only.")
+                          "(torch==2.13.0, torchgpipe==0.0.7, pillow), set another Python with --python, or omit these "
+                          "measurements with --only.")
 
     def tiny(self, *flags):
-        """These flags where run.py is only to show that everything runs."""
+        """Returns these flags with --tiny, else nothing."""
         return flags if self.arguments.tiny else ()
 
     def contestant(self, name, *flags):
-        """A function that runs one program of the training steps, ours or a peer's (*.py), and gives its medians."""
+        """Returns a function that runs one program, ours or a peer's (*.py), and returns the medians of its steps."""
         start = self.peer(name.removesuffix(".py")) if name.endswith(".py") else [self.program(name)]
         command = [*start, *flags, "--steps", self.arguments.steps,
                    *self.tiny("--width", "4", "--batch", "4", "--rows", "32", "--columns", "32")]
         return lambda: step_seconds(run(name, command))
 
     def row(self, what, ours, theirs, target=None, ratio=None, digits=3):
-        """`ours` and `theirs`: a number for each round."""
+        """`ours` and `theirs` have a number for each round."""
         self.rows.append({"what": what, "ours": spread(ours), "theirs": spread(theirs),
                           "ratio": ratio or quotients(ours, theirs), "target": target, "digits": digits})
 
     def compare(self, results, what, ours, theirs, target=None, gradients=True):
-        """Rows of two contestants, or of the better of several on either side: a step, and a step without the optimizer."""
+        """Adds rows for two programs, or for the best of several on each side: a step, and a step without the optimizer."""
         for key, words in (("step", "step"), ("gradients", "without the optimizer")):
             if key == "step" or gradients:
                 self.row(f"{what}, {words}", best(results, ours, key), best(results, theirs, key),
@@ -63,10 +63,10 @@ class Bench:
 
 
 def synthetic_cars(bench, name, count, width, height):
-    """The folders of pictures and masks, which are made where they are not there yet."""
+    """Returns the folders of pictures and masks, and creates them if they are missing."""
     folder = ROOT / "data" / f"{name}-synthetic"
     if not folder.exists():
-        say(f"  making {count} pictures of {width} x {height} in {folder}")
+        say(f"  creating {count} pictures of {width} x {height} in {folder}")
         done = subprocess.run([str(word) for word in (
             bench.program("trestle", "apps/trestle"), "data", "synthesize", "carvana", "--count", count, "--width", width,
             "--height", height, "--out", folder)], capture_output=True, text=True)
@@ -76,7 +76,7 @@ def synthetic_cars(bench, name, count, width, height):
 
 
 def table(rows):
-    lines = ["| what | trestle, or measured | peer, or predicted | ratio: median (min .. max) | target |",
+    lines = ["| measurement | trestle, or measured | peer, or predicted | ratio: median (min .. max) | target |",
              "|---|---:|---:|---:|---:|"]
     for row in rows:
         digits = row["digits"]

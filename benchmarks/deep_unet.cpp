@@ -22,7 +22,7 @@ struct BlockImpl : torch::nn::Module {
 at::Tensor halve(const at::Tensor& x) { return at::max_pool2d(x, 2); }
 at::Tensor join(const at::Tensor& x, const at::Tensor& skip) { return at::cat({skip, x}, 1); }
 
-// The first block changes the channels. Returns what the last one was added as.
+// The first block changes the number of channels. Returns the entry of the last block.
 trestle::nn::Layers::Added add_blocks(trestle::nn::Layers& net, const std::string& name, int in,
                                       int out, int blocks) {
   const auto add = [&](int number, int from) {
@@ -37,7 +37,7 @@ trestle::nn::Layers::Added add_blocks(trestle::nn::Layers& net, const std::strin
 }  // namespace
 
 trestle::nn::Layers deep_unet(int channels, int blocks) {
-  constexpr int levels = 4;  // and the deepest one
+  constexpr int levels = 4;  // without the deepest one
   trestle::nn::Layers net;
   int in = 3;
   for (int level = 0; level < levels; ++level) {

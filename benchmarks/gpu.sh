@@ -5,7 +5,7 @@
 #
 # PYTHON (default: python3) has a CUDA build of torch, which is used as libtorch and as the peer. No CUDA toolkit is needed.
 # FILE (default: build/gpu_report.md) is the report, in Markdown. DIR (default: build/gpu) is the build folder.
-# The exit code is 0 when all tests passed and everything was measured, 1 when not, 2 for an unknown option.
+# The exit code is 0 if all tests and measurements succeed, 1 if not, 2 for an unknown option.
 set -euo pipefail
 # shellcheck source=tools/setup.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../tools/setup.sh"
@@ -15,7 +15,7 @@ out=$root/build/gpu_report.md
 build_folder=$root/build/gpu
 
 usage_error() {
-  printf 'trestle: %s\n         %s\n' "$1" "benchmarks/gpu.sh --help shows what there is." >&2
+  printf 'trestle: %s\n         %s\n' "$1" "benchmarks/gpu.sh --help lists the options." >&2
   exit 2
 }
 
@@ -41,17 +41,17 @@ parse() {
 check_gpu() {
   command -v nvidia-smi >/dev/null ||
     fail "no NVIDIA driver: nvidia-smi is not on the PATH." "Run this on a machine with an NVIDIA GPU and its driver."
-  # It may print nothing, or a complaint, and still say that all is well.
+  # nvidia-smi may print nothing or an error, and still exit with 0.
   local gpus
   gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ') ||
     fail "no NVIDIA GPU: nvidia-smi finds none." "Run this on a machine with an NVIDIA GPU; 'nvidia-smi -L' lists them."
   step "GPUs: $gpus"
 }
 
-# Sets torch_folder, or stops where this Python's torch cannot use the GPU.
+# Sets torch_folder, or stops if this Python's torch cannot use the GPU.
 check_torch() {
   command -v "$python" >/dev/null ||
-    fail "no Python: '$python' is not on the PATH." "Name one that has a CUDA build of torch: --python PYTHON."
+    fail "no Python: '$python' is not on the PATH." "Set one with a CUDA build of torch: --python PYTHON."
   local needed version cuda seen answer
   needed=$(sed -n 's/.*find_package(Libtorch \([0-9.]*\).*/\1/p' "$root/CMakeLists.txt")
   answer=$("$python" -c 'import torch
@@ -60,7 +60,7 @@ print(torch.__version__.split("+")[0], torch.version.cuda or "none", torch.cuda.
     fail "'$python' has no torch." "Install a CUDA build of torch $needed or newer there, or name another Python with --python."
   read -r version cuda seen torch_folder <<<"$answer"
   [ "$cuda" != none ] ||
-    fail "torch $version of '$python' is a build for the CPU alone." \
+    fail "torch $version of '$python' is a CPU-only build." \
       "Install a CUDA build of torch there, or name another Python with --python."
   version_at_least "$version" "$needed" ||
     fail "torch $version of '$python' is too old: $needed or newer is needed." "Install a newer one, or name another Python with --python."
@@ -77,7 +77,7 @@ build_all() {
     explain configure_gpu "configuring $build_folder" "If a package is named above, install it (tools/setup.sh names them all)."
   step "build cuda_test trestle_program trestle_benchmarks"
   run_step build_gpu cmake --build "$build_folder" --target cuda_test trestle_program trestle_benchmarks ||
-    explain build_gpu "building" "Remove $build_folder and run again; if that does not help, it is a mistake in trestle."
+    explain build_gpu "building" "Remove $build_folder and run again; if that does not help, it is an error in trestle."
 }
 
 main() {
@@ -100,7 +100,7 @@ main() {
   "$python" "$root/benchmarks/gpu_report.py" --build "$build_folder" --python "$python" --doctor "$logs/doctor.log" \
     --tests "$build_folder/cuda_tests.xml" --out "$out" || code=1
   step "report: $out"
-  [ "$code" -eq 0 ] || fail "a test failed, or something could not be measured: see the report." "Logs are in $logs."
+  [ "$code" -eq 0 ] || fail "a test or a measurement failed: see the report." "Logs are in $logs."
 }
 
 main "$@"

@@ -2,10 +2,10 @@
 """Measures training steps on this machine's NVIDIA GPUs and writes one report; gpu.sh runs it after building and testing.
 
     benchmarks/gpu_report.py --build build/gpu --python PYTHON --doctor LOG --tests JUNIT_XML --out REPORT.md
-    benchmarks/gpu_report.py --data DATA.json --out REPORT.md      write the report again, from what was measured
+    benchmarks/gpu_report.py --data DATA.json --out REPORT.md      write the report again, from saved measurements
 
-What was measured is also kept as gpu_report.json in the build folder. Exits with 1 if a test failed or something could not
-be measured; the report says what.
+The measurements are also saved as gpu_report.json in the build folder. Exits with 1 if a test or a measurement failed; the
+report names it.
 """
 import argparse
 import datetime
@@ -39,7 +39,7 @@ def one_gpu(bench):
 
 
 def many_gpus(bench, stages, devices, shares):
-    """Against the same net on one of the GPUs: what more of them are good for. `shares` gets each rank's busy shares."""
+    """Compares pipelines over several GPUs with the same net on one. Stores each rank's busy shares in `shares`."""
     cut = ["--balance", "13,9"] if stages == 2 else ["--measure-balance"]
     for mode in ("never", "always"):
         name = f"{stages} stages on {devices}, {mode}"
@@ -85,7 +85,7 @@ def driver():
 
 
 def tests(path):
-    """How many there were, and the names of those that failed."""
+    """The number of tests, and the names of failed ones."""
     try:
         cases = list(xml.etree.ElementTree.parse(path).getroot().iter("testcase"))
     except (OSError, xml.etree.ElementTree.ParseError):
@@ -117,16 +117,16 @@ def report(data):
         lines.append(f"{ran['run']} tests on GPUs: {ran['run'] - failed} passed, {failed} failed.")
         lines += ["", *(f"- failed: `{name}`" for name in ran["failed"])] if failed else []
     lines += ["", "## Training steps", "", "The U-Net of 31 M parameters, 16 images of 192 x 288, RMSprop, "
-              f"{data['rounds']} rounds of {data['steps']} steps. Seconds; below 1 is in trestle's favour.", ""]
+              f"{data['rounds']} rounds of {data['steps']} steps. Seconds; a ratio below 1 is in trestle's favour.", ""]
     lines.append(table(data["rows"]) if data["rows"] else "Nothing was measured.")
     if data["busy"]:
-        lines += ["", "## Busy", "", f"The share of a step that each stage computed, {MICRO_BATCHES} micro-batches, GPipe: "
-                  "median (min .. max).", "", "| what | stage by stage |", "|---|---|"]
+        lines += ["", "## Busy", "", f"Each stage's computing share of a step, {MICRO_BATCHES} micro-batches, GPipe: "
+                  "median (min .. max).", "", "| plan | stage by stage |", "|---|---|"]
         for name, ranks in data["busy"].items():
             lines.append(f"| {name} | " + ", ".join(f"{rank['median']:.2f} ({rank['min']:.2f} .. {rank['max']:.2f})"
                                                     for rank in ranks) + " |")
     if data["troubles"]:
-        lines += ["", "## What could not be measured"]
+        lines += ["", "## Failed measurements"]
         for trouble in data["troubles"]:
             lines += in_block(trouble)
     return "\n".join(lines).rstrip() + "\n"
@@ -136,12 +136,12 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", help="the build folder")
     parser.add_argument("--python", default="python3", help="a Python with a CUDA build of torch (default: python3)")
-    parser.add_argument("--doctor", help="what `trestle doctor` printed")
+    parser.add_argument("--doctor", help="the output of `trestle doctor`")
     parser.add_argument("--tests", help="ctest's report, as JUnit XML")
     parser.add_argument("--data", help="a gpu_report.json, to write its report again")
     parser.add_argument("--out", required=True, help="the report")
-    parser.add_argument("--rounds", type=int, default=5, help="processes of each contestant (default: 5)")
-    parser.add_argument("--steps", type=int, default=20, help="counted steps of each process (default: 20)")
+    parser.add_argument("--rounds", type=int, default=5, help="processes of each program (default: 5)")
+    parser.add_argument("--steps", type=int, default=20, help="measured steps of each process (default: 20)")
     arguments = parser.parse_args()
     arguments.tiny = False
     if not arguments.data and not (arguments.build and arguments.doctor and arguments.tests):

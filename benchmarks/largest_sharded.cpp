@@ -1,5 +1,6 @@
-// The largest model that 1, 2, 4 and 8 virtual devices of the same size can train at each level, beside what the level's
-// formula says: thread ranks, AdamW, an MLP that grows in depth, with one sample a rank.
+// Finds the largest model that 1, 2, 4 and 8 virtual devices of equal size can train at each level,
+// and compares it with the level's formula. The ranks are threads. The model is an MLP that grows
+// in depth, with AdamW and one sample per rank.
 #include <c10/util/Exception.h>
 #include <torch/torch.h>
 
@@ -33,7 +34,7 @@ struct Arguments {
 struct Level {
   const char* name;
   ShardLevel level;
-  double whole, divided;  // bytes a parameter: on every rank, and over all of them together
+  double whole, divided;  // bytes per parameter: on every rank, and summed over all ranks
 };
 constexpr Level levels[] = {{"none", ShardLevel::None, 16, 0},
                             {"optimizer-state", ShardLevel::OptimizerState, 8, 8},
@@ -44,7 +45,7 @@ std::int64_t parameters_of(const Arguments& arguments, int layers) {
   return std::int64_t{layers} * arguments.width * (arguments.width + 1);
 }
 
-// Layers that fit by the level's formula, which counts no bucket and no unit.
+// The number of layers that fit by the level's formula, which includes no buckets and no units.
 int by_formula(const Arguments& arguments, const Level& level, int devices) {
   const double room =
       static_cast<double>(arguments.budget) / (level.whole + level.divided / devices);
@@ -119,13 +120,13 @@ void measure(const Arguments& arguments) {
 int main(int argc, char** argv) {
   Arguments arguments;
   std::string budget = "256MiB";
-  CLI::App app("The largest model that trains on so many virtual devices at each level.");
-  app.add_option("--devices", arguments.devices, "How many, in turn")
+  CLI::App app("Finds the largest model that trains on virtual devices at each level.");
+  app.add_option("--devices", arguments.devices, "Numbers of devices to try")
       ->delimiter(',')
       ->check(CLI::Range(1, 16));
-  app.add_option("--budget", budget, "Of each device");
+  app.add_option("--budget", budget, "Memory of each device");
   app.add_option("--width", arguments.width, "Features of a layer");
-  app.add_option("--levels", arguments.levels, "Of them, which (default: all)")->delimiter(',');
+  app.add_option("--levels", arguments.levels, "Levels to measure (default: all)")->delimiter(',');
   CLI11_PARSE(app, argc, argv);
   try {
     arguments.budget = parse_bytes(budget);

@@ -1,5 +1,5 @@
-// The largest U-Net of which 1, 2, 4 and 8 virtual devices of the same size can take whole training
-// steps, recomputing everything: how much model each further device buys.
+// Finds the largest U-Net that 1, 2, 4 and 8 virtual devices of equal size can train, with full
+// recomputation. It shows how much model size each additional device adds.
 #include <c10/util/Exception.h>
 
 #include <CLI/CLI.hpp>
@@ -25,8 +25,8 @@ struct Job {
   std::string grow = "width";
   std::vector<int> devices = {1, 2, 4, 8};
   Bytes budget = 512 * 1024 * 1024;
-  int channels = 32;  // of the first level, where the depth grows
-  int batch = 8;      // as many micro-batches
+  int channels = 32;  // of the first level, for --grow depth
+  int batch = 8;      // also the number of micro-batches
   int rows = 64;
   int columns = 96;
 };
@@ -36,9 +36,9 @@ trestle::nn::Layers make_net(const Job& job, int size) {
                              : benchmarks::deep_unet(job.channels, size);
 }
 
-// What of a net fits.
+// The largest net that fits.
 struct Fit {
-  int size = 0;  // its width, or its blocks
+  int size = 0;  // its width, or its number of blocks
   std::int64_t parameters = 0;
   std::vector<int> balance;
   std::vector<Bytes> peak_bytes;
@@ -50,8 +50,8 @@ constexpr trestle::plan::SizeOptions sizes(int micro_batches) {
           .recompute = trestle::Recompute::Always};
 }
 
-// How the net of this size would be cut, and what the cut's largest stage holds: parameters with
-// their gradients, which it needs at least, and with all else, by the profile.
+// The cut of the net of this size, and the memory of its largest stage: at least parameters and
+// gradients, and by the profile with everything else.
 struct Cut {
   std::vector<int> balance;
   Bytes at_least = 0;
@@ -74,7 +74,7 @@ Cut cut_by_size(const trestle::nn::Layers& net, const Job& job, int devices) {
   return cut;
 }
 
-// Two training steps of a fresh net, or nothing where a device runs out of memory.
+// Trains a new net for two steps. Returns nothing if a device runs out of memory.
 std::optional<Fit> attempt(const Job& job, int devices, int size) {
   const trestle::Stopwatch watch;
   const auto say = [&](const char* what) {
@@ -86,7 +86,7 @@ std::optional<Fit> attempt(const Job& job, int devices, int size) {
     trestle::virtual_devices(devices);  // the profile needs no budget
     const Cut cut = cut_by_size(net, job, devices);
     if (cut.at_least > job.budget) {
-      say("parameters and gradients alone are too many");
+      say("parameters and gradients alone do not fit");
       return {};
     }
     trestle::PipelineOptions options;
@@ -118,9 +118,9 @@ std::optional<Fit> attempt(const Job& job, int devices, int size) {
   }
 }
 
-// The size at which the profile expects the budget to be used up, starting from that of a small net:
-// parameters, and so nearly all bytes, grow with the square of the width, and with the number of
-// blocks; a second look, at about the right size, makes up for the rest.
+// Estimates the size that uses the whole budget, from the profile of a small net. Parameters, and
+// so nearly all bytes, grow with the square of the width or with the number of blocks. A second
+// profile near the estimated size corrects the remaining error.
 int guess(const Job& job, int devices) {
   const bool width = job.grow == "width";
   int size = width ? 32 : devices;
@@ -133,7 +133,7 @@ int guess(const Job& job, int devices) {
   return size;
 }
 
-// Gallops from the guess until one size fits and a larger one does not, then halves between them.
+// Doubles the step from the estimate until one size fits and a larger one does not, then bisects.
 Fit largest(const Job& job, int devices) {
   const int start = guess(job, devices);
   std::optional<Fit> best = attempt(job, devices, start);
@@ -160,8 +160,8 @@ Fit largest(const Job& job, int devices) {
     if (fit) best = std::move(fit);
   }
   if (!best)
-    throw trestle::UsageError("not even the smallest net fits on so few devices",
-                              {.hint = "Give them a larger --budget, or more --devices."});
+    throw trestle::UsageError("the smallest net does not fit on this number of devices",
+                              {.hint = "Set a larger --budget, or more --devices."});
   return *best;
 }
 
@@ -194,7 +194,7 @@ void measure(const Job& job) {
     const trestle::Stopwatch watch;
     const Fit fit = largest(job, devices);
     const auto parameters = static_cast<double>(fit.parameters);
-    // Without a row for one device, the first row stands for it.
+    // Without a row for one device, compare with the first row.
     if (on_one == 0) on_one = parameters / devices;
     rows.push_back({{"devices", devices},
                     {"size", fit.size},
@@ -213,17 +213,17 @@ void measure(const Job& job) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  CLI::App app("The largest U-Net that trains on so many virtual devices.");
+  CLI::App app("Finds the largest U-Net that trains on virtual devices.");
   Job job;
   std::string budget = "512MiB";
   app.add_option("--grow", job.grow, "width: wider; depth: more convolutions on each level")
       ->check(CLI::IsMember({"width", "depth"}));
-  app.add_option("--devices", job.devices, "How many, in turn")
+  app.add_option("--devices", job.devices, "Numbers of devices to try")
       ->delimiter(',')
       ->check(CLI::Range(1, 16));
-  app.add_option("--budget", budget, "Of each device");
-  app.add_option("--channels", job.channels, "Of the first level, where the depth grows");
-  app.add_option("--batch", job.batch, "Images of a mini-batch, and micro-batches");
+  app.add_option("--budget", budget, "Memory of each device");
+  app.add_option("--channels", job.channels, "Channels of the first level, for --grow depth");
+  app.add_option("--batch", job.batch, "Images per mini-batch, and number of micro-batches");
   app.add_option("--rows", job.rows, "Height of an image");
   app.add_option("--columns", job.columns, "Width of an image");
   CLI11_PARSE(app, count, arguments);

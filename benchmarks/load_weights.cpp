@@ -1,5 +1,6 @@
-// From a safetensors file to the parameters of a model that is there: checkpoint::load_weights(). The
-// model is a row of square Linear layers without bias, named as in a torch.nn.Sequential.
+// Measures checkpoint::load_weights(), from a safetensors file into the parameters of an existing
+// model. The model is a sequence of square Linear layers without bias, named as in a
+// torch.nn.Sequential.
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
@@ -16,7 +17,7 @@ namespace {
 struct Job {
   std::string file;
   int layers = 64;
-  int width = 2048;  // of float: 16 MiB a layer
+  int width = 2048;  // 16 MiB of float per layer
   int loads = 5;
   bool write = false;
 };
@@ -36,7 +37,7 @@ void measure(const Job& job) {
     return;
   }
   nlohmann::ordered_json report{{"bytes", net.parameter_count() * 4}};
-  for (int load = 0; load < 1 + job.loads; ++load) {  // the first brings the file into memory
+  for (int load = 0; load < 1 + job.loads; ++load) {  // the first load caches the file
     const trestle::Stopwatch watch;
     trestle::checkpoint::load_weights(net, job.file);
     if (load > 0) report["seconds"].push_back(watch.seconds());
@@ -48,13 +49,13 @@ void measure(const Job& job) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  CLI::App app("From a safetensors file to the parameters of a model.");
+  CLI::App app("Loads a safetensors file into the parameters of a model.");
   Job job;
-  app.add_option("--file", job.file, "The file")->required();
-  app.add_flag("--write", job.write, "Write it, and measure nothing");
-  app.add_option("--layers", job.layers, "Layers");
+  app.add_option("--file", job.file, "The safetensors file")->required();
+  app.add_flag("--write", job.write, "Write the file, and measure nothing");
+  app.add_option("--layers", job.layers, "Number of layers");
   app.add_option("--width", job.width, "Rows and columns of each layer's weight");
-  app.add_option("--loads", job.loads, "Loads that are counted")->check(CLI::PositiveNumber);
+  app.add_option("--loads", job.loads, "Number of measured loads")->check(CLI::PositiveNumber);
   CLI11_PARSE(app, count, arguments);
   try {
     measure(job);

@@ -1,5 +1,5 @@
-// What the loader adds to a recipe's training step: epochs with it, and as many steps on a batch that
-// is in memory, in turn.
+// Measures the time that the loader adds to a recipe's training step. Epochs with the loader
+// alternate with the same number of steps on a batch in memory.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -50,7 +50,7 @@ void measure(const Job& job) {
   const auto batches = static_cast<double>(trained.task.training->batches());
   const trestle::data::Batch kept = *trained.task.training->epoch(0).next();
   nlohmann::ordered_json report;
-  for (int epoch = 0; epoch < 1 + job.epochs; ++epoch) {  // the first warms up
+  for (int epoch = 0; epoch < 1 + job.epochs; ++epoch) {  // the first epoch warms up
     const trestle::Stopwatch with_loader;
     double waited = 0;
     {
@@ -77,12 +77,12 @@ void measure(const Job& job) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  CLI::App app("What the loader adds to a recipe's training step.");
+  CLI::App app("Measures the time that the loader adds to a recipe's training step.");
   Job job;
-  app.add_option("--recipe", job.recipe, "A recipe whose data are two folders")->required();
+  app.add_option("--recipe", job.recipe, "A recipe with two folders of data")->required();
   app.add_option("--images", job.images, "Instead of the recipe's folder");
   app.add_option("--masks", job.masks, "Instead of the recipe's folder");
-  app.add_option("--epochs", job.epochs, "Epochs that are counted")->check(CLI::PositiveNumber);
+  app.add_option("--epochs", job.epochs, "Number of measured epochs")->check(CLI::PositiveNumber);
   CLI11_PARSE(app, count, arguments);
   try {
     measure(job);

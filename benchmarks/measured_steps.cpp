@@ -19,11 +19,11 @@ double seconds_of(const std::function<void()>& work) {
 
 void add_flags(Job& job, CLI::App& app) {
   app.add_option("--width", job.width, "Channels of the first level");
-  app.add_option("--batch", job.batch, "Images of a mini-batch");
+  app.add_option("--batch", job.batch, "Images per mini-batch");
   app.add_option("--rows", job.rows, "Height of an image");
   app.add_option("--columns", job.columns, "Width of an image");
-  app.add_option("--warm-up", job.warm_up, "Steps that are not counted");
-  app.add_option("--steps", job.steps, "Steps that are counted");
+  app.add_option("--warm-up", job.warm_up, "Steps before the measurement");
+  app.add_option("--steps", job.steps, "Measured steps");
 }
 
 StepTimes run_steps(const Job& job, const std::function<void()>& gradients,

@@ -1,4 +1,4 @@
-"""Runs a program and reads its times; compares two by their ratio, round by round."""
+"""Runs a program and reads its times; compares two programs by their ratio in each round."""
 import json
 import os
 import platform
@@ -10,11 +10,11 @@ import time
 
 
 class Trouble(Exception):
-    """Something that the person at the keyboard can put right; the message says how."""
+    """An error that the user can fix; the message names the fix."""
 
 
 def run(name, command, show=False):
-    """The JSON object on the last line of what the program prints. `show`: what it says on the way is shown."""
+    """Returns the JSON object on the last line of the program's output. `show` prints the other lines."""
     done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, text=True,
                           stderr=None if show else subprocess.PIPE)
     if done.returncode != 0:
@@ -23,7 +23,7 @@ def run(name, command, show=False):
 
 
 def seconds_until(name, command, is_the_line):
-    """From the process's start until it prints a line that `is_the_line`; it is then ended."""
+    """Seconds from the process's start to the line that `is_the_line`; then ends the process."""
     begin = time.perf_counter()
     with subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           text=True) as process:
@@ -44,8 +44,8 @@ def spread(values):
 
 
 def step_seconds(report):
-    """Medians of one process's steps: zero_grad to the end of backward, with the optimizer, and, where it says so, of a
-    forward alone."""
+    """Medians of one process's steps: zero_grad to the end of backward, the same with the optimizer, and only the forward
+    if the process reports it."""
     both = [a + b for a, b in zip(report["gradients_seconds"], report["optimizer_seconds"])]
     found = {"gradients": middle(report["gradients_seconds"]), "step": middle(both)}
     if "forward_seconds" in report:
@@ -54,8 +54,8 @@ def step_seconds(report):
 
 
 def alternate(rounds, contestants, say):
-    """Runs every contestant (name -> function that gives {what: seconds}) once a round, one after the other, each round
-    starting with another one, so that what changes on the machine meanwhile meets all of them."""
+    """Runs every program (name -> function that returns {what: seconds}) once per round. Each round starts with a different
+    program, so that changes of the machine's load affect all programs."""
     results = {name: [] for name in contestants}
     names = list(contestants)
     for number in range(rounds):
@@ -67,7 +67,7 @@ def alternate(rounds, contestants, say):
 
 
 def best(results, names, what):
-    """For each round the least time of these contestants (one name, or several)."""
+    """The minimum over these programs (one name, or several) in each round."""
     names = [names] if isinstance(names, str) else names
     return [min(one[what] for one in together) for together in zip(*(results[name] for name in names))]
 

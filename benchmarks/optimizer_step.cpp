@@ -1,5 +1,5 @@
-// One step of each optimizer over the U-Net's parameters: trestle's by name against torch::optim's
-// class, over the same tensors, in turn. Forward and backward are not part of it.
+// Measures one step of each optimizer over the U-Net's parameters: trestle's optimizer and the
+// class of torch::optim, alternating, over the same tensors. It runs no forward and no backward.
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
@@ -24,7 +24,7 @@ struct Job {
   std::string device = "cpu";
   int width = 64;  // the U-Net of 31,037,698 parameters
   int steps = 20;
-  int warm_up = 2;  // the first step makes the state
+  int warm_up = 2;  // the first step creates the state
 };
 
 struct Contest {
@@ -54,7 +54,7 @@ Optimizer sgd(Parameters parameters, const OptimizerOptions& o) {
       torch::optim::SGDOptions(o.learning_rate).weight_decay(o.weight_decay).momentum(o.momentum));
 }
 
-// The rate is so low that the weights stay what they are, however many steps are taken.
+// The rate is so low that the weights hardly change over any number of steps.
 const std::vector<Contest> contests = {
     {"AdamW", {.name = "adamw", .learning_rate = 1e-6, .weight_decay = 1e-2}, adamw},
     {"Adam", {.name = "adam", .learning_rate = 1e-6}, adam},
@@ -119,8 +119,8 @@ int main(int count, char** arguments) {
   Job job;
   app.add_option("--device", job.device, "cpu, or virtual:1 for one virtual device");
   app.add_option("--width", job.width, "Channels of the first level");
-  app.add_option("--warm-up", job.warm_up, "Steps that are not counted");
-  app.add_option("--steps", job.steps, "Steps of each that are counted")
+  app.add_option("--warm-up", job.warm_up, "Steps before the measurement");
+  app.add_option("--steps", job.steps, "Measured steps of each optimizer")
       ->check(CLI::PositiveNumber);
   CLI11_PARSE(app, count, arguments);
   try {

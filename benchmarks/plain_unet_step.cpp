@@ -1,5 +1,5 @@
-// A training step of the U-Net as one would write it with libtorch and nothing else: plain tensors,
-// on the CPU the system's malloc, torch::optim::RMSprop. The peer that unet_step is held against.
+// A training step of the U-Net with plain libtorch: plain tensors, the system's malloc on the CPU,
+// torch::optim::RMSprop. unet_step is compared with it.
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
@@ -87,7 +87,7 @@ struct Place {
   bool channels_last = false;
 };
 
-// What Python's model.to(memory_format=torch.channels_last) does.
+// Equals Python's model.to(memory_format=torch.channels_last).
 void to_channels_last(torch::nn::Module& model) {
   for (auto& parameter : model.parameters()) {
     if (parameter.dim() == 4)
@@ -99,7 +99,7 @@ void measure(const benchmarks::Job& job, const Place& place) {
   const at::Device device(place.device);
   if (device.is_cuda() && !torch::cuda::is_available())
     throw std::runtime_error("this process sees no GPU");
-  // On a GPU operators return before they are done: the clock is read when it is.
+  // On a GPU operators return early: read the clock when the GPU has finished.
   const auto synchronize = [&] {
     if (device.is_cuda()) torch::cuda::synchronize(device.index());
   };
@@ -137,11 +137,11 @@ void measure(const benchmarks::Job& job, const Place& place) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  CLI::App app("A training step of the U-Net with libtorch alone.");
+  CLI::App app("A training step of the U-Net with plain libtorch.");
   benchmarks::Job job;
   Place place;
   benchmarks::add_flags(job, app);
-  app.add_option("--device", place.device, "Where: cpu, cuda:0");
+  app.add_option("--device", place.device, "cpu or cuda:0");
   app.add_flag("--channels-last", place.channels_last, "Images and weights in that memory format");
   CLI11_PARSE(app, count, arguments);
   try {

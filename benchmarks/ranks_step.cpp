@@ -1,5 +1,5 @@
-// Training steps of a pipeline whose stages are in one process, on thread ranks or on processes; the
-// time of a message; the idle share of sixteen ranks. Processes are started by `trestle launch`.
+// Measures training steps of a pipeline in one process, on thread ranks or on processes; the
+// duration of a message; the idle share of sixteen ranks. `trestle launch` starts the processes.
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
@@ -28,7 +28,7 @@ struct Arguments {
   std::string schedule = "gpipe";
   int micro_batches = 8;
   int steps = 5;
-  int width = 1024;  // of the mlp; the unet has a 64th of it
+  int width = 1024;  // of the mlp; the unet has 1/64 of it
   int layers = 16;
   int batch = 256;
 };
@@ -43,7 +43,7 @@ nn::Layers mlp(const Arguments& arguments) {
   return net;
 }
 
-// Seconds of each step after the first, which is said when it is over.
+// Seconds of each step after the first; prints a line at the end of the first.
 nlohmann::json time_steps(Pipeline& pipeline, const Arguments& arguments, bool first, bool last,
                           const at::Tensor& input, const at::Tensor& target, const nn::Loss& loss,
                           const std::function<void()>& meet) {
@@ -87,7 +87,7 @@ nlohmann::json train(const Arguments& arguments, const World* world) {
                     });
 }
 
-// Stages that do nothing and pass 1 KiB on, against sends and receives of c10d alone, there and back.
+// Compares empty stages that pass on 1 KiB with plain sends and receives of c10d, there and back.
 nlohmann::json messages(const Arguments& arguments, const World& world) {
   constexpr int there_and_back = 200;
   const comm::Group bare = world.group().with_check(comm::Check::Off);
@@ -123,7 +123,7 @@ nlohmann::json messages(const Arguments& arguments, const World& world) {
   return {{"message_seconds", ours}, {"bare_seconds", theirs}};
 }
 
-// Ranks whose stages sleep a known time: how idle are they, and how idle should they be?
+// Ranks whose stages sleep for a known time: compares their idle share with the simulator's.
 nlohmann::json idle(const Arguments& arguments, const World& world) {
   const benchmarks::SleepingCosts costs{.call = 0.004, .sample = 0};
   const int stages = world.size();
@@ -162,13 +162,13 @@ int main(int argc, char** argv) {
   CLI::App app("Times steps of pipelines over ranks.");
   app.add_option("--what", arguments.what, "mlp, unet, messages or idle");
   app.add_option("--on", arguments.ranks, "local, threads or processes");
-  app.add_option("--ranks", arguments.count, "How many");
+  app.add_option("--ranks", arguments.count, "Number of ranks");
   app.add_option("--schedule", arguments.schedule, "gpipe or 1f1b");
-  app.add_option("--micro-batches", arguments.micro_batches, "Pieces of a batch");
-  app.add_option("--steps", arguments.steps, "Counted steps");
+  app.add_option("--micro-batches", arguments.micro_batches, "Number of micro-batches");
+  app.add_option("--steps", arguments.steps, "Measured steps");
   app.add_option("--width", arguments.width, "Features of the mlp");
-  app.add_option("--layers", arguments.layers, "Of the mlp");
-  app.add_option("--batch", arguments.batch, "Samples");
+  app.add_option("--layers", arguments.layers, "Layers of the mlp");
+  app.add_option("--batch", arguments.batch, "Samples per batch");
   CLI11_PARSE(app, argc, argv);
   try {
     nlohmann::json report;

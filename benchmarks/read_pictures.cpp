@@ -1,5 +1,5 @@
-// How fast Carvana's pictures and masks come in batches: the data set and the loader of
-// recipes/unet_carvana.toml, with nothing that takes the batches away.
+// Measures how fast the data set and the loader of recipes/unet_carvana.toml read Carvana's
+// pictures and masks into batches. No training runs.
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
@@ -25,7 +25,7 @@ struct Job {
 };
 
 void measure(const Job& job) {
-  trestle::cache_cpu_memory();  // as `trestle train`
+  trestle::cache_cpu_memory();  // like `trestle train`
   const auto cars = std::make_shared<data::SegmentationDataset>(
       job.images, job.masks,
       data::SegmentationOptions{.picture = {.scale = job.scale},
@@ -34,7 +34,7 @@ void measure(const Job& job) {
       cars, {.batch = job.batch, .order = data::Order::Shuffled, .workers = job.workers});
   nlohmann::ordered_json report{{"examples", loader.examples()}};
   double input_sum = 0, target_sum = 0;
-  for (int epoch = 0; epoch < 1 + job.epochs; ++epoch) {  // the first brings the files into memory
+  for (int epoch = 0; epoch < 1 + job.epochs; ++epoch) {  // the first epoch caches the files
     const trestle::Stopwatch watch;
     data::Epoch batches = loader.epoch(epoch);
     for (const data::Batch& batch : batches) {
@@ -52,15 +52,14 @@ void measure(const Job& job) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  CLI::App app("How fast Carvana's pictures and masks come in batches.");
+  CLI::App app("Measures how fast Carvana's pictures and masks are read into batches.");
   Job job;
   app.add_option("--images", job.images, "The folder of pictures")->required();
   app.add_option("--masks", job.masks, "The folder of masks")->required();
-  app.add_option("--scale", job.scale, "Of both, as in a recipe");
-  app.add_option("--batch", job.batch, "Pictures of a batch");
-  app.add_option("--workers", job.workers, "Threads that read");
-  app.add_option("--epochs", job.epochs, "Ways through all of them that are counted")
-      ->check(CLI::PositiveNumber);
+  app.add_option("--scale", job.scale, "Scale of both, as in a recipe");
+  app.add_option("--batch", job.batch, "Pictures per batch");
+  app.add_option("--workers", job.workers, "Reader threads");
+  app.add_option("--epochs", job.epochs, "Number of measured epochs")->check(CLI::PositiveNumber);
   CLI11_PARSE(app, count, arguments);
   try {
     measure(job);

@@ -1,5 +1,5 @@
-// A forward and a training step of ResNet-50 with trestle, on random images and one-hot targets, with
-// mean squared error and SGD, as PyTorch's tutorial on model parallelism.
+// Measures a forward and a training step of ResNet-50 with trestle. It uses random images, one-hot
+// targets, mean squared error and SGD, as in PyTorch's tutorial on model parallelism.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -21,7 +21,7 @@ trestle::Pipeline make_pipeline(const benchmarks::Job& job, const Plan& plan) {
   options.devices = trestle::parse_devices(plan.device);
   if (options.devices[0].torch.is_cpu()) trestle::cache_cpu_memory();
   options.balance = {22};
-  if (plan.channels_last) options.memory_format = at::MemoryFormat::ChannelsLast;
+  if (plan.channels_last) options.numerics.memory_format = at::MemoryFormat::ChannelsLast;
   return {trestle::models::resnet50({.width = job.width}), options};
 }
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measures trestle against its peers and against its own predictions, on this machine.
+"""Compares trestle with its peers and with its own predictions, on this machine.
 
   (a) a step of the 31 M U-Net on one virtual device, against plain libtorch and Python torch, eager and compiled
-  (b) two stages, four micro-batches, against torchgpipe, for each way to recompute
-  (c) measured against predicted step time    (d) measured against predicted peak bytes
+  (b) two stages, four micro-batches, against torchgpipe, for each recomputation mode
+  (c) measured and predicted step times    (d) measured and predicted peak bytes
   (e) process start to the end of the first step, against the same in Python
   (f) one step of each optimizer, against torch::optim
   (g) the largest U-Net that trains on 1, 2, 4, 8 virtual devices of 512 MiB
@@ -11,7 +11,7 @@
   (bf16) a step of the 31 M U-Net in bf16 autocast, against Python torch's, eager and compiled
   (reader) Carvana's pictures in batches, against Pillow and DataLoader, and the loader's share of a quick recipe's step
   (resnet50) ResNet-50, forward and training step, against Python torch
-  (sweep) PyTorch's model-parallel tutorial: split sizes over stages of known costs, and over ResNet-50 on this machine
+  (sweep) PyTorch's model-parallel tutorial: split sizes with known costs, and with ResNet-50 on this machine
   (ranks) an MLP over 2 and 4 processes, against torch.distributed.pipelining on Gloo; (transports) one pipeline in one
   process, on thread ranks, on processes; (messages) a message against c10d's own; (rankstart) four ranks to the first step,
   against torchrun; (idle) sixteen thread ranks that sleep, against the simulator
@@ -21,9 +21,8 @@
   (shardsave) a checkpoint of 1 GiB against the disk's sequential writing; a save in the background against a copy in memory
   (weights) a safetensors file of 1 GiB into a model's parameters, against Python's load_file and load_state_dict
 
-Programs run as processes of their own, one at a time, alternating. What is below 1 is in trestle's favour, but in g and for
-pictures a second.
-Close everything else first: on a busy machine the numbers mean nothing.
+Programs run as separate processes, one at a time, alternating. A ratio below 1 is in trestle's favour, except in g and for
+pictures per second. Close all other programs first: on a busy machine the numbers mean nothing.
 
     cmake --preset release && cmake --build --preset release --target trestle_benchmarks trestle_program
     benchmarks/run.py --python PYTHON_WITH_TORCH_AND_TORCHGPIPE [--only a,bf16] [--save]
@@ -37,7 +36,7 @@ from bench import HERE, ROOT, Bench, table
 from measuring import Trouble, load, machine, say
 from sections import parts, precision, predictions, ranks, reader, resnet50, saving, sharding, start, steps, sweep, weights
 
-# Names of what a function measures, and the function.
+# The names of measurements, and the function that makes them.
 SECTIONS = {("a",): steps.one_stage, ("b",): steps.two_stages, ("c", "d"): predictions.predictions, ("e",): start.first_step,
             ("f",): parts.optimizers, ("g",): parts.largest, ("h",): parts.compiling, ("bf16",): precision.bf16,
             ("ranks",): ranks.against_pipelining, ("transports",): ranks.transports, ("messages",): ranks.messages,
@@ -52,9 +51,9 @@ def parse():
     parser.add_argument("--build", default=ROOT / "build" / "release", help="the build folder (default: build/release)")
     parser.add_argument("--python", default="python3", help="a Python that has the peers (default: python3)")
     parser.add_argument("--only", default=",".join(NAMES), help=f"which of {','.join(NAMES)} (default: all)")
-    parser.add_argument("--rounds", type=int, default=5, help="processes of each contestant (default: 5)")
-    parser.add_argument("--steps", type=int, default=3, help="counted steps of each process (default: 3)")
-    parser.add_argument("--tiny", action="store_true", help="tiny nets, only to see that everything runs")
+    parser.add_argument("--rounds", type=int, default=5, help="processes of each program (default: 5)")
+    parser.add_argument("--steps", type=int, default=3, help="measured steps of each process (default: 3)")
+    parser.add_argument("--tiny", action="store_true", help="tiny nets, to check that everything runs")
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/<time>.json")
     arguments = parser.parse_args()
     arguments.only = arguments.only.split(",")
@@ -72,13 +71,13 @@ def main():
     details = {}
     load_before = load()
     if load_before > 1:
-        say(f"note: other programs are running (load {load_before:.1f}); the numbers will be worse than they should be")
+        say(f"warning: other programs are running (load {load_before:.1f}); the numbers will be too slow")
     try:
         for names, measure in SECTIONS.items():
             if set(names) & set(arguments.only):
                 say(f"{measure.__doc__} ...")
                 details["".join(names)] = measure(bench)
-    finally:  # what was measured before a trouble is not lost
+    finally:  # keep measurements from before an error
         if bench.rows:
             print(table(bench.rows))
         if arguments.save and bench.rows:

@@ -1,5 +1,6 @@
-// A checkpoint of thread ranks, weights and AdamW's averages, against as many bytes written to one file of the same disk, both
-// until they are on it; and how long a save in the background holds the training up, against a copy in memory.
+// Compares a checkpoint of thread ranks (weights and AdamW's moments) with the same number of bytes
+// written to one file, both flushed to disk. Also compares the delay of training by a save in the
+// background with a copy in memory.
 #include <fcntl.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -30,11 +31,11 @@ struct Job {
   fs::path folder = "save_speed";
   int ranks = 2;
   int layers = 85;
-  int width = 1024;  // 12 MiB a layer
+  int width = 1024;  // 12 MiB per layer
   int rounds = 5;
 };
 
-// As `dd` writes: in pieces, one after the other, and then all of it to the disk.
+// Writes like `dd`: block after block, then flushes everything to disk.
 double write_plain(const fs::path& file, Bytes bytes) {
   constexpr std::size_t piece = std::size_t{8} << 20;
   const std::vector<char> data(piece, 'x');
@@ -61,7 +62,7 @@ Bytes bytes_in(const fs::path& folder) {
   return bytes;
 }
 
-// What save() copies: a rank's weights and averages, into memory that is new.
+// Copies the same data as save(): a rank's weights and moments, into newly allocated memory.
 double copy(const Sharded& sharded, const torch::optim::Optimizer& optimizer) {
   const at::NoGradGuard no_grad;
   const auto groups = sharding::groups_to_save(sharded, &optimizer, {});
@@ -87,7 +88,7 @@ Report train(const Job& job, World& world) {
   optimizer->zero_grad();
   BackgroundSave saving(mesh, sharded);
   Report report;
-  for (int round = 0; round <= job.rounds; ++round) {  // the first one is not counted
+  for (int round = 0; round <= job.rounds; ++round) {  // the first one is not measured
     const auto measure = [&](const char* what, const std::function<double()>& work) {
       world.group().barrier();
       const double seconds = work();
@@ -118,16 +119,16 @@ Report train(const Job& job, World& world) {
 
 int main(int argc, char** argv) {
   Job job;
-  CLI::App app("Saves a checkpoint, and writes as many bytes to a file.");
-  app.add_option("--folder", job.folder, "On the disk that is measured; it is made and removed");
-  app.add_option("--ranks", job.ranks, "Threads")->check(CLI::Range(1, 16));
-  app.add_option("--layers", job.layers, "Layers");
-  app.add_option("--width", job.width, "Of each");
-  app.add_option("--rounds", job.rounds, "That are counted")->check(CLI::PositiveNumber);
+  CLI::App app("Compares saving a checkpoint with writing the same number of bytes to a file.");
+  app.add_option("--folder", job.folder, "Folder on the measured disk; it is created and removed");
+  app.add_option("--ranks", job.ranks, "Number of thread ranks")->check(CLI::Range(1, 16));
+  app.add_option("--layers", job.layers, "Number of layers");
+  app.add_option("--width", job.width, "Width of each layer");
+  app.add_option("--rounds", job.rounds, "Measured rounds")->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
   try {
     if (!fs::create_directories(job.folder))
-      throw UsageError(job.folder.string() + " is there already");
+      throw UsageError(job.folder.string() + " exists already");
     const auto reports = spawn(job.ranks, [&](World& world) { return train(job, world); });
     fs::remove_all(job.folder);
     std::cout << nlohmann::ordered_json(reports[0]).dump() << std::endl;

@@ -1,5 +1,5 @@
-// What the core costs: making, checking, lowering and simulating a schedule, which happens before a
-// run. items_per_second are actions of the lowered table a second.
+// Measures the core: generating, validating, lowering and simulating a schedule, all before a run.
+// items_per_second is the number of actions of the lowered table per second.
 #include <benchmark/benchmark.h>
 
 #include "trestle/schedule/generate.h"
@@ -67,8 +67,8 @@ void simulate_memory(benchmark::State& state) {
   simulate_with(state, schedule, costs);
 }
 
-// Stages and micro-batches: a laptop's, and tables of about 10,000, 100,000 and 1.2 and 6 million
-// lowered actions.
+// Stages and micro-batches: a laptop's size, and tables of about 10,000, 100,000, 1.2 million and 6
+// million lowered actions.
 void sizes(benchmark::internal::Benchmark* of) {
   of->Args({2, 4})->Args({16, 104})->Args({64, 260})->Args({512, 400})->Args({1000, 1000});
   of->Unit(benchmark::kMillisecond);

@@ -1,5 +1,6 @@
-// Training steps of a model whose ranks share the batch, at each level, on thread ranks or on processes; how much of the
-// communication a backward hides; an optimizer's step over flat shards. Processes are started by `trestle launch`.
+// Measures training steps of a model whose ranks share the batch, at each level, on thread ranks or
+// on processes; the share of communication that a backward hides; an optimizer's step over flat
+// shards. `trestle launch` starts the processes.
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
@@ -27,9 +28,9 @@ struct Arguments {
   std::string on = "processes";  // threads, processes
   int ranks = 2;
   int steps = 5;
-  int width = 1024;  // of the mlp; the convolutions' is a sixteenth
+  int width = 1024;  // of the mlp; the convolutions have 1/16 of it
   int layers = 16;   // of the mlp
-  int batch = 128;   // of each rank
+  int batch = 128;   // per rank
 };
 
 const std::map<std::string, ShardLevel> levels = {{"none", ShardLevel::None},
@@ -84,7 +85,7 @@ double median(std::vector<double> values) {
   return values.at(values.size() / 2);
 }
 
-// Seconds of each step after the first two, in which buckets and the optimizer's state are made.
+// Seconds of each step after the first two, which create buckets and the optimizer's state.
 nlohmann::json time_steps(const Arguments& arguments, const World& world) {
   const DeviceMesh mesh(world, {{"shard", world.size()}});
   const Job job = make_job(arguments);
@@ -112,7 +113,7 @@ nlohmann::json time_steps(const Arguments& arguments, const World& world) {
           {"description", sharded.description()}};
 }
 
-// A forward and backward with and without reduction, in turn, and the same reductions with nothing beside them.
+// Alternates a forward and backward with and without reduction, and the reductions alone.
 nlohmann::json overlap(const Arguments& arguments, const World& world) {
   const DeviceMesh mesh(world, {{"replicate", world.size()}});
   const Job job = make_job(arguments);
@@ -163,7 +164,7 @@ std::unique_ptr<torch::optim::Optimizer> plain_optimizer(const std::string& name
   return std::make_unique<torch::optim::SGD>(shards, torch::optim::SGDOptions(1e-6).momentum(0.9));
 }
 
-// Ours and torch::optim's over the same flat shards, in turn.
+// Alternates our optimizer and torch::optim's over the same flat shards.
 nlohmann::json optimizers(const Arguments& arguments, const World& world) {
   const DeviceMesh mesh(world, {{"shard", world.size()}});
   const Job job = make_job(arguments);
@@ -174,7 +175,7 @@ nlohmann::json optimizers(const Arguments& arguments, const World& world) {
   for (const std::string name : {"adamw", "rmsprop", "sgd"}) {
     optim::OptimizerOptions options{.name = name, .learning_rate = 1e-6};
     if (name != "adamw") options.momentum = 0.9;
-    if (name == "adamw") options.weight_decay = 1e-2;  // torch::optim's own
+    if (name == "adamw") options.weight_decay = 1e-2;  // the default of torch::optim
     const auto ours = optim::make_optimizer(shards, options);
     const auto theirs = plain_optimizer(name, shards);
     std::vector<double> one, two;
@@ -202,17 +203,17 @@ nlohmann::json perform(const Arguments& arguments, const World& world) {
 int main(int argc, char** argv) {
   Arguments arguments;
   CLI::App app("Times steps of a model whose ranks share the batch.");
-  app.add_option("--what", arguments.what, "What is timed")
+  app.add_option("--what", arguments.what, "The measurement")
       ->check(CLI::IsMember({"steps", "overlap", "optimizer"}));
   app.add_option("--model", arguments.model, "The model")->check(CLI::IsMember({"mlp", "conv"}));
-  app.add_option("--level", arguments.level, "What is divided")->check(CLI::IsMember(levels));
-  app.add_option("--on", arguments.on, "What a rank is")
+  app.add_option("--level", arguments.level, "The level of sharding")->check(CLI::IsMember(levels));
+  app.add_option("--on", arguments.on, "The kind of ranks")
       ->check(CLI::IsMember({"threads", "processes"}));
-  app.add_option("--ranks", arguments.ranks, "How many, for threads");
-  app.add_option("--steps", arguments.steps, "Counted steps")->check(CLI::PositiveNumber);
+  app.add_option("--ranks", arguments.ranks, "Number of thread ranks");
+  app.add_option("--steps", arguments.steps, "Measured steps")->check(CLI::PositiveNumber);
   app.add_option("--width", arguments.width, "Features of the mlp");
-  app.add_option("--layers", arguments.layers, "Of the mlp");
-  app.add_option("--batch", arguments.batch, "Samples of each rank");
+  app.add_option("--layers", arguments.layers, "Layers of the mlp");
+  app.add_option("--batch", arguments.batch, "Samples per rank");
   CLI11_PARSE(app, argc, argv);
   try {
     nlohmann::json report;

@@ -1,5 +1,5 @@
-// trestle with one more model, "sleeping" (sleeping_net.h): a sweep over it shows what a pipeline
-// does where each stage's cost is known and each device has a machine of its own.
+// trestle with an additional model, "sleeping" (sleeping_net.h). A sweep over it shows a pipeline
+// with known costs, as if each device had its own machine.
 //
 //     sleeping_trestle sweep benchmarks/sleeping.toml --over pipeline.split_size=1,4,12,20,40,120
 #include "benchmarks/sleeping_net.h"

@@ -1,5 +1,5 @@
-// A training step of the U-Net with trestle: whole on one device or cut over several, and, with
-// --predict, what the simulator expected of it.
+// Measures a training step of the U-Net with trestle, on one device or cut over several. With
+// --predict it also prints the simulator's prediction.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -32,13 +32,13 @@ const std::map<std::string, trestle::Recompute> recompute_modes = {
     {"always", trestle::Recompute::Always}};
 
 void add_flags(Plan& plan, CLI::App& app) {
-  app.add_option("--devices", plan.devices, "One for each stage");
+  app.add_option("--devices", plan.devices, "One device per stage");
   auto* const balance = app.add_option("--balance", plan.balance, "Layers of each stage, of 22");
   balance->delimiter(',');
   app.add_flag_callback(
-         "--measure-balance", [&plan] { plan.balance.clear(); }, "Cut by time")
+         "--measure-balance", [&plan] { plan.balance.clear(); }, "Cut by measured times")
       ->excludes(balance);
-  app.add_option("--micro-batches", plan.micro_batches, "Pieces of a mini-batch");
+  app.add_option("--micro-batches", plan.micro_batches, "Number of micro-batches");
   app.add_option("--schedule", plan.schedule, "gpipe or 1f1b");
   app.add_option("--recompute", plan.recompute, "never, except_last or always")
       ->check(CLI::IsMember(recompute_modes));
@@ -46,7 +46,7 @@ void add_flags(Plan& plan, CLI::App& app) {
   app.add_option("--precision", plan.precision, "fp32, bf16 or fp16, by autocast");
   app.add_flag("--lend", plan.lend, "Let a stage use the cores of idle ones");
   app.add_option("--threads", plan.threads, "Intra-op threads of a stage; 0 = cores / stages");
-  app.add_flag("--predict", plan.predict, "Profile the stages first and say what was expected");
+  app.add_flag("--predict", plan.predict, "Profile the stages first and print the prediction");
 }
 
 trestle::Pipeline make_pipeline(const benchmarks::Job& job, const Plan& plan,
@@ -58,15 +58,15 @@ trestle::Pipeline make_pipeline(const benchmarks::Job& job, const Plan& plan,
   options.micro_batches = plan.micro_batches;
   options.schedule = plan.schedule;
   options.recompute = recompute_modes.at(plan.recompute);
-  options.threads = plan.threads;
-  options.precision = trestle::precision::parse_precision(plan.precision);
-  if (plan.channels_last) options.memory_format = at::MemoryFormat::ChannelsLast;
-  if (plan.balance.empty()) options.sample = {images};
-  if (plan.lend) options.core_lending = trestle::CoreLending::On;
+  options.cores.threads = plan.threads;
+  options.numerics.precision = trestle::precision::parse_precision(plan.precision);
+  if (plan.channels_last) options.numerics.memory_format = at::MemoryFormat::ChannelsLast;
+  if (plan.balance.empty()) options.plan.sample = {images};
+  if (plan.lend) options.cores.lending = trestle::CoreLending::On;
   return {trestle::models::unet({.width = job.width}), options};
 }
 
-// Dice needs the whole batch, which 1F1B does not wait for: there it is taken of each micro-batch.
+// Dice needs the whole batch. 1F1B does not wait for it, and uses dice per micro-batch.
 trestle::nn::Loss loss_for(const trestle::Pipeline& pipeline) {
   return trestle::schedule::all_forwards_first(pipeline.schedule())
              ? trestle::nn::cross_entropy_and_dice()
@@ -85,8 +85,8 @@ Optimizers make_optimizers(const trestle::Pipeline& pipeline) {
   return optimizers;
 }
 
-// As the trainer does it: profile, add what the optimizer will remember (RMSprop with momentum: two
-// numbers for each parameter), simulate.
+// Like the trainer: profile, add the optimizer's state (RMSprop with momentum: two numbers per
+// parameter), simulate.
 ordered_json predict(trestle::Pipeline& pipeline, const at::Tensor& images, const at::Tensor& masks,
                      const trestle::nn::Loss& loss) {
   trestle::simulate::Costs costs = pipeline.profile({images}, masks, loss);
@@ -110,7 +110,7 @@ ordered_json predict(trestle::Pipeline& pipeline, const at::Tensor& images, cons
           {"stages", stages}};
 }
 
-// Mean seconds that each kind of action took in the last step, to be held against the profile's.
+// Mean seconds of each kind of action in the last step, to compare with the profile.
 ordered_json action_means(const trestle::schedule::Timeline& timeline) {
   std::map<std::string, std::pair<double, int>> sums;
   for (const auto& event : timeline.events) {
@@ -125,20 +125,20 @@ ordered_json action_means(const trestle::schedule::Timeline& timeline) {
   return means;
 }
 
-// The share of the last step that each rank spent computing.
+// Each rank's computing share of the last step.
 std::vector<double> busy_shares(const trestle::schedule::Timeline& timeline) {
   std::vector<double> shares = trestle::schedule::busy(timeline);
   for (double& share : shares) share /= trestle::schedule::makespan(timeline);
   return shares;
 }
 
-// On a GPU operators return before they are done: the clock is read when all devices are.
+// On a GPU operators return early: read the clock when all devices have finished.
 void synchronize(const trestle::Pipeline& pipeline) {
   for (int stage = 0; stage < pipeline.stage_count(); ++stage)
     trestle::device::synchronize(pipeline.device(stage).torch);
 }
 
-// On GPUs the mini-batch lies where it is needed from the start, as it does for the peers.
+// On GPUs the mini-batch is on its device from the start, as in the peers.
 void place(const trestle::Pipeline& pipeline, at::Tensor& images, at::Tensor& masks) {
   const at::Device first = pipeline.device(0).torch;
   const at::Device last = pipeline.device(pipeline.stage_count() - 1).torch;

@@ -1,6 +1,6 @@
-# The program `all_examples`: the first argument names an example, the others are its arguments. Each generated source holds
-# eight examples, each in a namespace of its own and with its main() renamed. Headers are included before the namespaces
-# begin, so that an example's own #include lines there have no effect.
+# The program `all_examples`: the first argument names an example, the rest are its arguments. Each generated source holds
+# eight examples, each in its own namespace and with a renamed main(). Headers are included before the namespaces
+# begin, so that an example's own #include lines have no effect there.
 list(LENGTH examples count)
 set(sources)
 set(declarations)

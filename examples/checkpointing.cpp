@@ -1,4 +1,5 @@
-// Activation checkpointing: the first part of a net is not kept for the backward but run again.
+// Activation checkpointing: the activations of some layers are not stored, the backward recomputes
+// them.
 #include <trestle/trestle.h>
 
 #include <iostream>
@@ -9,7 +10,7 @@ int main() {
   torch::nn::Linear first(10, 50), second(50, 2);
   torch::nn::Dropout dropout(0.2);
   int runs = 0;
-  // Any function. What it captures must live until backward().
+  // Any function works. Its captures must live until backward().
   const auto hidden = [&](at::Tensor input) {
     ++runs;
     return dropout(torch::relu(first(input)));
@@ -17,23 +18,23 @@ int main() {
 
   const at::Tensor x = torch::randn({8, 10});
   const at::Tensor loss = second(trestle::nn::checkpoint(hidden, x)).square().mean();
-  loss.backward();  // runs `hidden` once more: the same dropout mask, the same gradients
+  loss.backward();  // recomputes `hidden` with the same dropout mask
   // [closure]
 
   const at::Tensor ours = first->weight.grad().clone();
   first->zero_grad();
   torch::manual_seed(1);
-  torch::nn::Linear(10, 50), torch::nn::Linear(50, 2);  // so that the mask is the same as above
+  torch::nn::Linear(10, 50), torch::nn::Linear(50, 2);  // draws the same mask as above
   (void)torch::randn({8, 10});
   second(hidden(x)).square().mean().backward();
   const double apart = (ours - first->weight.grad()).abs().max().item<double>();
-  std::cout << "ran " << runs - 1 << " times with checkpoint(); gradients differ by " << apart
-            << "\n";
+  std::cout << "checkpoint() called the function " << runs - 1 << " times; gradients differ by "
+            << apart << "\n";
 
   // [module]
   torch::nn::Sequential block(torch::nn::Linear(10, 10), torch::nn::BatchNorm1d(10),
                               torch::nn::ReLU());
-  at::Tensor y = trestle::nn::checkpoint(block, x);  // its statistics count the batch once
+  at::Tensor y = trestle::nn::checkpoint(block, x);  // the statistics count the batch once
   y = trestle::nn::checkpoint({.early_stop = false}, block, y);
   y.sum().backward();
   // [module]
@@ -48,7 +49,7 @@ int main() {
   const auto chosen = trestle::nn::Checkpointed::units({"linear3", "linear4"}, net);
   const at::Tensor plain = net.forward(x);
   for (const auto& model : {in_three, every_other, chosen}) {
-    std::cout << "runs " << model.recomputed().size() << " units again\n";
+    std::cout << "recomputes " << model.recomputed().size() << " units\n";
     if (!at::equal(model.forward(x), plain)) return 1;
   }
   // [layers]

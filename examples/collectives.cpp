@@ -1,7 +1,7 @@
-// Ranks that work together: sums, averages, pieces, messages, text, and a mesh of them.
+// Collectives over ranks: sums, means, shards, messages, text, and groups of a mesh.
 //
 //     collectives                               four ranks, threads of this process
-//     trestle launch -n 2 -- collectives        two processes; torchrun, srun and mpirun do as well
+//     trestle launch -n 2 -- collectives        two processes; torchrun, srun and mpirun work too
 #include <torch/types.h>
 #include <trestle/comm/spawn.h>
 #include <trestle/comm/world.h>
@@ -15,7 +15,7 @@ namespace {
 using trestle::comm::Work;
 
 // [sums]
-// The gradient of all ranks' batches, as data parallel training takes it: the mean.
+// The mean gradient over all ranks, as in data-parallel training.
 at::Tensor mean_over_ranks(const trestle::comm::Group& group, at::Tensor gradient) {
   group.all_reduce(gradient).wait();
   return gradient.div_(group.size());
@@ -23,7 +23,8 @@ at::Tensor mean_over_ranks(const trestle::comm::Group& group, at::Tensor gradien
 // [sums]
 
 // [ring]
-// Each rank gives its tensor to the next one. Receives are posted first: a send may wait for its receive.
+// Each rank sends its tensor to the next rank. Post receives first: a send may wait for its
+// receive.
 at::Tensor from_the_rank_before(const trestle::comm::Group& group, const at::Tensor& mine) {
   const int next = (group.rank() + 1) % group.size();
   const int before = (group.rank() + group.size() - 1) % group.size();
@@ -36,7 +37,7 @@ at::Tensor from_the_rank_before(const trestle::comm::Group& group, const at::Ten
 }
 // [ring]
 
-// What one rank does; the others do the same. Returns whether all of it came out right.
+// The work of each rank. Returns whether all results are correct.
 bool work(const trestle::World& world) {
   const trestle::comm::Group group = world.group();
   const int size = group.size(), rank = group.rank();
@@ -44,13 +45,13 @@ bool work(const trestle::World& world) {
   const at::Tensor mean = mean_over_ranks(group, torch::full({3}, 1.0 + rank));
   bool right = mean.eq((size + 1) / 2.0).all().item<bool>();
 
-  // [pieces]
-  // Each rank keeps a piece of the sum, and then all have all pieces again: an all_reduce in two halves.
-  at::Tensor piece = torch::empty({2});
-  group.reduce_scatter(piece, torch::ones({2 * size})).wait();  // 2 numbers for each rank
+  // [shards]
+  // The two halves of an all_reduce: each rank gets a shard of the sum, then all shards.
+  at::Tensor shard = torch::empty({2});
+  group.reduce_scatter(shard, torch::ones({2 * size})).wait();  // 2 numbers per rank
   at::Tensor whole = torch::empty({2 * size});
-  group.all_gather(whole, piece).wait();
-  // [pieces]
+  group.all_gather(whole, shard).wait();
+  // [shards]
   right = right && whole.eq(size).all().item<bool>();
 
   if (size > 1) {
@@ -59,7 +60,7 @@ bool work(const trestle::World& world) {
   }
 
   // [mesh]
-  // An even number of ranks in two rows. Those of a column have the same place in their row.
+  // Two rows of ranks. The ranks of a column have the same position in their rows.
   if (size % 2 == 0) {
     const trestle::DeviceMesh mesh(world, {{"replicate", 2}, {"shard", size / 2}});
     at::Tensor ranks_of_column = torch::full({1}, 1.0 * rank);
@@ -85,7 +86,7 @@ bool work(const trestle::World& world) {
 int main() {
   try {
     // [start]
-    const trestle::World world = trestle::init();  // who am I? one lone rank, if nobody says
+    const trestle::World world = trestle::init();  // one rank, if no launcher started this process
     if (world.size() > 1) return work(world) ? 0 : 1;
     const auto right = trestle::spawn(4, [](trestle::World& rank) { return work(rank); });
     // [start]

@@ -1,5 +1,6 @@
-// What Python's DistributedDataParallel, FSDP and DeepSpeed do in a training loop, line by line: docs/coming_from_python.md
-// puts these parts beside theirs. Four ranks that are threads; under a launcher a rank is a process.
+// The training loops of Python's DistributedDataParallel, FSDP and DeepSpeed, line by line.
+// docs/coming_from_python.md shows both side by side. Four ranks are threads of this process; under
+// a launcher each rank is a process.
 #include <torch/torch.h>
 #include <trestle/trestle.h>
 
@@ -13,7 +14,7 @@ namespace {
 // [block]
 struct BlockImpl : torch::nn::Module {
   BlockImpl() { linear = register_module("linear", torch::nn::Linear(32, 32)); }
-  // What is inside is not kept for the backward, but run again.
+  // Activations inside checkpoint() are not stored; the backward recomputes them.
   at::Tensor forward(const at::Tensor& x) {
     return x +
            trestle::nn::checkpoint([this](at::Tensor in) { return torch::gelu(linear(in)); }, x);
@@ -34,7 +35,7 @@ at::Tensor loss_of(trestle::Sharded& model, const at::Tensor& x) {
   return torch::mse_loss(model.forward(x).to(at::kFloat), x.narrow(1, 0, 2));
 }
 
-// DistributedDataParallel: no_sync, clipping.
+// DistributedDataParallel, with no_sync and clipping.
 double ddp(trestle::World& world, const at::Tensor& x) {
   // [ddp]
   trestle::DeviceMesh mesh(world, {{"replicate", world.size()}});
@@ -54,7 +55,7 @@ double ddp(trestle::World& world, const at::Tensor& x) {
   return norm;
 }
 
-// FSDP with mixed precision on a mesh of rows that repeat, and its checkpoint.
+// HSDP with mixed precision on a mesh of two replicas, and its checkpoint.
 double fsdp(trestle::World& world, const at::Tensor& x, const std::filesystem::path& folder) {
   // [fsdp]
   trestle::DeviceMesh mesh(world, {{"replicate", 2}, {"shard", world.size() / 2}});
@@ -69,8 +70,8 @@ double fsdp(trestle::World& world, const at::Tensor& x, const std::filesystem::p
   optimizer->zero_grad();
   // [fsdp]
   // [save]
-  trestle::save(folder, model, *optimizer, {.step = 1});        // all ranks, each its part
-  const auto state = trestle::load(folder, model, *optimizer);  // on any ranks, at any level
+  trestle::save(folder, model, *optimizer, {.step = 1});        // each rank saves its shards
+  const auto state = trestle::load(folder, model, *optimizer);  // any number of ranks, any level
   const trestle::NamedTensors whole = model.state();            // unsplit, on each rank
   // [save]
   return state.step == 1 && whole.size() == 10 ? norm : -1;

@@ -1,6 +1,6 @@
-// A schedule is data: here it comes from CSV text, as PyTorch writes such tables. Four stages on
-// two devices, so that each device has an early and a late piece of the model (looped, breadth
-// first). Prints the table and its idle time on paper, runs it, and draws both.
+// A schedule is data: this one is CSV text, in PyTorch's format. Four stages run on two devices, so
+// that each device holds an early and a late stage (looped, breadth first). The program simulates
+// the schedule, prints it with its idle time, runs it, and draws both timelines.
 #include <trestle/trestle.h>
 
 #include <cmath>
@@ -8,7 +8,7 @@
 
 namespace {
 
-// Row r is what rank r does, in order; "2F1" is the forward of stage 2 for micro-batch 1.
+// Row r lists the actions of rank r in order; "2F1" is the forward of stage 2 for micro-batch 1.
 const char* const csv =
     "0F0,0F1,2F0,2F1,2B0,2B1,0B0,0B1\n"
     "1F0,1F1,3F0,3F1,3B0,3B1,1B0,1B1\n";
@@ -31,18 +31,18 @@ int main() {
 
   // [table]
   trestle::schedule::Schedule table = trestle::schedule::parse_csv(csv, "looped");
-  trestle::schedule::validate(table);  // throws, showing the grid, if it could not run anywhere
+  trestle::schedule::validate(table);  // throws an error with the grid if it would deadlock
 
-  // On paper: what does it cost where a forward takes one unit of time and a backward two?
-  const auto on_paper = trestle::simulate::simulate(trestle::schedule::lower(table, {}),
-                                                    trestle::simulate::unit_costs(table.stages));
-  std::cout << trestle::view::to_text_grid(on_paper);
+  // Simulate it: a forward takes one unit of time, a backward two.
+  const auto simulated = trestle::simulate::simulate(trestle::schedule::lower(table, {}),
+                                                     trestle::simulate::unit_costs(table.stages));
+  std::cout << trestle::view::to_text_grid(simulated);
 
-  // For real: stage s lives on the s-th device of the list.
+  // Run it: stage s is on the s-th device of the list.
   trestle::PipelineOptions options{.devices = {devices[0], devices[1], devices[0], devices[1]},
                                    .balance = {3, 2, 2, 3},
                                    .micro_batches = 2,
-                                   .table = table};
+                                   .plan = {.table = table}};
   trestle::Pipeline pipeline(make_net(), options);
   const trestle::StepResult step = pipeline.step(x, y, trestle::nn::cross_entropy());
   // [table]
@@ -50,13 +50,13 @@ int main() {
   // [draw]
   const auto costs = pipeline.profile({x}, y, trestle::nn::cross_entropy());
   trestle::schedule::Timeline predicted = pipeline.predict(costs);
-  pipeline.step(x, y, trestle::nn::cross_entropy());           // the first one had memory to find
+  pipeline.step(x, y, trestle::nn::cross_entropy());  // the first step also allocates memory
   trestle::schedule::Timeline measured = pipeline.timeline();  // of the last step
   trestle::write_file("looped.svg", trestle::view::to_svg({predicted, measured}));
   // [draw]
 
   const double gpipe = one_step({.devices = devices, .balance = {5, 5}, .micro_batches = 2}, x, y);
-  std::cout << "loss " << step.loss << ", under GPipe on two stages " << gpipe << "\n"
+  std::cout << "loss " << step.loss << ", with GPipe on two stages " << gpipe << "\n"
             << "wrote looped.svg\n";
   return std::abs(step.loss - gpipe) < 1e-6 ? 0 : 1;
 }

@@ -1,6 +1,6 @@
-// One model on two devices of one process, each with half of every batch, as surveys of distributed
-// training begin. Outputs come back as one tensor, gradients are those of the whole batch, and the
-// optimizer is torch's own. The same net on one device goes beside it.
+// DataParallel: one process trains replicas of a model on two devices, each on half of every batch.
+// The output is one tensor, the gradients are those of the whole batch, and the optimizer is
+// torch's. A plain net on one device trains beside it for comparison.
 #include <trestle/sharding/data_parallel.h>
 #include <trestle/trestle.h>
 
@@ -12,7 +12,7 @@ namespace {
 // [net]
 struct NetImpl : torch::nn::Cloneable<NetImpl> {
   NetImpl() { reset(); }
-  void reset() override {  // makes the children: what Cloneable asks for
+  void reset() override {  // creates the children, as Cloneable requires
     hidden = register_module("hidden", torch::nn::Linear(10, 50));
     out = register_module("out", torch::nn::Linear(50, 2));
   }
@@ -78,6 +78,6 @@ int main() {
     }
   }
   std::cout << "loss from " << first_loss << " to " << last_loss
-            << "\nlargest difference of a gradient from the plain net's: " << difference << "\n";
+            << "\nlargest difference from the plain net's gradients: " << difference << "\n";
   return difference < 1e-5 && last_loss < 0.5 * first_loss ? 0 : 1;
 }

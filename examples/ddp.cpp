@@ -1,5 +1,6 @@
-// Data parallelism: four ranks train one model, each with its own part of every batch, to the weights that one process
-// with the whole batch gets. Alone it starts four ranks as threads; under a launcher a rank is a process:
+// Data parallelism (DDP): four ranks train one model, each on its own share of every batch. The
+// weights equal those of one process that trains on the whole batch. The program starts four ranks
+// as threads; under a launcher each rank is a process:
 //
 //   ./ddp
 //   trestle launch -n 4 -- ./ddp          torchrun --no-python --nproc-per-node 4 ./ddp
@@ -23,28 +24,27 @@ constexpr int batch = 24;
 
 double train(trestle::World& world) {
   const trestle::DeviceMesh mesh(world, {{"replicate", world.size()}});
-  // All ranks begin with rank 0's weights, whatever they drew.
+  // All ranks start with rank 0's weights.
   trestle::ShardedModule<NetImpl> net(std::make_shared<NetImpl>(), mesh, trestle::ddp());
   const auto optimizer =
       trestle::optim::make_optimizer(net.parameters(), {.name = "adamw", .learning_rate = 0.01});
   auto generator = at::make_generator<at::CPUGeneratorImpl>(7);
   double loss = 0;
   for (int step = 0; step < 60; ++step) {
-    const auto x =
-        torch::randn({batch, 20}, generator);  // the same on all ranks, which take parts of it
+    const auto x = torch::randn({batch, 20}, generator);  // the same on all ranks
     const auto y = x.narrow(1, 0, 3).argmax(1);
     const auto mine = torch::tensor_split(x, world.size())[static_cast<std::size_t>(world.rank())];
     const auto target =
         torch::tensor_split(y, world.size())[static_cast<std::size_t>(world.rank())];
     optimizer->zero_grad();
     const auto value = torch::nn::functional::cross_entropy(net.forward(mine), target);
-    // Parts may have different sizes: each counts as the samples that it has.
+    // Shares may differ in size: each is weighted by its number of samples.
     net.backward(value, static_cast<double>(mine.size(0)));
     optimizer->step();
     loss = value.item<double>();
   }
   if (world.rank() == 0)
-    std::cout << net.description() << "loss on rank 0's part: " << loss << "\n";
+    std::cout << net.description() << "loss on rank 0's share: " << loss << "\n";
   return loss;
 }
 

@@ -1,8 +1,8 @@
-// ZeRO-2 by a JSON file of DeepSpeed, deepspeed_zero2.json beside this source, with DeepSpeed's calls: gradients and the
-// optimizer's state are divided over the ranks, and the model computes in fp16.
+// ZeRO-2 from DeepSpeed's JSON (deepspeed_zero2.json, beside this source), with DeepSpeed's calls.
+// The ranks shard the gradients and the optimizer's state; the model computes in fp16.
 //
 //     deepspeed_zero2 [FILE]                            two ranks, threads of this process
-//     trestle launch -n 4 -- deepspeed_zero2 [FILE]     four processes; torchrun, srun and mpirun do as well
+//     trestle launch -n 4 -- deepspeed_zero2 [FILE]     four processes; also torchrun, srun, mpirun
 #include <ATen/CPUGeneratorImpl.h>
 #include <torch/nn.h>
 #include <torch/optim/adamw.h>
@@ -26,7 +26,7 @@ struct NetImpl : torch::nn::Module {
   torch::nn::Linear hidden{nullptr}, out{nullptr};
 };
 
-// Points of the plane and eight numbers that mean nothing: is the point inside of a circle?
+// Inputs: a point of the plane and eight random numbers. Target: whether the point is in a circle.
 std::pair<at::Tensor, at::Tensor> micro_batch(std::int64_t size, int step, int rank) {
   auto generator =
       at::make_generator<at::CPUGeneratorImpl>(static_cast<std::uint64_t>(1000 * step + rank));
@@ -34,17 +34,17 @@ std::pair<at::Tensor, at::Tensor> micro_batch(std::int64_t size, int step, int r
   return {x, x.narrow(1, 0, 2).square().sum(1).lt(1.4).to(at::kLong)};
 }
 
-// What one rank does; the others do the same. Returns whether it learned.
+// The work of each rank. Returns whether the model learned.
 bool work(const trestle::World& world, const std::filesystem::path& file) {
   std::shared_ptr<NetImpl> net;
   {
-    static std::mutex one_at_a_time;  // ranks that are threads have one default generator
+    static std::mutex one_at_a_time;  // rank threads share one default generator
     const std::lock_guard lock(one_at_a_time);
     net = std::make_shared<NetImpl>();
   }
 
   // [engine]
-  // The file names no optimizer: it is the program's own, over what this rank steps.
+  // The file names no optimizer. The program creates one, over this rank's shards.
   auto engine = trestle::deepspeed::initialize(
       net, file, world, {.optimizer = [](const trestle::NamedTensors& named) {
         std::vector<at::Tensor> parameters;
@@ -67,7 +67,7 @@ bool work(const trestle::World& world, const std::filesystem::path& file) {
   if (engine.global_rank() == 0)
     std::cout << "loss " << first << ", after " << engine.global_steps() << " steps " << last
               << "; the loss is scaled by " << engine.loss_scale() << ", " << engine.skipped_steps()
-              << " steps were left out\n";
+              << " steps were skipped\n";
   return last < 0.7 * first;
 }
 

@@ -1,4 +1,4 @@
-// A model that does not fit one device and trains on two. Each virtual device has 24 MiB.
+// A model that does not fit on one device trains on two. Each virtual device has 24 MiB.
 #include <trestle/trestle.h>
 
 #include <iostream>
@@ -11,7 +11,7 @@ trestle::nn::Layers make_net() {
   return trestle::models::unet({.in_channels = 3, .classes = 2, .width = 8, .seed = 1});
 }
 
-// Three training steps; prints the losses and what the devices held.
+// Trains for three steps. Prints the losses and the peak memory of each device.
 void train(trestle::PipelineOptions options, const at::Tensor& x, const at::Tensor& y) {
   trestle::Pipeline pipeline(make_net(), options);
   torch::optim::Adam optimizer(pipeline.parameters(), 1e-3);
@@ -24,7 +24,7 @@ void train(trestle::PipelineOptions options, const at::Tensor& x, const at::Tens
   }
   for (const auto& device : options.devices) {
     const auto usage = trestle::memory_usage(device.torch);
-    std::cout << trestle::device_name(device.torch) << " held at most "
+    std::cout << trestle::device_name(device.torch) << " peak memory "
               << trestle::format_bytes(usage.peak) << " of " << trestle::format_bytes(usage.budget)
               << "\n";
   }
@@ -48,5 +48,5 @@ int main() {
 
   std::cout << "The same on two:\n";
   train({.devices = devices, .balance = {8, 14}, .micro_batches = 2}, x, y);
-  return refused ? 0 : 1;  // what should not fit, does
+  return refused ? 0 : 1;  // 1: the model fits on one device after all
 }

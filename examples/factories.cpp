@@ -1,6 +1,6 @@
-// Layers as factories: made when they are needed, each on its way to its device, with weights that
-// do not depend on what else is made; a parameter that two layers share; gradients clipped over all
-// stages.
+// Layers as factories. The pipeline creates each layer when it moves it to its device. A layer's
+// initial weights do not depend on the other layers. Two layers share a parameter, and gradients
+// are clipped by their norm over all stages.
 #include <trestle/trestle.h>
 
 #include <iostream>
@@ -35,16 +35,17 @@ bool same_weights(const trestle::nn::Layer& a, const trestle::nn::Layer& b) {
 int main() {
   const auto devices = trestle::virtual_devices(2);
 
-  // [part]
-  const trestle::nn::Graph whole = make_net().graph();  // nothing is made yet
+  // [one_layer]
+  const trestle::nn::Graph whole = make_net().graph();  // no layer is created yet
   for (const auto& layer : whole.layers) layer.module.make();
-  const trestle::nn::Graph part = make_net().graph();
-  part.layers[3].module.make();  // "fc2" alone
-  const bool same = same_weights(part.layers[3], whole.layers[3]);
-  // [part]
-  std::cout << "fc2 made alone has the whole model's weights: " << (same ? "yes" : "no") << "\n";
+  const trestle::nn::Graph alone = make_net().graph();
+  alone.layers[3].module.make();  // only "fc2"
+  const bool same = same_weights(alone.layers[3], whole.layers[3]);
+  // [one_layer]
+  std::cout << "fc2 created alone has the same weights as in the whole model: "
+            << (same ? "yes" : "no") << "\n";
 
-  // The layers that share a parameter go into one stage.
+  // Layers that share a parameter must be in one stage.
   trestle::nn::Layers net = make_net();
   trestle::Pipeline pipeline(net, {.devices = devices, .balance = {6, 1}, .micro_batches = 2});
   torch::optim::SGD optimizer(pipeline.parameters(), 0.5);

@@ -1,11 +1,12 @@
-// Hybrid sharding on a mesh of two rows and four columns: the ranks of a row divide the model, the rows repeat it. Eight
-// ranks that are threads, each with a virtual device of its own, whose meters say what it holds; or eight processes:
+// Hybrid sharding (HSDP) on a mesh of two rows and four columns. The ranks of a row shard the
+// model; the rows are replicas. Eight ranks are threads, each with its own virtual device, which
+// measures its memory; or eight processes:
 //
 //   ./hsdp
 //   trestle launch -n 8 -- ./hsdp
 //
-// PyTorch's tutorials sometimes wrap such a model in DistributedDataParallel once more. That would sum over the rows twice:
-// a mesh with a dimension that replicates has it already.
+// Some PyTorch tutorials also wrap such a model in DistributedDataParallel. Here that would reduce
+// the gradients over the rows twice: the mesh's "replicate" dimension already does it.
 #include <torch/torch.h>
 #include <trestle/trestle.h>
 
@@ -15,7 +16,8 @@ namespace {
 
 constexpr int width = 256, blocks = 6;
 
-// A factory for each layer: a rank makes one after the other and keeps its part, so that no device ever holds the model.
+// One factory per layer. A rank creates one layer at a time and keeps its shard, so that no device
+// ever holds the whole model.
 trestle::nn::Layers make_net() {
   trestle::nn::Layers net(trestle::nn::Seed{1});
   for (int i = 0; i < blocks; ++i) {
@@ -31,7 +33,7 @@ void train(trestle::World& world, const trestle::Device& device) {
   if (world.rank() == 0) std::cout << mesh.layout().picture();
   trestle::Sharded net(make_net(), mesh, trestle::hsdp({.device = device.torch}));
   const auto optimizer = trestle::optim::make_optimizer(net.parameters(), {.name = "adamw"});
-  torch::manual_seed(world.rank());  // other samples on each rank
+  torch::manual_seed(world.rank());  // different samples on each rank
   for (int step = 0; step < 10; ++step) {
     const auto x = torch::randn({8, width}).to(device.torch);
     const auto y = x.narrow(1, 0, 4).argmax(1);
@@ -46,11 +48,11 @@ void train(trestle::World& world, const trestle::Device& device) {
   const auto report = net.report();
   std::cout << net.description() << trestle::format_bytes(report.gathered / report.steps)
             << " gathered and " << trestle::format_bytes(report.reduced / report.steps)
-            << " reduced a step\n";
+            << " reduced per step\n";
   if (!device.torch.is_cpu())
-    std::cout << "this device held at most "
+    std::cout << "peak memory of this device: "
               << trestle::format_bytes(trestle::memory_usage(device.torch).peak)
-              << "; weights, gradients and AdamW's averages of the whole model are "
+              << "; weights, gradients and AdamW's moments of the whole model: "
               << trestle::format_bytes(16 * (blocks * (width * width + width) + 4 * width + 4))
               << "\n";
 }

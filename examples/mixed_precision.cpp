@@ -1,4 +1,4 @@
-// Trains in fp16 with a gradient scaler, and adds the gradients of two batches up for each step.
+// Trains in fp16 with a gradient scaler. Each step accumulates the gradients of two batches.
 #include <trestle/trestle.h>
 
 #include <cmath>
@@ -17,7 +17,7 @@ int main() {
   trestle::Pipeline pipeline(net, {.devices = devices,
                                    .balance = {2, 2},
                                    .micro_batches = 2,
-                                   .precision = trestle::Precision::Float16});
+                                   .numerics = {.precision = trestle::Precision::Float16}});
   torch::optim::Adam optimizer(pipeline.parameters(), 1e-2);
   trestle::precision::GradientScaler scaler;
   const auto loss = trestle::nn::cross_entropy();
@@ -28,7 +28,7 @@ int main() {
   double first = 0, mean = 0;
   for (int step = 0; step < 30; ++step) {
     // [step]
-    const double scale = scaler.scale() / 2;  // two batches, half of the weight each
+    const double scale = scaler.scale() / 2;  // two batches, each with half of the weight
     const auto a = pipeline.step(x[0], y[0], loss, {.gradient_scale = scale});
     const auto b = pipeline.step(x[1], y[1], loss,
                                  {.gradient_scale = scale, .first_micro_batch = a.micro_batches});

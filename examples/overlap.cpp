@@ -1,5 +1,6 @@
-// Communication beside the backward, seen: two ranks record three steps of a model whose parameters they divide, and draw
-// them. Gathers (unshard) and reductions are strips under the forwards and backwards that they go on beside.
+// Communication that overlaps the backward. Two ranks shard a model (FSDP), record three steps, and
+// draw them. Strips show all-gathers and reductions below the forwards and backwards that they
+// overlap.
 //
 //   ./overlap [overlap.svg]
 #include <torch/torch.h>
@@ -9,7 +10,7 @@
 
 namespace {
 
-constexpr auto hide = trestle::view::MemoryCharts::Hide;  // records have none
+constexpr auto hide = trestle::view::MemoryCharts::Hide;  // records hold no memory curves
 constexpr int width = 384, layers = 4, steps = 3;
 
 trestle::nn::Layers make_net() {
@@ -30,12 +31,12 @@ bool train(trestle::World& world, const std::string& file) {
     net.backward(net.forward(torch::ones({256, width})).square().mean());
     optimizer.step();
   };
-  step();  // the first one learns the order of units
+  step();  // the first step records the order of units
   // [record]
   net.start_recording();
   for (int i = 0; i < steps; ++i) step();
   const trestle::ShardRecord record = net.stop_recording();
-  const auto timeline = trestle::shard_timeline(record, world.group());  // of all ranks
+  const auto timeline = trestle::shard_timeline(record, world.group());  // all ranks
   if (world.rank() == 0)
     trestle::write_file(
         file, trestle::view::to_svg({timeline}, {.title = "FSDP, two ranks", .memory = hide}));
@@ -43,7 +44,7 @@ bool train(trestle::World& world, const std::string& file) {
   if (world.rank() == 0)
     std::cout << timeline.events.size() << " events in " << file << "; "
               << static_cast<int>(100 * trestle::hidden_share(record))
-              << " % of the communication's time nobody waited for it\n";
+              << " % of the communication time overlapped with computation\n";
   return timeline.events.size() >= static_cast<std::size_t>(world.size() * steps * layers * 4);
 }
 

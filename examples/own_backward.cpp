@@ -1,12 +1,13 @@
-// The caller's own backward: forward() gives the whole output, any loss may be made of it, and
-// backward() runs the pipeline's second half. The gradients are those of the unsplit model.
+// Your own loss and backward: forward() returns the whole output, any loss may be computed from it,
+// and loss.backward() runs the backwards of all stages. The gradients equal those of the unsplit
+// model.
 #include <trestle/trestle.h>
 
 #include <iostream>
 
 namespace {
 
-// Needs the outputs of the whole batch: it pushes the batch's mean prediction towards a goal.
+// A loss over the outputs of the whole batch: moves their mean prediction towards a goal.
 at::Tensor my_loss(const at::Tensor& output, const at::Tensor& goal) {
   return (output.softmax(1).mean(0) - goal).square().sum();
 }
@@ -25,13 +26,13 @@ double largest_difference(const trestle::nn::Layers& one, const trestle::nn::Lay
 }  // namespace
 
 int main() {
-  // Virtual devices first: they must be there before the process's first backward.
+  // Install virtual devices first: they must exist before the process's first backward.
   const auto devices = trestle::virtual_devices(2);
   torch::manual_seed(0);
   const at::Tensor x = torch::randn({12, 10});
   const at::Tensor goal = torch::tensor({0.5, 0.2, 0.1, 0.1, 0.1}).to(torch::kFloat);
 
-  // Twice the same net, with the same weights.
+  // Two nets with the same weights.
   trestle::nn::Layers plain = trestle::models::mlp({.seed = 7});
   trestle::nn::Layers net = trestle::models::mlp({.seed = 7});
   trestle::Pipeline pipeline(net, {.devices = devices, .balance = {3, 3}, .micro_batches = 4});
@@ -45,9 +46,9 @@ int main() {
   my_loss(plain.forward(x), goal).backward();
   const double difference = largest_difference(plain, net);
   std::cout << "loss " << loss.item<double>() << "\n"
-            << "largest difference to the unsplit model's gradients: " << difference << "\n";
+            << "largest difference from the unsplit model's gradients: " << difference << "\n";
 
-  // A pipeline frees what a backward has used. A second one says so instead of adding zeros.
+  // A backward frees the pipeline's graph. A second backward is an error; it does not add zeros.
   bool refused = false;
   try {
     output.sum().backward();

@@ -1,5 +1,5 @@
-// A net whose stages are on several ranks: each makes its own layers alone, and a skip goes straight from the
-// first rank to the last. The losses are those of one process, to the bit.
+// A pipeline over several ranks. Each rank creates only its own layers. A skip goes directly from
+// the first rank to the last. The losses equal those of one process bit for bit.
 //
 //     ranks_pipeline                            three ranks, threads of this process
 //     trestle launch -n 2 -- ranks_pipeline     two processes
@@ -26,7 +26,7 @@ trestle::nn::Layers make_net() {
 }
 // [net]
 
-// As many layers for each of so many stages.
+// Splits the layers evenly over the stages.
 std::vector<int> even(int layers, int stages) {
   std::vector<int> balance;
   for (int s = 0; s < stages; ++s)
@@ -34,25 +34,25 @@ std::vector<int> even(int layers, int stages) {
   return balance;
 }
 
-// Trains for 20 steps; `group` of no rank is one process with all stages. Returns the losses.
+// Trains for 20 steps and returns the losses. Without a `group`, one process has all stages.
 std::vector<double> train(const trestle::comm::Group& group, int stages) {
   const at::Tensor x = torch::arange(32 * 8).reshape({32, 8}).sin();
   const at::Tensor y = x.sum(1, true).cos();
   // [use]
-  const trestle::nn::Layers net = make_net();  // no layer is made yet
+  const trestle::nn::Layers net = make_net();  // no layer is created yet
   trestle::Pipeline pipeline(net, {.group = group,
                                    .balance = even(static_cast<int>(net.size()), stages),
                                    .micro_batches = 4,
                                    .schedule = "1f1b",
-                                   .threads = 1});
-  torch::optim::Adam optimizer(pipeline.parameters(), 1e-2);  // the rank's own
+                                   .cores = {.threads = 1}});
+  torch::optim::Adam optimizer(pipeline.parameters(), 1e-2);  // this rank's parameters
   const bool first = pipeline.has_stage(0), last = pipeline.has_stage(stages - 1);
   std::vector<double> losses;
   for (int step = 0; step < 20; ++step) {
     optimizer.zero_grad();
     const auto result = pipeline.step(first ? x : at::Tensor(), last ? y : at::Tensor(),
                                       trestle::nn::mean_squared_error());
-    pipeline.clip_grad_norm(1.0);  // by the norm of all ranks' gradients
+    pipeline.clip_grad_norm(1.0);  // the norm is over all ranks
     optimizer.step();
     losses.push_back(result.loss);  // the same on every rank
   }
@@ -63,21 +63,21 @@ std::vector<double> train(const trestle::comm::Group& group, int stages) {
   const auto parameters = group.all_gather_bytes(std::to_string(pipeline.parameters().size()));
   if (group.rank() == 0) {
     for (int r = 0; r < group.size(); ++r)
-      std::cout << "rank " << r << " has " << parameters[r] << " parameter tensors\n";
+      std::cout << "rank " << r << " owns " << parameters[r] << " parameter tensors\n";
     std::cout << trestle::view::to_text_grid(timeline, {.columns = 80});
   }
   // [gather]
   return losses;
 }
 
-// What one rank does.
+// The work of each rank.
 bool work(const trestle::World& world) {
   const auto losses = train(world.group(), world.size());
   if (world.rank() != 0) return losses.back() < losses.front();
   const bool same = losses == train({}, world.size());
   std::cout << "loss " << losses.front() << " -> " << losses.back() << " on " << world.size()
-            << " ranks (" << world.backend() << "); in one process the "
-            << (same ? "same" : "losses differ") << "\n";
+            << " ranks (" << world.backend() << "); the losses of one process "
+            << (same ? "are the same" : "differ") << "\n";
   return same && losses.back() < losses.front();
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reads a checkpoint folder of trestle, such as runs/NAME/last, in however many parts it was saved.
+"""Reads a checkpoint folder of trestle, such as runs/NAME/last, saved by any number of ranks.
 
     examples/read_checkpoint.py FOLDER [GROUP]      lists the tensors of a group: weights, optimizer, gradients
 

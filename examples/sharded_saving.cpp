@@ -1,5 +1,6 @@
-// A training that stops on four ranks, each of which has a quarter of everything, and goes on on two ranks that divide the
-// optimizer's state alone, and in one process: everywhere to the loss of a training that never stopped.
+// Four ranks at level Parameters train and save; each holds a quarter of the model and its state.
+// Two ranks at level OptimizerState resume from the checkpoint, and so does one process. Both reach
+// the loss of a training that never stopped.
 #include <trestle/comm/spawn.h>
 #include <trestle/trestle.h>
 
@@ -28,7 +29,7 @@ std::pair<at::Tensor, at::Tensor> batch_of(std::int64_t step) {
   return {x, x.sum(1, true).cos()};
 }
 
-// Trains on the world's ranks at one level, from where "last" stands, if it is there. Returns the last loss.
+// Trains at one level. Resumes from the checkpoint `last` if it exists. Returns the final loss.
 double train(const trestle::World& world, trestle::ShardLevel level, const fs::path& last,
              int stop_at) {
   // [loop]
@@ -42,10 +43,10 @@ double train(const trestle::World& world, trestle::ShardLevel level, const fs::p
   double loss = 0;
   while (state.step < stop_at) {
     const auto [x, y] = batch_of(state.step);
-    const auto part = batch / world.size(), begin = part * world.rank();
+    const auto share = batch / world.size(), begin = share * world.rank();
     optimizer->zero_grad();
     const at::Tensor own =
-        torch::mse_loss(sharded.forward(x.narrow(0, begin, part)), y.narrow(0, begin, part));
+        torch::mse_loss(sharded.forward(x.narrow(0, begin, share)), y.narrow(0, begin, share));
     sharded.backward(own);
     optimizer->step();
     ++state.step;
@@ -58,7 +59,7 @@ double train(const trestle::World& world, trestle::ShardLevel level, const fs::p
   return loss;
 }
 
-// The same in one process, with the model itself.
+// Resumes in one process, with the plain model.
 double train_alone(const fs::path& last) {
   // [alone]
   const trestle::nn::Layers net = make_net();
@@ -90,7 +91,7 @@ int main() {
   };
   const double expected = on(4, trestle::ShardLevel::Parameters, folder / "whole", steps);
   const double half = on(4, trestle::ShardLevel::Parameters, last, steps / 2);
-  std::cout << "4 ranks, parameters divided: loss " << half << " after " << steps / 2
+  std::cout << "4 ranks, sharded parameters: loss " << half << " after " << steps / 2
             << " steps, saved\n";
   // [one_file]
   const trestle::checkpoint::CheckpointFolder saved(last);
@@ -100,7 +101,7 @@ int main() {
     std::cout << "  " << tensor.name << " " << at::IntArrayRef(tensor.shape) << "\n";
   const double alone = train_alone(last);
   const double two = on(2, trestle::ShardLevel::OptimizerState, last, steps);
-  std::cout << "after " << steps << " steps: 2 ranks, optimizer state divided: loss " << two
+  std::cout << "after " << steps << " steps: 2 ranks, sharded optimizer state: loss " << two
             << "; one process: " << alone << "; never stopped: " << expected << "\n";
   fs::remove_all(folder);
   const auto near = [&](double loss) { return std::abs(loss - expected) < 1e-4 * expected; };

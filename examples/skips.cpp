@@ -1,5 +1,5 @@
-// Ways to say that a layer's value is also used further on, and what happens when the wiring is
-// wrong. Then all of it cut into three, where skips jump over the middle stage.
+// Skip connections: taps, layers with several outputs, optional arguments, and the error for wrong
+// wiring. The pipeline has three stages; its skips jump over the middle one.
 #include <trestle/trestle.h>
 
 #include <iostream>
@@ -9,7 +9,7 @@
 namespace {
 
 // [tuple]
-// A layer with a skip of its own returns a tuple.
+// A layer with several outputs returns a tuple.
 struct SplitImpl : torch::nn::Module {
   torch::nn::Linear linear = register_module("linear", torch::nn::Linear(8, 16));
   std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& x) {
@@ -20,7 +20,7 @@ struct SplitImpl : torch::nn::Module {
 TORCH_MODULE(Split);
 // [tuple]
 
-// An argument that may be left out is a std::optional.
+// An optional argument is a std::optional.
 at::Tensor scale(at::Tensor x, std::optional<at::Tensor> by) { return by ? x * *by : x; }
 at::Tensor add(at::Tensor x, at::Tensor skip) { return x + skip; }
 
@@ -28,10 +28,10 @@ trestle::nn::Layers make_net() {
   // [taps]
   trestle::nn::Layers net;
   net.add("in", torch::nn::Linear(4, 8)).keep_output("a");
-  net.add("split", Split()).keep_output("gate", 1);  // its second output; the first goes on
+  net.add("split", Split()).keep_output("gate", 1);  // the second output; the first feeds "tanh"
   net.add("tanh", torch::nn::Tanh()).keep_input("b");
-  net.add("first", add).take("a");   // one kept value ...
-  net.add("second", add).take("a");  // ... may be taken by many layers
+  net.add("first", add).take("a");   // one kept value
+  net.add("second", add).take("a");  // may feed many layers
   net.add("third", add).take("b");
   net.add("gated", scale).take("gate");
   net.add("out", torch::nn::Linear(8, 2));
@@ -56,7 +56,7 @@ int main() {
   try {
     wrong.graph();
   } catch (const trestle::UsageError& error) {
-    std::cout << error.what() << "\n\n";  // every mistake at once, by name
+    std::cout << error.what() << "\n\n";  // lists every mistake, by name
   }
   // [wrong]
 
@@ -67,6 +67,6 @@ int main() {
   }
   const at::Tensor output = pipeline.evaluate(x).to(at::kCPU);
   const double difference = (output - expected).abs().max().item<double>();
-  std::cout << "largest difference to the plain model: " << difference << "\n";
+  std::cout << "largest difference from the plain model: " << difference << "\n";
   return difference < 1e-6 ? 0 : 1;
 }

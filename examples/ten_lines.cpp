@@ -1,5 +1,5 @@
-// A small net with a skip, cut over two virtual devices of this machine, trained for 30 steps.
-// Prints how the loss falls, what each device held, and how well the net then does.
+// Trains a small net with a skip connection for 30 steps, split over two virtual devices.
+// Prints the loss, the peak memory of each device, and the accuracy of the trained net.
 #include <trestle/trestle.h>
 
 #include <iostream>
@@ -24,7 +24,7 @@ int main() {
   const at::Tensor masks = (images.sum(1) > 0).to(torch::kLong);  // [16, 24, 24], two classes
   // [use]
   trestle::nn::Layers net;
-  net.add("in", block(3, 16)).keep_output("fine");  // a tap: also keep what comes out
+  net.add("in", block(3, 16)).keep_output("fine");  // a tap: also stores the output
   net.add("middle", block(16, 16));
   net.add("join", join).take("fine");  // join(x, skip)
   net.add("out", torch::nn::Conv2d(32, 2, 1));
@@ -45,11 +45,11 @@ int main() {
   for (int stage = 0; stage < pipeline.stage_count(); ++stage) {
     const trestle::MemoryUsage memory = trestle::memory_usage(pipeline.device(stage).torch);
     std::cout << "stage " << stage << " on " << trestle::to_string(pipeline.device(stage))
-              << ", at most " << trestle::format_bytes(memory.peak) << "\n";
+              << ", peak memory " << trestle::format_bytes(memory.peak) << "\n";
   }
-  // The trained net, forwards only: how many pixels does it get right?
+  // Evaluate the trained net: the share of pixels that it classifies correctly.
   const at::Tensor right = pipeline.evaluate(images).to(at::kCPU).argmax(1) == masks;
   const double share = right.to(torch::kFloat).mean().item<double>();
-  std::cout << "right: " << 100 * share << " % of the pixels\n";
+  std::cout << "correct: " << 100 * share << " % of the pixels\n";
   return share > 0.9 ? 0 : 1;
 }

@@ -1,11 +1,12 @@
-// A program of one's own on any number of processes, whoever starts them:
+// A program that trains on any number of processes, with any launcher:
 //
 //     torchrun --no-python --nproc-per-node 2 torchrun_program net.safetensors
 //     trestle launch -n 3 -- torchrun_program net.safetensors
 //     srun --ntasks 4 torchrun_program net.safetensors
-//     torchrun_program                          one lone rank has all stages
+//     torchrun_program                          one rank with all stages
 //
-// The ranks cut the net by measured times, one stage each, train it together, and write one file of weights.
+// The ranks split the net by measured times into one stage per rank, train it, and write one file
+// of weights.
 #include <trestle/checkpoint/checkpoint_folder.h>
 #include <trestle/comm/world.h>
 #include <trestle/trestle.h>
@@ -22,7 +23,8 @@ struct Residual : torch::nn::Module {
   torch::nn::Linear linear_ = nullptr;
 };
 
-// Layers as functions that make them: a rank makes its own alone, with the weights that all would have.
+// Layers as factories: a rank creates only its own layers. Their initial weights do not depend on
+// the number of ranks.
 trestle::nn::Layers make_net() {
   trestle::nn::Layers net(trestle::nn::Seed{1});
   net.add("in", [] { return torch::nn::Linear(2, 64); });
@@ -32,7 +34,7 @@ trestle::nn::Layers make_net() {
   return net;
 }
 
-// Points of the plane and the height of a hill over them.
+// Inputs: points of the plane. Targets: the height of a hill at each point.
 at::Tensor points(int step) {
   const at::Tensor i = torch::arange(64, at::kFloat) + 64.0 * step;
   return torch::stack({(i * 0.618034).frac(), (i * 0.754878).frac()}, 1) * 2 - 1;
@@ -47,12 +49,12 @@ int work(const std::string& file) {
   trestle::Pipeline pipeline(make_net(), {.group = world.group(),
                                           .micro_batches = 4,
                                           .schedule = "1f1b",
-                                          .deadline = world.group().deadline(),
-                                          .sample = {points(0)}});
+                                          .plan = {.sample = {points(0)}},
+                                          .deadline = world.group().deadline()});
   torch::optim::Adam optimizer(pipeline.parameters(), 3e-3);
   for (int step = 0; step < 100; ++step) {
     optimizer.zero_grad();
-    const at::Tensor x = first ? points(step) : at::Tensor();  // each reads what it needs
+    const at::Tensor x = first ? points(step) : at::Tensor();  // only the first rank reads x
     const at::Tensor y = last ? heights(points(step)) : at::Tensor();
     const double loss = pipeline.step(x, y, trestle::nn::mean_squared_error()).loss;
     optimizer.step();
@@ -62,7 +64,7 @@ int work(const std::string& file) {
   // [use]
 
   // [end]
-  // The last rank has the output; what it finds all are told.
+  // The last rank has the output. It broadcasts the error.
   const at::Tensor output = pipeline.evaluate(first ? points(1000) : at::Tensor());
   at::Tensor error = torch::zeros({1});
   if (last) error[0] = (output - heights(points(1000))).abs().max();
@@ -75,7 +77,7 @@ int work(const std::string& file) {
          }});
   if (first)
     std::cout << world.size() << " ranks, started by " << world.started_by()
-              << "; largest error at new points " << error.item<float>() << "\n";
+              << "; largest error on new points " << error.item<float>() << "\n";
   // [end]
   return error.item<float>() < 0.2F ? 0 : 1;
 }
@@ -88,7 +90,7 @@ int main(int argc, char** argv) {
     return work(argc > 1 ? argv[1] : "");
   } catch (const trestle::UsageError& error) {
     std::cerr << error.what() << "\n";
-    return 2;  // what cannot be is not tried again by --max-restarts
+    return 2;  // a usage error: --max-restarts does not retry it
   } catch (const std::exception& error) {
     std::cerr << error.what() << "\n";
     return 1;

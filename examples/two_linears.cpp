@@ -1,7 +1,6 @@
-// PyTorch's tutorial on model parallelism in one process, with its toy model: a layer 10-10 on one
-// device, a layer 10-5 on another, labels on the last, mean squared error, SGD. First one batch at
-// a time, where one device always waits for the other; then in four micro-batches, where both work.
-// The weights after ten steps are the same.
+// The toy model of PyTorch's tutorial on model parallelism: a layer 10-10 on one device, a layer
+// 10-5 on another, mean squared error, SGD. With whole batches one device always waits for the
+// other. With four micro-batches both compute. The weights after ten steps are the same.
 #include <trestle/trestle.h>
 
 #include <iostream>
@@ -37,9 +36,9 @@ Result train(int micro_batches, const std::vector<trestle::Device>& devices) {
     optimizer.step();
   }
   result.weight = net.parameters()[0].to(at::kCPU);
-  const auto on_paper =
+  const auto simulated =
       trestle::simulate::simulate(pipeline.schedule(), trestle::simulate::unit_costs(2));
-  result.idle = trestle::schedule::idle_share_of_makespan(on_paper);
+  result.idle = trestle::schedule::idle_share_of_makespan(simulated);
   return result;
 }
 
@@ -49,7 +48,7 @@ int main() {
   const auto devices = trestle::virtual_devices(2);
   const Result one = train(1, devices), four = train(4, devices);
   const double difference = (one.weight - four.weight).abs().max().item<double>();
-  std::cout << "one batch:          loss " << one.loss << ", idle " << 100 * one.idle << " %\n"
+  std::cout << "whole batches:      loss " << one.loss << ", idle " << 100 * one.idle << " %\n"
             << "four micro-batches: loss " << four.loss << ", idle " << 100 * four.idle << " %\n"
             << "largest difference of the weights: " << difference << "\n";
   return difference < 1e-6 && four.idle < one.idle ? 0 : 1;

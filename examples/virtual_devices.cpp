@@ -1,5 +1,5 @@
-// Two virtual devices of 64 MiB each: tensors on them, a meter, and what
-// running out of memory looks like.
+// Two virtual devices of 64 MiB each: tensors on them, their memory meters, and the error when a
+// device runs out of memory.
 #include <torch/torch.h>
 
 #include <iostream>
@@ -9,7 +9,8 @@
 #include "trestle/device/layer_scope.h"
 
 int main() {
-  const auto devices = trestle::parse_devices("virtual:2x64MiB");  // installs them: do this first
+  const auto devices =
+      trestle::parse_devices("virtual:2x64MiB");  // installs the devices: do this first
   const at::Device first = devices[0].torch, second = devices[1].torch;
 
   torch::nn::Linear layer(1024, 1024);
@@ -19,8 +20,8 @@ int main() {
   y.square().mean().backward();        // runs on the thread of virtual:1
 
   const auto usage = trestle::memory_usage(second);
-  std::cout << trestle::device_name(second) << " holds " << trestle::format_bytes(usage.current)
-            << ", at most " << trestle::format_bytes(usage.peak) << " of "
+  std::cout << trestle::device_name(second) << " uses " << trestle::format_bytes(usage.current)
+            << ", peak " << trestle::format_bytes(usage.peak) << " of "
             << trestle::format_bytes(usage.budget) << "\n";
 
   const std::string name = "decoder.up1";

@@ -1,5 +1,5 @@
-// Weights to and from Python: writes what torch.load reads, and loads what another program named its
-// own way.
+// Weights to and from Python: writes a file that torch.load reads, and loads a file in which
+// another program named the weights differently.
 #include <trestle/trestle.h>
 
 #include <filesystem>
@@ -10,7 +10,8 @@ int main() {
   std::filesystem::create_directories(folder);
   const std::string path = (folder / "resnet18.pt").string();
 
-  // Stands for a file from Python: torchvision's names, behind what DistributedDataParallel adds.
+  // Imitates a file from Python: torchvision's names, with DistributedDataParallel's prefix
+  // "module.".
   {
     const trestle::nn::Layers net = trestle::models::resnet18({.width = 8, .seed = 1});
     trestle::NamedTensors all = net.named_parameters();
@@ -21,16 +22,17 @@ int main() {
   }
 
   // [use]
-  // What is in a file, without reading it.
+  // List the tensors of a file without reading their data.
   const auto list = trestle::checkpoint::list_weights(path);
   std::cout << list.size() << " tensors, the first is " << list[0].name << " "
             << at::IntArrayRef(list[0].shape) << "\n";
 
-  // All of it, by name. A name that does not fit is an error that lists every one.
+  // Load all weights by name. Names that do not match are an error that lists them all.
   trestle::nn::Layers net = trestle::models::resnet18({.width = 8});
   trestle::checkpoint::load_weights(net, path);
 
-  // What fits, for a net with other classes; the report says what was left as it is.
+  // Load the weights that fit a net with other classes. The report lists the weights left
+  // unchanged.
   trestle::nn::Layers other = trestle::models::resnet18({.classes = 3, .width = 8});
   const auto report = trestle::checkpoint::load_weights(other, path, {.strict = false});
   std::cout << trestle::checkpoint::describe(report) << "\n";

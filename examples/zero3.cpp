@@ -1,6 +1,7 @@
-// ZeRO-3, also known as FSDP: four ranks train a model that none of their devices can hold. Each keeps a quarter of the
-// weights, gradients and AdamW's averages in fp32; the layers compute in bf16, and are put together one after the other. The
-// ranks are threads with a virtual device of 12 MiB each; under a launcher, processes.
+// ZeRO-3, also known as FSDP: four ranks train a model that does not fit on any of their devices.
+// Each rank holds a quarter of the weights, gradients and AdamW's moments in fp32. The layers
+// compute in bf16 and are all-gathered one after another. The ranks are threads with a virtual
+// device of 12 MiB each; under a launcher they are processes.
 //
 //   ./zero3
 //   trestle launch -n 4 -- ./zero3
@@ -15,7 +16,8 @@ using namespace trestle::literals;
 
 constexpr int width = 384, blocks = 8, batch = 32;
 
-// A function makes each layer when its turn has come, so that no device ever has the whole model.
+// One factory per layer: a rank creates one layer at a time, so that no device ever holds the whole
+// model.
 trestle::nn::Layers make_net() {
   trestle::nn::Layers net(trestle::nn::Seed{1});
   for (int i = 0; i < blocks; ++i) {
@@ -26,7 +28,7 @@ trestle::nn::Layers make_net() {
   return net;
 }
 
-// Returns the last loss of this rank's samples.
+// Returns the final loss on this rank's samples.
 double train(trestle::World& world, const trestle::Device& device) {
   if (!device.torch.is_cpu()) trestle::reset_peak_memory(device.torch);
   const trestle::DeviceMesh mesh(world, {{"shard", world.size()}});
@@ -36,7 +38,7 @@ double train(trestle::World& world, const trestle::Device& device) {
                        trestle::fsdp({.precision = bf16, .device = device.torch}));
   const auto optimizer =
       trestle::optim::make_optimizer(net.parameters(), {.name = "adamw", .learning_rate = 1e-3});
-  torch::manual_seed(world.rank());  // other samples on each rank, to be learned by heart
+  torch::manual_seed(world.rank());  // different samples on each rank; the model memorizes them
   const auto x = torch::randn({batch / world.size(), width}).to(device.torch);
   const auto y = x.narrow(1, 0, 3).argmax(1);
   double loss = 0;
@@ -53,7 +55,7 @@ double train(trestle::World& world, const trestle::Device& device) {
   if (world.rank() == 0) {
     std::cout << net.description();
     if (!device.torch.is_cpu())
-      std::cout << "this device held at most "
+      std::cout << "peak memory of this device: "
                 << trestle::format_bytes(trestle::memory_usage(device.torch).peak) << "\n";
   }
   return loss;
@@ -73,7 +75,7 @@ int main() {
       return train(world, devices[static_cast<std::size_t>(world.rank())]);
     })[0];
   };
-  std::cout << "One rank, which needs 16 bytes a parameter and more:\n";
+  std::cout << "One rank, which needs at least 16 bytes per parameter:\n";
   bool refused = false;
   try {
     train_on(1);
@@ -83,5 +85,5 @@ int main() {
   }
   std::cout << "Four ranks:\n";
   const double loss = train_on(4);
-  return refused && loss < 0.3 ? 0 : 1;  // what should not fit does, or does not learn
+  return refused && loss < 0.3 ? 0 : 1;  // 1: it fits on one rank, or did not learn
 }

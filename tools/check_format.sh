@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks that every C++ file is formatted as .clang-format says. `tools/check_format.sh --fix` formats them.
+# Checks the format of every C++ file against .clang-format. `tools/check_format.sh --fix` formats them.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"

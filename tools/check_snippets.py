@@ -5,15 +5,15 @@ headers compile.
     tools/check_snippets.py [--update] [ROOT]
     tools/check_snippets.py --compile=HALF [ROOT] -- COMPILER FLAGS...
 
-Where a document says
+A line in a document such as
 
     <!-- snippet: examples/two_devices.cpp#train -->
 
-the fenced block that follows must equal that file, or, with `#name`, the part of it between two lines `// [name]`
-(`# [name]` in TOML and shell), its indentation removed. --update rewrites the blocks. Exits with 1 on a difference.
+is followed by a fenced block. The block must equal that file or, with `#name`, the lines between two lines `// [name]`
+(`# [name]` in TOML and shell), without indentation. --update rewrites the blocks. Exits with 1 on a difference.
 
---compile hands the examples in the headers of one half, `core` (folders without torch) or `torch`, to the compiler
-(tools/header_examples.py says what an example is). Exits with 1 if one does not compile.
+--compile compiles the examples in the headers of one half, `core` (folders without torch) or `torch`
+(tools/header_examples.py defines examples). Exits with 1 if one does not compile.
 """
 import difflib
 import re
@@ -32,7 +32,7 @@ REGION_MARK = re.compile(r"\s*(?://|#) \[[\w-]+\]\s*$")
 
 
 def snippet(root, path, region):
-    """The lines that the document should show. Raises ValueError with the reason."""
+    """The expected lines of the document. Raises ValueError with the reason."""
     source = root / path
     if not source.is_file():
         raise ValueError(f"there is no file {path}")
@@ -47,7 +47,7 @@ def snippet(root, path, region):
 
 
 def check(root, document, update):
-    """Yields what is wrong; with `update` rewrites the document instead."""
+    """Yields the differences; with `update` rewrites the document instead."""
     lines = document.read_text(encoding="utf-8").splitlines()
     name = document.relative_to(root)
     out, i, in_fence = [], 0, None
@@ -83,7 +83,7 @@ def check(root, document, update):
 
 
 def headers_of(root, half):
-    """The headers of the folders that use torch, or of those that do not (the table of ARCHITECTURE.md)."""
+    """The headers of the folders that use torch, or of all others (the table of ARCHITECTURE.md)."""
     table = read_table(root)
     for header in files_of(root, ("trestle", "apps"), {".h"}):
         _, torch = table.get(folder_of(header.relative_to(root).as_posix(), table), (set(), True))

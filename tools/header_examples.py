@@ -1,14 +1,14 @@
 """The code examples in the comments of headers, as one source that a compiler checks. For tools/check_snippets.py.
 
-An example is a block of comment lines indented by three spaces, after an empty comment line, a line that ends in ":" or
-at the comment's beginning:
+An example is a block of comment lines indented by three spaces. It follows an empty comment line or a line that ends with
+":", or starts the comment:
 
     // Reads a file.
     //
     //   std::string bytes = read_file("a.txt");
 
-Text that is not C++ (a table, JSON, another language) is indented by five. What an example takes as given (a `net`, a
-`loader`) is declared in tests/docs/header_preludes.h under the header's name.
+Text that is not C++ (a table, JSON, another language) is indented by five. tests/docs/header_preludes.h declares, under the
+header's name, the variables that an example uses (a `net`, a `loader`).
 """
 import re
 
@@ -52,7 +52,7 @@ def read_preludes(root):
 
 
 def unit(root, headers):
-    """(a C++ source with every example of `headers`, how many there are); #line leads messages to the headers."""
+    """(a C++ source with every example of `headers`, their number); #line directs compiler messages to the headers."""
     includes, bodies, preludes = [], [], read_preludes(root)
     for header in headers:
         name = header.relative_to(root).as_posix()

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Trains on three ranks again and again, and has one of them go wrong at a random point.
+"""Trains on three ranks repeatedly, with a failure of one rank at a random point.
 
     tools/rank_trials.py build/dev/tests/trials/trial_program --trials 60
 
-Each trial: a rank is killed, stopped, delayed or throws, at the start, in a forward, in a backward,
-while a checkpoint is written, or at any moment (a signal from outside). Checked each time: the command
-ends in time, with a code that is not 0 unless the run was over; its words name the rank at fault; no
-process is left; the last checkpoint loads. Every fifth trial starts all ranks anew once
-(--max-restarts 1), without the fault, and must end with the weights of an undisturbed run.
+In each trial a rank is killed, stopped or delayed, or it throws: at the start, in a forward, in a
+backward, while it writes a checkpoint, or at any moment (an external signal). Each trial checks that
+the command ends in time, with a code other than 0 unless the run was finished; that its messages name
+the failed rank; that no process is left; and that the last checkpoint loads. Every fifth trial
+restarts all ranks once (--max-restarts 1), without the failure, and must end with the weights of an
+undisturbed run.
 Prints `N passed, N failed`.
 """
 import argparse
@@ -23,7 +24,7 @@ import tempfile
 import time
 
 DEADLINE = 3.0  # seconds, of the ranks
-# After the deadline: to say so, to be ended by the launcher, to be gone.
+# The time after the deadline to report it, and to be ended by the launcher.
 ALLOWED = DEADLINE + 5.0
 RANKS = 3
 

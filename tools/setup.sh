@@ -1,31 +1,31 @@
 #!/usr/bin/env bash
-# Installs what trestle needs: system packages and libtorch. Safe to run twice: what is there is left alone.
+# Installs the system packages and the libtorch that trestle needs. Safe to run twice: it keeps what is installed.
 #
 #   tools/setup.sh [--tests] [-DTorch_DIR=... | -DCMAKE_PREFIX_PATH=...]
 #
 # libtorch is the first of: Torch_DIR, CMAKE_PREFIX_PATH (options or environment variables), the environment variable
-# LIBTORCH, a virtual environment of the project's own (.venv) with the pip package pinned below; cmake/FindLibtorch.cmake
-# looks in the same order.
-# --tests also installs what only the tests need. PYTHON names the Python that makes the virtual environment.
+# LIBTORCH, and the project's own virtual environment (.venv) with the pip package pinned below. cmake/FindLibtorch.cmake
+# searches in the same order.
+# --tests also installs packages that only the tests need. PYTHON names the Python that creates the virtual environment.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=tools/steps.sh
 . "$root/tools/steps.sh"
 
-torch_version=2.13.0  # the one place that pins it
+torch_version=2.13.0  # the only place that pins the version
 needed_gcc=12
 needed_clang=15
 needed_cmake=3.25
 needed_disk_mb=4096
-needed_disk_mb_again=1024  # once libtorch and a build are there
+needed_disk_mb_again=1024  # if libtorch and a build exist
 
-# Debian and Ubuntu packages; "package:program" counts as there when the program is, wherever it came from.
+# Debian and Ubuntu packages; "package:program" counts as installed if the program exists, whatever its origin.
 packages=(g++:g++ cmake:cmake ninja-build:ninja ccache:ccache git:git python3:python3 python3-venv zlib1g-dev
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev libjpeg-dev libpng-dev libgif-dev
   libfreetype-dev fonts-dejavu-core libzip-dev libgtest-dev libgmock-dev libbenchmark-dev libexpat1-dev)
 test_packages=(clang-format:clang-format clang-tidy:clang-tidy)
-# Of pip, beside torch: what the tests' other side needs to write and read files of weights.
+# Packages of pip beside torch: the tests' Python peers write and read weights files with them.
 test_python_packages=(numpy safetensors typing_extensions)
 
 check_disk() {
@@ -49,14 +49,14 @@ package_is_there() {
 install_packages() {
   local missing=() entry
   if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
-    step "system packages: no apt here; going on with what is there. Needed: ${packages[*]%%:*}"
+    step "system packages: no apt-get; continuing with the installed packages. Needed: ${packages[*]%%:*}"
     return 0
   fi
   for entry in "${packages[@]}"; do
     package_is_there "$entry" || missing+=("${entry%%:*}")
   done
   if [ "${#missing[@]}" -eq 0 ]; then
-    step "system packages: all there"
+    step "system packages: all installed"
     return 0
   fi
   step "system packages: installing ${missing[*]}"
@@ -69,11 +69,11 @@ install_packages() {
   fi
   local by_hand="Install them by hand: apt-get install ${missing[*]}"
   run_quiet apt_update "${as_root[@]}" apt-get update -qq ||
-    step "system packages: the package lists could not be refreshed; trying with the old ones"
+    step "system packages: the package lists could not be refreshed; using the old ones"
   run_quiet apt_install "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
     apt-get install -y -qq --no-install-recommends "${missing[@]}" && return 0
   if grep -q 'Unable to locate package' "$logs/apt_install.log"; then
-    # Without fresh lists nothing can be located: then the reason is that of the update.
+    # Without fresh lists no package is found: then report the reason of the failed update.
     grep -qiE 'could not resolve|temporary failure|unable to connect|timed out' "$logs/apt_update.log" &&
       explain apt_update "refreshing the package lists" "$by_hand"
     fail "this system's package lists lack a package that trestle needs (above)." \
@@ -105,7 +105,7 @@ check_tools() {
 
 holds_libtorch() { [ -f "$1/include/torch/csrc/api/include/torch/torch.h" ]; }
 
-# Says which libtorch is given by the options or the environment; returns 1 if none is.
+# Prints which libtorch the options or the environment set; returns 1 if none.
 given_libtorch() {
   local option prefix torch_dir=${Torch_DIR:-} prefixes=${CMAKE_PREFIX_PATH:-}
   prefixes=${prefixes//:/;}
@@ -117,22 +117,22 @@ given_libtorch() {
   done
   if [ -n "$torch_dir" ]; then
     holds_libtorch "$torch_dir/../../.." ||
-      fail "Torch_DIR=$torch_dir holds no libtorch." "Give the folder share/cmake/Torch of a libtorch with its headers, or leave it out."
-    step "libtorch: the one of Torch_DIR=$torch_dir"
+      fail "Torch_DIR=$torch_dir contains no libtorch." "Set it to the folder share/cmake/Torch of a libtorch with headers, or unset it."
+    step "libtorch: from Torch_DIR=$torch_dir"
     return 0
   fi
   local list
   IFS=';' read -ra list <<<"$prefixes"
   for prefix in ${list[@]+"${list[@]}"}; do
     if holds_libtorch "$prefix" || holds_libtorch "$prefix/../.."; then
-      step "libtorch: the one of CMAKE_PREFIX_PATH=$prefix"
+      step "libtorch: from CMAKE_PREFIX_PATH=$prefix"
       return 0
     fi
   done
   if [ -n "${LIBTORCH:-}" ]; then
     holds_libtorch "$LIBTORCH" ||
-      fail "LIBTORCH=$LIBTORCH holds no libtorch." "Let it name the folder that has include/ and lib/, or unset it."
-    step "libtorch: the one of the environment variable LIBTORCH=$LIBTORCH"
+      fail "LIBTORCH=$LIBTORCH contains no libtorch." "Set it to a folder with include/ and lib/, or unset it."
+    step "libtorch: from the environment variable LIBTORCH=$LIBTORCH"
     return 0
   fi
   return 1
@@ -146,7 +146,7 @@ site_packages() {
   done | tail -n 1
 }
 
-# pip writes INSTALLER last: a package without it was cut off half-way.
+# pip writes INSTALLER last: without it, the installation of a package was interrupted.
 torch_is_there() {
   local site found
   site=$(site_packages)
@@ -155,7 +155,7 @@ torch_is_there() {
   [ -n "$found" ]
 }
 
-# The CPU half of a CUDA build links two CUDA run-time libraries: prints the pip requirement that brings them, or nothing.
+# The CPU half of a CUDA build links two CUDA run-time libraries. Prints the pip requirements for them, or nothing.
 cuda_runtime_requirement() {
   local site metadata toolkit
   site=$(site_packages)
@@ -177,11 +177,11 @@ make_virtual_environment() {
   [ -x "$root/.venv/bin/python" ] && "$root/.venv/bin/python" -m pip --version >/dev/null 2>&1 && return 0
   local python=${PYTHON:-python3}
   command -v "$python" >/dev/null ||
-    fail "no Python: '$python' is not on the PATH; it fetches libtorch." "Install it (apt-get install python3-venv), or set LIBTORCH to a libtorch you have."
+    fail "no Python: '$python' is not on the PATH; it is needed to download libtorch." "Install it (apt-get install python3-venv), or set LIBTORCH to a libtorch you have."
   run_quiet venv "$python" -m venv --clear "$root/.venv" && return 0
-  # A Python from elsewhere may lack what makes virtual environments; the system's has it.
+  # Another Python may lack the venv module; the system's Python has it.
   if [ -x /usr/bin/python3 ] && run_quiet venv /usr/bin/python3 -m venv --clear "$root/.venv"; then return 0; fi
-  explain venv "making the virtual environment .venv" "Install python3-venv, or set LIBTORCH to a libtorch you have."
+  explain venv "creating the virtual environment .venv" "Install python3-venv, or set LIBTORCH to a libtorch you have."
 }
 
 install_libtorch() {
@@ -190,13 +190,13 @@ install_libtorch() {
 }
 
 install_torch_package() {
-  local fix="Set LIBTORCH to a libtorch $torch_version you have, or make .venv hold the pip package torch==$torch_version."
+  local fix="Set LIBTORCH to a libtorch $torch_version you have, or install the pip package torch==$torch_version into .venv."
   if torch_is_there; then
-    step "libtorch: torch $torch_version of the project's own virtual environment (.venv)"
+    step "libtorch: torch $torch_version in the project's own virtual environment (.venv)"
   else
     step "libtorch: installing torch==$torch_version into the project's own virtual environment (.venv)"
     make_virtual_environment
-    # Forced: of an install that was cut off, files may lie there already.
+    # --force-reinstall: an interrupted installation may have left files.
     run_quiet pip "$root/.venv/bin/python" -m pip install --no-input --no-deps --no-compile --force-reinstall \
       "torch==$torch_version" || explain_pip "$fix"
   fi
@@ -208,7 +208,7 @@ install_torch_package() {
   fi
 }
 
-# Python with torch, in the project's own virtual environment, wherever libtorch comes from.
+# Installs Python with torch into the project's own virtual environment, whatever the origin of libtorch.
 install_test_python() {
   torch_is_there || install_torch_package
   local site package missing=()
@@ -219,7 +219,7 @@ install_test_python() {
   [ "${#missing[@]}" -gt 0 ] || return 0
   step "Python packages of the tests: installing ${missing[*]} into .venv"
   run_quiet pip "$root/.venv/bin/python" -m pip install --no-input --no-compile "${missing[@]}" ||
-    explain pip "installing ${missing[*]} with pip" "Make .venv hold these packages."
+    explain pip "installing ${missing[*]} with pip" "Install these packages into .venv."
 }
 
 explain_pip() {

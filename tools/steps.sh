@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What quickstart, run_tests and setup.sh share: say what is being done, and on failure say why and what to do.
-# To be sourced. Needs `root`, the project's folder.
+# Shared by quickstart, run_tests and setup.sh, which source it: prints each step, and on failure the reason and the fix.
+# Needs `root`, the project's folder.
 
 : "${root:?the folder of the project}"
 logs=$root/build/logs
@@ -35,7 +35,7 @@ make_logs_folder() {
     fail "no permission to write in $root." "Take ownership of the folder (chown -R \$USER .), or clone where you may write."
 }
 
-# run_step NAME COMMAND...: runs it with its output on the screen and in build/logs/NAME.log. Returns its exit code.
+# run_step NAME COMMAND...: runs COMMAND, with its output on the screen and in build/logs/NAME.log. Returns its exit code.
 run_step() {
   local log=$logs/$1.log
   shift
@@ -44,7 +44,7 @@ run_step() {
   return "$code"
 }
 
-# run_quiet NAME COMMAND...: the same, with the output in the log alone; the log's end is shown when it fails.
+# run_quiet NAME COMMAND...: the same, with the output only in the log; shows the end of the log if COMMAND fails.
 run_quiet() {
   local log=$logs/$1.log
   shift
@@ -54,11 +54,11 @@ run_quiet() {
   return "$code"
 }
 
-# explain NAME WHAT FIX: stops with the reason that the log of step NAME gives, or with "WHAT failed" and FIX.
+# explain NAME WHAT FIX: stops with the reason found in the log of step NAME, or with "WHAT failed" and FIX.
 explain() {
   local log=$logs/$1.log
   if grep -qiE 'no space left|not enough free space|disk quota exceeded' "$log"; then
-    fail "$2 failed: the disk is full." "Free some space (df -h .), then run the same command again: it goes on where it stopped."
+    fail "$2 failed: the disk is full." "Free some space (df -h .), then run the same command again: it continues where it stopped."
   elif grep -qiE 'could not resolve|temporary failure|name resolution|name or service not known|network is unreachable|failed to establish a new connection|unable to connect|connection (refused|timed out)|timed out|max retries exceeded|proxy ?error' "$log"; then
     fail "$2 failed: no network." "Check the connection and any proxy settings (https_proxy), then run the same command again."
   elif grep -qiE 'could not get lock|unable to acquire the dpkg' "$log"; then
@@ -86,5 +86,5 @@ build() {
   shift
   step "build $preset: $*"
   run_step "build_$preset" cmake --build "$root/build/$preset" --target "$@" ||
-    explain "build_$preset" "building $* of preset $preset" "If you changed a source, mend what is said above. Otherwise remove build/$preset and run again."
+    explain "build_$preset" "building $* of preset $preset" "If you changed a source, fix the errors above. Otherwise remove build/$preset and run again."
 }

@@ -60,7 +60,7 @@ Cut cut_of(const recipe::Recipe& recipe, const train::LayerCosts& costs, const s
     cut.bytes.push_back(plan::stage_bytes(costs.profile, first, first + layers, costs.sizes));
     first += layers;
   }
-  cut.predicted = train::predict_cut(recipe, costs, cut.balance, additions_of(options));
+  cut.predicted = train::predict_cut(recipe, costs, cut.balance, user_parts_of(options));
   return cut;
 }
 
@@ -205,11 +205,11 @@ train::LayerCosts costs_of(const recipe::Recipe& recipe, const BalanceArguments&
                            const RunOptions& options) {
   if (!arguments.profile.empty())
     return train::costs_of_profile(recipe, read_profile(arguments.profile), options.models,
-                                   additions_of(options));
+                                   user_parts_of(options));
   const auto progress = train::make_progress(
       arguments.json ? train::ProgressStyle::Silent : train::progress_style_of(STDOUT_FILENO).first,
       train::Colours::Off, std::cout);
-  return train::measure_layers(recipe, *progress, options.models, additions_of(options));
+  return train::measure_layers(recipe, *progress, options.models, user_parts_of(options));
 }
 
 // The files that are written must have the right endings and existing folders.

@@ -31,7 +31,7 @@ int synthesize(const std::string& kind, train::Synthesis wanted) {
   const train::DataSet& set = choose("kind of synthetic data", kind, sets);
   wanted.progress = [show = train::count_bar("drawn")](std::int64_t done, std::int64_t all) {
     if (show) show(done, all);
-    if (!should_continue(done, all)) train::throw_stopped_making(done, all);
+    if (!should_continue(done, all)) train::throw_synthesis_stopped(done, all);
   };
   std::string made;
   try {
@@ -74,7 +74,7 @@ using Changes = std::vector<std::pair<std::string, std::string>>;
 
 // `what` is the name of a data set, or the file of a recipe.
 int check_data_set(const Verb& verb, const std::string& what, const Changes& changes,
-                   const train::Additions& own) {
+                   const train::UserParts& own) {
   recipe::Recipe recipe;
   if (what.ends_with(".toml"))
     recipe = recipe::read_recipe(what);
@@ -173,7 +173,7 @@ void add_check(Verb verb, const RunOptions& options) {
        "trestle data check mnist --folder data/mnist",
        "trestle data check recipes/unet_carvana.toml"}));
   check.action([check, what, changes, &options] {
-    return check_data_set(check, *what, *changes, additions_of(options));
+    return check_data_set(check, *what, *changes, user_parts_of(options));
   });
 }
 

@@ -37,7 +37,7 @@ int diagnose(const RunOptions& options) {
   for (const auto& known : schedule::known_schedules()) schedules.push_back(known.name);
   std::vector<std::string> models = models::model_names();
   for (const auto& [name, make] : options.models) models.push_back(name);
-  const train::Additions own = additions_of(options);
+  const train::UserParts own = user_parts_of(options);
   std::cout << "schedules " << join(schedules, ", ") << "\n"
             << "models    " << join(models, ", ") << "\n"
             << "data sets " << train::data_set_names(own) << "\n"

@@ -49,7 +49,7 @@ int perform_evaluate(const EvaluateArguments& arguments, const RunOptions& optio
   train::EvaluateOptions wanted = arguments.options;
   wanted.changes = arguments.changes;
   wanted.models = options.models;
-  wanted.additions = additions_of(options);
+  wanted.user_parts = user_parts_of(options);
   if (!arguments.json) wanted.progress = train::count_bar("evaluated");
   const train::EvaluateResult result = train::evaluate(wanted);
   if (arguments.json)

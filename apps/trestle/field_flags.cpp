@@ -41,7 +41,7 @@ void add_field_flags(Verb verb, FieldChanges& changes, const RunOptions& options
   for (const recipe::Field& field : recipe::recipe_fields()) {
     if (!only.empty() && std::ranges::find(only, field.name()) == only.end()) continue;
     const std::string standard = recipe::to_toml(field.get(defaults));
-    std::string help = train::help_of(field, additions_of(options)) + " (" + describe(field);
+    std::string help = train::help_of(field, user_parts_of(options)) + " (" + describe(field);
     if (only.empty() && standard != "\"\"" && standard != "[]") help += "; default " + standard;
     verb.add(
             flags_of(field),

@@ -62,7 +62,7 @@ Subject mlp_subject(LevelsArguments& arguments) {
 
 Subject recipe_subject(LevelsArguments& arguments, const RunOptions& options) {
   const recipe::Recipe recipe = recipe::read_recipe(arguments.recipe);
-  train::check_training(recipe, additions_of(options));
+  train::check_training(recipe, user_parts_of(options));
   if (!recipe.optimizer.frozen.empty())
     throw UsageError(text(arguments.recipe,
                           ": 'frozen' in [optimizer] leaves layers without gradients, but levels "
@@ -78,7 +78,7 @@ Subject recipe_subject(LevelsArguments& arguments, const RunOptions& options) {
                   .parameters = train::make_model(recipe, options.models).parameter_count(),
                   .make = [recipe, &options] { return train::make_model(recipe, options.models); },
                   .input = {}};
-  if (!arguments.dry_run) subject.input = train::example_sizes(recipe, additions_of(options));
+  if (!arguments.dry_run) subject.input = train::example_sizes(recipe, user_parts_of(options));
   return subject;
 }
 

@@ -34,7 +34,7 @@ int perform_predict(const PredictArguments& arguments, const RunOptions& options
   // A copy: its progress bar is destroyed, and so erased, before an error is printed.
   train::PredictOptions wanted = arguments.options;
   wanted.models = options.models;
-  wanted.additions = additions_of(options);
+  wanted.user_parts = user_parts_of(options);
   if (!arguments.json) wanted.progress = train::count_bar("predicted");
   const train::PredictResult result = train::predict(wanted);
   if (arguments.json)

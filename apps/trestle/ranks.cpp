@@ -14,7 +14,7 @@
 #include "trestle/comm/world.h"
 #include "trestle/launch/launcher.h"
 #include "trestle/launch/rank_environment.h"
-#include "trestle/train/misuse.h"
+#include "trestle/train/usage_check.h"
 
 namespace trestle::app {
 
@@ -90,10 +90,10 @@ RankEnd work_on_rank(const World& world, const std::function<int(const World*)>&
   try {
     return {work(&world)};
   } catch (const RankError& error) {  // its message names the rank
-    const bool misuse = train::is_misuse(error);
+    const bool invalid = train::is_usage_error_message(error);
     if (!prints_failure(world, FailureSource::OtherRank))
-      return {misuse ? usage_error : failed, true};
-    if (misuse) throw UsageError(error.what());
+      return {invalid ? usage_error : failed, true};
+    if (invalid) throw UsageError(error.what());
     throw;
   } catch (DeadlineError& error) {  // each rank that waited prints which ranks it waited for
     error.add_context(where);

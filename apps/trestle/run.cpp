@@ -21,7 +21,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
-#include "trestle/train/additions.h"
+#include "trestle/train/user_parts.h"
 #include "trestle/train/setup.h"
 
 namespace trestle {
@@ -141,7 +141,7 @@ void add_verbs(app::CommandLine& line, const RunOptions& options,
 
 }  // namespace
 
-train::Additions app::additions_of(const RunOptions& options) {
+train::UserParts app::user_parts_of(const RunOptions& options) {
   return {.data_sets = options.data_sets, .losses = options.losses, .metrics = options.metrics};
 }
 

@@ -162,7 +162,7 @@ int perform_sweep(const SweepArguments& arguments, const RunOptions& options) {
                             .warm_up = arguments.warm_up,
                             .steps = arguments.steps,
                             .models = options.models,
-                            .additions = additions_of(options)};
+                            .user_parts = user_parts_of(options)};
   const train::SweepResult plan = train::plan_sweep(recipes, axes, sweep);
   if (!arguments.json)
     std::cout << train::versions() << "\nsweep     " << counted(std::ssize(plan.rows), "point")

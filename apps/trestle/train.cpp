@@ -78,9 +78,9 @@ train::TrainHooks hooks_for(const World* world, train::Progress* progress,
     hooks.begins = [] { stop_on_interrupt(""); };  // rank 0 prints the message
   }
   hooks.should_stop = [first] { return interrupted() || (first && !output_arrives()); };
-  hooks.making_data = should_continue;
+  hooks.on_synthesized = should_continue;
   hooks.models = options.models;
-  hooks.additions = additions_of(options);
+  hooks.user_parts = user_parts_of(options);
   return hooks;
 }
 

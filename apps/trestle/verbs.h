@@ -11,7 +11,7 @@
 
 // The verbs of the command line, each in a source of its own, and what they share.
 namespace trestle::train {
-struct Additions;
+struct UserParts;
 }
 
 namespace trestle::app {
@@ -38,7 +38,7 @@ int take_command(CommandLine& line, int argc, char** argv, std::vector<std::stri
 void add_completion(Verb app, const CommandLine& line);
 
 // The data sets, losses and metrics that the program adds.
-train::Additions additions_of(const RunOptions& options);
+train::UserParts user_parts_of(const RunOptions& options);
 
 // Fields of a recipe that flags have set: name and value, as for recipe::set_field().
 using FieldChanges = std::vector<std::pair<std::string, std::string>>;

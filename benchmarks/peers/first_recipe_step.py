@@ -1,5 +1,5 @@
-"""recipes/unet_quick.toml up to the end of its first step, as a Python program would do it: the folders listed and split,
-one batch of images and masks read and shrunk, the model built, one step taken."""
+"""recipes/unet_quick.toml to the end of its first step, as a Python program: lists and splits the folders, reads and scales
+one batch of images and masks, builds the model, and runs one step."""
 import argparse
 import random
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""From a safetensors file to the parameters of a model that is there, in Python: load_file and load_state_dict. The model
+"""Loads a safetensors file into the parameters of an existing model, in Python: load_file and load_state_dict. The model
 is that of load_weights.cpp."""
 import argparse
 import json
@@ -18,7 +18,7 @@ def main():
     layers = [torch.nn.Linear(arguments.width, arguments.width, bias=False) for _ in range(arguments.layers)]
     model = torch.nn.Sequential(*layers)
     seconds = []
-    for _ in range(1 + arguments.loads):  # the first brings the file into memory
+    for _ in range(1 + arguments.loads):  # the first load caches the file
         begin = time.perf_counter()
         model.load_state_dict(load_file(arguments.file))
         seconds.append(time.perf_counter() - begin)

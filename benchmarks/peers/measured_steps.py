@@ -1,4 +1,4 @@
-"""The job's size, the steps that are timed, and the line that run.py reads: as measured_steps.h for the C++ programs."""
+"""The job's size, the measured steps, and the line that run.py reads, like measured_steps.h for the C++ programs."""
 import argparse
 import json
 import sys
@@ -36,8 +36,8 @@ def rmsprop(parameters):
 
 
 def place(model, tensors, size):
-    """Model and mini-batch where, and in the memory format in which, the job wants them."""
-    if size.device != "cpu":  # a torchgpipe model refuses to be moved, even to where it is
+    """Moves the model and the mini-batch to the job's device and memory format."""
+    if size.device != "cpu":  # a torchgpipe model cannot be moved, even to its own device
         model, tensors = model.to(size.device), [tensor.to(size.device) for tensor in tensors]
     if size.channels_last:
         model = model.to(memory_format=torch.channels_last)
@@ -52,7 +52,7 @@ def timed(work):
 
 
 def run_steps(warm_up, steps, gradients, update):
-    """Seconds of each counted step, in two parts: as measured_steps.cpp."""
+    """Seconds of each measured step, in two parts, like measured_steps.cpp."""
     times = {"gradients_seconds": [], "optimizer_seconds": []}
     for step in range(warm_up + steps):
         for work, seconds in zip((gradients, update), times.values()):
@@ -65,28 +65,28 @@ def run_steps(warm_up, steps, gradients, update):
 
 
 def report(model, loss, times):
-    """The last line a program prints."""
+    """Prints the program's last line."""
     print(json.dumps({"parameters": sum(p.numel() for p in model.parameters()), "loss": loss,
                       "threads": torch.get_num_threads(), "torch": torch.__version__, **times}), flush=True)
 
 
 def measure(model, size, compiled=False):
-    """Trains the U-Net for as many steps as the job says, and prints how long each took."""
+    """Trains the U-Net for the job's number of steps, and prints the duration of each."""
     images = torch.rand(size.batch, 3, size.rows, size.columns)
     masks = torch.randint(2, (size.batch, size.rows, size.columns))
     model, images, masks = place(model, [images, masks], size)
     optimizer = rmsprop(model.parameters())
     run = torch.compile(model) if compiled else model
-    warm_up = max(2, size.warm_up) if compiled else size.warm_up  # the compiler works in the first
+    warm_up = max(2, size.warm_up) if compiled else size.warm_up  # compilation happens in the first step
     loss = 0.0
 
-    def wait():  # on a GPU operators return before they are done: the clock is read when it is
+    def wait():  # on a GPU operators return early: wait before reading the clock
         if size.device != "cpu":
             torch.cuda.synchronize(size.device)
 
     def forward():
         with torch.autocast(torch.device(size.device).type, torch.bfloat16, enabled=size.precision == "bf16"):
-            return loss_of(run(images).float(), masks)  # the loss in fp32, as trestle has it
+            return loss_of(run(images).float(), masks)  # the loss in fp32, as in trestle
 
     def gradients():
         nonlocal loss

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Steps of an MLP on torch.distributed.pipelining, one stage a process, over Gloo: started by torchrun.
+"""Steps of an MLP on torch.distributed.pipelining, one stage per process, over Gloo, started by torchrun.
 
 Prints "first step" when the first is over, and on rank 0 a line of JSON: {"step_seconds": [...]}.
 """

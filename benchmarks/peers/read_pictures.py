@@ -1,5 +1,5 @@
-"""How fast Carvana's pictures and masks come in batches, with Pillow and torch's DataLoader: the files, the sizes and the
-tensors of read_pictures.cpp."""
+"""Measures how fast Pillow and torch's DataLoader read Carvana's pictures and masks into batches. Files, sizes and tensors
+are those of read_pictures.cpp."""
 import argparse
 import json
 import time
@@ -43,7 +43,7 @@ def main():
     loader = DataLoader(Carvana(arguments.images, arguments.masks, arguments.scale), arguments.batch, shuffle=True,
                         num_workers=arguments.workers, persistent_workers=True)
     seconds, input_sum, target_sum = [], 0.0, 0.0
-    for epoch in range(1 + arguments.epochs):  # the first brings the files into memory
+    for epoch in range(1 + arguments.epochs):  # the first epoch caches the files
         begin = time.perf_counter()
         for inputs, targets in loader:
             if epoch == 0:

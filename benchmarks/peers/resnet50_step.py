@@ -1,5 +1,5 @@
 """A forward and a training step of ResNet-50 in plain Python torch, on random images and one-hot targets, with mean squared
-error and SGD, as PyTorch's tutorial on model parallelism."""
+error and SGD, as in PyTorch's tutorial on model parallelism."""
 import torch
 import torch.nn.functional as F
 

@@ -1,4 +1,4 @@
-"""A training step of the U-Net with torchgpipe: 22 layers over CPU stages, skips by stash and pop."""
+"""A training step of the U-Net with torchgpipe: 22 layers over CPU stages, with stash and pop for skips."""
 import torch
 from torchgpipe import GPipe
 

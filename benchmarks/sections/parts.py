@@ -1,4 +1,4 @@
-"""(f), (g) and (h): optimizers, how large a net fits, and what including the library costs a compiler."""
+"""(f), (g) and (h): optimizers, the largest net that fits, and the compile time of the library's headers."""
 import json
 import os
 import re
@@ -12,7 +12,7 @@ from measuring import Trouble, run, say
 
 OPTIMIZERS = {"AdamW": "<= 0.20", "Adam": None, "RMSprop, momentum, weight decay": "<= 0.35", "SGD, momentum": "<= 0.75",
               "SGD, momentum, weight decay": "<= 0.40"}
-# A net that grows in depth does more arithmetic for each parameter: its pictures are smaller.
+# A net that grows in depth computes more per parameter, so its pictures are smaller.
 GROWTHS = {"width": [], "depth": ["--rows", "32", "--columns", "48"]}
 COMPILE_ROUNDS = 3
 INCLUDED = ("trestle/trestle.h", "trestle/pipeline/pipeline.h", "torch/torch.h")
@@ -21,7 +21,7 @@ INCLUDED = ("trestle/trestle.h", "trestle/pipeline/pipeline.h", "torch/torch.h")
 def optimizers(bench):
     """(f) one step of the optimizer"""
     everything = {}
-    for device in ("cpu", "virtual:1"):  # processes of their own: virtual devices bring an allocator for all of a process
+    for device in ("cpu", "virtual:1"):  # separate processes: virtual devices replace a process's allocator
         command = [bench.program("optimizer_step"), "--device", device, *bench.tiny("--width", "4", "--steps", "2")]
         reports = everything[device] = []
         for number in range(bench.arguments.rounds):
@@ -75,7 +75,7 @@ def compiling(bench):
 
 
 def compiler(bench):
-    """The build's compiler and include paths, without its cache, its precompiled header and its own flags."""
+    """The build's compiler and include paths, without ccache, the precompiled header and other flags."""
     build = Path(bench.arguments.build)
     try:
         cache = (build / "CMakeCache.txt").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""(c) and (d): what the simulator expected of a step, beside what it took."""
+"""(c) and (d): the simulator's prediction of a step, beside the measurement."""
 from bench import MODES, TWO_STAGES
 from measuring import run, say, step_seconds
 
@@ -11,7 +11,7 @@ LENT_MODES = ("never", "always")
 
 
 def predictions(bench):
-    """(c) and (d) measured against predicted"""
+    """(c) and (d) measurement and prediction"""
     everything = {}
     for net, size in (TINY if bench.arguments.tiny else NETS).items():
         for schedule in ("gpipe", "1f1b"):

@@ -51,7 +51,7 @@ def transports(bench):
             "processes": lambda: median_step("ranks_step", launched(bench, 2, *flags))}, say)
         bench.row(f"(transports) {what}, 2 thread ranks against processes", best(results, "threads", "step"),
                   best(results, "processes", "step"), "< 1")
-        bench.row(f"(transports) {what}, one process (one thread of control) against 2 thread ranks",
+        bench.row(f"(transports) {what}, one process (one thread) against 2 thread ranks",
                   best(results, "local", "step"), best(results, "threads", "step"))
         details[what] = results
     return details
@@ -69,7 +69,7 @@ def messages(bench):
 
 
 def start(bench):
-    """(rankstart) four ranks from nothing to their first step, against torchrun"""
+    """(rankstart) four ranks from their start to the end of the first step, against torchrun"""
     bench.need("torch")
     said = lambda line: line.startswith("first step")
     flags = ["--width", "64", "--batch", "16", "--steps", "1"]

@@ -1,10 +1,10 @@
-"""(reader): pictures and masks in batches, beside Pillow and torch's DataLoader, and what loading adds to a step."""
+"""(reader): pictures and masks in batches, beside Pillow and torch's DataLoader, and the time that loading adds to a step."""
 import math
 
 from bench import ROOT, synthetic_cars
 from measuring import Trouble, alternate, best, middle, run, say
 
-COUNT = 48  # pictures of Carvana's own size
+COUNT = 48  # pictures in Carvana's size
 
 
 def reading(bench):
@@ -31,10 +31,10 @@ def pictures(bench, images, masks, workers):
     for what in ("input_sum", "target_sum"):
         ours, theirs = (report[what] for report in reports.values())
         if not math.isclose(ours, theirs, rel_tol=1e-4):
-            raise Trouble(f"the two did not read the same pictures: {what} is {ours} and {theirs}")
+            raise Trouble(f"the two programs did not read the same pictures: {what} is {ours} and {theirs}")
     several = "s" if workers > 1 else ""
     a_second = {name: [1 / seconds for seconds in best(results, name, "picture")] for name in results}
-    bench.row(f"(reader) pictures a second, {workers} worker{several} (more is better)", a_second["trestle"],
+    bench.row(f"(reader) pictures per second, {workers} worker{several} (more is better)", a_second["trestle"],
               a_second["Pillow and DataLoader"], ">= 1.50", digits=1)
     return results
 
@@ -51,5 +51,5 @@ def share(bench):
     seconds = {what: [middle(report[f"{what}_seconds"]) for report in reports] for what in ("loaded", "in_memory", "waited")}
     bench.row("(reader) step of the quick recipe with its loader, against a batch in memory", seconds["loaded"],
               seconds["in_memory"], "<= 1.03", digits=4)
-    bench.row("(reader) of such a step, waiting for the loader", seconds["waited"], seconds["loaded"], "<= 0.03", digits=4)
+    bench.row("(reader) waiting for the loader in such a step", seconds["waited"], seconds["loaded"], "<= 0.03", digits=4)
     return reports

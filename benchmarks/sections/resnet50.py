@@ -1,8 +1,8 @@
-"""(resnet50): ResNet-50 beside Python torch's, forward alone and a training step."""
+"""(resnet50): ResNet-50 beside Python torch's, only the forward, and a training step."""
 from bench import FORMATS
 from measuring import alternate, best, say
 
-# Of 3 x 128 x 128; the tutorial has batches of 120, which are the same work three times over.
+# Images of 3 x 128 x 128. The tutorial's batches of 120 are three times this work.
 BATCHES = (8, 40)
 DEVICES = ("cpu", "virtual:1")
 

@@ -43,7 +43,7 @@ def ddp(bench):
 
 
 def fsdp(bench):
-    """(fsdp) a step with divided state over processes, against Python's FSDP2 on Gloo"""
+    """(fsdp) a step with sharded state over processes, against Python's FSDP2 on Gloo"""
     bench.need("torch")
     details = {}
     for model, flags in MODELS.items():

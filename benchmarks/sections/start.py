@@ -31,7 +31,7 @@ def first_step(bench):
 
 
 def race(bench, what, target, ours, theirs):
-    ours(), theirs()  # files into memory: "warm"
+    ours(), theirs()  # cache the files: "warm"
     results = alternate(max(5, bench.arguments.rounds), {"trestle": lambda: {"start": ours()},
                                                          "Python torch": lambda: {"start": theirs()}}, say)
     bench.row(what, best(results, "trestle", "start"), best(results, "Python torch", "start"), target)

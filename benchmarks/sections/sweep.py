@@ -1,5 +1,5 @@
-"""(sweep): PyTorch's model-parallel tutorial. Over split sizes a step has its least time inside the range, where the costs of
-the stages are known; and what really happens on this machine's cores."""
+"""(sweep): PyTorch's model-parallel tutorial. With known costs, the minimum over split sizes is inside the range. With
+ResNet-50, it shows this machine's cores."""
 import json
 import subprocess
 
@@ -31,9 +31,9 @@ def tutorial(bench):
 
 
 def measured(bench, name, program, flags):
-    """What `trestle sweep` makes of these flags; its pictures stay in benchmarks/results/sweep."""
+    """Runs `trestle sweep` with these flags; its pictures stay in benchmarks/results/sweep."""
     out = HERE / "results" / "sweep" / name
-    (out / "measurements.jsonl").unlink(missing_ok=True)  # measure anew
+    (out / "measurements.jsonl").unlink(missing_ok=True)  # measure again
     say(f"  {name}: {out}")
     command = [*program, "sweep", *flags, *STEPS, "--runs", bench.arguments.rounds, "--out", out]
     done = subprocess.run([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -49,7 +49,7 @@ def against_prediction(bench, what, result):
 
 
 def inside(result):
-    """With known costs the least time is neither the first nor the last, or something is wrong."""
+    """Checks that with known costs the minimum is neither the first nor the last point."""
     if result["best"] in (0, len(result["points"]) - 1):
         raise Trouble("the shortest step is at the end of the range of split sizes: "
                       f"{result['points'][result['best']]['values']}")

@@ -1,4 +1,4 @@
-"""(weights): from a file of weights to a model's parameters."""
+"""(weights): loading a weights file into a model's parameters."""
 import math
 import subprocess
 import tempfile

@@ -1,8 +1,8 @@
-// A program with a model, a data set, a loss and a metric of its own, and every verb of trestle:
+// A program with its own model, data set, loss and metric, and every verb of trestle:
 //
 //     own_parts train spirals.toml
 //
-// Which of two spirals does a point of the plane belong to?
+// The model learns which of two spirals a point of the plane belongs to.
 #include <trestle/trestle.h>
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace {
 namespace data = trestle::data;
 namespace nn = trestle::nn;
 
-// Points on two spirals, with a little noise. An example depends on the seed and its number alone.
+// Points on two spirals, with a little noise. An example depends only on the seed and its index.
 class Spirals : public data::Dataset {
  public:
   explicit Spirals(std::uint64_t seed) : seed_(seed) {}
@@ -39,7 +39,8 @@ class Spirals : public data::Dataset {
 };
 
 data::OwnData open_spirals(const data::DataOptions& options) {
-  return {.training = std::make_shared<Spirals>(options.seed)};  // 'validation' takes a share of it
+  return {.training =
+              std::make_shared<Spirals>(options.seed)};  // the key 'validation' splits off a share
 }
 
 // [model]
@@ -56,8 +57,8 @@ nn::Layers make_rings(const trestle::models::ModelOptions& options) {
 }
 // [model]
 
-// Cross-entropy that cares less for what is right already (Lin and others 2017). A mean over
-// examples, so it is additive: micro-batches add up to the batch, under every schedule.
+// Focal loss: cross-entropy with a lower weight for examples that are already right (Lin et al.
+// 2017). It is a mean over examples, so it is additive: it works with every schedule.
 nn::Loss focal() {
   return nn::additive("focal", [](const at::Tensor& output, const at::Tensor& target) {
     const at::Tensor of_truth =
@@ -66,7 +67,7 @@ nn::Loss focal() {
   });
 }
 
-// Of the points on the second spiral, how many were found.
+// Recall of the second spiral: the share of its points that are found.
 nn::Tally recall(const at::Tensor& output, const at::Tensor& target) {
   const at::Tensor second = target.eq(1);
   return {.sum = (output.argmax(1).eq(1) & second).sum().item<double>(),

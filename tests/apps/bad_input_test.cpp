@@ -99,7 +99,7 @@ TEST_F(BadInput, KeepsLastSaveWhenDiskIsFull) {
   ASSERT_EQ(first.code, 0) << first.err;
   const std::string before = read_file(folder_ / "runs/full/last/weights.safetensors");
   expect(run({"train", "--resume", "runs/full", "--epochs", "2"}, {.largest_file = 100'000}), 1,
-         {"What was saved before is whole", "trestle train --resume runs/full"});
+         {"The earlier checkpoint is intact", "trestle train --resume runs/full"});
   EXPECT_EQ(read_file(folder_ / "runs/full/last/weights.safetensors"), before);
   EXPECT_FALSE(fs::exists(folder_ / "runs/full/last.tmp"));
   EXPECT_EQ(run({"train", "--resume", "runs/full", "--epochs", "2", "--quiet"}).code, 0);
@@ -109,7 +109,7 @@ TEST_F(BadInput, ReportsDiskFullBeforeFirstSave) {
   expect(run({"train", "small.toml", "--name", "filled", "--epochs", "1", "--quiet",
               "--optimizer.name", "adam"},
              {.largest_file = 600'000}),
-         1, {"runs/filled/best.safetensors is whole, but nothing that --resume could go on from"});
+         1, {"runs/filled/best.safetensors is intact, but there is no checkpoint to resume from"});
   EXPECT_TRUE(fs::exists(folder_ / "runs/filled/best.safetensors"));
 }
 
@@ -117,7 +117,7 @@ TEST_F(BadInput, RefusesFewerEpochsThanRunHas) {
   ASSERT_EQ(run({"train", "small.toml", "--name", "two", "--quiet"}).code, 0);
   const std::string before = read_file(folder_ / "runs/two/recipe.toml");
   expect(run({"train", "--resume", "runs/two", "--epochs", "1"}), 2,
-         {"runs/two: has 2 epochs already, more than the 1 that was asked for",
+         {"runs/two: has finished 2 epochs, more than the 1 requested",
           "Give --epochs a number above 2"});
   const Finished equal = run({"train", "--resume", "runs/two"});
   EXPECT_EQ(equal.code, 0) << equal.err;
@@ -151,11 +151,11 @@ TEST_F(BadInput, RefusesFlagsWithoutEffect) {
          {"--runs has no effect with --resume"});
   expect(run({"train", "small.toml", "--json", "--quiet"}), 2, {"--json or --quiet"});
   expect(run({"train", "small.toml", "--validation", "0", "--plateau", "true"}), 2,
-         {"'plateau' in [optimizer] goes by the validation metric"});
+         {"'plateau' in [optimizer] needs the validation metric"});
   expect(run({"train", "small.toml", "--validation", "0", "--patience", "3"}), 2,
-         {"'patience' in [train] goes by the validation metric", "patience = 0"});
+         {"'patience' in [train] needs the validation metric", "patience = 0"});
   expect(run({"train", "small.toml", "--validation", "0", "--keep-best", "3"}), 2,
-         {"'keep_best' in [train] goes by the validation metric"});
+         {"'keep_best' in [train] needs the validation metric"});
   expect(run({"data", "check", "mnist", "--folder", ".", "--masks", "."}), 2,
          {"--masks has no effect for mnist"});
   expect(run({"data", "synthesize", "mnist", "--count", "6", "--out", "d", "--width", "9"}), 2,

@@ -18,8 +18,8 @@ TEST_F(DryRun, RefusesWhatRunRefuses) {
       {{"--rate-factors", "in"}, "\"pattern=factor\""},
       {{"--no-weight-decay", "nothing"}, "no layer or parameter is named 'nothing'"},
       {{"--batch", "1000"}, "examples to train on, fewer than one batch of 1000"},
-      {{"--validation", "0", "--plateau", "true"}, "goes by the validation metric"},
-      {{"--validation", "0", "--patience", "3"}, "goes by the validation metric"},
+      {{"--validation", "0", "--plateau", "true"}, "needs the validation metric"},
+      {{"--validation", "0", "--patience", "3"}, "needs the validation metric"},
   };
   for (const auto& [flags, words] : refused) {
     std::vector<std::string> arguments = {"train", "small.toml", "--name", "refused"};

@@ -61,7 +61,7 @@ TEST_F(Endings, OneProcessAtATimeSynthesizesData) {
                                           "both/train_hq", "--masks",    "both/train_masks",
                                           "--synthesize",  "1000000"};
   Started first(folder_, words);
-  ASSERT_TRUE(first.wait_for("making synthetic data"));
+  ASSERT_TRUE(first.wait_for("synthesizing data"));
   const Finished second = run(words);
   EXPECT_EQ(second.code, 1);
   EXPECT_THAT(second.err, HasSubstr("both-synthetic: another process is creating these data"));
@@ -139,8 +139,8 @@ TEST_F(Endings, SignalDuringSynthesisLeavesNothing) {
       const Finished finished = making.wait();
       EXPECT_EQ(finished.code, 128 + signal);
       EXPECT_THAT(finished.err, AllOf(HasSubstr("stopping, and removing the incomplete data"),
-                                      HasSubstr("stopped while synthetic data were made, after "),
-                                      HasSubstr(" of 1000000 examples: nothing of them was kept"),
+                                      HasSubstr("stopped synthesizing data after "),
+                                      HasSubstr(" of 1000000 examples: nothing was kept"),
                                       Not(HasSubstr("saving"))));
       for (const auto& entry : fs::directory_iterator(folder_))
         EXPECT_THAT(entry.path().filename().string(), Not(HasSubstr("later")));
@@ -157,7 +157,7 @@ TEST_F(Endings, SignalBeforeFirstStepStopsAtOnce) {
   Started planning(folder_, {"train", "small.toml", "--images", "soon/train_hq", "--masks",
                              "soon/train_masks", "--synthesize", "16", "--synthesize-width", "256",
                              "--synthesize-height", "256", "--width", "64", "--devices", "cpu"});
-  ASSERT_TRUE(planning.wait_for("making synthetic data"));
+  ASSERT_TRUE(planning.wait_for("synthesizing data"));
   ASSERT_TRUE(comes([&] { return fs::exists(folder_ / "soon-synthetic"); }));
   planning.send(SIGTERM);
   const Finished finished = planning.wait();

@@ -124,7 +124,7 @@ TEST_F(TrainMesh, DryRunListsStagesOfEachRank) {
   ASSERT_EQ(plan.code, 0) << plan.err;
   EXPECT_THAT(plan.out, AllOf(HasSubstr("shard level parameters"), HasSubstr("stage 0   virtual:0"),
                               HasSubstr("stage 1   virtual:2"),
-                              HasSubstr("without what ranks that share a batch exchange")));
+                              HasSubstr("excluding data-parallel communication")));
   const Finished level = train("paper", {"--shard-level", "gradients"});
   EXPECT_EQ(level.code, 2);
   EXPECT_THAT(level.err, HasSubstr("--mesh shard=2"));

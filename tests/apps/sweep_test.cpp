@@ -162,7 +162,7 @@ TEST_F(SweepVerb, OneSweepAtATimeRunsInFolder) {
   ASSERT_TRUE(first.wait_for("\"done\":1"));
   const Finished second = run(sizes("1,2"));
   EXPECT_EQ(second.code, 1);
-  EXPECT_THAT(second.err, HasSubstr("runs/toy_sweep: another sweep is at work in this folder"));
+  EXPECT_THAT(second.err, HasSubstr("runs/toy_sweep: another sweep uses this folder"));
 }
 
 }  // namespace

@@ -122,7 +122,7 @@ TEST_F(OnTerminal, SynthesisShowsBar) {
                                      "--images", "new/train_hq", "--masks", "new/train_masks"},
                                     50));
   ASSERT_FALSE(first.bars.empty());
-  EXPECT_THAT(first.bars[0], HasSubstr("making data"));
+  EXPECT_THAT(first.bars[0], HasSubstr("synthesizing data"));
 }
 
 TEST_F(OnTerminal, PipedOutputHasWholeLines) {

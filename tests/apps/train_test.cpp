@@ -289,7 +289,7 @@ TEST_F(TrainVerb, SynthesizesMissingData) {
                                               "--scale",      "0.5"};
   const Finished first = run(arguments);
   EXPECT_EQ(first.code, 0) << first.err;
-  EXPECT_THAT(first.out, HasSubstr("made/train_hq is missing: making synthetic data in "
+  EXPECT_THAT(first.out, HasSubstr("made/train_hq is missing: synthesizing data in "
                                    "made-synthetic (16 images of cars, 96 x 64 pixels"));
   EXPECT_THAT(first.out, HasSubstr("synthetic (made-synthetic/train_hq) · 12 to train on"));
   EXPECT_FALSE(fs::exists(folder_ / "made")) << "the folder for real data stays missing";
@@ -363,7 +363,7 @@ TEST_F(TrainVerb, ReportsCoresThatCannotBeLent) {
   const Finished apart = run({"train", "lending.toml", "--dry-run"});
   EXPECT_THAT(apart.out, HasSubstr(" · cores lent")) << apart.err;
   const Finished together = run({"train", "lending.toml", "--dry-run", "--devices", "cpu"});
-  EXPECT_THAT(together.out, HasSubstr("no cores lent: each stage wants a virtual device"));
+  EXPECT_THAT(together.out, HasSubstr("no cores lent: each stage needs a virtual device"));
 }
 
 }  // namespace

@@ -48,12 +48,13 @@ TEST(Boxes, OverlapsCoverRequestedBoxOnce) {
     const std::vector<Box> stored =
         random_cut(random, shape, 1 + static_cast<int>(random.below(9)));
     const Box wanted = random_box(random, shape);
-    const auto pieces = pieces_of(wanted, stored);
-    for (const BoxPiece& piece : pieces)
-      ASSERT_EQ(intersection(stored[piece.stored], piece.box), piece.box);
+    const auto overlaps = overlaps_of(wanted, stored);
+    for (const BoxOverlap& overlap : overlaps)
+      ASSERT_EQ(intersection(stored[overlap.stored], overlap.box), overlap.box);
     for (std::int64_t n = 0; n < elements_of(wanted.sizes); ++n) {
       int times = 0;
-      for (const BoxPiece& piece : pieces) times += has(piece.box, element(wanted, n)) ? 1 : 0;
+      for (const BoxOverlap& overlap : overlaps)
+        times += has(overlap.box, element(wanted, n)) ? 1 : 0;
       ASSERT_EQ(times, 1);
     }
   }

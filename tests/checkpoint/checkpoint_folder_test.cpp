@@ -175,31 +175,31 @@ TEST_F(Checkpoints, ReadsIntoExistingTensors) {
 }
 
 TEST_F(Checkpoints, RejectsInvalidTensorsOfRanks) {
-  const auto save = [&](const std::function<std::vector<TensorPart>(int)>& parts) {
+  const auto save = [&](const std::function<std::vector<TensorShard>(int)>& parts) {
     return on_ranks(2, [&](const SaveRanks& ranks) {
       write_checkpoint(folder_, {{"weights", parts(ranks.rank)}}, "{}", ranks);
     });
   };
   const at::Tensor rows = torch::ones({2, 3});
   EXPECT_THAT(save([&](int) {
-                return std::vector<TensorPart>{{"w", rows}};
+                return std::vector<TensorShard>{{"w", rows}};
               }),
               Each(HasSubstr("rank 0 and rank 1 both saved [0:2, 0:3] of 'w'")));
   EXPECT_THAT(save([&](int rank) {
-                return std::vector<TensorPart>{{"w", rows, {rank * 3, 0}, {5, 3}}};
+                return std::vector<TensorShard>{{"w", rows, {rank * 3, 0}, {5, 3}}};
               }),
               Each(HasSubstr("no rank saved [2:3, 0:3] of 'w'")));
   EXPECT_THAT(save([&](int rank) {
-                return std::vector<TensorPart>{
+                return std::vector<TensorShard>{
                     {"w", rank == 0 ? rows : rows.to(at::kHalf), {rank * 2, 0}, {4, 3}}};
               }),
               Each(HasSubstr("'w' is F32 [4, 3] on rank 0 and F16 [4, 3] on rank 1")));
   EXPECT_THAT(save([&](int rank) {
-                return std::vector<TensorPart>{{"w", rows, {rank * 2, 1}, {4, 3}}};
+                return std::vector<TensorShard>{{"w", rows, {rank * 2, 1}, {4, 3}}};
               }),
               Each(HasSubstr("is not within its shape, [4, 3]")));
   EXPECT_THAT(save([&](int rank) {
-                return std::vector<TensorPart>{
+                return std::vector<TensorShard>{
                     {text("w", rank), rank == 0 ? rows : torch::ones(2, at::kComplexFloat)}};
               }),
               Each(AllOf(HasSubstr("rank 1 of 2"), HasSubstr("ComplexFloat"))));
@@ -207,7 +207,7 @@ TEST_F(Checkpoints, RejectsInvalidTensorsOfRanks) {
   EXPECT_THROW(write_checkpoint(folder_, {{"../up", {{"w", rows}}}}, "{}"), UsageError);
   // A rank without rows.
   EXPECT_THAT(save([&](int rank) {
-                return std::vector<TensorPart>{
+                return std::vector<TensorShard>{
                     {"w", rank == 0 ? rows : rows.narrow(0, 0, 0), {rank * 2, 0}, {2, 3}}};
               }),
               Each(""));

@@ -124,7 +124,8 @@ TEST(CheckpointIndex, BoxesMustCoverEachElementOnce) {
                                "weights.rank0.safetensors\", \"offset\": [0, 1]")),
               HasSubstr("has a box in 'weights.rank0.safetensors' with the name 'z', which "
                         "another box has already"));
-  EXPECT_NO_THROW(parse_index(with(second, begin + "[0, 1]" + sizes + "[8, 1]"), "x", Cover::Part));
+  EXPECT_NO_THROW(
+      parse_index(with(second, begin + "[0, 1]" + sizes + "[8, 1]"), "x", Cover::OneRank));
 }
 
 // A rank's shard of a flat buffer may be several boxes of a tensor.
@@ -153,36 +154,37 @@ TEST(CheckpointIndex, AFileMayHaveSeveralBoxesWithSeparateKeys) {
 }
 
 TEST(CheckpointIndex, IndexesOfRanksAreMerged) {
-  const auto part = [](const char* file, Box box, std::string dtype = "F32", Sizes shape = {8, 3}) {
+  const auto shard = [](const char* file, Box box, std::string dtype = "F32",
+                        Sizes shape = {8, 3}) {
     CheckpointIndex index;
     index.files[file] = 200;
     index.groups["weights"] = {{"z", std::move(dtype), std::move(shape), {{file, std::move(box)}}}};
     return index;
   };
-  const auto merge = [](std::vector<CheckpointIndex> parts) -> std::string {
+  const auto merge = [](std::vector<CheckpointIndex> shards) -> std::string {
     try {
-      merge_parts(std::move(parts));
+      merge_indexes(std::move(shards));
     } catch (const UsageError& error) {
       return error.what();
     }
     return "";
   };
-  const CheckpointIndex first = part("a.safetensors", {{0, 0}, {8, 1}});
-  EXPECT_EQ(merge({first, part("b.safetensors", {{0, 1}, {8, 2}})}), "");
-  EXPECT_EQ(merge({first, {}, part("b.safetensors", {{0, 1}, {8, 2}})}), "");
-  EXPECT_THAT(merge({first, {}, part("b.safetensors", {{2, 1}, {6, 2}})}),
+  const CheckpointIndex first = shard("a.safetensors", {{0, 0}, {8, 1}});
+  EXPECT_EQ(merge({first, shard("b.safetensors", {{0, 1}, {8, 2}})}), "");
+  EXPECT_EQ(merge({first, {}, shard("b.safetensors", {{0, 1}, {8, 2}})}), "");
+  EXPECT_THAT(merge({first, {}, shard("b.safetensors", {{2, 1}, {6, 2}})}),
               HasSubstr("no rank saved [0:2, 1:3] of 'z' (F32 [8, 3] of the weights)"));
-  EXPECT_THAT(merge({first, {}, part("b.safetensors", {{0, 0}, {8, 3}})}),
+  EXPECT_THAT(merge({first, {}, shard("b.safetensors", {{0, 0}, {8, 3}})}),
               HasSubstr("rank 0 and rank 2 both saved [0:8, 0:1] of 'z'"));
-  EXPECT_THAT(merge({first, part("b.safetensors", {{0, 1}, {8, 2}}, "F64")}),
+  EXPECT_THAT(merge({first, shard("b.safetensors", {{0, 1}, {8, 2}}, "F64")}),
               HasSubstr("'z' is F32 [8, 3] on rank 0 and F64 [8, 3] on rank 1"));
-  EXPECT_THAT(merge({first, part("b.safetensors", {{0, 1}, {8, 2}}, "F32", {8, 4})}),
+  EXPECT_THAT(merge({first, shard("b.safetensors", {{0, 1}, {8, 2}}, "F32", {8, 4})}),
               HasSubstr("'z' is F32 [8, 3] on rank 0 and F32 [8, 4] on rank 1"));
-  CheckpointIndex twice = part("a.safetensors", {{0, 0}, {8, 3}});
+  CheckpointIndex twice = shard("a.safetensors", {{0, 0}, {8, 3}});
   twice.groups["weights"][0].boxes.push_back({"a.safetensors", {{7, 0}, {1, 3}}, "", "z[1]"});
   EXPECT_THAT(merge({twice}), HasSubstr("rank 0 saved [7:8, 0:3] of 'z' (F32 [8, 3] of the "
                                         "weights) twice"));
-  EXPECT_THAT(merge({first, part("a.safetensors", {{0, 1}, {8, 2}})}),
+  EXPECT_THAT(merge({first, shard("a.safetensors", {{0, 1}, {8, 2}})}),
               HasSubstr("rank 1 wrote 'a.safetensors', which another rank wrote too"));
 }
 
@@ -212,7 +214,7 @@ TEST(FuzzCheckpointIndex, AcceptedIndexesAreCompleteAndRoundTrip) {
       R"("sizes":[5],"key":"y"}]}]}})"};
   const auto result = fuzz::run(seeds, [](std::string_view bytes) {
     const CheckpointIndex index = parse_index(bytes, "fuzz");
-    for (const auto& [name, size] : index.files) ASSERT_TRUE(is_part_name(name));
+    for (const auto& [name, size] : index.files) ASSERT_TRUE(is_shard_file_name(name));
     for (const auto& [group, tensors] : index.groups)
       for (const IndexedTensor& tensor : tensors)
         ASSERT_FALSE(find_cover_fault(tensor.shape, tensor.plain_boxes()));

@@ -81,7 +81,7 @@ TEST_F(WithPython, BothKindsOfFilesRoundTrip) {
 TEST_F(WithPython, ReadsACheckpointOfManyRanks) {
   const NamedTensors tensors = read_weights(folder_ / "plain.pt").tensors;
   const auto errors = on_ranks(3, [&](const SaveRanks& ranks) {
-    std::vector<TensorPart> mine;
+    std::vector<TensorShard> mine;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const auto& [name, tensor] = tensors[i];
       if (i % 3 != 0) {

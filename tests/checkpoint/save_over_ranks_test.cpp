@@ -32,7 +32,7 @@ constexpr std::int64_t columns = 3;
 // Writes a file with two rows of "w", whose bytes are all the step's number; returns its index.
 CheckpointIndex write_rows(const fs::path& fresh, const SaveRanks& ranks, int step,
                            std::int64_t rows) {
-  const std::string file = part_name("weights", ranks.rank, ranks.size);
+  const std::string file = shard_file_name("weights", ranks.rank, ranks.size);
   const std::string data(static_cast<std::size_t>(rows * columns), static_cast<char>(step));
   const std::string header = format_header({{{"w", "U8", {rows, columns}, 0, data.size()}}, {}});
   std::uint64_t length = header.size();
@@ -40,21 +40,21 @@ CheckpointIndex write_rows(const fs::path& fresh, const SaveRanks& ranks, int st
   std::memcpy(bytes.data(), &length, sizeof length);
   bytes += header + data;
   write_file(fresh / file, bytes);
-  CheckpointIndex part;
-  part.files[file] = bytes.size();
-  part.groups["weights"] = {
+  CheckpointIndex shard;
+  shard.files[file] = bytes.size();
+  shard.groups["weights"] = {
       {"w",
        "U8",
        {rows * ranks.size, columns},
        {{file, {{rows * ranks.rank, 0}, {rows, columns}}, content_hash(data)}}}};
-  return part;
+  return shard;
 }
 
 SaveTask at_step(int step, const SaveRanks& ranks, std::int64_t rows = 2) {
   SaveTask task;
   task.state = text("{\"step\": ", step, "}");
   task.agreed = text("step ", step);
-  task.write_part = [=](const fs::path& fresh) { return write_rows(fresh, ranks, step, rows); };
+  task.write_shard = [=](const fs::path& fresh) { return write_rows(fresh, ranks, step, rows); };
   return task;
 }
 
@@ -112,8 +112,8 @@ TEST_F(SaveOverRanks, AnErrorOfOneRankIsThrownOnAll) {
     const auto errors = on_ranks(3, [&](const SaveRanks& ranks) {
       SaveTask task = at_step(2, ranks);
       if (ranks.rank == guilty)
-        task.write_part = [](const fs::path&) -> CheckpointIndex {
-          throw FileError("No space left on device", {.file = "part"});
+        task.write_shard = [](const fs::path&) -> CheckpointIndex {
+          throw FileError("No space left on device", {.file = "shard"});
         };
       try {
         save_over_ranks(folder_, task, ranks);
@@ -194,12 +194,12 @@ TEST_F(SaveOverRanks, SurvivesAKillBetweenAnyTwoSteps) {
         const auto here = [=](std::string_view name) {
           if (ranks.rank == rank && name == where) kill(getpid(), SIGKILL);
         };
-        const auto write = task.write_part;
-        task.write_part = [=](const fs::path& fresh) {
-          here("before its part");
-          const CheckpointIndex part = write(fresh);
+        const auto write = task.write_shard;
+        task.write_shard = [=](const fs::path& fresh) {
+          here("before its shard");
+          const CheckpointIndex shard = write(fresh);
           here("its file written");
-          return part;
+          return shard;
         };
         task.after = here;
         save_over_ranks(folder_, task, ranks);
@@ -214,8 +214,8 @@ TEST_F(SaveOverRanks, SurvivesAKillBetweenAnyTwoSteps) {
   ASSERT_THAT(save(1, step), Each(""));
   for (const int size : {1, 3})
     for (const int rank : size == 1 ? std::vector<int>{0} : std::vector<int>{0, 2})
-      for (const std::string where : {"folder created", "before its part", "its file written",
-                                      "part written", "index written", "folders exchanged"}) {
+      for (const std::string where : {"folder created", "before its shard", "its file written",
+                                      "shard written", "index written", "folders exchanged"}) {
         if (where == "index written" && rank != 0) continue;
         SCOPED_TRACE(text(where, " of rank ", rank, " of ", size));
         killed_at(size, rank, where, step + 1);

@@ -43,7 +43,7 @@ TEST(ZipFile, ReadsTheEntriesOfTorchSave) {
   file.read(folder + "byteorder", few, 4);
   EXPECT_EQ(std::string(few, 4), "litt");
   EXPECT_THAT(archive_error([&] { file.read(folder + "byteorder", few, 7); }),
-              HasSubstr("has 6 bytes, 7 are needed"));
+              HasSubstr("has 6 bytes, but 7 are needed"));
 }
 
 TEST(ZipFile, RejectsCompressedEntriesAndOtherFiles) {

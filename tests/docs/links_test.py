@@ -11,7 +11,8 @@ import re
 import sys
 from pathlib import Path
 
-LINK = re.compile(r"(?:\]\(|<img src=\")([^)#\s\"]+)")
+LINK = re.compile(r"(?:\]\(|<img src=\")([^)#\s\"]*)(?:#([\w-]+))?")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 NAME = re.compile(r"`([\w./*-]+/[\w.*-]+\.(?:h|cpp|py|toml|cmake|md|sh))`")
 TEST_NAME = re.compile(r"`([A-Z][A-Za-z0-9]*\.[A-Z]\w*)`")
 TEST = re.compile(r"^\s*TEST(?:_F|_P)?\((\w+),\s*(\w+)\)", re.MULTILINE)
@@ -21,6 +22,12 @@ ROW = re.compile(r"^\| ([A-Z])(\d+) \|")
 def tests_of(root):
     sources = sorted((root / "tests").rglob("*.cpp"))
     return {f"{suite}.{name}" for source in sources for suite, name in TEST.findall(source.read_text(encoding="utf-8"))}
+
+
+def anchors_of(document):
+    """The anchors that headings get on web sites: lower case, without punctuation, with a hyphen for each space."""
+    text = re.sub(r"^```.*?^```", "", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(text)}
 
 
 def wrong_rows(root, document):
@@ -41,9 +48,14 @@ def wrong(root, document, tests):
         if fenced:
             continue
         where = f"{document.relative_to(root)}:{number}"
-        for target in LINK.findall(line):
-            if "://" not in target and not (document.parent / target).exists():
+        for target, anchor in LINK.findall(line):
+            linked = document.parent / target if target else document
+            if "://" in target:
+                continue
+            if not linked.exists():
                 yield f"{where}: the link leads to {target}, which does not exist"
+            elif anchor and linked.suffix == ".md" and anchor not in anchors_of(linked):
+                yield f"{where}: the link leads to #{anchor}, and {target or 'this document'} has no such heading"
         for name in NAME.findall(line):
             if name.split("/")[0] in ("ATen", "torch", "c10", "runs", "build"):
                 continue
@@ -57,7 +69,7 @@ def wrong(root, document, tests):
 
 def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2]).resolve()
-    documents = [*root.glob("*.md"), *(root / "docs").rglob("*.md")]
+    documents = [*root.glob("*.md"), *(root / "examples").glob("*.md"), *(root / "docs").rglob("*.md")]
     tests = tests_of(root)
     findings = [finding for document in sorted(documents) for finding in wrong(root, document, tests)]
     print("\n".join(findings) if findings else f"links, files and tests named in {len(documents)} documents are there")

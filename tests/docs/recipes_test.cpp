@@ -44,7 +44,7 @@ std::string field_tables() {
 }
 
 std::string data_set_table() {
-  std::string out = "\n| name | what it is | lies in | loss | metric |\n|---|---|---|---|---|\n";
+  std::string out = "\n| name | data | location | loss | metric |\n|---|---|---|---|---|\n";
   for (const train::DataSet& set : train::data_sets())
     out += text("| `", set.name, "` | ", set.summary, " | ",
                 set.paths.empty() ? "no files" : "`" + join(set.paths, "`, `") + "`", " | `",

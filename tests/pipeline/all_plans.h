@@ -67,7 +67,7 @@ inline PipelineOptions options_of(const Plan& plan, int micro_batches) {
   return {.devices = plan.devices,
           .balance = plan.balance,
           .micro_batches = micro_batches,
-          .recompute_per_stage = plan.recompute};
+          .plan = {.recompute_per_stage = plan.recompute}};
 }
 
 }  // namespace trestle::support

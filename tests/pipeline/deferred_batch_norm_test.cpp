@@ -68,7 +68,7 @@ PipelineOptions options(std::vector<int> balance, int micro_batches, Recompute r
           .balance = balance,
           .micro_batches = micro_batches,
           .recompute = recompute,
-          .batch_norm = statistics};
+          .numerics = {.batch_norm = statistics}};
 }
 
 void expect_near(const NamedTensors& expected, const NamedTensors& actual, double tolerance) {

@@ -215,8 +215,8 @@ TEST(InPlace, PassThroughStageKeepsInputForRecomputation) {
   Pipeline pipeline(net, {.devices = std::vector<Device>(4, virtual_devices(1)[0]),
                           .balance = {1, 1, 1, 1},
                           .micro_batches = 4,
-                          .recompute_per_stage = {Recompute::Never, Recompute::Always,
-                                                  Recompute::Never, Recompute::Never}});
+                          .plan = {.recompute_per_stage = {Recompute::Never, Recompute::Always,
+                                                           Recompute::Never, Recompute::Never}}});
   for (int step = 0; step < 50; ++step) {
     pipeline.zero_grad();
     pipeline.step(input(at::kDouble), target(), nn::cross_entropy());
@@ -239,7 +239,7 @@ TEST(InPlace, ProfilesSequentialWithInPlaceLayers) {
     torch::nn::Sequential net = make();
     PipelineOptions options{.devices = virtual_devices(2), .micro_batches = 2};
     const at::Tensor x = input(at::kDouble);
-    if (sampled) options.sample = {x};
+    if (sampled) options.plan.sample = {x};
     Pipeline pipeline(net, options);
     pipeline.step(x, target(), nn::cross_entropy());
     EXPECT_TRUE(torch::equal(x, input(at::kDouble)));

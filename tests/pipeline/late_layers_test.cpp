@@ -131,7 +131,7 @@ TEST(Ties, AreRefusedByNameAcrossStages) {
 
 TEST(Ties, AreKeptTogetherByMeasuredBalance) {
   const at::Tensor input = at::arange(24).reshape({8, 3}).remainder(words);
-  Pipeline pipeline(language_model(), {.devices = virtual_devices(2), .sample = {input}});
+  Pipeline pipeline(language_model(), {.devices = virtual_devices(2), .plan = {.sample = {input}}});
   EXPECT_THAT(pipeline.balance(), testing::ElementsAre(3, 1));
 }
 

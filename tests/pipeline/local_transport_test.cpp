@@ -27,7 +27,7 @@ TEST(LocalTransport, DeadlineNamesWaitingAndAwaitedRank) {
         channels.receive({0, 1, Way::Activation}, at::kCPU);
       }),
       HasSubstr("rank 1 waited 20 ms for the activations of micro-batch 1 from rank 0, which has "
-                "not finished anything yet"));
+                "not finished any action yet"));
   channels.finished(1, {.kind = schedule::Kind::Forward, .stage = 1, .micro_batch = 2});
   EXPECT_THAT(
       message_of<DeadlineError>([&] {

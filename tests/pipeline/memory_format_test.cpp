@@ -98,7 +98,7 @@ TEST(MemoryFormat, GivesEqualGradientsUnderEveryPlan) {
                  .micro_batches = pieces,
                  .schedule = schedule,
                  .recompute = mode,
-                 .memory_format = channels_last});
+                 .numerics = {.memory_format = channels_last}});
             pipeline.step(images(), classes(), nn::cross_entropy());
             const auto parameters = own.parameters();
             for (std::size_t i = 0; i < parameters.size(); ++i)
@@ -116,9 +116,9 @@ TEST(MemoryFormat, GivesEqualInputGradientInCallersBackward) {
   const auto x = images().requires_grad_();
   plain.plain(x).square().mean().backward();
   Net own = make_net();
-  Pipeline pipeline(
-      own.layers(),
-      {.devices = virtual_devices(2), .balance = {3, 5}, .memory_format = channels_last});
+  Pipeline pipeline(own.layers(), {.devices = virtual_devices(2),
+                                   .balance = {3, 5},
+                                   .numerics = {.memory_format = channels_last}});
   const auto y = images().requires_grad_();
   pipeline.forward(y).square().mean().backward();
   EXPECT_LE(distance(y.grad(), x.grad()), 1e-12);
@@ -165,7 +165,7 @@ TEST(MemoryFormat, IsKeptAcrossEveryBoundary) {
                             .balance = {2, 2, 2},
                             .micro_batches = 2,
                             .recompute = mode,
-                            .memory_format = channels_last});
+                            .numerics = {.memory_format = channels_last}});
     pipeline.step(torch::randn({4, 3, 6, 6}), torch::randint(5, {4, 6, 6}), nn::cross_entropy());
     EXPECT_GE(formats.forward, 6);
     EXPECT_GE(formats.backward, 4);  // the first stage's input needs no gradient
@@ -177,9 +177,9 @@ TEST(MemoryFormat, KeepsParameterObjectsAndOptimizerResults) {
   Net plain = make_net();
   Net own = make_net();
   const auto before = own.parameters();
-  Pipeline pipeline(
-      own.layers(),
-      {.devices = virtual_devices(2), .balance = {3, 5}, .memory_format = channels_last});
+  Pipeline pipeline(own.layers(), {.devices = virtual_devices(2),
+                                   .balance = {3, 5},
+                                   .numerics = {.memory_format = channels_last}});
   EXPECT_TRUE(before[0].is_contiguous(channels_last));
   EXPECT_TRUE(before[0].is_same(own.first->weight));
   torch::optim::AdamW theirs(plain.parameters(), torch::optim::AdamWOptions(1e-2));
@@ -205,7 +205,8 @@ TEST(MemoryFormat, KeepsFusedOptimizerResults) {
       torch::nn::Conv2d conv(torch::nn::Conv2dOptions(8, 8, 3).padding(1));
       nn::Layers net;
       net.add("conv", conv);
-      Pipeline pipeline(net, {.devices = virtual_devices(1), .memory_format = format});
+      Pipeline pipeline(net,
+                        {.devices = virtual_devices(1), .numerics = {.memory_format = format}});
       const auto optimizer = optim::make_optimizer(
           pipeline.parameters(), {.name = name, .learning_rate = 1e-2, .momentum = 0.9});
       torch::manual_seed(6);
@@ -223,8 +224,9 @@ TEST(MemoryFormat, KeepsFusedOptimizerResults) {
 
 TEST(MemoryFormat, RefusesOtherFormats) {
   Net own = make_net();
-  EXPECT_THROW(Pipeline(own.layers(), {.memory_format = at::MemoryFormat::ChannelsLast3d}),
-               UsageError);
+  EXPECT_THROW(
+      Pipeline(own.layers(), {.numerics = {.memory_format = at::MemoryFormat::ChannelsLast3d}}),
+      UsageError);
 }
 
 }  // namespace

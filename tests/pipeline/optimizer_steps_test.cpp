@@ -46,7 +46,7 @@ TEST_P(TrainsAsLibtorch, UnderThisPlan) {
   PipelineOptions options = plain::options_of(plan.training);
   options.schedule = plan.schedule;
   options.recompute = Recompute::ExceptLast;
-  if (plan.v) options.table = v_table(options.micro_batches);
+  if (plan.v) options.plan.table = v_table(options.micro_batches);
   if (plan.virtual_devices) {
     const auto devices = virtual_devices(4);
     options.devices =
@@ -164,12 +164,12 @@ TEST(OptimizerSteps, Fp16FindsItsScale) {
   nn::Layers net;
   net.add("a", torch::nn::Linear(6, 6));
   net.add("b", torch::nn::Linear(6, 6));
-  Pipeline pipeline(net, {.devices = virtual_devices(2),
-                          .balance = {1, 1},
-                          .micro_batches = 2,
-                          .precision = Precision::Float16,
-                          .optimizer = plain::optimizer({.adam = false}),
-                          .clip_grad_norm = 1});
+  Pipeline pipeline(
+      net, {.devices = virtual_devices(2),
+            .balance = {1, 1},
+            .micro_batches = 2,
+            .numerics = {.precision = Precision::Float16},
+            .optimizer = {.make = plain::optimizer({.adam = false}), .clip_grad_norm = 1}});
   precision::GradientScaler scaler({.initial_scale = 1 << 24});
   int left_out = 0;
   double loss = 0;
@@ -194,7 +194,7 @@ TEST(OptimizerSteps, FailureBeforeNormLeavesAllWeightsUnchanged) {
     PipelineOptions options{.balance = {3, 2},
                             .micro_batches = 2,
                             .schedule = "1f1b",
-                            .optimizer = plain::optimizer({})};
+                            .optimizer = {.make = plain::optimizer({})}};
     if (!on_cpu) options.devices = virtual_devices(2);
     Pipeline pipeline(net, options);
     pipeline.step(support::input(), support::target(), nn::cross_entropy());
@@ -211,7 +211,7 @@ TEST(OptimizerSteps, FailureBeforeNormLeavesAllWeightsUnchanged) {
 TEST(OptimizerSteps, AppearInTimeline) {
   for (const bool on_cpu : {true, false}) {
     PipelineOptions options = plain::options_of({.max_norm = 1});
-    options.table = v_table(options.micro_batches);
+    options.plan.table = v_table(options.micro_batches);
     if (!on_cpu) options.devices = {virtual_devices(1)[0]};
     Pipeline pipeline(plain::make_net(), options);
     const auto count = [&](Kind kind) {
@@ -238,11 +238,12 @@ TEST(OptimizerSteps, AppearInTimeline) {
 
 TEST(OptimizerSteps, RefuseInvalidOptions) {
   const auto factory = plain::optimizer({});
-  EXPECT_THAT(message_of<UsageError>([&] { Pipeline(support::chain(2), {.clip_grad_norm = 1}); }),
-              HasSubstr("clip_grad_norm = 1 without 'optimizer'"));
+  EXPECT_THAT(message_of<UsageError>(
+                  [&] { Pipeline(support::chain(2), {.optimizer = {.clip_grad_norm = 1}}); }),
+              HasSubstr("clip_grad_norm = 1 without 'optimizer.make'"));
   EXPECT_THAT(message_of<UsageError>([&] {
                 Pipeline(support::chain(2),
-                         {.optimizer = factory, .clip_grad_norm = -1, .clip_p = 0});
+                         {.optimizer = {.make = factory, .clip_grad_norm = -1, .clip_p = 0}});
               }),
               HasSubstr("clipped to a norm of -1"));
   Pipeline without(support::chain(2), {});
@@ -253,7 +254,8 @@ TEST(OptimizerSteps, RefuseInvalidOptions) {
                              {.scaler = &scaler});
               }),
               HasSubstr("scaler without PipelineOptions::optimizer"));
-  Pipeline none(support::chain(2), {.optimizer = [](int, const NamedTensors&) { return nullptr; }});
+  Pipeline none(support::chain(2),
+                {.optimizer = {.make = [](int, const NamedTensors&) { return nullptr; }}});
   EXPECT_THAT(message_of<UsageError>(
                   [&] { none.step(support::input(), support::target(), nn::cross_entropy()); }),
               HasSubstr("gave no optimizer for stage 0, which has 4 parameters"));
@@ -262,7 +264,9 @@ TEST(OptimizerSteps, RefuseInvalidOptions) {
   schedule::Schedule table = schedule::generate("gpipe", {.stages = 1, .micro_batches = 1});
   table.ranks[0].push_back({.kind = Kind::Step, .stage = 0});
   EXPECT_THAT(message_of<UsageError>([&] {
-                Pipeline(support::chain(2), {.balance = {3}, .table = table, .optimizer = factory});
+                Pipeline(
+                    support::chain(2),
+                    {.balance = {3}, .plan = {.table = table}, .optimizer = {.make = factory}});
               }),
               HasSubstr("0STEP"));
 }

@@ -57,8 +57,9 @@ TEST(RanksPipeline, DoesNotDriftOverManySteps) {
   const support::WatchDog watch("twenty steps", 60s);
   for (const std::string schedule : {"gpipe", "1f1b"}) {
     nn::Layers alone = net.make();
-    Pipeline pipeline(alone,
-                      {.balance = {4, 3, 3}, .micro_batches = 4, .schedule = schedule, .seed = 3});
+    Pipeline pipeline(
+        alone,
+        {.balance = {4, 3, 3}, .micro_batches = 4, .schedule = schedule, .numerics = {.seed = 3}});
     std::vector<double> expected;
     for (int step = 0; step < 20; ++step) {
       pipeline.zero_grad();
@@ -67,9 +68,10 @@ TEST(RanksPipeline, DoesNotDriftOverManySteps) {
     }
     const auto losses = spawn(3, [&](World& world) {
       nn::Layers model = net.make();
-      Pipeline own(
-          model,
-          over(world, {.balance = {4, 3, 3}, .micro_batches = 4, .schedule = schedule, .seed = 3}));
+      Pipeline own(model, over(world, {.balance = {4, 3, 3},
+                                       .micro_batches = 4,
+                                       .schedule = schedule,
+                                       .numerics = {.seed = 3}}));
       std::vector<double> result;
       for (int step = 0; step < 20; ++step) {
         own.zero_grad();
@@ -218,7 +220,7 @@ TEST(RanksPipeline, AlternatesEvaluationAndTraining) {
   const support::WatchDog watch("evaluate and train");
   const Net net = support::toy(0.3);
   nn::Layers alone = net.make();
-  Pipeline pipeline(alone, {.balance = {4, 6}, .micro_batches = 3, .seed = 3});
+  Pipeline pipeline(alone, {.balance = {4, 6}, .micro_batches = 3, .numerics = {.seed = 3}});
   const at::Tensor before = pipeline.evaluate(net.input);
   pipeline.step(net.input, net.target, net.loss);
   descend(pipeline.parameters());
@@ -226,7 +228,8 @@ TEST(RanksPipeline, AlternatesEvaluationAndTraining) {
   ASSERT_FALSE(at::equal(before, after));
   spawn(2, [&](World& world) {
     nn::Layers model = net.make();
-    Pipeline own(model, over(world, {.balance = {4, 6}, .micro_batches = 3, .seed = 3}));
+    Pipeline own(model,
+                 over(world, {.balance = {4, 6}, .micro_batches = 3, .numerics = {.seed = 3}}));
     const at::Tensor input = world.rank() == 0 ? net.input : at::Tensor();
     const at::Tensor first = own.evaluate(input);
     own.step(input, is_last(world) ? net.target : at::Tensor(), net.loss);
@@ -289,7 +292,7 @@ TEST(RanksPipeline, CreatesOnlyStagesOfOwnRank) {
 TEST(RanksPipeline, MeasuresBalanceOnceAndBroadcastsIt) {
   const support::WatchDog watch("measured balance");
   const auto balances = spawn(2, [](World& world) {
-    Pipeline pipeline(linears(5), over(world, {.micro_batches = 2, .sample = {rows(4)}}));
+    Pipeline pipeline(linears(5), over(world, {.micro_batches = 2, .plan = {.sample = {rows(4)}}}));
     return pipeline.balance();
   });
   ASSERT_EQ(balances[0].size(), 2U);
@@ -301,7 +304,7 @@ TEST(RanksPipeline, MeasuringBalanceKeepsOnlyOwnLayers) {
   const support::WatchDog watch("measured balance, layers made");
   spawn(2, [](World& world) {
     nn::Layers net = linears(5);
-    Pipeline pipeline(net, over(world, {.micro_batches = 2, .sample = {rows(4)}}));
+    Pipeline pipeline(net, over(world, {.micro_batches = 2, .plan = {.sample = {rows(4)}}}));
     const auto graph = net.graph();
     const auto own = pipeline.balance()[static_cast<std::size_t>(world.rank())];
     const int first = world.rank() == 0 ? 0 : pipeline.balance()[0];

@@ -60,7 +60,7 @@ TEST(RanksOptimizer, SupportsTwoStagesPerRank) {
   schedule::Schedule placed;
   placed.rank_of_stage = {0, 1, 1, 0};
   placed.ranks.resize(2);
-  options.table = schedule::place(
+  options.plan.table = schedule::place(
       schedule::generate("gpipe", {.stages = 4, .micro_batches = options.micro_batches}), placed);
   Pipeline alone(plain::make_net(), options);
   const plain::Outcome expected = plain::train(alone, training);
@@ -130,11 +130,11 @@ TEST(RanksOptimizer, NamesDifferencesBetweenRanks) {
              world, plain::options_of({}),
              {.update = world.rank() == 1 ? StepOptions::Update::Later : StepOptions::Update::Now});
        }))
-    EXPECT_THAT(message, HasSubstr("leaves the weights (StepOptions::update), there not"));
+    EXPECT_THAT(message, HasSubstr("StepOptions::update Later on rank 1, Now on rank 0"));
   for (const auto& message : messages(4, [&](World& world) {
          PipelineOptions options = plain::options_of({});
          if (world.rank() == 3)
-           options.optimizer = [](int, const NamedTensors&) { return nullptr; };
+           options.optimizer.make = [](int, const NamedTensors&) { return nullptr; };
          step(world, options, {});
        }))
     EXPECT_THAT(message, HasSubstr("gave no optimizer for stage 3"));

@@ -313,7 +313,8 @@ TEST(RanksProfile, NamesRankWithDifferentCall) {
     }
     return "";
   });
-  for (const auto& message : all) EXPECT_THAT(message, HasSubstr("calls step(), there profile()"));
+  for (const auto& message : all)
+    EXPECT_THAT(message, HasSubstr("step() on rank 1, profile() on rank 0"));
 }
 
 // All ranks know the budgets of all devices, so all suggest the same.

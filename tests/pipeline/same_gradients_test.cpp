@@ -59,7 +59,7 @@ void check(const Net& net, const std::vector<int>& micro_batch_counts = {1, 2, 4
                                     .balance = even_balance(layers, stages),
                                     .micro_batches = micro_batches,
                                     .recompute = recompute,
-                                    .seed = 7});
+                                    .numerics = {.seed = 7}});
           oracle::expect_same(use == Use::OneFOneBStep ? one_f_one_b : gpipe, outcome);
           EXPECT_LT((outcome.output - gpipe.output).abs().max().item<double>(), oracle::rounding);
           if (!net.batch_statistics) {
@@ -87,7 +87,7 @@ TEST(SameGradients, OnPlainCpuInOneThread) {
                                       {.balance = {4, 3, 3},
                                        .micro_batches = 5,
                                        .recompute = Recompute::ExceptLast,
-                                       .seed = 7}));
+                                       .numerics = {.seed = 7}}));
   }
 }
 
@@ -106,9 +106,9 @@ TEST(SameGradients, BitForBitInSameOrderOfAdditions) {
   Pipeline pipeline(model, {.devices = virtual_devices(3),
                             .balance = {4, 3, 3},
                             .micro_batches = 4,
-                            .backward_order = BackwardOrder::Forward,
                             .recompute = Recompute::Always,
-                            .seed = 7});
+                            .plan = {.backward_order = BackwardOrder::Forward},
+                            .numerics = {.seed = 7}});
   pipeline.step(net.input, net.target, net.loss);
   for (const auto& [name, gradient] : oracle::gradients_of(plain.named_parameters())) {
     EXPECT_TRUE(at::equal(gradient, oracle::gradients_of(model.named_parameters()).at(name)))
@@ -124,7 +124,7 @@ TEST(SameGradients, OverManySteps) {
                             .balance = {5, 5},
                             .micro_batches = 3,
                             .schedule = "1f1b",
-                            .seed = 3});
+                            .numerics = {.seed = 3}});
   auto descend = [](const std::vector<at::Tensor>& parameters) {
     const at::NoGradGuard no_grad;
     for (const auto& parameter : parameters) parameter.sub_(parameter.grad(), 0.1);

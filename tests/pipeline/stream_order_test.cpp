@@ -149,10 +149,11 @@ TEST(StreamOrder, HoldsForWholeBatchLoss) {
 TEST(StreamOrder, HoldsInProfileAndMeasuredBalance) {
   const StreamCheck check;
   const device::StreamScope own(streams_of_the_callers_own());
-  Pipeline pipeline(net_with_a_skip(), {.devices = virtual_devices(2),
-                                        .micro_batches = 4,
-                                        .batch_norm = nn::BatchNormStatistics::WholeBatch,
-                                        .sample = {small::input()}});
+  Pipeline pipeline(net_with_a_skip(),
+                    {.devices = virtual_devices(2),
+                     .micro_batches = 4,
+                     .plan = {.sample = {small::input()}},
+                     .numerics = {.batch_norm = nn::BatchNormStatistics::WholeBatch}});
   pipeline.profile({small::input()}, small::target(), nn::cross_entropy());
   pipeline.step(small::input(), small::target(), nn::cross_entropy());
   EXPECT_THAT(check.findings(), IsEmpty());

@@ -79,7 +79,7 @@ PipelineOptions options_of(const nlohmann::json& run, BatchNormStatistics statis
           .balance = balance,
           .micro_batches = run["chunks"].get<int>(),
           .recompute = schedule::parse_recompute(run["checkpoint"].get<std::string>()),
-          .batch_norm = statistics};
+          .numerics = {.batch_norm = statistics}};
 }
 
 std::optional<double> momentum_of(const nlohmann::json& run) {

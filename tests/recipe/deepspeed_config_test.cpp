@@ -220,7 +220,7 @@ TEST(DeepspeedConfig, MatchesItsDocumentation) {
       scheduler("OneCycle", R"("cycle_min_lr": 0, "cycle_max_lr": 1, )" + unknown),
       scheduler("LRRangeTest", unknown)};
   for (const std::string& json : sections) {
-    const std::string message = message_of(json), before = "; known are ";
+    const std::string message = config_error(json), before = "; known are ";
     ASSERT_THAT(message, HasSubstr(before));
     for (const std::string& key : split(message.substr(message.find(before) + before.size()), ','))
       EXPECT_THAT(page, HasSubstr("`" + trim(key) + "`")) << "of " << json;

@@ -41,7 +41,7 @@ inline const char* const everything = R"({
   "wall_clock_breakdown": false, "tensorboard": { "enabled": true, "output_path": "x" }, "amp": { "enabled": false }
 })";
 
-inline std::string message_of(const std::string& json, int ranks = 1) {
+inline std::string config_error(const std::string& json, int ranks = 1) {
   try {
     parse_deepspeed_config(json, "ds_config.json", ranks);
   } catch (const UsageError& error) {

@@ -52,7 +52,7 @@ TEST(DeepspeedConfig, DerivesOrRejectsBatchSizes) {
   for (const BatchRow& row : rows) {
     const std::string json = "{" + std::string(row.given) + "}";
     if (row.train == 0) {
-      EXPECT_THAT(message_of(json, row.ranks), HasSubstr(row.message)) << json;
+      EXPECT_THAT(config_error(json, row.ranks), HasSubstr(row.message)) << json;
       continue;
     }
     const DeepspeedConfig config = parse(json, row.ranks);
@@ -140,37 +140,37 @@ TEST(DeepspeedConfig, RejectsWithFileAndReason) {
       {"{\"a\\u001b[31m\": 1}", "unknown key 'a\\u001b[31m'"},
   };
   for (const Refusal& refusal : refusals)
-    EXPECT_THAT(message_of(refusal.json),
+    EXPECT_THAT(config_error(refusal.json),
                 AllOf(HasSubstr("ds_config.json"), HasSubstr(refusal.message)))
         << refusal.json;
 }
 
 TEST(DeepspeedConfig, ReportsContradictingBatchSizesOnce) {
-  EXPECT_EQ(message_of(R"({"train_batch_size": 20, "train_micro_batch_size_per_gpu": 4,
+  EXPECT_EQ(config_error(R"({"train_batch_size": 20, "train_micro_batch_size_per_gpu": 4,
                            "gradient_accumulation_steps": 2})",
-                       2),
+                         2),
             "ds_config.json: train_batch_size 20 is not train_micro_batch_size_per_gpu 4 x "
             "gradient_accumulation_steps 2 x 2 ranks = 16. Change one of them, or leave one out.");
 }
 
 TEST(DeepspeedConfig, RejectsAZeroByte) {
   using namespace std::string_literals;
-  EXPECT_THAT(message_of("{\"train_batch_size\": 20}\0, \"fp16\": {\"enabled\": true}}"s, 1),
+  EXPECT_THAT(config_error("{\"train_batch_size\": 20}\0, \"fp16\": {\"enabled\": true}}"s, 1),
               HasSubstr("ds_config.json: not JSON: byte 25 is zero"));
-  EXPECT_THAT(message_of("{\0}\0"s, 1), HasSubstr("if it is UTF-16"));
+  EXPECT_THAT(config_error("{\0}\0"s, 1), HasSubstr("if it is UTF-16"));
 }
 
 TEST(DeepspeedConfig, EndsEachSentenceOnce) {
-  EXPECT_THAT(message_of(R"({"train_batch_size": 20, "optimizer": {"type": "Adm"}})", 1),
+  EXPECT_THAT(config_error(R"({"train_batch_size": 20, "optimizer": {"type": "Adm"}})", 1),
               HasSubstr("did you mean 'Adam'? Known are Adam, "));
-  EXPECT_THAT(message_of(R"({"train_batch_size": 20, "scheduler": {"type": "Warmup"}})", 1),
+  EXPECT_THAT(config_error(R"({"train_batch_size": 20, "scheduler": {"type": "Warmup"}})", 1),
               HasSubstr("did you mean 'WarmupLR'? Known are WarmupLR, "));
-  EXPECT_THAT(message_of(R"({"train_batch_size": 20, "optimizer": {"type": "Zzzzzzzzzz"}})", 1),
+  EXPECT_THAT(config_error(R"({"train_batch_size": 20, "optimizer": {"type": "Zzzzzzzzzz"}})", 1),
               HasSubstr("unknown optimizer \"Zzzzzzzzzz\". Known are Adam, "));
 }
 
 TEST(DeepspeedConfig, ReportsAllProblemsAtOnce) {
-  const std::string message = message_of(
+  const std::string message = config_error(
       R"({"train_batch": 8, "zero_optimization": {"stage": 7, "overlap": true}, "fp16": {"enabled": 1}})");
   EXPECT_THAT(message, AllOf(HasSubstr("'train_batch'"), HasSubstr("not 7"), HasSubstr("'overlap'"),
                              HasSubstr("'enabled'"), HasSubstr("neither train_batch_size")));
@@ -179,8 +179,8 @@ TEST(DeepspeedConfig, ReportsAllProblemsAtOnce) {
 TEST(DeepspeedConfig, RejectsMissingFilesAndInvalidRanks) {
   EXPECT_THROW(read_deepspeed_config("no/such/ds_config.json", 1), UsageError);
   EXPECT_THROW(read_deepspeed_config(std::filesystem::temp_directory_path(), 1), UsageError);
-  EXPECT_THAT(message_of(with(""), 0), HasSubstr("0 ranks"));
-  EXPECT_THAT(message_of(with(""), 2'000'000), HasSubstr("2000000 ranks"));
+  EXPECT_THAT(config_error(with(""), 0), HasSubstr("0 ranks"));
+  EXPECT_THAT(config_error(with(""), 2'000'000), HasSubstr("2000000 ranks"));
   const auto file = std::filesystem::temp_directory_path() /
                     ("trestle_deepspeed_config_" + std::to_string(::getpid()) + ".json");
   write_file(file, stage_2);

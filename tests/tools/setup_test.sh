@@ -11,14 +11,14 @@ run_setup() { run tools/setup.sh "$@"; }
 name="everything there but libtorch"
 new_machine
 run_setup
-expect_success "system packages: all there" "installing torch==" ".venv"
+expect_success "system packages: all installed" "installing torch==" ".venv"
 expect_no_call "apt-get"
 expect_no_call "cuda-toolkit"
 
 name="second time"
 : >"$machine/calls"
 run_setup
-expect_success "of the project's own virtual environment"
+expect_success "in the project's own virtual environment"
 expect_no_call "pip install"
 
 name="libtorch cut off half-way"
@@ -82,7 +82,7 @@ name="no apt"
 new_machine
 lacks apt-get
 run_setup
-expect_success "no apt here" "libtomlplusplus-dev"
+expect_success "no apt-get" "libtomlplusplus-dev"
 
 name="apt without a network"
 new_machine
@@ -174,20 +174,20 @@ expect_no_call "pip"
 name="CMAKE_PREFIX_PATH comes before LIBTORCH, and may name other things"
 settings=("LIBTORCH=$machine/nothing")
 run_setup "-DCMAKE_PREFIX_PATH=$machine;$machine/libtorch"
-expect_success "the one of CMAKE_PREFIX_PATH=$machine/libtorch"
+expect_success "from CMAKE_PREFIX_PATH=$machine/libtorch"
 
 name="Torch_DIR"
 mkdir -p "$machine/libtorch/share/cmake/Torch"
 run_setup "-DTorch_DIR=$machine/libtorch/share/cmake/Torch"
-expect_success "the one of Torch_DIR="
+expect_success "from Torch_DIR="
 
 name="a LIBTORCH that holds none"
 settings=("LIBTORCH=$machine/nothing")
 run_setup
-expect_failure "holds no libtorch" "unset it"
+expect_failure "contains no libtorch" "unset it"
 
 name="a Torch_DIR that holds none"
 run_setup "-DTorch_DIR=$machine/nothing"
-expect_failure "holds no libtorch"
+expect_failure "contains no libtorch"
 
 finish "setup.sh: every failure has its reason and fix"

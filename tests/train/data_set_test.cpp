@@ -88,7 +88,7 @@ TEST(DataSets, PreferRealDataOverSyntheticData) {
   recipe::Recipe other = recipe;
   other.data.synthesize = 17;
   EXPECT_THAT(message_of<UsageError>([&] { find_data(other, *silent); }),
-              AllOf(HasSubstr("17 digits to train on"), HasSubstr("others here already: 16 digits"),
+              AllOf(HasSubstr("17 digits to train on"), HasSubstr("other synthetic data: 16 digits"),
                     HasSubstr("Remove the folder")));
   other.data.synthesize = 0;
   EXPECT_EQ(find_data(other, *silent).folder, recipe.data.folder)

@@ -198,7 +198,7 @@ TEST_F(Evaluate, SupportsOtherAndUserDefinedMetrics) {
   wanted.train.epochs = 1;
   const fs::path run = train(wanted, hooks()).run_folder;
   EvaluateOptions other = options(run);
-  other.additions.metrics["misses"] = [](const at::Tensor& output, const at::Tensor& target) {
+  other.user_parts.metrics["misses"] = [](const at::Tensor& output, const at::Tensor& target) {
     const nn::Tally hits = nn::accuracy_tally(output, target);
     return nn::Tally{hits.count - hits.sum, hits.count};
   };
@@ -227,7 +227,7 @@ TEST_F(Evaluate, RefusesInvalidRequests) {
   fs::remove_all(base_ / "gone");
   EXPECT_THAT(refusal(options(run)),
               AllOf(HasSubstr((base_ / "gone").string()),
-                    HasSubstr("the data that the run was trained on. Others can be given: "
+                    HasSubstr("The run was trained on these data. Choose other data with "
                               "--folder.")));
   EXPECT_FALSE(fs::exists(base_ / "gone")) << "no data are synthesized";
   fs::remove(run / "best.safetensors");

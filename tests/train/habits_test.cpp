@@ -252,7 +252,7 @@ TEST_F(TrainFeatures, MaxStepsEndsRunWithinEpochAndRunResumesThere) {
   TrainHooks told = hooks();
   told.progress = &notes;
   resume(part.run_folder, {}, told);
-  EXPECT_THAT(notes.all, HasSubstr("has all its steps, 4 (--max-steps 5 or more goes on"));
+  EXPECT_THAT(notes.all, HasSubstr("has all its steps, 4 (--max-steps 5 or more continues"));
   resume(part.run_folder, {{"train.max_steps", "0"}}, hooks());
   const TrainResult whole = train(recipe(), hooks());
   EXPECT_EQ(read_file(part.run_folder / "last/weights.safetensors"),

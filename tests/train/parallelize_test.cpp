@@ -96,7 +96,7 @@ void expect_plain_training(const Case& given, const nn::Loss& loss, double dropo
     options.options.micro_batches = micro_batches;
     options.options.schedule = given.schedule;
     options.options.recompute = given.recompute;
-    options.options.seed = 5;
+    options.options.numerics.seed = 5;
     const int layers = static_cast<int>(make_net(dropout, whole).size());
     if (!whole) options.options.balance = {3, layers - 3};
     if (given.stages > 1) {

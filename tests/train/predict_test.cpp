@@ -151,7 +151,7 @@ TEST_F(Predict, RefusesRunWithoutImageData) {
     predict(options);
     FAIL() << "was accepted";
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("this run learnt 'random', which are no image files"));
+    EXPECT_THAT(error.what(), HasSubstr("this run was trained on 'random', which are not image files"));
   }
 }
 

@@ -137,7 +137,7 @@ TEST_F(RanksTraining, FirstRankReadsInputsAndLastRankReadsTargets) {
   counted.train.accumulate = 2;
   const auto hooks_over = [](const std::shared_ptr<CountedPictures>& pictures) {
     TrainHooks own = hooks();
-    own.additions.data_sets = {
+    own.user_parts.data_sets = {
         {"counted", [pictures](const data::DataOptions&) { return data::OwnData{pictures}; }}};
     return own;
   };

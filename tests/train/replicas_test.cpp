@@ -96,7 +96,7 @@ TEST_F(ReplicasTraining, WholeBatchLossCoversAllReplicasInValidation) {
   one.train.batch = 18;  // of 20 for validation
   one.pipeline.micro_batches = 6;
   TrainHooks own = own_hooks();
-  own.additions.losses["spread"] = [] {
+  own.user_parts.losses["spread"] = [] {
     return nn::whole_batch("spread", [](const at::Tensor& output, const at::Tensor& target) {
       const at::Tensor right = output.gather(1, target.unsqueeze(1));
       return 1 / (right.square().sum() + 1) + right.mean().square();
@@ -135,8 +135,8 @@ TEST(Replicas, UseBalanceMeasuredByFirstReplica) {
         return x * 2;
       });
     PipelineOptions options{.devices = {cpu_device(), cpu_device()}};
-    options.replicas = world.group();
-    options.sample = {torch::ones({2, 3})};
+    options.replicas.group = world.group();
+    options.plan.sample = {torch::ones({2, 3})};
     return Pipeline(net, options).balance();
   });
   EXPECT_EQ(balances[0], balances[1]);

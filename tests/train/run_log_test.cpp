@@ -83,7 +83,7 @@ TEST_F(RunLogs, ContinueWhenRunIsResumed) {
   EXPECT_THAT(kept, HasSubstr("\nstopped   1 epoch, 4 steps"));
   EXPECT_THAT(kept, ContainsRegex("cut o\nresumed   20[0-9TZ:-]+, after 4 steps\n"));
   EXPECT_THAT(kept, HasSubstr("\nchanged   train.epochs = 3, was 2\n"));
-  EXPECT_THAT(kept, HasSubstr(" · goes on after 4 steps · writes into "));
+  EXPECT_THAT(kept, HasSubstr(" · resumes after 4 steps · writes into "));
   EXPECT_EQ(count(kept, "began "), 1u);
   const std::string before = kept;
   resume(part.run_folder, {}, hooks());

@@ -84,7 +84,7 @@ TEST_F(Trainer, RefusesToResumeWithOtherRecipe) {
   } catch (const UsageError& error) {
     EXPECT_THAT(
         error.what(),
-        HasSubstr("'batch' in [train] cannot change in the middle of a run: it is 12 there, 6"));
+        HasSubstr("'batch' in [train] cannot change during a run: it is 12, and 6"));
   }
   EXPECT_THROW(resume(base_ / "nowhere", {}, hooks()), UsageError);
 }

@@ -201,7 +201,7 @@ TEST_F(RunWeights, AreNotExportedOverFilesOfRun) {
   export_weights({.from = run, .out = base_ / "again.pt"});
   export_weights({.from = run, .out = base_ / "again.pt"});
   EXPECT_THAT(refused({.from = base_ / "again.pt", .out = base_ / "again.pt"}),
-              HasSubstr("what is to be exported"));
+              HasSubstr("the file to be exported"));
   export_weights({.from = run, .out = run / "mine.safetensors"});
 }
 

@@ -1,5 +1,5 @@
-"""Weights, inputs and targets by a formula that Python and C++ compute exactly (tests/support/golden.h), so that none are
-stored."""
+"""Weights, inputs and targets from a formula that Python and C++ compute exactly (tests/support/golden.h). So no file stores
+them."""
 
 import numpy as np
 import torch

@@ -1,11 +1,11 @@
-"""Writes tests/golden/nets/batch_norm.json: what torchgpipe's pipelines do to the running statistics of batch norms.
+"""Writes tests/golden/nets/batch_norm.json: the running statistics of batch norms in torchgpipe's pipelines.
 
     python tools/golden/make_batch_norm_goldens.py
 
-Needs torch 2.13.0, numpy and torchgpipe 0.0.7 (pip install --no-deps --no-build-isolation torchgpipe==0.0.7). In double
-precision, with deferred batch norm and without it, for 1 and 4 chunks and every checkpoint mode. Each run is a few
-steps of SGD, so that a wrong gradient shows in what follows. Deferred batch norm is also given a batch that makes
-fewer chunks than asked for: torchgpipe then counts nothing until later batches have brought the missing ones.
+Needs torch 2.13.0, numpy and torchgpipe 0.0.7 (pip install --no-deps --no-build-isolation torchgpipe==0.0.7). It runs in
+double precision, with and without deferred batch norm, for 1 and 4 chunks and every checkpoint mode. Each run is a few
+steps of SGD, so that a wrong gradient changes later steps. One case gives deferred batch norm a batch that makes fewer
+chunks than `chunks`: torchgpipe then updates nothing until later batches have made the missing chunks.
 """
 
 import collections
@@ -90,7 +90,7 @@ def main():
         versions=dict(torch=torch.__version__.split("+")[0], torchgpipe="0.0.7", numpy=np.__version__),
         channels=CHANNELS, classes=CLASSES, rate=RATE, output_stride=3, runs=runs, short=short)
     text = json.dumps(content, indent=1)
-    # Short lists on one line: the files are for people too.
+    # Short lists on one line, so that people can read the files.
     text = re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda m: "[" + re.sub(r"\s+", " ", m.group(1)) + "]", text)
     (OUT / "batch_norm.json").write_text(text + "\n")
 

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """Writes tests/golden/optim/deepspeed_rates.json: the rates of DeepSpeed's schedules, step by step, in full precision.
 
-    python tools/golden/make_deepspeed_rate_goldens.py     (nothing but Python)
+    python tools/golden/make_deepspeed_rate_goldens.py     (needs only Python)
 
-DeepSpeed itself is not needed: these are the formulas that its documentation and its papers give (Smith 2018, "A disciplined
-approach to neural network hyper-parameters"), written down once more. As there, a schedule object gives the optimizer a first
-rate when it is made, and a new one each time it is moved, after each step of the optimizer: `first` and `moved` below. `i` is how
-often it had been moved before, from 0.
+It does not need DeepSpeed: it implements the formulas of DeepSpeed's documentation and papers (Smith 2018, "A disciplined
+approach to neural network hyper-parameters"). As in DeepSpeed, a schedule object sets the optimizer's first rate when it is
+created (`first` below), and a new rate after each step of the optimizer (`moved` below). `i` is the number of earlier calls.
 """
 import json
 import math
@@ -76,7 +75,7 @@ class OneCycle:
             at = step % (up + down)
             part, half = (at / up, 0) if at <= up else ((up + down - at) / down, 1)
             if self.stairs[half]:
-                # In whole numbers: a quotient may come out just below a stair.
+                # In integers: a rounded quotient may be just below a stair.
                 way = at if half == 0 else up + down - at
                 part = (way * self.stairs[half] // self.sizes[half]) / self.stairs[half]
             rate = self.rates[0] + (self.rates[1] - self.rates[0]) * part
@@ -104,7 +103,7 @@ class RangeTest:
 
 KINDS = dict(WarmupLR=WarmUp, WarmupDecayLR=WarmUp, WarmupCosineLR=WarmUpCosine, OneCycle=OneCycle, LRRangeTest=RangeTest)
 
-# type, the optimizer's own rate, options by DeepSpeed's names
+# type, the optimizer's rate, options with DeepSpeed's names
 CASES = [
     ("WarmupLR", 0.01, dict(warmup_min_lr=1e-5, warmup_max_lr=0.003, warmup_num_steps=40)),
     ("WarmupLR", 0.01, dict(warmup_max_lr=0.1, warmup_num_steps=25, warmup_type="linear")),

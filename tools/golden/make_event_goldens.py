@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Prints the records of tests/train/tensorboard_test.cpp, as TensorBoard's own writer makes them.
+"""Prints the records of tests/train/tensorboard_test.cpp, as TensorBoard's own writer writes them.
 
     pip install tensorboard && tools/golden/make_event_goldens.py
 
-The time of an event is not compared: what is printed is the head of each record, and the event behind its time.
+The time of an event is not compared: it prints the header of each record, and the event after its time.
 """
 import glob
 import struct

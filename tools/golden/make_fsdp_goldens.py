@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/sharding/fsdp.json: what PyTorch's DistributedDataParallel and fully_shard (FSDP2) make of a small net
-over five steps of AdamW with clipping: each rank's losses, the norms, and the weights in the end. Weights and batches follow
+"""Writes tests/golden/sharding/fsdp.json: a small net trained by PyTorch's DistributedDataParallel and fully_shard (FSDP2)
+for five steps of AdamW with clipping: each rank's losses, the norms, and the final weights. Weights and batches follow
 the formula of formula.py.
 
-    python tools/golden/make_fsdp_goldens.py     (torch and numpy; starts up to four processes that talk by Gloo)
+    python tools/golden/make_fsdp_goldens.py     (torch and numpy; starts up to four processes that communicate by Gloo)
 """
 import json
 import tempfile

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/precision/gradient_scaler.json: what Python's GradScaler does with gradients of which some are
-infinite or NaN, and what state it then has.
+"""Writes tests/golden/precision/gradient_scaler.json: the state of Python's GradScaler after gradients with
+infinities and NaN.
 
     python tools/golden/make_gradient_scaler_goldens.py     (torch and numpy)
 """
@@ -19,7 +19,7 @@ CASES = [
     dict(init_scale=1000.0, growth_factor=1.7, backoff_factor=0.3, growth_interval=3),
     dict(init_scale=2.0**126, growth_factor=2.0, backoff_factor=0.5, growth_interval=1),  # ends at the largest float
 ]
-# What is wrong with the gradients of a step.
+# The kind of non-finite gradients in a step.
 BAD = {3: math.inf, 4: math.nan, 11: -math.inf, 23: math.nan, 24: math.inf, 25: math.inf}
 
 

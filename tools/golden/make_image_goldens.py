@@ -1,12 +1,12 @@
-"""Writes tests/golden/images: small picture files and what Pillow makes of them.
+"""Writes tests/golden/images: small picture files and Pillow's results.
 
     pip install pillow numpy
     python tools/golden/make_image_goldens.py
 
 Every `<name>.jpg|png|gif` has beside it `<name>.pgm` or `<name>.ppm` with the samples of
 numpy.asarray(Image.open(...)) (pictures with alpha: `<name>.raw`). `resize.txt` lists
-`source filter width height result`, one a line. `orientation_<n>` have that Exif orientation, and beside them what
-ImageOps.exif_transpose makes of them; `<name>_to_l` and `<name>_to_rgb` are what convert("L") and convert("RGB") make.
+`source filter width height result`, one per line. `orientation_<n>` have that Exif orientation; beside them are the results of
+ImageOps.exif_transpose. `<name>_to_l` and `<name>_to_rgb` are the results of convert("L") and convert("RGB").
 """
 
 import pathlib
@@ -19,7 +19,7 @@ OUT = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden" / "images
 
 
 def photo(width, height):
-    """Smooth shapes, sharp edges and noise: whatever makes resizing and chroma sampling differ."""
+    """Smooth shapes, sharp edges and noise, which show differences in resizing and chroma sampling."""
     rng = np.random.default_rng(7)
     y, x = np.mgrid[0:height, 0:width].astype(np.float64)
     base = np.stack(
@@ -65,7 +65,7 @@ def orientations():
 
 
 def odd_orientations():
-    """The chunk behind the pixels, and the number as a long: both are turned by Pillow."""
+    """The chunk after the pixels, with the number as a long: Pillow applies both."""
     png = (OUT / "orientation_6_png.png").read_bytes()
     at = png.index(b"eXIf") - 4
     end = at + 12 + int.from_bytes(png[at : at + 4], "big")

@@ -51,7 +51,7 @@ def momentum_of(opt):
     return group["momentum"] if "momentum" in group else group["betas"][0]
 
 
-# OneCycleLR with its default cycle_momentum: rates and momenta of each optimizer, and the weights that they lead to.
+# OneCycleLR with its default cycle_momentum: rates and momenta of each optimizer, and the resulting weights.
 MOMENTA = [
     (0.1, "sgd", dict(momentum=0.9), dict(length=40), None),
     (0.1, "sgd", {}, dict(length=41, rise=0.25, lowest_momentum=0.6, highest_momentum=0.9), None),
@@ -71,7 +71,7 @@ def momenta(base, name, of_optimizer, of_schedule, warm_up):
                                        base_momentum=of_schedule.get("lowest_momentum", 0.85),
                                        max_momentum=of_schedule.get("highest_momentum", 0.95))
     if warm_up:
-        # LinearLR first, as for the other schedules; it reads the rate that the optimizer began with.
+        # LinearLR first, as for the other schedules; it reads the optimizer's initial rate.
         opt = OPTIMIZERS[name]([weight], lr=base, **of_optimizer)
         rise = lr_scheduler.LinearLR(opt, start_factor=warm_up[1], total_iters=warm_up[0])
         cycle = lr_scheduler.OneCycleLR(opt, base, total_steps=of_schedule["length"])

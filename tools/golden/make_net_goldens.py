@@ -109,8 +109,8 @@ class Case:
         return dict(loss=rounded(loss, 9), gradients=gradients)
 
     def curve(self, optimizer, options):
-        """In double: single precision would differ from one CPU's kernels to another's, and Adam divides
-        gradients that are rounding alone (of a bias before a batch norm) by their own size."""
+        """In double precision: single precision differs between the kernels of CPUs, and Adam divides
+        gradients that are only rounding (of a bias before a batch norm) by their own size."""
         layers = self.layers()
         for _, module, _, _ in layers:
             module.double()
@@ -150,7 +150,7 @@ class Case:
             parameters=[[name, list(p.shape)] for name, p in nets.named_parameters(layers)],
             one_step=results, curves=curves)
         text = json.dumps(content, indent=1)
-        # Short lists on one line: the files are for people too.
+        # Short lists on one line, so that people can read the files.
         text = re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda m: "[" + re.sub(r"\s+", " ", m.group(1)) + "]", text)
         (OUT / f"{case['file']}.json").write_text(text + "\n")
         losses = {k: v["loss"] for k, v in results.items()}

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/sharding/powersgd.json: what PyTorch's powerSGD_hook makes of two ranks' gradients, which follow the
-formula of formula.py, in float64, over six steps.
+"""Writes tests/golden/sharding/powersgd.json: the results of PyTorch's powerSGD_hook for two ranks' gradients, which follow
+the formula of formula.py, in float64, over six steps.
 
-    python tools/golden/make_powersgd_goldens.py     (torch and numpy; starts two processes that talk by Gloo)
+    python tools/golden/make_powersgd_goldens.py     (torch and numpy; starts two processes that communicate by Gloo)
 """
 import json
 import tempfile
@@ -29,7 +29,7 @@ CASES = {
 
 
 class Bucket:
-    """What a hook asks of a torch.distributed.GradBucket."""
+    """The methods of torch.distributed.GradBucket that a hook calls."""
 
     def __init__(self, number, step, rank):
         key = 1000 * (step + 1) + 100 * number + 10 * rank

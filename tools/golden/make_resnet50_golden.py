@@ -1,8 +1,8 @@
-"""Writes tests/golden/nets/resnet50.json: torchvision's names and shapes of ResNet-50, and what a narrow one computes.
+"""Writes tests/golden/nets/resnet50.json: torchvision's names and shapes of ResNet-50, and the results of a narrow one.
 
     python tools/golden/make_resnet50_golden.py
 
-Needs torch 2.13.0 and numpy. Where torchvision is installed too, its own ResNet-50 is compared with resnet50.py first.
+Needs torch 2.13.0 and numpy. If torchvision is installed, it first compares torchvision's ResNet-50 with resnet50.py.
 """
 
 import json
@@ -31,7 +31,7 @@ def named_shapes(pairs):
 def compare_with_torchvision():
     try:
         from torchvision.models import resnet50
-    except (ImportError, RuntimeError):  # not there, or made for another torch
+    except (ImportError, RuntimeError):  # not installed, or built for a different torch
         return "not compared"
     theirs, ours = resnet50(), ResNet50()
     assert named_shapes(theirs.named_parameters()) == named_shapes(ours.named_parameters())
@@ -68,7 +68,7 @@ if __name__ == "__main__":
         parameters=named_shapes(full.named_parameters()),
         buffers=named_shapes(full.named_buffers()),
         narrow=narrow())
-    # A line for each of the longer parts: the file is for people too.
+    # One line for each longer entry, so that people can read the file.
     lines = json.dumps(content)
     for word in ('"versions"', '"parameter_count"', '"parameters"', '"buffers"', '"narrow"', '"logits"', '"loss"', '"evaluated"',
                  '"gradient_norms"'):

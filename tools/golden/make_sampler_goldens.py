@@ -1,9 +1,9 @@
-"""Writes tests/golden/sampler/distributed_sampler.txt: what torch's DistributedSampler gives each rank.
+"""Writes tests/golden/sampler/distributed_sampler.txt: the indices of each rank from torch's DistributedSampler.
 
     python tools/golden/make_sampler_goldens.py
 
 The first line is torch's version. Then three lines for each rank of each case: `count ranks shuffle seed epoch drop_last
-rank`, how many indices it has and the indices, an empty line. Of long lists only the first 20 and the last 20 numbers are kept.
+rank`, the number of indices and the indices, an empty line. Long lists keep only the first 20 and the last 20 numbers.
 """
 
 import pathlib

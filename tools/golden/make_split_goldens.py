@@ -2,8 +2,8 @@
 
     python tools/golden/make_split_goldens.py
 
-Four lines for each case: `count fraction seed`, the training indices, the validation indices, an empty line. Of long
-lists only the first 20 and the last 20 numbers are kept.
+Four lines for each case: `count fraction seed`, the training indices, the validation indices, an empty line. Long lists
+keep only the first 20 and the last 20 numbers.
 """
 
 import pathlib

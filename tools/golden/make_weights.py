@@ -1,4 +1,4 @@
-"""Writes tests/golden/weights/*.pt: what Python's torch.save makes of weights, and what is no file of weights."""
+"""Writes tests/golden/weights/*.pt: files of weights by Python's torch.save, and other files."""
 
 import collections
 import os
@@ -33,7 +33,7 @@ weights = collections.OrderedDict(
 )
 torch.save(weights, out / "python.pt")
 
-# Minus what its storage holds, which the file says beside it.
+# The negative of its storage, marked as such in the file.
 negated = torch.tensor([1 + 2j, 3 - 4j, 5 + 0.5j]).conj().imag
 torch.save({"negated": negated, "plain": negated.resolve_neg()}, out / "negated.pt")
 
@@ -72,7 +72,7 @@ torch.save({"a": torch.ones(2), "b": Command()}, out / "command.pt")
 
 
 def rewritten(name, change, compression=zipfile.ZIP_STORED):
-    """python.pt once more, entry by entry."""
+    """Writes python.pt again, entry by entry."""
     with zipfile.ZipFile(out / "python.pt") as source, zipfile.ZipFile(out / name, "w", compression) as target:
         for entry in source.namelist():
             target.writestr(zipfile.ZipInfo(entry), change(entry, source.read(entry)), compression)
@@ -83,4 +83,4 @@ rewritten("big_endian.pt", lambda entry, content: b"big" if entry.endswith("byte
 rewritten("short_storage.pt", lambda entry, content: content[:-1] if entry.endswith("data/0") else content)
 shutil.copy(out / "python.pt", out / "script.pt")
 with zipfile.ZipFile(out / "script.pt", "a") as script:
-    script.writestr("python/constants.pkl", b"")  # what tells a TorchScript program from weights
+    script.writestr("python/constants.pkl", b"")  # this entry marks a TorchScript program

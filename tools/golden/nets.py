@@ -1,7 +1,7 @@
-"""The nets of trestle/models, in Python: each a list of layers with named skips, and how to run it.
+"""The nets of trestle/models, in Python: each is a list of layers with named skips, and a function to run it.
 
-Layers, parameter names and their order are those of the C++ models. The golden fixtures and the benchmarks' peers are
-made of these; torchgpipe_nets.py turns them into what torchgpipe takes.
+Layers, parameter names and their order are those of the C++ models. The golden fixtures and the benchmarks' peers use
+these nets; torchgpipe_nets.py converts them for torchgpipe.
 """
 
 import torch

@@ -1,5 +1,5 @@
-"""ResNet-50 as torchvision builds it (the stride of a block in its 3x3 convolution), in torch alone: names, order and
-initial weights are torchvision's, which need not be installed."""
+"""ResNet-50 as torchvision builds it (the stride of a block in its 3x3 convolution), in plain torch: names, order and
+initial weights are torchvision's, but it need not be installed."""
 
 from torch import nn
 import torch.nn.functional as F
@@ -20,7 +20,7 @@ class Bottleneck(nn.Module):
             self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
     def forward(self, x):
-        # In place, as torchvision does: the benchmarks' peer is this net too.
+        # In place, like torchvision: the benchmarks use this net too.
         y = F.relu(self.bn1(self.conv1(x)), inplace=True)
         y = F.relu(self.bn2(self.conv2(y)), inplace=True)
         y = self.bn3(self.conv3(y))

@@ -5,8 +5,8 @@ from torchgpipe.skip import Namespace, pop, skippable, stash
 
 
 def for_torchgpipe(layers):
-    """The same modules as a sequential of skippables. A skip that two layers take is stashed twice: torchgpipe pairs
-    one stash with one pop."""
+    """The same modules as a Sequential of skippables. A skip that two layers take is stashed twice, because torchgpipe
+    pairs one stash with one pop."""
     takers = {}
     for name, _, _, taken in layers:
         for skip in taken:

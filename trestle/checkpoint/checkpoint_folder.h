@@ -30,7 +30,7 @@
 namespace trestle::checkpoint {
 
 // A tensor, or a box of one.
-struct TensorPart {
+struct TensorShard {
   std::string name;  // of the whole tensor in the unsplit model
   at::Tensor tensor;
   // The box's offset in the whole tensor, and the whole shape. Both are empty for a whole tensor.
@@ -40,7 +40,7 @@ struct TensorPart {
 
 // Tensors by group; names are unique within a group. A rank may have several boxes of one tensor. A
 // group's name is part of its files' names.
-using TensorGroups = std::map<std::string, std::vector<TensorPart>>;
+using TensorGroups = std::map<std::string, std::vector<TensorShard>>;
 
 // Replaces the folder atomically and flushes it: after a crash, the folder is one complete
 // checkpoint, the old or the new one. All ranks call it with one folder on a shared file system,

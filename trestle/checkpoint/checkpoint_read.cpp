@@ -45,10 +45,10 @@ at::Tensor view_of(at::Tensor tensor, const Sizes& origin, const Box& box) {
 }
 
 // Whether the elements are contiguous in the file.
-bool in_a_row(const BoxRead& piece) {
-  const Box& stored = piece.stored_box();
+bool is_contiguous(const BoxRead& request) {
+  const Box& stored = request.stored_box();
   for (std::size_t d = 1; d < stored.sizes.size(); ++d)
-    if (piece.box.sizes[d] != stored.sizes[d]) return false;
+    if (request.box.sizes[d] != stored.sizes[d]) return false;
   return true;
 }
 
@@ -56,8 +56,8 @@ std::int64_t row_elements(const Box& stored) {
   return stored.sizes.empty() ? 1 : elements_of({stored.sizes.begin() + 1, stored.sizes.end()});
 }
 
-std::int64_t first_row(const BoxRead& piece) {
-  return piece.box.offset.empty() ? 0 : piece.box.offset[0] - piece.stored_box().offset[0];
+std::int64_t first_row(const BoxRead& request) {
+  return request.box.offset.empty() ? 0 : request.box.offset[0] - request.stored_box().offset[0];
 }
 
 bool readable_in_place(const at::Tensor& into) {
@@ -71,85 +71,88 @@ class ShardReader {
     for (std::size_t i = 0; i < file_.tensors().size(); ++i) numbers_[file_.tensors()[i].name] = i;
   }
 
-  void read(const std::vector<BoxRead>& pieces) const {
+  void read(const std::vector<BoxRead>& requests) const {
     std::vector<SafetensorsFile::Elements> in_place;
     std::vector<const BoxRead*> hashed, buffered;
-    for (const BoxRead& piece : pieces) {
-      const std::size_t number = number_of(piece);
-      if (!in_a_row(piece) || !readable_in_place(piece.into)) {
-        buffered.push_back(&piece);
+    for (const BoxRead& request : requests) {
+      const std::size_t number = number_of(request);
+      if (!is_contiguous(request) || !readable_in_place(request.into)) {
+        buffered.push_back(&request);
         continue;
       }
-      piece.into.unsafeGetTensorImpl()->bump_version();  // as copy_() would
-      in_place.push_back({number, first_row(piece) * row_elements(piece.stored_box()), piece.into});
-      if (piece.is_whole()) hashed.push_back(&piece);
+      request.into.unsafeGetTensorImpl()->bump_version();  // as copy_() would
+      in_place.push_back(
+          {number, first_row(request) * row_elements(request.stored_box()), request.into});
+      if (request.is_whole()) hashed.push_back(&request);
     }
     file_.read_elements(in_place);
     check_hashes(hashed);
-    for (const BoxRead* piece : buffered) read_through_buffer(*piece);
+    for (const BoxRead* request : buffered) read_through_buffer(*request);
   }
 
  private:
-  std::size_t number_of(const BoxRead& piece) const {
-    const auto found = numbers_.find(piece.key());
+  std::size_t number_of(const BoxRead& request) const {
+    const auto found = numbers_.find(request.key());
     if (found == numbers_.end())
-      throw FormatError(text("has no '", shown(piece.key()), "', but the index lists it"),
+      throw FormatError(text("has no '", shown(request.key()), "', but the index lists it"),
                         {.file = path_});
     const StoredTensor& stored = file_.tensors()[found->second];
-    if (stored.shape != piece.stored_box().sizes || stored.type != scalar_type(piece.tensor->dtype))
-      throw FormatError(text("has '", shown(stored.name), "' as ", c10::toString(stored.type), " ",
-                             at::IntArrayRef(stored.shape), ", but the index has ",
-                             piece.tensor->dtype, " [", join(piece.stored_box().sizes, ", "), "]"),
-                        {.file = path_, .hint = hint_});
+    if (stored.shape != request.stored_box().sizes ||
+        stored.type != scalar_type(request.tensor->dtype))
+      throw FormatError(
+          text("has '", shown(stored.name), "' as ", c10::toString(stored.type), " ",
+               at::IntArrayRef(stored.shape), ", but the index has ", request.tensor->dtype, " [",
+               join(request.stored_box().sizes, ", "), "]"),
+          {.file = path_, .hint = hint_});
     return found->second;
   }
 
-  void check_hash(const BoxRead& piece, const std::string& hash) const {
-    const std::string& expected = piece.tensor->boxes[piece.stored].hash;
+  void check_hash(const BoxRead& request, const std::string& hash) const {
+    const std::string& expected = request.tensor->boxes[request.stored].hash;
     if (!expected.empty() && hash != expected)
-      throw FormatError(text("'", shown(piece.tensor->name), "' differs from the saved one"),
+      throw FormatError(text("'", shown(request.tensor->name), "' differs from the saved one"),
                         {.file = path_, .hint = hint_});
   }
 
-  void check_hashes(const std::vector<const BoxRead*>& pieces) const {
-    std::vector<std::string> hashes(pieces.size());
-    at::parallel_for(0, static_cast<std::int64_t>(pieces.size()), 1,
+  void check_hashes(const std::vector<const BoxRead*>& requests) const {
+    std::vector<std::string> hashes(requests.size());
+    at::parallel_for(0, static_cast<std::int64_t>(requests.size()), 1,
                      [&](std::int64_t begin, std::int64_t end) {
                        for (std::int64_t i = begin; i < end; ++i) {
-                         const at::Tensor& read = pieces[static_cast<std::size_t>(i)]->into;
+                         const at::Tensor& read = requests[static_cast<std::size_t>(i)]->into;
                          hashes[static_cast<std::size_t>(i)] =
                              content_hash({static_cast<const char*>(read.const_data_ptr()),
                                            static_cast<std::size_t>(read.nbytes())});
                        }
                      });
-    for (std::size_t i = 0; i < pieces.size(); ++i) check_hash(*pieces[i], hashes[i]);
+    for (std::size_t i = 0; i < requests.size(); ++i) check_hash(*requests[i], hashes[i]);
   }
 
   // Reads whole rows of the stored box, some at a time, and copies the wanted columns.
-  void read_through_buffer(const BoxRead& piece) const {
-    const Box& stored = piece.stored_box();
+  void read_through_buffer(const BoxRead& request) const {
+    const Box& stored = request.stored_box();
     const std::int64_t row = row_elements(stored);
-    const std::int64_t rows = piece.box.sizes.empty() ? 1 : piece.box.sizes[0];
-    const at::ScalarType type = scalar_type(piece.tensor->dtype);
+    const std::int64_t rows = request.box.sizes.empty() ? 1 : request.box.sizes[0];
+    const at::ScalarType type = scalar_type(request.tensor->dtype);
     const auto row_bytes =
         std::max<std::int64_t>(row * static_cast<std::int64_t>(c10::elementSize(type)), 1);
     // A box that is read as a whole is also compared as a whole.
     const std::int64_t at_once =
-        piece.is_whole() ? rows : std::clamp<std::int64_t>(most_buffered / row_bytes, 1, rows);
+        request.is_whole() ? rows : std::clamp<std::int64_t>(most_buffered / row_bytes, 1, rows);
     for (std::int64_t done = 0; done < rows; done += at_once) {
       const std::int64_t count = std::min(at_once, rows - done);
       Box slab = stored;
       if (!slab.sizes.empty()) {
-        slab.offset[0] = piece.box.offset[0] + done;
+        slab.offset[0] = request.box.offset[0] + done;
         slab.sizes[0] = count;
       }
       const at::Tensor between = at::empty(slab.sizes, at::dtype(type));
-      file_.read_elements({{number_of(piece), (first_row(piece) + done) * row, between}});
-      if (piece.is_whole())
-        check_hash(piece, content_hash({static_cast<const char*>(between.const_data_ptr()),
-                                        static_cast<std::size_t>(between.nbytes())}));
-      const Box wanted = *intersection(slab, piece.box);
-      at::Tensor target = view_of(piece.into, piece.box.offset, wanted);
+      file_.read_elements({{number_of(request), (first_row(request) + done) * row, between}});
+      if (request.is_whole())
+        check_hash(request, content_hash({static_cast<const char*>(between.const_data_ptr()),
+                                          static_cast<std::size_t>(between.nbytes())}));
+      const Box wanted = *intersection(slab, request.box);
+      at::Tensor target = view_of(request.into, request.box.offset, wanted);
       target.copy_(view_of(between, slab.offset, wanted));
     }
   }
@@ -238,11 +241,11 @@ void CheckpointFolder::read(const std::string& group, const std::vector<Wanted>&
     const Box whole{one.offset.empty() ? Sizes(tensor.shape.size(), 0) : one.offset,
                     one.into.sizes().vec()};
     if (one.into.numel() == 0) continue;
-    for (const auto& [stored, box] : pieces_of(whole, tensor.plain_boxes()))
+    for (const auto& [stored, box] : overlaps_of(whole, tensor.plain_boxes()))
       by_file[tensor.boxes[stored].file].push_back(
           {&tensor, stored, box, view_of(one.into.detach(), whole.offset, box)});
   }
-  for (const auto& [file, pieces] : by_file) ShardReader(content_->path / file).read(pieces);
+  for (const auto& [file, requests] : by_file) ShardReader(content_->path / file).read(requests);
 }
 
 NamedTensors CheckpointFolder::read(const std::string& group,

@@ -15,14 +15,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Box box_of(const TensorPart& part) {
-  const Sizes sizes = part.tensor.sizes().vec();
-  if (part.offset.empty() && part.shape.empty()) return whole_box(sizes);
-  const Box box{part.offset, sizes};
-  if (!lies_in(box, part.shape))
-    throw UsageError(text("the box of '", part.name, "' at [", join(part.offset, ", "),
+Box box_of(const TensorShard& shard) {
+  const Sizes sizes = shard.tensor.sizes().vec();
+  if (shard.offset.empty() && shard.shape.empty()) return whole_box(sizes);
+  const Box box{shard.offset, sizes};
+  if (!lies_in(box, shard.shape))
+    throw UsageError(text("the box of '", shard.name, "' at [", join(shard.offset, ", "),
                           "] of size [", join(sizes, ", "), "] is not within its shape, [",
-                          join(part.shape, ", "), "]"));
+                          join(shard.shape, ", "), "]"));
   return box;
 }
 
@@ -34,29 +34,29 @@ std::string unused_key(const std::string& name, std::size_t box, std::set<std::s
 }
 
 // This rank's tensors of a group with their boxes; `tensors` has them by their keys in the file.
-class GroupPart {
+class GroupIndex {
  public:
-  explicit GroupPart(const std::vector<TensorPart>& parts) {
-    for (const TensorPart& part : parts) taken_.insert(part.name);
+  explicit GroupIndex(const std::vector<TensorShard>& shards) {
+    for (const TensorShard& shard : shards) taken_.insert(shard.name);
   }
 
-  void add(const TensorPart& part, const std::string& file) {
-    check_writable(part.name, part.tensor);
-    const Box box = box_of(part);
-    const Sizes shape = part.shape.empty() ? box.sizes : part.shape;
+  void add(const TensorShard& shard, const std::string& file) {
+    check_writable(shard.name, shard.tensor);
+    const Box box = box_of(shard);
+    const Sizes shape = shard.shape.empty() ? box.sizes : shard.shape;
     // An empty box of a non-empty tensor is skipped.
-    if (part.tensor.numel() == 0 && elements_of(shape) > 0) return;
-    const std::string dtype = dtype_name(part.name, part.tensor.scalar_type());
-    const auto [place, is_new] = places_.try_emplace(part.name, all.size());
-    if (is_new) all.push_back({part.name, dtype, shape, {}});
+    if (shard.tensor.numel() == 0 && elements_of(shape) > 0) return;
+    const std::string dtype = dtype_name(shard.name, shard.tensor.scalar_type());
+    const auto [place, is_new] = places_.try_emplace(shard.name, all.size());
+    if (is_new) all.push_back({shard.name, dtype, shape, {}});
     IndexedTensor& tensor = all[place->second];
-    if (!is_new && (part.shape.empty() || tensor.shape != shape || tensor.dtype != dtype))
-      throw UsageError(text("two tensors to be saved are called '", part.name, "'"));
+    if (!is_new && (shard.shape.empty() || tensor.shape != shape || tensor.dtype != dtype))
+      throw UsageError(text("two tensors to be saved are called '", shard.name, "'"));
     const std::string key =
-        is_new ? std::string() : unused_key(part.name, tensor.boxes.size(), taken_);
+        is_new ? std::string() : unused_key(shard.name, tensor.boxes.size(), taken_);
     written.emplace_back(place->second, tensor.boxes.size());
     tensor.boxes.push_back({file, box, {}, key});
-    tensors.emplace_back(tensor.key_of(tensor.boxes.back()), part.tensor);
+    tensors.emplace_back(tensor.key_of(tensor.boxes.back()), shard.tensor);
   }
 
   std::vector<IndexedTensor> all;
@@ -69,9 +69,9 @@ class GroupPart {
 };
 
 std::vector<IndexedTensor> write_group(const fs::path& fresh, const std::string& file,
-                                       const std::vector<TensorPart>& parts) {
-  GroupPart group(parts);
-  for (const TensorPart& part : parts) group.add(part, file);
+                                       const std::vector<TensorShard>& shards) {
+  GroupIndex group(shards);
+  for (const TensorShard& shard : shards) group.add(shard, file);
   if (group.tensors.empty()) return {};
   write_tensors(fresh / file, group.tensors, {}, [&](std::size_t i, std::string_view bytes) {
     const auto [tensor, box] = group.written[i];
@@ -96,15 +96,15 @@ void write_checkpoint(const fs::path& folder, const TensorGroups& groups, const 
   SaveTask task;
   task.state = state;
   task.agreed = agreed;
-  task.write_part = [&](const fs::path& fresh) {
-    CheckpointIndex part;
+  task.write_shard = [&](const fs::path& fresh) {
+    CheckpointIndex shard;
     for (const auto& [group, tensors] : groups) {
       check_group_name(group);
-      const std::string file = part_name(group, ranks.rank, ranks.size);
-      part.groups[group] = write_group(fresh, file, tensors);
-      if (!part.groups[group].empty()) part.files[file] = fs::file_size(fresh / file);
+      const std::string file = shard_file_name(group, ranks.rank, ranks.size);
+      shard.groups[group] = write_group(fresh, file, tensors);
+      if (!shard.groups[group].empty()) shard.files[file] = fs::file_size(fresh / file);
     }
-    return part;
+    return shard;
   };
   save_over_ranks(folder, task, ranks);
 }

@@ -23,7 +23,7 @@ CheckpointIndex index_of_version_1(const fs::path& folder) {
   CheckpointIndex index;
   index.state = read_file(folder / state_name);
   for (const char* group : {"weights", "optimizer", "gradients"}) {
-    const std::string file = part_name(group, 0, 1);
+    const std::string file = shard_file_name(group, 0, 1);
     if (!fs::exists(folder / file) && group != std::string_view("weights")) continue;
     const SafetensorsFile part(folder / file);
     for (const StoredTensor& tensor : part.tensors())

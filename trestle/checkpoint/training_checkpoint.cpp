@@ -13,10 +13,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<TensorPart> whole(const NamedTensors& tensors) {
-  std::vector<TensorPart> parts;
-  for (const auto& [name, tensor] : tensors) parts.push_back({name, tensor});
-  return parts;
+std::vector<TensorShard> whole(const NamedTensors& tensors) {
+  std::vector<TensorShard> shards;
+  for (const auto& [name, tensor] : tensors) shards.push_back({name, tensor});
+  return shards;
 }
 
 TrainState state_in(const CheckpointFolder& folder) {

@@ -29,7 +29,7 @@ SafetensorsHeader header_of_boxes(const std::vector<StoredTensor>& tensors,
 }
 
 // Also removes the leftovers of a save over ranks that was killed.
-void remove_parts(const std::filesystem::path& parts) {
+void remove_shards(const std::filesystem::path& parts) {
   std::error_code ignored;
   std::filesystem::remove_all(parts, ignored);
   std::filesystem::remove_all(parts.string() + ".tmp", ignored);
@@ -61,9 +61,9 @@ void write_tensors_over_ranks(const std::filesystem::path& path, const NamedTens
   parts += ".parts";
   if (ranks.size == 1) {
     write_tensors(path, tensors, metadata);
-    return remove_parts(parts);
+    return remove_shards(parts);
   }
-  std::vector<TensorPart> own;
+  std::vector<TensorShard> own;
   for (const auto& [name, tensor] : tensors) own.push_back({.name = name, .tensor = tensor});
   write_checkpoint(parts, {{group, own}}, "{}", ranks);
   std::string failure;
@@ -73,7 +73,7 @@ void write_tensors_over_ranks(const std::filesystem::path& path, const NamedTens
     } catch (const std::exception& error) {
       failure = error.what();
     }
-    remove_parts(parts);
+    remove_shards(parts);
   }
   failure = ranks.all_gather(failure).at(0);
   if (!failure.empty()) throw FileError(text("rank 0: ", failure));

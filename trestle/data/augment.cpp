@@ -28,13 +28,15 @@ const std::vector<FlipName>& flips() {
   return all;
 }
 
+enum class Direction { Forward, Reversed };
+
 // The positions of a new line's samples in the old line, in samples.
-std::vector<double> positions(std::int64_t size, double from, double side, bool reversed) {
+std::vector<double> positions(std::int64_t size, double from, double side, Direction direction) {
   std::vector<double> at(static_cast<std::size_t>(size));
   const double length = static_cast<double>(size);
   for (std::int64_t i = 0; i < size; ++i)
     at[static_cast<std::size_t>(i)] = from * length + (static_cast<double>(i) + 0.5) * side - 0.5;
-  if (reversed) std::ranges::reverse(at);
+  if (direction == Direction::Reversed) std::ranges::reverse(at);
   return at;
 }
 
@@ -178,11 +180,13 @@ Sample vary(Sample sample, const Variation& variation) {
   const bool target_alone = !input.defined() && sample.target.defined();
   if (!target_alone) check_picture(sample);
   if (variation.mirrored || variation.upside_down || variation.side < 1) {
+    const auto down = variation.upside_down ? Direction::Reversed : Direction::Forward;
+    const auto along = variation.mirrored ? Direction::Reversed : Direction::Forward;
     const auto ys = [&](std::int64_t size) {
-      return positions(size, variation.top, variation.side, variation.upside_down);
+      return positions(size, variation.top, variation.side, down);
     };
     const auto xs = [&](std::int64_t size) {
-      return positions(size, variation.left, variation.side, variation.mirrored);
+      return positions(size, variation.left, variation.side, along);
     };
     if (is_mask(sample)) {
       const at::Tensor mask = sample.target.contiguous();

@@ -1,4 +1,4 @@
-// What each kind of action does: the only place where a schedule's words become work.
+// Runs each kind of action of a schedule.
 #include <ATen/Functions.h>
 #include <torch/csrc/autograd/grad_mode.h>
 
@@ -20,8 +20,8 @@ using schedule::Kind;
 using schedule::Transfer;
 using Way = Transfer::Way;
 
-// Hands the values of one route to the channel table: from what F made, or from what B made.
-void send(StepState& state, const Transfer& transfer) {
+// Sends the values of one route: outputs of F, or input gradients of B.
+void send(MiniBatchState& state, const Transfer& transfer) {
   const bool forwards = transfer.way == Way::Activation;
   const auto& route = state.cut.routes[transfer.route];
   const int from = forwards ? route.from_stage : route.to_stage;
@@ -37,7 +37,7 @@ void send(StepState& state, const Transfer& transfer) {
   state.transport->send(transfer, std::move(message), state.stages[from].device());
 }
 
-void receive(StepState& state, const Transfer& transfer) {
+void receive(MiniBatchState& state, const Transfer& transfer) {
   const bool forwards = transfer.way == Way::Activation;
   const auto& route = state.cut.routes[transfer.route];
   const int to = forwards ? route.to_stage : route.from_stage;
@@ -55,23 +55,23 @@ void receive(StepState& state, const Transfer& transfer) {
   const auto& places = state.cut.route_outputs[transfer.route];
   for (std::size_t i = 0; i < places.size(); ++i) {
     at::Tensor& sum = own.output_gradients[places[i]];
-    const at::Tensor& came = message[i].value;
-    if (came.defined()) sum = sum.defined() ? sum + came : came;
+    const at::Tensor& gradient = message[i].value;
+    if (gradient.defined()) sum = sum.defined() ? sum + gradient : gradient;
   }
 }
 
-// Calls `move` for those of a stage's routes that stay inside its rank: no SEND or RECV moves
-// those.
+// Calls `move` for those of a stage's routes that end on the same rank. The table has no SEND and
+// RECV for them.
 template <class Move>
-void move_within_rank(StepState& state, const std::vector<int>& routes, int micro_batch, Way way,
-                      Move move) {
+void move_within_rank(MiniBatchState& state, const std::vector<int>& routes, int micro_batch,
+                      Way way, Move move) {
   for (const int route : routes) {
     if (schedule::within_rank(state.table(), state.cut.routes[route]))
       move(state, {.route = route, .micro_batch = micro_batch, .way = way});
   }
 }
 
-void take_model_inputs(StepState& state, const Stage& stage, int micro_batch, Pass& pass) {
+void take_model_inputs(MiniBatchState& state, const Stage& stage, int micro_batch, Pass& pass) {
   pass.inputs.resize(stage.plan().inputs.size());
   for (std::size_t i = 0; i < stage.plan().inputs.size(); ++i) {
     const ValueId value = stage.plan().inputs[i];
@@ -85,8 +85,8 @@ void take_model_inputs(StepState& state, const Stage& stage, int micro_batch, Pa
   }
 }
 
-// The caller may write to what it gets, and R starts from the kept inputs; and a view would keep all
-// of what it is a view of.
+// Whether a returned output must be a copy: the caller may write to it, while R starts from the
+// inputs; and a view would keep its whole base.
 bool must_copy(const Pass& pass, const at::Tensor& output) {
   if (nn::is_part_of_more(output)) return true;
   return std::any_of(pass.inputs.begin(), pass.inputs.end(), [&](const StageValue& input) {
@@ -94,7 +94,7 @@ bool must_copy(const Pass& pass, const at::Tensor& output) {
   });
 }
 
-void keep_model_outputs(StepState& state, const Pass& pass, int micro_batch) {
+void keep_model_outputs(MiniBatchState& state, const Pass& pass, int micro_batch) {
   StageState& last = state.last();
   const std::size_t first = pass.wants_gradient.size() - pass.model_outputs.size();
   last.outputs_want_gradient.resize(pass.model_outputs.size(), false);
@@ -107,17 +107,18 @@ void keep_model_outputs(StepState& state, const Pass& pass, int micro_batch) {
   }
 }
 
-std::vector<StageValue> forward_once(const StepState& state, const Stage& stage, StageState& own,
-                                     Pass& pass, GraphMode mode, int micro_batch) {
+std::vector<StageValue> forward_counted(const MiniBatchState& state, const Stage& stage,
+                                        StageState& own, Pass& pass, GraphMode mode,
+                                        int micro_batch) {
   std::optional<nn::DeferredBatchNorm::Watch> watch;
   if (own.batch_norms) watch.emplace(*own.batch_norms);
-  auto made = stage.forward(pass, mode, own.buffers, state.key(micro_batch));
+  auto outputs = stage.forward(pass, mode, own.buffers, state.key(micro_batch));
   watch.reset();
   if (++own.forwards == state.micro_batches() && own.batch_norms) own.batch_norms->commit();
-  return made;
+  return outputs;
 }
 
-void run_forward(StepState& state, const Action& action) {
+void run_forward(MiniBatchState& state, const Action& action) {
   const Stage& stage = state.stages[action.stage];
   const int m = action.micro_batch;
   MicroBatchState& own = state.at(action.stage, m);
@@ -126,22 +127,23 @@ void run_forward(StepState& state, const Action& action) {
   const GraphMode mode = state.inputs.evaluating ? GraphMode::None
                          : own.recomputed        ? GraphMode::Recompute
                                                  : GraphMode::Keep;
-  auto made = forward_once(state, stage, state.stage_states[action.stage], own.pass, mode, m);
+  auto outputs = forward_counted(state, stage, state.stage_states[action.stage], own.pass, mode, m);
   if (state.inputs.kept_outputs > 0 && stage.is_last()) keep_model_outputs(state, own.pass, m);
   if (mode == GraphMode::Recompute) own.pass.model_outputs.clear();
   if (mode == GraphMode::None) own.pass = Pass();
-  own.activations = {std::move(made), stage.plan().output_routes};
+  own.activations = {std::move(outputs), stage.plan().output_routes};
   move_within_rank(state, state.routes.out_of(action.stage), m, Way::Activation, send);
 }
 
-nn::Values run_stage_backward(StepState& state, const Stage& stage, MicroBatchState& own, int m) {
+nn::Values run_stage_backward(MiniBatchState& state, const Stage& stage, MicroBatchState& own,
+                              int m) {
   const nn::Values gradients = std::exchange(own.output_gradients, {});
   if (!stage.is_last()) return stage.backward(own.pass, gradients, {});
   if (!state.inputs.loss || state.inputs.whole_batch_loss()) {
-    if (state.last().loss_gradients.empty()) take_whole_batch_loss(state);
+    if (state.last().loss_gradients.empty()) compute_whole_batch_loss(state);
     return stage.backward(own.pass, gradients, state.last().loss_gradients.at(m));
   }
-  if (state.inputs.shares[m] == 0) {  // nothing in it counts; its mean would be 0 / 0
+  if (state.inputs.shares[m] == 0) {  // no sample counts; the mean would be 0 / 0
     state.last().losses[m] = at::zeros({});
     return stage.backward(own.pass, gradients, {});
   }
@@ -151,7 +153,7 @@ nn::Values run_stage_backward(StepState& state, const Stage& stage, MicroBatchSt
       at::full_like(loss.detach(), state.inputs.shares[m] * state.inputs.gradient_scale));
 }
 
-void run_backward(StepState& state, const Action& action) {
+void run_backward(MiniBatchState& state, const Action& action) {
   const Stage& stage = state.stages[action.stage];
   const int m = action.micro_batch;
   MicroBatchState& own = state.at(action.stage, m);
@@ -159,24 +161,25 @@ void run_backward(StepState& state, const Action& action) {
   if (++state.stage_states[action.stage].backwards == state.micro_batches() && state.inputs.hooks)
     state.inputs.hooks->before_last_backward(action.stage);
   const nn::Values gradients = run_stage_backward(state, stage, own, m);
-  // What belongs to the caller's own inputs stays here; the rest goes back.
-  std::vector<StageValue> made;
+  // The gradients of the model's inputs stay here.
+  std::vector<StageValue> sent;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const ValueId value = stage.plan().inputs[i];
-    made.emplace_back();
+    sent.emplace_back();
     if (value.layer != nn::model_input) {
-      made.back().value = gradients[i];
+      sent.back().value = gradients[i];
     } else if (gradients[i].defined()) {
       own.model_input_gradients.resize(state.inputs.batch[m].size());
       own.model_input_gradients[value.output] = gradients[i];
     }
   }
-  own.gradients = {std::move(made), stage.plan().input_routes};
+  own.gradients = {std::move(sent), stage.plan().input_routes};
   move_within_rank(state, state.routes.into(action.stage), m, Way::Gradient, send);
 }
 
-// Where ranks have threads of their own NORM ends when all have come, so that its record shows who waited for whom.
-void run_norm(StepState& state, int rank) {
+// If ranks have threads of their own, NORM ends when the norms of all ranks are here: its record
+// then shows the wait.
+void run_norm(MiniBatchState& state, int rank) {
   std::vector<int> stages;
   for (const Stage& stage : state.stages)
     if (state.table().rank_of_stage[stage.index()] == rank) stages.push_back(stage.index());
@@ -184,7 +187,7 @@ void run_norm(StepState& state, int rank) {
   if (!state.one_thread) state.transport->norms();
 }
 
-void run_step(StepState& state, int stage) {
+void run_step(MiniBatchState& state, int stage) {
   state.inputs.optimizers->step(stage, state.transport->norms(), state.inputs.end);
 }
 
@@ -201,21 +204,21 @@ bool allowed_in_user_table(Kind kind) {
   }
 }
 
-Transfer transfer_of(const StepState& state, const Action& action) {
+Transfer transfer_of(const MiniBatchState& state, const Action& action) {
   const auto transfer = state.routes.of(action);
   if (transfer) return *transfer;
   throw StateError("internal: no route for " + schedule::to_string(action));
 }
 
-void execute(StepState& state, const Action& action) {
+void execute(MiniBatchState& state, const Action& action) {
   switch (action.kind) {
     case Kind::Forward:
       return run_forward(state, action);
     case Kind::Recompute:
       return state.stages[action.stage].recompute(
           state.at(action.stage, action.micro_batch).pass,
-          state.inputs.batch_norm == nn::BatchNormStatistics::EachRun ? Stage::Buffers::Move
-                                                                      : Stage::Buffers::PutBack);
+          state.inputs.batch_norm == nn::BatchNormStatistics::EachRun ? Stage::Buffers::Change
+                                                                      : Stage::Buffers::Restore);
     case Kind::Backward:
       return run_backward(state, action);
     case Kind::Unshard:
@@ -233,7 +236,7 @@ void execute(StepState& state, const Action& action) {
   }
   if (schedule::is_send(action.kind)) return send(state, transfer_of(state, action));
   if (schedule::is_receive(action.kind)) return receive(state, transfer_of(state, action));
-  throw UsageError("this pipeline cannot carry out " + schedule::to_string(action));
+  throw UsageError("a pipeline cannot run " + schedule::to_string(action));
 }
 
 }  // namespace trestle::pipeline

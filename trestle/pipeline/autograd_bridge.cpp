@@ -24,8 +24,8 @@ namespace {
 
 using torch::autograd::variable_list;
 
-// What the two nodes share.
-struct Caught {
+// Shared by the two nodes.
+struct CaughtGradients {
   variable_list gradients;
   std::atomic<bool> used = false;
 };
@@ -34,18 +34,18 @@ struct Caught {
   throw StateError(what, {.hint = hint});
 }
 
-// As split() dealt the input out: a tensor without a batch dimension went into every micro-batch.
-at::Tensor put_together(const std::vector<at::Tensor>& pieces) {
-  if (pieces.empty()) return {};
-  if (pieces.size() == 1) return pieces[0];
-  return pieces[0].dim() == 0 ? at::stack(pieces).sum(0) : at::cat(pieces);
+// The inverse of split(), which put a 0-dim tensor into every micro-batch.
+at::Tensor merge_gradients(const std::vector<at::Tensor>& gradients) {
+  if (gradients.empty()) return {};
+  if (gradients.size() == 1) return gradients[0];
+  return gradients[0].dim() == 0 ? at::stack(gradients).sum(0) : at::cat(gradients);
 }
 
 struct CatchBackward : torch::autograd::Node {
-  std::shared_ptr<Caught> caught;
+  std::shared_ptr<CaughtGradients> caught;
 
   variable_list apply(variable_list&& gradients) override {
-    // Refused before anything is overwritten or run.
+    // Refuses before it overwrites or runs anything.
     const auto* only = torch::autograd::get_current_graph_task_exec_info();
     if (only != nullptr && !only->empty()) {
       refuse_backward(
@@ -64,7 +64,7 @@ struct CatchBackward : torch::autograd::Node {
       refuse_backward(
           "a second backward through one pipeline.forward(): its stages freed their graphs in the "
           "first",
-          "Call forward() again, or add the losses up and call backward() once.");
+          "Call forward() again, or add the losses and call backward() once.");
     }
     caught->gradients = std::move(gradients);
     return {at::zeros({})};
@@ -73,13 +73,13 @@ struct CatchBackward : torch::autograd::Node {
 };
 
 struct DriveBackward : torch::autograd::Node {
-  std::shared_ptr<Caught> caught;
-  std::shared_ptr<StepState> state;
+  std::shared_ptr<CaughtGradients> caught;
+  std::shared_ptr<MiniBatchState> state;
   std::shared_ptr<PartitionedModel> model;
-  // What was current when the forward ran; the engine runs the first node, and orders its gradients,
+  // The current streams of the forward. The engine runs the first node, and orders its gradients,
   // in these.
   std::vector<c10::Stream> streams;
-  // [micro-batch][output]: dimension 0, as the outputs were put together.
+  // [micro-batch][output] the size of dimension 0 before the outputs were merged.
   std::vector<std::vector<std::int64_t>> output_sizes;
 
   variable_list apply(variable_list&&) override {
@@ -88,24 +88,24 @@ struct DriveBackward : torch::autograd::Node {
     variable_list result;
     std::vector<std::pair<at::Device, device::Event>> done;
     {
-      const device::StreamScope as_in_the_forward(streams);
-      deal_out(*own_state);
+      const device::StreamScope forward_streams(streams);
+      split_gradients(*own_state);
       if (own_state->inputs.begin_backward) own_state->inputs.begin_backward();
       caught->gradients.clear();
       if (on_autograd_device_thread()) {
-        own_model->executor.run_here(*own_state, Part::Backwards);
+        own_model->executor.run_here(*own_state, Phase::Backward);
       } else {
-        own_model->executor.run(*own_state, Part::Backwards);
+        own_model->executor.run(*own_state, Phase::Backward);
       }
       own_model->remember(*own_state);
       result = input_gradients(*own_state);
       for (const auto& stage : own_model->stages)
         done.emplace_back(stage.device(), device::Event()).second.record(stage.device());
     }
-    // To the engine this is a node of the CPU: what was asked of the devices here must be known to
-    // the streams that are current out there.
+    // To the engine this is a CPU node. The engine's current streams must wait for the operators
+    // that ran here.
     for (const auto& [device, event] : done) event.wait(device);
-    result.emplace_back();  // for the leaf that keeps this node in the graph
+    result.emplace_back();  // for the leaf that keeps the node in the graph
     return result;
   }
   void release_variables() override {
@@ -115,8 +115,8 @@ struct DriveBackward : torch::autograd::Node {
   std::string name() const override { return "PipelineBackward"; }
 
  private:
-  // Cuts the gradient of each output as the outputs were put together.
-  void deal_out(StepState& to) const {
+  // Splits the gradient of each output into micro-batches.
+  void split_gradients(MiniBatchState& to) const {
     auto& gradients = to.last().loss_gradients;
     gradients.assign(to.micro_batches(), nn::Values(caught->gradients.size()));
     for (std::size_t i = 0; i < caught->gradients.size(); ++i) {
@@ -136,42 +136,42 @@ struct DriveBackward : torch::autograd::Node {
 
 }  // namespace
 
-nn::Values input_gradients(const StepState& state) {
+nn::Values input_gradients(const MiniBatchState& state) {
   nn::Values result;
   for (std::size_t i = 0; i < state.inputs.wants_gradient.size(); ++i) {
-    std::vector<at::Tensor> pieces;
+    std::vector<at::Tensor> gradients;
     for (int m = 0; m < state.micro_batches(); ++m) {
       const at::Tensor& given = state.inputs.batch[m][i];
       if (!state.inputs.wants_gradient[i]) continue;
       at::Tensor sum;
       for (const auto& stage : state.stage_states) {
-        const auto& parts = stage.micro_batches[m].model_input_gradients;
-        if (parts.size() <= i || !parts[i].defined()) continue;
-        const at::Tensor part = to_device(parts[i], given.device());
-        sum = sum.defined() ? sum + part : part;
+        const auto& stage_gradients = stage.micro_batches[m].model_input_gradients;
+        if (stage_gradients.size() <= i || !stage_gradients[i].defined()) continue;
+        const at::Tensor gradient = to_device(stage_gradients[i], given.device());
+        sum = sum.defined() ? sum + gradient : gradient;
       }
-      pieces.push_back(sum.defined() ? sum : at::zeros_like(given));
+      gradients.push_back(sum.defined() ? sum : at::zeros_like(given));
     }
-    result.push_back(put_together(pieces));
+    result.push_back(merge_gradients(gradients));
   }
   return result;
 }
 
 bool on_autograd_device_thread() { return c10::getThreadName().rfind("pt_autograd", 0) == 0; }
 
-nn::Values attach_backward(const nn::Values& inputs, std::shared_ptr<StepState> state,
+nn::Values attach_backward(const nn::Values& inputs, std::shared_ptr<MiniBatchState> state,
                            std::shared_ptr<PartitionedModel> model) {
   nn::Values outputs = merge(state->last().outputs);
   const std::vector<bool> wants = state->last().outputs_want_gradient;
   std::vector<std::vector<std::int64_t>> sizes;
-  for (const auto& piece : std::exchange(state->last().outputs, {})) {
+  for (const auto& values : std::exchange(state->last().outputs, {})) {
     auto& row = sizes.emplace_back();
-    for (const auto& value : piece)
+    for (const auto& value : values)
       row.push_back(value.defined() && value.dim() > 0 ? value.size(0) : 0);
   }
   if (std::find(wants.begin(), wants.end(), true) == wants.end()) return outputs;
 
-  auto caught = std::make_shared<Caught>();
+  auto caught = std::make_shared<CaughtGradients>();
   auto drive = make_node<DriveBackward>();
   drive->caught = caught;
   drive->state = std::move(state);
@@ -184,7 +184,7 @@ nn::Values attach_backward(const nn::Values& inputs, std::shared_ptr<StepState> 
                         ? torch::autograd::impl::gradient_edge(input)
                         : torch::autograd::Edge());
   }
-  // Without this leaf the engine would not run the node when no input needs a gradient.
+  // With this leaf the engine runs the node even if no input needs a gradient.
   edges.push_back(torch::autograd::impl::gradient_edge(at::zeros({}).set_requires_grad(true)));
   drive->set_next_edges(std::move(edges));
   drive->add_input_metadata(at::zeros({}));

@@ -4,20 +4,19 @@
 
 #include "trestle/device/event.h"
 #include "trestle/device/transfer.h"
-#include "trestle/pipeline/transport.h"
+#include "trestle/pipeline/stage_transport.h"
 
-// How tensors pass from one rank to another inside one process.
+// How a message moves between two ranks of one process.
 namespace trestle::pipeline {
 
-// One place for one message. `ready` marks when the producer's device has made the tensors; the
-// consumer's device waits for that and for the copy, and the producer's goes on with its next
-// micro-batch meanwhile. Who calls put() and take() when, and under which lock, is LocalTransport's
-// business.
+// A slot for one message. `ready_` is an event after the operators that make its tensors. The
+// consumer's device waits for the event and the copy; the producer's device continues with its next
+// micro-batch. LocalTransport does the locking.
 class Channel {
  public:
   bool full() const { return full_; }
 
-  // In the thread, and with the current streams, that made the tensors.
+  // Called in the thread, and with the current streams, that made the tensors.
   void put(Message message, at::Device producer) {
     message_ = std::move(message);
     producer_ = producer;
@@ -25,8 +24,7 @@ class Channel {
     full_ = true;
   }
 
-  // Leaves the channel empty. The result lives on `consumer`, which owns it unless it is the
-  // producer's own device.
+  // Empties the slot. Returns the message on `consumer`, as copies if that is another device.
   Message take(at::Device consumer, device::CopyStreams& copies) {
     full_ = false;
     Message message = std::exchange(message_, {});

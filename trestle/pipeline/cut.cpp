@@ -20,26 +20,69 @@ void check_ties(const nn::Graph& graph, const std::vector<int>& stage_of_layer) 
         text("'", layer, ".", tie.parameter, "' is tied to '", owner, ".", tie.owner_parameter,
              "', but '", layer, "' is in stage ", stage_of_layer[tie.layer], " and '", owner,
              "' in stage ", stage_of_layer[tie.owner]),
-        {.hint = text("A parameter lies on one device: choose a 'balance' that puts "
+        {.hint = text("A parameter is on one device: choose a 'balance' that puts "
                       "layers ",
                       first, " to ", last, " into one stage.")});
   }
 }
 
+// A value that crosses to a stage.
 struct Crossing {
-  bool main = false;  // an unnamed edge takes it to the next stage
+  bool main = false;  // whether an unnamed edge takes it to the next stage
   std::string name;
 };
+using Crossings = std::map<std::pair<ValueId, int>, Crossing>;  // (value, stage that uses it)
 
 void add_once(std::vector<ValueId>& values, ValueId value) {
   if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
 }
 
-int place_of(const std::vector<ValueId>& values, ValueId value) {
+int index_of(const std::vector<ValueId>& values, ValueId value) {
   return static_cast<int>(std::find(values.begin(), values.end(), value) - values.begin());
 }
 
-void find_places(Cut& cut) {
+// Also sets the stages' inputs and outputs, and the model's outputs.
+Crossings find_crossings(const nn::Graph& graph, const std::vector<int>& stage_of_layer, Cut& cut) {
+  Crossings crossings;
+  for (const auto& edge : graph.edges) {
+    const ValueId value{edge.from_layer, edge.from_output};
+    const int to = stage_of_layer[edge.to_layer];
+    const int from = edge.from_layer == nn::model_input ? -1 : stage_of_layer[edge.from_layer];
+    if (edge.to_layer == static_cast<int>(graph.layers.size())) cut.model_outputs.push_back(value);
+    if (from == to) continue;
+    add_once(cut.stages[to].inputs, value);
+    if (from < 0) continue;  // the caller passes the input to each stage that uses it
+    add_once(cut.stages[from].outputs, value);
+    Crossing& crossing = crossings[{value, to}];
+    if (edge.name.empty() && to == from + 1) crossing.main = true;
+    if (!edge.name.empty()) crossing.name = edge.name;
+  }
+  return crossings;
+}
+
+// One main route to each stage, then one route for each skip.
+void add_routes(const nn::Graph& graph, const std::vector<int>& stage_of_layer,
+                const Crossings& crossings, Cut& cut) {
+  std::map<int, std::vector<ValueId>> main_values;
+  for (const auto& [key, crossing] : crossings) {
+    if (crossing.main) main_values[stage_of_layer[key.first.layer]].push_back(key.first);
+  }
+  for (const auto& [stage, values] : main_values) {
+    cut.routes.push_back(
+        {.from_stage = stage, .to_stage = stage + 1, .skip = false, .name = "main"});
+    cut.route_values.push_back(values);
+  }
+  for (const auto& [key, crossing] : crossings) {
+    if (crossing.main) continue;
+    const auto& [value, to] = key;
+    const std::string name = crossing.name.empty() ? graph.layers[value.layer].name : crossing.name;
+    cut.routes.push_back(
+        {.from_stage = stage_of_layer[value.layer], .to_stage = to, .skip = true, .name = name});
+    cut.route_values.push_back({value});
+  }
+}
+
+void index_route_values(Cut& cut) {
   for (auto& stage : cut.stages) {
     stage.output_routes.assign(stage.outputs.size(), 0);
     stage.input_routes.assign(stage.inputs.size(), 0);
@@ -50,8 +93,8 @@ void find_places(Cut& cut) {
     StagePlan& maker = cut.stages[cut.routes[r].from_stage];
     StagePlan& taker = cut.stages[cut.routes[r].to_stage];
     for (const auto& value : cut.route_values[r]) {
-      from.push_back(place_of(maker.outputs, value));
-      to.push_back(place_of(taker.inputs, value));
+      from.push_back(index_of(maker.outputs, value));
+      to.push_back(index_of(taker.inputs, value));
       ++maker.output_routes[from.back()];
       ++taker.input_routes[to.back()];
     }
@@ -71,7 +114,7 @@ std::vector<std::string> balance_mistakes(const std::vector<int>& balance, int l
   const int covered = std::accumulate(balance.begin(), balance.end(), 0);
   if (covered != layers) {
     mistakes.push_back(text(shown, " covers ", covered, " layers, the model has ", layers,
-                            ". Leave 'balance' out to have it measured."));
+                            ". Leave 'balance' empty to have it measured."));
   }
   return mistakes;
 }
@@ -88,43 +131,10 @@ Cut cut(const nn::Graph& graph, const std::vector<int>& balance) {
     layer += balance[s];
   }
   check_ties(graph, stage_of_layer);
-  // The caller takes the model's outputs from the last stage, so that counts as the stage that uses
-  // them.
+  // The caller gets the model's outputs from the last stage, which therefore uses them.
   stage_of_layer.push_back(static_cast<int>(balance.size()) - 1);
-
-  std::map<std::pair<ValueId, int>, Crossing> crossings;  // (value, stage that uses it)
-  for (const auto& edge : graph.edges) {
-    const ValueId value{edge.from_layer, edge.from_output};
-    const int to = stage_of_layer[edge.to_layer];
-    const int from = edge.from_layer == nn::model_input ? -1 : stage_of_layer[edge.from_layer];
-    if (edge.to_layer == layer) result.model_outputs.push_back(value);
-    if (from == to) continue;
-    add_once(result.stages[to].inputs, value);
-    if (from < 0) continue;  // the caller's input is handed to the stage that uses it
-    add_once(result.stages[from].outputs, value);
-    Crossing& crossing = crossings[{value, to}];
-    if (edge.name.empty() && to == from + 1) crossing.main = true;
-    if (!edge.name.empty()) crossing.name = edge.name;
-  }
-
-  std::map<int, std::vector<ValueId>> main_values;
-  for (const auto& [key, crossing] : crossings) {
-    if (crossing.main) main_values[stage_of_layer[key.first.layer]].push_back(key.first);
-  }
-  for (const auto& [stage, values] : main_values) {
-    result.routes.push_back(
-        {.from_stage = stage, .to_stage = stage + 1, .skip = false, .name = "main"});
-    result.route_values.push_back(values);
-  }
-  for (const auto& [key, crossing] : crossings) {
-    if (crossing.main) continue;
-    const auto& [value, to] = key;
-    const std::string name = crossing.name.empty() ? graph.layers[value.layer].name : crossing.name;
-    result.routes.push_back(
-        {.from_stage = stage_of_layer[value.layer], .to_stage = to, .skip = true, .name = name});
-    result.route_values.push_back({value});
-  }
-  find_places(result);
+  add_routes(graph, stage_of_layer, find_crossings(graph, stage_of_layer, result), result);
+  index_route_values(result);
   return result;
 }
 

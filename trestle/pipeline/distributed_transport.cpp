@@ -10,30 +10,20 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/base/units.h"
+#include "trestle/comm/fail_on_error.h"
 #include "trestle/device/event.h"
-#include "trestle/pipeline/overdue.h"
+#include "trestle/pipeline/message_tags.h"
+#include "trestle/pipeline/missed_deadline.h"
 
 namespace trestle::pipeline {
 namespace {
 
-constexpr int first_tag = 16;  // below: the link's own
-
-// So many messages may lie here beyond the one that is asked for next.
-constexpr std::size_t ahead = 1;
+// How many messages are received beyond the one that the rank needs next.
+constexpr std::size_t prefetched = 1;
 
 std::string_view bytes_of(const at::Tensor& tensor) {
   return {static_cast<const char*>(tensor.const_data_ptr()),
           static_cast<std::size_t>(tensor.numel())};
-}
-
-std::string what_of(const std::exception_ptr& failure) {
-  try {
-    std::rethrow_exception(failure);
-  } catch (const std::exception& error) {
-    return error.what();
-  } catch (...) {
-    return "an exception of unknown type";
-  }
 }
 
 }  // namespace
@@ -49,22 +39,23 @@ DistributedTransport::DistributedTransport(std::shared_ptr<RankLink> link,
       micro_batches_(table.micro_batches),
       deadline_(deadline),
       serial_(link_->serial()),
-      within_(routes_, rank_of_stage_, table.rank_count(), micro_batches_, deadline, copies),
+      local_(routes_, rank_of_stage_, table.rank_count(), micro_batches_, deadline, copies),
       slots_(routes_.size() * static_cast<std::size_t>(table.micro_batches) * 2) {}
 
-// The link's threads work on this object: they end when all has arrived, or soon after a failure.
+// The link's threads use this object until all messages have arrived, or until soon after a
+// failure.
 DistributedTransport::~DistributedTransport() {
   std::unique_lock lock(mutex_);
   if (taken_ < expected_ && !failure_) {
     lock.unlock();
     cancel(std::make_exception_ptr(
-        StateError("a step of the pipeline was given up before all its messages had come")));
+        StateError("a step of the pipeline was abandoned before all its messages arrived")));
     lock.lock();
   }
   changed_.wait(lock, [this] { return jobs_ == 0; });
 }
 
-std::size_t DistributedTransport::place_of(const Transfer& transfer) const {
+std::size_t DistributedTransport::slot_of(const Transfer& transfer) const {
   return (static_cast<std::size_t>(transfer.route) * static_cast<std::size_t>(micro_batches_) +
           static_cast<std::size_t>(transfer.micro_batch)) *
              2 +
@@ -72,7 +63,7 @@ std::size_t DistributedTransport::place_of(const Transfer& transfer) const {
 }
 
 int DistributedTransport::tag_of(const Transfer& transfer) const {
-  return first_tag + static_cast<int>(place_of(transfer));
+  return first_stage_tag + static_cast<int>(slot_of(transfer));
 }
 
 int DistributedTransport::sender_of(const Transfer& transfer) const {
@@ -113,19 +104,19 @@ void DistributedTransport::receive_all(std::vector<Posted> posted) {
     for (std::size_t i = 0; i < posted.size(); ++i) {
       {
         std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return i <= taken_ + ahead || failure_ != nullptr; });
+        changed_.wait(lock, [&] { return i <= taken_ + prefetched || failure_ != nullptr; });
         if (failure_) return;
       }
       Message message;
       std::exception_ptr out_of_memory;
       try {
         message = read(posted[i]);
-      } catch (const c10::OutOfMemoryError&) {  // said by the action that takes it: it knows more
+      } catch (const c10::OutOfMemoryError&) {  // receive() throws it, with the action's name
         out_of_memory = std::current_exception();
       }
       {
         const std::lock_guard lock(mutex_);
-        Slot& slot = slots_.at(place_of(posted[i].expected.transfer));
+        Slot& slot = slots_.at(slot_of(posted[i].expected.transfer));
         slot.message = std::move(message);
         slot.out_of_memory = out_of_memory;
         slot.full = true;
@@ -146,9 +137,9 @@ Message DistributedTransport::read(Posted& posted) {
   const std::string_view bytes = bytes_of(posted.first);
   const FirstPart first = read_first_part(bytes);
   if (first.id != id_of(transfer)) {
-    link_->check_own(first.id.serial, from);
+    link_->check_pipeline(first.id.serial, from);
     throw StateError(text("rank ", link_->rank(), " expected the ", to_string(id_of(transfer)),
-                          " from rank ", from, ", and the ", to_string(first.id), " came"),
+                          " from rank ", from, ", but the ", to_string(first.id), " arrived"),
                      {.rank = link_->rank()});
   }
   std::vector<ValueHeader> values;
@@ -184,7 +175,7 @@ Message DistributedTransport::read(Posted& posted) {
 
 void DistributedTransport::send(const Transfer& transfer, Message message, at::Device producer) {
   const int to = receiver_of(transfer);
-  if (to == link_->rank()) return within_.send(transfer, std::move(message), producer);
+  if (to == link_->rank()) return local_.send(transfer, std::move(message), producer);
   device::synchronize(producer);
   const int tag = tag_of(transfer);
   const PackedMessage packed = pack(id_of(transfer), message);
@@ -197,28 +188,28 @@ void DistributedTransport::send(const Transfer& transfer, Message message, at::D
   for (const auto& tensor : packed.rest) works.push_back(link_->send(tensor, to, tag));
   {
     const std::lock_guard lock(mutex_);
-    ++on_the_way_[to];
+    ++in_flight_[to];
     ++jobs_;
   }
   link_->keep_until_sent(std::move(works), [this, to](const std::exception_ptr& failure) {
     if (failure) fail(failure);
     const std::lock_guard lock(mutex_);
-    if (--on_the_way_[to] == 0) on_the_way_.erase(to);
+    if (--in_flight_[to] == 0) in_flight_.erase(to);
     --jobs_;
     changed_.notify_all();
   });
 }
 
 Message DistributedTransport::receive(const Transfer& transfer, at::Device consumer) {
-  if (sender_of(transfer) == link_->rank()) return within_.receive(transfer, consumer);
-  Slot& slot = slots_.at(place_of(transfer));
+  if (sender_of(transfer) == link_->rank()) return local_.receive(transfer, consumer);
+  Slot& slot = slots_.at(slot_of(transfer));
   std::unique_lock lock(mutex_);
   const bool in_time =
       changed_.wait_for(lock, deadline_, [&] { return slot.full || failure_ != nullptr; });
   if (failure_) throw Cancelled{};
   if (!in_time) {
     lock.unlock();
-    throw DeadlineError(overdue(transfer), {.rank = link_->rank()});
+    throw DeadlineError(missed_deadline(transfer), {.rank = link_->rank()});
   }
   if (slot.out_of_memory) std::rethrow_exception(slot.out_of_memory);
   slot.full = false;
@@ -229,13 +220,13 @@ Message DistributedTransport::receive(const Transfer& transfer, at::Device consu
 }
 
 bool DistributedTransport::arrived(const Transfer& transfer) const {
-  if (sender_of(transfer) == link_->rank()) return within_.arrived(transfer);
+  if (sender_of(transfer) == link_->rank()) return local_.arrived(transfer);
   const std::lock_guard lock(mutex_);
   if (failure_) throw Cancelled{};
-  return slots_.at(place_of(transfer)).full;
+  return slots_.at(slot_of(transfer)).full;
 }
 
-// Behind all messages, as every rank's is, so that the group is free for a call of all.
+// After all messages, on every rank, so that the group can run a collective.
 void DistributedTransport::give_norms(int rank, std::vector<NormPart> own) {
   flush(rank);
   norms_ = gather_norm_parts(link_->group(), own);
@@ -243,13 +234,13 @@ void DistributedTransport::give_norms(int rank, std::vector<NormPart> own) {
 
 void DistributedTransport::flush(int) {
   std::unique_lock lock(mutex_);
-  const bool in_time = changed_.wait_for(
-      lock, deadline_, [&] { return on_the_way_.empty() || failure_ != nullptr; });
+  const bool in_time =
+      changed_.wait_for(lock, deadline_, [&] { return in_flight_.empty() || failure_ != nullptr; });
   if (failure_) throw Cancelled{};
   if (in_time) return;
-  const std::map<int, std::size_t> left = on_the_way_;
+  const std::map<int, std::size_t> left = in_flight_;
   lock.unlock();
-  throw DeadlineError(untaken(left), {.rank = link_->rank()});
+  throw DeadlineError(undelivered(left), {.rank = link_->rank()});
 }
 
 void DistributedTransport::finished(int, const schedule::Action& action) {
@@ -265,7 +256,7 @@ void DistributedTransport::fail(std::exception_ptr failure) {
 }
 
 void DistributedTransport::cancel(std::exception_ptr failure) {
-  const std::string reason = what_of(failure);
+  const std::string reason = comm::error_message(failure);
   fail(std::move(failure));
   link_->group().fail(reason);
 }
@@ -275,20 +266,20 @@ std::exception_ptr DistributedTransport::failure() const {
   return failure_;
 }
 
-std::string DistributedTransport::untaken(const std::map<int, std::size_t>& left) const {
+std::string DistributedTransport::undelivered(const std::map<int, std::size_t>& left) const {
   std::vector<std::string> parts;
   for (const auto& [rank, count] : left)
-    parts.push_back(text("for rank ", rank, " to take ", counted(count, "message"), ", which ",
+    parts.push_back(text("for rank ", rank, " to receive ", counted(count, "message"), ", which ",
                          link_->group().status_of(rank)));
   return text("rank ", link_->rank(), " waited ",
               format_duration(static_cast<double>(deadline_.count()) / 1e3), " ",
               join(parts, "; "));
 }
 
-std::string DistributedTransport::overdue(const Transfer& transfer) const {
+std::string DistributedTransport::missed_deadline(const Transfer& transfer) const {
   const int from = sender_of(transfer);
-  return describe_overdue(routes_.at(static_cast<std::size_t>(transfer.route)), transfer,
-                          link_->rank(), from, deadline_, link_->group().status_of(from));
+  return describe_missed_deadline(routes_.at(static_cast<std::size_t>(transfer.route)), transfer,
+                                  link_->rank(), from, deadline_, link_->group().status_of(from));
 }
 
 }  // namespace trestle::pipeline

@@ -12,17 +12,17 @@
 #include "trestle/pipeline/local_transport.h"
 #include "trestle/pipeline/message_header.h"
 #include "trestle/pipeline/rank_link.h"
-#include "trestle/pipeline/transport.h"
+#include "trestle/pipeline/stage_transport.h"
 #include "trestle/schedule/schedule.h"
 
 namespace trestle::pipeline {
 
-// Between ranks: point to point over a comm::Group. The first parts of all messages to come are
-// posted when a run begins; a thread of the link reads them in the order in which they are needed,
-// posts what follows, and stays at most one message ahead of the rank's actions, so that a message
-// travels while the rank computes and at most one waits here. A failure of this rank is told to all
-// ranks. Between two stages of one rank a message goes the local way.
-class DistributedTransport final : public Transport {
+// Between ranks: point to point over a comm::Group. The receives of all first parts are posted when
+// a run begins. A thread of the link reads the messages in the order in which the rank needs them,
+// and receives the rest of each. It stays at most one message ahead of the rank's actions: a
+// message travels while the rank computes, and at most one is buffered. A failure of this rank
+// fails all ranks. Messages between two stages of one rank go through a LocalTransport.
+class DistributedTransport final : public StageTransport {
  public:
   DistributedTransport(std::shared_ptr<RankLink> link, const schedule::Schedule& table,
                        std::vector<schedule::Route> routes, std::chrono::milliseconds deadline,
@@ -44,7 +44,7 @@ class DistributedTransport final : public Transport {
  private:
   struct Slot {
     Message message;
-    std::exception_ptr out_of_memory;  // the device has no room for it
+    std::exception_ptr out_of_memory;  // instead of the message, if the device had no room for it
     bool full = false;
   };
   struct Posted {
@@ -52,7 +52,7 @@ class DistributedTransport final : public Transport {
     at::Tensor first;
     comm::Work work;
   };
-  std::size_t place_of(const Transfer& transfer) const;
+  std::size_t slot_of(const Transfer& transfer) const;
   int tag_of(const Transfer& transfer) const;
   int rank_of(int stage) const { return rank_of_stage_.at(static_cast<std::size_t>(stage)); }
   int sender_of(const Transfer& transfer) const;
@@ -62,8 +62,8 @@ class DistributedTransport final : public Transport {
   void receive_all(std::vector<Posted> posted);
   Message read(Posted& posted);
   void fail(std::exception_ptr failure);
-  std::string overdue(const Transfer& transfer) const;
-  std::string untaken(const std::map<int, std::size_t>& left) const;
+  std::string missed_deadline(const Transfer& transfer) const;
+  std::string undelivered(const std::map<int, std::size_t>& left) const;
 
   const std::shared_ptr<RankLink> link_;
   const std::vector<schedule::Route> routes_;
@@ -71,15 +71,15 @@ class DistributedTransport final : public Transport {
   const int micro_batches_;
   const std::chrono::milliseconds deadline_;
   const std::uint64_t serial_;
-  LocalTransport within_;
+  LocalTransport local_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Slot> slots_;                // [(route, micro-batch, way)]
-  std::size_t expected_ = 0;               // messages of this run
-  std::size_t taken_ = 0;                  // of them
-  std::map<int, std::size_t> on_the_way_;  // messages that a rank was sent and has not taken
-  std::vector<NormPart> norms_;            // of all ranks, once this one has given its part
-  int jobs_ = 0;                           // in the link's threads
+  std::vector<Slot> slots_;               // [(route, micro-batch, direction)]
+  std::size_t expected_ = 0;              // messages of this run
+  std::size_t taken_ = 0;                 // of these, those that receive() returned
+  std::map<int, std::size_t> in_flight_;  // [rank] messages that it has not received yet
+  std::vector<NormPart> norms_;           // of all ranks, after give_norms()
+  int jobs_ = 0;                          // in the link's threads
   std::exception_ptr failure_;
 };
 

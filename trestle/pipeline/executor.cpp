@@ -14,7 +14,8 @@
 #include "trestle/device/stream.h"
 #include "trestle/device/threads.h"
 #include "trestle/pipeline/failure.h"
-#include "trestle/pipeline/place_in_row.h"
+#include "trestle/pipeline/rank_progress.h"
+#include "trestle/pipeline/worker_settings.h"
 
 namespace trestle::pipeline {
 namespace {
@@ -22,24 +23,24 @@ namespace {
 using schedule::Action;
 using schedule::Kind;
 
-bool belongs(const Action& action, Part part) {
-  if (part == Part::All) return true;
+bool is_in_phase(const Action& action, Phase phase) {
+  if (phase == Phase::Both) return true;
   const bool forwards = action.kind == Kind::Forward || action.kind == Kind::SendActivation ||
                         action.kind == Kind::RecvActivation || action.kind == Kind::Unshard ||
                         action.kind == Kind::SendSkip || action.kind == Kind::RecvSkip;
-  return forwards == (part == Part::Forwards);
+  return forwards == (phase == Phase::Forward);
 }
 
 bool is_gradient(Kind kind) { return kind == Kind::RecvGradient || kind == Kind::RecvSkipGradient; }
 
-// What a rank does in that part of the table, in order. The table has each receive where a blocking
-// transport must take it; here it is only posted there, so it moves to just before the action that
-// needs it and holds nothing else up.
-std::vector<Action> actions_of(const StepState& state, int rank, Part part) {
+// A rank's actions in one phase, in order. The table has each receive where a blocking transport
+// would need it. This transport does not block, so each receive moves to just before the action
+// that needs it, and no other action waits for it.
+std::vector<Action> actions_of(const MiniBatchState& state, int rank, Phase phase) {
   std::vector<Action> result;
   std::vector<Action> posted;
   for (const auto& action : state.table().ranks[rank]) {
-    if (!belongs(action, part)) continue;
+    if (!is_in_phase(action, phase)) continue;
     if (schedule::is_receive(action.kind)) {
       posted.push_back(action);
       continue;
@@ -59,11 +60,11 @@ std::vector<Action> actions_of(const StepState& state, int rank, Part part) {
   return result;
 }
 
-// Carries out one action and writes down when, and the most memory that its device held meanwhile.
-void execute_and_record(StepState& state, int rank, const Action& action) {
+// Runs one action. Records its times and the peak memory of its device.
+void execute_and_record(MiniBatchState& state, int rank, const Action& action) {
   const at::Device device = state.stages[action.stage].device();
   RankRecord& record = state.record.ranks[rank];
-  if (record.actions.empty()) {  // what is there anyway
+  if (record.actions.empty()) {  // memory from before the step
     take_recent_peak(device);
     record.before = memory_usage(device).current;
   }
@@ -87,8 +88,8 @@ void execute_and_record(StepState& state, int rank, const Action& action) {
                             .after = memory_usage(device).current});
 }
 
-void expect_messages(StepState& state, int rank, const std::vector<Action>& actions) {
-  std::vector<Transport::Expected> expected;
+void expect_messages(MiniBatchState& state, int rank, const std::vector<Action>& actions) {
+  std::vector<StageTransport::Expected> expected;
   for (const auto& action : actions) {
     if (schedule::is_receive(action.kind))
       expected.push_back({transfer_of(state, action), state.stages[action.stage].device()});
@@ -96,51 +97,52 @@ void expect_messages(StepState& state, int rank, const std::vector<Action>& acti
   state.transport->expect(rank, std::move(expected));
 }
 
-// A failure that came from another rank says where this one stood.
-void note_place(const StepState& state, int rank, const std::vector<Action>& row, std::size_t at) {
+// Adds this rank's current action to a failure that came from another rank.
+void add_progress(const MiniBatchState& state, int rank, const std::vector<Action>& row,
+                  std::size_t at) {
   try {
     if (const auto failure = state.transport->failure()) std::rethrow_exception(failure);
   } catch (RankError& error) {
-    error.add_context(place_in_row(state, rank, row, at));
-  } catch (...) {  // this rank's own, or of a rank of this process
+    error.add_context(describe_rank_progress(state, rank, row, at));
+  } catch (...) {  // the failure of a rank of this process
   }
 }
 
-void run_rank(StepState& state, int rank, Part part) {
+void run_rank(MiniBatchState& state, int rank, Phase phase) {
   std::vector<Action> actions;
   std::size_t at = 0;
   try {
-    actions = actions_of(state, rank, part);
+    actions = actions_of(state, rank, phase);
     expect_messages(state, rank, actions);
     for (; at < actions.size(); ++at) {
       const Action& action = actions[at];
-      if (state.transport->failure())
-        return note_place(state, rank, actions,
-                          at);  // also a rank that would never have to wait stops here
+      // A rank that never waits stops here too.
+      if (state.transport->failure()) return add_progress(state, rank, actions, at);
       execute_and_record(state, rank, action);
     }
     state.transport->flush(rank);
-  } catch (const Cancelled&) {  // another rank failed and said so
-    note_place(state, rank, actions, at);
+  } catch (const Cancelled&) {  // another rank failed
+    add_progress(state, rank, actions, at);
   } catch (...) {
     state.transport->cancel(std::current_exception());
   }
 }
 
-bool can_run(const StepState& state, const Action& action) {
+bool can_run(const MiniBatchState& state, const Action& action) {
   if (action.kind == Kind::Step) return state.transport->has_norms();
   if (!schedule::is_receive(action.kind)) return true;
   return state.transport->arrived(transfer_of(state, action));
 }
 
-// What a worker takes over from the thread that gives it a job: grad mode, autocast and the like,
-// and the streams, so that the caller's work on a device and the worker's are in one order.
+// State that a worker takes over from the calling thread: grad mode, autocast and other
+// thread-local state, and the current streams, so that the caller's operators and the worker's run
+// in one order.
 class CallersState {
  public:
   explicit CallersState(const std::vector<at::Device>& devices)
       : streams_(device::current_streams(devices)) {}
 
-  // The job is run as if in the caller's thread; what it throws is returned.
+  // Runs the job with the caller's state. Returns what it throws.
   template <class Job>
   std::exception_ptr run(const Job& job) const {
     try {
@@ -171,12 +173,13 @@ Executor::Executor(int ranks, const StageList& stages, int threads, std::optiona
              : own_rank  ? at::get_num_threads()
                          : std::max(1, core_count() / ranks);
   const int workers = own_rank ? 1 : ranks;
-  for (int i = 0; i < workers; ++i) workers_.push_back(std::make_unique<Worker>(threads_));
+  for (int i = 0; i < workers; ++i)
+    workers_.push_back(std::make_unique<comm::JobThread>(worker_settings(threads_)));
 }
 
-void Executor::run(StepState& state, Part part) {
-  if (in_caller_) return run_here(state, part);
-  run_on_all([&](int rank) { run_rank(state, rank, part); });
+void Executor::run(MiniBatchState& state, Phase phase) {
+  if (in_caller_) return run_here(state, phase);
+  run_on_all([&](int rank) { run_rank(state, rank, phase); });
   if (auto failure = state.transport->failure()) std::rethrow_exception(failure);
 }
 
@@ -185,7 +188,7 @@ void Executor::run_on(int rank, const std::function<void()>& job) {
   std::exception_ptr failure;
   std::latch done(1);
   const CallersState state(devices_);
-  workers_.at(own_rank_ ? 0 : rank)->run([&] {
+  workers_.at(own_rank_ ? 0 : rank)->add([&] {
     failure = state.run(job);
     done.count_down();
   });
@@ -205,7 +208,7 @@ void Executor::run_on_all(const std::function<void(int rank)>& job) {
   {
     std::lock_guard lock(hand_out_);
     for (int rank = 0; rank < ranks_; ++rank) {
-      workers_[rank]->run([&, rank] {
+      workers_[rank]->add([&, rank] {
         failures[rank] = state.run([&] { job(rank); });
         done.count_down();
       });
@@ -217,15 +220,15 @@ void Executor::run_on_all(const std::function<void(int rank)>& job) {
   }
 }
 
-void Executor::run_here(StepState& state, Part part) {
-  // Without workers two threads' runs take turns, as they do on workers.
+void Executor::run_here(MiniBatchState& state, Phase phase) {
+  // Without workers the runs of two threads take turns, as they do on workers.
   std::unique_lock<std::recursive_mutex> turn(callers_turn_, std::defer_lock);
   if (in_caller_) turn.lock();
-  if (own_rank_) return run_own(state, part);
+  if (own_rank_) return run_own(state, phase);
   state.one_thread = true;
   const int ranks = state.table().rank_count();
   std::vector<std::vector<Action>> actions;
-  for (int rank = 0; rank < ranks; ++rank) actions.push_back(actions_of(state, rank, part));
+  for (int rank = 0; rank < ranks; ++rank) actions.push_back(actions_of(state, rank, phase));
   std::vector<std::size_t> next(ranks, 0);
   for (;;) {
     bool moved = false;
@@ -239,13 +242,14 @@ void Executor::run_here(StepState& state, Part part) {
     }
     if (finished) return;
     if (!moved)
-      throw StateError("internal: the table cannot go on, although it was found free of deadlocks");
+      throw StateError(
+          "internal: no rank of the table can continue, although validate() accepted it");
   }
 }
 
-// The others are elsewhere, so waiting for them here holds nobody up.
-void Executor::run_own(StepState& state, Part part) {
-  run_rank(state, *own_rank_, part);
+// All other ranks are in other threads or processes, so this thread may wait for them.
+void Executor::run_own(MiniBatchState& state, Phase phase) {
+  run_rank(state, *own_rank_, phase);
   if (auto failure = state.transport->failure()) std::rethrow_exception(failure);
 }
 

@@ -6,62 +6,62 @@
 #include <optional>
 #include <vector>
 
-#include "trestle/pipeline/step_state.h"
-#include "trestle/pipeline/worker.h"
+#include "trestle/comm/job_thread.h"
+#include "trestle/pipeline/mini_batch_state.h"
 
-// Walks each rank's list of actions.
 namespace trestle::pipeline {
 
-// Which of the actions: a caller's own backward runs the forwards now and the rest later.
-enum class Part { All, Forwards, Backwards };
+// Which of the table's actions run: with a caller's own backward, the forwards now and the rest
+// later.
+enum class Phase { Both, Forward, Backward };
 
+// Runs each rank's list of actions.
 class Executor {
  public:
-  // `threads`: of one operator on a worker; 0 = the cores divided by the ranks. One worker for each
-  // rank; none where every device is the plain cpu: there the calling thread
-  // runs all ranks' actions, each as soon as what it needs is there. With `own_rank` the other ranks
-  // are elsewhere: only that one's actions are run, with the calling thread's number of threads if
-  // none is given.
+  // One worker thread a rank, with `threads` intra-op threads; 0 = the cores divided by the ranks.
+  // If all devices are the plain cpu there are no workers: the calling thread runs the actions of
+  // all ranks, each as soon as its inputs are there. With `own_rank`, only that rank's actions run
+  // in this process; 0 threads = those of the calling thread.
   Executor(int ranks, const StageList& stages, int threads, std::optional<int> own_rank);
 
-  // Runs that part of the state's table and returns when every rank is done. If one fails, the
-  // others are cancelled and the first failure is thrown: its type is kept, its message gains
-  // stage, micro-batch and shapes.
-  void run(StepState& state, Part part);
+  // Runs one phase of the state's table. Returns when all ranks are done. If one fails, all others
+  // are cancelled and the first failure is thrown: it keeps its type, and its message gains stage,
+  // micro-batch and shapes.
+  void run(MiniBatchState& state, Phase phase);
 
-  // The same in the calling thread, whatever the devices: for a caller's backward that already runs
-  // on an autograd device thread, which must never wait for another thread.
-  void run_here(StepState& state, Part part);
+  // The same in the calling thread, for every kind of device: for a caller's backward that runs on
+  // an autograd device thread, which must never wait for another thread.
+  void run_here(MiniBatchState& state, Phase phase);
 
-  // Runs `job` on a rank's worker, with its thread settings, or here where there is none; throws what it
-  // throws.
+  // Runs `job` on a rank's worker, or in the calling thread if there are no workers. Throws what
+  // `job` throws.
   void run_on(int rank, const std::function<void()>& job);
-  // job(rank) on all workers at the same time; one after the other where there are none. Over ranks
-  // both run the own rank's jobs alone.
+  // Runs job(rank) on all workers at the same time; without workers, one after the other. Over
+  // ranks both functions run only the own rank's jobs.
   void run_on_all(const std::function<void(int rank)>& job);
 
   int ranks() const { return ranks_; }
-  // Intra-op threads of a rank's actions that name no number of their own.
+  // Intra-op threads of an action that sets no number.
   int threads() const { return threads_; }
 
  private:
-  void run_own(StepState& state, Part part);
+  void run_own(MiniBatchState& state, Phase phase);
 
   int ranks_;
   std::optional<int> own_rank_;
   int threads_ = 0;
   std::vector<at::Device> devices_;
-  bool in_caller_;       // no workers: the calling thread runs everything
-  std::mutex hand_out_;  // all workers get the runs of several threads in the same order
+  bool in_caller_;       // there are no workers
+  std::mutex hand_out_;  // so that all workers get the runs of two threads in one order
   std::recursive_mutex callers_turn_;
-  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<std::unique_ptr<comm::JobThread>> workers_;
 };
 
-// Carries out one action. Blocks where it receives.
-void execute(StepState& state, const schedule::Action& action);
+// Runs one action. A receive waits for its message.
+void execute(MiniBatchState& state, const schedule::Action& action);
 
-// What a SEND or RECV moves.
-schedule::Transfer transfer_of(const StepState& state, const schedule::Action& action);
+// The transfer of a SEND or RECV.
+schedule::Transfer transfer_of(const MiniBatchState& state, const schedule::Action& action);
 
 // Whether a table that a user passes may contain this kind of action. The pipeline adds reductions,
 // norms and optimizer steps itself.

@@ -12,8 +12,8 @@
 namespace trestle::pipeline {
 namespace {
 
-// The layer that was running: forward says so itself; in a backward the autograd node's number
-// tells.
+// The layer that was running. A forward reports its layer; in a backward the number of the autograd
+// node identifies it.
 std::string layer_of(const Stage& stage, const Pass& pass, const OutOfMemoryReport& report) {
   if (!report.layer.empty()) return text(", layer '", report.layer, "'");
   const std::string layer = stage.layer_of_node(pass, report.node_sequence);
@@ -21,7 +21,7 @@ std::string layer_of(const Stage& stage, const Pass& pass, const OutOfMemoryRepo
   return report.node.empty() ? "" : text(", ", report.node);
 }
 
-[[noreturn]] void throw_out_of_memory(const StepState& state, const schedule::Action& action) {
+[[noreturn]] void throw_out_of_memory(const MiniBatchState& state, const schedule::Action& action) {
   const Stage& stage = state.stages[action.stage];
   const Pass& pass = state.at(action.stage, action.micro_batch).pass;
   std::optional<OutOfMemoryReport> report;
@@ -39,7 +39,7 @@ std::string layer_of(const Stage& stage, const Pass& pass, const OutOfMemoryRepo
 
 }  // namespace
 
-void rethrow_from(const StepState& state, int rank, const schedule::Action& action) {
+void rethrow_from(const MiniBatchState& state, int rank, const schedule::Action& action) {
   try {
     throw;
   } catch (const c10::OutOfMemoryError&) {

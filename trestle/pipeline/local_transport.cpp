@@ -2,7 +2,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/pipeline/overdue.h"
+#include "trestle/pipeline/missed_deadline.h"
 
 namespace trestle::pipeline {
 
@@ -40,10 +40,10 @@ Message LocalTransport::receive(const Transfer& transfer, at::Device consumer) {
     const bool in_time =
         changed_.wait_for(lock, deadline_, [&] { return from.full() || failure_ != nullptr; });
     if (failure_) throw Cancelled{};
-    if (!in_time) throw DeadlineError(overdue(transfer));
+    if (!in_time) throw DeadlineError(missed_deadline(transfer));
   }
-  return from.take(consumer,
-                   copies_);  // only this rank takes from this channel, so the copy needs no lock
+  // Only this rank takes from this channel, so the copy needs no lock.
+  return from.take(consumer, copies_);
 }
 
 bool LocalTransport::arrived(const Transfer& transfer) const {
@@ -74,11 +74,11 @@ std::vector<optim::GradientNorm> LocalTransport::norms() {
   if (failure_) throw Cancelled{};
   if (in_time) return in_order(norms_);
   const int missing = *without_norm_.begin();
-  throw DeadlineError(text("the norm of all gradients lacks rank ", missing, "'s part after ",
-                           deadline_.count(), " ms; it ",
+  throw DeadlineError(text("the gradient norms of rank ", missing, " did not come within ",
+                           deadline_.count(), " ms; the rank ",
                            started_[missing]
                                ? "last finished " + schedule::to_string(last_[missing])
-                               : std::string("has not finished anything yet")));
+                               : std::string("has not finished any action yet")));
 }
 
 void LocalTransport::finished(int rank, const schedule::Action& action) {
@@ -100,15 +100,15 @@ std::exception_ptr LocalTransport::failure() const {
   return failure_;
 }
 
-std::string LocalTransport::overdue(const Transfer& transfer) const {
+std::string LocalTransport::missed_deadline(const Transfer& transfer) const {
   const auto& way = routes_[transfer.route];
   const bool gradient = transfer.way == Transfer::Way::Gradient;
   const int from = rank_of_stage_[gradient ? way.to_stage : way.from_stage];
   const int to = rank_of_stage_[gradient ? way.from_stage : way.to_stage];
   const std::string last = started_[from] ? "last finished " + schedule::to_string(last_[from]) +
                                                 " and has not answered since"
-                                          : "has not finished anything yet";
-  return describe_overdue(way, transfer, to, from, deadline_, last);
+                                          : "has not finished any action yet";
+  return describe_missed_deadline(way, transfer, to, from, deadline_, last);
 }
 
 }  // namespace trestle::pipeline

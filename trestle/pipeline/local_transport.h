@@ -8,21 +8,20 @@
 #include <vector>
 
 #include "trestle/pipeline/channel.h"
-#include "trestle/pipeline/transport.h"
+#include "trestle/pipeline/stage_transport.h"
 #include "trestle/schedule/routes.h"
 #include "trestle/schedule/schedule.h"
 
-// Between ranks of one process: everything they share in one run, the channels, and the end of it
-// all when one of them fails.
 namespace trestle::pipeline {
 
-class LocalTransport final : public Transport {
+// Between ranks of one process: a channel for each route, micro-batch and direction.
+class LocalTransport final : public StageTransport {
  public:
   LocalTransport(std::vector<schedule::Route> routes, std::vector<int> rank_of_stage, int ranks,
                  int micro_batches, std::chrono::milliseconds deadline,
                  device::CopyStreams& copies);
 
-  // A message lies where the other end of the route finds it: nothing to post, nothing to wait for.
+  // A sent message is already where its receiver finds it.
   void expect(int, std::vector<Expected>) override {}
   void flush(int) override {}
 
@@ -38,7 +37,7 @@ class LocalTransport final : public Transport {
 
  private:
   Channel& channel(const Transfer& transfer);
-  std::string overdue(const Transfer& transfer) const;
+  std::string missed_deadline(const Transfer& transfer) const;
 
   const std::vector<schedule::Route> routes_;
   const std::vector<int> rank_of_stage_;
@@ -47,11 +46,11 @@ class LocalTransport final : public Transport {
   device::CopyStreams& copies_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Channel> channels_;       // [(route, micro-batch, way)]
-  std::vector<schedule::Action> last_;  // for each rank
+  std::vector<Channel> channels_;       // [(route, micro-batch, direction)]
+  std::vector<schedule::Action> last_;  // [rank] what it finished
   std::vector<bool> started_;
   std::vector<NormPart> norms_;
-  std::set<int> without_norm_;  // ranks with stages
+  std::set<int> without_norm_;  // ranks with stages whose norms are still missing
   std::exception_ptr failure_;
 };
 

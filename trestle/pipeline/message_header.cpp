@@ -20,7 +20,7 @@ constexpr std::uint32_t version = 1;
 constexpr std::size_t most_values = 1U << 16U;
 constexpr std::size_t most_dimensions = 64;
 
-// The fixed header. All ranks of a run have one byte order: they compare it when they start.
+// The fixed header, in the byte order of the machine: ranks compare theirs when they start.
 struct Fixed {
   std::uint32_t magic, version;
   std::uint64_t serial;
@@ -29,7 +29,7 @@ struct Fixed {
   std::uint64_t values, description_bytes;
 };
 
-// One value of the description; its sizes and strides come behind it.
+// One value of the description. Its sizes and strides follow.
 struct FixedValue {
   std::uint8_t place, dtype, dimensions, flags;
   std::uint8_t owner;
@@ -62,13 +62,12 @@ bool is_sendable(at::ScalarType dtype) {
          dtype != at::ScalarType::Undefined && !c10::isQIntType(dtype) && !c10::isBitsType(dtype);
 }
 
-// Without gaps: a copy in the same order of memory where there are some.
+// The tensor without gaps in memory, as a copy if it has some.
 at::Tensor dense(const at::Tensor& tensor) {
   if (tensor.layout() != at::kStrided || !is_sendable(tensor.scalar_type())) {
-    throw UsageError(
-        text("a value of type ", c10::toString(tensor.scalar_type()), " and layout ",
-             text(tensor.layout()), " cannot be sent to another rank"),
-        {.hint = "Only dense tensors cross from rank to rank: cut the model elsewhere."});
+    throw UsageError(text("a value of type ", c10::toString(tensor.scalar_type()), " and layout ",
+                          text(tensor.layout()), " cannot be sent to another rank"),
+                     {.hint = "Only dense tensors can cross ranks: cut the model elsewhere."});
   }
   const at::Tensor plain = tensor.resolve_conj().resolve_neg();
   return plain.is_non_overlapping_and_dense() ? plain : plain.clone();
@@ -93,7 +92,7 @@ std::string describe(const ValueHeader& value) {
   return bytes;
 }
 
-// Do the strides lay so many elements out without gaps and overlaps? Also that no product overflows.
+// Whether the strides leave no gaps and no overlaps, and no product overflows.
 bool is_dense(const std::vector<std::int64_t>& sizes, const std::vector<std::int64_t>& strides) {
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() / 32;
   std::vector<std::size_t> order(sizes.size());
@@ -138,6 +137,63 @@ ValueHeader read_value(std::string_view& bytes) {
   return value;
 }
 
+// The values of a message, and where the message holds each of them.
+struct PlacedValues {
+  std::vector<ValueHeader> headers;
+  std::vector<at::Tensor> tensors;  // dense
+  bool description_follows = false;
+};
+
+PlacedValues place_values(const Message& message) {
+  PlacedValues result;
+  std::size_t described = 0;
+  for (const auto& entry : message) {
+    ValueHeader& value = result.headers.emplace_back();
+    at::Tensor& tensor = result.tensors.emplace_back();
+    value.wants_gradient = entry.wants_gradient;
+    value.shared = entry.shared;
+    if (entry.value.defined()) {
+      tensor = dense(entry.value);
+      value.place = ValueHeader::Place::Follows;
+      value.dtype = tensor.scalar_type();
+      value.sizes = tensor.sizes().vec();
+      value.strides = tensor.strides().vec();
+    }
+    described += sizeof(FixedValue) + value.sizes.size() * 2 * sizeof(std::int64_t);
+  }
+  result.description_follows = sizeof(Fixed) + described > first_part_bytes;
+  std::size_t room =
+      first_part_bytes - sizeof(Fixed) - (result.description_follows ? 0 : described);
+  for (auto& value : result.headers) {
+    if (value.place != ValueHeader::Place::Follows || value.bytes() > room) continue;
+    value.place = ValueHeader::Place::FirstPart;
+    room -= value.bytes();
+  }
+  return result;
+}
+
+// Writes first_part_bytes bytes to `begin`.
+void write_first_part(const MessageId& id, const PlacedValues& placed,
+                      const std::string& description, char* begin) {
+  std::string bytes;
+  append(bytes,
+         Fixed{magic, version, id.serial, id.transfer.route, id.transfer.micro_batch,
+               id.transfer.way == Transfer::Way::Gradient ? 1U : 0U,
+               placed.description_follows ? 1U : 0U, placed.headers.size(), description.size()});
+  if (!placed.description_follows) bytes += description;
+  std::memcpy(begin, bytes.data(), bytes.size());
+  char* to = begin + bytes.size();
+  for (std::size_t i = 0; i < placed.headers.size(); ++i) {
+    const ValueHeader& value = placed.headers[i];
+    // An empty tensor may have no address.
+    if (value.place != ValueHeader::Place::FirstPart || value.bytes() == 0) continue;
+    const at::Tensor on_cpu = placed.tensors[i].cpu();
+    std::memcpy(to, on_cpu.const_data_ptr(), value.bytes());
+    to += value.bytes();
+  }
+  std::memset(to, 0, static_cast<std::size_t>(begin + first_part_bytes - to));
+}
+
 }  // namespace
 
 std::size_t ValueHeader::bytes() const {
@@ -155,58 +211,20 @@ std::string to_string(const MessageId& id) {
 }
 
 PackedMessage pack(const MessageId& id, const Message& message) {
+  const PlacedValues placed = place_values(message);
   PackedMessage packed;
   packed.first = at::empty({static_cast<std::int64_t>(first_part_bytes)}, at::kByte);
-  std::vector<ValueHeader> values;
-  std::vector<at::Tensor> tensors;
-  std::size_t described = 0;
-  for (const auto& entry : message) {
-    ValueHeader& value = values.emplace_back();
-    at::Tensor& tensor = tensors.emplace_back();
-    value.wants_gradient = entry.wants_gradient;
-    value.shared = entry.shared;
-    if (entry.value.defined()) {
-      tensor = dense(entry.value);
-      value.place = ValueHeader::Place::Follows;
-      value.dtype = tensor.scalar_type();
-      value.sizes = tensor.sizes().vec();
-      value.strides = tensor.strides().vec();
-    }
-    described += sizeof(FixedValue) + value.sizes.size() * 2 * sizeof(std::int64_t);
-  }
-  const bool follows = sizeof(Fixed) + described > first_part_bytes;
-  std::size_t room = first_part_bytes - sizeof(Fixed) - (follows ? 0 : described);
-  for (auto& value : values) {
-    if (value.place != ValueHeader::Place::Follows || value.bytes() > room) continue;
-    value.place = ValueHeader::Place::FirstPart;
-    room -= value.bytes();
-  }
-
   std::string description;
-  for (const auto& value : values) description += describe(value);
-  std::string bytes;
-  append(bytes, Fixed{magic, version, id.serial, id.transfer.route, id.transfer.micro_batch,
-                      id.transfer.way == Transfer::Way::Gradient ? 1U : 0U, follows ? 1U : 0U,
-                      values.size(), description.size()});
-  if (!follows) bytes += description;
-  char* const begin = static_cast<char*>(packed.first.data_ptr());
-  std::memcpy(begin, bytes.data(), bytes.size());
-  char* to = begin + bytes.size();
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (values[i].place != ValueHeader::Place::FirstPart) continue;
-    if (values[i].bytes() == 0) continue;  // memory of none may have no address
-    const at::Tensor here = tensors[i].cpu();
-    std::memcpy(to, here.const_data_ptr(), values[i].bytes());
-    to += values[i].bytes();
-  }
-  std::memset(to, 0, static_cast<std::size_t>(begin + first_part_bytes - to));
-  if (follows) {
+  for (const auto& value : placed.headers) description += describe(value);
+  write_first_part(id, placed, description, static_cast<char*>(packed.first.data_ptr()));
+  if (placed.description_follows) {
     const at::Tensor rest = at::empty({static_cast<std::int64_t>(description.size())}, at::kByte);
     std::memcpy(rest.data_ptr(), description.data(), description.size());
     packed.rest.push_back(rest);
   }
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (values[i].place == ValueHeader::Place::Follows) packed.rest.push_back(tensors[i]);
+  for (std::size_t i = 0; i < placed.headers.size(); ++i) {
+    if (placed.headers[i].place == ValueHeader::Place::Follows)
+      packed.rest.push_back(placed.tensors[i]);
   }
   return packed;
 }
@@ -215,7 +233,7 @@ FirstPart read_first_part(std::string_view bytes) {
   if (bytes.size() != first_part_bytes)
     refuse_message(text("begins with ", bytes.size(), " bytes"));
   const auto fixed = take<Fixed>(bytes);
-  if (fixed.magic != magic) refuse_message("does not begin as one");
+  if (fixed.magic != magic) refuse_message("does not begin with its magic number");
   if (fixed.version != version)
     refuse_message(text("is of version ", fixed.version, ", not ", version));
   if (fixed.values > most_values || fixed.gradient > 1 || fixed.follows > 1 || fixed.route < 0 ||
@@ -245,7 +263,7 @@ std::string_view description_in(std::string_view bytes, const FirstPart& first) 
 std::vector<ValueHeader> read_description(std::string_view description, std::size_t values) {
   std::vector<ValueHeader> result;
   for (std::size_t i = 0; i < values; ++i) result.push_back(read_value(description));
-  if (!description.empty()) refuse_message(text("says ", description.size(), " bytes too much"));
+  if (!description.empty()) refuse_message(text("has ", description.size(), " bytes too many"));
   return result;
 }
 

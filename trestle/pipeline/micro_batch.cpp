@@ -12,8 +12,8 @@ namespace {
 
 bool is_batched(const nn::Value& value) { return value.defined() && value.dim() > 0; }
 
-std::vector<std::int64_t> sizes_by_count(std::int64_t samples, int pieces) {
-  const auto count = std::min<std::int64_t>(pieces, samples);
+std::vector<std::int64_t> sizes_by_count(std::int64_t samples, int most) {
+  const auto count = std::min<std::int64_t>(most, samples);
   std::vector<std::int64_t> sizes;
   for (std::int64_t i = 0; i < count; ++i)
     sizes.push_back(samples / count + (i < samples % count ? 1 : 0));
@@ -21,8 +21,9 @@ std::vector<std::int64_t> sizes_by_count(std::int64_t samples, int pieces) {
 }
 
 std::vector<std::int64_t> sizes_by_size(std::int64_t samples, std::int64_t size) {
-  if (size < 1) throw UsageError(text("a mini-batch cannot be cut into pieces of ", size));
-  std::vector<std::int64_t> sizes(piece_count_by_size(samples, size), size);
+  if (size < 1)
+    throw UsageError(text("a mini-batch cannot be split into micro-batches of ", size, " samples"));
+  std::vector<std::int64_t> sizes(micro_batch_count_by_size(samples, size), size);
   sizes.back() = samples - size * static_cast<std::int64_t>(sizes.size() - 1);
   return sizes;
 }
@@ -42,8 +43,8 @@ std::vector<nn::Values> split_as(const nn::Values& batch, const std::vector<std:
   return result;
 }
 
-std::vector<std::int64_t> piece_sizes(std::int64_t samples, int micro_batches,
-                                      std::int64_t split_size) {
+std::vector<std::int64_t> micro_batch_sizes(std::int64_t samples, int micro_batches,
+                                            std::int64_t split_size) {
   return split_size > 0 ? sizes_by_size(samples, split_size)
                         : sizes_by_count(samples, micro_batches);
 }
@@ -70,7 +71,7 @@ std::int64_t sample_count(const nn::Values& batch) {
       throw UsageError(
           text("tensor ", i, " of the mini-batch has ", batch[i].size(0), " samples (shape ",
                batch[i].sizes(), "), an earlier one has ", samples),
-          {.hint = "All tensors of a mini-batch are cut along dimension 0 together."});
+          {.hint = "All tensors of a mini-batch are split along dimension 0 together."});
     }
   }
   if (samples <= 0) {
@@ -81,12 +82,12 @@ std::int64_t sample_count(const nn::Values& batch) {
   return samples;
 }
 
-int piece_count(const nn::Values& batch, int pieces) {
-  return static_cast<int>(std::min<std::int64_t>(pieces, sample_count(batch)));
+int micro_batch_count(const nn::Values& batch, int count) {
+  return static_cast<int>(std::min<std::int64_t>(count, sample_count(batch)));
 }
 
-std::vector<nn::Values> split(const nn::Values& batch, int pieces) {
-  return split_as(batch, sizes_by_count(sample_count(batch), pieces));
+std::vector<nn::Values> split(const nn::Values& batch, int count) {
+  return split_as(batch, sizes_by_count(sample_count(batch), count));
 }
 
 std::vector<nn::Values> split_by_size(const nn::Values& batch, std::int64_t size) {
@@ -97,26 +98,27 @@ std::vector<nn::Values> split(const nn::Values& batch, int micro_batches, std::i
   return split_size > 0 ? split_by_size(batch, split_size) : split(batch, micro_batches);
 }
 
-at::Tensor merge_one(const std::vector<nn::Values>& pieces, std::size_t output) {
-  std::vector<at::Tensor> parts;
-  for (const auto& piece : pieces) {
-    if (piece.at(output).defined()) parts.push_back(piece[output]);
+at::Tensor merge_one(const std::vector<nn::Values>& micro_batches, std::size_t output) {
+  std::vector<at::Tensor> outputs;
+  for (const auto& values : micro_batches) {
+    if (values.at(output).defined()) outputs.push_back(values[output]);
   }
-  if (parts.empty()) return {};
-  if (pieces.size() == 1) return parts[0];
-  if (parts.size() != pieces.size() || parts[0].dim() == 0) {
+  if (outputs.empty()) return {};
+  if (micro_batches.size() == 1) return outputs[0];
+  if (outputs.size() != micro_batches.size() || outputs[0].dim() == 0) {
     throw UsageError(
-        text("output ", output, " of the model cannot be put together from ", pieces.size(),
+        text("output ", output, " of the model cannot be concatenated from ", micro_batches.size(),
              " micro-batches: ",
-             parts[0].dim() == 0 ? "it has no batch dimension" : "it is None in some of them"),
+             outputs[0].dim() == 0 ? "it has no batch dimension" : "it is None in some of them"),
         {.hint = "Return tensors whose dimension 0 counts samples, or use one micro-batch."});
   }
-  return at::cat(parts);
+  return at::cat(outputs);
 }
 
-nn::Values merge(const std::vector<nn::Values>& pieces) {
+nn::Values merge(const std::vector<nn::Values>& micro_batches) {
   nn::Values result;
-  for (std::size_t i = 0; i < pieces.at(0).size(); ++i) result.push_back(merge_one(pieces, i));
+  for (std::size_t i = 0; i < micro_batches.at(0).size(); ++i)
+    result.push_back(merge_one(micro_batches, i));
   return result;
 }
 

@@ -15,7 +15,7 @@ namespace {
 void move_layer(const nn::Layer& layer, at::Device device, at::MemoryFormat format) {
   try {
     const LayerScope scope(layer.name);
-    layer.to(device);  // made first, where it has not been: one layer at a time
+    layer.to(device);  // makes the layer first if needed: one at a time
     layer.to(format);
   } catch (...) {
     rethrow_with_context(
@@ -38,7 +38,7 @@ StageList make_stages(const nn::Graph& graph, const Cut& cut, const std::vector<
     }
     stages.emplace_back(graph, cut, static_cast<int>(s), device);
   }
-  nn::check(graph);  // layers that were made just now may share what was not to be shared
+  nn::check(graph);  // new layers may share parameters across stages
   return {static_cast<int>(cut.stages.size()), std::move(stages)};
 }
 
@@ -99,7 +99,7 @@ NamedTensors PartitionedModel::named_buffers() const {
   return named_of(layers(), [](const nn::Layer& layer) { return layer.named_buffers(); });
 }
 
-void PartitionedModel::remember(const StepState& step) {
+void PartitionedModel::remember(const MiniBatchState& step) {
   std::lock_guard lock(record_mutex_);
   record_ = step.record;
   table_ = step.table();

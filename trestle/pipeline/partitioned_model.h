@@ -14,13 +14,12 @@
 
 namespace trestle::pipeline {
 
-// A model that has been cut and moved to its devices, with the workers that run it. Shared by the
-// pipeline and by the autograd nodes of a caller's backward, which may outlive it.
+// A model that has been cut and moved to its devices, with the executor that runs it. Shared by the
+// pipeline and by the autograd nodes of a caller's backward, which may outlive the pipeline.
 class PartitionedModel {
  public:
   // Moves every layer to its stage's device and into the memory format, in place. With `own_rank`
-  // the other ranks' stages are elsewhere, their layers are neither made nor moved, and `devices` are
-  // those of the own stages.
+  // only that rank's layers are made and moved, and `devices` are those of its stages.
   PartitionedModel(nn::Graph model, const std::vector<int>& balance,
                    const std::vector<Device>& devices, const std::vector<int>& rank_of_stage,
                    int threads, at::MemoryFormat format, std::optional<int> own_rank = {});
@@ -29,21 +28,21 @@ class PartitionedModel {
   const Cut cut;
   const StageList stages;
   Executor executor;
-  // Has each rank a virtual device of its own? What two ranks share has one number of threads.
+  // Whether each rank has a virtual device of its own: a shared one has one number of threads.
   const bool one_device_each;
-  const bool can_lend_cores;  // and are they all here?
+  const bool can_lend_cores;  // the same, and all ranks are in this process
 
-  at::Device last_device() const { return stages.last().device(); }  // where it is here
-  // Of the stages that are here, in order.
+  at::Device last_device() const { return stages.last().device(); }  // of the last stage's rank
+  // The layers of this process's stages, in order.
   std::vector<nn::Layer> layers() const;
-  // Of these layers, under their unsplit names.
+  // Their parameters and buffers, under the names of the unsplit model.
   NamedTensors named_parameters() const;
   NamedTensors named_buffers() const;
 
-  // What the last step did; timeline() waits for devices that are still at it.
-  void remember(const StepState& step);
+  // Keeps the record of the last step. timeline() waits for devices that have not finished.
+  void remember(const MiniBatchState& step);
   schedule::Timeline timeline() const;
-  // And when it began, on the clock below.
+  // Also when the step began, on `clock`.
   std::pair<schedule::Timeline, double> timeline_and_begin() const;
 
   device::CopyStreams copies;
@@ -52,7 +51,7 @@ class PartitionedModel {
 
  private:
   StepRecord record_;
-  schedule::Schedule table_;  // of the record
+  schedule::Schedule table_;  // of record_
   mutable std::mutex record_mutex_;
 };
 

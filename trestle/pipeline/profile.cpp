@@ -19,6 +19,7 @@
 #include "trestle/nn/buffer_keeper.h"
 #include "trestle/nn/gradient_keeper.h"
 #include "trestle/pipeline/profile_memory.h"
+#include "trestle/pipeline/profile_optimizer.h"
 #include "trestle/pipeline/profile_over_ranks.h"
 
 namespace trestle::pipeline {
@@ -27,16 +28,17 @@ namespace {
 constexpr double seconds_for_each_stage = 0.25;
 constexpr int least_repeats = 3;
 
-// A loss over the whole batch, on as many copies of the micro-batch's output as the batch has
-// micro-batches. Its time is spread over their Bs.
-void measure_loss(const Subject& subject, std::size_t micro_batches, simulate::StageCost& cost) {
-  const Stage& stage = *subject.stage;
-  Pass pass = subject.fresh();
-  subject.forward(pass, GraphMode::None);
+// Measures a whole-batch loss, on one copy of the micro-batch's output for each micro-batch. Its
+// time is spread over all B.
+void measure_loss(const ProfiledStage& profiled, std::size_t micro_batches,
+                  simulate::StageCost& cost) {
+  const Stage& stage = *profiled.stage;
+  Pass pass = profiled.new_pass();
+  profiled.forward(pass, GraphMode::None);
   const std::vector<at::Tensor> outputs(micro_batches, pass.model_outputs.at(0).detach());
-  const at::Tensor targets = subject.target.defined()
-                                 ? at::cat(std::vector<at::Tensor>(micro_batches, subject.target))
-                                 : subject.target;
+  const at::Tensor targets = profiled.target.defined()
+                                 ? at::cat(std::vector<at::Tensor>(micro_batches, profiled.target))
+                                 : profiled.target;
   const at::AutoGradMode grad(true);
   double fastest = 0;
   for (int round = 0; round <= least_repeats; ++round) {
@@ -46,45 +48,45 @@ void measure_loss(const Subject& subject, std::size_t micro_batches, simulate::S
     {
       nn::GradientSink sink(1);
       const at::Tensor whole = sink.begin(0, at::cat(outputs));
-      subject.loss->value(whole, targets).backward();
+      profiled.loss->value(whole, targets).backward();
       device::synchronize(stage.device());
       cost.loss_kept = bytes_of({sink.gradient(0)});
     }
     const double took = watch.seconds();
     fastest = round < 2 ? took : std::min(fastest, took);
-    // In a step the target comes to the device meanwhile.
+    // In a step the target is copied to the device during the loss.
     cost.loss_transient = std::max<Bytes>(
         0, memory_usage(stage.device()).peak - before - cost.loss_kept + bytes_of({targets}));
   }
   cost.output_kept += bytes_of({outputs[0]});
-  if (nn::is_part_of_more(outputs[0]))  // kept as a copy, beside the graph's
+  if (nn::is_part_of_more(outputs[0]))  // a step keeps a copy of a view
     cost.saved += bytes_of({outputs[0]});
   cost.backward += fastest / static_cast<double>(micro_batches);
 }
 
-// Times, while every other stage is at work too. The first round warms caches and allocators up and
-// does not count.
-void measure_times(const Subject& subject, simulate::StageCost& cost) {
-  const Stage& stage = *subject.stage;
+// Measures times, while all other stages run too. The first round only warms up caches and
+// allocators.
+void measure_times(const ProfiledStage& profiled, simulate::StageCost& cost) {
+  const Stage& stage = *profiled.stage;
   std::vector<double> without_graph, forward, backward;
   const Stopwatch watch;
   for (int round = 0; round <= least_repeats || watch.seconds() < seconds_for_each_stage; ++round) {
-    Pass without = subject.fresh();
-    Pass pass = subject.fresh();
+    Pass without = profiled.new_pass();
+    Pass pass = profiled.new_pass();
     device::synchronize(stage.device());
     const double start = watch.seconds();
-    subject.forward(without, GraphMode::Recompute);
+    profiled.forward(without, GraphMode::Recompute);
     device::synchronize(stage.device());
     const double plain = watch.seconds();
     without = Pass();
     const double begin_forward = watch.seconds();
-    const auto produced = subject.forward(pass, GraphMode::Keep);
+    const auto produced = profiled.forward(pass, GraphMode::Keep);
     device::synchronize(stage.device());
     const double middle = watch.seconds();
-    const nn::Values gradients = subject.gradients();
+    const nn::Values gradients = profiled.gradients();
     device::synchronize(stage.device());
     const double ready = watch.seconds();
-    subject.backward(pass, gradients);
+    profiled.backward(pass, gradients);
     device::synchronize(stage.device());
     const double end = watch.seconds();
     if (round == 0) continue;
@@ -98,14 +100,14 @@ void measure_times(const Subject& subject, simulate::StageCost& cost) {
   cost.input_grad = cost.weight_grad = cost.backward / 2;
 }
 
-void measure_speed_up(const Subject& subject, int threads, simulate::StageCost& cost) {
+void measure_speed_up(const ProfiledStage& profiled, int threads, simulate::StageCost& cost) {
   simulate::StageCost alone = cost;
-  const DeviceThreads lent(subject.stage->device(), threads);
-  measure_times(subject, alone);
+  const DeviceThreads lent(profiled.stage->device(), threads);
+  measure_times(profiled, alone);
   cost.lent_speed_up = (cost.forward + cost.backward) / (alone.forward + alone.backward);
 }
 
-// A smaller piece may need more than a larger one: another kernel serves it.
+// A smaller micro-batch may need more memory than a larger one: libtorch may choose another kernel.
 void raise_bytes(simulate::Costs& costs, const simulate::Costs& least) {
   using simulate::StageCost;
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {
@@ -115,11 +117,11 @@ void raise_bytes(simulate::Costs& costs, const simulate::Costs& least) {
                              &StageCost::transient_backward, &StageCost::transient_first_backward})
       costs.stages[s].*bytes = std::max(costs.stages[s].*bytes, least.stages[s].*bytes);
   }
-  for (std::size_t r = 0; r < costs.routes.size(); ++r)  // its graph may keep less of a message
+  for (std::size_t r = 0; r < costs.routes.size(); ++r)  // its graph may save less of a message
     costs.routes[r].saved = std::min(costs.routes[r].saved, least.routes[r].saved);
 }
 
-// Copies one message of each route between its devices, as the channels will.
+// Times one message of each route between two devices of this process, as a channel copies it.
 void measure_routes(const PartitionedModel& model, simulate::Costs& costs) {
   for (std::size_t r = 0; r < model.cut.routes.size(); ++r) {
     if (!model.stages.has(model.cut.routes[r].from_stage) ||
@@ -140,7 +142,7 @@ void measure_routes(const PartitionedModel& model, simulate::Costs& costs) {
   }
 }
 
-// Which stages share a device, and whether one thread of control walks them all (see Executor).
+// Which stages share a device, and whether one thread runs all ranks (see Executor).
 void describe_devices(const PartitionedModel& model, simulate::Costs& costs) {
   std::vector<at::Device> devices;
   for (const auto& stage : model.stages) {
@@ -152,43 +154,55 @@ void describe_devices(const PartitionedModel& model, simulate::Costs& costs) {
     costs.concurrency = simulate::Concurrency::OneThread;
 }
 
-// All at the same time, as in a step; of the stages of one worker one after the other.
-void measure_all_times(PartitionedModel& model, const std::vector<Subject>& subjects, Relay& relay,
+// All ranks at the same time, as in a step; the stages of one worker one after the other.
+void measure_all_times(PartitionedModel& model, const std::vector<ProfiledStage>& stages_here,
+                       StageExchange& exchange, const StageOptimizerOptions& optimizer,
                        simulate::Costs& costs) {
-  relay.meet();
-  model.executor.run_on_all([&](int rank) {
-    for (const Subject& subject : subjects) {
-      const int stage = subject.stage->index();
-      if (!relay.over_ranks() && stage % model.executor.ranks() != rank) continue;
-      std::optional<DeviceThreads> threads;  // as in a step
-      if (model.one_device_each) threads.emplace(subject.stage->device(), model.executor.threads());
-      measure_times(subject, costs.stages[static_cast<std::size_t>(stage)]);
-    }
+  const auto on_all = [&](const auto& measure_stage) {
+    exchange.barrier();
+    model.executor.run_on_all([&](int rank) {
+      for (const ProfiledStage& profiled : stages_here) {
+        const int stage = profiled.stage->index();
+        if (!exchange.over_ranks() && stage % model.executor.ranks() != rank) continue;
+        std::optional<DeviceThreads> threads;  // as in a step
+        if (model.one_device_each)
+          threads.emplace(profiled.stage->device(), model.executor.threads());
+        measure_stage(profiled, costs.stages[static_cast<std::size_t>(stage)]);
+      }
+    });
+  };
+  on_all(measure_times);
+  if (!optimizer.make) return;
+  on_all([&](const ProfiledStage& profiled, simulate::StageCost& cost) {
+    measure_optimizer(model, *profiled.stage, optimizer, cost);
   });
 }
 
-std::vector<Subject> measure_memory(PartitionedModel& model, const ProfilePieces& batch,
-                                    const nn::Loss& loss, Relay& relay, simulate::Costs& costs) {
+std::vector<ProfiledStage> measure_memory(PartitionedModel& model, const ProfiledMiniBatch& batch,
+                                          const nn::Loss& loss, StageExchange& exchange,
+                                          simulate::Costs& costs) {
   const simulate::Costs empty = costs;
-  std::vector<Subject> subjects = profile_memory(model, batch.pieces.front(), loss, relay, costs);
+  std::vector<ProfiledStage> stages_here =
+      profile_memory(model, batch.micro_batches.front(), loss, exchange, costs);
   if (batch.sizes.back() != batch.sizes.front()) {
     simulate::Costs smallest = empty;
-    profile_memory(model, batch.pieces.back(), loss, relay, smallest);
+    profile_memory(model, batch.micro_batches.back(), loss, exchange, smallest);
     raise_bytes(costs, smallest);
   }
-  return subjects;
+  return stages_here;
 }
 
 }  // namespace
 
-simulate::Costs profile_stages(PartitionedModel& model, const ProfilePieces& batch,
-                               const nn::Loss& loss, Relay& relay, int lent_threads) {
+simulate::Costs profile_stages(PartitionedModel& model, const ProfiledMiniBatch& batch,
+                               const nn::Loss& loss, StageExchange& exchange,
+                               const StageOptimizerOptions& optimizer, int lent_threads) {
   simulate::Costs costs;
   costs.stages.resize(model.cut.stages.size());
   costs.routes.resize(model.cut.routes.size());
   costs.transfer_mode =
-      relay.over_ranks() ? simulate::TransferMode::Prefetch : simulate::TransferMode::Pull;
-  if (!relay.over_ranks()) describe_devices(model, costs);
+      exchange.over_ranks() ? simulate::TransferMode::Prefetch : simulate::TransferMode::Pull;
+  if (!exchange.over_ranks()) describe_devices(model, costs);
   std::vector<at::Tensor> parameters;
   std::vector<at::Tensor> buffers;
   std::vector<at::Device> devices;
@@ -203,20 +217,21 @@ simulate::Costs profile_stages(PartitionedModel& model, const ProfilePieces& bat
   const nn::BufferKeeper keep_buffers(buffers);
   const UnlimitedBudgets no_budgets(devices);
   const nn::GradientKeeper keep_gradients(parameters);
-  const std::vector<Subject> subjects = measure_memory(model, batch, loss, relay, costs);
+  const std::vector<ProfiledStage> stages_here =
+      measure_memory(model, batch, loss, exchange, costs);
   measure_routes(model, costs);
-  if (relay.over_ranks()) measure_routes_between_ranks(model, relay, costs);
-  measure_all_times(model, subjects, relay, costs);
-  for (std::size_t s = 0; lent_threads > 0 && s < subjects.size(); ++s) {
+  if (exchange.over_ranks()) measure_routes_between_ranks(model, exchange, costs);
+  measure_all_times(model, stages_here, exchange, optimizer, costs);
+  for (std::size_t s = 0; lent_threads > 0 && s < stages_here.size(); ++s) {
     model.executor.run_on(static_cast<int>(s) % model.executor.ranks(),
-                          [&] { measure_speed_up(subjects[s], lent_threads, costs.stages[s]); });
+                          [&] { measure_speed_up(stages_here[s], lent_threads, costs.stages[s]); });
   }
-  if (!subjects.empty() && subjects.back().whole_batch_loss()) {
+  if (!stages_here.empty() && stages_here.back().whole_batch_loss()) {
     model.executor.run_on(model.executor.ranks() - 1, [&] {
-      measure_loss(subjects.back(), batch.pieces.size(), costs.stages.back());
+      measure_loss(stages_here.back(), batch.micro_batches.size(), costs.stages.back());
     });
   }
-  return relay.over_ranks() ? gather_costs(model, relay, costs) : costs;
+  return exchange.over_ranks() ? gather_costs(model, exchange, costs) : costs;
 }
 
 }  // namespace trestle::pipeline

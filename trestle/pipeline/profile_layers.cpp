@@ -28,20 +28,20 @@ namespace {
 using nn::ValueId;
 using pipeline::bytes_of;
 
-// A layer, and the owners of what it shares, on another device while this lives.
-class Visit {
+// Moves a layer, and the layers that own its tied parameters, to a device while it lives.
+class LayersOnDevice {
  public:
-  Visit(const nn::Graph& graph, int layer, at::Device device) {
+  LayersOnDevice(const nn::Graph& graph, int layer, at::Device device) {
     move(graph.layers[static_cast<std::size_t>(layer)], device);
     for (const auto& tie : graph.ties) {
       if (tie.layer == layer) move(graph.layers[static_cast<std::size_t>(tie.owner)], device);
     }
   }
-  ~Visit() {
+  ~LayersOnDevice() {
     for (const auto& [layer, home] : homes_) layer->to(home);
   }
-  Visit(const Visit&) = delete;
-  Visit& operator=(const Visit&) = delete;
+  LayersOnDevice(const LayersOnDevice&) = delete;
+  LayersOnDevice& operator=(const LayersOnDevice&) = delete;
 
   std::vector<at::Tensor> parameters() const {
     std::vector<at::Tensor> result;
@@ -61,15 +61,15 @@ class Visit {
   std::vector<std::pair<const nn::Layer*, at::Device>> homes_;
 };
 
-// What reaches a layer: copies, since it may work in place, with a gradient where the model's would
-// have one.
+// The arguments of a layer: copies, because it may work in place. Those that would need a gradient
+// in the model need one here.
 struct Arguments {
   nn::Values values;
   nn::GradientSink sink;
 };
 
-// The values that `layer` takes, by argument; {model_input - 1, 0} where it takes none.
-std::vector<ValueId> taken_by(const nn::Graph& graph, int layer) {
+// [argument] the value that `layer` uses; {model_input - 1, 0} for none.
+std::vector<ValueId> values_used_by(const nn::Graph& graph, int layer) {
   std::vector<ValueId> result;
   for (const auto& edge : graph.edges) {
     if (edge.to_layer != layer) continue;
@@ -82,7 +82,7 @@ std::vector<ValueId> taken_by(const nn::Graph& graph, int layer) {
 
 Arguments arguments_of(const nn::Graph& graph, int layer,
                        const std::map<ValueId, at::Tensor>& values, at::Device device) {
-  const std::vector<ValueId> taken = taken_by(graph, layer);
+  const std::vector<ValueId> taken = values_used_by(graph, layer);
   Arguments result{.values = nn::Values(taken.size()), .sink = nn::GradientSink(taken.size())};
   for (std::size_t i = 0; i < taken.size(); ++i) {
     const auto value = values.find(taken[i]);
@@ -95,8 +95,8 @@ Arguments arguments_of(const nn::Graph& graph, int layer,
   return result;
 }
 
-// The backward of one forward. libtorch's own entry, since autograd::grad() leaves what it returns
-// with the device's thread for a moment longer.
+// Runs a backward. Calls the engine itself: autograd::grad() keeps its results alive in the
+// device's thread for a moment longer.
 void run_layer_backward(const nn::Values& results) {
   torch::autograd::edge_list roots;
   std::vector<at::Tensor> gradients;
@@ -148,22 +148,22 @@ class LayerMeter {
 
   void measure_layer(int index, plan::LayerProfile& profile) {
     const nn::Layer& layer = graph_.layers[static_cast<std::size_t>(index)];
-    // One layer at a time: a model that fits no device whole can be measured.
+    // One layer at a time, so that a model which fits no device can be measured.
     const std::shared_ptr<void> for_now = layer.module.make_temporarily();
     const nn::TrainingModeScope training({layer}, nn::TrainingModeScope::Mode::Train);
     const nn::BufferKeeper keep_buffers(layer.buffers());
-    const Visit visit(graph_, index, device_);
-    const nn::GradientKeeper keep_gradients(visit.parameters());
+    const LayersOnDevice on_device(graph_, index, device_);
+    const nn::GradientKeeper keep_gradients(on_device.parameters());
     profile.layers.push_back({.name = layer.name,
                               .parameters = bytes_of(layer.parameters()),
                               .buffers = bytes_of(layer.buffers())});
     plan::LayerCost& cost = profile.layers.back();
-    time(index, cost);
-    note_kept(index, cost, profile);
+    measure_time(index, cost);
+    measure_memory(index, cost, profile);
   }
 
-  // The first round warms up; the faster of the others counts.
-  void time(int index, plan::LayerCost& cost) {
+  // The first round warms up. The faster of the other two counts.
+  void measure_time(int index, plan::LayerCost& cost) {
     for (int round = 0; round < 3; ++round) {
       const Arguments arguments = arguments_of(graph_, index, values_, device_);
       const nn::RunKey key;
@@ -182,54 +182,81 @@ class LayerMeter {
     }
   }
 
-  // Lets go of results and arguments one after the other: what that does not free the graph keeps.
-  void note_kept(int index, plan::LayerCost& cost, plan::LayerProfile& profile) {
+  // Which results are views of an argument, which own no memory, and which arguments have views.
+  struct Views {
+    std::vector<bool> results, arguments;
+  };
+  static Views find_views(const nn::Values& results, const nn::Values& arguments) {
+    Views views{std::vector<bool>(results.size(), false),
+                std::vector<bool>(arguments.size(), false)};
+    for (std::size_t r = 0; r < results.size(); ++r) {
+      for (std::size_t a = 0; a < arguments.size(); ++a) {
+        if (nn::may_share_memory(results[r], arguments[a]))
+          views.results[r] = views.arguments[a] = true;
+      }
+    }
+    return views;
+  }
+
+  static torch::autograd::edge_list edges_of(const nn::Values& results) {
+    torch::autograd::edge_list edges;
+    for (const auto& result : results) {
+      if (result.defined() && result.requires_grad())
+        edges.push_back(torch::autograd::impl::gradient_edge(result));
+    }
+    return edges;
+  }
+
+  void add_results(int index, const nn::Values& results, plan::LayerProfile& profile) {
+    for (std::size_t r = 0; r < results.size(); ++r) {
+      at::Tensor copy = results[r];
+      if (copy.defined()) copy = to_device(copy.detach(), at::kCPU).clone();
+      add({index, static_cast<int>(r)}, copy, profile);
+    }
+  }
+
+  // Clears the value. Returns how many of its bytes stay in use: the graph has saved them.
+  Bytes clear_and_count(at::Tensor& value) const {
+    const Bytes memory = nn::memory_of(value);
+    const Bytes before = current();
+    value = at::Tensor();
+    return memory > 0 ? std::max<Bytes>(0, memory - (before - current())) : 0;
+  }
+
+  void measure_memory(int index, plan::LayerCost& cost, plan::LayerProfile& profile) {
     Arguments arguments = arguments_of(graph_, index, values_, device_);
     const Bytes before = current() - bytes_of(arguments.values);
     reset_peak_memory(device_);
     const nn::RunKey key;
     nn::Values results = nn::run_layer(graph_, index, arguments.values, &key);
-    Bytes most = peak();
-    torch::autograd::edge_list graph;
-    for (const auto& result : results) {
-      if (result.defined() && result.requires_grad())
-        graph.push_back(torch::autograd::impl::gradient_edge(result));
-    }
-    // A view of an argument is no memory of its own.
-    std::vector<bool> view(results.size(), false);
-    std::vector<bool> viewed(arguments.values.size(), false);
+    const Bytes most = peak();
+    torch::autograd::edge_list graph = edges_of(results);
+    const Views views = find_views(results, arguments.values);
+    add_results(index, results, profile);
+    Bytes saved = 0;
     for (std::size_t r = 0; r < results.size(); ++r) {
-      for (std::size_t a = 0; a < viewed.size(); ++a) {
-        if (nn::may_share_memory(results[r], arguments.values[a])) view[r] = viewed[a] = true;
-      }
+      const Bytes kept = clear_and_count(results[r]);
+      saved += kept;
+      if (kept > 0 && !views.results[r])
+        profile.values[number_.at({index, static_cast<int>(r)})].saved_by.push_back(index);
     }
-    for (std::size_t r = 0; r < results.size(); ++r) {
-      at::Tensor on_cpu = results[r];
-      if (on_cpu.defined()) on_cpu = to_device(on_cpu.detach(), at::kCPU).clone();
-      add({index, static_cast<int>(r)}, on_cpu, profile);
+    const auto used = values_used_by(graph_, index);
+    for (std::size_t a = 0; a < used.size(); ++a) {
+      const Bytes kept = clear_and_count(arguments.values[a]);
+      saved += kept;
+      if (kept > 0 && !views.arguments[a])
+        profile.values[number_.at(used[a])].saved_by.push_back(index);
     }
-    Bytes of_values = 0;
-    const auto keeps = [&](at::Tensor& value) {
-      const Bytes memory = nn::memory_of(value);
-      const Bytes with = current();
-      value = at::Tensor();
-      const Bytes kept = memory - (with - current());
-      of_values += std::max<Bytes>(0, kept);
-      return memory > 0 && kept > 0;
-    };
-    for (std::size_t r = 0; r < results.size(); ++r) {
-      if (!keeps(results[r]) || view[r]) continue;
-      profile.values[number_.at({index, static_cast<int>(r)})].saved_by.push_back(index);
-    }
-    const auto taken = taken_by(graph_, index);
-    for (std::size_t a = 0; a < taken.size(); ++a) {
-      const bool kept = keeps(arguments.values[a]);
-      if (kept && !viewed[a]) profile.values[number_.at(taken[a])].saved_by.push_back(index);
-    }
-    cost.inner = std::max<Bytes>(0, current() - before - of_values);
+    cost.inner = std::max<Bytes>(0, current() - before - saved);
     graph.clear();
-    arguments = arguments_of(graph_, index, values_, device_);
-    results = nn::run_layer(graph_, index, arguments.values, &key);
+    measure_transients(index, most, cost);
+  }
+
+  // `most`: the peak of a forward.
+  void measure_transients(int index, Bytes most, plan::LayerCost& cost) {
+    const Arguments arguments = arguments_of(graph_, index, values_, device_);
+    const nn::RunKey key;
+    const nn::Values results = nn::run_layer(graph_, index, arguments.values, &key);
     const Bytes kept = current();
     reset_peak_memory(device_);
     run_layer_backward(results);
@@ -248,7 +275,8 @@ class LayerMeter {
 plan::LayerProfile profile_layers(const nn::Graph& graph, const nn::Values& micro_batch,
                                   at::Device device) {
   const UnlimitedBudgets no_budget({device});
-  const nn::TrainingModeScope training(graph.layers, nn::TrainingModeScope::Mode::Train);  // makes all
+  const nn::TrainingModeScope training(graph.layers,
+                                       nn::TrainingModeScope::Mode::Train);  // makes all layers
   const at::AutoGradMode grad(true);
   return LayerMeter(graph, device).measure(micro_batch);
 }

@@ -15,7 +15,7 @@
 namespace trestle::pipeline {
 namespace {
 
-constexpr Bytes number_bytes = sizeof(double);  // of a loss, at most
+constexpr Bytes loss_bytes = sizeof(double);  // at most
 
 at::Tensor on_cpu(const at::Tensor& value) {
   return value.defined() ? to_device(value, at::kCPU).clone() : value;
@@ -24,18 +24,19 @@ at::Tensor on_cpu(const at::Tensor& value) {
 Bytes current(const Stage& stage) { return memory_usage(stage.device()).current; }
 Bytes peak(const Stage& stage) { return memory_usage(stage.device()).peak; }
 
-// What a stage hands on, on the CPU, and the memory behind it.
-struct HandedOn {
+// The outputs of a stage, on the CPU, and their memory on the device.
+struct MeasuredOutputs {
   std::vector<StageValue> values;
-  std::vector<Bytes> memory;  // of each value while it waits to be taken
-  std::vector<Bytes> saved;   // of that, what the stage's graph keeps too
-  std::vector<bool> gaps;     // does a message to another rank need a copy without them?
+  std::vector<Bytes> memory;  // [value] until it has been sent
+  std::vector<Bytes> saved;   // [value] the bytes of it that the stage's graph saves
+  std::vector<bool> gaps;     // [value] whether it has gaps: then another rank gets a copy
   nn::Values input_gradients;
 };
 
-// Lets go of the stage's outputs one after the other: what that does not free the graph has saved.
-HandedOn hand_on(const Stage& stage, std::vector<StageValue> produced) {
-  HandedOn result;
+// Clears the stage's outputs one after the other. Memory that this does not free, the graph has
+// saved.
+MeasuredOutputs measure_outputs(const Stage& stage, std::vector<StageValue> produced) {
+  MeasuredOutputs result;
   for (auto& made : produced) {
     const Bytes memory = nn::memory_of(made.value);
     StageValue copy = made;
@@ -50,9 +51,9 @@ HandedOn hand_on(const Stage& stage, std::vector<StageValue> produced) {
   return result;
 }
 
-// The most that the gradients of a stage's outputs need while they come in: those of one output add
-// up where several stages take it.
-Bytes receiving(const Stage& stage, const nn::Values& gradients) {
+// The peak memory of a stage's output gradients while they arrive: the gradients of an output that
+// several stages use are summed.
+Bytes peak_of_arrival(const Stage& stage, const nn::Values& gradients) {
   Bytes adding = 0;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (stage.plan().output_routes[i] > 1) adding = std::max(adding, 2 * bytes_of({gradients[i]}));
@@ -60,44 +61,43 @@ Bytes receiving(const Stage& stage, const nn::Values& gradients) {
   return bytes_of(gradients) + adding;
 }
 
-// One B, watched: the most it needs beyond what was there before its gradients came.
-Bytes measure_backward(const Subject& subject, Pass& pass, nn::Values* input_gradients) {
-  const Stage& stage = *subject.stage;
+// Runs one B. Returns its peak memory above that before its gradients arrived.
+Bytes measure_backward(const ProfiledStage& profiled, Pass& pass, nn::Values* input_gradients) {
+  const Stage& stage = *profiled.stage;
   const Bytes before = current(stage);
-  const nn::Values gradients = subject.gradients();
+  const nn::Values gradients = profiled.gradients();
   reset_peak_memory(stage.device());
-  *input_gradients = subject.backward(pass, gradients);
-  const Bytes loss = stage.is_last() ? number_bytes : 0;  // a step notes it down
-  return std::max(peak(stage) - before, receiving(stage, gradients)) + loss;
+  *input_gradients = profiled.backward(pass, gradients);
+  const Bytes loss = stage.is_last() ? loss_bytes : 0;  // a step stores it
+  return std::max(peak(stage) - before, peak_of_arrival(stage, gradients)) + loss;
 }
 
-// One F with its graph and one B, watched.
-HandedOn measure_once(const Subject& subject, simulate::StageCost& cost) {
-  const Stage& stage = *subject.stage;
+// Runs one F with its graph, and one B.
+MeasuredOutputs measure_once(const ProfiledStage& profiled, simulate::StageCost& cost) {
+  const Stage& stage = *profiled.stage;
   const Bytes before = current(stage);
   reset_peak_memory(stage.device());
-  Pass pass = subject.fresh();
-  auto produced = subject.forward(pass, GraphMode::Keep);
+  Pass pass = profiled.new_pass();
+  auto produced = profiled.forward(pass, GraphMode::Keep);
   const Bytes most = peak(stage);
 
-  // The outputs travel on: their bytes are the route's, and stay here only as far as the graph
-  // saved them.
-  HandedOn result = hand_on(stage, std::move(produced));
+  // The outputs count as the routes' bytes, except what the graph has saved.
+  MeasuredOutputs result = measure_outputs(stage, std::move(produced));
   cost.saved = std::max<Bytes>(0, current(stage) - before);
   cost.transient_forward = std::max<Bytes>(0, most - before - cost.saved);
-  cost.transient_backward = measure_backward(subject, pass, &result.input_gradients);
+  cost.transient_backward = measure_backward(profiled, pass, &result.input_gradients);
   for (auto& gradient : result.input_gradients) gradient = on_cpu(gradient);
   return result;
 }
 
-// One F that keeps its inputs alone, its R and its B, watched.
-void measure_recompute(const Subject& subject, simulate::StageCost& cost) {
-  const Stage& stage = *subject.stage;
+// Runs one F that keeps only its inputs, its R and its B.
+void measure_recompute(const ProfiledStage& profiled, simulate::StageCost& cost) {
+  const Stage& stage = *profiled.stage;
   const Bytes before = current(stage);
   reset_peak_memory(stage.device());
-  Pass pass = subject.fresh();
+  Pass pass = profiled.new_pass();
   nn::BufferCopies copies;
-  auto produced = subject.forward(pass, GraphMode::Recompute, copies);
+  auto produced = profiled.forward(pass, GraphMode::Recompute, copies);
   Bytes most = peak(stage);
   pass.model_outputs.clear();
   produced.clear();
@@ -111,71 +111,72 @@ void measure_recompute(const Subject& subject, simulate::StageCost& cost) {
   cost.transient_recompute = std::max<Bytes>(0, most - before - cost.saved - cost.recompute_excess);
   nn::Values input_gradients;
   cost.transient_backward =
-      std::max(cost.transient_backward, measure_backward(subject, pass, &input_gradients));
+      std::max(cost.transient_backward, measure_backward(profiled, pass, &input_gradients));
 }
 
-// Memory: F and B as they begin a step, when B makes the gradients, and as they go on, when it adds
-// to them; the same with R between them. Returns what the stage hands on.
-HandedOn measure_bytes(const Subject& subject, simulate::StageCost& cost) {
-  const Stage& stage = *subject.stage;
+// Measures F and B twice: as the first of a step, whose B makes the parameters' gradients, and as a
+// later one, whose B adds to them; then F, R and B.
+MeasuredOutputs measure_bytes(const ProfiledStage& profiled, simulate::StageCost& cost) {
+  const Stage& stage = *profiled.stage;
   cost.persistent = bytes_of(stage.parameters()) + bytes_of(stage.buffers());
   for (auto& parameter : stage.parameters()) parameter.mutable_grad() = at::Tensor();
-  measure_once(subject, cost);
+  measure_once(profiled, cost);
   cost.transient_first_backward = cost.transient_backward;
   for (const auto& parameter : stage.parameters()) cost.gradients += bytes_of({parameter.grad()});
-  HandedOn result = measure_once(subject, cost);
-  measure_recompute(subject, cost);
-  if (stage.is_last()) cost.output_kept = number_bytes;  // the loss
+  MeasuredOutputs result = measure_once(profiled, cost);
+  measure_recompute(profiled, cost);
+  if (stage.is_last()) cost.output_kept = loss_bytes;
   return result;
 }
 
-// The first runs, in each mode: a stage learns what it does on copies. Returns what it hands on.
-std::vector<StageValue> learn(Subject& subject) {
+// The first run in each mode: the stage finds out what it writes to. Returns its outputs.
+std::vector<StageValue> warm_up(ProfiledStage& profiled) {
   std::vector<StageValue> result;
   for (const GraphMode mode : {GraphMode::Recompute, GraphMode::Keep}) {
-    Pass pass = subject.fresh();
-    result = hand_on(*subject.stage, subject.forward(pass, mode)).values;
-    if (mode != GraphMode::Keep || !subject.whole_batch_loss()) continue;
+    Pass pass = profiled.new_pass();
+    result = measure_outputs(*profiled.stage, profiled.forward(pass, mode)).values;
+    if (mode != GraphMode::Keep || !profiled.whole_batch_loss()) continue;
     const at::AutoGradMode grad(true);
     nn::GradientSink sink(1);
     const at::Tensor whole = sink.begin(0, at::cat({pass.model_outputs.at(0).detach()}));
-    subject.loss->value(whole, subject.target).backward();
-    subject.loss_gradient = sink.gradient(0);
+    profiled.loss->value(whole, profiled.target).backward();
+    profiled.loss_gradient = sink.gradient(0);
   }
   return result;
 }
 
-// One micro-batch on its way through all stages and back.
+// One micro-batch, forwards and backwards through all stages.
 class MemoryProfile {
  public:
-  MemoryProfile(PartitionedModel& model, Relay& relay, simulate::Costs& costs)
-      : model_(model), relay_(relay), costs_(costs) {}
+  MemoryProfile(PartitionedModel& model, StageExchange& exchange, simulate::Costs& costs)
+      : model_(model), exchange_(exchange), costs_(costs) {}
 
-  void run_forwards(const nn::Values& piece, const nn::Loss& loss) {
-    for (std::size_t i = 0; i + 1 < piece.size(); ++i)
-      known_[{nn::model_input, static_cast<int>(i)}].value = piece[i];
+  void run_forwards(const nn::Values& micro_batch, const nn::Loss& loss) {
+    for (std::size_t i = 0; i + 1 < micro_batch.size(); ++i)
+      known_[{nn::model_input, static_cast<int>(i)}].value = micro_batch[i];
     for (int s = 0; s < model_.stages.count(); ++s) {
-      relay_.carry(
-          s, Relay::Way::Activation, 0, [&](int, const ValueId& id) { return known_.at(id); },
-          [&](const ValueId& id, StageValue came) { known_[id] = std::move(came); });
-      if (model_.stages.has(s)) run_forward(model_.stages[s], piece.back(), loss);
+      exchange_.carry(
+          s, StageExchange::Way::Activation, 0,
+          [&](int, const ValueId& id) { return known_.at(id); },
+          [&](const ValueId& id, StageValue received) { known_[id] = std::move(received); });
+      if (model_.stages.has(s)) run_forward(model_.stages[s], micro_batch.back(), loss);
     }
   }
 
   void run_backwards() {
-    std::size_t left = subjects_.size();
+    std::size_t left = profileds_.size();
     for (int s = model_.stages.count(); s-- > 0;) {
-      relay_.carry(
-          s, Relay::Way::Gradient, 0,
+      exchange_.carry(
+          s, StageExchange::Way::Gradient, 0,
           [&](int taker, const ValueId& id) {
-            return StageValue{.value = came_.at({taker, id})};
+            return StageValue{.value = sent_gradients_.at({taker, id})};
           },
-          [&](const ValueId& id, const StageValue& came) { add(id, came.value); });
-      if (model_.stages.has(s)) run_backward(subjects_[--left], costs_.stages[s]);
+          [&](const ValueId& id, const StageValue& received) { add(id, received.value); });
+      if (model_.stages.has(s)) run_backward(profileds_[--left], costs_.stages[s]);
     }
   }
 
-  // Over ranks what leaves a stage is its rank's to know, and of what enters one the size.
+  // Over ranks: the sizes of all routes of this rank's stages, and more of those that leave them.
   void describe_routes() const {
     for (std::size_t r = 0; r < model_.cut.routes.size(); ++r) {
       const auto& ends = model_.cut.routes[r];
@@ -187,15 +188,15 @@ class MemoryProfile {
         route.bytes += bytes;
         if (!leaves) continue;
         const Waiting& waits = waiting_.at(value);
-        // What another rank gets has no gaps: where it has some, a copy waits, made beside it.
-        const bool copied = waits.gaps && relay_.crosses(r);
+        // A message to another rank has no gaps: a copy of a value with gaps waits to be sent.
+        const bool copied = waits.gaps && exchange_.crosses(r);
         route.saved += copied ? 0 : waits.saved;
         route.activation_excess += copied ? waits.memory : std::max<Bytes>(0, waits.memory - bytes);
       }
     }
   }
 
-  std::vector<Subject> take_subjects() { return std::move(subjects_); }
+  std::vector<ProfiledStage> take_profileds() { return std::move(profileds_); }
 
  private:
   struct Waiting {
@@ -208,30 +209,30 @@ class MemoryProfile {
   }
 
   void run_forward(const Stage& stage, const at::Tensor& target, const nn::Loss& loss) {
-    Subject subject{.stage = &stage, .loss = &loss};
+    ProfiledStage profiled{.stage = &stage, .loss = &loss};
     for (const auto& input : stage.plan().inputs) {
-      subject.inputs.push_back(known_.at(input));
-      at::Tensor& value = subject.inputs.back().value;
+      profiled.inputs.push_back(known_.at(input));
+      at::Tensor& value = profiled.inputs.back().value;
       value = to_device(value, stage.device());
     }
-    if (stage.is_last()) subject.target = to_device(target, stage.device());
+    if (stage.is_last()) profiled.target = to_device(target, stage.device());
     std::vector<StageValue> made;
-    run_on(stage, [&] { made = learn(subject); });
+    run_on(stage, [&] { made = warm_up(profiled); });
     for (std::size_t i = 0; i < made.size(); ++i) known_[stage.plan().outputs[i]] = made[i];
-    subjects_.push_back(std::move(subject));
+    profileds_.push_back(std::move(profiled));
   }
 
-  void run_backward(Subject& subject, simulate::StageCost& cost) {
-    const StagePlan& plan = subject.stage->plan();
-    for (const auto& output : plan.outputs) subject.output_gradients.push_back(gradients_[output]);
-    HandedOn result;
-    run_on(*subject.stage, [&] { result = measure_bytes(subject, cost); });
+  void run_backward(ProfiledStage& profiled, simulate::StageCost& cost) {
+    const StagePlan& plan = profiled.stage->plan();
+    for (const auto& output : plan.outputs) profiled.output_gradients.push_back(gradients_[output]);
+    MeasuredOutputs result;
+    run_on(*profiled.stage, [&] { result = measure_bytes(profiled, cost); });
     for (std::size_t i = 0; i < plan.outputs.size(); ++i)
       waiting_[plan.outputs[i]] = {result.memory[i], result.saved[i], result.gaps[i]};
     for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
       add(plan.inputs[i], result.input_gradients[i]);
-      if (relay_.over_ranks())
-        came_[{subject.stage->index(), plan.inputs[i]}] = result.input_gradients[i];
+      if (exchange_.over_ranks())
+        sent_gradients_[{profiled.stage->index(), plan.inputs[i]}] = result.input_gradients[i];
     }
   }
 
@@ -241,18 +242,19 @@ class MemoryProfile {
   }
 
   PartitionedModel& model_;
-  Relay& relay_;
+  StageExchange& exchange_;
   simulate::Costs& costs_;
-  std::vector<Subject> subjects_;
-  std::map<ValueId, StageValue> known_;  // what stages made, on the CPU
-  std::map<ValueId, Waiting> waiting_;   // and what it takes while it waits
+  std::vector<ProfiledStage> profileds_;
+  std::map<ValueId, StageValue> known_;  // all values so far, on the CPU
+  std::map<ValueId, Waiting> waiting_;   // their memory until they are sent
   std::map<ValueId, at::Tensor> gradients_;
-  std::map<std::pair<int, ValueId>, at::Tensor> came_;  // of each stage, for other ranks
+  // [stage that used a value, value] its gradient, for other ranks
+  std::map<std::pair<int, ValueId>, at::Tensor> sent_gradients_;
 };
 
 }  // namespace
 
-Pass Subject::fresh() const {
+Pass ProfiledStage::new_pass() const {
   Pass pass;
   for (const auto& input : inputs) {
     pass.inputs.push_back(input);
@@ -262,23 +264,23 @@ Pass Subject::fresh() const {
   return pass;
 }
 
-nn::Values Subject::gradients() const {
+nn::Values ProfiledStage::gradients() const {
   nn::Values result;
   for (const auto& value : output_gradients) result.push_back(to_device(value, stage->device()));
   return result;
 }
 
-std::vector<StageValue> Subject::forward(Pass& pass, GraphMode mode) const {
+std::vector<StageValue> ProfiledStage::forward(Pass& pass, GraphMode mode) const {
   nn::BufferCopies copies;
   return forward(pass, mode, copies);
 }
 
-std::vector<StageValue> Subject::forward(Pass& pass, GraphMode mode,
-                                         nn::BufferCopies& copies) const {
+std::vector<StageValue> ProfiledStage::forward(Pass& pass, GraphMode mode,
+                                               nn::BufferCopies& copies) const {
   return stage->forward(pass, mode, copies, {});
 }
 
-nn::Values Subject::backward(Pass& pass, const nn::Values& output_gradients) const {
+nn::Values ProfiledStage::backward(Pass& pass, const nn::Values& output_gradients) const {
   if (!stage->is_last()) return stage->backward(pass, output_gradients, {});
   if (whole_batch_loss()) return stage->backward(pass, output_gradients, {loss_gradient});
   at::Tensor value;
@@ -297,13 +299,14 @@ Bytes bytes_of(const std::vector<at::Tensor>& tensors) {
   return total;
 }
 
-std::vector<Subject> profile_memory(PartitionedModel& model, const nn::Values& piece,
-                                    const nn::Loss& loss, Relay& relay, simulate::Costs& costs) {
-  MemoryProfile profile(model, relay, costs);
-  profile.run_forwards(piece, loss);
+std::vector<ProfiledStage> profile_memory(PartitionedModel& model, const nn::Values& micro_batch,
+                                          const nn::Loss& loss, StageExchange& exchange,
+                                          simulate::Costs& costs) {
+  MemoryProfile profile(model, exchange, costs);
+  profile.run_forwards(micro_batch, loss);
   profile.run_backwards();
   profile.describe_routes();
-  return profile.take_subjects();
+  return profile.take_profileds();
 }
 
 }  // namespace trestle::pipeline

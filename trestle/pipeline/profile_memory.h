@@ -5,32 +5,31 @@
 #include "trestle/base/units.h"
 #include "trestle/nn/loss.h"
 #include "trestle/pipeline/partitioned_model.h"
-#include "trestle/pipeline/relay.h"
+#include "trestle/pipeline/stage_exchange.h"
 #include "trestle/simulate/costs.h"
 
-// What the stages need of memory, found out by running them one after the other.
+// The memory that the stages need, measured by running them one after the other.
 namespace trestle::pipeline {
 
-// One stage being profiled: what reaches it, and how to run its F and B once.
-struct Subject {
+// A stage with the values that reach it, so that its F and B can run alone.
+struct ProfiledStage {
   const Stage* stage = nullptr;
   std::vector<StageValue> inputs = {};
-  // What comes back, as the stages behind make it: how a gradient lies in memory decides whether a
-  // backward has to copy it. On the CPU; None where none comes.
+  // The gradients that the later stages made, on the CPU; None if there is none. Real ones, because
+  // the memory layout of a gradient decides whether a backward copies it.
   nn::Values output_gradients = {};
   const nn::Loss* loss = nullptr;  // last stage only
   at::Tensor target = {};
-  at::Tensor loss_gradient = {};  // of a whole-batch loss: the model's output's, on the device
+  at::Tensor loss_gradient = {};  // of the model's output, for a whole-batch loss; on the device
 
-  // A pass whose inputs have just arrived: the stage owns them, as it does behind a transfer.
-  Pass fresh() const;
-  nn::Values gradients() const;  // output_gradients on the stage's device, likewise
+  // A pass with copies of the inputs: the stage owns them, as after a transfer.
+  Pass new_pass() const;
+  nn::Values gradients() const;  // copies of output_gradients on the stage's device
 
   std::vector<StageValue> forward(Pass& pass, GraphMode mode) const;
   std::vector<StageValue> forward(Pass& pass, GraphMode mode, nn::BufferCopies& copies) const;
 
-  // `output_gradients` as gradients() gives them. An additive loss is a part of it; a loss over the
-  // whole batch is not.
+  // `output_gradients`: from gradients(). Computes an additive loss too, but no whole-batch loss.
   nn::Values backward(Pass& pass, const nn::Values& output_gradients) const;
 
   bool whole_batch_loss() const {
@@ -38,13 +37,14 @@ struct Subject {
   }
 };
 
-// Runs one micro-batch forwards through all stages and backwards through them again, each on its own
-// device and worker, and adds the bytes to `costs`. `piece`: the model's inputs, and the target last.
-// Returns the stages that are here with what reached them. Parameters must have no gradients that are
-// still needed; afterwards they have others. Over ranks all call it; each has then the bytes of its
-// own stages and of the routes that leave them, and the size of those that enter them.
-std::vector<Subject> profile_memory(PartitionedModel& model, const nn::Values& piece,
-                                    const nn::Loss& loss, Relay& relay, simulate::Costs& costs);
+// Runs one micro-batch forwards and then backwards through all stages, each on its own device and
+// worker, and adds the bytes to `costs`. `micro_batch`: the model's inputs, with the target as the
+// last value. Returns the stages of this process. Overwrites the parameters' gradients. Over ranks
+// all ranks call it: each adds the bytes of its own stages and of the routes that leave them, and
+// the sizes of the routes that enter them.
+std::vector<ProfiledStage> profile_memory(PartitionedModel& model, const nn::Values& micro_batch,
+                                          const nn::Loss& loss, StageExchange& exchange,
+                                          simulate::Costs& costs);
 
 Bytes bytes_of(const std::vector<at::Tensor>& tensors);
 

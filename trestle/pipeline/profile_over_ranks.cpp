@@ -11,18 +11,17 @@
 #include <utility>
 
 #include "trestle/base/stopwatch.h"
+#include "trestle/pipeline/message_tags.h"
 
 namespace trestle::pipeline {
 namespace {
 
-constexpr int tag = 9;  // rank_link.cpp and rank_timeline.cpp have those below
 constexpr int profile_rounds = 4;
 
-// What a rank says of one of its stages and routes. All ranks run the same program, so these are their
-// bytes in memory.
+// The rows that a rank sends about its stages and routes, as bytes: all ranks run the same program.
 struct StageRow {
   std::int64_t stage = 0;
-  std::int64_t device = 0;  // its number among all of the rank's
+  std::int64_t device = 0;  // its number among the rank's devices
   simulate::StageCost cost = {};
 };
 struct RouteRow {
@@ -68,14 +67,16 @@ std::string rows_of(const PartitionedModel& model, const simulate::Costs& own) {
   return bytes + stages + routes;
 }
 
-// Seconds for one way; the stage that made the message begins.
-double time_message(RankLink& link, const at::Tensor& message, int peer, bool begins) {
+enum class Turn { First, Second };
+
+// Seconds for one way. The rank with the first turn sends first.
+double time_message(RankLink& link, const at::Tensor& message, int peer, Turn turn) {
   double fastest = std::numeric_limits<double>::infinity();
   for (int round = 0; round < profile_rounds; ++round) {
     const Stopwatch watch;
-    if (begins) link.send(message, peer, tag).wait();
-    link.receive(message, peer, tag).wait();
-    if (!begins) link.send(message, peer, tag).wait();
+    if (turn == Turn::First) link.send(message, peer, timing_tag).wait();
+    link.receive(message, peer, timing_tag).wait();
+    if (turn == Turn::Second) link.send(message, peer, timing_tag).wait();
     if (round > 0) fastest = std::min(fastest, watch.seconds());
   }
   return fastest / 2;
@@ -83,27 +84,28 @@ double time_message(RankLink& link, const at::Tensor& message, int peer, bool be
 
 }  // namespace
 
-void measure_routes_between_ranks(const PartitionedModel& model, const Relay& relay,
+void measure_routes_between_ranks(const PartitionedModel& model, const StageExchange& exchange,
                                   simulate::Costs& costs) {
   for (std::size_t r = 0; r < model.cut.routes.size(); ++r) {
     const auto& ends = model.cut.routes[r];
-    const bool begins = model.stages.has(ends.from_stage);
-    if (!relay.crosses(r) || costs.routes[r].bytes == 0 ||
-        (!begins && !model.stages.has(ends.to_stage)))
+    const bool sends = model.stages.has(ends.from_stage);
+    if (!exchange.crosses(r) || costs.routes[r].bytes == 0 ||
+        (!sends && !model.stages.has(ends.to_stage)))
       continue;
-    const int here = begins ? ends.from_stage : ends.to_stage;
-    const int there = begins ? ends.to_stage : ends.from_stage;
+    const int here = sends ? ends.from_stage : ends.to_stage;
+    const int there = sends ? ends.to_stage : ends.from_stage;
     const at::Tensor message =
         at::empty({costs.routes[r].bytes},
                   at::TensorOptions().device(model.stages[here].device()).dtype(at::kByte))
             .fill_(1);
-    costs.routes[r].seconds = time_message(relay.link(), message, relay.rank_of(there), begins);
+    costs.routes[r].seconds = time_message(exchange.link(), message, exchange.rank_of(there),
+                                           sends ? Turn::First : Turn::Second);
   }
 }
 
-simulate::Costs gather_costs(const PartitionedModel& model, const Relay& relay,
+simulate::Costs gather_costs(const PartitionedModel& model, const StageExchange& exchange,
                              const simulate::Costs& own) {
-  const auto all = relay.link().group().all_gather_bytes(rows_of(model, own));
+  const auto all = exchange.link().group().all_gather_bytes(rows_of(model, own));
   simulate::Costs costs = own;
   std::vector<std::pair<std::size_t, std::int64_t>> device_of_stage(costs.stages.size());
   for (std::size_t rank = 0; rank < all.size(); ++rank) {

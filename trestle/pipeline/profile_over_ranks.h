@@ -1,20 +1,20 @@
 #pragma once
 
 #include "trestle/pipeline/partitioned_model.h"
-#include "trestle/pipeline/relay.h"
+#include "trestle/pipeline/stage_exchange.h"
 #include "trestle/simulate/costs.h"
 
-// What ranks that measured their own stages tell each other.
+// The profile of a pipeline over ranks.
 namespace trestle::pipeline {
 
-// Sends one message of each route between ranks there and back, from device to device; half of the
-// fastest of a few is its time. All ranks call it, with the bytes of their routes in `costs`.
-void measure_routes_between_ranks(const PartitionedModel& model, const Relay& relay,
+// Times one message of each route between ranks, there and back, from device to device: half of the
+// fastest round. All ranks call it, with the bytes of their routes in `costs`.
+void measure_routes_between_ranks(const PartitionedModel& model, const StageExchange& exchange,
                                   simulate::Costs& costs);
 
-// Each rank's own stages, and the routes that leave them, as one profile, the same on all ranks. A
-// device is one rank's alone, whatever its name on another machine.
-simulate::Costs gather_costs(const PartitionedModel& model, const Relay& relay,
+// Merges each rank's stages, and the routes that leave them, into one profile, the same on all
+// ranks. Devices of different ranks are different devices, even if their names are equal.
+simulate::Costs gather_costs(const PartitionedModel& model, const StageExchange& exchange,
                              const simulate::Costs& own);
 
 }  // namespace trestle::pipeline

@@ -11,14 +11,13 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 #include "trestle/pipeline/message_header.h"
+#include "trestle/pipeline/message_tags.h"
+#include "trestle/pipeline/worker_settings.h"
 
 namespace trestle::pipeline {
 namespace {
 
-// Messages of stages have higher ones (distributed_transport.cpp).
-enum Tag : int { plan_tag = 1, outcome_tag = 2, backward_tag = 3 };
-
-const char* name_of(StepPlan::Call call) {
+const char* call_name(StepPlan::Call call) {
   switch (call) {
     case StepPlan::Call::Step:
       return "step()";
@@ -36,42 +35,55 @@ const char* name_of(StepPlan::Call call) {
   return "another call";
 }
 
-const char* name_of(StepPlan::Mode mode) {
+const char* mode_name(StepPlan::Mode mode) {
   return mode == StepPlan::Mode::Evaluation ? "evaluation" : "training";
 }
 
-template <class Value>
-void compare_plans(std::vector<std::string>& differences, const char* what, const Value& own,
-                   const Value& theirs) {
-  if (own != theirs) differences.push_back(text(what, " ", own, ", there ", theirs));
-}
+// Collects what differs between this rank's plan and the first rank's.
+class PlanDifferences {
+ public:
+  PlanDifferences(int rank, int first) : rank_(rank), first_(first) {}
 
-void check_same(const StepPlan& own, const StepPlan& theirs, int rank, int first) {
-  std::vector<std::string> differences;
-  compare_plans<std::string>(differences, "calls", name_of(own.call), name_of(theirs.call));
-  if (differences.empty()) {
-    compare_plans(differences, "has step number", own.step_number, theirs.step_number);
-    compare_plans(differences, "has first_micro_batch", own.first_micro_batch,
-                  theirs.first_micro_batch);
-    compare_plans(differences, "has gradient_scale", own.gradient_scale, theirs.gradient_scale);
-    if (own.call != StepPlan::Call::Evaluate)
-      compare_plans<std::string>(differences, "is in mode", name_of(own.mode),
-                                 name_of(theirs.mode));
-    if (own.updates != theirs.updates)
-      differences.emplace_back(own.updates ? "changes the weights (StepOptions::update), there not"
-                                           : "leaves the weights (StepOptions::update), there not");
-    if (own.loss != theirs.loss) differences.emplace_back("has another loss than there");
-    if (own.autocast != theirs.autocast)
-      differences.emplace_back("has another autocast in the caller's thread than there");
+  template <class Value>
+  void compare(const std::string& what, const Value& own, const Value& firsts) {
+    if (own == firsts) return;
+    differences_.push_back(text(what, what.empty() ? "" : " ", own, " on rank ", rank_, ", ",
+                                firsts, " on rank ", first_));
   }
-  if (own.samples > 0)
-    compare_plans(differences, "has a mini-batch of samples", own.samples, theirs.samples);
-  if (differences.empty()) return;
-  throw UsageError(text("rank ", rank, " of the pipeline does something else than rank ", first,
-                        ": it ", join(differences, "; ")),
-                   {.rank = rank,
-                    .hint = "All ranks make the same calls in the same order, with the same "
-                            "options and mini-batches of the same size."});
+  void add(const std::string& difference) { differences_.push_back(difference); }
+  bool empty() const { return differences_.empty(); }
+
+  void throw_if_any() const {
+    if (empty()) return;
+    throw UsageError(text("ranks ", rank_, " and ", first_,
+                          " of the pipeline make different calls: ", join(differences_, "; ")),
+                     {.rank = rank_,
+                      .hint = "All ranks make the same calls in the same order, with the same "
+                              "options and mini-batches of the same size."});
+  }
+
+ private:
+  const int rank_, first_;
+  std::vector<std::string> differences_;
+};
+
+void check_same_call(const StepPlan& own, const StepPlan& firsts, int rank, int first) {
+  PlanDifferences differences(rank, first);
+  differences.compare<std::string>("", call_name(own.call), call_name(firsts.call));
+  if (differences.empty()) {
+    differences.compare("step number", own.step_number, firsts.step_number);
+    differences.compare("first_micro_batch", own.first_micro_batch, firsts.first_micro_batch);
+    differences.compare("gradient_scale", own.gradient_scale, firsts.gradient_scale);
+    if (own.call != StepPlan::Call::Evaluate)
+      differences.compare<std::string>("mode", mode_name(own.mode), mode_name(firsts.mode));
+    differences.compare<std::string>("StepOptions::update", own.updates ? "Now" : "Later",
+                                     firsts.updates ? "Now" : "Later");
+    if (own.loss != firsts.loss) differences.add("the losses have different names");
+    if (own.autocast != firsts.autocast)
+      differences.add("the callers' threads have different autocast settings");
+  }
+  if (own.samples > 0) differences.compare("mini-batch size", own.samples, firsts.samples);
+  differences.throw_if_any();
 }
 
 }  // namespace
@@ -81,12 +93,11 @@ RankLink::RankLink(comm::Group group, int first, int last, std::uint32_t number)
       first_(first),
       last_(last),
       serial_(std::uint64_t{number} << calls_bits),
-      receiver_(1),
-      sender_(1) {}
+      receiver_(worker_settings(1)),
+      sender_(worker_settings(1)) {}
 
-// One rank's record goes to all; the others return it.
 template <class Record>
-Record RankLink::from_one(const Record& own, int from, int tag) {
+Record RankLink::broadcast(const Record& own, int from, int tag) {
   static_assert(std::is_trivially_copyable_v<Record>);
   at::Tensor bytes = at::empty({static_cast<std::int64_t>(sizeof(Record))}, at::kByte);
   Record record = own;
@@ -104,42 +115,43 @@ Record RankLink::from_one(const Record& own, int from, int tag) {
   return record;
 }
 
-// Pipelines on one group have the same tags: one that runs beside another would take its numbers.
-void RankLink::check_own(std::uint64_t serial, int from) const {
+// Pipelines on one group use the same tags, so two that run at once would get each other's
+// messages.
+void RankLink::check_pipeline(std::uint64_t serial, int from) const {
   if (serial >> calls_bits == serial_ >> calls_bits) return;
   throw StateError(
       text("rank ", rank(), " waited for its pipeline's next call on rank ", from,
-           ", and that of another pipeline on the same group came"),
+           ", but a call of another pipeline on the same group came"),
       {.rank = rank(),
-       .hint = "Pipelines on one group run one after the other, in the same order on all "
-               "ranks; for two at once give each a group of its own: make_group()."});
+       .hint = "Call the pipelines of one group one after the other, in the same order on all "
+               "ranks. To call two at once, give each a group of its own: make_group()."});
 }
 
 StepPlan RankLink::agree(StepPlan own) {
   own.serial = ++serial_;
-  const StepPlan plan = from_one(own, first_, plan_tag);
-  check_own(plan.serial, first_);
-  check_same(own, plan, rank(), first_);
+  const StepPlan plan = broadcast(own, first_, plan_tag);
+  check_pipeline(plan.serial, first_);
+  check_same_call(own, plan, rank(), first_);
   return plan;
 }
 
 StepOutcome RankLink::share(StepOutcome own) {
   own.serial = serial_;
-  const StepOutcome outcome = from_one(own, last_, outcome_tag);
-  check_own(outcome.serial, last_);
+  const StepOutcome outcome = broadcast(own, last_, outcome_tag);
+  check_pipeline(outcome.serial, last_);
   return outcome;
 }
 
 void RankLink::agree_on_backward(std::uint64_t serial) {
   ++backwards_;
-  const std::uint64_t theirs = from_one(serial, last_, backward_tag);
-  if (theirs == serial) return;
-  check_own(theirs, last_);
+  const std::uint64_t lasts = broadcast(serial, last_, backward_tag);
+  if (lasts == serial) return;
+  check_pipeline(lasts, last_);
   throw UsageError(
       text("rank ", rank(), " runs the backward of call ", call_of(serial),
-           " of the pipeline, and rank ", last_, " that of call ", call_of(theirs)),
+           " of the pipeline, but rank ", last_, " runs that of call ", call_of(lasts)),
       {.rank = rank(),
-       .hint = "Over ranks each forward()'s backward comes before the next forward()."});
+       .hint = "Over ranks call each forward()'s backward before the next forward()."});
 }
 
 comm::Work RankLink::send(const at::Tensor& tensor, int to, int tag) {
@@ -152,7 +164,7 @@ comm::Work RankLink::receive(const at::Tensor& tensor, int from, int tag) {
 
 void RankLink::keep_until_sent(std::vector<comm::Work> sent,
                                std::function<void(std::exception_ptr)> done) {
-  sender_.run([sent = std::move(sent), done = std::move(done)]() mutable {
+  sender_.add([sent = std::move(sent), done = std::move(done)]() mutable {
     std::exception_ptr failure;
     try {
       for (auto& work : sent) work.wait();

@@ -8,14 +8,14 @@
 #include <string>
 
 #include "trestle/base/text.h"
+#include "trestle/pipeline/message_tags.h"
 
 namespace trestle::pipeline {
 namespace {
 
-constexpr int clock_tag = 8;  // rank_link.cpp has those below
 constexpr int clock_rounds = 5;
 
-// To be added to this rank's clock to have rank 0's.
+// Rank 0's clock minus this rank's.
 double clock_offset(const comm::Group& group, const std::function<double()>& now) {
   at::Tensor time = at::zeros({1}, at::kDouble);
   double offset = 0;
@@ -30,17 +30,17 @@ double clock_offset(const comm::Group& group, const std::function<double()>& now
         const double sent = now();
         group.send(time, 0, clock_tag).wait();
         group.receive(time, 0, clock_tag).wait();
-        const double came = now();
-        if (came - sent >= fastest) continue;
-        fastest = came - sent;
-        offset = time.item<double>() - (sent + came) / 2;
+        const double received = now();
+        if (received - sent >= fastest) continue;
+        fastest = received - sent;
+        offset = time.item<double>() - (sent + received) / 2;
       }
     }
   }
   return offset;
 }
 
-// Numbers with all their digits, apart by blanks.
+// Numbers with all digits, separated by blanks.
 std::string words_of(const schedule::Timeline& own, double begin) {
   std::ostringstream words;
   words.precision(17);
@@ -71,10 +71,10 @@ schedule::Timeline gather_timeline(const comm::Group& group, schedule::Timeline 
   result.peak_bytes.assign(static_cast<std::size_t>(result.rank_count), 0);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     std::istringstream words(all[rank]);
-    double its_begin = 0;
+    double rank_begin = 0;
     std::size_t events = 0, points = 0;
-    words >> its_begin >> events >> points;
-    const double shift = its_begin - first;
+    words >> rank_begin >> events >> points;
+    const double shift = rank_begin - first;
     for (std::size_t i = 0; i < events; ++i) {
       schedule::Event event;
       std::string action;
@@ -92,9 +92,9 @@ schedule::Timeline gather_timeline(const comm::Group& group, schedule::Timeline 
       point.time += shift;
     }
     for (auto& bytes : result.peak_bytes) {
-      std::int64_t its = 0;
-      words >> its;
-      bytes = std::max<std::int64_t>(bytes, its);
+      std::int64_t peak = 0;
+      words >> peak;
+      bytes = std::max<std::int64_t>(bytes, peak);
     }
   }
   return result;

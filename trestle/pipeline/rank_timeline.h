@@ -7,10 +7,10 @@
 
 namespace trestle::pipeline {
 
-// Puts the rows that each rank recorded of one step into one timeline, on all ranks. `begin`: when the
-// own rows' time 0 was, on the clock `now`, in seconds. The clocks of different machines have nothing to do with
-// each other: what a rank's shows when rank 0's shows 0 is measured by messages there and back, of
-// which the fastest counts (Cristian 1989); it is right to half of that one's time.
+// Merges what each rank recorded of one step into one timeline, on all ranks. `begin`: the time 0
+// of the own timeline, on the clock `now`, in seconds. The ranks' clocks are independent: each rank
+// measures the offset of its clock to rank 0's by messages there and back, of which the fastest
+// counts (Cristian 1989). The offset is exact to half of that message's time.
 schedule::Timeline gather_timeline(const comm::Group& group, schedule::Timeline own, double begin,
                                    const std::function<double()>& now);
 

@@ -8,8 +8,8 @@ namespace trestle::pipeline {
 namespace {
 
 // [replica][number]
-std::vector<std::vector<double>> gather(const comm::Group& replicas,
-                                        const std::vector<double>& own) {
+std::vector<std::vector<double>> gather_numbers(const comm::Group& replicas,
+                                                const std::vector<double>& own) {
   const auto count = static_cast<std::int64_t>(own.size());
   const at::Tensor mine = at::tensor(own, at::kDouble);
   const at::Tensor all = at::empty({replicas.size() * count}, at::kDouble);
@@ -27,7 +27,7 @@ ReplicaShare share_of_replica(const comm::Group& replicas, int micro_batches, do
   if (!replicas.valid()) return {.micro_batches = micro_batches};
   ReplicaShare share;
   double total = 0;
-  const auto all = gather(replicas, {static_cast<double>(micro_batches), weight});
+  const auto all = gather_numbers(replicas, {static_cast<double>(micro_batches), weight});
   for (int replica = 0; replica < replicas.size(); ++replica) {
     const auto& row = all[static_cast<std::size_t>(replica)];
     if (replica < replicas.rank()) share.first_micro_batch += static_cast<std::int64_t>(row[0]);
@@ -38,24 +38,27 @@ ReplicaShare share_of_replica(const comm::Group& replicas, int micro_batches, do
   return share;
 }
 
-void add_up_over_replicas(const comm::Group& replicas, bool whole_batch_loss, StepResult& result) {
-  if (!replicas.valid()) return;
+WeightedLoss mean_over_replicas(const comm::Group& replicas, nn::Loss::Kind kind,
+                                WeightedLoss own) {
+  if (!replicas.valid()) return own;
   double loss = 0, weight = 0;
-  for (const auto& row : gather(replicas, {result.loss, result.weight})) {
+  for (const auto& row : gather_numbers(replicas, {own.loss, own.weight})) {
     if (row[1] > 0) loss += row[0] * row[1];
     weight += row[1];
   }
-  if (!whole_batch_loss) result.loss = weight == 0 ? 0 : loss / weight;
-  result.weight = weight;
+  if (kind != nn::Loss::Kind::WholeBatch) own.loss = weight == 0 ? 0 : loss / weight;
+  own.weight = weight;
+  return own;
 }
 
-at::Tensor gather_rows(const comm::Group& replicas, const at::Tensor& own, std::int64_t* begin) {
-  *begin = 0;
-  if (!replicas.valid() || !own.defined()) return own;
-  const auto pieces = replicas.all_gather_uneven(own.contiguous());
+GatheredRows gather_rows(const comm::Group& replicas, const at::Tensor& own) {
+  if (!replicas.valid() || !own.defined()) return {.rows = own};
+  GatheredRows result;
+  const auto shares = replicas.all_gather_uneven(own.contiguous());
   for (int replica = 0; replica < replicas.rank(); ++replica)
-    *begin += pieces[static_cast<std::size_t>(replica)].size(0);
-  return at::cat(pieces);
+    result.begin += shares[static_cast<std::size_t>(replica)].size(0);
+  result.rows = at::cat(shares);
+  return result;
 }
 
 }  // namespace trestle::pipeline

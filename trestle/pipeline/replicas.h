@@ -5,25 +5,36 @@
 #include <cstdint>
 
 #include "trestle/comm/group.h"
-#include "trestle/pipeline/pipeline.h"
+#include "trestle/nn/loss.h"
 
-// Several pipelines that take parts of one mini-batch. Where the group is not valid there is one, and it has all.
+// Several pipelines that share one mini-batch (PipelineOptions::replicas). If the group is not
+// valid, there is one pipeline, and its share is the whole mini-batch.
 namespace trestle::pipeline {
 
+// This replica's share of the mini-batch.
 struct ReplicaShare {
-  std::int64_t first_micro_batch = 0;  // of this one among all
-  int micro_batches = 0;               // of all
-  double of_weight = 1;                // this one's weight divided by all
+  std::int64_t first_micro_batch = 0;  // its number among the micro-batches of all replicas
+  int micro_batches = 0;               // of all replicas
+  double of_weight = 1;                // this replica's weight divided by the weight of all
 };
 
-// When a step begins, called by the ranks that have the same stages. The weight is known where the last stage is, and is of
-// no matter elsewhere.
+// Called when a step begins, on all ranks that hold the same stages. The weight counts only on the
+// ranks of the last stage.
 ReplicaShare share_of_replica(const comm::Group& replicas, int micro_batches, double weight);
 
-// When it is done, on the ranks of the last stage: the loss and the weight of all. Of a whole-batch loss each has it already.
-void add_up_over_replicas(const comm::Group& replicas, bool whole_batch_loss, StepResult& result);
+struct WeightedLoss {
+  double loss = 0, weight = 0;
+};
 
-// All replicas' rows of dimension 0, one behind the other; this one's begin at `begin`.
-at::Tensor gather_rows(const comm::Group& replicas, const at::Tensor& own, std::int64_t* begin);
+// The mean loss and the weight of all replicas. Called when a step ends, on the ranks of the last
+// stage. A whole-batch loss is the same on all replicas already.
+WeightedLoss mean_over_replicas(const comm::Group& replicas, nn::Loss::Kind kind, WeightedLoss own);
+
+// The rows (dimension 0) of all replicas, concatenated.
+struct GatheredRows {
+  at::Tensor rows;
+  std::int64_t begin = 0;  // of this replica's rows
+};
+GatheredRows gather_rows(const comm::Group& replicas, const at::Tensor& own);
 
 }  // namespace trestle::pipeline

@@ -35,17 +35,17 @@ std::uint64_t mix(std::uint64_t key, const std::vector<bool>& flags) {
   return keyed_seed(key, static_cast<std::int64_t>(flags.size()), 0, 0);
 }
 
-// A parameter's first gradient may be a view of what a layer was given (that of `x + p.view(...)`):
-// adding the next one to it would change a gradient that is on its way to another stage, or the
-// caller's own tensor. While it lives gradients come to be; at its end each has memory of its own.
-class NewGradients {
+// Lives during a backward. Gives each new gradient of a parameter memory of its own. A first
+// gradient may be a view of a gradient that a layer received (for `x + p.view(...)`): accumulating
+// into it would change a gradient in flight to another stage, or the caller's own tensor.
+class OwnNewGradients {
  public:
-  explicit NewGradients(const nn::ModuleState& modules) {
+  explicit OwnNewGradients(const nn::ModuleState& modules) {
     for (const auto& [name, parameter] : modules.parameters) {
       if (!parameter.grad().defined()) without_.push_back(parameter);
     }
   }
-  ~NewGradients() {
+  ~OwnNewGradients() {
     for (auto& parameter : without_) {
       const at::Tensor& gradient = parameter.grad();
       if (!gradient.defined() || !gradient.has_storage()) continue;
@@ -53,8 +53,8 @@ class NewGradients {
       if (shared || nn::is_part_of_more(gradient)) parameter.mutable_grad() = gradient.clone();
     }
   }
-  NewGradients(const NewGradients&) = delete;
-  NewGradients& operator=(const NewGradients&) = delete;
+  OwnNewGradients(const OwnNewGradients&) = delete;
+  OwnNewGradients& operator=(const OwnNewGradients&) = delete;
 
  private:
   std::vector<at::Tensor> without_;
@@ -71,7 +71,7 @@ Stage::Stage(const nn::Graph& graph, const Cut& cut, int index, at::Device devic
       segment_(graph, plan_.first_layer, plan_.last_layer, plan_.inputs,
                outputs_of(plan_, is_last_ ? cut.model_outputs : std::vector<ValueId>())),
       modules_(nn::ModuleState::of(graph, plan_.first_layer, plan_.last_layer)),
-      learned_(std::make_shared<Learned>()) {
+      output_gradients_(std::make_shared<OutputGradients>()) {
   std::vector<std::string> names;
   for (const auto& value : plan_.inputs)
     names.push_back("the value of " + segment_.describe(value));
@@ -93,37 +93,37 @@ void Stage::check_devices() const {
         if (!item.value().defined() || here(item.value())) continue;
         throw StateError(
             text("'", layer.name, ".", item.key(), "' is on ", device_name(item.value().device()),
-                 ", but ", boundary_->consumer(), ", which layer '", layer.name, "' is in, is on ",
+                 ", but ", boundary_->consumer(), ", the stage of layer '", layer.name, "', is on ",
                  device_name(device_)),
-            {.hint = "A pipeline places its layers when it is made. Move none of them "
-                     "afterwards: make a new Pipeline with other devices."});
+            {.hint = "A pipeline moves its layers when it is made. Do not move them afterwards: "
+                     "make a new Pipeline with other devices."});
       }
     }
   }
 }
 
-// Runs that may differ in what they write to, or in which outputs have a gradient.
-std::uint64_t Stage::mode_of(bool with_graph, const Pass& pass) const {
-  std::uint64_t key = with_graph ? pass.input_kinds + 1 : pass.input_kinds;
+// Runs with different keys may write to different values, or need gradients of different outputs.
+std::uint64_t Stage::mode_key(Autograd autograd, const Pass& pass) const {
+  std::uint64_t key = autograd == Autograd::On ? pass.input_kinds + 1 : pass.input_kinds;
   key = mix(key, modules_.training_flags());
   key = mix(key, modules_.trained_flags());
   return mix(key, pass.input_wants_gradient);
 }
 
-nn::Segment::Result Stage::run(Pass& pass, bool with_graph, const nn::RunKey& key) const {
-  const at::AutoGradMode grad_mode(with_graph);
+nn::Segment::Result Stage::run(Pass& pass, Autograd autograd, const nn::RunKey& key) const {
+  const at::AutoGradMode grad_mode(autograd == Autograd::On);
   nn::Values inputs;
   std::vector<bool> owned;
   std::vector<std::optional<nn::SharedWith>> shared;
   for (const auto& input : pass.inputs) {
     inputs.push_back(input.value);
-    owned.push_back(input.owned && !pass.snapshot);  // with R to come the inputs are needed again
+    owned.push_back(input.owned && !pass.snapshot);  // R needs the inputs again
     shared.push_back(input.shared);
   }
   if (!pass.snapshot) pass.inputs.clear();
-  auto handed = boundary_->hand_over(inputs, owned, mode_of(with_graph, pass));
+  auto handed = boundary_->hand_over(inputs, owned, mode_key(autograd, pass));
   inputs.clear();
-  if (with_graph) {
+  if (autograd == Autograd::On) {
     pass.sink.emplace(handed.values.size());
     for (std::size_t i = 0; i < handed.values.size(); ++i) {
       if (pass.input_wants_gradient[i]) handed.values[i] = pass.sink->begin(i, handed.values[i]);
@@ -131,7 +131,7 @@ nn::Segment::Result Stage::run(Pass& pass, bool with_graph, const nn::RunKey& ke
   }
   auto result = segment_.run(std::exchange(handed.values, {}), shared, &key);
   boundary_->take_back(handed);
-  // A buffer that is handed on would change under whoever takes it with the next forward.
+  // The next forward may change a buffer, so a buffer that is an output is copied.
   for (std::size_t i = 0; i < result.outputs.size(); ++i) {
     const auto& shared_with = result.outputs_shared[i];
     if (shared_with && shared_with->owner == nn::SharedWith::Owner::Buffer)
@@ -141,8 +141,8 @@ nn::Segment::Result Stage::run(Pass& pass, bool with_graph, const nn::RunKey& ke
   return result;
 }
 
-// Splits what the layers made into what goes on, detached, and what backward() needs.
-std::vector<StageValue> Stage::hand_on(Pass& pass, nn::Segment::Result result) const {
+// Returns the outputs, detached. The pass keeps what backward() needs.
+std::vector<StageValue> Stage::detach_outputs(Pass& pass, nn::Segment::Result result) const {
   std::vector<StageValue> values;
   pass.output_edges.clear();
   pass.wants_gradient.clear();
@@ -166,40 +166,45 @@ std::vector<StageValue> Stage::hand_on(Pass& pass, nn::Segment::Result result) c
 
 std::vector<StageValue> Stage::forward(Pass& pass, GraphMode mode, nn::BufferCopies& copies,
                                        const nn::RunKey& key) const {
-  nn::Values shown;
+  nn::Values inputs;
   pass.input_wants_gradient.clear();
   pass.input_kinds = 0;
   for (const auto& input : pass.inputs) {
-    shown.push_back(input.value);
+    inputs.push_back(input.value);
     pass.input_wants_gradient.push_back(input.wants_gradient);
     const auto kind = input.value.defined() ? static_cast<int>(input.value.scalar_type()) : -1;
     pass.input_kinds = keyed_seed(pass.input_kinds, kind, 0, 0);
   }
-  pass.input_shapes = nn::describe(shown);
-  shown.clear();
+  pass.input_shapes = nn::describe(inputs);
+  inputs.clear();
   const nn::AutocastScope autocast(nn::AutocastState::current());
   const nn::CheckpointingScope checkpointing(
       mode == GraphMode::Recompute ? nn::Checkpointing::First : nn::Checkpointing::None);
-  if (mode != GraphMode::Recompute) return hand_on(pass, run(pass, mode == GraphMode::Keep, key));
+  if (mode == GraphMode::Recompute) return forward_for_recompute(pass, copies, key);
+  const Autograd autograd = mode == GraphMode::Keep ? Autograd::On : Autograd::Off;
+  return detach_outputs(pass, run(pass, autograd, key));
+}
 
+std::vector<StageValue> Stage::forward_for_recompute(Pass& pass, nn::BufferCopies& copies,
+                                                     const nn::RunKey& key) const {
   pass.snapshot.emplace(modules_, copies, key);
-  const std::uint64_t mode_key = mode_of(/*with_graph=*/false, pass);
-  const auto known = learned_->find(mode_key);
-  auto values = hand_on(pass, run(pass, /*with_graph=*/!known, key));
+  const std::uint64_t mode = mode_key(Autograd::Off, pass);
+  const auto known = output_gradients_->find(mode);
+  auto values = detach_outputs(pass, run(pass, known ? Autograd::Off : Autograd::On, key));
   pass.snapshot->note_parameters(modules_);
   pass.input_versions.clear();
   for (const auto& input : pass.inputs) pass.input_versions.push_back(nn::version_of(input.value));
   std::vector<bool> differentiable_outputs;
-  for (const auto& made : values) differentiable_outputs.push_back(differentiable(made.value));
-  for (const auto& made : pass.model_outputs)
-    differentiable_outputs.push_back(differentiable(made));
+  for (const auto& output : values) differentiable_outputs.push_back(differentiable(output.value));
+  for (const auto& output : pass.model_outputs)
+    differentiable_outputs.push_back(differentiable(output));
   if (!known) {
-    learned_->add(mode_key, pass.wants_gradient, differentiable_outputs);
+    output_gradients_->add(mode, pass.wants_gradient, differentiable_outputs);
   } else {
-    // Without a graph: as it was learnt, and for a value that was None then, to be safe, yes.
+    // There is no graph to tell. An output of unknown need gets a gradient, to be safe.
     for (std::size_t i = 0; i < known->size(); ++i) {
       pass.wants_gradient[i] =
-          differentiable_outputs[i] && (*known)[i] != Learned::Wish::WantsNoGradient;
+          differentiable_outputs[i] && (*known)[i] != OutputGradients::Need::NotNeeded;
       if (i < values.size()) values[i].wants_gradient = pass.wants_gradient[i];
     }
   }
@@ -214,24 +219,24 @@ void Stage::recompute(Pass& pass, Buffers buffers) const {
   for (std::size_t i = 0; i < pass.inputs.size(); ++i) {
     if (nn::version_of(pass.inputs[i].value) == pass.input_versions[i]) continue;
     throw StateError(text("the value of ", segment_.describe(plan_.inputs[i]),
-                          " was changed in place between forward and backward, and its stage has "
-                          "to be run again from it"),
+                          " was changed in place between forward and backward, but its stage "
+                          "needs it for the recomputation"),
                      {.hint = "Change it after backward(), or change a clone."});
   }
   const nn::Snapshot::Again again(snapshot, modules_);
   const nn::CheckpointingScope checkpointing(nn::Checkpointing::Recompute);
-  if (buffers == Buffers::PutBack) {
+  if (buffers == Buffers::Restore) {
     pass.buffers_again = std::make_shared<nn::BufferKeeper>(modules_.buffers);
     pass.buffers_again->put_in(snapshot.buffers());
   }
-  const auto announced = pass.wants_gradient;
-  hand_on(pass, run(pass, /*with_graph=*/true, snapshot.key()));
-  for (std::size_t i = 0; i < announced.size(); ++i) {
-    if (announced[i] || !pass.wants_gradient[i]) continue;
+  const auto wanted_before = pass.wants_gradient;
+  detach_outputs(pass, run(pass, Autograd::On, snapshot.key()));
+  for (std::size_t i = 0; i < wanted_before.size(); ++i) {
+    if (wanted_before[i] || !pass.wants_gradient[i]) continue;
     throw StateError(
         text("the value of ", segment_.describe(segment_.outputs()[i]),
-             " has a gradient when its layer is run again, and had none at first"),
-        {.hint = "Use recompute = \"never\" for the stage, or give the value a gradient "
+             " needs a gradient when its layer is recomputed, but needed none in the forward"),
+        {.hint = "Set recompute = \"never\" for the stage, or let the value need a gradient "
                  "always or never."});
   }
 }
@@ -267,11 +272,11 @@ nn::Values Stage::finish(Pass& pass, std::vector<torch::autograd::Edge> roots,
     roots.push_back(pass.output_edges[i]);
     gradients.push_back(output_gradients[i]);
   }
-  // The engine's own entry: unlike backward(tensors) it needs only the graph's edges, so the
-  // outputs' memory could go.
+  // Calls the engine itself: unlike backward(tensors), it needs only edges, so the outputs' memory
+  // is free already.
   pass.model_outputs.clear();
   if (!roots.empty()) {
-    const NewGradients new_gradients(modules_);
+    const OwnNewGradients own_gradients(modules_);
     const nn::AutocastScope no_autocast(nn::AutocastState::off());
     torch::autograd::Engine::get_default_engine().execute(roots, gradients, /*keep_graph=*/false,
                                                           /*create_graph=*/false,
@@ -282,7 +287,7 @@ nn::Values Stage::finish(Pass& pass, std::vector<torch::autograd::Edge> roots,
     if (pass.sink && pass.input_wants_gradient[i]) input_gradients[i] = pass.sink->gradient(i);
   }
   pass = Pass();
-  // A part of cat()'s gradient would hold all of it for as long as its message waits.
+  // A view, for example of cat()'s gradient, would keep its whole base until its message is sent.
   for (auto& gradient : input_gradients) {
     if (nn::is_part_of_more(gradient)) gradient = gradient.clone();
   }
@@ -302,22 +307,23 @@ std::vector<at::Tensor> Stage::parameters() const {
   return result;
 }
 
-std::optional<std::vector<Stage::Learned::Wish>> Stage::Learned::find(std::uint64_t mode) {
+std::optional<std::vector<Stage::OutputGradients::Need>> Stage::OutputGradients::find(
+    std::uint64_t mode) {
   const std::lock_guard lock(mutex);
-  const auto found = wishes.find(mode);
-  return found == wishes.end() ? std::nullopt : std::optional(found->second);
+  const auto found = needs.find(mode);
+  return found == needs.end() ? std::nullopt : std::optional(found->second);
 }
 
-void Stage::Learned::add(std::uint64_t mode, const std::vector<bool>& wants_gradient,
-                         const std::vector<bool>& differentiable) {
-  std::vector<Wish> learnt;
+void Stage::OutputGradients::add(std::uint64_t mode, const std::vector<bool>& wants_gradient,
+                                 const std::vector<bool>& differentiable) {
+  std::vector<Need> learned;
   for (std::size_t i = 0; i < wants_gradient.size(); ++i) {
-    learnt.push_back(!differentiable[i]  ? Wish::Unknown
-                     : wants_gradient[i] ? Wish::WantsGradient
-                                         : Wish::WantsNoGradient);
+    learned.push_back(!differentiable[i]  ? Need::Unknown
+                      : wants_gradient[i] ? Need::Needed
+                                          : Need::NotNeeded);
   }
   const std::lock_guard lock(mutex);
-  wishes[mode] = std::move(learnt);
+  needs[mode] = std::move(learned);
 }
 
 }  // namespace trestle::pipeline

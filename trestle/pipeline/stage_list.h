@@ -10,29 +10,30 @@
 
 namespace trestle::pipeline {
 
-// The stages of a model that are in this process: all of them, or over ranks this rank's own.
+// The stages of this process: all stages of the model, or over ranks this rank's own.
 class StageList {
  public:
-  // `count` stages in all; those that are here, in order.
+  // `count`: of the whole model. `here`: those of this process, in order.
   StageList(int count, std::vector<Stage> here)
       : places_(static_cast<std::size_t>(count), nowhere), here_(std::move(here)) {
     for (std::size_t i = 0; i < here_.size(); ++i)
       places_.at(static_cast<std::size_t>(here_[i].index())) = i;
   }
 
-  // Of all, here and elsewhere.
+  // The number of stages of the whole model.
   int count() const { return static_cast<int>(places_.size()); }
   bool has(int stage) const { return places_.at(static_cast<std::size_t>(stage)) != nowhere; }
   bool has_last() const { return has(count() - 1); }
   const Stage& operator[](int stage) const { return here_[place(stage)]; }
-  // Among those that are here, from 0. Throws where it is not.
+  // The number of a stage among those of this process, from 0. Throws StateError for a stage of
+  // another rank.
   std::size_t place(int stage) const {
     if (!has(stage)) throw StateError(text("stage ", stage, " is on another rank"));
     return places_[static_cast<std::size_t>(stage)];
   }
   const Stage& last() const { return (*this)[count() - 1]; }
 
-  // Those that are here.
+  // The stages of this process.
   auto begin() const { return here_.begin(); }
   auto end() const { return here_.end(); }
 

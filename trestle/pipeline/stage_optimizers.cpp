@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -14,23 +15,11 @@
 namespace trestle::pipeline {
 namespace {
 
-NamedTensors named_parameters(const Stage& stage, const NamedTensors& all) {
-  NamedTensors own;
-  const auto parameters = stage.parameters();
-  for (const auto& one : all)
-    for (const auto& parameter : parameters)
-      if (parameter.is_same(one.second)) {
-        own.push_back(one);
-        break;
-      }
-  return own;
-}
-
-void let_gradients_go(const std::vector<at::Tensor>& parameters) {
+void clear_gradients(const std::vector<at::Tensor>& parameters) {
   for (const at::Tensor& parameter : parameters) parameter.mutable_grad() = at::Tensor();
 }
 
-// A norm in fp16 ends at 65504, and so would every scaled gradient that is worth a scale.
+// fp16 ends at 65504: a scaled gradient, and its norm, would overflow.
 void refuse_fp16(const std::vector<at::Tensor>& parameters, int stage) {
   for (const at::Tensor& parameter : parameters)
     if (parameter.grad().defined() && parameter.grad().scalar_type() == at::kHalf)
@@ -52,7 +41,24 @@ std::vector<optim::GradientNorm> unscaled(std::vector<optim::GradientNorm> norms
   return norms;
 }
 
+bool has_trained(const NamedTensors& parameters) {
+  return std::any_of(parameters.begin(), parameters.end(),
+                     [](const auto& one) { return one.second.requires_grad(); });
+}
+
 }  // namespace
+
+NamedTensors named_parameters(const Stage& stage, const NamedTensors& all) {
+  NamedTensors own;
+  const auto parameters = stage.parameters();
+  for (const auto& one : all)
+    for (const auto& parameter : parameters)
+      if (parameter.is_same(one.second)) {
+        own.push_back(one);
+        break;
+      }
+  return own;
+}
 
 StageOptimizers::StageOptimizers(const StageList& stages, const NamedTensors& named,
                                  const OptimizerFactory& make, std::shared_ptr<StageHooks> hooks)
@@ -65,7 +71,8 @@ StageOptimizers::StageOptimizers(const StageList& stages, const NamedTensors& na
     own.stepped = without_names(stepped);
     if (stepped.empty()) continue;
     own.optimizer = make(stage.index(), stepped);
-    if (!own.optimizer)
+    // Hooks give trained parameters alone.
+    if (!own.optimizer && (hooks_ || has_trained(stepped)))
       throw UsageError(
           text("PipelineOptions::optimizer gave no optimizer for stage ", stage.index(),
                ", which has ", stepped.size(), " parameters"),
@@ -97,7 +104,8 @@ void StageOptimizers::step(int stage, const std::vector<optim::GradientNorm>& al
                            const StepEnd& end) const {
   const nn::AutocastScope no_autocast(nn::AutocastState::off());
   const Own& own = own_.at(stage);
-  if (own.optimizer && std::isfinite(norm_of_step(all, end))) {
+  const bool finite = std::isfinite(norm_of_step(all, end));
+  if (own.optimizer && finite) {
     const at::NoGradGuard no_grad;
     if (end.loss_scale != 1) divide_gradients(own.stepped, end.loss_scale);
     if (end.max_norm > 0)
@@ -107,8 +115,9 @@ void StageOptimizers::step(int stage, const std::vector<optim::GradientNorm>& al
     else
       own.optimizer->step();
   }
-  let_gradients_go(own.model);
-  let_gradients_go(own.stepped);
+  if (!finite && end.keep_nonfinite) return;
+  clear_gradients(own.model);
+  clear_gradients(own.stepped);
 }
 
 double norm_of_step(const std::vector<optim::GradientNorm>& all, const StepEnd& end) {

@@ -10,10 +10,11 @@ namespace trestle::pipeline {
 
 // A tensor that enters or leaves a stage.
 struct StageValue {
-  at::Tensor value;                           // detached; None where nothing flows
-  bool wants_gradient = false;                // does its producer want a gradient back?
-  std::optional<nn::SharedWith> shared = {};  // if anybody, no layer may write to it
-  bool owned = false;  // nobody but the stage that it entered holds its memory
+  at::Tensor value;             // detached; may be None
+  bool wants_gradient = false;  // whether its producer needs a gradient
+  std::optional<nn::SharedWith> shared =
+      {};              // what shares its memory: then no layer may write to it
+  bool owned = false;  // whether only the stage that it entered holds its memory
 };
 
 }  // namespace trestle::pipeline

@@ -10,26 +10,26 @@
 
 namespace trestle::pipeline {
 
-// What one action did: when, and the memory of its device.
+// When one action ran, and the memory of its device.
 struct ActionRecord {
   schedule::Action action;
   device::Clock::Mark begin, end;
-  Bytes peak = 0;   // the most that was held meanwhile
-  Bytes after = 0;  // what was held when it had been asked for
+  Bytes peak = 0;   // the most memory held during the action
+  Bytes after = 0;  // held when the host had issued it
 };
 
-// One rank's part of the record.
+// The record of one rank.
 struct RankRecord {
-  Bytes before = 0;  // what was held before the first action
+  Bytes before = 0;  // held before the first action
   std::vector<ActionRecord> actions = {};
 };
 
-// What the ranks of one step did.
+// The record of one step.
 struct StepRecord {
   double begin = 0;  // of the step, on the clock of the marks
   std::vector<RankRecord> ranks = {};
 
-  // Waits for devices that are still at it.
+  // Waits for devices that have not finished yet.
   schedule::Timeline timeline(const schedule::Schedule& table) const;
 };
 

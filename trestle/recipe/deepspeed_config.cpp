@@ -51,7 +51,7 @@ void settle_momentum(DeepspeedConfig& config) {
   if (!config.optimizer || !config.schedule || config.schedule->type != "OneCycle" ||
       !config.schedule->cycle_momentum)
     return;
-  DeepspeedOptimizer& optimizer = *config.optimizer;
+  optim::OptimizerOptions& optimizer = *config.optimizer;
   if (optimizer.name == "adam" || optimizer.name == "adamw") {
     optimizer.beta2 = 0.99;
     config.notes.emplace_back(

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "trestle/optim/options/optimizer_options.h"
+
 // A run as described by DeepSpeed's JSON configuration. Needs no torch.
 //
 //   DeepspeedConfig config = read_deepspeed_config("ds_config.json", /*ranks=*/4);
@@ -26,20 +28,6 @@ struct DeepspeedScaler {
   // True: every good step restarts the count of overflows. False: only a growth of the scale does.
   bool consecutive_hysteresis = false;
   double lowest_scale = 1;
-};
-
-// The members of optim::OptimizerOptions, with the same names.
-struct DeepspeedOptimizer {
-  std::string name;  // sgd, adam, adamw, rmsprop
-  double learning_rate = 1e-3;
-  double weight_decay = 0;
-  double momentum = 0;
-  bool nesterov = false;
-  double alpha = 0.99;
-  bool centered = false;
-  double beta1 = 0.9, beta2 = 0.999;
-  double epsilon = 1e-8;
-  bool amsgrad = false;
 };
 
 // One of DeepSpeed's schedules, with its names. Only the members of its type are used.
@@ -84,7 +72,7 @@ struct DeepspeedConfig {
   std::string communication = {};  // dtype of gradient communication; empty: not given
   DeepspeedScaler scaler = {};     // for fp16
 
-  std::optional<DeepspeedOptimizer> optimizer = {};  // nothing: the program's own
+  std::optional<optim::OptimizerOptions> optimizer = {};  // nothing: the program's own
   std::optional<DeepspeedSchedule> schedule = {};
   double clip_grad_norm = 0;  // 0: no clipping
 

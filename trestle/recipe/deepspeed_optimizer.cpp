@@ -14,28 +14,35 @@ constexpr double largest_float = 1e30;
 
 constexpr auto params_path = "optimizer.params";
 
-Keys common_keys(DeepspeedOptimizer& to) {
+// The keys of an optimizer's params that the table of its options names, and those that every
+// optimizer of DeepSpeed takes.
+Keys keys_of(optim::OptimizerOptions& to) {
   Keys keys = {
-      obeyed("lr", to.learning_rate, {0, largest_float}),
-      obeyed("weight_decay", to.weight_decay, {0, largest_float}),
       only("max_grad_norm", 0.0, "gradients are clipped by 'gradient_clipping' of the file"),
       only("maximize", false, "trestle's optimizers only minimise")};
+  for (const optim::OptimizerOption& option : optim::optimizer_option_table) {
+    if (option.deepspeed.empty() || !option.is_read_by(to.name)) continue;
+    const std::string key(option.deepspeed);
+    if (option.is_switch())
+      keys.push_back(obeyed(key, to.*std::get<bool optim::OptimizerOptions::*>(option.member)));
+    else
+      keys.push_back(obeyed(key, to.*std::get<double optim::OptimizerOptions::*>(option.member),
+                            {0, largest_float}));
+  }
   for (const char* name : {"fused", "foreach", "capturable", "differentiable", "set_grad_none"})
     keys.push_back(idle(name, Type::Switch, "every optimizer is fused"));
   return keys;
 }
 
 // Reads the parameters of "adam" or "adamw", the name in `to`.
-void read_adam(const Json& params, DeepspeedOptimizer& to, Reading reading) {
+void read_adam(const Json& params, optim::OptimizerOptions& to, Reading reading) {
   const bool is_adamw = to.name == "adamw";
   std::array<double, 2> betas = {to.beta1, to.beta2};
   bool adam_w_mode = true, torch_adam = false;
-  Keys keys = common_keys(to);
+  Keys keys = keys_of(to);
   Key both_betas{.name = "betas", .type = Type::Pair, .smallest = 0, .largest = 1};
   both_betas.set = [&](const Value& value) { betas = std::get<std::array<double, 2>>(value); };
   keys.push_back(both_betas);
-  keys.push_back(obeyed("eps", to.epsilon, {0, largest_float}));
-  keys.push_back(obeyed("amsgrad", to.amsgrad));
   keys.push_back(obeyed("adam_w_mode", adam_w_mode));
   keys.push_back(obeyed("torch_adam", torch_adam));
   keys.push_back(only("bias_correction", true, "trestle's Adam always corrects its averages"));
@@ -58,24 +65,17 @@ void read_adam(const Json& params, DeepspeedOptimizer& to, Reading reading) {
       "weight_decay is 0.01, the default of torch's AdamW, which torch_adam selects");
 }
 
-void read_sgd(const Json& params, DeepspeedOptimizer& to, Reading reading) {
-  Keys keys = common_keys(to);
-  keys.push_back(obeyed("momentum", to.momentum, {0, largest_float}));
-  keys.push_back(obeyed("nesterov", to.nesterov));
+void read_sgd(const Json& params, optim::OptimizerOptions& to, Reading reading) {
+  Keys keys = keys_of(to);
   keys.push_back(only("dampening", 0.0, "trestle's sgd has no dampening"));
   read_object(params, params_path, keys, reading);
   if (to.nesterov && to.momentum == 0)
     reading.problems.add(text("'nesterov' in ", params_path, " needs a 'momentum' above 0"));
 }
 
-void read_rmsprop(const Json& params, DeepspeedOptimizer& to, Reading reading) {
+void read_rmsprop(const Json& params, optim::OptimizerOptions& to, Reading reading) {
   to.learning_rate = 0.01;  // torch's default
-  Keys keys = common_keys(to);
-  keys.push_back(obeyed("momentum", to.momentum, {0, largest_float}));
-  keys.push_back(obeyed("alpha", to.alpha, {0, largest_float}));
-  keys.push_back(obeyed("eps", to.epsilon, {0, largest_float}));
-  keys.push_back(obeyed("centered", to.centered));
-  read_object(params, params_path, keys, reading);
+  read_object(params, params_path, keys_of(to), reading);
 }
 
 std::string unknown_optimizer(const std::string& type) {
@@ -96,7 +96,7 @@ void read_optimizer(const Json& json, Reading reading) {
       read_typed(json, "optimizer",
                  {idle("legacy_fusion", Type::Switch, "every optimizer is fused")}, reading);
   if (!typed) return;
-  DeepspeedOptimizer& to = reading.config.optimizer.emplace();
+  optim::OptimizerOptions& to = reading.config.optimizer.emplace();
   to.name = small_letters(typed->type);
   if (to.name == "adam" || to.name == "adamw")
     read_adam(typed->params, to, reading);

@@ -77,18 +77,11 @@ class Mapping {
                ", from the recipe");
     }
     if (config_.optimizer) {
-      const DeepspeedOptimizer& optimizer = *config_.optimizer;
-      set("optimizer.name", optimizer.name);
-      set("optimizer.learning_rate", optimizer.learning_rate);
-      set("optimizer.weight_decay", optimizer.weight_decay);
-      set("optimizer.momentum", optimizer.momentum);
-      set_switch("optimizer.nesterov", optimizer.nesterov);
-      set("optimizer.alpha", optimizer.alpha);
-      set_switch("optimizer.centered", optimizer.centered);
-      set("optimizer.beta1", optimizer.beta1);
-      set("optimizer.beta2", optimizer.beta2);
-      set("optimizer.epsilon", optimizer.epsilon);
-      set_switch("optimizer.amsgrad", optimizer.amsgrad);
+      set("optimizer.name", config_.optimizer->name);
+      for (const optim::OptimizerOption& option : optim::optimizer_option_table)
+        optim::with_value(option, *config_.optimizer, [&](const auto& value) {
+          set("optimizer." + std::string(option.name), to_toml(FieldValue(value)));
+        });
     } else {
       own_.optimizer = recipe_.optimizer.name + ", from the recipe";
     }

@@ -55,7 +55,7 @@ std::string precision_text(const DeepspeedConfig& config) {
               number(scaler.lowest_scale));
 }
 
-std::string optimizer_text(const DeepspeedOptimizer& o) {
+std::string optimizer_text(const optim::OptimizerOptions& o) {
   std::string line = text(o.name, " · learning rate ", number(o.learning_rate), " · weight decay ",
                           number(o.weight_decay));
   const bool adam = o.name == "adam" || o.name == "adamw";

@@ -11,7 +11,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/checkpoint/flat_part.h"
+#include "trestle/checkpoint/flat_shard.h"
 #include "trestle/optim/state.h"
 #include "trestle/sharding/save_steps.h"
 

@@ -7,14 +7,14 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/checkpoint/flat_part.h"
+#include "trestle/checkpoint/flat_shard.h"
 #include "trestle/optim/state.h"
 #include "trestle/sharding/save.h"
 
 namespace trestle::sharding {
 namespace {
 
-using checkpoint::TensorPart;
+using checkpoint::TensorShard;
 
 std::int64_t elements_of_whole(const OwnPart& part) {
   std::int64_t count = 1;
@@ -77,7 +77,7 @@ class Groups {
   checkpoint::TensorGroups all;
 
  private:
-  void add(std::vector<TensorPart>& to, std::size_t i, const std::string& name,
+  void add(std::vector<TensorShard>& to, std::size_t i, const std::string& name,
            const at::Tensor& tensor) const {
     if (!mine_[i]) return;
     const OwnPart& part = own_.parameters[i];
@@ -85,7 +85,7 @@ class Groups {
       to.push_back({name, tensor.view(part.shape)});
       return;
     }
-    for (TensorPart& box :
+    for (TensorShard& box :
          checkpoint::boxes_of({name, tensor, part.begin, part.shape, part.strides}))
       to.push_back(std::move(box));
   }

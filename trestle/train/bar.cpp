@@ -69,7 +69,7 @@ void Bar::show(const BarLine& line) {
   const bool again = shown_ && line.label == label_ && line.done != line.all;
   if (again && since_shown_.seconds() < seconds_between) return;
   label_ = line.label;
-  // A line that fills the last column as well takes a second row on some terminals.
+  // Some terminals wrap a line that fills the last column.
   out_ << "\r\x1b[2K" << draw(line, columns_() - 1, colours_) << std::flush;
   shown_ = true;
   since_shown_ = Stopwatch();
@@ -96,7 +96,7 @@ void Bar::erase() {
 std::function<void(std::int64_t, std::int64_t)> count_bar(const std::string& label) {
   const auto [style, colours] = progress_style_of(STDOUT_FILENO);
   if (style != ProgressStyle::Terminal) return {};
-  // A function is copied, a bar is not.
+  // A std::function is copied, and a Bar cannot be.
   const auto bar = std::make_shared<Bar>(std::cout, colours, columns_of_terminal(STDOUT_FILENO));
   return [label, bar](std::int64_t done, std::int64_t all) { bar->count(label, done, all); };
 }

@@ -17,16 +17,16 @@ namespace trestle::train {
 struct BarLine {
   std::string label;  // "epoch 1/6"
   std::int64_t done = 0, all = 0;
-  // What follows, each with what stands before it ("  loss 0.412"), the most important first.
+  // The words after the counter, each with its separator ("  loss 0.412"), most important first.
   std::vector<std::string> words = {};
 };
 
-// The line in at most so many columns. Where they are few, the bar gets shorter first, from 20 cells
-// to 10; then the words go, from the last; then the bar; then the label, word by word from its first;
-// then the line is cut off.
+// The line in at most `columns` columns. A narrow terminal shortens the bar first, from 20 cells to
+// 10. Then words are dropped from the last, then the bar, then the label word by word from its
+// first, and at last the line is cut off.
 std::string draw(const BarLine& line, int columns, Colours colours = Colours::Off);
 
-// "\x1b[1mwords\x1b[0m", or the words alone.
+// "\x1b[1mwords\x1b[0m", or only the words.
 std::string painted(Colours colours, const char* code, const std::string& words);
 
 // "8 s", "1 min 32 s": whole seconds, since an estimate is no better.
@@ -40,12 +40,12 @@ class Bar {
   Bar(const Bar&) = delete;
   Bar& operator=(const Bar&) = delete;
 
-  // In the terminal's width of this moment. At most twenty times a second under one label, but for
-  // the last.
+  // Draws the line in the terminal's current width, at most twenty times a second under one label.
+  // The last line of a label is always drawn.
   void show(const BarLine& line);
-  // How far a work of equal parts is: a line with the time that is left once a part was measured,
-  // and none when all are done. The clock begins with the first part's end: getting ready takes time
-  // of its own.
+  // Shows `done` of `all` items of equal work, with the estimated time left from the second item
+  // on, and removes the line after the last one. The clock starts at the end of the first item, so
+  // that the set-up is not counted.
   void count(const std::string& label, std::int64_t done, std::int64_t all);
   void erase();
 
@@ -58,9 +58,9 @@ class Bar {
   Stopwatch since_shown_, since_first_part_;
 };
 
-// For a verb that works through a number of things: call it with (done, all) after each. On a
-// terminal it shows a bar on the standard output, with the time that is left once that was
-// measured, and takes it away at the end or when the function goes. Elsewhere it is empty.
+// A counter for a command that works through a number of items: call it with (done, all) after
+// each. On a terminal it shows a bar on the standard output with the estimated time left, and
+// removes it at the end or when the function is destroyed. Elsewhere the function is empty.
 //
 //   const auto count = train::count_bar("drawn");
 //   for (int i = 0; i < 100; ++i)

@@ -5,7 +5,7 @@
 #include <system_error>
 
 #include "trestle/base/text.h"
-#include "trestle/train/better.h"
+#include "trestle/train/metric_direction.h"
 
 namespace trestle::train {
 
@@ -20,7 +20,7 @@ fs::path BestWeights::file(std::int64_t epoch) const {
 void BestWeights::add(std::int64_t epoch, double metric,
                       const std::function<void(const fs::path&)>& write) {
   if (most_ <= 1) return;
-  forget(epoch);  // of which max_steps had left a part
+  forget(epoch);  // kept before, when max_steps had cut the epoch
   const auto place = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& other) {
     return is_better(metric, other.metric);
   });
@@ -38,7 +38,7 @@ void BestWeights::forget(std::int64_t epoch) {
 }
 
 void BestWeights::drop_the_rest() {
-  std::error_code ignored;  // a file that somebody took away is gone as well
+  std::error_code ignored;  // the file may have been deleted
   while (static_cast<std::int64_t>(kept_.size()) > most_) {
     fs::remove(file(kept_.back().epoch), ignored);
     kept_.pop_back();

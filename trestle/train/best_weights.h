@@ -10,15 +10,15 @@
 // Inside of the trainer. Not installed.
 namespace trestle::train {
 
-// Which epochs' weights are kept, the best ones by their metric, in a folder of their own.
+// Keeps the weights of the epochs with the best metrics in a folder of their own.
 class BestWeights {
  public:
-  // `most` = 1: best.safetensors has them already, and nothing is kept here.
+  // `most` = 1: nothing is kept here, since best.safetensors has the best weights.
   BestWeights(std::filesystem::path folder, std::int64_t most)
       : folder_(std::move(folder)), most_(most) {}
 
-  // Calls `write` with the file of this epoch (from 1) if it is among the best, and removes the file
-  // that no longer is. Of equal metrics the earlier epoch is the better one.
+  // Calls `write` with the file of this epoch (from 1) if it is among the best, and removes the
+  // file of the epoch that drops out. For equal metrics the earlier epoch is better.
   void add(std::int64_t epoch, double metric,
            const std::function<void(const std::filesystem::path&)>& write);
 

@@ -7,7 +7,7 @@
 #include "trestle/data/files/image.h"
 #include "trestle/train/font.h"
 
-// A picture to draw into.
+// An image to draw into.
 namespace trestle::train {
 
 using Colour = std::array<std::uint8_t, 3>;
@@ -27,21 +27,21 @@ class Canvas {
 
   void fill(int x, int y, int width, int height, Colour colour);
   void outline(int x, int y, int width, int height, Colour colour);
-  // A line with round ends and smooth edges; a point where both ends are the same.
+  // A line with round ends and smooth edges; a dot where both ends are equal.
   void line(double x0, double y0, double x1, double y1, double width, Colour colour);
-  // Grey or RGB; parts outside of the canvas are left out.
+  // Draws a grey or RGB image; what lies outside of the canvas is cut off.
   void draw(const data::Image& image, int x, int y);
-  // UTF-8 text with its upper left corner at (x, y).
+  // Draws UTF-8 text with its upper left corner at (x, y).
   void write(const Font& font, std::string_view words, int x, int y, Colour colour = ink);
 
   const data::Image& image() const { return image_; }
 
  private:
-  void mix(int x, int y, Colour colour, std::uint8_t cover);  // outside of the canvas: nothing
+  void mix(int x, int y, Colour colour, std::uint8_t cover);  // ignored outside of the canvas
   data::Image image_;
 };
 
-// The same picture in another size: whole multiples where it grows, so that pixels stay sharp.
+// Resizes an image; enlarged to whole multiples, so that pixels stay sharp.
 data::Image fit(const data::Image& image, int width, int height);
 
 }  // namespace trestle::train

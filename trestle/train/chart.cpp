@@ -37,7 +37,7 @@ std::string axis_number(double value) {
   return view::decimal(value, size >= 100 ? 0 : size >= 10 ? 1 : size >= 0.1 ? 2 : 4);
 }
 
-// From 0 where that is not far below, so that curves are not steeper than they are.
+// The axis begins at 0 if that is close, so that curves do not look steeper than they are.
 std::vector<view::Tick> ticks_of(const Chart& chart, bool from_zero) {
   double low = std::numeric_limits<double>::infinity(), high = 0;
   for (const ChartSeries& series : chart.series)
@@ -182,7 +182,7 @@ class Drawing {
       pen_.line({{end.x - dx, end.y - dy}, {end.x + dx, end.y + dy}}, colour, 1.2, Stroke::Solid);
   }
 
-  // The lines' names at their ends, pushed apart where they would overlap.
+  // The names at the ends of the lines, moved apart where they would overlap.
   void names(const Scale& y, double x) {
     struct Name {
       double y;

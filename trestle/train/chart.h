@@ -6,14 +6,14 @@
 
 #include "trestle/data/files/image.h"
 
-// Measurements with their spread beside what was predicted: as curves, or as bars.
+// Measurements with error bars beside predicted values, as curves or as bars.
 namespace trestle::train {
 
-// One measurement; `value` is NaN where there is none.
+// One measurement; `value` is NaN if there is none.
 struct ChartPoint {
   double value = 0;
-  double low = 0, high = 0;              // an error bar where they differ
-  std::optional<double> predicted = {};  // drawn lighter and dashed beside it
+  double low = 0, high = 0;              // the ends of an error bar
+  std::optional<double> predicted = {};  // drawn lighter and dashed
 };
 
 struct ChartSeries {
@@ -23,19 +23,19 @@ struct ChartSeries {
 
 struct Chart {
   enum class Kind {
-    Curves,  // the labels stand under the x axis, evenly spaced; a line for each series
-    Bars,    // the labels stand beside lying bars, which begin at 0; one series
+    Curves,  // labels at even distances under the x axis; a line for each series
+    Bars,    // labels beside horizontal bars from 0; one series
   };
   Kind kind = Kind::Curves;
   std::string title = {};
   std::string subtitle = {};
-  std::string x_label = {};  // what the labels are values of; curves only
-  std::string y_label = {};  // what is measured, with its unit
+  std::string x_label = {};  // the quantity of the labels; curves only
+  std::string y_label = {};  // the measured quantity with its unit
   std::vector<std::string> labels = {};
   std::vector<ChartSeries> series = {};
 };
 
-// The same picture as a file and as pixels (twice as many). Throws UsageError where a series has
+// The chart as a file and as an image of twice as many pixels. Throws UsageError where a series has
 // another number of points than the chart has labels, and for bars of several series.
 std::string to_svg(const Chart& chart);
 data::Image to_pixels(const Chart& chart);

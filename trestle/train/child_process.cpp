@@ -30,12 +30,12 @@ void write_all(int to, const std::string& bytes) {
   for (std::size_t done = 0; done < bytes.size();) {
     const ssize_t count = write(to, bytes.data() + done, bytes.size() - done);
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return;  // nobody listens any more
+    if (count <= 0) return;  // the parent has closed its end
     done += static_cast<std::size_t>(count);
   }
 }
 
-// Never returns: what the parent has open, and would be closed or written twice, is left alone.
+// Never returns: files and buffers that the parent has open must not be closed or flushed twice.
 [[noreturn]] void be_child(const std::function<std::string()>& work, int to, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);  // it ended before it could take this one along
@@ -51,7 +51,7 @@ void write_all(int to, const std::string& bytes) {
   } catch (const std::exception& error) {
     message = threw + std::string(error.what());
   } catch (...) {
-    message = threw + std::string("something that is no exception was thrown");
+    message = threw + std::string("an object that is not an exception was thrown");
   }
   write_all(to, message);
   _exit(0);
@@ -76,7 +76,7 @@ struct Child {
   }
 };
 
-// Everything until the child closes its end; nothing where it is to stop.
+// Reads until the child closes its end; returns nothing when it is to stop.
 std::optional<std::string> read_all(int from, const std::function<bool()>& should_stop) {
   std::string all;
   char buffer[4096];

@@ -38,7 +38,7 @@ DataSet own_set(const std::string& name, const data::OpenOwnData& open) {
           .open = [open](const recipe::Recipe& recipe) { return open_own(open, recipe); }};
 }
 
-std::vector<DataSet> with_own(const Additions& own) {
+std::vector<DataSet> with_own(const UserParts& own) {
   std::vector<DataSet> all = data_sets();
   for (const auto& [name, open] : own.data_sets) all.push_back(own_set(name, open));
   return all;
@@ -46,11 +46,11 @@ std::vector<DataSet> with_own(const Additions& own) {
 
 }  // namespace
 
-DataSet find_data_set(std::string_view name, const Additions& own) {
+DataSet find_data_set(std::string_view name, const UserParts& own) {
   return choose("data set", name, with_own(own));
 }
 
-std::vector<std::string> problems_of_data(const recipe::Recipe& recipe, const Additions& own) {
+std::vector<std::string> problems_of_data(const recipe::Recipe& recipe, const UserParts& own) {
   if (recipe.data.name.empty())
     return {text("no data: give 'name' in [data], one of ", data_set_names(own))};
   const DataSet set = find_data_set(recipe.data.name, own);
@@ -62,14 +62,14 @@ std::vector<std::string> problems_of_data(const recipe::Recipe& recipe, const Ad
   return {text(set.name, " needs ", join(missing, " and "), " in [data]")};
 }
 
-std::string data_set_names(const Additions& own) {
+std::string data_set_names(const UserParts& own) {
   std::vector<std::string> names;
   for (const DataSet& set : with_own(own)) names.push_back(set.name);
   return join(names, ", ");
 }
 
 data::CheckReport check_data(const recipe::Recipe& recipe, const data::CheckProgress& progress,
-                             const Additions& own) {
+                             const UserParts& own) {
   const DataSet set = find_data_set(recipe.data.name, own);
   if (set.check) return set.check(recipe, progress);
   data::CheckReport report;

@@ -12,7 +12,7 @@
 namespace trestle::deepspeed {
 namespace {
 
-// Before anything is made of it. All ranks call it.
+// Called by all ranks before anything is made.
 void check_deepspeed(const recipe::DeepspeedConfig& config, const World& world,
                      const InitializeOptions& options) {
   if (config.ranks != world.size())
@@ -71,8 +71,7 @@ Engine::Engine(const std::shared_ptr<torch::nn::Module>& model, const World& wor
 
 void Engine::finish(const InitializeOptions& options) {
   optimizer_ = options.optimizer ? options.optimizer(sharded_.named_parameters())
-                                 : optim::make_optimizer(sharded_.parameters(),
-                                                         optimizer_options(*config_.optimizer));
+                                 : optim::make_optimizer(sharded_.parameters(), *config_.optimizer);
   if (!optimizer_) throw UsageError("InitializeOptions::optimizer made no optimizer");
   if (options.optimizer && config_.optimizer) {
     config_.notes.push_back(text("optimizer ", config_.optimizer->name,
@@ -83,7 +82,8 @@ void Engine::finish(const InitializeOptions& options) {
   if (!config_.schedule) return;
   const double base = optim::learning_rate(*optimizer_);
   rate_.emplace(base, rate_options(*config_.schedule));
-  // It goes by each group's own rate; the others give all groups the same.
+  // WarmupCosineLR multiplies each group's own rate; the other schedules set one rate for all
+  // groups.
   if (config_.schedule->type == "WarmupCosineLR" && base > 0)
     for (const double own : get_lr()) rate_factors_.push_back(own / base);
   follow_schedule();
@@ -111,7 +111,7 @@ void Engine::backward(const at::Tensor& loss) {
 
 void Engine::step() {
   if (*in_no_sync_)
-    throw StateError("step() inside no_sync()", {.hint = "Let the no_sync() end before."});
+    throw StateError("step() inside no_sync()", {.hint = "End the no_sync() first."});
   if (!has_gradients_)
     throw StateError("step() without a backward() since the last one",
                      {.hint = "Call backward(loss) and step() once for each micro-batch."});
@@ -120,7 +120,7 @@ void Engine::step() {
       throw StateError(
           "the last backward() of a batch was inside no_sync(): its gradients are this "
           "rank's alone",
-          {.hint = "Let the no_sync() end before the batch's last backward()."});
+          {.hint = "End the no_sync() before the batch's last backward()."});
     take_step();
   }
   has_gradients_ = false;
@@ -152,7 +152,7 @@ void Engine::take_step() {
   }
 }
 
-// A step that was left out does not move it.
+// A skipped step does not advance the schedule.
 void Engine::follow_schedule() {
   if (!rate_) return;
   const std::int64_t applied = global_steps_ - skipped_steps_;
@@ -165,8 +165,8 @@ Engine::NoSync Engine::no_sync() {
   if (config_.stage >= 2)
     throw UsageError(
         text("no_sync() at stage ", config_.stage,
-             ", where gradients are divided over ranks as they come"),
-        {.hint = "Leave it out: gradient_accumulation_steps adds up the divided ones."});
+             ", where gradients are sharded as they are computed"),
+        {.hint = "Leave it out: gradient_accumulation_steps adds up the sharded ones."});
   if (*in_no_sync_) throw StateError("no_sync() inside of another one");
   return NoSync(in_no_sync_);
 }

@@ -20,23 +20,24 @@
 #include "trestle/recipe/deepspeed_config.h"
 #include "trestle/sharding/sharded.h"
 
-// Training by a JSON configuration of DeepSpeed, with DeepSpeed's calls:
+// Trains by a JSON configuration of DeepSpeed, with DeepSpeed's calls:
 //
 //   auto net = std::make_shared<NetImpl>();
 //   auto engine = trestle::deepspeed::initialize(net, "ds_config.json", world);
 //   for (auto& [x, y] : loader) {               // this rank's micro-batches
 //     engine.backward(torch::cross_entropy_loss(engine(x), y));
-//     engine.step();                            // at the end of a batch: clips, steps, goes on
+//     engine.step();                            // at the end of a batch: clips and steps
 //   }
 //
-// docs/deepspeed.md says what of a configuration is obeyed. The levels, precision and reductions are those of
-// sharding/sharded.h, which engine.sharded() is.
+// docs/deepspeed.md lists what is used of a configuration. Levels, precision and reductions are
+// those of sharding/sharded.h: engine.sharded().
 namespace trestle::deepspeed {
 
 struct InitializeOptions {
-  // Makes the program's own optimizer, over what this rank steps, under the model's names, instead of that of the file.
+  // Makes the optimizer instead of the one in the file, over the tensors that this rank steps, with
+  // the names of the model.
   std::function<std::unique_ptr<torch::optim::Optimizer>(const NamedTensors&)> optimizer = {};
-  std::optional<at::Device> device = {};  // where the model is to be; nothing: where it is
+  std::optional<at::Device> device = {};  // to move the model to; nothing: it stays
   std::uint64_t seed = 0;                 // of dropout
 };
 
@@ -49,42 +50,47 @@ class Engine {
  public:
   using Config = recipe::DeepspeedConfig;
 
-  // initialize() makes them.
+  // initialize() constructs it.
   Engine(const nn::Layers& model, const World& world, Config config,
          const InitializeOptions& options);
   Engine(const std::shared_ptr<torch::nn::Module>& model, const World& world, Config config,
          const InitializeOptions& options);
 
-  // The forward of nn::Layers; that of a module is ModuleEngine's. fp16 and bf16: inputs are cast, and the outputs are
-  // what the model computes in.
+  // The forward of nn::Layers; ModuleEngine has the one of a module. With fp16 and bf16 inputs are
+  // cast, and outputs keep the dtype that the model computes in.
   at::Tensor operator()(const at::Tensor& input);
   nn::Values operator()(nn::Values inputs);
 
-  // The gradients of the loss, divided by gradient_accumulation_steps(), and times the scale of fp16. At stages 0 and 1
-  // they are reduced over ranks with the last micro-batch of a batch, at stages 2 and 3 with each.
+  // Computes the gradients of the loss, divided by gradient_accumulation_steps() and multiplied by
+  // the scale of fp16. At stages 0 and 1 they are reduced over ranks with the last micro-batch of a
+  // batch, at stages 2 and 3 with each.
   void backward(const at::Tensor& loss);
-  // To be called after each backward(). At the end of a batch it clips, steps the optimizer, unless fp16 overflowed,
-  // forgets the gradients and moves the schedule; otherwise it counts. Throws StateError without a backward(), where the
-  // last one of a batch was in no_sync(), and, fp16 from stage 1 on, for an overflow at the lowest scale.
+  // Call it after each backward(). At the end of a batch it clips, steps the optimizer unless fp16
+  // overflowed, clears the gradients and advances the schedule; otherwise it counts. Throws
+  // StateError without a backward(), if the last backward() of a batch was in no_sync(), and, with
+  // fp16 from stage 1 on, for an overflow at the lowest scale.
   void step();
   // Whether the next step() ends a batch.
   bool is_gradient_accumulation_boundary() const;
 
-  // As DeepSpeed's: backwards while it lives are not reduced. UsageError at stages 2 and 3, whose gradients are divided
-  // as they come; StateError inside of another one, and for a step() inside.
+  // As in DeepSpeed: backwards are not reduced while the returned object lives. Throws UsageError
+  // at stages 2 and 3, whose gradients are sharded as they are computed, and StateError inside of
+  // another no_sync(); so does a step() inside.
   class NoSync;
   NoSync no_sync();
 
-  // Writes `folder`/`tag` ("global_step12", where no tag is given): weights, the optimizer's state, the scale, the steps, and
-  // numbers of the program's own; and, when all ranks have, the tag into `folder`/latest. Any number of ranks at any stage
-  // reads it (sharding/save.h). All ranks call it. Throws as trestle::save(); UsageError for a tag that is no name of a
-  // folder, or not the same on all ranks. In the middle of a batch the gradients of stages 2 and 3 are saved too; those of
-  // stages 0 and 1 are not reduced by then: StateError.
+  // Writes `folder`/`tag` (default: "global_step12"): weights, optimizer state, the scale, the step
+  // counters and the program's own numbers; when all ranks have written, the tag goes into
+  // `folder`/latest. Any number of ranks at any stage can load it (sharding/save.h). All ranks call
+  // it. Throws as trestle::save(), UsageError for a tag that is not a folder name or differs
+  // between ranks. In the middle of a batch the gradients of stages 2 and 3 are saved too; those of
+  // stages 0 and 1 are not reduced yet: StateError.
   void save_checkpoint(const std::filesystem::path& folder, std::string tag = "",
                        const std::map<std::string, double>& client_state = {});
-  // Goes on from `folder`/`tag`, or from where latest points; nothing where there is no tag and no latest. The dataloader's
-  // place is the program's business: global_steps() and micro_steps() say it. Throws as trestle::load(), and UsageError for a
-  // checkpoint from the middle of a batch of other micro-batches.
+  // Loads `folder`/`tag`, or the checkpoint that latest names; returns nothing without a tag and
+  // without latest. The program restores the position of its data loader itself, from
+  // global_steps() and micro_steps(). Throws as trestle::load(), and UsageError for a checkpoint
+  // from the middle of a batch of other micro-batches.
   std::optional<LoadedCheckpoint> load_checkpoint(const std::filesystem::path& folder,
                                                   std::string tag = "");
 
@@ -102,20 +108,20 @@ class Engine {
   int zero_optimization_stage() const { return static_cast<int>(config_.stage); }
   bool fp16_enabled() const { return config_.precision == "fp16"; }
   bool bfloat16_enabled() const { return config_.precision == "bf16"; }
-  std::vector<double> get_lr() const;  // of the optimizer's groups, for the next step
-  // Of the last step's gradients, before clipping. Nothing before the first, for an overflow, and where no gradients are
-  // clipped or scaled.
+  std::vector<double> get_lr() const;  // of each group, for the next step
+  // The norm of the last step's gradients before clipping. Nothing before the first step, for an
+  // overflow, and without clipping and scaling.
   std::optional<double> get_global_grad_norm() const { return norm_; }
   double loss_scale() const { return scaler_ ? scaler_->scale() : 1; }
-  bool was_step_applied() const { return applied_last_; }  // and not left out for an overflow
+  bool was_step_applied() const { return applied_last_; }  // false: skipped for an overflow
   std::int64_t micro_steps() const { return micro_steps_; }
-  std::int64_t global_steps() const { return global_steps_; }  // those left out too
+  std::int64_t global_steps() const { return global_steps_; }  // with the skipped ones
   std::int64_t skipped_steps() const { return skipped_steps_; }
 
   Sharded& sharded() { return sharded_; }
   torch::optim::Optimizer& optimizer() { return *optimizer_; }
   const Config& config() const { return config_; }
-  // The configuration as it is run, and what the model is divided into.
+  // The configuration as it is used, and how the model is sharded.
   std::string description() const;
 
  private:
@@ -130,7 +136,7 @@ class Engine {
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::optional<precision::GradientScaler> scaler_;
   std::optional<optim::DeepspeedRate> rate_;
-  std::vector<double> rate_factors_;  // of the optimizer's groups
+  std::vector<double> rate_factors_;  // of each group
   std::shared_ptr<bool> in_no_sync_ = std::make_shared<bool>(false);
   bool has_gradients_ = false, reduced_last_ = false, applied_last_ = false;
   std::optional<double> norm_;
@@ -150,7 +156,7 @@ class Engine::NoSync {
   std::shared_ptr<bool> flag_;
 };
 
-// A module's engine calls its forward(), whatever that takes and returns.
+// The engine of a module calls its forward(), with any arguments and results.
 template <class Module>
 class ModuleEngine : public Engine {
  public:
@@ -171,9 +177,10 @@ class ModuleEngine : public Engine {
   std::shared_ptr<Module> module_;
 };
 
-// Reads the file for the world's ranks. All ranks call it, with the same file and model. Throws UsageError as
-// recipe::read_deepspeed_config() and Sharded do, where neither the file nor the program has an optimizer, and on all
-// ranks where their files differ. At stage 3 a torch module is divided into its Hooked modules (sharding/hooked.h).
+// Reads the file for the ranks of the world. All ranks call it with the same file and model. Throws
+// UsageError as recipe::read_deepspeed_config() and Sharded do, if neither the file nor the program
+// has an optimizer, and on all ranks if their files differ. At stage 3 a torch module is sharded by
+// its Hooked modules (sharding/hooked.h).
 Engine initialize(const nn::Layers& model, const std::filesystem::path& file, const World& world,
                   const InitializeOptions& options = {});
 

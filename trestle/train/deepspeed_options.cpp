@@ -62,20 +62,6 @@ precision::GradientScalerOptions scaler_options(const recipe::DeepspeedConfig& c
           .fail_at_lowest = scaler.dynamic && config.stage > 0};
 }
 
-optim::OptimizerOptions optimizer_options(const recipe::DeepspeedOptimizer& optimizer) {
-  return {.name = optimizer.name,
-          .learning_rate = optimizer.learning_rate,
-          .weight_decay = optimizer.weight_decay,
-          .momentum = optimizer.momentum,
-          .nesterov = optimizer.nesterov,
-          .alpha = optimizer.alpha,
-          .centered = optimizer.centered,
-          .beta1 = optimizer.beta1,
-          .beta2 = optimizer.beta2,
-          .epsilon = optimizer.epsilon,
-          .amsgrad = optimizer.amsgrad};
-}
-
 optim::DeepspeedRateOptions rate_options(const recipe::DeepspeedSchedule& schedule) {
   return {.type = schedule.type,
           .warmup_min_lr = schedule.warmup_min_lr,

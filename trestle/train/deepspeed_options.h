@@ -4,22 +4,22 @@
 
 #include "trestle/mesh/layout/mesh_layout.h"
 #include "trestle/optim/deepspeed_rate.h"
-#include "trestle/optim/factory.h"
 #include "trestle/precision/gradient_scaler.h"
 #include "trestle/recipe/deepspeed_config.h"
 #include "trestle/sharding/options.h"
 
-// What a configuration of DeepSpeed is to the parts of trestle that carry it out.
+// Converts a configuration of DeepSpeed into the options of trestle.
 namespace trestle::deepspeed {
 
-// Stage 0 repeats the model along "replicate", stages 1 to 3 divide it along "shard"; with mics_shard_size stage 3 does
-// both. fp16 and bf16 need master weights, so that stage 0 with them is a division over one rank: each holds all of them.
+// Stage 0 replicates the model along "replicate", stages 1 to 3 shard it along "shard"; with
+// mics_shard_size stage 3 does both. fp16 and bf16 need master weights, so stage 0 with them is a
+// mesh with one shard: each rank holds all of it.
 std::vector<mesh::Dimension> mesh_dimensions(const recipe::DeepspeedConfig& config);
 ShardOptions shard_options(const recipe::DeepspeedConfig& config);
 
-// From stage 1 on an overflow at the lowest scale is an error, as in DeepSpeed; at stage 0 the scale stays there.
+// From stage 1 on an overflow at the lowest scale is an error, as in DeepSpeed; at stage 0 the
+// scale stays there.
 precision::GradientScalerOptions scaler_options(const recipe::DeepspeedConfig& config);
-optim::OptimizerOptions optimizer_options(const recipe::DeepspeedOptimizer& optimizer);
 optim::DeepspeedRateOptions rate_options(const recipe::DeepspeedSchedule& schedule);
 
 }  // namespace trestle::deepspeed

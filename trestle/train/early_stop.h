@@ -4,20 +4,20 @@
 #include <map>
 #include <string>
 
-#include "trestle/train/better.h"
+#include "trestle/train/metric_direction.h"
 
 // Inside of the trainer. Not installed.
 namespace trestle::train {
 
-// Ends a run that does not get better any more: Lightning's EarlyStopping, its state in plain
+// Ends a run whose metric no longer improves, as Lightning's EarlyStopping does. Its state is plain
 // numbers.
 class EarlyStop {
  public:
-  // `patience` epochs without a metric above the best so far + min_delta are one too many;
-  // 0 = never.
+  // Stops after `patience` epochs in a row without a metric above the best so far + min_delta; 0 =
+  // never.
   EarlyStop(std::int64_t patience, double min_delta) : patience_(patience), delta_(min_delta) {}
 
-  // Takes the metric of one more epoch.
+  // Adds the metric of one more epoch.
   void epoch_ends(double metric) {
     if (epochs_ == 0 || is_better(metric, best_, delta_)) {
       best_ = metric;

@@ -6,7 +6,7 @@
 #include "trestle/device/device.h"
 #include "trestle/device/libtorch_build.h"
 
-// What a run ran on, for whoever looks at it later.
+// The hardware and software that a run used.
 namespace trestle::train {
 
 struct Environment {
@@ -24,7 +24,7 @@ Environment environment();
 // The time as "2026-01-31T23:59:59Z".
 std::string utc_now();
 
-// As JSON, with the devices of the run, when it began, and `started_in` (run_paths.h).
+// JSON with the devices of the run, its start time, and `started_in` (run_paths.h).
 std::string environment_json(const std::vector<Device>& devices, const std::string& started_in);
 
 // "2 virtual devices of 512 MiB on 2 cores", "cpu, 2 cores", "2 GPUs".

@@ -12,18 +12,18 @@
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/data_set.h"
 #include "trestle/train/json_number.h"
-#include "trestle/train/judge.h"
 #include "trestle/train/progress.h"
 #include "trestle/train/run_paths.h"
 #include "trestle/train/run_weights.h"
 #include "trestle/train/setup.h"
 #include "trestle/train/task.h"
+#include "trestle/train/validator.h"
 
 namespace trestle::train {
 
 namespace {
 
-// A key that is not read would leave the numbers as they are, and nobody would know why.
+// A key that the data set does not read would have no effect, and no message would say so.
 void refuse_without_effect(const DataSet& set, const std::string& name) {
   constexpr std::string_view section = "data.";
   if (!name.starts_with(section)) return;
@@ -33,8 +33,8 @@ void refuse_without_effect(const DataSet& set, const std::string& name) {
                    {.hint = "Leave it out."});
 }
 
-// The run's task on the data that are asked for.
-Task open_evaluated_task(const recipe::Recipe& recipe, bool others, const Additions& own) {
+// The run's task on the requested data.
+Task open_evaluated_task(const recipe::Recipe& recipe, bool others, const UserParts& own) {
   const auto silent = make_progress(ProgressStyle::Silent, Colours::Off, std::cout);
   try {
     return make_judging_task(recipe, *silent, own,
@@ -45,7 +45,7 @@ Task open_evaluated_task(const recipe::Recipe& recipe, bool others, const Additi
       return !std::filesystem::exists(data::file_of_array(path.string()));
     };
     if (!others && std::ranges::any_of(data_paths(set, recipe), is_missing))
-      error.add_context("These are the data that the run was trained on. Others can be given: --" +
+      error.add_context("The run was trained on these data. Choose other data with --" +
                         join(set.paths, ", --") + ".");
     throw;
   }
@@ -55,7 +55,7 @@ EvaluateResult evaluate(RunWeights& weights, const EvaluateOptions& options) {
   const Stopwatch watch;
   recipe::Recipe& recipe = weights.recipe;
   recipe.data.synthesize = 0;
-  const DataSet set = find_data_set(recipe.data.name, options.additions);
+  const DataSet set = find_data_set(recipe.data.name, options.user_parts);
   const recipe::Recipe own = recipe;
   bool cut_is_asked_for = false;
   for (const auto& [name, value] : options.changes) {
@@ -69,14 +69,14 @@ EvaluateResult evaluate(RunWeights& weights, const EvaluateOptions& options) {
   const std::vector<Device> devices = open_devices(recipe);
   if (cut_is_asked_for) check_balance(recipe, devices.size());
   const nn::Layers model = make_model(recipe, options.models);
-  const Task task = open_evaluated_task(recipe, result.others, options.additions);
+  const Task task = open_evaluated_task(recipe, result.others, options.user_parts);
   for (const auto& path : data_paths(set, recipe)) result.data.push_back(path.string());
   result.synthetic_data = !task.synthetic.empty();
   result.examples = task.validation->examples();
   result.metric_name = task.metric_name;
 
   std::unique_ptr<Pipeline> pipeline;
-  Judgement judged;
+  Scores judged;
   TrainedFor trained_for;
   data::Epoch batches = task.validation->epoch(0);
   for (const data::Batch& batch : batches) {

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "trestle/models/model.h"
-#include "trestle/train/additions.h"
 #include "trestle/train/run_checkpoint.h"
+#include "trestle/train/user_parts.h"
 
-// How good a run's weights are.
+// Evaluates the weights of a run on validation data.
 //
 //   train::EvaluateResult result = train::evaluate({.run = "runs/unet_quick"});
 //   std::cout << result.metric_name << " " << result.metric << "\n";
@@ -23,7 +23,7 @@ struct EvaluateOptions {
   // Fields of the run's recipe, as set_field() takes them: {{"data.folder", "other"}}.
   std::vector<std::pair<std::string, std::string>> changes = {};
   models::OwnModels models = {};
-  Additions additions = {};
+  UserParts user_parts = {};
   // Called after each batch with (batches done, all).
   std::function<void(std::int64_t, std::int64_t)> progress = {};
 };
@@ -31,8 +31,8 @@ struct EvaluateOptions {
 struct EvaluateResult {
   std::filesystem::path weights;       // the file
   std::int64_t epoch = 0, step = 0;    // of the training so far; 0 = not known
-  std::vector<std::string> data = {};  // where they lie; empty for data that lie nowhere
-  bool others = false;                 // other data than the run's own
+  std::vector<std::string> data = {};  // their paths; empty for data without files
+  bool others = false;                 // not the run's own data
   bool synthetic_data = false;
   std::int64_t examples = 0;
   double validation_loss = 0;
@@ -41,17 +41,20 @@ struct EvaluateResult {
   double seconds = 0;
 };
 
-// On the run's own validation data the numbers are those that its metrics.jsonl has for the epoch of
-// these weights, to the bit on the same devices. Where `changes` name other data, all their examples
-// count, but for data sets that have a part of their own for validation (the test files of MNIST, a
-// folder val/): then it is that part. Nothing is written, and no synthetic data are made.
+// On the run's own validation data the results equal those in metrics.jsonl for the epoch of these
+// weights, to the bit on the same devices. If `changes` name other data, all their examples are
+// evaluated, or those of their own validation split (the test files of MNIST, a folder val/).
+// Writes nothing and synthesizes no data.
 //
-// Throws UsageError for a folder that is no run's or has no such weights yet, for data that are
-// missing or of which nothing is kept for validation, and for a key of [data] that says nothing of
-// the run's data set; FormatError for weights or data that are not right.
+// Throws UsageError for a folder that is not a run or has no such weights yet, for missing data,
+// for data without validation examples, and for a key of [data] that the data set does not read;
+// FormatError for invalid weights or data.
 EvaluateResult evaluate(const EvaluateOptions& options);
 
-// One line: {"weights": ..., "epoch": 5, "step": 120, "examples": 20, "validation_loss": 0.2, "dice": 0.9}
+// One JSON line:
+//
+//     {"weights": ..., "epoch": 5, "step": 120, "examples": 20,
+//      "validation_loss": 0.2, "dice": 0.9}
 std::string to_json(const EvaluateResult& result);
 
 }  // namespace trestle::train

@@ -6,7 +6,7 @@
 
 namespace trestle::train {
 
-std::vector<std::int64_t> example_sizes(const recipe::Recipe& recipe, const Additions& own) {
+std::vector<std::int64_t> example_sizes(const recipe::Recipe& recipe, const UserParts& own) {
   const DataSet set = find_data_set(recipe.data.name, own);
   try {
     recipe::Recipe found = recipe;

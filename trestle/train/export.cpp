@@ -18,7 +18,8 @@ fs::path find_file(const ExportOptions& options) {
   return saved_weights(open_run_folder(options.from), options.which);
 }
 
-// What a run saved: with other names or of another epoch, the run could not go back to it.
+// The files of a run are refused: with other names, or from another epoch, the run could not be
+// resumed.
 bool is_of_a_run(const fs::path& file) {
   const fs::path folder = fs::absolute(file).parent_path();
   const bool beside_recipe = fs::exists(folder / "recipe.toml");
@@ -33,9 +34,9 @@ void refuse_overwriting(const fs::path& out, const fs::path& from) {
   if (!fs::exists(out)) return;
   const bool same = fs::equivalent(from, out, not_there);
   if (same || is_of_a_run(out))
-    throw UsageError(text(out.string(), ": is there already, and is ",
-                          same ? "what is to be exported" : "a file of a run"),
-                     {.hint = "Give --out another name."});
+    throw UsageError(text(out.string(), ": exists and is ",
+                          same ? "the file to be exported" : "a file of a run"),
+                     {.hint = "Choose another name with --out."});
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 #include "trestle/train/run_checkpoint.h"
 
-// A run's weights as a file for Python, or for another run.
+// Exports the weights of a run to a file for Python, or for another run.
 //
 //   train::export_weights({.from = "runs/resnet18_mnist", .out = "resnet18.pt"});
 //
@@ -15,24 +15,24 @@
 namespace trestle::train {
 
 struct ExportOptions {
-  // A run folder, the folder last/ of one, a checkpoint's folder in however many parts, or a file of
+  // A run folder, its folder last/, a checkpoint folder with any number of parts, or a file of
   // weights.
   std::filesystem::path from;
-  std::filesystem::path out;            // .pt or .pth: as torch.save writes it; .safetensors
+  std::filesystem::path out;            // .pt or .pth as by torch.save, or .safetensors
   Checkpoint which = Checkpoint::Best;  // of a run folder
-  // Whose names the tensors get: "" = as they are, or one of checkpoint::name_table_names().
+  // The naming scheme of the tensors: "" = unchanged, or one of checkpoint::name_table_names().
   std::string names = {};
 };
 
 struct ExportResult {
   std::filesystem::path from;  // the file or the checkpoint that was read
   std::size_t tensors = 0;
-  std::int64_t numbers = 0;  // in all of them
+  std::int64_t numbers = 0;  // elements of all tensors
 };
 
-// Throws UsageError for a folder that is no run's or has no such weights yet, for an ending that is
-// not known, and for names that these weights do not have; FormatError for weights that are not
-// right, FileError where the system refuses. What stood at `out` before stays then.
+// Throws UsageError for a folder that is not a run or has no such weights yet, for an unknown
+// ending, and for names that do not fit these weights; FormatError for invalid weights, FileError
+// if the system refuses. A file at `out` is then unchanged.
 ExportResult export_weights(const ExportOptions& options);
 
 }  // namespace trestle::train

@@ -14,9 +14,9 @@ namespace trestle::train {
 
 namespace fs = std::filesystem;
 
-void throw_stopped_making(std::int64_t made, std::int64_t all) {
-  throw StateError(text("stopped while synthetic data were made, after ", made, " of ", all,
-                        " examples: nothing of them was kept"));
+void throw_synthesis_stopped(std::int64_t made, std::int64_t all) {
+  throw StateError(
+      text("stopped synthesizing data after ", made, " of ", all, " examples: nothing was kept"));
 }
 
 fs::path synthetic_name(const fs::path& folder) {
@@ -27,40 +27,40 @@ fs::path synthetic_name(const fs::path& folder) {
 
 namespace {
 
-// A run that found other synthetic data than its recipe describes would not be the run that was
-// asked for.
+// Refuses synthetic data other than those that the recipe describes.
 void check_made(const StandIn& stand_in) {
   const auto made = data::synthetic_data_in(stand_in.wanted.out);
   if (made == stand_in.what) return;
   const std::string folder = stand_in.wanted.out.string();
-  throw UsageError(text("the recipe asks for synthetic data (", stand_in.what, "), and there are ",
-                        made ? "others here already: " + *made : "real ones here"),
+  throw UsageError(text("the recipe sets synthetic data (", stand_in.what, "), but the folder has ",
+                        made ? "other synthetic data: " + *made : "real data"),
                    {.file = folder,
                     .hint = made ? text("Remove the folder ", folder,
-                                        ", or let 'synthesize' in [data] ask for these.")
-                                 : "Rename the folder, or let the recipe name it as its data."});
+                                        ", or set 'synthesize' in [data] to these.")
+                                 : "Rename the folder, or name it in [data]."});
 }
 
 void make_data(const DataSet& set, const StandIn& stand_in, const std::string& missing,
-               Progress& progress, const MakingData& making) {
-  progress.note(text("data      ", missing, " is missing: making synthetic data in ",
+               Progress& progress, const SynthesisProgress& on_synthesized) {
+  progress.note(text("data      ", missing, " is missing: synthesizing data in ",
                      stand_in.wanted.out.string(), " (", stand_in.what, "; synthesize in [data])"));
   Synthesis wanted = stand_in.wanted;
   wanted.progress = [&](std::int64_t done, std::int64_t all) {
-    progress.making_data(done, all);
-    if (making && !making(done, all)) throw_stopped_making(done, all);
+    progress.synthesizing_data(done, all);
+    if (on_synthesized && !on_synthesized(done, all)) throw_synthesis_stopped(done, all);
   };
   try {
     set.synthesize(wanted);
   } catch (const UsageError&) {
-    // Made by another process since we looked.
+    // Another process has synthesized them meanwhile.
     if (!data::synthetic_data_in(stand_in.wanted.out)) throw;
   }
 }
 
-// Nothing is made where `progress` is null.
+// Synthesizes nothing if `progress` is null.
 recipe::Recipe::Data real_or_synthetic(const DataSet& set, const recipe::Recipe& recipe,
-                                       Progress* progress, const MakingData& making) {
+                                       Progress* progress,
+                                       const SynthesisProgress& on_synthesized) {
   const std::vector<fs::path> paths = data_paths(set, recipe);
   const bool there = std::any_of(paths.begin(), paths.end(),
                                  [](const fs::path& path) { return fs::exists(path); });
@@ -72,7 +72,7 @@ recipe::Recipe::Data real_or_synthetic(const DataSet& set, const recipe::Recipe&
   const StandIn stand_in = set.stand_in(recipe);
   if (!fs::exists(stand_in.wanted.out)) {
     if (progress == nullptr) return recipe.data;
-    make_data(set, stand_in, paths[0].string(), *progress, making);
+    make_data(set, stand_in, paths[0].string(), *progress, on_synthesized);
   }
   check_made(stand_in);
   return stand_in.data;
@@ -81,14 +81,14 @@ recipe::Recipe::Data real_or_synthetic(const DataSet& set, const recipe::Recipe&
 }  // namespace
 
 recipe::Recipe::Data find_data(const recipe::Recipe& recipe, Progress& progress,
-                               const Additions& own, const MakingData& making) {
+                               const UserParts& own, const SynthesisProgress& on_synthesized) {
   const DataSet set = find_data_set(recipe.data.name, own);
   recipe::Recipe found = recipe;
-  found.data = real_or_synthetic(set, recipe, &progress, making);
+  found.data = real_or_synthetic(set, recipe, &progress, on_synthesized);
   return set.fill_in ? set.fill_in(found, progress) : found.data;
 }
 
-recipe::Recipe::Data data_that_are_there(const recipe::Recipe& recipe, const Additions& own) {
+recipe::Recipe::Data data_that_are_there(const recipe::Recipe& recipe, const UserParts& own) {
   const DataSet set = find_data_set(recipe.data.name, own);
   recipe::Recipe found = recipe;
   found.data = real_or_synthetic(set, recipe, nullptr, {});
@@ -96,7 +96,7 @@ recipe::Recipe::Data data_that_are_there(const recipe::Recipe& recipe, const Add
   return set.fill_in ? set.fill_in(found, *silent) : found.data;
 }
 
-std::optional<std::string> synthetic_data_of(const recipe::Recipe& recipe, const Additions& own) {
+std::optional<std::string> synthetic_data_of(const recipe::Recipe& recipe, const UserParts& own) {
   for (const fs::path& path : data_paths(find_data_set(recipe.data.name, own), recipe))
     if (data::synthetic_data_in(path)) return path.string();
   return std::nullopt;

@@ -4,27 +4,28 @@
 #include <string>
 
 #include "trestle/recipe/recipe.h"
-#include "trestle/train/additions.h"
-#include "trestle/train/making_data.h"
 #include "trestle/train/progress.h"
+#include "trestle/train/synthesize_data.h"
+#include "trestle/train/user_parts.h"
 
-// Real data, or synthetic ones: which of them a run trains on.
+// Chooses between real and synthetic data.
 namespace trestle::train {
 
-// The recipe's [data]. Where nothing of it is there and it says `synthesize`, the same with the paths
-// of synthetic data in a folder of their own, which are made first unless they are there, whole or
-// not at all; a note says so. Throws UsageError where that folder has other data than the recipe
-// asks for, StateError where another process is making them, or `making` gives up. What only the
-// files can say, as which value of a mask is which class, is filled in.
+// The recipe's [data]. If the data are missing and it sets `synthesize`, the paths are those of
+// synthetic data in a folder of their own, which are synthesized first unless the folder exists; a
+// note reports it. Values that only the files have, such as the class of each mask value, are
+// filled in. Throws UsageError if that folder has other data than the recipe requests, StateError
+// where another process synthesizes them, or when `on_synthesized` stops it.
 recipe::Recipe::Data find_data(const recipe::Recipe& recipe, Progress& progress,
-                               const Additions& own = {}, const MakingData& making = {});
+                               const UserParts& own = {},
+                               const SynthesisProgress& on_synthesized = {});
 
-// The same without making any or saying anything: the recipe's [data] itself where neither real nor
-// synthetic ones are there.
-recipe::Recipe::Data data_that_are_there(const recipe::Recipe& recipe, const Additions& own = {});
+// The same without synthesis and without notes: the recipe's own [data] if neither real nor
+// synthetic data exist.
+recipe::Recipe::Data data_that_are_there(const recipe::Recipe& recipe, const UserParts& own = {});
 
-// Where the synthetic data lie that the recipe trains on; nothing for real data.
+// The folder of the synthetic data that the recipe trains on; nothing for real data.
 std::optional<std::string> synthetic_data_of(const recipe::Recipe& recipe,
-                                             const Additions& own = {});
+                                             const UserParts& own = {});
 
 }  // namespace trestle::train

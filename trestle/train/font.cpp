@@ -11,7 +11,7 @@
 #include "trestle/base/text.h"
 #include "trestle/base/utf8.h"
 
-// The file that CMake found (TRESTLE_FONT), as the assembler puts it into the library.
+// The font file that CMake found (TRESTLE_FONT), included by the assembler.
 extern "C" {
 extern const unsigned char trestle_font_begin[];
 extern const unsigned char trestle_font_end[];
@@ -36,7 +36,7 @@ void check_freetype(FT_Error error, const char* what) {
   if (error != 0) throw StateError(text("FreeType cannot ", what, " (its error ", error, ")"));
 }
 
-// Takes one character off the front of UTF-8 text.
+// Removes one character from the front of UTF-8 text.
 char32_t next_character(std::string_view& words) {
   const std::size_t length = utf8_length(words, 0);
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(words[i]); };
@@ -93,7 +93,7 @@ void Font::draw(std::string_view words, const Dot& dot) const {
   while (!words.empty()) {
     const FT_GlyphSlot glyph = face_->load(next_character(words));
     const FT_Bitmap bitmap = glyph->bitmap;
-    // Copied, since `dot` may ask the font for a width, which loads other letters.
+    // A copy, since `dot` may ask the font for a width, which loads another glyph.
     const std::vector<std::uint8_t> covers(
         bitmap.buffer, bitmap.buffer + static_cast<std::size_t>(bitmap.rows) * bitmap.pitch);
     const int x = static_cast<int>((left + 32) >> 6) + glyph->bitmap_left;

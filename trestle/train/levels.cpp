@@ -25,15 +25,15 @@ double in_a_ring(int ranks) { return static_cast<double>(ranks - 1) / ranks; }
 void check_levels(const LevelsOptions& options) {
   if (options.ranks < 2 || options.ranks > most_virtual_devices)
     throw UsageError(
-        text("levels on ", options.ranks, " ranks"),
-        {.hint = text("There is something to compare on 2 to ", most_virtual_devices, ".")});
+        text("cannot compare levels on ", options.ranks, " ranks"),
+        {.hint = text("Choose a number of ranks from 2 to ", most_virtual_devices, ".")});
   if (options.replicate < 0 || (options.replicate > 0 && options.ranks % options.replicate != 0))
     throw UsageError(text("a mesh of ", options.replicate, " rows on ", options.ranks, " ranks"),
                      {.hint = "The rows of HSDP's mesh divide its ranks."});
-  if (options.steps < 1) throw UsageError(text(options.steps, " steps are nothing to measure"));
+  if (options.steps < 1) throw UsageError(text(options.steps, " steps cannot be measured"));
   if (options.batch < options.ranks)
     throw UsageError(text("a batch of ", options.batch, " on ", options.ranks, " ranks"),
-                     {.hint = "Each rank has a part of it: give at least one sample a rank."});
+                     {.hint = "Choose at least one sample for each rank."});
   optim::check_options(options.optimizer);
 }
 
@@ -66,7 +66,7 @@ double middle(std::vector<double> seconds) {
   return seconds[seconds.size() / 2];
 }
 
-// The model itself, and the model in the engine, as what a step needs of either.
+// The plain model, or the model in the engine, with what a step needs of either.
 struct Trained {
   std::optional<nn::Layers> plain = {};
   std::optional<Sharded> sharded = {};
@@ -105,10 +105,10 @@ LevelRow::Measured train(const LevelRow& row, const MakeNet& make_net,
                          std::int64_t parameters, const World& world) {
   const at::Device device(at::kPrivateUse1, static_cast<at::DeviceIndex>(world.rank()));
   const Bytes before = memory_usage(device).current;
-  std::vector<std::int64_t> part = {options.batch / row.ranks +
-                                    (world.rank() < options.batch % row.ranks ? 1 : 0)};
-  part.insert(part.end(), sizes.begin(), sizes.end());
-  const at::Tensor input = at::rand(part).to(device);
+  std::vector<std::int64_t> share(sizes.size() + 1);
+  share[0] = options.batch / row.ranks + (world.rank() < options.batch % row.ranks ? 1 : 0);
+  std::copy(sizes.begin(), sizes.end(), share.begin() + 1);
+  const at::Tensor input = at::rand(share).to(device);
   Trained trained = make_level(row, make_net, options, world, device, parameters);
   const auto optimizer = optim::make_optimizer(trained.parameters(), options.optimizer);
   LevelRow::Measured measured;

@@ -11,52 +11,55 @@
 #include "trestle/sharding/options.h"
 #include "trestle/view/bars.h"
 
-// What data parallel, ZeRO-1 to 3, FSDP and HSDP hold and move for one model, measured beside the formulas: the numbers behind
-// `trestle levels`.
+// The memory and the traffic of data parallelism, ZeRO-1 to 3, FSDP and HSDP for one model,
+// measured and by formula: the numbers of `trestle levels`.
 //
 //   const auto rows = trestle::train::measure_levels(make_net, {512}, {.ranks = 4});
-//   for (const auto& row : rows) std::cout << row.name << " " << row.measured.rest << " of " << row.formula.rest << "\n";
+//   for (const auto& row : rows)
+//     std::cout << row.name << " " << row.measured.rest << " of " << row.formula.rest << "\n";
 namespace trestle::train {
 
 struct LevelsOptions {
   int ranks = 4;            // 2 to 64: threads of this process, each with a virtual device
-  int replicate = 0;        // rows of HSDP's mesh; 0 = 2 where the ranks allow it, else no HSDP
-  int steps = 3;            // that are measured, after two to warm up; at least 1
-  std::int64_t batch = 32;  // of all ranks together; the plain model has all of it
+  int replicate = 0;        // rows of HSDP's mesh; 0 = 2 if the ranks allow it, else no HSDP
+  int steps = 3;            // measured, after two to warm up; at least 1
+  std::int64_t batch = 32;  // of all ranks together, and of the plain model
   optim::OptimizerOptions optimizer = {.name = "adamw"};
-  // As ShardOptions::bucket; 0 = 25 MiB, or an eighth of the weights where that is less, so that there are several.
+  // As ShardOptions::bucket; 0 = 25 MiB or an eighth of the weights, whichever is less, so that
+  // there are several buckets.
   Bytes bucket = 0;
 };
 
 struct LevelRow {
   std::string name;    // "ZeRO-1"
-  std::string preset;  // the header that has it: "zero1.h"; empty for the plain model
+  std::string preset;  // its header: "zero1.h"; empty for the plain model
   ShardLevel level = ShardLevel::None;
-  int ranks = 1, replicate = 1, shard = 1;  // ranks: all; the others: of its mesh
-  std::string per_parameter;                // bytes, in words: "8 + 8/N"
+  int ranks = 1, replicate = 1, shard = 1;  // replicate x shard is its mesh
+  std::string per_parameter;                // bytes as text: "8 + 8/N"
 
   struct Formula {
     double rest = 0;   // bytes of weights, gradients and the optimizer's state
-    double moved = 0;  // bytes that a rank sends in a step where reductions and gathers go in rings
+    double moved = 0;  // bytes that a rank sends in a step, with ring reductions and gathers
   } formula;
-  // Of all ranks the most. Zeros in a row on paper.
+  // The maximum over the ranks. Zeros in a row that is not measured.
   struct Measured {
     Bytes rest = 0;      // held after a step, gradients included
     Bytes peak = 0;      // the most in a step
-    double moved = 0;    // from the bytes that the engine counted in its collectives
+    double moved = 0;    // from the bytes that the engine counts in its collectives
     double seconds = 0;  // of a step, the median
   } measured;
 };
 
-// Bytes an element that the optimizer remembers, over those of a parameter: adamw 2, sgd 0.
+// The size of the optimizer's state as a multiple of the parameters: adamw 2, sgd 0.
 int optimizer_states(const optim::OptimizerOptions& optimizer);
 
-// The plain model, DDP, ZeRO-1, ZeRO-2, FSDP and HSDP, for so many parameters of fp32. Throws UsageError for numbers that
-// cannot be.
+// The rows of the plain model, DDP, ZeRO-1, ZeRO-2, FSDP and HSDP for `parameters` fp32 parameters,
+// by formula. Throws UsageError for invalid options.
 std::vector<LevelRow> levels_on_paper(std::int64_t parameters, const LevelsOptions& options);
 
-// Trains each of them for a few steps on random inputs of these sizes ("without the batch"). `make` makes a model, each time
-// a new one with the same weights. Installs virtual devices. Throws as levels_on_paper(), and what the model does.
+// Trains each of them for a few steps on random inputs; `input`: their sizes without the batch.
+// `make` returns a new model with the same weights at each call. Installs virtual devices. Throws
+// as levels_on_paper(), and what the model throws.
 using MakeNet = std::function<nn::Layers()>;
 std::vector<LevelRow> measure_levels(const MakeNet& make, const std::vector<std::int64_t>& input,
                                      const LevelsOptions& options,
@@ -64,7 +67,7 @@ std::vector<LevelRow> measure_levels(const MakeNet& make, const std::vector<std:
 
 view::BarsPicture levels_picture(const std::vector<LevelRow>& rows, const std::string& title);
 
-// One object with an array "levels".
+// One JSON object with an array "levels".
 std::string levels_json(const std::vector<LevelRow>& rows, std::int64_t parameters);
 
 }  // namespace trestle::train

@@ -1,4 +1,4 @@
-// What `trestle levels` has measured, as a picture and as JSON.
+// The measurements of `trestle levels` as a picture and as JSON.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -15,11 +15,12 @@ std::string bytes_text(double bytes) { return format_bytes(std::llround(bytes));
 view::BarsPicture levels_picture(const std::vector<LevelRow>& rows, const std::string& title) {
   view::BarsPicture picture{.title = title};
   const int ranks = rows.empty() ? 0 : rows.back().ranks;
-  picture.subtitle = text("what one of ", ranks,
-                          " ranks holds and sends, measured on virtual devices; plain: one device "
+  picture.subtitle = text("memory and traffic of one of ", ranks,
+                          " ranks, measured on virtual devices; plain: one device "
                           "with the whole batch");
-  view::BarPanel memory{.title = "a device holds"}, traffic{.title = "a rank sends in a step"},
-      time{.title = "a step takes, all on these cores"};
+  view::BarPanel memory{.title = "memory of a device"},
+      traffic{.title = "sent by a rank in a step"},
+      time{.title = "duration of a step, all ranks on these cores"};
   for (const LevelRow& row : rows) {
     picture.rows.push_back({.name = row.name, .note = row.per_parameter + " bytes a parameter"});
     memory.bars.push_back(
@@ -36,7 +37,7 @@ view::BarsPicture levels_picture(const std::vector<LevelRow>& rows, const std::s
         {.value = row.measured.seconds, .label = format_duration(row.measured.seconds)});
   }
   picture.panels = {memory, traffic, time};
-  picture.legend = {"measured: weights, gradients and what the optimizer remembers",
+  picture.legend = {"measured: weights, gradients and optimizer state",
                     "more at the peak of a step", "the formula"};
   return picture;
 }

@@ -96,7 +96,7 @@ std::vector<EpochReport> read_epochs(const std::filesystem::path& path) {
     report.step = static_cast<std::int64_t>(value("step"));
     report.training_loss = value("training_loss");
     if (parsed->contains("validation_loss")) report.validation_loss = value("validation_loss");
-    // The metric, whatever its name, stands behind the validation loss.
+    // The name of the metric follows the validation loss.
     auto metric = parsed->find("validation_loss");
     if (metric != parsed->end() && ++metric != parsed->end() && metric.key() != "learning_rate") {
       report.metric_name = metric.key();

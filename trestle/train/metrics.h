@@ -18,13 +18,13 @@
 // An epoch on synthetic data has "synthetic_data": true as well.
 namespace trestle::train {
 
-// What is written of one step.
+// The line of one step.
 struct StepMetrics {
   std::int64_t step = 0, epoch = 0;  // from 1
   double loss = 0;
-  double learning_rate = 0;  // that the step was made with
+  double learning_rate = 0;  // of the step
   double gradient_norm = 0;  // of all gradients together, before clipping
-  // The most that each device held since the epoch began.
+  // The peak of each device since the epoch began.
   std::vector<std::pair<std::string, Bytes>> peaks = {};
 };
 
@@ -33,8 +33,8 @@ class MetricsFile {
   // A new file. Throws FileError.
   explicit MetricsFile(std::filesystem::path path);
 
-  // Goes on with a file: keeps the lines up to `step` and the closing lines of `epochs` epochs,
-  // drops what a crash left behind them, a broken last line included.
+  // Continues a file: keeps the lines up to `step` and the lines of `epochs` epochs, and drops what
+  // a crash left behind them, including a broken last line.
   MetricsFile(std::filesystem::path path, std::int64_t step, std::int64_t epochs);
 
   void add_step(const StepMetrics& step);
@@ -45,11 +45,10 @@ class MetricsFile {
   std::filesystem::path path_;
 };
 
-// The closing lines of the epochs.
+// The lines of the epochs.
 std::vector<EpochReport> read_epochs(const std::filesystem::path& path);
 
-// The loss and metric of every epoch as a chart, SVG; its title says so if they are of synthetic
-// data.
+// The loss and the metric of every epoch as a chart in SVG. The title names synthetic data.
 std::string draw_curves(const std::vector<EpochReport>& epochs, const std::string& title);
 
 }  // namespace trestle::train

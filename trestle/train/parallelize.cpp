@@ -16,7 +16,7 @@ class Parallel::Impl {
   Impl(const nn::Layers& model, const DeviceMesh& mesh, ParallelOptions given);
 
   ParallelOptions options;
-  std::shared_ptr<train::StageReplicas> hooks;  // null where nothing is replicated
+  std::shared_ptr<parallel::StageReplicas> hooks;  // null where nothing is replicated
   std::optional<Pipeline> pipeline;
   comm::Group stages;  // of the pipeline; not valid where one rank has all stages
   sharding::RankGroups ranks;
@@ -43,11 +43,11 @@ Parallel::Impl::Impl(const nn::Layers& model, const DeviceMesh& mesh, ParallelOp
                            .unused_parameters = UnusedParameters::Find};
   if (has_replicas) {
     ranks = sharding::rank_groups(mesh, shard);
-    own.replicas = ranks.all;
-    own.hooks = hooks = std::make_shared<train::StageReplicas>(ranks, shard);
+    own.replicas.group = ranks.all;
+    own.replicas.hooks = hooks = std::make_shared<parallel::StageReplicas>(ranks, shard);
   }
   pipeline.emplace(model, own);
-  if (hooks) hooks->take(*pipeline, mesh);
+  if (hooks) hooks->take_parameters(*pipeline, mesh);
 }
 
 Parallel::Parallel(const nn::Layers& model, const DeviceMesh& mesh, ParallelOptions options)
@@ -89,7 +89,7 @@ void Parallel::zero_grad() {
   for (const auto& [name, tensor] : named_parameters()) tensor.mutable_grad().reset();
 }
 
-// Of all stages, and of all parts where they are divided: one small reduction a dimension.
+// The norm of all stages and shards: one small reduction for each dimension.
 double Parallel::clip_grad_norm(double max_norm, const optim::ClipGradNormOptions& clip) {
   if (impl_->options.level == ShardLevel::None)
     return impl_->pipeline->clip_grad_norm(max_norm, clip);

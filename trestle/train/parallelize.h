@@ -16,29 +16,33 @@ class Layers;
 }
 class Sharded;
 
-// Which dimensions of a mesh do what. A mesh need not have them all.
+// The names of the mesh's dimensions. A mesh need not have all of them.
 struct ParallelOptions {
   std::string pipeline = "pipeline";    // stages, one after the other
-  std::string replicate = "replicate";  // pipelines that take parts of a batch
-  std::string shard = "shard";          // the same, and divide their stages' state as `level` says
+  std::string replicate = "replicate";  // pipelines that share each batch
+  std::string shard = "shard";          // the same, with their state sharded at `level`
   ShardLevel level = ShardLevel::None;
-  // Without group, replicas and hooks, which the mesh gives. With `optimizer` step() clips by the norm of all stages and
-  // shards and steps, each rank its own parts.
+  // The mesh sets `group` and `replicas`. With `optimizer` step() clips by the norm of all stages
+  // and shards, and each rank steps its own shards.
   PipelineOptions options = {};
 };
 
-// A model that is laid over the ranks of a mesh: pipelines whose stages are on the ranks along one dimension, repeated along
-// the others, each with its part of the batch. Loss and gradients equal those of the plain model on all parts together.
+// A model on the ranks of a mesh: a pipeline along one dimension, replicated along the other ones.
+// Each replica takes its share of the batch. Loss and gradients equal those of the plain model on
+// the whole batch.
 //
 //   trestle::DeviceMesh mesh(world, {{"pipeline", 2}, {"replicate", 2}});
-//   auto parallel = trestle::parallelize(net, mesh, {.options = {.balance = {2, 2}, .micro_batches = 4}});
+//   auto parallel =
+//       trestle::parallelize(net, mesh, {.options = {.balance = {2, 2}, .micro_batches = 4}});
 //   auto optimizer = trestle::optim::make_optimizer(parallel.parameters(), {.name = "adamw"});
-//   auto result = parallel.step(image, mask, trestle::nn::cross_entropy());   // this replica's part
+//   // This replica's share of the batch:
+//   auto result = parallel.step(image, mask, trestle::nn::cross_entropy());
 //   parallel.clip_grad_norm(1.0);
 //   optimizer->step();
 //
-// At the levels above None parameters() are this rank's parts of its stages' parameters, as of a Sharded. A step gathers a
-// stage's parameters before their first use and lets them go after its last backward.
+// At the levels above None parameters() are this rank's shards, as those of a Sharded. A step
+// unshards a stage's parameters before their first use and frees them after the stage's last
+// backward.
 class Parallel {
  public:
   Parallel(const nn::Layers& model, const DeviceMesh& mesh, ParallelOptions options = {});
@@ -46,12 +50,13 @@ class Parallel {
   Parallel& operator=(Parallel&&) noexcept;
   ~Parallel();
 
-  // As Pipeline's. Each replica gives its own part; where its loss is a mean over samples, parts may have different sizes.
+  // As Pipeline::step(), with this replica's share of the batch. The shares may have different
+  // sizes if the loss is a mean over samples.
   StepResult step(const at::Tensor& input, const at::Tensor& target, const nn::Loss& loss,
                   StepOptions options = {});
-  at::Tensor evaluate(const at::Tensor& input);  // of this replica's input alone
+  at::Tensor evaluate(const at::Tensor& input);  // evaluates this replica's input
 
-  // What this rank's optimizer steps, and the same for one of its stages.
+  // This rank's parameters or shards, for an optimizer; stage_parameters(): those of one stage.
   std::vector<at::Tensor> parameters() const;
   NamedTensors named_parameters() const;
   NamedTensors stage_parameters(int stage) const;
@@ -60,9 +65,10 @@ class Parallel {
 
   Pipeline& pipeline();
   const Pipeline& pipeline() const;
-  // Of a stage that is here; null where nothing is replicated or divided.
+  // The stage's engine; null where nothing is replicated or sharded. The stage must be on this
+  // rank.
   Sharded* sharded(int stage) const;
-  int replicas() const;  // that take parts of a batch
+  int replicas() const;  // pipelines that share each batch
   int replica() const;   // the number of this one
 
  private:

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double dash = 5, gap = 4;
 
-// The line in pieces as long as a dash, with gaps between them that go on round its corners.
+// Cuts the line into dashes with gaps between them, continuing around its corners.
 std::vector<std::pair<Spot, Spot>> dashes(const std::vector<Spot>& through) {
   std::vector<std::pair<Spot, Spot>> pieces;
   double at = 0;  // how far into dash and gap
@@ -140,7 +140,7 @@ void PixelPen::words(Spot at, std::string_view text, const WordStyle& style) {
   const int left = Drawing::pixels(at.x) - (style.align == Align::Left     ? 0
                                             : style.align == Align::Middle ? width / 2
                                                                            : width);
-  // Four fifths of this face's height are above the line that letters stand on.
+  // Four fifths of the height of this font are above the baseline.
   drawing_->canvas.write(font, text, left, Drawing::pixels(at.y) - font.height() * 4 / 5,
                          pixel_colour(style.colour));
 }

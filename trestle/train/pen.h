@@ -7,7 +7,7 @@
 
 #include "trestle/data/files/image.h"
 
-// One drawing, two kinds of file: what draws with a pen is the same picture as SVG and as pixels.
+// One drawing as two kinds of file: a pen draws the same picture as SVG and as pixels.
 namespace trestle::train {
 
 struct Spot {
@@ -21,7 +21,7 @@ struct WordStyle {
   double size = 12;
   Align align = Align::Left;
   std::string_view colour = "#1d2733";
-  bool strong = false;  // bold in SVG; pixels have one weight only
+  bool strong = false;  // bold, in SVG only
 };
 
 // Coordinates are pixels of the SVG, from the upper left corner; colours are "#rrggbb".
@@ -32,7 +32,7 @@ class Pen {
                     Stroke stroke) = 0;
   virtual void dot(Spot at, double radius, std::string_view colour) = 0;
   virtual void box(Spot corner, double width, double height, std::string_view colour) = 0;
-  // `at` is on the line that the letters stand on.
+  // `at` lies on the baseline of the text.
   virtual void words(Spot at, std::string_view text, const WordStyle& style) = 0;
 };
 
@@ -52,7 +52,7 @@ class SvgPen : public Pen {
   std::unique_ptr<Writer> writer_;
 };
 
-// Twice as many pixels each way as the SVG has, so that letters stay sharp.
+// An image of twice the SVG's size in each direction, so that letters stay sharp.
 class PixelPen : public Pen {
  public:
   PixelPen(double width, double height);

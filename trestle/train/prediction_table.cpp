@@ -34,7 +34,7 @@ ordered_json to_object(const PredictedClass& predicted) {
           {"probability", predicted.probability}};
 }
 
-// File names are bytes, and JSON is UTF-8.
+// File names are bytes; JSON needs UTF-8.
 std::string dump(const ordered_json& object) {
   return object.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }

@@ -9,12 +9,12 @@ namespace at {
 class Tensor;
 }
 
-// What a model that knows classes says of images, as a table.
+// The predicted classes of images as a table.
 namespace trestle::train {
 
 struct PredictedClass {
   std::int64_t id = 0;
-  std::string name;        // its number, where it has no name
+  std::string name;        // its number if it has no name
   double probability = 0;  // soft-max of the model's scores
 };
 

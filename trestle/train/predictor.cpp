@@ -29,8 +29,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* table_name = "predictions.csv";
 
-// <out>/<stem>_mask.png; where two would be one file ("a.jpg", "a.png"; then "a.jpg.png" too), their
-// whole names instead.
+// <out>/<stem>_mask.png. Two images with one stem ("a.jpg", "a.png"; then "a.jpg.png" too) keep
+// their whole names.
 std::vector<fs::path> mask_files(const std::vector<fs::path>& images, const fs::path& out) {
   std::vector<std::string> names;
   for (const fs::path& image : images) names.push_back(image.stem().string());
@@ -49,7 +49,7 @@ std::vector<fs::path> mask_files(const std::vector<fs::path>& images, const fs::
   return masks;
 }
 
-// Without what an earlier prediction wrote, where that is beside the images.
+// Leaves out masks that an earlier prediction wrote beside the images.
 std::vector<fs::path> find_images(const fs::path& images, const fs::path& out) {
   if (fs::is_regular_file(images)) return {images};
   if (!fs::is_directory(images))
@@ -72,18 +72,17 @@ fs::path write_mask(const fs::path& mask, const fs::path& image, const at::Tenso
   return mask;
 }
 
-// One call of predict(), once its images are known.
+// One call of predict() after the images were listed.
 class ImagePredictor {
  public:
   ImagePredictor(const PredictOptions& options, RunWeights weights)
       : options_(options),
         weights_(std::move(weights)),
-        set_(find_data_set(weights_.recipe.data.name, options.additions)) {
+        set_(find_data_set(weights_.recipe.data.name, options.user_parts)) {
     if (!set_.picture)
-      throw UsageError(
-          text("this run learnt '", set_.name, "', which are no image files"),
-          {.hint = "`trestle evaluate` says how good it is on other data of that kind."});
-    const bool own = options.additions.data_sets.contains(set_.name);
+      throw UsageError(text("this run was trained on '", set_.name, "', which are not image files"),
+                       {.hint = "`trestle evaluate` evaluates it on other data of that kind."});
+    const bool own = options.user_parts.data_sets.contains(set_.name);
     if (options.top_k > 1 && set_.predicts == Predicts::Mask && !own)
       throw UsageError(text("'top_k' has no effect for '", set_.name, "', which has masks"),
                        {.hint = "Leave it out."});

@@ -36,7 +36,7 @@ class Lines : public Progress {
   void done(const TrainResult& result) override { say_all(done_lines(result, colours_)); }
 
  protected:
-  // One piece, so that lines of several writers into one file stay whole.
+  // One write, so that lines of several writers into one file stay whole.
   virtual void say(const std::string& line) { out_ << line + "\n" << std::flush; }
 
   virtual int columns() const { return std::numeric_limits<int>::max(); }
@@ -64,8 +64,8 @@ class Terminal : public Lines {
   void step(const StepReport& report) override { show(report, ""); }
   void validation_step(const StepReport& report) override { show(report, " validation"); }
 
-  void making_data(std::int64_t done, std::int64_t all) override {
-    bar_.count("making data", done, all);
+  void synthesizing_data(std::int64_t done, std::int64_t all) override {
+    bar_.count("synthesizing data", done, all);
   }
 
  private:

@@ -12,7 +12,7 @@
 
 #include "trestle/train/run_plan.h"
 
-// What a run says while it runs.
+// Reports of a running training.
 namespace trestle::train {
 
 // One batch of training or of validation.
@@ -22,9 +22,9 @@ struct StepReport {
   double loss = 0;                     // of this batch; in validation the mean so far
   double examples_per_second = 0;      // 0 = not measured yet
   double learning_rate = 0;            // of training
-  // Of this epoch's training, or of this validation; nothing before it was measured.
+  // Estimated for this epoch's training, or for this validation; nothing before a measurement.
   std::optional<double> seconds_left = {};
-  // Of the whole run with its validations; the same.
+  // The same for the whole run with its validations.
   std::optional<double> run_seconds_left = {};
 };
 
@@ -38,7 +38,7 @@ struct EpochReport {
   std::optional<double> metric;
   double learning_rate = 0;
   double examples_per_second = 0;  // training alone
-  double seconds = 0;              // the epoch with its validation, before a stop as well
+  double seconds = 0;              // the epoch with its validation, also before a stop
   bool best = false;
   bool synthetic_data = false;
   std::filesystem::path picture;  // empty = none drawn
@@ -52,32 +52,33 @@ struct DevicePeak {
 
 struct TrainResult {
   std::filesystem::path run_folder;
-  bool finished = false;    // false: stopped between two steps, to be continued
-  std::string to_go_on;     // of a finished run: the flags that --resume needs, as "--epochs N"
-  std::int64_t epochs = 0;  // done, all told
-  std::int64_t steps = 0;   // done, all told
-  double seconds = 0;       // of this call
+  bool finished = false;     // false: stopped between two steps, can be resumed
+  std::string resume_flags;  // of a finished run: what --resume needs, such as "--epochs N"
+  std::int64_t epochs = 0;   // since the start of the run
+  std::int64_t steps = 0;    // since the start of the run
+  double seconds = 0;        // of this call
   std::string metric_name;
-  std::optional<double> best_metric;  // nothing without validation
-  std::int64_t best_epoch = 0;        // from 1; 0 = none yet
-  double step_seconds = 0;            // mean of forward and backward, after warm-up
-  double optimizer_seconds = 0;       // mean of what the optimizers add to it
-  double predicted_seconds = 0;
-  std::vector<DevicePeak> peaks;  // empty for devices without meters
+  std::optional<double> best_metric;       // nothing without validation
+  std::int64_t best_epoch = 0;             // from 1; 0 = none yet
+  double step_seconds = 0;                 // mean of forward and backward, after warm-up
+  double optimizer_seconds = 0;            // mean of the update at the end of a step
+  double predicted_seconds = 0;            // of step_seconds
+  double predicted_optimizer_seconds = 0;  // of optimizer_seconds
+  std::vector<DevicePeak> peaks;           // empty for devices without meters
 };
 
 class Progress {
  public:
   virtual ~Progress() = default;
-  virtual void note(const std::string& line) = 0;  // data are being made, a run is continued, ...
+  virtual void note(const std::string& line) = 0;  // data are synthesized, a run is resumed, ...
   virtual void plan(const RunPlan& plan) = 0;
   virtual void step(const StepReport& report) = 0;
   virtual void epoch(const EpochReport& report) = 0;
   virtual void done(const TrainResult& result) = 0;
   // A batch of validation.
   virtual void validation_step(const StepReport&) {}
-  // Synthetic data are being made; called often.
-  virtual void making_data(std::int64_t, std::int64_t) {}  // done, all
+  // Called after each synthetic example.
+  virtual void synthesizing_data(std::int64_t, std::int64_t) {}  // done, all
 };
 
 enum class ProgressStyle {
@@ -88,8 +89,8 @@ enum class ProgressStyle {
 };
 enum class Colours { Off, On };
 
-// `out` must outlive it. On a terminal every line fits it where it can: `columns` says how wide it is,
-// asked for again each time; left out: as wide as the terminal that standard output is.
+// `out` must outlive it. Lines are fitted to the terminal's width, which `columns` returns at each
+// call; without it, to the width of the terminal of standard output.
 std::unique_ptr<Progress> make_progress(ProgressStyle style, Colours colours, std::ostream& out,
                                         std::function<int()> columns = {});
 

@@ -42,6 +42,7 @@ class Json : public Progress {
            {"memory_format", plan.channels_last ? "channels_last" : "contiguous"},
            {"from_samples", plan.from_samples},
            {"predicted_step_seconds", plan.predicted_seconds},
+           {"predicted_optimizer_seconds", plan.predicted_optimizer_seconds},
            {"predicted_idle", plan.predicted_idle},
            {"data_missing", plan.data_missing},
            {"synthetic_data", plan.synthetic_data},
@@ -99,6 +100,7 @@ class Json : public Progress {
            {"step_seconds", result.step_seconds},
            {"optimizer_seconds", result.optimizer_seconds},
            {"predicted_step_seconds", result.predicted_seconds},
+           {"predicted_optimizer_seconds", result.predicted_optimizer_seconds},
            {"peaks", peaks}});
   }
 

@@ -22,7 +22,7 @@ std::string fixed(double value, int digits) {
   return out.str();
 }
 
-// "0.412", and "3.2e-05" where three digits would show nothing.
+// "0.412", or "3.2e-05" where three digits would be zero.
 std::string number_in_words(double value) {
   if (value == 0 || std::abs(value) >= 0.01) return fixed(value, 3);
   std::ostringstream out;
@@ -32,19 +32,19 @@ std::string number_in_words(double value) {
 
 std::string spaces(std::size_t count) { return std::string(count, ' '); }
 
-// Nothing where nothing was timed: the first step, an epoch whose steps came before a stop.
+// Empty without a measurement: for the first step, and for an epoch whose steps came before a stop.
 std::string rate(double examples_per_second) {
   return examples_per_second > 0 ? "  " + fixed(examples_per_second, 1) + " images/s" : "";
 }
 
-// What a line begins with: "model     ".
+// The beginning of a line: "model     ".
 std::string label(const std::string& word, Colours colours) {
   const std::size_t gap = word.size() < label_width ? label_width - word.size() : 1;
   return painted(colours, "2", word) + spaces(gap);
 }
 
-// A bound, but where stages share a device: what they hold together depends on their timing. From
-// small samples it is an estimate, and where ranks share a batch, what their reductions need.
+// The predicted peak is an upper bound, except for stages that share a device: their sum depends on
+// timing. From small samples it is an estimate, and so are the buffers of reductions.
 std::string memory_words(const RunPlan& plan, const RunPlan::Stage& stage) {
   if (stage.predicted_peak <= 0) return "";
   const bool shared =
@@ -64,7 +64,7 @@ std::string run_words(const RunPlan& plan) {
   std::string line = on_paper ? plan.name : plan.folder.filename().string();
   line += " · " + counted(plan.epochs, "epoch");
   if (plan.steps() > 0) line += ", " + counted(plan.steps(), "step");
-  if (plan.steps_done > 0) line += text(" · goes on after ", counted(plan.steps_done, "step"));
+  if (plan.steps_done > 0) line += text(" · resumes after ", counted(plan.steps_done, "step"));
   if (!on_paper) line += " · writes into " + plan.folder.string();
   return line;
 }
@@ -100,10 +100,13 @@ std::string schedule_words(const RunPlan& plan) {
   if (!plan.core_lending.empty()) line += " · " + plan.core_lending;
   if (plan.precision != "fp32") line += " · " + plan.precision;
   if (plan.predicted_seconds > 0)
-    line += text(" · predicted ", format_duration(plan.predicted_seconds), " a step, ",
-                 fixed(100 * plan.predicted_idle, 0), " % idle",
+    line += text(" · predicted ", format_duration(plan.predicted_seconds), " a step",
+                 plan.predicted_optimizer_seconds > 0
+                     ? text(" + ", format_duration(plan.predicted_optimizer_seconds), " optimizer")
+                     : "",
+                 ", ", fixed(100 * plan.predicted_idle, 0), " % idle",
                  plan.from_samples ? " (from small samples)" : "",
-                 plan.parts > 1 ? ", without what ranks that share a batch exchange" : "");
+                 plan.parts > 1 ? ", excluding data-parallel communication" : "");
   return line;
 }
 
@@ -177,6 +180,8 @@ std::vector<std::string> done_lines(const TrainResult& result, Colours colours) 
     if (result.predicted_seconds > 0)
       line += text(" (predicted ", format_duration(result.predicted_seconds), ")");
     line += text(" + ", format_duration(result.optimizer_seconds), " optimizer");
+    if (result.predicted_optimizer_seconds > 0)
+      line += text(" (predicted ", format_duration(result.predicted_optimizer_seconds), ")");
   }
   std::vector<std::string> lines = {line};
   const std::string folder = result.run_folder.string();
@@ -189,7 +194,7 @@ std::vector<std::string> done_lines(const TrainResult& result, Colours colours) 
   if (result.steps > 0)
     lines.push_back(text(indent, "look: trestle view ", shell_word(folder),
                          "      continue: trestle train --resume ", shell_word(folder),
-                         result.to_go_on.empty() ? "" : " ", result.to_go_on));
+                         result.resume_flags.empty() ? "" : " ", result.resume_flags));
   return lines;
 }
 

@@ -22,8 +22,8 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// When a process began, since the machine's start (field 22 of proc(5)): numbers of processes are
-// used again, and in a container the first is always 1.
+// The start time of a process since the start of the machine (field 22 of proc(5)): process ids are
+// reused, and in a container the first one is always 1.
 std::string start_of(pid_t process) {
   std::ifstream file(text("/proc/", process, "/stat"));
   std::string line, field;
@@ -41,8 +41,8 @@ std::string mark_of(const recipe::Recipe& recipe) {
 
 }  // namespace
 
-// trestle launch gives each launch a name of its own. torchrun's is "none" unless somebody names it,
-// but its agent, which outlives the restarts, is the parent of all ranks.
+// trestle launch gives each launch a name. The default of torchrun is "none", but its agent, which
+// outlives restarts, is the parent of all ranks.
 std::string launch_name() {
   const std::string name = variable("TORCHELASTIC_RUN_ID");
   if (name.empty() || !variable("TRESTLE_LAUNCH").empty()) return name;

@@ -6,18 +6,18 @@
 
 #include "trestle/recipe/recipe.h"
 
-// How ranks that a launcher started anew (--max-restarts) find the run that they began. Not installed.
+// Finds the run of ranks that a launcher restarted (--max-restarts). Not installed.
 namespace trestle::train {
 
-// What names this launch, the same in all its restarts; empty where no launcher that restarts ranks
-// started this process.
+// The name of this launch, the same in all its restarts; empty if no restarting launcher started
+// this process.
 std::string launch_name();
 
-// Whether this process stands for one of the same launch that failed.
+// Whether this process replaces a failed one of the same launch.
 bool is_started_anew();
 
-// Writes into a run's folder which launch made it and from which recipe, as it was asked for: one
-// launch may train several. Nothing where there is no launch.
+// Stores in a run's folder its launch and its recipe as requested: one launch may train several
+// recipes. Does nothing without a launch.
 void note_launch(const std::filesystem::path& run_folder, const recipe::Recipe& recipe);
 
 // The folder that this launch made for this recipe.

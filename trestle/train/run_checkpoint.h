@@ -2,10 +2,10 @@
 
 namespace trestle::train {
 
-// Which of the weights that a run keeps.
+// Which weights of a run.
 enum class Checkpoint {
   Best,  // of the epoch with the best validation metric
-  Last,  // where --resume would go on from
+  Last,  // of the checkpoint that --resume reads
 };
 
 }  // namespace trestle::train

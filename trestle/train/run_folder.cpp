@@ -47,15 +47,15 @@ RunFolder make_run_folder(const recipe::Recipe& recipe) {
   std::error_code error;
   fs::create_directories(runs, error);
   RunFolder folder{runs / recipe.name};
-  // create_directory() says whether it was us who made it, so two runs that
-  // start at once get a folder each.
+  // create_directory() reports whether this call created the folder, so that two runs that start at
+  // once get two folders.
   for (int number = 2; !error && !fs::create_directory(folder.path, error) && !error; ++number)
     folder.path = runs / text(recipe.name, "_", number);
-  // Before it has a recipe.toml, without which nobody resumes it.
+  // The lock is taken before recipe.toml exists, without which the run cannot be resumed.
   if (!error) lock_run_folder(folder);
   if (!error) fs::create_directories(folder.path / "pictures", error);
   if (error)
-    throw FileError(text("the run's folder cannot be made: ", error.message()),
+    throw FileError(text("cannot create the run's folder: ", error.message()),
                     {.file = folder.path.string()});
   write_file(folder.recipe(), to_toml(recipe));
   return folder;

@@ -12,7 +12,7 @@ namespace trestle::train {
 
 namespace {
 
-// After a crash the last line may have no end.
+// After a crash the last line may lack its end.
 bool ends_inside_line(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary | std::ios::ate);
   if (!in || in.tellg() <= 0) return false;
@@ -23,30 +23,30 @@ bool ends_inside_line(const std::filesystem::path& path) {
 }  // namespace
 
 RunLog::RunLog(Progress* listener)
-    : listener_(listener), lines_(make_progress(ProgressStyle::Lines, Colours::Off, said_)) {}
+    : listener_(listener), lines_(make_progress(ProgressStyle::Lines, Colours::Off, unwritten_)) {}
 
 RunLog::~RunLog() = default;
 
 void RunLog::open(std::filesystem::path path, const std::string& first_line) {
   path_ = std::move(path);
-  const std::string before = std::exchange(said_, std::ostringstream()).str();
-  if (ends_inside_line(path_)) said_ << "\n";
-  said_ << first_line << "\n" << before;
-  write_down();
+  const std::string before = std::exchange(unwritten_, std::ostringstream()).str();
+  if (ends_inside_line(path_)) unwritten_ << "\n";
+  unwritten_ << first_line << "\n" << before;
+  append_lines();
 }
 
 void RunLog::failed(const std::string& message) noexcept {
   if (path_.empty()) return;
   try {
     lines_->note("failed    " + trim(message));
-    write_down();
+    append_lines();
   } catch (...) {  // the failure itself is on its way to the caller
   }
 }
 
-void RunLog::write_down() {
+void RunLog::append_lines() {
   if (path_.empty()) return;
-  const std::string words = std::exchange(said_, std::ostringstream()).str();
+  const std::string words = std::exchange(unwritten_, std::ostringstream()).str();
   if (words.empty()) return;
   std::ofstream out(path_, std::ios::binary | std::ios::app);
   out << words << std::flush;
@@ -55,32 +55,32 @@ void RunLog::write_down() {
 }
 
 template <class Action>
-void RunLog::say(const Action& action) {
+void RunLog::report(const Action& action) {
   if (listener_ != nullptr) action(*listener_);
   action(*lines_);
-  write_down();
+  append_lines();
 }
 
 void RunLog::note(const std::string& line) {
-  say([&](Progress& to) { to.note(line); });
+  report([&](Progress& to) { to.note(line); });
 }
 void RunLog::plan(const RunPlan& plan) {
-  say([&](Progress& to) { to.plan(plan); });
+  report([&](Progress& to) { to.plan(plan); });
 }
 void RunLog::step(const StepReport& report) {
-  say([&](Progress& to) { to.step(report); });
+  report([&](Progress& to) { to.step(report); });
 }
 void RunLog::validation_step(const StepReport& report) {
-  say([&](Progress& to) { to.validation_step(report); });
+  report([&](Progress& to) { to.validation_step(report); });
 }
 void RunLog::epoch(const EpochReport& report) {
-  say([&](Progress& to) { to.epoch(report); });
+  report([&](Progress& to) { to.epoch(report); });
 }
 void RunLog::done(const TrainResult& result) {
-  say([&](Progress& to) { to.done(result); });
+  report([&](Progress& to) { to.done(result); });
 }
-void RunLog::making_data(std::int64_t done, std::int64_t all) {
-  if (listener_ != nullptr) listener_->making_data(done, all);
+void RunLog::synthesizing_data(std::int64_t done, std::int64_t all) {
+  if (listener_ != nullptr) listener_->synthesizing_data(done, all);
 }
 
 }  // namespace trestle::train

@@ -7,20 +7,21 @@
 
 #include "trestle/train/progress.h"
 
-// The log that a run folder keeps: what the run said, as it says it to a file.
+// The log in a run folder: the reports of the run as lines of text.
 namespace trestle::train {
 
-// Hands everything on to whoever listens, and writes it down. What is said before open() is kept for
-// it. Each line is in the file when the call returns; where that fails, a call throws FileError.
+// Forwards all reports to a listener and writes them to the log. Reports before open() are kept for
+// it. Each line is in the file when the call returns; otherwise the call throws FileError.
 class RunLog : public Progress {
  public:
-  explicit RunLog(Progress* listener);  // null = nobody listens; the log is kept all the same
+  explicit RunLog(Progress* listener);  // null: only the log
   ~RunLog() override;
 
-  // Adds to the file, or makes it, and begins with `first_line`, which no listener hears.
+  // Creates the file or appends to it, beginning with `first_line`, which the listener does not
+  // get.
   void open(std::filesystem::path path, const std::string& first_line);
 
-  // Writes down why the run ended, if there is a log by now. Never throws.
+  // Writes why the run ended, if the log is open. Never throws.
   void failed(const std::string& message) noexcept;
 
   void note(const std::string& line) override;
@@ -29,15 +30,15 @@ class RunLog : public Progress {
   void validation_step(const StepReport& report) override;
   void epoch(const EpochReport& report) override;
   void done(const TrainResult& result) override;
-  void making_data(std::int64_t done, std::int64_t all) override;
+  void synthesizing_data(std::int64_t done, std::int64_t all) override;
 
  private:
   template <class Action>
-  void say(const Action& action);
-  void write_down();
+  void report(const Action& action);
+  void append_lines();
 
   Progress* listener_;
-  std::ostringstream said_;  // and not written down yet
+  std::ostringstream unwritten_;
   std::unique_ptr<Progress> lines_;
   std::filesystem::path path_;  // empty before open()
 };

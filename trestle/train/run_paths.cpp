@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 constexpr std::array keys_of_paths = {"data.images", "data.masks", "data.folder",
                                       "data.input_array", "data.target_array"};
 
-// Nothing where it is not known, or no longer there.
+// Nothing if it is unknown or no longer exists.
 std::optional<fs::path> started_in(const RunFolder& folder) {
   if (!fs::exists(folder.environment())) return std::nullopt;
   const auto parsed = nlohmann::json::parse(read_file(folder.environment()), nullptr, false);

@@ -55,12 +55,12 @@ std::unique_ptr<Pipeline> make_trained_pipeline(const RunWeights& weights, const
                                                 const std::vector<Device>& devices,
                                                 const at::Tensor& sample, TrainedFor* how_far) {
   recipe::Recipe recipe = weights.recipe;
-  // The run's cut is for the run's devices.
+  // The run's balance fits the run's devices only.
   if (devices.size() != 1 && devices.size() != recipe.pipeline.balance.size())
     recipe.pipeline.balance.clear();
   recipe.pipeline.recompute = {"never"};  // of backwards, and of the run's stages
   auto pipeline = with_inputs_named(
-      recipe, sample, [&] { return make_pipeline(recipe, model, devices, {sample}); });
+      recipe, sample, [&] { return make_pipeline(recipe, model, devices, {.sample = {sample}}); });
   NamedTensors into = pipeline->named_parameters();
   for (auto& buffer : pipeline->named_buffers()) into.push_back(buffer);
   const checkpoint::TensorFile file = checkpoint::read_weights(weights.file);

@@ -39,7 +39,7 @@ schedule::Timeline shard_timeline(const ShardRecord& record, const comm::Group& 
     const bool computes = event.what == What::Forward || event.what == What::Backward;
     if (event.what == What::Wait || (computes && in_units != (event.part >= 0))) continue;
     if (event.part > 32766)
-      throw UsageError(text("a timeline of ", event.part + 1, " parts is too large to be seen"));
+      throw UsageError(text("a timeline of ", event.part + 1, " units is too large to draw"));
     const schedule::Action action = action_of(event, first_step);
     own.stages = std::max(own.stages, action.stage + 1);
     own.micro_batches = std::max(own.micro_batches, action.micro_batch + 1);

@@ -6,16 +6,15 @@
 #include "trestle/nn/layers.h"
 #include "trestle/sharding/norm_over_ranks.h"
 #include "trestle/sharding/save.h"
-#include "trestle/train/setup.h"
 
-namespace trestle::train {
+namespace trestle::parallel {
 namespace {
 
 bool is_of_layer(const std::string& name, const std::string& layer) {
   return name.size() > layer.size() && name.starts_with(layer) && name[layer.size()] == '.';
 }
 
-// Of all that a rank has, what belongs to the layers [first, last).
+// The tensors of the layers [first, last) among those of a rank.
 NamedTensors of_layers(const nn::Graph& graph, std::size_t first, std::size_t last,
                        const NamedTensors& named) {
   NamedTensors own;
@@ -28,11 +27,10 @@ NamedTensors of_layers(const nn::Graph& graph, std::size_t first, std::size_t la
   return own;
 }
 
-// None where a stage is frozen as a whole.
-torch::optim::Optimizer* optimizer_of(int stage, const std::vector<StageOptimizer>& optimizers) {
-  for (const StageOptimizer& one : optimizers)
-    if (one.stage == stage) return one.optimizer.get();
-  return nullptr;
+// Null where a stage is frozen as a whole.
+torch::optim::Optimizer* optimizer_of(int stage, const StageOptimizers& optimizers) {
+  const auto found = optimizers.find(stage);
+  return found == optimizers.end() ? nullptr : found->second;
 }
 
 }  // namespace
@@ -42,8 +40,8 @@ const sharding::RankGroups& StageReplicas::groups_of(int stage) const {
   return own == groups_.end() ? ranks_ : own->second;
 }
 
-void StageReplicas::take(Pipeline& pipeline, const DeviceMesh& mesh) {
-  const bool at_once = pipeline.stage_count() > 1 && mesh.size() == ranks_.all.size();
+void StageReplicas::take_parameters(Pipeline& pipeline, const DeviceMesh& mesh) {
+  const bool in_threads = pipeline.stage_count() > 1 && mesh.size() == ranks_.all.size();
   const auto parameters = pipeline.named_parameters(), buffers = pipeline.named_buffers();
   const nn::Graph graph = pipeline.model().graph();
   std::size_t first = 0;
@@ -52,15 +50,10 @@ void StageReplicas::take(Pipeline& pipeline, const DeviceMesh& mesh) {
         first + static_cast<std::size_t>(pipeline.balance()[static_cast<std::size_t>(stage)]);
     if (pipeline.has_stage(stage)) {
       const NamedTensors own = of_layers(graph, first, last, parameters);
-      if (at_once) groups_.emplace(stage, sharding::more_rank_groups(mesh, options_));
+      if (in_threads) groups_.emplace(stage, sharding::more_rank_groups(mesh, options_));
       stages_.emplace(
           stage, Sharded(own, of_layers(graph, first, last, buffers), groups_of(stage), options_));
       stages_.at(stage).release();
-      const auto named = stages_.at(stage).named_parameters();
-      const std::map<std::string, at::Tensor> parts(named.begin(), named.end());
-      for (const auto& [name, parameter] : own)
-        if (const auto part = parts.find(name); part != parts.end())
-          stepped_[parameter.unsafeGetTensorImpl()] = part->second;
     }
     first = last;
   }
@@ -80,17 +73,6 @@ void StageReplicas::step(int stage, torch::optim::Optimizer& optimizer) {
   stages_.at(stage).shards_changed();
 }
 
-at::Tensor StageReplicas::stepped(const at::Tensor& parameter) const {
-  return stepped_.at(parameter.unsafeGetTensorImpl());
-}
-
-std::vector<at::Tensor> StageReplicas::stepped() const {
-  std::vector<at::Tensor> all;
-  for (const auto& [stage, sharded] : stages_)
-    for (const at::Tensor& parameter : sharded.parameters()) all.push_back(parameter);
-  return all;
-}
-
 void StageReplicas::zero_grad() {
   for (auto& [stage, sharded] : stages_) sharded.zero_grad();
 }
@@ -98,8 +80,8 @@ void StageReplicas::zero_grad() {
 std::string StageReplicas::nonfinite_gradient() const {
   std::string found;
   for (const auto& [stage, sharded] : stages_)
-    for (const auto& [name, part] : sharded.named_parameters())
-      if (part.grad().defined() && !part.grad().isfinite().all().item<bool>())
+    for (const auto& [name, shard] : sharded.named_parameters())
+      if (shard.grad().defined() && !shard.grad().isfinite().all().item<bool>())
         found = text("parameter '", name, "'");
   return found;
 }
@@ -117,8 +99,8 @@ NamedTensors StageReplicas::state() {
   return all;
 }
 
-checkpoint::TensorGroups StageReplicas::groups_to_save(
-    const std::vector<StageOptimizer>& optimizers, const SaveOptions& options) const {
+checkpoint::TensorGroups StageReplicas::groups_to_save(const StageOptimizers& optimizers,
+                                                       const SaveOptions& options) const {
   checkpoint::TensorGroups all = {{"weights", {}}, {"optimizer", {}}};
   for (const auto& [stage, sharded] : stages_)
     for (auto& [group, parts] :
@@ -127,13 +109,13 @@ checkpoint::TensorGroups StageReplicas::groups_to_save(
   return all;
 }
 
-void StageReplicas::load(const checkpoint::SavedTraining& saved,
-                         const std::vector<StageOptimizer>& optimizers, checkpoint::SurplusTensors others) {
+void StageReplicas::load(const checkpoint::SavedTraining& saved, const StageOptimizers& optimizers,
+                         checkpoint::SurplusTensors others) {
   for (auto& [stage, sharded] : stages_)
     sharding::load_saved(saved, sharded, optimizer_of(stage, optimizers), others);
 }
 
-// In the order in which an evaluation uses the stages.
+// The collectives follow the order of an evaluation.
 void StageReplicas::evaluate_nothing() {
   for (auto& [stage, sharded] : stages_) {
     unshard(stage);
@@ -141,4 +123,4 @@ void StageReplicas::evaluate_nothing() {
   }
 }
 
-}  // namespace trestle::train
+}  // namespace trestle::parallel

@@ -53,8 +53,8 @@ FileLock lock_folder(const std::filesystem::path& folder) {
   if (error) throw FileError(text("cannot be made: ", error.message()), {.file = folder.string()});
   std::optional<FileLock> lock = FileLock::try_lock(folder / ".lock");
   if (!lock)
-    throw StateError(text(folder.string(), ": another sweep is at work in this folder"),
-                     {.hint = "Wait until it has ended, or give --out another folder."});
+    throw StateError(text(folder.string(), ": another sweep uses this folder"),
+                     {.hint = "Wait until it has ended, or choose another folder with --out."});
   return std::move(*lock);
 }
 
@@ -66,7 +66,7 @@ std::string measured_line(const recipe::Recipe& recipe, const MeasureOptions& op
   }
 }
 
-// A sweep at work: its points, and the file of what was measured.
+// A running sweep: its points and the file of its measurements.
 class Sweep {
  public:
   Sweep(const std::vector<recipe::Recipe>& recipes, const std::vector<SweepAxis>& axes,
@@ -75,7 +75,7 @@ class Sweep {
         measure_{.warm_up = options.warm_up,
                  .steps = options.steps,
                  .models = options.models,
-                 .additions = options.additions},
+                 .user_parts = options.user_parts},
         points_(sweep_points(recipes, axes)),
         record_(options.out / "measurements.jsonl") {
     result_.axes = axes;
@@ -83,7 +83,7 @@ class Sweep {
     result_.steps = options.steps;
     for (const SweepPoint& point : points_) {
       SweepRow row;
-      row.name = name_of(point, axes, recipes.size() > 1);
+      row.name = name_of(point, axes, recipes.size() > 1 ? RecipeName::Show : RecipeName::Hide);
       row.recipe = point.recipe.name;
       row.values = point.values;
       keys_.push_back(measurement_key(point.recipe, measure_));
@@ -113,7 +113,7 @@ class Sweep {
   SweepResult& result() { return result_; }
 
  private:
-  // False where it was stopped.
+  // Returns false if it was stopped.
   bool measure(std::size_t i) {
     SweepRow& row = result_.rows[i];
     const auto child = in_child_process([&] { return measured_line(points_[i].recipe, measure_); },
@@ -131,7 +131,7 @@ class Sweep {
     return true;
   }
 
-  // Runs there will be: those of a point that failed are not tried again.
+  // The total number of runs; a point that failed is not tried again.
   std::int64_t all() const {
     return static_cast<std::int64_t>(points_.size()) * options_.runs - failed_runs_;
   }

@@ -8,11 +8,11 @@
 
 #include "trestle/models/model.h"
 #include "trestle/recipe/recipe.h"
-#include "trestle/train/additions.h"
 #include "trestle/train/sweep_points.h"
+#include "trestle/train/user_parts.h"
 
-// Measures recipes at every point of a grid of their fields: how long is a step, and how long was it
-// predicted to be?
+// Measures the duration of a step of recipes at every point of a grid of their fields, beside the
+// predicted one.
 //
 //   train::SweepResult result = train::sweep(
 //       {recipe::read_recipe("recipes/resnet50_pipelined.toml")},
@@ -22,23 +22,23 @@
 namespace trestle::train {
 
 struct SweepOptions {
-  std::filesystem::path out;  // the folder of the results; made where it is missing
-  int runs = 3;               // of each point, each in a process of its own
-  int warm_up = 2;            // steps of a run before the clock runs
+  std::filesystem::path out;  // the folder of the results; created if missing
+  int runs = 3;               // for each point, each in a process of its own
+  int warm_up = 2;            // steps of a run that are not timed
   int steps = 5;              // steps of a run that are timed
   models::OwnModels models = {};
-  Additions additions = {};
-  std::function<bool()> should_stop = {};  // asked several times a second
+  UserParts user_parts = {};
+  std::function<bool()> should_stop = {};  // called several times a second
 };
 
-// A point and what was measured of it. A run's time is the median of its steps.
+// A point and its measurements. The time of a run is the median of its steps.
 struct SweepRow {
-  std::string name;    // name_of() the point
-  std::string recipe;  // its recipe's
+  std::string name;    // name_of() of the point
+  std::string recipe;  // the name of its recipe
   std::vector<std::string> values;
   std::vector<double> runs;       // seconds a step, one for each run
-  std::vector<double> predicted;  // by the simulator, in each run; empty = not asked for
-  double optimizer_seconds = 0;   // what the optimizers add to a step, the median
+  std::vector<double> predicted;  // by the simulator, in each run; empty = not set
+  double optimizer_seconds = 0;   // of the update at the end of a step, the median
   int micro_batches = 0;          // 0 before the first run
   std::string devices;
   std::string error;  // why the last attempt failed
@@ -58,22 +58,22 @@ struct SweepResult {
   int warm_up = 0, steps = 0;
 
   int failed() const;
-  std::vector<std::filesystem::path> files;  // that were written
+  std::vector<std::filesystem::path> files;  // written
 };
 
-// Told after each run: the row, how many runs are done and how many there will be.
+// Called after each run with the row, the number of runs done and their total.
 using SweepProgress = std::function<void(const SweepRow& row, std::int64_t done, std::int64_t all)>;
 
-// The rows with what the folder has of them already; measures nothing, writes nothing.
+// Reads the rows with the measurements that the folder has; measures and writes nothing.
 SweepResult plan_sweep(const std::vector<recipe::Recipe>& recipes,
                        const std::vector<SweepAxis>& axes, const SweepOptions& options);
 
-// Measures what is missing, one run of every point after the other, so that what the machine does
-// besides falls on all points alike. Each run is a copy of this process (child_process.h): call it
-// before anything that uses libtorch. A point that fails says why in its row, and the others go on.
-// Writes measurements.jsonl after each run, and when it ends or is stopped sweep.csv, sweep.json,
-// sweep.svg and sweep.png. Throws UsageError for options that cannot be, StateError where another
-// sweep works in the folder.
+// Measures the missing runs: one run of every point after the other, so that other load on the
+// machine falls on all points alike. Each run is a copy of this process (child_process.h): call
+// sweep() before anything that uses libtorch. The row of a point that fails has the error, and the
+// sweep continues with the next point. Writes measurements.jsonl after each run, and sweep.csv,
+// sweep.json, sweep.svg and sweep.png when it ends or is stopped. Throws UsageError for invalid
+// options, StateError where another sweep uses the folder.
 SweepResult sweep(const std::vector<recipe::Recipe>& recipes, const std::vector<SweepAxis>& axes,
                   const SweepOptions& options, const SweepProgress& progress = {});
 

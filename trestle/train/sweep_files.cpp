@@ -26,7 +26,7 @@ std::string csv_cell(const std::string& words) {
 
 std::string csv_number(bool is_there, double number) { return is_there ? text(number) : ""; }
 
-// The axis along which curves run; -1 for bars.
+// The index of the axis of the curves; -1 for bars.
 int curve_axis(const std::vector<SweepAxis>& axes) {
   for (std::size_t i = 0; i < axes.size(); ++i)
     if (axes[i].is_number && axes[i].values.size() > 1) return static_cast<int>(i);
@@ -47,7 +47,7 @@ std::string one_line(const nlohmann::json& event) {
   return event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// What tells the row's curve from others: its recipe and all values but the one along the curve.
+// The name of the row's curve: its recipe and all values except the one along the curve.
 std::string series_of(const SweepResult& result, const SweepRow& row, int along, bool with_recipe) {
   std::vector<std::string> parts;
   if (with_recipe) parts.push_back(row.recipe);

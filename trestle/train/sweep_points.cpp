@@ -40,7 +40,7 @@ std::vector<std::string> values_of(const recipe::Field& field, const std::string
   return split(words, ',');
 }
 
-// Without the quotes that only TOML needs.
+// Removes the quotes that only TOML needs.
 std::string plain(const recipe::FieldValue& value) {
   const auto* word = std::get_if<std::string>(&value);
   const auto* words = std::get_if<std::vector<std::string>>(&value);
@@ -48,7 +48,8 @@ std::string plain(const recipe::FieldValue& value) {
   return word != nullptr ? *word : recipe::to_toml(value);
 }
 
-// A slip of the hand ("batch=1,2,...,3000" for two fields) must not take all memory.
+// Limits the number of points: a typing mistake ("batch=1,2,...,3000" for two fields) must not use
+// up the memory.
 void check_count(const std::vector<recipe::Recipe>& recipes, const std::vector<SweepAxis>& axes) {
   constexpr std::int64_t most = 10'000;
   constexpr std::int64_t countless = 1'000'000'000'000;
@@ -60,7 +61,7 @@ void check_count(const std::vector<recipe::Recipe>& recipes, const std::vector<S
         {.hint = text("A sweep has at most ", format_count(most), ": give fewer values.")});
 }
 
-// What stands before the sign, and behind it.
+// The text before the sign and the text behind it.
 std::pair<const recipe::Field&, std::string> key_and_values(std::string_view words,
                                                             std::string_view form) {
   const auto equals = words.find('=');
@@ -86,7 +87,7 @@ SweepAxis parse_axis(std::string_view words) {
   for (const std::string& word : values_of(field, values)) {
     if (trim(word).empty())
       throw UsageError(text("'", words, "' has an empty value"),
-                       {.hint = "Values are parted by single commas."});
+                       {.hint = "Separate values by single commas."});
     const std::string value = plain(recipe::parse_value(field, trim(word)));
     if (std::find(axis.values.begin(), axis.values.end(), value) != axis.values.end())
       throw UsageError(text("'", words, "' has the value ", value, " twice"));
@@ -125,16 +126,17 @@ std::vector<SweepPoint> sweep_points(const std::vector<recipe::Recipe>& recipes,
     try {
       recipe::check_recipe(point.recipe);
     } catch (Error& error) {
-      error.add_context("at " + name_of(point, axes, true));
+      error.add_context("at " + name_of(point, axes, RecipeName::Show));
       throw;
     }
   }
   return points;
 }
 
-std::string name_of(const SweepPoint& point, const std::vector<SweepAxis>& axes, bool with_recipe) {
+std::string name_of(const SweepPoint& point, const std::vector<SweepAxis>& axes,
+                    RecipeName recipe) {
   std::vector<std::string> parts;
-  if (with_recipe || axes.empty()) parts.push_back(point.recipe.name);
+  if (recipe == RecipeName::Show || axes.empty()) parts.push_back(point.recipe.name);
   for (std::size_t i = 0; i < axes.size(); ++i)
     parts.push_back(text(axes[i].key, " = ", point.values[i]));
   return join(parts, " · ");

@@ -90,7 +90,7 @@ StepTimes from_json(const json& from) {
   return times;
 }
 
-// Throws FormatError also for what is no JSON object.
+// Throws FormatError also for text that is not a JSON object.
 json parse(const std::string& line) {
   json parsed = json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!parsed.is_object()) wrong("no JSON object");

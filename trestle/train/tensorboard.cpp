@@ -28,7 +28,8 @@ constexpr std::array<std::uint32_t, 256> crc_table = [] {
   return table;
 }();
 
-// As the records want it: turned, with a constant added, since data may hold checksums themselves.
+// The checksum in a record is rotated and has a constant added, since data may contain checksums
+// themselves.
 std::uint32_t masked_crc(const std::string& bytes) {
   std::uint32_t crc = 0xffffffffU;
   for (const char byte : bytes)
@@ -44,7 +45,7 @@ std::string bytes_of(T value) {
   return bytes;
 }
 
-// Fields of a protocol buffer: a number and a kind of wire, then the value.
+// The fields of a protocol buffer: number and wire type, then the value.
 enum Wire { varint = 0, eight_bytes = 1, length = 2, four_bytes = 5 };
 
 std::string varint_bytes(std::uint64_t value) {

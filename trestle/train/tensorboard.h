@@ -12,15 +12,15 @@
 //     events.add(1, {{"loss/training", 0.61}, {"learning_rate", 0.001}});
 //
 // The format (tensorflow/core/util/event.proto in the records of tensorflow/core/lib/io) needs four
-// fields of a protocol buffer and two checksums, so no library is asked for it.
+// fields of a protocol buffer and two checksums, so it is written here without a library.
 namespace trestle::train {
 
 class EventFile {
  public:
   using Scalars = std::vector<std::pair<std::string, double>>;
 
-  // A new file in `folder`, with a name of its own. TensorBoard then forgets what files before it say
-  // of steps after `step`: those were lost in a crash. Throws FileError.
+  // Creates a file in `folder` with a unique name. TensorBoard then drops the steps after `step` of
+  // earlier files, which were lost in a crash. Throws FileError.
   EventFile(const std::filesystem::path& folder, std::int64_t step);
 
   // Written at once. Throws FileError.

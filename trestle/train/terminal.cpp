@@ -17,7 +17,8 @@ struct Range {
   std::uint32_t first, last;
 };
 
-// Unicode's EastAsianWidth.txt, in blocks. wcwidth() would ask the locale, which we leave alone.
+// Blocks of Unicode's EastAsianWidth.txt. wcwidth() depends on the locale, which trestle does not
+// set.
 constexpr std::array<Range, 11> wide = {{{0x1100, 0x115f},
                                          {0x2e80, 0x303e},
                                          {0x3041, 0xa4cf},
@@ -50,7 +51,7 @@ struct Letter {
   int columns = 1;
 };
 
-// A colour is a letter without width; a byte that is not UTF-8 takes a column.
+// A colour has no width; a byte that is not UTF-8 takes a column.
 Letter next_letter(std::string_view words) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(words[i]); };
   if (byte(0) == 0x1b) {
@@ -66,7 +67,8 @@ Letter next_letter(std::string_view words) {
 
 constexpr std::string_view dot = " · ";
 
-// Bytes of what stands between two parts at the beginning of `words`; 0 = it is no such place.
+// The number of bytes of the separator between two parts at the beginning of `words`; 0 if there is
+// none.
 std::size_t gap_at(std::string_view words) {
   if (words.starts_with(dot)) return dot.size();
   const std::size_t spaces = std::min(words.find_first_not_of(' '), words.size());

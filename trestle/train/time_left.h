@@ -3,12 +3,12 @@
 #include <cstdint>
 #include <optional>
 
-// How long a run still takes, from what it measured so far.
+// Estimates the time left of a run from its measured batches.
 namespace trestle::train {
 
-// What a batch takes: at first the mean, which then follows the last few tens, so that a machine that
-// becomes slower is noticed. The first batch of a process does not count once there is a second: it
-// takes memory and picks kernels.
+// The duration of a batch: a mean at first, which then follows the last few tens of batches, so
+// that a machine that becomes slower is noticed. The first batch of a process is replaced by the
+// second one: it allocates memory and selects kernels.
 class BatchTime {
  public:
   void add(double seconds);
@@ -22,15 +22,15 @@ class BatchTime {
 
 class TimeLeft {
  public:
-  // Batches to train on and to validate with, and epochs to be closed (saves, pictures).
+  // Batches of training and of validation, and epochs to be closed (saves, pictures).
   struct Work {
     std::int64_t training = 0, validation = 0, closings = 0;
   };
 
   BatchTime training, validation, closing;
 
-  // Seconds; nothing while one of the kinds of batches in it was not measured: training counts as
-  // measured after its second batch. Closing an epoch counts nothing before it was measured.
+  // Seconds; nothing before each kind of batch in `work` was measured, training with its second
+  // batch. Closing an epoch counts 0 before it was measured.
   std::optional<double> of(const Work& work) const;
 };
 

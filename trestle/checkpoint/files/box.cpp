@@ -37,7 +37,7 @@ std::pair<Box, Box> cut_at(const Box& region, const Box& box) {
   return halves;
 }
 
-// A part of the tensor, and the boxes that overlap it.
+// A region of the tensor, and the boxes that overlap it.
 struct CoverRegion {
   Box box;
   std::vector<std::size_t> boxes;
@@ -96,11 +96,11 @@ std::string to_string(const Box& box) {
   return text("[", join(slices, ", "), "]");
 }
 
-std::vector<BoxPiece> pieces_of(const Box& wanted, const std::vector<Box>& stored) {
-  std::vector<BoxPiece> pieces;
+std::vector<BoxOverlap> overlaps_of(const Box& wanted, const std::vector<Box>& stored) {
+  std::vector<BoxOverlap> overlaps;
   for (std::size_t i = 0; i < stored.size(); ++i)
-    if (auto both = intersection(wanted, stored[i])) pieces.push_back({i, std::move(*both)});
-  return pieces;
+    if (auto both = intersection(wanted, stored[i])) overlaps.push_back({i, std::move(*both)});
+  return overlaps;
 }
 
 std::optional<CoverFault> find_cover_fault(const Sizes& shape, const std::vector<Box>& boxes) {

@@ -37,13 +37,13 @@ std::optional<Box> intersection(const Box& a, const Box& b);
 std::string to_string(const Box& box);
 
 // The intersection of a wanted box with one of the stored boxes.
-struct BoxPiece {
+struct BoxOverlap {
   std::size_t stored = 0;
   Box box;  // in the coordinates of the whole tensor
 
-  friend bool operator==(const BoxPiece&, const BoxPiece&) = default;
+  friend bool operator==(const BoxOverlap&, const BoxOverlap&) = default;
 };
-std::vector<BoxPiece> pieces_of(const Box& wanted, const std::vector<Box>& stored);
+std::vector<BoxOverlap> overlaps_of(const Box& wanted, const std::vector<Box>& stored);
 
 // Why these boxes, each within the shape, do not contain every element exactly once.
 struct CoverFault {

@@ -37,7 +37,7 @@ class IndexReader {
     if (!state.is_object()) fail("its state is not an object");
     index.state = state.dump(-1, ' ', true, json::error_handler_t::replace);
     for (const auto& [name, about] : object(in, "files").items()) {
-      if (!is_part_name(name)) fail(text("'", shown(name), "' is not a valid file name"));
+      if (!is_shard_file_name(name)) fail(text("'", shown(name), "' is not a valid file name"));
       const json& size = member(about, "bytes", name);
       if (!is_count(size)) fail(text("'", name, "' has ", in_words(size), " bytes"));
       index.files[name] = size.get<std::uint64_t>();
@@ -201,7 +201,7 @@ std::vector<Box> IndexedTensor::plain_boxes() const {
   return all;
 }
 
-bool is_part_name(std::string_view name) {
+bool is_shard_file_name(std::string_view name) {
   constexpr std::size_t longest = 255;
   const bool plain = std::none_of(name.begin(), name.end(), [](char c) {
     return c == '/' || c == '\\' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
@@ -210,7 +210,7 @@ bool is_part_name(std::string_view name) {
          name.ends_with(part_ending);
 }
 
-std::string part_name(const std::string& group, int rank, int ranks) {
+std::string shard_file_name(const std::string& group, int rank, int ranks) {
   return text(group, ranks == 1 ? std::string() : text(".rank", rank), part_ending);
 }
 

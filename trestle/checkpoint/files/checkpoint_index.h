@@ -61,12 +61,12 @@ struct CheckpointIndex {
 };
 
 // Whether this is a valid name of a file of tensors: no path, ends in .safetensors.
-bool is_part_name(std::string_view name);
+bool is_shard_file_name(std::string_view name);
 // "weights.rank2.safetensors"; "weights.safetensors" for a single rank.
-std::string part_name(const std::string& group, int rank, int ranks);
+std::string shard_file_name(const std::string& group, int rank, int ranks);
 
 // Whether the boxes must contain every element once; the boxes of one rank need not.
-enum class Cover : std::uint8_t { Whole, Part };
+enum class Cover : std::uint8_t { Whole, OneRank };
 
 // Throws FormatError with the name of `file` for anything invalid: another format or version,
 // duplicate names, files that are paths, boxes that exceed their tensor or overlap, elements that
@@ -80,6 +80,6 @@ std::string format_index(const CheckpointIndex& index);
 // Merges the indexes of all ranks, in the order of ranks, without the state. Throws UsageError with
 // tensor, ranks and box if two ranks saved the same elements, if none did, or if they disagree on
 // the tensor's dtype or shape.
-CheckpointIndex merge_parts(std::vector<CheckpointIndex> parts);
+CheckpointIndex merge_indexes(std::vector<CheckpointIndex> indexes);
 
 }  // namespace trestle::checkpoint

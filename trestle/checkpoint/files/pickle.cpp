@@ -257,20 +257,9 @@ class Machine {
                "] does not fit into its storage of ", storage.elements));
   }
 
-  // Executes one opcode. Returns false for the last.
-  bool step() {
-    const std::size_t began = bytes_.position();
-    const int opcode = bytes_.byte();
+  // Each of the next three executes one opcode of its group. Returns false for other opcodes.
+  bool push_scalar(int opcode) {
     switch (opcode) {
-      case '.': {
-        pickle_.root = pop();
-        if (!stack_.empty() || !marks_.empty()) fail("its pickle leaves values on the stack");
-        return false;
-      }
-      case '(':
-        count();
-        marks_.push_back(stack_.size());
-        break;
       case 'N':
         push({});
         break;
@@ -297,6 +286,14 @@ class Machine {
       case 'X':
         push({Kind::String, 0, bytes_.take(bytes_.little_endian(4))});
         break;
+      default:
+        return false;
+    }
+    return true;
+  }
+
+  bool change_container(int opcode) {
+    switch (opcode) {
       case ')':
       case ']':
         push_sequence({});
@@ -336,6 +333,18 @@ class Machine {
           dict.emplace_back(values[i], values[i + 1]);
         break;
       }
+      case 'b':  // attributes of an OrderedDict, such as "_metadata": not needed for tensors
+        pop();
+        dict_at_top();
+        break;
+      default:
+        return false;
+    }
+    return true;
+  }
+
+  bool use_memo_or_call(int opcode) {
+    switch (opcode) {
       case 'q':
         remember(static_cast<std::uint64_t>(bytes_.byte()));
         break;
@@ -357,13 +366,27 @@ class Machine {
       case 'Q':
         push_storage();
         break;
-      case 'b':  // attributes of an OrderedDict, such as "_metadata": not needed for tensors
-        pop();
-        dict_at_top();
-        break;
       default:
-        fail(text("its pickle has opcode ", opcode, " at byte ", began,
-                  ", which torch.save does not use for tensors"));
+        return false;
+    }
+    return true;
+  }
+
+  // Executes one opcode. Returns false for the last.
+  bool step() {
+    const std::size_t began = bytes_.position();
+    const int opcode = bytes_.byte();
+    if (opcode == '.') {
+      pickle_.root = pop();
+      if (!stack_.empty() || !marks_.empty()) fail("its pickle leaves values on the stack");
+      return false;
+    }
+    if (opcode == '(') {
+      count();
+      marks_.push_back(stack_.size());
+    } else if (!push_scalar(opcode) && !change_container(opcode) && !use_memo_or_call(opcode)) {
+      fail(text("its pickle has opcode ", opcode, " at byte ", began,
+                ", which torch.save does not use for tensors"));
     }
     return true;
   }

@@ -29,9 +29,9 @@ class Save {
   void run() {
     try {
       agree();
-      std::vector<std::string> parts = step("part written", [this] { return write_part(); });
+      std::vector<std::string> indexes = step("shard written", [this] { return write_shard(); });
       step("folders exchanged", [&] {
-        if (ranks_.rank == 0) finish(parts);
+        if (ranks_.rank == 0) finish(indexes);
         return std::string();
       });
     } catch (...) {
@@ -103,12 +103,12 @@ class Save {
                               ", but rank ", rank, " is at ", all[rank]));
   }
 
-  std::string write_part() {
+  std::string write_shard() {
     const fs::path fresh = fresh_folder(folder_);
     wait_for(fresh);
-    const CheckpointIndex part = task_.write_part(fresh);
+    const CheckpointIndex index = task_.write_shard(fresh);
     flush_folder(fresh);
-    return ranks_.size == 1 ? (alone_ = part, std::string()) : format_index(part);
+    return ranks_.size == 1 ? (alone_ = index, std::string()) : format_index(index);
   }
 
   // Some network file systems show another machine's new folder a little later.
@@ -126,11 +126,11 @@ class Save {
 
   void finish(const std::vector<std::string>& texts) {
     const fs::path fresh = fresh_folder(folder_);
-    std::vector<CheckpointIndex> parts;
-    if (ranks_.size == 1) parts.push_back(std::move(alone_));
+    std::vector<CheckpointIndex> indexes;
+    if (ranks_.size == 1) indexes.push_back(std::move(alone_));
     for (std::size_t rank = 0; rank < texts.size() && ranks_.size > 1; ++rank)
-      parts.push_back(parse_index(texts[rank], text("the index of rank ", rank), Cover::Part));
-    CheckpointIndex index = merge_parts(std::move(parts));
+      indexes.push_back(parse_index(texts[rank], text("the index of rank ", rank), Cover::OneRank));
+    CheckpointIndex index = merge_indexes(std::move(indexes));
     index.state = task_.state;
     for (const auto& [name, bytes] : index.files) {
       std::error_code none;

@@ -23,7 +23,7 @@ namespace trestle::checkpoint {
 
 struct SaveTask {
   // Writes this rank's files into the folder, and returns their contents.
-  std::function<CheckpointIndex(const std::filesystem::path& fresh)> write_part = {};
+  std::function<CheckpointIndex(const std::filesystem::path& fresh)> write_shard = {};
   std::string state = "{}";  // a JSON object; that of rank 0 is kept
   // Must be the same on all ranks: "step 12, epoch 3".
   std::string agreed = {};

@@ -8,35 +8,39 @@ namespace {
 
 constexpr int as_stored = 1;
 
-// A number of `size` bytes; 0 outside of the block.
-std::uint32_t number_at(std::string_view tiff, std::uint64_t at, std::uint64_t size,
-                        bool big_endian) {
-  if (at + size > tiff.size()) return 0;
-  std::uint32_t value = 0;
-  for (std::uint64_t i = 0; i < size; ++i) {
-    const std::uint64_t byte = big_endian ? i : size - 1 - i;
-    value = value << 8 | static_cast<unsigned char>(tiff[at + byte]);
+struct TiffBlock {
+  std::string_view bytes;
+  bool big_endian;
+
+  // A number of `size` bytes; 0 outside of the block.
+  std::uint32_t number_at(std::uint64_t at, std::uint64_t size) const {
+    if (at + size > bytes.size()) return 0;
+    std::uint32_t value = 0;
+    for (std::uint64_t i = 0; i < size; ++i) {
+      const std::uint64_t byte = big_endian ? i : size - 1 - i;
+      value = value << 8 | static_cast<unsigned char>(bytes[at + byte]);
+    }
+    return value;
   }
-  return value;
-}
+};
 
 }  // namespace
 
-int exif_orientation(std::string_view tiff) {
-  const bool big_endian = tiff.starts_with("MM");
-  if (!big_endian && !tiff.starts_with("II")) return as_stored;
-  if (number_at(tiff, 2, 2, big_endian) != 42) return as_stored;
-  const std::uint64_t directory = number_at(tiff, 4, 4, big_endian);
-  const std::uint64_t entries = number_at(tiff, directory, 2, big_endian);
+int exif_orientation(std::string_view bytes) {
+  const TiffBlock tiff{bytes, bytes.starts_with("MM")};
+  if (!tiff.big_endian && !bytes.starts_with("II")) return as_stored;
+  if (tiff.number_at(2, 2) != 42) return as_stored;
+  const std::uint64_t directory = tiff.number_at(4, 4);
+  const std::uint64_t entries = tiff.number_at(directory, 2);
   constexpr std::uint64_t entry_bytes = 12;
   // The standard requires a short; some programs write a long.
   constexpr std::uint32_t orientation_tag = 0x0112, short_type = 3, long_type = 4;
   for (std::uint64_t i = 0; i < entries; ++i) {
     const std::uint64_t entry = directory + 2 + i * entry_bytes;
-    if (number_at(tiff, entry, 2, big_endian) != orientation_tag) continue;
-    const std::uint32_t type = number_at(tiff, entry + 2, 2, big_endian);
+    if (tiff.number_at(entry, 2) != orientation_tag) continue;
+    const std::uint32_t type = tiff.number_at(entry + 2, 2);
     if (type != short_type && type != long_type) return as_stored;
-    const std::uint32_t value = number_at(tiff, entry + 8, type == long_type ? 4 : 2, big_endian);
+    const std::uint32_t value = tiff.number_at(entry + 8, type == long_type ? 4 : 2);
     return value >= 1 && value <= 8 ? static_cast<int>(value) : as_stored;
   }
   return as_stored;

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include <gif_lib.h>
@@ -74,18 +75,20 @@ std::optional<int> find_first_frame(GifFileType& gif, const Source& source) {
   }
 }
 
-// The rows of a frame in the order of the file, which differs for an interlaced one.
-std::vector<int> row_order(int height, bool interlaced) {
+// A pass over a frame: its first row and the distance between its rows.
+struct RowPass {
+  int first, step;
+};
+constexpr RowPass single_pass[] = {{0, 1}};
+constexpr RowPass interlaced_passes[] = {{0, 8}, {4, 8}, {2, 4}, {1, 2}};
+
+// The rows of a frame in the order of the file.
+std::vector<int> row_order(int height, std::span<const RowPass> passes) {
   std::vector<int> order;
   order.reserve(static_cast<std::size_t>(height));
-  constexpr std::pair<int, int> interlaced_passes[] = {{0, 8}, {4, 8}, {2, 4}, {1, 2}};
-  constexpr std::pair<int, int> all[] = {{0, 1}};
-  auto add = [&](const auto& passes) {
-    for (const auto& [first, step] : passes) {
-      for (int y = first; y < height; y += step) order.push_back(y);
-    }
-  };
-  interlaced ? add(interlaced_passes) : add(all);
+  for (const auto& [first, step] : passes) {
+    for (int y = first; y < height; y += step) order.push_back(y);
+  }
   return order;
 }
 
@@ -160,7 +163,8 @@ Image decode_gif(const Source& source, const ReadImageOptions& options) {
   if (transparent) std::ranges::fill(image.pixels, static_cast<std::uint8_t>(*transparent));
   const std::vector<std::uint8_t> indices = read_frame(*gif, source);
   auto row = indices.begin();
-  for (const int y : row_order(frame.Height, frame.Interlace)) {
+  const auto passes = frame.Interlace ? std::span<const RowPass>(interlaced_passes) : single_pass;
+  for (const int y : row_order(frame.Height, passes)) {
     std::copy_n(row, frame.Width, &image.at(frame.Left, frame.Top + y));
     row += frame.Width;
   }

@@ -201,7 +201,7 @@ void add_wheel(std::vector<Face>& faces, const Build& b, const Paint& paint, dou
   }
 }
 
-void add_details(std::vector<Face>& faces, const Build& b, const Paint& paint) {
+void add_lamps_and_bumpers(std::vector<Face>& faces, const Build& b, const Paint& paint) {
   const double half = b.length / 2;
   const double w = b.width / 2;
   // Lamps are on the flat ends of the lower body.
@@ -225,6 +225,10 @@ void add_details(std::vector<Face>& faces, const Build& b, const Paint& paint) {
     quad(faces, {out, 0.26, low + 0.14}, {out, -0.26, low + 0.14}, {out, -0.26, low + 0.25},
          {out, 0.26, low + 0.25}, {0.85, 0.85, 0.8}, 0);
   }
+}
+
+void add_gaps_and_mirrors(std::vector<Face>& faces, const Build& b, const Paint& paint) {
+  const double w = b.width / 2;
   // Sill and door gaps.
   const double sill = b.clearance + 0.07;
   both_sides(faces,
@@ -271,7 +275,8 @@ Car make_car(Random& random) {
   add_cabin(car.faces, build, paint);
   add_wheel(car.faces, build, paint, build.front_axle);
   add_wheel(car.faces, build, paint, build.rear_axle);
-  add_details(car.faces, build, paint);
+  add_lamps_and_bumpers(car.faces, build, paint);
+  add_gaps_and_mirrors(car.faces, build, paint);
   return car;
 }
 

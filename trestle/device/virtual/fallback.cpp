@@ -67,6 +67,9 @@ const Traits& traits_of(const c10::OperatorHandle& op) {
                               : known.emplace(schema, read_traits(*schema)).first->second;
 }
 
+// The host tensors that an argument may hold. A scalar is a tensor without dimensions.
+enum class HostTensors { Any, Scalars, None };
+
 // Finds the one device of a call, or throws as libtorch does when tensors lie on several.
 class DeviceOfCall {
  public:
@@ -74,14 +77,15 @@ class DeviceOfCall {
 
   void see(std::size_t index, const c10::IValue& value) {
     const bool written = (traits_.written >> index) & 1;
+    const HostTensors usual = written ? HostTensors::None : HostTensors::Scalars;
+    const HostTensors allowed = traits_.host_arguments ? HostTensors::Any : usual;
     if (value.isTensor()) {
-      see(value.toTensor(), written, traits_.host_arguments);
+      see(value.toTensor(), allowed);
     } else if (value.isTensorList()) {
-      for (const at::Tensor& tensor : value.toTensorList())
-        see(tensor, written, traits_.host_arguments);
+      for (const at::Tensor& tensor : value.toTensorList()) see(tensor, allowed);
     } else if (value.isOptionalTensorList()) {
       for (const c10::IValue& item : value.toListRef()) {
-        if (item.isTensor()) see(item.toTensor(), written, traits_.host_indices);
+        if (item.isTensor()) see(item.toTensor(), traits_.host_indices ? HostTensors::Any : usual);
       }
     } else if (value.isDevice() && is_virtual(value.toDevice()) && device_ == no_device) {
       device_ = value.toDevice().has_index() ? value.toDevice().index() : current_device();
@@ -95,13 +99,13 @@ class DeviceOfCall {
   }
 
  private:
-  // Scalars are CPU tensors without dimensions and may be mixed with any device, unless they are
-  // written to.
-  void see(const at::Tensor& tensor, bool written, bool may_be_host) {
+  void see(const at::Tensor& tensor, HostTensors allowed) {
     if (!tensor.defined()) return;
     const c10::Device device = tensor.device();
     if (!is_virtual(device)) {
-      if (!may_be_host && (written || tensor.dim() > 0)) other_ = device;
+      const bool scalar = tensor.dim() == 0;
+      if (allowed == HostTensors::None || (allowed == HostTensors::Scalars && !scalar))
+        other_ = device;
     } else if (device_ == no_device) {
       device_ = device.index();
     } else if (device_ != device.index()) {
