@@ -1,7 +1,5 @@
 #include "trestle/comm/spawn.h"
 
-#include <c10/util/Exception.h>
-
 #include <algorithm>
 #include <exception>
 #include <mutex>
@@ -10,6 +8,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/comm/fail_on_error.h"
 #include "trestle/comm/rank_error.h"
 #include "trestle/comm/thread_board.h"
 #include "trestle/comm/thread_world.h"
@@ -25,7 +24,8 @@ class FirstFailure {
  public:
   // Call it in a catch block.
   void record(ThreadBoard& board, int rank) {
-    const std::string reason = text("rank ", rank, " failed: ", message());
+    const std::string reason =
+        text("rank ", rank, " failed: ", error_message(std::current_exception()));
     {
       const std::lock_guard lock(mutex_);
       if (!error_ || (is_echo_ && !is<RankError>())) {
@@ -48,18 +48,6 @@ class FirstFailure {
   }
 
  private:
-  static std::string message() {
-    try {
-      throw;
-    } catch (const c10::Error& error) {
-      return error.what_without_backtrace();
-    } catch (const std::exception& error) {
-      return error.what();
-    } catch (...) {
-      return "unknown exception";
-    }
-  }
-
   template <class Type>
   static bool is() {
     try {
