@@ -5,8 +5,11 @@
 
 #include <map>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "trestle/base/text.h"
+#include "trestle/comm/gather.h"
 #include "trestle/device/transfer.h"
 #include "trestle/nn/buffer_keeper.h"
 #include "trestle/nn/layers.h"
@@ -104,13 +107,11 @@ class NonfiniteSearch {
   Found first_of_all_ranks(const Found& own) const {
     if (!over_ranks_) return own;
     Found first;
-    for (const auto& received : impl_.options.group.all_gather_bytes(
-             own ? text(own->place, " ", own->sentence) : std::string())) {
-      if (received.empty()) continue;
-      const auto blank = received.find(' ');
-      const int place = std::stoi(received.substr(0, blank));
-      if (!first || place < first->place) first = {place, received.substr(blank + 1)};
-    }
+    std::optional<std::pair<int, std::string>> sent;
+    if (own) sent = {own->place, own->sentence};
+    for (const auto& received : comm::all_gather_values(impl_.options.group, sent))
+      if (received && (!first || received->first < first->place))
+        first = {received->first, received->second};
     return first;
   }
 
