@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "trestle/base/text.h"
 #include "trestle/train/setup.h"
 #include "trestle/train/sharded_state_size.h"
 
