@@ -5,7 +5,7 @@
 
 #include "trestle/comm/gather.h"
 #include "trestle/device/device.h"
-#include "trestle/pipeline/micro_batch.h"
+#include "trestle/pipeline/execute/micro_batch.h"
 #include "trestle/plan/fit.h"
 
 namespace trestle::pipeline {

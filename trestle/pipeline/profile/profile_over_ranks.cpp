@@ -1,0 +1,113 @@
+#include "trestle/pipeline/profile/profile_over_ranks.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "trestle/base/stopwatch.h"
+#include "trestle/comm/gather.h"
+#include "trestle/pipeline/transport/message_tags.h"
+
+namespace trestle::pipeline {
+namespace {
+
+constexpr int profile_rounds = 4;
+
+// The rows that a rank sends about its stages and routes, as bytes: all ranks run the same program.
+struct StageRow {
+  std::int64_t stage = 0;
+  std::int64_t device = 0;  // its number among the rank's devices
+  simulate::StageCost cost = {};
+};
+struct RouteRow {
+  std::int64_t route = 0;
+  simulate::RouteCost cost = {};
+};
+// The rows of one rank's stages and of the routes that begin in them.
+struct Rows {
+  std::vector<StageRow> stages;
+  std::vector<RouteRow> routes;
+};
+
+Rows rows_of(const PartitionedModel& model, const simulate::Costs& own) {
+  Rows rows;
+  std::vector<at::Device> devices;
+  for (const Stage& stage : model.stages) {
+    const auto found = std::find(devices.begin(), devices.end(), stage.device());
+    rows.stages.push_back({stage.index(), found - devices.begin(),
+                           own.stages[static_cast<std::size_t>(stage.index())]});
+    if (found == devices.end()) devices.push_back(stage.device());
+  }
+  for (std::size_t r = 0; r < model.cut.routes.size(); ++r)
+    if (model.stages.has(model.cut.routes[r].from_stage))
+      rows.routes.push_back({static_cast<std::int64_t>(r), own.routes[r]});
+  return rows;
+}
+
+enum class Turn { First, Second };
+
+// Seconds for one way. The rank with the first turn sends first.
+double time_message(RankLink& link, const at::Tensor& message, int peer, Turn turn) {
+  double fastest = std::numeric_limits<double>::infinity();
+  for (int round = 0; round < profile_rounds; ++round) {
+    const Stopwatch watch;
+    if (turn == Turn::First) link.send(message, peer, timing_tag).wait();
+    link.receive(message, peer, timing_tag).wait();
+    if (turn == Turn::Second) link.send(message, peer, timing_tag).wait();
+    if (round > 0) fastest = std::min(fastest, watch.seconds());
+  }
+  return fastest / 2;
+}
+
+}  // namespace
+
+void measure_routes_between_ranks(const PartitionedModel& model, const StageExchange& exchange,
+                                  simulate::Costs& costs) {
+  for (std::size_t r = 0; r < model.cut.routes.size(); ++r) {
+    const auto& ends = model.cut.routes[r];
+    const bool sends = model.stages.has(ends.from_stage);
+    if (!exchange.crosses(r) || costs.routes[r].bytes == 0 ||
+        (!sends && !model.stages.has(ends.to_stage)))
+      continue;
+    const int here = sends ? ends.from_stage : ends.to_stage;
+    const int there = sends ? ends.to_stage : ends.from_stage;
+    const at::Tensor message =
+        at::empty({costs.routes[r].bytes},
+                  at::TensorOptions().device(model.stages[here].device()).dtype(at::kByte))
+            .fill_(1);
+    costs.routes[r].seconds = time_message(exchange.link(), message, exchange.rank_of(there),
+                                           sends ? Turn::First : Turn::Second);
+  }
+}
+
+simulate::Costs gather_costs(const PartitionedModel& model, const StageExchange& exchange,
+                             const simulate::Costs& own) {
+  const Rows rows = rows_of(model, own);
+  const auto all = comm::all_gather_values(
+      exchange.link().group(), std::tuple(own.gradients_at_start, rows.stages, rows.routes));
+  simulate::Costs costs = own;
+  std::vector<std::pair<std::size_t, std::int64_t>> device_of_stage(costs.stages.size());
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const auto& [gradients_at_start, stages, routes] = all[rank];
+    costs.gradients_at_start = costs.gradients_at_start || gradients_at_start;
+    for (const StageRow& row : stages) {
+      costs.stages.at(static_cast<std::size_t>(row.stage)) = row.cost;
+      device_of_stage.at(static_cast<std::size_t>(row.stage)) = {rank, row.device};
+    }
+    for (const RouteRow& row : routes)
+      costs.routes.at(static_cast<std::size_t>(row.route)) = row.cost;
+  }
+  std::map<std::pair<std::size_t, std::int64_t>, int> numbers;
+  costs.device_of_stage.clear();
+  for (const auto& device : device_of_stage)
+    costs.device_of_stage.push_back(
+        numbers.try_emplace(device, static_cast<int>(numbers.size())).first->second);
+  return costs;
+}
+
+}  // namespace trestle::pipeline
