@@ -13,9 +13,9 @@
 namespace trestle::launch {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 // A script that counts signals for a while after the first one and exits normally.
 std::string counting(const std::string& signal) {

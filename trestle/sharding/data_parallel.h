@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "trestle/base/error.h"
+#include "trestle/device/detail/visit_tensors.h"
 #include "trestle/device/device.h"
 #include "trestle/nn/layers.h"
 #include "trestle/nn/make_layer.h"
 #include "trestle/sharding/data_parallel_replicas.h"
 #include "trestle/sharding/scatter_gather.h"
-#include "trestle/device/detail/visit_tensors.h"
 
 // One model on several devices of one process, each with a part of the batch: torch.nn.DataParallel
 // of Python, which C++ lacks (its torch::nn::parallel::data_parallel() clones the module in each call,

@@ -137,9 +137,8 @@ class Hooked<Impl, Output(Inputs...)> : public Impl, public sharding::HookedModu
       hook->end(call, [](const sharding::UnitHook::Change&) {});
     } else {
       Output output = run();
-      hook->end(call, [&](const sharding::UnitHook::Change& change) {
-        visit_tensors(output, change);
-      });
+      hook->end(call,
+                [&](const sharding::UnitHook::Change& change) { visit_tensors(output, change); });
       return output;
     }
   }

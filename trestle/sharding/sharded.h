@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "trestle/comm/group.h"
+#include "trestle/device/detail/visit_tensors.h"
 #include "trestle/device/named_tensors.h"
 #include "trestle/mesh/device_mesh.h"
 #include "trestle/nn/layers.h"
@@ -20,7 +21,6 @@
 #include "trestle/sharding/rank_groups.h"
 #include "trestle/sharding/shard_level.h"
 #include "trestle/sharding/shard_record.h"
-#include "trestle/device/detail/visit_tensors.h"
 
 namespace torch::nn {
 class Module;
@@ -106,8 +106,7 @@ class Sharded {
   // function(inputs...) as the model's forward, for a module: the function calls it.
   template <class Function, class... Inputs>
   auto run(const Function& function, Inputs... inputs) {
-    const Scope scope =
-        begin([&](const Change& change) { (visit_tensors(inputs, change), ...); });
+    const Scope scope = begin([&](const Change& change) { (visit_tensors(inputs, change), ...); });
     auto outputs = function(inputs...);
     end(scope, [&](const Change& change) { visit_tensors(outputs, change); });
     return outputs;
