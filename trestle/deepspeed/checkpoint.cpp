@@ -4,7 +4,7 @@
 #include "trestle/base/text.h"
 #include "trestle/comm/gather.h"
 #include "trestle/deepspeed/deepspeed.h"
-#include "trestle/sharding/save.h"
+#include "trestle/sharding/save/save.h"
 
 namespace trestle::deepspeed {
 namespace {
