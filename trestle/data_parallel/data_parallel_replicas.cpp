@@ -18,11 +18,11 @@
 #include "trestle/data_parallel/replica_threads.h"
 #include "trestle/data_parallel/shared_tensor.h"
 #include "trestle/device/device.h"
+#include "trestle/device/error_context.h"
 #include "trestle/device/keyed_random.h"
 #include "trestle/device/stream.h"
 #include "trestle/device/threads.h"
 #include "trestle/nn/checkpointing.h"
-#include "trestle/device/error_context.h"
 
 namespace trestle::sharding::detail {
 namespace {
