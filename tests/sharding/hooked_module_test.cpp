@@ -83,7 +83,7 @@ TEST(ShardedLayers, SelectUnitsByNameAndType) {
                      return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}));
                    });
                    Sharded sharded(net, shards(world),
-                                   {.level = ShardLevel::Parameters, .units = units});
+                                   {.level = ShardLevel::Parameters, .units = {.names = units}});
                    sharded.backward(sharded.forward(own_rows(world).to(at::kFloat)).sum());
                    return sharded.report().groups;
                  })

@@ -39,7 +39,7 @@ struct SameGradientsCase {
 };
 
 inline constexpr int all_rows = 24;
-inline at::Tensor matrix_rows(std::uint64_t seed) { return rows(all_rows, 6, seed).to(at::kFloat); }
+inline at::Tensor matrix_rows(std::uint64_t seed) { return rows(all_rows, seed).to(at::kFloat); }
 
 // The gradients of plain libtorch. In float32: of the whole batch. In bfloat16: each rank's share
 // of the batch, summed in float32, either with cast weights or under autocast.
@@ -84,7 +84,7 @@ inline void expect_same_gradients(const World& world, const DeviceMesh& mesh,
     SCOPED_TRACE(std::string(to_string(level)));
     const bool autocast = level == ShardLevel::None;  // level None keeps no master weights
     const Gradients expected = plain_gradients(world.size(), given.bfloat16, autocast);
-    ShardOptions options{.level = level, .bucket = 256, .first_bucket = 128};
+    ShardOptions options{.level = level, .buckets = {.size = 256, .first = 128}};
     if (given.bfloat16 && !autocast)
       options.precision = {.parameters = at::kBFloat16, .reduce = at::kFloat, .output = at::kFloat};
     Sharded sharded(residual_layers(given.recompute), mesh, options);

@@ -14,8 +14,8 @@
 #include "trestle/device/device.h"
 #include "trestle/nn/batch_norm_statistics.h"
 #include "trestle/nn/value.h"
-#include "trestle/pipeline/execute/optimizer_factory.h"
 #include "trestle/pipeline/execute/stage_hooks.h"
+#include "trestle/pipeline/execute/stage_optimizer_options.h"
 #include "trestle/precision/autocast.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/schedule/lower.h"
@@ -86,19 +86,6 @@ struct ReplicaOptions {
   comm::Group group = {};
   // Reduces the gradients over the group.
   std::shared_ptr<pipeline::StageHooks> hooks = {};
-};
-
-// PipelineOptions::optimizer: with it, a step also updates the weights (the actions NORM and STEP).
-struct StageOptimizerOptions {
-  // Called at the first step() or optimizer(), once for each stage of this process that has
-  // parameters. With train/parallelize.h the parameters are this rank's shards. It may return null
-  // for a stage whose parameters are all frozen. profile() calls it too, with copies of the
-  // parameters, to time the update. Empty: step() leaves the gradients to the caller.
-  OptimizerFactory make = {};
-  // The p-norm of all stages' gradients is clipped to this, as by optim::clip_grad_norm(); 0 = not
-  // clipped.
-  double clip_grad_norm = 0;
-  double clip_p = 2;
 };
 
 struct PipelineOptions {

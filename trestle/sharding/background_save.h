@@ -10,8 +10,8 @@
 
 namespace trestle {
 
-// save() while the training goes on: it copies what this rank writes into the CPU's memory and returns, and a thread writes
-// the copies. They need the memory of this rank's parts once more until they are written.
+// save() in the background: copies what this rank writes to CPU memory and returns. A thread writes
+// the copies, which take the memory of this rank's shards once more until they are written.
 //
 //   trestle::BackgroundSave saving(mesh, sharded);
 //   while (state.step < 1000) {
@@ -20,13 +20,14 @@ namespace trestle {
 //   }
 //   saving.wait();
 //
-// One save at a time: the next one waits for the one before. What went wrong in it is thrown by the next save() or wait(), on
-// all ranks, as trestle::save() does; the checkpoint before is whole then. All ranks make it and call the same.
+// A save waits for the one before. The next save() or wait() throws an error of the thread, on all
+// ranks, as trestle::save() does; the previous checkpoint is then whole. All ranks make it and make
+// the same calls.
 class BackgroundSave {
  public:
   // `mesh`: the sharded model's.
   BackgroundSave(const DeviceMesh& mesh, const Sharded& sharded);
-  ~BackgroundSave();  // waits for what is written; who wants to know of errors calls wait() before
+  ~BackgroundSave();  // waits for the thread and ignores its error: call wait() before to get it
   BackgroundSave(const BackgroundSave&) = delete;
   BackgroundSave& operator=(const BackgroundSave&) = delete;
 
@@ -36,7 +37,7 @@ class BackgroundSave {
   void wait();
 
  private:
-  comm::Group group_;  // the model's ranks; the thread's alone
+  comm::Group group_;  // the model's ranks, for the thread alone
   std::thread writer_;
   std::exception_ptr error_;
 };

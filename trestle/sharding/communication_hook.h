@@ -9,32 +9,36 @@
 
 #include "trestle/comm/group.h"
 
-// What takes the place of the sum over ranks of a bucket's gradients: PyTorch's register_comm_hook() and GradBucket.
+// Replaces the sum over ranks of a bucket's gradients: PyTorch's register_comm_hook() and
+// GradBucket.
 namespace trestle::sharding {
 
-// The gradients of a bucket as this rank computed them, times its weight in the average where weights are given
-// (backward(loss, weight)) over the mean weight: the plain mean over the group's ranks is what is wanted, in place.
+// The gradients of a bucket as this rank computed them. With weights (backward(loss, weight)) they
+// are multiplied by this rank's weight over the mean weight. The hook replaces them by their plain
+// mean over the group's ranks, in place.
 struct GradientBucket {
-  int index = 0;          // in the order in which buckets are reduced, the same on all ranks
+  int index = 0;          // in the order of reductions, the same on all ranks
   bool is_last = false;   // of this backward
-  std::int64_t step = 0;  // reduced backwards before this one
-  // All of them in one piece of memory, with zeros between them; and each of them, a part of it in its parameter's shape.
-  // Of a parameter that got no gradient (UnusedParameters::Find) it is zero.
+  std::int64_t step = 0;  // the number of reduced backwards before this one
+  // All gradients in one contiguous tensor, with zeros between them, and each as a view of it in
+  // its parameter's shape. A parameter without a gradient (UnusedParameters::Find) has zeros.
   at::Tensor flat;
   std::vector<at::Tensor> gradients;
   std::vector<std::string> names;  // of their parameters
-  comm::Group group;               // all ranks that have the model
+  comm::Group group;               // all ranks that hold the model
 };
 
-// Called in the backward as soon as a bucket's gradients are there, on all ranks in the same order. It begins whatever it
-// sends, and returns what is called, once for each bucket and in the same order, when the backward has ended: that waits,
-// and leaves the ranks' average in bucket.flat. It may return nothing where the average is there already. Where either
-// throws, the communication of all ranks ends with that reason.
+// Called in the backward as soon as a bucket's gradients are complete, on all ranks in the same
+// order. It begins its communication and returns a function. That function is called once for each
+// bucket, in the same order, at the end of the backward: it waits, and leaves the ranks' mean in
+// bucket.flat. An empty function means that the mean is there already. If either throws, the
+// communication of all ranks fails with that reason.
 using AverageBucket = std::function<std::function<void()>(const GradientBucket& bucket)>;
 
-// ShardOptions::hook. A hook serves level None, where each rank keeps whole gradients; at the other levels gradients are
-// reduced to this rank's piece, and a hook is a UsageError. Buckets are divided anew before the second step, in the order
-// in which gradients came, and stay so from then on: what a hook keeps for a bucket it keeps from bucket.step 1.
+// ShardOptions::buckets.hook. It works at level None, where each rank keeps whole gradients. At
+// other levels, which reduce gradients to this rank's shard, it is a UsageError. Buckets are
+// rebuilt once, before the second step, in the order in which gradients came. So a hook that keeps
+// state for a bucket begins to do so at bucket.step 1.
 //
 //   const trestle::sharding::CommunicationHook in_two_steps{
 //       .name = "in two steps",
@@ -47,14 +51,14 @@ using AverageBucket = std::function<std::function<void()>(const GradientBucket& 
 //           };
 //         };
 //       }};
-//   trestle::Sharded sharded(net, mesh, {.hook = in_two_steps});
+//   trestle::Sharded sharded(net, mesh, {.buckets = {.hook = in_two_steps}});
 //
-// PowerSGD is powersgd_hook() (powersgd.h). PyTorch's fp16_compress_hook and bf16_compress_hook are no hooks here but the
-// dtype of reductions, which works at every level: {.precision = {.reduce = at::kBFloat16}}. Where both are given, the
-// hook gets its buckets in that dtype.
+// PowerSGD is powersgd_hook() (powersgd.h). PyTorch's fp16_compress_hook and bf16_compress_hook are
+// the dtype of reductions here, which works at every level: {.precision = {.reduce =
+// at::kBFloat16}}. If both are set, the hook gets its buckets in that dtype.
 struct CommunicationHook {
-  std::string name = {};  // the same on all ranks, with what must be alike on them
-  // Makes what one Sharded calls, which may have state of its own. The group is bucket.group.
+  std::string name = {};  // must be the same on all ranks; include the hook's options in it
+  // Makes the function for one Sharded. It may hold state. The group is bucket.group.
   std::function<AverageBucket(const comm::Group& group)> make = {};
 };
 

@@ -13,7 +13,7 @@
 namespace trestle::sharding {
 namespace {
 
-// What a converted batch norm computes.
+// The kernel of a converted batch norm.
 class OverRanks : public device::BatchNormKernel {
  public:
   explicit OverRanks(comm::Group group) : group_(std::move(group)) {}
@@ -56,14 +56,14 @@ void add(const torch::nn::Module& module, const std::string& prefix, std::vector
 
 std::size_t convert(const std::vector<BatchNorm>& norms, const comm::Group& group) {
   if (!group.valid())
-    throw UsageError("batch norms need a group of ranks that this rank is in",
-                     {.hint = "World::group() is that of all ranks."});
+    throw UsageError("convert_sync_batch_norm() needs a group that contains this rank",
+                     {.hint = "World::group() contains all ranks."});
   std::vector<std::string> refused;
   for (const BatchNorm& norm : norms)
     if (!norm.mean.defined()) refused.push_back(text("'", norm.name, "'"));
   if (!refused.empty()) {
     throw UsageError(
-        text("batch norms without running statistics cannot be told apart: ", join(refused, ", ")),
+        text("batch norms without running statistics cannot be converted: ", join(refused, ", ")),
         {.hint = "Nothing was changed. Use SyncBatchNorm in their place."});
   }
   for (const BatchNorm& norm : norms) {

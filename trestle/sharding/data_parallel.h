@@ -12,26 +12,26 @@
 #include <vector>
 
 #include "trestle/base/error.h"
+#include "trestle/device/detail/visit_tensors.h"
 #include "trestle/device/device.h"
 #include "trestle/nn/layers.h"
 #include "trestle/nn/make_layer.h"
 #include "trestle/sharding/data_parallel_replicas.h"
 #include "trestle/sharding/scatter_gather.h"
-#include "trestle/device/detail/visit_tensors.h"
 
-// One model on several devices of one process, each with a part of the batch: torch.nn.DataParallel
-// of Python, which C++ lacks (its torch::nn::parallel::data_parallel() clones the module in each call,
-// and takes and returns one tensor).
+// One model on several devices of one process, each with a share of the batch:
+// torch.nn.DataParallel of Python. C++ has only torch::nn::parallel::data_parallel(), which clones
+// the module in each call, and takes and returns one tensor.
 namespace trestle {
 
 struct DataParallelOptions {
-  std::optional<Device> output_device = {};  // where outputs are put together; default: the first
+  std::optional<Device> output_device = {};  // where outputs are gathered; default: the first
   std::int64_t dim = 0;                      // the samples' dimension, in inputs and outputs
 };
 
 namespace sharding::detail {
 
-// What DataParallel holds: a module's Impl, or nn::Layers.
+// The model that DataParallel holds: a module's Impl, or nn::Layers.
 template <class T>
 struct ModelOf;
 template <nn::detail::ModuleLike T>
@@ -55,16 +55,15 @@ concept Factory = !nn::detail::ModuleLike<T> && std::invocable<T&> && requires {
 template <Factory T>
 struct ModelOf<T> : ModelOf<nn::detail::Bare<std::invoke_result_t<T&>>> {};
 
-// A replica's own copy of an argument with tensors; all replicas are given one object otherwise.
+// An argument with tensors is copied for each replica. All replicas share any other argument.
 template <class T>
 using Argument = std::conditional_t<contains_tensors<T>, T, const T&>;
 
 template <class T>
 T gather_outputs(std::vector<std::optional<T>>& outputs, at::Device device, std::int64_t dim) {
-  static_assert(
-      contains_only_tensors<T>,
-      "what forward() returns cannot be put together from several replicas: return tensors, "
-      "or std::tuple, std::pair, std::vector, std::optional or std::map of tensors");
+  static_assert(contains_only_tensors<T>,
+                "DataParallel cannot gather what forward() returns: return tensors, "
+                "or std::tuple, std::pair, std::vector, std::optional or std::map of tensors");
   std::vector<std::vector<at::Tensor>> parts(outputs.size());
   std::vector<std::vector<std::size_t>> made_of(outputs.size());
   for (std::size_t r = 0; r < outputs.size(); ++r) {
@@ -72,8 +71,8 @@ T gather_outputs(std::vector<std::optional<T>>& outputs, at::Device device, std:
     auto on_part = [&](std::size_t part) { made_of[r].push_back(part); };
     visit_tensors(std::as_const(*outputs[r]), on_tensor, on_part);
     if (made_of[r] != made_of[0]) {
-      throw UsageError("the replicas' outputs are made of different numbers of tensors",
-                       {.hint = "What forward() returns must not depend on the samples in that."});
+      throw UsageError("the replicas' outputs contain different numbers of tensors",
+                       {.hint = "The number of tensors must not depend on the samples."});
     }
   }
   const auto joined = gather(parts, device, dim);
@@ -85,41 +84,44 @@ T gather_outputs(std::vector<std::optional<T>>& outputs, at::Device device, std:
 
 }  // namespace sharding::detail
 
-// The replicas are made once. The first one is the given module itself, moved to the first device in
-// place: its parameters stay the tensors that they are, and an optimizer of them is an optimizer of
-// all. Before each call the other replicas take over what has changed in it.
+// The replicas are made once. The first one is the given module itself, moved to the first device
+// in place: its parameters keep their tensor objects, and an optimizer of them trains all replicas.
+// Before each call the other replicas copy what has changed in it.
 //
 //   Net net;                                             // derives from torch::nn::Cloneable
 //   trestle::DataParallel parallel(net, trestle::parse_devices("virtual:2"));
 //   torch::optim::SGD optimizer(net->parameters(), 0.1);
-//   at::Tensor loss = torch::mse_loss(parallel(x), y);   // x, y on any device; the output is on the
-//   loss.backward();                                     // first one; net->parameters() have the
-//   optimizer.step();                                    // gradients of the whole batch
+//   at::Tensor loss = torch::mse_loss(parallel(x), y);   // x and y on any device
+//   loss.backward();    // net->parameters() get the gradients of the whole batch
+//   optimizer.step();
 //
-// A module that cannot be cloned is given as a function that makes it, which is called once for each
-// device: DataParallel([] { return Net(); }, devices), then parallel.module(). So are nn::Layers.
+// A module that cannot be cloned is given as a function that makes it, called once for each device:
+// DataParallel([] { return Net(); }, devices), then parallel.module(). nn::Layers are given as a
+// function too.
 //
-// A call gives its arguments to forward(). Tensors, and those in std::optional, std::vector,
-// std::array, std::tuple, std::pair, std::map and std::unordered_map, nested ones too, are split into rows
-// as torch.chunk() does; everything else goes to each replica as it is, so forward() must not write to it.
-// With fewer rows than devices some replicas have no part; where no argument has a tensor, all run.
-// Outputs are joined in the same order; one without dimensions, a loss, becomes one number for each
-// replica. With one device the call is the module's.
+// A call passes its arguments to forward(). Tensors, also those in std::optional, std::vector,
+// std::array, std::tuple, std::pair, std::map and std::unordered_map, however nested, are split
+// into rows as torch.chunk() does. Any other argument is passed to each replica as it is, so
+// forward() must not write to it. With fewer rows than devices some replicas do not run. All
+// replicas run if no argument contains a tensor. Outputs are concatenated in the same order, on
+// output_device. One without dimensions, such as a loss, becomes one element for each replica. With
+// one device the call is the module's.
 //
-// Replicas run in threads of their own, in the caller's grad mode and autocast. An exception keeps its
-// type and says on which device it was thrown; that of the first replica is the one. In training mode
-// one number is drawn from torch's generator for each call; each replica's dropout draws from it.
+// Replicas run in threads of their own, in the caller's grad mode and autocast. An exception keeps
+// its type and names the device where it was thrown; if several replicas throw, the first replica's
+// is thrown. In training mode each call draws one number from torch's generator, which seeds each
+// replica's dropout.
 //
-// As in Python, batch norms normalise each replica's part by itself, and the first replica's running
-// statistics are kept; whatever else forward() changes in the other replicas is lost. train() and
-// eval() of the module, or of a part of it, and requires_grad hold for all.
+// As in Python, batch norms normalise each replica's share by itself, and the first replica's
+// running statistics are kept. Other changes that forward() makes in the other replicas are lost.
+// train(), eval() and requires_grad of the module, or of a child of it, apply to all replicas.
 //
-// Whether a parameter has changed is known by its version, and taken for granted where it has, or
-// had, a gradient. After a write of another kind (variable_data(), a raw pointer), call refresh().
+// A parameter counts as changed when its version changed, or if it has, or had, a gradient. After
+// any other kind of write (variable_data(), a raw pointer), call refresh().
 //
-// UsageError where there is no device, where the module cannot be copied, with what to do, and where the
-// arguments do not split alike. One call at a time; it may be made within a backward, where the
-// replicas run one after the other.
+// Throws UsageError without a device, where the module cannot be copied, with a hint, and where the
+// arguments split into different numbers of rows. One call at a time. A call inside a backward runs
+// the replicas one after the other.
 template <class Model>
 class DataParallel {
  public:
@@ -137,7 +139,7 @@ class DataParallel {
     replicas_ = std::make_shared<sharding::detail::Replicas>(std::move(views), std::move(places));
   }
 
-  // What the module's forward() returns.
+  // Returns what the module's forward() returns.
   template <class... Arguments>
   auto operator()(const Arguments&... arguments) {
     return forward(arguments...);
@@ -174,9 +176,9 @@ class DataParallel {
   void eval() { models_[0]->eval(); }
   void zero_grad() { models_[0]->zero_grad(); }
 
-  // The replicas take over the first one's values now, whether they have changed or not.
+  // Copies the first replica's values to all replicas now.
   void refresh() { replicas_->refresh(); }
-  // The replicas, the first one first; to look at.
+  // All replicas, the first one first; read only.
   const std::vector<std::shared_ptr<Model>>& replicas() const { return models_; }
 
  private:

@@ -47,21 +47,21 @@ std::string shape_of_replica(const at::Tensor& tensor) {
 
 void check_alike(const NamedTensors& first, const NamedTensors& other, const char* what) {
   if (first.size() != other.size()) {
-    throw UsageError(text("the replicas are not alike: one has ", first.size(), " ", what,
+    throw UsageError(text("the replicas differ: one has ", first.size(), " ", what,
                           "s, another one ", other.size()),
                      {.hint = "A factory must make the same net each time it is called."});
   }
   for (std::size_t i = 0; i < first.size(); ++i) {
     if (first[i].second.sizes() == other[i].second.sizes()) continue;
-    throw UsageError(text("the replicas are not alike: ", what, " '", first[i].first, "' is ",
+    throw UsageError(text("the replicas differ: ", what, " '", first[i].first, "' is ",
                           shape_of_replica(first[i].second), " in one and ",
                           shape_of_replica(other[i].second), " in another one"),
                      {.hint = "A factory must make the same net each time it is called."});
   }
 }
 
-// Each module as the first replica's, also where only a part of it is in evaluation mode. A module's
-// train() sets its children too, which come later in the list.
+// Sets each module's training mode to that of the first replica's, where children may differ.
+// train() sets a module's children too, which come later in the list.
 void follow_modes(const Modules& first, const Modules& other) {
   const std::size_t count = std::min(first.size(), other.size());
   const auto differs = [&](std::size_t i) {
@@ -73,7 +73,7 @@ void follow_modes(const Modules& first, const Modules& other) {
   for (i = 0; i < count; ++i) other[i]->train(first[i]->is_training());
 }
 
-// What the caller's thread has and the other replicas' threads take over: grad mode, autocast, streams.
+// The caller's grad mode, autocast and streams, for the other replicas' threads.
 struct CallerState {
   at::ThreadLocalState local;
   std::vector<c10::Stream> streams;
@@ -116,7 +116,7 @@ ReplicaView view_of(const std::shared_ptr<nn::Layers>& layers) {
 std::shared_ptr<torch::nn::Module> clone(const torch::nn::Module& module, at::Device device) {
   try {
     std::shared_ptr<torch::nn::Module> copy;
-    run_apart([&] { copy = module.clone(device); });  // it draws initial weights
+    run_apart([&] { copy = module.clone(device); });  // a clone draws initial weights
     return copy;
   } catch (const c10::Error& error) {
     throw UsageError(text("DataParallel cannot copy the module '", module.name(),
@@ -178,27 +178,26 @@ void Replicas::State::check_unchanged(const std::vector<SharedTensor>& known,
   for (std::size_t i = 0; same && i < now.size(); ++i)
     same = known[i].source().is_same(now[i].second);
   if (!same) {
-    throw StateError(
-        "the module has got other parameters or buffers since DataParallel was made of it",
-        {.hint = "Change the module first, then make the DataParallel."});
+    throw StateError("the module's parameters or buffers were replaced after DataParallel was made",
+                     {.hint = "Change the module before you make the DataParallel."});
   }
   for (const SharedTensor& tensor : known) {
     if (tensor.source().device() == device) continue;
     throw UsageError(text("the first replica belongs on ", device_name(device), ", but '",
                           tensor.name(), "' is on ", device_name(tensor.source().device())),
-                     {.hint = "Do not move the module after DataParallel was made of it."});
+                     {.hint = "Do not move the module after DataParallel is made."});
   }
 }
 
 void Replicas::State::prepare(at::Device device, SharedTensor::Writes writes) {
   if (views.size() < 2) return;
-  // A checkpointed function around the call must not put the copies back to what they were before it.
+  // A checkpointed function around the call must not restore the copies' old values.
   const at::DisableRecordFunctionGuard unwatched;
   const bool keeps_graph = at::GradMode::is_enabled();
   const c10::InferenceMode outside(false);
   check_unchanged(parameters, views[0].parameters(), device);
   check_unchanged(buffers, views[0].buffers(), device);
-  // An optimizer's step may leave no trace in the parameters, but it needs gradients.
+  // An optimizer's step may not change a parameter's version, but it needs a gradient.
   bool has_gradient = reached->exchange(false);
   for (const SharedTensor& parameter : parameters)
     has_gradient = has_gradient || parameter.source().grad().defined();
@@ -230,7 +229,7 @@ void Replicas::refresh() { state_->prepare(devices_[0], SharedTensor::Writes::Un
 void Replicas::run(std::size_t count, const std::function<void(std::size_t)>& job) {
   State& state = *state_;
   if (state.is_running.exchange(true)) {
-    throw StateError("DataParallel was called while another call of it was running",
+    throw StateError("DataParallel was called while another call was running",
                      {.hint = "Call it from one thread at a time."});
   }
   const std::unique_ptr<State, void (*)(State*)> running(
@@ -238,7 +237,7 @@ void Replicas::run(std::size_t count, const std::function<void(std::size_t)>& jo
   state.prepare(devices_[0], SharedTensor::Writes::Seen);
   if (devices_.size() == 1) return job(0);
 
-  // Random numbers of replicas that share a generator would depend on which one comes first.
+  // Replicas that share a generator would draw numbers in the order in which they run.
   std::optional<std::int64_t> seed;
   const Modules modules = state.views[0].modules();
   if (std::any_of(modules.begin(), modules.end(), [](const auto& m) { return m->is_training(); }))
@@ -258,8 +257,8 @@ void Replicas::run(std::size_t count, const std::function<void(std::size_t)>& jo
       nn::rethrow_with_context(text("in replica ", r, " of ", count, ", on ", device_name(device)));
     }
   };
-  // A device's backward thread may wait for nothing that could need it. A checkpointed function knows
-  // what its own thread saves, and runs again in such a thread.
+  // A device's backward thread must not wait for a thread that may need it. A checkpointed function
+  // follows the tensors of its own thread, and is recomputed in a backward thread.
   if (torch::autograd::get_current_graph_task_id() != -1 ||
       nn::checkpointing() != nn::Checkpointing::None) {
     for (std::size_t r = 0; r < count; ++r) run_one(r);

@@ -7,22 +7,24 @@ namespace {
 
 constexpr std::int64_t alignment = 16;  // elements: 64 bytes of float32, a cache line
 
-std::int64_t aligned(std::int64_t count) { return (count + alignment - 1) / alignment * alignment; }
+std::int64_t aligned_count(std::int64_t count) {
+  return (count + alignment - 1) / alignment * alignment;
+}
 
 }  // namespace
 
-FlatLayout::FlatLayout(std::vector<std::int64_t> counts, int pieces)
-    : counts_(std::move(counts)), pieces_(pieces) {
+FlatLayout::FlatLayout(std::vector<std::int64_t> counts, int shards)
+    : counts_(std::move(counts)), shards_(shards) {
   std::int64_t end = 0;
   for (const std::int64_t count : counts_) {
     offsets_.push_back(end);
-    end += aligned(count);
+    end += aligned_count(count);
   }
-  piece_size_ = aligned((end + pieces - 1) / pieces);
+  shard_size_ = aligned_count((end + shards - 1) / shards);
 }
 
-FlatLayout::Part FlatLayout::part(std::size_t tensor, int piece) const {
-  const std::int64_t first = piece * piece_size_, last = first + piece_size_;
+FlatLayout::Slice FlatLayout::slice(std::size_t tensor, int shard) const {
+  const std::int64_t first = shard * shard_size_, last = first + shard_size_;
   const std::int64_t begin = std::max(offsets_[tensor], first);
   const std::int64_t end = std::min(offsets_[tensor] + counts_[tensor], last);
   if (end <= begin) return {};

@@ -9,8 +9,8 @@
 
 namespace trestle::sharding {
 
-// Calls back in a backward whenever a parameter's gradient has been added to its grad(). The hooks go with the object. A
-// parameter has one of them at a time.
+// Calls a function in a backward whenever a parameter's gradient was added to its grad(). The hooks
+// are removed with the object. A parameter has at most one.
 class GradientHooks {
  public:
   GradientHooks() = default;
@@ -20,12 +20,13 @@ class GradientHooks {
 
   void add(const at::Tensor& parameter, std::function<void()> call);
   void clear();
-  // Whether there are hooks on this parameter, of whatever object.
+  // Whether any GradientHooks object watches this parameter.
   static bool watched(const at::Tensor& parameter);
-  // Whether the parameter that add() got as number i is still the same to autograd: moving or casting it makes it another.
+  // Whether autograd still uses the parameter of the i-th add(). A parameter that is moved or cast
+  // gets a new gradient accumulator, without the hook.
   bool attached(std::size_t i, const at::Tensor& parameter) const;
 
-  // What the backward that is running does with the parameters' gradients.
+  // The use of the parameters' gradients in the running backward.
   enum class Use : std::uint8_t {
     Accumulates,  // backward()
     Returns,      // autograd::grad() of some of them
@@ -35,8 +36,8 @@ class GradientHooks {
 
  private:
   struct Entry {
-    c10::intrusive_ptr<torch::autograd::Node>
-        accumulator;  // kept: a parameter holds its own weakly
+    // Held, because a parameter holds its own weakly.
+    c10::intrusive_ptr<torch::autograd::Node> accumulator;
     std::uintptr_t hook = 0;
   };
   std::vector<Entry> entries_;

@@ -14,31 +14,31 @@
 
 #include "trestle/device/detail/visit_tensors.h"
 
-// Units inside of a torch module, for ShardLevel::Parameters. A module's forward() is not virtual in libtorch, so that
-// nobody can stand before and behind it; in a Hooked module a Sharded can.
+// Units inside a torch module, for ShardLevel::Parameters. forward() of a libtorch module is not
+// virtual, so a Sharded cannot run code before and after it. In a Hooked module it can.
 namespace trestle {
 
 namespace sharding {
 
-// What a Sharded does around a unit's forward.
+// Called by a Hooked module around its forward.
 class UnitHook {
  public:
   using Change = std::function<void(at::Tensor&)>;
-  using Tensors = std::function<void(const Change&)>;  // calls it for each tensor
+  using Tensors = std::function<void(const Change&)>;  // calls the Change for each tensor
   UnitHook() = default;
   UnitHook(const UnitHook&) = delete;
   UnitHook& operator=(const UnitHook&) = delete;
   virtual ~UnitHook() = default;
-  // What it returns lives until the forward returns or throws.
+  // The result lives until the forward returns or throws.
   virtual std::shared_ptr<void> begin(const Tensors& inputs) = 0;
   virtual void end(const std::shared_ptr<void>& call, const Tensors& outputs) = 0;
 };
 
-// What every Hooked is, whatever its module.
+// The base of every Hooked, whatever its module.
 class HookedModule {
  public:
   HookedModule() = default;
-  HookedModule(const HookedModule&) {}  // a copy is a module of its own
+  HookedModule(const HookedModule&) {}  // a copy has no hook
   HookedModule& operator=(const HookedModule&) { return *this; }
   virtual ~HookedModule() = default;
   virtual const std::type_info& unit_type() const = 0;  // of the module without Hooked
@@ -46,7 +46,7 @@ class HookedModule {
   void set_unit_hook(std::weak_ptr<UnitHook> hook) { unit_hook_ = std::move(hook); }
 
  private:
-  std::weak_ptr<UnitHook> unit_hook_;  // gone when its Sharded is
+  std::weak_ptr<UnitHook> unit_hook_;  // expires with its Sharded
 };
 
 namespace detail {
@@ -62,7 +62,8 @@ struct PlainSignature<Output (Class::*)(Inputs...) const> {
   using type = Output(Inputs...);
 };
 
-// Of a forward() that is overloaded or a template, as torch::nn::Sequential's: one tensor to one tensor.
+// A forward() that is overloaded or a template, such as torch::nn::Sequential's, maps one tensor to
+// one tensor.
 template <class Impl>
 struct ForwardSignature {
   using type = at::Tensor(const at::Tensor&);
@@ -71,21 +72,22 @@ template <class Impl>
 requires requires { &Impl::forward; }
 struct ForwardSignature<Impl> : PlainSignature<decltype(&Impl::forward)> {};
 
-// An argument that has tensors is copied, so that they can be exchanged; others go through as they are.
+// An argument that contains tensors is copied, so that they can be replaced. Other arguments are
+// passed through.
 template <class Input>
 using HeldInput = std::conditional_t<contains_tensors<std::remove_cvref_t<Input>>,
                                      std::remove_cvref_t<Input>, Input&&>;
 
-// Parameters, buffers and modes of a module into one that was made the same.
+// Copies parameters, buffers and training modes to a module of the same structure.
 void copy_module(const torch::nn::Module& from, torch::nn::Module& to,
                  const std::optional<at::Device>& device);
 
 }  // namespace detail
 }  // namespace sharding
 
-// A module that is a unit of its own where a Sharded around it divides parameters over ranks: its parameters, but for those
-// of Hooked modules inside of it, are put together for its forward and its backward alone. It has the module's names,
-// constructors and forward(), and is used as the module is:
+// A module that is a unit where a Sharded around it shards parameters: its parameters, without
+// those of Hooked modules inside it, are gathered only for its forward and its backward. It has the
+// module's names, constructors and forward(), and is used as the module is:
 //
 //   struct NetImpl : torch::nn::Module {
 //     NetImpl() {
@@ -99,14 +101,16 @@ void copy_module(const torch::nn::Module& from, torch::nn::Module& to,
 //   };
 //   trestle::ShardedModule<NetImpl> net(std::make_shared<NetImpl>(), mesh, trestle::fsdp());
 //
-// Each block is a unit; what is in no block is one too, which is there from the beginning of a forward to the end of the
-// backward. Without a Sharded around it, and at other levels, it is the plain module.
+// Each block is a unit. All parameters outside of blocks are one more unit, gathered from the
+// beginning of a forward to the end of the backward. Without a Sharded around it, and at other
+// levels, it is the plain module.
 //
-// forward() is one function, or maps one tensor to one tensor. It takes and returns tensors by value or const reference,
-// by themselves or in the containers of device/detail/visit_tensors.h, and whatever else by any type; tensors in types of one's own are
-// not seen, and a unit all of whose outputs are such is a UsageError. Arguments that have a default are given where it is
-// called directly, as C++ does not tell a template of them. Its parameters are not used outside of its forward. In every
-// step units run in the same order; one that runs twice is gathered twice.
+// forward() must be one function, or map one tensor to one tensor. It takes and returns tensors by
+// value or const reference, directly or in the containers of device/detail/visit_tensors.h, and
+// values of any other type. Tensors inside other types are not found; a unit whose outputs are all
+// of such types is a UsageError. A direct call must pass arguments that have defaults too, because
+// C++ hides defaults from templates. Its parameters must not be used outside of its forward. Units
+// must run in the same order in every step. One that runs twice is gathered twice.
 template <class Impl, class Signature = typename sharding::detail::ForwardSignature<Impl>::type>
 class Hooked;
 
@@ -137,16 +141,15 @@ class Hooked<Impl, Output(Inputs...)> : public Impl, public sharding::HookedModu
       hook->end(call, [](const sharding::UnitHook::Change&) {});
     } else {
       Output output = run();
-      hook->end(call, [&](const sharding::UnitHook::Change& change) {
-        visit_tensors(output, change);
-      });
+      hook->end(call,
+                [&](const sharding::UnitHook::Change& change) { visit_tensors(output, change); });
       return output;
     }
   }
 
   const std::type_info& unit_type() const override { return typeid(Impl); }
 
-  // As the module's: Cloneable would make one that is not Hooked.
+  // As the module's clone(). Cloneable's would return a module that is not Hooked.
   std::shared_ptr<torch::nn::Module> clone(
       const std::optional<at::Device>& device = std::nullopt) const override {
     if constexpr (requires(Impl & made, const Impl& own) {
@@ -170,7 +173,7 @@ class Hooked<Impl, Output(Inputs...)> : public Impl, public sharding::HookedModu
   }
 };
 
-// What TORCH_MODULE makes of an Impl: HookedHolder<torch::nn::LinearImpl>(4, 4).
+// The holder, as TORCH_MODULE makes it: HookedHolder<torch::nn::LinearImpl>(4, 4).
 template <class Impl>
 using HookedHolder = torch::nn::ModuleHolder<Hooked<Impl>>;
 

@@ -10,12 +10,12 @@
 namespace trestle::sharding {
 
 double PartialNorm::of(const std::vector<at::Tensor>& parameters) const {
-  std::vector<at::Tensor> some;  // a rank may have nothing of a parameter
+  std::vector<at::Tensor> some;  // a rank's shard may be empty
   for (const at::Tensor& parameter : parameters)
     if (parameter.numel() > 0) some.push_back(parameter);
   double whole = 0;
   for (const auto& norm : optim::gradient_norms(some, p)) {
-    if (std::isnan(norm.value)) return norm.value;  // a maximum would pass over it
+    if (std::isnan(norm.value)) return norm.value;  // std::max would skip it
     whole = std::isinf(p) ? std::max(whole, norm.value) : whole + std::pow(norm.value, p);
   }
   return whole;
@@ -35,7 +35,7 @@ double norm_over_ranks(const std::vector<at::Tensor>& parameters,
   const double own = partial.of(parameters);
   const at::Tensor whole = at::zeros({2}, at::kDouble);
   auto* const values = whole.mutable_data_ptr<double>();
-  values[std::isnan(own) ? 1 : 0] = std::isnan(own) ? 1 : own;  // of one rank, all know of it
+  values[std::isnan(own) ? 1 : 0] = std::isnan(own) ? 1 : own;  // one rank's NaN reaches all
   for (const comm::Group& group : groups)
     if (group.valid()) group.all_reduce(whole, partial.reduction()).wait();
   return values[1] > 0 ? std::nan("") : partial.norm(values[0]);

@@ -7,10 +7,11 @@
 #include "trestle/comm/group.h"
 #include "trestle/optim/clip_grad_norm.h"
 
-// The norm of gradients whose parts lie on several ranks.
+// The p-norm of gradients that are sharded over ranks.
 namespace trestle::sharding {
 
-// The p-norm in three steps: what a rank has of it, how the ranks' parts are put together, and the norm from the whole.
+// The p-norm in three steps: the sum of this rank, its reduction over ranks, and the norm of the
+// total.
 struct PartialNorm {
   double p = 2;
 
@@ -19,13 +20,14 @@ struct PartialNorm {
   double norm(double whole) const;
 };
 
-// The p-norm of the gradients of `parameters`, this rank's, with those of all ranks of the groups, one small reduction a group;
-// the same on all of them, and NaN where one rank has one. A group that is not valid() is this rank alone.
+// The p-norm of the gradients of `parameters` on this rank and on all ranks of the groups. Costs
+// one small reduction for each group. All ranks get the same value, and NaN if one rank has a NaN.
+// A group that is not valid() stands for this rank alone.
 double norm_over_ranks(const std::vector<at::Tensor>& parameters,
                        const std::vector<comm::Group>& groups, double p = 2);
 
-// Scales the gradients of `parameters`, this rank's, by norm_over_ranks(), and returns it. As optim::clip_grad_norm()
-// otherwise.
+// Clips the gradients of `parameters` on this rank by norm_over_ranks(), and returns that norm.
+// Otherwise as optim::clip_grad_norm().
 double clip_over_ranks(const std::vector<at::Tensor>& parameters,
                        const std::vector<comm::Group>& groups, double max_norm,
                        const optim::ClipGradNormOptions& options);

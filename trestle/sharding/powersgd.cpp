@@ -14,8 +14,8 @@
 namespace trestle::sharding {
 namespace {
 
-// A gradient's memory as rows and columns. In memory its first dimension comes first, in whatever
-// order the others do, or, for a transposed matrix, last.
+// A gradient's memory as a matrix. The gradient's first dimension comes first in memory, and the
+// other dimensions follow in any order. A transposed matrix has it last.
 at::Tensor as_matrix(const at::Tensor& gradient) {
   const std::int64_t rows = gradient.dim() == 0 ? 1 : gradient.size(0);
   const std::int64_t columns = gradient.numel() / std::max<std::int64_t>(rows, 1);
@@ -23,12 +23,12 @@ at::Tensor as_matrix(const at::Tensor& gradient) {
   return is_transposed ? gradient : gradient.as_strided({rows, columns}, {columns, 1});
 }
 
-// Its memory as one row, whatever the order of dimensions.
+// Its memory as one row, in any order of dimensions.
 at::Tensor as_row(const at::Tensor& gradient) {
   return gradient.as_strided({gradient.numel()}, {1});
 }
 
-// The columns of `matrix` made orthogonal, each of length 1, in place.
+// Makes the columns of `matrix` orthonormal, in place.
 void orthogonalize(at::Tensor matrix, double epsilon) {
   const std::int64_t columns = matrix.size(1);
   const bool is_low = matrix.scalar_type() == at::kHalf || matrix.scalar_type() == at::kBFloat16;
@@ -48,8 +48,8 @@ void orthogonalize(at::Tensor matrix, double epsilon) {
 
 }  // namespace
 
-// The seeds that PyTorch draws: numpy's RandomState(seed).randint(10^9), a Mersenne twister's numbers of
-// 30 bits that are small enough.
+// The seeds that PyTorch draws: numpy's RandomState(seed).randint(10^9), which takes numbers of 30
+// bits of a Mersenne twister until one is small enough.
 class PowerSgd::Seeds {
  public:
   explicit Seeds(std::uint32_t seed) : twister_(seed) {}
@@ -65,35 +65,35 @@ class PowerSgd::Seeds {
 };
 
 struct PowerSgd::Bucket {
-  std::int64_t numbers = -1;  // none yet
-  at::Tensor error;           // what the last step lost
-  at::Tensor p, q;            // all factors of the bucket in one piece each: one message
+  std::int64_t numbers = -1;  // not known yet
+  at::Tensor error;           // of the last step
+  at::Tensor p, q;            // all factors of the bucket in one tensor each, for one message
   std::vector<at::Tensor> each_p, each_q;
 };
 
 struct PowerSgd::Parts {
-  std::vector<at::Tensor> matrices;  // to be compressed
+  std::vector<at::Tensor> matrices;  // that are compressed
   std::vector<at::Tensor> rest;
 };
 
 PowerSgd::PowerSgd(comm::Group group, const PowerSgdOptions& options)
     : group_(std::move(group)), options_(options), seeds_(std::make_unique<Seeds>(options.seed)) {
-  if (!group_.valid()) throw UsageError("PowerSGD needs a group of ranks that this rank is in");
+  if (!group_.valid()) throw UsageError("PowerSGD needs a group that contains this rank");
   if (options.approximation_rank < 1 || options.start_iteration < 0 ||
       !(options.min_compression_rate > 0) || !(options.orthogonalization_epsilon >= 0)) {
     throw UsageError(
-        text("PowerSGD cannot work with approximation_rank ", options.approximation_rank,
-             ", start_iteration ", options.start_iteration, ", min_compression_rate ",
-             options.min_compression_rate, ", orthogonalization_epsilon ",
-             options.orthogonalization_epsilon),
-        {.hint = "The rank is at least 1, the rate more than 0, the others at least 0."});
+        text("PowerSGD with approximation_rank ", options.approximation_rank, ", start_iteration ",
+             options.start_iteration, ", min_compression_rate ", options.min_compression_rate,
+             ", orthogonalization_epsilon ", options.orthogonalization_epsilon),
+        {.hint = "approximation_rank must be at least 1, min_compression_rate greater than 0, the "
+                 "other two at least 0."});
   }
 }
 
 PowerSgd::~PowerSgd() = default;
 PowerSgd::PowerSgd(PowerSgd&&) noexcept = default;
 
-// Once. Options that differ would give each rank other weights.
+// Once. Different options would give different weights on the ranks.
 void PowerSgd::check_ranks() {
   if (ranks_agree_) return;
   const auto all = group_.all_gather_bytes(
@@ -129,7 +129,7 @@ PowerSgd::Parts PowerSgd::take_apart(const std::vector<at::Tensor>& gradients) {
   return parts;
 }
 
-// Memory for P, and a Q to begin with, whose columns are orthogonal.
+// Allocates P and makes the first Q, with orthogonal columns.
 void PowerSgd::prepare_factors(Bucket& bucket, const Parts& parts, const at::Tensor& buffer) {
   const bool is_new = !options_.warm_start || !bucket.q.defined();
   if (is_new) {
@@ -147,7 +147,7 @@ void PowerSgd::prepare_factors(Bucket& bucket, const Parts& parts, const at::Ten
     };
     lay_out(0, bucket.p, bucket.each_p);
     lay_out(1, bucket.q, bucket.each_q);
-    // On the CPU, so that all devices draw the same; no other random number moves.
+    // On the CPU, so that all devices draw the same. The program's generators stay unchanged.
     const at::Generator generator = at::detail::createCPUGenerator(seeds_->next());
     for (at::Tensor& q : bucket.each_q)
       q.copy_(at::randn(q.sizes(), generator, at::TensorOptions().dtype(buffer.dtype())));
@@ -155,7 +155,7 @@ void PowerSgd::prepare_factors(Bucket& bucket, const Parts& parts, const at::Ten
   for (at::Tensor& q : bucket.each_q) orthogonalize(q, options_.orthogonalization_epsilon);
 }
 
-// Each matrix becomes P * transposed(Q): what the ranks' average is where they begin with its best Q.
+// Each matrix is replaced by P * transposed(Q), which equals the ranks' average for the best Q.
 comm::Work PowerSgd::send_p(Bucket& bucket, const Parts& parts, const at::Tensor& buffer) {
   prepare_factors(bucket, parts, buffer);
   for (std::size_t i = 0; i < parts.matrices.size(); ++i)
@@ -177,17 +177,17 @@ void PowerSgd::send_q(Bucket& bucket, const Parts& parts) {
 
 namespace {
 
-// Returns how many numbers they are.
+// Returns the number of elements of all gradients.
 std::int64_t check_parts(const at::Tensor& buffer, const std::vector<at::Tensor>& gradients) {
   std::int64_t total = 0;
   for (const at::Tensor& gradient : gradients) {
     total += gradient.numel();
     if (gradient.is_alias_of(buffer) && gradient.is_non_overlapping_and_dense()) continue;
     throw UsageError(text("a gradient of [", join(gradient.sizes(), ", "),
-                          "] is not a part of its bucket, or has gaps"));
+                          "] is not a view of its bucket, or has gaps"));
   }
   if (buffer.is_complex())
-    throw UsageError("PowerSGD compresses real numbers, and a bucket has complex ones");
+    throw UsageError("PowerSGD compresses real numbers, but a bucket holds complex ones");
   return total;
 }
 
@@ -197,7 +197,7 @@ void PowerSgd::average(int number, const at::Tensor& buffer,
                        const std::vector<at::Tensor>& gradients) {
   const std::int64_t total = check_parts(buffer, gradients);
   if (total != buffer.numel() || !buffer.is_contiguous())
-    throw UsageError(text("a bucket of ", buffer.numel(), " numbers has gradients of ", total));
+    throw UsageError(text("a bucket of ", buffer.numel(), " elements has gradients of ", total));
   begin_average(number, buffer, gradients)();
 }
 
@@ -205,9 +205,9 @@ PowerSgd::Bucket& PowerSgd::bucket_of(int number, const at::Tensor& buffer) {
   Bucket& bucket = buckets_[number];
   if (bucket.numbers < 0) bucket.numbers = buffer.numel();
   if (bucket.numbers == buffer.numel()) return bucket;
-  throw StateError(text("bucket ", number, " has ", buffer.numel(), " numbers, and had ",
+  throw StateError(text("bucket ", number, " has ", buffer.numel(), " elements, but had ",
                         bucket.numbers, " when PowerSGD began"),
-                   {.hint = "Let start_iteration be after the buckets' last change."});
+                   {.hint = "Set start_iteration to a step after the last change of the buckets."});
 }
 
 std::function<void()> PowerSgd::begin_average(int number, const at::Tensor& buffer,
@@ -249,11 +249,11 @@ std::function<void()> PowerSgd::begin_average(int number, const at::Tensor& buff
 CommunicationHook powersgd_hook(const PowerSgdOptions& options) {
   if (options.start_iteration < 1) {
     throw UsageError(
-        text("PowerSGD as a hook cannot begin at start_iteration ", options.start_iteration),
-        {.hint = "Buckets are divided anew after the first step: 1 is the least."});
+        text("PowerSGD as a communication hook with start_iteration ", options.start_iteration),
+        {.hint = "It must be at least 1: buckets are rebuilt after the first step."});
   }
   const auto make = [options](const comm::Group& group) -> AverageBucket {
-    // What is sent follows the buckets, which all ranks have alike.
+    // Without fingerprints: all ranks have the same buckets.
     const auto state = std::make_shared<PowerSgd>(group.with_check(comm::Check::Off), options);
     return [state](const GradientBucket& bucket) -> std::function<void()> {
       return [state, is_last = bucket.is_last,

@@ -12,24 +12,24 @@
 #include "trestle/comm/group.h"
 #include "trestle/sharding/communication_hook.h"
 
-// Gradients averaged over ranks with less to send: each weight's gradient, as a matrix M, is sent as
-// two thin ones, P and Q, with M = P * transposed(Q) nearly (PowerSGD: Vogels, Karimireddy and Jaggi,
-// https://arxiv.org/abs/1905.13727). The names, defaults and numbers are those of PyTorch's
-// powerSGD_hook.
+// Averages gradients over ranks with less communication (PowerSGD: Vogels, Karimireddy and Jaggi,
+// https://arxiv.org/abs/1905.13727). Each weight's gradient, as a matrix M, is sent as two thin
+// matrices P and Q, where M is nearly P * transposed(Q). Names, defaults and numbers are those of
+// PyTorch's powerSGD_hook.
 namespace trestle::sharding {
 
 struct PowerSgdOptions {
   std::int64_t approximation_rank = 1;  // columns of P and Q
-  std::int64_t start_iteration = 1000;  // before it, plain averages
-  // A gradient of n rows and m columns is compressed where this is less than n * m / ((n + m) * rank).
+  std::int64_t start_iteration = 1000;  // the first step that compresses; before it, plain averages
+  // A gradient of n rows and m columns is compressed if n * m / ((n + m) * rank) is larger.
   double min_compression_rate = 2;
-  bool error_feedback = true;  // what was lost is added to the next gradient; one more copy of it
-  bool warm_start = true;      // begins with the last step's Q, which is kept, not with a drawn one
-  double orthogonalization_epsilon = 0;  // added to columns' norms
-  std::uint32_t seed = 0;                // of the drawn Q
+  bool error_feedback = true;  // adds the error to the next gradient; costs a copy of all gradients
+  bool warm_start = true;      // begins with the last step's Q instead of a random one
+  double orthogonalization_epsilon = 0;  // added to the norms of columns
+  std::uint32_t seed = 0;                // of the random Q
 };
 
-// One rank's part. All ranks of the group make the same calls in the same order.
+// One rank's side. All ranks of the group make the same calls in the same order.
 //
 //   PowerSgd powersgd(world.group(), {.approximation_rank = 2, .start_iteration = 10});
 //   for (auto& [input, target] : batches) {
@@ -39,23 +39,25 @@ struct PowerSgdOptions {
 //     optimizer.step();
 //   }
 //
-// A column that is zero, as where a layer got no gradient, stays zero; PyTorch's becomes NaN unless
-// epsilon is more than 0.
+// A column of zeros, as where a layer got no gradient, stays zero. PyTorch's becomes NaN unless
+// epsilon is greater than 0.
 class PowerSgd {
  public:
-  // Throws UsageError for options that cannot be.
+  // Throws UsageError for invalid options.
   explicit PowerSgd(comm::Group group, const PowerSgdOptions& options = {});
   ~PowerSgd();
   PowerSgd(PowerSgd&&) noexcept;
 
-  // `buffer` is one piece of memory, `gradients` are the parts of it, one for each parameter, in
-  // their shapes: afterwards they have the ranks' average. What was lost, and Q, is kept under the
-  // number `bucket`. Waits. Throws UsageError where the gradients are not the buffer's parts or the
-  // ranks' options differ, StateError for a bucket that has got another size since compression began.
+  // Replaces the gradients by the ranks' average, and waits for it. `gradients` are views of
+  // `buffer`, which is contiguous, one for each parameter in its shape. The error and Q are kept
+  // under the number `bucket`. Throws UsageError where the gradients are not views of the buffer,
+  // or the ranks' options differ. Throws StateError for a bucket whose size changed since
+  // compression began.
+  // began.
   void average(int bucket, const at::Tensor& buffer, const std::vector<at::Tensor>& gradients);
-  // The same in two halves, for what is computed meanwhile: the call sends P and what is not compressed, and the function
-  // that it returns waits, and sends Q. All ranks end buckets in the order in which they began them. `buffer` may have gaps
-  // between the gradients.
+  // The same in two halves, to compute meanwhile: the call sends P and what is not compressed. The
+  // function that it returns waits, and sends Q. All ranks end buckets in the order in which they
+  // began them. `buffer` may have gaps between the gradients.
   std::function<void()> begin_average(int bucket, const at::Tensor& buffer,
                                       const std::vector<at::Tensor>& gradients);
 
@@ -63,7 +65,7 @@ class PowerSgd {
   void end_step() { ++iteration_; }
   std::int64_t iteration() const { return iteration_; }
 
-  // Numbers that this rank had to average since compression began, and how many of them were sent.
+  // Elements that this rank had to average since compression began, and elements that it sent.
   std::int64_t numbers_before() const { return before_; }
   std::int64_t numbers_sent() const { return sent_; }
 
@@ -86,13 +88,15 @@ class PowerSgd {
   bool ranks_agree_ = false;
 };
 
-// PowerSGD for the buckets of a Sharded of level None. It counts reduced backwards, and begins compression after
-// start_iteration of them: at least 1, because buckets are divided anew before the second step (PyTorch asks for 2). What
-// it keeps is in no checkpoint: a training that goes on from one begins with plain averages again.
+// PowerSGD for the buckets of a Sharded of level None. It counts reduced backwards and begins to
+// compress after start_iteration of them: at least 1, because buckets are rebuilt before the second
+// step (PyTorch requires 2). A checkpoint does not hold its state: a resumed training begins with
+// plain averages again.
 //
-//   trestle::Sharded sharded(net, mesh, {.hook = powersgd_hook({.approximation_rank = 2, .start_iteration = 10})});
+//   const auto hook = powersgd_hook({.approximation_rank = 2, .start_iteration = 10});
+//   trestle::Sharded sharded(net, mesh, {.buckets = {.hook = hook}});
 //
-// Throws UsageError for options that cannot be, and for parameters that are complex numbers in the first backward.
+// Throws UsageError for invalid options, and in the first backward for complex parameters.
 CommunicationHook powersgd_hook(const PowerSgdOptions& options = {});
 
 }  // namespace trestle::sharding

@@ -4,47 +4,46 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
-#include "trestle/sharding/replicas.h"
+#include "trestle/sharding/option_checks.h"
 
 namespace trestle::sharding {
-
 namespace {
 
-comm::Group few_ranks(const DeviceMesh& mesh, const ShardOptions& options) {
+comm::Group neighbours_of(const DeviceMesh& mesh, const ShardOptions& options) {
   const Reshard reshard = options.reshard_after_forward;
   if (options.level != ShardLevel::Parameters || reshard.to_all()) return {};
-  const int all = mesh.size(options.shard), few = reshard.ranks();
-  if (few < 1 || all % few != 0)
-    throw UsageError(text("reshard_after_forward = ", few, " does not divide the ", all,
-                          " ranks of the mesh's dimension '", options.shard, "'"),
-                     {.hint = "Each so many of them keep a unit together: true, false, or a number "
-                              "that divides them."});
-  return few == 1 || few == all ? comm::Group() : mesh.neighbours(options.shard, few);
+  const int all = mesh.size(options.mesh.shard), count = reshard.ranks();
+  if (count < 1 || all % count != 0)
+    throw UsageError(text("reshard_after_forward = ", count, " does not divide the ", all,
+                          " ranks of the mesh's dimension '", options.mesh.shard, "'"),
+                     {.hint = "Set true, false, or a number of ranks that divides them: that many "
+                              "neighbours keep a unit together."});
+  return count == 1 || count == all ? comm::Group() : mesh.neighbours(options.mesh.shard, count);
 }
 
-// Those that the model's ranks are along, in the mesh's order.
+// The dimensions along which the ranks hold the model, in the mesh's order.
 std::vector<std::string> dimensions_of(const DeviceMesh& mesh, const ShardOptions& options) {
   std::vector<std::string> names;
   for (const auto& dimension : mesh.layout().dimensions())
-    if (dimension.name == options.replicate || dimension.name == options.shard)
+    if (dimension.name == options.mesh.replicate || dimension.name == options.mesh.shard)
       names.push_back(dimension.name);
   return names;
 }
 
-// `group_of` gives the group along dimensions of these names.
+// `group_of` returns the group along dimensions of these names.
 template <class GroupOf>
-RankGroups put_together(const DeviceMesh& mesh, const ShardOptions& options,
-                        const GroupOf& group_of) {
+RankGroups make_rank_groups(const DeviceMesh& mesh, const ShardOptions& options,
+                            const GroupOf& group_of) {
   const auto& layout = mesh.layout();
   RankGroups ranks;
   ranks.mesh = layout.to_text();
   ranks.all = group_of(dimensions_of(mesh, options));
   if (options.level == ShardLevel::None) return ranks;
-  ranks.shard = group_of({options.shard});
-  ranks.gathers = mesh.flatten({options.shard}, "gathers").group("gathers");
-  ranks.few = few_ranks(mesh, options);
-  if (layout.has(options.replicate) && layout.size(options.replicate) > 1)
-    ranks.replicate = group_of({options.replicate});
+  ranks.shard = group_of({options.mesh.shard});
+  ranks.gathers = mesh.flatten({options.mesh.shard}, "gathers").group("gathers");
+  ranks.neighbours = neighbours_of(mesh, options);
+  if (layout.has(options.mesh.replicate) && layout.size(options.mesh.replicate) > 1)
+    ranks.replicate = group_of({options.mesh.replicate});
   return ranks;
 }
 
@@ -54,24 +53,24 @@ RankGroups rank_groups(const DeviceMesh& mesh, const ShardOptions& options) {
   const std::string words = mesh.layout().to_text();
   const std::vector<std::string> names = dimensions_of(mesh, options);
   if (names.empty()) {
-    throw UsageError(text("the mesh ", words, " has neither a dimension '", options.replicate,
-                          "' nor '", options.shard, "'"),
-                     {.hint = "Name them in ShardOptions::replicate and ::shard."});
+    throw UsageError(text("the mesh ", words, " has neither a dimension '", options.mesh.replicate,
+                          "' nor a dimension '", options.mesh.shard, "'"),
+                     {.hint = "Set ShardOptions::mesh to its names."});
   }
   for (const std::string& name : names) check_same_options(mesh.group(name), options);
-  if (options.level != ShardLevel::None && !mesh.layout().has(options.shard)) {
+  if (options.level != ShardLevel::None && !mesh.layout().has(options.mesh.shard)) {
     throw UsageError(
-        text("level ", to_string(options.level), " divides over the mesh's dimension '",
-             options.shard, "', and the mesh is ", words),
-        {.hint = "Name the dimension so, or name it in ShardOptions::shard."});
+        text("level ", to_string(options.level), " shards along the mesh's dimension '",
+             options.mesh.shard, "', but the mesh is ", words),
+        {.hint = "Give the dimension this name, or set ShardOptions::mesh.shard."});
   }
-  return put_together(mesh, options, [&mesh](const std::vector<std::string>& along) {
+  return make_rank_groups(mesh, options, [&mesh](const std::vector<std::string>& along) {
     return along.size() == 1 ? mesh.group(along[0]) : mesh.flatten(along, "data").group("data");
   });
 }
 
-RankGroups more_rank_groups(const DeviceMesh& mesh, const ShardOptions& options) {
-  return put_together(mesh, options, [&mesh](const std::vector<std::string>& along) {
+RankGroups separate_rank_groups(const DeviceMesh& mesh, const ShardOptions& options) {
+  return make_rank_groups(mesh, options, [&mesh](const std::vector<std::string>& along) {
     return mesh.flatten(along, "more").group("more");
   });
 }

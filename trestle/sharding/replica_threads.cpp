@@ -10,7 +10,7 @@
 namespace trestle::sharding {
 namespace {
 
-// The caller's thread takes as many threads as the others while it is one of them.
+// Gives the caller's thread the same number of intra-op threads while it runs a replica.
 class OwnThreads {
  public:
   explicit OwnThreads(int count) : before_(at::get_num_threads()) {

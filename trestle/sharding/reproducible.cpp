@@ -15,13 +15,13 @@
 namespace trestle::sharding {
 namespace {
 
-constexpr int whole_bits = 29;  // of a term that are kept in one number, the next 32 in another
+constexpr int whole_bits = 29;  // of a term in one integer; the next 32 bits are in another
 constexpr std::int64_t limit = std::int64_t{1} << 32;
 
 struct WholeSum {
   std::int64_t high = 0, low = 0;  // in units of 2^-29 and 2^-61
 
-  // A number from 0 to 1.
+  // `term`: from 0 to 1.
   void add(double term) {
     const double scaled = term * (1 << whole_bits);
     const auto whole = static_cast<std::int64_t>(scaled);
@@ -38,15 +38,16 @@ struct WholeSum {
   }
 };
 
-// f(pointer to double, count) of the absolute values of all gradients, in pieces that stay in a cache.
+// Calls function(values, count) with the absolute values of all gradients, in chunks that fit a
+// cache.
 template <class Function>
 void for_absolute(const std::vector<at::Tensor>& parameters, const Function& function) {
-  constexpr std::int64_t piece = 1 << 14;
+  constexpr std::int64_t chunk = 1 << 14;
   for (const at::Tensor& parameter : parameters) {
     if (!parameter.grad().defined() || parameter.numel() == 0) continue;
     const at::Tensor flat = parameter.grad().reshape(-1);
-    for (std::int64_t begin = 0; begin < flat.numel(); begin += piece) {
-      const at::Tensor some = flat.narrow(0, begin, std::min(piece, flat.numel() - begin))
+    for (std::int64_t begin = 0; begin < flat.numel(); begin += chunk) {
+      const at::Tensor some = flat.narrow(0, begin, std::min(chunk, flat.numel() - begin))
                                   .cpu()
                                   .abs()
                                   .to(at::kDouble)
@@ -71,44 +72,44 @@ double largest(const std::vector<at::Tensor>& parameters, const comm::Group& gro
 }  // namespace
 
 void check_reproducible(const ShardOptions& options, const RankGroups& ranks) {
-  const int pieces = options.reproducible.pieces, size = ranks.all.size();
-  if (pieces == 0) return;
-  if (pieces < 0 || !std::has_single_bit(static_cast<unsigned>(pieces)))
-    throw UsageError(text("ShardOptions::reproducible with ", pieces, " pieces"),
-                     {.hint = "It is a power of two."});
-  if (pieces % size != 0)
-    throw UsageError(
-        text(pieces, " pieces of a batch cannot be divided over ", size, " ranks"),
-        {.hint = "Reproducible training is for 1, 2, 4 ... ranks, up to the number of pieces."});
+  const int micro_batches = options.reproducible.micro_batches, size = ranks.all.size();
+  if (micro_batches == 0) return;
+  if (micro_batches < 0 || !std::has_single_bit(static_cast<unsigned>(micro_batches)))
+    throw UsageError(text("ShardOptions::reproducible with ", micro_batches, " micro-batches"),
+                     {.hint = "The number must be a power of two."});
+  if (micro_batches % size != 0)
+    throw UsageError(text(micro_batches, " micro-batches cannot be divided over ", size, " ranks"),
+                     {.hint = "Reproducible training needs 1, 2, 4 ... ranks, at most the number "
+                              "of micro-batches."});
   if (options.reproducible.threads < 1)
     throw UsageError(
         text("ShardOptions::reproducible with ", options.reproducible.threads, " threads"),
-        {.hint = "It is how many threads each rank computes with."});
+        {.hint = "It is the number of threads of each rank: at least 1."});
   if (!ranks.replicate.valid()) return;
-  // Sums over `shard` come first: its ranks must have pieces that are neighbours.
+  // Sums over `shard` come first: its ranks must hold neighbouring micro-batches.
   const auto& shard = ranks.shard.ranks();
   const auto& all = ranks.all.ranks();
   const auto at = std::find(all.begin(), all.end(), shard.front());
   if (all.end() - at >= static_cast<std::ptrdiff_t>(shard.size()) &&
       std::equal(shard.begin(), shard.end(), at))
     return;
-  throw UsageError(
-      text("on the mesh ", ranks.mesh, " a reproducible sum has another order"),
-      {.hint = text("Name the dimension '", options.replicate, "' before '", options.shard, "'.")});
+  throw UsageError(text("the mesh ", ranks.mesh, " does not add up neighbours first"),
+                   {.hint = text("Name the dimension '", options.mesh.replicate, "' before '",
+                                 options.mesh.shard, "'.")});
 }
 
 void check_reproducible_device(at::Device device) {
   if (!device.is_cuda()) return;
   throw UsageError("ShardOptions::reproducible for a model on a GPU",
-                   {.hint = "NCCL adds up in an order of its own: leave the option out."});
+                   {.hint = "NCCL chooses its own order of sums: leave the option out."});
 }
 
 void check_threads(const Reproducible& wanted) {
-  if (wanted.pieces == 0 || at::get_num_threads() == wanted.threads) return;
+  if (wanted.micro_batches == 0 || at::get_num_threads() == wanted.threads) return;
   throw StateError(
-      text("a rank that computes with ", at::get_num_threads(), " threads cannot give the bits of ",
-           wanted.threads, ", as ShardOptions::reproducible.threads says"),
-      {.hint = "Call at::set_num_threads() on each rank, spawn() with that many, or set "
+      text("this rank computes with ", at::get_num_threads(),
+           " threads, but ShardOptions::reproducible.threads is ", wanted.threads),
+      {.hint = "Call at::set_num_threads() on each rank, pass the number to spawn(), or set "
                "OMP_NUM_THREADS."});
 }
 
@@ -126,7 +127,7 @@ double exact_norm(const std::vector<at::Tensor>& parameters, const comm::Group& 
   if (std::isinf(p) || most == 0 || !std::isfinite(most)) return most;
   int exponent = 0;
   std::frexp(most, &exponent);
-  // By powers of two, so that no digit is lost: two of them, since one may be out of range.
+  // Scales by powers of two, which loses no digit. By two of them, because one may be out of range.
   const double scale = std::ldexp(1.0, -exponent / 2);
   const double rest = std::ldexp(1.0, -exponent - -exponent / 2);
   WholeSum sum;

@@ -8,23 +8,25 @@
 #include "trestle/sharding/options.h"
 #include "trestle/sharding/rank_groups.h"
 
-// What ShardOptions::reproducible asks for, besides the order of sums.
+// Checks and arithmetic of ShardOptions::reproducible, besides the order of sums
+// (micro_batch_sums.h).
 namespace trestle::sharding {
 
-// Throws UsageError where these ranks, or what they hold, cannot keep the promise.
+// Throws UsageError where these ranks or this device cannot compute reproducibly.
 void check_reproducible(const ShardOptions& options, const RankGroups& ranks);
 void check_reproducible_device(at::Device device);
 
 // Throws StateError where this thread computes with another number of threads.
 void check_threads(const Reproducible& wanted);
 
-// The same values at an address that no kernel treats in a way of its own: some take what begins in the middle of a cache
-// line otherwise.
+// The same values at an aligned address. Some kernels compute differently at an address inside a
+// cache line.
 at::Tensor aligned(const at::Tensor& tensor);
 
-// The p-norm of the gradients of `parameters` on all ranks of the group (of this one alone, where it is not valid). What
-// one rank adds up first depends on what it has: so each |g|^p is made a whole number of 2^-61 of the largest, and whole
-// numbers have one sum. One reduction more than usual. Infinite, or not a number, where a gradient is.
+// The p-norm of the gradients of `parameters` on all ranks of the group (on this rank alone, if
+// that is not valid()). The order of a sum depends on what each rank holds. So each |g|^p becomes
+// an integer in units of 2^-61 of the largest one: sums of integers do not depend on the order.
+// Costs one reduction more than usual. Infinite or NaN where a gradient is.
 double exact_norm(const std::vector<at::Tensor>& parameters, const comm::Group& group, double p);
 
 }  // namespace trestle::sharding

@@ -14,12 +14,13 @@ namespace {
 std::string shape(const at::Tensor& tensor) { return text("[", join(tensor.sizes(), ", "), "]"); }
 
 std::vector<at::Tensor> split_evenly(const at::Tensor& tensor, std::size_t number,
-                                     std::size_t pieces, std::int64_t dim) {
+                                     std::size_t slices, std::int64_t dim) {
   if (tensor.dim() == 0) {
     throw UsageError(
         text("tensor ", number, " of the arguments has no dimension to be split along"),
-        {.hint = "Give a number as a number: what is no tensor goes to every replica. "
-                 "Or give it one row for each sample."});
+        {.hint =
+             "Pass a number as a number, not as a tensor: it goes to every replica. Or give the "
+             "tensor one row for each sample."});
   }
   const std::int64_t dimensions = tensor.dim();
   if (dim < -dimensions || dim >= dimensions) {
@@ -27,7 +28,7 @@ std::vector<at::Tensor> split_evenly(const at::Tensor& tensor, std::size_t numbe
                           ", has no dimension ", dim, " to be split along"),
                      {.hint = "DataParallelOptions::dim is the dimension of the samples."});
   }
-  return tensor.chunk(static_cast<std::int64_t>(pieces), dim);
+  return tensor.chunk(static_cast<std::int64_t>(slices), dim);
 }
 
 at::Tensor join_parts(const std::vector<at::Tensor>& parts, std::size_t number, std::int64_t dim) {
@@ -36,7 +37,7 @@ at::Tensor join_parts(const std::vector<at::Tensor>& parts, std::size_t number, 
   if (dim < -dimensions || dim >= dimensions) {
     throw UsageError(text("output ", number, " of the replicas, ", shape(parts[0]),
                           " of the first one, has no dimension ", dim, " to be joined along"),
-                     {.hint = "An output keeps the samples' dimension, or has none at all."});
+                     {.hint = "An output must have the samples' dimension, or no dimension."});
   }
   return at::cat(parts, dim);
 }
@@ -53,16 +54,16 @@ Scattered scatter(const std::vector<at::Tensor>& tensors, const std::vector<at::
     split_tensors[i] = split_evenly(tensors[i], i, devices.size(), dim);
     if (first == none) first = i;
     if (split_tensors[i].size() == split_tensors[first].size()) continue;
-    throw UsageError(text("the arguments' tensors do not split alike over ", devices.size(),
+    throw UsageError(text("the arguments' tensors split differently over ", devices.size(),
                           " devices: tensor ", first, ", ", shape(tensors[first]), ", into ",
-                          split_tensors[first].size(), " pieces along dimension ", dim, ", tensor ",
+                          split_tensors[first].size(), " slices along dimension ", dim, ", tensor ",
                           i, ", ", shape(tensors[i]), ", into ", split_tensors[i].size()),
-                     {.hint = "Give all of them one row for each sample."});
+                     {.hint = "Give each of them one row for each sample."});
   }
-  const std::size_t pieces = first == none ? devices.size() : split_tensors[first].size();
+  const std::size_t slices = first == none ? devices.size() : split_tensors[first].size();
   Scattered result;
-  result.of.resize(pieces);
-  for (std::size_t r = 0; r < pieces; ++r) {
+  result.of.resize(slices);
+  for (std::size_t r = 0; r < slices; ++r) {
     for (const auto& split_tensor : split_tensors)
       result.of[r].push_back(split_tensor.empty() ? at::Tensor()
                                                   : to_device(split_tensor[r], devices[r]));
@@ -74,16 +75,16 @@ std::vector<at::Tensor> gather(const std::vector<std::vector<at::Tensor>>& parts
                                std::int64_t dim) {
   std::vector<at::Tensor> result;
   for (std::size_t i = 0; i < parts[0].size(); ++i) {
-    std::vector<at::Tensor> pieces;
+    std::vector<at::Tensor> slices;
     for (const auto& of_replica : parts) {
-      if (of_replica[i].defined()) pieces.push_back(to_device(of_replica[i], device));
+      if (of_replica[i].defined()) slices.push_back(to_device(of_replica[i], device));
     }
-    if (!pieces.empty() && pieces.size() != parts.size()) {
-      throw UsageError(text("output ", i, " of the replicas is a tensor on ", pieces.size(), " of ",
+    if (!slices.empty() && slices.size() != parts.size()) {
+      throw UsageError(text("output ", i, " of the replicas is a tensor on ", slices.size(), " of ",
                             parts.size(), " of them"),
-                       {.hint = "What forward() returns must not depend on the samples in that."});
+                       {.hint = "Whether an output is defined must not depend on the samples."});
     }
-    result.push_back(pieces.empty() ? at::Tensor() : join_parts(pieces, i, dim));
+    result.push_back(slices.empty() ? at::Tensor() : join_parts(slices, i, dim));
   }
   return result;
 }

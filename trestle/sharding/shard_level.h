@@ -4,14 +4,15 @@
 
 namespace trestle {
 
-// What of a model's training state is divided over the ranks that share it, instead of being whole on each. The names of
-// the field: DistributedDataParallel, ZeRO-1, ZeRO-2 and ZeRO-3 or FSDP (Rajbhandari et al. 2020; Zhao et al. 2023); with
-// a second dimension of the mesh that replicates, HSDP. Each level divides what those above it do, too.
+// Which part of a model's training state is sharded over ranks, instead of whole on each. Each
+// level also shards what the levels above it do. The levels are DistributedDataParallel, ZeRO-1,
+// ZeRO-2, and ZeRO-3 or FSDP (Rajbhandari et al. 2020; Zhao et al. 2023). A mesh with a second
+// dimension that replicates makes HSDP of the last one.
 enum class ShardLevel {
-  None,            // nothing: gradients are summed over the ranks
-  OptimizerState,  // what the optimizer remembers: each rank steps its part of every parameter
-  Gradients,       // gradients too: the full ones are let go as soon as they are reduced
-  Parameters,      // parameters too: a unit's are put together where it runs, and let go again
+  None,            // nothing: gradients are all-reduced
+  OptimizerState,  // the optimizer's state: each rank steps its shard of every parameter
+  Gradients,       // gradients: whole ones are freed after their reduction
+  Parameters,      // parameters: a unit's are gathered where it runs, and released again
 };
 
 constexpr std::string_view to_string(ShardLevel level) {

@@ -9,7 +9,8 @@
 
 namespace trestle::sharding {
 
-// Writes a record down, from any thread of the rank, or does nothing. A copy writes to the same one.
+// Writes a ShardRecord from any thread of the rank, or does nothing. Copies write to the same
+// record.
 class ShardRecorder {
  public:
   using What = ShardEvent::What;
@@ -19,9 +20,9 @@ class ShardRecorder {
 
   bool is_on() const { return state_ != nullptr; }
   void set_step(std::int64_t step) const;
-  // `work`: what ends it, where that is seen before end().
+  // `work`: the event ends when it is done, if that is noticed before end().
   Entry begin(What what, int part, const comm::Work* work = nullptr) const;
-  void look() const;  // whether what goes on by itself has ended
+  void look() const;  // notices works that are done
   ShardRecord take() const;
 
  private:
@@ -29,7 +30,7 @@ class ShardRecorder {
   std::shared_ptr<State> state_;
 };
 
-// Of one that was begun; dropped without end() it is not in the record.
+// An event that has begun. Without end() it is not in the record.
 class ShardRecorder::Entry {
  public:
   void end();

@@ -14,10 +14,11 @@ namespace {
 
 using torch::autograd::variable_list;
 
-// As soon as they can: a gradient is copied and let go of while the backward of other layers runs.
+// The highest priority: a gradient is copied and freed while the backward of other layers runs.
 constexpr std::uint64_t first_of_all = UINT64_MAX;
 
-// From a replica's device to the first one's. It runs in the backward thread of the replica's device.
+// Copies a gradient from a replica's device to the first one's. Runs in the backward thread of the
+// replica's device.
 struct CopyBackward : torch::autograd::Node {
   CopyBackward() : Node(first_of_all) {}
 
@@ -28,14 +29,15 @@ struct CopyBackward : torch::autograd::Node {
   variable_list apply(variable_list&& gradients) override {
     if (!gradients[0].defined()) return {at::Tensor()};
     reached->store(true);
-    // The copy's memory belongs to the stream in which it will be added up, not to this thread's.
+    // The copy is allocated for the stream that accumulates it, not for this thread's.
     const device::StreamScope forward_streams(*streams);
     return {to_device(gradients[0], to)};
   }
 };
 
-// Of the gradients of all replicas but the first, always in the same order, on the first one's device.
-// One of a single gradient too: autograd has what comes to a parameter come from its own stream.
+// Sums the gradients of all replicas but the first, always in the same order, on the first one's
+// device. It also runs for a single gradient: autograd expects a parameter's gradient from the
+// parameter's own stream.
 struct SumBackward : torch::autograd::Node {
   SumBackward() : Node(first_of_all) {}
 

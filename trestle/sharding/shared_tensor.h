@@ -11,33 +11,33 @@
 
 namespace trestle::sharding::detail {
 
-// A parameter or buffer of the first replica, and its copies in the others.
+// A parameter or buffer of the first replica, and its copies in the other replicas.
 class SharedTensor {
  public:
   enum class Kind : std::uint8_t { Parameter, Buffer };
 
-  // `reached` is set when a backward brings a gradient through a copy.
+  // A backward that brings a gradient through a copy sets `reached`.
   SharedTensor(std::string name, Kind kind, at::Tensor source, std::vector<at::Tensor> copies,
                std::shared_ptr<std::atomic<bool>> reached);
 
   const at::Tensor& source() const { return source_; }
   const std::string& name() const { return name_; }
 
-  // The copies take over the source's values where these were changed since the last time, as far as
-  // the source's version tells; with Unseen also where it does not tell: batch norms and some
-  // optimizers' fused kernels write without leaving a trace. A graph under way that has kept a copy is
-  // in either case treated as with the source itself: autograd refuses it where the version tells.
+  // Copies the source's values to the copies if its version changed since the last call. Unseen:
+  // also if it did not, because batch norms and some optimizers' fused kernels write without a new
+  // version. A live graph that saved a copy is treated as one that saved the source: autograd
+  // refuses it if the version changed.
   enum class Writes : std::uint8_t { Seen, Unseen };
   void refresh(Writes writes);
 
-  // The next forward's backward through a copy ends at the source, if that requires a gradient now.
-  // Anew for each forward: a graph under way keeps the one before, and autograd ties the place where a
-  // gradient is added up to the stream that is current then, as `streams` are.
+  // Lets the next forward's backward through a copy end at the source, if that requires a gradient
+  // now. Called again for each forward: a live graph keeps its own nodes, and autograd accumulates
+  // a gradient in the stream that was current when the node was made. `streams` are these streams.
   using Streams = std::shared_ptr<const std::vector<c10::Stream>>;
   void link(const Streams& streams);
 
  private:
-  bool alike(const at::Tensor& copy) const;  // in dtype, shape and order of memory
+  bool alike(const at::Tensor& copy) const;  // in dtype, shape and strides
 
   std::string name_;
   Kind kind_;

@@ -21,8 +21,8 @@ std::string momentum_text(const std::optional<double>& momentum) {
 SyncBatchNormImpl::SyncBatchNormImpl(const torch::nn::BatchNormOptions& options, comm::Group group)
     : options(options), group_(std::move(group)) {
   if (!group_.valid())
-    throw UsageError("a synchronised batch norm needs a group of ranks that this rank is in",
-                     {.hint = "World::group() is that of all ranks."});
+    throw UsageError("SyncBatchNorm needs a group that contains this rank",
+                     {.hint = "World::group() contains all ranks."});
   reset();
 }
 
@@ -63,7 +63,7 @@ void SyncBatchNormImpl::check(const at::Tensor& input) const {
                    {.hint = "It takes [samples, channels, ...]."});
 }
 
-// Counts the batch. By how much it moves the running statistics.
+// Counts the batch. Returns the momentum of the running statistics.
 double SyncBatchNormImpl::next_momentum() {
   if (!num_batches_tracked.defined()) return options.momentum().value_or(0);
   num_batches_tracked += 1;
@@ -85,7 +85,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
         text("batch norm without running statistics needs more than one value per "
              "channel; [",
              join(input.sizes(), ", "), "] has fewer"));
-  if (!ranks_agree_) {  // once: it is the same on every step
+  if (!ranks_agree_) {  // once: it does not change
     check_batch_norm_ranks(
         group_, input,
         text("eps ", options.eps(), ", momentum ", momentum_text(options.momentum())));

@@ -22,14 +22,14 @@ bool is_low(const at::Tensor& x) {
   return x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf;
 }
 
-// The type in which x is normalised, and statistics are handed to libtorch's kernels.
+// The dtype in which x is normalised, and of statistics for libtorch's kernels.
 at::ScalarType wide(const at::Tensor& x) { return is_low(x) ? at::kFloat : x.scalar_type(); }
 
 std::int64_t values_a_channel(const at::Tensor& x) {
   return x.numel() == 0 ? 0 : x.numel() / x.size(1);
 }
 
-// [channels] as something to compute with beside x.
+// Reshapes [channels] to compute with x.
 at::Tensor beside(const at::Tensor& each_channel, const at::Tensor& x) {
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(x.dim()), 1);
   sizes[1] = x.size(1);
@@ -38,15 +38,16 @@ at::Tensor beside(const at::Tensor& each_channel, const at::Tensor& x) {
 
 struct Statistics {
   at::Tensor mean, variance;  // [channels], of all ranks; the variance is the biased one
-  at::Tensor count;           // values a channel, on the device: nobody waits to read it
+  at::Tensor count;           // values per channel, on the device: no wait
 };
 
-// This rank's mean, squared deviations and count, in one piece: [2 * channels + 1].
+// This rank's mean, squared deviations and count, in one tensor: [2 * channels + 1].
 at::Tensor own_statistics(const at::Tensor& x) {
   const std::int64_t channels = x.size(1), count = values_a_channel(x);
   const auto exact = x.options().dtype(at::kDouble);
   if (count == 0) return at::zeros({2 * channels + 1}, exact);
-  // What runs along has the statistics be float32 where x is not; it does not move.
+  // Zeros as running statistics make the kernel compute in float32 where x is narrower. Momentum 0
+  // leaves them unchanged.
   at::Tensor still;
   if (is_low(x)) still = at::zeros({channels}, exact.dtype(at::kFloat));
   const auto [mean, variance] = at::batch_norm_update_stats(x, still, still, /*momentum=*/0);
@@ -61,7 +62,7 @@ Statistics statistics_of_all(const at::Tensor& x, const comm::Group& group) {
   group.all_gather(all, own).wait();
   const at::Tensor counts = all.slice(1, 2 * channels);  // [ranks, 1]
   const at::Tensor count = counts.sum();
-  // With two values here there is nothing to be afraid of, and a GPU need not be waited for.
+  // Two values on this rank are enough. This avoids waiting for a GPU.
   if (values_a_channel(x) < 2 && count.item<double>() < 2) {
     throw UsageError(text("batch norm in training needs more than one value per channel; the ",
                           group.size(), " rank(s) have ", count.item<double>(), " together"),
@@ -74,7 +75,7 @@ Statistics statistics_of_all(const at::Tensor& x, const comm::Group& group) {
   return {mean, squares.div(count), count};
 }
 
-// As torch's own batch norm does, without a new version: autograd may have kept them.
+// Does not bump the version, as torch's own batch norm: autograd may have saved them.
 void move(const RunningStatistics& running, const Statistics& batch) {
   const auto toward = [&](const at::Tensor& statistic, const at::Tensor& value) {
     if (!statistic.defined()) return;
@@ -85,7 +86,7 @@ void move(const RunningStatistics& running, const Statistics& batch) {
   toward(running.variance, batch.variance.mul(batch.count.div(batch.count.sub(1))));
 }
 
-// By given statistics: libtorch's kernel for evaluation, in one pass.
+// Normalises with given statistics: libtorch's kernel for evaluation, in one pass.
 at::Tensor normalise(const at::Tensor& x, at::Tensor weight, at::Tensor bias,
                      const at::Tensor& mean, const at::Tensor& variance, double eps) {
   if (x.numel() == 0) return at::empty_like(x);
@@ -97,12 +98,12 @@ at::Tensor normalise(const at::Tensor& x, at::Tensor weight, at::Tensor bias,
                                            /*momentum=*/0, eps));
 }
 
-// The gradient of a batch norm's input waits for other ranks, so it is not made of autograd's
-// operators, and has no gradient of its own.
+// The gradient of the input waits for other ranks. It is not made of autograd's operators, so it
+// has no gradient of its own.
 struct NoSecondDerivative : torch::autograd::Node {
   variable_list apply(variable_list&&) override {
-    throw UsageError("a synchronised batch norm cannot be differentiated twice",
-                     {.hint = "Use BatchNorm, which counts each rank's samples by themselves."});
+    throw UsageError("SyncBatchNorm cannot be differentiated twice",
+                     {.hint = "Use BatchNorm, which normalises over each rank's own samples."});
   }
 };
 
@@ -111,7 +112,7 @@ struct HeldGroup : torch::CustomClassHolder {
 };
 
 struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> {
-  // weight and bias are nothing or defined: autograd numbers the tensors that are there.
+  // weight and bias are nullopt or defined: autograd counts the tensors that exist.
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
                             const std::optional<at::Tensor>& maybe_weight,
                             const std::optional<at::Tensor>& maybe_bias,
@@ -153,7 +154,7 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
   }
 
  private:
-  // Over this rank's samples: of the gradient, and of the gradient times the normalised input.
+  // Sums over this rank's samples: of the gradient, and of the gradient times the normalised input.
   static std::pair<at::Tensor, at::Tensor> sums(const at::Tensor& gradient,
                                                 const variable_list& saved, double eps) {
     const at::Tensor &x = saved[0], &mean = saved[2], &variance = saved[3];
@@ -169,7 +170,7 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
                                    const comm::Group& group) {
     const at::Tensor &x = saved[0], &weight = saved[1], &mean = saved[2];
     at::Tensor all = at::cat({sum.to(at::kDouble), product.to(at::kDouble)});
-    group.all_reduce(all).wait();  // also with no samples here: others wait for it
+    group.all_reduce(all).wait();  // also without samples: all ranks must call it
     if (x.numel() == 0) return at::zeros_like(x);
     const auto averages = all.div(saved[4]).chunk(2);
     const at::Tensor scale = saved[3].to(at::kDouble).add(eps).rsqrt();

@@ -11,8 +11,8 @@
 namespace trestle::sharding {
 namespace {
 
-// A backward thread that another rank could share: "" on the CPU, where a backward runs in the thread
-// that asks for it.
+// The backward thread of a device, as text, or "" on the CPU, where a backward runs in the calling
+// thread.
 std::string backward_thread(at::Device device) {
   if (device.is_cpu()) return "";
   std::array<char, 256> host = {};
@@ -33,15 +33,15 @@ void check_batch_norm_ranks(const comm::Group& group, const at::Tensor& input,
     if (lines.at(0) != first) {
       throw UsageError(text("the ranks' batch norms differ: rank ", group.ranks()[0], " has ",
                             first, ", rank ", rank, " has ", lines.at(0)),
-                       {.hint = "All ranks make the same net."});
+                       {.hint = "All ranks must make the same net."});
     }
     if (lines.at(1).empty()) continue;
     const auto [known, is_new] = threads.emplace(lines.at(1), rank);
     if (is_new) continue;
-    throw UsageError(text("rank ", known->second, " and rank ", rank, " are both on ", lines.at(1),
-                          ": their synchronised batch norms would wait for each other in one "
-                          "backward thread"),
-                     {.hint = "Give each rank a device of its own, or the plain cpu."});
+    throw UsageError(
+        text("rank ", known->second, " and rank ", rank, " are both on ", lines.at(1),
+             ": their SyncBatchNorms would wait for each other in one backward thread"),
+        {.hint = "Give each rank a device of its own, or the plain cpu."});
   }
 }
 

@@ -11,20 +11,21 @@ class Module;
 
 namespace trestle::sharding {
 
-// Which modules ShardOptions::units means: "block1" is the module of that name, those whose names begin with "block1.", or
-// all of that type. A type has its name with or without namespaces, and with or without "Impl" at its end.
+// Matches modules with ShardOptions::units.names. "block1" matches the module of that name, all
+// modules whose names begin with "block1.", and all of that type. A type may be written with or
+// without namespaces, and with or without "Impl".
 class UnitChoice {
  public:
   explicit UnitChoice(std::vector<std::string> wanted);
 
   bool empty() const { return wanted_.empty(); }
   struct Match {
-    std::size_t number = 0;  // of what was wanted
+    std::size_t number = 0;  // of the wanted name
     bool by_prefix = false;
   };
-  // Notes that there is such a module, for check().
+  // Remembers the module for check().
   std::optional<Match> match(const std::string& name, const torch::nn::Module& module);
-  // Throws UsageError for what is wanted and no module was, with the nearest name there is.
+  // Throws UsageError, with the nearest name, for a wanted name that matched no module.
   void check() const;
 
  private:

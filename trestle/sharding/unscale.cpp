@@ -32,7 +32,7 @@ UnscaledGradients unscale(precision::GradientScaler& scaler, Sharded& sharded,
   const sharding::PartialNorm partial{options.p};
   const std::vector<at::Tensor> own = sharded.parameters();
   UnscaledGradients result{.finite = scaler.unscale(own)};
-  if (sharded.options().reproducible.pieces > 0) {
+  if (sharded.options().reproducible.micro_batches > 0) {
     result.norm = sharding::exact_norm(own, sharded.shard_ranks(), options.p);
     result.finite = std::isfinite(result.norm);
     return finish(scaler, own, options, result);

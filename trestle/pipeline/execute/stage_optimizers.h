@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "trestle/device/named_tensors.h"
-#include "trestle/pipeline/execute/optimizer_factory.h"
 #include "trestle/pipeline/execute/stage_hooks.h"
 #include "trestle/pipeline/execute/stage_list.h"
+#include "trestle/pipeline/execute/stage_optimizer_options.h"
 #include "trestle/pipeline/transport/norm_parts.h"
 
 namespace trestle::pipeline {
@@ -26,8 +26,8 @@ struct StepEnd {
 // threads of one process call it for different stages at the same time.
 class StageOptimizers {
  public:
-  // One for each stage that has parameters to train. Throws UsageError where the factory returns none
-  // for such a stage. `named`: the parameters of all these stages.
+  // One for each stage that has parameters to train. Throws UsageError where the factory returns
+  // none for such a stage. `named`: the parameters of all these stages.
   StageOptimizers(const StageList& stages, const NamedTensors& named, const OptimizerFactory& make,
                   std::shared_ptr<StageHooks> hooks);
 

@@ -5,7 +5,7 @@
 
 #include "trestle/nn/loss.h"
 #include "trestle/pipeline/execute/partitioned_model.h"
-#include "trestle/pipeline/pipeline_options.h"
+#include "trestle/pipeline/execute/stage_optimizer_options.h"
 #include "trestle/pipeline/transport/stage_exchange.h"
 #include "trestle/simulate/costs.h"
 

@@ -10,8 +10,8 @@
 #include "trestle/base/median.h"
 #include "trestle/base/stopwatch.h"
 #include "trestle/device/event.h"
-#include "trestle/device/tensors_of.h"
-#include "trestle/nn/autocast_scope.h"
+#include "trestle/device/named_tensors.h"
+#include "trestle/nn/detail/autocast_scope.h"
 #include "trestle/optim/gradient_norms.h"
 #include "trestle/pipeline/execute/stage_optimizers.h"
 
@@ -39,7 +39,7 @@ void time_updates(const Stage& stage, const NamedTensors& copies,
                   const StageOptimizerOptions& options, simulate::StageCost& cost) {
   const std::unique_ptr<torch::optim::Optimizer> optimizer = options.make(stage.index(), copies);
   if (!optimizer) return;
-  const std::vector<at::Tensor> parameters = tensors_of(copies);
+  const std::vector<at::Tensor> parameters = without_names(copies);
   const at::NoGradGuard no_grad;
   std::vector<double> norms, steps;
   for (int round = 0; round < optimizer_rounds; ++round) {

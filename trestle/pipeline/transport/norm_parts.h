@@ -13,8 +13,8 @@ struct NormPart {
   optim::GradientNorm norm;
 };
 
-// Those of several ranks in the order of stages, so that the total has the bits that one process gives it, however the
-// stages are laid over ranks.
+// Those of several ranks in the order of stages, so that the total has the bits that one process
+// gives it, however the stages are laid over ranks.
 std::vector<optim::GradientNorm> in_order(std::vector<NormPart> parts);
 
 // Those of all ranks of the group, which all call it. Waits.
