@@ -3,7 +3,7 @@
 //
 //     ranks_pipeline                            three ranks, threads of this process
 //     trestle launch -n 2 -- ranks_pipeline     two processes
-#include <trestle/comm/spawn.h>
+#include <trestle/comm/threads/spawn.h>
 #include <trestle/trestle.h>
 
 #include <iostream>

@@ -1,4 +1,4 @@
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 
 #include "trestle/base/error.h"
 #include "trestle/comm/rank_error.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 
 namespace trestle {
 namespace {

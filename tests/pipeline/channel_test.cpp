@@ -1,5 +1,5 @@
 // Transfers of tensors between ranks, and the order of events on their devices.
-#include "trestle/pipeline/channel.h"
+#include "trestle/pipeline/transport/channel.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gmock/gmock.h>

@@ -4,7 +4,7 @@
 
 #include "tests/pipeline/support.h"
 #include "trestle/base/error.h"
-#include "trestle/pipeline/cut.h"
+#include "trestle/pipeline/execute/cut.h"
 
 namespace trestle::pipeline {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "tests/pipeline/support.h"
 #include "trestle/base/error.h"
-#include "trestle/pipeline/local_transport.h"
+#include "trestle/pipeline/transport/local_transport.h"
 
 namespace trestle::pipeline {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "tests/pipeline/support.h"
 #include "trestle/base/error.h"
-#include "trestle/pipeline/message_header.h"
+#include "trestle/pipeline/transport/message_header.h"
 
 namespace trestle::pipeline {
 namespace {

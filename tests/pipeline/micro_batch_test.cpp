@@ -4,7 +4,7 @@
 
 #include "tests/pipeline/support.h"
 #include "trestle/base/error.h"
-#include "trestle/pipeline/micro_batch.h"
+#include "trestle/pipeline/execute/micro_batch.h"
 
 namespace trestle::pipeline {
 namespace {

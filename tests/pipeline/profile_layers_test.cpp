@@ -1,5 +1,5 @@
 // Measurements of layers for a balance. T-numbers: torchgpipe's tests.
-#include "trestle/pipeline/profile_layers.h"
+#include "trestle/pipeline/profile/profile_layers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #include "tests/pipeline/support.h"
 #include "tests/support/virtual_environment.h"
 #include "trestle/base/text.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/optim/clip_grad_norm.h"
 #include "trestle/pipeline/pipeline.h"
 

@@ -7,7 +7,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/stopwatch.h"
 #include "trestle/base/text.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/schedule/csv.h"
 

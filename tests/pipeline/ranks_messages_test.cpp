@@ -5,7 +5,7 @@
 
 #include "tests/pipeline/support.h"
 #include "tests/support/virtual_environment.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/pipeline/pipeline.h"
 
 namespace trestle {

@@ -6,7 +6,7 @@
 
 #include "tests/pipeline/rank_plans.h"
 #include "tests/support/virtual_environment.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/nn/lazy_module.h"
 #include "trestle/pipeline/find_nonfinite.h"
 

@@ -8,7 +8,7 @@
 #include "tests/pipeline/support.h"
 #include "trestle/base/error.h"
 #include "trestle/comm/rank_error.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/device/virtual_device.h"
 #include "trestle/precision/gradient_scaler.h"
 #include "trestle/schedule/placement.h"

@@ -9,7 +9,7 @@
 #include "tests/pipeline/conv_net.h"
 #include "tests/pipeline/rank_profiles.h"
 #include "tests/support/virtual_environment.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 
 namespace trestle {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "tests/pipeline/rank_plans.h"
 #include "tests/support/virtual_environment.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 
 namespace trestle {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "tests/pipeline/conv_net.h"
 #include "trestle/base/text.h"
-#include "trestle/pipeline/profile_layers.h"
+#include "trestle/pipeline/profile/profile_layers.h"
 #include "trestle/plan/stage_costs.h"
 #include "trestle/schedule/generate.h"
 #include "trestle/simulate/simulate.h"

@@ -9,7 +9,7 @@
 #include "trestle/base/error.h"
 #include "trestle/device/threads.h"
 #include "trestle/device/virtual_device.h"
-#include "trestle/pipeline/autograd_bridge.h"
+#include "trestle/pipeline/execute/autograd_bridge.h"
 #include "trestle/schedule/csv.h"
 
 namespace trestle {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/sharding/sharded.h"
 
 // Trains any torch module twice: with libtorch alone, and sharded at every level.

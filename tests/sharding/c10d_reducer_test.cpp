@@ -12,8 +12,8 @@
 #include <unordered_map>
 
 #include "tests/support/golden.h"
-#include "trestle/comm/gloo_backend.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/backends/gloo_backend.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/sharding/sharded.h"
 
 namespace trestle {

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/nn/layers.h"
 #include "trestle/sharding/sharded.h"
 

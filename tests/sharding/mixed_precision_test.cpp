@@ -9,7 +9,7 @@
 
 #include "tests/sharding/norm_net.h"
 #include "trestle/base/error.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/sharding/sharded.h"
 
 namespace trestle {

@@ -11,7 +11,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/checkpoint/weights.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/device/virtual_device.h"
 #include "trestle/nn/layers.h"
 #include "trestle/optim/factory.h"

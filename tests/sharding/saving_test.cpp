@@ -7,7 +7,7 @@
 #include "tests/sharding/drawing_net.h"
 #include "tests/sharding/plain_net.h"
 #include "trestle/base/error.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/nn/layers.h"
 #include "trestle/nn/loss.h"
 #include "trestle/optim/factory.h"

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/sharding/plain_net.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 
 namespace trestle {
 namespace {

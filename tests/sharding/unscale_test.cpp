@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "tests/sharding/norm_net.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/device/virtual_device.h"
 
 namespace trestle {

@@ -1,4 +1,4 @@
-#include "trestle/train/bar.h"
+#include "trestle/train/progress/bar.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "trestle/train/data_set.h"
+#include "trestle/train/data_sets/data_set.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -10,9 +10,9 @@
 #include "trestle/base/text.h"
 #include "trestle/data/files/image_file.h"
 #include "trestle/data/synthetic/synthesize.h"
+#include "trestle/train/data_sets/find_data.h"
 #include "trestle/train/field_help.h"
-#include "trestle/train/find_data.h"
-#include "trestle/train/progress.h"
+#include "trestle/train/progress/progress.h"
 
 namespace trestle::train {
 namespace {
@@ -88,8 +88,8 @@ TEST(DataSets, PreferRealDataOverSyntheticData) {
   recipe::Recipe other = recipe;
   other.data.synthesize = 17;
   EXPECT_THAT(message_of<UsageError>([&] { find_data(other, *silent); }),
-              AllOf(HasSubstr("17 digits to train on"), HasSubstr("other synthetic data: 16 digits"),
-                    HasSubstr("Remove the folder")));
+              AllOf(HasSubstr("17 digits to train on"),
+                    HasSubstr("other synthetic data: 16 digits"), HasSubstr("Remove the folder")));
   other.data.synthesize = 0;
   EXPECT_EQ(find_data(other, *silent).folder, recipe.data.folder)
       << "synthetic data were not requested";

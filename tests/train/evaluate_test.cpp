@@ -1,4 +1,4 @@
-#include "trestle/train/evaluator.h"
+#include "trestle/train/predict/evaluator.h"
 
 #include <gmock/gmock.h>
 
@@ -6,7 +6,7 @@
 
 #include "tests/train/training.h"
 #include "trestle/data/files/image_file.h"
-#include "trestle/train/metrics.h"
+#include "trestle/train/run_folder/metrics.h"
 
 namespace trestle::train {
 namespace {

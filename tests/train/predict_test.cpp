@@ -1,4 +1,4 @@
-#include "trestle/train/predictor.h"
+#include "trestle/train/predict/predictor.h"
 
 #include <gmock/gmock.h>
 
@@ -151,7 +151,8 @@ TEST_F(Predict, RefusesRunWithoutImageData) {
     predict(options);
     FAIL() << "was accepted";
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("this run was trained on 'random', which are not image files"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("this run was trained on 'random', which are not image files"));
   }
 }
 

@@ -1,11 +1,11 @@
-#include "trestle/train/progress.h"
+#include "trestle/train/progress/progress.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <sstream>
 
-#include "trestle/train/terminal.h"
+#include "trestle/train/progress/terminal.h"
 
 namespace trestle::train {
 namespace {

@@ -1,5 +1,5 @@
 // The lines that a run prints during its batches, and the log in its folder.
-#include "trestle/train/run_log.h"
+#include "trestle/train/run_folder/run_log.h"
 
 #include <gmock/gmock.h>
 
@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "tests/train/training.h"
-#include "trestle/train/metrics.h"
+#include "trestle/train/run_folder/metrics.h"
 
 namespace trestle::train {
 namespace {

@@ -3,7 +3,7 @@
 #include "tests/checkpoint/rank_threads.h"
 #include "tests/train/training.h"
 #include "trestle/checkpoint/training_checkpoint.h"
-#include "trestle/train/export.h"
+#include "trestle/train/predict/export.h"
 
 namespace trestle::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "trestle/train/sweep.h"
+#include "trestle/train/sweep/sweep.h"
 
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -13,9 +13,9 @@
 #include "trestle/base/error.h"
 #include "trestle/base/files.h"
 #include "trestle/base/median.h"
-#include "trestle/train/child_process.h"
-#include "trestle/train/sweep_files.h"
-#include "trestle/train/sweep_record.h"
+#include "trestle/train/sweep/child_process.h"
+#include "trestle/train/sweep/sweep_files.h"
+#include "trestle/train/sweep/sweep_record.h"
 
 namespace trestle::train {
 namespace {

@@ -1,5 +1,5 @@
 // Event files, compared with the bytes of TensorBoard's own writer.
-#include "trestle/train/tensorboard.h"
+#include "trestle/train/run_folder/tensorboard.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -16,9 +16,9 @@
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/weights.h"
-#include "trestle/comm/spawn.h"
+#include "trestle/comm/threads/spawn.h"
 #include "trestle/data/synthetic/synthesize.h"
-#include "trestle/train/run_folder.h"
+#include "trestle/train/run_folder/run_folder.h"
 #include "trestle/train/trainer.h"
 
 // A small model and small data for tests of whole runs.

@@ -11,7 +11,7 @@
 #include "trestle/base/files.h"
 #include "trestle/base/text.h"
 #include "trestle/data/synthetic/synthesize.h"
-#include "trestle/train/export.h"
+#include "trestle/train/predict/export.h"
 #include "trestle/train/trainer.h"
 
 namespace trestle::train {

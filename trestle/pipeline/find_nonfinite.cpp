@@ -11,8 +11,8 @@
 #include "trestle/nn/buffer_keeper.h"
 #include "trestle/nn/layers.h"
 #include "trestle/nn/run_key.h"
-#include "trestle/pipeline/micro_batch.h"
-#include "trestle/pipeline/normal_mode_guard.h"
+#include "trestle/pipeline/execute/micro_batch.h"
+#include "trestle/pipeline/execute/normal_mode_guard.h"
 #include "trestle/pipeline/pipeline_impl.h"
 
 namespace trestle {

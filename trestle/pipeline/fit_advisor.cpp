@@ -6,7 +6,7 @@
 
 #include "trestle/base/text.h"
 #include "trestle/device/device.h"
-#include "trestle/pipeline/micro_batch.h"
+#include "trestle/pipeline/execute/micro_batch.h"
 #include "trestle/plan/fit.h"
 
 namespace trestle::pipeline {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "trestle/base/units.h"
+#include "trestle/pipeline/execute/stage_list.h"
 #include "trestle/pipeline/pipeline_options.h"
 #include "trestle/pipeline/schedule_tables.h"
-#include "trestle/pipeline/stage_list.h"
 #include "trestle/simulate/costs.h"
 
 namespace trestle::pipeline {

@@ -10,8 +10,8 @@
 #include "trestle/base/text.h"
 #include "trestle/device/threads.h"
 #include "trestle/optim/gradient_norms.h"
-#include "trestle/pipeline/cut.h"
-#include "trestle/pipeline/executor.h"
+#include "trestle/pipeline/execute/cut.h"
+#include "trestle/pipeline/execute/executor.h"
 
 namespace trestle::pipeline {
 namespace {

@@ -9,15 +9,15 @@
 
 #include "trestle/comm/fail_on_error.h"
 #include "trestle/nn/layers.h"
-#include "trestle/pipeline/callers_backward.h"
+#include "trestle/pipeline/execute/callers_backward.h"
+#include "trestle/pipeline/execute/partitioned_model.h"
+#include "trestle/pipeline/execute/stage_optimizers.h"
 #include "trestle/pipeline/fit_advisor.h"
-#include "trestle/pipeline/partitioned_model.h"
 #include "trestle/pipeline/pipeline.h"
-#include "trestle/pipeline/rank_link.h"
 #include "trestle/pipeline/run_keys.h"
 #include "trestle/pipeline/schedule_tables.h"
-#include "trestle/pipeline/stage_exchange.h"
-#include "trestle/pipeline/stage_optimizers.h"
+#include "trestle/pipeline/transport/rank_link.h"
+#include "trestle/pipeline/transport/stage_exchange.h"
 
 namespace trestle {
 

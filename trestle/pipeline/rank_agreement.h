@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "trestle/comm/group.h"
-#include "trestle/pipeline/partitioned_model.h"
+#include "trestle/pipeline/execute/partitioned_model.h"
 #include "trestle/pipeline/pipeline_options.h"
-#include "trestle/pipeline/rank_link.h"
+#include "trestle/pipeline/transport/rank_link.h"
 #include "trestle/schedule/schedule.h"
 
 // The agreement of the ranks of a pipeline when it is made.

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "trestle/pipeline/partitioned_model.h"
+#include "trestle/pipeline/execute/partitioned_model.h"
 #include "trestle/pipeline/pipeline_options.h"
 #include "trestle/schedule/schedule.h"
 

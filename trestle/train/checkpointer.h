@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "trestle/checkpoint/training_checkpoint.h"
+#include "trestle/parallel/stage_replicas.h"
 #include "trestle/pipeline/pipeline.h"
-#include "trestle/train/best_weights.h"
-#include "trestle/train/progress.h"
-#include "trestle/train/run_folder.h"
+#include "trestle/train/progress/progress.h"
+#include "trestle/train/run_folder/best_weights.h"
+#include "trestle/train/run_folder/run_folder.h"
 #include "trestle/train/run_ranks.h"
 #include "trestle/train/stage_optimizer.h"
-#include "trestle/train/stage_replicas.h"
 
 // Inside of the trainer. Not installed.
 namespace trestle::train {

@@ -2,8 +2,8 @@
 
 #include "trestle/models/model.h"
 #include "trestle/recipe/recipe.h"
-#include "trestle/train/run_plan.h"
-#include "trestle/train/user_parts.h"
+#include "trestle/train/data_sets/user_parts.h"
+#include "trestle/train/progress/run_plan.h"
 
 // Inside of the trainer. Not installed.
 namespace trestle::train {

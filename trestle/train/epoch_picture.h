@@ -7,7 +7,7 @@
 #include <string>
 
 #include "trestle/data/loader.h"
-#include "trestle/train/progress.h"
+#include "trestle/train/progress/progress.h"
 #include "trestle/train/task.h"
 
 // Inside of the trainer. Not installed.

@@ -7,7 +7,7 @@
 #include "trestle/optim/factory.h"
 #include "trestle/optim/learning_rate.h"
 #include "trestle/schedule/generate.h"
-#include "trestle/train/data_set.h"
+#include "trestle/train/data_sets/data_set.h"
 #include "trestle/train/task.h"
 
 namespace trestle::train {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "trestle/recipe/recipe_fields.h"
-#include "trestle/train/user_parts.h"
+#include "trestle/train/data_sets/user_parts.h"
 
 // Help texts of recipe fields for --help and docs/recipes.md.
 namespace trestle::train {

@@ -2,7 +2,7 @@
 
 #include "trestle/device/named_tensors.h"
 #include "trestle/recipe/recipe.h"
-#include "trestle/train/progress.h"
+#include "trestle/train/progress/progress.h"
 
 // Initial weights from the file of `weights` in [model]. Not installed.
 namespace trestle::train {

@@ -9,7 +9,7 @@
 #include "trestle/plan/stage_costs.h"
 #include "trestle/recipe/recipe.h"
 #include "trestle/schedule/timeline.h"
-#include "trestle/train/user_parts.h"
+#include "trestle/train/data_sets/user_parts.h"
 
 // The costs of the layers of a recipe's model: the numbers of "trestle balance".
 namespace trestle::train {

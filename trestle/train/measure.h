@@ -6,8 +6,8 @@
 
 #include "trestle/models/model.h"
 #include "trestle/recipe/recipe.h"
-#include "trestle/train/progress.h"
-#include "trestle/train/user_parts.h"
+#include "trestle/train/data_sets/user_parts.h"
+#include "trestle/train/progress/progress.h"
 
 namespace trestle::train {
 

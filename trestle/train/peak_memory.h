@@ -4,7 +4,7 @@
 
 #include "trestle/device/device.h"
 #include "trestle/pipeline/pipeline.h"
-#include "trestle/train/progress.h"
+#include "trestle/train/progress/progress.h"
 #include "trestle/train/run_ranks.h"
 
 // Inside of the trainer. Not installed.

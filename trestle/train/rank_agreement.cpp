@@ -10,9 +10,9 @@
 #include "trestle/base/fnv1a.h"
 #include "trestle/base/text.h"
 #include "trestle/checkpoint/weights.h"
-#include "trestle/train/environment.h"
 #include "trestle/train/initial_weights.h"
 #include "trestle/train/parameter_groups.h"
+#include "trestle/train/run_folder/environment.h"
 #include "trestle/train/setup.h"
 
 namespace trestle::train {

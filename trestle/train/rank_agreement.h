@@ -6,7 +6,7 @@
 #include "trestle/data/loader.h"
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/recipe/recipe.h"
-#include "trestle/train/progress.h"
+#include "trestle/train/progress/progress.h"
 #include "trestle/train/run_ranks.h"
 
 // Comparisons and exchanges between the ranks of a run before its first step. All ranks call each

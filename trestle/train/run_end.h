@@ -4,7 +4,7 @@
 
 #include "trestle/checkpoint/training_checkpoint.h"
 #include "trestle/recipe/recipe.h"
-#include "trestle/train/early_stop.h"
+#include "trestle/train/run_folder/early_stop.h"
 
 // Whether a run is finished. Inside of the trainer. Not installed.
 namespace trestle::train {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "trestle/optim/deepspeed_rate.h"
+#include "trestle/deepspeed/config/rate.h"
 #include "trestle/optim/learning_rate.h"
 #include "trestle/optim/reduce_on_plateau.h"
 #include "trestle/recipe/recipe.h"

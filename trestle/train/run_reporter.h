@@ -4,11 +4,11 @@
 #include <memory>
 #include <optional>
 
-#include "trestle/train/metrics.h"
-#include "trestle/train/progress.h"
-#include "trestle/train/run_folder.h"
-#include "trestle/train/tensorboard.h"
-#include "trestle/train/time_left.h"
+#include "trestle/train/progress/progress.h"
+#include "trestle/train/progress/time_left.h"
+#include "trestle/train/run_folder/metrics.h"
+#include "trestle/train/run_folder/run_folder.h"
+#include "trestle/train/run_folder/tensorboard.h"
 
 // Inside of the trainer. Not installed.
 namespace trestle::train {

@@ -11,7 +11,7 @@
 #include "trestle/models/model.h"
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/recipe/recipe.h"
-#include "trestle/train/run_plan.h"
+#include "trestle/train/progress/run_plan.h"
 #include "trestle/train/step_prediction.h"
 #include "trestle/train/task.h"
 

@@ -9,9 +9,9 @@
 #include "trestle/base/text.h"
 #include "trestle/data/augment.h"
 #include "trestle/data/segmentation.h"
-#include "trestle/train/data_set.h"
+#include "trestle/train/data_sets/data_set.h"
 #include "trestle/train/data_sets/data_sets.h"
-#include "trestle/train/find_data.h"
+#include "trestle/train/data_sets/find_data.h"
 
 namespace trestle::train {
 

@@ -11,10 +11,10 @@
 #include "trestle/nn/loss.h"
 #include "trestle/nn/metrics.h"
 #include "trestle/recipe/recipe.h"
+#include "trestle/train/data_sets/synthesize_data.h"
+#include "trestle/train/data_sets/user_parts.h"
 #include "trestle/train/picture.h"
-#include "trestle/train/progress.h"
-#include "trestle/train/synthesize_data.h"
-#include "trestle/train/user_parts.h"
+#include "trestle/train/progress/progress.h"
 
 // The data, the loss and the metric that a recipe names.
 namespace trestle::train {

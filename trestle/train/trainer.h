@@ -10,9 +10,9 @@
 #include "trestle/comm/world.h"
 #include "trestle/models/model.h"
 #include "trestle/recipe/recipe.h"
-#include "trestle/train/progress.h"
-#include "trestle/train/synthesize_data.h"
-#include "trestle/train/user_parts.h"
+#include "trestle/train/data_sets/synthesize_data.h"
+#include "trestle/train/data_sets/user_parts.h"
+#include "trestle/train/progress/progress.h"
 
 // Trains a model as a recipe describes.
 //

@@ -4,12 +4,12 @@
 #include <utility>
 
 #include "trestle/base/text.h"
+#include "trestle/deepspeed/options.h"
 #include "trestle/precision/cpu_support.h"
-#include "trestle/train/data_set.h"
-#include "trestle/train/deepspeed_options.h"
+#include "trestle/train/data_sets/data_set.h"
 #include "trestle/train/initial_weights.h"
 #include "trestle/train/rank_agreement.h"
-#include "trestle/train/run_paths.h"
+#include "trestle/train/run_folder/run_paths.h"
 
 namespace trestle::train {
 namespace {

@@ -2,9 +2,9 @@
 
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
+#include "trestle/deepspeed/options.h"
 #include "trestle/optim/factory.h"
 #include "trestle/pipeline/find_nonfinite.h"
-#include "trestle/train/deepspeed_options.h"
 
 namespace trestle::train {
 namespace {

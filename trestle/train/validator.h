@@ -7,9 +7,9 @@
 #include <optional>
 
 #include "trestle/nn/metrics.h"
+#include "trestle/parallel/stage_replicas.h"
 #include "trestle/pipeline/pipeline.h"
 #include "trestle/train/run_ranks.h"
-#include "trestle/train/stage_replicas.h"
 #include "trestle/train/task.h"
 
 // Evaluates a model batch by batch: a run's validation and `trestle evaluate` share it. Not

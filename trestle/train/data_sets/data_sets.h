@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "trestle/train/data_set.h"
+#include "trestle/train/data_sets/data_set.h"
 
 // Helpers of the entries in the table of data sets. Each file <name>.cpp of this folder defines one
 // entry, `DataSet <name>_set()`. CMake collects the entries. Not installed.
