@@ -7,9 +7,9 @@
 namespace trestle {
 namespace {
 
-using testing::AllOf;
-using testing::ContainsRegex;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
 
 class BalanceVerb : public ProgramTest {};
 

@@ -7,7 +7,7 @@ namespace trestle {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 class DryRun : public ProgramTest {};
 

@@ -9,9 +9,9 @@ namespace trestle {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 class EvaluateVerb : public ProgramTest {
  protected:
@@ -167,14 +167,14 @@ TEST_F(EvaluateVerb, PredictWritesTableOfClasses) {
   ASSERT_EQ(table.code, 0) << table.err;
   EXPECT_THAT(table.out, HasSubstr("wrote the classes of 16 images to classes/predictions.csv"));
   EXPECT_THAT(read_file(folder_ / "classes/predictions.csv"),
-              testing::StartsWith("file,class,probability,class_2,probability_2\n"));
+              ::testing::StartsWith("file,class,probability,class_2,probability_2\n"));
   fs::copy(folder_ / "cars/train_hq", folder_ / "some");
   write_file(folder_ / "some/zz.jpg", "not a picture");
   const Finished json =
       run({"predict", "runs/digits", "--images", "some", "--out", "classes", "--json"});
   EXPECT_EQ(json.code, 1);
-  EXPECT_THAT(json.out, AllOf(testing::StartsWith("{\"file\":\"some/"), HasSubstr("\"class_id\":"),
-                              HasSubstr("{\"problem\":\"some/zz.jpg")));
+  EXPECT_THAT(json.out, AllOf(::testing::StartsWith("{\"file\":\"some/"),
+                              HasSubstr("\"class_id\":"), HasSubstr("{\"problem\":\"some/zz.jpg")));
   EXPECT_THAT(json.err, HasSubstr("1 image could not be read"));
   EXPECT_EQ(run({"predict", "runs/digits", "--images", "some", "--out", "o", "--top-k", "0"}).code,
             2);

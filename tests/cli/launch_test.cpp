@@ -10,9 +10,9 @@
 namespace trestle {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 class LaunchVerb : public ProgramTest {};
 

@@ -7,8 +7,8 @@
 namespace trestle {
 namespace {
 
-using testing::ContainsRegex;
-using testing::HasSubstr;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
 
 class LevelsVerb : public ProgramTest {};
 
@@ -26,7 +26,7 @@ TEST_F(LevelsVerb, TakesModelAndOptimizerOfRecipe) {
   const Finished paper = run({"levels", "small.toml", "--ranks", "2", "--dry-run", "--json"});
   ASSERT_EQ(paper.code, 0) << paper.err;
   EXPECT_THAT(paper.out, HasSubstr("\"name\":\"ZeRO-2\""));
-  EXPECT_THAT(paper.out, testing::Not(HasSubstr("peak_bytes")));
+  EXPECT_THAT(paper.out, ::testing::Not(HasSubstr("peak_bytes")));
   const Finished done = run({"levels", "small.toml", "--ranks", "2", "--steps", "1", "--json"});
   ASSERT_EQ(done.code, 0) << done.err;
   EXPECT_THAT(done.out, HasSubstr("peak_bytes"));

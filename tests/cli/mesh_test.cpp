@@ -11,9 +11,9 @@ namespace trestle {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 class TrainMesh : public ProgramTest {
  protected:

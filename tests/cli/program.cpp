@@ -106,7 +106,7 @@ Finished Started::wait() {
 fs::path ProgramTest::folder_;
 
 void ProgramTest::SetUpTestSuite() {
-  const std::string suite = testing::UnitTest::GetInstance()->current_test_suite()->name();
+  const std::string suite = ::testing::UnitTest::GetInstance()->current_test_suite()->name();
   // Each test of a suite may run in its own process, several at once.
   folder_ = fs::path(TRESTLE_BINARY_DIR) / "scratch" / text("apps_", suite, "_", getpid());
   fs::remove_all(folder_);

@@ -38,7 +38,7 @@ class Started {
 };
 
 // A folder with data and the recipe small.toml of a U-Net whose run takes a second.
-class ProgramTest : public testing::Test {
+class ProgramTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite();
   static void TearDownTestSuite();

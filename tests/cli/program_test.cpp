@@ -8,7 +8,7 @@ namespace trestle {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 class Program : public ProgramTest {};
 
@@ -31,15 +31,15 @@ TEST_F(Program, EveryVerbHasHelpWithExamples) {
 
 TEST_F(Program, DoctorAndHelpListNamesOfTables) {
   EXPECT_THAT(run({"doctor"}).out,
-              testing::AllOf(HasSubstr("libtorch"), HasSubstr("virtual:N (up to 64 of any size)"),
-                             HasSubstr("1f1b, gpipe"), HasSubstr("unet, resnet18"),
-                             HasSubstr("arrays, carvana")));
+              ::testing::AllOf(HasSubstr("libtorch"), HasSubstr("virtual:N (up to 64 of any size)"),
+                               HasSubstr("1f1b, gpipe"), HasSubstr("unet, resnet18"),
+                               HasSubstr("arrays, carvana")));
   for (const char* verb : {"synthesize", "check"})
     EXPECT_THAT(run({"data", verb, "--help"}).out,
-                testing::AllOf(HasSubstr("carvana: photos of cars"), HasSubstr("mnist: hand")));
+                ::testing::AllOf(HasSubstr("carvana: photos of cars"), HasSubstr("mnist: hand")));
   EXPECT_THAT(run({"train", "--help"}).out,
-              testing::AllOf(HasSubstr("which data set: arrays, carvana"),
-                             HasSubstr("accuracy for arrays, dice for carvana")));
+              ::testing::AllOf(HasSubstr("which data set: arrays, carvana"),
+                               HasSubstr("accuracy for arrays, dice for carvana")));
 }
 
 // The printed recipe trains like the original and includes the flags.
@@ -47,8 +47,8 @@ TEST_F(Program, RecipePrintsAllFields) {
   const Finished whole = run({"recipe", "small.toml", "--lr", "0.5"});
   ASSERT_EQ(whole.code, 0) << whole.err;
   EXPECT_THAT(whole.out,
-              testing::AllOf(HasSubstr("learning_rate = 0.5"), HasSubstr("balance = [13, 9]"),
-                             HasSubstr("schedule = \"gpipe\"")));
+              ::testing::AllOf(HasSubstr("learning_rate = 0.5"), HasSubstr("balance = [13, 9]"),
+                               HasSubstr("schedule = \"gpipe\"")));
   write_file(folder_ / "whole.toml", whole.out);
   EXPECT_EQ(run({"recipe", "whole.toml"}).out, whole.out);
   EXPECT_EQ(run({"recipe", "none.toml"}).code, 2);
@@ -85,7 +85,7 @@ TEST_F(Program, ViewDrawsSchedules) {
 
 TEST_F(Program, PrintsOneVersionEverywhere) {
   const std::string version = trim(run({"--version"}).out);
-  EXPECT_THAT(run({"train", "small.toml", "--dry-run"}).out, testing::StartsWith(version + " "));
+  EXPECT_THAT(run({"train", "small.toml", "--dry-run"}).out, ::testing::StartsWith(version + " "));
   EXPECT_THAT(run({"doctor"}).out, HasSubstr(version.substr(version.find(' ') + 1) + "\n"));
 }
 

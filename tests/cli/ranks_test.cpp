@@ -10,9 +10,9 @@
 namespace trestle {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 class TrainRanksErrors : public ProgramTest {
  protected:

@@ -11,10 +11,10 @@ namespace trestle {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::AllOf;
-using testing::ContainsRegex;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 const char* const toy = R"([model]
 name = "two_linears"
@@ -39,7 +39,7 @@ name = "sgd"
 batch = 20
 )";
 
-class SweepVerb : public testing::Test {
+class SweepVerb : public ::testing::Test {
  protected:
   void SetUp() override {
     folder_ = fs::path(TRESTLE_BINARY_DIR) / "scratch" / ("sweep_" + std::to_string(getpid()));
@@ -94,7 +94,7 @@ TEST_F(SweepVerb, ReusesMeasurements) {
   EXPECT_THAT(more.out, AllOf(HasSubstr("6/6  pipeline.split_size = 20"),
                               Not(HasSubstr("/6  pipeline.split_size = 5"))));
   EXPECT_THAT(read_file(folder_ / "runs/toy_sweep/measurements.jsonl"),
-              testing::StartsWith(before));
+              ::testing::StartsWith(before));
   // Other settings are new measurements.
   const Finished other = run(sizes("5,10", {"--dry-run", "--set", "batch=10"}));
   EXPECT_THAT(other.out, HasSubstr("split_size = 10   0 of 2 runs measured"));

@@ -16,8 +16,8 @@ namespace trestle {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 // The program prints no wide characters.
 int columns_of(const std::string& line) {
@@ -117,7 +117,7 @@ TEST_F(OnTerminal, SynthesisShowsBar) {
   EXPECT_THAT(made.bars[0], HasSubstr("drawn "));
   EXPECT_THAT(made.bars[0], HasSubstr(" 1/5"));
   ASSERT_EQ(made.lines.size(), 1u);
-  EXPECT_THAT(made.lines[0], testing::StartsWith("wrote 5 images to five/train_hq"));
+  EXPECT_THAT(made.lines[0], ::testing::StartsWith("wrote 5 images to five/train_hq"));
   const Screen first = screen(shown({"train", "small.toml", "--epochs", "1", "--synthesize", "16",
                                      "--images", "new/train_hq", "--masks", "new/train_masks"},
                                     50));
@@ -141,7 +141,7 @@ TEST_F(OnTerminal, PipedOutputHasWholeLines) {
   EXPECT_EQ(quiet.out, "");
   EXPECT_THAT(read_file(folder_ / "runs/still/log.txt"), Not(HasSubstr("epoch 1/2  ")));
   const Finished wrong = run({"train", "small.toml", "--epochs", "0"});
-  EXPECT_THAT(wrong.err, testing::StartsWith("trestle: ")) << "no carriage return in a file";
+  EXPECT_THAT(wrong.err, ::testing::StartsWith("trestle: ")) << "no carriage return in a file";
 }
 
 }  // namespace

@@ -9,8 +9,8 @@ namespace trestle {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 class TrainVerb : public ProgramTest {};
 
@@ -187,8 +187,8 @@ TEST_F(TrainVerb, SupportsUserDefinedParts) {
   EXPECT_THAT(run({"data", "check", recipe}, own).out, HasSubstr("600 good examples"));
   EXPECT_EQ(run({"balance", recipe}, own).code, 0);
   EXPECT_THAT(run({"doctor"}, own).out,
-              testing::AllOf(HasSubstr(", rings"), HasSubstr(", spirals"), HasSubstr(", focal"),
-                             HasSubstr(", recall")));
+              ::testing::AllOf(HasSubstr(", rings"), HasSubstr(", spirals"), HasSubstr(", focal"),
+                               HasSubstr(", recall")));
   EXPECT_THAT(run({"train", "--help"}, own).out, HasSubstr(", spirals"));
   for (const auto& [flag, wrong, known] :
        {std::tuple{"--model.name", "ring", "rings"}, std::tuple{"--data.name", "spiral", "spirals"},
@@ -258,9 +258,10 @@ TEST_F(TrainVerb, PredictSkipsBrokenImages) {
       run({"predict", "runs/seen", "--images", "photos", "--out", "some", "--devices", "cpu"});
   EXPECT_EQ(finished.code, 1);
   EXPECT_THAT(finished.out, HasSubstr("wrote 16 masks to some"));
-  EXPECT_THAT(finished.err,
-              testing::AllOf(HasSubstr("3 images could not be read"), HasSubstr("photos/round.jpg"),
-                             HasSubstr("photos/0_first.jpg"), HasSubstr("photos/zz_last.jpg")));
+  EXPECT_THAT(
+      finished.err,
+      ::testing::AllOf(HasSubstr("3 images could not be read"), HasSubstr("photos/round.jpg"),
+                       HasSubstr("photos/0_first.jpg"), HasSubstr("photos/zz_last.jpg")));
 }
 
 // Regression: "a.jpg.png", and "a.jpg" beside "a.png", both became a.jpg_mask.png, and one was

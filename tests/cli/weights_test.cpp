@@ -10,8 +10,8 @@ namespace trestle {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 class WeightsVerb : public ProgramTest {
  protected:

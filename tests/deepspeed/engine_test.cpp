@@ -7,6 +7,7 @@
 #include "trestle/base/error.h"
 #include "trestle/comm/threads/spawn.h"
 #include "trestle/deepspeed/options.h"
+#include "trestle/optim/factory.h"
 
 namespace trestle::deepspeed {
 namespace {
@@ -16,7 +17,7 @@ using ::testing::HasSubstr;
 
 // Trains without trestle.
 Weights plain(const std::string& optimizer, double clip, int steps = 3) {
-  const auto net = make_net();
+  const auto net = make_plain_net();
   std::unique_ptr<torch::optim::Optimizer> own;
   if (optimizer == adamw)
     own = std::make_unique<torch::optim::AdamW>(net->parameters(),
@@ -41,7 +42,7 @@ TEST(DeepspeedEngine, TrainsToPlainModelsWeightsAtEveryStage) {
       for (int number = 0; number < 4; ++number)
         for (const int accumulate : {1, 3})
           spawn(2, [&](World& world) {
-            Net engine(make_net(), world,
+            Net engine(make_plain_net(), world,
                        config(text(stage(number), optimizer, "\"gradient_clipping\": ", clip,
                                    ", \"gradient_accumulation_steps\": ", accumulate,
                                    ", \"train_batch_size\": ", batch),
@@ -62,7 +63,7 @@ TEST(DeepspeedEngine, TrainsToPlainModelsWeightsAtEveryStage) {
 TEST(DeepspeedEngine, MicsIsStage3OverReplicas) {
   const Weights expected = plain(adamw, 0);
   spawn(4, [&](World& world) {
-    Net engine(make_net(), world,
+    Net engine(make_plain_net(), world,
                config(text("\"zero_optimization\": {\"stage\": 3, \"mics_shard_size\": 2}, ", adamw,
                            "\"train_batch_size\": ", batch),
                       4),
@@ -212,7 +213,8 @@ TEST(DeepspeedEngine, RunsPublishedExampleFile) {
 TEST(DeepspeedEngine, RefusesInvalidConfigurations) {
   spawn(2, [&](World& world) {
     const auto refusal = [&](const std::string& keys, const InitializeOptions& options = {}) {
-      return message_of<UsageError>([&] { Net(make_net(), world, config(keys, 2), options); });
+      return message_of<UsageError>(
+          [&] { Net(make_plain_net(), world, config(keys, 2), options); });
     };
     const std::string size = "\"train_batch_size\": 12";
     EXPECT_THAT(refusal(size), HasSubstr("names no optimizer, and the program gives none"));
@@ -226,7 +228,7 @@ TEST(DeepspeedEngine, RefusesInvalidConfigurations) {
                         {.optimizer = own}),
                 HasSubstr("OneCycle moves the momentum"));
     EXPECT_THAT(
-        message_of<UsageError>([&] { Net(make_net(), world, config(adamw + size, 3), {}); }),
+        message_of<UsageError>([&] { Net(make_plain_net(), world, config(adamw + size, 3), {}); }),
         HasSubstr("read for 3 ranks, and there are 2"));
   });
 }
@@ -242,7 +244,7 @@ TEST(DeepspeedEngine, SchedulesParameterGroupsOfProgram) {
           {{.parameters = others}, {.parameters = biases, .rate_factor = 2}},
           {.name = "adamw", .learning_rate = 0.01});
     };
-    Net engine(make_net(), world,
+    Net engine(make_plain_net(), world,
                config(stage(2) + adamw + R"("scheduler": {"type": "WarmupCosineLR", "params":
                       {"warmup_num_steps": 2, "total_num_steps": 10}}, "train_batch_size": 12)",
                       2),

@@ -15,7 +15,7 @@ namespace trestle::deepspeed {
 using support::message_of;
 using testing::difference;
 using testing::images;
-using testing::make_net;
+using testing::make_plain_net;
 using testing::NetImpl;
 using testing::targets;
 using testing::Weights;
@@ -23,7 +23,7 @@ namespace F = torch::nn::functional;
 using Net = ModuleEngine<NetImpl>;
 
 inline std::shared_ptr<NetImpl> single_net() {
-  const auto net = make_net();
+  const auto net = make_plain_net();
   net->to(at::kFloat);
   return net;
 }

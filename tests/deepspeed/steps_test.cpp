@@ -82,7 +82,7 @@ TEST(DeepspeedEngine, RefusesOverflowAtLowestScaleFromStage1On) {
 TEST(DeepspeedEngine, AllowsNoSyncAtStages0And1Only) {
   for (int number = 0; number < 4; ++number)
     spawn(2, [&](World& world) {
-      Net engine(make_net(), world,
+      Net engine(make_plain_net(), world,
                  config(text(stage(number), adamw, R"("gradient_accumulation_steps": 2, )",
                              "\"train_batch_size\": ", batch),
                         2),

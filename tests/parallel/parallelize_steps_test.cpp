@@ -20,7 +20,7 @@ struct Mesh {
   int stages = 1;  // of a process with its own pipeline, each on a virtual device
 };
 
-class MeshSteps : public testing::TestWithParam<Mesh> {};
+class MeshSteps : public ::testing::TestWithParam<Mesh> {};
 
 Parallel make(World& world, const Mesh& given) {
   const DeviceMesh mesh(
@@ -86,7 +86,7 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 
 INSTANTIATE_TEST_SUITE_P(
     Meshes, MeshSteps,
-    testing::Values(
+    ::testing::Values(
         Mesh{2, 2, 1, ShardLevel::None, "1f1b", {.max_norm = 0.2}}, Mesh{1, 2, 1, ShardLevel::None},
         Mesh{2, 1, 2, ShardLevel::OptimizerState, "gpipe", {.adam = false, .max_norm = 0.1}},
         Mesh{1, 2, 2, ShardLevel::Gradients, "gpipe", {.max_norm = 0.1, .p = infinity}},

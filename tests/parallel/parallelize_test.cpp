@@ -63,11 +63,11 @@ void expect_plain_training(const Case& given, const nn::Loss& loss, double dropo
   const int ranks = given.pipeline * given.replicate * given.shard;
   std::vector<Device> devices;  // before the first backward
   if (given.stages > 1) devices = virtual_devices(given.stages * ranks);
-  nn::Layers plain = make_net(dropout, whole);
+  nn::Layers plain = make_layered_net(dropout, whole);
   std::vector<double> losses;
   for (int step = 0; step < 2; ++step) {
     plain.zero_grad();
-    const at::Tensor x = rows(all, 6, 10 + step), y = rows(all, 6, 20 + step);
+    const at::Tensor x = rows(all, 10 + step), y = rows(all, 20 + step);
     const nn::Graph graph = plain.graph();
     std::vector<at::Tensor> outputs;
     std::int64_t begin = 0, number = 0;
@@ -97,21 +97,21 @@ void expect_plain_training(const Case& given, const nn::Loss& loss, double dropo
     options.options.schedule = given.schedule;
     options.options.recompute = given.recompute;
     options.options.numerics.seed = 5;
-    const int layers = static_cast<int>(make_net(dropout, whole).size());
+    const int layers = static_cast<int>(make_layered_net(dropout, whole).size());
     if (!whole) options.options.balance = {3, layers - 3};
     if (given.stages > 1) {
       const auto own = devices.begin() + std::ptrdiff_t{given.stages} * world.rank();
       options.options.devices = {own, own + given.stages};
     }
-    Parallel parallel(make_net(dropout, whole), mesh, options);
+    Parallel parallel(make_layered_net(dropout, whole), mesh, options);
     for (int step = 0; step < 2; ++step) {
       parallel.zero_grad();
       std::int64_t begin = 0;
       for (int replica = 0; replica < parallel.replica(); ++replica)
         begin += rows_of_replica[replica];
       const std::int64_t count = rows_of_replica[parallel.replica()];
-      const auto result = parallel.step(rows(all, 6, 10 + step).narrow(0, begin, count),
-                                        rows(all, 6, 20 + step).narrow(0, begin, count), loss);
+      const auto result = parallel.step(rows(all, 10 + step).narrow(0, begin, count),
+                                        rows(all, 20 + step).narrow(0, begin, count), loss);
       EXPECT_NEAR(result.loss, losses[step], 1e-13);
       const at::NoGradGuard no_grad;
       for (const auto& [name, tensor] : parallel.named_parameters())
@@ -162,11 +162,11 @@ TEST(Parallelize, WholeBatchLossCoversAllReplicas) {
 TEST(Parallelize, RefusesForwardWithGradients) {
   spawn(2, [](World& world) {
     const DeviceMesh mesh(world, {{"replicate", 2}});
-    Parallel parallel(make_net(), mesh);
-    EXPECT_THROW(parallel.pipeline().forward(rows(2, 6, 1)), UsageError);
-    EXPECT_TRUE(parallel.evaluate(rows(2, 6, 1)).allclose(make_net().forward(rows(2, 6, 1))));
+    Parallel parallel(make_layered_net(), mesh);
+    EXPECT_THROW(parallel.pipeline().forward(rows(2, 1)), UsageError);
+    EXPECT_TRUE(parallel.evaluate(rows(2, 1)).allclose(make_layered_net().forward(rows(2, 1))));
     const DeviceMesh other(world, {{"data", 2}});
-    EXPECT_THROW(Parallel(make_net(), other), UsageError);
+    EXPECT_THROW(Parallel(make_layered_net(), other), UsageError);
   });
 }
 

@@ -17,7 +17,7 @@ using support::chain;
 using support::input;
 using support::message_of;
 using support::target;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // Runs mini-batches of `sizes` in turn, each scaled by its share of the total weight.
 double accumulate(Pipeline& pipeline, const at::Tensor& x, const at::Tensor& y,

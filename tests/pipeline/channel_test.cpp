@@ -12,8 +12,8 @@
 namespace trestle::pipeline {
 namespace {
 
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 const at::Device producer(at::kPrivateUse1, 0);
 const at::Device consumer(at::kPrivateUse1, 1);

@@ -14,10 +14,9 @@ namespace {
 
 using namespace std::chrono_literals;
 using Way = Transfer::Way;
+using support::main_route;
 using support::message_of;
-using testing::HasSubstr;
-
-schedule::Route main_route(int from) { return {from, from + 1, false, "main"}; }
+using ::testing::HasSubstr;
 
 TEST(LocalTransport, DeadlineNamesWaitingAndAwaitedRank) {
   device::CopyStreams copies;

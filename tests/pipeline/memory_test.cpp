@@ -12,9 +12,9 @@ namespace trestle {
 namespace {
 
 using namespace support;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Runs `step` a hundred times and compares the meters.
 void expect_no_leak(const std::function<void()>& step) {

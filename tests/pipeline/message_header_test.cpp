@@ -117,7 +117,7 @@ TEST(MessageHeader, CarriesOwnerOfSharedMemory) {
 TEST(MessageHeader, RefusesSparseTensors) {
   EXPECT_THAT(
       support::message_of<UsageError>([] { pack({}, {{.value = torch::eye(3).to_sparse()}}); }),
-      testing::HasSubstr("Only dense tensors can cross ranks"));
+      ::testing::HasSubstr("Only dense tensors can cross ranks"));
 }
 
 // Random bytes are read or refused, never read or allocated out of bounds.

@@ -10,8 +10,8 @@ namespace trestle::pipeline {
 namespace {
 
 using support::message_of;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 std::vector<std::int64_t> sizes_of(std::int64_t samples, int pieces) {
   std::vector<std::int64_t> sizes;

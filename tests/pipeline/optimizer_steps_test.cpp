@@ -17,7 +17,7 @@ namespace {
 using plain::Training;
 using schedule::Kind;
 using support::message_of;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
@@ -30,7 +30,7 @@ schedule::Schedule v_table(int micro_batches) {
                          placed);
 }
 
-struct Plan {
+struct OptimizerPlan {
   std::string name;
   std::string schedule = "gpipe";
   bool virtual_devices = false;
@@ -38,11 +38,11 @@ struct Plan {
   Training training = {};
 };
 
-class TrainsAsLibtorch : public testing::TestWithParam<Plan> {};
+class TrainsAsLibtorch : public ::testing::TestWithParam<OptimizerPlan> {};
 
 TEST_P(TrainsAsLibtorch, UnderThisPlan) {
   const support::WatchDog watch("optimizer steps");
-  const Plan& plan = GetParam();
+  const OptimizerPlan& plan = GetParam();
   PipelineOptions options = plain::options_of(plan.training);
   options.schedule = plan.schedule;
   options.recompute = Recompute::ExceptLast;
@@ -60,16 +60,17 @@ TEST_P(TrainsAsLibtorch, UnderThisPlan) {
 
 INSTANTIATE_TEST_SUITE_P(
     Plans, TrainsAsLibtorch,
-    testing::Values(
-        Plan{"gpipe"}, Plan{"clipped", "gpipe", true, false, {.max_norm = 0.3}},
-        Plan{"one_f_one_b", "1f1b", true, false, {.adam = false, .max_norm = 0.1, .p = 1}},
-        Plan{"on_the_cpu", "1f1b", false, false, {.adam = false, .max_norm = 0.05, .p = infinity}},
-        Plan{"two_stages_a_rank", "gpipe", true, true, {.max_norm = 0.1, .p = 3}},
-        Plan{"two_stages_a_rank_on_the_cpu",
-             "gpipe",
-             false,
-             true,
-             {.adam = false, .max_norm = 0.1}}),
+    ::testing::Values(
+        OptimizerPlan{"gpipe"}, OptimizerPlan{"clipped", "gpipe", true, false, {.max_norm = 0.3}},
+        OptimizerPlan{"one_f_one_b", "1f1b", true, false, {.adam = false, .max_norm = 0.1, .p = 1}},
+        OptimizerPlan{
+            "on_the_cpu", "1f1b", false, false, {.adam = false, .max_norm = 0.05, .p = infinity}},
+        OptimizerPlan{"two_stages_a_rank", "gpipe", true, true, {.max_norm = 0.1, .p = 3}},
+        OptimizerPlan{"two_stages_a_rank_on_the_cpu",
+                      "gpipe",
+                      false,
+                      true,
+                      {.adam = false, .max_norm = 0.1}}),
     [](const auto& info) { return info.param.name; });
 
 TEST(OptimizerSteps, OnlyLastAccumulatedStepUpdatesWeights) {

@@ -20,9 +20,9 @@ using support::input;
 using support::message_of;
 using support::target;
 using support::width;
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 void expect_refused(PipelineOptions options, const std::string& part) {
   EXPECT_THAT(message_of<UsageError>([&] { Pipeline(chain(3), std::move(options)); }),

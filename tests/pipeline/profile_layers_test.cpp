@@ -12,7 +12,7 @@ namespace trestle {
 namespace {
 
 using namespace support;
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 // Returns `count` numbers per row: activations without parameters. sin() saves its input.
 struct WidenImpl : torch::nn::Module {

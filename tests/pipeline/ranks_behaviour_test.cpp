@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/pipeline/gradient_nets.h"
+#include "tests/pipeline/over_ranks.h"
 #include "tests/pipeline/support.h"
 #include "tests/support/virtual_environment.h"
 #include "trestle/base/text.h"
@@ -16,17 +17,11 @@ namespace trestle {
 namespace {
 
 using namespace std::chrono_literals;
+using support::is_last;
 using support::Net;
+using support::over;
 
 constexpr auto deadline = 20s;
-
-bool is_last(const World& world) { return world.rank() + 1 == world.size(); }
-
-PipelineOptions over(const World& world, PipelineOptions options = {}) {
-  options.group = world.group();
-  options.deadline = deadline;
-  return options;
-}
 
 // Linear layers of one width as factories, in double precision.
 nn::Layers linears(int count, std::int64_t width = 6) {

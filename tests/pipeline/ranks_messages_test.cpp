@@ -11,8 +11,8 @@
 namespace trestle {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 // The program's receives stay posted from before the first step to after the last, on every tag.
 TEST(RanksMessages, LeaveAllTagsToProgram) {

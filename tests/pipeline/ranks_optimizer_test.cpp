@@ -2,8 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <mutex>
-
+#include "tests/pipeline/over_ranks.h"
 #include "tests/pipeline/plain_training.h"
 #include "tests/pipeline/support.h"
 #include "trestle/base/error.h"
@@ -17,15 +16,10 @@ namespace trestle {
 namespace {
 
 using plain::Training;
-using testing::HasSubstr;
-
-PipelineOptions over(const World& world, PipelineOptions options) {
-  options.group = world.group();
-  options.deadline = std::chrono::seconds(20);
-  return options;
-}
-
-bool is_last(const World& world) { return world.rank() == world.size() - 1; }
+using support::is_last;
+using support::messages_of_ranks;
+using support::over;
+using ::testing::HasSubstr;
 
 TEST(RanksOptimizer, TrainsToBitsOfOneProcess) {
   const support::WatchDog watch("optimizer steps over ranks");
@@ -94,44 +88,24 @@ TEST(RanksOptimizer, OverflowOnOneRankSkipsStepOnAllRanks) {
   });
 }
 
-// The message of each rank's exception.
-std::vector<std::string> messages(int ranks, const std::function<void(World&)>& body) {
-  std::vector<std::string> all(static_cast<std::size_t>(ranks));
-  std::mutex mutex;
-  try {
-    spawn(ranks, [&](World& world) {
-      std::string message;
-      try {
-        body(world);
-      } catch (const std::exception& error) {
-        message = error.what();
-      }
-      const std::lock_guard lock(mutex);
-      all[static_cast<std::size_t>(world.rank())] = message;
-    });
-  } catch (const std::exception&) {
-  }
-  return all;
-}
-
 TEST(RanksOptimizer, NamesDifferencesBetweenRanks) {
   const support::WatchDog watch("ranks that differ");
   const auto step = [](World& world, const PipelineOptions& options, const StepOptions& how) {
     Pipeline pipeline(plain::make_net(), over(world, options));
     pipeline.step(plain::input(0), plain::target(0), nn::mean_squared_error(), how);
   };
-  for (const auto& message : messages(4, [&](World& world) {
+  for (const auto& message : messages_of_ranks(4, [&](World& world) {
          PipelineOptions options = plain::options_of({.max_norm = world.rank() == 2 ? 1.0 : 2.0});
          step(world, options, {});
        }))
     EXPECT_THAT(message, HasSubstr("'clip_grad_norm 1' on rank 2, 'clip_grad_norm 2' on rank 0"));
-  for (const auto& message : messages(4, [&](World& world) {
+  for (const auto& message : messages_of_ranks(4, [&](World& world) {
          step(
              world, plain::options_of({}),
              {.update = world.rank() == 1 ? StepOptions::Update::Later : StepOptions::Update::Now});
        }))
     EXPECT_THAT(message, HasSubstr("StepOptions::update Later on rank 1, Now on rank 0"));
-  for (const auto& message : messages(4, [&](World& world) {
+  for (const auto& message : messages_of_ranks(4, [&](World& world) {
          PipelineOptions options = plain::options_of({});
          if (world.rank() == 3)
            options.optimizer.make = [](int, const NamedTensors&) { return nullptr; };

@@ -14,8 +14,8 @@ namespace trestle {
 namespace {
 
 using support::message_of;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 nn::Layers narrow_resnet() {
   return oracle::in_double(models::resnet50({.classes = 5, .width = 2}));
@@ -97,9 +97,9 @@ TEST(SplitSize, SuggestsFitInSizes) {
   torch::manual_seed(1);
   const at::Tensor x = torch::randn({3000, 64}, at::kDouble);
   pipeline.profile({x}, torch::randint(64, {3000}), nn::cross_entropy());
-  EXPECT_THAT(pipeline.suggest_fit(),
-              testing::AnyOf(HasSubstr("split_size = "), HasSubstr("Neither more micro-batches")));
-  EXPECT_THAT(pipeline.suggest_fit(), testing::Not(HasSubstr("micro_batches = ")));
+  EXPECT_THAT(pipeline.suggest_fit(), ::testing::AnyOf(HasSubstr("split_size = "),
+                                                       HasSubstr("Neither more micro-batches")));
+  EXPECT_THAT(pipeline.suggest_fit(), ::testing::Not(HasSubstr("micro_batches = ")));
 }
 
 TEST(SplitSize, RefusesMicroBatchesBesideSplitSize) {

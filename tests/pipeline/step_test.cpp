@@ -21,8 +21,8 @@ using support::input;
 using support::message_of;
 using support::target;
 using support::width;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 TEST(Step, AcceptsLossWithoutTarget) {
   const auto energy = nn::additive("energy", [](const at::Tensor& y, const at::Tensor& t) {

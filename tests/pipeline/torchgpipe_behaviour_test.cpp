@@ -19,8 +19,8 @@ using support::input;
 using support::message_of;
 using support::target;
 using support::width;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // Records the mode of each forward.
 struct ModeImpl : torch::nn::Module {
@@ -113,10 +113,10 @@ TEST(Torchgpipe, T57BalanceIsMeasuredInTrainingModeAndModeIsRestored) {
   net.eval();
   Pipeline pipeline(net, {.devices = virtual_devices(2), .plan = {.sample = {input()}}});
   EXPECT_FALSE(seen.empty());
-  EXPECT_THAT(seen, testing::Each(true));
+  EXPECT_THAT(seen, ::testing::Each(true));
   seen.clear();
   pipeline.forward(input());
-  EXPECT_THAT(seen, testing::Each(false));
+  EXPECT_THAT(seen, ::testing::Each(false));
 }
 
 TEST(Torchgpipe, T59BalanceMeasuresTuplesBetweenLayers) {

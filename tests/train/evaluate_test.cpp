@@ -11,8 +11,8 @@
 namespace trestle::train {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 class Evaluate : public Training {
  protected:
@@ -109,7 +109,7 @@ TEST_F(Evaluate, UsesTestSplitOfOtherData) {
   const EvaluateResult result = evaluate(other);
   EXPECT_EQ(result.examples, 30);
   EXPECT_TRUE(result.others);
-  EXPECT_THAT(result.data, testing::ElementsAre((base_ / "others").string()));
+  EXPECT_THAT(result.data, ::testing::ElementsAre((base_ / "others").string()));
 }
 
 // "cars/" is the same folder as "cars", so training examples are left out.

@@ -7,7 +7,7 @@
 namespace trestle::train {
 namespace {
 
-class OwnMeasures : public Training {};
+class UserDefinedMeasures : public Training {};
 
 // A metric may be NaN, for instance a correlation of equal predictions.
 TEST_F(UserDefinedMeasures, NanMetricIsWorseThanAnyOther) {

@@ -11,9 +11,9 @@
 namespace trestle::train {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST(PredictionTable, ListsMostProbableClassFirst) {
   const at::Tensor scores = torch::tensor({1.0f, 3.0f, 2.0f});

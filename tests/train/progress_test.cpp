@@ -10,8 +10,8 @@
 namespace trestle::train {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 RunPlan some_plan() {
   RunPlan plan;
@@ -162,7 +162,7 @@ TEST(Progress, HeaderNamesRun) {
   plan.steps_done = 1;
   plan.epochs = 1;
   EXPECT_THAT(header(), HasSubstr(" · 1 epoch, 3 steps · resumes after 1 step · writes"));
-  EXPECT_THAT(header(), testing::StartsWith("trestle "));
+  EXPECT_THAT(header(), ::testing::StartsWith("trestle "));
   EXPECT_THAT(header(), HasSubstr(" · libtorch "));
   plan.steps_per_epoch = 0;
   plan.data_missing = "no folder";
@@ -217,7 +217,7 @@ TEST(Progress, WritesOneJsonObjectPerLine) {
   std::istringstream lines(spoken(ProgressStyle::Json, Colours::Off));
   int count = 0;
   for (std::string line; std::getline(lines, line); ++count) {
-    EXPECT_THAT(line, testing::StartsWith("{\"event\":\""));
+    EXPECT_THAT(line, ::testing::StartsWith("{\"event\":\""));
     EXPECT_EQ(line.back(), '}');
   }
   EXPECT_EQ(count, 6);

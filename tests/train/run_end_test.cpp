@@ -35,7 +35,8 @@ TEST_F(RunEnd, EndedRunNamesFlagsThatResumeIt) {
   some.train.max_steps = 4;
   const TrainResult part = train(some, hooks());
   EXPECT_EQ(part.resume_flags, "--max-steps N");
-  EXPECT_EQ(resume(part.run_folder, {{"train.epochs", "9"}}, hooks()).resume_flags, "--max-steps N");
+  EXPECT_EQ(resume(part.run_folder, {{"train.epochs", "9"}}, hooks()).resume_flags,
+            "--max-steps N");
   some.train.max_steps = 6;
   EXPECT_EQ(train(some, hooks()).resume_flags, "--epochs N --max-steps N");
   some = recipe();

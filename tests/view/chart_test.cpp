@@ -11,9 +11,9 @@
 namespace trestle::train {
 namespace {
 
-using testing::Contains;
-using testing::IsSupersetOf;
-using testing::Not;
+using ::testing::Contains;
+using ::testing::IsSupersetOf;
+using ::testing::Not;
 
 Chart curves() {
   return {.title = "a & b",

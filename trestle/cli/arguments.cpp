@@ -4,7 +4,7 @@
 #include "trestle/checkpoint/files/is_checkpoint.h"
 #include "trestle/cli/verbs.h"
 
-namespace trestle::app {
+namespace trestle::cli {
 
 namespace fs = std::filesystem;
 
@@ -68,4 +68,4 @@ std::string examples(const std::vector<std::string>& lines) {
   return out;
 }
 
-}  // namespace trestle::app
+}  // namespace trestle::cli

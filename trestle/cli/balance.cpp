@@ -21,7 +21,7 @@
 #include "trestle/train/progress/progress.h"
 #include "trestle/view/cut_picture.h"
 
-namespace trestle::app {
+namespace trestle::cli {
 
 namespace {
 
@@ -286,4 +286,4 @@ void add_balance(Verb app, const RunOptions& options) {
   verb.action([arguments, &options] { return perform_balance(*arguments, options); });
 }
 
-}  // namespace trestle::app
+}  // namespace trestle::cli

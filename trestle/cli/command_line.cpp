@@ -9,7 +9,7 @@
 #include "trestle/base/error.h"
 #include "trestle/base/text.h"
 
-namespace trestle::app {
+namespace trestle::cli {
 
 namespace {
 
@@ -235,4 +235,4 @@ std::vector<std::pair<std::string, std::vector<std::string>>> CommandLine::words
   return all;
 }
 
-}  // namespace trestle::app
+}  // namespace trestle::cli

@@ -15,7 +15,7 @@ class App;
 class Option;
 }  // namespace CLI
 
-namespace trestle::app {
+namespace trestle::cli {
 
 // Runs a verb after its arguments are parsed. Returns the exit code.
 using Action = std::function<int()>;
@@ -44,7 +44,7 @@ class Flag {
 // A verb: a handle that may be copied. The variables behind its flags must live as long as the
 // CommandLine, for example in a shared_ptr that its action holds.
 //
-//   app::Verb verb = parent.add_verb("doctor", "Show versions, devices and cores");
+//   cli::Verb verb = parent.add_verb("doctor", "Show versions, devices and cores");
 //   auto json = std::make_shared<bool>(false);
 //   verb.add_switch("--json", *json, "Print one JSON object");
 //   verb.action([json] { return diagnose(*json); });
@@ -113,4 +113,4 @@ class CommandLine {
   Action chosen_;
 };
 
-}  // namespace trestle::app
+}  // namespace trestle::cli

@@ -4,7 +4,7 @@
 #include "trestle/base/text.h"
 #include "trestle/cli/verbs.h"
 
-namespace trestle::app {
+namespace trestle::cli {
 
 namespace {
 
@@ -70,4 +70,4 @@ void add_completion(Verb app, const CommandLine& line) {
   });
 }
 
-}  // namespace trestle::app
+}  // namespace trestle::cli

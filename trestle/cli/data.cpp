@@ -15,7 +15,7 @@
 #include "trestle/train/field_help.h"
 #include "trestle/train/progress/bar.h"
 
-namespace trestle::app {
+namespace trestle::cli {
 
 namespace {
 
@@ -190,4 +190,4 @@ void add_data(Verb app, const RunOptions& options) {
   add_check(verb, options);
 }
 
-}  // namespace trestle::app
+}  // namespace trestle::cli

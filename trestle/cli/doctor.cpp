@@ -13,7 +13,7 @@
 #include "trestle/train/run_folder/environment.h"
 #include "trestle/train/task.h"
 
-namespace trestle::app {
+namespace trestle::cli {
 
 namespace {
 
@@ -55,4 +55,4 @@ void add_doctor(Verb app, const RunOptions& options) {
   verb.action([&options] { return diagnose(options); });
 }
 
-}  // namespace trestle::app
+}  // namespace trestle::cli

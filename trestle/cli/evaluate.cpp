@@ -9,7 +9,7 @@
 #include "trestle/cli/verbs.h"
 #include "trestle/train/progress/bar.h"
 
-namespace trestle::app {
+namespace trestle::cli {
 
 namespace {
 
@@ -87,4 +87,4 @@ void add_evaluate(Verb app, const RunOptions& options) {
   });
 }
 
-}  // namespace trestle::app
+}  // namespace trestle::cli

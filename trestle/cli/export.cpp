@@ -9,7 +9,7 @@
 #include "trestle/checkpoint/weights.h"
 #include "trestle/cli/verbs.h"
 
-namespace trestle::app {
+namespace trestle::cli {
 
 void add_export(Verb app) {
   Verb verb = app.add_verb("export", "Write a run's weights to a file that Python can load");
@@ -44,4 +44,4 @@ void add_export(Verb app) {
   });
 }
 
-}  // namespace trestle::app
+}  // namespace trestle::cli

@@ -8,7 +8,7 @@
 #include "trestle/recipe/recipe_fields.h"
 #include "trestle/train/field_help.h"
 
-namespace trestle::app {
+namespace trestle::cli {
 
 namespace {
 
@@ -54,4 +54,4 @@ void add_field_flags(Verb verb, FieldChanges& changes, const RunOptions& options
   }
 }
 
-}  // namespace trestle::app
+}  // namespace trestle::cli

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace trestle::app {
+namespace trestle::cli {
 
 namespace {
 
@@ -76,4 +76,4 @@ bool interrupted() { return first_signal != 0; }
 
 int interrupted_exit_code() { return 128 + first_signal; }
 
-}  // namespace trestle::app
+}  // namespace trestle::cli

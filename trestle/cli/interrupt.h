@@ -4,7 +4,7 @@
 
 // Handles Ctrl-C, SIGTERM, and SIGHUP unless it is ignored. The exit code is 128 + the signal: 130,
 // 143 or 129.
-namespace trestle::app {
+namespace trestle::cli {
 
 // From now on the first signal ends the process at once.
 void watch_interrupts();
@@ -27,4 +27,4 @@ bool interrupted();
 // The exit code after a signal.
 int interrupted_exit_code();
 
-}  // namespace trestle::app
+}  // namespace trestle::cli

@@ -9,7 +9,7 @@
 #include "trestle/base/text.h"
 #include "trestle/cli/verbs.h"
 
-namespace trestle::app {
+namespace trestle::cli {
 
 namespace {
 
@@ -141,4 +141,4 @@ void add_launch(Verb app, const std::vector<std::string>& command) {
   verb.action([verb, arguments, &command] { return perform_launch(verb, *arguments, command); });
 }
 
-}  // namespace trestle::app
+}  // namespace trestle::cli

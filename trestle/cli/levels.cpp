@@ -18,7 +18,7 @@
 #include "trestle/train/data_sets/example_sizes.h"
 #include "trestle/train/setup.h"
 
-namespace trestle::app {
+namespace trestle::cli {
 
 namespace {
 
@@ -239,4 +239,4 @@ void add_levels(Verb app, const RunOptions& options) {
   verb.action([arguments, &options] { return perform_levels(*arguments, options); });
 }
 
-}  // namespace trestle::app
+}  // namespace trestle::cli

@@ -11,7 +11,7 @@
 #include "trestle/mesh/layout/mesh_layout.h"
 #include "trestle/recipe/recipe_fields.h"
 
-namespace trestle::app {
+namespace trestle::cli {
 
 namespace {
 
@@ -113,4 +113,4 @@ std::string note_of_devices(const recipe::Recipe& recipe, int ranks, const std::
               " (the recipe has ", recipe.devices.use, ")");
 }
 
-}  // namespace trestle::app
+}  // namespace trestle::cli

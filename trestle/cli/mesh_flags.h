@@ -6,7 +6,7 @@
 #include "trestle/recipe/recipe.h"
 
 // The --mesh flag of `trestle train`, and the devices of its ranks.
-namespace trestle::app {
+namespace trestle::cli {
 
 // Converts "pipeline=2,replicate=2" to changes of [mesh]. Throws UsageError.
 FieldChanges changes_of_mesh(const std::string& words);
@@ -35,4 +35,4 @@ FieldChanges devices_of_mesh(const recipe::Recipe& recipe, const recipe::Recipe:
                              int ranks, const FieldChanges& changes);
 std::string note_of_devices(const recipe::Recipe& recipe, int ranks, const std::string& devices);
 
-}  // namespace trestle::app
+}  // namespace trestle::cli

@@ -10,7 +10,7 @@
 
 #include "trestle/base/text.h"
 
-namespace trestle::app {
+namespace trestle::cli {
 
 void open_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
@@ -29,4 +29,4 @@ std::string why_output_was_lost() {
   return text("the output could not be written: ", std::generic_category().message(errno));
 }
 
-}  // namespace trestle::app
+}  // namespace trestle::cli

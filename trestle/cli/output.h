@@ -3,7 +3,7 @@
 #include <string>
 
 // The program's standard output: output that cannot be written is an error.
-namespace trestle::app {
+namespace trestle::cli {
 
 // Opens /dev/null for each of 0, 1 and 2 that is closed, so that no file of the program gets one of
 // these numbers, and then the program's output.
@@ -16,4 +16,4 @@ bool output_arrives();
 // the reader has closed the pipe, as `head` does: that is no error to report.
 std::string why_output_was_lost();
 
-}  // namespace trestle::app
+}  // namespace trestle::cli

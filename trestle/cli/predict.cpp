@@ -9,7 +9,7 @@
 #include "trestle/train/predict/predictor.h"
 #include "trestle/train/progress/bar.h"
 
-namespace trestle::app {
+namespace trestle::cli {
 
 namespace {
 
@@ -84,4 +84,4 @@ void add_predict(Verb app, const RunOptions& options) {
   });
 }
 
-}  // namespace trestle::app
+}  // namespace trestle::cli

@@ -16,7 +16,7 @@
 #include "trestle/launch/rank_environment.h"
 #include "trestle/train/usage_check.h"
 
-namespace trestle::app {
+namespace trestle::cli {
 
 namespace {
 
@@ -224,4 +224,4 @@ void refuse_on_ranks(const std::string& verb) {
                                   "files. Only trestle train runs on ranks."});
 }
 
-}  // namespace trestle::app
+}  // namespace trestle::cli

@@ -10,7 +10,7 @@ class World;
 }
 
 // Runs a verb on several ranks.
-namespace trestle::app {
+namespace trestle::cli {
 
 struct RankOptions {
   std::string ranks = "";  // "", "4" processes, "threads:4"
@@ -52,4 +52,4 @@ bool another_rank_complains();
 // Throws UsageError in a process that is one of several ranks, for a verb that runs on one process.
 void refuse_on_ranks(const std::string& verb);
 
-}  // namespace trestle::app
+}  // namespace trestle::cli

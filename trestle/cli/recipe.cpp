@@ -6,7 +6,7 @@
 #include "trestle/cli/verbs.h"
 #include "trestle/recipe/recipe_fields.h"
 
-namespace trestle::app {
+namespace trestle::cli {
 
 namespace {
 
@@ -36,4 +36,4 @@ void add_recipe(Verb app, const RunOptions& options) {
   verb.action([arguments] { return print_recipe(*arguments); });
 }
 
-}  // namespace trestle::app
+}  // namespace trestle::cli

@@ -28,8 +28,8 @@ namespace trestle {
 
 namespace {
 
-using app::failed;
-using app::usage_error;
+using cli::failed;
+using cli::usage_error;
 
 int complain(const std::string& message, int code) {
   std::cout.flush();
@@ -53,7 +53,7 @@ std::optional<Bytes> failed_allocation(const std::string& message) {
 
 // For an error in the command line, which is the same on all ranks of a launcher.
 int complain_once(const std::string& message) {
-  return app::another_rank_complains() ? usage_error : complain(message, usage_error);
+  return cli::another_rank_complains() ? usage_error : complain(message, usage_error);
 }
 
 int out_of_memory(const std::string& details) {
@@ -69,7 +69,7 @@ void refuse_among_ranks(const std::string& verb) {
   constexpr std::string_view alone[] = {"balance", "evaluate", "export",
                                         "levels",  "predict",  "sweep"};
   if (std::find(std::begin(alone), std::end(alone), verb) != std::end(alone))
-    app::refuse_on_ranks(verb);
+    cli::refuse_on_ranks(verb);
 }
 
 int complain_of(const c10::Error& error) {
@@ -83,7 +83,7 @@ int complain_of(const c10::Error& error) {
   return complain(message, failed);
 }
 
-int run_verb(const app::CommandLine& line) {
+int run_verb(const cli::CommandLine& line) {
   try {
     line.refuse_empty_values();
     refuse_among_ranks(line.chosen_verb());
@@ -95,7 +95,7 @@ int run_verb(const app::CommandLine& line) {
   } catch (const UsageError& error) {
     return complain(error.what(), usage_error);
   } catch (const StateError& error) {  // for example synthesizing data, stopped by a signal
-    return complain(error.what(), app::interrupted() ? app::interrupted_exit_code() : failed);
+    return complain(error.what(), cli::interrupted() ? cli::interrupted_exit_code() : failed);
   } catch (const Error& error) {
     return complain(error.what(), failed);
   } catch (const c10::Error& error) {
@@ -111,58 +111,58 @@ int run_verb(const app::CommandLine& line) {
   }
 }
 
-int parse_and_run(app::CommandLine& line, int argc, char** argv) {
-  using Kind = app::CommandLine::Parsed::Kind;
+int parse_and_run(cli::CommandLine& line, int argc, char** argv) {
+  using Kind = cli::CommandLine::Parsed::Kind;
   const auto parsed = line.parse(argc, argv);
   if (parsed.kind == Kind::Error) return complain_once(parsed.text);
   if (parsed.kind == Kind::Run && line.chosen_action()) return run_verb(line);
-  if (!app::another_rank_prints())
+  if (!cli::another_rank_prints())
     std::cout << (parsed.kind == Kind::Print ? parsed.text : line.help());
   return parsed.kind == Kind::Print ? 0 : usage_error;
 }
 
-void add_verbs(app::CommandLine& line, const RunOptions& options,
+void add_verbs(cli::CommandLine& line, const RunOptions& options,
                const std::vector<std::string>& words, const std::vector<std::string>& command) {
-  const app::Verb root = line.root();
-  app::add_train(root, options, words);
-  app::add_evaluate(root, options);
-  app::add_predict(root, options);
-  app::add_view(root);
-  app::add_balance(root, options);
-  app::add_sweep(root, options);
-  app::add_levels(root, options);
-  app::add_export(root);
-  app::add_launch(root, command);
-  app::add_data(root, options);
-  app::add_recipe(root, options);
-  app::add_doctor(root, options);
-  app::add_completion(root, line);
+  const cli::Verb root = line.root();
+  cli::add_train(root, options, words);
+  cli::add_evaluate(root, options);
+  cli::add_predict(root, options);
+  cli::add_view(root);
+  cli::add_balance(root, options);
+  cli::add_sweep(root, options);
+  cli::add_levels(root, options);
+  cli::add_export(root);
+  cli::add_launch(root, command);
+  cli::add_data(root, options);
+  cli::add_recipe(root, options);
+  cli::add_doctor(root, options);
+  cli::add_completion(root, line);
 }
 
 }  // namespace
 
-train::UserParts app::user_parts_of(const RunOptions& options) {
+train::UserParts cli::user_parts_of(const RunOptions& options) {
   return {.data_sets = options.data_sets, .losses = options.losses, .metrics = options.metrics};
 }
 
 int run(int argc, char** argv, const RunOptions& options) {
-  app::open_standard_streams();
-  app::watch_interrupts();
+  cli::open_standard_streams();
+  cli::watch_interrupts();
   std::signal(SIGXFSZ, SIG_IGN);  // writing beyond the file size limit fails, and is reported
   std::signal(SIGPIPE, SIG_IGN);  // a run saves before it ends when its reader has closed the pipe
-  app::CommandLine line("Trains neural networks over several devices.", "trestle",
+  cli::CommandLine line("Trains neural networks over several devices.", "trestle",
                         std::string("trestle ") + TRESTLE_VERSION);
-  line.root().footer(app::examples({"trestle train recipes/unet_quick.toml",
+  line.root().footer(cli::examples({"trestle train recipes/unet_quick.toml",
                                     "trestle view --schedule 1f1b --stages 4 --micro-batches 8",
                                     "trestle <verb> --help"}) +
-                     app::exit_codes());
+                     cli::exit_codes());
   const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   std::vector<std::string> command;
   add_verbs(line, options, words, command);
-  const int left = app::take_command(line, argc, argv, command);
+  const int left = cli::take_command(line, argc, argv, command);
   const int code = parse_and_run(line, left, argv);
-  if (code != 0 || app::output_arrives()) return code;
-  const std::string why = app::why_output_was_lost();
+  if (code != 0 || cli::output_arrives()) return code;
+  const std::string why = cli::why_output_was_lost();
   return why.empty() ? failed : complain(why, failed);
 }
 

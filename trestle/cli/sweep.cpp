@@ -17,7 +17,7 @@
 #include "trestle/train/progress/run_plan.h"
 #include "trestle/train/sweep/sweep_files.h"
 
-namespace trestle::app {
+namespace trestle::cli {
 
 namespace {
 
@@ -226,4 +226,4 @@ void add_sweep(Verb app, const RunOptions& options) {
   verb.action([arguments, &options] { return perform_sweep(*arguments, options); });
 }
 
-}  // namespace trestle::app
+}  // namespace trestle::cli

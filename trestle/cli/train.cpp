@@ -22,7 +22,7 @@
 #include "trestle/deepspeed/config/to_recipe.h"
 #include "trestle/train/run_folder/run_folder.h"
 
-namespace trestle::app {
+namespace trestle::cli {
 
 namespace {
 
@@ -262,4 +262,4 @@ void add_train(Verb app, const RunOptions& options, const std::vector<std::strin
   });
 }
 
-}  // namespace trestle::app
+}  // namespace trestle::cli

@@ -14,7 +14,7 @@ namespace trestle::train {
 struct UserParts;
 }
 
-namespace trestle::app {
+namespace trestle::cli {
 
 // `words` are all words of the command line after the program's name.
 void add_train(Verb app, const RunOptions& options, const std::vector<std::string>& words);
@@ -75,4 +75,4 @@ std::string exit_codes();
 // The examples at the end of a verb's --help.
 std::string examples(const std::vector<std::string>& lines);
 
-}  // namespace trestle::app
+}  // namespace trestle::cli

@@ -19,7 +19,7 @@
 #include "trestle/view/svg.h"
 #include "trestle/view/text_grid.h"
 
-namespace trestle::app {
+namespace trestle::cli {
 
 namespace {
 
@@ -211,4 +211,4 @@ void add_view(Verb app) {
   verb.action([verb, arguments] { return perform_view(verb, *arguments); });
 }
 
-}  // namespace trestle::app
+}  // namespace trestle::cli

@@ -55,29 +55,29 @@ void RunLog::append_lines() {
 }
 
 template <class Action>
-void RunLog::report(const Action& action) {
+void RunLog::record(const Action& action) {
   if (listener_ != nullptr) action(*listener_);
   action(*lines_);
   append_lines();
 }
 
 void RunLog::note(const std::string& line) {
-  report([&](Progress& to) { to.note(line); });
+  record([&](Progress& to) { to.note(line); });
 }
 void RunLog::plan(const RunPlan& plan) {
-  report([&](Progress& to) { to.plan(plan); });
+  record([&](Progress& to) { to.plan(plan); });
 }
 void RunLog::step(const StepReport& report) {
-  report([&](Progress& to) { to.step(report); });
+  record([&](Progress& to) { to.step(report); });
 }
 void RunLog::validation_step(const StepReport& report) {
-  report([&](Progress& to) { to.validation_step(report); });
+  record([&](Progress& to) { to.validation_step(report); });
 }
 void RunLog::epoch(const EpochReport& report) {
-  report([&](Progress& to) { to.epoch(report); });
+  record([&](Progress& to) { to.epoch(report); });
 }
 void RunLog::done(const TrainResult& result) {
-  report([&](Progress& to) { to.done(result); });
+  record([&](Progress& to) { to.done(result); });
 }
 void RunLog::synthesizing_data(std::int64_t done, std::int64_t all) {
   if (listener_ != nullptr) listener_->synthesizing_data(done, all);

@@ -34,7 +34,7 @@ class RunLog : public Progress {
 
  private:
   template <class Action>
-  void report(const Action& action);
+  void record(const Action& action);
   void append_lines();
 
   Progress* listener_;
