@@ -205,6 +205,9 @@ extern Pipeline pipeline;
 extern const at::Tensor x1, x2, y1, y2;
 extern const at::Tensor image, mask;
 extern const nn::Loss loss;
+// [trestle/pipeline/pipeline_options.h]
+#include "trestle/pipeline/pipeline.h"
+extern nn::Layers net;
 // [trestle/pipeline/find_nonfinite.h]
 #include <cmath>
 extern Pipeline pipeline;

@@ -66,14 +66,14 @@ class NonfiniteSearch {
         inputs);
     if (const Found found = first_of_all_ranks(search_inputs(given))) return found->sentence;
     if (const Found found = first_of_all_ranks(search_parameters())) return found->sentence;
-    const auto pieces = pipeline::split_as(inputs, sizes);
-    auto exchange = impl_.stage_exchange(pieces.size());
+    const auto micro_batches = pipeline::split_as(inputs, sizes);
+    auto exchange = impl_.stage_exchange(micro_batches.size());
     std::string sentence = "every layer's output is finite, so only the loss is not";
     exchange.run([&] {
-      for (std::size_t m = 0; m < pieces.size(); ++m) {
+      for (std::size_t m = 0; m < micro_batches.size(); ++m) {
         const nn::RunKey key =
             impl_.keys.last_step(first_micro_batch + static_cast<std::int64_t>(m));
-        const Found found = search_outputs(pieces[m], key, static_cast<int>(m), exchange);
+        const Found found = search_outputs(micro_batches[m], key, static_cast<int>(m), exchange);
         if (!found) continue;
         sentence = text(found->sentence, " (micro-batch ", m, ")");
         return;
@@ -159,7 +159,9 @@ class NonfiniteSearch {
           [&](int, const ValueId& id) {
             return pipeline::StageValue{.value = to_device(known.at(id), at::kCPU)};
           },
-          [&](const ValueId& id, const pipeline::StageValue& came) { known[id] = came.value; });
+          [&](const ValueId& id, const pipeline::StageValue& received) {
+            known[id] = received.value;
+          });
       Found found;
       if (parts_.stages.has(s)) found = search_stage(parts_.stages[s], key, known);
       found = first_of_all_ranks(found);
