@@ -15,9 +15,8 @@
 //     return trestle::run(argc, argv, {.models = {{"mine", make_mine}}});
 //   }
 //
-// Then `[model] name = "mine"` in a recipe selects it, and every verb works with it. Data sets,
-// losses and metrics are selected by `[data] name`, `[train] loss` and `[train] metric`;
-// examples/own_parts has all four.
+// A recipe with `[model] name = "mine"` uses it, and every verb works with it. `[data] name`,
+// `[train] loss` and `[train] metric` name the other three kinds; examples/own_parts has all four.
 namespace at {
 class Tensor;
 }
@@ -40,14 +39,14 @@ struct RunOptions {
   std::map<std::string, std::function<nn::Layers(const models::ModelOptions&)>> models = {};
   std::map<std::string, std::function<data::OwnData(const data::DataOptions&)>> data_sets = {};
   std::map<std::string, std::function<nn::Loss()>> losses = {};
-  // Larger values of a metric must be better.
+  // A larger value of a metric is better.
   std::map<std::string,
            std::function<nn::Tally(const at::Tensor& output, const at::Tensor& target)>>
       metrics = {};
 };
 
-// Runs the verb that the arguments name. Returns the exit code: 0 success; 1 failure (also if its
-// output could not be written); 2 invalid request (a flag, a recipe, a value, a missing file); 130
+// Runs the verb that the arguments name. Returns the exit code: 0 success, 1 failure (also if its
+// output could not be written), 2 usage error (a wrong flag, recipe or value, a missing file), 130
 // stopped by Ctrl-C, 143 by SIGTERM, 129 by SIGHUP. Errors go to the standard error as
 // "trestle: <message>".
 int run(int argc, char** argv, const RunOptions& options = {});

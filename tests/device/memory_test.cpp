@@ -48,7 +48,7 @@ TEST_F(BudgetTest, OutOfMemoryReportsDeviceLayerAndBytes) {
   const LayerScope scope(name);
   const auto held = torch::ones({100, 1000}, options());
   const std::string message = out_of_memory([&] { torch::empty({200, 1000}, options()); });
-  EXPECT_THAT(message, HasSubstr("virtual:2 is out of memory: asked for 781.2 KiB"));
+  EXPECT_THAT(message, HasSubstr("virtual:2 is out of memory: requested 781.2 KiB"));
   EXPECT_THAT(message, HasSubstr("390.6 KiB in use of a budget of 1.0 MiB"));
   EXPECT_THAT(message, HasSubstr("in layer 'encoder.down3'"));
   const auto report = last_out_of_memory(device_);
@@ -67,7 +67,7 @@ TEST_F(BudgetTest, FailsForTheResultOfAnOperator) {
                 const auto once = input.exp();
                 const auto twice = once * 2;
               }),
-              HasSubstr("asked for 507.8 KiB"));
+              HasSubstr("requested 507.8 KiB"));
 }
 
 TEST_F(BudgetTest, FailsForTemporariesInsideAnOperator) {

@@ -58,7 +58,7 @@ struct alignas(64) Header {
     report.node_sequence = node->sequence_nr();
   }
   std::string message =
-      text(report.device, " is out of memory: asked for ", format_bytes(asked), " (", asked,
+      text(report.device, " is out of memory: requested ", format_bytes(asked), " (", asked,
            " bytes) with ", format_bytes(in_use), " in use of a budget of ",
            format_bytes(report.budget), ", peak ", format_bytes(report.peak));
   if (!report.layer.empty()) message += text(", in layer '", report.layer, "'");

@@ -8,11 +8,12 @@
 #include <variant>
 #include <vector>
 
-// The options of an optimizer, and the one table that describes them. Recipes, DeepSpeed's files
-// and make_optimizer() use it. Needs no torch.
+// The options of an optimizer, and the one table of them that recipes, DeepSpeed files and
+// make_optimizer() use. It includes no torch.
 namespace trestle::optim {
 
-// Names and defaults are those of Python's torch.optim. An optimizer reads only its own options.
+// The names and defaults are those of Python's torch.optim. An optimizer reads only its own
+// options.
 struct OptimizerOptions {
   std::string name = "sgd";  // one of optimizer_names()
   double learning_rate = 1e-3;
